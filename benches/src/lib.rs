@@ -1,0 +1,1 @@
+//! Criterion kernels of RocketPy; see the benches folder.

@@ -1,0 +1,1 @@
+//! The broker: request processing, topics, groups, offsets and held pulls.

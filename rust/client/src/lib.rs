@@ -1,0 +1,1 @@
+//! Producers, consumers and administration: the engine under the SDK.

@@ -1,0 +1,1 @@
+//! Tag filter: the hash and the subscription expression.

@@ -1,0 +1,1 @@
+//! Messages, queues, offsets, flags, property keys and name rules. No I/O.

@@ -1,0 +1,1 @@
+//! Sans-IO codecs of the remoting protocol and of the stored message.

@@ -1,0 +1,1 @@
+//! Columnar scan of a store, or of pulled records, into Arrow record batches.

@@ -1,0 +1,1 @@
+//! Composition: configuration, lifecycle, name server and broker in one process.

@@ -1,0 +1,1 @@
+//! Commit log, consume queue, flush, dispatch and recovery. No async runtime.
