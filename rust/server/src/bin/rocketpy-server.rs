@@ -1,0 +1,2 @@
+//! The binary outside the wheel, for figures and soak: `rocketpy server|namesrv|broker` without Python.
+fn main() {}
