@@ -1,0 +1,41 @@
+# Everything here sets itself up in .venv (Python) and target (Rust); a second run finds the stamps and goes straight to work.
+# Needs: Rust (cargo), Python 3.11+ (PYTHON=... chooses one) and, for Spark, a JDK 17+.
+
+VENV := $(CURDIR)/.venv
+PACKAGES := $(VENV)/.packages
+INSTALLED := $(VENV)/.wheel
+SOURCES := $(shell find rust/*/src rust/*/Cargo.toml python Cargo.toml Cargo.lock pyproject.toml README.md LICENSE \
+                   -type f ! -name '*.pyc' ! -name '*.so')
+
+export PATH := $(VENV)/bin:$(PATH)
+export PYO3_PYTHON := $(VENV)/bin/python
+unexport VIRTUAL_ENV CONDA_PREFIX PYTHONPATH
+
+.PHONY: demo test lint bench wheel
+
+demo: $(INSTALLED)
+	rocketpy demo .demo
+
+test: $(INSTALLED)
+	cargo test --workspace --locked
+	pytest
+
+lint: $(INSTALLED)
+	tools/lint
+
+bench: $(INSTALLED)
+	cargo bench --locked -p rocketpy-benches
+	python benches/macro/figures.py
+
+wheel: $(INSTALLED)
+	@ls -l target/wheels
+
+$(PACKAGES): tools/environment requirements/constraints.txt
+	tools/environment $(VENV)
+	touch $@
+
+$(INSTALLED): $(PACKAGES) $(SOURCES)
+	rm -rf target/wheels
+	maturin build --release --locked --out target/wheels
+	python -m pip install --quiet --force-reinstall --no-deps target/wheels/*.whl
+	touch $@
