@@ -1,1 +1,25 @@
 //! Producers, consumers and administration: the engine under the SDK.
+//!
+//! Everything is asynchronous and runs on the tokio runtime whose handle the caller gives to [`Client::new`].
+//! A thread outside the runtime waits with `client.runtime().block_on(...)`.
+
+mod admin;
+mod client;
+mod config;
+mod consumer;
+mod error;
+mod producer;
+mod receipt;
+
+pub use admin::{
+    Admin, BrokerDescription, ClusterDescription, GroupLag, GroupSummary, LagRow, OffsetTarget, QueueStats,
+    TopicBroker, TopicDescription, TopicSpec,
+};
+pub use client::Client;
+pub use config::{ClientConfig, ConsumerConfig, ProducerConfig, Start, Subscription};
+pub use consumer::{
+    OffsetMove, Position, PullConsumer, PulledBatch, PulledMessage, PulledPart, RangeReader, RecordSpan,
+};
+pub use error::ClientError;
+pub use producer::{PendingSend, Producer, SendOptions, SentMany};
+pub use receipt::{Receipt, SendStatus};

@@ -1,0 +1,211 @@
+//! Settings of clients, producers and consumers, each with its default and its bounds.
+
+use std::time::Duration;
+
+use rocketpy_protocol::compression::CompressionType;
+
+use crate::error::ClientError;
+
+/// Settings shared by everything that uses one [`Client`](crate::Client).
+#[derive(Debug, Clone)]
+#[doc(alias = "ClientConfig")]
+pub struct ClientConfig {
+    /// `host:port` of each name server. At least one; a text may hold several, parted by `;` or `,`.
+    pub name_servers: Vec<String>,
+    /// Address shown in the client id. Default: the local address used to reach the first name server.
+    pub client_ip: Option<String>,
+    /// Part of the client id after `@`. Default: process id and a clock reading, unique in a group.
+    pub instance_name: Option<String>,
+    /// Unit appended to the client id.
+    pub unit_name: Option<String>,
+    /// Time for a route, heartbeat, membership or administration call. Default 3 s.
+    pub api_timeout: Duration,
+    /// Time for one TCP connect. Default 3 s.
+    pub connect_timeout: Duration,
+    /// Period of the route refresh. Default 30 s.
+    pub route_refresh_interval: Duration,
+    /// Period of heartbeats; the broker forgets a client after 120 s. Default 30 s.
+    pub heartbeat_interval: Duration,
+}
+
+impl ClientConfig {
+    /// The defaults for the given name servers.
+    pub fn new<I, S>(name_servers: I) -> Self
+    where
+        I: IntoIterator<Item = S>,
+        S: Into<String>,
+    {
+        Self {
+            name_servers: name_servers.into_iter().map(Into::into).collect(),
+            client_ip: None,
+            instance_name: None,
+            unit_name: None,
+            api_timeout: Duration::from_secs(3),
+            connect_timeout: Duration::from_secs(3),
+            route_refresh_interval: Duration::from_secs(30),
+            heartbeat_interval: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Settings of a [`Producer`](crate::Producer).
+#[derive(Debug, Clone)]
+pub struct ProducerConfig {
+    /// Budget of one send, all attempts together. Default 3 s.
+    pub send_timeout: Duration,
+    /// Further attempts after the first. Default 2.
+    pub retries: u32,
+    /// Largest body, before compression. Default 4 MiB.
+    pub max_message_size: usize,
+    /// Bodies of this many bytes or more are compressed in single sends. Default 4,096.
+    pub compress_over: usize,
+    /// How they are compressed; `None` never does. Default zlib, which every client reads.
+    pub compression: Option<CompressionType>,
+    /// Level of the compression. Default 5.
+    pub compression_level: i32,
+    /// Most unacknowledged messages of `submit`. Default 16,384.
+    pub window_messages: usize,
+    /// Most unacknowledged body bytes of `submit`. Default 64 MiB.
+    pub window_bytes: usize,
+    /// Most bytes of one wire batch. Default 512 KiB, at most `max_message_size`.
+    pub batch_bytes: usize,
+    /// Most messages of one wire batch. Default 1,024.
+    pub batch_messages: usize,
+    /// Most requests of one `send_many` under way at once. Default 8.
+    pub requests_in_flight: usize,
+    /// Queues asked for when the broker creates a topic by itself. Default 4.
+    pub default_topic_queues: u32,
+}
+
+impl Default for ProducerConfig {
+    fn default() -> Self {
+        Self {
+            send_timeout: Duration::from_secs(3),
+            retries: 2,
+            max_message_size: 4 << 20,
+            compress_over: 4096,
+            compression: Some(CompressionType::Zlib),
+            compression_level: 5,
+            window_messages: 16_384,
+            window_bytes: 64 << 20,
+            batch_bytes: 512 << 10,
+            batch_messages: 1024,
+            requests_in_flight: 8,
+            default_topic_queues: 4,
+        }
+    }
+}
+
+impl ProducerConfig {
+    pub(crate) fn check(&self) -> Result<(), ClientError> {
+        at_least("window_messages", self.window_messages, 1)?;
+        at_least("window_bytes", self.window_bytes, 1)?;
+        at_least("batch_messages", self.batch_messages, 1)?;
+        at_least("batch_bytes", self.batch_bytes, 1)?;
+        at_least("max_message_size", self.max_message_size, 1)?;
+        at_least("requests_in_flight", self.requests_in_flight, 1)?;
+        at_least("default_topic_queues", self.default_topic_queues as usize, 1)
+    }
+}
+
+/// Where a group begins in a queue for which it has no stored offset. A stored offset always wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "ConsumeFromWhere")]
+pub enum Start {
+    /// The oldest message that is there.
+    Earliest,
+    /// What arrives from now on.
+    Latest,
+    /// The first message stored at or after this time (milliseconds since 1970).
+    Timestamp(i64),
+    /// Only where the group stopped: a queue without a stored offset is an error.
+    Stored,
+}
+
+/// One topic and the tags wanted from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subscription {
+    pub topic: String,
+    /// `*` or empty for all, else tags parted by `||`.
+    pub tags: String,
+}
+
+impl Subscription {
+    /// All messages of a topic, or those with one of the tags.
+    pub fn new(topic: impl Into<String>, tags: impl Into<String>) -> Self {
+        Self { topic: topic.into(), tags: tags.into() }
+    }
+}
+
+/// Settings of a [`PullConsumer`](crate::PullConsumer).
+#[derive(Debug, Clone)]
+pub struct ConsumerConfig {
+    /// Where to begin without a stored offset. Default: `Latest`.
+    pub start: Start,
+    /// Most messages held ahead of `poll`, per queue. Default 16,384.
+    pub prefetch_messages: usize,
+    /// Most bytes held ahead of `poll`, per queue. Default 16 MiB.
+    pub prefetch_bytes: usize,
+    /// Most bytes held ahead of `poll`, all queues together. Default 128 MiB.
+    pub prefetch_total_bytes: usize,
+    /// Most messages asked for in one pull. Default 4,096 (a broker may give fewer).
+    pub pull_messages: u32,
+    /// Most bytes asked for in one pull. Default 1 MiB.
+    pub pull_bytes: u32,
+    /// How long the broker may hold a pull that finds nothing. Default 15 s.
+    pub suspend: Duration,
+    /// Time for one pull, longer than `suspend`. Default 30 s.
+    pub pull_timeout: Duration,
+    /// Commits by itself, at this interval, what was handed out before the latest `poll`. Default: off.
+    pub auto_commit: Option<Duration>,
+    /// Longest time between two rebalances. Default 20 s.
+    pub rebalance_interval: Duration,
+    /// Shortest time between two rebalances. Default 200 ms.
+    pub rebalance_min_gap: Duration,
+    /// Also reads the group's retry topic, as Apache's push consumers do. Default: off, as its pull consumers do.
+    pub retry_topic: bool,
+    /// Starts although a topic has no route yet, and waits for it. Default: off, an error.
+    pub allow_missing_topic: bool,
+}
+
+impl Default for ConsumerConfig {
+    fn default() -> Self {
+        Self {
+            start: Start::Latest,
+            prefetch_messages: 16_384,
+            prefetch_bytes: 16 << 20,
+            prefetch_total_bytes: 128 << 20,
+            pull_messages: 4096,
+            pull_bytes: 1 << 20,
+            suspend: Duration::from_secs(15),
+            pull_timeout: Duration::from_secs(30),
+            auto_commit: None,
+            rebalance_interval: Duration::from_secs(20),
+            rebalance_min_gap: Duration::from_millis(200),
+            retry_topic: false,
+            allow_missing_topic: false,
+        }
+    }
+}
+
+impl ConsumerConfig {
+    pub(crate) fn check(&self) -> Result<(), ClientError> {
+        at_least("prefetch_messages", self.prefetch_messages, 1)?;
+        at_least("prefetch_bytes", self.prefetch_bytes, 1)?;
+        at_least("prefetch_total_bytes", self.prefetch_total_bytes, 1)?;
+        at_least("pull_messages", self.pull_messages as usize, 1)?;
+        at_least("pull_bytes", self.pull_bytes as usize, 1)?;
+        if self.pull_timeout <= self.suspend {
+            let reason = format!("must be longer than suspend: {:?}", self.suspend);
+            return Err(ClientError::InvalidConfig { field: "pull_timeout", reason });
+        }
+        Ok(())
+    }
+}
+
+fn at_least(field: &'static str, value: usize, least: usize) -> Result<(), ClientError> {
+    if value < least {
+        return Err(ClientError::InvalidConfig { field, reason: format!("at least {least}, given: {value}") });
+    }
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! What can go wrong in a client, and the two questions every error answers: may a retry help, and may the call
+//! have been applied.
+
+use std::sync::Arc;
+
+use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_protocol::code::response;
+
+/// Everything a client operation can fail with.
+///
+/// Cloning is cheap enough to hand one failure to every message of a wire batch.
+///
+/// # Source
+/// spec/client.md section 20.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[doc(alias = "MQClientException")]
+pub enum ClientError {
+    /// A topic name breaks the naming rules.
+    #[error("illegal topic name ({reason}): {topic}")]
+    InvalidTopic { topic: String, reason: String },
+    /// A group name breaks the naming rules, or is reserved.
+    #[error("illegal group name ({reason}): {group}")]
+    InvalidGroup { group: String, reason: String },
+    /// A topic that clients may not send to.
+    #[error("clients may not send to the system topic: {topic}")]
+    ReservedTopic { topic: String },
+    /// A message without a body: the wire cannot say "empty".
+    #[error("the message body is empty, topic: {topic}")]
+    EmptyBody { topic: String },
+    /// A body, or a batch item, over the limit.
+    #[error("the message body is too large ({size_bytes} bytes, at most {limit_bytes}), topic: {topic}")]
+    BodyTooLarge { topic: String, size_bytes: usize, limit_bytes: usize },
+    /// More property text than a record can hold.
+    #[error("the message properties are too large ({size_bytes} bytes, at most {limit_bytes}), topic: {topic}")]
+    PropertiesTooLarge { topic: String, size_bytes: usize, limit_bytes: usize },
+    /// A message that asks for something this system does not do yet.
+    #[error("{feature} messages are not supported yet, property: {property}")]
+    Unsupported { feature: &'static str, property: String },
+    /// A queue given for a message of another topic.
+    #[error("the queue belongs to topic {queue_topic}, the message to topic: {topic}")]
+    WrongQueue { topic: String, queue_topic: String },
+    /// A subscription expression that is not a tag list.
+    #[error("illegal tag expression ({reason}): {expression}")]
+    InvalidExpression { expression: String, reason: String },
+    /// A configuration value outside its range.
+    #[error("illegal value for {field} ({reason})")]
+    InvalidConfig { field: &'static str, reason: String },
+    /// An offset message id that does not decode.
+    #[error("not an offset message id: {id}")]
+    InvalidMessageId { id: String },
+    /// No name server address was given.
+    #[error("no name server address was given")]
+    NoNameServer,
+    /// No name server knows the topic.
+    #[error("no route for topic: {topic}")]
+    NoRoute { topic: String },
+    /// The topic has a route, but none of its queues may be written (or read).
+    #[error("topic has no {wanted} queue: {topic}")]
+    NoQueue { topic: String, wanted: &'static str },
+    /// The route names a broker without a usable address.
+    #[error("no address is known for broker: {broker_name}")]
+    BrokerNotFound { broker_name: String },
+    /// No cluster of that name is registered.
+    #[error("no such cluster: {cluster}")]
+    ClusterNotFound { cluster: String },
+    /// The group is registered at this client already.
+    #[error("the {role} group has been created before by this client: {group}")]
+    GroupInUse { role: &'static str, group: String },
+    /// The group has live members that would overwrite the change.
+    #[error("the group has {members} live members: {group}")]
+    GroupActive { group: String, members: usize },
+    /// The server answered with a code that is not success.
+    #[error("{operation} was refused by {address}: {code} {name}: {remark}")]
+    Refused { operation: &'static str, address: String, code: i32, name: &'static str, remark: String },
+    /// No connection could be made.
+    #[error("cannot connect to {address}: {reason}")]
+    Connect { address: String, reason: String },
+    /// No answer came in time.
+    #[error("{operation} timed out after {timeout_ms} ms, server: {address}")]
+    Timeout { operation: &'static str, address: String, timeout_ms: u64, may_have_been_applied: bool },
+    /// The connection ended before the answer came.
+    #[error("the connection was lost during {operation} ({reason}), server: {address}")]
+    ConnectionLost { operation: &'static str, address: String, reason: String, may_have_been_applied: bool },
+    /// An answer that does not follow the protocol.
+    #[error("{address} sent an ill-formed answer to {operation}: {reason}")]
+    BadAnswer { operation: &'static str, address: String, reason: String },
+    /// The last of several attempts failed.
+    #[error("sending to topic {topic} failed after {attempts} attempts in {elapsed_ms} ms at {brokers}: {last}")]
+    SendFailed {
+        topic: String,
+        attempts: u32,
+        elapsed_ms: u64,
+        /// Names of the brokers tried, joined by commas.
+        brokers: String,
+        /// True when any of the attempts may have been applied.
+        may_have_been_applied: bool,
+        last: Arc<ClientError>,
+    },
+    /// Some messages of `send_many` were not acknowledged.
+    #[error("{failed} of {total} messages were not acknowledged, the first: {first}")]
+    PartlySent { failed: usize, total: usize, first: Arc<ClientError> },
+    /// The window of unacknowledged messages stayed full.
+    #[error("the send window stayed full for {timeout_ms} ms ({in_flight} messages in flight)")]
+    WindowFull { in_flight: usize, timeout_ms: u64 },
+    /// Unacknowledged messages were left when the time was up.
+    #[error("{in_flight} messages were still unacknowledged after {timeout_ms} ms")]
+    FlushTimeout { in_flight: usize, timeout_ms: u64 },
+    /// A body that does not compress or decompress.
+    #[error("{codec} failed: {reason}")]
+    Codec { codec: &'static str, reason: String },
+    /// The queue is not assigned to this consumer.
+    #[error("the queue is not assigned to this consumer: {queue}")]
+    NotAssigned { queue: MessageQueue },
+    /// A seek or commit outside what the queue holds or what was handed out.
+    #[error("offset {offset} is outside {min}..={max}, queue: {queue}")]
+    OffsetOutOfRange { queue: MessageQueue, offset: QueueOffset, min: QueueOffset, max: QueueOffset },
+    /// `Start::Stored`, and the group has no stored offset for the queue.
+    #[error("group {group} has no stored offset for the queue: {queue}")]
+    NoStoredOffset { group: String, queue: MessageQueue },
+    /// The client, producer or consumer was closed.
+    #[error("the {what} is closed")]
+    Closed { what: &'static str },
+    /// The object was made before a fork and is used in the child.
+    #[error("the client was created by process {created_by} and cannot be used after a fork, process: {current}")]
+    Forked { created_by: u32, current: u32 },
+}
+
+/// Local code of "cannot connect". See [`ClientError::code`].
+pub const CODE_CONNECT: i32 = 10001;
+/// Local code of "no answer in time".
+pub const CODE_TIMEOUT: i32 = 10002;
+/// Local code of "no such broker", and of client errors during a send.
+pub const CODE_BROKER_NOT_EXIST: i32 = 10003;
+/// Local code of "no name server".
+pub const CODE_NO_NAME_SERVER: i32 = 10004;
+/// Local code of "no route".
+pub const CODE_NO_ROUTE: i32 = 10005;
+
+impl ClientError {
+    /// The response code of the server, or the local code that Apache's client gives this failure.
+    pub fn code(&self) -> Option<i32> {
+        match self {
+            Self::Refused { code, .. } => Some(*code),
+            Self::Connect { .. } | Self::ConnectionLost { .. } => Some(CODE_CONNECT),
+            Self::Timeout { .. } | Self::FlushTimeout { .. } => Some(CODE_TIMEOUT),
+            Self::BrokerNotFound { .. } => Some(CODE_BROKER_NOT_EXIST),
+            Self::NoNameServer => Some(CODE_NO_NAME_SERVER),
+            Self::NoRoute { .. } | Self::NoQueue { .. } => Some(CODE_NO_ROUTE),
+            Self::EmptyBody { .. } | Self::BodyTooLarge { .. } | Self::PropertiesTooLarge { .. } => {
+                Some(response::MESSAGE_ILLEGAL)
+            }
+            Self::SendFailed { last, .. } => last.code(),
+            Self::PartlySent { first, .. } => first.code(),
+            _ => None,
+        }
+    }
+
+    /// Whether the same call may succeed later without a change of its arguments.
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => is_retryable_code(*code),
+            Self::Connect { .. }
+            | Self::ConnectionLost { .. }
+            | Self::Timeout { .. }
+            | Self::NoRoute { .. }
+            | Self::NoQueue { .. }
+            | Self::BrokerNotFound { .. }
+            | Self::WindowFull { .. }
+            | Self::FlushTimeout { .. } => true,
+            Self::SendFailed { last, .. } => last.retryable(),
+            Self::PartlySent { first, .. } => first.retryable(),
+            _ => false,
+        }
+    }
+
+    /// Whether the server may have done what was asked although this error came back.
+    pub fn may_have_been_applied(&self) -> bool {
+        match self {
+            Self::Timeout { may_have_been_applied, .. }
+            | Self::ConnectionLost { may_have_been_applied, .. }
+            | Self::SendFailed { may_have_been_applied, .. } => *may_have_been_applied,
+            Self::BadAnswer { .. } | Self::FlushTimeout { .. } | Self::PartlySent { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// What the caller can do about it, as one sentence.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NoRoute { topic } => Some(format!("create it with `rocketpy topic create {topic}`")),
+            Self::NoNameServer => Some("give name_servers=[\"host:9876\"] or set NAMESRV_ADDR".to_owned()),
+            Self::Connect { address, .. } => {
+                Some(format!("check the address and that a server listens there: {address}"))
+            }
+            Self::GroupInUse { .. } => Some("make another client, or close the first one".to_owned()),
+            Self::GroupActive { .. } => {
+                Some("stop the members first, or force the change: they may overwrite it".to_owned())
+            }
+            Self::BodyTooLarge { limit_bytes, .. } => {
+                Some(format!("split the message, or raise the limit here and at the broker: {limit_bytes}"))
+            }
+            Self::WindowFull { .. } => Some("wait for acknowledgements, or raise the window".to_owned()),
+            Self::Forked { .. } => Some("create clients after the fork, in the child".to_owned()),
+            Self::NoStoredOffset { .. } => Some("start from Earliest, Latest or a timestamp".to_owned()),
+            Self::Unsupported { property, .. } => Some(format!("send the message without {property}")),
+            Self::Refused { code, .. } => refusal_hint(*code).map(str::to_owned),
+            Self::SendFailed { last, .. } => last.hint(),
+            Self::PartlySent { first, .. } => first.hint(),
+            _ => None,
+        }
+    }
+}
+
+/// Response codes after which a send is tried at another broker.
+///
+/// # Source
+/// spec/remoting.md 3.2, spec/client.md 5.5.
+pub(crate) fn is_retryable_code(code: i32) -> bool {
+    matches!(
+        code,
+        response::TOPIC_NOT_EXIST
+            | response::SERVICE_NOT_AVAILABLE
+            | response::SYSTEM_ERROR
+            | response::SYSTEM_BUSY
+            | response::NO_PERMISSION
+            | response::NO_BUYER_ID
+            | response::NOT_IN_CURRENT_UNIT
+            | response::GO_AWAY
+    )
+}
+
+fn refusal_hint(code: i32) -> Option<&'static str> {
+    match code {
+        response::TOPIC_NOT_EXIST => Some("create the topic, or let the broker create topics by itself"),
+        response::SERVICE_NOT_AVAILABLE => Some("look at the broker's log: its store does not take messages now"),
+        response::SYSTEM_BUSY => Some("send more slowly, or retry later"),
+        response::NO_PERMISSION => Some("check the permissions of the topic and of the broker"),
+        response::SUBSCRIPTION_GROUP_NOT_EXIST => Some("create the group at the broker"),
+        _ => None,
+    }
+}
