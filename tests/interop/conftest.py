@@ -1,0 +1,35 @@
+"""RocketPy as a server of its own, and the Apache peers, for the interoperability tests."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from peers import Cpp, Java, apache_cluster, rocketpy_server, set_up_cpp, set_up_java
+
+
+@pytest.fixture(scope="session")
+def java() -> Java:
+    return set_up_java()
+
+
+@pytest.fixture(scope="session")
+def cpp() -> Cpp:
+    return set_up_cpp()
+
+
+@pytest.fixture(scope="session")
+def rocketpy_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with rocketpy_server(tmp_path_factory.mktemp("rocketpy")) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def apache_address(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with apache_cluster(java, tmp_path_factory.mktemp("apache")) as address:
+        yield address
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Where a client may write its logs and offsets."""
+    return tmp_path

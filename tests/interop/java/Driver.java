@@ -1,0 +1,188 @@
+import com.alibaba.fastjson2.JSON;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendCallback;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/**
+ * Drives Apache's Java client from the interoperability tests: one command a run, one JSON object a line on
+ * standard output, exit code 0 only when all that was asked for happened.
+ *
+ * <pre>
+ *   Driver send|async|oneway|batch NAMESRV TOPIC COUNT PREFIX [TAG] [BODY_BYTES]
+ *   Driver push|lite NAMESRV TOPIC COUNT GROUP [EXPRESSION]
+ * </pre>
+ *
+ * Message i of a producer has body PREFIX-i (padded with dots to BODY_BYTES), key PREFIX-i and, when a tag is
+ * given, that tag; each carries the user property "origin" with the value "java".
+ */
+public final class Driver {
+    private static final int TIMEOUT_SECONDS = 60;
+
+    public static void main(String[] args) {
+        int exitCode = 0;
+        try {
+            switch (args[0]) {
+                case "send", "async", "oneway", "batch" -> produce(args);
+                case "push" -> push(args);
+                case "lite" -> lite(args);
+                default -> throw new IllegalArgumentException("unknown command: " + args[0]);
+            }
+        } catch (Exception error) {
+            error.printStackTrace();
+            exitCode = 1;
+        }
+        System.exit(exitCode); // some client threads are not daemons
+    }
+
+    private static void produce(String[] args) throws Exception {
+        String topic = args[2];
+        int count = Integer.parseInt(args[3]);
+        String prefix = args[4];
+        String tag = args.length > 5 && !args[5].isEmpty() ? args[5] : null;
+        int bodyBytes = args.length > 6 ? Integer.parseInt(args[6]) : 0;
+        DefaultMQProducer producer = new DefaultMQProducer("interop-java-producer");
+        producer.setNamesrvAddr(args[1]);
+        producer.setSendMsgTimeout(10_000);
+        producer.start();
+        List<Message> messages = new ArrayList<>();
+        for (int i = 0; i < count; i++) {
+            messages.add(message(topic, tag, prefix + "-" + i, bodyBytes));
+        }
+        switch (args[0]) {
+            case "send" -> {
+                for (Message message : messages) {
+                    print(producer.send(message));
+                }
+            }
+            case "async" -> sendAsync(producer, messages);
+            case "oneway" -> {
+                print(producer.send(messages.get(0))); // a route and a connection first: one-way reports nothing
+                for (Message message : messages.subList(1, messages.size())) {
+                    producer.sendOneway(message);
+                }
+            }
+            case "batch" -> print(producer.send(messages));
+            default -> throw new IllegalStateException(args[0]);
+        }
+        producer.shutdown();
+    }
+
+    private static Message message(String topic, String tag, String text, int bodyBytes) {
+        StringBuilder body = new StringBuilder(text);
+        while (body.length() < bodyBytes) {
+            body.append('.');
+        }
+        Message message = new Message(topic, tag, text, body.toString().getBytes(StandardCharsets.UTF_8));
+        message.putUserProperty("origin", "java");
+        return message;
+    }
+
+    private static void sendAsync(DefaultMQProducer producer, List<Message> messages) throws Exception {
+        CountDownLatch done = new CountDownLatch(messages.size());
+        AtomicInteger failed = new AtomicInteger();
+        for (Message message : messages) {
+            producer.send(message, new SendCallback() {
+                @Override
+                public void onSuccess(SendResult result) {
+                    print(result);
+                    done.countDown();
+                }
+
+                @Override
+                public void onException(Throwable error) {
+                    failed.incrementAndGet();
+                    error.printStackTrace();
+                    done.countDown();
+                }
+            });
+        }
+        if (!done.await(TIMEOUT_SECONDS, TimeUnit.SECONDS) || failed.get() > 0) {
+            throw new IllegalStateException("asynchronous sends failed: " + failed.get() + ", missing: " + done.getCount());
+        }
+    }
+
+    private static void push(String[] args) throws Exception {
+        int count = Integer.parseInt(args[3]);
+        CountDownLatch left = new CountDownLatch(count);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
+        consumer.setNamesrvAddr(args[1]);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(args[2], args.length > 5 ? args[5] : "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                print(message);
+                left.countDown();
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        if (!left.await(TIMEOUT_SECONDS, TimeUnit.SECONDS)) {
+            throw new IllegalStateException("still missing: " + left.getCount());
+        }
+        consumer.shutdown();
+    }
+
+    private static void lite(String[] args) throws Exception {
+        int left = Integer.parseInt(args[3]);
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(args[4]);
+        consumer.setNamesrvAddr(args[1]);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setAutoCommit(false);
+        consumer.subscribe(args[2], args.length > 5 ? args[5] : "*");
+        consumer.start();
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(TIMEOUT_SECONDS);
+        while (left > 0 && System.nanoTime() < deadline) {
+            for (MessageExt message : consumer.poll(500)) {
+                print(message);
+                left--;
+            }
+        }
+        consumer.commit();
+        consumer.shutdown();
+        if (left > 0) {
+            throw new IllegalStateException("still missing: " + left);
+        }
+    }
+
+    private static void print(SendResult result) {
+        Map<String, Object> line = new LinkedHashMap<>();
+        line.put("status", result.getSendStatus().name());
+        line.put("msg_id", result.getMsgId());
+        line.put("offset_msg_id", result.getOffsetMsgId());
+        line.put("queue_id", result.getMessageQueue().getQueueId());
+        line.put("queue_offset", result.getQueueOffset());
+        print(line);
+    }
+
+    private static void print(MessageExt message) {
+        Map<String, Object> line = new LinkedHashMap<>();
+        line.put("topic", message.getTopic());
+        line.put("queue_id", message.getQueueId());
+        line.put("queue_offset", message.getQueueOffset());
+        line.put("msg_id", message.getMsgId());
+        line.put("tag", message.getTags());
+        line.put("keys", message.getKeys());
+        line.put("body", new String(message.getBody(), StandardCharsets.UTF_8));
+        line.put("origin", message.getUserProperty("origin"));
+        print(line);
+    }
+
+    private static synchronized void print(Map<String, Object> line) {
+        System.out.println(JSON.toJSONString(line));
+    }
+}

@@ -1,0 +1,59 @@
+"""RocketPy's Python client against Apache's name server and broker 5.5.0."""
+
+import rocketpy
+from peers import Cpp, Java
+from sdk import fresh, in_order, messages, read, send
+
+
+def test_java_reads_what_python_sends_through_apache(java: Java, apache_address: str, home):
+    topic = fresh("python-apache")
+    receipts = send(apache_address, messages(topic, 10, "one", "TagA") + messages(topic, 2, "big", "TagA", 50_000))
+    assert all(receipt.status == rocketpy.SendStatus.SEND_OK for receipt in receipts)
+    lines = java.drive(home, "push", apache_address, topic, "12", fresh("java-group"))
+    assert sorted(one["keys"] for one in lines) == sorted([f"one-{i}" for i in range(10)] + ["big-0", "big-1"])
+    assert {one["msg_id"] for one in lines} == {receipt.msg_id for receipt in receipts}
+    assert in_order(read(apache_address, topic, 12)) == in_order(lines)
+
+
+def test_send_many_reaches_apache_in_batches_and_in_order(java: Java, apache_address: str, home):
+    topic = fresh("many-apache")
+    todo = [rocketpy.Message(topic, f"{i}".encode(), order_key=f"key-{i % 7}", properties={"n": f"{i % 7}"}) for i in range(2000)]
+    with rocketpy.Producer(fresh("many"), name_servers=[apache_address]) as producer:
+        receipts = producer.send_many(todo)
+    assert len(receipts) == 2000
+    lines = in_order(read(apache_address, topic, 2000))
+    assert sorted(int(one["body"]) for one in lines) == list(range(2000))
+    for key in range(7):
+        ours = [int(one["body"]) for one in lines if int(one["body"]) % 7 == key]
+        assert ours == sorted(ours), f"order key {key}"
+
+
+def test_python_reads_by_tag_what_java_and_cpp_sent_to_apache(java: Java, cpp: Cpp, apache_address: str, home):
+    topic = fresh("java-apache")
+    java.drive(home, "send", apache_address, topic, "5", "j", "TagA", "20000")
+    java.drive(home, "batch", apache_address, topic, "5", "b", "TagB")
+    cpp.drive(home, "send", apache_address, topic, "5", "c", "TagC")
+    lines = read(apache_address, topic, 10, tags="TagA || TagC")
+    assert sorted(one["keys"] for one in lines) == sorted([f"j-{i}" for i in range(5)] + [f"c-{i}" for i in range(5)])
+    assert {one["origin"] for one in lines} == {"java", "cpp"}
+    assert len(read(apache_address, topic, 15)) == 15
+
+
+def test_a_committed_group_goes_on_at_apache_and_can_be_reset(java: Java, apache_address: str, home):
+    topic, group = fresh("group-apache"), fresh("group")
+    send(apache_address, messages(topic, 6, "first"))
+    assert len(read(apache_address, topic, 6, group=group)) == 6
+    send(apache_address, messages(topic, 4, "second"))
+    assert sorted(one["body"] for one in read(apache_address, topic, 4, group=group)) == [f"second-{i}" for i in range(4)]
+    with rocketpy.Admin(name_servers=[apache_address]) as admin:
+        assert sum(one.lag for one in admin.group_lag(group, topic)) == 0
+
+
+def test_admin_makes_describes_and_deletes_a_topic_at_apache(apache_address: str):
+    topic = fresh("admin-apache")
+    with rocketpy.Admin(name_servers=[apache_address]) as admin:
+        admin.create_topic(topic, queues=3)
+        assert topic in [one.name for one in admin.topics()]
+        assert len(admin.describe_topic(topic).queues) == 3
+        admin.delete_topic(topic)
+        assert topic not in [one.name for one in admin.topics()]

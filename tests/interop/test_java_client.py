@@ -1,0 +1,66 @@
+"""Apache's Java client 5.5.0 against RocketPy: each side reads what the other wrote.
+
+Shows wire and stored-message compatibility on one broker; says nothing of durability.
+"""
+
+import pytest
+from peers import Java, finish
+from sdk import fresh, in_order, messages, read, send
+
+COUNT = 20
+
+
+@pytest.mark.parametrize("mode", ["send", "async", "oneway", "batch"])
+def test_python_and_java_read_what_the_java_producer_sends(java: Java, rocketpy_address: str, home, mode: str):
+    topic = fresh(f"java-{mode}")
+    results = java.drive(home, mode, rocketpy_address, topic, str(COUNT), mode, "TagA")
+    assert all(result["status"] == "SEND_OK" for result in results)
+    by_python = read(rocketpy_address, topic, COUNT)
+    assert sorted(one["body"] for one in by_python) == sorted(f"{mode}-{i}" for i in range(COUNT))
+    assert all(one["keys"] == one["body"] and one["tag"] == "TagA" and one["origin"] == "java" for one in by_python)
+    by_java = java.drive(home, "push", rocketpy_address, topic, str(COUNT), fresh("java-reader"))
+    assert in_order(by_java) == in_order(by_python)
+    if mode in ("send", "async"):
+        assert {one["msg_id"] for one in results} == {one["msg_id"] for one in by_python}
+        at = {one["msg_id"]: (one["queue_id"], one["queue_offset"]) for one in by_python}
+        assert all(at[one["msg_id"]] == (one["queue_id"], one["queue_offset"]) for one in results)
+
+
+def test_a_body_that_java_compressed_is_read_whole(java: Java, rocketpy_address: str, home):
+    topic = fresh("java-compressed")
+    java.drive(home, "send", rocketpy_address, topic, "3", "big", "TagA", "100000")
+    assert {one["body"] for one in read(rocketpy_address, topic, 3)} == {f"big-{i}".ljust(100_000, ".") for i in range(3)}
+
+
+@pytest.mark.parametrize("mode", ["push", "lite"])
+def test_java_consumers_read_what_python_sent_by_tag(java: Java, rocketpy_address: str, home, mode: str):
+    topic = fresh(f"python-{mode}")
+    for tag in ("TagA", "TagB", "TagC"):
+        send(rocketpy_address, messages(topic, 5, tag, tag))
+    send(rocketpy_address, messages(topic, 2, "big", "TagA", 50_000))
+    lines = java.drive(home, mode, rocketpy_address, topic, "12", fresh("java-tags"), "TagA || TagC")
+    expected = [f"Tag{letter}-{i}" for letter in "AC" for i in range(5)] + ["big-0", "big-1"]
+    assert sorted(one["keys"] for one in lines) == sorted(expected)
+    assert all(one["origin"] == "python" and one["body"].startswith(one["keys"]) for one in lines)
+    assert {len(one["body"]) for one in lines if one["keys"].startswith("big")} == {50_000}
+    by_python = read(rocketpy_address, topic, 12, tags="TagA || TagC")
+    assert in_order(lines) == in_order(by_python)
+
+
+def test_a_group_continues_in_java_where_python_committed(java: Java, rocketpy_address: str, home):
+    topic, group = fresh("handover"), fresh("handover-group")
+    send(rocketpy_address, messages(topic, 10, "first"))
+    assert len(read(rocketpy_address, topic, 10, group=group)) == 10
+    send(rocketpy_address, messages(topic, 7, "second"))
+    lines = java.drive(home, "push", rocketpy_address, topic, "7", group)
+    assert sorted(one["body"] for one in lines) == [f"second-{i}" for i in range(7)]
+
+
+def test_a_held_pull_wakes_the_java_consumer_for_a_new_message(java: Java, rocketpy_address: str, home):
+    topic = fresh("held")
+    send(rocketpy_address, messages(topic, 1, "route"))
+    consumer = java.start_driver(home, "push", rocketpy_address, topic, "4", fresh("held-group"))
+    assert consumer.stdout is not None
+    assert '"route-0"' in consumer.stdout.readline()  # it has its queues and waits
+    send(rocketpy_address, messages(topic, 3, "later"))
+    assert sorted(one["body"] for one in finish(consumer)) == [f"later-{i}" for i in range(3)]
