@@ -1,1 +1,25 @@
-//! Messages, queues, offsets, flags, property keys and name rules. No I/O.
+//! Messages, queues, offsets, flags, property keys and name rules: what every other crate speaks of. No I/O.
+
+mod config;
+mod message;
+mod offset;
+mod properties;
+mod queue;
+
+pub mod name;
+pub mod perm;
+pub mod property;
+pub mod sys_flag;
+pub mod system;
+
+pub use config::{
+    CustomizedRetry, DataVersion, ExponentialRetry, GroupConfig, GroupSubscription, RetryPolicy,
+    RetryPolicyKind, TopicConfig, TopicFilterType,
+};
+pub use message::Message;
+pub use name::NameError;
+pub use offset::{PhysicalOffset, QueueOffset};
+pub use perm::Permission;
+pub use properties::{Properties, PropertyError};
+pub use queue::MessageQueue;
+pub use sys_flag::CompressionType;

@@ -1,0 +1,139 @@
+//! Names of topics and groups that belong to the system, and the prefixes of derived names.
+//!
+//! # Source
+//! spec/remoting.md section 2.3.1 (end), spec/store.md section 1.4, spec/client.md section 4.5.
+
+/// The template from which missing topics are created.
+#[doc(alias = "AUTO_CREATE_TOPIC_KEY_TOPIC")]
+pub const TEMPLATE_TOPIC: &str = "TBW102";
+pub const SELF_TEST_TOPIC: &str = "SELF_TEST_TOPIC";
+pub const BENCHMARK_TOPIC: &str = "BenchmarkTest";
+pub const OFFSET_MOVED_TOPIC: &str = "OFFSET_MOVED_EVENT";
+pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
+pub const TRACE_TOPIC: &str = "RMQ_SYS_TRACE_TOPIC";
+pub const HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
+pub const OP_HALF_TOPIC: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
+pub const TRANSACTION_CHECK_MAX_TIME_TOPIC: &str = "TRANS_CHECK_MAX_TIME_TOPIC";
+pub const CHECKPOINT_TOPIC: &str = "CHECKPOINT_TOPIC";
+pub const TIMER_TOPIC: &str = "rmq_sys_wheel_timer";
+/// Starts the names of system topics.
+pub const SYSTEM_TOPIC_PREFIX: &str = "rmq_sys_";
+/// Starts the name of the topic of pop's check points; the cluster name follows.
+pub const REVIVE_TOPIC_PREFIX: &str = "rmq_sys_REVIVE_LOG_";
+/// Starts the name of the topic that carries broker membership; the broker name follows.
+pub const SYNC_MEMBER_TOPIC_PREFIX: &str = "rmq_sys_SYNC_BROKER_MEMBER_";
+/// Ends the name of a cluster's reply topic.
+pub const REPLY_TOPIC_SUFFIX: &str = "_REPLY_TOPIC";
+
+/// Starts the name of a group's retry topic.
+pub const RETRY_PREFIX: &str = "%RETRY%";
+/// Starts the name of a group's dead-letter topic.
+#[doc(alias = "DLQ_GROUP_TOPIC_PREFIX")]
+pub const DLQ_PREFIX: &str = "%DLQ%";
+
+pub const TOOLS_GROUP: &str = "TOOLS_CONSUMER";
+pub const DEFAULT_CONSUMER_GROUP: &str = "DEFAULT_CONSUMER";
+pub const DEFAULT_PRODUCER_GROUP: &str = "DEFAULT_PRODUCER";
+pub const SCHEDULE_GROUP: &str = "SCHEDULE_CONSUMER";
+pub const FILTER_SERVER_GROUP: &str = "FILTERSRV_CONSUMER";
+pub const MONITOR_GROUP: &str = "__MONITOR_CONSUMER";
+pub const SELF_TEST_CONSUMER_GROUP: &str = "SELF_TEST_C_GROUP";
+pub const SELF_TEST_PRODUCER_GROUP: &str = "SELF_TEST_P_GROUP";
+pub const CLIENT_INNER_PRODUCER_GROUP: &str = "CLIENT_INNER_PRODUCER";
+pub const TRANSACTION_GROUP: &str = "CID_RMQ_SYS_TRANS";
+/// Groups made with broadcast consumption enabled.
+pub const ONS_GROUPS: [&str; 4] =
+    ["CID_ONS-HTTP-PROXY", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_ONSAPI_PULL"];
+/// Starts the names of system groups.
+pub const SYSTEM_GROUP_PREFIX: &str = "CID_RMQ_SYS_";
+
+/// Topics that no client may send to.
+pub const SEND_DENIED_TOPICS: [&str; 6] = [
+    SCHEDULE_TOPIC,
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    TRANSACTION_CHECK_MAX_TIME_TOPIC,
+    SELF_TEST_TOPIC,
+    OFFSET_MOVED_TOPIC,
+];
+
+/// Name under which the name server keeps the order configuration.
+pub const ORDER_TOPIC_CONFIG_NAMESPACE: &str = "ORDER_TOPIC_CONFIG";
+/// Region that a broker states when none is configured.
+pub const DEFAULT_REGION: &str = "DefaultRegion";
+/// Broker id of a master.
+pub const MASTER_ID: u64 = 0;
+/// Version ordinal that every RocketPy process announces (5.3.3).
+#[doc(alias = "MQVersion")]
+pub const VERSION: i32 = 479;
+
+/// The retry topic of `group`.
+#[must_use]
+pub fn retry_topic(group: &str) -> String {
+    format!("{RETRY_PREFIX}{group}")
+}
+
+/// The dead-letter topic of `group`.
+#[must_use]
+pub fn dlq_topic(group: &str) -> String {
+    format!("{DLQ_PREFIX}{group}")
+}
+
+/// The group whose retry topic `topic` is.
+#[must_use]
+pub fn group_of_retry_topic(topic: &str) -> Option<&str> {
+    topic.strip_prefix(RETRY_PREFIX)
+}
+
+/// Says whether clients may not send to `topic`.
+#[must_use]
+pub fn is_send_denied(topic: &str) -> bool {
+    SEND_DENIED_TOPICS.contains(&topic)
+}
+
+/// Says whether clients may neither create nor delete `topic`.
+#[must_use]
+pub fn is_system_topic(topic: &str) -> bool {
+    is_send_denied(topic)
+        || [TEMPLATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC, CHECKPOINT_TOPIC].contains(&topic)
+        || topic.starts_with(SYSTEM_TOPIC_PREFIX)
+}
+
+/// Says whether `group` belongs to the system.
+#[must_use]
+pub fn is_system_group(group: &str) -> bool {
+    group.starts_with(SYSTEM_GROUP_PREFIX)
+        || ONS_GROUPS.contains(&group)
+        || [
+            TOOLS_GROUP,
+            DEFAULT_CONSUMER_GROUP,
+            DEFAULT_PRODUCER_GROUP,
+            SCHEDULE_GROUP,
+            FILTER_SERVER_GROUP,
+            MONITOR_GROUP,
+            SELF_TEST_CONSUMER_GROUP,
+            SELF_TEST_PRODUCER_GROUP,
+            CLIENT_INNER_PRODUCER_GROUP,
+        ]
+        .contains(&group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_topics_are_known_by_name_and_by_prefix() {
+        assert!(is_system_topic("TBW102"));
+        assert!(is_system_topic("rmq_sys_REVIVE_LOG_c"));
+        assert!(!is_system_topic("orders"));
+        assert!(is_send_denied("SELF_TEST_TOPIC"));
+        assert!(!is_send_denied("TBW102"));
+    }
+
+    #[test]
+    fn a_retry_topic_names_its_group() {
+        assert_eq!(group_of_retry_topic(&retry_topic("g")), Some("g"));
+        assert_eq!(group_of_retry_topic("%DLQ%g"), None);
+    }
+}
