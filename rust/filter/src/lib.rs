@@ -1,1 +1,5 @@
-//! Tag filter: the hash and the subscription expression.
+//! Tag filter: the hash of a tag and the subscription expression over tags.
+
+mod tag;
+
+pub use tag::{TagFilter, hash_code, tag_code};

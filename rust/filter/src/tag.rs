@@ -1,0 +1,176 @@
+/// The hash that Java's `String.hashCode` gives for `text`: over UTF-16 units, wrapping at 32 bits.
+///
+/// # Source
+/// spec/store.md section 0 (`javaHash`), spec/remoting.md section 5.5.
+#[must_use]
+#[doc(alias = "javaHash")]
+pub fn hash_code(text: &str) -> i32 {
+    let step = |hash: i32, unit: i32| hash.wrapping_mul(31).wrapping_add(unit);
+    if text.is_ascii() {
+        text.bytes().fold(0, |hash, byte| step(hash, i32::from(byte)))
+    } else {
+        text.encode_utf16().fold(0, |hash, unit| step(hash, i32::from(unit)))
+    }
+}
+
+/// The tag code of a consume queue entry: the hash of the tag, sign-extended; 0 for an empty tag.
+///
+/// # Source
+/// spec/store.md section 2.8.
+#[must_use]
+#[doc(alias = "tagsString2tagsCode")]
+pub fn tag_code(tag: &str) -> i64 {
+    i64::from(hash_code(tag))
+}
+
+/// Which messages of a topic a subscription wants.
+///
+/// The broker tests the 32-bit code that stands in the consume queue, so tags whose hashes collide pass there;
+/// the receiver tests the tag itself.
+///
+/// # Source
+/// spec/remoting.md section 5.5, spec/client.md section 7.3.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[doc(alias = "SubscriptionData")]
+pub enum TagFilter {
+    /// Every message, tagged or not.
+    #[default]
+    All,
+    /// Messages that carry one of these tags.
+    Tags {
+        /// The hashes of `names`, sorted, each once.
+        codes: Box<[i64]>,
+        /// The tags in the order of the expression, each once.
+        names: Box<[String]>,
+    },
+}
+
+impl TagFilter {
+    /// Stands between two tags of an expression.
+    pub const SEPARATOR: &'static str = "||";
+    /// The expression that wants everything.
+    pub const EVERYTHING: &'static str = "*";
+
+    /// Reads a subscription expression: `*`, nothing, or tags separated by `||`.
+    ///
+    /// Spaces around a tag do not count and empty pieces are dropped. An expression without any tag between its bars wants
+    /// nothing, as it names no tag.
+    #[must_use]
+    pub fn parse(expression: &str) -> Self {
+        let expression = expression.trim();
+        if expression.is_empty() || expression == Self::EVERYTHING {
+            return Self::All;
+        }
+        let mut names: Vec<String> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        for tag in expression.split(Self::SEPARATOR).map(str::trim).filter(|tag| !tag.is_empty()) {
+            if seen.insert(tag) {
+                names.push(tag.to_owned());
+            }
+        }
+        let mut codes: Vec<i64> = names.iter().map(|tag| tag_code(tag)).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        Self::Tags { codes: codes.into(), names: names.into() }
+    }
+
+    /// Says whether an entry with this tag code may be wanted (server side, by hash).
+    #[must_use]
+    #[doc(alias = "isMatchedByConsumeQueue")]
+    pub fn accepts_code(&self, code: i64) -> bool {
+        match self {
+            Self::All => true,
+            // Subscriptions name a few tags: a walk beats a search until then.
+            Self::Tags { codes, .. } if codes.len() <= 8 => codes.contains(&code),
+            Self::Tags { codes, .. } => codes.binary_search(&code).is_ok(),
+        }
+    }
+
+    /// Says whether a message with this tag is wanted (receiver side, by text).
+    #[must_use]
+    pub fn accepts_tag(&self, tag: Option<&str>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Tags { names, .. } => tag.is_some_and(|tag| names.iter().any(|name| name == tag)),
+        }
+    }
+
+    /// Says whether every message is wanted.
+    #[must_use]
+    pub const fn is_all(&self) -> bool {
+        matches!(self, Self::All)
+    }
+
+    /// The tags asked for; none for [`TagFilter::All`].
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        match self {
+            Self::All => &[],
+            Self::Tags { names, .. } => names,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_equal_those_of_the_specifications() {
+        for (text, hash) in [
+            ("", 0),
+            ("*", 42),
+            ("TagA", 2_598_919),
+            ("TagB", 2_598_920),
+            ("TagC", 2_598_921),
+            ("hello-world-tag", 1_053_414_308),
+            ("\u{6807}\u{7b7e}", 857_175),
+            ("\u{1f600}", 1_772_899),
+            ("order-created", -392_709_271),
+            ("topicA", -868_034_318),
+            ("topicA#key1", -1_026_010_461),
+            ("polygenelubricants", i32::MIN),
+            ("topicA#\u{4e2d}\u{6587}", 388_401_707),
+        ] {
+            assert_eq!(hash_code(text), hash, "{text}");
+        }
+        assert_eq!(tag_code("order-created") as u64, 0xffff_ffff_e897_bb69);
+    }
+
+    #[test]
+    fn an_expression_is_split_at_bars_and_trimmed() {
+        for everything in ["", "*", "  * ", "   "] {
+            assert_eq!(TagFilter::parse(everything), TagFilter::All, "{everything:?}");
+        }
+        let filter = TagFilter::parse(" UA || AA||UA ||  || ");
+        assert_eq!(filter.names(), ["UA", "AA"]);
+        assert!(filter.accepts_code(tag_code("AA")));
+        assert!(!filter.accepts_code(tag_code("DL")));
+        assert!(!filter.accepts_code(0), "a message without a tag matches no tag");
+        assert!(filter.accepts_tag(Some("UA")));
+        assert!(!filter.accepts_tag(None));
+        assert!(TagFilter::All.accepts_tag(None));
+    }
+
+    #[test]
+    fn an_expression_of_bars_only_wants_nothing() {
+        let filter = TagFilter::parse("|| ||");
+        assert!(!filter.accepts_tag(Some("a")));
+        assert!(!filter.accepts_code(0));
+    }
+
+    #[test]
+    fn colliding_tags_pass_by_code_and_not_by_text() {
+        let filter = TagFilter::parse("Aa");
+        assert!(filter.accepts_code(tag_code("BB")), "the hashes of Aa and BB are equal");
+        assert!(!filter.accepts_tag(Some("BB")));
+    }
+
+    #[test]
+    fn long_lists_answer_like_short_ones() {
+        let tags: Vec<String> = (0..50).map(|number| format!("tag-{number}")).collect();
+        let filter = TagFilter::parse(&tags.join("||"));
+        assert!(tags.iter().all(|tag| filter.accepts_code(tag_code(tag)) && filter.accepts_tag(Some(tag))));
+        assert!(!filter.accepts_code(tag_code("tag-50")));
+    }
+}
