@@ -1,0 +1,238 @@
+//! The calls that wait for their answers on one connection: opaque table, deadlines, room.
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rocketpy_protocol::Command;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::Instant;
+
+use crate::error::CallError;
+
+/// Room that a request takes beside its body.
+const HEAD_BYTES: usize = 512;
+
+/// Where an answer goes.
+pub(crate) enum Answer {
+    Channel(oneshot::Sender<Result<Command, CallError>>),
+    Callback(Box<dyn FnOnce(Result<Command, CallError>) + Send>),
+}
+
+impl Answer {
+    fn give(self, result: Result<Command, CallError>) {
+        match self {
+            // The caller may have gone; then nobody wants the answer.
+            Self::Channel(sender) => drop(sender.send(result)),
+            Self::Callback(callback) => callback(result),
+        }
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Channel(_) => "Channel",
+            Self::Callback(_) => "Callback",
+        })
+    }
+}
+
+/// One call on its way.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) code: i32,
+    pub(crate) deadline: Instant,
+    pub(crate) timeout: Duration,
+    /// Bytes of room it holds, given back when it ends.
+    pub(crate) cost: u32,
+    pub(crate) answer: Answer,
+}
+
+/// All calls of one connection.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    table: Mutex<Table>,
+    /// Free room in bytes; closed with the connection.
+    room: Semaphore,
+    total_room: u32,
+    least_cost: u32,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    waiting: HashMap<i32, Call, BuildHasherDefault<OpaqueHasher>>,
+    next_opaque: i32,
+    /// No call is due before this; it may be earlier than the earliest one.
+    earliest: Option<Instant>,
+    closed: bool,
+}
+
+impl Calls {
+    /// Room for `max_bytes` of requests, and for `max_calls` of them, however small.
+    pub(crate) fn new(max_calls: usize, max_bytes: usize) -> Self {
+        let total = u32::try_from(max_bytes.max(HEAD_BYTES)).unwrap_or(u32::MAX);
+        let least_cost = (total as usize / max_calls.max(1)).max(1);
+        Self {
+            table: Mutex::default(),
+            room: Semaphore::new(total as usize),
+            total_room: total,
+            least_cost: u32::try_from(least_cost).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn cost(&self, request: &Command) -> u32 {
+        let bytes = u32::try_from(request.body.len() + HEAD_BYTES).unwrap_or(u32::MAX);
+        bytes.max(self.least_cost).min(self.total_room)
+    }
+
+    /// Takes the room of a request when it is free: its cost, or `None`.
+    pub(crate) fn try_reserve(&self, request: &Command) -> Option<u32> {
+        let cost = self.cost(request);
+        let permit = self.room.try_acquire_many(cost).ok()?;
+        permit.forget();
+        Some(cost)
+    }
+
+    /// Waits for the room of a request, in the order of asking. `None` when the connection has ended.
+    pub(crate) async fn reserve(&self, request: &Command) -> Option<u32> {
+        let cost = self.cost(request);
+        let permit = self.room.acquire_many(cost).await.ok()?;
+        permit.forget();
+        Some(cost)
+    }
+
+    /// Gives room back that no call holds.
+    pub(crate) fn release(&self, cost: u32) {
+        self.room.add_permits(cost as usize);
+    }
+
+    /// Whether the connection ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.room.is_closed()
+    }
+
+    /// Enters a call and returns its opaque; gives the call back when the connection has ended.
+    pub(crate) fn insert(&self, call: Call) -> Result<i32, Call> {
+        let mut table = self.table.lock();
+        if table.closed {
+            return Err(call);
+        }
+        let mut opaque = table.next_opaque;
+        while table.waiting.contains_key(&opaque) {
+            opaque = opaque.wrapping_add(1);
+        }
+        table.next_opaque = opaque.wrapping_add(1);
+        if table.earliest.is_none_or(|earliest| call.deadline < earliest) {
+            table.earliest = Some(call.deadline);
+        }
+        table.waiting.insert(opaque, call);
+        Ok(opaque)
+    }
+
+    /// Takes a call out without answering it, its room given back. False when it has been answered already.
+    pub(crate) fn withdraw(&self, opaque: i32) -> bool {
+        let call = self.table.lock().waiting.remove(&opaque);
+        call.inspect(|call| self.release(call.cost)).is_some()
+    }
+
+    /// Hands a response to the call that waits for it. False when none does: too late, or never asked.
+    pub(crate) fn answer(&self, response: Command) -> bool {
+        let call = self.table.lock().waiting.remove(&response.opaque);
+        let Some(call) = call else { return false };
+        self.release(call.cost);
+        call.answer.give(Ok(response));
+        true
+    }
+
+    /// Whether no call waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.lock().waiting.is_empty()
+    }
+
+    /// When to look for overdue calls next.
+    pub(crate) fn earliest(&self) -> Option<Instant> {
+        self.table.lock().earliest
+    }
+
+    /// Ends the calls that are due.
+    pub(crate) fn expire(&self, now: Instant, addr: &str) {
+        let mut table = self.table.lock();
+        if table.earliest.is_none_or(|earliest| earliest > now) {
+            return;
+        }
+        let overdue: Vec<Call> =
+            table.waiting.extract_if(|_, call| call.deadline <= now).map(|(_, call)| call).collect();
+        table.earliest = table.waiting.values().map(|call| call.deadline).min();
+        drop(table);
+        for call in overdue {
+            self.release(call.cost);
+            let timeout_ms = millis(call.timeout);
+            call.answer.give(Err(CallError::Timeout { addr: addr.to_owned(), code: call.code, timeout_ms }));
+        }
+    }
+
+    /// Ends all calls; later ones are refused.
+    pub(crate) fn close(&self, addr: &str) {
+        self.room.close();
+        let mut table = self.table.lock();
+        table.closed = true;
+        let waiting = std::mem::take(&mut table.waiting);
+        drop(table);
+        for call in waiting.into_values() {
+            call.answer.give(Err(CallError::Closed { addr: addr.to_owned(), code: call.code, queued: true }));
+        }
+    }
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Opaques count up, so spreading them by one multiplication is enough; they are ours, no peer chooses them.
+#[derive(Debug, Default)]
+struct OpaqueHasher(u64);
+
+impl Hasher for OpaqueHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 << 8) | u64::from(*byte);
+        }
+    }
+
+    fn write_i32(&mut self, value: i32) {
+        self.0 = u64::from(value.cast_unsigned()).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
+/// A call whose request is queued; resolves to the response, whatever its code.
+///
+/// Needs no runtime to be awaited in.
+///
+/// # Errors
+/// [`CallError::Timeout`], [`CallError::Closed`], and [`CallError::GoAway`] for a response 1500.
+///
+/// # Cancel safety
+/// Dropping it gives up the answer, not the request.
+#[derive(Debug)]
+#[must_use = "a call that is not awaited loses its answer"]
+pub struct PendingCall {
+    pub(crate) receiver: oneshot::Receiver<Result<Command, CallError>>,
+}
+
+impl Future for PendingCall {
+    type Output = Result<Command, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // The table gives every call an answer; only the end of the whole process can drop the sender.
+        Pin::new(&mut self.receiver).poll(cx).map(|result| result.unwrap_or(Err(CallError::ClientClosed)))
+    }
+}

@@ -1,0 +1,279 @@
+//! The calling side: one connection per address, opened by the first call and again after its end.
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use rocketpy_protocol::{Command, code};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use tracing::debug;
+
+use crate::calls::{PendingCall, millis};
+use crate::config::ClientConfig;
+use crate::connection::{Connection, Limits};
+use crate::driver::Driver;
+use crate::error::CallError;
+use crate::handler::{Handler, NoHandler, Reply};
+
+/// A remoting client. Cheap to clone; all clones share their connections.
+///
+/// Its calls must be made within a tokio runtime, whose tasks then serve the connections.
+#[doc(alias = "NettyRemotingClient")]
+#[derive(Debug, Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: ClientConfig,
+    pushes: Arc<Pushes>,
+    endpoints: RwLock<HashMap<Box<str>, Arc<Endpoint>>>,
+    closed: AtomicBool,
+}
+
+/// One address.
+#[derive(Debug, Default)]
+struct Endpoint {
+    current: Mutex<Option<Arc<Connection>>>,
+    /// Held while connecting, so that calls that come together open one connection. Holds the last failure.
+    connecting: tokio::sync::Mutex<Option<(Instant, CallError)>>,
+}
+
+/// Hands requests of servers to the handler of the day.
+struct Pushes(RwLock<Arc<dyn Handler>>);
+
+impl fmt::Debug for Pushes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pushes")
+    }
+}
+
+impl Pushes {
+    fn handler(&self) -> Arc<dyn Handler> {
+        Arc::clone(&self.0.read())
+    }
+}
+
+impl Handler for Pushes {
+    fn handle(&self, connection: &Arc<Connection>, request: Command, reply: Reply) {
+        self.handler().handle(connection, request, reply);
+    }
+
+    fn connected(&self, connection: &Arc<Connection>) {
+        self.handler().connected(connection);
+    }
+
+    fn disconnected(&self, connection: &Arc<Connection>) {
+        self.handler().disconnected(connection);
+    }
+}
+
+impl Client {
+    /// A client without connections; nothing happens before the first call.
+    pub fn new(config: ClientConfig) -> Self {
+        let pushes = Arc::new(Pushes(RwLock::new(Arc::new(NoHandler))));
+        let inner = Inner { config, pushes, endpoints: RwLock::default(), closed: AtomicBool::new(false) };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Sets who takes the requests of servers, on open connections too. Before, they are refused by code.
+    pub fn set_request_handler(&self, handler: Arc<dyn Handler>) {
+        *self.inner.pushes.0.write() = handler;
+    }
+
+    /// Sends a request to `addr` (`host:port`) and waits for its answer, all within `timeout`.
+    ///
+    /// A server that shuts down (GO_AWAY) is asked once more on a new connection.
+    ///
+    /// # Errors
+    /// Any [`CallError`]. The response codes of the peer are not errors, except GO_AWAY.
+    ///
+    /// # Cancel safety
+    /// Dropped after its first poll, the request may have been sent.
+    pub async fn call(&self, addr: &str, mut request: Command, timeout: Duration) -> Result<Command, CallError> {
+        let started = Instant::now();
+        let response = self.try_call(addr, &mut request, started, timeout).await?;
+        if response.code != code::response::GO_AWAY {
+            return Ok(response);
+        }
+        debug!(addr, code = request.code, "server goes away, asking once more on a new connection");
+        let response = self.try_call(addr, &mut request, started, timeout).await?;
+        if response.code == code::response::GO_AWAY {
+            return Err(CallError::GoAway { addr: addr.to_owned(), code: request.code });
+        }
+        Ok(response)
+    }
+
+    /// Queues a request and returns with the promise of its answer: waits for the connection and for room only.
+    ///
+    /// # Errors
+    /// Those of connecting, [`CallError::WindowFull`], [`CallError::Closed`] (not queued), [`CallError::FrameTooLarge`],
+    /// [`CallError::Encode`]: the peer has not seen the request.
+    pub async fn start_call(&self, addr: &str, mut request: Command, timeout: Duration) -> Result<PendingCall, CallError> {
+        let started = Instant::now();
+        let connection = self.connection(addr, timeout).await?;
+        connection.begin(&mut request, remaining(started, timeout)).await
+    }
+
+    /// Queues a request that is not answered; waits for the connection only.
+    ///
+    /// # Errors
+    /// As [`start_call`](Self::start_call).
+    pub async fn call_oneway(&self, addr: &str, request: Command, timeout: Duration) -> Result<(), CallError> {
+        self.connection(addr, timeout).await?.send_oneway(request)
+    }
+
+    /// The connection to `addr`, opened when there is none that takes calls.
+    ///
+    /// # Errors
+    /// [`CallError::Connect`], [`CallError::ConnectTimeout`], [`CallError::ClientClosed`].
+    pub async fn connection(&self, addr: &str, timeout: Duration) -> Result<Arc<Connection>, CallError> {
+        let endpoint = self.endpoint(addr);
+        if let Some(connection) = endpoint.usable() {
+            return Ok(connection);
+        }
+        let started = Instant::now();
+        let connect = self.connect_once(&endpoint, addr, started, timeout.min(self.inner.config.connect_timeout));
+        match tokio::time::timeout(timeout, connect).await {
+            Ok(result) => result,
+            Err(_) => Err(CallError::ConnectTimeout { addr: addr.to_owned(), timeout_ms: millis(timeout) }),
+        }
+    }
+
+    /// The open connections.
+    pub fn connections(&self) -> Vec<Arc<Connection>> {
+        self.inner.connections()
+    }
+
+    /// Closes the connection to `addr`; the next call opens another.
+    pub fn disconnect(&self, addr: &str) {
+        let endpoint = self.inner.endpoints.write().remove(addr);
+        if let Some(connection) = endpoint.and_then(|endpoint| endpoint.current.lock().take()) {
+            connection.close();
+        }
+    }
+
+    /// Closes all connections; later calls end with [`CallError::ClientClosed`].
+    pub fn close(&self) {
+        self.inner.close();
+    }
+
+    async fn try_call(
+        &self,
+        addr: &str,
+        request: &mut Command,
+        started: Instant,
+        timeout: Duration,
+    ) -> Result<Command, CallError> {
+        let connection = self.connection(addr, remaining(started, timeout)).await?;
+        let response = connection.begin(request, remaining(started, timeout)).await?.await?;
+        Ok(response)
+    }
+
+    fn endpoint(&self, addr: &str) -> Arc<Endpoint> {
+        if let Some(endpoint) = self.inner.endpoints.read().get(addr) {
+            return Arc::clone(endpoint);
+        }
+        Arc::clone(self.inner.endpoints.write().entry(addr.into()).or_default())
+    }
+
+    /// Connects, or takes the outcome of the attempt that was under way when this one began.
+    async fn connect_once(
+        &self,
+        endpoint: &Endpoint,
+        addr: &str,
+        started: Instant,
+        timeout: Duration,
+    ) -> Result<Arc<Connection>, CallError> {
+        let mut last_failure = endpoint.connecting.lock().await;
+        if let Some(connection) = endpoint.usable() {
+            return Ok(connection);
+        }
+        if let Some((failed_at, error)) = &*last_failure
+            && *failed_at >= started
+        {
+            return Err(error.clone());
+        }
+        let result = match tokio::time::timeout(timeout, self.connect(addr)).await {
+            Ok(result) => result,
+            Err(_) => Err(CallError::ConnectTimeout { addr: addr.to_owned(), timeout_ms: millis(timeout) }),
+        };
+        match &result {
+            Ok(connection) => *endpoint.current.lock() = Some(Arc::clone(connection)),
+            Err(error) => *last_failure = Some((Instant::now(), error.clone())),
+        }
+        // A close that came meanwhile has not seen this connection.
+        if self.inner.closed.load(Ordering::Acquire) {
+            self.inner.close();
+            return Err(CallError::ClientClosed);
+        }
+        result
+    }
+
+    async fn connect(&self, addr: &str) -> Result<Arc<Connection>, CallError> {
+        if self.inner.closed.load(Ordering::Acquire) {
+            return Err(CallError::ClientClosed);
+        }
+        let failed = |error: std::io::Error| CallError::Connect {
+            addr: addr.to_owned(),
+            kind: error.kind(),
+            reason: error.to_string(),
+        };
+        let stream = TcpStream::connect(addr).await.map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        let ends = (stream.peer_addr().map_err(failed)?, stream.local_addr().map_err(failed)?);
+        let inner = &self.inner;
+        let pushes = Arc::clone(&inner.pushes) as Arc<dyn Handler>;
+        let connection =
+            Arc::new(Connection::new(ends, addr.into(), inner.config.serialize, inner.limits(), pushes));
+        tokio::spawn(Driver::new(stream, Arc::clone(&connection), ()));
+        Ok(connection)
+    }
+}
+
+impl Inner {
+    fn connections(&self) -> Vec<Arc<Connection>> {
+        self.endpoints.read().values().filter_map(|endpoint| endpoint.current.lock().clone()).collect()
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        for connection in self.connections() {
+            connection.close();
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        let config = &self.config;
+        Limits {
+            max_frame_bytes: config.max_frame_bytes,
+            max_queued_bytes: config.max_queued_bytes,
+            max_unanswered: usize::MAX,
+            max_outstanding_calls: config.max_outstanding_calls,
+            max_outstanding_bytes: config.max_outstanding_bytes,
+            idle_timeout: config.idle_timeout,
+            stall_timeout: config.stall_timeout,
+        }
+    }
+}
+
+/// The last clone closes: its tasks would otherwise keep the connections open.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Endpoint {
+    fn usable(&self) -> Option<Arc<Connection>> {
+        self.current.lock().as_ref().filter(|connection| connection.takes_calls()).cloned()
+    }
+}
+
+fn remaining(started: Instant, timeout: Duration) -> Duration {
+    timeout.saturating_sub(started.elapsed())
+}

@@ -1,0 +1,385 @@
+//! A connection as every thread sees it: its peer, its queue of answers, its calls.
+use std::any::Any;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rocketpy_protocol::{Command, SerializeType, code};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tracing::warn;
+
+use crate::calls::{Answer, Call, Calls, PendingCall, millis};
+use crate::error::CallError;
+use crate::handler::{Handler, Response};
+use crate::outbox::{Outbox, PushError};
+
+/// Bounds of one connection, from the settings of its server or client.
+#[derive(Debug, Clone)]
+pub(crate) struct Limits {
+    pub(crate) max_frame_bytes: usize,
+    pub(crate) max_queued_bytes: usize,
+    pub(crate) max_unanswered: usize,
+    pub(crate) max_outstanding_calls: usize,
+    pub(crate) max_outstanding_bytes: usize,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) stall_timeout: Duration,
+}
+
+/// How far the end of a connection has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    Open = 0,
+    /// The server stops: answers what it has, refuses what comes.
+    Draining = 1,
+    /// Nothing more is read; what is queued is written.
+    Closing = 2,
+    /// Ends as it is.
+    Aborted = 3,
+}
+
+impl Phase {
+    fn from_u8(value: u8) -> Self {
+        match value {
+            0 => Self::Open,
+            1 => Self::Draining,
+            2 => Self::Closing,
+            _ => Self::Aborted,
+        }
+    }
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// One TCP connection, of a server or of a client.
+///
+/// Both sides may send requests on it. Shared by reference count; it outlives its socket, and then refuses what is asked of it.
+#[doc(alias = "Channel")]
+pub struct Connection {
+    id: u64,
+    peer: SocketAddr,
+    local: SocketAddr,
+    /// The peer's address as a caller gave it, for messages.
+    name: Arc<str>,
+    limits: Limits,
+    handler: Arc<dyn Handler>,
+    outbox: Outbox,
+    calls: Calls,
+    /// Requests of the peer that were handed out and whose [`Reply`](crate::Reply) is still alive.
+    unanswered: AtomicUsize,
+    phase: AtomicU8,
+    /// Serialization of the requests to this peer: the client's choice, or what the peer last used.
+    serialize: AtomicU8,
+    /// The peer said GO_AWAY: calls under way go on, new ones belong on another connection.
+    retired: AtomicBool,
+    attachment: OnceLock<Arc<dyn Any + Send + Sync>>,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("id", &self.id)
+            .field("peer", &self.peer)
+            .field("phase", &self.phase())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(
+        (peer, local): (SocketAddr, SocketAddr),
+        name: Arc<str>,
+        serialize: SerializeType,
+        limits: Limits,
+        handler: Arc<dyn Handler>,
+    ) -> Self {
+        Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            peer,
+            local,
+            name,
+            handler,
+            outbox: Outbox::new(limits.max_frame_bytes),
+            calls: Calls::new(limits.max_outstanding_calls, limits.max_outstanding_bytes),
+            unanswered: AtomicUsize::new(0),
+            phase: AtomicU8::new(Phase::Open as u8),
+            serialize: AtomicU8::new(serialize as u8),
+            retired: AtomicBool::new(false),
+            attachment: OnceLock::new(),
+            limits,
+        }
+    }
+
+    /// Number of this connection, unique in the process.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Address of the other side.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Address of this side.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Whether the connection takes frames; it may have ended without anybody having noticed yet.
+    pub fn is_open(&self) -> bool {
+        self.phase() == Phase::Open && !self.calls.is_closed()
+    }
+
+    /// Bytes that wait for the peer to take them.
+    pub fn queued_bytes(&self) -> usize {
+        self.outbox.waiting_bytes()
+    }
+
+    /// Attaches a value of the layer above, once; false when there is one already.
+    pub fn attach(&self, value: Arc<dyn Any + Send + Sync>) -> bool {
+        self.attachment.set(value).is_ok()
+    }
+
+    /// The attached value, if it is a `T`.
+    pub fn attachment<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.attachment.get().cloned()?.downcast().ok()
+    }
+
+    /// Ends the connection: nothing more is read, what is queued is written as far as the peer takes it soon.
+    pub fn close(&self) {
+        self.enter(Phase::Closing);
+    }
+
+    /// Sends a request and waits for its answer.
+    ///
+    /// # Errors
+    /// Any [`CallError`] but those of connecting. The response codes of the peer are not errors, except GO_AWAY.
+    ///
+    /// # Cancel safety
+    /// Dropped after its first poll, the request may have been sent.
+    pub async fn call(&self, request: Command, timeout: Duration) -> Result<Command, CallError> {
+        self.start_call(request, timeout).await?.await
+    }
+
+    /// Queues a request and returns with the promise of its answer; waits only for room.
+    ///
+    /// # Errors
+    /// [`CallError::WindowFull`], [`CallError::Closed`] (not queued), [`CallError::FrameTooLarge`], [`CallError::Encode`]: the peer
+    /// has not seen the request.
+    pub async fn start_call(&self, mut request: Command, timeout: Duration) -> Result<PendingCall, CallError> {
+        self.begin(&mut request, timeout).await
+    }
+
+    /// Queues a request when there is room for it at once.
+    ///
+    /// # Errors
+    /// As [`start_call`](Self::start_call).
+    pub fn try_start_call(&self, mut request: Command, timeout: Duration) -> Result<PendingCall, CallError> {
+        let cost = self.calls.try_reserve(&request).ok_or_else(|| self.no_room(request.code, Duration::ZERO))?;
+        let (sender, receiver) = oneshot::channel();
+        self.enqueue(&mut request, Instant::now(), timeout, cost, Answer::Channel(sender))?;
+        Ok(PendingCall { receiver })
+    }
+
+    /// Queues a request as [`start_call`](Self::start_call) does, and gives the answer to `callback` on the connection's task.
+    ///
+    /// The callback must not block. When this returns an error the callback is not called.
+    ///
+    /// # Errors
+    /// As [`start_call`](Self::start_call).
+    pub async fn start_call_with(
+        &self,
+        mut request: Command,
+        timeout: Duration,
+        callback: impl FnOnce(Result<Command, CallError>) + Send + 'static,
+    ) -> Result<(), CallError> {
+        let started = Instant::now();
+        let cost = self.room_for(&request, started, timeout).await?;
+        self.enqueue(&mut request, started, timeout, cost, Answer::Callback(Box::new(callback)))
+    }
+
+    /// Queues a request that is not answered.
+    ///
+    /// # Errors
+    /// [`CallError::WindowFull`] when more bytes wait for this peer than it may leave waiting; [`CallError::Closed`],
+    /// [`CallError::FrameTooLarge`], [`CallError::Encode`]. In each case the peer has not seen it.
+    pub fn send_oneway(&self, mut request: Command) -> Result<(), CallError> {
+        if self.outbox.waiting_bytes() > self.limits.max_queued_bytes {
+            return Err(self.no_room(request.code, Duration::ZERO));
+        }
+        request.mark_oneway();
+        request.serialize = self.serialize();
+        self.push(&request)
+    }
+
+    pub(crate) async fn begin(&self, request: &mut Command, timeout: Duration) -> Result<PendingCall, CallError> {
+        let started = Instant::now();
+        let cost = self.room_for(request, started, timeout).await?;
+        let (sender, receiver) = oneshot::channel();
+        self.enqueue(request, started, timeout, cost, Answer::Channel(sender))?;
+        Ok(PendingCall { receiver })
+    }
+
+    async fn room_for(&self, request: &Command, started: Instant, timeout: Duration) -> Result<u32, CallError> {
+        if let Some(cost) = self.calls.try_reserve(request) {
+            return Ok(cost);
+        }
+        match tokio::time::timeout_at(started + timeout, self.calls.reserve(request)).await {
+            Ok(Some(cost)) => Ok(cost),
+            Ok(None) => Err(self.closed(request.code)),
+            Err(_) => Err(self.no_room(request.code, timeout)),
+        }
+    }
+
+    fn enqueue(
+        &self,
+        request: &mut Command,
+        started: Instant,
+        timeout: Duration,
+        cost: u32,
+        answer: Answer,
+    ) -> Result<(), CallError> {
+        let call = Call { code: request.code, deadline: started + timeout, timeout, cost, answer };
+        let opaque = self.calls.insert(call).map_err(|call| {
+            self.calls.release(call.cost);
+            self.closed(call.code)
+        })?;
+        request.opaque = opaque;
+        request.serialize = self.serialize();
+        match self.push(request) {
+            Err(error) if self.calls.withdraw(opaque) => Err(error),
+            // Not withdrawn: the connection ended meanwhile and has told the call so.
+            Err(_) | Ok(()) => Ok(()),
+        }
+    }
+
+    fn push(&self, request: &Command) -> Result<(), CallError> {
+        let code = request.code;
+        self.outbox.push(request, Vec::new()).map_err(|error| match error {
+            PushError::Closed => self.closed(code),
+            PushError::TooLarge { size_bytes } => {
+                CallError::FrameTooLarge { code, size_bytes, max_bytes: self.limits.max_frame_bytes }
+            }
+            PushError::Encode { reason } => CallError::Encode { code, reason },
+        })
+    }
+
+    /// Queues an answer. One that cannot be framed is replaced by SYSTEM_ERROR, so that the peer does not wait for it.
+    pub(crate) fn push_response(&self, request_code: i32, response: Response) {
+        let Response { command, body } = response;
+        let reason = match self.outbox.push(&command, body) {
+            Ok(()) | Err(PushError::Closed) => return,
+            Err(PushError::TooLarge { size_bytes }) => {
+                format!("the answer has {size_bytes} bytes, more than the frame limit of {}", self.limits.max_frame_bytes)
+            }
+            Err(PushError::Encode { reason }) => format!("the answer cannot be encoded: {reason}"),
+        };
+        warn!(peer = %self.peer, code = request_code, reason, "answer replaced by an error");
+        let mut replacement = Response::status(code::response::SYSTEM_ERROR, reason).command;
+        replacement.opaque = command.opaque;
+        replacement.serialize = command.serialize;
+        replacement.mark_response();
+        // The replacement is small and plain; only a closed connection refuses it.
+        drop(self.outbox.push(&replacement, Vec::<Bytes>::new()));
+    }
+
+    pub(crate) fn request_begun(&self) {
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a request out; the task is woken when it may have waited for just this one.
+    pub(crate) fn request_done(&self) {
+        let before = self.unanswered.fetch_sub(1, Ordering::AcqRel);
+        if before == self.limits.max_unanswered || before == 1 && self.phase() != Phase::Open {
+            self.outbox.wake();
+        }
+    }
+
+    pub(crate) fn unanswered(&self) -> usize {
+        self.unanswered.load(Ordering::Acquire)
+    }
+
+    /// Whether the peer may be read from: neither its answers nor its unanswered requests are too many.
+    pub(crate) fn has_room_for_requests(&self) -> bool {
+        self.outbox.waiting_bytes() <= self.limits.max_queued_bytes && self.unanswered() < self.limits.max_unanswered
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        Phase::from_u8(self.phase.load(Ordering::Acquire))
+    }
+
+    /// Goes on to `phase`; never back.
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.phase.fetch_max(phase as u8, Ordering::AcqRel);
+        self.outbox.wake();
+    }
+
+    pub(crate) fn serialize(&self) -> SerializeType {
+        if self.serialize.load(Ordering::Relaxed) == SerializeType::RocketMq as u8 {
+            SerializeType::RocketMq
+        } else {
+            SerializeType::Json
+        }
+    }
+
+    pub(crate) fn note_serialize(&self, serialize: SerializeType) {
+        if self.serialize.load(Ordering::Relaxed) != serialize as u8 {
+            self.serialize.store(serialize as u8, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+    }
+
+    /// Whether new calls may be started here.
+    pub(crate) fn takes_calls(&self) -> bool {
+        self.is_open() && !self.retired.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    pub(crate) fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(crate) fn handler(&self) -> &Arc<dyn Handler> {
+        &self.handler
+    }
+
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// The socket is gone: every waiting call hears of it, later frames are refused.
+    pub(crate) fn ended(&self) {
+        self.phase.store(Phase::Aborted as u8, Ordering::Release);
+        self.outbox.close();
+        self.calls.close(&self.name);
+    }
+
+    fn closed(&self, code: i32) -> CallError {
+        CallError::Closed { addr: self.name.to_string(), code, queued: false }
+    }
+
+    fn no_room(&self, code: i32, timeout: Duration) -> CallError {
+        if self.calls.is_closed() {
+            return self.closed(code);
+        }
+        CallError::WindowFull { addr: self.name.to_string(), code, timeout_ms: millis(timeout) }
+    }
+}
