@@ -1,1 +1,24 @@
-//! The only door to files, memory maps, clock and randomness.
+//! The only door to files, memory maps, clock and randomness; all `unsafe` of memory maps is here.
+//!
+//! A store is written against [`Disk`], so that a simulated disk can take the place of [`RealDisk`] by static
+//! dispatch. Everything else in the workspace uses [`RealDisk`] for its few files: clippy keeps `std::fs` out.
+
+#![allow(unsafe_code, reason = "memory maps and system calls; each block says why it is sound")]
+
+mod clock;
+mod disk;
+mod error;
+mod file;
+mod lock;
+mod mapped;
+mod real;
+mod sys;
+
+pub use clock::{now_ms, random_u64};
+pub use disk::{DirEntry, Disk, DiskFile, DiskUsage, EntryKind, OpenMode, Region};
+pub use error::EnvError;
+pub use file::RealFile;
+pub use lock::RealLock;
+pub use mapped::{MappedRegion, RegionSlice};
+pub use real::RealDisk;
+pub use sys::open_file_limit;

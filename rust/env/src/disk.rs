@@ -1,0 +1,192 @@
+//! The seam between the store and what holds its bytes.
+
+use std::ffi::OsString;
+use std::ops::Range;
+use std::path::Path;
+
+use bytes::Bytes;
+
+use crate::error::EnvError;
+
+/// What a store may do with a disk. Static dispatch: production pays nothing for the seam.
+///
+/// Paths are absolute or relative to the process; implementations take them as they are.
+pub trait Disk: Send + Sync + 'static {
+    /// A mapped file of the commit log.
+    type Region: Region;
+    /// A file that is read and written by position.
+    type File: DiskFile;
+    /// Held as long as the lock on a file is.
+    type Lock: Send + Sync + 'static;
+
+    /// Allocates a file of zeros, flushes it, gives it its name, flushes the folder, and maps it.
+    ///
+    /// # Errors
+    /// [`EnvError::NoSpace`] leaves nothing behind; a retry is safe after every error.
+    ///
+    /// # Durability
+    /// On return the file survives a power loss with its whole length allocated: writing into the map cannot meet a
+    /// full disk.
+    fn create_region(&self, path: &Path, len: u64) -> Result<Self::Region, EnvError>;
+
+    /// Maps an existing file, all of it counting as written.
+    fn open_region(&self, path: &Path) -> Result<Self::Region, EnvError>;
+
+    /// Opens a file for access by position.
+    fn open_file(&self, path: &Path, mode: OpenMode) -> Result<Self::File, EnvError>;
+
+    /// Replaces a file by temporary file, flush, rename and flush of the folder: it holds the old or the new bytes.
+    fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError>;
+
+    /// Like [`Disk::replace`]; the former content stays as `NAME.bak`. There is a readable file at every moment.
+    fn replace_keeping_backup(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError>;
+
+    /// Reads a whole file of at most `limit_bytes`.
+    fn read(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, EnvError>;
+
+    /// Removes a file. The folder is not flushed.
+    fn remove_file(&self, path: &Path) -> Result<(), EnvError>;
+
+    /// Removes a folder with all it holds. The folder above is not flushed.
+    fn remove_dir_all(&self, path: &Path) -> Result<(), EnvError>;
+
+    /// Makes a folder with its parents. The folders above are not flushed.
+    fn create_dir_all(&self, path: &Path) -> Result<(), EnvError>;
+
+    /// Makes the names in a folder durable.
+    fn sync_dir(&self, path: &Path) -> Result<(), EnvError>;
+
+    /// The entries of a folder, sorted by name.
+    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>, EnvError>;
+
+    /// Takes the POSIX lock on byte 0 of a file, made when missing, against other processes and this one.
+    ///
+    /// # Errors
+    /// [`EnvError::Locked`] at once when somebody has it.
+    fn lock(&self, path: &Path) -> Result<Self::Lock, EnvError>;
+
+    /// Space of the file system that holds the path.
+    fn usage(&self, path: &Path) -> Result<DiskUsage, EnvError>;
+
+    /// The wall clock in milliseconds since 1970.
+    fn now_ms(&self) -> i64;
+}
+
+/// A mapped file that only grows: what is written is published once and never changes.
+///
+/// Readers and the one writer need no lock between them, because readers see only published bytes.
+pub trait Region: Send + Sync + 'static {
+    /// Length of the file.
+    fn len(&self) -> u64;
+
+    /// Whether the file has no byte at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes published so far, from the start of the file.
+    fn written(&self) -> u64;
+
+    /// Copies bytes behind the written ones and publishes `advance` bytes, at least as many as were copied.
+    ///
+    /// The bytes between the copied and the published ones keep what the file held.
+    ///
+    /// # Panics
+    /// When `advance` is shorter than the bytes or passes the end of the file, or when two threads append at once.
+    fn append(&self, bytes: &[u8], advance: u64);
+
+    /// A view of published bytes for as long as the region is borrowed.
+    ///
+    /// # Panics
+    /// When the range is not published.
+    fn view(&self, range: Range<u64>) -> &[u8];
+
+    /// A reference-counted view: the file stays mapped until the last one is dropped.
+    ///
+    /// # Panics
+    /// When the range is not published.
+    fn slice(&self, range: Range<u64>) -> Bytes;
+
+    /// Takes back what was published behind `end`; recovery does this before anybody else reads.
+    ///
+    /// # Panics
+    /// When a slice of the region is still held, or `end` is not published.
+    fn rewind(&mut self, end: u64);
+
+    /// Makes the range durable.
+    ///
+    /// # Errors
+    /// The caller poisons: no later flush of these bytes may be believed.
+    fn flush(&self, range: Range<u64>) -> Result<(), EnvError>;
+
+    /// Brings pages of the range into memory for writing, so that an append does not wait for them. Best effort.
+    fn fault_in(&self, range: Range<u64>);
+}
+
+/// A file that is read and written by position; sparse files are fine.
+pub trait DiskFile: Send + Sync + 'static {
+    /// Length of the file.
+    fn len(&self) -> Result<u64, EnvError>;
+
+    /// Whether the file has no byte.
+    fn is_empty(&self) -> Result<bool, EnvError> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Reads up to `buffer.len()` bytes; fewer only at the end of the file.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, EnvError>;
+
+    /// Fills the buffer.
+    ///
+    /// # Errors
+    /// [`EnvError::UnexpectedEnd`] when the file ends before.
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), EnvError>;
+
+    /// Writes all bytes.
+    fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<(), EnvError>;
+
+    /// Sets the length; new bytes are zeros that take no space.
+    fn set_len(&self, len: u64) -> Result<(), EnvError>;
+
+    /// Makes content and length durable.
+    fn sync(&self) -> Result<(), EnvError>;
+
+    /// First offset at or behind `offset` that holds data, `None` when only a hole follows.
+    fn next_data(&self, offset: u64) -> Result<Option<u64>, EnvError>;
+}
+
+/// How [`Disk::open_file`] opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenMode {
+    /// An existing file, for reading.
+    Read,
+    /// An existing file, for reading and writing.
+    Write,
+    /// A file that is made when missing, for reading and writing.
+    CreateOrWrite,
+}
+
+/// One entry of a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirEntry {
+    pub name: OsString,
+    pub kind: EntryKind,
+    /// Length of a file, 0 for everything else.
+    pub size_bytes: u64,
+}
+
+/// What an entry of a folder is; symbolic links count as what they lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    File,
+    Folder,
+    Other,
+}
+
+/// Space of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskUsage {
+    pub total_bytes: u64,
+    /// Bytes that a process without privileges may still take.
+    pub available_bytes: u64,
+}

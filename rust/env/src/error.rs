@@ -1,0 +1,104 @@
+//! What a file operation can fail with.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A file operation that failed: which operation, on which path, and why.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum EnvError {
+    /// The disk or the quota is full.
+    #[error("no space left on the disk, cannot {operation}: {}", path.display())]
+    NoSpace { operation: &'static str, path: PathBuf },
+    /// The user of this process may not do it.
+    #[error("permission denied, cannot {operation}: {}", path.display())]
+    PermissionDenied { operation: &'static str, path: PathBuf },
+    /// The file system is mounted read-only.
+    #[error("the file system is read-only, cannot {operation}: {}", path.display())]
+    ReadOnly { operation: &'static str, path: PathBuf },
+    /// There is no such file or folder.
+    #[error("no such file or folder, cannot {operation}: {}", path.display())]
+    NotFound { operation: &'static str, path: PathBuf },
+    /// The name is taken.
+    #[error("the name is taken, cannot {operation}: {}", path.display())]
+    AlreadyExists { operation: &'static str, path: PathBuf },
+    /// A part of the path that must be a folder is a file.
+    #[error("not a folder, cannot {operation}: {}", path.display())]
+    NotAFolder { operation: &'static str, path: PathBuf },
+    /// The process or the machine has no file handle left.
+    #[error("too many open files, cannot {operation}: {}", path.display())]
+    TooManyOpenFiles { operation: &'static str, path: PathBuf },
+    /// Somebody else holds the lock; `pid` is unknown when it is this process.
+    #[error("locked by {}: {}", holder(*.pid), path.display())]
+    Locked { path: PathBuf, pid: Option<u32> },
+    /// A file is longer than the reader allows.
+    #[error("file exceeds {limit_bytes} bytes: {}", path.display())]
+    TooLong { path: PathBuf, limit_bytes: u64 },
+    /// A file ended before the bytes that were asked for.
+    #[error("file ends before byte {wanted_end}: {}", path.display())]
+    UnexpectedEnd { path: PathBuf, wanted_end: u64 },
+    /// Anything else, for example a fault of the device.
+    #[error("cannot {operation}: {} ({source})", path.display())]
+    Io { operation: &'static str, path: PathBuf, source: Arc<io::Error> },
+}
+
+fn holder(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "this process".to_owned(), |pid| format!("process {pid}"))
+}
+
+impl EnvError {
+    /// Sorts an error of the operating system under the cases that callers tell apart.
+    pub fn from_io(operation: &'static str, path: &Path, source: io::Error) -> Self {
+        let path = path.to_path_buf();
+        match source.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => Self::NoSpace { operation, path },
+            Some(libc::EACCES | libc::EPERM) => Self::PermissionDenied { operation, path },
+            Some(libc::EROFS) => Self::ReadOnly { operation, path },
+            Some(libc::ENOENT) => Self::NotFound { operation, path },
+            Some(libc::EEXIST) => Self::AlreadyExists { operation, path },
+            Some(libc::ENOTDIR) => Self::NotAFolder { operation, path },
+            Some(libc::EMFILE | libc::ENFILE) => Self::TooManyOpenFiles { operation, path },
+            _ => Self::Io { operation, path, source: Arc::new(source) },
+        }
+    }
+
+    /// The path the error is about.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::NoSpace { path, .. }
+            | Self::PermissionDenied { path, .. }
+            | Self::ReadOnly { path, .. }
+            | Self::NotFound { path, .. }
+            | Self::AlreadyExists { path, .. }
+            | Self::NotAFolder { path, .. }
+            | Self::TooManyOpenFiles { path, .. }
+            | Self::Locked { path, .. }
+            | Self::TooLong { path, .. }
+            | Self::UnexpectedEnd { path, .. }
+            | Self::Io { path, .. } => path,
+        }
+    }
+
+    /// Whether the same call may succeed later without a change of the folder.
+    pub fn retryable(&self) -> bool {
+        matches!(self, Self::NoSpace { .. } | Self::TooManyOpenFiles { .. } | Self::Locked { .. })
+    }
+
+    /// Whether the file or folder is not there.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
+    }
+
+    /// The way out, for a person.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::NoSpace { .. } => Some("free disk space or name a folder on another disk"),
+            Self::PermissionDenied { .. } => Some("give this user read and write permission on the folder"),
+            Self::ReadOnly { .. } => Some("name a folder on a file system that is mounted for writing"),
+            Self::NotAFolder { .. } => Some("name a folder, not a file"),
+            Self::TooManyOpenFiles { .. } => Some("raise the limit of open files (ulimit -n)"),
+            Self::Locked { .. } => Some("stop the other process first, or name another folder"),
+            _ => None,
+        }
+    }
+}

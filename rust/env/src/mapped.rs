@@ -1,0 +1,153 @@
+//! A mapped file that only grows.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use memmap2::{Advice, MmapOptions, MmapRaw};
+
+use crate::disk::Region;
+use crate::error::EnvError;
+
+const PAGE: u64 = 4096;
+
+/// A real [`Region`]: a shared map of a whole file.
+#[derive(Debug)]
+pub struct MappedRegion {
+    map: Arc<Map>,
+    path: PathBuf,
+}
+
+#[derive(Debug)]
+struct Map {
+    raw: MmapRaw,
+    /// Bytes before this never change; bytes behind it belong to the one who holds `appending`.
+    written: AtomicU64,
+    /// Set while an append copies: the proof that there is one writer.
+    appending: AtomicBool,
+}
+
+impl MappedRegion {
+    /// Maps the file from its start; its first `written` bytes count as published.
+    pub(crate) fn map(file: &File, path: &Path, len: u64, written: u64) -> Result<Self, EnvError> {
+        let raw = MmapOptions::new()
+            .len(len as usize)
+            .map_raw(file)
+            .map_err(|source| EnvError::from_io("map", path, source))?;
+        let map = Map { raw, written: AtomicU64::new(written), appending: AtomicBool::new(false) };
+        Ok(Self { map: Arc::new(map), path: path.to_path_buf() })
+    }
+
+    /// A reference-counted view of published bytes.
+    ///
+    /// # Panics
+    /// When the range is not published.
+    pub fn region_slice(&self, range: Range<u64>) -> RegionSlice {
+        self.map.check(&range);
+        RegionSlice { map: Arc::clone(&self.map), range }
+    }
+}
+
+impl Map {
+    fn check(&self, range: &Range<u64>) {
+        let written = self.written.load(Ordering::Acquire);
+        assert!(range.start <= range.end && range.end <= written, "range {range:?} passes the written {written}");
+    }
+
+    /// The bytes of a range that [`Map::check`] has accepted.
+    fn bytes(&self, range: &Range<u64>) -> &[u8] {
+        // SAFETY: the range lies below `written` (every caller checked it and `written` falls only when no reader is
+        // left), hence inside the map, and bytes below `written` are never written again: `append` writes behind it
+        // alone. The map lives as long as `self`.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.raw.as_ptr().add(range.start as usize),
+                (range.end - range.start) as usize,
+            )
+        }
+    }
+}
+
+impl Region for MappedRegion {
+    fn len(&self) -> u64 {
+        self.map.raw.len() as u64
+    }
+
+    fn written(&self) -> u64 {
+        self.map.written.load(Ordering::Acquire)
+    }
+
+    fn append(&self, bytes: &[u8], advance: u64) {
+        let map = &*self.map;
+        assert!(!map.appending.swap(true, Ordering::Acquire), "two appends at once");
+        let at = map.written.load(Ordering::Relaxed);
+        let fits = advance >= bytes.len() as u64 && advance <= map.raw.len() as u64 - at;
+        assert!(fits, "append of {} bytes, advancing {advance}, at {at} of {}", bytes.len(), map.raw.len());
+        // SAFETY: the target lies inside the map (checked above) and behind `written`, where no reader looks;
+        // `appending` keeps every other writer out. The source is a borrowed slice of other memory.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), map.raw.as_mut_ptr().add(at as usize), bytes.len());
+        }
+        map.written.store(at + advance, Ordering::Release);
+        map.appending.store(false, Ordering::Release);
+    }
+
+    fn view(&self, range: Range<u64>) -> &[u8] {
+        self.map.check(&range);
+        self.map.bytes(&range)
+    }
+
+    fn slice(&self, range: Range<u64>) -> Bytes {
+        self.region_slice(range).into_bytes()
+    }
+
+    fn rewind(&mut self, end: u64) {
+        let map = Arc::get_mut(&mut self.map).expect("no slice of a region may be held while it is rewound");
+        assert!(end <= *map.written.get_mut(), "rewind to {end} passes the written bytes");
+        *map.written.get_mut() = end;
+    }
+
+    fn flush(&self, range: Range<u64>) -> Result<(), EnvError> {
+        assert!(range.start <= range.end && range.end <= self.len(), "flush of {range:?} passes the file");
+        self.map
+            .raw
+            .flush_range(range.start as usize, (range.end - range.start) as usize)
+            .map_err(|source| EnvError::from_io("flush", &self.path, source))
+    }
+
+    fn fault_in(&self, range: Range<u64>) {
+        let start = range.start / PAGE * PAGE;
+        let end = range.end.min(self.len());
+        if start < end {
+            #[cfg(target_os = "linux")]
+            let advice = Advice::PopulateWrite;
+            #[cfg(not(target_os = "linux"))]
+            let advice = Advice::WillNeed;
+            // Linux before 5.14 does not know the advice: appends take their faults one by one then.
+            let _ = self.map.raw.advise_range(advice, start as usize, (end - start) as usize);
+        }
+    }
+}
+
+/// Published bytes of a mapped file; the file stays mapped while this lives.
+#[derive(Debug, Clone)]
+pub struct RegionSlice {
+    map: Arc<Map>,
+    range: Range<u64>,
+}
+
+impl RegionSlice {
+    /// The same bytes as [`Bytes`], without a copy.
+    pub fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for RegionSlice {
+    fn as_ref(&self) -> &[u8] {
+        self.map.bytes(&self.range)
+    }
+}

@@ -1,0 +1,186 @@
+//! The disk of the machine.
+#![allow(clippy::disallowed_methods, reason = "this crate is the door")]
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::disk::{DirEntry, Disk, DiskUsage, EntryKind, OpenMode};
+use crate::error::EnvError;
+use crate::file::RealFile;
+use crate::lock::RealLock;
+use crate::mapped::MappedRegion;
+use crate::sys;
+
+/// Files, maps and locks of the operating system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealDisk;
+
+/// Turns the operating system's error into a typed one.
+trait At<T> {
+    fn at(self, operation: &'static str, path: &Path) -> Result<T, EnvError>;
+}
+
+impl<T> At<T> for io::Result<T> {
+    fn at(self, operation: &'static str, path: &Path) -> Result<T, EnvError> {
+        self.map_err(|source| EnvError::from_io(operation, path, source))
+    }
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    }
+}
+
+/// The path with something added to its file name.
+fn sibling(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(suffix);
+    path.with_file_name(name)
+}
+
+/// Allocates and flushes a file, then gives it its name: an unfinished one never has a name, where that is possible.
+fn create_allocated(path: &Path, len: u64) -> Result<File, EnvError> {
+    let dir = parent(path);
+    if let Some(file) = sys::open_unnamed(dir).at("create a file in", dir)? {
+        sys::allocate(&file, len).at("allocate", path)?;
+        file.sync_all().at("flush", path)?;
+        if sys::link_unnamed(&file, path).at("name", path)? {
+            return Ok(file);
+        }
+    }
+    let file = File::options().read(true).write(true).create_new(true).mode(0o644).open(path).at("create", path)?;
+    let filled = sys::allocate(&file, len).at("allocate", path).and_then(|()| file.sync_all().at("flush", path));
+    if let Err(error) = filled {
+        let _ = fs::remove_file(path); // an unfinished file must not stay under a log's name
+        return Err(error);
+    }
+    Ok(file)
+}
+
+fn write_temporary(path: &Path, bytes: &[u8]) -> Result<PathBuf, EnvError> {
+    let temporary = sibling(path, ".tmp");
+    let written = || -> io::Result<()> {
+        let mut file = File::create(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    if let Err(source) = written() {
+        let _ = fs::remove_file(&temporary);
+        return Err(EnvError::from_io("write", &temporary, source));
+    }
+    Ok(temporary)
+}
+
+impl Disk for RealDisk {
+    type Region = MappedRegion;
+    type File = RealFile;
+    type Lock = RealLock;
+
+    fn create_region(&self, path: &Path, len: u64) -> Result<MappedRegion, EnvError> {
+        let file = create_allocated(path, len)?;
+        self.sync_dir(parent(path))?;
+        MappedRegion::map(&file, path, len, 0)
+    }
+
+    fn open_region(&self, path: &Path) -> Result<MappedRegion, EnvError> {
+        let file = File::options().read(true).write(true).open(path).at("open", path)?;
+        let len = file.metadata().at("look at", path)?.len();
+        MappedRegion::map(&file, path, len, len)
+    }
+
+    fn open_file(&self, path: &Path, mode: OpenMode) -> Result<RealFile, EnvError> {
+        let mut options = File::options();
+        options.read(true).write(mode != OpenMode::Read).create(mode == OpenMode::CreateOrWrite).mode(0o644);
+        Ok(RealFile::new(options.open(path).at("open", path)?, path))
+    }
+
+    fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError> {
+        let temporary = write_temporary(path, bytes)?;
+        fs::rename(&temporary, path).at("replace", path)?;
+        self.sync_dir(parent(path))
+    }
+
+    fn replace_keeping_backup(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError> {
+        let temporary = write_temporary(path, bytes)?;
+        let backup = sibling(path, ".bak");
+        match fs::remove_file(&backup) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).at("remove", &backup),
+            _ => {}
+        }
+        match fs::hard_link(path, &backup) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // A file system without hard links: a copy serves as well.
+            Err(_) => fs::copy(path, &backup).map(drop).at("copy to", &backup)?,
+            Ok(()) => {}
+        }
+        fs::rename(&temporary, path).at("replace", path)?;
+        self.sync_dir(parent(path))
+    }
+
+    fn read(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, EnvError> {
+        let file = File::open(path).at("open", path)?;
+        let mut bytes = Vec::new();
+        file.take(limit_bytes + 1).read_to_end(&mut bytes).at("read", path)?;
+        if bytes.len() as u64 > limit_bytes {
+            return Err(EnvError::TooLong { path: path.to_path_buf(), limit_bytes });
+        }
+        Ok(bytes)
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<(), EnvError> {
+        fs::remove_file(path).at("remove", path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> Result<(), EnvError> {
+        fs::remove_dir_all(path).at("remove", path)
+    }
+
+    fn create_dir_all(&self, path: &Path) -> Result<(), EnvError> {
+        match fs::create_dir_all(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(EnvError::NotAFolder { operation: "create", path: path.to_path_buf() })
+            }
+            other => other.at("create", path),
+        }
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<(), EnvError> {
+        File::open(path).and_then(|dir| dir.sync_all()).at("flush", path)
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>, EnvError> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(dir).at("list", dir)? {
+            let entry = entry.at("list", dir)?;
+            let path = entry.path();
+            let metadata = match fs::metadata(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue, // removed meanwhile
+                other => other.at("look at", &path)?,
+            };
+            let (kind, size_bytes) = match (metadata.is_file(), metadata.is_dir()) {
+                (true, _) => (EntryKind::File, metadata.len()),
+                (_, true) => (EntryKind::Folder, 0),
+                _ => (EntryKind::Other, 0),
+            };
+            entries.push(DirEntry { name: entry.file_name(), kind, size_bytes });
+        }
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    fn lock(&self, path: &Path) -> Result<RealLock, EnvError> {
+        RealLock::take(path)
+    }
+
+    fn usage(&self, path: &Path) -> Result<DiskUsage, EnvError> {
+        sys::usage(path).at("look at", path)
+    }
+
+    fn now_ms(&self) -> i64 {
+        crate::clock::now_ms()
+    }
+}

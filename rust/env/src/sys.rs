@@ -1,0 +1,136 @@
+//! Calls of the operating system that the standard library does not have.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::disk::DiskUsage;
+
+/// How many files this process may have open.
+pub fn open_file_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: getrlimit writes one rlimit, and the pointer is to one.
+    let status = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    if status == 0 { limit.rlim_cur as u64 } else { 256 }
+}
+
+/// Allocates the blocks of a file and sets its length. Where the file system cannot, zeros are written.
+pub(crate) fn allocate(file: &File, len: u64) -> io::Result<()> {
+    match allocate_blocks(file, len) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL)) => {
+            write_zeros(file, len)
+        }
+        other => other,
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn allocate_blocks(file: &File, len: u64) -> io::Result<()> {
+    loop {
+        // SAFETY: plain system call on an open file descriptor.
+        let status = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len as libc::off_t) };
+        if status == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINTR) {
+            return Err(error);
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn allocate_blocks(_file: &File, _len: u64) -> io::Result<()> {
+    Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+}
+
+fn write_zeros(file: &File, len: u64) -> io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    let zeros = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < len {
+        let count = (len - at).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..count as usize], at)?;
+        at += count;
+    }
+    Ok(())
+}
+
+/// First offset at or behind `offset` that holds data.
+pub(crate) fn seek_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
+    // SAFETY: plain system call on an open file descriptor.
+    let found = unsafe { libc::lseek(file.as_raw_fd(), offset as libc::off_t, libc::SEEK_DATA) };
+    if found >= 0 {
+        return Ok(Some(found as u64));
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ENXIO) => Ok(None),
+        Some(libc::EINVAL | libc::EOPNOTSUPP) => {
+            Ok((offset < file.metadata()?.len()).then_some(offset)) // no such call here: all is data
+        }
+        _ => Err(error),
+    }
+}
+
+/// Space of the file system under a path.
+pub(crate) fn usage(path: &Path) -> io::Result<DiskUsage> {
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: all zeros is a valid statvfs, a struct of plain integers.
+    let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the name ends with a zero byte and statvfs writes one struct.
+    if unsafe { libc::statvfs(name.as_ptr(), &raw mut stat) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let block = stat.f_frsize as u64;
+    Ok(DiskUsage { total_bytes: stat.f_blocks as u64 * block, available_bytes: stat.f_bavail as u64 * block })
+}
+
+/// A file without a name in a folder; `None` where the file system has no such thing.
+#[cfg(target_os = "linux")]
+#[allow(clippy::disallowed_methods, reason = "this crate is the door")]
+pub(crate) fn open_unnamed(dir: &Path) -> io::Result<Option<File>> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let opened = File::options().read(true).write(true).mode(0o644).custom_flags(libc::O_TMPFILE).open(dir);
+    match opened {
+        Ok(file) => Ok(Some(file)),
+        Err(error)
+            if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::ENOENT | libc::EINVAL)) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn open_unnamed(_dir: &Path) -> io::Result<Option<File>> {
+    Ok(None)
+}
+
+/// Gives an unnamed file its name; `false` where this is not possible.
+#[cfg(target_os = "linux")]
+pub(crate) fn link_unnamed(file: &File, path: &Path) -> io::Result<bool> {
+    let from = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    let to = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: both names end with a zero byte.
+    let status = unsafe {
+        libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW)
+    };
+    if status == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EEXIST | libc::ENOSPC | libc::EDQUOT | libc::EROFS) => Err(error),
+        _ => Ok(false), // no /proc, or a file system without links
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn link_unnamed(_file: &File, _path: &Path) -> io::Result<bool> {
+    Ok(false)
+}

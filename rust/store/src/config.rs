@@ -1,0 +1,129 @@
+//! What a store is opened with.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::StoreError;
+
+/// When an acknowledged record is durable.
+#[doc(alias = "FlushDiskType")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FlushMode {
+    /// Acknowledge after the copy into the mapped file; a flush follows within `flush_interval`.
+    #[default]
+    Async,
+    /// Acknowledge after the flush that covers the record; readers see nothing earlier.
+    Sync,
+}
+
+/// What the owner of the process does after the first failed flush. The store itself refuses from then on either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnFailedFlush {
+    /// Stop the process: the usual choice, because a restart on good hardware is the only way back.
+    #[default]
+    Stop,
+    /// Stay up, serve reads, refuse every append.
+    Refuse,
+}
+
+/// Everything a store can be told. All fields have defaults but the root.
+#[doc(alias = "MessageStoreConfig")]
+#[derive(Debug, Clone)]
+pub struct StoreConfig {
+    /// Root folder of the store; made when it does not exist.
+    pub root: PathBuf,
+    /// Folder of the commit log; default `root/commitlog`.
+    pub commit_log_dir: Option<PathBuf>,
+    /// Size of one commit log file, 1 GiB; 16 KiB to 2 GiB - 1. The same at every start of a folder.
+    pub commit_log_file_size: u64,
+    /// Size of one consume queue file, 6,000,000; rounded up to a multiple of 20; 20 bytes to 1 GiB.
+    pub consume_queue_file_size: u64,
+    /// When a record is durable.
+    pub flush: FlushMode,
+    /// Distance between two flushes of the commit log under [`FlushMode::Async`], 500 ms.
+    pub flush_interval: Duration,
+    /// Dirty pages of 4 KiB below which an interval is let pass, 0: what is dirty is flushed at every interval.
+    pub flush_least_pages: u64,
+    /// After this time a flush ignores `flush_least_pages`, 10 s.
+    pub flush_thorough_interval: Duration,
+    /// Distance between two flushes of the consume queues with a checkpoint, 1 s.
+    pub checkpoint_interval: Duration,
+    /// Whether every record gets the `__CRC32#` property, a check of the whole record; default on.
+    pub record_check: bool,
+    /// Longest body of a message in bytes, 4 MiB.
+    pub max_message_size: u32,
+    /// Address that goes into every record and into offset message ids; [`crate::Store::set_store_host`] changes it.
+    pub store_host: SocketAddr,
+    /// What the owner of the process does after the first failed flush.
+    pub on_failed_flush: OnFailedFlush,
+    /// Facts that wait between append and dispatch, 65,536; beyond it dispatch reads the log instead.
+    pub handover_limit: usize,
+    /// Bytes that are faulted in ahead of the write position while there is traffic, 64 MiB at most.
+    pub fault_in_ahead: u64,
+    /// Whether the next commit log file is allocated before it is needed.
+    pub allocate_ahead: bool,
+    /// Consume queue files that are kept open; default a quarter of the process's limit, at most 20,000.
+    pub open_queue_files: usize,
+}
+
+impl StoreConfig {
+    /// The defaults on a root folder.
+    pub fn new(root: impl AsRef<Path>) -> Self {
+        Self {
+            root: root.as_ref().to_path_buf(),
+            commit_log_dir: None,
+            commit_log_file_size: 1 << 30,
+            consume_queue_file_size: 6_000_000,
+            flush: FlushMode::Async,
+            flush_interval: Duration::from_millis(500),
+            flush_least_pages: 0,
+            flush_thorough_interval: Duration::from_secs(10),
+            checkpoint_interval: Duration::from_secs(1),
+            record_check: true,
+            max_message_size: 4 << 20,
+            store_host: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 10911)),
+            on_failed_flush: OnFailedFlush::Stop,
+            handover_limit: 65_536,
+            fault_in_ahead: 64 << 20,
+            allocate_ahead: true,
+            open_queue_files: default_open_queue_files(),
+        }
+    }
+
+    /// The folder of the commit log files.
+    pub fn commit_log_dir(&self) -> PathBuf {
+        self.commit_log_dir.clone().unwrap_or_else(|| self.root.join("commitlog"))
+    }
+
+    /// Checks the bounds that the field docs name and rounds the queue file size up to whole entries.
+    ///
+    /// # Errors
+    /// [`StoreError::BadConfig`] names the first field that is out of its bounds.
+    pub(crate) fn checked(mut self) -> Result<Self, StoreError> {
+        let bad = |field: &'static str, value: u64, allowed: &'static str| {
+            Err(StoreError::BadConfig { field, value, allowed })
+        };
+        if !(16 << 10..1 << 31).contains(&self.commit_log_file_size) {
+            return bad("commit_log_file_size", self.commit_log_file_size, "16384 to 2147483647");
+        }
+        if !(20..=1 << 30).contains(&self.consume_queue_file_size) {
+            return bad("consume_queue_file_size", self.consume_queue_file_size, "20 to 1073741824");
+        }
+        if u64::from(self.max_message_size) > 1 << 30 {
+            return bad("max_message_size", self.max_message_size.into(), "at most 1073741824");
+        }
+        if self.flush_interval.is_zero() || self.checkpoint_interval.is_zero() {
+            return bad("flush_interval or checkpoint_interval", 0, "more than zero");
+        }
+        self.consume_queue_file_size = self.consume_queue_file_size.div_ceil(20) * 20;
+        self.handover_limit = self.handover_limit.max(1);
+        self.open_queue_files = self.open_queue_files.max(1);
+        Ok(self)
+    }
+}
+
+/// A quarter of the files this process may open, at most 20,000.
+fn default_open_queue_files() -> usize {
+    (rocketpy_env::open_file_limit() / 4).clamp(16, 20_000) as usize
+}

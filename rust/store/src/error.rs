@@ -1,0 +1,156 @@
+//! What can go wrong in a store, with the facts, whether a retry helps and whether the call may have been applied.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocketpy_env::EnvError;
+use rocketpy_model::PhysicalOffset;
+
+/// A store could not be opened, or stopped working.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// A file operation failed.
+    #[error(transparent)]
+    Env(#[from] EnvError),
+    /// A configuration value is out of its bounds.
+    #[error("store configuration {field} must be {allowed}: {value}")]
+    BadConfig { field: &'static str, value: u64, allowed: &'static str },
+    /// The folder holds other things than a store.
+    #[error("not a store folder, it holds {found}: {}", path.display())]
+    ForeignFolder { path: PathBuf, found: String },
+    /// Another process, or another store of this process, has the folder.
+    #[error("the store folder is in use by {}: {}", holder(*.pid), path.display())]
+    Locked { path: PathBuf, pid: Option<u32> },
+    /// A file lies where only numbered files may.
+    #[error("unexpected file in a folder of numbered files: {}", path.display())]
+    UnexpectedFile { path: PathBuf },
+    /// A file has another size than the configured one.
+    #[error("file size {found_bytes} differs from the configured {expected_bytes}: {}", path.display())]
+    WrongFileSize { path: PathBuf, found_bytes: u64, expected_bytes: u64 },
+    /// The log is damaged before the point up to which it was known to be durable.
+    #[error(
+        "the log is damaged at physical offset {physical_offset}, durable up to {durable_to} ({reason}): {}",
+        path.display()
+    )]
+    InteriorDamage { path: PathBuf, physical_offset: PhysicalOffset, durable_to: PhysicalOffset, reason: String },
+    /// A commit log file is missing between two others.
+    #[error("commit log files are not contiguous, expected the file that starts at {expected}: {}", path.display())]
+    MissingFile { path: PathBuf, expected: PhysicalOffset },
+    /// A flush failed once; nothing is believed after it.
+    #[error("the store refuses writes because a flush failed: {cause}")]
+    Poisoned { cause: Arc<EnvError> },
+    /// The store was shut down.
+    #[error("the store is shut down")]
+    ShutDown,
+    /// A consume queue entry leads to bytes that are not its record.
+    #[error("consume queue entry {queue_offset} of {topic}-{queue_id} does not lead to its record: {physical_offset}")]
+    BrokenEntry { topic: Arc<str>, queue_id: u32, queue_offset: u64, physical_offset: u64 },
+}
+
+fn holder(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "this process".to_owned(), |pid| format!("process {pid}"))
+}
+
+impl StoreError {
+    /// The way out, for a person.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Env(error) => error.hint().map(str::to_owned),
+            Self::BadConfig { field, allowed, .. } => Some(format!("set {field} to {allowed}")),
+            Self::ForeignFolder { .. } => Some("name an empty or a new folder, or one that holds a store".to_owned()),
+            Self::Locked { pid: Some(pid), .. } => Some(format!("stop process {pid}, or name another folder")),
+            Self::Locked { .. } => Some("stop the other store first, or name another folder".to_owned()),
+            Self::UnexpectedFile { .. } => Some("move that file out of the store".to_owned()),
+            Self::WrongFileSize { found_bytes, .. } => Some(format!(
+                "open the store with the file size it was made with, here perhaps {found_bytes} bytes"
+            )),
+            Self::InteriorDamage { .. } | Self::MissingFile { .. } => {
+                Some("nothing was changed; restore the file from a copy or from a slave".to_owned())
+            }
+            Self::Poisoned { .. } => Some("check the disk, then start again: recovery keeps what is durable".to_owned()),
+            Self::BrokenEntry { .. } => {
+                Some("stop the server, remove the folder consumequeue, start again: it is rebuilt from the log".to_owned())
+            }
+            Self::ShutDown => None,
+        }
+    }
+
+    /// Whether the same call may succeed later without a change of the folder or the configuration.
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::Env(error) => error.retryable(),
+            Self::Locked { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+/// A record was not appended.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AppendError {
+    /// The topic is empty or longer than a record can hold.
+    #[error("topic length must be 1 to {limit_bytes} bytes: {size_bytes}")]
+    TopicLength { size_bytes: usize, limit_bytes: usize },
+    /// The properties text is longer than a record can hold.
+    #[error("properties exceed {limit_bytes} bytes: {size_bytes}")]
+    PropertiesTooLong { size_bytes: usize, limit_bytes: usize },
+    /// The body, or a batch as a whole, is longer than allowed.
+    #[error("message body exceeds {limit_bytes} bytes: {size_bytes}")]
+    BodyTooLong { size_bytes: usize, limit_bytes: usize },
+    /// The whole record, or a batch of records, does not fit.
+    #[error("record exceeds {limit_bytes} bytes: {size_bytes}")]
+    RecordTooLong { size_bytes: usize, limit_bytes: usize },
+    /// The body of a batch is not a batch.
+    #[error("ill-formed batch: {reason}")]
+    BadBatch { reason: String },
+    /// The disk is full: no new commit log file could be made. Appends go on by themselves when space is back.
+    #[error("no space left for a commit log file of {needed_bytes} bytes: {}", path.display())]
+    DiskFull { path: PathBuf, needed_bytes: u64 },
+    /// No new commit log file could be made for another reason.
+    #[error("no new commit log file: {cause}")]
+    NoFile { cause: Arc<EnvError> },
+    /// A flush failed once.
+    #[error("the store refuses writes because a flush failed: {cause}")]
+    Poisoned { cause: Arc<EnvError> },
+    /// A consume queue could not be written; appends go on by themselves when it can.
+    #[error("the store refuses writes because consume queues can not be written: {cause}")]
+    QueueNotWriteable { cause: Arc<EnvError> },
+    /// The store was shut down.
+    #[error("the store is shut down")]
+    ShutDown,
+}
+
+impl AppendError {
+    /// Whether the same append may succeed later. None of these errors leaves anything of the record behind.
+    pub fn retryable(&self) -> bool {
+        matches!(self, Self::DiskFull { .. } | Self::NoFile { .. } | Self::QueueNotWriteable { .. })
+    }
+
+    /// The way out, for a person.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::DiskFull { .. } | Self::QueueNotWriteable { .. } => Some("free disk space; writes go on by themselves"),
+            Self::NoFile { .. } => Some("check the commit log folder and its permissions; writes go on by themselves"),
+            Self::Poisoned { .. } => Some("check the disk, then start the server again"),
+            Self::BodyTooLong { .. } | Self::RecordTooLong { .. } => {
+                Some("send a smaller message or raise maxMessageSize")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A record is not known to be durable. It may be stored.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum FlushError {
+    /// The flush did not cover the record in time.
+    #[error("the flush did not reach {end} within {} ms: {flushed}", waited.as_millis())]
+    TimedOut { end: PhysicalOffset, flushed: PhysicalOffset, waited: Duration },
+    /// A flush failed; the record may or may not survive.
+    #[error("the flush failed: {cause}")]
+    Poisoned { cause: Arc<EnvError> },
+    /// The store was shut down before the flush.
+    #[error("the store is shut down")]
+    ShutDown,
+}

@@ -1,0 +1,81 @@
+//! What a read of a queue asks for and gives back.
+
+use bytes::Bytes;
+
+use rocketpy_model::QueueOffset;
+
+/// How much one read may give. At least one record is given when there is one, whatever its size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadLimits {
+    /// Most records.
+    pub max_messages: u32,
+    /// Most bytes of all records together.
+    pub max_bytes: u64,
+}
+
+/// How a read of a queue ended.
+#[doc(alias = "GetMessageStatus")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FetchStatus {
+    /// There are records.
+    Found,
+    /// Entries were read, none passed the filter; go on at `next_offset`.
+    NoMatchedMessage,
+    /// The records that the entries name are gone; go on at `next_offset`.
+    MessageWasRemoving,
+    /// The offset lies before the first entry; `next_offset` is the minimum.
+    OffsetTooSmall,
+    /// The offset is the next one to be written: wait.
+    OffsetOverflowOne,
+    /// The offset lies behind that; `next_offset` is the maximum.
+    OffsetOverflowBadly,
+    /// No consume queue file holds the offset; `next_offset` is the first entry of the next file.
+    OffsetFoundNull,
+    /// The queue has never held a message.
+    NoMessageInQueue,
+}
+
+/// What a read of a queue gives.
+#[doc(alias = "GetMessageResult")]
+#[derive(Debug, Clone)]
+pub struct Fetch {
+    pub status: FetchStatus,
+    /// Where the next read goes on.
+    pub next_offset: QueueOffset,
+    /// First entry of the queue.
+    pub min_offset: QueueOffset,
+    /// Offset behind the last entry of the queue.
+    pub max_offset: QueueOffset,
+    /// Number of records.
+    pub count: u32,
+    /// Length of all records.
+    pub size_bytes: u64,
+    /// The records as slices of the mapped log, in queue order. Records that follow each other in the log share one.
+    pub records: Vec<Bytes>,
+}
+
+/// First and next queue offset of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueBounds {
+    pub min: QueueOffset,
+    /// Offset that the next message gets.
+    pub max: QueueOffset,
+}
+
+/// Which entry a look-up by time wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Boundary {
+    /// The first entry stored at or after the time.
+    #[default]
+    Lower,
+    /// The last entry stored at or before the time.
+    Upper,
+}
+
+/// One queue of a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueSummary {
+    pub topic: std::sync::Arc<str>,
+    pub queue_id: u32,
+    pub bounds: QueueBounds,
+}

@@ -1,0 +1,65 @@
+//! What goes into an append and what comes back.
+
+use std::net::SocketAddr;
+
+use rocketpy_model::{PhysicalOffset, QueueOffset};
+
+/// A message as the broker hands it to the log; the store adds the offsets, the time and the checks.
+#[doc(alias = "MessageExtBrokerInner")]
+#[derive(Debug, Clone)]
+pub struct NewRecord<'a> {
+    /// Topic, already checked by [`rocketpy_model::name::check_topic`]: it becomes a folder name.
+    pub topic: &'a str,
+    /// Queue within the topic.
+    pub queue_id: u32,
+    /// The producer's own flag, never interpreted.
+    pub flag: i32,
+    /// Bits of `rocketpy_model::sys_flag`; the two address bits are set by the store.
+    pub sys_flag: i32,
+    /// The producer's clock.
+    pub born_at_ms: i64,
+    /// The producer's address.
+    pub born_host: SocketAddr,
+    /// Deliveries so far.
+    pub reconsume_times: i32,
+    /// Physical offset of the half message of a committed transaction message, else 0.
+    pub prepared_transaction_offset: u64,
+    /// Body as it is stored; for a batch the items of a wire batch.
+    pub body: &'a [u8],
+    /// Properties text; for a batch it is added to the properties of every item.
+    pub properties: &'a [u8],
+}
+
+/// Where a record went.
+///
+/// # Durability
+/// The record survives the end of the process. It survives a power loss when `flushed_offset() >= end`.
+#[doc(alias = "AppendMessageResult")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// First byte of the record in the log.
+    pub physical_offset: PhysicalOffset,
+    /// Entry of the record in its queue.
+    pub queue_offset: QueueOffset,
+    /// Length of the record.
+    pub size_bytes: u32,
+    /// The store's clock at the append.
+    pub stored_at_ms: i64,
+    /// First byte behind the record: what a flush has to reach.
+    pub end: PhysicalOffset,
+}
+
+/// Where the records of a batch went: consecutive in the log and in the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AppendedBatch {
+    /// First byte of each record, in the order of the batch.
+    pub physical_offsets: Vec<PhysicalOffset>,
+    /// Queue offset of the first record; the others follow it.
+    pub first_queue_offset: QueueOffset,
+    /// Length of all records.
+    pub size_bytes: u32,
+    /// The store's clock at the append.
+    pub stored_at_ms: i64,
+    /// First byte behind the last record.
+    pub end: PhysicalOffset,
+}
