@@ -1,1 +1,20 @@
 //! Columnar scan of a store, or of pulled records, into Arrow record batches.
+//!
+//! Two doors, one builder: [`StoreScan`] reads the queues of a store folder (no lock, beside a live server or
+//! from a snapshot), and [`RecordBatchBuilder`] takes records that a consumer pulled. The types are exactly
+//! those that Spark's Python data source accepts without a cast ([`Column::data_type`]).
+
+mod builder;
+mod columns;
+mod error;
+mod plan;
+mod properties;
+mod rows;
+mod store_scan;
+mod vectors;
+
+pub use builder::{BatchLimits, RecordBatchBuilder};
+pub use columns::{Column, Columns};
+pub use error::ScanError;
+pub use plan::{PlanOptions, Slice, plan};
+pub use store_scan::{LostRange, StoreScan, StoreScanOptions};

@@ -1,0 +1,100 @@
+"""The columns of a scan as Spark sees them; names, order and types are those of the Rust builder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketpy.spark.options import OptionError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql.types import StructType
+
+TYPES = {
+    "topic": "string",
+    "queue_id": "int",
+    "queue_offset": "bigint",
+    "broker_name": "string",
+    "tag": "string",
+    "keys": "string",
+    "body": "binary",
+    "properties": "map<string,string>",
+    "born_at": "timestamp",
+    "stored_at": "timestamp",
+    "msg_id": "string",
+    "reconsume_times": "int",
+    "physical_offset": "bigint",
+    "offset_msg_id": "string",
+    "born_host": "string",
+    "store_host": "string",
+    "flag": "int",
+    "sys_flag": "int",
+    "body_crc": "int",
+    "prepared_transaction_offset": "bigint",
+    "size_bytes": "int",
+}
+"""Every column and its Spark type. The first twelve are read when no others are asked for."""
+
+DEFAULT = tuple(TYPES)[:12]
+"""The columns of a read that does not choose."""
+
+
+def check_columns(names: Sequence[str]) -> tuple[str, ...]:
+    """Checks a choice of columns.
+
+    Args:
+        names: Column names, in the order wanted.
+
+    Returns:
+        The same names.
+
+    Raises:
+        OptionError: A name is unknown or there twice.
+    """
+    for name in names:
+        if name not in TYPES:
+            raise OptionError(f"unknown column: {name}{nearest(name, TYPES)}")
+    if len(set(names)) != len(names):
+        raise OptionError(f"a column is named twice: {', '.join(names)}")
+    return tuple(names)
+
+
+def ddl(names: Sequence[str]) -> str:
+    """Writes the schema of the given columns as Spark reads it.
+
+    Args:
+        names: Checked column names.
+
+    Returns:
+        Such as "topic string, queue_id int".
+
+    Examples:
+        >>> ddl(["topic", "stored_at"])
+        'topic string, stored_at timestamp'
+    """
+    return ", ".join(f"{name} {TYPES[name]}" for name in names)
+
+
+def names_of_schema(schema: StructType) -> tuple[str, ...]:
+    """Takes the choice of columns out of the schema that a user gave, or that Spark hands back.
+
+    Args:
+        schema: Its fields are a choice of the known columns, each with its own type.
+
+    Returns:
+        The names in the order of the schema.
+
+    Raises:
+        OptionError: A field is unknown, or has another type than the column.
+    """
+    names = check_columns(schema.fieldNames())
+    for field in schema.fields:
+        if field.dataType.simpleString() != TYPES[field.name]:
+            raise OptionError(
+                f"column {field.name} is of type {TYPES[field.name]}, not {field.dataType.simpleString()}; "
+                "read it as it is and cast it"
+            )
+        if not field.nullable:
+            raise OptionError(f"column {field.name} cannot be declared NOT NULL")
+    return names

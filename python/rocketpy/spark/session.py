@@ -1,0 +1,57 @@
+"""A Spark session on this machine alone, set up so that it starts fast and needs no network name."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from rocketpy.spark.java import prepare_java
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+
+def local_session(
+    name: str = "rocketpy", *, cores: str = "2", memory: str = "1g", config: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Starts (or takes over) the Spark session of this process.
+
+    Workers run this process's Python, and everything stays on loopback. Memory and Java options count only for
+    the first session of a process, which starts the JVM.
+
+    Args:
+        name: Application name.
+        cores: Tasks at once, as in `local[...]`: "2", "*", or "2,3" for three tries of each task.
+        memory: Heap of the JVM, such as "1g".
+        config: More Spark settings; they win over the ones made here.
+
+    Returns:
+        The session. Stop it with its `stop()`.
+
+    Raises:
+        JavaNotFoundError: No Java 17 or newer is there.
+    """
+    prepare_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")  # a machine's name need not resolve
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": memory,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **(config or {}),
+    }
+    builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

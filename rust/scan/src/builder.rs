@@ -1,0 +1,105 @@
+//! Rows in, record batches out.
+
+use std::sync::Arc;
+
+use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_schema::SchemaRef;
+use rocketpy_protocol::compression::{CompressionError, DecompressLimits};
+use rocketpy_protocol::record::RecordView;
+
+use crate::rows::Rows;
+use crate::{Column, Columns, ScanError};
+
+/// When a batch is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// Most rows of a batch.
+    pub rows: usize,
+    /// Bytes of bodies and properties after which a batch is full; a larger message is a batch by itself.
+    pub bytes: usize,
+}
+
+impl Default for BatchLimits {
+    /// 1 MiB: the JVM takes batches of 256 KiB to 4 MiB at the same rate, and smaller or larger ones slower.
+    fn default() -> Self {
+        Self { rows: 8192, bytes: 1 << 20 }
+    }
+}
+
+/// Builds record batches from stored or pulled records.
+///
+/// Only the wanted columns are looked at: without the body nothing is decompressed, and without tag, keys, message
+/// id and properties the property text is not read.
+pub struct RecordBatchBuilder {
+    columns: Columns,
+    schema: SchemaRef,
+    limits: BatchLimits,
+    decompress: DecompressLimits,
+    rows: Rows,
+}
+
+impl RecordBatchBuilder {
+    /// Makes an empty builder.
+    #[must_use]
+    pub fn new(columns: Columns, limits: BatchLimits) -> Self {
+        let schema = columns.schema();
+        let rows = Rows::new(&columns, limits);
+        Self { columns, schema, limits, decompress: DecompressLimits::default(), rows }
+    }
+
+    /// Schema of every batch.
+    #[must_use]
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    /// Rows pushed since the last batch.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// True when nothing was pushed since the last batch.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.rows.len() == 0
+    }
+
+    /// True when the batch should be finished before this record is pushed.
+    #[must_use]
+    pub fn is_full_before(&self, record: &RecordView<'_>) -> bool {
+        let more = if self.columns.has(Column::Body) { record.body.len() } else { 0 };
+        self.rows.len() >= self.limits.rows
+            || (self.rows.len() > 0 && self.rows.bytes() + more > self.limits.bytes)
+    }
+
+    /// Appends one record as a row.
+    ///
+    /// # Errors
+    /// [`ScanError::Body`] when the body is wanted and does not decompress. No row is appended then.
+    pub fn push(&mut self, record: &RecordView<'_>, broker_name: Option<&str>) -> Result<(), ScanError> {
+        let body = if self.columns.has(Column::Body) {
+            let failed = |error: CompressionError| ScanError::Body {
+                physical_offset: record.physical_offset.get(),
+                reason: error.to_string(),
+            };
+            Some(record.plain_body(&self.decompress).map_err(failed)?)
+        } else {
+            None
+        };
+        self.rows.push(&self.columns, record, body.as_deref(), broker_name);
+        Ok(())
+    }
+
+    /// Closes the rows pushed so far into a batch and starts over.
+    ///
+    /// # Errors
+    /// [`ScanError::Arrow`], which would be a fault of the builder itself.
+    pub fn finish(&mut self) -> Result<RecordBatch, ScanError> {
+        let mut rows = std::mem::replace(&mut self.rows, Rows::new(&self.columns, self.limits));
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+        let arrays: Result<Vec<_>, _> =
+            self.columns.order().iter().map(|&column| rows.take(column)).collect();
+        Ok(RecordBatch::try_new_with_options(self.schema(), arrays?, &options)?)
+    }
+}

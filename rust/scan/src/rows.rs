@@ -1,0 +1,179 @@
+//! The rows of the batch under way: one vector per column.
+
+use arrow_array::ArrayRef;
+use arrow_schema::ArrowError;
+use rocketpy_protocol::record::RecordView;
+
+use crate::properties::PropertyColumns;
+use crate::vectors::{Spans, int32, int64, timestamps};
+use crate::{BatchLimits, Column, Columns};
+
+/// One vector per column; those of columns that are not wanted stay empty.
+pub(crate) struct Rows {
+    count: usize,
+    topic: Spans,
+    broker_name: Spans,
+    body: Spans,
+    properties: PropertyColumns,
+    offset_msg_id: Spans,
+    born_host: Spans,
+    store_host: Spans,
+    queue_id: Vec<i32>,
+    queue_offset: Vec<i64>,
+    born_at: Vec<i64>,
+    stored_at: Vec<i64>,
+    reconsume_times: Vec<i32>,
+    physical_offset: Vec<i64>,
+    flag: Vec<i32>,
+    sys_flag: Vec<i32>,
+    body_crc: Vec<i32>,
+    prepared_transaction_offset: Vec<i64>,
+    size_bytes: Vec<i32>,
+}
+
+/// Rows for which memory is taken at once; most batches of 1 MiB have fewer.
+const FIRST_ROWS: usize = 1024;
+
+impl Rows {
+    pub(crate) fn new(columns: &Columns, limits: BatchLimits) -> Self {
+        let rows = limits.rows.min(FIRST_ROWS);
+        let text = |column: Column, width: usize| {
+            if columns.has(column) { Spans::with_capacity(rows, rows * width) } else { Spans::default() }
+        };
+        let body_bytes = if columns.has(Column::Body) { limits.bytes } else { 0 };
+        Self {
+            count: 0,
+            topic: text(Column::Topic, 16),
+            broker_name: text(Column::BrokerName, 16),
+            body: Spans::with_capacity(if body_bytes > 0 { rows } else { 0 }, body_bytes),
+            properties: PropertyColumns::new(columns, rows),
+            offset_msg_id: text(Column::OffsetMsgId, 32),
+            born_host: text(Column::BornHost, 16),
+            store_host: text(Column::StoreHost, 16),
+            queue_id: Vec::new(),
+            queue_offset: Vec::new(),
+            born_at: Vec::new(),
+            stored_at: Vec::new(),
+            reconsume_times: Vec::new(),
+            physical_offset: Vec::new(),
+            flag: Vec::new(),
+            sys_flag: Vec::new(),
+            body_crc: Vec::new(),
+            prepared_transaction_offset: Vec::new(),
+            size_bytes: Vec::new(),
+        }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of bodies and properties so far.
+    pub(crate) fn bytes(&self) -> usize {
+        self.body.bytes() + self.properties.bytes()
+    }
+
+    /// Appends a row. `body` is there when its column is wanted.
+    pub(crate) fn push(
+        &mut self,
+        columns: &Columns,
+        record: &RecordView<'_>,
+        body: Option<&[u8]>,
+        broker_name: Option<&str>,
+    ) {
+        if let Some(body) = body {
+            self.body.push(body);
+        }
+        self.properties.push(record.properties, record.offset_message_id());
+        if columns.has(Column::Topic) {
+            self.topic.push(record.topic.as_bytes());
+        }
+        if columns.has(Column::BrokerName) {
+            self.broker_name.push_option(broker_name.map(str::as_bytes));
+        }
+        self.push_places(columns, record);
+        self.push_facts(columns, record);
+        self.count += 1;
+    }
+
+    /// Where and when.
+    fn push_places(&mut self, columns: &Columns, record: &RecordView<'_>) {
+        if columns.has(Column::QueueId) {
+            self.queue_id.push(record.queue_id.cast_signed());
+        }
+        if columns.has(Column::QueueOffset) {
+            self.queue_offset.push(record.queue_offset.to_wire());
+        }
+        if columns.has(Column::BornAt) {
+            self.born_at.push(microseconds(record.born_at_ms));
+        }
+        if columns.has(Column::StoredAt) {
+            self.stored_at.push(microseconds(record.stored_at_ms));
+        }
+        if columns.has(Column::PhysicalOffset) {
+            self.physical_offset.push(record.physical_offset.to_wire());
+        }
+        if columns.has(Column::OffsetMsgId) {
+            self.offset_msg_id.push_display(record.offset_message_id());
+        }
+        if columns.has(Column::BornHost) {
+            self.born_host.push_display(record.born_host);
+        }
+        if columns.has(Column::StoreHost) {
+            self.store_host.push_display(record.store_host);
+        }
+    }
+
+    fn push_facts(&mut self, columns: &Columns, record: &RecordView<'_>) {
+        if columns.has(Column::ReconsumeTimes) {
+            self.reconsume_times.push(record.reconsume_times);
+        }
+        if columns.has(Column::Flag) {
+            self.flag.push(record.flag);
+        }
+        if columns.has(Column::SysFlag) {
+            self.sys_flag.push(record.sys_flag);
+        }
+        if columns.has(Column::BodyCrc) {
+            self.body_crc.push(record.body_crc.cast_signed());
+        }
+        if columns.has(Column::PreparedTransactionOffset) {
+            self.prepared_transaction_offset.push(record.prepared_transaction_offset.to_wire());
+        }
+        if columns.has(Column::SizeBytes) {
+            self.size_bytes.push(i32::try_from(record.size()).unwrap_or(i32::MAX));
+        }
+    }
+
+    /// Hands out the finished column. Each may be taken once.
+    pub(crate) fn take(&mut self, column: Column) -> Result<ArrayRef, ArrowError> {
+        use std::mem::take;
+        Ok(match column {
+            Column::Topic => take(&mut self.topic).into_text()?,
+            Column::QueueId => int32(take(&mut self.queue_id)),
+            Column::QueueOffset => int64(take(&mut self.queue_offset)),
+            Column::BrokerName => take(&mut self.broker_name).into_text()?,
+            Column::Tag | Column::Keys | Column::MsgId | Column::Properties => {
+                self.properties.take(column)?
+            }
+            Column::Body => take(&mut self.body).into_binary()?,
+            Column::BornAt => timestamps(take(&mut self.born_at)),
+            Column::StoredAt => timestamps(take(&mut self.stored_at)),
+            Column::ReconsumeTimes => int32(take(&mut self.reconsume_times)),
+            Column::PhysicalOffset => int64(take(&mut self.physical_offset)),
+            Column::OffsetMsgId => take(&mut self.offset_msg_id).into_text()?,
+            Column::BornHost => take(&mut self.born_host).into_text()?,
+            Column::StoreHost => take(&mut self.store_host).into_text()?,
+            Column::Flag => int32(take(&mut self.flag)),
+            Column::SysFlag => int32(take(&mut self.sys_flag)),
+            Column::BodyCrc => int32(take(&mut self.body_crc)),
+            Column::PreparedTransactionOffset => int64(take(&mut self.prepared_transaction_offset)),
+            Column::SizeBytes => int32(take(&mut self.size_bytes)),
+        })
+    }
+}
+
+/// Milliseconds as the unit of the columns; a time no calendar holds stays at the edge.
+const fn microseconds(ms: i64) -> i64 {
+    ms.saturating_mul(1000)
+}

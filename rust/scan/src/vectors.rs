@@ -1,0 +1,207 @@
+//! Column buffers: plain vectors that become Arrow arrays without another copy.
+
+use std::sync::Arc;
+
+use arrow_array::types::{ArrowPrimitiveType, Int32Type, Int64Type, TimestampMicrosecondType};
+use arrow_array::{ArrayRef, BinaryArray, MapArray, PrimitiveArray, StringArray, StructArray};
+use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{ArrowError, DataType};
+
+use crate::columns::map_entries_field;
+
+/// Values of varying length, end to end, with the end of each.
+pub(crate) struct Spans {
+    ends: Vec<i32>,
+    values: Vec<u8>,
+    nulls: NullBufferBuilder,
+}
+
+impl Default for Spans {
+    fn default() -> Self {
+        Self::with_capacity(0, 0)
+    }
+}
+
+impl Spans {
+    pub(crate) fn with_capacity(rows: usize, bytes: usize) -> Self {
+        let mut ends = Vec::with_capacity(rows + 1);
+        ends.push(0);
+        Self { ends, values: Vec::with_capacity(bytes), nulls: NullBufferBuilder::new(rows) }
+    }
+
+    pub(crate) fn push(&mut self, value: &[u8]) {
+        self.values.extend_from_slice(value);
+        self.close_value();
+    }
+
+    pub(crate) fn push_option(&mut self, value: Option<&[u8]>) {
+        match value {
+            Some(value) => self.push(value),
+            None => self.push_null(),
+        }
+    }
+
+    /// Appends what the writer is given, without a string of its own.
+    pub(crate) fn push_display(&mut self, value: impl std::fmt::Display) {
+        use std::io::Write;
+        let written = write!(self.values, "{value}");
+        debug_assert!(written.is_ok(), "a vector takes every write");
+        self.close_value();
+    }
+
+    pub(crate) fn push_null(&mut self) {
+        self.ends.push(self.last_end());
+        self.nulls.append_null();
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.values.len()
+    }
+
+    fn close_value(&mut self) {
+        // A batch is closed near 1 MiB and one body is at most 64 MiB, so an end always fits.
+        let end = i32::try_from(self.values.len()).expect("a batch holds less than 2 GiB");
+        self.ends.push(end);
+        self.nulls.append_non_null();
+    }
+
+    fn last_end(&self) -> i32 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    pub(crate) fn into_binary(mut self) -> Result<ArrayRef, ArrowError> {
+        let nulls = self.nulls.finish();
+        let ends = OffsetBuffer::new(ScalarBuffer::from(self.ends));
+        Ok(Arc::new(BinaryArray::try_new(ends, Buffer::from_vec(self.values), nulls)?))
+    }
+
+    /// Text that is not UTF-8 (a foreign producer's) becomes text with replacement characters.
+    pub(crate) fn into_text(mut self) -> Result<ArrayRef, ArrowError> {
+        let nulls = self.nulls.finish();
+        let ends = OffsetBuffer::new(ScalarBuffer::from(self.ends));
+        let values = Buffer::from_vec(self.values);
+        match StringArray::try_new(ends.clone(), values.clone(), nulls.clone()) {
+            Ok(array) => Ok(Arc::new(array)),
+            Err(_) => lossy_text(&ends, values.as_slice(), nulls),
+        }
+    }
+}
+
+fn lossy_text(
+    ends: &OffsetBuffer<i32>,
+    values: &[u8],
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef, ArrowError> {
+    let mut clean = Spans::with_capacity(ends.len(), values.len());
+    for pair in ends.windows(2) {
+        let range = usize::try_from(pair[0]).unwrap_or(0)..usize::try_from(pair[1]).unwrap_or(0);
+        clean.push(String::from_utf8_lossy(&values[range]).as_bytes());
+    }
+    let ends = OffsetBuffer::new(ScalarBuffer::from(clean.ends));
+    Ok(Arc::new(StringArray::try_new(ends, Buffer::from_vec(clean.values), nulls)?))
+}
+
+/// Property maps: keys and values of all rows, and where each row ends.
+pub(crate) struct Maps {
+    ends: Vec<i32>,
+    keys: Spans,
+    values: Spans,
+}
+
+impl Maps {
+    pub(crate) fn with_capacity(rows: usize) -> Self {
+        let mut ends = Vec::with_capacity(rows + 1);
+        ends.push(0);
+        let (entries, bytes) = (rows * 4, rows * 64);
+        Self {
+            ends,
+            keys: Spans::with_capacity(entries, bytes),
+            values: Spans::with_capacity(entries, bytes),
+        }
+    }
+
+    pub(crate) fn push_entry(&mut self, key: &[u8], value: &[u8]) {
+        self.keys.push(key);
+        self.values.push(value);
+    }
+
+    pub(crate) fn close_row(&mut self) {
+        let entries = self.keys.ends.len() - 1;
+        self.ends.push(i32::try_from(entries).expect("a batch holds less than 2 G properties"));
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.keys.bytes() + self.values.bytes()
+    }
+
+    pub(crate) fn into_array(self) -> Result<ArrayRef, ArrowError> {
+        let field = map_entries_field();
+        let DataType::Struct(fields) = field.data_type() else {
+            return Err(ArrowError::SchemaError("map entries must be a struct".to_owned()));
+        };
+        let columns: Vec<ArrayRef> = vec![self.keys.into_text()?, self.values.into_text()?];
+        let entries = StructArray::try_new(fields.clone(), columns, None)?;
+        let ends = OffsetBuffer::new(ScalarBuffer::from(self.ends));
+        Ok(Arc::new(MapArray::try_new(field, ends, entries, None, false)?))
+    }
+}
+
+pub(crate) fn int32(values: Vec<i32>) -> ArrayRef {
+    primitive::<Int32Type>(values)
+}
+
+pub(crate) fn int64(values: Vec<i64>) -> ArrayRef {
+    primitive::<Int64Type>(values)
+}
+
+pub(crate) fn timestamps(microseconds: Vec<i64>) -> ArrayRef {
+    let array = PrimitiveArray::<TimestampMicrosecondType>::new(ScalarBuffer::from(microseconds), None);
+    Arc::new(array.with_timezone("UTC"))
+}
+
+fn primitive<T: ArrowPrimitiveType>(values: Vec<T::Native>) -> ArrayRef {
+    Arc::new(PrimitiveArray::<T>::new(ScalarBuffer::from(values), None))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::Array;
+    use arrow_array::cast::AsArray;
+
+    use super::*;
+
+    #[test]
+    fn text_that_is_not_utf8_is_kept_with_replacement_characters_and_its_neighbours_are_untouched() {
+        let mut spans = Spans::with_capacity(3, 16);
+        spans.push("grün".as_bytes());
+        spans.push(b"a\xffb");
+        spans.push_null();
+        let array = spans.into_text().unwrap();
+        let array = array.as_string::<i32>();
+        assert_eq!(array.value(0), "grün");
+        assert_eq!(array.value(1), "a\u{fffd}b");
+        assert!(array.is_null(2));
+    }
+
+    #[test]
+    fn text_cut_inside_a_character_across_two_values_does_not_pass_as_valid() {
+        let mut spans = Spans::with_capacity(2, 16);
+        spans.push(b"\xc3");
+        spans.push(b"\xbc");
+        let array = spans.into_text().unwrap();
+        let array = array.as_string::<i32>();
+        assert_eq!((array.value(0), array.value(1)), ("\u{fffd}", "\u{fffd}"));
+    }
+
+    #[test]
+    fn a_row_without_properties_is_an_empty_map_not_a_null() {
+        let mut maps = Maps::with_capacity(2);
+        maps.push_entry(b"a", b"1");
+        maps.close_row();
+        maps.close_row();
+        let array = maps.into_array().unwrap();
+        let map = array.as_any().downcast_ref::<MapArray>().unwrap();
+        assert_eq!((map.value_length(0), map.value_length(1)), (1, 0));
+        assert_eq!(map.null_count(), 0);
+    }
+}
