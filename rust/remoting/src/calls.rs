@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rocketpy_protocol::Command;
+use rocketpy_protocol::{Command, code};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
@@ -116,8 +116,9 @@ impl Calls {
         self.room.is_closed()
     }
 
-    /// Enters a call and returns its opaque; gives the call back when the connection has ended.
-    pub(crate) fn insert(&self, call: Call) -> Result<i32, Call> {
+    /// Enters a call and returns its opaque, and whether it is due before all others; gives the call back when the connection
+    /// has ended.
+    pub(crate) fn insert(&self, call: Call) -> Result<(i32, bool), Call> {
         let mut table = self.table.lock();
         if table.closed {
             return Err(call);
@@ -127,11 +128,12 @@ impl Calls {
             opaque = opaque.wrapping_add(1);
         }
         table.next_opaque = opaque.wrapping_add(1);
-        if table.earliest.is_none_or(|earliest| call.deadline < earliest) {
+        let first_due = table.earliest.is_none_or(|earliest| call.deadline < earliest);
+        if first_due {
             table.earliest = Some(call.deadline);
         }
         table.waiting.insert(opaque, call);
-        Ok(opaque)
+        Ok((opaque, first_due))
     }
 
     /// Takes a call out without answering it, its room given back. False when it has been answered already.
@@ -141,11 +143,15 @@ impl Calls {
     }
 
     /// Hands a response to the call that waits for it. False when none does: too late, or never asked.
-    pub(crate) fn answer(&self, response: Command) -> bool {
+    pub(crate) fn answer(&self, response: Command, addr: &str) -> bool {
         let call = self.table.lock().waiting.remove(&response.opaque);
         let Some(call) = call else { return false };
         self.release(call.cost);
-        call.answer.give(Ok(response));
+        call.answer.give(if response.code == code::response::GO_AWAY {
+            Err(CallError::GoAway { addr: addr.to_owned(), code: call.code })
+        } else {
+            Ok(response)
+        });
         true
     }
 

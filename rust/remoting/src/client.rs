@@ -96,16 +96,14 @@ impl Client {
     /// Dropped after its first poll, the request may have been sent.
     pub async fn call(&self, addr: &str, mut request: Command, timeout: Duration) -> Result<Command, CallError> {
         let started = Instant::now();
-        let response = self.try_call(addr, &mut request, started, timeout).await?;
-        if response.code != code::response::GO_AWAY {
-            return Ok(response);
+        match self.try_call(addr, &mut request, started, timeout).await {
+            // The first server did not take it, or the connection ended before it was sent: asking again is safe.
+            Err(error @ (CallError::GoAway { .. } | CallError::Closed { queued: false, .. })) => {
+                debug!(addr, code = request.code, reason = %error, "asking once more on a new connection");
+                self.try_call(addr, &mut request, started, timeout).await
+            }
+            result => result,
         }
-        debug!(addr, code = request.code, "server goes away, asking once more on a new connection");
-        let response = self.try_call(addr, &mut request, started, timeout).await?;
-        if response.code == code::response::GO_AWAY {
-            return Err(CallError::GoAway { addr: addr.to_owned(), code: request.code });
-        }
-        Ok(response)
     }
 
     /// Queues a request and returns with the promise of its answer: waits for the connection and for room only.
@@ -136,9 +134,8 @@ impl Client {
         if let Some(connection) = endpoint.usable() {
             return Ok(connection);
         }
-        let started = Instant::now();
-        let connect = self.connect_once(&endpoint, addr, started, timeout.min(self.inner.config.connect_timeout));
-        match tokio::time::timeout(timeout, connect).await {
+        let timeout = timeout.min(self.inner.config.connect_timeout);
+        match tokio::time::timeout(timeout, self.connect_once(&endpoint, addr)).await {
             Ok(result) => result,
             Err(_) => Err(CallError::ConnectTimeout { addr: addr.to_owned(), timeout_ms: millis(timeout) }),
         }
@@ -170,8 +167,7 @@ impl Client {
         timeout: Duration,
     ) -> Result<Command, CallError> {
         let connection = self.connection(addr, remaining(started, timeout)).await?;
-        let response = connection.begin(request, remaining(started, timeout)).await?.await?;
-        Ok(response)
+        connection.begin(request, remaining(started, timeout)).await?.await
     }
 
     fn endpoint(&self, addr: &str) -> Arc<Endpoint> {
@@ -182,13 +178,8 @@ impl Client {
     }
 
     /// Connects, or takes the outcome of the attempt that was under way when this one began.
-    async fn connect_once(
-        &self,
-        endpoint: &Endpoint,
-        addr: &str,
-        started: Instant,
-        timeout: Duration,
-    ) -> Result<Arc<Connection>, CallError> {
+    async fn connect_once(&self, endpoint: &Endpoint, addr: &str) -> Result<Arc<Connection>, CallError> {
+        let started = Instant::now();
         let mut last_failure = endpoint.connecting.lock().await;
         if let Some(connection) = endpoint.usable() {
             return Ok(connection);
@@ -198,10 +189,7 @@ impl Client {
         {
             return Err(error.clone());
         }
-        let result = match tokio::time::timeout(timeout, self.connect(addr)).await {
-            Ok(result) => result,
-            Err(_) => Err(CallError::ConnectTimeout { addr: addr.to_owned(), timeout_ms: millis(timeout) }),
-        };
+        let result = self.connect(addr).await;
         match &result {
             Ok(connection) => *endpoint.current.lock() = Some(Arc::clone(connection)),
             Err(error) => *last_failure = Some((Instant::now(), error.clone())),

@@ -228,7 +228,7 @@ impl Connection {
         if let Some(cost) = self.calls.try_reserve(request) {
             return Ok(cost);
         }
-        match tokio::time::timeout_at(started + timeout, self.calls.reserve(request)).await {
+        match tokio::time::timeout_at(deadline(started, timeout), self.calls.reserve(request)).await {
             Ok(Some(cost)) => Ok(cost),
             Ok(None) => Err(self.closed(request.code)),
             Err(_) => Err(self.no_room(request.code, timeout)),
@@ -243,14 +243,19 @@ impl Connection {
         cost: u32,
         answer: Answer,
     ) -> Result<(), CallError> {
-        let call = Call { code: request.code, deadline: started + timeout, timeout, cost, answer };
-        let opaque = self.calls.insert(call).map_err(|call| {
+        let call = Call { code: request.code, deadline: deadline(started, timeout), timeout, cost, answer };
+        let (opaque, first_due) = self.calls.insert(call).map_err(|call| {
             self.calls.release(call.cost);
             self.closed(call.code)
         })?;
         request.opaque = opaque;
         request.serialize = self.serialize();
-        match self.push(request) {
+        let pushed = self.push(request);
+        if first_due {
+            // A task that waits for a slow peer is not woken by the frame, yet has to look at the clock sooner.
+            self.outbox.wake();
+        }
+        match pushed {
             Err(error) if self.calls.withdraw(opaque) => Err(error),
             // Not withdrawn: the connection ended meanwhile and has told the call so.
             Err(_) | Ok(()) => Ok(()),
@@ -341,8 +346,9 @@ impl Connection {
         self.is_open() && !self.retired.load(Ordering::Acquire)
     }
 
-    pub(crate) fn is_retired(&self) -> bool {
-        self.retired.load(Ordering::Acquire)
+    /// Whether the peer said GO_AWAY and the last call has been answered.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.retired.load(Ordering::Acquire) && self.calls.is_empty()
     }
 
     pub(crate) fn outbox(&self) -> &Outbox {
@@ -382,4 +388,10 @@ impl Connection {
         }
         CallError::WindowFull { addr: self.name.to_string(), code, timeout_ms: millis(timeout) }
     }
+}
+
+/// A timeout beyond a year is as good as none, and an instant beyond all clocks cannot be had.
+fn deadline(started: Instant, timeout: Duration) -> Instant {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    started + timeout.min(YEAR)
 }

@@ -28,7 +28,7 @@ const MAX_ROUNDS: usize = 8;
 const LINGER: Duration = Duration::from_millis(200);
 /// Peers older than this do not know GO_AWAY.
 const GO_AWAY_ABOVE_VERSION: i32 = 475;
-/// When nothing is due the clock is looked at so much later.
+/// The clock is looked at after so long at the latest.
 const FAR: Duration = Duration::from_secs(3600);
 
 /// Why a connection ended.
@@ -73,6 +73,7 @@ pub(crate) struct Driver<Slot> {
     ending_since: Option<Instant>,
     peer_done: bool,
     write_shut: bool,
+    announced: bool,
     /// Given back when the connection is gone.
     _slot: Slot,
 }
@@ -80,12 +81,10 @@ pub(crate) struct Driver<Slot> {
 impl<Slot: Unpin> Driver<Slot> {
     pub(crate) fn new(stream: TcpStream, connection: Arc<Connection>, slot: Slot) -> Self {
         let now = Instant::now();
-        connection.handler().connected(&connection);
-        debug!(peer = %connection.peer(), id = connection.id(), "connection opened");
         Self {
             stream,
             reader: FrameReader::new(connection.limits().max_frame_bytes),
-            timer: Box::pin(tokio::time::sleep_until(now + connection.limits().idle_timeout)),
+            timer: Box::pin(tokio::time::sleep_until(now + connection.limits().idle_timeout.min(FAR))),
             connection,
             writing: VecDeque::new(),
             active_at: now,
@@ -93,12 +92,25 @@ impl<Slot: Unpin> Driver<Slot> {
             ending_since: None,
             peer_done: false,
             write_shut: false,
+            announced: false,
             _slot: slot,
         }
     }
 
+    fn announce(&mut self) {
+        if !self.announced {
+            self.announced = true;
+            debug!(peer = %self.connection.peer(), id = self.connection.id(), "connection opened");
+            self.connection.handler().connected(&self.connection);
+        }
+    }
+
     fn advance(&mut self, cx: &mut Context<'_>) -> Result<Next, End> {
+        self.announce();
         for _ in 0..MAX_ROUNDS {
+            if self.connection.is_spent() {
+                self.connection.enter(Phase::Closing);
+            }
             let phase = self.connection.phase();
             if phase == Phase::Aborted {
                 return Err(End::Here);
@@ -108,7 +120,7 @@ impl<Slot: Unpin> Driver<Slot> {
             if self.take_in(cx, phase)? {
                 continue;
             }
-            if self.ending_since.is_some() || phase > Phase::Open || self.peer_done {
+            if phase > Phase::Open {
                 self.end(cx, blocked)?;
             }
             if self.watch_clock(cx)? || !self.park(cx, phase, blocked) {
@@ -163,6 +175,9 @@ impl<Slot: Unpin> Driver<Slot> {
         self.connection.outbox().written(written);
         self.active_at = Instant::now();
         self.blocked_since = None;
+        if self.ending_since.is_some() {
+            self.ending_since = Some(self.active_at);
+        }
         let mut left = written;
         while left > 0 {
             let Some(first) = self.writing.front_mut() else { return };
@@ -191,9 +206,9 @@ impl<Slot: Unpin> Driver<Slot> {
         }
         match self.reader.poll_read(&mut self.stream, cx)? {
             Poll::Pending => Ok(false),
-            Poll::Ready(0) if self.reader.is_mid_frame() => Err(End::PeerMidFrame),
             Poll::Ready(0) => {
                 self.peer_done = true;
+                self.connection.enter(Phase::Closing);
                 Ok(true)
             }
             Poll::Ready(_) => {
@@ -219,7 +234,10 @@ impl<Slot: Unpin> Driver<Slot> {
     fn receive(&mut self, frame: Frame, phase: Phase) -> Result<(), End> {
         let command = Command::decode(frame)?;
         if command.is_response() {
-            if !self.connection.calls().answer(command) {
+            if command.code == code::response::GO_AWAY {
+                self.connection.retire();
+            }
+            if !self.connection.calls().answer(command, self.connection.name()) {
                 debug!(peer = %self.connection.peer(), "response that nobody waits for");
             }
             return Ok(());
@@ -253,28 +271,33 @@ impl<Slot: Unpin> Driver<Slot> {
     /// Closing at once would do for the socket but not for the peer: bytes of it that nobody read make the kernel reset the
     /// connection, and a reset destroys answers on their way.
     fn end(&mut self, cx: &mut Context<'_>, blocked: bool) -> Result<(), End> {
-        let linger = *self.ending_since.get_or_insert_with(Instant::now) + LINGER;
-        let draining = self.connection.phase() == Phase::Draining;
-        let overdue = Instant::now() >= linger;
-        let answered = self.connection.unanswered() == 0 || !draining && overdue;
-        if !answered || blocked && !overdue {
+        let since = *self.ending_since.get_or_insert_with(Instant::now);
+        let overdue = Instant::now() >= since + LINGER;
+        if self.awaits_answers() && (self.is_draining() || !overdue) || blocked && !overdue {
             return Ok(());
         }
         if !self.write_shut && !blocked {
             self.write_shut = true;
+            self.ending_since = Some(Instant::now());
             if let Poll::Ready(Err(error)) = Pin::new(&mut self.stream).poll_shutdown(cx) {
                 debug!(peer = %self.connection.peer(), %error, "socket was gone before its end");
             }
-            self.ending_since = Some(Instant::now());
-            if !self.peer_done {
-                return Ok(());
-            }
+        } else if overdue {
+            return Err(End::Here);
         }
-        match (self.peer_done, overdue) {
-            (true, _) if self.connection.phase() == Phase::Open => Err(End::Peer),
-            (true, _) | (false, true) => Err(End::Here),
-            (false, false) => Ok(()),
+        match self.peer_done {
+            true if self.reader.is_mid_frame() => Err(End::PeerMidFrame),
+            true => Err(End::Peer),
+            false => Ok(()),
         }
+    }
+
+    fn awaits_answers(&self) -> bool {
+        self.connection.unanswered() > 0
+    }
+
+    fn is_draining(&self) -> bool {
+        self.connection.phase() == Phase::Draining
     }
 
     /// Ends calls that are due and connections that do nothing; sets the timer. True when the clock has to be asked again.
@@ -290,12 +313,12 @@ impl<Slot: Unpin> Driver<Slot> {
         let limits = self.connection.limits();
         self.connection.calls().expire(now, self.connection.name());
         if let Some(since) = self.blocked_since
-            && now >= since + limits.stall_timeout
+            && now - since >= limits.stall_timeout
         {
             let waiting_bytes = self.connection.queued_bytes();
             return Err(End::Stalled { timeout: limits.stall_timeout, waiting_bytes });
         }
-        if now >= self.active_at + limits.idle_timeout {
+        if now - self.active_at >= limits.idle_timeout {
             return Err(End::Idle(limits.idle_timeout));
         }
         let due = self.due().max(now + Duration::from_millis(1));
@@ -307,9 +330,12 @@ impl<Slot: Unpin> Driver<Slot> {
         let limits = self.connection.limits();
         let mut due = self.active_at + limits.idle_timeout.min(FAR);
         if let Some(since) = self.blocked_since {
-            due = due.min(since + limits.stall_timeout);
+            due = due.min(since + limits.stall_timeout.min(FAR));
         }
-        if let Some(since) = self.ending_since {
+        // A draining connection waits for its answers as long as its server does.
+        if let Some(since) = self.ending_since
+            && !(self.is_draining() && self.awaits_answers())
+        {
             due = due.min(since + LINGER);
         }
         match self.connection.calls().earliest() {
@@ -341,6 +367,10 @@ impl<Slot: Unpin> Future for Driver<Slot> {
                 Poll::Pending
             }
             Err(end) => {
+                if matches!(end, End::Frame(_) | End::Command(_)) {
+                    // What came before the bad frame was answered: a last try to hand that over.
+                    drop(self.write(cx));
+                }
                 self.log(&end);
                 Poll::Ready(())
             }
@@ -351,7 +381,10 @@ impl<Slot: Unpin> Future for Driver<Slot> {
 /// However the task ends, also with its runtime: calls and the layer above hear of it.
 impl<Slot> Drop for Driver<Slot> {
     fn drop(&mut self) {
-        self.connection.ended();
-        self.connection.handler().disconnected(&self.connection);
+        let connection = &self.connection;
+        connection.ended();
+        if self.announced && catch_unwind(AssertUnwindSafe(|| connection.handler().disconnected(connection))).is_err() {
+            error!(peer = %connection.peer(), "handler panicked at the end of a connection");
+        }
     }
 }

@@ -127,6 +127,11 @@ impl Reply {
         &self.connection
     }
 
+    /// Leaves the request unanswered.
+    pub(crate) fn abandon(mut self) {
+        self.answered = true;
+    }
+
     fn answer(&mut self, mut response: Response) {
         self.answered = true;
         if !self.oneway {

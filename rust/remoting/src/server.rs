@@ -31,15 +31,22 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct Server {
     local_addr: SocketAddr,
     shared: Arc<Shared>,
-    accepting: JoinHandle<()>,
+    accepting: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct Shared {
     config: ServerConfig,
     handler: Arc<dyn Handler>,
-    connections: Mutex<HashMap<u64, Arc<Connection>>>,
+    open: Mutex<Open>,
     /// Told when the last connection is gone.
     emptied: Notify,
+}
+
+/// The connections that are open.
+#[derive(Debug, Default)]
+struct Open {
+    by_id: HashMap<u64, Arc<Connection>>,
+    stopping: bool,
 }
 
 impl std::fmt::Debug for Shared {
@@ -59,15 +66,11 @@ impl Server {
     pub fn bind(config: ServerConfig, handler: Arc<dyn Handler>) -> Result<Self, ServerError> {
         let addr = config.addr;
         let (listener, local_addr) = listen(addr).map_err(|source| ServerError::Bind { addr, source })?;
-        let shared = Arc::new(Shared {
-            config,
-            handler,
-            connections: Mutex::default(),
-            emptied: Notify::new(),
-        });
+        let shared =
+            Arc::new(Shared { config, handler, open: Mutex::default(), emptied: Notify::new() });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
         info!(%local_addr, "remoting server listens");
-        Ok(Self { local_addr, shared, accepting })
+        Ok(Self { local_addr, shared, accepting: Mutex::new(Some(accepting)) })
     }
 
     /// The address that is listened on, its port never 0.
@@ -77,7 +80,7 @@ impl Server {
 
     /// The connections that are open now.
     pub fn connections(&self) -> Vec<Arc<Connection>> {
-        self.shared.connections.lock().values().cloned().collect()
+        self.shared.open.lock().by_id.values().cloned().collect()
     }
 
     /// Ends in order: accepts no more, answers what was taken, refuses what still comes with GO_AWAY (peers that know it), closes.
@@ -85,7 +88,13 @@ impl Server {
     ///
     /// Requests whose replies are kept, such as held pulls, should be answered by the layer above first.
     pub async fn shutdown(&self, deadline: Duration) {
-        self.accepting.abort();
+        self.shared.open.lock().stopping = true;
+        let accepting = self.accepting.lock().take();
+        if let Some(accepting) = accepting {
+            accepting.abort();
+            // Once it has ended the address is free.
+            drop(accepting.await);
+        }
         self.enter(Phase::Draining);
         if tokio::time::timeout(deadline, self.emptied()).await.is_err() {
             let left = self.enter(Phase::Aborted);
@@ -99,7 +108,7 @@ impl Server {
     async fn emptied(&self) {
         loop {
             let emptied = self.shared.emptied.notified();
-            if self.shared.connections.lock().is_empty() {
+            if self.shared.open.lock().by_id.is_empty() {
                 return;
             }
             emptied.await;
@@ -117,7 +126,10 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.accepting.abort();
+        self.shared.open.lock().stopping = true;
+        if let Some(accepting) = self.accepting.get_mut().take() {
+            accepting.abort();
+        }
         self.enter(Phase::Aborted);
     }
 }
@@ -152,9 +164,12 @@ impl Shared {
     fn open(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let ends = (peer, stream.local_addr()?);
-        let mut connections = self.connections.lock();
-        if connections.len() >= self.config.max_connections {
-            drop(connections);
+        let mut open = self.open.lock();
+        if open.stopping {
+            return Ok(());
+        }
+        if open.by_id.len() >= self.config.max_connections {
+            drop(open);
             warn!(%peer, max_connections = self.config.max_connections, "too many connections, this one is closed");
             return Ok(());
         }
@@ -162,8 +177,8 @@ impl Shared {
         let name = peer.to_string().into();
         let connection =
             Arc::new(Connection::new(ends, name, SerializeType::Json, self.limits(), handler));
-        connections.insert(connection.id(), Arc::clone(&connection));
-        drop(connections);
+        open.by_id.insert(connection.id(), Arc::clone(&connection));
+        drop(open);
         let slot = Slot { shared: Arc::clone(self), id: connection.id() };
         tokio::spawn(Driver::new(stream, connection, slot));
         Ok(())
@@ -191,9 +206,9 @@ struct Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut connections = self.shared.connections.lock();
-        connections.remove(&self.id);
-        if connections.is_empty() {
+        let mut open = self.shared.open.lock();
+        open.by_id.remove(&self.id);
+        if open.by_id.is_empty() {
             self.shared.emptied.notify_waiters();
         }
     }

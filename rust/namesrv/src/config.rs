@@ -1,0 +1,48 @@
+//! What may be set for a name server.
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// Apache's port.
+pub const DEFAULT_PORT: u16 = 9876;
+
+/// The settings of a [`NameServer`](crate::NameServer).
+#[derive(Debug, Clone)]
+#[doc(alias = "NamesrvConfig")]
+pub struct NameServerConfig {
+    /// Address to listen on; port 0 takes a free one. Default 127.0.0.1:9876.
+    #[doc(alias = "listenPort")]
+    pub listen: SocketAddr,
+    /// How often brokers that fell silent are looked for. Default 5 s.
+    #[doc(alias = "scanNotActiveBrokerInterval")]
+    pub scan_interval: Duration,
+    /// Whether routes carry the order configuration of KV namespace `ORDER_TOPIC_CONFIG`. Default no.
+    #[doc(alias = "orderMessageEnable")]
+    pub order_message_enabled: bool,
+    /// Connections open at a time. Default 10,000.
+    pub max_connections: usize,
+    /// Neither read nor written for so long: the connection is closed, and its brokers are unregistered. Default 120 s.
+    #[doc(alias = "serverChannelMaxIdleTimeSeconds")]
+    pub idle_timeout: Duration,
+    /// How long the end of the server waits for answers under way. Default 200 ms.
+    pub shutdown_deadline: Duration,
+}
+
+impl NameServerConfig {
+    /// The defaults, listening on `listen`.
+    pub fn new(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            scan_interval: Duration::from_secs(5),
+            order_message_enabled: false,
+            max_connections: 10_000,
+            idle_timeout: Duration::from_secs(120),
+            shutdown_deadline: Duration::from_millis(200),
+        }
+    }
+}
+
+impl Default for NameServerConfig {
+    fn default() -> Self {
+        Self::new(SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT)))
+    }
+}

@@ -1,0 +1,368 @@
+//! The tables: which broker has which queues of a topic, where brokers are, and who is alive.
+//!
+//! All functions take the time as an argument; nothing here knows sockets beyond the number of a connection.
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+use rocketpy_model::{DataVersion, Permission, TopicConfig, perm};
+use tracing::{info, warn};
+
+mod lookup;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use lookup::{Cluster, Route};
+
+/// Broker id of a master.
+pub(crate) const MASTER_ID: i64 = 0;
+/// A broker that does not say how long it may be silent may be so long.
+pub(crate) const DEFAULT_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Who registers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct BrokerAddr {
+    pub(crate) cluster: String,
+    /// `host:port` for clients.
+    pub(crate) addr: String,
+}
+
+/// A registration, full or of a few topics.
+#[derive(Debug, Clone)]
+pub(crate) struct Registration {
+    pub(crate) broker: BrokerAddr,
+    pub(crate) name: String,
+    pub(crate) id: i64,
+    pub(crate) ha_addr: String,
+    pub(crate) heartbeat_timeout: Option<Duration>,
+    /// `None` for brokers that do not know the field.
+    pub(crate) acting_master: Option<bool>,
+    pub(crate) zone: Option<String>,
+    pub(crate) data_version: DataVersion,
+    pub(crate) topics: Vec<TopicConfig>,
+    /// `None` leaves the filter servers as they are.
+    pub(crate) filter_servers: Option<Vec<String>>,
+    /// Number of the connection it came by.
+    pub(crate) connection_id: u64,
+}
+
+/// What a registration is answered with: for slaves, where their master is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Registered {
+    pub(crate) master_addr: Option<String>,
+    pub(crate) ha_addr: Option<String>,
+}
+
+/// The refusal of a single topic by a broker that has not registered its whole table.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("broker {name} with id {id} is not registered: its whole topic table must come before a single topic")]
+pub(crate) struct NotRegistered {
+    pub(crate) name: String,
+    pub(crate) id: i64,
+}
+
+/// The queues of one topic on the brokers of one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Queues {
+    pub(crate) read_queues: u32,
+    pub(crate) write_queues: u32,
+    pub(crate) perm: Permission,
+    pub(crate) sys_flag: i32,
+}
+
+/// The brokers of one name: a master and its slaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BrokerGroup {
+    pub(crate) cluster: String,
+    pub(crate) addrs: BTreeMap<i64, String>,
+    pub(crate) acting_master: bool,
+    pub(crate) zone: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+struct Live {
+    name: String,
+    id: i64,
+    seen_at: Instant,
+    timeout: Duration,
+    data_version: DataVersion,
+    connection_id: u64,
+    ha_addr: String,
+}
+
+/// The route table of a name server.
+#[doc(alias = "RouteInfoManager")]
+#[derive(Debug, Default)]
+pub(crate) struct RouteTable {
+    tables: RwLock<Tables>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    /// Topic, broker name.
+    topics: BTreeMap<String, BTreeMap<String, Queues>>,
+    brokers: BTreeMap<String, BrokerGroup>,
+    clusters: BTreeMap<String, BTreeSet<String>>,
+    live: HashMap<BrokerAddr, Live>,
+    filter_servers: HashMap<BrokerAddr, Vec<String>>,
+}
+
+impl RouteTable {
+    /// Takes a registration.
+    ///
+    /// # Errors
+    /// [`NotRegistered`]; nothing has changed then.
+    ///
+    /// # Source
+    /// spec/remoting.md 2.2.1, rules 1 to 7.
+    pub(crate) fn register(
+        &self,
+        registration: Registration,
+        now: Instant,
+    ) -> Result<Registered, NotRegistered> {
+        self.tables.write().register(registration, now)
+    }
+
+    /// Removes a broker. False when its address is not registered under that name.
+    pub(crate) fn unregister(&self, broker: &BrokerAddr, name: &str) -> bool {
+        self.tables.write().unregister(broker, name)
+    }
+
+    /// Removes the brokers that registered by a connection which is gone.
+    pub(crate) fn connection_closed(&self, connection_id: u64) -> usize {
+        let mut tables = self.tables.write();
+        let gone = tables.live_where(|live| live.connection_id == connection_id);
+        for (broker, live) in &gone {
+            tables.unregister(broker, &live.name);
+            warn!(name = live.name, id = live.id, addr = broker.addr, "connection of a broker closed, broker unregistered");
+        }
+        gone.len()
+    }
+
+    /// Removes the brokers that were silent for too long; the numbers of their connections.
+    pub(crate) fn remove_silent(&self, now: Instant) -> Vec<u64> {
+        let is_silent = |live: &Live| now.saturating_duration_since(live.seen_at) > live.timeout;
+        if !self.tables.read().live.values().any(is_silent) {
+            return Vec::new();
+        }
+        let mut tables = self.tables.write();
+        let silent = tables.live_where(is_silent);
+        for (broker, live) in &silent {
+            tables.unregister(broker, &live.name);
+            warn!(name = live.name, id = live.id, addr = broker.addr, "broker fell silent, unregistered");
+        }
+        silent.into_iter().map(|(_, live)| live.connection_id).collect()
+    }
+
+    /// Notes that a broker is alive. False when it is not registered.
+    pub(crate) fn heartbeat(&self, broker: &BrokerAddr, now: Instant) -> bool {
+        let mut tables = self.tables.write();
+        let live = tables.live.get_mut(broker);
+        live.map(|live| live.seen_at = now).is_some()
+    }
+
+    /// The version of a broker's topic table that is known here; the same as `asked` also counts as a heartbeat.
+    pub(crate) fn query_version(&self, broker: &BrokerAddr, asked: DataVersion, now: Instant) -> Option<DataVersion> {
+        let mut tables = self.tables.write();
+        let live = tables.live.get_mut(broker)?;
+        if live.data_version == asked {
+            live.seen_at = now;
+        }
+        Some(live.data_version)
+    }
+
+    /// Takes the write permission of a broker name from all of its topics until they register anew; how many.
+    pub(crate) fn wipe_write_perm(&self, name: &str) -> usize {
+        self.change_perm(name, |old| old.without(perm::WRITE))
+    }
+
+    /// Gives all topics of a broker name read and write permission; how many.
+    pub(crate) fn add_write_perm(&self, name: &str) -> usize {
+        self.change_perm(name, |_| Permission::READ_WRITE)
+    }
+
+    fn change_perm(&self, name: &str, change: impl Fn(Permission) -> Permission) -> usize {
+        let mut tables = self.tables.write();
+        let queues = tables.topics.values_mut().filter_map(|brokers| brokers.get_mut(name));
+        queues.map(|queues| queues.perm = change(queues.perm)).count()
+    }
+
+    /// Removes a topic, of one cluster or altogether.
+    pub(crate) fn delete_topic(&self, topic: &str, cluster: Option<&str>) {
+        let mut tables = self.tables.write();
+        match cluster {
+            None => drop(tables.topics.remove(topic)),
+            Some(cluster) => {
+                let names = tables.clusters.get(cluster).cloned().unwrap_or_default();
+                tables.retain_queues(topic, |name| !names.contains(name));
+            }
+        }
+        info!(topic, cluster, "topic deleted");
+    }
+
+    /// Adds queues of a topic on known brokers; the names that are not known.
+    pub(crate) fn register_topic(&self, topic: &str, queues: Vec<(String, Queues)>) -> Vec<String> {
+        let mut tables = self.tables.write();
+        let (known, unknown): (Vec<_>, Vec<_>) =
+            queues.into_iter().partition(|(name, _)| tables.brokers.contains_key(name));
+        if !known.is_empty() {
+            tables.topics.entry(topic.to_owned()).or_default().extend(known);
+        }
+        unknown.into_iter().map(|(name, _)| name).collect()
+    }
+}
+
+impl Tables {
+    fn register(&mut self, new: Registration, now: Instant) -> Result<Registered, NotRegistered> {
+        let known = self.brokers.get(&new.name);
+        // Rule 1: one address has one id. An address that changes its id is not registered under the new one yet.
+        let old_addr = known.and_then(|group| group.addrs.get(&new.id)).cloned();
+        if let Some(old) = old_addr.as_ref().filter(|old| **old != new.broker.addr)
+            && self.is_stale(old, &new)
+        {
+            warn!(name = new.name, id = new.id, addr = new.broker.addr, %old, "registration older than the live one, ignored");
+            self.live.remove(&new.broker);
+            return Ok(Registered::default());
+        }
+        if old_addr.is_none() && new.topics.len() == 1 {
+            return Err(NotRegistered { name: new.name, id: new.id });
+        }
+        if let Some(other) = self.live.get(&new.broker).filter(|live| live.name != new.name) {
+            let other = other.name.clone();
+            self.unregister(&new.broker, &other);
+        }
+        self.place(&new);
+        self.take_topics(&new, old_addr.is_none());
+        if old_addr.is_none() {
+            info!(name = new.name, id = new.id, addr = new.broker.addr, topics = new.topics.len(), "broker registered");
+        }
+        Ok(self.enliven(new, now))
+    }
+
+    /// Rule 2: another address holds the id, alive, with a later state.
+    fn is_stale(&self, old_addr: &str, new: &Registration) -> bool {
+        let old = BrokerAddr { cluster: new.broker.cluster.clone(), addr: old_addr.to_owned() };
+        self.live.get(&old).is_some_and(|live| live.data_version.state_version > new.data_version.state_version)
+    }
+
+    /// Enters the address into the groups and clusters.
+    fn place(&mut self, new: &Registration) {
+        let cluster = &new.broker.cluster;
+        self.clusters.entry(cluster.clone()).or_default().insert(new.name.clone());
+        let group = self.brokers.entry(new.name.clone()).or_insert_with(|| BrokerGroup {
+            cluster: cluster.clone(),
+            addrs: BTreeMap::new(),
+            acting_master: false,
+            zone: None,
+        });
+        group.acting_master = new.acting_master.unwrap_or(false);
+        group.zone.clone_from(&new.zone);
+        group.addrs.retain(|id, addr| *id == new.id || *addr != new.broker.addr);
+        group.addrs.insert(new.id, new.broker.addr.clone());
+    }
+
+    /// Rules 4 to 6: the topics of the master, or of the slave that acts for it.
+    fn take_topics(&mut self, new: &Registration, first: bool) {
+        let Some(group) = self.brokers.get(&new.name) else { return };
+        let least_id = group.addrs.keys().next().copied();
+        let acts_as_master = new.acting_master.is_some() && new.id != MASTER_ID && least_id == Some(new.id);
+        if new.id != MASTER_ID && !acts_as_master {
+            return;
+        }
+        let read_only = acts_as_master && group.acting_master;
+        let changed = self.live.get(&new.broker).is_none_or(|live| live.data_version != new.data_version);
+        for topic in &new.topics {
+            let brokers = self.topics.entry(topic.name.clone()).or_default();
+            if first || changed || !brokers.contains_key(&new.name) {
+                let perm = if read_only { topic.perm.without(perm::WRITE) } else { topic.perm };
+                brokers.insert(new.name.clone(), Queues { perm, ..Queues::from(topic) });
+            }
+        }
+    }
+
+    /// Rule 7, and the answer.
+    fn enliven(&mut self, new: Registration, now: Instant) -> Registered {
+        let Registration { broker, name, id, .. } = new;
+        match new.filter_servers {
+            Some(servers) if !servers.is_empty() => drop(self.filter_servers.insert(broker.clone(), servers)),
+            Some(_) => drop(self.filter_servers.remove(&broker)),
+            None => {}
+        }
+        let mut answer = Registered::default();
+        if id != MASTER_ID
+            && let Some(master_addr) = self.brokers.get(&name).and_then(|group| group.addrs.get(&MASTER_ID))
+        {
+            let master = BrokerAddr { cluster: broker.cluster.clone(), addr: master_addr.clone() };
+            if let Some(live) = self.live.get(&master) {
+                answer.ha_addr = Some(live.ha_addr.clone());
+                answer.master_addr = Some(master.addr);
+            }
+        }
+        let live = Live {
+            name,
+            id,
+            seen_at: now,
+            timeout: new.heartbeat_timeout.unwrap_or(DEFAULT_HEARTBEAT_TIMEOUT),
+            data_version: new.data_version,
+            connection_id: new.connection_id,
+            ha_addr: new.ha_addr,
+        };
+        self.live.insert(broker, live);
+        answer
+    }
+
+    fn unregister(&mut self, broker: &BrokerAddr, name: &str) -> bool {
+        self.live.remove(broker);
+        self.filter_servers.remove(broker);
+        let Some(group) = self.brokers.get_mut(name) else { return false };
+        let before = group.addrs.len();
+        group.addrs.retain(|_, addr| *addr != broker.addr);
+        let removed = group.addrs.len() < before;
+        if group.addrs.is_empty() {
+            self.brokers.remove(name);
+            self.remove_name(name);
+        } else if group.acting_master && !group.addrs.contains_key(&MASTER_ID) {
+            // The slaves that are left serve reads; nobody takes writes.
+            for queues in self.topics.values_mut().filter_map(|brokers| brokers.get_mut(name)) {
+                queues.perm = queues.perm.without(perm::WRITE);
+            }
+        }
+        removed
+    }
+
+    fn remove_name(&mut self, name: &str) {
+        self.clusters.retain(|_, names| {
+            names.remove(name);
+            !names.is_empty()
+        });
+        self.topics.retain(|_, brokers| {
+            brokers.remove(name);
+            !brokers.is_empty()
+        });
+    }
+
+    fn retain_queues(&mut self, topic: &str, keep: impl Fn(&str) -> bool) {
+        if let Some(brokers) = self.topics.get_mut(topic) {
+            brokers.retain(|name, _| keep(name));
+            if brokers.is_empty() {
+                self.topics.remove(topic);
+            }
+        }
+    }
+
+    fn live_where(&self, is_wanted: impl Fn(&Live) -> bool) -> Vec<(BrokerAddr, Live)> {
+        let wanted = self.live.iter().filter(|(_, live)| is_wanted(live));
+        wanted.map(|(broker, live)| (broker.clone(), live.clone())).collect()
+    }
+}
+
+impl From<&TopicConfig> for Queues {
+    fn from(topic: &TopicConfig) -> Self {
+        Self {
+            read_queues: topic.read_queues,
+            write_queues: topic.write_queues,
+            perm: topic.perm,
+            sys_flag: topic.sys_flag,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Questions to the tables.
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{BrokerAddr, BrokerGroup, Queues, RouteTable, Tables};
+
+/// The route of one topic.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Route {
+    /// Broker name and the queues there.
+    pub(crate) queues: Vec<(String, Queues)>,
+    /// Broker name and its brokers.
+    pub(crate) brokers: Vec<(String, BrokerGroup)>,
+    /// Address of a broker and its filter servers.
+    pub(crate) filter_servers: BTreeMap<String, Vec<String>>,
+}
+
+/// All brokers and clusters.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Cluster {
+    pub(crate) brokers: BTreeMap<String, BrokerGroup>,
+    pub(crate) clusters: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl RouteTable {
+    /// The route of a topic; `None` when no registered broker has it.
+    pub(crate) fn route(&self, topic: &str) -> Option<Route> {
+        let tables = self.tables.read();
+        let mut route = Route::default();
+        for (name, queues) in tables.topics.get(topic)? {
+            route.queues.push((name.clone(), *queues));
+            if let Some(group) = tables.brokers.get(name) {
+                tables.add_filter_servers(group, &mut route.filter_servers);
+                route.brokers.push((name.clone(), group.clone()));
+            }
+        }
+        (!route.brokers.is_empty()).then_some(route)
+    }
+
+    pub(crate) fn cluster(&self) -> Cluster {
+        let tables = self.tables.read();
+        Cluster { brokers: tables.brokers.clone(), clusters: tables.clusters.clone() }
+    }
+
+    pub(crate) fn topics(&self) -> Vec<String> {
+        self.tables.read().topics.keys().cloned().collect()
+    }
+
+    /// The topics that some broker of a cluster has.
+    pub(crate) fn topics_of_cluster(&self, cluster: &str) -> Vec<String> {
+        let tables = self.tables.read();
+        let Some(names) = tables.clusters.get(cluster) else { return Vec::new() };
+        let of_cluster = tables.topics.iter().filter(|(_, brokers)| brokers.keys().any(|name| names.contains(name)));
+        of_cluster.map(|(topic, _)| topic.clone()).collect()
+    }
+
+    /// The names of clusters and brokers, which are topics of the system, and the address of some broker.
+    pub(crate) fn system_topics(&self) -> (Vec<String>, Option<String>) {
+        let tables = self.tables.read();
+        let names = tables.clusters.iter().flat_map(|(cluster, names)| std::iter::once(cluster).chain(names));
+        let addr = tables.brokers.values().find_map(|group| group.addrs.values().next().cloned());
+        (names.cloned().collect(), addr)
+    }
+}
+
+impl Tables {
+    fn add_filter_servers(&self, group: &BrokerGroup, table: &mut BTreeMap<String, Vec<String>>) {
+        for addr in group.addrs.values() {
+            let broker = BrokerAddr { cluster: group.cluster.clone(), addr: addr.clone() };
+            if let Some(servers) = self.filter_servers.get(&broker) {
+                table.insert(addr.clone(), servers.clone());
+            }
+        }
+    }
+}

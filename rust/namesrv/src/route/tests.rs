@@ -1,0 +1,250 @@
+use std::time::{Duration, Instant};
+
+use rocketpy_model::{DataVersion, Permission, TopicConfig};
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn version(state_version: i64, counter: i64) -> DataVersion {
+    DataVersion { counter, state_version, changed_at_ms: 1_700_000_000_000 }
+}
+
+fn broker(addr: &str) -> BrokerAddr {
+    BrokerAddr { cluster: "c1".into(), addr: addr.into() }
+}
+
+fn registration(name: &str, id: i64, addr: &str, topics: &[&str]) -> Registration {
+    Registration {
+        broker: broker(addr),
+        name: name.into(),
+        id,
+        ha_addr: format!("{addr}-ha"),
+        heartbeat_timeout: None,
+        acting_master: Some(false),
+        zone: None,
+        data_version: version(0, 1),
+        topics: topics.iter().map(|name| TopicConfig::new(*name, 4)).collect(),
+        filter_servers: None,
+        connection_id: 1,
+    }
+}
+
+fn names(route: &Route) -> Vec<&str> {
+    route.brokers.iter().map(|(name, _)| name.as_str()).collect()
+}
+
+fn perm_of(table: &RouteTable, topic: &str) -> i32 {
+    table.route(topic).expect("a route").queues[0].1.perm.bits()
+}
+
+#[test]
+fn a_single_topic_from_an_unknown_broker_id_is_refused_and_leaves_nothing() {
+    let table = RouteTable::default();
+    let refused = table.register(registration("a", 0, "h:1", &["t"]), Instant::now());
+    assert_eq!(refused, Err(NotRegistered { name: "a".into(), id: 0 }));
+    assert_eq!(table.cluster(), Cluster::default());
+    table.register(registration("a", 0, "h:1", &["t", "u"]), Instant::now()).expect("two topics");
+    table.register(registration("a", 0, "h:1", &["v"]), Instant::now()).expect("an increment");
+    assert_eq!(table.topics(), ["t", "u", "v"]);
+}
+
+#[test]
+fn a_registration_without_topics_is_taken() {
+    let table = RouteTable::default();
+    table.register(registration("a", 0, "h:1", &[]), Instant::now()).expect("no topics");
+    assert_eq!(table.cluster().brokers["a"].addrs[&0], "h:1");
+}
+
+#[test]
+fn a_topic_keeps_its_queues_until_the_version_changes() {
+    let table = RouteTable::default();
+    let now = Instant::now();
+    let mut registration = registration("a", 0, "h:1", &["t", "u"]);
+    table.register(registration.clone(), now).expect("first");
+    registration.topics[0].read_queues = 9;
+    table.register(registration.clone(), now).expect("same version");
+    assert_eq!(table.route("t").expect("a route").queues[0].1.read_queues, 4);
+    registration.data_version = version(0, 2);
+    table.register(registration, now).expect("next version");
+    assert_eq!(table.route("t").expect("a route").queues[0].1.read_queues, 9);
+}
+
+#[test]
+fn a_promoted_slave_leaves_its_old_id() {
+    let table = RouteTable::default();
+    let now = Instant::now();
+    table.register(registration("a", 0, "h:1", &["t", "u"]), now).expect("master");
+    table.register(registration("a", 1, "h:2", &["t", "u"]), now).expect("slave");
+    assert!(table.unregister(&broker("h:1"), "a"));
+    table.register(registration("a", 0, "h:2", &["t", "u"]), now).expect("promoted");
+    let addrs = table.cluster().brokers["a"].addrs.clone();
+    assert_eq!(addrs.into_iter().collect::<Vec<_>>(), [(0, "h:2".to_owned())]);
+}
+
+#[test]
+fn an_older_state_does_not_take_the_id_of_a_live_broker() {
+    let table = RouteTable::default();
+    let now = Instant::now();
+    let mut live = registration("a", 0, "h:1", &["t", "u"]);
+    live.data_version = version(2, 1);
+    table.register(live, now).expect("live");
+    table.register(registration("a", 0, "h:2", &["x", "y"]), now).expect("ignored");
+    assert_eq!(table.cluster().brokers["a"].addrs[&0], "h:1");
+    assert!(!table.heartbeat(&broker("h:2"), now));
+    assert_eq!(table.route("x"), None);
+    let mut newer = registration("a", 0, "h:2", &["x", "y"]);
+    newer.data_version = version(3, 1);
+    table.register(newer, now).expect("newer");
+    assert_eq!(table.cluster().brokers["a"].addrs[&0], "h:2");
+}
+
+#[test]
+fn a_slave_learns_where_its_master_is_and_changes_no_route() {
+    let table = RouteTable::default();
+    let now = Instant::now();
+    assert_eq!(table.register(registration("a", 0, "h:1", &["t", "u"]), now), Ok(Registered::default()));
+    let answer = table.register(registration("a", 1, "h:2", &["t", "u", "only-slave"]), now).expect("slave");
+    assert_eq!(answer, Registered { master_addr: Some("h:1".into()), ha_addr: Some("h:1-ha".into()) });
+    assert_eq!(table.topics(), ["t", "u"]);
+}
+
+#[test]
+fn the_lowest_slave_acts_for_a_missing_master_without_write_permission() {
+    let table = RouteTable::default();
+    let now = Instant::now();
+    let acting = |id, addr| {
+        let mut registration = registration("a", id, addr, &["t", "u"]);
+        registration.acting_master = Some(true);
+        registration
+    };
+    table.register(acting(2, "h:2"), now).expect("slave");
+    assert_eq!(perm_of(&table, "t"), 4);
+    let mut old = registration("b", 2, "h:9", &["old", "older"]);
+    old.acting_master = None;
+    table.register(old, now).expect("old slave");
+    assert_eq!(table.route("old"), None);
+    table.register(acting(0, "h:1"), now).expect("master");
+    assert_eq!(perm_of(&table, "t"), 6);
+    table.unregister(&broker("h:1"), "a");
+    assert_eq!(perm_of(&table, "t"), 4, "the write bit goes with the last master");
+}
+
+#[test]
+fn the_last_address_takes_the_name_its_topics_and_its_cluster_along() {
+    let table = RouteTable::default();
+    let now = Instant::now();
+    table.register(registration("a", 0, "h:1", &["t", "u"]), now).expect("a");
+    table.register(registration("b", 0, "h:2", &["t", "w"]), now).expect("b");
+    assert_eq!(names(&table.route("t").expect("a route")), ["a", "b"]);
+    table.unregister(&broker("h:1"), "a");
+    assert_eq!(names(&table.route("t").expect("a route")), ["b"]);
+    assert_eq!(table.topics(), ["t", "w"]);
+    table.unregister(&broker("h:2"), "b");
+    assert_eq!(table.cluster(), Cluster::default());
+    assert!(!table.unregister(&broker("h:2"), "b"));
+}
+
+#[test]
+fn an_address_that_changes_its_name_leaves_the_old_one() {
+    let table = RouteTable::default();
+    let now = Instant::now();
+    table.register(registration("a", 0, "h:1", &["t", "u"]), now).expect("a");
+    table.register(registration("b", 0, "h:1", &["t", "u"]), now).expect("b");
+    assert_eq!(table.cluster().brokers.keys().collect::<Vec<_>>(), ["b"]);
+}
+
+#[test]
+fn silent_brokers_go_after_their_own_timeout() {
+    let table = RouteTable::default();
+    let start = Instant::now();
+    let mut impatient = registration("a", 0, "h:1", &["t", "u"]);
+    impatient.heartbeat_timeout = Some(10 * SECOND);
+    impatient.connection_id = 7;
+    table.register(impatient, start).expect("a");
+    table.register(registration("b", 0, "h:2", &["t", "u"]), start).expect("b");
+    assert_eq!(table.remove_silent(start + 10 * SECOND), Vec::<u64>::new());
+    assert!(table.heartbeat(&broker("h:1"), start + 9 * SECOND));
+    assert_eq!(table.remove_silent(start + 19 * SECOND), Vec::<u64>::new());
+    assert_eq!(table.remove_silent(start + 20 * SECOND), [7]);
+    assert_eq!(names(&table.route("t").expect("a route")), ["b"]);
+    assert_eq!(table.remove_silent(start + 121 * SECOND), [1]);
+    assert_eq!(table.route("t"), None);
+}
+
+#[test]
+fn only_the_connection_of_the_last_registration_counts() {
+    let table = RouteTable::default();
+    let now = Instant::now();
+    let mut registration = registration("a", 0, "h:1", &["t", "u"]);
+    table.register(registration.clone(), now).expect("by connection 1");
+    registration.connection_id = 2;
+    table.register(registration, now).expect("by connection 2");
+    assert_eq!(table.connection_closed(1), 0);
+    assert!(table.route("t").is_some());
+    assert_eq!(table.connection_closed(2), 1);
+    assert_eq!(table.route("t"), None);
+}
+
+#[test]
+fn the_same_version_counts_as_a_heartbeat_and_another_does_not() {
+    let table = RouteTable::default();
+    let start = Instant::now();
+    assert_eq!(table.query_version(&broker("h:1"), version(0, 1), start), None);
+    table.register(registration("a", 0, "h:1", &["t", "u"]), start).expect("a");
+    assert_eq!(table.query_version(&broker("h:1"), version(0, 1), start + 100 * SECOND), Some(version(0, 1)));
+    assert_eq!(table.remove_silent(start + 121 * SECOND), Vec::<u64>::new());
+    table.query_version(&broker("h:1"), version(0, 5), start + 200 * SECOND);
+    assert_eq!(table.remove_silent(start + 221 * SECOND), [1]);
+}
+
+#[test]
+fn write_permission_is_wiped_and_given_back_on_every_topic_of_a_name() {
+    let table = RouteTable::default();
+    let now = Instant::now();
+    let mut registration = registration("a", 0, "h:1", &["t", "u"]);
+    registration.topics[0].perm = Permission::READ_WRITE_INHERIT;
+    table.register(registration, now).expect("a");
+    assert_eq!(table.wipe_write_perm("a"), 2);
+    assert_eq!((perm_of(&table, "t"), perm_of(&table, "u")), (5, 4));
+    assert_eq!(table.add_write_perm("a"), 2);
+    assert_eq!((perm_of(&table, "t"), perm_of(&table, "u")), (6, 6));
+    assert_eq!(table.wipe_write_perm("unknown"), 0);
+}
+
+#[test]
+fn a_topic_is_deleted_in_one_cluster_or_in_all() {
+    let table = RouteTable::default();
+    let now = Instant::now();
+    table.register(registration("a", 0, "h:1", &["t", "u"]), now).expect("a");
+    let mut other = registration("b", 0, "h:2", &["t", "u"]);
+    other.broker.cluster = "c2".into();
+    table.register(other, now).expect("b");
+    table.delete_topic("t", Some("no such cluster"));
+    table.delete_topic("t", Some("c1"));
+    assert_eq!(names(&table.route("t").expect("a route")), ["b"]);
+    assert_eq!(table.topics_of_cluster("c1"), ["u"]);
+    assert_eq!(table.topics_of_cluster("c2"), ["t", "u"]);
+    table.delete_topic("u", None);
+    assert_eq!(table.route("u"), None);
+}
+
+#[test]
+fn a_topic_is_registered_on_known_brokers_only() {
+    let table = RouteTable::default();
+    table.register(registration("a", 0, "h:1", &["t", "u"]), Instant::now()).expect("a");
+    let queues = Queues::from(&TopicConfig::new("n", 3));
+    let unknown = table.register_topic("n", vec![("a".into(), queues), ("x".into(), queues)]);
+    assert_eq!(unknown, ["x"]);
+    assert_eq!(table.route("n").expect("a route").queues, [("a".to_owned(), queues)]);
+    table.register_topic("m", vec![("x".into(), queues)]);
+    assert_eq!(table.topics(), ["n", "t", "u"]);
+}
+
+#[test]
+fn system_topics_are_the_names_of_clusters_and_brokers() {
+    let table = RouteTable::default();
+    assert_eq!(table.system_topics(), (Vec::new(), None));
+    table.register(registration("a", 0, "h:1", &["t", "u"]), Instant::now()).expect("a");
+    assert_eq!(table.system_topics(), (vec!["c1".to_owned(), "a".to_owned()], Some("h:1".to_owned())));
+}

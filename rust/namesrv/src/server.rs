@@ -1,0 +1,72 @@
+//! The life of a name server: start, the search for silent brokers, stop.
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rocketpy_remoting::{Server, ServerConfig};
+use tokio::task::JoinHandle;
+use tracing::info;
+
+use crate::config::NameServerConfig;
+use crate::error::NameServerError;
+use crate::processor::Processor;
+
+/// A running name server.
+///
+/// Dropping it stops it at once; [`shutdown`](Self::shutdown) ends what is under way first.
+#[doc(alias = "NamesrvController")]
+#[derive(Debug)]
+pub struct NameServer {
+    server: Server,
+    scanning: JoinHandle<()>,
+    shutdown_deadline: Duration,
+}
+
+impl NameServer {
+    /// Starts on the current tokio runtime; returns when the address accepts connections.
+    ///
+    /// # Errors
+    /// [`NameServerError::Listen`] when the address cannot be listened on.
+    pub async fn start(config: NameServerConfig) -> Result<Self, NameServerError> {
+        let remoting = ServerConfig {
+            max_connections: config.max_connections,
+            idle_timeout: config.idle_timeout,
+            ..ServerConfig::new(config.listen)
+        };
+        let shutdown_deadline = config.shutdown_deadline;
+        let scan_interval = config.scan_interval.max(Duration::from_millis(1));
+        let processor = Arc::new(Processor::new(config));
+        let server = Server::bind(remoting, Arc::clone(&processor) as _)?;
+        let scanning = tokio::spawn(scan(processor, scan_interval));
+        info!(local_addr = %server.local_addr(), "name server started");
+        Ok(Self { server, scanning, shutdown_deadline })
+    }
+
+    /// The address that is listened on, its port never 0.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.server.local_addr()
+    }
+
+    /// Stops: answers what is under way, closes the connections. What was registered is forgotten.
+    pub async fn shutdown(&self) {
+        self.scanning.abort();
+        self.server.shutdown(self.shutdown_deadline).await;
+        info!(local_addr = %self.local_addr(), "name server stopped");
+    }
+}
+
+impl Drop for NameServer {
+    fn drop(&mut self) {
+        self.scanning.abort();
+    }
+}
+
+async fn scan(processor: Arc<Processor>, interval: Duration) {
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        processor.remove_silent_brokers(Instant::now());
+    }
+}
