@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rocketpy_protocol::{Command, SerializeType, code};
+use rocketpy_protocol::{Command, SerializeType, code, flag};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::warn;
@@ -211,7 +211,7 @@ impl Connection {
         if self.outbox.waiting_bytes() > self.limits.max_queued_bytes {
             return Err(self.no_room(request.code, Duration::ZERO));
         }
-        request.mark_oneway();
+        request.flag |= flag::ONEWAY;
         request.serialize = self.serialize();
         self.push(&request)
     }
@@ -287,7 +287,6 @@ impl Connection {
         let mut replacement = Response::status(code::response::SYSTEM_ERROR, reason).command;
         replacement.opaque = command.opaque;
         replacement.serialize = command.serialize;
-        replacement.mark_response();
         // The replacement is small and plain; only a closed connection refuses it.
         drop(self.outbox.push(&replacement, Vec::<Bytes>::new()));
     }
@@ -324,8 +323,8 @@ impl Connection {
     }
 
     pub(crate) fn serialize(&self) -> SerializeType {
-        if self.serialize.load(Ordering::Relaxed) == SerializeType::RocketMq as u8 {
-            SerializeType::RocketMq
+        if self.serialize.load(Ordering::Relaxed) == SerializeType::Binary as u8 {
+            SerializeType::Binary
         } else {
             SerializeType::Json
         }

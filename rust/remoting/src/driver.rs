@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use rocketpy_protocol::frame::{Frame, FrameError};
-use rocketpy_protocol::{Command, CommandError, code};
+use rocketpy_protocol::{Command, code};
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
@@ -46,8 +46,6 @@ enum End {
     Stalled { timeout: Duration, waiting_bytes: usize },
     #[error(transparent)]
     Frame(#[from] FrameError),
-    #[error(transparent)]
-    Command(#[from] CommandError),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -349,7 +347,7 @@ impl<Slot: Unpin> Driver<Slot> {
         match end {
             End::Peer | End::Here | End::Io(_) => debug!(%peer, id, reason = %end, "connection ended"),
             End::Idle(_) => info!(%peer, id, reason = %end, "idle connection closed"),
-            End::PeerMidFrame | End::Stalled { .. } | End::Frame(_) | End::Command(_) => {
+            End::PeerMidFrame | End::Stalled { .. } | End::Frame(_) => {
                 warn!(%peer, id, reason = %end, "connection closed");
             }
         }
@@ -367,7 +365,7 @@ impl<Slot: Unpin> Future for Driver<Slot> {
                 Poll::Pending
             }
             Err(end) => {
-                if matches!(end, End::Frame(_) | End::Command(_)) {
+                if matches!(end, End::Frame(_)) {
                     // What came before the bad frame was answered: a last try to hand that over.
                     drop(self.write(cx));
                 }

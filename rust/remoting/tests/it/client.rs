@@ -1,0 +1,379 @@
+//! The client against servers made of bytes, and against the server of this crate.
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rocketpy_protocol::{Command, SerializeType, code};
+use rocketpy_remoting::{CallError, Client, ClientConfig, Response, ServerConfig};
+use tokio::net::TcpListener;
+
+use crate::support::*;
+
+const SHORT: Duration = Duration::from_millis(100);
+
+fn echo_request(body: &'static [u8]) -> Command {
+    Command::bare_request(ECHO).with_body(Bytes::from_static(body))
+}
+
+fn client() -> Client {
+    Client::new(ClientConfig::default())
+}
+
+async fn listener() -> (TcpListener, String) {
+    let listener = TcpListener::bind(LOOPBACK).await.expect("binds");
+    let addr = listener.local_addr().expect("an address").to_string();
+    (listener, addr)
+}
+
+/// An address where nobody listens.
+async fn free_addr() -> SocketAddr {
+    listener().await.0.local_addr().expect("an address")
+}
+
+#[tokio::test]
+async fn a_call_returns_the_response_whatever_its_code() {
+    let server = echo_server();
+    let client = client();
+    let addr = server.local_addr().to_string();
+    let answer = client.call(&addr, echo_request(b"hello"), PATIENCE).await.expect("an answer");
+    assert_eq!((answer.code, &answer.body[..]), (0, &b"hello"[..]));
+    let refused = client.call(&addr, Command::bare_request(36), PATIENCE).await.expect("an answer");
+    assert_eq!(refused.code, code::response::REQUEST_CODE_NOT_SUPPORTED);
+    assert_eq!(client.connections().len(), 1);
+}
+
+#[tokio::test]
+async fn each_call_gets_its_own_answer_although_they_come_in_reverse() {
+    let (keep, mut kept) = keeping();
+    let server = serve(ServerConfig::new(LOOPBACK), keep);
+    let client = client();
+    let addr = server.local_addr().to_string();
+    let mut calls = Vec::new();
+    for index in 0..200_u8 {
+        let request = Command::bare_request(ECHO).with_body(vec![index; usize::from(index) * 40]);
+        calls.push(client.start_call(&addr, request, PATIENCE).await.expect("queued"));
+    }
+    let mut replies = Vec::new();
+    for _ in 0..200 {
+        replies.push(soon(kept.recv()).await.expect("a request"));
+    }
+    for (request, reply) in replies.into_iter().rev() {
+        reply.send(Response::success().with_body(request.body));
+    }
+    for (index, call) in (0_u8..).zip(calls) {
+        let answer = call.await.expect("an answer");
+        assert!(answer.body == vec![index; usize::from(index) * 40]);
+    }
+}
+
+#[tokio::test]
+async fn a_late_answer_is_a_timeout_that_harms_no_other_call() {
+    let (listener, addr) = listener().await;
+    let client = client();
+    let serving = tokio::spawn(async move {
+        let mut server = RawPeer::accept(&listener).await;
+        let late = server.receive().await.expect("a request").opaque();
+        let next = server.receive().await.expect("a request").opaque();
+        server.send(&[response(0, late, b"late"), response(0, next, b"in time"), response(0, 9999, b"?")].concat()).await;
+        server
+    });
+    let started = Instant::now();
+    let error = client.call(&addr, echo_request(b"1"), SHORT).await.unwrap_err();
+    assert!(started.elapsed() >= SHORT && started.elapsed() < PATIENCE / 2, "{:?}", started.elapsed());
+    assert_eq!(error, CallError::Timeout { addr: addr.clone(), code: ECHO, timeout_ms: 100 });
+    assert!(error.retryable() && error.may_have_been_applied());
+    let answer = client.call(&addr, echo_request(b"2"), PATIENCE).await.expect("an answer");
+    assert_eq!(&answer.body[..], b"in time");
+    serving.await.expect("served");
+}
+
+#[tokio::test]
+async fn calls_of_different_timeouts_end_each_in_its_own_time() {
+    let (listener, addr) = listener().await;
+    let client = client();
+    let long = client.start_call(&addr, echo_request(b"long"), Duration::from_secs(3600)).await.expect("queued");
+    let short = client.start_call(&addr, echo_request(b"short"), SHORT).await.expect("queued");
+    let error = soon(short).await.unwrap_err();
+    assert!(matches!(error, CallError::Timeout { timeout_ms: 100, .. }), "{error}");
+    let mut server = RawPeer::accept(&listener).await;
+    let opaque = server.receive().await.expect("a request").opaque();
+    server.send(&response(0, opaque, b"at last")).await;
+    assert_eq!(&soon(long).await.expect("an answer").body[..], b"at last");
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_bytes_is_a_timeout_too() {
+    let (_listener, addr) = listener().await;
+    let client = client();
+    let mut calls = Vec::new();
+    for _ in 0..20 {
+        let request = Command::bare_request(ECHO).with_body(bytes(1024 * 1024, 0));
+        calls.push(client.start_call(&addr, request, Duration::from_secs(3600)).await.expect("queued"));
+    }
+    let error = soon(client.call(&addr, echo_request(b"late"), SHORT)).await.unwrap_err();
+    assert!(matches!(error, CallError::Timeout { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn nobody_listening_is_a_connect_error_that_was_not_applied() {
+    let addr = free_addr().await.to_string();
+    let error = client().call(&addr, echo_request(b""), PATIENCE).await.unwrap_err();
+    let CallError::Connect { kind, .. } = &error else { panic!("{error}") };
+    assert_eq!(*kind, io::ErrorKind::ConnectionRefused);
+    assert!(error.retryable() && !error.may_have_been_applied());
+    assert!(error.to_string().contains(&addr), "{error}");
+}
+
+#[tokio::test]
+async fn an_address_that_is_none_is_a_connect_error() {
+    for addr in ["", "no port", "127.0.0.1:99999", "host.invalid:1"] {
+        let error = soon(client().call(addr, echo_request(b""), PATIENCE)).await.unwrap_err();
+        assert!(matches!(error, CallError::Connect { .. } | CallError::ConnectTimeout { .. }), "{addr}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_fails_its_calls_and_the_next_call_opens_another() {
+    let (listener, addr) = listener().await;
+    let client = client();
+    let serving = tokio::spawn(async move {
+        let mut first = RawPeer::accept(&listener).await;
+        first.receive().await.expect("a request");
+        drop(first);
+        let mut second = RawPeer::accept(&listener).await;
+        let opaque = second.receive().await.expect("a request").opaque();
+        second.send(&response(0, opaque, b"second")).await;
+        second
+    });
+    let error = client.call(&addr, echo_request(b""), PATIENCE).await.unwrap_err();
+    assert_eq!(error, CallError::Closed { addr: addr.clone(), code: ECHO, queued: true });
+    assert!(error.retryable() && error.may_have_been_applied());
+    let answer = client.call(&addr, echo_request(b""), PATIENCE).await.expect("an answer");
+    assert_eq!(&answer.body[..], b"second");
+    serving.await.expect("served");
+}
+
+#[tokio::test]
+async fn garbage_from_a_server_fails_the_calls_of_that_connection() {
+    let (listener, addr) = listener().await;
+    let client = client();
+    let serving = tokio::spawn(async move {
+        let mut server = RawPeer::accept(&listener).await;
+        server.receive().await.expect("a request");
+        server.send(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        server.assert_closed().await;
+    });
+    let error = client.call(&addr, echo_request(b""), PATIENCE).await.unwrap_err();
+    assert!(matches!(error, CallError::Closed { queued: true, .. }), "{error}");
+    serving.await.expect("closed");
+}
+
+#[tokio::test]
+async fn outstanding_calls_are_bounded_and_the_next_one_waits_for_room() {
+    let (listener, addr) = listener().await;
+    let client = Client::new(ClientConfig { max_outstanding_calls: 2, ..ClientConfig::default() });
+    let first = client.start_call(&addr, echo_request(b"1"), PATIENCE).await.expect("queued");
+    let _second = client.start_call(&addr, echo_request(b"2"), PATIENCE).await.expect("queued");
+    let error = client.start_call(&addr, echo_request(b"3"), SHORT).await.unwrap_err();
+    assert_eq!(error, CallError::WindowFull { addr: addr.clone(), code: ECHO, timeout_ms: 100 });
+    assert!(error.retryable() && !error.may_have_been_applied());
+    let connection = client.connection(&addr, PATIENCE).await.expect("open");
+    assert!(matches!(connection.try_start_call(echo_request(b"4"), PATIENCE), Err(CallError::WindowFull { .. })));
+    let mut server = RawPeer::accept(&listener).await;
+    let opaque = server.receive().await.expect("a request").opaque();
+    let waiting = tokio::spawn(async move { client.start_call(&addr, echo_request(b"5"), PATIENCE).await });
+    server.send(&response(0, opaque, b"")).await;
+    first.await.expect("an answer");
+    let _fifth = soon(waiting).await.expect("runs").expect("queued");
+    assert_eq!(server.receive().await.expect("a request").body, b"2");
+    assert_eq!(server.receive().await.expect("a request").body, b"5");
+}
+
+#[tokio::test]
+async fn outstanding_bytes_are_bounded_and_one_large_request_still_goes() {
+    let (_listener, addr) = listener().await;
+    let config = ClientConfig { max_outstanding_bytes: 1024 * 1024, ..ClientConfig::default() };
+    let client = Client::new(config);
+    let large = || Command::bare_request(ECHO).with_body(bytes(2 * 1024 * 1024, 0));
+    let _first = client.start_call(&addr, large(), PATIENCE).await.expect("queued");
+    let error = client.start_call(&addr, echo_request(b"small"), SHORT).await.unwrap_err();
+    assert!(matches!(error, CallError::WindowFull { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_request_beyond_the_frame_limit_is_refused_here() {
+    let server = echo_server();
+    let addr = server.local_addr().to_string();
+    let client = client();
+    let request = Command::bare_request(ECHO).with_body(bytes(16 * 1024 * 1024, 0));
+    let error = client.call(&addr, request, PATIENCE).await.unwrap_err();
+    assert!(matches!(error, CallError::FrameTooLarge { max_bytes: 16_777_216, .. }), "{error}");
+    assert!(!error.retryable() && !error.may_have_been_applied());
+    client.call(&addr, echo_request(b"the connection goes on"), PATIENCE).await.expect("an answer");
+}
+
+#[tokio::test]
+async fn go_away_is_asked_once_more_on_a_new_connection() {
+    let (listener, addr) = listener().await;
+    let client = client();
+    let serving = tokio::spawn(async move {
+        let mut first = RawPeer::accept(&listener).await;
+        let refused = first.receive().await.expect("a request");
+        first.send(&response(1500, refused.opaque(), b"")).await;
+        let mut second = RawPeer::accept(&listener).await;
+        let taken = second.receive().await.expect("a request");
+        assert_eq!(taken.body, refused.body);
+        second.send(&response(0, taken.opaque(), b"taken")).await;
+        // The first connection ends once nothing is left on it.
+        first.assert_closed().await;
+        let late = second.receive().await.expect("a request");
+        second.send(&response(1500, late.opaque(), b"")).await;
+        let mut third = RawPeer::accept(&listener).await;
+        let late = third.receive().await.expect("a request");
+        third.send(&response(1500, late.opaque(), b"")).await;
+    });
+    let answer = client.call(&addr, echo_request(b"once"), PATIENCE).await.expect("an answer");
+    assert_eq!(&answer.body[..], b"taken");
+    let error = client.call(&addr, echo_request(b"twice"), PATIENCE).await.unwrap_err();
+    assert_eq!(error, CallError::GoAway { addr, code: ECHO });
+    assert!(error.retryable() && !error.may_have_been_applied());
+    serving.await.expect("served");
+}
+
+#[tokio::test]
+async fn the_chosen_serialization_is_kept() {
+    let (listener, addr) = listener().await;
+    let client = Client::new(ClientConfig { serialize: SerializeType::Binary, ..ClientConfig::default() });
+    let _call = client.start_call(&addr, echo_request(b"binary"), PATIENCE).await.expect("queued");
+    let received = RawPeer::accept(&listener).await.receive().await.expect("a request");
+    assert_eq!((received.serialize, received.body), (1, b"binary".to_vec()));
+    let server = echo_server();
+    let answer = client.call(&server.local_addr().to_string(), echo_request(b"both"), PATIENCE).await;
+    assert_eq!(answer.expect("an answer").serialize, SerializeType::Binary);
+}
+
+#[tokio::test]
+async fn a_one_way_request_says_so() {
+    let (listener, addr) = listener().await;
+    client().call_oneway(&addr, echo_request(b"no answer"), PATIENCE).await.expect("queued");
+    let received = RawPeer::accept(&listener).await.receive().await.expect("a request");
+    assert_eq!((&received.header["flag"], received.body), (&serde_json::json!(2), b"no answer".to_vec()));
+}
+
+#[tokio::test]
+async fn calls_that_come_together_open_one_connection() {
+    let (handler, mut events) = handler_with_events(echo);
+    let server = serve(ServerConfig::new(LOOPBACK), handler);
+    let addr: Arc<str> = server.local_addr().to_string().into();
+    let client = client();
+    let calls: Vec<_> = (0..20)
+        .map(|_| {
+            let (client, addr) = (client.clone(), Arc::clone(&addr));
+            tokio::spawn(async move { client.call(&addr, echo_request(b""), PATIENCE).await })
+        })
+        .collect();
+    for call in calls {
+        call.await.expect("runs").expect("an answer");
+    }
+    assert!(matches!(events.try_recv(), Ok(Event::Connected(_))));
+    assert!(events.try_recv().is_err(), "a second connection was opened");
+}
+
+#[tokio::test]
+async fn a_callback_gets_the_answer_or_the_end() {
+    let (listener, addr) = listener().await;
+    let client = client();
+    let connection = client.connection(&addr, PATIENCE).await.expect("open");
+    let (sender, mut answers) = tokio::sync::mpsc::unbounded_channel();
+    for _ in 0..2 {
+        let sender = sender.clone();
+        let callback = move |result| sender.send(result).expect("the test listens");
+        connection.start_call_with(echo_request(b""), PATIENCE, callback).await.expect("queued");
+    }
+    let mut server = RawPeer::accept(&listener).await;
+    let opaque = server.receive().await.expect("a request").opaque();
+    server.send(&response(0, opaque, b"answer")).await;
+    let answer = soon(answers.recv()).await.expect("called").expect("an answer");
+    assert_eq!(&answer.body[..], b"answer");
+    drop(server);
+    let error = soon(answers.recv()).await.expect("called").unwrap_err();
+    assert!(matches!(error, CallError::Closed { queued: true, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_closed_client_fails_its_calls_and_takes_no_more() {
+    let (listener, addr) = listener().await;
+    let client = client();
+    let call = client.start_call(&addr, echo_request(b""), PATIENCE).await.expect("queued");
+    let mut server = RawPeer::accept(&listener).await;
+    server.receive().await.expect("a request");
+    client.close();
+    server.assert_closed().await;
+    drop(server);
+    assert!(matches!(soon(call).await, Err(CallError::Closed { queued: true, .. })));
+    let error = client.call(&addr, echo_request(b""), PATIENCE).await.unwrap_err();
+    assert_eq!(error, CallError::ClientClosed);
+}
+
+#[tokio::test]
+async fn a_dropped_client_closes_its_connections() {
+    let (listener, addr) = listener().await;
+    let client = client();
+    client.call_oneway(&addr, echo_request(b""), PATIENCE).await.expect("queued");
+    let mut server = RawPeer::accept(&listener).await;
+    server.receive().await.expect("a request");
+    drop(client.clone());
+    drop(client);
+    server.assert_closed().await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_and_the_next_call_opens_another() {
+    let (handler, mut events) = handler_with_events(echo);
+    let server = serve(ServerConfig::new(LOOPBACK), handler);
+    let addr = server.local_addr().to_string();
+    let client = Client::new(ClientConfig { idle_timeout: SHORT, ..ClientConfig::default() });
+    client.call(&addr, echo_request(b""), PATIENCE).await.expect("an answer");
+    let Some(Event::Connected(first)) = soon(events.recv()).await else { panic!("not connected") };
+    assert_eq!(soon(events.recv()).await, Some(Event::Disconnected(first)));
+    client.call(&addr, echo_request(b""), PATIENCE).await.expect("an answer");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_restart_under_load_loses_no_call_without_an_error() {
+    const CALLS: usize = 4000;
+    let server = echo_server();
+    let addr = server.local_addr();
+    let client = client();
+    let (answered, failed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let workers: Vec<_> = (0..8)
+        .map(|_| {
+            let (client, addr) = (client.clone(), addr.to_string());
+            let (answered, failed) = (Arc::clone(&answered), Arc::clone(&failed));
+            tokio::spawn(async move {
+                for _ in 0..CALLS / 8 {
+                    match client.call(&addr, echo_request(b"load"), PATIENCE).await {
+                        Ok(_) => answered.fetch_add(1, Ordering::Relaxed),
+                        Err(error) => {
+                            assert!(error.retryable(), "{error}");
+                            failed.fetch_add(1, Ordering::Relaxed)
+                        }
+                    };
+                }
+            })
+        })
+        .collect();
+    while answered.load(Ordering::Relaxed) < CALLS / 4 {
+        tokio::task::yield_now().await;
+    }
+    server.shutdown(PATIENCE).await;
+    let server = serve(ServerConfig::new(addr), handler(echo));
+    for worker in workers {
+        soon(worker).await.expect("ends");
+    }
+    assert_eq!(answered.load(Ordering::Relaxed) + failed.load(Ordering::Relaxed), CALLS);
+    client.call(&server.local_addr().to_string(), echo_request(b""), PATIENCE).await.expect("an answer");
+}

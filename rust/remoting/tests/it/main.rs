@@ -1,0 +1,9 @@
+//! Remoting over real sockets on loopback. One side is always made of raw bytes, written down here independently of the codec, or
+//! is the other half of this crate.
+mod client;
+mod flow;
+mod hostile;
+mod lifecycle;
+mod push;
+mod server;
+mod support;
