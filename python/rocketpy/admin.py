@@ -1,0 +1,254 @@
+"""Topics, groups, offsets and clusters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocketpy import _rocketpy
+from rocketpy.config import instant_ms
+from rocketpy.lifetime import Closing
+from rocketpy.names import name_server_list
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+    from typing import Unpack
+
+    from rocketpy._rocketpy import ReceivedMessage
+    from rocketpy.config import ClientOptions, Instant, Start
+    from rocketpy.message import MessageQueue
+
+__all__ = ["Admin", "BrokerInfo", "GroupInfo", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBroker:
+    """A topic's part at one broker."""
+
+    broker_name: str
+    cluster: str
+    addresses: dict[int, str]
+    """`host:port` by broker id; 0 is the master."""
+    read_queues: int
+    write_queues: int
+    readable: bool
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """What one queue holds."""
+
+    queue: MessageQueue
+    min_offset: int
+    """Offset of the oldest message."""
+    max_offset: int
+    """Offset after the newest message."""
+    last_stored_at: datetime | None
+    """When the newest message was stored; None without messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic with its brokers and queues."""
+
+    name: str
+    brokers: tuple[TopicBroker, ...]
+    queues: tuple[QueueInfo, ...]
+    """Sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A consumer group."""
+
+    name: str
+    members: tuple[str, ...]
+    """Client ids of the members that are there now, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLag:
+    """How far a group is in one queue."""
+
+    queue: MessageQueue
+    committed_offset: int
+    """Next offset to read; 0 when the group committed nothing."""
+    max_offset: int
+    """Offset after the newest message."""
+    lag: int
+    """Messages that were not consumed yet."""
+    last_consumed_at: datetime | None
+    """When the last consumed message was stored; None when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """A broker of the cluster."""
+
+    broker_name: str
+    cluster: str
+    addresses: dict[int, str]
+    """`host:port` by broker id; 0 is the master."""
+
+
+class Admin(Closing):
+    """Administration of a cluster.
+
+    Args:
+        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
+        options: See `rocketpy.config.ClientOptions`.
+
+    Examples:
+        >>> server = getfixture("rocketpy_server")
+        >>> with server.admin() as admin:
+        ...     admin.create_topic("admin-doc", queues=2)
+        ...     [info.queue.queue_id for info in admin.describe_topic("admin-doc").queues]
+        [0, 1]
+    """
+
+    __slots__ = ("_native",)
+
+    def __init__(self, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[ClientOptions]) -> None:
+        super().__init__()
+        self._native = _rocketpy.Admin(name_server_list(name_servers), **options)
+        self._opened()
+
+    def create_topic(
+        self,
+        topic: str,
+        queues: int = 8,
+        *,
+        write_queues: int | None = None,
+        readable: bool = True,
+        writable: bool = True,
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> None:
+        """Creates a topic, or changes it, and waits until its route is known.
+
+        Args:
+            topic: Its name: up to 127 of `a-z A-Z 0-9 _ - % |`.
+            queues: Queues to read at each broker, from 1.
+            write_queues: Queues to write at each broker; default: `queues`.
+            readable: Whether consumers may read it.
+            writable: Whether producers may send to it.
+            cluster: Only at the brokers of this cluster.
+            broker: Only at this broker.
+
+        Raises:
+            InvalidArgumentError: The name, or a number of queues, breaks its rules.
+            AccessDeniedError: The name is one of the system's.
+        """
+        self._native.create_topic(
+            topic,
+            queues,
+            queues if write_queues is None else write_queues,
+            4 * readable + 2 * writable,
+            cluster,
+            broker,
+        )
+
+    def delete_topic(self, topic: str) -> None:
+        """Deletes a topic at every broker and name server. Its messages stay in the log until retention takes them."""
+        self._native.delete_topic(topic)
+
+    def topics(self) -> list[str]:
+        """Names of all topics, sorted, those of the system too."""
+        return self._native.topics()
+
+    def describe_topic(self, topic: str) -> TopicInfo:
+        """A topic with its brokers and what its queues hold.
+
+        Raises:
+            TopicNotFoundError: No name server knows it.
+        """
+        brokers, queues = self._native.describe_topic(topic)
+        return TopicInfo(
+            topic,
+            tuple(TopicBroker(*broker) for broker in brokers),
+            tuple(QueueInfo(*queue) for queue in queues),
+        )
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Queues of a topic that may be read, sorted."""
+        return self._native.queues(topic)
+
+    def groups(self) -> list[GroupInfo]:
+        """Consumer groups that the brokers know, sorted by name."""
+        return [GroupInfo(name, tuple(members)) for name, members in self._native.groups()]
+
+    def group_lag(self, group: str, topic: str | None = None) -> list[QueueLag]:
+        """How far a group is in each queue.
+
+        Args:
+            group: Name of the group.
+            topic: Only this topic; default: all topics that the group has offsets for.
+        """
+        return [QueueLag(*row) for row in self._native.group_lag(group, topic)]
+
+    def group_members(self, group: str) -> list[str]:
+        """Client ids of the members of a group that are there now, sorted."""
+        return self._native.group_members(group)
+
+    def delete_group(self, group: str) -> None:
+        """Deletes a group with its offsets at every broker."""
+        self._native.delete_group(group)
+
+    def reset_offsets(self, group: str, topic: str, to: Start, *, force: bool = False) -> dict[MessageQueue, int]:
+        """Stores new offsets for a group.
+
+        Args:
+            group: Name of the group.
+            topic: The topic.
+            to: `Start.EARLIEST`, `Start.LATEST` or `Start.at(...)`.
+            force: Also while members are there. They go on from where they are and overwrite the offsets.
+
+        Returns:
+            The new offset by queue.
+
+        Raises:
+            GroupConflictError: The group has live members.
+        """
+        return dict(self._native.reset_offsets(group, topic, to, force))
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """Offset of the oldest message of a queue."""
+        return self._native.min_offset(queue)
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """Offset after the newest message of a queue."""
+        return self._native.max_offset(queue)
+
+    def search_offset(self, queue: MessageQueue, instant: Instant) -> int:
+        """First offset stored at or after a point in time.
+
+        Args:
+            queue: The queue.
+            instant: Seconds since 1970 UTC, or a datetime.
+        """
+        return self._native.search_offset(queue, instant_ms(instant))
+
+    def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """The offset that is stored for a group in a queue; None when there is none."""
+        return self._native.committed_offset(group, queue)
+
+    def view_message(self, offset_msg_id: str) -> ReceivedMessage:
+        """Reads one message by its offset message id.
+
+        Raises:
+            InvalidArgumentError: It is not an offset message id.
+            RefusedError: There is no message at that place.
+        """
+        return self._native.view_message(offset_msg_id)
+
+    def brokers(self) -> list[BrokerInfo]:
+        """Brokers of the cluster, sorted by name."""
+        return [BrokerInfo(*broker) for broker in self._native.brokers()]
+
+    def _close(self) -> None:
+        self._native.close()
+
+    def __repr__(self) -> str:
+        return f"<Admin{' (closed)' if self.closed else ''}>"

@@ -1,0 +1,164 @@
+"""Values and options of the clients: durations, where a group starts, and the keyword options of each client.
+
+A duration is a number of seconds or a `datetime.timedelta`, never negative and never endless.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import ClassVar, Literal, TypeAlias, TypedDict
+
+__all__ = ["Compression", "ConsumerOptions", "Duration", "Instant", "ProducerOptions", "SendStatus", "Start"]
+
+Duration: TypeAlias = float | timedelta
+"""Seconds, or a timedelta."""
+
+Instant: TypeAlias = float | datetime
+"""A point in time: seconds since 1970 UTC, or a datetime; one without a time zone is local time, as everywhere in Python."""
+
+Compression: TypeAlias = Literal["zlib", "lz4", "zstd"]
+"""How large bodies are compressed. Every client reads zlib; lz4 and zstd need consumers of version 5."""
+
+
+class SendStatus(enum.StrEnum):
+    """How far an acknowledged message got. Every status means that the message is stored."""
+
+    SEND_OK = "SEND_OK"
+    """Stored as the broker's flush and replication policy asks."""
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    """Stored, but the flush was not confirmed in time: a power cut may take it back."""
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    """Stored, but replication was not confirmed in time."""
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    """Stored, but no slave was there to take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a group begins in a queue for which it has no stored offset. A stored offset always wins.
+
+    Examples:
+        >>> from datetime import datetime, timezone
+        >>> Start.EARLIEST
+        Start('earliest')
+        >>> Start.at(datetime(2013, 1, 1, tzinfo=timezone.utc))
+        Start('timestamp', 1356998400000)
+    """
+
+    kind: Literal["earliest", "latest", "timestamp", "stored"]
+    """Which rule applies."""
+    at_ms: int | None = None
+    """Milliseconds since 1970 UTC, for `timestamp` only."""
+
+    EARLIEST: ClassVar[Start]
+    """The oldest message that is there."""
+    LATEST: ClassVar[Start]
+    """What arrives from now on."""
+    STORED: ClassVar[Start]
+    """Only where the group stopped: a queue without a stored offset is an error."""
+
+    @classmethod
+    def at(cls, instant: Instant) -> Start:
+        """The first message stored at or after a point in time.
+
+        Args:
+            instant: Seconds since 1970 UTC, or a datetime.
+        """
+        return cls("timestamp", instant_ms(instant))
+
+    def __repr__(self) -> str:
+        at = "" if self.at_ms is None else f", {self.at_ms}"
+        return f"Start({self.kind!r}{at})"
+
+
+Start.EARLIEST = Start("earliest")
+Start.LATEST = Start("latest")
+Start.STORED = Start("stored")
+
+
+def instant_ms(instant: Instant) -> int:
+    """Milliseconds since 1970 UTC of a datetime or of a number of seconds.
+
+    Raises:
+        TypeError: It is neither.
+    """
+    if isinstance(instant, datetime):
+        instant = instant.timestamp()
+    if isinstance(instant, bool) or not isinstance(instant, int | float):
+        raise TypeError(f"a point in time is a datetime or seconds since 1970, not {type(instant).__name__}")
+    return round(instant * 1000)
+
+
+class ClientOptions(TypedDict, total=False):
+    """Options that every client takes."""
+
+    instance_name: str
+    """Part of the client id after `@`. Default: unique, of process id and clock."""
+    client_ip: str
+    """Address shown in the client id. Default: the local address used to reach the first name server."""
+    unit_name: str
+    """Unit appended to the client id. Default: none."""
+    api_timeout: Duration
+    """Time for a route, heartbeat, membership or administration call. Default 3 s."""
+    connect_timeout: Duration
+    """Time for one TCP connect. Default 3 s."""
+
+
+class ProducerOptions(ClientOptions, total=False):
+    """Options of `rocketpy.Producer`, all by keyword."""
+
+    send_timeout: Duration
+    """Budget of one send, all attempts together. Default 3 s."""
+    retries: int
+    """Further attempts after the first. Default 2."""
+    max_message_size: int
+    """Largest body in bytes, before compression. Default 4 MiB."""
+    compression: Compression | None
+    """How large bodies of single sends are compressed; None never does. Default `"zlib"`."""
+    compress_over: int
+    """Bodies of this many bytes or more are compressed. Default 4096."""
+    compression_level: int
+    """Level of the compression. Default 5."""
+    window_messages: int
+    """Most unacknowledged messages of `submit`. Default 16384."""
+    window_bytes: int
+    """Most unacknowledged body bytes of `submit`. Default 64 MiB."""
+    batch_messages: int
+    """Most messages of one wire batch of `send_many`. Default 1024."""
+    batch_bytes: int
+    """Most bytes of one wire batch of `send_many`. Default 512 KiB."""
+    requests_in_flight: int
+    """Most requests of one `send_many` under way at once. Default 8."""
+    default_topic_queues: int
+    """Queues asked for when the broker creates a topic by itself. Default 4."""
+
+
+class ConsumerOptions(ClientOptions, total=False):
+    """Options of `rocketpy.Consumer`, all by keyword."""
+
+    tags: str
+    """`*` for all, else tags parted by `||`; filtered in the broker. Default `*`."""
+    start: Start
+    """Where to begin without a stored offset. Default `Start.LATEST`."""
+    auto_commit: Duration | None
+    """Commits by itself, at this interval, what was handed out before the latest poll. Default None: only `commit` does."""
+    prefetch_messages: int
+    """Most messages held ahead of `poll`, per queue. Default 16384."""
+    prefetch_bytes: int
+    """Most bytes held ahead of `poll`, per queue. Default 16 MiB."""
+    prefetch_total_bytes: int
+    """Most bytes held ahead of `poll`, all queues together. Default 128 MiB."""
+    pull_messages: int
+    """Most messages asked for in one pull. Default 4096."""
+    pull_bytes: int
+    """Most bytes asked for in one pull. Default 1 MiB."""
+    suspend: Duration
+    """How long the broker may hold a pull that finds nothing. Default 15 s."""
+    pull_timeout: Duration
+    """Time for one pull, longer than `suspend`. Default 30 s."""
+    retry_topic: bool
+    """Also reads the group's retry topic, as Apache's push consumers do. Default False."""
+    allow_missing_topic: bool
+    """Starts although a topic does not exist yet, and waits for it. Default False: an error."""

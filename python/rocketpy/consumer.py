@@ -1,0 +1,226 @@
+"""Receiving messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from rocketpy import _rocketpy
+from rocketpy.arrow import pyarrow_batch
+from rocketpy.lifetime import Closing
+from rocketpy.names import name_server_list
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Unpack
+
+    import pyarrow
+
+    from rocketpy._rocketpy import ArrowBatch, ReceivedMessage
+    from rocketpy.config import ConsumerOptions, Duration, Start
+    from rocketpy.message import MessageQueue
+
+__all__ = ["Consumer", "OffsetMove"]
+
+FOREVER = 3600.0
+"""Iteration waits in steps of this many seconds; each wakes for Ctrl-C."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMove:
+    """The broker moved the reader of a queue, since the offset asked for is not, or no longer, there."""
+
+    queue: MessageQueue
+    """The queue."""
+    from_offset: int
+    """The offset asked for."""
+    to_offset: int
+    """Where reading goes on. Messages between are gone when it is greater."""
+
+
+class Consumer(Closing):
+    """A member of a consumer group. Brokers share the queues of a topic out among the members.
+
+    Messages are pulled ahead in the background. What was handed out counts as consumed only after `commit` (or by
+    `auto_commit`): after a crash the group goes on from the last commit.
+
+    Args:
+        group: Name of the consumer group.
+        topic: Topic to read, or several.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
+        options: See `rocketpy.config.ConsumerOptions`; above all `tags`, `start` and `auto_commit`.
+
+    Raises:
+        InvalidArgumentError: A name, the tag expression or an option breaks its rules.
+        TopicNotFoundError: The topic does not exist.
+        ConnectionFailedError: No name server can be reached; a retry is safe.
+
+    Examples:
+        >>> import rocketpy
+        >>> server = getfixture("rocketpy_server")
+        >>> with server.producer("ingest") as producer:
+        ...     _ = producer.send_many([rocketpy.Message("consumer-doc", b"%d" % n, tag="UA") for n in range(10)])
+        >>> with server.consumer("report", "consumer-doc", tags="UA", start=rocketpy.Start.EARLIEST) as consumer:
+        ...     bodies = sorted(message.body for batch in consumer.batches(max_wait=2) for message in batch)
+        ...     consumer.commit()
+        >>> len(bodies), bodies[0]
+        (10, b'0')
+    """
+
+    __slots__ = ("_native",)
+
+    def __init__(
+        self,
+        group: str,
+        topic: str | Iterable[str],
+        *,
+        name_servers: Iterable[str] | str | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        super().__init__()
+        topics = [topic] if isinstance(topic, str) else list(topic)
+        self._native = _rocketpy.Consumer(group, topics, name_server_list(name_servers), **options)
+        self._opened()
+
+    @property
+    def group(self) -> str:
+        """Name of the consumer group."""
+        return self._native.group
+
+    @property
+    def client_id(self) -> str:
+        """What brokers and other members know this consumer by."""
+        return self._native.client_id
+
+    def poll(self, max_messages: int = 500, timeout: Duration = 1.0) -> list[ReceivedMessage]:
+        """Hands out messages that are there.
+
+        Args:
+            max_messages: Most messages, from 1.
+            timeout: Longest wait for the first message, in seconds; 0 takes only what is there.
+
+        Returns:
+            Up to `max_messages` messages, those of one queue in its order; empty when none came in time.
+        """
+        return self._native.poll(max_messages, timeout)
+
+    def batches(self, max_messages: int = 500, max_wait: Duration = 1.0, *, follow: bool = False) -> Iterator[list[ReceivedMessage]]:
+        """Hands out lists of messages until none comes within `max_wait`.
+
+        Args:
+            max_messages: Most messages of one list, from 1.
+            max_wait: Longest wait for the first message of a list, in seconds.
+            follow: Go on waiting instead of ending; lists are never empty either way.
+
+        Yields:
+            Messages, those of one queue in its order.
+        """
+        while not self._closed:
+            batch = self._native.poll(max_messages, max_wait)
+            if batch:
+                yield batch
+            elif not follow:
+                return
+
+    def __iter__(self) -> Self:
+        """Hands out one message after the other; waits for the next for ever, and ends when the consumer is closed.
+
+        A `commit` inside the loop covers the messages that the loop has seen, the present one included.
+        """
+        return self
+
+    def __next__(self) -> ReceivedMessage:
+        while not self._closed:
+            message = self._native.next(FOREVER)
+            if message is not None:
+                return message
+        raise StopIteration
+
+    def fetch_arrow(
+        self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
+    ) -> pyarrow.RecordBatch:
+        """Hands out messages as one Arrow record batch, with no Python object a message. Needs pyarrow.
+
+        Args:
+            max_rows: Most rows, from 1.
+            timeout: Longest wait for the first message, in seconds.
+            columns: Names of columns, in the order wanted. Default: `topic, queue_id, queue_offset, broker_name, tag,
+                keys, body, properties, born_at, stored_at, msg_id, reconsume_times`.
+
+        Returns:
+            Up to `max_rows` rows, those of one queue in its order; none when no message came in time.
+        """
+        return pyarrow_batch(self.fetch_columns(max_rows, timeout, columns=columns))
+
+    def fetch_columns(
+        self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
+    ) -> ArrowBatch:
+        """As `fetch_arrow`, for any library that takes the Arrow PyCapsule interface: Polars, DuckDB, nanoarrow.
+
+        Args:
+            max_rows: Most rows, from 1.
+            timeout: Longest wait for the first message, in seconds.
+            columns: Names of columns, in the order wanted; default: as for `fetch_arrow`.
+        """
+        return self._native.fetch_columns(max_rows, timeout, None if columns is None else list(columns))
+
+    def commit(self) -> None:
+        """Commits everything handed out so far and waits for the brokers' answers.
+
+        Raises:
+            RequestTimeoutError: A broker did not answer; the offset may be stored. A retry is safe.
+        """
+        self._native.commit()
+
+    def commit_offsets(self, offsets: dict[MessageQueue, int]) -> None:
+        """Commits given offsets.
+
+        Args:
+            offsets: By queue, the offset of the next message to read; not above what was handed out.
+        """
+        self._native.commit_offsets(list(offsets.items()))
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """The offset that is stored for the group: the next message to read. None when there is none."""
+        return self._native.committed(queue)
+
+    def positions(self) -> dict[MessageQueue, int]:
+        """By queue, the offset after the last message handed out. A queue whose start is not known yet is left out."""
+        return dict(self._native.positions())
+
+    def seek(self, queue: MessageQueue, to: int | Start) -> int:
+        """Goes on reading a queue from elsewhere.
+
+        Args:
+            queue: An assigned queue.
+            to: A queue offset, or `Start.EARLIEST`, `Start.LATEST` or `Start.at(...)`.
+
+        Returns:
+            The queue offset of the next message.
+
+        Raises:
+            OffsetError: The queue is not assigned, or the offset is outside what it holds.
+        """
+        return self._native.seek(queue, to)
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Stops handing out messages of some queues, or of all assigned queues when none is named."""
+        self._native.pause(list(queues) or self.assignment())
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Hands out messages of paused queues again; of all assigned queues when none is named."""
+        self._native.resume(list(queues) or self.assignment())
+
+    def assignment(self) -> list[MessageQueue]:
+        """Queues assigned to this member now, sorted. They change when members come and go."""
+        return self._native.assignment()
+
+    def offset_moves(self) -> list[OffsetMove]:
+        """Takes the moves that brokers ordered since the last call: the offset asked for was not there."""
+        return [OffsetMove(*move) for move in self._native.take_offset_moves()]
+
+    def _close(self) -> None:
+        self._native.close()
+
+    def __repr__(self) -> str:
+        return f"<Consumer{' (closed)' if self.closed else ''} of group {self._native.group!r}>"

@@ -1,0 +1,186 @@
+"""Everything that RocketPy raises, as one tree under `RocketPyError`.
+
+Every error answers three questions: may the same call succeed later (`retryable`), may the server have done what
+was asked although the error came back (`may_have_been_applied`), and what can the caller do (`hint`).
+
+A wrong Python type stays a `TypeError`, as everywhere in Python.
+
+Examples:
+    >>> import rocketpy
+    >>> try:
+    ...     rocketpy.Message("a/b", b"text")
+    ... except rocketpy.InvalidArgumentError as error:
+    ...     print(error.retryable, error.may_have_been_applied)
+    False False
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rocketpy.producer import Receipts
+
+__all__ = [
+    "AccessDeniedError",
+    "BrokerBusyError",
+    "BrokerNotFoundError",
+    "ClosedError",
+    "ConfigError",
+    "ConnectionFailedError",
+    "ConnectionLostError",
+    "DamagedDataError",
+    "DiskFullError",
+    "ForkedError",
+    "GroupConflictError",
+    "InvalidArgumentError",
+    "MessageTooLargeError",
+    "NotAStoreError",
+    "NotSupportedError",
+    "OffsetError",
+    "PartlySentError",
+    "PortInUseError",
+    "ProtocolError",
+    "RefusedError",
+    "RequestTimeoutError",
+    "RocketPyError",
+    "ServerError",
+    "StoreError",
+    "StoreLockedError",
+    "TopicNotFoundError",
+]
+
+
+class RocketPyError(Exception):
+    """Root of all errors of this package.
+
+    Attributes:
+        code: Response code of the server, or the local code that Apache's clients give this failure; None without one.
+        retryable: True when the same call may succeed later without a change of its arguments.
+        may_have_been_applied: True when the server may have done what was asked. A send that timed out may be stored.
+        hint: What the caller can do about it; None when there is nothing to say. Shown below the traceback too.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: int | None = None,
+        retryable: bool = False,
+        may_have_been_applied: bool = False,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retryable = retryable
+        self.may_have_been_applied = may_have_been_applied
+        self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")
+
+
+class InvalidArgumentError(RocketPyError, ValueError):
+    """A name, a value, an expression or an option breaks its rules. Nothing was sent."""
+
+
+class MessageTooLargeError(InvalidArgumentError):
+    """A body, or the properties, are larger than a message may be. Nothing was sent."""
+
+
+class NotSupportedError(RocketPyError):
+    """The message or the request asks for something that this version, or the server, does not do. Nothing was stored."""
+
+
+class ClosedError(RocketPyError):
+    """The object was closed, or its server was stopped."""
+
+
+class ForkedError(RocketPyError):
+    """The object was made before `os.fork()` and is used in the child, where its threads and sockets do not exist."""
+
+
+class RequestTimeoutError(RocketPyError, TimeoutError):
+    """No answer came in time. A send may have been applied; see `may_have_been_applied`."""
+
+
+class ConnectionFailedError(RocketPyError, ConnectionError):
+    """No connection could be made: nothing was applied."""
+
+
+class ConnectionLostError(ConnectionFailedError):
+    """The connection ended before the answer came. A send may have been applied."""
+
+
+class TopicNotFoundError(RocketPyError, LookupError):
+    """No such topic, or none of its queues can be read or written. Retryable: the topic may appear."""
+
+
+class BrokerNotFoundError(RocketPyError, LookupError):
+    """No broker, or no cluster, of that name has a usable address."""
+
+
+class GroupConflictError(RocketPyError):
+    """The group is in use in a way that forbids the call."""
+
+
+class OffsetError(RocketPyError, LookupError):
+    """An offset is not there, or a queue is not assigned to this consumer."""
+
+
+class RefusedError(RocketPyError):
+    """The server answered with a code that is not success; `code` holds it."""
+
+
+class BrokerBusyError(RefusedError):
+    """The broker cannot take the request now. A retry is safe."""
+
+
+class AccessDeniedError(RefusedError):
+    """The topic or the broker does not permit the operation."""
+
+
+class PartlySentError(RocketPyError):
+    """Some messages of `send_many` were not acknowledged.
+
+    Attributes:
+        receipts: The outcome of every message, in the order of the messages: indexing gives the receipt, or raises the
+            error of that message. None only when the error did not come from `send_many`.
+    """
+
+    receipts: Receipts | None = None
+
+
+class ProtocolError(RocketPyError):
+    """An answer does not follow the protocol."""
+
+
+class DamagedDataError(RocketPyError):
+    """Stored or received bytes are not what their checksum, length or compression says."""
+
+
+class ServerError(RocketPyError):
+    """A server could not start or run."""
+
+
+class ConfigError(ServerError, ValueError):
+    """A configuration key is unknown, or its value is out of range."""
+
+
+class PortInUseError(ServerError, OSError):
+    """The address to listen on is taken."""
+
+
+class StoreError(RocketPyError, OSError):
+    """A store folder cannot be opened, read or written."""
+
+
+class NotAStoreError(StoreError):
+    """The folder is not a store."""
+
+
+class StoreLockedError(StoreError):
+    """Another process uses the store."""
+
+
+class DiskFullError(StoreError):
+    """The disk has no room left."""

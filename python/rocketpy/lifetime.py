@@ -1,0 +1,83 @@
+"""Objects with threads and sockets behind them: closed by `with`, by `close`, and at the latest when Python ends."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import warnings
+import weakref
+from typing import TYPE_CHECKING, ClassVar, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_open: weakref.WeakSet[Closing] = weakref.WeakSet()
+"""What is open in this process, in no order."""
+_hook_of = 0
+"""Process id that the hook at the end of Python was set in; a forked child has objects of its own only."""
+
+
+class Closing:
+    """Base of everything that is closed once.
+
+    Use it in a `with` statement, or call `close`. What was forgotten is closed when Python ends, and reported by a
+    `ResourceWarning` when it is collected before.
+    """
+
+    __slots__ = ("__weakref__", "_closed", "_made_by")
+    _closed_last: ClassVar[bool] = False
+    """True for servers, which clients of this process may still talk to."""
+
+    def __init__(self) -> None:
+        self._closed = True
+        self._made_by = os.getpid()
+
+    def _opened(self) -> None:
+        """Marks the object as open: from now on it has to be closed."""
+        global _hook_of
+        self._closed = False
+        _open.add(self)
+        if _hook_of != self._made_by:
+            _hook_of = self._made_by
+            atexit.register(_close_all, self._made_by)
+
+    @property
+    def closed(self) -> bool:
+        """True once `close` was called, and before a server was started."""
+        return self._closed
+
+    def close(self) -> None:
+        """Closes the object; a second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        _open.discard(self)
+        if os.getpid() == self._made_by:
+            self._close()
+
+    def _close(self) -> None:
+        """Does the work of `close`."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True) and os.getpid() == self._made_by:
+            warnings.warn(f"never closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
+
+
+def _close_all(made_by: int) -> None:
+    """Closes what is still open when Python ends: clients before the servers that they talk to."""
+    if os.getpid() != made_by:
+        return
+    for closing in sorted(_open, key=lambda closing: closing._closed_last):
+        try:
+            closing.close()
+        except Exception as error:
+            warnings.warn(f"closing at the end of Python failed: {error}", ResourceWarning, stacklevel=1)

@@ -1,0 +1,49 @@
+"""Messages, queues and receipts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocketpy._rocketpy import Message, ReceivedMessage
+
+if TYPE_CHECKING:
+    from rocketpy.config import SendStatus
+
+__all__ = ["Message", "MessageQueue", "Receipt", "ReceivedMessage"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MessageQueue:
+    """One queue of a topic at one broker. Sorts as Apache's clients sort: topic, broker name, number.
+
+    Examples:
+        >>> str(MessageQueue("flights", "broker-a", 3))
+        'flights@broker-a#3'
+    """
+
+    topic: str
+    """Topic of the queue."""
+    broker_name: str
+    """Broker that holds it."""
+    queue_id: int
+    """Its number, from 0."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker_name}#{self.queue_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The broker's acknowledgement of one message."""
+
+    status: SendStatus
+    """How far the message got; `SendStatus.SEND_OK` unless the broker says otherwise."""
+    msg_id: str
+    """Unique key of the message, made by the producer: `ReceivedMessage.msg_id` of the same message."""
+    offset_msg_id: str
+    """Id by place: store host and physical offset, in hexadecimal."""
+    queue: MessageQueue
+    """The queue that holds the message."""
+    queue_offset: int
+    """The message's entry in the queue, from 0."""

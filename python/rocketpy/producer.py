@@ -1,0 +1,199 @@
+"""Sending messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from rocketpy import _rocketpy
+from rocketpy.errors import PartlySentError
+from rocketpy.lifetime import Closing
+from rocketpy.names import name_server_list
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from typing import Unpack
+
+    from rocketpy.config import Duration, ProducerOptions
+    from rocketpy.message import Message, MessageQueue, Receipt
+
+__all__ = ["Producer", "Receipts"]
+
+
+class Receipts(Sequence["Receipt"]):
+    """What `Producer.send_many` returns: one receipt a message, in the order of the messages, made when looked at.
+
+    When some messages were not acknowledged, `send_many` raises `PartlySentError` with this object in it: indexing then
+    raises the error of such a message.
+    """
+
+    __slots__ = ("_sent",)
+
+    def __init__(self, sent: _rocketpy.SentMany) -> None:
+        self._sent = sent
+
+    @property
+    def acknowledged(self) -> int:
+        """How many messages were acknowledged."""
+        return self._sent.acknowledged
+
+    def failures(self) -> Iterator[tuple[int, Exception]]:
+        """Index and error of every message that was not acknowledged."""
+        if self._sent.acknowledged == len(self):
+            return
+        for index in range(len(self)):
+            try:
+                self._sent.receipt(index)
+            except Exception as error:
+                yield index, error
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    @overload
+    def __getitem__(self, index: int) -> Receipt: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Receipt]: ...
+    def __getitem__(self, index: int | slice) -> Receipt | list[Receipt]:
+        if isinstance(index, slice):
+            return [self._sent.receipt(at) for at in range(*index.indices(len(self)))]
+        return self._sent.receipt(index + len(self) if index < 0 else index)
+
+    def __repr__(self) -> str:
+        return f"<Receipts: {self.acknowledged} of {len(self)} messages acknowledged>"
+
+
+class Producer(Closing):
+    """Sends messages for one producer group. Threads may share it.
+
+    Args:
+        group: Name of the producer group.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
+        options: See `rocketpy.config.ProducerOptions`.
+
+    Raises:
+        InvalidArgumentError: A name or an option breaks its rules.
+        ConnectionFailedError: No name server can be reached; a retry is safe.
+
+    Examples:
+        >>> import rocketpy
+        >>> server = getfixture("rocketpy_server")
+        >>> with rocketpy.Producer("ingest", name_servers=[server.name_server]) as producer:
+        ...     receipt = producer.send(rocketpy.Message("producer-doc", b"text", tag="UA"))
+        >>> str(receipt.status), receipt.queue.topic
+        ('SEND_OK', 'producer-doc')
+    """
+
+    __slots__ = ("_native",)
+
+    def __init__(
+        self, group: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[ProducerOptions]
+    ) -> None:
+        super().__init__()
+        self._native = _rocketpy.Producer(group, name_server_list(name_servers), **options)
+        self._opened()
+
+    @property
+    def group(self) -> str:
+        """Name of the producer group."""
+        return self._native.group
+
+    @property
+    def client_id(self) -> str:
+        """What brokers know this producer by."""
+        return self._native.client_id
+
+    def send(self, message: Message, *, queue: MessageQueue | None = None, timeout: Duration | None = None) -> Receipt:
+        """Sends one message and waits for its acknowledgement, trying another broker when one fails.
+
+        Args:
+            message: What to send. Its `order_key`, if any, chooses the queue.
+            queue: The queue to use; no other is tried.
+            timeout: Budget of all attempts, in seconds; default: the producer's `send_timeout`.
+
+        Raises:
+            RequestTimeoutError: No acknowledgement in time. The message may be stored: a retry may store it twice.
+            RocketPyError: See `retryable` and `may_have_been_applied`.
+        """
+        return self._native.send(message, queue, timeout)
+
+    def send_many(
+        self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout: Duration | None = None
+    ) -> Receipts:
+        """Sends many messages in few requests; messages of one order key keep their order.
+
+        Args:
+            messages: What to send, of one topic or of several.
+            queue: The queue to use for all of them.
+            timeout: Budget of one request with all its attempts, in seconds; default: the producer's `send_timeout`.
+
+        Returns:
+            One receipt a message, in the order given.
+
+        Raises:
+            PartlySentError: Some messages were not acknowledged; `error.receipts` tells which.
+        """
+        sent = self._native.send_many(messages, queue, timeout)
+        try:
+            sent.check()
+        except PartlySentError as error:
+            error.receipts = Receipts(sent)
+            raise
+        return Receipts(sent)
+
+    def submit(
+        self, message: Message, *, queue: MessageQueue | None = None, timeout: Duration | None = None
+    ) -> Future[Receipt]:
+        """Hands one message over and returns at once, unless the window is full: then it waits for room.
+
+        Args:
+            message: What to send.
+            queue: The queue to use; no other is tried.
+            timeout: Budget of all attempts, in seconds; default: the producer's `send_timeout`.
+
+        Returns:
+            A future of the receipt. It cannot be cancelled: the message is on its way.
+
+        Raises:
+            RequestTimeoutError: The window stayed full; the message was not sent.
+        """
+        from concurrent.futures import Future
+
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        self._native.submit(message, future, queue, timeout)
+        return future
+
+    def flush(self, timeout: Duration = 30.0) -> None:
+        """Waits until every submitted message has its outcome, and its future knows it.
+
+        Args:
+            timeout: Longest wait, in seconds.
+
+        Raises:
+            RequestTimeoutError: Some messages still have no outcome.
+        """
+        self._native.flush(timeout)
+
+    def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+        """Sends without an answer: whether the message was stored is not known.
+
+        Args:
+            message: What to send.
+            queue: The queue to use.
+        """
+        self._native.send_oneway(message, queue)
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Queues of a topic that may be written, sorted.
+
+        Raises:
+            TopicNotFoundError: No name server knows the topic.
+        """
+        return self._native.queues(topic)
+
+    def _close(self) -> None:
+        self._native.close()
+
+    def __repr__(self) -> str:
+        return f"<Producer{' (closed)' if self.closed else ''} of group {self._native.group!r}>"

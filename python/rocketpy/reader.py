@@ -1,0 +1,101 @@
+"""Reading a part of a queue from its broker, outside any consumer group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketpy import _rocketpy
+from rocketpy.lifetime import Closing
+from rocketpy.names import name_server_list
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Unpack
+
+    from rocketpy._rocketpy import ArrowBatch
+    from rocketpy.config import ClientOptions
+    from rocketpy.message import MessageQueue
+
+__all__ = ["RangeReader"]
+
+
+class RangeReader(Closing):
+    """Reads queue offsets from `start` up to, not including, `end` of one queue into Arrow record batches.
+
+    No group is joined and no offset is stored: reading twice gives the same rows. Iterate over it, and close it.
+
+    Args:
+        queue: The queue, as `Admin.queues` gives it.
+        start: First queue offset.
+        end: Queue offset to stop before.
+        tags: `*` for all, else tags parted by `||`; filtered in the broker.
+        columns: Names of columns, in the order wanted. Default: `topic, queue_id, queue_offset, broker_name, tag, keys,
+            body, properties, born_at, stored_at, msg_id, reconsume_times`.
+        batch_rows: Most rows of a batch.
+        batch_bytes: Bytes of bodies and properties after which a batch is full.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
+        options: See `rocketpy.config.ClientOptions`.
+
+    Raises:
+        OffsetError: The range is not what the queue holds.
+
+    Examples:
+        >>> import rocketpy
+        >>> server = getfixture("rocketpy_server")
+        >>> with server.producer("ingest") as producer:
+        ...     receipt = producer.send(rocketpy.Message("reader-doc", b"text"))
+        >>> with rocketpy.RangeReader(receipt.queue, 0, 1, name_servers=server.name_server) as reader:
+        ...     [batch.num_rows for batch in reader]
+        [1]
+    """
+
+    __slots__ = ("_native", "_queue")
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        start: int,
+        end: int,
+        *,
+        tags: str = "*",
+        columns: Iterable[str] | None = None,
+        batch_rows: int = 8192,
+        batch_bytes: int = 1 << 20,
+        name_servers: Iterable[str] | str | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        super().__init__()
+        self._queue = queue
+        self._native = _rocketpy.RangeReader(
+            name_server_list(name_servers),
+            queue,
+            start,
+            end,
+            tags,
+            None if columns is None else list(columns),
+            batch_rows,
+            batch_bytes,
+            **options,
+        )
+        self._opened()
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue."""
+        return self._queue
+
+    def __iter__(self) -> RangeReader:
+        return self
+
+    def __next__(self) -> ArrowBatch:
+        if not self._closed:
+            batch = self._native.next_batch()
+            if batch is not None:
+                return batch
+        raise StopIteration
+
+    def _close(self) -> None:
+        self._native.close()
+
+    def __repr__(self) -> str:
+        return f"<RangeReader{' (closed)' if self.closed else ''} of {self._queue}>"

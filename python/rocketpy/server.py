@@ -1,0 +1,308 @@
+"""Servers in this process: name server and broker together or alone, on real TCP."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from rocketpy import _rocketpy
+from rocketpy.errors import ClosedError
+from rocketpy.lifetime import Closing
+from rocketpy.names import name_server_list
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Unpack
+
+    from rocketpy.admin import Admin
+    from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions
+    from rocketpy.consumer import Consumer
+    from rocketpy.producer import Producer
+
+__all__ = ["Broker", "NameServer", "Server"]
+
+Setting = str | int | float | bool
+"""A value of a configuration key; True and False are written as Apache writes them."""
+
+
+class _Process(Closing):
+    """What the three kinds of server share."""
+
+    __slots__ = ("_arguments", "_native")
+    _closed_last: ClassVar[bool] = True
+    _kind: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        host: str | None,
+        config: str | os.PathLike[str] | None,
+        settings: Mapping[str, Setting] | None,
+        ready_file: str | os.PathLike[str] | None,
+        **keys: Setting | None,
+    ) -> None:
+        super().__init__()
+        given = {name: value for name, value in {"bindAddress": host, **keys}.items() if value is not None}
+        if ready_file is not None:
+            given["readyFile"] = os.fspath(ready_file)
+        pairs = [(name, _text(value)) for name, value in {**given, **(settings or {})}.items()]
+        self._arguments = (None if config is None else os.fspath(config), pairs)
+        self._native: _rocketpy.Server | None = None
+
+    def start(self) -> Self:
+        """Starts the server and returns once it accepts connections; does nothing when it runs.
+
+        Raises:
+            PortInUseError: An address is taken.
+            StoreLockedError: Another process uses the store.
+            StoreError: The folder is not a store, or cannot be written.
+            ConfigError: A key is unknown, or its value is out of range.
+        """
+        if self._native is None:
+            self._native = _rocketpy.Server(self._kind, *self._arguments)
+            self._opened()
+        return self
+
+    def stop(self, timeout: Duration = 10.0) -> None:
+        """Stops in order: answers what is held, flushes and closes the store. A second call does nothing.
+
+        Args:
+            timeout: Longest wait, in seconds.
+        """
+        if not self._closed and self._native is not None:
+            self._native.stop(timeout)
+        self.close()
+
+    def check(self) -> None:
+        """Raises the reason when the server stopped serving by itself.
+
+        Raises:
+            ServerError: It stopped.
+            StoreError: It refuses messages since its disk failed.
+        """
+        self._running().check()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def _close(self) -> None:
+        if self._native is not None:
+            self._native.stop(10.0)
+
+    def _running(self) -> _rocketpy.Server:
+        if self._native is None or self._closed:
+            raise ClosedError(f"the server does not run: {self!r}", hint="start it with `with`, or with start()")
+        return self._native
+
+
+class _Named(_Process):
+    """A server whose name server is known, so that it can make clients."""
+
+    __slots__ = ()
+
+    @property
+    def _name_servers(self) -> list[str]:
+        raise NotImplementedError
+
+    def producer(self, group: str, **options: Unpack[ProducerOptions]) -> Producer:
+        """Makes a producer for this server: see `rocketpy.Producer`."""
+        from rocketpy.producer import Producer
+
+        return Producer(group, name_servers=self._name_servers, **options)
+
+    def consumer(self, group: str, topic: str | Iterable[str], **options: Unpack[ConsumerOptions]) -> Consumer:
+        """Makes a consumer for this server: see `rocketpy.Consumer`."""
+        from rocketpy.consumer import Consumer
+
+        return Consumer(group, topic, name_servers=self._name_servers, **options)
+
+    def admin(self, **options: Unpack[ClientOptions]) -> Admin:
+        """Makes an administration object for this server: see `rocketpy.Admin`."""
+        from rocketpy.admin import Admin
+
+        return Admin(name_servers=self._name_servers, **options)
+
+
+class Server(_Named):
+    """A name server and a broker in this process. Clients reach them over TCP, from here and from elsewhere.
+
+    Args:
+        path: Folder of the store; made when it is not there.
+        host: Host or address to listen on; default `127.0.0.1`.
+        port: Port of the broker; 0 takes a free one, None leaves it to the configuration (10911).
+        name_server_port: Port of the name server; 0 takes a free one, None leaves it to the configuration (9876).
+        config: Configuration file: TOML, or properties as Apache writes them.
+        settings: Any key of Apache's configuration or ours, such as `{"flushDiskType": "SYNC_FLUSH"}`.
+        ready_file: Gets `{"pid", "name_server", "broker"}` once both accept.
+
+    Examples:
+        >>> import rocketpy, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder, rocketpy.Server(folder) as server:
+        ...     with server.producer("ingest") as producer:
+        ...         print(producer.send(rocketpy.Message("flights", b"UA1545")).queue_offset)
+        0
+    """
+
+    __slots__ = ("_path",)
+    _kind = "standalone"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        host: str | None = None,
+        port: int | None = 0,
+        name_server_port: int | None = 0,
+        config: str | os.PathLike[str] | None = None,
+        settings: Mapping[str, Setting] | None = None,
+        ready_file: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._path = os.fspath(path)
+        super().__init__(
+            host=host,
+            config=config,
+            settings=settings,
+            ready_file=ready_file,
+            storePathRootDir=self._path,
+            listenPort=port,
+            nameServerPort=name_server_port,
+        )
+
+    @property
+    def path(self) -> str:
+        """Folder of the store."""
+        return self._path
+
+    @property
+    def name_server(self) -> str:
+        """`host:port` of the name server.
+
+        Raises:
+            ClosedError: The server does not run.
+        """
+        return self._running().name_server or ""
+
+    @property
+    def broker(self) -> str:
+        """`host:port` of the broker.
+
+        Raises:
+            ClosedError: The server does not run.
+        """
+        return self._running().broker or ""
+
+    @property
+    def _name_servers(self) -> list[str]:
+        return [self.name_server]
+
+    def __repr__(self) -> str:
+        return f"<Server on {self._path!r}{' (not running)' if self.closed else ''}>"
+
+
+class Broker(_Named):
+    """A broker alone, registered at name servers that run elsewhere.
+
+    Args:
+        path: Folder of the store; made when it is not there.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
+        host: Host or address to listen on; default `127.0.0.1`.
+        port: Port of the broker; 0 takes a free one, None leaves it to the configuration (10911).
+        config: Configuration file: TOML, or properties as Apache writes them.
+        settings: Any key of Apache's configuration or ours.
+        ready_file: Gets `{"pid", "name_server", "broker"}` once it accepts.
+    """
+
+    __slots__ = ("_names", "_path")
+    _kind = "broker"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name_servers: Iterable[str] | str | None = None,
+        host: str | None = None,
+        port: int | None = 0,
+        config: str | os.PathLike[str] | None = None,
+        settings: Mapping[str, Setting] | None = None,
+        ready_file: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._path = os.fspath(path)
+        self._names = name_server_list(name_servers)
+        super().__init__(
+            host=host,
+            config=config,
+            settings=settings,
+            ready_file=ready_file,
+            storePathRootDir=self._path,
+            listenPort=port,
+            namesrvAddr=";".join(self._names) or None,
+        )
+
+    @property
+    def path(self) -> str:
+        """Folder of the store."""
+        return self._path
+
+    @property
+    def broker(self) -> str:
+        """`host:port` of the broker.
+
+        Raises:
+            ClosedError: The server does not run.
+        """
+        return self._running().broker or ""
+
+    @property
+    def _name_servers(self) -> list[str]:
+        self._running()
+        return self._names
+
+    def __repr__(self) -> str:
+        return f"<Broker on {self._path!r}{' (not running)' if self.closed else ''}>"
+
+
+class NameServer(_Named):
+    """A name server alone. It holds no state on disk: brokers register again after a restart.
+
+    Args:
+        host: Host or address to listen on; default `127.0.0.1`.
+        port: Its port; 0 takes a free one, None leaves it to the configuration (9876).
+        config: Configuration file: TOML, or properties as Apache writes them.
+        settings: Any key of Apache's configuration or ours.
+        ready_file: Gets `{"pid", "name_server", "broker"}` once it accepts.
+    """
+
+    __slots__ = ()
+    _kind = "name_server"
+
+    def __init__(
+        self,
+        *,
+        host: str | None = None,
+        port: int | None = 0,
+        config: str | os.PathLike[str] | None = None,
+        settings: Mapping[str, Setting] | None = None,
+        ready_file: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__(host=host, config=config, settings=settings, ready_file=ready_file, nameServerPort=port)
+
+    @property
+    def name_server(self) -> str:
+        """`host:port` of the name server.
+
+        Raises:
+            ClosedError: The server does not run.
+        """
+        return self._running().name_server or ""
+
+    @property
+    def _name_servers(self) -> list[str]:
+        return [self.name_server]
+
+    def __repr__(self) -> str:
+        return f"<NameServer{' (not running)' if self.closed else ''}>"
+
+
+def _text(value: Setting) -> str:
+    """A value as configuration files write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

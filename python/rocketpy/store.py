@@ -1,0 +1,220 @@
+"""Reading a store folder without a server: no lock, safe beside a live one, the same from a copy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocketpy import _rocketpy
+from rocketpy.config import instant_ms
+
+if TYPE_CHECKING:
+    from rocketpy._rocketpy import Scan
+    from rocketpy.config import Instant
+
+__all__ = ["QueueRange", "StoreRange", "StoreReader", "StoredQueue", "StoredTopic"]
+
+PART_BYTES = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQueue:
+    """What one queue of a store holds."""
+
+    queue_id: int
+    min_offset: int
+    """Offset of the oldest message."""
+    max_offset: int
+    """Offset after the newest message."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTopic:
+    """A topic of a store."""
+
+    name: str
+    queues: tuple[StoredQueue, ...]
+    """Sorted by number."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """A part of one queue: queue offsets from `start` up to, not including, `end`."""
+
+    topic: str
+    queue_id: int
+    start: int
+    end: int
+    estimated_bytes: int
+    """Length of its records, as far as it is known without reading them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRange:
+    """A part of a topic for one worker: parts of several queues that lie in one stretch of the log.
+
+    Plain data, made to travel. Its bounds are fixed: reading it twice gives the same rows.
+    """
+
+    parts: tuple[QueueRange, ...]
+    """At most one part a queue, none of them empty."""
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        return self.parts[0].topic
+
+    @property
+    def estimated_bytes(self) -> int:
+        """About how many bytes of records there are to read."""
+        return sum(part.estimated_bytes for part in self.parts)
+
+
+class StoreReader:
+    """Reads a store folder without a server. Takes no lock: a live store, a copy or a snapshot are the same to it.
+
+    Args:
+        path: The folder that a server was started on.
+
+    Raises:
+        NotAStoreError: The folder is not a store.
+
+    Examples:
+        >>> import rocketpy
+        >>> server = getfixture("rocketpy_server")
+        >>> with server.producer("ingest") as producer:
+        ...     _ = producer.send_many([rocketpy.Message("store-doc", b"%d" % n) for n in range(10)])
+        >>> reader = rocketpy.StoreReader(server.path)
+        >>> ranges = reader.ranges("store-doc")
+        >>> sum(batch.num_rows for part in ranges for batch in reader.scan(part, columns=["queue_offset", "body"]))
+        10
+    """
+
+    __slots__ = ("_native", "_path")
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.fspath(path)
+        self._native = _rocketpy.StoreReader(self._path)
+
+    @property
+    def path(self) -> str:
+        """The folder."""
+        return self._path
+
+    def topics(self) -> list[StoredTopic]:
+        """The topics that have messages in the store, sorted by name."""
+        return [
+            StoredTopic(name, tuple(StoredQueue(*queue) for queue in queues)) for name, queues in self._native.topics()
+        ]
+
+    def ranges(
+        self,
+        topic: str,
+        *,
+        queues: Iterable[int] | None = None,
+        starts: Mapping[int, int] | None = None,
+        ends: Mapping[int, int] | None = None,
+        stored_from: Instant | None = None,
+        stored_before: Instant | None = None,
+        part_bytes: int = PART_BYTES,
+        min_parts: int = 1,
+        fail_on_data_loss: bool = True,
+    ) -> list[StoreRange]:
+        """Cuts a topic into parts that workers can read side by side. Their bounds are those of this moment.
+
+        Args:
+            topic: The topic.
+            queues: Only these queues.
+            starts: First queue offset, by queue; a queue that is not named starts at its oldest message.
+            ends: Queue offset to stop before, by queue; a queue that is not named ends where it ends now.
+            stored_from: Only messages stored at or after this point in time.
+            stored_before: Only messages stored before this point in time.
+            part_bytes: Bytes of records that a part should have.
+            min_parts: Fewest parts wanted, as far as there is enough to read.
+            fail_on_data_loss: Whether a start before the oldest message is an error, or is moved up to it.
+
+        Raises:
+            TopicNotFoundError: The store holds no message of the topic.
+            OffsetError: A start or an end names a queue that is not there, or a start lies behind its end.
+            DamagedDataError: A start lies before the oldest message.
+        """
+        ranges = self._native.ranges(
+            topic,
+            None if queues is None else list(queues),
+            list((starts or {}).items()),
+            list((ends or {}).items()),
+            None if stored_from is None else instant_ms(stored_from),
+            None if stored_before is None else instant_ms(stored_before),
+            part_bytes,
+            min_parts,
+            fail_on_data_loss,
+        )
+        return [StoreRange(tuple(QueueRange(*part) for part in parts)) for parts in ranges]
+
+    def scan(
+        self,
+        what: str | StoreRange | Iterable[StoreRange],
+        *,
+        columns: Iterable[str] | None = None,
+        tags: str = "*",
+        stored_from: Instant | None = None,
+        stored_before: Instant | None = None,
+        batch_rows: int = 8192,
+        batch_bytes: int = 1 << 20,
+        broker_name: str | None = None,
+        fail_on_data_loss: bool = True,
+    ) -> Scan:
+        """Reads messages into Arrow record batches.
+
+        Args:
+            what: A topic, or parts of topics as `ranges` gives them.
+            columns: Names of columns, in the order wanted. Default: `topic, queue_id, queue_offset, broker_name, tag,
+                keys, body, properties, born_at, stored_at, msg_id, reconsume_times`.
+            tags: `*` for all, else tags parted by `||`. Messages that are not wanted are not read.
+            stored_from: With a topic: only messages stored at or after this point in time.
+            stored_before: With a topic: only messages stored before this point in time.
+            batch_rows: Most rows of a batch.
+            batch_bytes: Bytes of bodies and properties after which a batch is full.
+            broker_name: What to show as broker name; a store does not know its own.
+            fail_on_data_loss: Whether messages that are gone or damaged end the scan with an error, or are left out and
+                listed in `lost`.
+
+        Returns:
+            Batches, by iteration or by the Arrow PyCapsule interface: `pyarrow.table(scan)`, `polars.from_arrow(scan)`.
+            Within a queue rows come in the order of the queue.
+
+        Raises:
+            TopicNotFoundError: The store holds no message of the topic.
+            InvalidArgumentError: A column or the tag expression is not known.
+        """
+        if isinstance(what, str):
+            ranges: Iterable[StoreRange] = self.ranges(
+                what, stored_from=stored_from, stored_before=stored_before, fail_on_data_loss=fail_on_data_loss
+            )
+        elif stored_from is not None or stored_before is not None:
+            raise TypeError("stored_from and stored_before go with a topic; ranges have their bounds already")
+        else:
+            ranges = [what] if isinstance(what, StoreRange) else what
+        return self._native.scan(
+            [_plain(part) for part in _parts(ranges)],
+            None if columns is None else list(columns),
+            tags,
+            batch_rows,
+            batch_bytes,
+            broker_name,
+            fail_on_data_loss,
+        )
+
+    def __repr__(self) -> str:
+        return f"StoreReader({self._path!r})"
+
+
+def _parts(ranges: Iterable[StoreRange]) -> Iterator[QueueRange]:
+    for one in ranges:
+        yield from one.parts
+
+
+def _plain(part: QueueRange) -> tuple[str, int, int, int, int]:
+    return (part.topic, part.queue_id, part.start, part.end, part.estimated_bytes)

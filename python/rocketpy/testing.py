@@ -1,0 +1,67 @@
+"""Fixtures for pytest: a real server in the test process, on free ports, in well under a second.
+
+Use them with `pytest_plugins = ["rocketpy.testing"]` in the topmost conftest.py.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+import rocketpy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["fresh_name", "rocketpy_server", "rocketpy_server_factory", "rocketpy_topic"]
+
+SMALL_FILES = {"mappedFileSizeCommitLog": 16 << 20, "mappedFileSizeConsumeQueue": 20 * 10_000}
+"""Log files as a test needs them: a store of 1 GiB files would be slow to make and to remove."""
+
+
+def fresh_name(prefix: str = "test") -> str:
+    """A topic or group name that nothing else uses.
+
+    Args:
+        prefix: How it begins; what a name may not have becomes `-`.
+
+    Examples:
+        >>> fresh_name("orders[1]")
+        'orders-1--...'
+    """
+    return f"{re.sub('[^a-zA-Z0-9_-]', '-', prefix)[:80]}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="session")
+def rocketpy_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rocketpy.Server]:
+    """A server that all tests of a session share. Give each test topics and groups of its own: `fresh_name`."""
+    with rocketpy.Server(tmp_path_factory.mktemp("rocketpy") / "store", settings=SMALL_FILES) as server:
+        yield server
+
+
+@pytest.fixture
+def rocketpy_server_factory(tmp_path: object) -> Iterator[Callable[..., rocketpy.Server]]:
+    """Starts servers for one test: `factory()`, or `factory(path, settings=..., ...)` as `rocketpy.Server` takes it."""
+    servers: list[rocketpy.Server] = []
+
+    def start(path: object = None, **arguments: object) -> rocketpy.Server:
+        settings = {**SMALL_FILES, **(arguments.pop("settings", None) or {})}  # type: ignore[dict-item]
+        server = rocketpy.Server(path or tmp_path / "store", settings=settings, **arguments)  # type: ignore[operator, arg-type]
+        servers.append(server)
+        return server.start()
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
+def rocketpy_topic(rocketpy_server: rocketpy.Server, request: pytest.FixtureRequest) -> str:
+    """A topic of four queues on the shared server, for one test alone."""
+    topic = fresh_name(request.node.name)
+    with rocketpy_server.admin() as admin:
+        admin.create_topic(topic, queues=4)
+    return topic

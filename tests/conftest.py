@@ -1,0 +1,3 @@
+"""What all tests share: a real embedded server."""
+
+pytest_plugins = ["rocketpy.testing"]
