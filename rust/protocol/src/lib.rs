@@ -1,1 +1,27 @@
 //! Sans-IO codecs of the remoting protocol and of the stored message.
+//!
+//! Nothing here reads a socket, a file or the clock. What comes from outside is decoded with every length checked against the
+//! bytes that are really there; it may be refused, but it neither panics nor chooses an allocation.
+
+pub mod batch;
+pub mod body;
+pub mod code;
+pub mod compression;
+pub mod disk;
+pub mod frame;
+pub mod header;
+pub mod json;
+pub mod message_id;
+pub mod properties_text;
+pub mod record;
+
+mod command;
+mod ext_fields;
+mod language;
+mod wire;
+
+pub use command::{Command, flag};
+pub use ext_fields::ExtFields;
+pub use frame::{Frame, FrameError, SerializeType, decode_frame};
+pub use header::{Header, HeaderError};
+pub use language::Language;

@@ -1,0 +1,40 @@
+//! JSON bodies and configuration files as typed values, named as in the reference.
+//!
+//! Members stand in alphabetical order, as the reference writes them. Missing members take the class default.
+//!
+//! # Source
+//! spec/remoting.md section 2, spec/store.md section 1.4.
+
+mod consume;
+mod group;
+mod heartbeat;
+mod registration;
+mod route;
+mod topic;
+
+pub use consume::*;
+pub use group::*;
+pub use heartbeat::*;
+pub use registration::*;
+pub use route::*;
+pub use topic::*;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+/// A member that is always an empty object: a part of the protocol that this implementation does not have. What a peer puts in it
+/// is not read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EmptyMap;
+
+impl Serialize for EmptyMap {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_map(Some(0))?.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for EmptyMap {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
+}

@@ -1,0 +1,110 @@
+//! Fixed layouts of the files beside the commit log: what is bytes only, without the files.
+//!
+//! # Source
+//! spec/store.md sections 3.1 and 5.1.
+
+use rocketpy_model::PhysicalOffset;
+
+/// One consume queue entry.
+///
+/// # Layout
+/// 20 bytes, big-endian, never split across files.
+///
+/// | bytes | field | meaning |
+/// |---|---|---|
+/// | 0..8 | `physical_offset` | first byte of the record in the commit log |
+/// | 8..12 | `size_bytes` | record length |
+/// | 12..20 | `tags_code` | tag hash, or delivery time for delayed messages |
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "CqUnit")]
+pub struct ConsumeQueueEntry {
+    pub physical_offset: PhysicalOffset,
+    pub size_bytes: u32,
+    pub tags_code: i64,
+}
+
+impl ConsumeQueueEntry {
+    pub const BYTES: usize = 20;
+
+    /// What fills a queue file up to its first entry, when the queue does not begin at 0.
+    pub const PRE_BLANK: Self =
+        Self { physical_offset: PhysicalOffset::ZERO, size_bytes: i32::MAX as u32, tags_code: 0 };
+
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.physical_offset.get().to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.size_bytes.to_be_bytes());
+        bytes[12..].copy_from_slice(&self.tags_code.to_be_bytes());
+        bytes
+    }
+
+    #[must_use]
+    #[inline]
+    pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
+        let [a, b, c, d, e, f, g, h, s0, s1, s2, s3, t @ ..] = *bytes;
+        Self {
+            physical_offset: PhysicalOffset(u64::from_be_bytes([a, b, c, d, e, f, g, h])),
+            size_bytes: u32::from_be_bytes([s0, s1, s2, s3]),
+            tags_code: i64::from_be_bytes(t),
+        }
+    }
+}
+
+/// The five numbers at the head of the checkpoint page; the rest of its 4096 bytes is zero in the format.
+///
+/// # Units
+/// Times are Unix milliseconds of the last record that is safe in each place.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[doc(alias = "StoreCheckpoint")]
+pub struct Checkpoint {
+    pub physic_msg_at_ms: i64,
+    pub logics_msg_at_ms: i64,
+    pub index_msg_at_ms: i64,
+    pub master_flushed_offset: u64,
+    pub confirm_offset: u64,
+}
+
+impl Checkpoint {
+    /// Size of the checkpoint file.
+    pub const FILE_BYTES: usize = 4096;
+    /// Bytes that the five numbers take.
+    pub const BYTES: usize = 40;
+    /// How far recovery goes back behind the earliest of the times, in milliseconds.
+    const MARGIN_MS: i64 = 3_000;
+
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let numbers = [
+            self.physic_msg_at_ms as u64,
+            self.logics_msg_at_ms as u64,
+            self.index_msg_at_ms as u64,
+            self.master_flushed_offset,
+            self.confirm_offset,
+        ];
+        for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_be_bytes());
+        }
+        bytes
+    }
+
+    #[must_use]
+    pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
+        let mut reader = crate::wire::Reader::new(bytes);
+        let mut number = || reader.u64().unwrap_or_default();
+        Self {
+            physic_msg_at_ms: number() as i64,
+            logics_msg_at_ms: number() as i64,
+            index_msg_at_ms: number() as i64,
+            master_flushed_offset: number(),
+            confirm_offset: number(),
+        }
+    }
+
+    /// The time from which abnormal recovery starts: three seconds before the earlier of log and queues, at least 0.
+    #[must_use]
+    pub fn min_timestamp_ms(&self) -> i64 {
+        (self.physic_msg_at_ms.min(self.logics_msg_at_ms) - Self::MARGIN_MS).max(0)
+    }
+}

@@ -1,0 +1,101 @@
+//! Topics, groups and their progress, as tools ask for them.
+
+header! {
+    /// Creates or changes a topic (code 17).
+    CreateTopicRequestHeader<'a> {
+        topic: &'a str = "topic",
+        default_topic: &'a str = "defaultTopic",
+        read_queue_nums: i32 = "readQueueNums",
+        write_queue_nums: i32 = "writeQueueNums",
+        perm: i32 = "perm",
+        topic_filter_type: &'a str = "topicFilterType",
+        topic_sys_flag: Option<i32> = "topicSysFlag",
+        order: Option<bool> = "order",
+        /// `+name=value` and `-name`, with commas between.
+        attributes: Option<&'a str> = "attributes",
+        force: Option<bool> = "force",
+    }
+}
+
+header! {
+    /// Deletes a topic on a broker (code 215).
+    DeleteTopicRequestHeader<'a> {
+        topic: &'a str = "topic",
+    }
+}
+
+header! {
+    /// Asks for a topic's configuration (code 351).
+    GetTopicConfigRequestHeader<'a> {
+        topic: &'a str = "topic",
+        logical: Option<bool> = "lo",
+    }
+}
+
+header! {
+    /// Asks for the bounds of a topic's queues (code 202).
+    GetTopicStatsInfoRequestHeader<'a> {
+        topic: &'a str = "topic",
+    }
+}
+
+header! {
+    /// Asks which groups read a topic (code 300).
+    QueryTopicConsumeByWhoRequestHeader<'a> {
+        topic: &'a str = "topic",
+    }
+}
+
+header! {
+    /// Deletes a group (code 207).
+    DeleteSubscriptionGroupRequestHeader<'a> {
+        group_name: &'a str = "groupName",
+        clean_offset: Option<bool> = "cleanOffset",
+    }
+}
+
+header! {
+    /// Asks for a group's configuration (code 352).
+    GetSubscriptionGroupConfigRequestHeader<'a> {
+        group: &'a str = "group",
+    }
+}
+
+header! {
+    /// Asks for the members of a consumer group (code 203).
+    GetConsumerConnectionListRequestHeader<'a> {
+        consumer_group: &'a str = "consumerGroup",
+    }
+}
+
+header! {
+    /// Asks for the members of a producer group (code 204).
+    GetProducerConnectionListRequestHeader<'a> {
+        producer_group: &'a str = "producerGroup",
+    }
+}
+
+header! {
+    /// Asks how far a group is (code 208).
+    GetConsumeStatsRequestHeader<'a> {
+        consumer_group: &'a str = "consumerGroup",
+        topic: Option<&'a str> = "topic",
+        /// Topics with `;` between; wins over `topic`.
+        topic_list: Option<&'a str> = "topicList",
+    }
+}
+
+header! {
+    /// Asks which topics a group reads (code 343).
+    QueryTopicsByConsumerRequestHeader<'a> {
+        group: &'a str = "group",
+    }
+}
+
+header! {
+    /// Asks for a group's subscription to a topic (code 345).
+    QuerySubscriptionByConsumerRequestHeader<'a> {
+        group: &'a str = "group",
+        topic: &'a str = "topic",
+    }
+}

@@ -1,0 +1,225 @@
+//! Tokens of the lenient dialect.
+
+use std::borrow::Cow;
+
+use memchr::memchr2;
+
+use super::JsonError;
+
+/// Deepest nesting that is read; real bodies have six levels.
+pub const MAX_DEPTH: usize = 64;
+
+/// A place in a text, moving forward token by token.
+#[derive(Debug, Clone)]
+pub struct Lexer<'a> {
+    text: &'a str,
+    pub at: usize,
+}
+
+impl<'a> Lexer<'a> {
+    pub const fn new(text: &'a str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    pub const fn syntax(&self, expected: &'static str) -> JsonError {
+        JsonError::Syntax { expected, at: self.at }
+    }
+
+    /// The next byte, spaces not skipped.
+    #[inline]
+    pub fn byte(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    /// The next byte behind spaces.
+    pub fn peek(&mut self) -> Option<u8> {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.byte() {
+            self.at += 1;
+        }
+        self.byte()
+    }
+
+    /// Takes `byte` when it comes next behind spaces.
+    pub fn take(&mut self, byte: u8) -> bool {
+        let found = self.peek() == Some(byte);
+        self.at += usize::from(found);
+        found
+    }
+
+    pub fn expect(&mut self, byte: u8, expected: &'static str) -> Result<(), JsonError> {
+        if self.take(byte) { Ok(()) } else { Err(self.syntax(expected)) }
+    }
+
+    /// Takes a quoted text; the place is at its opening quote.
+    pub fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
+        self.expect(b'"', "a text")?;
+        let start = self.at;
+        let rest = &self.text.as_bytes()[start..];
+        match memchr2(b'"', b'\\', rest) {
+            Some(length) if rest[length] == b'"' => {
+                self.at = start + length + 1;
+                Ok(Cow::Borrowed(&self.text[start..start + length]))
+            }
+            Some(_) => {
+                let mut out = String::new();
+                self.string_tail(&mut out)?;
+                Ok(Cow::Owned(out))
+            }
+            None => Err(JsonError::Syntax { expected: "a closing quote", at: self.text.len() }),
+        }
+    }
+
+    /// Takes the rest of a text without escapes; the place is behind the opening quote.
+    #[inline]
+    pub fn plain_tail(&mut self) -> Option<&'a str> {
+        let rest = &self.text.as_bytes()[self.at..];
+        let length = rest.iter().position(|&byte| byte == b'"' || byte == b'\\')?;
+        let text = (rest[length] == b'"').then(|| &self.text[self.at..self.at + length])?;
+        self.at += length + 1;
+        Some(text)
+    }
+
+    /// Appends a text to `out` and takes its closing quote; the place is behind the opening one.
+    #[inline]
+    pub fn string_tail(&mut self, out: &mut String) -> Result<(), JsonError> {
+        loop {
+            let rest = &self.text.as_bytes()[self.at..];
+            let Some(length) = memchr2(b'"', b'\\', rest) else {
+                return Err(JsonError::Syntax { expected: "a closing quote", at: self.text.len() });
+            };
+            out.push_str(&self.text[self.at..self.at + length]);
+            self.at += length + 1;
+            if rest[length] == b'"' {
+                return Ok(());
+            }
+            out.push(self.escape()?);
+        }
+    }
+
+    /// Takes the rest of an escape; the place is behind its backslash.
+    fn escape(&mut self) -> Result<char, JsonError> {
+        let byte = self.byte().ok_or(self.syntax("an escape"))?;
+        let character = match byte {
+            b'"' | b'\\' | b'/' | b'\'' => char::from(byte),
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => return self.unicode_escape(),
+            _ => return Err(self.syntax("an escape")),
+        };
+        self.at += 1;
+        Ok(character)
+    }
+
+    /// Takes `uXXXX`, and the second half of a surrogate pair. A half without its other becomes U+FFFD.
+    fn unicode_escape(&mut self) -> Result<char, JsonError> {
+        self.at += 1;
+        let first = self.hex4()?;
+        if let Some(character) = char::from_u32(first) {
+            return Ok(character);
+        }
+        let is_high = (0xD800..0xDC00).contains(&first);
+        if is_high && self.text.as_bytes()[self.at..].starts_with(b"\\u") {
+            let place = self.at;
+            self.at += 2;
+            let second = self.hex4()?;
+            if (0xDC00..0xE000).contains(&second) {
+                let code = 0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00);
+                return Ok(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+            }
+            self.at = place;
+        }
+        Ok(char::REPLACEMENT_CHARACTER)
+    }
+
+    fn hex4(&mut self) -> Result<u32, JsonError> {
+        let digits = self.text.as_bytes().get(self.at..).and_then(<[u8]>::first_chunk::<4>);
+        let digits = digits.ok_or(self.syntax("four hex digits"))?;
+        let mut value = 0;
+        for &digit in digits {
+            let digit = char::from(digit).to_digit(16).ok_or(self.syntax("four hex digits"))?;
+            value = value << 4 | digit;
+        }
+        self.at += 4;
+        Ok(value)
+    }
+
+    /// Takes an unquoted word: a number, `true`, `false`, `null`, or an unquoted key.
+    pub fn word(&mut self) -> Result<&'a str, JsonError> {
+        self.peek();
+        let start = self.at;
+        while let Some(byte) = self.byte() {
+            if !(byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.' | b'_' | b'$')) {
+                break;
+            }
+            self.at += 1;
+        }
+        if self.at == start {
+            return Err(self.syntax("a value"));
+        }
+        Ok(&self.text[start..self.at])
+    }
+
+    /// Takes any value and drops it.
+    pub fn skip_value(&mut self, depth: usize) -> Result<(), JsonError> {
+        if depth > MAX_DEPTH {
+            return Err(JsonError::TooDeep { limit: MAX_DEPTH, at: self.at });
+        }
+        match self.peek() {
+            Some(b'"') => self.skip_string(),
+            Some(b'[') => {
+                self.at += 1;
+                self.skip_items(b']', |lexer| lexer.skip_value(depth + 1))
+            }
+            Some(b'{') => {
+                self.at += 1;
+                self.skip_items(b'}', |lexer| {
+                    // A key may be any value: a text, a number, an object.
+                    lexer.skip_value(depth + 1)?;
+                    lexer.expect(b':', "a colon")?;
+                    lexer.skip_value(depth + 1)
+                })
+            }
+            _ => self.word().map(|_| ()),
+        }
+    }
+
+    fn skip_items(
+        &mut self,
+        end: u8,
+        mut item: impl FnMut(&mut Self) -> Result<(), JsonError>,
+    ) -> Result<(), JsonError> {
+        if self.take(end) {
+            return Ok(());
+        }
+        loop {
+            item(self)?;
+            if self.take(b',') {
+                continue;
+            }
+            return self.expect(end, "a comma or the end of the list");
+        }
+    }
+
+    fn skip_string(&mut self) -> Result<(), JsonError> {
+        self.at += 1;
+        loop {
+            let rest = &self.text.as_bytes()[self.at..];
+            let Some(length) = memchr2(b'"', b'\\', rest) else {
+                return Err(JsonError::Syntax { expected: "a closing quote", at: self.text.len() });
+            };
+            self.at += length + 1;
+            if rest[length] == b'"' {
+                return Ok(());
+            }
+            self.escape()?;
+        }
+    }
+
+    /// Says whether a `null` comes next, without taking it.
+    pub fn is_null(&mut self) -> bool {
+        self.peek() == Some(b'n') && self.clone().word() == Ok("null")
+    }
+}

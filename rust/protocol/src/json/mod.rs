@@ -1,0 +1,69 @@
+//! The JSON of bodies and configuration files: what fastjson writes and reads, which is not quite JSON.
+//!
+//! | deviation | read | written |
+//! |---|---|---|
+//! | J1: keys of maps by integer stand unquoted | both forms | [`to_vec`]: quoted; [`to_config_vec`]: unquoted |
+//! | J2: keys of maps by queue are objects, unquoted | inline, and as a text that holds the object | inline |
+//! | null members | as if absent | left out |
+//! | a number where a text is expected, and the other way round | taken | never |
+//! | enums by name in any case, or by ordinal | both | by name |
+//! | unknown members, members in any order, a member twice | ignored, taken, the last counts | - |
+//!
+//! # Source
+//! spec/remoting.md section 2.0, spec/store.md section 1.3.
+
+pub(crate) mod lex;
+mod read;
+mod write;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub(crate) use write::push_text;
+
+/// Why a text is not the JSON that was expected. A retry does not help.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JsonError {
+    #[error("not UTF-8 at byte: {at}")]
+    Utf8 { at: usize },
+    #[error("{expected} was expected at byte: {at}")]
+    Syntax { expected: &'static str, at: usize },
+    #[error("nested deeper than the limit of {limit} at byte: {at}")]
+    TooDeep { limit: usize, at: usize },
+    #[error("bytes stand behind the value at byte: {at}")]
+    Trailing { at: usize },
+    #[error("{message}")]
+    Value { message: String },
+}
+
+/// Reads a value, leniently.
+///
+/// # Errors
+/// When the text is malformed beyond the deviations above, or a member has a value of another kind.
+pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
+    let text = std::str::from_utf8(bytes).map_err(|error| JsonError::Utf8 { at: error.valid_up_to() })?;
+    from_str(text)
+}
+
+/// Reads a value, leniently.
+///
+/// # Errors
+/// As [`from_slice`].
+pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
+    let mut reader = read::Reader::new(text);
+    let value = T::deserialize(&mut reader)?;
+    reader.finish()?;
+    Ok(value)
+}
+
+/// Writes a value for the wire: one line, integer keys quoted, keys of maps by queue inline.
+#[must_use]
+pub fn to_vec<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
+    write::write(value, write::Style::Wire)
+}
+
+/// Writes a value as the configuration files have it: indented by tabs, integer keys unquoted.
+#[must_use]
+pub fn to_config_vec<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
+    write::write(value, write::Style::Config)
+}

@@ -1,0 +1,165 @@
+//! The properties of a stored message as one text: `name 0x01 value 0x02` for each.
+//!
+//! Newer writers end the last pair with 0x02, older ones do not; readers take both. A piece counts when it has a name, one
+//! 0x01 and a value; everything else is skipped. Of two pairs with one name the last counts.
+//!
+//! # Source
+//! spec/store.md section 2.2, spec/remoting.md section 4.4.
+
+use memchr::{memchr, memrchr};
+use rocketpy_model::Properties;
+use rocketpy_model::property::{NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR};
+
+/// Longest text that a record can hold.
+pub const MAX_BYTES: usize = i16::MAX as usize;
+
+/// Appends the text of `properties` to `out`, with the final separator.
+pub fn encode(properties: &Properties, out: &mut Vec<u8>) {
+    for (name, value) in properties.iter() {
+        push(out, name, value);
+    }
+}
+
+/// Appends one pair to a text, with a separator before it where the text so far has no final one.
+///
+/// # Panics
+/// When name or value is empty or has a separator: the text could not be read back.
+pub fn push(out: &mut Vec<u8>, name: &str, value: &str) {
+    assert!(is_storable(name) && is_storable(value), "a property the stored text cannot hold: {name:?}");
+    if out.last().is_some_and(|&last| last != PROPERTY_SEPARATOR) {
+        out.push(PROPERTY_SEPARATOR);
+    }
+    out.extend_from_slice(name.as_bytes());
+    out.push(NAME_VALUE_SEPARATOR);
+    out.extend_from_slice(value.as_bytes());
+    out.push(PROPERTY_SEPARATOR);
+}
+
+fn is_storable(text: &str) -> bool {
+    !text.is_empty() && !text.bytes().any(|byte| byte == NAME_VALUE_SEPARATOR || byte == PROPERTY_SEPARATOR)
+}
+
+/// Reads a text into owned properties. Bytes that are not UTF-8 become U+FFFD, as in Java.
+#[must_use]
+pub fn parse(text: &[u8]) -> Properties {
+    let mut properties = Properties::new();
+    for (name, value) in iter_bytes(text) {
+        let set = properties.set(String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+        debug_assert!(set.is_ok(), "a pair has a name, a value and no separator in them");
+    }
+    properties
+}
+
+/// Names and values in order, duplicates included, as they stand in the text.
+pub fn iter_bytes(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    text.split(|&byte| byte == PROPERTY_SEPARATOR).filter_map(pair)
+}
+
+/// Names and values in order, duplicates included; pairs that are not UTF-8 are left out.
+pub fn iter(text: &[u8]) -> impl Iterator<Item = (&str, &str)> {
+    iter_bytes(text)
+        .filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, std::str::from_utf8(value).ok()?)))
+}
+
+fn pair(piece: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = memchr(NAME_VALUE_SEPARATOR, piece)?;
+    let (name, value) = (&piece[..at], &piece[at + 1..]);
+    (!name.is_empty() && is_value(value)).then_some((name, value))
+}
+
+fn is_value(value: &[u8]) -> bool {
+    !value.is_empty() && memchr(NAME_VALUE_SEPARATOR, value).is_none()
+}
+
+/// The value of `name`, borrowed from the text; `None` also when the value is not UTF-8.
+#[must_use]
+pub fn get<'a>(text: &'a [u8], name: &str) -> Option<&'a str> {
+    get_bytes(text, name).and_then(|value| std::str::from_utf8(value).ok())
+}
+
+/// The value of `name` as bytes. Searches from the end, where the pair that counts stands.
+#[must_use]
+pub fn get_bytes<'a>(mut text: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let name = name.as_bytes();
+    while !text.is_empty() {
+        let (before, piece) = match memrchr(PROPERTY_SEPARATOR, text) {
+            Some(at) => (&text[..at], &text[at + 1..]),
+            None => (&text[..0], text),
+        };
+        if let Some((&separator, value)) = piece.strip_prefix(name).and_then(<[u8]>::split_first)
+            && separator == NAME_VALUE_SEPARATOR
+            && is_value(value)
+            && !name.is_empty()
+        {
+            return Some(value);
+        }
+        text = before;
+    }
+    None
+}
+
+/// Copies `text` to `out` without the pairs named `name`. What is not a pair is copied as it is.
+pub fn copy_without(text: &[u8], name: &str, out: &mut Vec<u8>) {
+    let start = out.len();
+    for piece in text.split_inclusive(|&byte| byte == PROPERTY_SEPARATOR) {
+        let bare = piece.strip_suffix(&[PROPERTY_SEPARATOR]).unwrap_or(piece);
+        if pair(bare).is_some_and(|(have, _)| have == name.as_bytes()) {
+            continue;
+        }
+        out.extend_from_slice(piece);
+    }
+    debug_assert!(out.len() - start <= text.len());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_reads_back_with_and_without_the_final_separator() {
+        let mut properties = Properties::new();
+        properties.set("TAGS", "TagA").unwrap();
+        properties.set("KEYS", "k1 k2").unwrap();
+        let mut text = Vec::new();
+        encode(&properties, &mut text);
+        assert_eq!(text, b"TAGS\x01TagA\x02KEYS\x01k1 k2\x02");
+        assert_eq!(parse(&text), properties);
+        assert_eq!(parse(&text[..text.len() - 1]), properties);
+    }
+
+    #[test]
+    fn pieces_without_name_or_value_are_skipped() {
+        let text = b"\x02\x01v\x02n\x01\x02plain\x02a\x011\x02\x02";
+        assert_eq!(iter(text).collect::<Vec<_>>(), [("a", "1")]);
+        assert_eq!(get(text, "n"), None);
+        assert_eq!(get(text, ""), None);
+        assert_eq!(get(text, "a"), Some("1"));
+    }
+
+    #[test]
+    fn the_last_of_two_values_counts() {
+        let text = b"a\x011\x02b\x012\x02a\x013";
+        assert_eq!(get(text, "a"), Some("3"));
+        assert_eq!(parse(text).get("a"), Some("3"));
+    }
+
+    #[test]
+    fn a_name_that_begins_another_is_not_taken_for_it() {
+        assert_eq!(get(b"TAGSX\x011\x02", "TAGS"), None);
+        assert_eq!(get(b"XTAGS\x011\x02", "TAGS"), None);
+    }
+
+    #[test]
+    fn a_pair_behind_an_open_text_gets_a_separator_between() {
+        let mut text = b"a\x011".to_vec();
+        push(&mut text, "b", "2");
+        assert_eq!(text, b"a\x011\x02b\x012\x02");
+    }
+
+    #[test]
+    fn one_name_can_be_left_out_of_a_copy() {
+        let mut out = Vec::new();
+        copy_without(b"a\x011\x02x\x012\x02b\x013\x02x\x014", "x", &mut out);
+        assert_eq!(out, b"a\x011\x02b\x013\x02");
+    }
+}

@@ -1,0 +1,189 @@
+//! Checksums of a record, and how one of them is put together from parts.
+//!
+//! A CRC-32 is linear: appending `n` zero bytes multiplies it by x^(8n) modulo the CRC polynomial, and
+//! `crc(a ++ b) = crc(a) * x^(8 * len b) ^ crc(b)`. So the checksum of a whole record is put together from that of the body,
+//! which the record needs anyway, and no body is read twice. The factor depends on lengths alone and is computed outside the
+//! store's append lock; under the lock remains one hash of 64 bytes (the head with the three late fields) and one
+//! multiplication.
+//!
+//! `crc32fast::Hasher::combine` computes the factor on every call (a multiplication for each bit of the length), so it would
+//! put that work under the lock; the tests compare against it.
+
+use rocketpy_model::property::{CRC32, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR};
+
+/// The CRC-32 polynomial, bits reflected.
+const POLYNOMIAL: u32 = 0xEDB8_8320;
+/// x^0: the factor of an empty tail.
+const ONE: u32 = 0x8000_0000;
+/// x^8: the factor of one byte.
+const ONE_BYTE: u32 = 0x0080_0000;
+
+/// Decimal digits of a checksum in the record's property.
+const DIGITS: usize = 10;
+/// Length of the `__CRC32#` property at the end of a record: name, separator, ten digits, separator.
+pub const CRC_PROPERTY_BYTES: usize = CRC32.len() + 1 + DIGITS + 1;
+
+/// CRC-32 (IEEE, as zlib) with the top bit cleared.
+///
+/// # Source
+/// spec/store.md section 0.
+#[must_use]
+pub fn crc31(bytes: &[u8]) -> u32 {
+    crc32fast::hash(bytes) & 0x7FFF_FFFF
+}
+
+/// The body checksum of a record: [`crc31`] of the body as stored.
+#[must_use]
+pub fn body_crc(body: &[u8]) -> u32 {
+    crc31(body)
+}
+
+/// `a * b` modulo the polynomial, both reflected.
+const fn multiply(a: u32, mut b: u32) -> u32 {
+    let mut product = 0;
+    let mut bit = 0;
+    while bit < 32 {
+        product ^= b & ((a >> (31 - bit)) & 1).wrapping_neg();
+        b = (b >> 1) ^ ((b & 1).wrapping_neg() & POLYNOMIAL);
+        bit += 1;
+    }
+    product
+}
+
+/// `FACTORS[k][v]` is x^(8 * v * 256^k): the factor of a length is the product over its bytes.
+static FACTORS: [[u32; 256]; 4] = {
+    let mut table = [[ONE; 256]; 4];
+    let mut step = ONE_BYTE;
+    let mut place = 0;
+    while place < 4 {
+        let mut value = 1;
+        while value < 256 {
+            table[place][value] = multiply(table[place][value - 1], step);
+            value += 1;
+        }
+        step = multiply(table[place][255], step);
+        place += 1;
+    }
+    table
+};
+
+/// The factor by which a checksum moves when bytes of a known length follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shift(u32);
+
+impl Shift {
+    /// The factor of `length` following bytes.
+    ///
+    /// # Panics
+    /// When the length passes 32 bits; records are shorter.
+    pub fn of(length: usize) -> Self {
+        let length = u32::try_from(length).expect("records are shorter than 4 GiB");
+        let mut factor = ONE;
+        for (place, &value) in length.to_le_bytes().iter().enumerate() {
+            if value != 0 {
+                factor = multiply(FACTORS[place][usize::from(value)], factor);
+            }
+        }
+        Self(factor)
+    }
+
+    /// The factor of both tails one after the other.
+    pub const fn then(self, other: Self) -> Self {
+        Self(multiply(self.0, other.0))
+    }
+
+    /// The checksum of a head and its tail, from the checksum of each; `self` is the tail's factor.
+    pub const fn combine(self, head: u32, tail: u32) -> u32 {
+        multiply(self.0, head) ^ tail
+    }
+}
+
+/// The `__CRC32#` property with its digits still zero.
+pub const EMPTY_PROPERTY: [u8; CRC_PROPERTY_BYTES] = {
+    let mut property = [b'0'; CRC_PROPERTY_BYTES];
+    let name = CRC32.as_bytes();
+    let mut at = 0;
+    while at < name.len() {
+        property[at] = name[at];
+        at += 1;
+    }
+    property[at] = NAME_VALUE_SEPARATOR;
+    property[CRC_PROPERTY_BYTES - 1] = PROPERTY_SEPARATOR;
+    property
+};
+
+/// Where the digits start, counted from the end of the record.
+pub const DIGITS_FROM_END: usize = DIGITS + 1;
+
+/// Ten decimal digits, the least significant one first (the format's quirk), padded with zeros behind.
+pub fn digits(mut value: u32) -> [u8; DIGITS] {
+    let mut digits = [b'0'; DIGITS];
+    for digit in &mut digits {
+        *digit = b'0' + (value % 10) as u8;
+        value /= 10;
+    }
+    digits
+}
+
+/// The checksum that the last bytes of a record state, when they are a `__CRC32#` property.
+pub fn stated(record: &[u8]) -> Option<u32> {
+    let property = record.last_chunk::<CRC_PROPERTY_BYTES>()?;
+    let name = CRC32.len() + 1;
+    if property[..name] != EMPTY_PROPERTY[..name] || property[CRC_PROPERTY_BYTES - 1] != PROPERTY_SEPARATOR {
+        return None;
+    }
+    property[name..CRC_PROPERTY_BYTES - 1].iter().rev().try_fold(0u32, |value, &digit| {
+        let digit = digit.is_ascii_digit().then(|| u32::from(digit - b'0'))?;
+        value.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn combining_parts_equals_hashing_the_whole() {
+        let bytes: Vec<u8> =
+            (0..70_000u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        for tail in [0, 1, 7, 8, 255, 256, 257, 4096, 65_535, 65_536, 65_537, 70_000] {
+            let (head, rest) = bytes.split_at(bytes.len() - tail);
+            let combined = Shift::of(tail).combine(crc32fast::hash(head), crc32fast::hash(rest));
+            assert_eq!(combined, crc32fast::hash(&bytes), "{tail}");
+            let mut hasher = crc32fast::Hasher::new();
+            hasher.update(head);
+            let mut second = crc32fast::Hasher::new();
+            second.update(rest);
+            hasher.combine(&second);
+            assert_eq!(combined, hasher.finalize());
+        }
+    }
+
+    #[test]
+    fn factors_of_tails_multiply() {
+        assert_eq!(Shift::of(1000).then(Shift::of(66_000)), Shift::of(67_000));
+        assert_eq!(Shift::of(0).then(Shift::of(5)), Shift::of(5));
+        assert_eq!(Shift::of(0x0102_0304).then(Shift::of(0x0100_0000)), Shift::of(0x0202_0304));
+    }
+
+    #[test]
+    fn digits_stand_least_significant_first() {
+        assert_eq!(&digits(1_434_627_325), b"5237264341");
+        assert_eq!(&digits(7), b"7000000000");
+        let mut record = EMPTY_PROPERTY.to_vec();
+        let at = record.len() - DIGITS_FROM_END;
+        record[at..at + DIGITS].copy_from_slice(&digits(1_434_627_325));
+        assert_eq!(stated(&record), Some(1_434_627_325));
+    }
+
+    #[test]
+    fn a_property_that_is_not_a_checksum_states_none() {
+        let mut record = EMPTY_PROPERTY.to_vec();
+        assert_eq!(stated(&record), Some(0));
+        assert_eq!(stated(&record[1..]), None);
+        record[12] = b'x';
+        assert_eq!(stated(&record), None);
+        let nines = [&EMPTY_PROPERTY[..9], b"9999999999\x02"].concat();
+        assert_eq!(stated(&nines), None, "more than 32 bits");
+    }
+}

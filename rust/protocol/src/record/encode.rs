@@ -1,0 +1,240 @@
+use std::net::{IpAddr, SocketAddr};
+
+use rocketpy_model::{PhysicalOffset, QueueOffset, property, sys_flag};
+
+use super::crc::{self, CRC_PROPERTY_BYTES, Shift};
+use super::{
+    FIXED_BYTES_V1, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT, RecordEncodeError,
+    STORED_AT_AT_V4, STORED_AT_AT_V6, TOPIC_MAX_BYTES, TOPIC_MAX_BYTES_V1,
+};
+use crate::properties_text;
+
+/// What a record is made of, but for the three fields that only the append lock knows.
+#[derive(Debug, Clone, Copy)]
+pub struct RecordFields<'a> {
+    pub topic: &'a str,
+    pub queue_id: u32,
+    pub flag: i32,
+    /// The sender's bits; the two host bits are set by the encoder from the hosts.
+    pub sys_flag: i32,
+    pub born_at_ms: i64,
+    pub born_host: SocketAddr,
+    pub store_host: SocketAddr,
+    pub reconsume_times: i32,
+    pub prepared_transaction_offset: PhysicalOffset,
+    /// The body as it is to be stored, that is possibly compressed.
+    pub body: &'a [u8],
+    /// The sender's properties as text. A `__CRC32#` in it is dropped when the record gets its own.
+    pub properties: &'a [u8],
+    /// More properties as text, put behind the sender's with a separator between.
+    pub more_properties: &'a [u8],
+}
+
+/// How an encoded record is finished once the append lock has given it its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordPlan {
+    size: usize,
+    stored_at_at: usize,
+    crc: Option<CrcPlan>,
+}
+
+/// What of the whole-record checksum is known before the late fields are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct CrcPlan {
+    /// Checksum of everything behind the head, without the property at the end.
+    tail: u32,
+    /// The factor of those bytes.
+    shift: Shift,
+}
+
+impl RecordFields<'_> {
+    /// Appends the record to `out`, its three late fields and the checksum's digits zero.
+    ///
+    /// With `record_crc` the record ends in a `__CRC32#` property. The body is read once: its checksum stands in the record
+    /// and is also the largest part of the record's.
+    ///
+    /// # Errors
+    /// When topic, properties or body are longer than the layout can hold; nothing is appended then.
+    #[doc(alias = "MessageExtEncoder")]
+    pub fn encode(&self, record_crc: bool, out: &mut Vec<u8>) -> Result<RecordPlan, RecordEncodeError> {
+        let start = out.len();
+        match self.try_encode(record_crc, out) {
+            Ok(plan) => Ok(plan),
+            Err(error) => {
+                out.truncate(start);
+                Err(error)
+            }
+        }
+    }
+
+    fn try_encode(&self, record_crc: bool, out: &mut Vec<u8>) -> Result<RecordPlan, RecordEncodeError> {
+        let start = out.len();
+        if self.topic.len() > TOPIC_MAX_BYTES {
+            return Err(RecordEncodeError::TopicTooLong { length: self.topic.len(), limit: TOPIC_MAX_BYTES });
+        }
+        let body_limit = i32::MAX as usize - 128 * 1024;
+        if self.body.len() > body_limit {
+            return Err(RecordEncodeError::BodyTooLong { length: self.body.len(), limit: body_limit });
+        }
+        let body_crc = crc32fast::hash(self.body);
+        self.push_head(body_crc, out);
+        let head_end = self.stored_at_at() + 8;
+        let body_at = out.len();
+        out.extend_from_slice(self.body);
+        let topic_at = out.len();
+        self.push_topic(out);
+        self.push_properties(record_crc, out)?;
+
+        let size = out.len() - start;
+        out[start..start + 4].copy_from_slice(&(size as u32).to_be_bytes());
+        let crc = record_crc.then(|| {
+            let before_body = &out[start + head_end..body_at];
+            let behind_body = &out[topic_at..start + size - CRC_PROPERTY_BYTES];
+            CrcPlan::new(before_body, body_crc, self.body.len(), behind_body)
+        });
+        Ok(RecordPlan { size, stored_at_at: self.stored_at_at(), crc })
+    }
+
+    fn push_head(&self, body_crc: u32, out: &mut Vec<u8>) {
+        out.reserve(self.size_hint());
+        let magic = if self.topic.len() > TOPIC_MAX_BYTES_V1 { MAGIC_V2 } else { MAGIC_V1 };
+        let mut flags = self.sys_flag & !(sys_flag::BORN_HOST_V6 | sys_flag::STORE_HOST_V6);
+        if self.born_host.is_ipv6() {
+            flags |= sys_flag::BORN_HOST_V6;
+        }
+        if self.store_host.is_ipv6() {
+            flags |= sys_flag::STORE_HOST_V6;
+        }
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&magic.to_be_bytes());
+        out.extend_from_slice(&(body_crc & 0x7FFF_FFFF).to_be_bytes());
+        out.extend_from_slice(&self.queue_id.to_be_bytes());
+        out.extend_from_slice(&self.flag.to_be_bytes());
+        out.extend_from_slice(&[0; 16]);
+        out.extend_from_slice(&flags.to_be_bytes());
+        out.extend_from_slice(&self.born_at_ms.to_be_bytes());
+        push_host(self.born_host, out);
+        out.extend_from_slice(&[0; 8]);
+        push_host(self.store_host, out);
+        out.extend_from_slice(&self.reconsume_times.to_be_bytes());
+        out.extend_from_slice(&self.prepared_transaction_offset.get().to_be_bytes());
+        out.extend_from_slice(&(self.body.len() as u32).to_be_bytes());
+    }
+
+    fn push_topic(&self, out: &mut Vec<u8>) {
+        let length = self.topic.len();
+        if length > TOPIC_MAX_BYTES_V1 {
+            out.extend_from_slice(&(length as u16).to_be_bytes());
+        } else {
+            out.push(length as u8);
+        }
+        out.extend_from_slice(self.topic.as_bytes());
+    }
+
+    fn push_properties(&self, record_crc: bool, out: &mut Vec<u8>) -> Result<(), RecordEncodeError> {
+        let length_at = out.len();
+        out.extend_from_slice(&[0; 2]);
+        for text in [self.properties, self.more_properties] {
+            let has_pair_before =
+                out.len() > length_at + 2 && out.last() != Some(&property::PROPERTY_SEPARATOR);
+            if has_pair_before && !text.is_empty() {
+                out.push(property::PROPERTY_SEPARATOR);
+            }
+            if record_crc && has_crc(text) {
+                properties_text::copy_without(text, property::CRC32, out);
+            } else {
+                out.extend_from_slice(text);
+            }
+        }
+        let mut limit = properties_text::MAX_BYTES;
+        if record_crc {
+            limit -= CRC_PROPERTY_BYTES;
+            if out.len() > length_at + 2 && out.last() != Some(&property::PROPERTY_SEPARATOR) {
+                out.push(property::PROPERTY_SEPARATOR);
+            }
+        }
+        let length = out.len() - length_at - 2;
+        if length > limit {
+            return Err(RecordEncodeError::PropertiesTooLong { length, limit });
+        }
+        if record_crc {
+            out.extend_from_slice(&crc::EMPTY_PROPERTY);
+        }
+        let length = (out.len() - length_at - 2) as u16;
+        out[length_at..length_at + 2].copy_from_slice(&length.to_be_bytes());
+        Ok(())
+    }
+
+    fn stored_at_at(&self) -> usize {
+        if self.born_host.is_ipv6() { STORED_AT_AT_V6 } else { STORED_AT_AT_V4 }
+    }
+
+    /// An upper bound of the record's length, so that one reservation serves.
+    fn size_hint(&self) -> usize {
+        let texts = self.topic.len() + self.properties.len() + self.more_properties.len() + 2;
+        FIXED_BYTES_V1 + 1 + 24 + self.body.len() + texts + CRC_PROPERTY_BYTES
+    }
+}
+
+fn has_crc(text: &[u8]) -> bool {
+    memchr::memmem::find(text, property::CRC32.as_bytes()).is_some()
+}
+
+fn push_host(host: SocketAddr, out: &mut Vec<u8>) {
+    match host.ip() {
+        IpAddr::V4(address) => out.extend_from_slice(&address.octets()),
+        IpAddr::V6(address) => out.extend_from_slice(&address.octets()),
+    }
+    out.extend_from_slice(&u32::from(host.port()).to_be_bytes());
+}
+
+impl CrcPlan {
+    fn new(before_body: &[u8], body_crc: u32, body_length: usize, behind_body: &[u8]) -> Self {
+        let body_shift = Shift::of(body_length);
+        let with_body = body_shift.combine(crc32fast::hash(before_body), body_crc);
+        let mut hasher = crc32fast::Hasher::new_with_initial(with_body);
+        hasher.update(behind_body);
+        let shift = body_shift.then(Shift::of(before_body.len() + behind_body.len()));
+        Self { tail: hasher.finalize(), shift }
+    }
+}
+
+impl RecordPlan {
+    /// The record's whole length.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Writes the three late fields and the checksum into an encoded record.
+    ///
+    /// This is what runs under the append lock: three stores and, with a record checksum, a hash of the head (64 bytes with an
+    /// IPv4 born host), one multiplication and ten digits, whatever the size of the record. May be called again with other values
+    /// (the record moved to the next file).
+    ///
+    /// # Panics
+    /// When `record` is not as long as the record that this plan was made for.
+    pub fn finish(
+        &self,
+        record: &mut [u8],
+        queue_offset: QueueOffset,
+        physical_offset: PhysicalOffset,
+        stored_at_ms: i64,
+    ) {
+        assert_eq!(record.len(), self.size, "the plan belongs to another record");
+        put(record, QUEUE_OFFSET_AT, queue_offset.get());
+        put(record, PHYSICAL_OFFSET_AT, physical_offset.get());
+        put(record, self.stored_at_at, stored_at_ms as u64);
+        if let Some(plan) = &self.crc {
+            let head = crc32fast::hash(&record[..self.stored_at_at + 8]);
+            let value = plan.shift.combine(head, plan.tail) & 0x7FFF_FFFF;
+            let digits = crc::digits(value);
+            let at = self.size - crc::DIGITS_FROM_END;
+            record[at..at + digits.len()].copy_from_slice(&digits);
+        }
+    }
+}
+
+fn put(record: &mut [u8], at: usize, value: u64) {
+    record[at..at + 8].copy_from_slice(&value.to_be_bytes());
+}
