@@ -41,6 +41,20 @@ impl NameServerConfig {
     }
 }
 
+impl NameServerConfig {
+    /// The settings under Apache's names, as `key=value` lines.
+    pub(crate) fn to_properties(&self) -> String {
+        let lines = [
+            format!("bindAddress={}", self.listen.ip()),
+            format!("listenPort={}", self.listen.port()),
+            format!("orderMessageEnable={}", self.order_message_enabled),
+            format!("scanNotActiveBrokerInterval={}", self.scan_interval.as_millis()),
+            format!("serverChannelMaxIdleTimeSeconds={}", self.idle_timeout.as_secs()),
+        ];
+        lines.map(|line| line + "\n").concat()
+    }
+}
+
 impl Default for NameServerConfig {
     fn default() -> Self {
         Self::new(SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT)))

@@ -1,5 +1,10 @@
-//! Why a name server does not start.
+//! Why a name server does not start, and why it refuses a request.
+use rocketpy_protocol::code::response;
+use rocketpy_protocol::body::RegistrationError;
+use rocketpy_protocol::{HeaderError, json};
 use rocketpy_remoting::ServerError;
+
+use crate::route::NotRegistered;
 
 /// Why a name server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -7,4 +12,55 @@ pub enum NameServerError {
     /// Its address cannot be listened on.
     #[error("name server: {0}")]
     Listen(#[from] ServerError),
+}
+
+/// Why a request is refused; its text is the remark of the answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+    #[error("request body: {0}")]
+    Body(#[from] json::JsonError),
+    #[error("{}", with_source(.0))]
+    Registration(#[from] RegistrationError),
+    #[error("broker id must not be negative: {id}")]
+    BrokerId { id: i64 },
+    #[error(transparent)]
+    NotRegistered(#[from] NotRegistered),
+    #[error("no route for topic {topic}; create it with `rocketpy topic create {topic}`")]
+    NoRoute { topic: String },
+    #[error("no key {key} in namespace {namespace}")]
+    NoKey { namespace: String, key: String },
+    #[error("nothing in namespace {namespace}")]
+    NoNamespace { namespace: String },
+    #[error("field {field} must not be empty")]
+    Empty { field: &'static str },
+    #[error("none of the brokers of topic {topic} is registered: {names}")]
+    UnknownBrokers { topic: String, names: String },
+    #[error("request code is not supported")]
+    NotSupported,
+}
+
+impl Refusal {
+    /// The response code.
+    pub(crate) fn code(&self) -> i32 {
+        match self {
+            Self::Header(_) | Self::Empty { .. } | Self::BrokerId { .. } => response::INVALID_PARAMETER,
+            Self::Body(_)
+            | Self::Registration(_)
+            | Self::NotRegistered(_)
+            | Self::UnknownBrokers { .. } => response::SYSTEM_ERROR,
+            Self::NoRoute { .. } => response::TOPIC_NOT_EXIST,
+            Self::NoKey { .. } | Self::NoNamespace { .. } => response::QUERY_NOT_FOUND,
+            Self::NotSupported => response::REQUEST_CODE_NOT_SUPPORTED,
+        }
+    }
+}
+
+/// An error and its cause, since a remark is one line.
+fn with_source(error: &RegistrationError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
 }

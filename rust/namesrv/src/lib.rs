@@ -1,6 +1,7 @@
 //! The name server: routes, broker liveness, request processing.
 //!
 //! It keeps no state on disk: brokers tell it who they are, again and again, and what they told is forgotten with them.
+mod answer;
 mod config;
 mod error;
 mod kv;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
+use rocketpy_model::system::MASTER_ID;
 use rocketpy_model::{DataVersion, Permission, TopicConfig, perm};
 use tracing::{info, warn};
 
@@ -14,8 +15,6 @@ mod tests;
 
 pub(crate) use lookup::{Cluster, Route};
 
-/// Broker id of a master.
-pub(crate) const MASTER_ID: i64 = 0;
 /// A broker that does not say how long it may be silent may be so long.
 pub(crate) const DEFAULT_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -32,7 +31,7 @@ pub(crate) struct BrokerAddr {
 pub(crate) struct Registration {
     pub(crate) broker: BrokerAddr,
     pub(crate) name: String,
-    pub(crate) id: i64,
+    pub(crate) id: u64,
     pub(crate) ha_addr: String,
     pub(crate) heartbeat_timeout: Option<Duration>,
     /// `None` for brokers that do not know the field.
@@ -58,7 +57,7 @@ pub(crate) struct Registered {
 #[error("broker {name} with id {id} is not registered: its whole topic table must come before a single topic")]
 pub(crate) struct NotRegistered {
     pub(crate) name: String,
-    pub(crate) id: i64,
+    pub(crate) id: u64,
 }
 
 /// The queues of one topic on the brokers of one name.
@@ -74,7 +73,7 @@ pub(crate) struct Queues {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BrokerGroup {
     pub(crate) cluster: String,
-    pub(crate) addrs: BTreeMap<i64, String>,
+    pub(crate) addrs: BTreeMap<u64, String>,
     pub(crate) acting_master: bool,
     pub(crate) zone: Option<String>,
 }
@@ -82,7 +81,7 @@ pub(crate) struct BrokerGroup {
 #[derive(Debug, Clone)]
 struct Live {
     name: String,
-    id: i64,
+    id: u64,
     seen_at: Instant,
     timeout: Duration,
     data_version: DataVersion,

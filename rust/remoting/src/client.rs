@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use rocketpy_protocol::{Command, code};
+use rocketpy_protocol::Command;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tracing::debug;

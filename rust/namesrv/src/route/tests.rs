@@ -14,7 +14,7 @@ fn broker(addr: &str) -> BrokerAddr {
     BrokerAddr { cluster: "c1".into(), addr: addr.into() }
 }
 
-fn registration(name: &str, id: i64, addr: &str, topics: &[&str]) -> Registration {
+fn registration(name: &str, id: u64, addr: &str, topics: &[&str]) -> Registration {
     Registration {
         broker: broker(addr),
         name: name.into(),

@@ -1,0 +1,257 @@
+//! Requests to the name server, and their answers.
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::{Command, Header, body, header, json};
+use rocketpy_remoting::{Connection, Handler, Reply, Response};
+use tracing::{debug, warn};
+
+use crate::answer;
+use crate::config::NameServerConfig;
+use crate::error::Refusal;
+use crate::kv::{KvConfig, ORDER_TOPIC_CONFIG};
+use crate::registration;
+use crate::route::{BrokerAddr, Queues, Registration, RouteTable};
+
+type Answer = Result<Command, Refusal>;
+
+/// The state of a name server and the answers from it.
+#[doc(alias = "DefaultRequestProcessor")]
+#[doc(alias = "ClientRequestProcessor")]
+#[derive(Debug)]
+pub(crate) struct Processor {
+    config: NameServerConfig,
+    routes: RouteTable,
+    kv: KvConfig,
+}
+
+impl Handler for Processor {
+    fn handle(&self, connection: &Arc<Connection>, request: Command, reply: Reply) {
+        match self.answer(connection, &request) {
+            Ok(answer) => reply.send(answer),
+            Err(Refusal::NotSupported) => reply.send(Response::not_supported(request.code)),
+            Err(refusal) => {
+                debug!(peer = %connection.peer(), code = request.code, %refusal, "request refused");
+                reply.send(Response::status(refusal.code(), refusal.to_string()));
+            }
+        }
+    }
+
+    fn disconnected(&self, connection: &Arc<Connection>) {
+        self.routes.connection_closed(connection.id());
+    }
+}
+
+impl Processor {
+    pub(crate) fn new(config: NameServerConfig) -> Self {
+        Self { config, routes: RouteTable::default(), kv: KvConfig::default() }
+    }
+
+    /// Removes brokers that were silent for too long; the numbers of their connections.
+    pub(crate) fn remove_silent_brokers(&self, now: Instant) -> Vec<u64> {
+        self.routes.remove_silent(now)
+    }
+
+    fn answer(&self, connection: &Connection, request: &Command) -> Answer {
+        match request.code {
+            request::GET_ROUTEINFO_BY_TOPIC => self.route(request),
+            request::REGISTER_BROKER => self.register(connection, request),
+            request::UNREGISTER_BROKER => self.unregister(request),
+            request::BROKER_HEARTBEAT => self.heartbeat(request),
+            request::QUERY_DATA_VERSION => self.query_data_version(request),
+            request::GET_BROKER_CLUSTER_INFO => Ok(with_json(request, &answer::cluster_info(self.routes.cluster()))),
+            request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER => Ok(topic_list(request, self.routes.topics(), None)),
+            request::GET_TOPICS_BY_CLUSTER => self.topics_by_cluster(request),
+            request::GET_SYSTEM_TOPIC_LIST_FROM_NS => {
+                let (topics, addr) = self.routes.system_topics();
+                Ok(topic_list(request, topics, addr))
+            }
+            request::WIPE_WRITE_PERM_OF_BROKER => self.wipe_write_perm(request),
+            request::ADD_WRITE_PERM_OF_BROKER => self.add_write_perm(request),
+            request::DELETE_TOPIC_IN_NAMESRV => self.delete_topic(request),
+            request::REGISTER_TOPIC_IN_NAMESRV => self.register_topic(request),
+            request::PUT_KV_CONFIG => self.put_kv(request),
+            request::GET_KV_CONFIG => self.get_kv(request),
+            request::DELETE_KV_CONFIG => self.delete_kv(request),
+            request::GET_KVLIST_BY_NAMESPACE => self.kv_list(request),
+            request::GET_NAMESRV_CONFIG => Ok(success(request).with_body(self.config.to_properties())),
+            _ => Err(Refusal::NotSupported),
+        }
+    }
+
+    fn route(&self, request: &Command) -> Answer {
+        let header = header::GetRouteInfoRequestHeader::read(&request.ext)?;
+        let no_route = || Refusal::NoRoute { topic: header.topic.to_owned() };
+        let route = self.routes.route(header.topic).ok_or_else(no_route)?;
+        let order =
+            self.config.order_message_enabled.then(|| self.kv.get(ORDER_TOPIC_CONFIG, header.topic)).flatten();
+        Ok(with_json(request, &answer::topic_route(route, order)))
+    }
+
+    fn register(&self, connection: &Connection, request: &Command) -> Answer {
+        let header = header::RegisterBrokerRequestHeader::read(&request.ext)?;
+        for (field, value) in
+            [("brokerName", header.broker_name), ("brokerAddr", header.broker_addr), ("clusterName", header.cluster_name)]
+        {
+            not_empty(field, value)?;
+        }
+        let id = u64::try_from(header.broker_id).map_err(|_| Refusal::BrokerId { id: header.broker_id })?;
+        let compressed = header.compressed.unwrap_or(false);
+        let table = registration::read(&request.body, compressed, header.body_crc32, request.version)
+            .inspect_err(|refusal| warn!(broker = header.broker_name, %refusal, "registration refused"))?;
+        let registration = Registration {
+            broker: broker(header.cluster_name, header.broker_addr),
+            name: header.broker_name.to_owned(),
+            id,
+            ha_addr: header.ha_server_addr.to_owned(),
+            heartbeat_timeout: header.heartbeat_timeout_millis.and_then(millis),
+            acting_master: header.enable_acting_master,
+            zone: header.zone_name.map(str::to_owned),
+            data_version: table.data_version,
+            topics: table.topics,
+            filter_servers: table.filter_servers,
+            connection_id: connection.id(),
+        };
+        let registered = self
+            .routes
+            .register(registration, Instant::now())
+            .inspect_err(|refusal| warn!(addr = header.broker_addr, %refusal, "registration refused"))?;
+        let mut answer = success(request).with_header(&header::RegisterBrokerResponseHeader {
+            ha_server_addr: registered.ha_addr.as_deref(),
+            master_addr: registered.master_addr.as_deref(),
+        });
+        if let Some(table) = self.kv.namespace(ORDER_TOPIC_CONFIG) {
+            answer.body = to_json(&body::KvTable { table });
+        }
+        Ok(answer)
+    }
+
+    fn unregister(&self, request: &Command) -> Answer {
+        let header = header::UnRegisterBrokerRequestHeader::read(&request.ext)?;
+        self.routes.unregister(&broker(header.cluster_name, header.broker_addr), header.broker_name);
+        Ok(success(request))
+    }
+
+    fn heartbeat(&self, request: &Command) -> Answer {
+        let header = header::BrokerHeartbeatRequestHeader::read(&request.ext)?;
+        self.routes.heartbeat(&broker(header.cluster_name, header.broker_addr), Instant::now());
+        Ok(success(request))
+    }
+
+    fn query_data_version(&self, request: &Command) -> Answer {
+        let header = header::QueryDataVersionRequestHeader::read(&request.ext)?;
+        let asked = json::from_slice(&request.body)?;
+        let broker = broker(header.cluster_name, header.broker_addr);
+        let known = self.routes.query_version(&broker, asked, Instant::now());
+        let changed = known != Some(asked);
+        let mut answer = success(request).with_header(&header::QueryDataVersionResponseHeader { changed });
+        if let Some(known) = known {
+            answer.body = to_json(&known);
+        }
+        Ok(answer)
+    }
+
+    fn topics_by_cluster(&self, request: &Command) -> Answer {
+        let header = header::GetTopicsByClusterRequestHeader::read(&request.ext)?;
+        Ok(topic_list(request, self.routes.topics_of_cluster(header.cluster), None))
+    }
+
+    fn wipe_write_perm(&self, request: &Command) -> Answer {
+        let header = header::WipeWritePermOfBrokerRequestHeader::read(&request.ext)?;
+        let wipe_topic_count = count(self.routes.wipe_write_perm(header.broker_name));
+        Ok(success(request).with_header(&header::WipeWritePermOfBrokerResponseHeader { wipe_topic_count }))
+    }
+
+    fn add_write_perm(&self, request: &Command) -> Answer {
+        let header = header::AddWritePermOfBrokerRequestHeader::read(&request.ext)?;
+        let add_topic_count = count(self.routes.add_write_perm(header.broker_name));
+        Ok(success(request).with_header(&header::AddWritePermOfBrokerResponseHeader { add_topic_count }))
+    }
+
+    fn delete_topic(&self, request: &Command) -> Answer {
+        let header = header::DeleteTopicFromNamesrvRequestHeader::read(&request.ext)?;
+        self.routes.delete_topic(header.topic, header.cluster_name.filter(|name| !name.is_empty()));
+        Ok(success(request))
+    }
+
+    fn register_topic(&self, request: &Command) -> Answer {
+        let header = header::RegisterTopicRequestHeader::read(&request.ext)?;
+        not_empty("topic", header.topic)?;
+        let route: body::TopicRouteData = json::from_slice(&request.body)?;
+        let stated = route.queue_datas.len();
+        let queues = route.queue_datas.into_iter().map(answer::queues_of).collect::<Vec<(String, Queues)>>();
+        let unknown = self.routes.register_topic(header.topic, queues);
+        if !unknown.is_empty() {
+            warn!(topic = header.topic, ?unknown, "topic registered for unknown brokers, left out");
+        }
+        if stated > 0 && unknown.len() == stated {
+            return Err(Refusal::UnknownBrokers { topic: header.topic.to_owned(), names: unknown.join(", ") });
+        }
+        Ok(success(request))
+    }
+
+    fn put_kv(&self, request: &Command) -> Answer {
+        let header = header::PutKVConfigRequestHeader::read(&request.ext)?;
+        not_empty("namespace", header.namespace)?;
+        not_empty("key", header.key)?;
+        self.kv.put(header.namespace.to_owned(), header.key.to_owned(), header.value.to_owned());
+        Ok(success(request))
+    }
+
+    fn get_kv(&self, request: &Command) -> Answer {
+        let header = header::GetKVConfigRequestHeader::read(&request.ext)?;
+        let value = self.kv.get(header.namespace, header.key).ok_or_else(|| Refusal::NoKey {
+            namespace: header.namespace.to_owned(),
+            key: header.key.to_owned(),
+        })?;
+        Ok(success(request).with_header(&header::GetKVConfigResponseHeader { value: Some(&value) }))
+    }
+
+    fn delete_kv(&self, request: &Command) -> Answer {
+        let header = header::DeleteKVConfigRequestHeader::read(&request.ext)?;
+        self.kv.delete(header.namespace, header.key);
+        Ok(success(request))
+    }
+
+    fn kv_list(&self, request: &Command) -> Answer {
+        let header = header::GetKVListByNamespaceRequestHeader::read(&request.ext)?;
+        let nothing = || Refusal::NoNamespace { namespace: header.namespace.to_owned() };
+        let table = self.kv.namespace(header.namespace).ok_or_else(nothing)?;
+        Ok(with_json(request, &body::KvTable { table }))
+    }
+}
+
+fn success(request: &Command) -> Command {
+    Command::response(request, response::SUCCESS)
+}
+
+fn with_json(request: &Command, value: &impl serde::Serialize) -> Command {
+    success(request).with_body(to_json(value))
+}
+
+fn to_json(value: &impl serde::Serialize) -> Bytes {
+    json::to_vec(value).into()
+}
+
+fn topic_list(request: &Command, topics: Vec<String>, addr: Option<String>) -> Command {
+    with_json(request, &body::TopicList { topic_list: topics, broker_addr: addr })
+}
+
+fn broker(cluster: &str, addr: &str) -> BrokerAddr {
+    BrokerAddr { cluster: cluster.to_owned(), addr: addr.to_owned() }
+}
+
+fn not_empty(field: &'static str, value: &str) -> Result<(), Refusal> {
+    if value.is_empty() { Err(Refusal::Empty { field }) } else { Ok(()) }
+}
+
+/// A time of silence that a broker asks for; none or nonsense means the default.
+fn millis(millis: i64) -> Option<Duration> {
+    u64::try_from(millis).ok().filter(|millis| *millis > 0).map(Duration::from_millis)
+}
+
+fn count(topics: usize) -> i32 {
+    i32::try_from(topics).unwrap_or(i32::MAX)
+}
