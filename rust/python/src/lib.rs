@@ -1,1 +1,56 @@
-//! The extension module rocketpy._rocketpy.
+//! The extension module `rocketpy._rocketpy`: one file per class that Python sees, and no logic of its own.
+//!
+//! Three rules hold in every file. What waits goes through [`wait`]: without the interpreter lock, awake for Ctrl-C. What
+//! has threads or sockets behind it is [`process::Owned`]: a forked child gets an error, never a hang. No thread of a
+//! runtime ever waits for the interpreter lock ([`completion`]).
+
+mod admin;
+mod arrow;
+mod buffer;
+mod client;
+mod completion;
+mod consumer;
+mod error;
+mod message;
+mod options;
+mod process;
+mod producer;
+mod queue;
+mod range_reader;
+mod receipt;
+mod received;
+mod runtime;
+mod server;
+mod start;
+mod store;
+mod wait;
+
+use pyo3::prelude::*;
+
+#[pymodule(name = "_rocketpy")]
+mod extension {
+    #[pymodule_export]
+    use crate::admin::PyAdmin;
+    #[pymodule_export]
+    use crate::arrow::ArrowBatch;
+    #[pymodule_export]
+    use crate::consumer::PyConsumer;
+    #[pymodule_export]
+    use crate::message::PyMessage;
+    #[pymodule_export]
+    use crate::producer::PyProducer;
+    #[pymodule_export]
+    use crate::range_reader::PyRangeReader;
+    #[pymodule_export]
+    use crate::receipt::SentMany;
+    #[pymodule_export]
+    use crate::received::ReceivedMessage;
+    #[pymodule_export]
+    use crate::server::PyServer;
+    #[pymodule_export]
+    use crate::store::{PyStoreReader, Scan};
+
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "the name that Python packages use")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

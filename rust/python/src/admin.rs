@@ -1,0 +1,223 @@
+//! Administration: plain values, which `rocketpy.admin` makes dataclasses of.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rocketpy_client::{Admin, Client, ClientError, OffsetTarget, Start, TopicSpec};
+use rocketpy_model::{MessageQueue, Permission, QueueOffset};
+use rocketpy_protocol::record::RecordView;
+use tokio::runtime::Handle;
+
+use crate::client::connect;
+use crate::error::{self, raise};
+use crate::options::Options;
+use crate::process::Owned;
+use crate::queue::{self, QueueArgument};
+use crate::received::{Origin, ReceivedMessage, instant};
+use crate::start::StartArgument;
+use crate::wait::wait;
+
+/// Topics, groups, offsets and clusters.
+#[pyclass(name = "Admin", module = "rocketpy._rocketpy", frozen)]
+pub(crate) struct PyAdmin {
+    running: Owned<Running>,
+}
+
+struct Running {
+    admin: Admin,
+    client: Client,
+    runtime: Handle,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let client = self.client.clone();
+        self.runtime.spawn(async move { client.close().await });
+    }
+}
+
+impl Running {
+    /// Waits for a call.
+    fn wait<T, F>(&self, py: Python<'_>, call: F) -> PyResult<T>
+    where
+        T: Send,
+        F: Future<Output = Result<T, ClientError>> + Send,
+    {
+        wait(py, &self.runtime, call)?.map_err(raise)
+    }
+}
+
+/// Broker name, cluster, addresses by broker id, read and write queues, readable, writable.
+type TopicBroker = (String, String, BTreeMap<u64, String>, u32, u32, bool, bool);
+/// Queue, smallest and largest offset, time of the newest message.
+type QueueRow<'py> = (Bound<'py, PyAny>, u64, u64, Option<SystemTime>);
+/// Queue, committed and largest offset, messages between, time of the last consumed message.
+type LagRow<'py> = (Bound<'py, PyAny>, u64, u64, u64, Option<SystemTime>);
+
+#[pymethods]
+impl PyAdmin {
+    #[new]
+    #[pyo3(signature = (name_servers, **options))]
+    fn new(name_servers: Vec<String>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut options = Options::new("Admin", options);
+        let (client, runtime) = connect(name_servers, &mut options)?;
+        options.finish()?;
+        let admin = Admin::new(&client);
+        Ok(Self { running: Owned::new(Running { admin, client, runtime }) })
+    }
+
+    #[pyo3(signature = (topic, read_queues, write_queues, perm, cluster=None, broker=None))]
+    #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
+    fn create_topic(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        read_queues: &Bound<'_, PyAny>,
+        write_queues: &Bound<'_, PyAny>,
+        perm: u32,
+        cluster: Option<String>,
+        broker: Option<String>,
+    ) -> PyResult<()> {
+        let (read_queues, write_queues) = (queue_count(read_queues)?, queue_count(write_queues)?);
+        let spec = TopicSpec { read_queues, write_queues, perm, cluster, broker, ..TopicSpec::new(topic, read_queues) };
+        let running = self.running.get()?;
+        running.wait(py, running.admin.create_topic(&spec))
+    }
+
+    fn delete_topic(&self, py: Python<'_>, topic: &str) -> PyResult<()> {
+        let running = self.running.get()?;
+        running.wait(py, running.admin.delete_topic(topic))
+    }
+
+    fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let running = self.running.get()?;
+        running.wait(py, running.admin.topics())
+    }
+
+    fn describe_topic<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+    ) -> PyResult<(Vec<TopicBroker>, Vec<QueueRow<'py>>)> {
+        let running = self.running.get()?;
+        let topic = running.wait(py, running.admin.describe_topic(topic))?;
+        let brokers = topic.brokers.into_iter().map(|broker| {
+            let permission = Permission::from_bits(broker.perm);
+            let (read, write) = (permission.is_readable(), permission.is_writable());
+            (broker.broker_name, broker.cluster, broker.addresses, broker.read_queues, broker.write_queues, read, write)
+        });
+        let queues = topic.queues.iter().map(|row| {
+            let queue = queue::to_python(py, &row.queue)?;
+            Ok((queue, row.min_offset.get(), row.max_offset.get(), row.last_stored_at_ms.map(instant)))
+        });
+        Ok((brokers.collect(), queues.collect::<PyResult<_>>()?))
+    }
+
+    fn queues<'py>(&self, py: Python<'py>, topic: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let running = self.running.get()?;
+        let queues = running.wait(py, running.admin.queues(topic))?;
+        queues.iter().map(|queue| queue::to_python(py, queue)).collect()
+    }
+
+    fn groups(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<String>)>> {
+        let running = self.running.get()?;
+        let groups = running.wait(py, running.admin.groups())?;
+        Ok(groups.into_iter().map(|group| (group.name, group.members)).collect())
+    }
+
+    #[pyo3(signature = (group, topic=None))]
+    fn group_lag<'py>(&self, py: Python<'py>, group: &str, topic: Option<&str>) -> PyResult<Vec<LagRow<'py>>> {
+        let running = self.running.get()?;
+        let lag = running.wait(py, running.admin.group_lag(group, topic))?;
+        let rows = lag.rows.iter().map(|row| {
+            let queue = queue::to_python(py, &row.queue)?;
+            let (committed, max) = (row.committed_offset.get(), row.max_offset.get());
+            Ok((queue, committed, max, row.lag(), row.last_consumed_at_ms.map(instant)))
+        });
+        rows.collect()
+    }
+
+    fn group_members(&self, py: Python<'_>, group: &str) -> PyResult<Vec<String>> {
+        let running = self.running.get()?;
+        running.wait(py, running.admin.group_members(group))
+    }
+
+    fn delete_group(&self, py: Python<'_>, group: &str) -> PyResult<()> {
+        let running = self.running.get()?;
+        running.wait(py, running.admin.delete_group(group))
+    }
+
+    fn reset_offsets<'py>(
+        &self,
+        py: Python<'py>,
+        group: &str,
+        topic: &str,
+        to: StartArgument,
+        force: bool,
+    ) -> PyResult<Vec<(Bound<'py, PyAny>, u64)>> {
+        let target = match to.0 {
+            Start::Earliest => OffsetTarget::Earliest,
+            Start::Latest => OffsetTarget::Latest,
+            Start::Timestamp(at_ms) => OffsetTarget::Timestamp(at_ms),
+            Start::Stored => return Err(error::invalid("offsets are reset to the earliest, the latest or a time")),
+        };
+        let running = self.running.get()?;
+        let offsets = running.wait(py, running.admin.reset_offsets(group, topic, target, force))?;
+        queue::offsets(py, &offsets)
+    }
+
+    fn min_offset(&self, py: Python<'_>, queue: QueueArgument) -> PyResult<u64> {
+        let running = self.running.get()?;
+        running.wait(py, running.admin.min_offset(&queue.0)).map(QueueOffset::get)
+    }
+
+    fn max_offset(&self, py: Python<'_>, queue: QueueArgument) -> PyResult<u64> {
+        let running = self.running.get()?;
+        running.wait(py, running.admin.max_offset(&queue.0)).map(QueueOffset::get)
+    }
+
+    fn search_offset(&self, py: Python<'_>, queue: QueueArgument, at_ms: i64) -> PyResult<u64> {
+        let running = self.running.get()?;
+        running.wait(py, running.admin.search_offset(&queue.0, at_ms)).map(QueueOffset::get)
+    }
+
+    fn committed_offset(&self, py: Python<'_>, group: &str, queue: QueueArgument) -> PyResult<Option<u64>> {
+        let running = self.running.get()?;
+        let stored = running.wait(py, running.admin.committed_offset(group, &queue.0))?;
+        Ok(stored.map(QueueOffset::get))
+    }
+
+    fn view_message(&self, py: Python<'_>, offset_msg_id: &str) -> PyResult<ReceivedMessage> {
+        let running = self.running.get()?;
+        let record = running.wait(py, running.admin.view_message(offset_msg_id))?;
+        let queue = {
+            let view = RecordView::parse(&record).map_err(raise)?;
+            // The answer does not name the broker; its address is in the id.
+            MessageQueue::new(view.topic, view.store_host.to_string(), view.queue_id)
+        };
+        Ok(ReceivedMessage::new(record, Origin::new(Arc::new(queue))))
+    }
+
+    fn brokers(&self, py: Python<'_>) -> PyResult<Vec<(String, String, BTreeMap<u64, String>)>> {
+        let running = self.running.get()?;
+        let cluster = running.wait(py, running.admin.cluster())?;
+        Ok(cluster.brokers.into_iter().map(|broker| (broker.broker_name, broker.cluster, broker.addresses)).collect())
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let running = self.running.get()?;
+        wait(py, &running.runtime, running.client.close())
+    }
+}
+
+/// A number of queues given by Python; what is not a number of queues is named.
+fn queue_count(value: &Bound<'_, PyAny>) -> PyResult<u32> {
+    match value.extract::<i64>() {
+        Ok(count) if (1..=i64::from(i32::MAX)).contains(&count) => Ok(count as u32),
+        Ok(_) => Err(error::invalid(format!("a topic has at least 1 queue, given: {value}"))),
+        Err(_not_one) => Err(error::wrong_type("the number of queues", "an int", value)),
+    }
+}

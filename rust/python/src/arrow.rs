@@ -1,0 +1,100 @@
+//! Arrow data by the PyCapsule interface: no Python Arrow library is needed here, any of them can read it.
+
+use arrow_array::ffi::{FFI_ArrowSchema, to_ffi};
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{Array, RecordBatch, RecordBatchReader, StructArray};
+use arrow_schema::{ArrowError, Schema};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use rocketpy_scan::{BatchLimits, Columns};
+
+use crate::error::{self, raise};
+
+/// Rows as Arrow columns.
+#[pyclass(module = "rocketpy", frozen)]
+pub(crate) struct ArrowBatch {
+    batch: RecordBatch,
+}
+
+impl ArrowBatch {
+    pub(crate) fn new(batch: RecordBatch) -> Self {
+        Self { batch }
+    }
+}
+
+#[pymethods]
+impl ArrowBatch {
+    #[getter]
+    fn num_rows(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    #[getter]
+    fn column_names(&self) -> Vec<String> {
+        names(&self.batch.schema())
+    }
+
+    fn __len__(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    fn __bool__(&self) -> bool {
+        self.batch.num_rows() > 0
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        schema_capsule(py, &self.batch.schema())
+    }
+
+    /// The columns as the children of one struct array. Another schema than its own is not made: callers that ask for one
+    /// have to check what they get, says the interface.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+        let _ = requested_schema;
+        let columns = StructArray::from(self.batch.clone());
+        let (array, _) = to_ffi(&columns.to_data()).map_err(arrow_failed)?;
+        let array = PyCapsule::new_with_value(py, array, c"arrow_array")?;
+        Ok((schema_capsule(py, &self.batch.schema())?, array))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<ArrowBatch: {} rows of {}>", self.batch.num_rows(), names(&self.batch.schema()).join(", "))
+    }
+}
+
+pub(crate) fn names(schema: &Schema) -> Vec<String> {
+    schema.fields().iter().map(|field| field.name().clone()).collect()
+}
+
+pub(crate) fn schema_capsule<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyCapsule>> {
+    let schema = FFI_ArrowSchema::try_from(schema).map_err(arrow_failed)?;
+    PyCapsule::new_with_value(py, schema, c"arrow_schema")
+}
+
+pub(crate) fn stream_capsule<'py, R>(py: Python<'py>, reader: R) -> PyResult<Bound<'py, PyCapsule>>
+where
+    R: RecordBatchReader + Send + 'static,
+{
+    PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), c"arrow_array_stream")
+}
+
+fn arrow_failed(error: ArrowError) -> PyErr {
+    error::internal(format!("the columns could not be handed over: {error}"))
+}
+
+/// The columns of that names, or the default ones.
+pub(crate) fn columns(names: Option<Vec<String>>) -> PyResult<Columns> {
+    names.map_or_else(|| Ok(Columns::default()), |names| Columns::parse(names).map_err(raise))
+}
+
+/// Checks what makes a batch full.
+pub(crate) fn limits(rows: usize, bytes: usize) -> PyResult<BatchLimits> {
+    if rows == 0 || bytes == 0 {
+        return Err(error::invalid(format!("a batch has at least one row and one byte, given: {rows} rows, {bytes} bytes")));
+    }
+    Ok(BatchLimits { rows, bytes })
+}

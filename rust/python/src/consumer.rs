@@ -1,0 +1,228 @@
+//! Receiving.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use rocketpy_client::{Client, ConsumerConfig, Position, PullConsumer, PulledPart, Start, Subscription};
+use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_scan::RecordBatchBuilder;
+use tokio::runtime::Handle;
+
+use crate::arrow::{self, ArrowBatch};
+use crate::client::connect;
+use crate::error::{self, raise};
+use crate::options::Options;
+use crate::process::Owned;
+use crate::queue::{self, QueueArgument};
+use crate::received::{Origin, ReceivedMessage};
+use crate::start::{StartArgument, offset};
+use crate::wait::{Seconds, wait};
+
+/// Bytes of bodies and properties that one `fetch_columns` gives at most: an Arrow binary column cannot hold 2 GiB.
+const MOST_ARROW_BYTES: usize = 1 << 30;
+
+/// A member of a consumer group.
+#[pyclass(name = "Consumer", module = "rocketpy._rocketpy", frozen)]
+pub(crate) struct PyConsumer {
+    running: Owned<Running>,
+}
+
+struct Running {
+    consumer: PullConsumer,
+    client: Client,
+    runtime: Handle,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let (consumer, client) = (self.consumer.clone(), self.client.clone());
+        self.runtime.spawn(async move {
+            // Nobody is left to be told.
+            let _outcome = consumer.close().await;
+            client.close().await;
+        });
+    }
+}
+
+#[pymethods]
+impl PyConsumer {
+    #[new]
+    #[pyo3(signature = (group, topics, name_servers, **options))]
+    fn new(
+        py: Python<'_>,
+        group: &str,
+        topics: Vec<String>,
+        name_servers: Vec<String>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        if topics.is_empty() {
+            return Err(error::invalid("a consumer needs at least one topic"));
+        }
+        let mut options = Options::new("Consumer", options);
+        let tags = options.take::<String>("tags")?.unwrap_or_else(|| "*".to_owned());
+        let config = config(&mut options)?;
+        let (client, runtime) = connect(name_servers, &mut options)?;
+        options.finish()?;
+        let subscriptions = topics.into_iter().map(|topic| Subscription::new(topic, tags.as_str())).collect();
+        let joined = PullConsumer::new(&client, group, subscriptions, config);
+        let consumer = wait(py, &runtime, joined)?.map_err(raise)?;
+        Ok(Self { running: Owned::new(Running { consumer, client, runtime }) })
+    }
+
+    #[getter]
+    fn group(&self) -> PyResult<&str> {
+        Ok(self.running.get()?.consumer.group())
+    }
+
+    #[getter]
+    fn client_id(&self) -> PyResult<&str> {
+        Ok(self.running.get()?.client.client_id())
+    }
+
+    fn poll<'py>(&self, py: Python<'py>, max_messages: usize, timeout: Seconds) -> PyResult<Bound<'py, PyList>> {
+        let running = self.running.get()?;
+        at_least_one("max_messages", max_messages)?;
+        let batch = wait(py, &running.runtime, running.consumer.poll(max_messages, timeout.0))?.map_err(raise)?;
+        let messages = PyList::empty(py);
+        for part in batch.parts() {
+            for message in received(part) {
+                messages.append(Bound::new(py, message)?)?;
+            }
+        }
+        Ok(messages)
+    }
+
+    /// The next message alone, or None when none came in time.
+    fn next(&self, py: Python<'_>, timeout: Seconds) -> PyResult<Option<ReceivedMessage>> {
+        let running = self.running.get()?;
+        let batch = wait(py, &running.runtime, running.consumer.poll(1, timeout.0))?.map_err(raise)?;
+        Ok(batch.parts().iter().flat_map(received).next())
+    }
+
+    #[pyo3(signature = (max_rows, timeout, columns=None))]
+    fn fetch_columns(
+        &self,
+        py: Python<'_>,
+        max_rows: usize,
+        timeout: Seconds,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<ArrowBatch> {
+        let running = self.running.get()?;
+        at_least_one("max_rows", max_rows)?;
+        let columns = arrow::columns(columns)?;
+        let batch = wait(py, &running.runtime, running.consumer.poll(max_rows, timeout.0))?.map_err(raise)?;
+        let built = py.detach(|| {
+            let limits = arrow::limits(max_rows.min(batch.len().max(1)), MOST_ARROW_BYTES);
+            let mut builder = RecordBatchBuilder::new(columns, limits?);
+            for part in batch.parts() {
+                let broker_name = Some(&*part.queue().broker_name);
+                for record in part.iter() {
+                    builder.push(&record, broker_name).map_err(raise)?;
+                }
+            }
+            builder.finish().map_err(raise)
+        });
+        built.map(ArrowBatch::new)
+    }
+
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        let running = self.running.get()?;
+        wait(py, &running.runtime, running.consumer.commit())?.map_err(raise)
+    }
+
+    fn commit_offsets(&self, py: Python<'_>, offsets: Vec<(QueueArgument, Bound<'_, PyAny>)>) -> PyResult<()> {
+        let running = self.running.get()?;
+        let offsets = offsets
+            .into_iter()
+            .map(|(QueueArgument(queue), at)| Ok((queue, offset(&at)?)))
+            .collect::<PyResult<Vec<_>>>()?;
+        wait(py, &running.runtime, running.consumer.commit_offsets(&offsets))?.map_err(raise)
+    }
+
+    fn committed(&self, py: Python<'_>, queue: QueueArgument) -> PyResult<Option<u64>> {
+        let running = self.running.get()?;
+        let stored = wait(py, &running.runtime, running.consumer.committed(&queue.0))?.map_err(raise)?;
+        Ok(stored.map(QueueOffset::get))
+    }
+
+    fn positions<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyAny>, u64)>> {
+        queue::offsets(py, &self.running.get()?.consumer.positions())
+    }
+
+    fn seek(&self, py: Python<'_>, queue: QueueArgument, to: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let running = self.running.get()?;
+        let position = position(to)?;
+        let moved = wait(py, &running.runtime, running.consumer.seek(&queue.0, position))?.map_err(raise)?;
+        Ok(moved.get())
+    }
+
+    fn pause(&self, queues: Vec<QueueArgument>) -> PyResult<()> {
+        self.running.get()?.consumer.pause(&plain(queues)).map_err(raise)
+    }
+
+    fn resume(&self, queues: Vec<QueueArgument>) -> PyResult<()> {
+        self.running.get()?.consumer.resume(&plain(queues)).map_err(raise)
+    }
+
+    fn assignment<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        self.running.get()?.consumer.assignment().iter().map(|queue| queue::to_python(py, queue)).collect()
+    }
+
+    fn take_offset_moves<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyAny>, u64, u64)>> {
+        let moves = self.running.get()?.consumer.take_offset_moves();
+        moves.iter().map(|one| Ok((queue::to_python(py, &one.queue)?, one.from.get(), one.to.get()))).collect()
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let running = self.running.get()?;
+        let closed = wait(py, &running.runtime, running.consumer.close())?;
+        wait(py, &running.runtime, running.client.close())?;
+        closed.map_err(raise)
+    }
+}
+
+/// The messages of a part, each sharing the bytes of the pull answer.
+fn received(part: &PulledPart) -> impl Iterator<Item = ReceivedMessage> {
+    let origin = Origin::new(Arc::clone(part.queue()));
+    (0..part.len()).map(move |index| ReceivedMessage::new(part.record_bytes(index), Arc::clone(&origin)))
+}
+
+fn plain(queues: Vec<QueueArgument>) -> Vec<MessageQueue> {
+    queues.into_iter().map(|QueueArgument(queue)| queue).collect()
+}
+
+fn at_least_one(name: &str, value: usize) -> PyResult<()> {
+    if value == 0 { Err(error::invalid(format!("{name} must be at least 1, given: 0"))) } else { Ok(()) }
+}
+
+/// Where to go: an offset, or a `rocketpy.Start`.
+fn position(to: &Bound<'_, PyAny>) -> PyResult<Position> {
+    match to.extract::<StartArgument>() {
+        Ok(StartArgument(Start::Earliest)) => Ok(Position::Begin),
+        Ok(StartArgument(Start::Latest)) => Ok(Position::End),
+        Ok(StartArgument(Start::Timestamp(at_ms))) => Ok(Position::Timestamp(at_ms)),
+        Ok(StartArgument(Start::Stored)) => Err(error::invalid("seek goes to an offset, the earliest, the latest or a time")),
+        Err(_not_a_start) => offset(to).map(Position::Offset),
+    }
+}
+
+fn config(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
+    let mut config = ConsumerConfig::default();
+    if let Some(StartArgument(start)) = options.take("start")? {
+        config.start = start;
+    }
+    if let Some(every) = options.take::<Option<Seconds>>("auto_commit")? {
+        config.auto_commit = every.map(|Seconds(every)| every);
+    }
+    options.set("prefetch_messages", &mut config.prefetch_messages)?;
+    options.set("prefetch_bytes", &mut config.prefetch_bytes)?;
+    options.set("prefetch_total_bytes", &mut config.prefetch_total_bytes)?;
+    options.set("pull_messages", &mut config.pull_messages)?;
+    options.set("pull_bytes", &mut config.pull_bytes)?;
+    options.set_duration("suspend", &mut config.suspend)?;
+    options.set_duration("pull_timeout", &mut config.pull_timeout)?;
+    options.set("retry_topic", &mut config.retry_topic)?;
+    options.set("allow_missing_topic", &mut config.allow_missing_topic)?;
+    Ok(config)
+}

@@ -1,0 +1,128 @@
+//! From the errors of the crates below to the classes of `rocketpy.errors`.
+
+mod client;
+mod data;
+
+use std::io;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rocketpy_model::{NameError, PropertyError};
+
+/// What Python has to know about a failure.
+pub(crate) struct Facts {
+    /// Name of the class in `rocketpy.errors`.
+    pub(crate) class: &'static str,
+    pub(crate) message: String,
+    pub(crate) code: Option<i32>,
+    pub(crate) retryable: bool,
+    pub(crate) may_have_been_applied: bool,
+    pub(crate) hint: Option<String>,
+}
+
+impl Facts {
+    pub(crate) fn new(class: &'static str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { class, message, code: None, retryable: false, may_have_been_applied: false, hint: None }
+    }
+
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// The Python error. What goes wrong while it is made (a module that cannot be imported) comes instead of it.
+    pub(crate) fn raise(self) -> PyErr {
+        Python::attach(|py| self.instance(py).map_or_else(|error| error, PyErr::from_value))
+    }
+
+    fn instance(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        let class = py.import("rocketpy.errors")?.getattr(self.class)?;
+        let facts = PyDict::new(py);
+        facts.set_item("code", self.code)?;
+        facts.set_item("retryable", self.retryable)?;
+        facts.set_item("may_have_been_applied", self.may_have_been_applied)?;
+        facts.set_item("hint", self.hint)?;
+        class.call((self.message,), Some(&facts))
+    }
+}
+
+/// An error of a crate below that has a class in Python.
+pub(crate) trait Raise {
+    fn facts(&self) -> Facts;
+}
+
+/// Turns an error of a crate below into the Python error.
+pub(crate) fn raise<E: Raise>(error: E) -> PyErr {
+    error.facts().raise()
+}
+
+/// Response code for a message that breaks the rules.
+const MESSAGE_ILLEGAL: i32 = 13;
+
+impl Raise for NameError {
+    fn facts(&self) -> Facts {
+        Facts::new("InvalidArgumentError", self.to_string())
+    }
+}
+
+impl Raise for PropertyError {
+    fn facts(&self) -> Facts {
+        let facts = Facts { code: Some(MESSAGE_ILLEGAL), ..Facts::new("InvalidArgumentError", self.to_string()) };
+        match self {
+            Self::Reserved { .. } => facts.hint("tag, keys and order_key are arguments of their own"),
+            _ => facts,
+        }
+    }
+}
+
+/// An argument that breaks a rule that only the Python face has.
+pub(crate) fn invalid(message: impl Into<String>) -> PyErr {
+    Facts::new("InvalidArgumentError", message).raise()
+}
+
+/// A call on something that is closed or used up.
+pub(crate) fn closed(message: impl Into<String>) -> PyErr {
+    Facts::new("ClosedError", message).raise()
+}
+
+/// Something that should not happen.
+pub(crate) fn internal(message: impl Into<String>) -> PyErr {
+    Facts::new("RocketPyError", message).raise()
+}
+
+/// An object of the parent process, used in a forked child.
+pub(crate) fn forked(made_by: u32, current: u32) -> PyErr {
+    let message =
+        format!("made by process {made_by} before os.fork(), it cannot be used in the child, process: {current}");
+    Facts::new("ForkedError", message).hint("make clients and servers after the fork, in the child").raise()
+}
+
+pub(crate) fn no_threads(cause: &io::Error) -> PyErr {
+    let facts = Facts::new("RocketPyError", format!("the system gives no thread: {cause}"));
+    Facts { retryable: true, ..facts }.raise()
+}
+
+pub(crate) fn panicked(name: &str) -> PyErr {
+    Facts::new("RocketPyError", format!("a thread ended without a result, its name: {name}")).raise()
+}
+
+/// The messages have their outcome, but callbacks of their futures have not come to an end.
+pub(crate) fn slow_callbacks() -> PyErr {
+    let facts = Facts::new("RequestTimeoutError", "callbacks of futures were still running when the time was up");
+    Facts { retryable: true, may_have_been_applied: true, ..facts }.raise()
+}
+
+pub(crate) fn bad_duration(seconds: f64) -> PyErr {
+    invalid(format!("a duration is a finite number of seconds, not negative, given: {seconds}"))
+}
+
+pub(crate) fn not_a_duration(value: &Bound<'_, PyAny>) -> PyErr {
+    wrong_type("a duration", "a number of seconds or a timedelta", value)
+}
+
+/// A `TypeError` that says what was wanted and what came.
+pub(crate) fn wrong_type(what: &str, wanted: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    let name = given.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
+    PyTypeError::new_err(format!("{what} must be {wanted}, not {name}"))
+}

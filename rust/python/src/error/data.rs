@@ -1,0 +1,82 @@
+//! Errors of servers, stores, scans and records.
+
+use rocketpy_env::EnvError;
+use rocketpy_protocol::compression::CompressionError;
+use rocketpy_protocol::record::RecordError;
+use rocketpy_scan::ScanError;
+use rocketpy_server::{ConfigError, ServerError};
+use rocketpy_store::StoreError;
+use rocketpy_store::reader::ReadError;
+
+use super::{Facts, Raise};
+
+impl Raise for ConfigError {
+    fn facts(&self) -> Facts {
+        Facts::new("ConfigError", self.to_string())
+    }
+}
+
+impl Raise for RecordError {
+    fn facts(&self) -> Facts {
+        Facts::new("DamagedDataError", format!("not a record: {self}"))
+    }
+}
+
+impl Raise for CompressionError {
+    fn facts(&self) -> Facts {
+        Facts::new("DamagedDataError", format!("the body does not decompress: {self}"))
+    }
+}
+
+impl Raise for EnvError {
+    fn facts(&self) -> Facts {
+        let class = match self {
+            Self::NoSpace { .. } => "DiskFullError",
+            Self::Locked { .. } => "StoreLockedError",
+            _ => "StoreError",
+        };
+        let facts = Facts::new(class, self.to_string());
+        Facts { retryable: self.retryable(), hint: self.hint().map(str::to_owned), ..facts }
+    }
+}
+
+impl Raise for StoreError {
+    fn facts(&self) -> Facts {
+        let class = match self {
+            Self::Env(error) => error.facts().class,
+            Self::BadConfig { .. } | Self::WrongFileSize { .. } => "ConfigError",
+            Self::ForeignFolder { .. } | Self::UnexpectedFile { .. } => "NotAStoreError",
+            Self::Locked { .. } => "StoreLockedError",
+            Self::InteriorDamage { .. } | Self::MissingFile { .. } | Self::BrokenEntry { .. } => "DamagedDataError",
+            Self::ShutDown => "ClosedError",
+            _ => "StoreError",
+        };
+        Facts { retryable: self.retryable(), hint: self.hint(), ..Facts::new(class, self.to_string()) }
+    }
+}
+
+impl Raise for ReadError {
+    fn facts(&self) -> Facts {
+        let class = match self {
+            Self::Env(error) => return error.facts(),
+            Self::NotAStore { .. } => "NotAStoreError",
+            Self::UnknownTopic { .. } => "TopicNotFoundError",
+            _ => "DamagedDataError",
+        };
+        Facts::new(class, self.to_string())
+    }
+}
+
+impl Raise for ScanError {
+    fn facts(&self) -> Facts {
+        let class = match self {
+            Self::UnknownColumn { .. } => "InvalidArgumentError",
+            Self::UnknownTopic { .. } => "TopicNotFoundError",
+            Self::UnknownQueue { .. } | Self::InvertedRange { .. } => "OffsetError",
+            Self::Store(error) => return error.facts(),
+            Self::Arrow(_) => "RocketPyError",
+            _ => "DamagedDataError",
+        };
+        Facts { hint: self.hint(), ..Facts::new(class, self.to_string()) }
+    }
+}

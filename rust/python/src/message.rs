@@ -1,0 +1,211 @@
+//! A message to send.
+
+use std::borrow::Borrow;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
+use rocketpy_model::{Message, property};
+
+use crate::buffer;
+use crate::error::{self, raise};
+
+/// A message to send: immutable, cheap to make and to send many times.
+#[pyclass(name = "Message", module = "rocketpy", frozen, eq, hash)]
+#[derive(PartialEq, Eq)]
+pub(crate) struct PyMessage {
+    message: Arc<Message>,
+}
+
+impl Hash for PyMessage {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.message.topic.hash(state);
+        self.message.body.hash(state);
+    }
+}
+
+/// A message on loan to a send that may outlive the call: it keeps the message alive without the interpreter lock.
+pub(crate) struct Lent(Arc<Message>);
+
+impl Borrow<Message> for Lent {
+    fn borrow(&self) -> &Message {
+        &self.0
+    }
+}
+
+impl PyMessage {
+    pub(crate) fn lend(&self) -> Lent {
+        Lent(Arc::clone(&self.message))
+    }
+
+    pub(crate) fn message(&self) -> &Message {
+        &self.message
+    }
+}
+
+#[pymethods]
+impl PyMessage {
+    #[new]
+    #[pyo3(signature = (topic, body, *, tag=None, keys=None, order_key=None, properties=None, flag=0))]
+    fn new(
+        topic: &str,
+        body: &Bound<'_, PyAny>,
+        tag: Option<&str>,
+        keys: Option<&Bound<'_, PyAny>>,
+        order_key: Option<&str>,
+        properties: Option<&Bound<'_, PyMapping>>,
+        flag: i32,
+    ) -> PyResult<Self> {
+        rocketpy_model::name::check_topic(topic).map_err(raise)?;
+        let mut message = Message { flag, ..Message::new(topic, body_bytes(body, topic)?) };
+        if let Some(properties) = properties {
+            set_properties(&mut message, properties)?;
+        }
+        if let Some(tag) = tag {
+            message.set_tag(tag).map_err(raise)?;
+        }
+        if let Some(keys) = keys
+            && let Some(keys) = joined_keys(keys)?
+        {
+            message.properties.set(property::KEYS, keys).map_err(raise)?;
+        }
+        if let Some(order_key) = order_key {
+            message.set_order_key(order_key).map_err(raise)?;
+        }
+        Ok(Self { message: Arc::new(message) })
+    }
+
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.message.topic
+    }
+
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.message.body)
+    }
+
+    #[getter]
+    fn body_view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        buffer::view(py, self.message.body.clone())
+    }
+
+    #[getter]
+    fn tag(&self) -> Option<&str> {
+        self.message.tag()
+    }
+
+    #[getter]
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.message.keys().collect::<Vec<_>>())
+    }
+
+    #[getter]
+    fn order_key(&self) -> Option<&str> {
+        self.message.order_key()
+    }
+
+    #[getter]
+    fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let properties = PyDict::new(py);
+        for (name, value) in self.message.properties.iter().filter(|(name, _)| !is_argument(name)) {
+            properties.set_item(name, value)?;
+        }
+        Ok(properties)
+    }
+
+    #[getter]
+    fn flag(&self) -> i32 {
+        self.message.flag
+    }
+
+    fn __len__(&self) -> usize {
+        self.message.body.len()
+    }
+
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn __repr__(&self) -> String {
+        let mut text = format!("Message({:?}, <{} bytes>", self.message.topic, self.message.body.len());
+        for (name, value) in self.message.properties.iter() {
+            text.push_str(&format!(", {name}={value:?}"));
+        }
+        text + ")"
+    }
+
+    /// What pickle and copy need to make the message again.
+    fn __getnewargs_ex__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<((&str, Bound<'py, PyBytes>), Bound<'py, PyDict>)> {
+        let named = PyDict::new(py);
+        named.set_item("tag", self.tag())?;
+        named.set_item("keys", self.keys(py)?)?;
+        named.set_item("order_key", self.order_key())?;
+        named.set_item("properties", self.properties(py)?)?;
+        named.set_item("flag", self.flag())?;
+        Ok(((self.topic(), self.body(py)), named))
+    }
+}
+
+/// True for the properties that are arguments of their own.
+fn is_argument(name: &str) -> bool {
+    matches!(name, property::TAGS | property::KEYS | property::SHARDING_KEY)
+}
+
+/// Copies the body out of any bytes-like object.
+fn body_bytes(body: &Bound<'_, PyAny>, topic: &str) -> PyResult<Bytes> {
+    let bytes = if let Ok(bytes) = body.cast::<PyBytes>() {
+        Bytes::copy_from_slice(bytes.as_bytes())
+    } else if body.is_instance_of::<PyString>() {
+        return Err(error::wrong_type("body", "bytes (encode the text: text.encode())", body));
+    } else {
+        let wrong = || error::wrong_type("body", "bytes, bytearray or another contiguous buffer of bytes", body);
+        let buffer = PyBuffer::<u8>::get(body).map_err(|_not_bytes| wrong())?;
+        Bytes::from(buffer.to_vec(body.py())?)
+    };
+    if bytes.is_empty() { Err(raise(rocketpy_client::ClientError::EmptyBody { topic: topic.to_owned() })) } else { Ok(bytes) }
+}
+
+fn set_properties(message: &mut Message, properties: &Bound<'_, PyMapping>) -> PyResult<()> {
+    for item in properties.items()?.iter() {
+        let (name, value) = item.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
+        let name = name.cast::<PyString>().map_err(|_not| error::wrong_type("a property name", "str", &name))?;
+        let value = value.cast::<PyString>().map_err(|_not| error::wrong_type("a property value", "str", &value))?;
+        message.properties.set_user(name.to_str()?, value.to_str()?).map_err(raise)?;
+    }
+    Ok(())
+}
+
+/// Keys as they are stored: joined by spaces. `None` for no keys.
+///
+/// # Errors
+/// A key that is empty or has a space, which would come back as two.
+fn joined_keys(keys: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    if let Ok(key) = keys.cast::<PyString>() {
+        return checked_key(key).map(|key| Some(key.to_owned()));
+    }
+    let mut joined = String::new();
+    let wrong = |given: &Bound<'_, PyAny>| error::wrong_type("keys", "str or an iterable of str", given);
+    for key in keys.try_iter().map_err(|_not| wrong(keys))? {
+        let key = key?;
+        if !joined.is_empty() {
+            joined.push_str(property::KEY_SEPARATOR);
+        }
+        joined.push_str(checked_key(key.cast::<PyString>().map_err(|_not| wrong(&key))?)?);
+    }
+    Ok((!joined.is_empty()).then_some(joined))
+}
+
+fn checked_key<'a>(key: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
+    let key = key.to_str()?;
+    if key.is_empty() || key.contains(property::KEY_SEPARATOR) {
+        return Err(error::invalid(format!("a key must not be empty or contain a space, which parts keys: {key:?}")));
+    }
+    Ok(key)
+}

@@ -1,0 +1,83 @@
+//! Keyword options: read by name, checked by type, none left over.
+
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use crate::error;
+use crate::wait::Seconds;
+
+/// The `**options` of a constructor.
+pub(crate) struct Options<'py> {
+    /// The class, for messages.
+    class: &'static str,
+    given: Option<Bound<'py, PyDict>>,
+    known: Vec<&'static str>,
+}
+
+impl<'py> Options<'py> {
+    pub(crate) fn new(class: &'static str, given: Option<&Bound<'py, PyDict>>) -> Self {
+        Self { class, given: given.cloned(), known: Vec::new() }
+    }
+
+    /// The value of one option, when it was given.
+    ///
+    /// # Errors
+    /// `TypeError` for another type, `InvalidArgumentError` for a value out of range; both name the option.
+    pub(crate) fn take<T>(&mut self, name: &'static str) -> PyResult<Option<T>>
+    where
+        T: for<'a> FromPyObject<'a, 'py>,
+    {
+        self.known.push(name);
+        let Some(given) = &self.given else { return Ok(None) };
+        let Some(value) = given.get_item(name)? else { return Ok(None) };
+        value.extract().map(Some).map_err(|error| named(name, &value, error.into()))
+    }
+
+    /// Puts the value of one option into a setting, when it was given.
+    pub(crate) fn set<T>(&mut self, name: &'static str, setting: &mut T) -> PyResult<()>
+    where
+        T: for<'a> FromPyObject<'a, 'py>,
+    {
+        if let Some(value) = self.take(name)? {
+            *setting = value;
+        }
+        Ok(())
+    }
+
+    /// As [`set`](Self::set), for a duration.
+    pub(crate) fn set_duration(&mut self, name: &'static str, setting: &mut std::time::Duration) -> PyResult<()> {
+        if let Some(Seconds(value)) = self.take(name)? {
+            *setting = value;
+        }
+        Ok(())
+    }
+
+    /// Checks that every given option was taken.
+    ///
+    /// # Errors
+    /// `TypeError` that names the unknown option and lists those that exist.
+    pub(crate) fn finish(self) -> PyResult<()> {
+        let Some(given) = &self.given else { return Ok(()) };
+        for name in given.keys() {
+            let name = name.cast::<PyString>()?.to_str()?;
+            if !self.known.contains(&name) {
+                let known = self.known.join(", ");
+                return Err(PyTypeError::new_err(format!("{} has no option {name:?}, only {known}", self.class)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Names the option in the error of its value.
+fn named(name: &str, value: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    let py = value.py();
+    if error.is_instance_of::<PyOverflowError>(py) {
+        return error::invalid(format!("option {name} is out of range: {value}"));
+    }
+    if error.is_instance_of::<PyTypeError>(py) {
+        return PyTypeError::new_err(format!("option {name}: {}", error.value(py)));
+    }
+    error
+}

@@ -1,0 +1,44 @@
+//! Values that belong to the process that made them.
+
+use std::mem::ManuallyDrop;
+
+use pyo3::PyResult;
+
+use crate::error;
+
+/// A value with threads or sockets behind it. In a forked child, where those do not exist, it can neither be used nor
+/// dropped: the first gives `ForkedError`, the second is left out, so that nothing ever waits for a thread that is
+/// not there.
+pub(crate) struct Owned<T> {
+    made_by: u32,
+    value: ManuallyDrop<T>,
+}
+
+impl<T> Owned<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { made_by: std::process::id(), value: ManuallyDrop::new(value) }
+    }
+
+    /// The value.
+    ///
+    /// # Errors
+    /// `ForkedError` in a forked child.
+    pub(crate) fn get(&self) -> PyResult<&T> {
+        let current = std::process::id();
+        if current == self.made_by { Ok(&self.value) } else { Err(error::forked(self.made_by, current)) }
+    }
+
+    /// The value, unless this is a forked child.
+    pub(crate) fn here(&self) -> Option<&T> {
+        (std::process::id() == self.made_by).then_some(&*self.value)
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        if std::process::id() == self.made_by {
+            // SAFETY: dropped once, here, and never used again.
+            unsafe { ManuallyDrop::drop(&mut self.value) }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Sending.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use rocketpy_client::{Client, Producer, ProducerConfig, SendOptions};
+use rocketpy_model::CompressionType;
+use tokio::runtime::Handle;
+
+use crate::client::connect;
+use crate::completion::Completions;
+use crate::error::{self, raise};
+use crate::message::{Lent, PyMessage};
+use crate::options::Options;
+use crate::process::Owned;
+use crate::queue::{self, QueueArgument};
+use crate::receipt::{self, SentMany};
+use crate::wait::{Seconds, wait};
+
+/// How long closing waits for the callbacks of futures.
+const CALLBACKS: Duration = Duration::from_secs(3);
+
+/// Sends messages for one producer group.
+#[pyclass(name = "Producer", module = "rocketpy._rocketpy", frozen)]
+pub(crate) struct PyProducer {
+    running: Owned<Running>,
+}
+
+struct Running {
+    producer: Producer,
+    client: Client,
+    runtime: Handle,
+    completions: Arc<Completions>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let (producer, client) = (self.producer.clone(), self.client.clone());
+        let completions = Arc::clone(&self.completions);
+        self.runtime.spawn(async move {
+            // Nobody is left to be told: what could not be sent fails its future.
+            let _outcome = producer.close().await;
+            client.close().await;
+            completions.end();
+        });
+    }
+}
+
+#[pymethods]
+impl PyProducer {
+    #[new]
+    #[pyo3(signature = (group, name_servers, **options))]
+    fn new(
+        py: Python<'_>,
+        group: &str,
+        name_servers: Vec<String>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let mut options = Options::new("Producer", options);
+        let config = config(&mut options)?;
+        let (client, runtime) = connect(name_servers, &mut options)?;
+        options.finish()?;
+        let producer = wait(py, &runtime, Producer::new(&client, group, config))?.map_err(raise)?;
+        let completions = Completions::new();
+        Ok(Self { running: Owned::new(Running { producer, client, runtime, completions }) })
+    }
+
+    #[getter]
+    fn group(&self) -> PyResult<&str> {
+        Ok(self.running.get()?.producer.group())
+    }
+
+    #[getter]
+    fn client_id(&self) -> PyResult<&str> {
+        Ok(self.running.get()?.client.client_id())
+    }
+
+    #[pyo3(signature = (message, queue=None, timeout=None))]
+    fn send<'py>(
+        &self,
+        py: Python<'py>,
+        message: &Bound<'py, PyMessage>,
+        queue: Option<QueueArgument>,
+        timeout: Option<Seconds>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let running = self.running.get()?;
+        let sent = running.producer.send(message.get().message(), send_options(queue, timeout));
+        let receipt = wait(py, &running.runtime, sent)?.map_err(raise)?;
+        receipt::to_python(py, &receipt)
+    }
+
+    #[pyo3(signature = (messages, queue=None, timeout=None))]
+    fn send_many(
+        &self,
+        py: Python<'_>,
+        messages: &Bound<'_, PyAny>,
+        queue: Option<QueueArgument>,
+        timeout: Option<Seconds>,
+    ) -> PyResult<SentMany> {
+        let running = self.running.get()?;
+        let messages = lend_all(messages)?;
+        let sent = running.producer.send_many(messages, send_options(queue, timeout));
+        wait(py, &running.runtime, sent)?.map(SentMany::new).map_err(raise)
+    }
+
+    /// Hands one message over; `future` (a `concurrent.futures.Future`) gets the receipt or the error.
+    #[pyo3(signature = (message, future, queue=None, timeout=None))]
+    fn submit(
+        &self,
+        py: Python<'_>,
+        message: &Bound<'_, PyMessage>,
+        future: Py<PyAny>,
+        queue: Option<QueueArgument>,
+        timeout: Option<Seconds>,
+    ) -> PyResult<()> {
+        let running = self.running.get()?;
+        let promise = running.completions.promise(future)?;
+        let message = message.get().message().clone();
+        let done = move |outcome| promise.keep(outcome);
+        let handed_over = running.producer.submit_with(message, send_options(queue, timeout), done);
+        wait(py, &running.runtime, handed_over)?.map_err(raise)
+    }
+
+    /// Waits until every submitted message has its outcome, and its future knows it.
+    fn flush(&self, py: Python<'_>, timeout: Seconds) -> PyResult<()> {
+        let running = self.running.get()?;
+        let deadline = Instant::now() + timeout.0;
+        wait(py, &running.runtime, running.producer.flush(timeout.0))?.map_err(raise)?;
+        running.completions.settle(py, deadline)
+    }
+
+    #[pyo3(signature = (message, queue=None))]
+    fn send_oneway(
+        &self,
+        py: Python<'_>,
+        message: &Bound<'_, PyMessage>,
+        queue: Option<QueueArgument>,
+    ) -> PyResult<()> {
+        let running = self.running.get()?;
+        let sent = running.producer.send_oneway(message.get().message(), send_options(queue, None));
+        wait(py, &running.runtime, sent)?.map_err(raise)
+    }
+
+    /// Queues of a topic that may be written.
+    fn queues<'py>(&self, py: Python<'py>, topic: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let running = self.running.get()?;
+        let queues = wait(py, &running.runtime, running.producer.queues(topic))?.map_err(raise)?;
+        queues.iter().map(|queue| queue::to_python(py, queue)).collect()
+    }
+
+    /// Flushes, within the send timeout, and leaves the group. Futures know their outcome when it returns.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let running = self.running.get()?;
+        let closed = wait(py, &running.runtime, running.producer.close())?;
+        wait(py, &running.runtime, running.client.close())?;
+        let settled = running.completions.settle(py, Instant::now() + CALLBACKS);
+        running.completions.end();
+        closed.map_err(raise).and(settled)
+    }
+}
+
+fn send_options(queue: Option<QueueArgument>, timeout: Option<Seconds>) -> SendOptions {
+    SendOptions {
+        queue: queue.map(|QueueArgument(queue)| queue),
+        timeout: timeout.map(|Seconds(timeout)| timeout),
+        ..SendOptions::default()
+    }
+}
+
+/// Takes messages out of a list, or any other iterable.
+fn lend_all(messages: &Bound<'_, PyAny>) -> PyResult<Vec<Lent>> {
+    let lend = |message: Bound<'_, PyAny>| match message.cast::<PyMessage>() {
+        Ok(message) => Ok(message.get().lend()),
+        Err(_not_one) => Err(error::wrong_type("every item of messages", "a rocketpy.Message", &message)),
+    };
+    if let Ok(list) = messages.cast::<PyList>() {
+        return list.iter().map(lend).collect();
+    }
+    let items = messages
+        .try_iter()
+        .map_err(|_not| error::wrong_type("messages", "an iterable of rocketpy.Message", messages))?;
+    items.map(|item| lend(item?)).collect()
+}
+
+fn config(options: &mut Options<'_>) -> PyResult<ProducerConfig> {
+    let mut config = ProducerConfig::default();
+    options.set_duration("send_timeout", &mut config.send_timeout)?;
+    options.set("retries", &mut config.retries)?;
+    options.set("max_message_size", &mut config.max_message_size)?;
+    if let Some(kind) = options.take::<Option<String>>("compression")? {
+        config.compression = kind.as_deref().map(compression).transpose()?;
+    }
+    options.set("compress_over", &mut config.compress_over)?;
+    options.set("compression_level", &mut config.compression_level)?;
+    options.set("window_messages", &mut config.window_messages)?;
+    options.set("window_bytes", &mut config.window_bytes)?;
+    options.set("batch_messages", &mut config.batch_messages)?;
+    options.set("batch_bytes", &mut config.batch_bytes)?;
+    options.set("requests_in_flight", &mut config.requests_in_flight)?;
+    options.set("default_topic_queues", &mut config.default_topic_queues)?;
+    Ok(config)
+}
+
+fn compression(kind: &str) -> PyResult<CompressionType> {
+    match kind {
+        "zlib" => Ok(CompressionType::Zlib),
+        "lz4" => Ok(CompressionType::Lz4),
+        "zstd" => Ok(CompressionType::Zstd),
+        _ => Err(error::invalid(format!("compression must be \"zlib\", \"lz4\", \"zstd\" or None, not {kind:?}"))),
+    }
+}

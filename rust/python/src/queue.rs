@@ -1,0 +1,45 @@
+//! Queues, as the frozen dataclass `rocketpy.MessageQueue`.
+
+use std::sync::Arc;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+use rocketpy_model::{MessageQueue, QueueOffset};
+
+use crate::error;
+
+static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+/// The Python object of a queue.
+pub(crate) fn to_python<'py>(py: Python<'py>, queue: &MessageQueue) -> PyResult<Bound<'py, PyAny>> {
+    let class = CLASS.import(py, "rocketpy.message", "MessageQueue")?;
+    class.call1((&*queue.topic, &*queue.broker_name, queue.queue_id))
+}
+
+/// A queue given by Python.
+pub(crate) struct QueueArgument(pub(crate) MessageQueue);
+
+impl<'py> FromPyObject<'_, 'py> for QueueArgument {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let py = value.py();
+        if !value.is_instance(CLASS.import(py, "rocketpy.message", "MessageQueue")?.as_any())? {
+            return Err(error::wrong_type("a queue", "a rocketpy.MessageQueue", &value));
+        }
+        let topic: String = value.getattr(intern!(py, "topic"))?.extract()?;
+        let broker_name: String = value.getattr(intern!(py, "broker_name"))?.extract()?;
+        let queue_id = value.getattr(intern!(py, "queue_id"))?.extract()?;
+        Ok(Self(MessageQueue::new(Arc::<str>::from(topic), Arc::<str>::from(broker_name), queue_id)))
+    }
+}
+
+/// Queues with an offset each.
+pub(crate) fn offsets<'py>(
+    py: Python<'py>,
+    offsets: &[(MessageQueue, QueueOffset)],
+) -> PyResult<Vec<(Bound<'py, PyAny>, u64)>> {
+    offsets.iter().map(|(queue, offset)| Ok((to_python(py, queue)?, offset.get()))).collect()
+}

@@ -1,0 +1,114 @@
+//! Reading a part of a queue from its broker, outside any group.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rocketpy_client::{Client, PulledPart, RangeReader};
+use rocketpy_scan::RecordBatchBuilder;
+use tokio::runtime::Handle;
+use tokio::sync::Mutex;
+
+use crate::arrow::{self, ArrowBatch};
+use crate::client::connect;
+use crate::error::raise;
+use crate::options::Options;
+use crate::process::Owned;
+use crate::queue::QueueArgument;
+use crate::start::offset;
+use crate::wait::wait;
+
+/// Reads a part of a queue into Arrow record batches.
+#[pyclass(name = "RangeReader", module = "rocketpy._rocketpy", frozen)]
+pub(crate) struct PyRangeReader {
+    running: Owned<Running>,
+}
+
+struct Running {
+    /// Locked over a wait: two threads that share the reader take turns.
+    state: Mutex<State>,
+    client: Client,
+    runtime: Handle,
+}
+
+struct State {
+    reader: RangeReader,
+    builder: RecordBatchBuilder,
+    /// What was pulled, and how many of its records are in batches already.
+    part: Option<(PulledPart, usize)>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let client = self.client.clone();
+        self.runtime.spawn(async move { client.close().await });
+    }
+}
+
+#[pymethods]
+impl PyRangeReader {
+    #[new]
+    #[pyo3(signature = (name_servers, queue, start, end, tags, columns, batch_rows, batch_bytes, **options))]
+    #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
+    fn new(
+        py: Python<'_>,
+        name_servers: Vec<String>,
+        queue: QueueArgument,
+        start: &Bound<'_, PyAny>,
+        end: &Bound<'_, PyAny>,
+        tags: &str,
+        columns: Option<Vec<String>>,
+        batch_rows: usize,
+        batch_bytes: usize,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let (start, end) = (offset(start)?, offset(end)?);
+        let builder = RecordBatchBuilder::new(arrow::columns(columns)?, arrow::limits(batch_rows, batch_bytes)?);
+        let mut options = Options::new("RangeReader", options);
+        let (client, runtime) = connect(name_servers, &mut options)?;
+        options.finish()?;
+        let opened = RangeReader::new(&client, queue.0, start, end, tags);
+        let reader = wait(py, &runtime, opened)?.map_err(raise)?;
+        let state = Mutex::new(State { reader, builder, part: None });
+        Ok(Self { running: Owned::new(Running { state, client, runtime }) })
+    }
+
+    /// The next batch, or None at the end of the range.
+    fn next_batch(&self, py: Python<'_>) -> PyResult<Option<ArrowBatch>> {
+        let running = self.running.get()?;
+        wait(py, &running.runtime, async { running.state.lock().await.next_batch().await })?
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let running = self.running.get()?;
+        wait(py, &running.runtime, running.client.close())
+    }
+}
+
+impl State {
+    /// Fills a batch from as many pull answers as it takes.
+    async fn next_batch(&mut self) -> PyResult<Option<ArrowBatch>> {
+        loop {
+            let Some((part, done)) = &mut self.part else {
+                match self.reader.next().await.map_err(raise)? {
+                    Some(part) => self.part = Some((part, 0)),
+                    None if self.builder.is_empty() => return Ok(None),
+                    None => return self.finish(),
+                }
+                continue;
+            };
+            let broker_name = Some(&*part.queue().broker_name);
+            while *done < part.len() {
+                let record = part.record(*done);
+                if self.builder.is_full_before(&record) {
+                    return self.finish();
+                }
+                self.builder.push(&record, broker_name).map_err(raise)?;
+                *done += 1;
+            }
+            self.part = None;
+        }
+    }
+
+    fn finish(&mut self) -> PyResult<Option<ArrowBatch>> {
+        self.builder.finish().map(|batch| Some(ArrowBatch::new(batch))).map_err(raise)
+    }
+}

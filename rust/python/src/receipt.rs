@@ -1,0 +1,58 @@
+//! Receipts, as the frozen dataclass `rocketpy.Receipt`.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+use rocketpy_client::Receipt;
+
+use crate::error::raise;
+use crate::queue;
+
+static RECEIPT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static STATUS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+/// The Python object of a receipt.
+pub(crate) fn to_python<'py>(py: Python<'py>, receipt: &Receipt) -> PyResult<Bound<'py, PyAny>> {
+    let status = STATUS.import(py, "rocketpy.config", "SendStatus")?.call1((receipt.status.as_str(),))?;
+    let queue = queue::to_python(py, &receipt.queue)?;
+    let class = RECEIPT.import(py, "rocketpy.message", "Receipt")?;
+    class.call1((status, &receipt.msg_id, &receipt.offset_msg_id, queue, receipt.queue_offset.get()))
+}
+
+/// The outcome of `send_many`: receipts are made when asked for.
+#[pyclass(module = "rocketpy._rocketpy", frozen)]
+pub(crate) struct SentMany {
+    sent: rocketpy_client::SentMany,
+}
+
+impl SentMany {
+    pub(crate) fn new(sent: rocketpy_client::SentMany) -> Self {
+        Self { sent }
+    }
+}
+
+#[pymethods]
+impl SentMany {
+    fn __len__(&self) -> usize {
+        self.sent.len()
+    }
+
+    /// Messages that were acknowledged.
+    #[getter]
+    fn acknowledged(&self) -> usize {
+        self.sent.acknowledged()
+    }
+
+    /// The receipt of one message; raises the error of a message that has none.
+    fn receipt<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
+        if index >= self.sent.len() {
+            return Err(pyo3::exceptions::PyIndexError::new_err("receipt index out of range"));
+        }
+        to_python(py, &self.sent.receipt(index).map_err(raise)?)
+    }
+
+    /// Raises `PartlySentError` unless every message was acknowledged.
+    fn check(&self) -> PyResult<()> {
+        self.sent.check().map_err(raise)
+    }
+}

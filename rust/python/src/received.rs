@@ -1,0 +1,221 @@
+//! A message that was received or read from a store.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use rocketpy_model::{MessageQueue, property};
+use rocketpy_protocol::compression::DecompressLimits;
+use rocketpy_protocol::properties_text;
+use rocketpy_protocol::record::RecordView;
+
+use crate::error::raise;
+use crate::{buffer, queue};
+
+/// The queue that messages of one pull answer came from; its Python object is made once.
+pub(crate) struct Origin {
+    queue: Arc<MessageQueue>,
+    object: PyOnceLock<Py<PyAny>>,
+}
+
+impl Origin {
+    pub(crate) fn new(queue: Arc<MessageQueue>) -> Arc<Self> {
+        Arc::new(Self { queue, object: PyOnceLock::new() })
+    }
+}
+
+/// A received message: its record as it came, decoded when asked.
+///
+/// It shares the bytes of the pull answer (at most 1 MiB by default) and keeps them alive.
+#[pyclass(name = "ReceivedMessage", module = "rocketpy", frozen)]
+pub(crate) struct ReceivedMessage {
+    record: Bytes,
+    origin: Arc<Origin>,
+}
+
+impl ReceivedMessage {
+    pub(crate) fn new(record: Bytes, origin: Arc<Origin>) -> Self {
+        Self { record, origin }
+    }
+
+    fn view(&self) -> PyResult<RecordView<'_>> {
+        RecordView::parse(&self.record).map_err(raise)
+    }
+}
+
+#[pymethods]
+impl ReceivedMessage {
+    #[getter]
+    fn topic(&self) -> PyResult<&str> {
+        Ok(self.view()?.topic)
+    }
+
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let body = self.view()?.plain_body(&DecompressLimits::default()).map_err(raise)?;
+        Ok(PyBytes::new(py, &body))
+    }
+
+    #[getter]
+    fn body_view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let body = match self.view()?.plain_body(&DecompressLimits::default()).map_err(raise)? {
+            std::borrow::Cow::Borrowed(body) => self.record.slice_ref(body),
+            std::borrow::Cow::Owned(body) => Bytes::from(body),
+        };
+        buffer::view(py, body)
+    }
+
+    #[getter]
+    fn tag(&self) -> PyResult<Option<&str>> {
+        Ok(self.view()?.tag())
+    }
+
+    #[getter]
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let keys = self.view()?.keys().unwrap_or_default();
+        PyTuple::new(py, keys.split(property::KEY_SEPARATOR).filter(|key| !key.is_empty()).collect::<Vec<_>>())
+    }
+
+    #[getter]
+    fn order_key(&self) -> PyResult<Option<&str>> {
+        Ok(self.view()?.property(property::SHARDING_KEY))
+    }
+
+    #[getter]
+    fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let properties = PyDict::new(py);
+        for (name, value) in properties_text::iter(self.view()?.properties) {
+            if name != property::CRC32 {
+                properties.set_item(name, value)?;
+            }
+        }
+        Ok(properties)
+    }
+
+    #[getter]
+    fn flag(&self) -> PyResult<i32> {
+        Ok(self.view()?.flag)
+    }
+
+    #[getter]
+    fn queue<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let origin = &self.origin;
+        let object = origin.object.get_or_try_init(py, || queue::to_python(py, &origin.queue).map(Bound::unbind))?;
+        Ok(object.bind(py).clone())
+    }
+
+    #[getter]
+    fn queue_id(&self) -> u32 {
+        self.origin.queue.queue_id
+    }
+
+    #[getter]
+    fn broker_name(&self) -> &str {
+        &self.origin.queue.broker_name
+    }
+
+    #[getter]
+    fn queue_offset(&self) -> PyResult<u64> {
+        Ok(self.view()?.queue_offset.get())
+    }
+
+    #[getter]
+    fn physical_offset(&self) -> PyResult<u64> {
+        Ok(self.view()?.physical_offset.get())
+    }
+
+    #[getter]
+    fn born_at(&self) -> PyResult<SystemTime> {
+        Ok(instant(self.view()?.born_at_ms))
+    }
+
+    #[getter]
+    fn born_at_ms(&self) -> PyResult<i64> {
+        Ok(self.view()?.born_at_ms)
+    }
+
+    #[getter]
+    fn stored_at(&self) -> PyResult<SystemTime> {
+        Ok(instant(self.view()?.stored_at_ms))
+    }
+
+    #[getter]
+    fn stored_at_ms(&self) -> PyResult<i64> {
+        Ok(self.view()?.stored_at_ms)
+    }
+
+    #[getter]
+    fn born_host(&self) -> PyResult<String> {
+        Ok(self.view()?.born_host.to_string())
+    }
+
+    #[getter]
+    fn store_host(&self) -> PyResult<String> {
+        Ok(self.view()?.store_host.to_string())
+    }
+
+    #[getter]
+    fn msg_id(&self) -> PyResult<String> {
+        let view = self.view()?;
+        Ok(view.unique_key().map_or_else(|| view.offset_message_id().to_string(), str::to_owned))
+    }
+
+    #[getter]
+    fn offset_msg_id(&self) -> PyResult<String> {
+        Ok(self.view()?.offset_message_id().to_string())
+    }
+
+    #[getter]
+    fn reconsume_times(&self) -> PyResult<i32> {
+        Ok(self.view()?.reconsume_times)
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        let view = self.view()?;
+        let queue = &self.origin.queue;
+        let mut text = format!(
+            "ReceivedMessage({:?}, queue {} of {}, offset {}, <{} bytes>",
+            view.topic,
+            queue.queue_id,
+            queue.broker_name,
+            view.queue_offset,
+            view.body.len()
+        );
+        for (label, value) in [("tag", view.tag()), ("keys", view.keys())] {
+            if let Some(value) = value {
+                // Writing to a String cannot fail.
+                let _written = write!(text, ", {label}={value:?}");
+            }
+        }
+        Ok(text + ")")
+    }
+
+    /// What pickle needs to make the message again in another process.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>, String))> {
+        let py = slf.py();
+        let message = slf.get();
+        let restore = slf.get_type().getattr("_restore")?;
+        Ok((restore, (PyBytes::new(py, &message.record), message.broker_name().to_owned())))
+    }
+
+    /// Makes a message of a record's bytes and the name of the broker that gave it.
+    #[staticmethod]
+    #[pyo3(name = "_restore")]
+    fn restore(record: &[u8], broker_name: &str) -> PyResult<Self> {
+        let (queue, size) = {
+            let view = RecordView::parse(record).map_err(raise)?;
+            (MessageQueue::new(view.topic, broker_name, view.queue_id), view.size())
+        };
+        let record = Bytes::copy_from_slice(&record[..size]);
+        Ok(Self { record, origin: Origin::new(Arc::new(queue)) })
+    }
+}
+
+/// A point in time; before 1970, which no clock writes, it is 1970.
+pub(crate) fn instant(at_ms: i64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(at_ms).unwrap_or(0))
+}

@@ -1,0 +1,44 @@
+//! The tokio runtime that all clients of this process share.
+
+use std::mem::ManuallyDrop;
+
+use parking_lot::Mutex;
+use pyo3::PyResult;
+use tokio::runtime::{Builder, Handle};
+
+use crate::error;
+
+/// More threads than this do not make one Python process faster: it has one interpreter lock.
+const MOST_THREADS: usize = 4;
+
+/// Process id and handle of the runtime. A forked child finds its parent's id here and makes its own.
+///
+/// Locked only by threads that hold the interpreter lock and do not give it up meanwhile, and Python forks only with
+/// that lock: so a child never inherits it locked.
+static RUNTIME: Mutex<Option<(u32, Handle)>> = Mutex::new(None);
+
+/// The runtime's handle; the first call of a process starts its threads.
+///
+/// # Errors
+/// `RocketPyError` when the system gives no threads.
+pub(crate) fn handle() -> PyResult<Handle> {
+    let pid = std::process::id();
+    let mut current = RUNTIME.lock();
+    if let Some((made_by, handle)) = &*current
+        && *made_by == pid
+    {
+        return Ok(handle.clone());
+    }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("rocketpy-client")
+        .enable_all()
+        .build()
+        .map_err(|cause| error::no_threads(&cause))?;
+    // Never dropped: its threads end with the process, and dropping would wait for them.
+    let runtime = ManuallyDrop::new(runtime);
+    let handle = runtime.handle().clone();
+    *current = Some((pid, handle.clone()));
+    Ok(handle)
+}

@@ -1,0 +1,115 @@
+//! Servers inside the Python process.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use rocketpy_server::{Addresses, BrokerOnly, NameServerOnly, ServerConfig, ServerError, Sources, Standalone};
+
+use crate::error::{self, raise};
+use crate::process::Owned;
+use crate::wait::{Seconds, run};
+
+/// How long a server that nobody waits for any more may take to stop.
+const ABANDONED: Duration = Duration::from_secs(10);
+
+/// A name server, a broker or both, with threads of their own.
+#[pyclass(name = "Server", module = "rocketpy._rocketpy", frozen)]
+pub(crate) struct PyServer {
+    running: Owned<Running>,
+}
+
+struct Running {
+    addresses: Addresses,
+    /// Taken by the thread that stops it.
+    process: Mutex<Option<Process>>,
+}
+
+enum Process {
+    Standalone(Standalone),
+    Broker(BrokerOnly),
+    NameServer(NameServerOnly),
+}
+
+impl Process {
+    fn addresses(&self) -> &Addresses {
+        match self {
+            Self::Standalone(process) => process.addresses(),
+            Self::Broker(process) => process.addresses(),
+            Self::NameServer(process) => process.addresses(),
+        }
+    }
+
+    fn stop(&self, within: Duration) {
+        match self {
+            Self::Standalone(process) => process.stop(within),
+            Self::Broker(process) => process.stop(within),
+            Self::NameServer(process) => process.stop(within),
+        }
+    }
+}
+
+/// Which parts a server has.
+#[derive(Clone, Copy)]
+enum Kind {
+    Standalone,
+    Broker,
+    NameServer,
+}
+
+impl Kind {
+    fn start(self, config: ServerConfig) -> Result<Process, ServerError> {
+        match self {
+            Self::Standalone => Standalone::start(config).map(Process::Standalone),
+            Self::Broker => BrokerOnly::start(config).map(Process::Broker),
+            Self::NameServer => NameServerOnly::start(config).map(Process::NameServer),
+        }
+    }
+}
+
+#[pymethods]
+impl PyServer {
+    /// Starts and returns once everything accepts.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        kind: &str,
+        config: Option<PathBuf>,
+        settings: Vec<(String, String)>,
+    ) -> PyResult<Self> {
+        let kind = match kind {
+            "standalone" => Kind::Standalone,
+            "broker" => Kind::Broker,
+            "name_server" => Kind::NameServer,
+            _ => return Err(error::invalid(format!("a server is standalone, broker or name_server, not {kind}"))),
+        };
+        let sources = Sources { file: config, environment: Sources::environment_of_process(), settings };
+        let config = ServerConfig::load(&sources).map_err(raise)?;
+        let abandoned = |started: Result<Process, ServerError>| {
+            if let Ok(process) = started {
+                process.stop(ABANDONED);
+            }
+        };
+        let process = run(py, "rocketpy-start", move || kind.start(config), abandoned)?.map_err(raise)?;
+        let addresses = process.addresses().clone();
+        Ok(Self { running: Owned::new(Running { addresses, process: Mutex::new(Some(process)) }) })
+    }
+
+    #[getter]
+    fn name_server(&self) -> PyResult<Option<&str>> {
+        Ok(self.running.get()?.addresses.name_server.as_deref())
+    }
+
+    #[getter]
+    fn broker(&self) -> PyResult<Option<&str>> {
+        Ok(self.running.get()?.addresses.broker.as_deref())
+    }
+
+    /// Stops in order; a second call does nothing. After Ctrl-C it goes on stopping by itself.
+    fn stop(&self, py: Python<'_>, timeout: Seconds) -> PyResult<()> {
+        let Some(process) = self.running.get()?.process.lock().take() else { return Ok(()) };
+        let stop = move || process.stop(timeout.0);
+        run(py, "rocketpy-stop", stop, |()| ())
+    }
+}

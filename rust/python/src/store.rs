@@ -1,0 +1,173 @@
+//! Reading a store folder.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use rocketpy_filter::TagFilter;
+use rocketpy_model::QueueOffset;
+use rocketpy_scan::{PlanOptions, StoreScan, StoreScanOptions, plan};
+use rocketpy_store::reader::{QueueRange, StoreReader};
+
+use crate::arrow::{self, ArrowBatch};
+use crate::error::{self, raise};
+use crate::start::offset;
+
+/// Topic, queue, first offset, offset after the last, bytes.
+type Part = (String, u32, u64, u64, u64);
+/// Topic, queue, first offset, offset after the last, reason.
+type Lost = (String, u32, u64, u64, String);
+
+/// Reads a store folder without a server. Plain files: it works in a forked child too.
+#[pyclass(name = "StoreReader", module = "rocketpy._rocketpy", frozen)]
+pub(crate) struct PyStoreReader {
+    reader: Arc<StoreReader>,
+}
+
+#[pymethods]
+impl PyStoreReader {
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let reader = py.detach(|| StoreReader::open(&path)).map_err(raise)?;
+        Ok(Self { reader: Arc::new(reader) })
+    }
+
+    fn topics(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<(u32, u64, u64)>)>> {
+        let topics = py.detach(|| self.reader.topics()).map_err(raise)?;
+        let rows = topics.into_iter().map(|topic| {
+            let queues = topic.queues.iter().map(|(id, bounds)| (*id, bounds.min.get(), bounds.max.get()));
+            (topic.topic.to_string(), queues.collect())
+        });
+        Ok(rows.collect())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
+    fn ranges(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        queues: Option<Vec<u32>>,
+        starts: Vec<(u32, Bound<'_, PyAny>)>,
+        ends: Vec<(u32, Bound<'_, PyAny>)>,
+        stored_from_ms: Option<i64>,
+        stored_before_ms: Option<i64>,
+        part_bytes: u64,
+        min_parts: usize,
+        fail_on_data_loss: bool,
+    ) -> PyResult<Vec<Vec<Part>>> {
+        let options = PlanOptions {
+            queues,
+            stored_from_ms,
+            stored_before_ms,
+            starts: bounds(starts)?,
+            ends: bounds(ends)?,
+            slice_bytes: part_bytes.max(1),
+            min_slices: min_parts,
+            fail_on_data_loss,
+        };
+        let slices = py.detach(|| plan(&self.reader, topic, &options)).map_err(raise)?;
+        Ok(slices.into_iter().map(|slice| slice.ranges.into_iter().map(part).collect()).collect())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
+    fn scan(
+        &self,
+        py: Python<'_>,
+        ranges: Vec<Part>,
+        columns: Option<Vec<String>>,
+        tags: &str,
+        batch_rows: usize,
+        batch_bytes: usize,
+        broker_name: Option<String>,
+        fail_on_data_loss: bool,
+    ) -> PyResult<Scan> {
+        let columns = arrow::columns(columns)?;
+        let options = StoreScanOptions {
+            columns: columns.clone(),
+            limits: arrow::limits(batch_rows, batch_bytes)?,
+            tags: TagFilter::parse(tags),
+            broker_name,
+            fail_on_data_loss,
+        };
+        let ranges = ranges.into_iter().map(range).collect();
+        let reader = Arc::clone(&self.reader);
+        let scan = py.detach(|| StoreScan::new(reader, ranges, options)).map_err(raise)?;
+        Ok(Scan { schema: columns.schema(), scan: Mutex::new(Some(scan)) })
+    }
+}
+
+fn bounds(given: Vec<(u32, Bound<'_, PyAny>)>) -> PyResult<Vec<(u32, QueueOffset)>> {
+    given.into_iter().map(|(queue_id, at)| Ok((queue_id, offset(&at)?))).collect()
+}
+
+fn part(range: QueueRange) -> Part {
+    (range.topic, range.queue_id, range.start.get(), range.end.get(), range.estimated_bytes)
+}
+
+fn range((topic, queue_id, start, end, estimated_bytes): Part) -> QueueRange {
+    QueueRange { topic, queue_id, start: QueueOffset(start), end: QueueOffset(end), estimated_bytes }
+}
+
+/// Batches of a store, by iteration or, once, as an Arrow stream.
+#[pyclass(module = "rocketpy", frozen)]
+pub(crate) struct Scan {
+    schema: arrow_schema::SchemaRef,
+    /// Taken by `__arrow_c_stream__`, which hands the rest over.
+    scan: Mutex<Option<StoreScan>>,
+}
+
+#[pymethods]
+impl Scan {
+    #[getter]
+    fn column_names(&self) -> Vec<String> {
+        arrow::names(&self.schema)
+    }
+
+    /// What was asked for and left out so far: topic, queue, first offset, offset after the last, reason.
+    #[getter]
+    fn lost(&self, py: Python<'_>) -> Vec<Lost> {
+        py.detach(|| {
+            let scan = self.scan.lock();
+            let lost = scan.as_ref().map_or(&[][..], StoreScan::lost);
+            let row = |one: &rocketpy_scan::LostRange| {
+                (one.topic.to_string(), one.queue_id, one.start.get(), one.end.get(), one.reason.clone())
+            };
+            lost.iter().map(row).collect()
+        })
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<ArrowBatch>> {
+        let next = py.detach(|| self.scan.lock().as_mut().map(StoreScan::next_batch));
+        let batch = next.ok_or_else(handed_over)?.map_err(raise)?;
+        Ok(batch.map(ArrowBatch::new))
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        arrow::schema_capsule(py, &self.schema)
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let _ = requested_schema;
+        let scan = py.detach(|| self.scan.lock().take()).ok_or_else(handed_over)?;
+        arrow::stream_capsule(py, scan)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Scan of {}>", arrow::names(&self.schema).join(", "))
+    }
+}
+
+fn handed_over() -> PyErr {
+    error::closed("the scan was handed over as an Arrow stream; scan again to read again")
+}
