@@ -1,14 +1,24 @@
 //! Reads a store folder without a server: no lock, no map, safe beside a server that writes.
 
+mod files;
+mod log;
+mod queue;
+mod range;
+mod scan;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bytes::Bytes;
-use rocketpy_env::{Disk, EnvError, RealDisk};
+use rocketpy_env::{Disk, EntryKind, EnvError, RealDisk};
 use rocketpy_filter::TagFilter;
+use rocketpy_model::name::check_topic;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use serde::{Deserialize, Serialize};
 
+use self::log::LogFiles;
+use self::queue::QueueFiles;
+pub use self::scan::RangeScan;
 use crate::fetch::QueueBounds;
 
 /// A store could not be read.
@@ -27,7 +37,9 @@ pub enum ReadError {
     #[error("unusable file ({reason}): {}", path.display())]
     BadFile { path: PathBuf, reason: String },
     /// A record is damaged, or the entry that leads to it is.
-    #[error("entry {queue_offset} of {topic}-{queue_id} leads to a broken record at {physical_offset}: {reason}")]
+    #[error(
+        "entry {queue_offset} of {topic}-{queue_id} leads to a broken record at {physical_offset}: {reason}"
+    )]
     BrokenRecord {
         topic: Arc<str>,
         queue_id: u32,
@@ -35,9 +47,32 @@ pub enum ReadError {
         physical_offset: PhysicalOffset,
         reason: String,
     },
-    /// The records of a range were removed by retention since the range was made.
-    #[error("entries {start} to {available} of {topic}-{queue_id} are no longer in the store")]
-    Removed { topic: Arc<str>, queue_id: u32, start: QueueOffset, available: QueueOffset },
+    /// A start or an end names a queue that the topic does not have.
+    #[error("topic {topic} has no queue: {queue_id}")]
+    UnknownQueue { topic: Arc<str>, queue_id: u32 },
+    /// A range starts behind its end.
+    #[error("queue {queue_id} of topic {topic} ends at {end}, before its start: {start}")]
+    InvertedRange { topic: Arc<str>, queue_id: u32, start: QueueOffset, end: QueueOffset },
+    /// Messages of a range are not there (any more).
+    #[error("messages {} to {} of {}-{} are not there: {}", range.start, range.end, range.topic, range.queue_id, range.reason)]
+    Missing { range: MissingRange },
+}
+
+/// Messages `start..end` of a queue that were asked for and are not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingRange {
+    pub topic: Arc<str>,
+    pub queue_id: u32,
+    pub start: QueueOffset,
+    pub end: QueueOffset,
+    pub reason: String,
+}
+
+impl MissingRange {
+    fn is_continued_by(&self, next: &Self) -> bool {
+        (&self.topic, self.queue_id, self.end, &self.reason)
+            == (&next.topic, next.queue_id, next.start, &next.reason)
+    }
 }
 
 /// A part of one queue: `start..end`, both queue offsets. Plain data, made to travel to a worker.
@@ -51,49 +86,97 @@ pub struct QueueRange {
     pub estimated_bytes: u64,
 }
 
-/// Which parts of a topic are wanted. The default is all of it, a queue in one piece.
+/// Which parts of a topic are wanted. The default is all of it.
 #[derive(Debug, Clone, Default)]
 pub struct RangeOptions {
     /// Only these queues.
     pub queues: Option<Vec<u32>>,
-    /// First queue offset, for every queue.
-    pub start: Option<QueueOffset>,
-    /// Queue offset to stop before, for every queue.
-    pub end: Option<QueueOffset>,
+    /// First queue offset by queue id; a queue that is not named starts at its oldest message.
+    pub starts: BTreeMap<u32, QueueOffset>,
+    /// Queue offset to stop before, by queue id; a queue that is not named ends where it ends now.
+    pub ends: BTreeMap<u32, QueueOffset>,
     /// Stored at or after this time, in milliseconds.
     pub stored_from_ms: Option<i64>,
     /// Stored before this time, in milliseconds.
     pub stored_before_ms: Option<i64>,
-    /// Cut queues into ranges of about this many bytes of records.
-    pub target_bytes: Option<u64>,
+    /// Whether a start or an end outside the queue is an error, or is moved to the queue's bounds.
+    pub missing: Missing,
 }
 
-/// How a range is read.
+/// How finely ranges are cut for workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SliceOptions {
+    /// Bytes of records that a slice should have.
+    pub target_bytes: u64,
+    /// Fewest slices wanted, as far as each still has 1 MiB to read.
+    pub min_slices: u64,
+}
+
+/// What a scan does about messages that are missing or broken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Missing {
+    /// Ends with an error.
+    #[default]
+    Fail,
+    /// Goes on behind them; [`RangeScan::missing`] lists them.
+    Skip,
+}
+
+/// How ranges are read.
 #[derive(Debug, Clone)]
 pub struct ScanOptions {
     /// Only records whose queue entry passes; the tag text itself is the caller's to compare.
     pub tags: TagFilter,
-    /// Whether each record's checks are verified.
+    /// Whether each record's checksum is compared.
     pub verify: bool,
-    /// About how many bytes of the log one block holds.
+    /// Most bytes of the log that one block holds; a larger record is a block by itself.
     pub block_bytes: usize,
+    pub missing: Missing,
 }
 
-/// Some records of a range, in queue order.
-#[derive(Debug, Clone)]
-pub struct RecordBlock {
-    /// Bytes of the log that hold the records.
-    pub bytes: Bytes,
+impl Default for ScanOptions {
+    fn default() -> Self {
+        Self { tags: TagFilter::All, verify: false, block_bytes: 2 << 20, missing: Missing::Fail }
+    }
+}
+
+/// Some records of a scan, in the order of the log.
+#[derive(Debug, Clone, Copy)]
+pub struct RecordBlock<'a> {
+    /// Bytes of the log that hold the records, and some between them.
+    pub bytes: &'a [u8],
     /// Where each record lies in `bytes`.
-    pub records: Vec<BlockRecord>,
+    pub records: &'a [BlockRecord],
 }
 
 /// Where a record lies in its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockRecord {
+    /// Which of the scan's ranges it belongs to.
+    pub range: usize,
     pub queue_offset: QueueOffset,
     pub start: u32,
     pub size_bytes: u32,
+}
+
+impl<'a> RecordBlock<'a> {
+    /// The bytes of each record.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a BlockRecord, &'a [u8])> {
+        let bytes = self.bytes;
+        self.records.iter().map(move |record| {
+            let start = record.start as usize;
+            (record, &bytes[start..start + record.size_bytes as usize])
+        })
+    }
+}
+
+/// An entry of a queue: where its record lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueEntry {
+    pub queue_offset: QueueOffset,
+    pub physical_offset: PhysicalOffset,
+    pub size_bytes: u32,
+    pub tags_code: i64,
 }
 
 /// A topic of a store with its queues.
@@ -105,55 +188,120 @@ pub struct TopicSummary {
 }
 
 /// Reads a store folder without a server.
+///
+/// Everything is read by position: a file that is cut or removed meanwhile is an error or a missing message, never a fault
+/// of the process. Nothing is held open between calls.
 #[derive(Debug)]
 pub struct StoreReader<D: Disk = RealDisk> {
-    disk: D,
+    disk: Arc<D>,
     root: PathBuf,
-}
-
-/// The records of one range, block by block.
-#[derive(Debug)]
-pub struct RangeScan<'a, D: Disk = RealDisk> {
-    reader: &'a StoreReader<D>,
 }
 
 impl StoreReader {
     /// Opens a folder: `commitlog` and `consumequeue` below it.
     ///
     /// # Errors
-    /// [`ReadError::NotAStore`] when neither is there.
+    /// [`ReadError::NotAStore`] when there is no log.
     pub fn open(root: impl AsRef<Path>) -> Result<Self, ReadError> {
-        let _ = root;
-        unimplemented!()
+        Self::open_on(RealDisk, root.as_ref())
     }
 }
 
 impl<D: Disk> StoreReader<D> {
-    /// The topics with their queues, by name.
-    pub fn topics(&self) -> Result<Vec<TopicSummary>, ReadError> {
-        unimplemented!()
-    }
-
-    /// Parts of a topic, cut so that they can be read side by side.
+    /// Opens a folder of any disk.
     ///
     /// # Errors
-    /// [`ReadError::UnknownTopic`].
-    pub fn ranges(&self, topic: &str, options: &RangeOptions) -> Result<Vec<QueueRange>, ReadError> {
-        let _ = (topic, options);
-        unimplemented!()
+    /// [`ReadError::NotAStore`] when there is no log.
+    pub fn open_on(disk: D, root: &Path) -> Result<Self, ReadError> {
+        match disk.list(&root.join("commitlog")) {
+            Ok(_) => Ok(Self { disk: Arc::new(disk), root: root.to_path_buf() }),
+            Err(EnvError::NotFound { .. } | EnvError::NotAFolder { .. }) => {
+                Err(ReadError::NotAStore { path: root.to_path_buf() })
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
-    /// Reads one range.
-    pub fn scan(&self, range: &QueueRange, options: ScanOptions) -> Result<RangeScan<'_, D>, ReadError> {
-        let _ = (range, options);
-        unimplemented!()
+    /// The folder.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
     }
-}
 
-impl<D: Disk> RangeScan<'_, D> {
-    /// The next records, or `None` at the end of the range.
-    pub fn next_block(&mut self) -> Result<Option<RecordBlock>, ReadError> {
-        let _ = (&self.reader.disk, &self.reader.root);
-        unimplemented!()
+    /// The topics with their queues, by name.
+    ///
+    /// # Errors
+    /// When a file operation fails.
+    pub fn topics(&self) -> Result<Vec<TopicSummary>, ReadError> {
+        let mut log = self.open_log()?;
+        let names = self.folders(&self.queues_dir())?;
+        names.into_iter().map(|topic| self.summary(&topic, &mut log)).collect()
+    }
+
+    /// One topic with its queues.
+    ///
+    /// # Errors
+    /// [`ReadError::UnknownTopic`]; or a file operation failed.
+    pub fn topic(&self, topic: &str) -> Result<TopicSummary, ReadError> {
+        self.check_topic(topic)?;
+        self.summary(topic, &mut self.open_log()?)
+    }
+
+    fn summary(&self, topic: &str, log: &mut LogFiles<D>) -> Result<TopicSummary, ReadError> {
+        let mut queues = BTreeMap::new();
+        for name in self.folders(&self.queues_dir().join(topic))? {
+            if let Ok(queue_id) = name.parse::<u32>() {
+                queues.insert(queue_id, self.open_queue(topic, queue_id, log)?.bounds);
+            }
+        }
+        Ok(TopicSummary { topic: topic.into(), queues: queues.into_iter().collect() })
+    }
+
+    /// Reads ranges of any topics and queues, in one pass over the log.
+    ///
+    /// # Errors
+    /// When a file operation fails; [`ReadError::Missing`] for messages that are not there under [`Missing::Fail`].
+    pub fn scan(&self, ranges: &[QueueRange], options: ScanOptions) -> Result<RangeScan<D>, ReadError> {
+        RangeScan::new(self, ranges, options)
+    }
+
+    fn open_log(&self) -> Result<LogFiles<D>, ReadError> {
+        LogFiles::list(Arc::clone(&self.disk), self.root.join("commitlog"))
+    }
+
+    fn open_queue(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        log: &mut LogFiles<D>,
+    ) -> Result<QueueFiles<D>, ReadError> {
+        self.check_topic(topic)?;
+        let dir = self.queues_dir().join(topic).join(queue_id.to_string());
+        QueueFiles::open(Arc::clone(&self.disk), dir, topic.into(), queue_id, log)
+    }
+
+    fn queues_dir(&self) -> PathBuf {
+        self.root.join("consumequeue")
+    }
+
+    /// Refuses a name that is none, before it becomes a path, and one that has no folder.
+    fn check_topic(&self, topic: &str) -> Result<(), ReadError> {
+        let unknown = || ReadError::UnknownTopic { topic: topic.to_owned(), path: self.root.clone() };
+        check_topic(topic).map_err(|_not_a_name| unknown())?;
+        match self.disk.list(&self.queues_dir().join(topic)) {
+            Ok(_) => Ok(()),
+            Err(EnvError::NotFound { .. } | EnvError::NotAFolder { .. }) => Err(unknown()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Names of the folders in a folder.
+    fn folders(&self, dir: &Path) -> Result<Vec<String>, ReadError> {
+        let entries = match self.disk.list(dir) {
+            Err(error) if error.is_not_found() => return Ok(Vec::new()),
+            other => other?,
+        };
+        let folders = entries.into_iter().filter(|entry| entry.kind == EntryKind::Folder);
+        Ok(folders.filter_map(|entry| entry.name.into_string().ok()).collect())
     }
 }

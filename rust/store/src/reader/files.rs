@@ -1,0 +1,103 @@
+//! Numbered files of one stream, read by position.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
+
+use super::ReadError;
+use crate::error::StoreError;
+use crate::folder::{NumberedFile, file_name, numbered_files};
+
+/// Files held open at once; a scan goes forward, so that few are in use at a time.
+const OPEN_FILES: usize = 4;
+
+/// The files of a commit log or of one consume queue, as they were listed last.
+pub(super) struct StreamFiles<D: Disk> {
+    disk: Arc<D>,
+    dir: PathBuf,
+    files: Vec<NumberedFile>,
+    /// Start and handle; the one used last stands last.
+    open: Vec<(u64, D::File)>,
+}
+
+impl<D: Disk> StreamFiles<D> {
+    /// Lists a folder; one that is not there holds no file.
+    pub fn list(disk: Arc<D>, dir: PathBuf) -> Result<Self, ReadError> {
+        let files = list(&*disk, &dir)?;
+        Ok(Self { disk, dir, files, open: Vec::new() })
+    }
+
+    pub fn files(&self) -> &[NumberedFile] {
+        &self.files
+    }
+
+    /// Position of the first byte, `None` without any file.
+    pub fn start(&self) -> Option<u64> {
+        self.files.first().map(|file| file.start)
+    }
+
+    /// The file that holds a position. Looks at the folder again when the position lies behind all files.
+    pub fn find(&mut self, position: u64) -> Result<Option<NumberedFile>, ReadError> {
+        if self.files.last().is_none_or(|last| position >= end_of(*last)) {
+            self.relist()?;
+        }
+        let at = self.files.partition_point(|file| file.start <= position);
+        Ok(at.checked_sub(1).map(|at| self.files[at]).filter(|file| position < end_of(*file)))
+    }
+
+    /// Looks at the folder again.
+    pub fn relist(&mut self) -> Result<(), ReadError> {
+        self.files = list(&*self.disk, &self.dir)?;
+        Ok(())
+    }
+
+    /// Fills the buffer from a position on, within one file. False when the bytes are not there: before the first file,
+    /// behind the last, or in a file that was removed meanwhile.
+    pub fn read(&mut self, position: u64, buffer: &mut [u8]) -> Result<bool, ReadError> {
+        let Some(file) = self.find(position)? else {
+            return Ok(false);
+        };
+        if end_of(file) - position < buffer.len() as u64 {
+            return Ok(false);
+        }
+        match self.handle(file.start).and_then(|handle| handle.read_exact_at(position - file.start, buffer)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(EnvError::UnexpectedEnd { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn handle(&mut self, start: u64) -> Result<&D::File, EnvError> {
+        match self.open.iter().position(|(open, _)| *open == start) {
+            Some(at) => {
+                let used = self.open.remove(at);
+                self.open.push(used);
+            }
+            None => {
+                let file = self.disk.open_file(&self.dir.join(file_name(start)), OpenMode::Read)?;
+                if self.open.len() == OPEN_FILES {
+                    self.open.remove(0);
+                }
+                self.open.push((start, file));
+            }
+        }
+        let (_, file) = self.open.last().expect("one was just put there");
+        Ok(file)
+    }
+}
+
+fn list<D: Disk>(disk: &D, dir: &Path) -> Result<Vec<NumberedFile>, ReadError> {
+    match numbered_files(disk, dir) {
+        Ok(files) => Ok(files),
+        Err(StoreError::Env(error)) if error.is_not_found() => Ok(Vec::new()),
+        Err(StoreError::Env(error)) => Err(error.into()),
+        Err(error) => Err(ReadError::BadFile { path: dir.to_path_buf(), reason: error.to_string() }),
+    }
+}
+
+/// Position behind the last byte of a file.
+fn end_of(file: NumberedFile) -> u64 {
+    file.start.saturating_add(file.size_bytes)
+}
