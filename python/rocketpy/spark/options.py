@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from rocketpy.errors import InvalidArgumentError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -17,7 +19,7 @@ DEFAULT_PARTITION_BYTES = 128 << 20
 """A task costs some 30 ms whatever it reads, so that smaller partitions only slow a large scan down."""
 
 
-class OptionError(ValueError):
+class OptionError(InvalidArgumentError):
     """An option that is unknown, ill-formed or at odds with another. A retry gives the same."""
 
 

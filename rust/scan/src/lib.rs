@@ -7,7 +7,6 @@
 mod builder;
 mod columns;
 mod error;
-mod plan;
 mod properties;
 mod rows;
 mod store_scan;
@@ -16,5 +15,4 @@ mod vectors;
 pub use builder::{BatchLimits, RecordBatchBuilder};
 pub use columns::{Column, Columns};
 pub use error::ScanError;
-pub use plan::{PlanOptions, Slice, plan};
-pub use store_scan::{LostRange, StoreScan, StoreScanOptions};
+pub use store_scan::{StoreScan, StoreScanOptions};

@@ -1,17 +1,19 @@
-//! Reads the records of a slice out of a store folder.
+//! Reads ranges of a store folder into record batches.
 
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use rocketpy_filter::TagFilter;
-use rocketpy_model::QueueOffset;
-use rocketpy_store::reader::{QueueRange, StoreReader};
+use rocketpy_protocol::record::RecordView;
+use rocketpy_store::reader::{
+    BlockRecord, Missing, MissingRange, QueueRange, RangeScan, ScanOptions, StoreReader,
+};
 
 use crate::{BatchLimits, Columns, RecordBatchBuilder, ScanError};
 
-/// How a slice is read.
-#[derive(Debug, Clone)]
+/// How ranges become batches.
+#[derive(Debug, Clone, Default)]
 pub struct StoreScanOptions {
     pub columns: Columns,
     pub limits: BatchLimits,
@@ -19,56 +21,46 @@ pub struct StoreScanOptions {
     pub tags: TagFilter,
     /// What to show as broker name; a store folder does not know its own.
     pub broker_name: Option<String>,
-    /// Whether messages that are gone or damaged end the scan with an error, or are left out and counted.
-    pub fail_on_data_loss: bool,
+    /// What to do about messages that are gone or damaged.
+    pub missing: Missing,
+    /// Whether each record's checksum is compared.
+    pub verify: bool,
 }
 
-impl Default for StoreScanOptions {
-    fn default() -> Self {
-        Self {
-            columns: Columns::default(),
-            limits: BatchLimits::default(),
-            tags: TagFilter::All,
-            broker_name: None,
-            fail_on_data_loss: true,
-        }
-    }
-}
-
-/// Messages of a queue that were asked for and could not be given.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LostRange {
-    pub topic: Arc<str>,
-    pub queue_id: u32,
-    pub start: QueueOffset,
-    /// Queue offset after the last one.
-    pub end: QueueOffset,
-    pub reason: String,
-}
-
-/// Record batches of some queue ranges of a store, in the order of the commit log: within a queue, in queue order.
+/// Record batches of some queue ranges, in the order of the commit log: within a queue, in queue order.
 ///
 /// An error ends the scan.
 pub struct StoreScan {
-    reader: Arc<StoreReader>,
+    scan: RangeScan,
+    ranges: Vec<QueueRange>,
+    /// Next record of the scan's block.
+    at: usize,
     builder: RecordBatchBuilder,
     options: StoreScanOptions,
-    lost: Vec<LostRange>,
+    /// Messages left out because they do not decode.
+    damaged: Vec<MissingRange>,
+    is_done: bool,
 }
 
 impl StoreScan {
     /// Starts to read. Ranges may be of several topics and queues; they should not overlap.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// When the store cannot be read, or messages are missing and that is to be an error.
     pub fn new(
-        reader: Arc<StoreReader>,
+        reader: &StoreReader,
         ranges: Vec<QueueRange>,
         options: StoreScanOptions,
     ) -> Result<Self, ScanError> {
-        let _ = ranges;
+        let scan_options = ScanOptions {
+            tags: options.tags.clone(),
+            verify: options.verify,
+            missing: options.missing,
+            ..ScanOptions::default()
+        };
+        let scan = reader.scan(&ranges, scan_options)?;
         let builder = RecordBatchBuilder::new(options.columns.clone(), options.limits);
-        Ok(Self { reader, builder, options, lost: Vec::new() })
+        Ok(Self { scan, ranges, at: 0, builder, options, damaged: Vec::new(), is_done: false })
     }
 
     /// The next batch, never empty; `None` at the end.
@@ -76,15 +68,92 @@ impl StoreScan {
     /// # Errors
     /// When a message is gone or damaged and that is to be an error, or the store cannot be read.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, ScanError> {
-        let _ = (&self.reader, &self.options);
-        unimplemented!()
+        let batch = self.fill();
+        self.is_done |= batch.is_err();
+        batch
     }
 
-    /// What was asked for and left out so far, in the order met.
-    #[must_use]
-    pub fn lost(&self) -> &[LostRange] {
-        &self.lost
+    fn fill(&mut self) -> Result<Option<RecordBatch>, ScanError> {
+        while !self.is_done {
+            let block = self.scan.block();
+            for (record, bytes) in block.iter().skip(self.at) {
+                let range = &self.ranges[record.range];
+                match self.builder.take_in(record, bytes, range, &self.options) {
+                    Ok(Taken::Full) => return self.builder.finish().map(Some),
+                    Ok(Taken::Row | Taken::Unwanted) => {}
+                    Err(error) => leave_out(&mut self.damaged, &self.options, range, record, error)?,
+                }
+                self.at += 1;
+            }
+            self.at = 0;
+            self.is_done = !self.scan.advance()?;
+        }
+        if self.builder.is_empty() { Ok(None) } else { self.builder.finish().map(Some) }
     }
+
+    /// What was asked for and left out so far.
+    pub fn missing(&self) -> impl Iterator<Item = &MissingRange> {
+        self.scan.missing().iter().chain(&self.damaged)
+    }
+}
+
+/// What became of a record.
+enum Taken {
+    Row,
+    /// Its tag is another one with the same code.
+    Unwanted,
+    /// Nothing yet: the batch is to be finished first.
+    Full,
+}
+
+impl RecordBatchBuilder {
+    fn take_in(
+        &mut self,
+        record: &BlockRecord,
+        bytes: &[u8],
+        range: &QueueRange,
+        options: &StoreScanOptions,
+    ) -> Result<Taken, ScanError> {
+        let damaged = |reason: String| ScanError::Damaged {
+            topic: range.topic.clone(),
+            queue_id: range.queue_id,
+            queue_offset: record.queue_offset.get(),
+            reason,
+        };
+        let view = RecordView::parse(bytes).map_err(|error| damaged(error.to_string()))?;
+        if view.topic != range.topic {
+            return Err(damaged(format!("it states another topic: {}", view.topic)));
+        }
+        if !options.tags.is_all() && !options.tags.accepts_tag(view.tag()) {
+            return Ok(Taken::Unwanted);
+        }
+        if self.is_full_before(&view) {
+            return Ok(Taken::Full);
+        }
+        self.push(&view, options.broker_name.as_deref())?;
+        Ok(Taken::Row)
+    }
+}
+
+/// Notes a record that does not decode, or gives the error back when that is to end the scan.
+fn leave_out(
+    damaged: &mut Vec<MissingRange>,
+    options: &StoreScanOptions,
+    range: &QueueRange,
+    record: &BlockRecord,
+    error: ScanError,
+) -> Result<(), ScanError> {
+    if options.missing == Missing::Fail {
+        return Err(error);
+    }
+    damaged.push(MissingRange {
+        topic: Arc::from(range.topic.as_str()),
+        queue_id: range.queue_id,
+        start: record.queue_offset,
+        end: record.queue_offset + 1,
+        reason: error.to_string(),
+    });
+    Ok(())
 }
 
 impl Iterator for StoreScan {
