@@ -1,5 +1,5 @@
-# The extension module. The classes of the package wrap those here; `Message`, `ReceivedMessage`, `ArrowBatch` and `Scan`
-# are public as they are.
+# The extension module. The classes of the package wrap those here; `Message`, `ReceivedMessage`, `ArrowBatch` and
+# `Scan` are public as they are.
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -103,7 +103,7 @@ class ReceivedMessage:
 
 @final
 class ArrowBatch:
-    """Rows as Arrow columns, for any library that takes the Arrow PyCapsule interface: `pyarrow.record_batch(batch)`."""
+    """Rows as Arrow columns, for what takes the Arrow PyCapsule interface: `pyarrow.record_batch(batch)`."""
 
     @property
     def num_rows(self) -> int: ...
@@ -142,9 +142,7 @@ class Producer:
     def group(self) -> str: ...
     @property
     def client_id(self) -> str: ...
-    def send(
-        self, message: Message, queue: MessageQueue | None = None, timeout: Duration | None = None
-    ) -> Receipt: ...
+    def send(self, message: Message, queue: MessageQueue | None = None, timeout: Duration | None = None) -> Receipt: ...
     def send_many(
         self, messages: Iterable[Message], queue: MessageQueue | None = None, timeout: Duration | None = None
     ) -> SentMany: ...
@@ -198,6 +196,7 @@ class RangeReader:
         **options: Unpack[ClientOptions],
     ) -> Self: ...
     def next_batch(self) -> ArrowBatch | None: ...
+    def next_messages(self) -> list[ReceivedMessage] | None: ...
     def close(self) -> None: ...
 
 @final

@@ -16,7 +16,7 @@ Duration: TypeAlias = float | timedelta
 """Seconds, or a timedelta."""
 
 Instant: TypeAlias = float | datetime
-"""A point in time: seconds since 1970 UTC, or a datetime; one without a time zone is local time, as everywhere in Python."""
+"""A point in time: seconds since 1970 UTC, or a datetime; one without a time zone is local time, as in Python."""
 
 Compression: TypeAlias = Literal["zlib", "lz4", "zstd"]
 """How large bodies are compressed. Every client reads zlib; lz4 and zstd need consumers of version 5."""
@@ -143,7 +143,7 @@ class ConsumerOptions(ClientOptions, total=False):
     start: Start
     """Where to begin without a stored offset. Default `Start.LATEST`."""
     auto_commit: Duration | None
-    """Commits by itself, at this interval, what was handed out before the latest poll. Default None: only `commit` does."""
+    """Commits by itself, at this interval, what was handed out before the latest poll. Default None: never."""
     prefetch_messages: int
     """Most messages held ahead of `poll`, per queue. Default 16384."""
     prefetch_bytes: int

@@ -104,7 +104,9 @@ class Consumer(Closing):
         """
         return self._native.poll(max_messages, timeout)
 
-    def batches(self, max_messages: int = 500, max_wait: Duration = 1.0, *, follow: bool = False) -> Iterator[list[ReceivedMessage]]:
+    def batches(
+        self, max_messages: int = 500, max_wait: Duration = 1.0, *, follow: bool = False
+    ) -> Iterator[list[ReceivedMessage]]:
         """Hands out lists of messages until none comes within `max_wait`.
 
         Args:

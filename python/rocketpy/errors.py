@@ -88,7 +88,7 @@ class MessageTooLargeError(InvalidArgumentError):
 
 
 class NotSupportedError(RocketPyError):
-    """The message or the request asks for something that this version, or the server, does not do. Nothing was stored."""
+    """What was asked for is something that this version, or the server, does not do. Nothing was stored."""
 
 
 class ClosedError(RocketPyError):

@@ -9,10 +9,10 @@ from rocketpy.lifetime import Closing
 from rocketpy.names import name_server_list
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from typing import Unpack
 
-    from rocketpy._rocketpy import ArrowBatch
+    from rocketpy._rocketpy import ArrowBatch, ReceivedMessage
     from rocketpy.config import ClientOptions
     from rocketpy.message import MessageQueue
 
@@ -93,6 +93,18 @@ class RangeReader(Closing):
             if batch is not None:
                 return batch
         raise StopIteration
+
+    def messages(self) -> Iterator[list[ReceivedMessage]]:
+        """Hands out the range as message objects, for which no Arrow library is needed.
+
+        Yields:
+            The messages of one answer of the broker, in the order of the queue.
+        """
+        while not self._closed:
+            messages = self._native.next_messages()
+            if messages is None:
+                return
+            yield messages
 
     def _close(self) -> None:
         self._native.close()

@@ -82,7 +82,14 @@ impl PyAdmin {
         broker: Option<String>,
     ) -> PyResult<()> {
         let (read_queues, write_queues) = (queue_count(read_queues)?, queue_count(write_queues)?);
-        let spec = TopicSpec { read_queues, write_queues, perm, cluster, broker, ..TopicSpec::new(topic, read_queues) };
+        let spec = TopicSpec {
+            read_queues,
+            write_queues,
+            perm,
+            cluster,
+            broker,
+            ..TopicSpec::new(topic, read_queues)
+        };
         let running = self.running.get()?;
         running.wait(py, running.admin.create_topic(&spec))
     }
@@ -107,7 +114,15 @@ impl PyAdmin {
         let brokers = topic.brokers.into_iter().map(|broker| {
             let permission = Permission::from_bits(broker.perm);
             let (read, write) = (permission.is_readable(), permission.is_writable());
-            (broker.broker_name, broker.cluster, broker.addresses, broker.read_queues, broker.write_queues, read, write)
+            (
+                broker.broker_name,
+                broker.cluster,
+                broker.addresses,
+                broker.read_queues,
+                broker.write_queues,
+                read,
+                write,
+            )
         });
         let queues = topic.queues.iter().map(|row| {
             let queue = queue::to_python(py, &row.queue)?;
@@ -129,7 +144,12 @@ impl PyAdmin {
     }
 
     #[pyo3(signature = (group, topic=None))]
-    fn group_lag<'py>(&self, py: Python<'py>, group: &str, topic: Option<&str>) -> PyResult<Vec<LagRow<'py>>> {
+    fn group_lag<'py>(
+        &self,
+        py: Python<'py>,
+        group: &str,
+        topic: Option<&str>,
+    ) -> PyResult<Vec<LagRow<'py>>> {
         let running = self.running.get()?;
         let lag = running.wait(py, running.admin.group_lag(group, topic))?;
         let rows = lag.rows.iter().map(|row| {
@@ -162,7 +182,9 @@ impl PyAdmin {
             Start::Earliest => OffsetTarget::Earliest,
             Start::Latest => OffsetTarget::Latest,
             Start::Timestamp(at_ms) => OffsetTarget::Timestamp(at_ms),
-            Start::Stored => return Err(error::invalid("offsets are reset to the earliest, the latest or a time")),
+            Start::Stored => {
+                return Err(error::invalid("offsets are reset to the earliest, the latest or a time"));
+            }
         };
         let running = self.running.get()?;
         let offsets = running.wait(py, running.admin.reset_offsets(group, topic, target, force))?;
@@ -204,7 +226,11 @@ impl PyAdmin {
     fn brokers(&self, py: Python<'_>) -> PyResult<Vec<(String, String, BTreeMap<u64, String>)>> {
         let running = self.running.get()?;
         let cluster = running.wait(py, running.admin.cluster())?;
-        Ok(cluster.brokers.into_iter().map(|broker| (broker.broker_name, broker.cluster, broker.addresses)).collect())
+        Ok(cluster
+            .brokers
+            .into_iter()
+            .map(|broker| (broker.broker_name, broker.cluster, broker.addresses))
+            .collect())
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

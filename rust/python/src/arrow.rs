@@ -94,7 +94,9 @@ pub(crate) fn columns(names: Option<Vec<String>>) -> PyResult<Columns> {
 /// Checks what makes a batch full.
 pub(crate) fn limits(rows: usize, bytes: usize) -> PyResult<BatchLimits> {
     if rows == 0 || bytes == 0 {
-        return Err(error::invalid(format!("a batch has at least one row and one byte, given: {rows} rows, {bytes} bytes")));
+        return Err(error::invalid(format!(
+            "a batch has at least one row and one byte, given: {rows} rows, {bytes} bytes"
+        )));
     }
     Ok(BatchLimits { rows, bytes })
 }

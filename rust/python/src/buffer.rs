@@ -5,9 +5,9 @@ use std::ptr;
 
 use bytes::Bytes;
 use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
-use pyo3::ffi;
 
 /// Owner of the bytes below a memoryview: a part of a pull answer stays alive as long as a view of it.
 #[pyclass(name = "Buffer", module = "rocketpy._rocketpy", frozen)]
@@ -30,7 +30,8 @@ impl Buffer {
             return Err(PyBufferError::new_err("no view to fill"));
         }
         let bytes = &slf.get().bytes;
-        let length = ffi::Py_ssize_t::try_from(bytes.len()).map_err(|_| PyBufferError::new_err("too long"))?;
+        let length =
+            ffi::Py_ssize_t::try_from(bytes.len()).map_err(|_| PyBufferError::new_err("too long"))?;
         let start = ptr::from_ref(bytes.as_ref()).cast::<c_void>().cast_mut();
         let read_only = 1;
         // SAFETY: see above; Python refuses writable views of a read-only buffer.

@@ -81,7 +81,8 @@ impl Completions {
         if state.thread.is_none() {
             let completions = Arc::clone(self);
             let thread = thread::Builder::new().name("rocketpy-completions".to_owned());
-            let thread = thread.spawn(move || completions.run()).map_err(|cause| error::no_threads(&cause))?;
+            let thread =
+                thread.spawn(move || completions.run()).map_err(|cause| error::no_threads(&cause))?;
             state.thread = Some(thread.thread().id());
         }
         state.open += 1;

@@ -80,10 +80,16 @@ impl PyConsumer {
         Ok(self.running.get()?.client.client_id())
     }
 
-    fn poll<'py>(&self, py: Python<'py>, max_messages: usize, timeout: Seconds) -> PyResult<Bound<'py, PyList>> {
+    fn poll<'py>(
+        &self,
+        py: Python<'py>,
+        max_messages: usize,
+        timeout: Seconds,
+    ) -> PyResult<Bound<'py, PyList>> {
         let running = self.running.get()?;
         at_least_one("max_messages", max_messages)?;
-        let batch = wait(py, &running.runtime, running.consumer.poll(max_messages, timeout.0))?.map_err(raise)?;
+        let batch =
+            wait(py, &running.runtime, running.consumer.poll(max_messages, timeout.0))?.map_err(raise)?;
         let messages = PyList::empty(py);
         for part in batch.parts() {
             for message in received(part) {
@@ -131,7 +137,11 @@ impl PyConsumer {
         wait(py, &running.runtime, running.consumer.commit())?.map_err(raise)
     }
 
-    fn commit_offsets(&self, py: Python<'_>, offsets: Vec<(QueueArgument, Bound<'_, PyAny>)>) -> PyResult<()> {
+    fn commit_offsets(
+        &self,
+        py: Python<'_>,
+        offsets: Vec<(QueueArgument, Bound<'_, PyAny>)>,
+    ) -> PyResult<()> {
         let running = self.running.get()?;
         let offsets = offsets
             .into_iter()
@@ -171,7 +181,10 @@ impl PyConsumer {
 
     fn take_offset_moves<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyAny>, u64, u64)>> {
         let moves = self.running.get()?.consumer.take_offset_moves();
-        moves.iter().map(|one| Ok((queue::to_python(py, &one.queue)?, one.from.get(), one.to.get()))).collect()
+        moves
+            .iter()
+            .map(|one| Ok((queue::to_python(py, &one.queue)?, one.from.get(), one.to.get())))
+            .collect()
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
@@ -183,7 +196,7 @@ impl PyConsumer {
 }
 
 /// The messages of a part, each sharing the bytes of the pull answer.
-fn received(part: &PulledPart) -> impl Iterator<Item = ReceivedMessage> {
+pub(crate) fn received(part: &PulledPart) -> impl Iterator<Item = ReceivedMessage> {
     let origin = Origin::new(Arc::clone(part.queue()));
     (0..part.len()).map(move |index| ReceivedMessage::new(part.record_bytes(index), Arc::clone(&origin)))
 }
@@ -202,7 +215,9 @@ fn position(to: &Bound<'_, PyAny>) -> PyResult<Position> {
         Ok(StartArgument(Start::Earliest)) => Ok(Position::Begin),
         Ok(StartArgument(Start::Latest)) => Ok(Position::End),
         Ok(StartArgument(Start::Timestamp(at_ms))) => Ok(Position::Timestamp(at_ms)),
-        Ok(StartArgument(Start::Stored)) => Err(error::invalid("seek goes to an offset, the earliest, the latest or a time")),
+        Ok(StartArgument(Start::Stored)) => {
+            Err(error::invalid("seek goes to an offset, the earliest, the latest or a time"))
+        }
         Err(_not_a_start) => offset(to).map(Position::Offset),
     }
 }

@@ -68,7 +68,8 @@ impl Raise for NameError {
 
 impl Raise for PropertyError {
     fn facts(&self) -> Facts {
-        let facts = Facts { code: Some(MESSAGE_ILLEGAL), ..Facts::new("InvalidArgumentError", self.to_string()) };
+        let facts =
+            Facts { code: Some(MESSAGE_ILLEGAL), ..Facts::new("InvalidArgumentError", self.to_string()) };
         match self {
             Self::Reserved { .. } => facts.hint("tag, keys and order_key are arguments of their own"),
             _ => facts,
@@ -93,8 +94,9 @@ pub(crate) fn internal(message: impl Into<String>) -> PyErr {
 
 /// An object of the parent process, used in a forked child.
 pub(crate) fn forked(made_by: u32, current: u32) -> PyErr {
-    let message =
-        format!("made by process {made_by} before os.fork(), it cannot be used in the child, process: {current}");
+    let message = format!(
+        "made by process {made_by} before os.fork(), it cannot be used in the child, process: {current}"
+    );
     Facts::new("ForkedError", message).hint("make clients and servers after the fork, in the child").raise()
 }
 
@@ -109,7 +111,8 @@ pub(crate) fn panicked(name: &str) -> PyErr {
 
 /// The messages have their outcome, but callbacks of their futures have not come to an end.
 pub(crate) fn slow_callbacks() -> PyErr {
-    let facts = Facts::new("RequestTimeoutError", "callbacks of futures were still running when the time was up");
+    let facts =
+        Facts::new("RequestTimeoutError", "callbacks of futures were still running when the time was up");
     Facts { retryable: true, may_have_been_applied: true, ..facts }.raise()
 }
 

@@ -165,18 +165,25 @@ fn body_bytes(body: &Bound<'_, PyAny>, topic: &str) -> PyResult<Bytes> {
     } else if body.is_instance_of::<PyString>() {
         return Err(error::wrong_type("body", "bytes (encode the text: text.encode())", body));
     } else {
-        let wrong = || error::wrong_type("body", "bytes, bytearray or another contiguous buffer of bytes", body);
+        let wrong =
+            || error::wrong_type("body", "bytes, bytearray or another contiguous buffer of bytes", body);
         let buffer = PyBuffer::<u8>::get(body).map_err(|_not_bytes| wrong())?;
         Bytes::from(buffer.to_vec(body.py())?)
     };
-    if bytes.is_empty() { Err(raise(rocketpy_client::ClientError::EmptyBody { topic: topic.to_owned() })) } else { Ok(bytes) }
+    if bytes.is_empty() {
+        Err(raise(rocketpy_client::ClientError::EmptyBody { topic: topic.to_owned() }))
+    } else {
+        Ok(bytes)
+    }
 }
 
 fn set_properties(message: &mut Message, properties: &Bound<'_, PyMapping>) -> PyResult<()> {
     for item in properties.items()?.iter() {
         let (name, value) = item.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
-        let name = name.cast::<PyString>().map_err(|_not| error::wrong_type("a property name", "str", &name))?;
-        let value = value.cast::<PyString>().map_err(|_not| error::wrong_type("a property value", "str", &value))?;
+        let name =
+            name.cast::<PyString>().map_err(|_not| error::wrong_type("a property name", "str", &name))?;
+        let value =
+            value.cast::<PyString>().map_err(|_not| error::wrong_type("a property value", "str", &value))?;
         message.properties.set_user(name.to_str()?, value.to_str()?).map_err(raise)?;
     }
     Ok(())
@@ -205,7 +212,9 @@ fn joined_keys(keys: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
 fn checked_key<'a>(key: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
     let key = key.to_str()?;
     if key.is_empty() || key.contains(property::KEY_SEPARATOR) {
-        return Err(error::invalid(format!("a key must not be empty or contain a space, which parts keys: {key:?}")));
+        return Err(error::invalid(format!(
+            "a key must not be empty or contain a space, which parts keys: {key:?}"
+        )));
     }
     Ok(key)
 }

@@ -46,7 +46,11 @@ impl<'py> Options<'py> {
     }
 
     /// As [`set`](Self::set), for a duration.
-    pub(crate) fn set_duration(&mut self, name: &'static str, setting: &mut std::time::Duration) -> PyResult<()> {
+    pub(crate) fn set_duration(
+        &mut self,
+        name: &'static str,
+        setting: &mut std::time::Duration,
+    ) -> PyResult<()> {
         if let Some(Seconds(value)) = self.take(name)? {
             *setting = value;
         }
@@ -63,7 +67,10 @@ impl<'py> Options<'py> {
             let name = name.cast::<PyString>()?.to_str()?;
             if !self.known.contains(&name) {
                 let known = self.known.join(", ");
-                return Err(PyTypeError::new_err(format!("{} has no option {name:?}, only {known}", self.class)));
+                return Err(PyTypeError::new_err(format!(
+                    "{} has no option {name:?}, only {known}",
+                    self.class
+                )));
             }
         }
         Ok(())

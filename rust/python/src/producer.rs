@@ -208,6 +208,8 @@ fn compression(kind: &str) -> PyResult<CompressionType> {
         "zlib" => Ok(CompressionType::Zlib),
         "lz4" => Ok(CompressionType::Lz4),
         "zstd" => Ok(CompressionType::Zstd),
-        _ => Err(error::invalid(format!("compression must be \"zlib\", \"lz4\", \"zstd\" or None, not {kind:?}"))),
+        _ => Err(error::invalid(format!(
+            "compression must be \"zlib\", \"lz4\", \"zstd\" or None, not {kind:?}"
+        ))),
     }
 }

@@ -9,10 +9,12 @@ use tokio::sync::Mutex;
 
 use crate::arrow::{self, ArrowBatch};
 use crate::client::connect;
+use crate::consumer::received;
 use crate::error::raise;
 use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::QueueArgument;
+use crate::received::ReceivedMessage;
 use crate::start::offset;
 use crate::wait::wait;
 
@@ -61,7 +63,8 @@ impl PyRangeReader {
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let (start, end) = (offset(start)?, offset(end)?);
-        let builder = RecordBatchBuilder::new(arrow::columns(columns)?, arrow::limits(batch_rows, batch_bytes)?);
+        let builder =
+            RecordBatchBuilder::new(arrow::columns(columns)?, arrow::limits(batch_rows, batch_bytes)?);
         let mut options = Options::new("RangeReader", options);
         let (client, runtime) = connect(name_servers, &mut options)?;
         options.finish()?;
@@ -77,6 +80,13 @@ impl PyRangeReader {
         wait(py, &running.runtime, async { running.state.lock().await.next_batch().await })?
     }
 
+    /// The messages of the next pull answer, or None at the end of the range.
+    fn next_messages(&self, py: Python<'_>) -> PyResult<Option<Vec<ReceivedMessage>>> {
+        let running = self.running.get()?;
+        let part = wait(py, &running.runtime, async { running.state.lock().await.next_part().await })??;
+        Ok(part.map(|(part, done)| received(&part).skip(done).collect()))
+    }
+
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let running = self.running.get()?;
         wait(py, &running.runtime, running.client.close())
@@ -84,6 +94,14 @@ impl PyRangeReader {
 }
 
 impl State {
+    /// What was pulled last, as far as it is in no batch yet, or else the next pull answer.
+    async fn next_part(&mut self) -> PyResult<Option<(PulledPart, usize)>> {
+        match self.part.take() {
+            Some(rest) => Ok(Some(rest)),
+            None => Ok(self.reader.next().await.map_err(raise)?.map(|part| (part, 0))),
+        }
+    }
+
     /// Fills a batch from as many pull answers as it takes.
     async fn next_batch(&mut self) -> PyResult<Option<ArrowBatch>> {
         loop {

@@ -77,7 +77,10 @@ impl ReceivedMessage {
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let keys = self.view()?.keys().unwrap_or_default();
-        PyTuple::new(py, keys.split(property::KEY_SEPARATOR).filter(|key| !key.is_empty()).collect::<Vec<_>>())
+        PyTuple::new(
+            py,
+            keys.split(property::KEY_SEPARATOR).filter(|key| !key.is_empty()).collect::<Vec<_>>(),
+        )
     }
 
     #[getter]
@@ -104,7 +107,8 @@ impl ReceivedMessage {
     #[getter]
     fn queue<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let origin = &self.origin;
-        let object = origin.object.get_or_try_init(py, || queue::to_python(py, &origin.queue).map(Bound::unbind))?;
+        let object =
+            origin.object.get_or_try_init(py, || queue::to_python(py, &origin.queue).map(Bound::unbind))?;
         Ok(object.bind(py).clone())
     }
 
@@ -195,7 +199,9 @@ impl ReceivedMessage {
     }
 
     /// What pickle needs to make the message again in another process.
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>, String))> {
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>, String))> {
         let py = slf.py();
         let message = slf.get();
         let restore = slf.get_type().getattr("_restore")?;

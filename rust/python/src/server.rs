@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use rocketpy_server::{Addresses, BrokerOnly, NameServerOnly, ServerConfig, ServerError, Sources, Standalone};
+use rocketpy_server::{
+    Addresses, BrokerOnly, NameServerOnly, ServerConfig, ServerError, Sources, Standalone,
+};
 
 use crate::error::{self, raise};
 use crate::process::Owned;
@@ -82,7 +84,11 @@ impl PyServer {
             "standalone" => Kind::Standalone,
             "broker" => Kind::Broker,
             "name_server" => Kind::NameServer,
-            _ => return Err(error::invalid(format!("a server is standalone, broker or name_server, not {kind}"))),
+            _ => {
+                return Err(error::invalid(format!(
+                    "a server is standalone, broker or name_server, not {kind}"
+                )));
+            }
         };
         let sources = Sources { file: config, environment: Sources::environment_of_process(), settings };
         let config = ServerConfig::load(&sources).map_err(raise)?;

@@ -29,7 +29,9 @@ impl<'py> FromPyObject<'_, 'py> for StartArgument {
             ("latest", None) => Ok(Self(Start::Latest)),
             ("stored", None) => Ok(Self(Start::Stored)),
             ("timestamp", Some(at_ms)) => Ok(Self(Start::Timestamp(at_ms))),
-            _ => Err(error::invalid(format!("not one of Start.EARLIEST, LATEST, STORED and Start.at(...): {value}"))),
+            _ => Err(error::invalid(format!(
+                "not one of Start.EARLIEST, LATEST, STORED and Start.at(...): {value}"
+            ))),
         }
     }
 }

@@ -47,7 +47,9 @@ impl Raise for StoreError {
             Self::BadConfig { .. } | Self::WrongFileSize { .. } => "ConfigError",
             Self::ForeignFolder { .. } | Self::UnexpectedFile { .. } => "NotAStoreError",
             Self::Locked { .. } => "StoreLockedError",
-            Self::InteriorDamage { .. } | Self::MissingFile { .. } | Self::BrokenEntry { .. } => "DamagedDataError",
+            Self::InteriorDamage { .. } | Self::MissingFile { .. } | Self::BrokenEntry { .. } => {
+                "DamagedDataError"
+            }
             Self::ShutDown => "ClosedError",
             _ => "StoreError",
         };
