@@ -90,10 +90,11 @@ impl PyStoreReader {
             tags: TagFilter::parse(tags),
             broker_name,
             fail_on_data_loss,
+            ..StoreScanOptions::default()
         };
         let ranges = ranges.into_iter().map(range).collect();
         let reader = Arc::clone(&self.reader);
-        let scan = py.detach(|| StoreScan::new(reader, ranges, options)).map_err(raise)?;
+        let scan = py.detach(|| StoreScan::new(&reader, ranges, options)).map_err(raise)?;
         Ok(Scan { schema: columns.schema(), scan: Mutex::new(Some(scan)) })
     }
 }

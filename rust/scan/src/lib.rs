@@ -7,6 +7,7 @@
 mod builder;
 mod columns;
 mod error;
+mod plan;
 mod properties;
 mod rows;
 mod store_scan;
@@ -15,4 +16,5 @@ mod vectors;
 pub use builder::{BatchLimits, RecordBatchBuilder};
 pub use columns::{Column, Columns};
 pub use error::ScanError;
-pub use store_scan::{StoreScan, StoreScanOptions};
+pub use plan::{PlanOptions, Slice, plan};
+pub use store_scan::{LostRange, StoreScan, StoreScanOptions};

@@ -13,7 +13,7 @@ use rocketpy_store::reader::{
 use crate::{BatchLimits, Columns, RecordBatchBuilder, ScanError};
 
 /// How ranges become batches.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct StoreScanOptions {
     pub columns: Columns,
     pub limits: BatchLimits,
@@ -21,11 +21,27 @@ pub struct StoreScanOptions {
     pub tags: TagFilter,
     /// What to show as broker name; a store folder does not know its own.
     pub broker_name: Option<String>,
-    /// What to do about messages that are gone or damaged.
-    pub missing: Missing,
+    /// Whether messages that are gone or damaged end the scan with an error, or are left out and listed.
+    pub fail_on_data_loss: bool,
     /// Whether each record's checksum is compared.
     pub verify: bool,
 }
+
+impl Default for StoreScanOptions {
+    fn default() -> Self {
+        Self {
+            columns: Columns::default(),
+            limits: BatchLimits::default(),
+            tags: TagFilter::All,
+            broker_name: None,
+            fail_on_data_loss: true,
+            verify: false,
+        }
+    }
+}
+
+/// Messages of a queue that were asked for and could not be given.
+pub type LostRange = MissingRange;
 
 /// Record batches of some queue ranges, in the order of the commit log: within a queue, in queue order.
 ///
@@ -37,8 +53,7 @@ pub struct StoreScan {
     at: usize,
     builder: RecordBatchBuilder,
     options: StoreScanOptions,
-    /// Messages left out because they do not decode.
-    damaged: Vec<MissingRange>,
+    lost: Vec<LostRange>,
     is_done: bool,
 }
 
@@ -55,12 +70,13 @@ impl StoreScan {
         let scan_options = ScanOptions {
             tags: options.tags.clone(),
             verify: options.verify,
-            missing: options.missing,
+            missing: missing(options.fail_on_data_loss),
             ..ScanOptions::default()
         };
-        let scan = reader.scan(&ranges, scan_options)?;
+        let mut scan = reader.scan(&ranges, scan_options)?;
+        let lost = scan.take_missing();
         let builder = RecordBatchBuilder::new(options.columns.clone(), options.limits);
-        Ok(Self { scan, ranges, at: 0, builder, options, damaged: Vec::new(), is_done: false })
+        Ok(Self { scan, ranges, at: 0, builder, options, lost, is_done: false })
     }
 
     /// The next batch, never empty; `None` at the end.
@@ -81,20 +97,27 @@ impl StoreScan {
                 match self.builder.take_in(record, bytes, range, &self.options) {
                     Ok(Taken::Full) => return self.builder.finish().map(Some),
                     Ok(Taken::Row | Taken::Unwanted) => {}
-                    Err(error) => leave_out(&mut self.damaged, &self.options, range, record, error)?,
+                    Err(error) => leave_out(&mut self.lost, &self.options, range, record, error)?,
                 }
                 self.at += 1;
             }
             self.at = 0;
             self.is_done = !self.scan.advance()?;
+            self.lost.append(&mut self.scan.take_missing());
         }
         if self.builder.is_empty() { Ok(None) } else { self.builder.finish().map(Some) }
     }
 
     /// What was asked for and left out so far.
-    pub fn missing(&self) -> impl Iterator<Item = &MissingRange> {
-        self.scan.missing().iter().chain(&self.damaged)
+    #[must_use]
+    pub fn lost(&self) -> &[LostRange] {
+        &self.lost
     }
+}
+
+/// What the store's reader is told about messages that are not there.
+pub(crate) const fn missing(fail_on_data_loss: bool) -> Missing {
+    if fail_on_data_loss { Missing::Fail } else { Missing::Skip }
 }
 
 /// What became of a record.
@@ -137,16 +160,16 @@ impl RecordBatchBuilder {
 
 /// Notes a record that does not decode, or gives the error back when that is to end the scan.
 fn leave_out(
-    damaged: &mut Vec<MissingRange>,
+    lost: &mut Vec<LostRange>,
     options: &StoreScanOptions,
     range: &QueueRange,
     record: &BlockRecord,
     error: ScanError,
 ) -> Result<(), ScanError> {
-    if options.missing == Missing::Fail {
+    if options.fail_on_data_loss {
         return Err(error);
     }
-    damaged.push(MissingRange {
+    lost.push(LostRange {
         topic: Arc::from(range.topic.as_str()),
         queue_id: range.queue_id,
         start: record.queue_offset,

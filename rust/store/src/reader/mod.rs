@@ -118,7 +118,7 @@ pub enum Missing {
     /// Ends with an error.
     #[default]
     Fail,
-    /// Goes on behind them; [`RangeScan::missing`] lists them.
+    /// Goes on behind them; [`RangeScan::take_missing`] lists them.
     Skip,
 }
 

@@ -109,9 +109,9 @@ impl<D: Disk> RangeScan<D> {
         self.load(index)
     }
 
-    /// What was asked for and left out so far.
-    pub fn missing(&self) -> &[MissingRange] {
-        &self.missing
+    /// Takes what was asked for and left out since the last call.
+    pub fn take_missing(&mut self) -> Vec<MissingRange> {
+        std::mem::take(&mut self.missing)
     }
 
     /// Loads entries of a range until some are wanted, and lines the range up by the first.
