@@ -1,0 +1,27 @@
+"""The command `rocketpy`.
+
+`server`, `namesrv` and `broker` start before typer and rich are imported; the reason is in
+`docs/decisions/server-commands-start-first.md`.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from rocketpy.cli.flags import COMMANDS
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code (`docs/operations.md` lists them)."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if arguments and arguments[0] in COMMANDS and not {"--help", "-h"}.intersection(arguments):
+            from rocketpy.cli import serve
+
+            return serve.run(arguments)
+        from rocketpy.cli import app
+
+        return app.run(arguments)
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,129 @@
+"""The typer application: every command in one place. Each module beside this one holds the commands of its name."""
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from rocketpy.cli import bench, consume, demo, group, produce, store, topic
+from rocketpy.cli.exits import HINTS, ExitCode, Reported, reported
+from rocketpy.cli.flags import COMMANDS, Command, Flag
+
+SERVERS = "Servers"
+CLIENTS = "Clients"
+TOOLS = "Tools"
+
+
+def show_version(asked: bool) -> None:
+    """Prints the version and ends."""
+    if asked:
+        from rocketpy import __version__
+
+        print(f"rocketpy {__version__}")
+        raise typer.Exit
+
+
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """A message broker, its clients and its Spark source: compatible with Apache RocketMQ on the wire and on disk."""
+
+
+def server_command(name: str, command: Command) -> Callable[..., None]:
+    """Makes a function whose signature is the table of flags, so that typer prints the help of it."""
+
+    def start(**options: Any) -> None:
+        from rocketpy.cli import serve
+
+        raise typer.Exit(serve.start(name, options))
+
+    start.__doc__ = command.summary
+    start.__signature__ = inspect.Signature([parameter(flag) for flag in command.flags])  # type: ignore[attr-defined]
+    return start
+
+
+def parameter(flag: Flag) -> inspect.Parameter:
+    """One flag as typer knows it. The default stays with the server, so that a file may set it."""
+    text = flag.help if flag.default is None else f"{flag.help} (default: {flag.default})"
+    kind: Any = flag.kind
+    default: Any = inspect.Parameter.empty
+    if flag.repeated:
+        kind, default = list[kind], []
+    elif not flag.required:
+        kind, default = kind | None, None
+    if flag.is_argument:
+        info: Any = typer.Argument(metavar=flag.metavar, help=text)
+    else:
+        info = typer.Option(flag.name, metavar=flag.metavar, help=text)
+    return inspect.Parameter(
+        flag.key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
+    )
+
+
+def guarded(function: Callable[..., None]) -> Callable[..., None]:
+    """Runs a command so that each failure ends in its error lines and its exit code."""
+
+    def run(**options: Any) -> None:
+        with reported():
+            function(**options)
+
+    run.__doc__ = function.__doc__
+    run.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return run
+
+
+def make_app() -> typer.Typer:
+    """Puts the commands together."""
+    app = typer.Typer(name="rocketpy", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
+    app.callback()(about)
+    for name, command in COMMANDS.items():
+        app.command(name, rich_help_panel=SERVERS)(server_command(name, command))
+    app.command("produce", rich_help_panel=CLIENTS)(guarded(produce.produce))
+    app.command("consume", rich_help_panel=CLIENTS)(guarded(consume.consume))
+    groups = {
+        ("topic", "Topics of a cluster.", CLIENTS): (
+            ("list", topic.list_topics), ("create", topic.create), ("delete", topic.delete),
+            ("describe", topic.describe),
+        ),
+        ("group", "Consumer groups of a cluster.", CLIENTS): (
+            ("list", group.list_groups), ("lag", group.lag), ("reset", group.reset)
+        ),
+        ("store", "A store folder, read beside its server or without one.", TOOLS): (
+            ("stat", store.stat), ("dump", store.dump)
+        ),
+        ("bench", "Measures this machine, client and server apart.", TOOLS): (
+            ("produce", bench.bench_produce), ("consume", bench.bench_consume)
+        ),
+    }  # fmt: skip
+    for (name, text, panel), commands in groups.items():
+        part = typer.Typer(help=text, no_args_is_help=True)
+        for verb, function in commands:
+            part.command(verb)(guarded(function))
+        app.add_typer(part, name=name, rich_help_panel=panel)
+    app.command("demo", rich_help_panel=TOOLS)(guarded(demo.demo))
+    return app
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command line.
+
+    Args:
+        arguments: What follows `rocketpy`.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        make_app()(args=list(arguments), prog_name="rocketpy")
+    except Reported as end:
+        return int(str(end.code))
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if code == ExitCode.USAGE and arguments:
+            print(f"hint: {HINTS[ExitCode.USAGE]}", file=sys.stderr)
+        return code
+    return int(ExitCode.OK)

@@ -1,0 +1,173 @@
+"""`rocketpy bench`: messages per second, and processor time of client and broker apart."""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rocketpy import Admin, Consumer, Message, Producer, Start
+from rocketpy.cli import output
+from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.cli.options import Json
+from rocketpy.demo.process import ServerProcess
+
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--name-server",
+        "-n",
+        envvar="NAMESRV_ADDR",
+        metavar="HOST:PORT[,HOST:PORT]",
+        help="Measure this cluster. Without it a server of its own is started on an empty folder.",
+    ),
+]
+Messages = Annotated[int, typer.Option("--messages", min=1, help="How many.")]
+Size = Annotated[int, typer.Option("--size", min=1, help="Bytes of a body.")]
+Batch = Annotated[int, typer.Option("--batch", min=1, help="Messages of one call.")]
+Queues = Annotated[int, typer.Option("--queues", min=1, help="Queues of the topic, when it is made.")]
+Topic = Annotated[str, typer.Option("--topic", help="Topic to use.")]
+IDLE_SECONDS = 10.0
+GROUP = f"rocketpy-bench-{os.getpid()}"
+
+
+def bench_produce(
+    messages: Messages = 1_000_000,
+    size: Size = 128,
+    batch: Batch = 10_000,
+    queues: Queues = 8,
+    topic: Topic = "rocketpy-bench",
+    name_server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Send messages as fast as one Python process can, with `send_many`."""
+    with cluster(name_server) as (address, pid):
+        make_topic(address, topic, queues)
+        meter = Meter(pid)
+        fill(address, topic, messages, size, batch, quiet=as_json)
+        meter.stop(messages)
+    output.show_one({"topic": topic, "size_bytes": size, **meter.figures}, as_json=as_json)
+
+
+def bench_consume(
+    messages: Messages = 1_000_000,
+    size: Size = 128,
+    batch: Batch = 10_000,
+    queues: Queues = 8,
+    topic: Topic = "rocketpy-bench",
+    arrow: Annotated[bool, typer.Option("--arrow", help="As Arrow batches instead of objects.")] = False,
+    name_server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Read messages as fast as one Python process can. A server of its own is filled first."""
+    with cluster(name_server) as (address, pid):
+        if name_server is None:
+            make_topic(address, topic, queues)
+            fill(address, topic, messages, size, batch, quiet=as_json)
+        meter = Meter(pid)
+        drain(address, topic, messages, batch, arrow, quiet=as_json)
+        meter.stop(messages)
+        with Admin(name_servers=address) as admin:
+            admin.delete_group(GROUP)
+    how = "Arrow" if arrow else "objects"
+    output.show_one({"topic": topic, "how": how, "size_bytes": size, **meter.figures}, as_json=as_json)
+
+
+@contextmanager
+def cluster(name_server: str | None) -> Iterator[tuple[str, int | None]]:
+    """The cluster to measure: the one that was named, or a server process of its own, with its process id."""
+    if name_server is not None:
+        yield name_server, None
+        return
+    with tempfile.TemporaryDirectory(prefix="rocketpy-bench-") as folder:
+        with ServerProcess(Path(folder, "store")) as server:
+            yield server.name_server, server.pid
+
+
+def make_topic(name_server: str, topic: str, queues: int) -> None:
+    """Creates the topic."""
+    with Admin(name_servers=name_server) as admin:
+        admin.create_topic(topic, queues=queues)
+
+
+def fill(name_server: str, topic: str, messages: int, size: int, batch: int, *, quiet: bool) -> None:
+    """Sends messages. Each is made for itself, as an application would."""
+    body = os.urandom(size)
+    with Producer("rocketpy-bench", name_servers=name_server) as producer, output.progress(quiet=quiet) as bar:
+        task = bar.add_task("produce", total=messages)
+        for first in range(0, messages, batch):
+            chunk = [Message(topic, body) for _ in range(min(batch, messages - first))]
+            producer.send_many(chunk)
+            bar.advance(task, len(chunk))
+
+
+def drain(name_server: str, topic: str, messages: int, batch: int, arrow: bool, *, quiet: bool) -> None:
+    """Reads messages from the beginning, every body once."""
+    with (
+        Consumer(GROUP, topic, name_servers=name_server, start=Start.EARLIEST) as consumer,
+        output.progress(quiet=quiet) as bar,
+    ):
+        task = bar.add_task("consume", total=messages)
+        read = 0
+        while read < messages:
+            if arrow:
+                came = consumer.fetch_columns(batch, IDLE_SECONDS).num_rows
+            else:
+                came = sum(message.body is not None for message in consumer.poll(batch, IDLE_SECONDS))
+            if not came:
+                raise CommandError(
+                    f"only {read:,} of {messages:,} messages came within {IDLE_SECONDS:.0f} s",
+                    ExitCode.NOT_FOUND,
+                    "fill the topic with `rocketpy bench produce`, or ask for fewer with --messages",
+                )
+            read += came
+            bar.advance(task, came)
+
+
+class Meter:
+    """Wall clock and processor time from its making until `stop`.
+
+    Attributes:
+        figures: Rates and processor seconds per million messages, after `stop`.
+    """
+
+    def __init__(self, broker: int | None) -> None:
+        """Starts to measure.
+
+        Args:
+            broker: Process id of the broker, when it runs on this machine and is known.
+        """
+        self.figures: dict[str, Any] = {}
+        self._broker = broker
+        self._began = (time.perf_counter(), time.process_time(), processor_seconds(broker))
+
+    def stop(self, messages: int) -> None:
+        """Stops and computes the figures."""
+        clock, client, broker = self._began
+        seconds, cpu = time.perf_counter() - clock, time.process_time() - client
+        used = processor_seconds(self._broker)
+        self.figures = {
+            "messages": messages,
+            "seconds": round(seconds, 3),
+            "messages_per_second": round(messages / seconds),
+            "client_cpu_seconds_per_million": round(cpu / messages * 1e6, 3),
+            "messages_per_client_cpu_second": round(messages / cpu) if cpu else None,
+            "broker_cpu_seconds_per_million": (
+                None if used is None or broker is None else round((used - broker) / messages * 1e6, 3)
+            ),
+        }
+
+
+def processor_seconds(pid: int | None) -> float | None:
+    """User and system seconds of a process; None where the system does not tell."""
+    if pid is None:
+        return None
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,149 @@
+"""`rocketpy consume`: messages to standard output, as text or JSON lines."""
+
+import base64
+import heapq
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from enum import StrEnum
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+
+from rocketpy import Admin, Consumer, MessageQueue, RangeReader, ReceivedMessage, Start
+from rocketpy.cli.options import LOCAL, NameServer, Tags, moment
+
+FOLLOW_SECONDS = 0.2
+"""How often --follow without a group asks for newer messages."""
+POLL_MESSAGES = 1000
+POLL_SECONDS = 0.5
+QUIET_SECONDS = 2.0
+"""A group without --follow ends when its queues gave nothing for this long."""
+
+
+class Output(StrEnum):
+    """How a message is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    tags: Tags = "*",
+    start: Annotated[
+        str,
+        typer.Option("--from", metavar="WHERE", help="earliest, latest, a time, or -10m for the last ten minutes."),
+    ] = "earliest",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what arrives, until Ctrl-C.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Stop after this many.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", help="Read as a member of this consumer group: go on where it stopped, commit."),
+    ] = None,
+    form: Annotated[Output, typer.Option("--format", help="text: the body. json: one object a line.")] = Output.TEXT,
+    name_server: NameServer = LOCAL,
+) -> None:
+    """Print messages in the order in which they were stored.
+
+    Without --follow it ends at what was the end when it started. Without --group it joins no group and leaves no trace.
+    """
+    begin = {"earliest": Start.EARLIEST, "latest": Start.LATEST}.get(start) or Start.at(moment(start))
+    if group is not None:
+        consume_as_member(group, topic, tags, begin, follow, count, form, name_server)
+        return
+    with Admin(name_servers=name_server) as admin:
+        positions = {queue: offset_at(admin, queue, begin) for queue in admin.queues(topic)}
+        left = count
+        while True:
+            printed = write(islice(read_new(admin, positions, tags, name_server), left), form)
+            left = None if left is None else left - printed
+            if not follow or left == 0:
+                return
+            time.sleep(FOLLOW_SECONDS)
+
+
+def offset_at(admin: Admin, queue: MessageQueue, begin: Start) -> int:
+    """Where reading of a queue begins."""
+    if begin.at_ms is not None:
+        return admin.search_offset(queue, begin.at_ms / 1000)
+    return admin.min_offset(queue) if begin == Start.EARLIEST else admin.max_offset(queue)
+
+
+def read_new(
+    admin: Admin, positions: dict[MessageQueue, int], tags: str, name_server: str
+) -> Iterator[ReceivedMessage]:
+    """Reads all queues from their positions to their ends of now, and moves the positions there.
+
+    Yields:
+        Messages in the order in which they were stored.
+    """
+    with ExitStack() as stack:
+        queues = []
+        for queue, position in positions.items():
+            end = admin.max_offset(queue)
+            if position < end:
+                reader = RangeReader(queue, position, end, tags=tags, name_servers=name_server)
+                queues.append(one_by_one(stack.enter_context(reader)))
+                positions[queue] = end
+        yield from heapq.merge(*queues, key=lambda message: (message.stored_at_ms, message.physical_offset))
+
+
+def one_by_one(reader: RangeReader) -> Iterator[ReceivedMessage]:
+    """The messages of a reader."""
+    for messages in reader.messages():
+        yield from messages
+
+
+def consume_as_member(
+    group: str, topic: str, tags: str, begin: Start, follow: bool, count: int | None, form: Output, name_server: str
+) -> None:
+    """Reads as a member of a group. What was written is committed."""
+    left = count
+    with Consumer(group, topic, tags=tags, start=begin, name_servers=name_server) as consumer:
+        last = time.monotonic()
+        while left != 0:
+            batch = consumer.poll(POLL_MESSAGES if left is None else min(left, POLL_MESSAGES), POLL_SECONDS)
+            if batch:
+                printed = write(batch, form)
+                left = None if left is None else left - printed
+                consumer.commit()
+                last = time.monotonic()
+            elif not follow and time.monotonic() - last > QUIET_SECONDS:
+                return
+
+
+def write(messages: Iterable[ReceivedMessage], form: Output) -> int:
+    """Writes messages to standard output and returns how many."""
+    written = 0
+    for message in messages:
+        line = message.body if form == Output.TEXT else json.dumps(as_json(message)).encode()
+        sys.stdout.buffer.write(line + b"\n")
+        written += 1
+    sys.stdout.buffer.flush()
+    return written
+
+
+def as_json(message: ReceivedMessage) -> dict[str, Any]:
+    """Everything about a message. A body that is not UTF-8 is in `body_base64` in place of `body`."""
+    facts: dict[str, Any] = {
+        "topic": message.topic,
+        "broker_name": message.broker_name,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "msg_id": message.msg_id,
+        "tag": message.tag,
+        "keys": list(message.keys),
+        "order_key": message.order_key,
+        "properties": message.properties,
+        "born_at": message.born_at.isoformat(),
+        "stored_at": message.stored_at.isoformat(),
+        "reconsume_times": message.reconsume_times,
+    }
+    try:
+        return facts | {"body": message.body.decode()}
+    except UnicodeDecodeError:
+        return facts | {"body_base64": base64.b64encode(message.body).decode()}

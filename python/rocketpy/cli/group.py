@@ -1,0 +1,62 @@
+"""`rocketpy group`: list, lag, reset."""
+
+from typing import Annotated, Any
+
+import typer
+
+from rocketpy import Admin, Start
+from rocketpy.cli import output
+from rocketpy.cli.options import LOCAL, Json, NameServer, moment
+
+Name = Annotated[str, typer.Argument(metavar="GROUP")]
+
+
+def list_groups(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
+    """List the consumer groups of a cluster."""
+    with Admin(name_servers=name_server) as admin:
+        groups = admin.groups()
+    rows = [{"group": one.name, "members": list(one.members)} for one in groups]
+    output.show(rows, as_json=as_json, empty="no groups")
+
+
+def lag(
+    group: Name,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
+    name_server: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show how far a group is behind, queue by queue."""
+    with Admin(name_servers=name_server) as admin:
+        rows: list[dict[str, Any]] = [
+            {
+                "topic": one.queue.topic,
+                "broker_name": one.queue.broker_name,
+                "queue_id": one.queue.queue_id,
+                "committed_offset": one.committed_offset,
+                "max_offset": one.max_offset,
+                "lag": one.lag,
+                "last_consumed_at": one.last_consumed_at,
+            }
+            for one in admin.group_lag(group, topic)
+        ]
+    total = sum(row["lag"] for row in rows)
+    output.show(rows, as_json=as_json, title=f"{group}: {total:,} behind", empty=f"{group} has no offsets yet")
+
+
+def reset(
+    group: Name,
+    topic: Annotated[str, typer.Option("--topic", help="Topic whose offsets are set.")],
+    to: Annotated[str, typer.Option("--to", metavar="WHERE", help="earliest, latest, a time, or -10m.")],
+    force: Annotated[bool, typer.Option("--force", help="Also while members live; they may overwrite it.")] = False,
+    name_server: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Set the offsets of a group. Members must be stopped, unless forced."""
+    target = {"earliest": Start.EARLIEST, "latest": Start.LATEST}.get(to) or Start.at(moment(to))
+    with Admin(name_servers=name_server) as admin:
+        offsets = admin.reset_offsets(group, topic, target, force=force)
+    rows = [
+        {"broker_name": queue.broker_name, "queue_id": queue.queue_id, "offset": offset}
+        for queue, offset in offsets.items()
+    ]
+    output.show(rows, as_json=as_json, title=f"{group} on {topic}")

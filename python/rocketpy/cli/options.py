@@ -1,0 +1,53 @@
+"""Options that several commands share, and the values that people write in them."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from rocketpy.cli.exits import CommandError, ExitCode
+
+NameServer = Annotated[
+    str,
+    typer.Option(
+        "--name-server",
+        "-n",
+        envvar="NAMESRV_ADDR",
+        metavar="HOST:PORT[,HOST:PORT]",
+        help="Name servers of the cluster.",
+    ),
+]
+LOCAL = "127.0.0.1:9876"
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Tags = Annotated[str, typer.Option("--tags", metavar="'A || B'", help="Only messages with one of these tags.")]
+
+UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def moment(text: str) -> datetime:
+    """Reads a point in time.
+
+    Args:
+        text: ISO 8601 (local time when it names no zone), or how long ago: `-90s`, `-10m`, `-2h`, `-7d`.
+
+    Returns:
+        The moment, with its zone.
+
+    Raises:
+        CommandError: It is neither.
+
+    Examples:
+        >>> moment("2013-01-01T05:00:00+00:00").year
+        2013
+    """
+    ago = re.fullmatch(r"-(\d+)([smhd])", text)
+    if ago:
+        return datetime.now(UTC) - timedelta(seconds=int(ago[1]) * UNIT_SECONDS[ago[2]])
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise CommandError(
+            f"not a point in time: {text}", ExitCode.USAGE, "write 2026-01-31T12:00:00, or -10m for ten minutes ago"
+        ) from None

@@ -1,0 +1,110 @@
+"""Everything that commands print: tables and JSON on standard output, progress on standard error."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+STDERR = Console(stderr=True)
+
+
+def plain(value: Any) -> Any:
+    """Turns a value into what JSON knows: seconds and names stay, moments become ISO 8601, bytes become text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    return value
+
+
+def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str | None = None, empty: str = "nothing") -> None:
+    """Prints rows as a table, or as a JSON array of objects.
+
+    Args:
+        rows: Each maps column to value; the first one names the columns.
+        as_json: JSON instead of a table.
+        title: Above the table.
+        empty: What to say when there is no row.
+    """
+    if as_json:
+        print(json.dumps([plain(row) for row in rows], indent=2))
+        return
+    if not rows:
+        print(empty)
+        return
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    for name in rows[0]:
+        numbers = all(isinstance(row[name], int | float) and not isinstance(row[name], bool) for row in rows)
+        table.add_column(name.replace("_", " "), justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell(value) for value in row.values()))
+    # A pipe or a file has no width: a row must stay a line there.
+    Console(width=None if sys.stdout.isatty() else 10_000).print(table)
+
+
+def show_one(facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Prints named facts one below the other, or as one JSON object."""
+    if as_json:
+        print(json.dumps(plain(facts), indent=2))
+        return
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts.items():
+        grid.add_row(Text(name.replace("_", " "), style="bold"), cell(value))
+    Console(width=None if sys.stdout.isatty() else 10_000).print(grid)
+
+
+def cell(value: Any) -> Text:
+    """One value as people read it."""
+    if value is None:
+        return Text("-")
+    if isinstance(value, bool):
+        return Text("yes" if value else "no")
+    if isinstance(value, int):
+        return Text(f"{value:,}")
+    if isinstance(value, float):
+        return Text(f"{value:,.3g}" if abs(value) < 10 else f"{value:,.0f}")
+    if isinstance(value, datetime):
+        return Text(value.isoformat(sep=" ", timespec="milliseconds"))
+    if isinstance(value, list | tuple):
+        return Text(", ".join(map(str, value)))
+    return Text(str(value))
+
+
+class RateColumn(ProgressColumn):
+    """Messages per second since the start of the task."""
+
+    def render(self, task: Task) -> Text:
+        """Writes the rate."""
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f} msg/s", style="progress.data.speed")
+
+
+def progress(*, quiet: bool = False) -> Progress:
+    """A progress bar with messages per second, on standard error, when a person looks at it."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        RateColumn(),
+        TimeElapsedColumn(),
+        console=STDERR,
+        disable=quiet or not sys.stderr.isatty(),
+    )
+
+
+def rows_of(values: Iterable[Any]) -> list[dict[str, Any]]:
+    """Dataclass values as rows."""
+    return [{field.name: getattr(value, field.name) for field in dataclasses.fields(value)} for value in values]

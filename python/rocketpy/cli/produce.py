@@ -1,0 +1,141 @@
+"""`rocketpy produce`: messages from standard input or files."""
+
+import base64
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rocketpy import Message, Producer
+from rocketpy.cli import output
+from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.cli.options import LOCAL, Json, NameServer
+
+READ_BYTES = 256 << 10
+SEND_BYTES = 8 << 20
+"""Bodies that one `send_many` takes at most, so that large files do not pile up in memory."""
+FIELDS = {"body", "body_base64", "tag", "keys", "order_key", "properties"}
+
+
+class Input(StrEnum):
+    """What one line of the input is."""
+
+    LINES = "lines"
+    JSON = "json"
+    FILES = "files"
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    inputs: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE", help="Read these instead of standard input.")
+    ] = None,
+    form: Annotated[
+        Input,
+        typer.Option(
+            "--format",
+            help="lines: each line is a message. json: each line is an object as `consume --format json` prints it. "
+            "files: each line names a file that is a message.",
+        ),
+    ] = Input.LINES,
+    tag: Annotated[str | None, typer.Option("--tag", help="Tag of messages that have none.")] = None,
+    key: Annotated[list[str] | None, typer.Option("--key", help="Key of messages that have none.")] = None,
+    order_key: Annotated[
+        str | None, typer.Option("--order-key", help="Messages with the same order key go to one queue, in order.")
+    ] = None,
+    name_server: NameServer = LOCAL,
+    group: Annotated[str, typer.Option("--group", help="Producer group.")] = "rocketpy-cli",
+    as_json: Json = False,
+) -> None:
+    """Send messages: one a line, from standard input or files."""
+    defaults = {"tag": tag, "keys": key or [], "order_key": order_key}
+    make = {Input.LINES: line_message, Input.JSON: json_message, Input.FILES: file_message}[form]
+    began, sent = time.monotonic(), 0
+    with ExitStack() as stack:
+        lines = line_groups(stack, inputs or [])
+        producer = stack.enter_context(Producer(group, name_servers=name_server))
+        bar = stack.enter_context(output.progress(quiet=as_json))
+        task = bar.add_task(f"to {topic}", total=None)
+        for messages in message_groups(lines, make, topic, defaults):
+            sent += len(producer.send_many(messages))
+            bar.update(task, completed=sent)
+    seconds = time.monotonic() - began
+    if as_json:
+        output.show_one({"topic": topic, "messages": sent, "seconds": round(seconds, 3)}, as_json=True)
+    else:
+        output.STDERR.print(f"{sent:,} messages to {topic} in {seconds:.2f} s")
+
+
+def line_groups(stack: ExitStack, paths: Iterable[Path]) -> Iterator[list[bytes]]:
+    """Lines without their ends, as many together as are there: a slow pipe goes line by line, a file in large steps."""
+    standard = 0
+    sources = [standard if str(path) == "-" else stack.enter_context(path.open("rb")).fileno() for path in paths]
+    for source in sources or [standard]:
+        rest = b""
+        while block := os.read(source, READ_BYTES):
+            *lines, rest = (rest + block).split(b"\n")
+            yield [line.removesuffix(b"\r") for line in lines]
+        yield [rest]
+
+
+def message_groups(
+    groups: Iterable[list[bytes]], make: Callable[..., Message], topic: str, defaults: dict[str, Any]
+) -> Iterator[list[Message]]:
+    """Messages of the lines that are not empty.
+
+    Raises:
+        CommandError: A line is no message. Those before it were handed out.
+    """
+    number = 0
+    for lines in groups:
+        messages: list[Message] = []
+        size_bytes = 0
+        for number, line in enumerate(lines, number + 1):  # noqa: B020 (numbers go on from group to group)
+            if not line:
+                continue
+            try:
+                messages.append(make(topic, line, defaults))
+            except (ValueError, TypeError, OSError) as error:
+                if messages:
+                    yield messages
+                raise CommandError(
+                    f"line {number}: {error}",
+                    ExitCode.USAGE,
+                    f"the lines before {number} were sent; mend it and go on from there",
+                ) from error
+            size_bytes += len(messages[-1])
+            if size_bytes > SEND_BYTES:
+                yield messages
+                messages, size_bytes = [], 0
+        if messages:
+            yield messages
+
+
+def line_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
+    """The line is the body."""
+    return Message(topic, line, **defaults)
+
+
+def file_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
+    """The line is the name of a file whose content is the body."""
+    return Message(topic, Path(line.decode()).read_bytes(), **defaults)
+
+
+def json_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
+    """The line is an object with `body` or `body_base64`, and may have `tag`, `keys`, `order_key` and `properties`."""
+    fields = json.loads(line)
+    if not isinstance(fields, dict) or not {"body", "body_base64"} & fields.keys():
+        raise ValueError('not an object with "body" or "body_base64"')
+    body = fields.get("body")
+    if body is None:
+        content = base64.b64decode(fields["body_base64"], validate=True)
+    else:
+        content = (body if isinstance(body, str) else json.dumps(body)).encode()
+    given = {name: fields[name] for name in FIELDS & fields.keys() - {"body", "body_base64"} if fields[name]}
+    return Message(topic, content, **(defaults | given))

@@ -1,0 +1,114 @@
+"""Runs a name server, a broker or both until SIGINT or SIGTERM. Needs nothing but the standard library and the core."""
+
+import argparse
+import os
+import select
+import signal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from rocketpy.cli.exits import ExitCode, Reported, fail, reported
+from rocketpy.cli.flags import COMMANDS
+
+if TYPE_CHECKING:
+    from rocketpy.server import Broker, NameServer, Server
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+LIVENESS_SECONDS = 0.5
+"""How often a server that runs is asked whether its disk still works."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a wrong command line as the rest of the command does."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the process with the error, the hint and the code of wrong usage."""
+        fail(message, ExitCode.USAGE, f"`{self.prog} --help` shows what it takes")
+
+
+def parse(arguments: Sequence[str]) -> dict[str, Any]:
+    """Parses a server command line. A flag that was not given is None, so that a file may set it.
+
+    Args:
+        arguments: The name of the command and what follows it.
+
+    Returns:
+        Values by parameter name.
+    """
+    name = arguments[0]
+    parser = Parser(prog=f"rocketpy {name}", allow_abbrev=False, add_help=False)
+    for flag in COMMANDS[name].flags:
+        extra: dict[str, Any] = {} if flag.is_argument else {"required": flag.required, "dest": flag.key}
+        if flag.repeated:
+            extra |= {"action": "append", "default": []}
+        parser.add_argument(flag.name.lower() if flag.is_argument else flag.name, type=flag.kind, **extra)
+    return vars(parser.parse_args(arguments[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs a server command line and returns the exit code."""
+    try:
+        return start(arguments[0], parse(arguments))
+    except Reported as end:
+        return int(str(end.code))
+    except SystemExit as end:
+        return int(str(end.code or 0))
+
+
+def settings_of(pairs: Sequence[str]) -> dict[str, str]:
+    """Splits `KEY=VALUE` texts; the last of two equal keys wins."""
+    for pair in pairs:
+        if "=" not in pair:
+            fail(f"not KEY=VALUE: {pair}", ExitCode.USAGE, "write it as in --set flushDiskType=SYNC_FLUSH")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def start(name: str, options: Mapping[str, Any]) -> int:
+    """Starts the servers of a command and stops them in order on SIGINT or SIGTERM.
+
+    Args:
+        name: `server`, `namesrv` or `broker`.
+        options: Values by the names of the flags.
+
+    Returns:
+        The exit code.
+    """
+    wake, waker = os.pipe()
+    os.set_blocking(waker, False)
+    signal.set_wakeup_fd(waker)
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda *_: None)  # the wake-up pipe tells
+    with reported(), make(name, options) as server:
+        print(banner(name, server, options), flush=True)
+        while not select.select([wake], [], [], LIVENESS_SECONDS)[0]:
+            server.check()
+    return int(ExitCode.OK)
+
+
+def make(name: str, options: Mapping[str, Any]) -> "Server | NameServer | Broker":
+    """Describes the servers of a command; entering the result starts them."""
+    settings = settings_of(options.get("set") or [])
+    from rocketpy.server import Broker, NameServer, Server
+
+    common = {"host": options["host"], "config": options["config"], "ready_file": options["ready_file"]}
+    if name == "namesrv":
+        return NameServer(port=options["port"], **common)
+    if name == "broker":
+        return Broker(
+            options["dir"], name_servers=options["name_server"], port=options["port"], settings=settings, **common
+        )
+    return Server(
+        options["dir"],
+        port=options["port"],
+        name_server_port=options["name_server_port"],
+        settings=settings,
+        **common,
+    )
+
+
+def banner(name: str, server: "Server | NameServer | Broker", options: Mapping[str, Any]) -> str:
+    """What is said once everything accepts."""
+    parts = [("name server", "name_server"), ("broker", "broker")]
+    addresses = ", ".join(f"{title} {getattr(server, part)}" for title, part in parts if hasattr(server, part))
+    where = "" if name == "namesrv" else f", store {options['dir']}"
+    return f"{addresses}{where}; Ctrl-C stops"
