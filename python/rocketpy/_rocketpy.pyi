@@ -270,4 +270,5 @@ class StoreReader:
         batch_bytes: int,
         broker_name: str | None,
         fail_on_data_loss: bool,
+        verify: bool,
     ) -> Scan: ...

@@ -134,12 +134,12 @@ class StoreReader:
             stored_before: Only messages stored before this point in time.
             part_bytes: Bytes of records that a part should have.
             min_parts: Fewest parts wanted, as far as there is enough to read.
-            fail_on_data_loss: Whether a start before the oldest message is an error, or is moved up to it.
+            fail_on_data_loss: Whether a start or an end outside its queue is an error, or is moved to its bounds.
 
         Raises:
             TopicNotFoundError: The store holds no message of the topic.
-            OffsetError: A start or an end names a queue that is not there, or a start lies behind its end.
-            DamagedDataError: A start lies before the oldest message.
+            OffsetError: A start or an end names a queue that is not there or lies outside of it, or a start lies behind
+                its end.
         """
         ranges = self._native.ranges(
             topic,
@@ -166,6 +166,7 @@ class StoreReader:
         batch_bytes: int = 1 << 20,
         broker_name: str | None = None,
         fail_on_data_loss: bool = True,
+        verify: bool = False,
     ) -> Scan:
         """Reads messages into Arrow record batches.
 
@@ -181,6 +182,7 @@ class StoreReader:
             broker_name: What to show as broker name; a store does not know its own.
             fail_on_data_loss: Whether messages that are gone or damaged end the scan with an error, or are left out and
                 listed in `lost`.
+            verify: Whether the checksum of each record is compared.
 
         Returns:
             Batches, by iteration or by the Arrow PyCapsule interface: `pyarrow.table(scan)`, `polars.from_arrow(scan)`.
@@ -206,6 +208,7 @@ class StoreReader:
             batch_bytes,
             broker_name,
             fail_on_data_loss,
+            verify,
         )
 
     def __repr__(self) -> str:

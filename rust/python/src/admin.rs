@@ -112,7 +112,7 @@ impl PyAdmin {
         let running = self.running.get()?;
         let topic = running.wait(py, running.admin.describe_topic(topic))?;
         let brokers = topic.brokers.into_iter().map(|broker| {
-            let permission = Permission::from_bits(broker.perm);
+            let permission = Permission(broker.perm as i32);
             let (read, write) = (permission.is_readable(), permission.is_writable());
             (
                 broker.broker_name,

@@ -4,6 +4,8 @@
 //! has threads or sockets behind it is [`process::Owned`]: a forked child gets an error, never a hang. No thread of a
 //! runtime ever waits for the interpreter lock ([`completion`]).
 
+#![allow(unsafe_code, reason = "Python's buffer protocol and values that a forked child must not drop")]
+
 mod admin;
 mod arrow;
 mod buffer;

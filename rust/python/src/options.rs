@@ -31,7 +31,7 @@ impl<'py> Options<'py> {
         self.known.push(name);
         let Some(given) = &self.given else { return Ok(None) };
         let Some(value) = given.get_item(name)? else { return Ok(None) };
-        value.extract().map(Some).map_err(|error| named(name, &value, error.into()))
+        value.extract().map(Some).map_err(|error: T::Error| named(name, &value, error.into()))
     }
 
     /// Puts the value of one option into a setting, when it was given.

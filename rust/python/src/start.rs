@@ -30,7 +30,7 @@ impl<'py> FromPyObject<'_, 'py> for StartArgument {
             ("stored", None) => Ok(Self(Start::Stored)),
             ("timestamp", Some(at_ms)) => Ok(Self(Start::Timestamp(at_ms))),
             _ => Err(error::invalid(format!(
-                "not one of Start.EARLIEST, LATEST, STORED and Start.at(...): {value}"
+                "not one of Start.EARLIEST, LATEST, STORED and Start.at(...): {}", *value
             ))),
         }
     }

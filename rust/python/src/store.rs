@@ -1,7 +1,6 @@
 //! Reading a store folder.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -23,7 +22,7 @@ type Lost = (String, u32, u64, u64, String);
 /// Reads a store folder without a server. Plain files: it works in a forked child too.
 #[pyclass(name = "StoreReader", module = "rocketpy._rocketpy", frozen)]
 pub(crate) struct PyStoreReader {
-    reader: Arc<StoreReader>,
+    reader: StoreReader,
 }
 
 #[pymethods]
@@ -31,7 +30,7 @@ impl PyStoreReader {
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let reader = py.detach(|| StoreReader::open(&path)).map_err(raise)?;
-        Ok(Self { reader: Arc::new(reader) })
+        Ok(Self { reader })
     }
 
     fn topics(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<(u32, u64, u64)>)>> {
@@ -82,6 +81,7 @@ impl PyStoreReader {
         batch_bytes: usize,
         broker_name: Option<String>,
         fail_on_data_loss: bool,
+        verify: bool,
     ) -> PyResult<Scan> {
         let columns = arrow::columns(columns)?;
         let options = StoreScanOptions {
@@ -90,11 +90,10 @@ impl PyStoreReader {
             tags: TagFilter::parse(tags),
             broker_name,
             fail_on_data_loss,
-            ..StoreScanOptions::default()
+            verify,
         };
         let ranges = ranges.into_iter().map(range).collect();
-        let reader = Arc::clone(&self.reader);
-        let scan = py.detach(|| StoreScan::new(&reader, ranges, options)).map_err(raise)?;
+        let scan = py.detach(|| StoreScan::new(&self.reader, ranges, options)).map_err(raise)?;
         Ok(Scan { schema: columns.schema(), scan: Mutex::new(Some(scan)) })
     }
 }

@@ -63,7 +63,8 @@ impl Raise for ReadError {
             Self::Env(error) => return error.facts(),
             Self::NotAStore { .. } => "NotAStoreError",
             Self::UnknownTopic { .. } => "TopicNotFoundError",
-            _ => "DamagedDataError",
+            Self::UnknownQueue { .. } | Self::InvertedRange { .. } | Self::Missing { .. } => "OffsetError",
+            Self::BadFile { .. } | Self::BrokenRecord { .. } => "DamagedDataError",
         };
         Facts::new(class, self.to_string())
     }
@@ -73,11 +74,9 @@ impl Raise for ScanError {
     fn facts(&self) -> Facts {
         let class = match self {
             Self::UnknownColumn { .. } => "InvalidArgumentError",
-            Self::UnknownTopic { .. } => "TopicNotFoundError",
-            Self::UnknownQueue { .. } | Self::InvertedRange { .. } => "OffsetError",
-            Self::Store(error) => return error.facts(),
+            Self::Damaged { .. } | Self::Body { .. } => "DamagedDataError",
+            Self::Store(error) => error.facts().class,
             Self::Arrow(_) => "RocketPyError",
-            _ => "DamagedDataError",
         };
         Facts { hint: self.hint(), ..Facts::new(class, self.to_string()) }
     }
