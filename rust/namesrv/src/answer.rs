@@ -17,7 +17,8 @@ pub(crate) fn topic_route(route: Route, order_topic_conf: Option<String>) -> Top
 pub(crate) fn cluster_info(cluster: Cluster) -> ClusterInfo {
     let brokers: BTreeMap<String, BrokerData> =
         cluster.brokers.into_iter().map(|(name, group)| (name.clone(), broker_data(name, group))).collect();
-    let clusters = cluster.clusters.into_iter().map(|(cluster, names)| (cluster, names.into_iter().collect()));
+    let clusters =
+        cluster.clusters.into_iter().map(|(cluster, names)| (cluster, names.into_iter().collect()));
     ClusterInfo { broker_addr_table: brokers, cluster_addr_table: clusters.collect() }
 }
 

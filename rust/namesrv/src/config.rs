@@ -42,11 +42,11 @@ impl NameServerConfig {
 }
 
 impl NameServerConfig {
-    /// The settings under Apache's names, as `key=value` lines.
-    pub(crate) fn to_properties(&self) -> String {
+    /// The settings under Apache's names, as `key=value` lines, with the address that was bound.
+    pub(crate) fn to_properties(&self, local_addr: SocketAddr) -> String {
         let lines = [
-            format!("bindAddress={}", self.listen.ip()),
-            format!("listenPort={}", self.listen.port()),
+            format!("bindAddress={}", local_addr.ip()),
+            format!("listenPort={}", local_addr.port()),
             format!("orderMessageEnable={}", self.order_message_enabled),
             format!("scanNotActiveBrokerInterval={}", self.scan_interval.as_millis()),
             format!("serverChannelMaxIdleTimeSeconds={}", self.idle_timeout.as_secs()),

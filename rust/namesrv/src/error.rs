@@ -1,6 +1,6 @@
 //! Why a name server does not start, and why it refuses a request.
-use rocketpy_protocol::code::response;
 use rocketpy_protocol::body::RegistrationError;
+use rocketpy_protocol::code::response;
 use rocketpy_protocol::{HeaderError, json};
 use rocketpy_remoting::ServerError;
 
@@ -46,10 +46,9 @@ impl Refusal {
     pub(crate) fn code(&self) -> i32 {
         match self {
             Self::Header(_) | Self::Empty { .. } | Self::BrokerId { .. } => response::INVALID_PARAMETER,
-            Self::Body(_)
-            | Self::Registration(_)
-            | Self::NotRegistered(_)
-            | Self::UnknownBrokers { .. } => response::SYSTEM_ERROR,
+            Self::Body(_) | Self::Registration(_) | Self::NotRegistered(_) | Self::UnknownBrokers { .. } => {
+                response::SYSTEM_ERROR
+            }
             Self::NoRoute { .. } => response::TOPIC_NOT_EXIST,
             Self::NoKey { .. } | Self::NoNamespace { .. } => response::QUERY_NOT_FOUND,
             Self::NotSupported => response::REQUEST_CODE_NOT_SUPPORTED,

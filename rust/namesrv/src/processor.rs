@@ -1,5 +1,6 @@
 //! Requests to the name server, and their answers.
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -25,6 +26,8 @@ pub(crate) struct Processor {
     config: NameServerConfig,
     routes: RouteTable,
     kv: KvConfig,
+    /// The address that was bound, its port never 0.
+    local_addr: OnceLock<SocketAddr>,
 }
 
 impl Handler for Processor {
@@ -46,7 +49,12 @@ impl Handler for Processor {
 
 impl Processor {
     pub(crate) fn new(config: NameServerConfig) -> Self {
-        Self { config, routes: RouteTable::default(), kv: KvConfig::default() }
+        Self { config, routes: RouteTable::default(), kv: KvConfig::default(), local_addr: OnceLock::new() }
+    }
+
+    /// Tells the address that was bound.
+    pub(crate) fn listens_on(&self, local_addr: SocketAddr) {
+        self.local_addr.get_or_init(|| local_addr);
     }
 
     /// Removes brokers that were silent for too long; the numbers of their connections.
@@ -61,8 +69,12 @@ impl Processor {
             request::UNREGISTER_BROKER => self.unregister(request),
             request::BROKER_HEARTBEAT => self.heartbeat(request),
             request::QUERY_DATA_VERSION => self.query_data_version(request),
-            request::GET_BROKER_CLUSTER_INFO => Ok(with_json(request, &answer::cluster_info(self.routes.cluster()))),
-            request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER => Ok(topic_list(request, self.routes.topics(), None)),
+            request::GET_BROKER_CLUSTER_INFO => {
+                Ok(with_json(request, &answer::cluster_info(self.routes.cluster())))
+            }
+            request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER => {
+                Ok(topic_list(request, self.routes.topics(), None))
+            }
             request::GET_TOPICS_BY_CLUSTER => self.topics_by_cluster(request),
             request::GET_SYSTEM_TOPIC_LIST_FROM_NS => {
                 let (topics, addr) = self.routes.system_topics();
@@ -76,7 +88,10 @@ impl Processor {
             request::GET_KV_CONFIG => self.get_kv(request),
             request::DELETE_KV_CONFIG => self.delete_kv(request),
             request::GET_KVLIST_BY_NAMESPACE => self.kv_list(request),
-            request::GET_NAMESRV_CONFIG => Ok(success(request).with_body(self.config.to_properties())),
+            request::GET_NAMESRV_CONFIG => {
+                let local_addr = self.local_addr.get().copied().unwrap_or(self.config.listen);
+                Ok(success(request).with_body(self.config.to_properties(local_addr)))
+            }
             _ => Err(Refusal::NotSupported),
         }
     }
@@ -85,16 +100,21 @@ impl Processor {
         let header = header::GetRouteInfoRequestHeader::read(&request.ext)?;
         let no_route = || Refusal::NoRoute { topic: header.topic.to_owned() };
         let route = self.routes.route(header.topic).ok_or_else(no_route)?;
-        let order =
-            self.config.order_message_enabled.then(|| self.kv.get(ORDER_TOPIC_CONFIG, header.topic)).flatten();
+        let order = self
+            .config
+            .order_message_enabled
+            .then(|| self.kv.get(ORDER_TOPIC_CONFIG, header.topic))
+            .flatten();
         Ok(with_json(request, &answer::topic_route(route, order)))
     }
 
     fn register(&self, connection: &Connection, request: &Command) -> Answer {
         let header = header::RegisterBrokerRequestHeader::read(&request.ext)?;
-        for (field, value) in
-            [("brokerName", header.broker_name), ("brokerAddr", header.broker_addr), ("clusterName", header.cluster_name)]
-        {
+        for (field, value) in [
+            ("brokerName", header.broker_name),
+            ("brokerAddr", header.broker_addr),
+            ("clusterName", header.cluster_name),
+        ] {
             not_empty(field, value)?;
         }
         let id = u64::try_from(header.broker_id).map_err(|_| Refusal::BrokerId { id: header.broker_id })?;
@@ -187,7 +207,10 @@ impl Processor {
             warn!(topic = header.topic, ?unknown, "topic registered for unknown brokers, left out");
         }
         if stated > 0 && unknown.len() == stated {
-            return Err(Refusal::UnknownBrokers { topic: header.topic.to_owned(), names: unknown.join(", ") });
+            return Err(Refusal::UnknownBrokers {
+                topic: header.topic.to_owned(),
+                names: unknown.join(", "),
+            });
         }
         Ok(success(request))
     }

@@ -21,7 +21,12 @@ pub(crate) struct Table {
 ///
 /// # Source
 /// spec/remoting.md 2.2.1.
-pub(crate) fn read(body: &[u8], compressed: bool, checksum: Option<i32>, version: i32) -> Result<Table, Refusal> {
+pub(crate) fn read(
+    body: &[u8],
+    compressed: bool,
+    checksum: Option<i32>,
+    version: i32,
+) -> Result<Table, Refusal> {
     if version < FULL_BODY_FROM_VERSION && !compressed && !body.is_empty() {
         return Ok(Table::new(json::from_slice(body)?, None));
     }
@@ -31,7 +36,8 @@ pub(crate) fn read(body: &[u8], compressed: bool, checksum: Option<i32>, version
 
 impl Table {
     fn new(wrapper: TopicConfigSerializeWrapper, filter_servers: Option<Vec<String>>) -> Self {
-        let named = wrapper.topic_config_table.into_iter().map(|(name, config)| TopicConfig { name, ..config });
+        let named =
+            wrapper.topic_config_table.into_iter().map(|(name, config)| TopicConfig { name, ..config });
         Self { data_version: wrapper.data_version, topics: named.collect(), filter_servers }
     }
 }

@@ -54,7 +54,9 @@ pub(crate) struct Registered {
 
 /// The refusal of a single topic by a broker that has not registered its whole table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("broker {name} with id {id} is not registered: its whole topic table must come before a single topic")]
+#[error(
+    "broker {name} with id {id} is not registered: its whole topic table must come before a single topic"
+)]
 pub(crate) struct NotRegistered {
     pub(crate) name: String,
     pub(crate) id: u64,
@@ -133,7 +135,12 @@ impl RouteTable {
         let gone = tables.live_where(|live| live.connection_id == connection_id);
         for (broker, live) in &gone {
             tables.unregister(broker, &live.name);
-            warn!(name = live.name, id = live.id, addr = broker.addr, "connection of a broker closed, broker unregistered");
+            warn!(
+                name = live.name,
+                id = live.id,
+                addr = broker.addr,
+                "connection of a broker closed, broker unregistered"
+            );
         }
         gone.len()
     }
@@ -161,7 +168,12 @@ impl RouteTable {
     }
 
     /// The version of a broker's topic table that is known here; the same as `asked` also counts as a heartbeat.
-    pub(crate) fn query_version(&self, broker: &BrokerAddr, asked: DataVersion, now: Instant) -> Option<DataVersion> {
+    pub(crate) fn query_version(
+        &self,
+        broker: &BrokerAddr,
+        asked: DataVersion,
+        now: Instant,
+    ) -> Option<DataVersion> {
         let mut tables = self.tables.write();
         let live = tables.live.get_mut(broker)?;
         if live.data_version == asked {
@@ -233,7 +245,13 @@ impl Tables {
         self.place(&new);
         self.take_topics(&new, old_addr.is_none());
         if old_addr.is_none() {
-            info!(name = new.name, id = new.id, addr = new.broker.addr, topics = new.topics.len(), "broker registered");
+            info!(
+                name = new.name,
+                id = new.id,
+                addr = new.broker.addr,
+                topics = new.topics.len(),
+                "broker registered"
+            );
         }
         Ok(self.enliven(new, now))
     }
@@ -241,7 +259,9 @@ impl Tables {
     /// Rule 2: another address holds the id, alive, with a later state.
     fn is_stale(&self, old_addr: &str, new: &Registration) -> bool {
         let old = BrokerAddr { cluster: new.broker.cluster.clone(), addr: old_addr.to_owned() };
-        self.live.get(&old).is_some_and(|live| live.data_version.state_version > new.data_version.state_version)
+        self.live
+            .get(&old)
+            .is_some_and(|live| live.data_version.state_version > new.data_version.state_version)
     }
 
     /// Enters the address into the groups and clusters.

@@ -17,7 +17,7 @@ use crate::processor::Processor;
 #[doc(alias = "NamesrvController")]
 #[derive(Debug)]
 pub struct NameServer {
-    server: Server,
+    server: Arc<Server>,
     scanning: JoinHandle<()>,
     shutdown_deadline: Duration,
 }
@@ -36,8 +36,9 @@ impl NameServer {
         let shutdown_deadline = config.shutdown_deadline;
         let scan_interval = config.scan_interval.max(Duration::from_millis(1));
         let processor = Arc::new(Processor::new(config));
-        let server = Server::bind(remoting, Arc::clone(&processor) as _)?;
-        let scanning = tokio::spawn(scan(processor, scan_interval));
+        let server = Arc::new(Server::bind(remoting, Arc::clone(&processor) as _)?);
+        processor.listens_on(server.local_addr());
+        let scanning = tokio::spawn(scan(processor, Arc::clone(&server), scan_interval));
         info!(local_addr = %server.local_addr(), "name server started");
         Ok(Self { server, scanning, shutdown_deadline })
     }
@@ -61,12 +62,20 @@ impl Drop for NameServer {
     }
 }
 
-async fn scan(processor: Arc<Processor>, interval: Duration) {
+/// Removes brokers that fell silent, and closes their connections, until aborted.
+async fn scan(processor: Arc<Processor>, server: Arc<Server>, interval: Duration) {
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        processor.remove_silent_brokers(Instant::now());
+        let silent = processor.remove_silent_brokers(Instant::now());
+        if !silent.is_empty() {
+            server
+                .connections()
+                .iter()
+                .filter(|connection| silent.contains(&connection.id()))
+                .for_each(|it| it.close());
+        }
     }
 }

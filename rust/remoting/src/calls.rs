@@ -17,6 +17,25 @@ use crate::error::CallError;
 /// Room that a request takes beside its body.
 const HEAD_BYTES: usize = 512;
 
+/// The time that a caller gives, and when it is over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    pub(crate) timeout: Duration,
+    pub(crate) deadline: Instant,
+}
+
+impl Patience {
+    pub(crate) fn from_now(timeout: Duration) -> Self {
+        /// An instant beyond all clocks cannot be had; nobody waits longer than this.
+        const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+        Self { timeout, deadline: Instant::now() + timeout.min(YEAR) }
+    }
+
+    pub(crate) fn timeout_ms(&self) -> u64 {
+        u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
 /// Where an answer goes.
 pub(crate) enum Answer {
     Channel(oneshot::Sender<Result<Command, CallError>>),
@@ -46,8 +65,7 @@ impl fmt::Debug for Answer {
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) code: i32,
-    pub(crate) deadline: Instant,
-    pub(crate) timeout: Duration,
+    pub(crate) patience: Patience,
     /// Bytes of room it holds, given back when it ends.
     pub(crate) cost: u32,
     pub(crate) answer: Answer,
@@ -128,9 +146,9 @@ impl Calls {
             opaque = opaque.wrapping_add(1);
         }
         table.next_opaque = opaque.wrapping_add(1);
-        let first_due = table.earliest.is_none_or(|earliest| call.deadline < earliest);
+        let first_due = table.earliest.is_none_or(|earliest| call.patience.deadline < earliest);
         if first_due {
-            table.earliest = Some(call.deadline);
+            table.earliest = Some(call.patience.deadline);
         }
         table.waiting.insert(opaque, call);
         Ok((opaque, first_due))
@@ -172,12 +190,12 @@ impl Calls {
             return;
         }
         let overdue: Vec<Call> =
-            table.waiting.extract_if(|_, call| call.deadline <= now).map(|(_, call)| call).collect();
-        table.earliest = table.waiting.values().map(|call| call.deadline).min();
+            table.waiting.extract_if(|_, call| call.patience.deadline <= now).map(|(_, call)| call).collect();
+        table.earliest = table.waiting.values().map(|call| call.patience.deadline).min();
         drop(table);
         for call in overdue {
             self.release(call.cost);
-            let timeout_ms = millis(call.timeout);
+            let timeout_ms = call.patience.timeout_ms();
             call.answer.give(Err(CallError::Timeout { addr: addr.to_owned(), code: call.code, timeout_ms }));
         }
     }
@@ -193,10 +211,6 @@ impl Calls {
             call.answer.give(Err(CallError::Closed { addr: addr.to_owned(), code: call.code, queued: true }));
         }
     }
-}
-
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Opaques count up, so spreading them by one multiplication is enough; they are ours, no peer chooses them.

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::calls::{PendingCall, millis};
+use crate::calls::{Patience, PendingCall};
 use crate::config::ClientConfig;
 use crate::connection::{Connection, Limits};
 use crate::driver::Driver;
@@ -94,13 +94,18 @@ impl Client {
     ///
     /// # Cancel safety
     /// Dropped after its first poll, the request may have been sent.
-    pub async fn call(&self, addr: &str, mut request: Command, timeout: Duration) -> Result<Command, CallError> {
-        let started = Instant::now();
-        match self.try_call(addr, &mut request, started, timeout).await {
+    pub async fn call(
+        &self,
+        addr: &str,
+        mut request: Command,
+        timeout: Duration,
+    ) -> Result<Command, CallError> {
+        let patience = Patience::from_now(timeout);
+        match self.try_call(addr, &mut request, patience).await {
             // The first server did not take it, or the connection ended before it was sent: asking again is safe.
             Err(error @ (CallError::GoAway { .. } | CallError::Closed { queued: false, .. })) => {
                 debug!(addr, code = request.code, reason = %error, "asking once more on a new connection");
-                self.try_call(addr, &mut request, started, timeout).await
+                self.try_call(addr, &mut request, patience).await
             }
             result => result,
         }
@@ -111,17 +116,26 @@ impl Client {
     /// # Errors
     /// Those of connecting, [`CallError::WindowFull`], [`CallError::Closed`] (not queued), [`CallError::FrameTooLarge`],
     /// [`CallError::Encode`]: the peer has not seen the request.
-    pub async fn start_call(&self, addr: &str, mut request: Command, timeout: Duration) -> Result<PendingCall, CallError> {
-        let started = Instant::now();
-        let connection = self.connection(addr, timeout).await?;
-        connection.begin(&mut request, remaining(started, timeout)).await
+    pub async fn start_call(
+        &self,
+        addr: &str,
+        mut request: Command,
+        timeout: Duration,
+    ) -> Result<PendingCall, CallError> {
+        let patience = Patience::from_now(timeout);
+        self.connected(addr, patience).await?.begin(&mut request, patience).await
     }
 
     /// Queues a request that is not answered; waits for the connection only.
     ///
     /// # Errors
     /// As [`start_call`](Self::start_call).
-    pub async fn call_oneway(&self, addr: &str, request: Command, timeout: Duration) -> Result<(), CallError> {
+    pub async fn call_oneway(
+        &self,
+        addr: &str,
+        request: Command,
+        timeout: Duration,
+    ) -> Result<(), CallError> {
         self.connection(addr, timeout).await?.send_oneway(request)
     }
 
@@ -130,15 +144,7 @@ impl Client {
     /// # Errors
     /// [`CallError::Connect`], [`CallError::ConnectTimeout`], [`CallError::ClientClosed`].
     pub async fn connection(&self, addr: &str, timeout: Duration) -> Result<Arc<Connection>, CallError> {
-        let endpoint = self.endpoint(addr);
-        if let Some(connection) = endpoint.usable() {
-            return Ok(connection);
-        }
-        let timeout = timeout.min(self.inner.config.connect_timeout);
-        match tokio::time::timeout(timeout, self.connect_once(&endpoint, addr)).await {
-            Ok(result) => result,
-            Err(_) => Err(CallError::ConnectTimeout { addr: addr.to_owned(), timeout_ms: millis(timeout) }),
-        }
+        self.connected(addr, Patience::from_now(timeout)).await
     }
 
     /// The open connections.
@@ -163,11 +169,24 @@ impl Client {
         &self,
         addr: &str,
         request: &mut Command,
-        started: Instant,
-        timeout: Duration,
+        patience: Patience,
     ) -> Result<Command, CallError> {
-        let connection = self.connection(addr, remaining(started, timeout)).await?;
-        connection.begin(request, remaining(started, timeout)).await?.await
+        self.connected(addr, patience).await?.begin(request, patience).await?.await
+    }
+
+    async fn connected(&self, addr: &str, patience: Patience) -> Result<Arc<Connection>, CallError> {
+        let endpoint = self.endpoint(addr);
+        if let Some(connection) = endpoint.usable() {
+            return Ok(connection);
+        }
+        let limit = Patience::from_now(self.inner.config.connect_timeout);
+        let patience = if limit.deadline < patience.deadline { limit } else { patience };
+        match tokio::time::timeout_at(patience.deadline, self.connect_once(&endpoint, addr)).await {
+            Ok(result) => result,
+            Err(_) => {
+                Err(CallError::ConnectTimeout { addr: addr.to_owned(), timeout_ms: patience.timeout_ms() })
+            }
+        }
     }
 
     fn endpoint(&self, addr: &str) -> Arc<Endpoint> {
@@ -260,8 +279,4 @@ impl Endpoint {
     fn usable(&self) -> Option<Arc<Connection>> {
         self.current.lock().as_ref().filter(|connection| connection.takes_calls()).cloned()
     }
-}
-
-fn remaining(started: Instant, timeout: Duration) -> Duration {
-    timeout.saturating_sub(started.elapsed())
 }

@@ -9,10 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use rocketpy_protocol::{Command, SerializeType, code, flag};
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 use tracing::warn;
 
-use crate::calls::{Answer, Call, Calls, PendingCall, millis};
+use crate::calls::{Answer, Call, Calls, Patience, PendingCall};
 use crate::error::CallError;
 use crate::handler::{Handler, Response};
 use crate::outbox::{Outbox, PushError};
@@ -170,8 +169,12 @@ impl Connection {
     /// # Errors
     /// [`CallError::WindowFull`], [`CallError::Closed`] (not queued), [`CallError::FrameTooLarge`], [`CallError::Encode`]: the peer
     /// has not seen the request.
-    pub async fn start_call(&self, mut request: Command, timeout: Duration) -> Result<PendingCall, CallError> {
-        self.begin(&mut request, timeout).await
+    pub async fn start_call(
+        &self,
+        mut request: Command,
+        timeout: Duration,
+    ) -> Result<PendingCall, CallError> {
+        self.begin(&mut request, Patience::from_now(timeout)).await
     }
 
     /// Queues a request when there is room for it at once.
@@ -179,9 +182,9 @@ impl Connection {
     /// # Errors
     /// As [`start_call`](Self::start_call).
     pub fn try_start_call(&self, mut request: Command, timeout: Duration) -> Result<PendingCall, CallError> {
-        let cost = self.calls.try_reserve(&request).ok_or_else(|| self.no_room(request.code, Duration::ZERO))?;
+        let cost = self.calls.try_reserve(&request).ok_or_else(|| self.no_room(request.code, 0))?;
         let (sender, receiver) = oneshot::channel();
-        self.enqueue(&mut request, Instant::now(), timeout, cost, Answer::Channel(sender))?;
+        self.enqueue(&mut request, Patience::from_now(timeout), cost, Answer::Channel(sender))?;
         Ok(PendingCall { receiver })
     }
 
@@ -197,9 +200,9 @@ impl Connection {
         timeout: Duration,
         callback: impl FnOnce(Result<Command, CallError>) + Send + 'static,
     ) -> Result<(), CallError> {
-        let started = Instant::now();
-        let cost = self.room_for(&request, started, timeout).await?;
-        self.enqueue(&mut request, started, timeout, cost, Answer::Callback(Box::new(callback)))
+        let patience = Patience::from_now(timeout);
+        let cost = self.room_for(&request, patience).await?;
+        self.enqueue(&mut request, patience, cost, Answer::Callback(Box::new(callback)))
     }
 
     /// Queues a request that is not answered.
@@ -209,41 +212,43 @@ impl Connection {
     /// [`CallError::FrameTooLarge`], [`CallError::Encode`]. In each case the peer has not seen it.
     pub fn send_oneway(&self, mut request: Command) -> Result<(), CallError> {
         if self.outbox.waiting_bytes() > self.limits.max_queued_bytes {
-            return Err(self.no_room(request.code, Duration::ZERO));
+            return Err(self.no_room(request.code, 0));
         }
         request.flag |= flag::ONEWAY;
         request.serialize = self.serialize();
         self.push(&request)
     }
 
-    pub(crate) async fn begin(&self, request: &mut Command, timeout: Duration) -> Result<PendingCall, CallError> {
-        let started = Instant::now();
-        let cost = self.room_for(request, started, timeout).await?;
+    pub(crate) async fn begin(
+        &self,
+        request: &mut Command,
+        patience: Patience,
+    ) -> Result<PendingCall, CallError> {
+        let cost = self.room_for(request, patience).await?;
         let (sender, receiver) = oneshot::channel();
-        self.enqueue(request, started, timeout, cost, Answer::Channel(sender))?;
+        self.enqueue(request, patience, cost, Answer::Channel(sender))?;
         Ok(PendingCall { receiver })
     }
 
-    async fn room_for(&self, request: &Command, started: Instant, timeout: Duration) -> Result<u32, CallError> {
+    async fn room_for(&self, request: &Command, patience: Patience) -> Result<u32, CallError> {
         if let Some(cost) = self.calls.try_reserve(request) {
             return Ok(cost);
         }
-        match tokio::time::timeout_at(deadline(started, timeout), self.calls.reserve(request)).await {
+        match tokio::time::timeout_at(patience.deadline, self.calls.reserve(request)).await {
             Ok(Some(cost)) => Ok(cost),
             Ok(None) => Err(self.closed(request.code)),
-            Err(_) => Err(self.no_room(request.code, timeout)),
+            Err(_) => Err(self.no_room(request.code, patience.timeout_ms())),
         }
     }
 
     fn enqueue(
         &self,
         request: &mut Command,
-        started: Instant,
-        timeout: Duration,
+        patience: Patience,
         cost: u32,
         answer: Answer,
     ) -> Result<(), CallError> {
-        let call = Call { code: request.code, deadline: deadline(started, timeout), timeout, cost, answer };
+        let call = Call { code: request.code, patience, cost, answer };
         let (opaque, first_due) = self.calls.insert(call).map_err(|call| {
             self.calls.release(call.cost);
             self.closed(call.code)
@@ -279,7 +284,10 @@ impl Connection {
         let reason = match self.outbox.push(&command, body) {
             Ok(()) | Err(PushError::Closed) => return,
             Err(PushError::TooLarge { size_bytes }) => {
-                format!("the answer has {size_bytes} bytes, more than the frame limit of {}", self.limits.max_frame_bytes)
+                format!(
+                    "the answer has {size_bytes} bytes, more than the frame limit of {}",
+                    self.limits.max_frame_bytes
+                )
             }
             Err(PushError::Encode { reason }) => format!("the answer cannot be encoded: {reason}"),
         };
@@ -309,7 +317,8 @@ impl Connection {
 
     /// Whether the peer may be read from: neither its answers nor its unanswered requests are too many.
     pub(crate) fn has_room_for_requests(&self) -> bool {
-        self.outbox.waiting_bytes() <= self.limits.max_queued_bytes && self.unanswered() < self.limits.max_unanswered
+        self.outbox.waiting_bytes() <= self.limits.max_queued_bytes
+            && self.unanswered() < self.limits.max_unanswered
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -381,16 +390,10 @@ impl Connection {
         CallError::Closed { addr: self.name.to_string(), code, queued: false }
     }
 
-    fn no_room(&self, code: i32, timeout: Duration) -> CallError {
+    fn no_room(&self, code: i32, timeout_ms: u64) -> CallError {
         if self.calls.is_closed() {
             return self.closed(code);
         }
-        CallError::WindowFull { addr: self.name.to_string(), code, timeout_ms: millis(timeout) }
+        CallError::WindowFull { addr: self.name.to_string(), code, timeout_ms }
     }
-}
-
-/// A timeout beyond a year is as good as none, and an instant beyond all clocks cannot be had.
-fn deadline(started: Instant, timeout: Duration) -> Instant {
-    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-    started + timeout.min(YEAR)
 }

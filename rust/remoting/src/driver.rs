@@ -71,12 +71,14 @@ pub(crate) struct Driver<Slot> {
     ending_since: Option<Instant>,
     peer_done: bool,
     write_shut: bool,
+    started: bool,
+    /// The layer above knows of the connection.
     announced: bool,
     /// Given back when the connection is gone.
     _slot: Slot,
 }
 
-impl<Slot: Unpin> Driver<Slot> {
+impl<Slot> Driver<Slot> {
     pub(crate) fn new(stream: TcpStream, connection: Arc<Connection>, slot: Slot) -> Self {
         let now = Instant::now();
         Self {
@@ -90,16 +92,27 @@ impl<Slot: Unpin> Driver<Slot> {
             ending_since: None,
             peer_done: false,
             write_shut: false,
+            started: false,
             announced: false,
             _slot: slot,
         }
     }
 
     fn announce(&mut self) {
-        if !self.announced {
-            self.announced = true;
+        if !self.started {
+            (self.started, self.announced) = (true, true);
             debug!(peer = %self.connection.peer(), id = self.connection.id(), "connection opened");
             self.connection.handler().connected(&self.connection);
+        }
+    }
+
+    /// Tells the layer above that nothing more will come; later answers may still be written.
+    fn renounce(&mut self) {
+        let connection = &self.connection;
+        if std::mem::take(&mut self.announced)
+            && catch_unwind(AssertUnwindSafe(|| connection.handler().disconnected(connection))).is_err()
+        {
+            error!(peer = %connection.peer(), "handler panicked at the end of a connection");
         }
     }
 
@@ -207,6 +220,7 @@ impl<Slot: Unpin> Driver<Slot> {
             Poll::Ready(0) => {
                 self.peer_done = true;
                 self.connection.enter(Phase::Closing);
+                self.renounce();
                 Ok(true)
             }
             Poll::Ready(_) => {
@@ -258,7 +272,8 @@ impl<Slot: Unpin> Driver<Slot> {
         let code = command.code;
         let connection = &self.connection;
         // The reply, dropped by the unwinding, tells the peer.
-        let outcome = catch_unwind(AssertUnwindSafe(|| connection.handler().handle(connection, command, reply)));
+        let outcome =
+            catch_unwind(AssertUnwindSafe(|| connection.handler().handle(connection, command, reply)));
         if outcome.is_err() {
             error!(peer = %connection.peer(), code, "request handler panicked, answered with SYSTEM_ERROR");
         }
@@ -379,10 +394,7 @@ impl<Slot: Unpin> Future for Driver<Slot> {
 /// However the task ends, also with its runtime: calls and the layer above hear of it.
 impl<Slot> Drop for Driver<Slot> {
     fn drop(&mut self) {
-        let connection = &self.connection;
-        connection.ended();
-        if self.announced && catch_unwind(AssertUnwindSafe(|| connection.handler().disconnected(connection))).is_err() {
-            error!(peer = %connection.peer(), "handler panicked at the end of a connection");
-        }
+        self.connection.ended();
+        self.renounce();
     }
 }

@@ -132,7 +132,9 @@ pub enum ServerError {
 
 fn bind_hint(kind: io::ErrorKind) -> &'static str {
     match kind {
-        io::ErrorKind::AddrInUse => "another process listens there: stop it, or choose another port (0 takes a free one)",
+        io::ErrorKind::AddrInUse => {
+            "another process listens there: stop it, or choose another port (0 takes a free one)"
+        }
         io::ErrorKind::AddrNotAvailable => "no interface of this machine has that address",
         io::ErrorKind::PermissionDenied => "ports below 1024 need a privilege: choose a higher one",
         _ => "check the address",

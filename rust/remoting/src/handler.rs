@@ -20,7 +20,8 @@ pub trait Handler: Send + Sync + 'static {
     /// Called once before the first request of a connection.
     fn connected(&self, _connection: &Arc<Connection>) {}
 
-    /// Called once when a connection has ended, whoever ended it; nothing is handled for it afterwards.
+    /// Called once when a connection has ended, whoever ended it; nothing is handled for it afterwards. A peer that closed its half
+    /// may still be given the answers that it waits for.
     fn disconnected(&self, _connection: &Arc<Connection>) {}
 }
 

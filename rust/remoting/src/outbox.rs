@@ -79,7 +79,8 @@ impl Outbox {
     pub(crate) fn take(&self, writing: &mut VecDeque<Bytes>) {
         let mut state = self.state.lock();
         if !state.tail.is_empty() {
-            state.next_chunk_bytes = state.tail.len().next_power_of_two().clamp(FIRST_CHUNK_BYTES, CHUNK_BYTES);
+            state.next_chunk_bytes =
+                state.tail.len().next_power_of_two().clamp(FIRST_CHUNK_BYTES, CHUNK_BYTES);
             state.cut_tail();
             state.tail = BytesMut::new();
         }
@@ -136,7 +137,12 @@ impl Outbox {
 
 impl State {
     /// Encodes one frame at the end of the queue and returns its size.
-    fn append(&mut self, command: &Command, slices: Vec<Bytes>, max_frame_bytes: usize) -> Result<usize, PushError> {
+    fn append(
+        &mut self,
+        command: &Command,
+        slices: Vec<Bytes>,
+        max_frame_bytes: usize,
+    ) -> Result<usize, PushError> {
         if self.tail.capacity() - self.tail.len() < FIRST_CHUNK_BYTES / 2 {
             self.tail.reserve(self.next_chunk_bytes);
         }

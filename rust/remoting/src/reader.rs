@@ -53,7 +53,11 @@ impl FrameReader {
     }
 
     /// Reads once: the number of bytes, 0 at the end of the stream.
-    pub(crate) fn poll_read(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_read(
+        &mut self,
+        stream: &mut TcpStream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
         if stream.poll_read_ready(cx)?.is_pending() {
             self.let_go_when_empty();
             return Poll::Pending;

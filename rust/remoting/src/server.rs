@@ -66,8 +66,7 @@ impl Server {
     pub fn bind(config: ServerConfig, handler: Arc<dyn Handler>) -> Result<Self, ServerError> {
         let addr = config.addr;
         let (listener, local_addr) = listen(addr).map_err(|source| ServerError::Bind { addr, source })?;
-        let shared =
-            Arc::new(Shared { config, handler, open: Mutex::default(), emptied: Notify::new() });
+        let shared = Arc::new(Shared { config, handler, open: Mutex::default(), emptied: Notify::new() });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
         info!(%local_addr, "remoting server listens");
         Ok(Self { local_addr, shared, accepting: Mutex::new(Some(accepting)) })
@@ -175,8 +174,7 @@ impl Shared {
         }
         let handler = Arc::clone(&self.handler);
         let name = peer.to_string().into();
-        let connection =
-            Arc::new(Connection::new(ends, name, SerializeType::Json, self.limits(), handler));
+        let connection = Arc::new(Connection::new(ends, name, SerializeType::Json, self.limits(), handler));
         open.by_id.insert(connection.id(), Arc::clone(&connection));
         drop(open);
         let slot = Slot { shared: Arc::clone(self), id: connection.id() };

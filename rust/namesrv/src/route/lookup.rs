@@ -49,7 +49,8 @@ impl RouteTable {
     pub(crate) fn topics_of_cluster(&self, cluster: &str) -> Vec<String> {
         let tables = self.tables.read();
         let Some(names) = tables.clusters.get(cluster) else { return Vec::new() };
-        let of_cluster = tables.topics.iter().filter(|(_, brokers)| brokers.keys().any(|name| names.contains(name)));
+        let of_cluster =
+            tables.topics.iter().filter(|(_, brokers)| brokers.keys().any(|name| names.contains(name)));
         of_cluster.map(|(topic, _)| topic.clone()).collect()
     }
 

@@ -77,7 +77,12 @@ async fn a_late_answer_is_a_timeout_that_harms_no_other_call() {
         let mut server = RawPeer::accept(&listener).await;
         let late = server.receive().await.expect("a request").opaque();
         let next = server.receive().await.expect("a request").opaque();
-        server.send(&[response(0, late, b"late"), response(0, next, b"in time"), response(0, 9999, b"?")].concat()).await;
+        server
+            .send(
+                &[response(0, late, b"late"), response(0, next, b"in time"), response(0, 9999, b"?")]
+                    .concat(),
+            )
+            .await;
         server
     });
     let started = Instant::now();
@@ -94,7 +99,8 @@ async fn a_late_answer_is_a_timeout_that_harms_no_other_call() {
 async fn calls_of_different_timeouts_end_each_in_its_own_time() {
     let (listener, addr) = listener().await;
     let client = client();
-    let long = client.start_call(&addr, echo_request(b"long"), Duration::from_secs(3600)).await.expect("queued");
+    let long =
+        client.start_call(&addr, echo_request(b"long"), Duration::from_secs(3600)).await.expect("queued");
     let short = client.start_call(&addr, echo_request(b"short"), SHORT).await.expect("queued");
     let error = soon(short).await.unwrap_err();
     assert!(matches!(error, CallError::Timeout { timeout_ms: 100, .. }), "{error}");
@@ -131,7 +137,10 @@ async fn nobody_listening_is_a_connect_error_that_was_not_applied() {
 async fn an_address_that_is_none_is_a_connect_error() {
     for addr in ["", "no port", "127.0.0.1:99999", "host.invalid:1"] {
         let error = soon(client().call(addr, echo_request(b""), PATIENCE)).await.unwrap_err();
-        assert!(matches!(error, CallError::Connect { .. } | CallError::ConnectTimeout { .. }), "{addr}: {error}");
+        assert!(
+            matches!(error, CallError::Connect { .. } | CallError::ConnectTimeout { .. }),
+            "{addr}: {error}"
+        );
     }
 }
 
@@ -181,7 +190,10 @@ async fn outstanding_calls_are_bounded_and_the_next_one_waits_for_room() {
     assert_eq!(error, CallError::WindowFull { addr: addr.clone(), code: ECHO, timeout_ms: 100 });
     assert!(error.retryable() && !error.may_have_been_applied());
     let connection = client.connection(&addr, PATIENCE).await.expect("open");
-    assert!(matches!(connection.try_start_call(echo_request(b"4"), PATIENCE), Err(CallError::WindowFull { .. })));
+    assert!(matches!(
+        connection.try_start_call(echo_request(b"4"), PATIENCE),
+        Err(CallError::WindowFull { .. })
+    ));
     let mut server = RawPeer::accept(&listener).await;
     let opaque = server.receive().await.expect("a request").opaque();
     let waiting = tokio::spawn(async move { client.start_call(&addr, echo_request(b"5"), PATIENCE).await });

@@ -13,7 +13,10 @@ const NOTIFY: i32 = 40;
 /// A server, and the connection that a client opened to it.
 async fn connected(client: &Client) -> (Server, Arc<Connection>) {
     let server = echo_server();
-    client.call(&server.local_addr().to_string(), Command::bare_request(ECHO), PATIENCE).await.expect("an answer");
+    client
+        .call(&server.local_addr().to_string(), Command::bare_request(ECHO), PATIENCE)
+        .await
+        .expect("an answer");
     let connection = server.connections().pop().expect("a connection");
     (server, connection)
 }

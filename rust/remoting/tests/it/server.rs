@@ -12,7 +12,8 @@ async fn pipelined_requests_are_answered_in_whatever_order_the_replies_come() {
     let (keep, mut kept) = keeping();
     let server = serve(ServerConfig::new(LOOPBACK), keep);
     let mut peer = RawPeer::connect(server.local_addr()).await;
-    let frames: Vec<u8> = (0..100).flat_map(|opaque| request(ECHO, opaque, &[u8::try_from(opaque).unwrap()])).collect();
+    let frames: Vec<u8> =
+        (0..100).flat_map(|opaque| request(ECHO, opaque, &[u8::try_from(opaque).unwrap()])).collect();
     peer.send(&frames).await;
     let mut replies = Vec::new();
     for _ in 0..100 {
@@ -64,7 +65,8 @@ async fn a_large_request_and_its_large_answer_come_through_whole() {
 
 #[tokio::test]
 async fn an_answer_of_many_slices_is_one_body() {
-    let slices: Vec<Bytes> = (0..500_usize).map(|index| bytes(index * 7, u8::try_from(index % 256).unwrap())).collect();
+    let slices: Vec<Bytes> =
+        (0..500_usize).map(|index| bytes(index * 7, u8::try_from(index % 256).unwrap())).collect();
     let whole = slices.concat();
     let server = serve(
         ServerConfig::new(LOOPBACK),
@@ -112,7 +114,10 @@ async fn a_panic_in_the_handler_is_a_system_error_and_the_connection_goes_on() {
     for opaque in 0..3 {
         peer.send(&request(1, opaque, b"")).await;
         let answer = peer.receive().await.expect("an answer");
-        assert_eq!((answer.code(), answer.opaque()), (i64::from(code::response::SYSTEM_ERROR), i64::from(opaque)));
+        assert_eq!(
+            (answer.code(), answer.opaque()),
+            (i64::from(code::response::SYSTEM_ERROR), i64::from(opaque))
+        );
         assert!(!answer.remark().is_empty());
         peer.assert_serves().await;
     }
@@ -142,7 +147,8 @@ async fn an_unknown_code_is_refused_by_number_and_name() {
 #[tokio::test]
 async fn an_answer_beyond_the_frame_limit_becomes_a_system_error() {
     let config = ServerConfig { max_frame_bytes: 4096, ..ServerConfig::new(LOOPBACK) };
-    let server = serve(config, handler(|_, _, reply| reply.send(Response::success().with_body(bytes(5000, 0)))));
+    let server =
+        serve(config, handler(|_, _, reply| reply.send(Response::success().with_body(bytes(5000, 0)))));
     let mut peer = RawPeer::connect(server.local_addr()).await;
     peer.send(&request(ECHO, 3, b"")).await;
     let answer = peer.receive().await.expect("an answer");
@@ -153,7 +159,8 @@ async fn an_answer_beyond_the_frame_limit_becomes_a_system_error() {
 #[tokio::test]
 async fn the_answer_has_the_serialization_of_its_request() {
     // The frame of spec/remoting.md 10.2: code 105 in the binary form.
-    let binary = "0000002d0100002900690001df000000070000000000000000000000140005746f70696300000009546f70696354657374";
+    let binary =
+        "0000002d0100002900690001df000000070000000000000000000000140005746f70696300000009546f70696354657374";
     let binary: Vec<u8> =
         (0..binary.len()).step_by(2).map(|at| u8::from_str_radix(&binary[at..at + 2], 16).unwrap()).collect();
     let server = echo_server();
@@ -190,8 +197,9 @@ async fn answers_given_by_other_threads_under_a_cork_all_arrive() {
     let peers = (0..PEERS).map(|_| {
         tokio::spawn(async move {
             let mut peer = RawPeer::connect(addr).await;
-            let frames: Vec<u8> =
-                (0..REQUESTS).flat_map(|opaque| request(ECHO, i32::try_from(opaque).unwrap(), b"x")).collect();
+            let frames: Vec<u8> = (0..REQUESTS)
+                .flat_map(|opaque| request(ECHO, i32::try_from(opaque).unwrap(), b"x"))
+                .collect();
             peer.send(&frames).await;
             let mut seen = vec![false; REQUESTS];
             for _ in 0..REQUESTS {
@@ -211,7 +219,8 @@ async fn answers_given_by_other_threads_under_a_cork_all_arrive() {
 #[tokio::test]
 async fn a_port_in_use_is_named_with_the_way_out() {
     let server = echo_server();
-    let error = rocketpy_remoting::Server::bind(ServerConfig::new(server.local_addr()), handler(echo)).unwrap_err();
+    let error =
+        rocketpy_remoting::Server::bind(ServerConfig::new(server.local_addr()), handler(echo)).unwrap_err();
     let ServerError::Bind { addr, .. } = &error;
     assert_eq!(*addr, server.local_addr());
     assert!(error.to_string().contains("another port"), "{error}");

@@ -37,7 +37,8 @@ pub fn request(code: i32, opaque: i32, body: &[u8]) -> Vec<u8> {
 }
 
 pub fn request_with(code: i32, opaque: i32, flag: i32, version: i32, body: &[u8]) -> Vec<u8> {
-    let header = json!({"code": code, "flag": flag, "language": "JAVA", "opaque": opaque, "version": version});
+    let header =
+        json!({"code": code, "flag": flag, "language": "JAVA", "opaque": opaque, "version": version});
     frame(&header, body)
 }
 
@@ -99,7 +100,8 @@ impl RawPeer {
             self.stream.read_exact(&mut rest).await.expect("a whole frame");
             let word = u32::from_be_bytes(rest[..4].try_into().expect("four bytes"));
             let body = rest.split_off(4 + (word & 0x00FF_FFFF) as usize);
-            let header = if word >> 24 == 0 { serde_json::from_slice(&rest[4..]).expect("JSON") } else { Value::Null };
+            let header =
+                if word >> 24 == 0 { serde_json::from_slice(&rest[4..]).expect("JSON") } else { Value::Null };
             Some(Received { serialize: rest[0], header, body })
         })
         .await
@@ -157,7 +159,9 @@ impl<F: Fn(&Arc<Connection>, Command, Reply) + Send + Sync + 'static> Handler fo
     }
 }
 
-pub fn handler(handle: impl Fn(&Arc<Connection>, Command, Reply) + Send + Sync + 'static) -> Arc<dyn Handler> {
+pub fn handler(
+    handle: impl Fn(&Arc<Connection>, Command, Reply) + Send + Sync + 'static,
+) -> Arc<dyn Handler> {
     Arc::new(Closure { handle, events: None })
 }
 

@@ -1,0 +1,108 @@
+//! What tools change: permissions, topics, key-value configuration.
+use std::time::Duration;
+
+use rocketpy_protocol::body::{QueueData, TopicRouteData};
+use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::{Command, header, json};
+
+use crate::support::*;
+
+async fn perm(bench: &Bench, topic: &str) -> i32 {
+    let route: TopicRouteData = json::from_slice(&bench.route(topic).await.body).expect("a route");
+    route.queue_datas[0].perm
+}
+
+#[tokio::test]
+async fn write_permission_is_wiped_and_given_back() {
+    let bench = Bench::start().await;
+    bench.register(MASTER, &["TopicTest", "TBW102"]).await;
+    let wipe = header::WipeWritePermOfBrokerRequestHeader { broker_name: MASTER.name };
+    let answer = bench.ask(request::WIPE_WRITE_PERM_OF_BROKER, &wipe).await;
+    assert_eq!(answer.ext.get("wipeTopicCount"), Some("2"));
+    assert_eq!(perm(&bench, "TopicTest").await, 4);
+    bench.register(MASTER, &["TopicTest", "TBW102"]).await;
+    assert_eq!(perm(&bench, "TopicTest").await, 4, "the same version changes nothing");
+    let add = header::AddWritePermOfBrokerRequestHeader { broker_name: MASTER.name };
+    let answer = bench.ask(request::ADD_WRITE_PERM_OF_BROKER, &add).await;
+    assert_eq!(answer.ext.get("addTopicCount"), Some("2"));
+    assert_eq!(perm(&bench, "TopicTest").await, 6);
+    bench.ask(request::WIPE_WRITE_PERM_OF_BROKER, &wipe).await;
+    bench.call(registration(MASTER, &["TopicTest", "TBW102"], 2)).await;
+    assert_eq!(perm(&bench, "TopicTest").await, 6, "the next version restores it");
+}
+
+#[tokio::test]
+async fn a_topic_is_deleted_and_registered() {
+    let bench = Bench::start().await;
+    bench.register(MASTER, &["TopicTest", "TBW102"]).await;
+    let delete =
+        |cluster_name| header::DeleteTopicFromNamesrvRequestHeader { topic: "TopicTest", cluster_name };
+    bench.ask(request::DELETE_TOPIC_IN_NAMESRV, &delete(Some("elsewhere"))).await;
+    assert_eq!(bench.route("TopicTest").await.code, response::SUCCESS);
+    bench.ask(request::DELETE_TOPIC_IN_NAMESRV, &delete(Some("c1"))).await;
+    assert_eq!(bench.route("TopicTest").await.code, response::TOPIC_NOT_EXIST);
+    let register = |broker_name: &str| {
+        let queues = QueueData {
+            broker_name: broker_name.into(),
+            read_queues: 3,
+            write_queues: 3,
+            perm: 6,
+            sys_flag: 0,
+        };
+        let route = TopicRouteData { queue_datas: vec![queues], ..TopicRouteData::default() };
+        Command::request(
+            request::REGISTER_TOPIC_IN_NAMESRV,
+            &header::RegisterTopicRequestHeader { topic: "TopicTest" },
+        )
+        .with_body(json::to_vec(&route))
+    };
+    let refused = bench.call(register("nobody")).await;
+    assert_eq!(refused.code, response::SYSTEM_ERROR);
+    assert!(refused.remark.expect("a remark").contains("nobody"));
+    assert_eq!(bench.call(register(MASTER.name)).await.code, response::SUCCESS);
+    assert!(text(&bench.route("TopicTest").await).contains(r#""readQueueNums":3"#));
+    bench.ask(request::DELETE_TOPIC_IN_NAMESRV, &delete(None)).await;
+    assert_eq!(bench.route("TopicTest").await.code, response::TOPIC_NOT_EXIST);
+}
+
+#[tokio::test]
+async fn key_value_configuration_is_put_read_listed_and_deleted() {
+    let bench = Bench::start().await;
+    let get = header::GetKVConfigRequestHeader { namespace: "n", key: "k" };
+    let list = header::GetKVListByNamespaceRequestHeader { namespace: "n" };
+    for (code, request) in [
+        (request::GET_KV_CONFIG, Command::request(request::GET_KV_CONFIG, &get)),
+        (request::GET_KVLIST_BY_NAMESPACE, Command::request(request::GET_KVLIST_BY_NAMESPACE, &list)),
+    ] {
+        assert_eq!(bench.call(request).await.code, response::QUERY_NOT_FOUND, "{code}");
+    }
+    let put = header::PutKVConfigRequestHeader { namespace: "n", key: "k", value: "v \u{6807}" };
+    bench.ask(request::PUT_KV_CONFIG, &put).await;
+    assert_eq!(bench.ask(request::GET_KV_CONFIG, &get).await.ext.get("value"), Some("v \u{6807}"));
+    let table: serde_json::Value =
+        serde_json::from_slice(&bench.ask(request::GET_KVLIST_BY_NAMESPACE, &list).await.body).expect("JSON");
+    assert_eq!(table, serde_json::json!({"table": {"k": "v \u{6807}"}}));
+    bench
+        .ask(request::DELETE_KV_CONFIG, &header::DeleteKVConfigRequestHeader { namespace: "n", key: "k" })
+        .await;
+    let answer = bench.call(Command::request(request::GET_KV_CONFIG, &get)).await;
+    assert_eq!(answer.code, response::QUERY_NOT_FOUND);
+    let nameless = header::PutKVConfigRequestHeader { namespace: "", key: "k", value: "v" };
+    assert_eq!(
+        bench.call(Command::request(request::PUT_KV_CONFIG, &nameless)).await.code,
+        response::INVALID_PARAMETER
+    );
+}
+
+#[tokio::test]
+async fn the_configuration_is_told_under_the_known_names() {
+    let bench = Bench::start_with(|config| config.scan_interval = Duration::from_secs(7)).await;
+    let config = bench.text_of(request::GET_NAMESRV_CONFIG).await;
+    let lines: Vec<&str> = config.lines().collect();
+    assert!(lines.contains(&"scanNotActiveBrokerInterval=7000"), "{config}");
+    assert!(lines.contains(&"orderMessageEnable=false"), "{config}");
+    assert!(
+        lines.contains(&format!("listenPort={}", bench.name_server.local_addr().port()).as_str()),
+        "{config}"
+    );
+}

@@ -1,0 +1,134 @@
+//! What brokers send, in all its forms, right and wrong.
+use rocketpy_protocol::body::RegisterBrokerBody;
+use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::{Command, SerializeType, header, json};
+
+use crate::support::*;
+
+#[tokio::test]
+async fn a_compressed_registration_is_read_and_its_checksum_checked() {
+    let bench = Bench::start().await;
+    let compressed = body(&["TopicTest", "TBW102"], 1).encode_compressed().expect("deflates");
+    let checksum = i32::try_from(RegisterBrokerBody::checksum(&compressed)).expect("31 bits");
+    let request = |checksum| {
+        let header = header::RegisterBrokerRequestHeader {
+            compressed: Some(true),
+            body_crc32: Some(checksum),
+            ..register_header(MASTER)
+        };
+        Command::request(request::REGISTER_BROKER, &header).with_body(compressed.clone())
+    };
+    let refused = bench.call(request(checksum ^ 1)).await;
+    assert_eq!(refused.code, response::SYSTEM_ERROR);
+    assert!(refused.remark.expect("a remark").contains("checksum"));
+    assert_eq!(bench.route("TopicTest").await.code, response::TOPIC_NOT_EXIST);
+    assert_eq!(bench.call(request(checksum)).await.code, response::SUCCESS);
+    assert_eq!(bench.route("TopicTest").await.code, response::SUCCESS);
+}
+
+#[tokio::test]
+async fn a_binary_header_registers_as_well() {
+    let bench = Bench::start().await;
+    let request =
+        Command { serialize: SerializeType::Binary, ..registration(MASTER, &["TopicTest", "TBW102"], 1) };
+    assert_eq!(bench.call(request).await.code, response::SUCCESS);
+    assert_eq!(bench.route("TopicTest").await.code, response::SUCCESS);
+}
+
+#[tokio::test]
+async fn malformed_bodies_are_refused_and_leave_nothing() {
+    let bench = Bench::start().await;
+    let bombs = vec![0_u8; 80 << 20];
+    let bomb = rocketpy_protocol::compression::compress(rocketpy_model::CompressionType::Zlib, 9, &bombs)
+        .expect("deflates");
+    for (compressed, body) in
+        [(false, b"not json".to_vec()), (false, b"[1]".to_vec()), (true, b"not zlib".to_vec()), (true, bomb)]
+    {
+        let header =
+            header::RegisterBrokerRequestHeader { compressed: Some(compressed), ..register_header(MASTER) };
+        let answer = bench.call(Command::request(request::REGISTER_BROKER, &header).with_body(body)).await;
+        assert_eq!(answer.code, response::SYSTEM_ERROR);
+        assert!(!answer.remark.expect("a remark").is_empty());
+    }
+    assert_eq!(
+        bench.text_of(request::GET_BROKER_CLUSTER_INFO).await,
+        r#"{"brokerAddrTable":{},"clusterAddrTable":{}}"#
+    );
+}
+
+#[tokio::test]
+async fn headers_that_lack_or_garble_a_field_are_refused_by_its_name() {
+    let bench = Bench::start().await;
+    let whole = registration(MASTER, &["TopicTest", "TBW102"], 1);
+    for (field, value) in [
+        ("brokerName", None),
+        ("brokerId", Some("master")),
+        ("brokerId", Some("-1")),
+        ("brokerAddr", Some("")),
+    ] {
+        let mut request = whole.clone();
+        request.ext.remove(field);
+        if let Some(value) = value {
+            request.ext.push(field, value);
+        }
+        let answer = bench.call(request).await;
+        assert_eq!(answer.code, response::INVALID_PARAMETER, "{field}");
+        let remark = answer.remark.expect("a remark");
+        assert!(remark.contains(field) || remark.contains("broker id"), "{remark}");
+    }
+}
+
+#[tokio::test]
+async fn a_first_registration_of_one_topic_is_refused() {
+    let bench = Bench::start().await;
+    let refused = bench.register(MASTER, &["TopicTest"]).await;
+    assert_eq!(refused.code, response::SYSTEM_ERROR);
+    assert!(refused.remark.expect("a remark").contains("b-a"));
+    assert_eq!(bench.register(MASTER, &["TopicTest", "TBW102"]).await.code, response::SUCCESS);
+    assert_eq!(bench.call(registration(MASTER, &["New"], 2)).await.code, response::SUCCESS);
+    assert_eq!(bench.route("New").await.code, response::SUCCESS);
+    assert_eq!(bench.route("TopicTest").await.code, response::SUCCESS, "registrations add");
+}
+
+#[tokio::test]
+async fn a_slave_is_told_its_master_and_everyone_the_order_configuration() {
+    let bench = Bench::start().await;
+    let answer = bench.register(MASTER, &["TopicTest", "TBW102"]).await;
+    assert_eq!((answer.ext.len(), answer.body.len()), (0, 0));
+    let slave = Broker { addr: "10.0.0.3:10911", id: 1, ..MASTER };
+    let answer = bench.register(slave, &["TopicTest", "TBW102"]).await;
+    assert_eq!(answer.ext.get("masterAddr"), Some("10.0.0.2:10911"));
+    assert_eq!(answer.ext.get("haServerAddr"), Some("10.0.0.2:10912"));
+    let put = header::PutKVConfigRequestHeader {
+        namespace: "ORDER_TOPIC_CONFIG",
+        key: "TopicTest",
+        value: "b-a:4",
+    };
+    bench.ask(request::PUT_KV_CONFIG, &put).await;
+    let answer = bench.register(MASTER, &["TopicTest", "TBW102"]).await;
+    assert_eq!(text(&answer), r#"{"table":{"TopicTest":"b-a:4"}}"#);
+}
+
+#[tokio::test]
+async fn a_data_version_is_compared_and_handed_out() {
+    let bench = Bench::start().await;
+    let query = |counter| {
+        let header = header::QueryDataVersionRequestHeader {
+            broker_name: MASTER.name,
+            broker_addr: MASTER.addr,
+            cluster_name: MASTER.cluster,
+            broker_id: MASTER.id,
+        };
+        Command::request(request::QUERY_DATA_VERSION, &header).with_body(json::to_vec(&version(counter)))
+    };
+    let unknown = bench.call(query(1)).await;
+    assert_eq!((unknown.code, unknown.ext.get("changed"), unknown.body.len()), (0, Some("true"), 0));
+    bench.register(MASTER, &["TopicTest", "TBW102"]).await;
+    for (counter, changed) in [(1, "false"), (2, "true")] {
+        let answer = bench.call(query(counter)).await;
+        assert_eq!((answer.code, answer.ext.get("changed")), (0, Some(changed)));
+        assert_eq!(text(&answer), r#"{"counter":1,"stateVersion":0,"timestamp":1700000000000}"#);
+    }
+    let header = Command::request(request::QUERY_DATA_VERSION, &header::NoHeader);
+    assert_eq!(bench.call(header).await.code, response::INVALID_PARAMETER);
+}
