@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rocketpy_env::EnvError;
 use rocketpy_model::PhysicalOffset;
+use rocketpy_model::name::NameError;
 
 /// A store could not be opened, or stopped working.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -33,7 +34,12 @@ pub enum StoreError {
         "the log is damaged at physical offset {physical_offset}, durable up to {durable_to} ({reason}): {}",
         path.display()
     )]
-    InteriorDamage { path: PathBuf, physical_offset: PhysicalOffset, durable_to: PhysicalOffset, reason: String },
+    InteriorDamage {
+        path: PathBuf,
+        physical_offset: PhysicalOffset,
+        durable_to: PhysicalOffset,
+        reason: String,
+    },
     /// A commit log file is missing between two others.
     #[error("commit log files are not contiguous, expected the file that starts at {expected}: {}", path.display())]
     MissingFile { path: PathBuf, expected: PhysicalOffset },
@@ -44,7 +50,9 @@ pub enum StoreError {
     #[error("the store is shut down")]
     ShutDown,
     /// A consume queue entry leads to bytes that are not its record.
-    #[error("consume queue entry {queue_offset} of {topic}-{queue_id} does not lead to its record: {physical_offset}")]
+    #[error(
+        "consume queue entry {queue_offset} of {topic}-{queue_id} does not lead to its record: {physical_offset}"
+    )]
     BrokenEntry { topic: Arc<str>, queue_id: u32, queue_offset: u64, physical_offset: u64 },
 }
 
@@ -58,8 +66,12 @@ impl StoreError {
         match self {
             Self::Env(error) => error.hint().map(str::to_owned),
             Self::BadConfig { field, allowed, .. } => Some(format!("set {field} to {allowed}")),
-            Self::ForeignFolder { .. } => Some("name an empty or a new folder, or one that holds a store".to_owned()),
-            Self::Locked { pid: Some(pid), .. } => Some(format!("stop process {pid}, or name another folder")),
+            Self::ForeignFolder { .. } => {
+                Some("name an empty or a new folder, or one that holds a store".to_owned())
+            }
+            Self::Locked { pid: Some(pid), .. } => {
+                Some(format!("stop process {pid}, or name another folder"))
+            }
             Self::Locked { .. } => Some("stop the other store first, or name another folder".to_owned()),
             Self::UnexpectedFile { .. } => Some("move that file out of the store".to_owned()),
             Self::WrongFileSize { found_bytes, .. } => Some(format!(
@@ -68,10 +80,13 @@ impl StoreError {
             Self::InteriorDamage { .. } | Self::MissingFile { .. } => {
                 Some("nothing was changed; restore the file from a copy or from a slave".to_owned())
             }
-            Self::Poisoned { .. } => Some("check the disk, then start again: recovery keeps what is durable".to_owned()),
-            Self::BrokenEntry { .. } => {
-                Some("stop the server, remove the folder consumequeue, start again: it is rebuilt from the log".to_owned())
+            Self::Poisoned { .. } => {
+                Some("check the disk, then start again: recovery keeps what is durable".to_owned())
             }
+            Self::BrokenEntry { .. } => Some(
+                "stop the server, remove the folder consumequeue, start again: it is rebuilt from the log"
+                    .to_owned(),
+            ),
             Self::ShutDown => None,
         }
     }
@@ -89,7 +104,10 @@ impl StoreError {
 /// A record was not appended.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AppendError {
-    /// The topic is empty or longer than a record can hold.
+    /// The topic may not become the name of a folder.
+    #[error(transparent)]
+    BadTopic(#[from] NameError),
+    /// The topic is longer than a record can hold.
     #[error("topic length must be 1 to {limit_bytes} bytes: {size_bytes}")]
     TopicLength { size_bytes: usize, limit_bytes: usize },
     /// The properties text is longer than a record can hold.
@@ -130,8 +148,12 @@ impl AppendError {
     /// The way out, for a person.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::DiskFull { .. } | Self::QueueNotWriteable { .. } => Some("free disk space; writes go on by themselves"),
-            Self::NoFile { .. } => Some("check the commit log folder and its permissions; writes go on by themselves"),
+            Self::DiskFull { .. } | Self::QueueNotWriteable { .. } => {
+                Some("free disk space; writes go on by themselves")
+            }
+            Self::NoFile { .. } => {
+                Some("check the commit log folder and its permissions; writes go on by themselves")
+            }
             Self::Poisoned { .. } => Some("check the disk, then start the server again"),
             Self::BodyTooLong { .. } | Self::RecordTooLong { .. } => {
                 Some("send a smaller message or raise maxMessageSize")
@@ -150,7 +172,7 @@ pub enum FlushError {
     /// A flush failed; the record may or may not survive.
     #[error("the flush failed: {cause}")]
     Poisoned { cause: Arc<EnvError> },
-    /// The store was shut down before the flush.
-    #[error("the store is shut down")]
-    ShutDown,
+    /// Nothing is written up to there: the offset is not one that an append returned.
+    #[error("the log ends at {wrote}, before the offset to flush to: {end}")]
+    PastEnd { end: PhysicalOffset, wrote: PhysicalOffset },
 }

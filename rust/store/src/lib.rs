@@ -2,19 +2,32 @@
 //!
 //! [`Store`] is the live store of a broker; [`reader::StoreReader`] reads a folder without one.
 
-#![allow(clippy::unimplemented)]
-
+mod allocate;
+mod append;
+mod checkpoint;
 mod config;
+mod core;
+mod dispatch;
 mod error;
 mod fetch;
+mod flush;
+mod folder;
+mod keeper;
+mod life;
 mod listener;
+mod mapped;
+mod queue;
+mod read;
 pub mod reader;
 mod record;
+mod recovery;
 mod store;
+mod wake;
 
 pub use config::{FlushMode, OnFailedFlush, StoreConfig};
 pub use error::{AppendError, FlushError, StoreError};
 pub use fetch::{Boundary, Fetch, FetchStatus, QueueBounds, QueueSummary, ReadLimits};
 pub use listener::{Arrival, NoListener, StoreListener};
 pub use record::{Appended, AppendedBatch, NewRecord};
+pub use recovery::RecoveryReport;
 pub use store::{Store, StoreStats};

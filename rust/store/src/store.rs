@@ -1,109 +1,175 @@
 //! The store as its owner sees it.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_filter::TagFilter;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 
 use crate::config::StoreConfig;
+use crate::core::Core;
 use crate::error::{AppendError, FlushError, StoreError};
 use crate::fetch::{Boundary, Fetch, QueueBounds, QueueSummary, ReadLimits};
+use crate::folder::Folder;
 use crate::listener::StoreListener;
 use crate::record::{Appended, AppendedBatch, NewRecord};
+use crate::recovery::{RecoveryReport, recover};
 
 /// An open store: commit log, consume queues, and the threads that keep them.
+///
+/// All methods take `&self` and may be called from any thread. None needs a runtime. Dropping the store closes it; a
+/// listener must not hold the last reference to it.
 #[doc(alias = "DefaultMessageStore")]
-#[derive(Debug)]
 pub struct Store<D: Disk = RealDisk> {
-    disk: D,
-    config: StoreConfig,
+    core: Arc<Core<D>>,
+    /// Flush, dispatch, allocate, checkpoint; empty once the store is closed.
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Given back when the store is closed.
+    lock: Mutex<Option<D::Lock>>,
+    report: RecoveryReport,
 }
 
 /// Figures of a store for `store stat` and the runtime information.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreStats {
-    /// Records and bytes appended since the start.
+    /// Records appended since the start.
     pub appended_records: u64,
+    /// Bytes appended since the start.
     pub appended_bytes: u64,
-    /// Flushes of the commit log since the start, and the longest of them.
+    /// Flushes of the commit log since the start.
     pub flushes: u64,
+    /// The longest of them, in microseconds.
     pub longest_flush_us: u64,
-    /// Bytes of the log that no consume queue covers yet.
+    /// Bytes of the log that are readable and that no consume queue covers yet.
     pub dispatch_behind_bytes: u64,
-    /// Times that dispatch had to read the log because the hand-over was full.
+    /// Rounds in which dispatch had to read the log because the hand-over was full.
     pub dispatch_fell_back: u64,
     pub commit_log_files: u64,
     pub queues: u64,
 }
 
-#[allow(unused_variables)]
 impl Store {
     /// Opens a folder: makes what is missing, takes the lock, recovers, starts the threads.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; none leaves a change that a second try would mind.
     pub fn open(config: StoreConfig) -> Result<Arc<Self>, StoreError> {
-        unimplemented!()
+        Self::open_on(RealDisk, config)
     }
 }
 
-#[allow(unused_variables)]
 impl<D: Disk> Store<D> {
     /// [`Store::open`] on a given disk.
     pub fn open_on(disk: D, config: StoreConfig) -> Result<Arc<Self>, StoreError> {
-        unimplemented!()
+        let config = config.checked()?;
+        let disk = Arc::new(disk);
+        let folder = Folder::new(&config);
+        let lock = folder.claim(&*disk)?;
+        let (recovered, report) = recover(&disk, &config, &folder)?;
+        let core = Arc::new(Core::new(disk, config, folder, recovered));
+        core.catch_up()?;
+        tracing::info!(
+            root = %core.folder.root.display(), clean_exit = report.clean_exit, end = %report.end,
+            truncated_bytes = report.truncated_bytes, rebuilt_queues = report.rebuilt_queues,
+            queues = core.queues.count(), "store is open"
+        );
+        let store = Arc::new(Self { core, threads: Mutex::default(), lock: Mutex::new(Some(lock)), report });
+        store.start_threads()?;
+        Ok(store)
+    }
+
+    fn start_threads(&self) -> Result<(), StoreError> {
+        let lives: [(&str, fn(&Core<D>)); 4] = [
+            ("rocketpy-flush", Core::run_flush),
+            ("rocketpy-dispatch", Core::run_dispatch),
+            ("rocketpy-allocate", Core::run_allocator),
+            ("rocketpy-checkpoint", Core::run_keeper),
+        ];
+        let mut threads = self.threads.lock();
+        for (name, life) in lives {
+            let core = Arc::clone(&self.core);
+            let thread = Builder::new().name(name.to_owned()).spawn(move || life(&core));
+            let failed = |source| rocketpy_env::EnvError::from_io("start a thread for", &self.core.folder.root, source);
+            threads.push(thread.map_err(failed)?);
+        }
+        Ok(())
     }
 
     /// Appends one record; the consume queue entry follows by itself.
+    ///
+    /// # Errors
+    /// Nothing of the record is stored after any of them.
+    ///
+    /// # Durability
+    /// See [`Appended`]. Under [`crate::FlushMode::Sync`] the caller acknowledges after [`Store::wait_flushed`], or asks
+    /// with [`Store::request_flush`] and waits for [`StoreListener::flushed`].
     pub fn append(&self, record: &NewRecord<'_>) -> Result<Appended, AppendError> {
-        unimplemented!()
+        self.core.append(record)
     }
 
     /// Appends the items of a wire batch as records that follow each other, all of them or none.
+    ///
+    /// # Errors
+    /// As [`Store::append`].
     pub fn append_batch(&self, batch: &NewRecord<'_>) -> Result<AppendedBatch, AppendError> {
-        unimplemented!()
+        self.core.append_batch(batch)
     }
 
     /// The log is durable before this offset.
     pub fn flushed_offset(&self) -> PhysicalOffset {
-        unimplemented!()
+        PhysicalOffset(self.core.flusher.flushed())
     }
 
     /// End of the log.
     pub fn max_physical_offset(&self) -> PhysicalOffset {
-        unimplemented!()
+        PhysicalOffset(self.core.wrote())
     }
 
     /// Start of the log.
     pub fn min_physical_offset(&self) -> PhysicalOffset {
-        unimplemented!()
+        PhysicalOffset(self.core.min())
+    }
+
+    /// Consume queues cover the log before this offset.
+    pub fn dispatched_offset(&self) -> PhysicalOffset {
+        PhysicalOffset(self.core.dispatched())
     }
 
     /// Waits until the log is durable before `end`; flushes on this thread when no other does.
+    ///
+    /// # Errors
+    /// The record is stored, and may or may not survive a power loss.
     pub fn wait_flushed(&self, end: PhysicalOffset, timeout: Duration) -> Result<(), FlushError> {
-        unimplemented!()
+        self.core.wait_flushed(end.get(), timeout)
     }
 
     /// Asks the flush thread to reach `end` soon; [`StoreListener::flushed`] tells when.
     pub fn request_flush(&self, end: PhysicalOffset) {
-        unimplemented!()
+        self.core.request_flush(end.get());
     }
 
-    /// Sets who is told of flushes, arrivals and a failed flush.
+    /// Sets who is told of flushes, arrivals and a failed flush, in place of whoever was.
     pub fn set_listener(&self, listener: Arc<dyn StoreListener>) {
-        unimplemented!()
+        self.core.set_listener(listener);
     }
 
     /// Changes the address that goes into every record from now on.
     pub fn set_store_host(&self, host: SocketAddr) {
-        unimplemented!()
+        self.core.set_store_host(host);
     }
 
     /// Reads records of a queue. Never waits.
     ///
     /// # Errors
-    /// [`StoreError::BrokenEntry`] when an entry leads to other bytes than its record; [`StoreError::Env`].
+    /// [`StoreError::BrokenEntry`] when the entry at `offset` leads to other bytes than its record; [`StoreError::Env`].
+    #[doc(alias = "getMessage")]
     pub fn get(
         &self,
         topic: &str,
@@ -112,15 +178,16 @@ impl<D: Disk> Store<D> {
         limits: &ReadLimits,
         filter: &TagFilter,
     ) -> Result<Fetch, StoreError> {
-        unimplemented!()
+        self.core.get(topic, queue_id, offset, limits, filter)
     }
 
     /// First and next queue offset; both 0 for a queue that does not exist.
     pub fn queue_bounds(&self, topic: &str, queue_id: u32) -> QueueBounds {
-        unimplemented!()
+        self.core.queue_bounds(topic, queue_id)
     }
 
     /// Queue offset of a time, in the queue's bounds; 0 for a queue that does not exist.
+    #[doc(alias = "getOffsetInQueueByTime")]
     pub fn offset_by_time(
         &self,
         topic: &str,
@@ -128,51 +195,106 @@ impl<D: Disk> Store<D> {
         time_ms: i64,
         boundary: Boundary,
     ) -> Result<QueueOffset, StoreError> {
-        unimplemented!()
+        self.core.offset_by_time(topic, queue_id, time_ms, boundary)
     }
 
-    /// When the first message of a queue was stored.
+    /// When the first message of a queue was stored; `None` when there is none.
+    #[doc(alias = "getEarliestMessageTime")]
     pub fn earliest_stored_at(&self, topic: &str, queue_id: u32) -> Result<Option<i64>, StoreError> {
-        unimplemented!()
+        self.stored_at(topic, queue_id, self.queue_bounds(topic, queue_id).min)
     }
 
-    /// When the message of a queue offset was stored.
+    /// When the message of a queue offset was stored; `None` when there is none.
     pub fn stored_at(&self, topic: &str, queue_id: u32, offset: QueueOffset) -> Result<Option<i64>, StoreError> {
-        unimplemented!()
+        self.core.stored_at(topic, queue_id, offset.get())
     }
 
     /// The record that starts at an offset, or `None` when no record starts there. Safe for offsets from outside.
+    #[doc(alias = "lookMessageByOffset")]
     pub fn record_at(&self, offset: PhysicalOffset) -> Option<Bytes> {
-        unimplemented!()
+        self.core.record_at(offset)
     }
 
-    /// All queues, by topic and queue id.
+    /// All queues that ever held a message, by topic and queue id.
     pub fn queues(&self) -> Vec<QueueSummary> {
-        unimplemented!()
+        self.core.queues.summaries()
     }
 
     /// Drops the queues of a topic; its records stay in the log until retention. Returns how many queues there were.
     pub fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
-        unimplemented!()
+        self.core.delete_topic(topic)
     }
 
+    /// Counts and states of this moment.
     pub fn stats(&self) -> StoreStats {
-        unimplemented!()
+        let core = &self.core;
+        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        StoreStats {
+            appended_records: count(&core.counters.appended_records),
+            appended_bytes: count(&core.counters.appended_bytes),
+            flushes: count(&core.counters.flushes),
+            longest_flush_us: count(&core.counters.longest_flush_us),
+            dispatch_behind_bytes: core.confirm().saturating_sub(core.dispatched()),
+            dispatch_fell_back: count(&core.counters.dispatch_fell_back),
+            commit_log_files: core.log.count() as u64,
+            queues: core.queues.count() as u64,
+        }
+    }
+
+    /// What recovery found and did when the store was opened.
+    pub fn recovery(&self) -> &RecoveryReport {
+        &self.report
     }
 
     /// The configuration as it was opened with, rounded.
     pub fn config(&self) -> &StoreConfig {
-        let _ = &self.disk;
-        &self.config
+        &self.core.config
     }
 
-    /// Why the store refuses writes, after a failed flush.
+    /// Why the store refuses writes for good: a flush failed.
     pub fn poisoned(&self) -> Option<StoreError> {
-        unimplemented!()
+        self.core.poison_cause().map(|cause| StoreError::Poisoned { cause })
     }
 
-    /// Flushes, dispatches and closes; the second call does nothing. Dropping the store does the same.
+    /// Why the store refuses appends at the moment, if it does.
+    pub fn refusal(&self) -> Option<AppendError> {
+        self.core.check_open().err()
+    }
+
+    /// Flushes, dispatches and closes; a later call does nothing. Dropping the store does the same.
+    ///
+    /// # Errors
+    /// The folder is then left as after a crash: the next start recovers.
     pub fn shutdown(&self) -> Result<(), StoreError> {
-        unimplemented!()
+        let mut threads = self.threads.lock(); // a second caller waits here until the first is through
+        if !self.core.close() {
+            return Ok(());
+        }
+        self.core.stop_threads();
+        for thread in threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the store had panicked");
+            }
+        }
+        let result = self.core.finish_all();
+        drop(self.lock.lock().take());
+        if result.is_ok() {
+            tracing::info!(root = %self.core.folder.root.display(), end = self.core.wrote(), "store is closed");
+        }
+        result
+    }
+}
+
+impl<D: Disk> Drop for Store<D> {
+    fn drop(&mut self) {
+        if let Err(error) = self.shutdown() {
+            tracing::error!(%error, "the store was not closed cleanly");
+        }
+    }
+}
+
+impl<D: Disk> fmt::Debug for Store<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("root", &self.core.folder.root).finish_non_exhaustive()
     }
 }

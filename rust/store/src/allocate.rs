@@ -1,0 +1,233 @@
+//! Makes the next commit log file before it is needed, and brings pages into memory ahead of the appends.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rocketpy_env::{Disk, EnvError, Region};
+
+use crate::core::Core;
+use crate::error::AppendError;
+use crate::mapped::MappedFile;
+use crate::wake::Wake;
+
+/// How long an append waits for a new file.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a failure to make a file answers further appends before it is tried again.
+const RETRY: Duration = Duration::from_millis(200);
+/// First look ahead after a rest; it doubles with every call while there is traffic.
+const FIRST_WINDOW: u64 = 256 << 10;
+/// Faulted in at a time; a wanted file comes first between two of these.
+const STEP: u64 = 1 << 20;
+/// After this time without a call the window is small again.
+const REST: Duration = Duration::from_secs(1);
+
+/// What appends and the allocating thread share.
+#[doc(alias = "AllocateMappedFileService")]
+#[derive(Debug)]
+pub(crate) struct Allocator<R> {
+    state: Mutex<State<R>>,
+    done: Condvar,
+    pub wake: Wake,
+    /// When the end of the log passes this the thread looks ahead; `u64::MAX` while it does.
+    look_at: AtomicU64,
+    /// Largest window, 0 for none.
+    limit: u64,
+}
+
+#[derive(Debug)]
+struct State<R> {
+    /// Start of a file that is to be made.
+    wanted: Option<u64>,
+    /// The next file, made and not yet part of the log.
+    ready: Option<Arc<MappedFile<R>>>,
+    failed: Option<(Arc<EnvError>, Instant)>,
+}
+
+/// How far pages were brought in; the thread's own.
+#[derive(Debug)]
+struct Ahead {
+    faulted_to: u64,
+    window: u64,
+    last_call: Instant,
+}
+
+impl<R> Allocator<R> {
+    pub fn new(end: u64, limit: u64) -> Self {
+        Self {
+            state: Mutex::new(State { wanted: None, ready: None, failed: None }),
+            done: Condvar::new(),
+            wake: Wake::default(),
+            look_at: AtomicU64::new(end),
+            limit,
+        }
+    }
+
+    /// Calls the thread when an append has come far enough.
+    pub fn look_ahead(&self, end: u64) {
+        if end >= self.look_at.load(Ordering::Relaxed) && self.look_at.swap(u64::MAX, Ordering::AcqRel) != u64::MAX {
+            self.wake.wake();
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        self.look_at.load(Ordering::Acquire) == u64::MAX || self.state.lock().wanted.is_some()
+    }
+
+    /// Takes the file that was made and is not used.
+    pub fn take_unused(&self) -> Option<Arc<MappedFile<R>>> {
+        self.state.lock().ready.take()
+    }
+}
+
+impl<D: Disk> Core<D> {
+    /// The next file of the log; waits for it when it is not made yet. The caller holds the append lock.
+    ///
+    /// # Errors
+    /// [`AppendError::DiskFull`] or [`AppendError::NoFile`], at once while a failure is fresh.
+    pub fn next_file(&self, start: u64) -> Result<Arc<MappedFile<D::Region>>, AppendError> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut state = self.allocator.state.lock();
+        loop {
+            if let Some(file) = state.ready.take() {
+                assert_eq!(file.start, start, "the allocated file is another one");
+                return Ok(file);
+            }
+            if let Some((error, at)) = &state.failed
+                && at.elapsed() < RETRY
+            {
+                return Err(self.no_file(Arc::clone(error)));
+            }
+            state.wanted = Some(start);
+            self.allocator.wake.wake();
+            if self.allocator.done.wait_until(&mut state, deadline).timed_out() {
+                let source = Arc::new(io::Error::from(io::ErrorKind::TimedOut));
+                let path = self.folder.commit_log.clone();
+                return Err(self.no_file(Arc::new(EnvError::Io { operation: "allocate a file in", path, source })));
+            }
+        }
+    }
+
+    fn no_file(&self, cause: Arc<EnvError>) -> AppendError {
+        match &*cause {
+            EnvError::NoSpace { .. } => AppendError::DiskFull {
+                path: self.folder.commit_log.clone(),
+                needed_bytes: self.config.commit_log_file_size,
+            },
+            _ => AppendError::NoFile { cause },
+        }
+    }
+
+    /// The life of the allocating thread.
+    pub fn run_allocator(&self) {
+        let mut ahead = Ahead { faulted_to: 0, window: FIRST_WINDOW, last_call: Instant::now() };
+        while !self.is_stopping() {
+            self.make_wanted_file();
+            if self.allocator.look_at.load(Ordering::Acquire) == u64::MAX {
+                self.look_ahead(&mut ahead);
+            }
+            let has_work = || self.allocator.has_work() || self.is_stopping();
+            self.allocator.wake.sleep(Duration::from_secs(3600), has_work);
+        }
+    }
+
+    /// Makes the file that was asked for, if one was.
+    fn make_wanted_file(&self) {
+        let Some(start) = self.allocator.state.lock().wanted else {
+            return;
+        };
+        let started = Instant::now();
+        let made = self.log.create(start);
+        let mut state = self.allocator.state.lock();
+        state.wanted = None;
+        match made {
+            Ok(file) => {
+                tracing::info!(
+                    path = %file.path.display(), took_us = started.elapsed().as_micros() as u64,
+                    "made a commit log file"
+                );
+                state.ready = Some(Arc::new(file));
+                state.failed = None;
+            }
+            Err(error) => {
+                if state.failed.as_ref().is_none_or(|(_, at)| at.elapsed() > Duration::from_secs(10)) {
+                    tracing::error!(%error, "can not make a commit log file, appends are refused until it can be made");
+                }
+                state.failed = Some((Arc::new(error), Instant::now()));
+            }
+        }
+        drop(state);
+        self.allocator.done.notify_all();
+    }
+
+    /// Brings pages behind the end of the log into memory, asks for the next file, and says when to be called again.
+    fn look_ahead(&self, ahead: &mut Ahead) {
+        let end = self.wrote();
+        let Some(file) = self.log.last() else {
+            self.allocator.look_at.store(end + 1, Ordering::Release);
+            return;
+        };
+        let rested = ahead.last_call.elapsed() > REST;
+        ahead.window = if rested { FIRST_WINDOW } else { ahead.window * 2 }.min(self.allocator.limit);
+        ahead.last_call = Instant::now();
+        let half = file.start + file.region.len() / 2;
+        if end >= half {
+            self.want_ahead(file.end());
+        }
+        let target = (end + ahead.window).min(self.allocated_end(&file));
+        let mut at = end.max(ahead.faulted_to);
+        while at < target && !self.is_stopping() {
+            let next = target.min(at + STEP);
+            self.fault_in(at, next);
+            self.make_wanted_file();
+            at = next;
+        }
+        ahead.faulted_to = at;
+        let soon = end + (ahead.window / 2).max(FIRST_WINDOW);
+        let boundary = if end < half { half } else { file.end() };
+        let next_look = soon.min(boundary.max(end + 1));
+        self.allocator.look_at.store(next_look, Ordering::Release);
+    }
+
+    /// Asks for the next file, unless it is there or has just failed.
+    fn want_ahead(&self, start: u64) {
+        let mut state = self.allocator.state.lock();
+        let fresh_failure = state.failed.as_ref().is_some_and(|(_, at)| at.elapsed() < REST);
+        if self.config.allocate_ahead && state.ready.is_none() && state.wanted.is_none() && !fresh_failure {
+            state.wanted = Some(start);
+        }
+    }
+
+    /// Offset up to which there are files, the one that waits included.
+    fn allocated_end(&self, last: &MappedFile<D::Region>) -> u64 {
+        self.allocator.state.lock().ready.as_ref().map_or(last.end(), |ready| ready.end())
+    }
+
+    /// Brings the pages of a range of the log into memory, as far as there are files for it.
+    fn fault_in(&self, start: u64, end: u64) {
+        let ready = self.allocator.state.lock().ready.clone();
+        for file in self.log.find(start).into_iter().chain(ready) {
+            let (from, to) = (start.max(file.start), end.min(file.end()));
+            if from < to {
+                file.region.fault_in(from - file.start..to - file.start);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_is_called_once_for_each_mark() {
+        let allocator = Allocator::<()>::new(100, 0);
+        assert!(!allocator.has_work());
+        allocator.look_ahead(99);
+        assert!(!allocator.has_work());
+        allocator.look_ahead(100);
+        assert!(allocator.has_work());
+    }
+}

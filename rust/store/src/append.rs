@@ -1,0 +1,298 @@
+//! Gives records their place in the log.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rocketpy_env::{Disk, Region};
+use rocketpy_model::{PhysicalOffset, QueueOffset, sys_flag};
+use rocketpy_protocol::record::{BLANK_HEAD_BYTES, RecordEncodeError, RecordFields, RecordPlan, blank_head};
+use rocketpy_protocol::batch;
+
+use crate::core::{Core, Writer};
+use crate::dispatch::{Fact, TagSource};
+use crate::error::AppendError;
+use crate::mapped::MappedFile;
+use crate::queue::Queue;
+use crate::record::{Appended, AppendedBatch, NewRecord};
+
+/// What a record may be longer than its body.
+const RECORD_EXTRA_BYTES: usize = 64 << 10;
+/// An encode buffer that grew past this is given back after the append.
+const KEPT_BUFFER_BYTES: usize = 1 << 20;
+/// A clock that steps back by no more than this does not take the stored times with it.
+const CLOCK_STEP_MS: i64 = 60_000;
+
+thread_local! {
+    static BUFFER: RefCell<Encoded> = RefCell::default();
+}
+
+/// Records that are encoded but for their place.
+#[derive(Default)]
+struct Encoded {
+    bytes: Vec<u8>,
+    plans: Vec<RecordPlan>,
+    tags: Vec<TagSource>,
+}
+
+/// The place that records got.
+struct Place {
+    physical_offset: u64,
+    queue_offset: u64,
+    stored_at_ms: i64,
+}
+
+impl Encoded {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.plans.clear();
+        self.tags.clear();
+    }
+
+    fn push(&mut self, fields: &RecordFields<'_>, record_check: bool) -> Result<(), AppendError> {
+        let plan = fields.encode(record_check, &mut self.bytes).map_err(encode_error)?;
+        self.plans.push(plan);
+        self.tags.push(TagSource::of(fields.topic, fields.properties, fields.more_properties));
+        Ok(())
+    }
+
+    fn give_back(&mut self) {
+        self.clear();
+        if self.bytes.capacity() > KEPT_BUFFER_BYTES {
+            self.bytes.shrink_to(KEPT_BUFFER_BYTES);
+        }
+    }
+}
+
+fn encode_error(error: RecordEncodeError) -> AppendError {
+    match error {
+        RecordEncodeError::TopicTooLong { length, limit } => {
+            AppendError::TopicLength { size_bytes: length, limit_bytes: limit }
+        }
+        RecordEncodeError::PropertiesTooLong { length, limit } => {
+            AppendError::PropertiesTooLong { size_bytes: length, limit_bytes: limit }
+        }
+        RecordEncodeError::BodyTooLong { length, limit } => {
+            AppendError::BodyTooLong { size_bytes: length, limit_bytes: limit }
+        }
+    }
+}
+
+impl<D: Disk> Core<D> {
+    pub fn append(&self, record: &NewRecord<'_>) -> Result<Appended, AppendError> {
+        self.check_open()?;
+        self.check_body(record)?;
+        BUFFER.with_borrow_mut(|encoded| {
+            encoded.clear();
+            let fields = self.fields(record);
+            encoded.push(&fields, self.config.record_check)?;
+            let limit_bytes = self.config.max_message_size as usize + RECORD_EXTRA_BYTES;
+            if encoded.bytes.len() > limit_bytes {
+                return Err(AppendError::RecordTooLong { size_bytes: encoded.bytes.len(), limit_bytes });
+            }
+            let size_bytes = encoded.bytes.len() as u32;
+            let place = self.place(record, encoded)?;
+            encoded.give_back();
+            let physical_offset = PhysicalOffset(place.physical_offset);
+            Ok(Appended {
+                physical_offset,
+                queue_offset: QueueOffset(place.queue_offset),
+                size_bytes,
+                stored_at_ms: place.stored_at_ms,
+                end: physical_offset + u64::from(size_bytes),
+            })
+        })
+    }
+
+    pub fn append_batch(&self, batch: &NewRecord<'_>) -> Result<AppendedBatch, AppendError> {
+        self.check_open()?;
+        self.check_body(batch)?;
+        BUFFER.with_borrow_mut(|encoded| {
+            encoded.clear();
+            for item in batch::items(batch.body) {
+                let item = item.map_err(|error| AppendError::BadBatch { reason: error.to_string() })?;
+                let fields = RecordFields {
+                    flag: item.flag,
+                    prepared_transaction_offset: PhysicalOffset::ZERO,
+                    body: item.body,
+                    properties: item.properties,
+                    more_properties: batch.properties,
+                    ..self.fields(batch)
+                };
+                encoded.push(&fields, self.config.record_check)?;
+            }
+            if encoded.plans.is_empty() {
+                return Err(AppendError::BadBatch { reason: "it holds no message".to_owned() });
+            }
+            let size_bytes = encoded.bytes.len() as u32;
+            let place = self.place(batch, encoded)?;
+            let mut next = PhysicalOffset(place.physical_offset);
+            let mut step = |plan: &RecordPlan| {
+                let this = next;
+                next += plan.size() as u64;
+                this
+            };
+            let physical_offsets = encoded.plans.iter().map(&mut step).collect();
+            encoded.give_back();
+            Ok(AppendedBatch {
+                physical_offsets,
+                first_queue_offset: QueueOffset(place.queue_offset),
+                size_bytes,
+                stored_at_ms: place.stored_at_ms,
+                end: next,
+            })
+        })
+    }
+
+    fn check_body(&self, record: &NewRecord<'_>) -> Result<(), AppendError> {
+        let limit_bytes = self.config.max_message_size as usize;
+        if record.body.len() > limit_bytes {
+            return Err(AppendError::BodyTooLong { size_bytes: record.body.len(), limit_bytes });
+        }
+        Ok(())
+    }
+
+    fn fields<'a>(&self, record: &NewRecord<'a>) -> RecordFields<'a> {
+        RecordFields {
+            topic: record.topic,
+            queue_id: record.queue_id,
+            flag: record.flag,
+            sys_flag: record.sys_flag,
+            born_at_ms: record.born_at_ms,
+            born_host: record.born_host,
+            store_host: self.store_host(),
+            reconsume_times: record.reconsume_times,
+            prepared_transaction_offset: PhysicalOffset(record.prepared_transaction_offset),
+            body: record.body,
+            properties: record.properties,
+            more_properties: &[],
+        }
+    }
+
+    /// Takes the append lock, gives the records their offsets and copies them into the log, all or none.
+    ///
+    /// # Source
+    /// spec/store.md 2.7 steps 6 to 9. One lock gives physical and queue offsets: within a queue both grow together.
+    fn place(&self, record: &NewRecord<'_>, encoded: &mut Encoded) -> Result<Place, AppendError> {
+        let size = encoded.bytes.len() as u64;
+        let limit_bytes = self.config.commit_log_file_size as usize - BLANK_HEAD_BYTES;
+        if encoded.bytes.len() > limit_bytes {
+            return Err(AppendError::RecordTooLong { size_bytes: encoded.bytes.len(), limit_bytes });
+        }
+        let counted = counts_in_queue(record.sys_flag);
+        let (queue, mut writer) = loop {
+            let queue = self.queues.get_or_create(record.topic, record.queue_id)?;
+            let writer = self.writer.lock();
+            if !queue.is_deleted() {
+                break (queue, writer);
+            }
+        };
+        self.check_open()?; // closed or poisoned while this waited
+        let file = self.room_for(&mut writer, size)?;
+        let place = Place {
+            physical_offset: file.wrote(),
+            queue_offset: if counted { queue.next() } else { 0 },
+            stored_at_ms: writer.time(self.disk.now_ms()),
+        };
+        self.finish(encoded, &place, &queue, counted);
+        file.region.append(&encoded.bytes, size);
+        if counted {
+            queue.set_next(place.queue_offset + encoded.plans.len() as u64);
+        }
+        let end = place.physical_offset + size;
+        self.publish(end, Some(place.stored_at_ms));
+        drop(writer);
+        self.counters.appended_records.fetch_add(encoded.plans.len() as u64, Ordering::Relaxed);
+        self.counters.appended_bytes.fetch_add(size, Ordering::Relaxed);
+        if self.config.flush == crate::FlushMode::Async {
+            self.dispatch_wake.wake();
+        }
+        self.allocator.look_ahead(end);
+        Ok(place)
+    }
+
+    /// Patches the late fields of every record and hands the facts to dispatch.
+    fn finish(&self, encoded: &mut Encoded, place: &Place, queue: &Arc<Queue>, counted: bool) {
+        let mut rest = &mut encoded.bytes[..];
+        let mut physical_offset = place.physical_offset;
+        let mut queue_offset = place.queue_offset;
+        let mut hand_over = self.handover.begin(encoded.plans.len());
+        for (plan, tags) in encoded.plans.iter().zip(&encoded.tags) {
+            let (record, later) = rest.split_at_mut(plan.size());
+            rest = later;
+            plan.finish(record, QueueOffset(queue_offset), PhysicalOffset(physical_offset), place.stored_at_ms);
+            hand_over.push(|| Fact {
+                queue: counted.then(|| Arc::clone(queue)),
+                physical_offset,
+                size_bytes: plan.size() as u32,
+                queue_offset,
+                tags_code: tags.code(place.stored_at_ms),
+                stored_at_ms: place.stored_at_ms,
+            });
+            physical_offset += plan.size() as u64;
+            queue_offset += u64::from(counted);
+        }
+    }
+
+    /// The file that has room for a record and the blank record behind it; rolls to the next file when needed.
+    ///
+    /// # Errors
+    /// When there is no next file. Nothing has changed then: a shorter record may still fit.
+    ///
+    /// # Source
+    /// spec/store.md 2.4.
+    fn room_for(
+        &self,
+        writer: &mut Writer<D::Region>,
+        size: u64,
+    ) -> Result<Arc<MappedFile<D::Region>>, AppendError> {
+        let mut next_start = writer.next_start;
+        if let Some(file) = &writer.active {
+            let left = file.region.len() - file.region.written();
+            if size + BLANK_HEAD_BYTES as u64 <= left {
+                return Ok(Arc::clone(file));
+            }
+            next_start = file.end();
+        }
+        let next = self.next_file(next_start)?;
+        if let Some(file) = &writer.active {
+            let left = file.region.len() - file.region.written();
+            let blank = blank_head(left as u32);
+            file.region.append(&blank[..BLANK_HEAD_BYTES.min(left as usize)], left);
+        }
+        self.log.push(Arc::clone(&next));
+        self.publish(next.start, None);
+        writer.active = Some(Arc::clone(&next));
+        Ok(next)
+    }
+}
+
+/// Whether a record takes a queue offset: half and rolled back messages do not.
+pub(crate) fn counts_in_queue(flags: i32) -> bool {
+    matches!(sys_flag::transaction(flags), 0 | sys_flag::TRANSACTION_COMMIT)
+}
+
+impl<R> Writer<R> {
+    /// The stored time of the next record: the clock, held back from small steps into the past.
+    fn time(&mut self, now_ms: i64) -> i64 {
+        let back = self.last_stored_at - now_ms;
+        if !(0..=CLOCK_STEP_MS).contains(&back) {
+            self.last_stored_at = now_ms;
+        }
+        self.last_stored_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stored_times_do_not_follow_a_small_step_back_and_do_follow_a_large_one() {
+        let mut writer = Writer::<()> { active: None, next_start: 0, last_stored_at: 1_000_000 };
+        assert_eq!(writer.time(1_000_005), 1_000_005);
+        assert_eq!(writer.time(990_000), 1_000_005);
+        assert_eq!(writer.time(1_000_006), 1_000_006);
+        assert_eq!(writer.time(500_000), 500_000);
+    }
+}

@@ -1,0 +1,210 @@
+//! The checkpoint file: Apache's timestamps, and our durable mark in the part that Apache leaves alone.
+
+use std::path::{Path, PathBuf};
+
+use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
+pub(crate) use rocketpy_protocol::disk::Checkpoint as Timestamps;
+
+/// Where our two marks lie: each in a disk sector of its own, so that a torn write spoils one at most.
+const MARK_AT: [u64; 2] = [1024, 1536];
+const MARK_BYTES: usize = 104;
+const MARK_MAGIC: [u8; 8] = *b"RPYMARK\x01";
+
+/// What is known to be durable, by offsets.
+///
+/// # Layout
+/// 104 bytes, big-endian, twice, at 1024 and 1536 of the checkpoint; the valid one with the higher generation counts.
+///
+/// | bytes | field |
+/// |---|---|
+/// | 0..8 | `RPYMARK`, version 1 |
+/// | 8..16 | `generation`, one more at every write |
+/// | 16..24 | `verify_from`: start of a record, recovery checks from here |
+/// | 24..32 | `queues_to`: the consume queues are durable for all records before |
+/// | 32..40 | `entries`: sum of the maximum offsets of all queues at `queues_to` |
+/// | 40..48 | `log_to`: the log is durable before this |
+/// | 48..60 | reserved, zero |
+/// | 60..100 | the 40 bytes of [`Timestamps`] that were written with it |
+/// | 100..104 | CRC-32 of bytes 0..100 |
+///
+/// A mark whose copy of the timestamps differs from the file's is void: another writer was there since.
+///
+/// # Source
+/// durability.md R4 and R5.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Mark {
+    pub generation: u64,
+    pub verify_from: u64,
+    pub queues_to: u64,
+    pub entries: u64,
+    pub log_to: u64,
+}
+
+impl Mark {
+    fn encode(&self, timestamps: &[u8; Timestamps::BYTES]) -> [u8; MARK_BYTES] {
+        let mut bytes = [0; MARK_BYTES];
+        bytes[..8].copy_from_slice(&MARK_MAGIC);
+        let fields = [self.generation, self.verify_from, self.queues_to, self.entries, self.log_to];
+        for (slot, field) in bytes[8..48].chunks_exact_mut(8).zip(fields) {
+            slot.copy_from_slice(&field.to_be_bytes());
+        }
+        bytes[60..100].copy_from_slice(timestamps);
+        let check = crc32fast::hash(&bytes[..100]);
+        bytes[100..].copy_from_slice(&check.to_be_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8], timestamps: &[u8]) -> Option<Self> {
+        let bytes = &bytes[..MARK_BYTES];
+        let check = u32::from_be_bytes(array(&bytes[100..]));
+        let ours = bytes[..8] == MARK_MAGIC && crc32fast::hash(&bytes[..100]) == check;
+        if !ours || bytes[60..100] != timestamps[..Timestamps::BYTES] {
+            return None;
+        }
+        let field = |index: usize| u64::from_be_bytes(array(&bytes[8 + index * 8..]));
+        let mark = Self {
+            generation: field(0),
+            verify_from: field(1),
+            queues_to: field(2),
+            entries: field(3),
+            log_to: field(4),
+        };
+        (mark.verify_from <= mark.queues_to && mark.queues_to <= mark.log_to).then_some(mark)
+    }
+}
+
+fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[..N]);
+    array
+}
+
+/// What a checkpoint file says. A missing file says nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Checkpoint {
+    pub timestamps: Timestamps,
+    /// `None` when there is no mark or another writer came after it.
+    pub mark: Option<Mark>,
+}
+
+impl Checkpoint {
+    /// Reads the file; a missing or empty one counts as all zero.
+    pub fn read<D: Disk>(disk: &D, path: &Path) -> Result<Self, EnvError> {
+        let mut page = match disk.read(path, 1 << 20) {
+            Err(error) if error.is_not_found() => Vec::new(),
+            other => other?,
+        };
+        page.resize(Timestamps::FILE_BYTES, 0);
+        Ok(Self::decode(&page))
+    }
+
+    fn decode(page: &[u8]) -> Self {
+        let marks = MARK_AT.map(|at| Mark::decode(&page[at as usize..], page));
+        let mark = marks.into_iter().flatten().max_by_key(|mark| mark.generation);
+        Self { timestamps: Timestamps::decode(&array(page)), mark }
+    }
+}
+
+/// Writes the checkpoint file.
+#[derive(Debug)]
+pub(crate) struct CheckpointFile<D: Disk> {
+    file: D::File,
+    last: Checkpoint,
+    generation: u64,
+}
+
+impl<D: Disk> CheckpointFile<D> {
+    /// Opens the file, made in its full length when missing.
+    pub fn open(disk: &D, path: &Path) -> Result<Self, EnvError> {
+        let last = Checkpoint::read(disk, path)?;
+        let file = disk.open_file(path, OpenMode::CreateOrWrite)?;
+        if file.len()? < Timestamps::FILE_BYTES as u64 {
+            let mut page = vec![0; Timestamps::FILE_BYTES];
+            page[..Timestamps::BYTES].copy_from_slice(&last.timestamps.encode());
+            file.write_all_at(0, &page)?; // real blocks: a full disk can not hit later writes
+            file.sync()?;
+            disk.sync_dir(path.parent().unwrap_or(&PathBuf::from(".")))?;
+        }
+        // A void mark keeps its place in the count: a generation is never used twice.
+        let page = disk.read(path, 1 << 20)?;
+        let generation = MARK_AT.map(|at| u64::from_be_bytes(array(&page[at as usize + 8..])));
+        Ok(Self { file, last, generation: generation[0].max(generation[1]) % (u64::MAX / 2) })
+    }
+
+    /// The timestamps as they were last read or written.
+    pub fn timestamps(&self) -> Timestamps {
+        self.last.timestamps
+    }
+
+    /// Writes timestamps and mark; does nothing when both are as before.
+    ///
+    /// # Durability
+    /// On return both survive a power loss. A power loss before leaves the former pair whole: the new mark is durable
+    /// before the timestamps that make it valid are written.
+    pub fn write(&mut self, timestamps: Timestamps, mark: Mark) -> Result<(), EnvError> {
+        let mark = Mark { generation: self.last.mark.map_or(0, |last| last.generation), ..mark };
+        if self.last == (Checkpoint { timestamps, mark: Some(mark) }) {
+            return Ok(());
+        }
+        self.generation += 1;
+        let mark = Mark { generation: self.generation, ..mark };
+        let bytes = timestamps.encode();
+        let at = MARK_AT[(self.generation % 2) as usize];
+        self.file.write_all_at(at, &mark.encode(&bytes))?;
+        self.file.sync()?;
+        if timestamps != self.last.timestamps {
+            self.file.write_all_at(0, &bytes)?;
+            self.file.sync()?;
+        }
+        self.last = Checkpoint { timestamps, mark: Some(mark) };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: i64 = 1_700_000_000_123;
+
+    fn sample() -> Timestamps {
+        Timestamps { physic_msg_at_ms: T, logics_msg_at_ms: T - 500, confirm_offset: 1, ..Timestamps::default() }
+    }
+
+    fn page(timestamps: &Timestamps, marks: [Option<Mark>; 2]) -> Vec<u8> {
+        let mut page = vec![0; Timestamps::FILE_BYTES];
+        page[..40].copy_from_slice(&timestamps.encode());
+        for (at, mark) in MARK_AT.into_iter().zip(marks) {
+            if let Some(mark) = mark {
+                page[at as usize..at as usize + MARK_BYTES].copy_from_slice(&mark.encode(&timestamps.encode()));
+            }
+        }
+        page
+    }
+
+    fn mark(generation: u64) -> Mark {
+        Mark { generation, verify_from: 10, queues_to: 20, entries: 3, log_to: 30 }
+    }
+
+    #[test]
+    fn the_newest_mark_counts_and_damage_leaves_the_other() {
+        let mut bytes = page(&sample(), [Some(mark(4)), Some(mark(5))]);
+        assert_eq!(Checkpoint::decode(&bytes).mark, Some(mark(5)));
+        bytes[MARK_AT[1] as usize + 41] ^= 1;
+        assert_eq!(Checkpoint::decode(&bytes).mark, Some(mark(4)));
+    }
+
+    #[test]
+    fn a_mark_is_void_once_another_writer_changed_the_timestamps() {
+        let mut bytes = page(&sample(), [Some(mark(4)), None]);
+        assert!(Checkpoint::decode(&bytes).mark.is_some());
+        bytes[7] ^= 1;
+        assert_eq!(Checkpoint::decode(&bytes).mark, None);
+    }
+
+    #[test]
+    fn a_mark_out_of_order_is_void() {
+        let wrong = Mark { verify_from: 21, ..mark(1) };
+        assert_eq!(Checkpoint::decode(&page(&sample(), [Some(wrong), None])).mark, None);
+    }
+}

@@ -1,0 +1,154 @@
+//! What dispatch needs to know of a record.
+
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use rocketpy_model::{property, system};
+use rocketpy_protocol::properties_text;
+
+use crate::queue::Queue;
+
+/// One record as dispatch sees it: known at append, or parsed from the log.
+#[doc(alias = "DispatchRequest")]
+#[derive(Debug)]
+pub(crate) struct Fact {
+    /// The record's queue; `None` when it gets no entry.
+    pub queue: Option<Arc<Queue>>,
+    pub physical_offset: u64,
+    pub size_bytes: u32,
+    pub queue_offset: u64,
+    pub tags_code: i64,
+    pub stored_at_ms: i64,
+}
+
+impl Fact {
+    /// Offset behind the record.
+    pub fn end(&self) -> u64 {
+        self.physical_offset + u64::from(self.size_bytes)
+    }
+}
+
+/// What the tag code of a record is made of.
+///
+/// # Source
+/// spec/store.md 2.8.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TagSource {
+    /// The hash of the tag, or 0.
+    Tag(i64),
+    /// A message of the schedule topic: the time of delivery, this many milliseconds after it is stored.
+    Delay(i64),
+}
+
+impl TagSource {
+    /// Looks at the properties of a record; those in `more` stand behind the others and win.
+    pub fn of(topic: &str, properties: &[u8], more: &[u8]) -> Self {
+        let value = |name| properties_text::get(more, name).or_else(|| properties_text::get(properties, name));
+        if topic == system::SCHEDULE_TOPIC
+            && let Some(level) = value(property::DELAY).and_then(|level| level.parse::<i64>().ok())
+            && level > 0
+        {
+            return Self::Delay(delay_ms(level));
+        }
+        Self::Tag(value(property::TAGS).map_or(0, rocketpy_filter::tag_code))
+    }
+
+    /// The code that goes into the entry.
+    pub fn code(self, stored_at_ms: i64) -> i64 {
+        match self {
+            Self::Tag(code) => code,
+            Self::Delay(delay_ms) => stored_at_ms + delay_ms,
+        }
+    }
+}
+
+/// Apache's delay levels: 1 s 5 s 10 s 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h. A level beyond the last counts as it.
+fn delay_ms(level: i64) -> i64 {
+    const SECONDS: [i64; 18] =
+        [1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200];
+    SECONDS[(level.clamp(1, SECONDS.len() as i64) - 1) as usize] * 1000
+}
+
+/// The facts between append and dispatch: bounded, dropped when full. Dispatch reads the log for what was dropped.
+#[derive(Debug)]
+pub(crate) struct Handover {
+    facts: Mutex<Vec<Fact>>,
+    limit: usize,
+}
+
+impl Handover {
+    pub fn new(limit: usize) -> Self {
+        Self { facts: Mutex::default(), limit }
+    }
+
+    /// Begins to hand over the facts of one append. The caller holds the append lock, so facts come in log order.
+    pub fn begin(&self, count: usize) -> HandingOver<'_> {
+        let facts = self.facts.lock();
+        let room = facts.len() + count <= self.limit;
+        HandingOver { facts, room }
+    }
+
+    /// Takes all facts, leaving the given empty list in their place.
+    pub fn take(&self, into: &mut Vec<Fact>) {
+        std::mem::swap(&mut *self.facts.lock(), into);
+    }
+}
+
+/// The hand-over of one append: all of its facts or none.
+pub(crate) struct HandingOver<'a> {
+    facts: MutexGuard<'a, Vec<Fact>>,
+    room: bool,
+}
+
+impl HandingOver<'_> {
+    /// Hands over one fact if there is room.
+    pub fn push(&mut self, fact: impl FnOnce() -> Fact) {
+        if self.room {
+            self.facts.push(fact());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delayed_message_has_its_delivery_time_as_tag_code() {
+        const T: i64 = 1_700_000_000_123;
+        let source = TagSource::of("SCHEDULE_TOPIC_XXXX", b"TAGS\x01a\x02DELAY\x013\x02", b"");
+        assert_eq!(source.code(T), T + 10_000);
+        assert_eq!(source.code(T) as u64, 0x0000_018b_cfe5_8f8b, "vector 15.2");
+        let ordinary = TagSource::of("topicA", b"TAGS\x01TagA\x02DELAY\x013\x02", b"");
+        assert_eq!(ordinary.code(T), 2_598_919);
+        let beyond = TagSource::of("SCHEDULE_TOPIC_XXXX", b"DELAY\x0199\x02", b"");
+        assert_eq!(beyond.code(0), 7_200_000);
+    }
+
+    #[test]
+    fn properties_that_stand_behind_win() {
+        let source = TagSource::of("t", b"TAGS\x01a\x02", b"TAGS\x01TagA");
+        assert_eq!(source, TagSource::Tag(2_598_919));
+    }
+
+    #[test]
+    fn a_full_hand_over_drops_whole_appends() {
+        let handover = Handover::new(3);
+        let fact = || Fact {
+            queue: None,
+            physical_offset: 0,
+            size_bytes: 1,
+            queue_offset: 0,
+            tags_code: 0,
+            stored_at_ms: 0,
+        };
+        for _ in 0..2 {
+            let mut handing = handover.begin(2);
+            handing.push(fact);
+            handing.push(fact);
+        }
+        let mut taken = Vec::new();
+        handover.take(&mut taken);
+        assert_eq!(taken.len(), 2);
+    }
+}

@@ -1,0 +1,268 @@
+//! From the log to the consume queues: what was appended becomes readable.
+
+mod fact;
+mod run;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rocketpy_env::{Disk, EnvError, Region};
+use rocketpy_model::QueueOffset;
+use rocketpy_protocol::record::{CheckMode, RecordCheck, check_record};
+
+pub(crate) use fact::{Fact, Handover, TagSource};
+use run::{Added, Runs};
+
+use crate::append::counts_in_queue;
+use crate::core::Core;
+use crate::listener::Arrival;
+use crate::queue::entry::ENTRY_BYTES;
+
+/// Most records of one round.
+const ROUND_RECORDS: usize = 8192;
+/// How long dispatch lies still after work before it asks to be woken: under load one wake-up serves many appends.
+const NAP: Duration = Duration::from_micros(50);
+/// How long dispatch waits after consume queues could not be written.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// The state of dispatch between rounds.
+#[doc(alias = "ReputMessageService")]
+#[derive(Debug)]
+pub(crate) struct Dispatcher {
+    /// Facts taken from the hand-over, not yet dispatched.
+    pending: VecDeque<Fact>,
+    taken: Vec<Fact>,
+    runs: Runs,
+    arrivals: Vec<Arrival>,
+    progress: Progress,
+    /// Set during recovery: numbers of a queue may start again.
+    pub rebuilding: bool,
+}
+
+/// How far consume queues have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// Consume queues cover the log before this.
+    pub dispatched: u64,
+    /// Sum of the maximum offsets of all queues.
+    pub entries: u64,
+    /// When the last dispatched record was stored.
+    pub stored_at_ms: i64,
+}
+
+/// What stands in the log at a place.
+enum Found {
+    Record(Fact),
+    /// The rest of the file is blank; the log goes on here.
+    NextFile(u64),
+}
+
+impl Dispatcher {
+    pub fn new(dispatched: u64, entries: u64, stored_at_ms: i64) -> Self {
+        Self {
+            pending: VecDeque::new(),
+            taken: Vec::new(),
+            runs: Runs::default(),
+            arrivals: Vec::new(),
+            progress: Progress { dispatched, entries, stored_at_ms },
+            rebuilding: false,
+        }
+    }
+
+    pub fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// Takes entries of deleted queues out of the sum.
+    pub fn forget_entries(&mut self, entries: u64) {
+        self.progress.entries -= entries;
+    }
+}
+
+impl<D: Disk> Core<D> {
+    /// The life of the dispatch thread.
+    pub fn run_dispatch(&self) {
+        loop {
+            let worked = match self.dispatch_round() {
+                Ok(worked) => {
+                    if worked && self.queues_blocked() {
+                        self.set_queue_fault(None);
+                    }
+                    worked
+                }
+                Err(error) => {
+                    self.set_queue_fault(Some(error));
+                    if self.is_stopping() {
+                        return;
+                    }
+                    self.dispatch_wake.sleep(RETRY, || self.is_stopping());
+                    continue;
+                }
+            };
+            if self.is_stopping() {
+                return;
+            }
+            if worked {
+                std::thread::sleep(NAP);
+            } else {
+                let has_work = || self.confirm() > self.dispatched() || self.is_stopping();
+                self.dispatch_wake.sleep(Duration::from_secs(3600), has_work);
+            }
+        }
+    }
+
+    /// Dispatches some records. Says whether there were any.
+    ///
+    /// # Errors
+    /// Consume queues could not be written. Nothing became readable; the next round does the same again.
+    pub fn dispatch_round(&self) -> Result<bool, EnvError> {
+        let mut guard = self.dispatcher.lock();
+        let dispatcher = &mut *guard;
+        let limit = self.confirm();
+        let from = dispatcher.progress.dispatched;
+        if from >= limit {
+            return Ok(false);
+        }
+        dispatcher.runs.clear();
+        dispatcher.arrivals.clear();
+        let mut progress = dispatcher.progress;
+        let gathered = self.gather(dispatcher, &mut progress, limit);
+        self.write_runs(&dispatcher.runs, &mut progress)?;
+        dispatcher.progress = progress;
+        self.set_dispatched(progress.dispatched);
+        if !dispatcher.arrivals.is_empty() {
+            self.listener().arrived(&dispatcher.arrivals);
+        }
+        gathered?;
+        Ok(true)
+    }
+
+    /// Gathers the entries of records up to `limit` and moves the progress behind them.
+    fn gather(&self, dispatcher: &mut Dispatcher, progress: &mut Progress, limit: u64) -> Result<(), EnvError> {
+        let mut fell_back = false;
+        for _ in 0..ROUND_RECORDS {
+            let at = progress.dispatched;
+            if at >= limit {
+                break;
+            }
+            let fact = match self.handed_over(dispatcher, at) {
+                Some(fact) => fact,
+                None => match self.find(at)? {
+                    Found::NextFile(start) => {
+                        progress.dispatched = start;
+                        continue;
+                    }
+                    Found::Record(fact) => {
+                        fell_back = true;
+                        fact
+                    }
+                },
+            };
+            assert!(fact.end() <= limit, "a record passes the end of the log");
+            progress.dispatched = fact.end();
+            progress.stored_at_ms = fact.stored_at_ms;
+            self.add(dispatcher, &fact);
+        }
+        if fell_back && !dispatcher.rebuilding {
+            self.counters.dispatch_fell_back.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The fact of the record at an offset, if it was handed over.
+    fn handed_over(&self, dispatcher: &mut Dispatcher, at: u64) -> Option<Fact> {
+        if dispatcher.pending.is_empty() {
+            self.handover.take(&mut dispatcher.taken);
+            dispatcher.pending.extend(dispatcher.taken.drain(..));
+        }
+        while dispatcher.pending.front().is_some_and(|fact| fact.physical_offset < at) {
+            dispatcher.pending.pop_front(); // read from the log meanwhile
+        }
+        let is_next = dispatcher.pending.front().is_some_and(|fact| fact.physical_offset == at);
+        if is_next { dispatcher.pending.pop_front() } else { None }
+    }
+
+    /// Reads what stands in the log at an offset before its end.
+    fn find(&self, at: u64) -> Result<Found, EnvError> {
+        let file = self.log.find(at).ok_or_else(|| self.broken(at, "the file is not there"))?;
+        let bytes = file.region.view(at - file.start..file.region.written());
+        match check_record(bytes, CheckMode::Layout) {
+            Ok(RecordCheck::Blank { .. }) => Ok(Found::NextFile(file.end())),
+            Ok(RecordCheck::Record(view)) => {
+                let tags = TagSource::of(view.topic, view.properties, b"");
+                let queue = match counts_in_queue(view.sys_flag) {
+                    true => self.queues.get_or_create(view.topic, view.queue_id).map_or_else(
+                        |error| {
+                            tracing::error!(%error, physical_offset = at, "a record of the log gets no queue entry");
+                            None
+                        },
+                        Some,
+                    ),
+                    false => None,
+                };
+                Ok(Found::Record(Fact {
+                    queue,
+                    physical_offset: at,
+                    size_bytes: view.size() as u32,
+                    queue_offset: view.queue_offset.get(),
+                    tags_code: tags.code(view.stored_at_ms),
+                    stored_at_ms: view.stored_at_ms,
+                }))
+            }
+            Err(_) if bytes.len() < 8 => Ok(Found::NextFile(file.end())),
+            Err(error) => Err(self.broken(at, &error.to_string())),
+        }
+    }
+
+    fn broken(&self, at: u64, reason: &str) -> EnvError {
+        let source = io::Error::new(io::ErrorKind::InvalidData, format!("physical offset {at}: {reason}"));
+        EnvError::Io { operation: "dispatch", path: self.folder.commit_log.clone(), source: Arc::new(source) }
+    }
+
+    fn add(&self, dispatcher: &mut Dispatcher, fact: &Fact) {
+        let Some(queue) = fact.queue.as_ref().filter(|queue| !queue.is_deleted()) else {
+            return;
+        };
+        let entries_a_file = self.queue_files.file_size() / ENTRY_BYTES;
+        match dispatcher.runs.add(fact, queue, entries_a_file, dispatcher.rebuilding) {
+            Added::Refused => tracing::error!(
+                topic = %queue.topic, queue_id = queue.queue_id, queue_offset = fact.queue_offset,
+                physical_offset = fact.physical_offset, "a record of the log has an impossible queue offset"
+            ),
+            Added::New if !dispatcher.rebuilding => dispatcher.arrivals.push(Arrival {
+                topic: Arc::clone(&queue.topic),
+                queue_id: queue.queue_id,
+                next_offset: QueueOffset(fact.queue_offset + 1),
+                tags_code: fact.tags_code,
+                stored_at_ms: fact.stored_at_ms,
+            }),
+            Added::New | Added::Covered => {}
+        }
+    }
+
+    /// Writes the entries of a round, then makes all of them readable.
+    fn write_runs(&self, runs: &Runs, progress: &mut Progress) -> Result<(), EnvError> {
+        for run in runs.iter().filter(|run| !run.bytes.is_empty()) {
+            let queue = &run.queue;
+            if run.restart {
+                self.queue_files.remove(queue)?;
+            }
+            self.queue_files.write(queue, run.first, &run.bytes, |file_start, is_new| {
+                if queue.mark_dirty(file_start, is_new) {
+                    self.queues.note_dirty(queue);
+                }
+            })?;
+        }
+        for run in runs.iter().filter(|run| !run.bytes.is_empty()) {
+            progress.entries = progress.entries - run.queue.max() + run.next();
+            if let Some(min) = run.min.or(run.restart.then_some(run.first)) {
+                run.queue.set_min(min);
+            }
+            run.queue.publish(run.next());
+        }
+        Ok(())
+    }
+}

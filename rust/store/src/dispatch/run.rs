@@ -1,0 +1,194 @@
+//! Entries of one round, gathered by queue so that each queue is written once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::fact::Fact;
+use crate::queue::Queue;
+use crate::queue::entry::{ENTRY_BYTES, Entry};
+
+/// New entries of one queue that follow each other.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub queue: Arc<Queue>,
+    /// Queue offset of the first entry in `bytes`.
+    pub first: u64,
+    pub bytes: Vec<u8>,
+    /// The queue starts anew at `first`: what it held before belongs to a deleted topic of the same name.
+    pub restart: bool,
+    /// New first readable entry, when it changes.
+    pub min: Option<u64>,
+}
+
+impl Run {
+    /// Queue offset behind the last entry.
+    pub fn next(&self) -> u64 {
+        self.first + self.bytes.len() as u64 / ENTRY_BYTES
+    }
+
+    fn fill_to(&mut self, queue_offset: u64) {
+        let missing = queue_offset.saturating_sub(self.next()) as usize;
+        let blank = Entry::PRE_BLANK.encode();
+        self.bytes.reserve(missing * blank.len());
+        for _ in 0..missing {
+            self.bytes.extend_from_slice(&blank);
+        }
+    }
+}
+
+/// What was done with a fact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Added {
+    /// It will be written.
+    New,
+    /// The queue has it already.
+    Covered,
+    /// Its queue offset leads nowhere.
+    Refused,
+}
+
+/// The runs of one round.
+#[derive(Debug, Default)]
+pub(crate) struct Runs {
+    runs: Vec<Run>,
+    by_uid: HashMap<u64, usize>,
+    /// Lists of former rounds, to be used again.
+    spare: Vec<Vec<u8>>,
+    last: Option<(u64, usize)>,
+}
+
+impl Runs {
+    pub fn iter(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter()
+    }
+
+    pub fn clear(&mut self) {
+        self.by_uid.clear();
+        self.last = None;
+        for mut run in self.runs.drain(..) {
+            if self.spare.len() < 64 && run.bytes.capacity() <= 1 << 20 {
+                run.bytes.clear();
+                self.spare.push(run.bytes);
+            }
+        }
+    }
+
+    /// Adds the entry of a fact. `entries_a_file` bounds how many missing entries are filled with blanks.
+    ///
+    /// # Source
+    /// spec/store.md 3.2. A hole is filled; numbers that start again belong to a topic that was deleted and made anew.
+    pub fn add(&mut self, fact: &Fact, queue: &Arc<Queue>, entries_a_file: u64, rebuilding: bool) -> Added {
+        if fact.queue_offset > i64::MAX as u64 / ENTRY_BYTES - entries_a_file {
+            return Added::Refused;
+        }
+        let run = self.run(queue);
+        let expected = run.next();
+        if fact.queue_offset < expected {
+            if !rebuilding {
+                return Added::Covered;
+            }
+            run.bytes.clear();
+            run.restart = true;
+        }
+        if run.bytes.is_empty() && (run.restart || expected == 0) && fact.queue_offset != expected {
+            run.first = fact.queue_offset - fact.queue_offset % entries_a_file;
+            run.min = Some(fact.queue_offset);
+        } else if fact.queue_offset > expected {
+            if fact.queue_offset - expected > entries_a_file {
+                return Added::Refused;
+            }
+            tracing::warn!(
+                topic = %queue.topic, queue_id = queue.queue_id, expected, queue_offset = fact.queue_offset,
+                "queue offsets are missing in the log, filling the hole"
+            );
+        }
+        run.fill_to(fact.queue_offset);
+        let entry = Entry {
+            physical_offset: fact.physical_offset.into(),
+            size_bytes: fact.size_bytes,
+            tags_code: fact.tags_code,
+        };
+        run.bytes.extend_from_slice(&entry.encode());
+        Added::New
+    }
+
+    fn run(&mut self, queue: &Arc<Queue>) -> &mut Run {
+        let index = match self.last {
+            Some((uid, index)) if uid == queue.uid => index,
+            _ => *self.by_uid.entry(queue.uid).or_insert_with(|| {
+                self.runs.push(Run {
+                    queue: Arc::clone(queue),
+                    first: queue.max(),
+                    bytes: self.spare.pop().unwrap_or_default(),
+                    restart: false,
+                    min: None,
+                });
+                self.runs.len() - 1
+            }),
+        };
+        self.last = Some((queue.uid, index));
+        &mut self.runs[index]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fetch::QueueBounds;
+
+    fn queue(max: u64) -> Arc<Queue> {
+        let bounds = QueueBounds { min: 0.into(), max: max.into() };
+        Arc::new(Queue::new("t".into(), 0, 7, bounds))
+    }
+
+    fn fact(queue_offset: u64) -> Fact {
+        Fact {
+            queue: None,
+            physical_offset: 1000 + queue_offset,
+            size_bytes: 100,
+            queue_offset,
+            tags_code: 0,
+            stored_at_ms: 0,
+        }
+    }
+
+    fn only(runs: &Runs) -> &Run {
+        runs.iter().next().unwrap()
+    }
+
+    #[test]
+    fn entries_that_are_there_are_not_written_again() {
+        let (queue, mut runs) = (queue(5), Runs::default());
+        assert_eq!(runs.add(&fact(4), &queue, 10, false), Added::Covered);
+        assert_eq!(runs.add(&fact(5), &queue, 10, false), Added::New);
+        assert_eq!((only(&runs).first, only(&runs).next()), (5, 6));
+    }
+
+    #[test]
+    fn a_queue_that_starts_late_is_blank_before() {
+        let (queue, mut runs) = (queue(0), Runs::default());
+        assert_eq!(runs.add(&fact(23), &queue, 10, true), Added::New);
+        let run = only(&runs);
+        assert_eq!((run.first, run.next(), run.min), (20, 24, Some(23)));
+        assert_eq!(run.bytes[..20], Entry::PRE_BLANK.encode());
+    }
+
+    #[test]
+    fn numbers_that_start_again_replace_the_queue_only_when_rebuilding() {
+        let (queue, mut runs) = (queue(5), Runs::default());
+        runs.add(&fact(5), &queue, 10, true);
+        assert_eq!(runs.add(&fact(0), &queue, 10, true), Added::New);
+        let run = only(&runs);
+        assert!(run.restart);
+        assert_eq!((run.first, run.next()), (0, 1));
+    }
+
+    #[test]
+    fn a_hole_is_filled_and_an_absurd_one_is_refused() {
+        let (queue, mut runs) = (queue(5), Runs::default());
+        assert_eq!(runs.add(&fact(8), &queue, 10, false), Added::New);
+        assert_eq!(only(&runs).next(), 9);
+        assert_eq!(runs.add(&fact(100), &queue, 10, false), Added::Refused);
+        assert_eq!(runs.add(&fact(u64::MAX), &queue, 10, false), Added::Refused);
+    }
+}

@@ -1,0 +1,162 @@
+//! The folder of a store: what lies where, and whether it may be opened.
+
+use std::path::{Path, PathBuf};
+
+use rocketpy_env::{Disk, EntryKind, EnvError, OpenMode};
+
+use crate::config::StoreConfig;
+use crate::error::StoreError;
+
+/// Names that make a folder a store; one of them is enough.
+const OWN_NAMES: [&str; 12] = [
+    "commitlog",
+    "consumequeue",
+    "index",
+    "config",
+    "checkpoint",
+    "abort",
+    "lock",
+    "timerwheel",
+    "timerlog",
+    "compaction",
+    "epochFileCheckpoint",
+    "brokerIdentity",
+];
+
+/// Paths below the root of a store.
+///
+/// # Source
+/// spec/store.md 1.1.
+#[derive(Debug, Clone)]
+pub(crate) struct Folder {
+    pub root: PathBuf,
+    pub commit_log: PathBuf,
+    pub consume_queue: PathBuf,
+    pub checkpoint: PathBuf,
+    pub abort: PathBuf,
+    pub lock: PathBuf,
+}
+
+impl Folder {
+    pub fn new(config: &StoreConfig) -> Self {
+        let root = config.root.clone();
+        Self {
+            commit_log: config.commit_log_dir(),
+            consume_queue: root.join("consumequeue"),
+            checkpoint: root.join("checkpoint"),
+            abort: root.join("abort"),
+            lock: root.join("lock"),
+            root,
+        }
+    }
+
+    /// Makes the folders that are missing, after a look at whether this is a store at all, and takes the lock.
+    ///
+    /// # Errors
+    /// [`StoreError::ForeignFolder`] before anything is made; [`StoreError::Locked`].
+    pub fn claim<D: Disk>(&self, disk: &D) -> Result<D::Lock, StoreError> {
+        if let Some(found) = foreign_name(disk, &self.root)? {
+            return Err(StoreError::ForeignFolder { path: self.root.clone(), found });
+        }
+        disk.create_dir_all(&self.root)?;
+        let lock = disk.lock(&self.lock).map_err(|error| match error {
+            EnvError::Locked { pid, .. } => StoreError::Locked { path: self.root.clone(), pid },
+            other => other.into(),
+        })?;
+        disk.create_dir_all(&self.commit_log)?;
+        disk.create_dir_all(&self.consume_queue)?;
+        disk.sync_dir(&self.root)?;
+        Ok(lock)
+    }
+
+    /// Whether the last process that had the store ended without closing it.
+    pub fn is_dirty<D: Disk>(&self, disk: &D) -> Result<bool, StoreError> {
+        exists(disk, &self.abort)
+    }
+
+    /// Marks the store as open; the mark survives a power loss.
+    ///
+    /// # Source
+    /// spec/store.md 5.2.
+    pub fn mark_open<D: Disk>(&self, disk: &D) -> Result<(), StoreError> {
+        use rocketpy_env::DiskFile as _;
+        let file = disk.open_file(&self.abort, OpenMode::CreateOrWrite)?;
+        let pid = std::process::id().to_string();
+        file.set_len(pid.len() as u64)?;
+        file.write_all_at(0, pid.as_bytes())?;
+        file.sync()?;
+        Ok(disk.sync_dir(&self.root)?)
+    }
+
+    /// Takes the mark back: everything is flushed and dispatched.
+    pub fn mark_closed<D: Disk>(&self, disk: &D) -> Result<(), StoreError> {
+        match disk.remove_file(&self.abort) {
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(disk.sync_dir(&self.root)?),
+        }
+    }
+}
+
+fn exists<D: Disk>(disk: &D, path: &Path) -> Result<bool, StoreError> {
+    match disk.open_file(path, OpenMode::Read) {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A name that shows the folder to be something else than a store; `None` for a store and for an empty folder.
+fn foreign_name<D: Disk>(disk: &D, root: &Path) -> Result<Option<String>, StoreError> {
+    let entries = match disk.list(root) {
+        Err(error) if error.is_not_found() => return Ok(None),
+        other => other?,
+    };
+    let mut foreign = None;
+    for entry in &entries {
+        let name = entry.name.to_string_lossy();
+        if OWN_NAMES.contains(&name.as_ref()) {
+            return Ok(None);
+        }
+        // A fresh mount has `lost+found`, and a log of the start itself may be written beside the store.
+        let harmless = name.starts_with('.') || name == "lost+found" || name.ends_with(".log");
+        if !harmless && foreign.is_none() {
+            foreign = Some(name.into_owned());
+        }
+    }
+    Ok(foreign)
+}
+
+/// The name of a file that starts at an offset of its stream.
+///
+/// # Source
+/// spec/store.md 1.2: the offset in 20 decimal digits.
+pub(crate) fn file_name(start: u64) -> String {
+    format!("{start:020}")
+}
+
+/// A file of a folder of numbered files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NumberedFile {
+    pub start: u64,
+    pub size_bytes: u64,
+}
+
+/// The numbered files of a folder, sorted; subfolders are passed over.
+///
+/// # Errors
+/// [`StoreError::UnexpectedFile`] for a file whose name is not a number.
+pub(crate) fn numbered_files<D: Disk>(disk: &D, dir: &Path) -> Result<Vec<NumberedFile>, StoreError> {
+    let mut files = Vec::new();
+    for entry in disk.list(dir)? {
+        if entry.kind != EntryKind::File {
+            continue;
+        }
+        let start = entry.name.to_str().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+        let Some(start) = start.and_then(|name| name.parse::<u64>().ok()) else {
+            return Err(StoreError::UnexpectedFile { path: dir.join(&entry.name) });
+        };
+        files.push(NumberedFile { start, size_bytes: entry.size_bytes });
+    }
+    files.sort_by_key(|file| file.start);
+    Ok(files)
+}

@@ -1,0 +1,103 @@
+//! Keeps consume queues durable and the checkpoint up to date.
+
+use std::time::{Duration, Instant};
+
+use rocketpy_env::{Disk, EnvError};
+
+use crate::checkpoint::{CheckpointFile, Mark, Timestamps};
+use crate::core::Core;
+use crate::error::{FlushError, StoreError};
+use crate::queue::files::FlushFailure;
+
+/// Recovery checks at least this much of the log before the mark.
+const TRAIL_BYTES: u64 = 32 << 20;
+
+/// The checkpoint and what it needs from round to round.
+pub(crate) struct Keeper<D: Disk> {
+    file: CheckpointFile<D>,
+    /// Two starts of records, at least [`TRAIL_BYTES`] apart: recovery checks from the earlier one.
+    trail: [u64; 2],
+}
+
+impl<D: Disk> Keeper<D> {
+    /// `verified_from` is where the recovery of this start began to check.
+    pub fn new(file: CheckpointFile<D>, verified_from: u64) -> Self {
+        Self { file, trail: [verified_from; 2] }
+    }
+
+    fn write(&mut self, mut mark: Mark, timestamps: Timestamps) -> Result<(), EnvError> {
+        if mark.queues_to - self.trail[1] >= TRAIL_BYTES {
+            self.trail = [self.trail[1], mark.queues_to];
+        }
+        mark.verify_from = self.trail[0];
+        self.file.write(timestamps, mark)
+    }
+}
+
+impl<D: Disk> Core<D> {
+    /// The life of the checkpoint thread. Rounds that take long come seldom.
+    pub fn run_keeper(&self) {
+        let mut pause = self.config.checkpoint_interval;
+        loop {
+            let deadline = Instant::now() + pause;
+            while !self.is_stopping() && Instant::now() < deadline {
+                self.keeper_wake.sleep(deadline - Instant::now(), || self.is_stopping());
+            }
+            if self.is_stopping() || self.poison_cause().is_some() {
+                return;
+            }
+            let started = Instant::now();
+            if let Err(error) = self.keep() {
+                tracing::error!(%error, "the checkpoint was not written");
+            }
+            pause = self.config.checkpoint_interval.max(started.elapsed() * 4).min(Duration::from_secs(60));
+        }
+    }
+
+    /// Makes log and consume queues durable as far as they have come, and writes it down.
+    ///
+    /// # Errors
+    /// A failed flush poisons.
+    ///
+    /// # Source
+    /// spec/store.md 5.1; durability.md R4.
+    pub fn keep(&self) -> Result<(), StoreError> {
+        let mut keeper = self.keeper.lock();
+        let progress = self.dispatcher.lock().progress();
+        self.flush_to(progress.dispatched)?;
+        // Everything before `progress` was noted as dirty before it was counted.
+        let mut dirty = self.queues.take_dirty().into_iter();
+        while let Some(queue) = dirty.next() {
+            match self.queue_files.flush(&queue) {
+                Ok(()) => {}
+                Err(FlushFailure::Failed(error)) => {
+                    return Err(StoreError::Poisoned { cause: self.poison(error) });
+                }
+                Err(FlushFailure::NotTried(error)) => {
+                    self.queues.note_dirty(&queue);
+                    dirty.for_each(|rest| self.queues.note_dirty(&rest));
+                    return Err(error.into());
+                }
+            }
+        }
+        let mark = Mark {
+            queues_to: progress.dispatched,
+            entries: progress.entries,
+            log_to: self.flusher.flushed(),
+            ..Mark::default()
+        };
+        let timestamps = Timestamps {
+            physic_msg_at_ms: self.flusher.flushed_stored_at(),
+            logics_msg_at_ms: progress.stored_at_ms,
+            ..keeper.file.timestamps()
+        };
+        keeper.write(mark, timestamps).map_err(|error| StoreError::Poisoned { cause: self.poison(error) })
+    }
+
+    fn flush_to(&self, end: u64) -> Result<(), StoreError> {
+        self.wait_flushed(end, Duration::from_secs(3600)).map_err(|error| match error {
+            FlushError::Poisoned { cause } => StoreError::Poisoned { cause },
+            FlushError::TimedOut { .. } | FlushError::PastEnd { .. } => unreachable!("what is dispatched is written"),
+        })
+    }
+}

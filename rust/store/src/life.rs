@@ -1,0 +1,63 @@
+//! Beginning and end of an open store, and what changes it as a whole.
+
+use rocketpy_env::Disk;
+
+use crate::core::Core;
+use crate::error::{FlushError, StoreError};
+
+impl<D: Disk> Core<D> {
+    /// Dispatches what recovery left behind and writes the checkpoint: the store is whole on return.
+    pub fn catch_up(&self) -> Result<(), StoreError> {
+        self.dispatcher.lock().rebuilding = true;
+        while self.dispatch_round()? {}
+        self.dispatcher.lock().rebuilding = false;
+        for queue in self.queues.all() {
+            queue.set_next(queue.max());
+        }
+        self.keep()
+    }
+
+    /// Flushes and dispatches everything, writes the checkpoint and takes the mark of an open store back. The threads
+    /// have ended.
+    ///
+    /// # Source
+    /// spec/store.md 5.11, and 16 check 4.
+    pub fn finish_all(&self) -> Result<(), StoreError> {
+        self.flush_all().map_err(|error| match error {
+            FlushError::Poisoned { cause } => StoreError::Poisoned { cause },
+            FlushError::TimedOut { .. } | FlushError::PastEnd { .. } => StoreError::ShutDown,
+        })?;
+        while self.dispatch_round()? {}
+        self.keep()?;
+        if let Some(unused) = self.allocator.take_unused() {
+            self.disk.remove_file(&unused.path)?;
+            self.disk.sync_dir(&self.folder.commit_log)?;
+        }
+        self.folder.mark_closed(&*self.disk)
+    }
+
+    /// Drops the queues of a topic with their files. Returns how many there were.
+    ///
+    /// # Durability
+    /// On return the queues are gone for good. After a crash before that they may all be back.
+    pub fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
+        while self.dispatch_round()? {} // what was appended before counts as before
+        let mut dispatcher = self.dispatcher.lock();
+        let queues = {
+            let _no_append = self.writer.lock();
+            self.queues.remove_topic(topic)
+        };
+        if queues.is_empty() {
+            return Ok(0);
+        }
+        dispatcher.forget_entries(queues.iter().map(|queue| queue.max()).sum());
+        for queue in &queues {
+            self.queue_files.remove(queue)?;
+        }
+        self.queue_files.remove_topic_dir(topic)?;
+        drop(dispatcher);
+        self.keep()?;
+        tracing::info!(topic, queues = queues.len(), "topic is deleted");
+        Ok(queues.len())
+    }
+}

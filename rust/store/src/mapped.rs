@@ -1,0 +1,191 @@
+//! The mapped files of the commit log.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use rocketpy_env::{Disk, DiskFile, OpenMode, Region};
+use rocketpy_model::PhysicalOffset;
+
+use crate::error::StoreError;
+use crate::folder::{NumberedFile, file_name, numbered_files};
+
+/// One file of the commit log, mapped whole.
+#[doc(alias = "DefaultMappedFile")]
+#[derive(Debug)]
+pub(crate) struct MappedFile<R> {
+    /// Offset of its first byte in the stream: its name.
+    pub start: u64,
+    pub region: R,
+    pub path: PathBuf,
+}
+
+impl<R: Region> MappedFile<R> {
+    /// Offset behind its last byte.
+    pub fn end(&self) -> u64 {
+        self.start + self.region.len()
+    }
+
+    /// Offset behind the last byte that is written.
+    pub fn wrote(&self) -> u64 {
+        self.start + self.region.written()
+    }
+}
+
+/// The files of the commit log in order, each of the same size.
+#[derive(Debug)]
+pub(crate) struct MappedFileQueue<D: Disk> {
+    pub disk: Arc<D>,
+    pub dir: PathBuf,
+    pub file_size: u64,
+    files: RwLock<Vec<Arc<MappedFile<D::Region>>>>,
+}
+
+impl<D: Disk> MappedFileQueue<D> {
+    pub fn new(disk: Arc<D>, dir: PathBuf, file_size: u64, files: Vec<MappedFile<D::Region>>) -> Self {
+        let files = files.into_iter().map(Arc::new).collect();
+        Self { disk, dir, file_size, files: RwLock::new(files) }
+    }
+
+    /// Makes the file that starts at an offset, durable and mapped; it is not part of the log yet.
+    pub fn create(&self, start: u64) -> Result<MappedFile<D::Region>, rocketpy_env::EnvError> {
+        let path = self.dir.join(file_name(start));
+        let region = self.disk.create_region(&path, self.file_size)?;
+        Ok(MappedFile { start, region, path })
+    }
+
+    /// Adds the next file.
+    ///
+    /// # Panics
+    /// When it does not follow the last one.
+    pub fn push(&self, file: Arc<MappedFile<D::Region>>) {
+        let mut files = self.files.write();
+        assert!(files.last().is_none_or(|last| last.end() == file.start), "log file out of order");
+        files.push(file);
+    }
+
+    /// The file that holds an offset.
+    pub fn find(&self, offset: u64) -> Option<Arc<MappedFile<D::Region>>> {
+        let files = self.files.read();
+        let index = offset.checked_sub(files.first()?.start)? / self.file_size;
+        files.get(usize::try_from(index).ok()?).map(Arc::clone)
+    }
+
+    pub fn last(&self) -> Option<Arc<MappedFile<D::Region>>> {
+        self.files.read().last().map(Arc::clone)
+    }
+
+    /// Offset of the first byte of the log.
+    pub fn min(&self) -> Option<u64> {
+        self.files.read().first().map(|file| file.start)
+    }
+
+    pub fn count(&self) -> usize {
+        self.files.read().len()
+    }
+
+    /// The bytes `start..start + len`, when they lie in one file and are written.
+    pub fn slice(&self, start: u64, len: u64) -> Option<Bytes> {
+        let file = self.find(start)?;
+        let end = start.checked_add(len)?;
+        (end <= file.wrote()).then(|| file.region.slice(start - file.start..end - file.start))
+    }
+}
+
+/// Maps the files of a folder, all of them counting as written.
+///
+/// # Errors
+/// [`StoreError::WrongFileSize`], [`StoreError::UnexpectedFile`], [`StoreError::MissingFile`] for a hole between two.
+///
+/// # Source
+/// spec/store.md 1.2.
+pub(crate) fn load<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    file_size: u64,
+) -> Result<Vec<MappedFile<D::Region>>, StoreError> {
+    let mut found = numbered_files(disk, dir)?;
+    drop_unfinished(disk, dir, file_size, &mut found)?;
+    let mut files: Vec<MappedFile<D::Region>> = Vec::with_capacity(found.len());
+    for NumberedFile { start, size_bytes } in found {
+        let path = dir.join(file_name(start));
+        if size_bytes != file_size {
+            return Err(StoreError::WrongFileSize { path, found_bytes: size_bytes, expected_bytes: file_size });
+        }
+        if let Some(last) = files.last()
+            && last.end() != start
+        {
+            return Err(StoreError::MissingFile { path, expected: PhysicalOffset(last.end()) });
+        }
+        let region = disk.open_region(&path)?;
+        files.push(MappedFile { start, region, path });
+    }
+    Ok(files)
+}
+
+/// Removes a last file that is shorter than the others and holds nothing but zeros: its making was cut short.
+fn drop_unfinished<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    file_size: u64,
+    found: &mut Vec<NumberedFile>,
+) -> Result<(), StoreError> {
+    let Some(last) = found.last().filter(|last| last.size_bytes < file_size) else {
+        return Ok(());
+    };
+    let path = dir.join(file_name(last.start));
+    if last.size_bytes > 0 && first_nonzero(&disk.open_file(&path, OpenMode::Read)?, 0)?.is_some() {
+        return Ok(()); // it holds something: the size check names it
+    }
+    tracing::warn!(path = %path.display(), size_bytes = last.size_bytes, "removing an unfinished commit log file");
+    disk.remove_file(&path)?;
+    disk.sync_dir(dir)?;
+    found.pop();
+    Ok(())
+}
+
+/// Offset of the first byte at or behind `from` that is not zero; holes are passed over without reading them.
+pub(crate) fn first_nonzero<F: DiskFile>(file: &F, from: u64) -> Result<Option<u64>, StoreError> {
+    let mut buffer = vec![0; 1 << 18];
+    let mut at = from;
+    while let Some(data) = file.next_data(at)? {
+        let count = file.read_at(data, &mut buffer)?;
+        if count == 0 {
+            return Ok(None);
+        }
+        if let Some(index) = buffer[..count].iter().position(|&byte| byte != 0) {
+            return Ok(Some(data + index as u64));
+        }
+        at = data + count as u64;
+    }
+    Ok(None)
+}
+
+/// Writes zeros over everything that is not zero at or behind `from`, durably. Returns how many bytes lie between the
+/// first and the last byte that was not zero.
+///
+/// Stale bytes behind the end of a log must not come back: a record that lost its predecessors would look whole again
+/// once new records fill the gap before it.
+pub(crate) fn zero_tail<F: DiskFile>(file: &F, from: u64) -> Result<u64, StoreError> {
+    let Some(first) = first_nonzero(file, from)? else {
+        return Ok(0);
+    };
+    let zeros = vec![0; 1 << 18];
+    let mut buffer = vec![0; 1 << 18];
+    let mut at = first;
+    let mut end = first;
+    while let Some(data) = file.next_data(at)? {
+        let count = file.read_at(data, &mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        if let Some(index) = buffer[..count].iter().rposition(|&byte| byte != 0) {
+            end = data + index as u64 + 1;
+            file.write_all_at(data, &zeros[..count])?;
+        }
+        at = data + count as u64;
+    }
+    file.sync()?;
+    Ok(end - first)
+}

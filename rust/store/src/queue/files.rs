@@ -1,0 +1,183 @@
+//! Reads and writes the files of consume queues by position.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
+
+use super::{Dirty, Queue};
+use super::entry::{self, ENTRY_BYTES, Entry};
+use super::pool::FilePool;
+use crate::folder::file_name;
+
+/// Why a queue is not durable.
+#[derive(Debug)]
+pub(crate) enum FlushFailure {
+    /// A file could not be opened: nothing is lost, the same may be tried again.
+    NotTried(EnvError),
+    /// The flush itself failed: nothing is believed after it.
+    Failed(EnvError),
+}
+
+/// The files of all queues of a store.
+#[derive(Debug)]
+pub(crate) struct QueueFiles<D: Disk> {
+    disk: Arc<D>,
+    dir: PathBuf,
+    file_size: u64,
+    pool: FilePool<D::File>,
+}
+
+impl<D: Disk> QueueFiles<D> {
+    pub fn new(disk: Arc<D>, dir: PathBuf, file_size: u64, open_files: usize) -> Self {
+        Self { disk, dir, file_size, pool: FilePool::new(open_files) }
+    }
+
+    pub fn file_size(&self) -> u64 {
+        self.file_size
+    }
+
+    pub fn topic_dir(&self, topic: &str) -> PathBuf {
+        self.dir.join(topic)
+    }
+
+    pub fn queue_dir(&self, queue: &Queue) -> PathBuf {
+        self.topic_dir(&queue.topic).join(queue.queue_id.to_string())
+    }
+
+    /// Start of the file that holds an entry.
+    pub fn file_start(&self, queue_offset: u64) -> u64 {
+        let position = queue_offset * ENTRY_BYTES;
+        position - position % self.file_size
+    }
+
+    fn path(&self, queue: &Queue, file_start: u64) -> PathBuf {
+        self.queue_dir(queue).join(file_name(file_start))
+    }
+
+    /// An existing file, from the pool or opened.
+    pub fn open(&self, queue: &Queue, file_start: u64) -> Result<Arc<D::File>, EnvError> {
+        let key = (queue.uid, file_start);
+        if let Some(file) = self.pool.get(key) {
+            return Ok(file);
+        }
+        let file = Arc::new(self.disk.open_file(&self.path(queue, file_start), OpenMode::Write)?);
+        self.pool.put(key, Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// The file for an entry, made in its full length when missing. Says whether it was made.
+    fn open_or_create(&self, queue: &Queue, file_start: u64) -> Result<(Arc<D::File>, bool), EnvError> {
+        match self.open(queue, file_start) {
+            Err(error) if error.is_not_found() => {}
+            other => return Ok((other?, false)),
+        }
+        self.disk.create_dir_all(&self.queue_dir(queue))?;
+        let file = self.disk.open_file(&self.path(queue, file_start), OpenMode::CreateOrWrite)?;
+        file.set_len(self.file_size)?; // sparse: costs what it holds
+        let file = Arc::new(file);
+        self.pool.put((queue.uid, file_start), Arc::clone(&file));
+        Ok((file, true))
+    }
+
+    /// Writes entries that follow each other from `first` on. `note` is called for every file with its start and whether
+    /// it is new, before it is written.
+    ///
+    /// # Errors
+    /// A part may be written; writing the same again is safe.
+    pub fn write(
+        &self,
+        queue: &Queue,
+        first: u64,
+        entries: &[u8],
+        mut note: impl FnMut(u64, bool),
+    ) -> Result<(), EnvError> {
+        assert_eq!(entries.len() as u64 % ENTRY_BYTES, 0, "entries are whole");
+        let mut position = first * ENTRY_BYTES;
+        let mut rest = entries;
+        while !rest.is_empty() {
+            let start = position - position % self.file_size;
+            let room = (start + self.file_size - position) as usize;
+            let (now, later) = rest.split_at(rest.len().min(room));
+            let (file, is_new) = self.open_or_create(queue, start)?;
+            note(start, is_new);
+            file.write_all_at(position - start, now)?;
+            position += now.len() as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Reads entries from `first` on into `buffer`, up to the end of the file that holds `first` and at most `count`.
+    /// Returns how many were read.
+    pub fn read(&self, queue: &Queue, first: u64, count: u64, buffer: &mut Vec<u8>) -> Result<u64, EnvError> {
+        let position = first * ENTRY_BYTES;
+        let start = position - position % self.file_size;
+        let count = count.min((start + self.file_size - position) / ENTRY_BYTES);
+        buffer.resize((count * ENTRY_BYTES) as usize, 0);
+        self.open(queue, start)?.read_exact_at(position - start, buffer)?;
+        Ok(count)
+    }
+
+    /// Reads one entry; `None` when nothing is written there.
+    pub fn entry(&self, queue: &Queue, queue_offset: u64) -> Result<Option<Entry>, EnvError> {
+        let mut bytes = [0; ENTRY_BYTES as usize];
+        let start = self.file_start(queue_offset);
+        self.open(queue, start)?.read_exact_at(queue_offset * ENTRY_BYTES - start, &mut bytes)?;
+        Ok(entry::decode(&bytes))
+    }
+
+    /// Makes what was written to a queue since the last call durable, the names of new files as well.
+    ///
+    /// # Errors
+    /// After [`FlushFailure::NotTried`] the same may be tried again; a failed flush poisons.
+    pub fn flush(&self, queue: &Queue) -> Result<(), FlushFailure> {
+        let dirty = queue.take_dirty();
+        let result = self.flush_files(queue, &dirty);
+        match result {
+            Err(_) if queue.is_deleted() => Ok(()),
+            Err(FlushFailure::NotTried(_)) => {
+                for &start in &dirty.files {
+                    queue.mark_dirty(start, dirty.new_file);
+                }
+                result
+            }
+            other => other,
+        }
+    }
+
+    fn flush_files(&self, queue: &Queue, dirty: &Dirty) -> Result<(), FlushFailure> {
+        for &start in &dirty.files {
+            let file = self.open(queue, start).map_err(FlushFailure::NotTried)?;
+            file.sync().map_err(FlushFailure::Failed)?;
+        }
+        if dirty.new_file {
+            for dir in [self.queue_dir(queue), self.topic_dir(&queue.topic), self.dir.clone()] {
+                self.disk.sync_dir(&dir).map_err(FlushFailure::Failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes and removes the files of a queue.
+    pub fn remove(&self, queue: &Queue) -> Result<(), EnvError> {
+        self.pool.forget(queue.uid);
+        match self.disk.remove_dir_all(&self.queue_dir(queue)) {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes the files of a queue that is looked at anew.
+    pub fn forget(&self, queue: &Queue) {
+        self.pool.forget(queue.uid);
+    }
+
+    /// Removes the empty folder of a topic and makes the removal of its queues durable.
+    pub fn remove_topic_dir(&self, topic: &str) -> Result<(), EnvError> {
+        match self.disk.remove_dir_all(&self.topic_dir(topic)) {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => self.disk.sync_dir(&self.dir),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Consume queues: for each queue of a topic the list of its records in the log.
+
+pub(crate) mod entry;
+pub(crate) mod files;
+pub(crate) mod pool;
+pub(crate) mod table;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::fetch::QueueBounds;
+use rocketpy_model::QueueOffset;
+
+/// What is in memory of one queue. Its entries are in files alone, so that an idle queue costs a few hundred bytes.
+#[doc(alias = "ConsumeQueue")]
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub topic: Arc<str>,
+    pub queue_id: u32,
+    /// Distinguishes this queue from a former one of the same name, whose files may still be open.
+    pub uid: u64,
+    /// Queue offset that the next record gets. Changed under the append lock alone.
+    next: AtomicU64,
+    /// First entry that leads to a record.
+    min: AtomicU64,
+    /// Entries before this are readable. Changed by dispatch alone.
+    max: AtomicU64,
+    /// Set when the topic was deleted: records on their way get no entry.
+    deleted: AtomicBool,
+    /// What was written since the last flush.
+    dirty: Mutex<Dirty>,
+}
+
+/// What of a queue is not durable yet.
+#[derive(Debug, Default)]
+pub(crate) struct Dirty {
+    /// Starts of the files that were written.
+    pub files: Vec<u64>,
+    /// Whether a file was made: its name is not durable either.
+    pub new_file: bool,
+}
+
+impl Queue {
+    pub fn new(topic: Arc<str>, queue_id: u32, uid: u64, bounds: QueueBounds) -> Self {
+        Self {
+            topic,
+            queue_id,
+            uid,
+            next: AtomicU64::new(bounds.max.get()),
+            min: AtomicU64::new(bounds.min.get()),
+            max: AtomicU64::new(bounds.max.get()),
+            deleted: AtomicBool::new(false),
+            dirty: Mutex::default(),
+        }
+    }
+
+    pub fn min(&self) -> u64 {
+        self.min.load(Ordering::Acquire)
+    }
+
+    pub fn max(&self) -> u64 {
+        self.max.load(Ordering::Acquire)
+    }
+
+    pub fn bounds(&self) -> QueueBounds {
+        // The minimum first: it never passes a maximum that is read later.
+        let min = self.min();
+        QueueBounds { min: QueueOffset(min), max: QueueOffset(self.max().max(min)) }
+    }
+
+    /// Queue offset for the next record; the caller holds the append lock.
+    pub fn next(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// Moves the next queue offset; the caller holds the append lock, or recovers.
+    pub fn set_next(&self, next: u64) {
+        self.next.store(next, Ordering::Relaxed);
+    }
+
+    /// Makes entries readable.
+    pub fn publish(&self, max: u64) {
+        self.max.store(max, Ordering::Release);
+    }
+
+    pub fn set_min(&self, min: u64) {
+        self.min.store(min, Ordering::Release);
+    }
+
+    pub fn is_deleted(&self) -> bool {
+        self.deleted.load(Ordering::Acquire)
+    }
+
+    pub fn mark_deleted(&self) {
+        self.deleted.store(true, Ordering::Release);
+    }
+
+    /// Notes that a file was written. Says whether the queue was clean before.
+    pub fn mark_dirty(&self, file_start: u64, new_file: bool) -> bool {
+        let mut dirty = self.dirty.lock();
+        let was_clean = dirty.files.is_empty();
+        if !dirty.files.contains(&file_start) {
+            dirty.files.push(file_start);
+        }
+        dirty.new_file |= new_file;
+        was_clean
+    }
+
+    /// Takes the notes of what to flush; what is written from now on is noted anew.
+    pub fn take_dirty(&self) -> Dirty {
+        std::mem::take(&mut *self.dirty.lock())
+    }
+}

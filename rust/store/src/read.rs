@@ -1,0 +1,350 @@
+//! Reads queues and the log. No lock is held across a read, and no reader waits for a writer.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rocketpy_env::{Disk, EnvError, Region};
+use rocketpy_filter::TagFilter;
+use rocketpy_model::{PhysicalOffset, QueueOffset, sys_flag};
+use rocketpy_protocol::record::{
+    MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT, RecordView, STORED_AT_AT_V4, STORED_AT_AT_V6,
+    SYS_FLAG_AT,
+};
+
+use crate::core::Core;
+use crate::error::StoreError;
+use crate::fetch::{Boundary, Fetch, FetchStatus, QueueBounds, ReadLimits};
+use crate::mapped::MappedFile;
+use crate::queue::Queue;
+use crate::queue::entry::{self, ENTRY_BYTES, Entry};
+
+/// Entries that one read with a tag filter looks at, at least.
+///
+/// # Source
+/// spec/store.md 11.2: `maxFilterMessageSize` 16000 bytes of entries.
+const FILTER_WINDOW: u64 = 16_000 / ENTRY_BYTES;
+/// No read looks at more entries, whatever a client asks for.
+const MOST_ENTRIES: u64 = 65_536;
+/// Shortest record: every field up to the stored time is there.
+const HEAD_BYTES: u64 = (STORED_AT_AT_V6 + 8) as u64;
+
+thread_local! {
+    static ENTRIES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Records of one read as they come together.
+struct Gathering<'a, D: Disk> {
+    core: &'a Core<D>,
+    limits: &'a ReadLimits,
+    records: Vec<Bytes>,
+    count: u32,
+    size_bytes: u64,
+    /// Records that follow each other in this file, `start..end`, not yet in `records`.
+    run: Option<(Arc<MappedFile<D::Region>>, u64, u64)>,
+}
+
+/// What an entry leads to.
+enum Lead {
+    Added,
+    /// The record is no longer in the log.
+    Gone,
+    /// Other bytes are there.
+    Broken,
+}
+
+impl<D: Disk> Gathering<'_, D> {
+    fn is_full(&self, size_bytes: u32) -> bool {
+        self.count > 0
+            && (self.count >= self.limits.max_messages
+                || self.size_bytes + u64::from(size_bytes) > self.limits.max_bytes)
+    }
+
+    fn add(&mut self, entry: &Entry, queue_offset: u64) -> Lead {
+        let start = entry.physical_offset.get();
+        let end = start + u64::from(entry.size_bytes);
+        let same_file = self.run.as_ref().filter(|(file, ..)| (file.start..file.end()).contains(&start));
+        let file = match same_file {
+            Some((file, ..)) => Arc::clone(file),
+            None => match self.core.log.find(start) {
+                Some(file) => file,
+                None if start < self.core.min() => return Lead::Gone,
+                None => return Lead::Broken,
+            },
+        };
+        if !leads_to_record(&file, entry, queue_offset) {
+            return Lead::Broken;
+        }
+        match &mut self.run {
+            Some((_, _, run_end)) if *run_end == start && same_file_start(&file, start) => *run_end = end,
+            _ => {
+                self.end_run();
+                self.run = Some((file, start, end));
+            }
+        }
+        self.count += 1;
+        self.size_bytes += u64::from(entry.size_bytes);
+        Lead::Added
+    }
+
+    fn end_run(&mut self) {
+        if let Some((file, start, end)) = self.run.take() {
+            self.records.push(file.region.slice(start - file.start..end - file.start));
+        }
+    }
+}
+
+/// Whether a record at an offset can follow another one in the same file: the first of a file never does.
+fn same_file_start<R: Region>(file: &MappedFile<R>, offset: u64) -> bool {
+    offset != file.start
+}
+
+/// Whether the entry's own record lies where it says: its size, magic and both offsets are there.
+fn leads_to_record<R: Region>(file: &MappedFile<R>, entry: &Entry, queue_offset: u64) -> bool {
+    let start = entry.physical_offset.get();
+    let size = u64::from(entry.size_bytes);
+    if size < HEAD_BYTES || start + size > file.wrote() {
+        return false;
+    }
+    let at = start - file.start;
+    let head = file.region.view(at..at + HEAD_BYTES);
+    let magic = u32_at(head, 4);
+    u32_at(head, 0) == entry.size_bytes
+        && (magic == MAGIC_V1 || magic == MAGIC_V2)
+        && u64_at(head, QUEUE_OFFSET_AT) == queue_offset
+        && u64_at(head, PHYSICAL_OFFSET_AT) == start
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..].first_chunk().map_or(0, |field| u32::from_be_bytes(*field))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..].first_chunk().map_or(0, |field| u64::from_be_bytes(*field))
+}
+
+impl<D: Disk> Core<D> {
+    pub fn get(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        offset: i64,
+        limits: &ReadLimits,
+        filter: &TagFilter,
+    ) -> Result<Fetch, StoreError> {
+        let none = QueueBounds { min: QueueOffset::ZERO, max: QueueOffset::ZERO };
+        let Some(queue) = self.queues.get(topic, queue_id) else {
+            return Ok(nothing(FetchStatus::NoMessageInQueue, QueueOffset::ZERO, none));
+        };
+        let bounds = queue.bounds();
+        let offset = match within(offset, bounds) {
+            Ok(offset) => offset,
+            Err(outside) => return Ok(outside),
+        };
+        let read = ENTRIES.with_borrow_mut(|buffer| self.scan(&queue, offset, bounds, limits, filter, buffer));
+        match read {
+            Err(StoreError::Env(error)) if error.is_not_found() => {
+                if queue.is_deleted() {
+                    return Ok(nothing(FetchStatus::NoMessageInQueue, QueueOffset::ZERO, none));
+                }
+                let next = (self.queue_files.file_start(offset) + self.queue_files.file_size()) / ENTRY_BYTES;
+                Ok(nothing(FetchStatus::OffsetFoundNull, QueueOffset(next.min(bounds.max.get())), bounds))
+            }
+            other => other,
+        }
+    }
+
+    /// Looks at the entries from `offset` on, in one file of the queue.
+    ///
+    /// # Source
+    /// spec/store.md 11.2.
+    fn scan(
+        &self,
+        queue: &Queue,
+        offset: u64,
+        bounds: QueueBounds,
+        limits: &ReadLimits,
+        filter: &TagFilter,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Fetch, StoreError> {
+        let wanted = u64::from(limits.max_messages.max(1));
+        let window = if filter.is_all() { wanted } else { wanted.max(FILTER_WINDOW) };
+        let window = window.min(MOST_ENTRIES).min(bounds.max.get() - offset);
+        self.queue_files.read(queue, offset, window, buffer)?;
+        let mut gathering =
+            Gathering { core: self, limits, records: Vec::new(), count: 0, size_bytes: 0, run: None };
+        let mut status = FetchStatus::NoMatchedMessage;
+        let mut next = offset;
+        for bytes in buffer.chunks_exact(ENTRY_BYTES as usize) {
+            let queue_offset = next;
+            let Some(entry) = entry::decode(bytes) else {
+                return Err(broken_entry(queue, queue_offset, 0));
+            };
+            if gathering.is_full(entry.size_bytes) {
+                break;
+            }
+            let wanted = !entry::is_preblank(&entry) && filter.accepts_code(entry.tags_code);
+            match wanted.then(|| gathering.add(&entry, queue_offset)) {
+                Some(Lead::Added) => status = FetchStatus::Found,
+                Some(Lead::Gone) if gathering.count == 0 => status = FetchStatus::MessageWasRemoving,
+                Some(Lead::Broken) if gathering.count > 0 => break,
+                Some(Lead::Broken) => {
+                    let error = broken_entry(queue, queue_offset, entry.physical_offset.get());
+                    tracing::error!(%error, "a consume queue entry is broken");
+                    return Err(error);
+                }
+                Some(Lead::Gone) | None => {}
+            }
+            next += 1;
+        }
+        gathering.end_run();
+        Ok(Fetch {
+            status,
+            next_offset: QueueOffset(next),
+            min_offset: bounds.min,
+            max_offset: bounds.max,
+            count: gathering.count,
+            size_bytes: gathering.size_bytes,
+            records: gathering.records,
+        })
+    }
+
+    pub fn queue_bounds(&self, topic: &str, queue_id: u32) -> QueueBounds {
+        let none = QueueBounds { min: QueueOffset::ZERO, max: QueueOffset::ZERO };
+        self.queues.get(topic, queue_id).map_or(none, |queue| queue.bounds())
+    }
+
+    /// # Source
+    /// spec/store.md 11.6.
+    pub fn offset_by_time(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        time_ms: i64,
+        boundary: Boundary,
+    ) -> Result<QueueOffset, StoreError> {
+        let Some(queue) = self.queues.get(topic, queue_id) else {
+            return Ok(QueueOffset::ZERO);
+        };
+        let bounds = queue.bounds();
+        let (mut low, mut high) = (bounds.min.get(), bounds.max.get());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let stored_at_ms = self.entry_stored_at(&queue, middle)?.unwrap_or(i64::MIN);
+            let before = match boundary {
+                Boundary::Lower => stored_at_ms < time_ms,
+                Boundary::Upper => stored_at_ms <= time_ms,
+            };
+            if before {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        let found = match boundary {
+            Boundary::Lower => low,
+            Boundary::Upper => low.saturating_sub(1),
+        };
+        Ok(QueueOffset(found.clamp(bounds.min.get(), bounds.max.get())))
+    }
+
+    pub fn stored_at(&self, topic: &str, queue_id: u32, offset: u64) -> Result<Option<i64>, StoreError> {
+        match self.queues.get(topic, queue_id) {
+            Some(queue) if (queue.min()..queue.max()).contains(&offset) => self.entry_stored_at(&queue, offset),
+            _ => Ok(None),
+        }
+    }
+
+    /// When the record of an entry was stored; `None` when it is gone.
+    fn entry_stored_at(&self, queue: &Queue, queue_offset: u64) -> Result<Option<i64>, StoreError> {
+        let found: Result<Option<Entry>, EnvError> = self.queue_files.entry(queue, queue_offset);
+        let Some(entry) = found?.filter(|entry| !entry::is_preblank(entry)) else {
+            return Ok(None);
+        };
+        let start = entry.physical_offset.get();
+        let Some(file) = self.log.find(start) else {
+            return Ok(None);
+        };
+        if !leads_to_record(&file, &entry, queue_offset) {
+            return Err(broken_entry(queue, queue_offset, start));
+        }
+        let at = start - file.start;
+        let head = file.region.view(at..at + HEAD_BYTES);
+        let is_v6 = u32_at(head, SYS_FLAG_AT) as i32 & sys_flag::BORN_HOST_V6 != 0;
+        Ok(Some(u64_at(head, if is_v6 { STORED_AT_AT_V6 } else { STORED_AT_AT_V4 }) as i64))
+    }
+
+    pub fn record_at(&self, offset: PhysicalOffset) -> Option<Bytes> {
+        let start = offset.get();
+        let file = self.log.find(start)?;
+        let end = file.wrote().min(self.confirm());
+        if start >= end {
+            return None;
+        }
+        let view = RecordView::parse(file.region.view(start - file.start..end - file.start)).ok()?;
+        (view.physical_offset == offset).then(|| {
+            let at = start - file.start;
+            file.region.slice(at..at + view.size() as u64)
+        })
+    }
+}
+
+fn broken_entry(queue: &Queue, queue_offset: u64, physical_offset: u64) -> StoreError {
+    StoreError::BrokenEntry { topic: Arc::clone(&queue.topic), queue_id: queue.queue_id, queue_offset, physical_offset }
+}
+
+/// The offset if the queue has an entry there, else the answer.
+///
+/// # Source
+/// spec/store.md 11.1.
+fn within(offset: i64, bounds: QueueBounds) -> Result<u64, Fetch> {
+    let (min, max) = (bounds.min, bounds.max);
+    if max == QueueOffset::ZERO {
+        return Err(nothing(FetchStatus::NoMessageInQueue, QueueOffset::ZERO, bounds));
+    }
+    let Ok(asked) = u64::try_from(offset) else {
+        return Err(nothing(FetchStatus::OffsetTooSmall, min, bounds));
+    };
+    let asked = QueueOffset(asked);
+    if asked < min {
+        Err(nothing(FetchStatus::OffsetTooSmall, min, bounds))
+    } else if asked == max {
+        Err(nothing(FetchStatus::OffsetOverflowOne, asked, bounds))
+    } else if asked > max {
+        Err(nothing(FetchStatus::OffsetOverflowBadly, max, bounds))
+    } else {
+        Ok(asked.get())
+    }
+}
+
+fn nothing(status: FetchStatus, next_offset: QueueOffset, bounds: QueueBounds) -> Fetch {
+    Fetch {
+        status,
+        next_offset,
+        min_offset: bounds.min,
+        max_offset: bounds.max,
+        count: 0,
+        size_bytes: 0,
+        records: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_outside_a_queue_are_answered_in_the_order_of_the_table() {
+        let bounds = |min: u64, max: u64| QueueBounds { min: min.into(), max: max.into() };
+        let answer = |offset, bounds| {
+            within(offset, bounds).map_err(|fetch| (fetch.status, fetch.next_offset.get()))
+        };
+        assert_eq!(answer(0, bounds(0, 0)), Err((FetchStatus::NoMessageInQueue, 0)));
+        assert_eq!(answer(7, bounds(0, 0)), Err((FetchStatus::NoMessageInQueue, 0)));
+        assert_eq!(answer(4, bounds(5, 9)), Err((FetchStatus::OffsetTooSmall, 5)));
+        assert_eq!(answer(-1, bounds(0, 9)), Err((FetchStatus::OffsetTooSmall, 0)));
+        assert_eq!(answer(9, bounds(5, 9)), Err((FetchStatus::OffsetOverflowOne, 9)));
+        assert_eq!(answer(10, bounds(5, 9)), Err((FetchStatus::OffsetOverflowBadly, 9)));
+        assert_eq!(answer(5, bounds(5, 9)), Ok(5));
+    }
+}

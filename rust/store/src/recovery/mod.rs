@@ -1,0 +1,316 @@
+//! Opens what the last process left: finds the end of the log and makes the consume queues equal to it.
+
+pub(crate) mod queues;
+pub(crate) mod scan;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rocketpy_env::{Disk, OpenMode, Region};
+use rocketpy_model::PhysicalOffset;
+
+use crate::checkpoint::{Checkpoint, CheckpointFile};
+use crate::config::StoreConfig;
+use crate::error::StoreError;
+use crate::folder::{Folder, file_name};
+use crate::keeper::Keeper;
+use crate::mapped::{self, MappedFile, zero_tail};
+use crate::queue::entry::record_end;
+use crate::queue::files::QueueFiles;
+use crate::queue::table::QueueTable;
+use queues::{FoundQueue, Trust};
+use scan::{Scan, scan};
+
+/// What recovery found and did, for the log and for `store stat`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RecoveryReport {
+    /// The last process closed the store.
+    pub clean_exit: bool,
+    /// There was a durable mark of our own; without one another program wrote last, or the store is new.
+    pub had_mark: bool,
+    /// Records were checked from here to `end`.
+    pub verified_from: PhysicalOffset,
+    /// The log was known to be durable before this.
+    pub durable_to: PhysicalOffset,
+    /// End of the log.
+    pub end: PhysicalOffset,
+    /// Bytes behind the end that were not zero: the torn tail that was cut off.
+    pub truncated_bytes: u64,
+    /// Records that were written to consume queues again.
+    pub dispatched_from: PhysicalOffset,
+    /// All consume queues were made anew from the log.
+    pub rebuilt_queues: bool,
+    pub took: Duration,
+}
+
+/// A store between recovery of the log and the dispatch of what is behind.
+pub(crate) struct Recovered<D: Disk> {
+    pub files: Vec<MappedFile<D::Region>>,
+    pub queues: QueueTable,
+    pub queue_files: QueueFiles<D>,
+    /// End of the log.
+    pub end: u64,
+    /// Consume queues cover the log before this.
+    pub queues_to: u64,
+    /// Sum of the maximum offsets of all queues.
+    pub entries: u64,
+    pub last_stored_at: i64,
+    pub keeper: Keeper<D>,
+}
+
+/// What is known before a byte is changed.
+struct Plan {
+    /// Records are checked from here.
+    verify_from: u64,
+    /// Damage before this refuses the start.
+    durable_to: u64,
+    /// Queue entries for records before this count.
+    queues_to: u64,
+    /// Consume queues are not believed at all.
+    rebuild: bool,
+}
+
+/// One recovery.
+struct Recovery<'a, D: Disk> {
+    disk: &'a Arc<D>,
+    config: &'a StoreConfig,
+    folder: &'a Folder,
+    dirty: bool,
+    checkpoint: Checkpoint,
+    table: QueueTable,
+    queue_files: QueueFiles<D>,
+    found: Vec<FoundQueue>,
+}
+
+/// Recovers log and queues. Until the log was checked nothing is changed.
+///
+/// # Errors
+/// [`StoreError::InteriorDamage`], [`StoreError::MissingFile`], [`StoreError::WrongFileSize`],
+/// [`StoreError::UnexpectedFile`]: nothing was changed. [`StoreError::Env`].
+///
+/// # Source
+/// spec/store.md 5.4 to 5.8; durability.md R4 to R6.
+pub(crate) fn recover<D: Disk>(
+    disk: &Arc<D>,
+    config: &StoreConfig,
+    folder: &Folder,
+) -> Result<(Recovered<D>, RecoveryReport), StoreError> {
+    let started = Instant::now();
+    let table = QueueTable::default();
+    let queue_file_size = config.consume_queue_file_size;
+    let found = queues::find(&**disk, &folder.consume_queue, queue_file_size, &table)?;
+    let queue_files =
+        QueueFiles::new(Arc::clone(disk), folder.consume_queue.clone(), queue_file_size, config.open_queue_files);
+    let mut recovery = Recovery {
+        disk,
+        config,
+        folder,
+        dirty: folder.is_dirty(&**disk)?,
+        checkpoint: Checkpoint::read(&**disk, &folder.checkpoint)?,
+        table,
+        queue_files,
+        found,
+    };
+    let mut files = mapped::load(&**disk, &folder.commit_log, config.commit_log_file_size)?;
+    let plan = recovery.plan(&files)?;
+    let scan = scan(&files, plan.verify_from, plan.durable_to)?;
+    folder.mark_open(&**disk)?; // from here on the folder changes
+    let truncated_bytes = recovery.cut_log(&mut files, &plan, &scan)?;
+    recovery.cut_queues(&plan, &files)?;
+    let report = RecoveryReport {
+        clean_exit: !recovery.dirty,
+        had_mark: recovery.checkpoint.mark.is_some(),
+        verified_from: PhysicalOffset(plan.verify_from),
+        durable_to: PhysicalOffset(plan.durable_to),
+        end: PhysicalOffset(scan.end),
+        truncated_bytes,
+        dispatched_from: PhysicalOffset(plan.queues_to),
+        rebuilt_queues: plan.rebuild,
+        took: started.elapsed(),
+    };
+    Ok((recovery.finish(files, &plan, &scan)?, report))
+}
+
+impl<D: Disk> Recovery<'_, D> {
+    fn plan(&mut self, files: &[MappedFile<D::Region>]) -> Result<Plan, StoreError> {
+        let (Some(first), Some(last)) = (files.first(), files.last()) else {
+            return self.plan_without_log();
+        };
+        let (min, end) = (first.start, last.end());
+        if let Some(mark) = self.checkpoint.mark {
+            if !(min..=end).contains(&mark.log_to) {
+                let expected = mark.log_to - mark.log_to % self.config.commit_log_file_size;
+                return Err(self.missing(expected));
+            }
+            let queues_to = mark.queues_to.max(min);
+            for queue in &mut self.found {
+                queue.find_end(&self.queue_files, queues_to, Trust::Durable)?;
+            }
+            let entries: u64 = self.found.iter().map(|queue| queue.end).sum();
+            let rebuild = entries != mark.entries;
+            if rebuild {
+                tracing::warn!(entries, expected = mark.entries, "consume queues are not complete, making them anew");
+            }
+            return Ok(Plan {
+                verify_from: if rebuild { min } else { mark.verify_from.max(min) },
+                durable_to: mark.log_to,
+                queues_to: if rebuild { min } else { queues_to },
+                rebuild,
+            });
+        }
+        self.plan_without_mark(files)
+    }
+
+    /// No commit log at all: a new store, or one whose log is gone.
+    fn plan_without_log(&self) -> Result<Plan, StoreError> {
+        if self.checkpoint.mark.is_some_and(|mark| mark.log_to > 0) {
+            return Err(self.missing(0));
+        }
+        if !self.found.is_empty() {
+            tracing::warn!(queues = self.found.len(), "there is no commit log, removing the consume queues");
+        }
+        Ok(Plan { verify_from: 0, durable_to: 0, queues_to: 0, rebuild: !self.found.is_empty() })
+    }
+
+    fn missing(&self, expected: u64) -> StoreError {
+        let path = self.folder.commit_log.join(file_name(expected));
+        StoreError::MissingFile { path, expected: PhysicalOffset(expected) }
+    }
+
+    /// Another program wrote last: decide by its timestamps, as it would.
+    fn plan_without_mark(&mut self, files: &[MappedFile<D::Region>]) -> Result<Plan, StoreError> {
+        let mut covered = 0;
+        for queue in &mut self.found {
+            queue.find_end(&self.queue_files, u64::MAX, Trust::Walk)?;
+            covered = queue.last_entry(&self.queue_files)?.map_or(0, |last| record_end(&last)).max(covered);
+        }
+        let start = self.start_file(files, covered);
+        let mut rebuild = false;
+        for queue in &mut self.found {
+            queue.find_end(&self.queue_files, start, Trust::Walk)?;
+            if !queue.leads_to_its_record(&self.queue_files, files)? {
+                tracing::warn!(
+                    topic = %queue.queue.topic, queue_id = queue.queue.queue_id, entry = queue.end - 1,
+                    "a consume queue entry does not lead to its record, making all consume queues anew"
+                );
+                rebuild = true;
+                break;
+            }
+        }
+        let start = if rebuild { files[0].start } else { start };
+        Ok(Plan { verify_from: start, durable_to: start, queues_to: start, rebuild })
+    }
+
+    /// Start of the file from which the log is read.
+    ///
+    /// # Source
+    /// spec/store.md 5.7 step 2 after a clean exit, 5.8 step 2 otherwise.
+    fn start_file(&self, files: &[MappedFile<D::Region>], covered: u64) -> u64 {
+        let min_timestamp = self.checkpoint.timestamps.min_timestamp_ms();
+        let fits = |file: &&MappedFile<D::Region>| {
+            scan::first_record(file).is_some_and(|first| {
+                let known = if self.dirty {
+                    first.stored_at_ms <= min_timestamp
+                } else {
+                    first.physical_offset.get() <= covered
+                };
+                first.stored_at_ms != 0 && known
+            })
+        };
+        files.iter().skip(1).rev().find(fits).map_or(files[0].start, |file| file.start)
+    }
+
+    /// Cuts the log at its end, durably, and makes durable what lies before it. Returns the bytes that were cut off.
+    fn cut_log(
+        &self,
+        files: &mut Vec<MappedFile<D::Region>>,
+        plan: &Plan,
+        scan: &Scan,
+    ) -> Result<u64, StoreError> {
+        let trusted = !self.dirty && self.checkpoint.mark.is_some();
+        let keep = files.iter().take_while(|file| file.start <= scan.end).count();
+        let mut cut = 0;
+        for file in files.drain(keep..) {
+            cut += self.nonzero_bytes(&file.path)?;
+            self.disk.remove_file(&file.path)?;
+        }
+        for file in files.iter_mut() {
+            if scan.end < file.end() {
+                let at = scan.end - file.start;
+                file.region.rewind(at);
+                if !trusted {
+                    cut += zero_tail(&self.disk.open_file(&file.path, OpenMode::Write)?, at)?;
+                }
+            }
+            let (from, to) = (plan.durable_to.max(file.start), scan.end.min(file.end()));
+            if from < to {
+                file.region.flush(from - file.start..to - file.start)?;
+            }
+        }
+        self.disk.sync_dir(&self.folder.commit_log)?;
+        if cut > 0 {
+            tracing::warn!(
+                end = scan.end, cut_bytes = cut, reason = scan.reason.as_deref().unwrap_or_default(),
+                "the log had a torn tail, it was cut off"
+            );
+        }
+        Ok(cut)
+    }
+
+    /// Length of a file that holds anything at all, else 0.
+    fn nonzero_bytes(&self, path: &Path) -> Result<u64, StoreError> {
+        use rocketpy_env::DiskFile as _;
+        let file = self.disk.open_file(path, OpenMode::Write)?;
+        Ok(match mapped::first_nonzero(&file, 0)? {
+            Some(_) => file.len()?,
+            None => 0,
+        })
+    }
+
+    /// Cuts every queue back to what counts, or removes them all, and puts what stays into the table.
+    fn cut_queues(&mut self, plan: &Plan, files: &[MappedFile<D::Region>]) -> Result<(), StoreError> {
+        if plan.rebuild {
+            for found in self.found.drain(..) {
+                self.queue_files.forget(&found.queue);
+                self.queue_files.remove_topic_dir(&found.queue.topic)?;
+            }
+            return Ok(());
+        }
+        let trusted = !self.dirty && self.checkpoint.mark.is_some();
+        let log_min = files.first().map_or(0, |file| file.start);
+        for found in self.found.drain(..) {
+            if !trusted {
+                found.truncate(&**self.disk, &self.queue_files)?;
+            }
+            let Some(&first) = found.files.first() else { continue };
+            let first = first / crate::queue::entry::ENTRY_BYTES;
+            found.queue.publish(found.end);
+            found.queue.set_next(found.end);
+            found.queue.set_min(queues::first_living(&self.queue_files, &found.queue, first, log_min)?);
+            self.table.insert(found.queue);
+        }
+        Ok(())
+    }
+
+    fn finish(
+        self,
+        files: Vec<MappedFile<D::Region>>,
+        plan: &Plan,
+        scan: &Scan,
+    ) -> Result<Recovered<D>, StoreError> {
+        let entries = self.table.all().iter().map(|queue| queue.max()).sum();
+        let checkpoint = CheckpointFile::open(&**self.disk, &self.folder.checkpoint)?;
+        let physic = self.checkpoint.timestamps.physic_msg_at_ms;
+        Ok(Recovered {
+            files,
+            queues: self.table,
+            queue_files: self.queue_files,
+            end: scan.end,
+            queues_to: plan.queues_to,
+            entries,
+            last_stored_at: scan.last_stored_at.unwrap_or(physic),
+            keeper: Keeper::new(checkpoint, plan.verify_from),
+        })
+    }
+}

@@ -1,0 +1,249 @@
+//! Looks at the consume queues that lie on disk, and cuts them back to what is known to be right.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rocketpy_env::{Disk, EntryKind, EnvError};
+use rocketpy_model::QueueOffset;
+use rocketpy_model::name::check_topic;
+
+use super::scan::record_in;
+use crate::error::StoreError;
+use crate::fetch::QueueBounds;
+use crate::folder::{file_name, numbered_files};
+use crate::mapped::{MappedFile, zero_tail};
+use crate::queue::Queue;
+use crate::queue::entry::{self, ENTRY_BYTES, Entry};
+use crate::queue::files::QueueFiles;
+use crate::queue::table::QueueTable;
+
+/// A queue as it lies on disk.
+#[derive(Debug)]
+pub(crate) struct FoundQueue {
+    /// Not yet in the table; its bounds are not set.
+    pub queue: Arc<Queue>,
+    /// Starts of its files.
+    pub files: Vec<u64>,
+    /// Queue offset behind the last entry that counts, once it is known.
+    pub end: u64,
+}
+
+/// How much of what lies in a queue is believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// Entries before the limit were durable: the last of them is found by halving.
+    Durable,
+    /// Another writer was there: entries count one by one, from the start of the last file, while they make sense.
+    Walk,
+}
+
+/// Lists the queues below a folder. Entries that are no queue are passed over.
+///
+/// # Errors
+/// [`StoreError::WrongFileSize`], [`StoreError::UnexpectedFile`].
+///
+/// # Source
+/// spec/store.md 1.1: an entry of a topic folder that is not a number is not a queue.
+pub(crate) fn find<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    file_size: u64,
+    table: &QueueTable,
+) -> Result<Vec<FoundQueue>, StoreError> {
+    let mut found = Vec::new();
+    for topic_entry in folders(disk, dir)? {
+        if check_topic(&topic_entry).is_err() {
+            tracing::warn!(name = topic_entry, "a folder among the consume queues has no topic's name, passing over it");
+            continue;
+        }
+        let topic: Arc<str> = topic_entry.into();
+        let topic_dir = dir.join(&*topic);
+        for name in folders(disk, &topic_dir)? {
+            let Ok(queue_id) = name.parse::<u32>() else { continue };
+            let empty = QueueBounds { min: QueueOffset(0), max: QueueOffset(0) };
+            let queue = Queue::new(Arc::clone(&topic), queue_id, table.next_uid(), empty);
+            let files = queue_file_starts(disk, &topic_dir.join(name), file_size)?;
+            found.push(FoundQueue { queue: Arc::new(queue), files, end: 0 });
+        }
+    }
+    Ok(found)
+}
+
+fn folders<D: Disk>(disk: &D, dir: &Path) -> Result<Vec<String>, StoreError> {
+    let entries = disk.list(dir)?.into_iter().filter(|entry| entry.kind == EntryKind::Folder);
+    Ok(entries.filter_map(|entry| entry.name.into_string().ok()).collect())
+}
+
+fn queue_file_starts<D: Disk>(disk: &D, dir: &Path, file_size: u64) -> Result<Vec<u64>, StoreError> {
+    let mut starts = Vec::new();
+    for file in numbered_files(disk, dir)? {
+        let path = dir.join(file_name(file.start));
+        if file.size_bytes == 0 {
+            disk.remove_file(&path)?; // its making was cut short
+        } else if file.size_bytes != file_size || file.start % file_size != 0 {
+            return Err(StoreError::WrongFileSize {
+                path,
+                found_bytes: file.size_bytes,
+                expected_bytes: file_size,
+            });
+        } else {
+            starts.push(file.start);
+        }
+    }
+    Ok(starts)
+}
+
+impl FoundQueue {
+    /// Finds the end of the entries that lead to records before `limit`. Nothing is changed.
+    pub fn find_end<D: Disk>(
+        &mut self,
+        files: &QueueFiles<D>,
+        limit: u64,
+        trust: Trust,
+    ) -> Result<(), EnvError> {
+        let entries_a_file = files.file_size() / ENTRY_BYTES;
+        for &start in self.files.iter().rev() {
+            let first = start / ENTRY_BYTES;
+            let count = match trust {
+                Trust::Durable => halve(files, &self.queue, first, entries_a_file, limit)?,
+                Trust::Walk => walk(files, &self.queue, first, entries_a_file, limit)?,
+            };
+            if count > 0 {
+                self.end = first + count;
+                return Ok(());
+            }
+        }
+        self.end = self.files.first().map_or(0, |start| start / ENTRY_BYTES);
+        Ok(())
+    }
+
+    /// The last entry that counts.
+    pub fn last_entry<D: Disk>(&self, files: &QueueFiles<D>) -> Result<Option<Entry>, EnvError> {
+        match self.files.first() {
+            Some(&first) if self.end > first / ENTRY_BYTES => files.entry(&self.queue, self.end - 1),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether the last entry that counts leads to its own record.
+    pub fn leads_to_its_record<D: Disk>(
+        &self,
+        files: &QueueFiles<D>,
+        log: &[MappedFile<D::Region>],
+    ) -> Result<bool, EnvError> {
+        let Some(last) = self.last_entry(files)? else {
+            return Ok(true);
+        };
+        let offset = last.physical_offset.get();
+        let log_min = log.first().map_or(0, |file| file.start);
+        if entry::is_preblank(&last) || offset < log_min {
+            return Ok(true); // nothing to compare with
+        }
+        let Some(file) = log.iter().find(|file| (file.start..file.end()).contains(&offset)) else {
+            return Ok(false);
+        };
+        Ok(record_in(file, offset).is_some_and(|view| {
+            view.topic == &*self.queue.topic
+                && view.queue_id == self.queue.queue_id
+                && view.queue_offset.get() == self.end - 1
+                && view.size() as u32 == last.size_bytes
+        }))
+    }
+
+    /// Removes what lies behind the end, durably where anything was removed.
+    pub fn truncate<D: Disk>(&self, disk: &D, files: &QueueFiles<D>) -> Result<(), StoreError> {
+        let dir = files.queue_dir(&self.queue);
+        let position = self.end * ENTRY_BYTES;
+        for &start in &self.files {
+            if start >= position && start != self.files[0] {
+                disk.remove_file(&dir.join(file_name(start)))?;
+                disk.sync_dir(&dir)?;
+            } else if start + files.file_size() > position {
+                zero_tail(&*files.open(&self.queue, start)?, position - start)?;
+            }
+        }
+        files.forget(&self.queue); // a file that was removed may be open
+        Ok(())
+    }
+}
+
+/// Whether an entry leads to a record before the limit.
+fn counts(entry: Option<&Entry>, limit: u64) -> bool {
+    entry.is_some_and(|entry| entry::is_preblank(entry) || entry.physical_offset.get() < limit)
+}
+
+/// Number of entries from the start of a file that count, given that those that count come first.
+fn halve<D: Disk>(
+    files: &QueueFiles<D>,
+    queue: &Queue,
+    first: u64,
+    entries_a_file: u64,
+    limit: u64,
+) -> Result<u64, EnvError> {
+    let (mut low, mut high) = (0, entries_a_file);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if counts(files.entry(queue, first + middle)?.as_ref(), limit) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(low)
+}
+
+/// Number of entries from the start of a file that count, looking at each: they end at the first that is none, that
+/// passes the limit, or that goes back in the log.
+fn walk<D: Disk>(
+    files: &QueueFiles<D>,
+    queue: &Queue,
+    first: u64,
+    entries_a_file: u64,
+    limit: u64,
+) -> Result<u64, EnvError> {
+    let mut buffer = Vec::new();
+    let mut counted = 0;
+    let mut last_end = 0;
+    while counted < entries_a_file {
+        files.read(queue, first + counted, (entries_a_file - counted).min(8192), &mut buffer)?;
+        for bytes in buffer.chunks_exact(ENTRY_BYTES as usize) {
+            let entry = entry::decode(bytes);
+            let goes_on = entry.is_some_and(|entry| entry::is_preblank(&entry) || entry.physical_offset.get() >= last_end);
+            if !goes_on || !counts(entry.as_ref(), limit) {
+                return Ok(counted);
+            }
+            last_end = entry.map_or(0, |entry| entry::record_end(&entry)).max(last_end);
+            counted += 1;
+        }
+    }
+    Ok(counted)
+}
+
+/// First entry of a queue that leads to a record at or behind the start of the log.
+///
+/// # Source
+/// spec/store.md 3.4.
+pub(crate) fn first_living<D: Disk>(
+    files: &QueueFiles<D>,
+    queue: &Queue,
+    first: u64,
+    log_min: u64,
+) -> Result<u64, EnvError> {
+    let lives = |index: u64| -> Result<bool, EnvError> {
+        let entry = files.entry(queue, index)?;
+        Ok(entry.is_some_and(|entry| !entry::is_preblank(&entry) && entry.physical_offset.get() >= log_min))
+    };
+    let (mut low, mut high) = (first, queue.max());
+    if low >= high || lives(low)? {
+        return Ok(low);
+    }
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if lives(middle)? {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    Ok(low)
+}

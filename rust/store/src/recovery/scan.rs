@@ -1,0 +1,88 @@
+//! Walks the log and finds where it ends.
+
+use rocketpy_env::Region;
+use rocketpy_model::PhysicalOffset;
+use rocketpy_protocol::record::{BLANK_HEAD_BYTES, CheckMode, RecordCheck, RecordView, check_record};
+
+use crate::error::StoreError;
+use crate::mapped::MappedFile;
+
+/// What a walk over the log found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Scan {
+    /// Behind the last sound record.
+    pub end: u64,
+    /// Sound records that were seen.
+    pub records: u64,
+    /// When the last of them was stored.
+    pub last_stored_at: Option<i64>,
+    /// Why the walk ended where it did; `None` at the end of the last file.
+    pub reason: Option<String>,
+}
+
+/// Checks every record from `from` on.
+///
+/// # Errors
+/// [`StoreError::InteriorDamage`] when a record before `durable_to` is not sound: it was acknowledged once.
+///
+/// # Source
+/// durability.md R3, R4; spec/store.md 2.8, 5.8.
+pub(crate) fn scan<R: Region>(files: &[MappedFile<R>], from: u64, durable_to: u64) -> Result<Scan, StoreError> {
+    let mut scan = Scan { end: from, records: 0, last_stored_at: None, reason: None };
+    for file in files.iter().filter(|file| file.end() > from) {
+        scan_file(file, &mut scan);
+        if scan.reason.is_some() {
+            break;
+        }
+    }
+    if scan.end < durable_to {
+        let damaged = files.iter().find(|file| (file.start..file.end()).contains(&scan.end));
+        return Err(StoreError::InteriorDamage {
+            path: damaged.map(|file| file.path.clone()).unwrap_or_default(),
+            physical_offset: PhysicalOffset(scan.end),
+            durable_to: PhysicalOffset(durable_to),
+            reason: scan.reason.unwrap_or_else(|| "the log ends".to_owned()),
+        });
+    }
+    Ok(scan)
+}
+
+fn scan_file<R: Region>(file: &MappedFile<R>, scan: &mut Scan) {
+    while scan.end < file.end() {
+        let rest = file.region.view(scan.end - file.start..file.region.len());
+        match check_record(rest, CheckMode::Record) {
+            // No file ends without a blank record; one that is too short for it is over all the same.
+            Err(_) if rest.len() < BLANK_HEAD_BYTES => scan.end = file.end(),
+            Err(error) => {
+                scan.reason = Some(error.to_string());
+                return;
+            }
+            Ok(RecordCheck::Blank { remaining }) if remaining as usize == rest.len() => scan.end = file.end(),
+            Ok(RecordCheck::Blank { remaining }) => {
+                scan.reason = Some(format!("a blank record says {remaining} of {} bytes", rest.len()));
+                return;
+            }
+            Ok(RecordCheck::Record(view)) if view.physical_offset.get() != scan.end => {
+                scan.reason = Some(format!("the record says that it lies at {}", view.physical_offset));
+                return;
+            }
+            Ok(RecordCheck::Record(view)) => {
+                scan.end += view.size() as u64;
+                scan.records += 1;
+                scan.last_stored_at = Some(view.stored_at_ms);
+            }
+        }
+    }
+}
+
+/// The record at the start of a file, if one is there.
+pub(crate) fn first_record<R: Region>(file: &MappedFile<R>) -> Option<RecordView<'_>> {
+    record_in(file, file.start)
+}
+
+/// The record at an offset of a file, if one is there. Its layout is checked, its checksums are not.
+pub(crate) fn record_in<R: Region>(file: &MappedFile<R>, offset: u64) -> Option<RecordView<'_>> {
+    let bytes = file.region.view(offset - file.start..file.region.written());
+    let view = RecordView::parse(bytes).ok()?;
+    (view.physical_offset.get() == offset).then_some(view)
+}

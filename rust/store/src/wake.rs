@@ -1,0 +1,40 @@
+//! Wakes a thread that waits for work, at the price of a fence when it does not wait.
+
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+/// One thread sleeps here; any thread wakes it.
+#[derive(Debug, Default)]
+pub(crate) struct Wake {
+    asleep: AtomicBool,
+    called: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl Wake {
+    /// Wakes the sleeper, if it sleeps. What was stored before the call is visible to its next look.
+    pub fn wake(&self) {
+        // Pairs with the fence in `sleep`: either this sees `asleep`, or the sleeper sees what was stored before.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) {
+            *self.called.lock() = true;
+            self.bell.notify_one();
+        }
+    }
+
+    /// Sleeps until woken or the time is up, unless `ready` says that there is work.
+    pub fn sleep(&self, at_most: Duration, ready: impl FnOnce() -> bool) {
+        self.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if !ready() {
+            let mut called = self.called.lock();
+            if !*called {
+                self.bell.wait_for(&mut called, at_most);
+            }
+        }
+        self.asleep.store(false, Ordering::Relaxed);
+        *self.called.lock() = false;
+    }
+}
