@@ -1,20 +1,80 @@
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::{BrokerConfig, BrokerError};
+use parking_lot::Mutex;
+use rocketpy_env::{Disk, RealDisk, now_ms};
+use rocketpy_model::{PhysicalOffset, name};
+use rocketpy_remoting::{Client, ClientConfig, Server, ServerConfig};
+use rocketpy_store::{Arrival, FlushMode, NoListener, Store, StoreConfig, StoreError, StoreListener};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tracing::{error, info, warn};
+
+use crate::process::{self, Processor};
+use crate::registration::{Identity, Registrar};
+use crate::shared::{Advertised, Shared};
+use crate::stats::SAMPLE_EVERY;
+use crate::{BrokerConfig, BrokerError, FlushDiskType};
+
+/// Distance of the looks at all held pulls, for those whose filter let a message pass by.
+const SCAN_HELD_EVERY: Duration = Duration::from_secs(5);
+/// Distance of the looks for clients that went silent.
+const EXPIRE_EVERY: Duration = Duration::from_secs(10);
+/// How long the connections get to take their last answers.
+const DRAIN: Duration = Duration::from_millis(150);
 
 /// A running broker.
 #[doc(alias = "BrokerController")]
+#[derive(Debug)]
 pub struct Broker {
+    shared: Arc<Shared>,
+    server: Server,
+    /// On `port - 2`, when asked for and free.
+    vip_server: Option<Server>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+    failed: watch::Receiver<Option<StoreError>>,
     local_addr: SocketAddr,
+    advertised: String,
 }
 
 impl Broker {
     /// Opens the store, listens, and registers at the name servers in the background.
     ///
     /// # Errors
-    /// The store cannot be opened, a configuration file cannot be read, the address cannot be bound.
+    /// The store cannot be opened, a configuration file cannot be read, the address cannot be listened on.
     pub async fn start(config: BrokerConfig) -> Result<Broker, BrokerError> {
-        Ok(Broker { local_addr: config.listen })
+        name::check_cluster(&config.cluster_name)?;
+        name::check_broker(&config.broker_name)?;
+        let host = resolve(&config).await?;
+        let (runtime, ip) = (tokio::runtime::Handle::current(), host.ip);
+        // Recovery reads files: not on a thread that serves connections.
+        let opening = move || {
+            let _runtime = runtime.enter();
+            open(config, ip)
+        };
+        let shared = match tokio::task::spawn_blocking(opening).await {
+            Ok(opened) => Arc::new(opened?),
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        };
+        let config = &shared.config;
+        let processor = Arc::new(Processor(shared.clone()));
+        let server = Server::bind(server_config(config, config.listen), processor.clone())?;
+        let local_addr = server.local_addr();
+        let store_host = SocketAddr::new(ip, local_addr.port());
+        shared.set_advertised(Advertised { store_host, host: host.name, port: local_addr.port() });
+        let vip_server = bind_vip(config, local_addr, &processor);
+        let (failed_sender, failed) = watch::channel(None);
+        shared.store.set_listener(Arc::new(Listener { shared: shared.clone(), failed: failed_sender }));
+        let advertised = register(&shared);
+        let tasks = Mutex::new(vec![
+            tokio::spawn(watch_held_pulls(shared.clone())),
+            tokio::spawn(watch_held_sends(shared.clone())),
+            tokio::spawn(keep_house(shared.clone())),
+            tokio::spawn(persist_offsets(shared.clone())),
+        ]);
+        info!(%local_addr, advertised, broker = config.broker_name, cluster = config.cluster_name, "broker started");
+        Ok(Broker { shared, server, vip_server, tasks, failed, local_addr, advertised })
     }
 
     /// The address that listens, with the real port.
@@ -24,14 +84,274 @@ impl Broker {
 
     /// `host:port` as announced to the name servers.
     pub fn advertised(&self) -> &str {
-        ""
+        &self.advertised
     }
 
-    /// Waits until every name server took the first registration, or the time is up.
-    pub async fn registered(&self, _within: std::time::Duration) -> bool {
-        true
+    /// Waits until every name server took the first registration; false when the time is up.
+    pub async fn registered(&self, within: Duration) -> bool {
+        match self.shared.registrar() {
+            Some(registrar) => registrar.taken(&registrar.first(), within).await,
+            None => true,
+        }
     }
 
-    /// Stops accepting, answers what is held, persists, unregisters and closes the store.
-    pub async fn shutdown(&self) {}
+    /// Waits for the failed flush after which this broker acknowledges nothing more.
+    pub async fn failed(&self) -> StoreError {
+        let mut failed = self.failed.clone();
+        loop {
+            if let Some(error) = failed.borrow_and_update().clone() {
+                return error;
+            }
+            if failed.changed().await.is_err() {
+                // The store is gone, and cannot fail any more.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Stops in order: answers what is held, takes leave of the name servers, closes the connections, writes the tables,
+    /// closes the store. The second call does nothing.
+    ///
+    /// # Durability
+    /// On return everything acknowledged is durable.
+    pub async fn shutdown(&self) {
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        if tasks.is_empty() {
+            return;
+        }
+        for task in tasks {
+            task.abort();
+        }
+        if let Some(registrar) = self.shared.registrar() {
+            registrar.stop().await;
+        }
+        process::pull::resume(&self.shared, self.shared.held_pulls.all());
+        self.shared.store.request_flush(self.shared.store.max_physical_offset());
+        match &self.vip_server {
+            Some(vip) => drop(tokio::join!(self.server.shutdown(DRAIN), vip.shutdown(DRAIN))),
+            None => self.server.shutdown(DRAIN).await,
+        }
+        self.shared.held_sends.give_up_all("the broker stopped before the flush; the message may be stored");
+        let shared = self.shared.clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || close(&shared)).await {
+            error!(%error, "the broker's tables could not be written");
+        }
+        info!(local_addr = %self.local_addr, "broker stopped");
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        for task in self.tasks.get_mut().drain(..) {
+            task.abort();
+        }
+        // The store knows its listener, and that one the store.
+        self.shared.store.set_listener(Arc::new(NoListener));
+    }
+}
+
+/// The address that goes into records, and the name that goes into routes.
+#[derive(Debug, Clone)]
+struct Host {
+    ip: IpAddr,
+    name: String,
+}
+
+/// Finds how clients reach this broker.
+async fn resolve(config: &BrokerConfig) -> Result<Host, BrokerError> {
+    let listens_on = config.listen.ip();
+    let Some(name) = config.advertised_host.clone() else {
+        let ip = if listens_on.is_unspecified() { outward_ip() } else { listens_on };
+        return Ok(Host { ip, name: ip.to_string() });
+    };
+    let lookup = name.clone();
+    let found = tokio::task::spawn_blocking(move || (lookup.as_str(), 0).to_socket_addrs()).await;
+    let found = match found {
+        Ok(found) => found.map_err(|error| error.to_string()),
+        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+    };
+    let addresses: Vec<IpAddr> = match found {
+        Ok(addresses) => addresses.map(|address| address.ip()).collect(),
+        Err(reason) => return Err(BrokerError::AdvertisedHost { host: name, reason }),
+    };
+    // Clients of some languages read IPv4 addresses in records only.
+    let ip = addresses.iter().find(|ip| ip.is_ipv4()).or(addresses.first());
+    match ip {
+        Some(ip) => Ok(Host { ip: *ip, name }),
+        None => Err(BrokerError::AdvertisedHost { host: name, reason: "no address found".to_owned() }),
+    }
+}
+
+/// The address of this machine towards others; loopback when there is no way out.
+fn outward_ip() -> IpAddr {
+    // Connecting a datagram socket sends nothing; it only chooses the route. The target is of a range for documents.
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
+    let chosen = socket.and_then(|socket| {
+        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
+        socket.local_addr()
+    });
+    match chosen {
+        Ok(address) if !address.ip().is_unspecified() => address.ip(),
+        _ => {
+            warn!(
+                "no address of this machine found, announcing loopback; set brokerIP1 to what clients can reach"
+            );
+            IpAddr::V4(Ipv4Addr::LOCALHOST)
+        }
+    }
+}
+
+/// Opens store and tables. Blocks.
+fn open(config: BrokerConfig, ip: IpAddr) -> Result<Shared, BrokerError> {
+    let store_host = SocketAddr::new(ip, config.listen.port());
+    let store = Store::open(StoreConfig {
+        commit_log_dir: config.commit_log_dir.clone(),
+        commit_log_file_size: config.commit_log_file_size,
+        consume_queue_file_size: config.consume_queue_file_size,
+        flush: match config.flush {
+            FlushDiskType::Async => FlushMode::Async,
+            FlushDiskType::Sync => FlushMode::Sync,
+        },
+        flush_interval: config.flush_interval,
+        record_check: config.record_check,
+        max_message_size: u32::try_from(config.max_message_size).unwrap_or(u32::MAX),
+        store_host,
+        on_failed_flush: config.on_failed_flush,
+        ..StoreConfig::new(&config.store_root)
+    })?;
+    RealDisk.create_dir_all(&config.store_root.join("config"))?;
+    Shared::open(config, store, store_host)
+}
+
+fn server_config(config: &BrokerConfig, addr: SocketAddr) -> ServerConfig {
+    ServerConfig {
+        max_frame_bytes: config.max_frame_bytes,
+        max_connections: config.max_connections,
+        idle_timeout: config.idle_timeout,
+        ..ServerConfig::new(addr)
+    }
+}
+
+fn bind_vip(config: &BrokerConfig, local_addr: SocketAddr, processor: &Arc<Processor>) -> Option<Server> {
+    if !config.vip_channel {
+        return None;
+    }
+    let addr = SocketAddr::new(local_addr.ip(), local_addr.port().checked_sub(2)?);
+    match Server::bind(server_config(config, addr), processor.clone()) {
+        Ok(server) => Some(server),
+        Err(error) => {
+            warn!(%addr, %error, "the second port is not served");
+            None
+        }
+    }
+}
+
+/// Starts the registration; returns the announced address.
+fn register(shared: &Arc<Shared>) -> String {
+    let config = &shared.config;
+    let Some(advertised) = shared.advertised() else { return String::new() };
+    let broker_addr = advertised.address();
+    if !config.name_servers.is_empty() {
+        let identity = Identity {
+            cluster_name: config.cluster_name.clone(),
+            broker_name: config.broker_name.clone(),
+            broker_addr: broker_addr.clone(),
+            ha_addr: advertised.with_port(advertised.port.wrapping_add(1)),
+            period: config.register_period.clamp(Duration::from_secs(10), Duration::from_secs(60)),
+            timeout: config.register_timeout,
+        };
+        let client = Client::new(ClientConfig::default());
+        shared.set_registrar(Registrar::start(client, &config.name_servers, identity, &shared.topics));
+    }
+    broker_addr
+}
+
+/// Hears from the store, on its threads.
+struct Listener {
+    shared: Arc<Shared>,
+    failed: watch::Sender<Option<StoreError>>,
+}
+
+impl StoreListener for Listener {
+    fn flushed(&self, offset: PhysicalOffset) {
+        self.shared.held_sends.flushed(offset);
+    }
+
+    fn arrived(&self, arrivals: &[Arrival]) {
+        let released = self.shared.held_pulls.arrived(arrivals);
+        if !released.is_empty() {
+            let shared = self.shared.clone();
+            self.shared.runtime.spawn(async move { process::pull::resume(&shared, released) });
+        }
+    }
+
+    fn poisoned(&self, failure: &StoreError) {
+        error!(%failure, "a flush failed, nothing more is acknowledged");
+        self.shared.held_sends.give_up_all("a flush failed on the broker; the message may be stored");
+        self.failed.send_replace(Some(failure.clone()));
+    }
+}
+
+async fn watch_held_pulls(shared: Arc<Shared>) {
+    let mut next_scan = Instant::now() + SCAN_HELD_EVERY;
+    loop {
+        shared.held_pulls.wait_for_deadline(next_scan).await;
+        let now = Instant::now();
+        let mut released = shared.held_pulls.overdue(now);
+        if now >= next_scan {
+            next_scan = now + SCAN_HELD_EVERY;
+            released.extend(shared.held_pulls.behind(|topic, queue_id| {
+                process::signed(shared.store.queue_bounds(topic, queue_id).max.get())
+            }));
+        }
+        process::pull::resume(&shared, released);
+    }
+}
+
+async fn watch_held_sends(shared: Arc<Shared>) {
+    shared.held_sends.watch().await;
+}
+
+async fn keep_house(shared: Arc<Shared>) {
+    // One rhythm for both: an idle broker wakes seldom.
+    const { assert!(EXPIRE_EVERY.as_secs() == SAMPLE_EVERY.as_secs()) };
+    let mut every = tokio::time::interval(EXPIRE_EVERY);
+    loop {
+        every.tick().await;
+        shared.stats.sample(Instant::now(), now_ms());
+        process::expire(&shared);
+    }
+}
+
+async fn persist_offsets(shared: Arc<Shared>) {
+    let mut every = tokio::time::interval(shared.config.persist_offsets_every);
+    every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        every.tick().await;
+        if !shared.offsets.is_changed() {
+            continue;
+        }
+        let writer = shared.clone();
+        let written = tokio::task::spawn_blocking(move || writer.offsets.persist()).await;
+        if let Ok(Err(refusal)) = written {
+            warn!(%refusal, "consumer offsets not written, trying again");
+        }
+    }
+}
+
+/// Writes what is still in memory and closes the store. Blocks.
+fn close(shared: &Shared) {
+    let written = [
+        ("consumer offsets", shared.offsets.persist()),
+        ("topics", shared.topics.persist()),
+        ("consumer groups", shared.groups.persist()),
+    ];
+    for (table, written) in written {
+        if let Err(refusal) = written {
+            error!(table, %refusal, "table not written at the stop");
+        }
+    }
+    if let Err(failure) = shared.store.shutdown() {
+        error!(%failure, "the store did not close in order");
+    }
 }

@@ -1,6 +1,9 @@
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
+
+use rocketpy_model::{Permission, system};
+use rocketpy_store::OnFailedFlush;
 
 /// When a send is acknowledged in relation to the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +47,10 @@ pub struct BrokerConfig {
     pub trace_topic_name: String,
     /// `defaultTopicQueueNums`, default 8.
     pub default_topic_queues: u32,
+    /// Most topics; more are refused. Default 100,000.
+    pub max_topics: usize,
+    /// Most consumer groups; more are refused. Default 100,000.
+    pub max_groups: usize,
     /// `autoCreateTopicEnable`, default true.
     pub auto_create_topic: bool,
     /// `autoCreateSubscriptionGroup`, default true.
@@ -68,13 +75,16 @@ pub struct BrokerConfig {
     pub register_timeout: Duration,
     /// `flushConsumerOffsetInterval`, default 5 s.
     pub persist_offsets_every: Duration,
+    /// What happens after a failed flush; default: the process stops.
+    pub on_failed_flush: OnFailedFlush,
     /// `channelExpiredTimeout`, default 120 s: how long a silent client stays in its groups.
     pub client_expiry: Duration,
     /// `maxMessageSize`, default 4 MiB: largest message body.
     pub max_message_size: usize,
-    /// `maxTransferBytesOnMessageInMemory`, default 256 KiB (a pull's own `maxMsgBytes` may ask for less).
+    /// Most bytes of one pull's answer (`maxTransferBytesOnMessageInMemory`), default 1 MiB. A pull that states no
+    /// `maxMsgBytes` gets 256 KiB, Apache's limit.
     pub max_transfer_bytes: usize,
-    /// `pullBatchMaxMessageCount`-like cap on the messages of one pull (Apache: 32 in memory); default 4096.
+    /// Most messages of one pull's answer (`maxTransferCountOnMessageInMemory`), default 4096 (Apache: 32).
     pub max_transfer_messages: usize,
     /// `flushDiskType`.
     pub flush: FlushDiskType,
@@ -94,4 +104,110 @@ pub struct BrokerConfig {
     pub max_connections: usize,
     /// `serverChannelMaxIdleTimeSeconds`, default 120 s.
     pub idle_timeout: Duration,
+}
+
+impl Default for BrokerConfig {
+    fn default() -> Self {
+        BrokerConfig {
+            store_root: PathBuf::from("store"),
+            commit_log_dir: None,
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10911),
+            vip_channel: false,
+            advertised_host: None,
+            name_servers: Vec::new(),
+            cluster_name: "DefaultCluster".to_owned(),
+            broker_name: "broker-a".to_owned(),
+            broker_permission: Permission::READ_WRITE.bits(),
+            region_id: system::DEFAULT_REGION.to_owned(),
+            trace_on: true,
+            trace_topic: false,
+            trace_topic_name: system::TRACE_TOPIC.to_owned(),
+            default_topic_queues: 8,
+            max_topics: 100_000,
+            max_groups: 100_000,
+            auto_create_topic: true,
+            auto_create_group: true,
+            cluster_topic: true,
+            broker_topic: true,
+            long_polling: true,
+            short_polling: Duration::from_secs(1),
+            max_held_pulls: 100_000,
+            notify_consumer_ids_changed: true,
+            lite_pull: true,
+            register_period: Duration::from_secs(30),
+            register_timeout: Duration::from_secs(24),
+            persist_offsets_every: Duration::from_secs(5),
+            on_failed_flush: OnFailedFlush::Stop,
+            client_expiry: Duration::from_secs(120),
+            max_message_size: 4 << 20,
+            max_transfer_bytes: 1 << 20,
+            max_transfer_messages: 4096,
+            flush: FlushDiskType::Async,
+            flush_interval: Duration::from_millis(500),
+            sync_flush_timeout: Duration::from_secs(5),
+            commit_log_file_size: 1 << 30,
+            consume_queue_file_size: 6_000_000,
+            record_check: true,
+            max_frame_bytes: 16 << 20,
+            max_connections: 65_536,
+            idle_timeout: Duration::from_secs(120),
+        }
+    }
+}
+
+impl BrokerConfig {
+    /// The configuration under Apache's key names, as GET_BROKER_CONFIG answers it.
+    pub(crate) fn properties(&self, advertised_host: &str, port: u16) -> Vec<(&'static str, String)> {
+        let millis = |duration: Duration| duration.as_millis().to_string();
+        let commit_log = self.commit_log_dir.clone().unwrap_or_else(|| self.store_root.join("commitlog"));
+        vec![
+            ("autoCreateSubscriptionGroup", self.auto_create_group.to_string()),
+            ("autoCreateTopicEnable", self.auto_create_topic.to_string()),
+            ("bindAddress", self.listen.ip().to_string()),
+            ("brokerClusterName", self.cluster_name.clone()),
+            ("brokerIP1", advertised_host.to_owned()),
+            ("brokerId", system::MASTER_ID.to_string()),
+            ("brokerName", self.broker_name.clone()),
+            ("brokerPermission", self.broker_permission.to_string()),
+            ("brokerRole", "ASYNC_MASTER".to_owned()),
+            ("brokerTopicEnable", self.broker_topic.to_string()),
+            ("channelExpiredTimeout", millis(self.client_expiry)),
+            ("clusterTopicEnable", self.cluster_topic.to_string()),
+            ("defaultTopicQueueNums", self.default_topic_queues.to_string()),
+            ("enabledAppendPropCRC", self.record_check.to_string()),
+            ("flushConsumerOffsetInterval", millis(self.persist_offsets_every)),
+            ("flushDiskType", self.flush.apache_name().to_owned()),
+            ("flushIntervalCommitLog", millis(self.flush_interval)),
+            ("listenPort", port.to_string()),
+            ("litePullMessageEnable", self.lite_pull.to_string()),
+            ("longPollingEnable", self.long_polling.to_string()),
+            ("mappedFileSizeCommitLog", self.commit_log_file_size.to_string()),
+            ("mappedFileSizeConsumeQueue", self.consume_queue_file_size.to_string()),
+            ("maxMessageSize", self.max_message_size.to_string()),
+            ("maxTransferBytesOnMessageInMemory", self.max_transfer_bytes.to_string()),
+            ("maxTransferCountOnMessageInMemory", self.max_transfer_messages.to_string()),
+            ("msgTraceTopicName", self.trace_topic_name.clone()),
+            ("namesrvAddr", self.name_servers.join(";")),
+            ("notifyConsumerIdsChangedEnable", self.notify_consumer_ids_changed.to_string()),
+            ("regionId", self.region_id.clone()),
+            ("registerBrokerTimeoutMills", millis(self.register_timeout)),
+            ("registerNameServerPeriod", millis(self.register_period)),
+            ("serverChannelMaxIdleTimeSeconds", self.idle_timeout.as_secs().to_string()),
+            ("shortPollingTimeMills", millis(self.short_polling)),
+            ("storePathCommitLog", commit_log.display().to_string()),
+            ("storePathRootDir", self.store_root.display().to_string()),
+            ("syncFlushTimeout", millis(self.sync_flush_timeout)),
+            ("traceOn", self.trace_on.to_string()),
+            ("traceTopicEnable", self.trace_topic.to_string()),
+        ]
+    }
+}
+
+impl FlushDiskType {
+    fn apache_name(self) -> &'static str {
+        match self {
+            FlushDiskType::Async => "ASYNC_FLUSH",
+            FlushDiskType::Sync => "SYNC_FLUSH",
+        }
+    }
 }

@@ -1,12 +1,70 @@
-/// Why a broker could not start or stop in order.
+use std::path::PathBuf;
+
+use rocketpy_env::EnvError;
+use rocketpy_model::NameError;
+use rocketpy_remoting::ServerError;
+use rocketpy_store::StoreError;
+
+/// Why a broker could not start. Nothing that was acknowledged is lost by any of them.
 #[derive(Debug, thiserror::Error)]
 pub enum BrokerError {
-    /// The listening address is taken or does not belong to this machine.
-    #[error("the broker cannot listen on {address}: {source}")]
-    Listen {
-        /// The address asked for.
-        address: std::net::SocketAddr,
-        /// What the system said.
-        source: std::io::Error,
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A file operation outside the store's own failed.
+    #[error(transparent)]
+    Env(#[from] EnvError),
+    /// A JSON file of the store's `config` folder cannot be decoded, and there is no good backup.
+    #[error("the configuration file cannot be decoded ({reason}): {}", path.display())]
+    ConfigFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
     },
+    /// The address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] ServerError),
+    /// The cluster or broker name cannot be one.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The advertised host has no address.
+    #[error("the advertised host (brokerIP1) has no address ({reason}): {host}")]
+    AdvertisedHost {
+        /// The host as configured.
+        host: String,
+        /// What the resolver said.
+        reason: String,
+    },
+}
+
+impl BrokerError {
+    /// The way out, for a person.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            BrokerError::Store(error) => error.hint(),
+            BrokerError::Env(error) => error.hint().map(str::to_owned),
+            BrokerError::ConfigFile { path, .. } => {
+                Some(format!("restore {} from a copy, or move it away to start without it", path.display()))
+            }
+            // The message of this one carries its hint.
+            BrokerError::Listen(_) => None,
+            BrokerError::Name(_) => Some("choose another brokerName or brokerClusterName".to_owned()),
+            BrokerError::AdvertisedHost { .. } => {
+                Some("set brokerIP1 to an address or name that clients can reach".to_owned())
+            }
+        }
+    }
+
+    /// Whether the same start may succeed later without a change.
+    pub fn retryable(&self) -> bool {
+        match self {
+            BrokerError::Store(error) => error.retryable(),
+            BrokerError::Env(error) => error.retryable(),
+            BrokerError::Listen(_) => true,
+            BrokerError::ConfigFile { .. } | BrokerError::Name(_) | BrokerError::AdvertisedHost { .. } => {
+                false
+            }
+        }
+    }
 }

@@ -1,0 +1,88 @@
+use std::path::{Path, PathBuf};
+
+use rocketpy_env::{Disk, EnvError, RealDisk};
+use rocketpy_protocol::json;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tracing::warn;
+
+use crate::BrokerError;
+
+/// Largest configuration file that is read.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// One JSON file of the store's `config` folder, with its `.bak`.
+///
+/// # Source
+/// spec/store.md section 1.3, durability.md R9.
+#[doc(alias = "ConfigManager")]
+#[derive(Debug)]
+pub(crate) struct ConfigFile {
+    path: PathBuf,
+}
+
+impl ConfigFile {
+    pub(crate) fn new(store_root: &Path, name: &str) -> Self {
+        ConfigFile { path: store_root.join("config").join(name) }
+    }
+
+    /// Reads the file, or its backup when the file is missing, empty or cannot be decoded; `None` when neither is there.
+    ///
+    /// What cannot be decoded is kept beside it as `NAME.damaged`.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds something that cannot be decoded while there is no good backup.
+    pub(crate) fn load<T: DeserializeOwned>(&self) -> Result<Option<T>, BrokerError> {
+        let reason = match self.read(&self.path)? {
+            Some(bytes) => match json::from_slice(&bytes) {
+                Ok(value) => return Ok(Some(value)),
+                Err(error) => {
+                    self.keep_damaged(&bytes)?;
+                    Some(error.to_string())
+                }
+            },
+            None => None,
+        };
+        let backup = self.beside(".bak");
+        let from_backup = match self.read(&backup)? {
+            Some(bytes) => json::from_slice(&bytes).map(Some).map_err(|error| error.to_string()),
+            None => Ok(None),
+        };
+        match (reason, from_backup) {
+            (None, Ok(value)) => Ok(value),
+            (Some(reason), Ok(Some(value))) => {
+                warn!(path = %self.path.display(), reason, "configuration file cannot be decoded, using its backup");
+                Ok(Some(value))
+            }
+            (Some(reason), _) => Err(BrokerError::ConfigFile { path: self.path.clone(), reason }),
+            (None, Err(reason)) => Err(BrokerError::ConfigFile { path: backup, reason }),
+        }
+    }
+
+    /// Replaces the file; the former content becomes the backup.
+    ///
+    /// # Durability
+    /// On return the new content survives a power loss; at every moment a complete file is there.
+    pub(crate) fn save<T: Serialize>(&self, value: &T) -> Result<(), EnvError> {
+        RealDisk.replace_keeping_backup(&self.path, &json::to_config_vec(value))
+    }
+
+    fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, BrokerError> {
+        match RealDisk.read(path, MAX_BYTES) {
+            Ok(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => Ok(None),
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn keep_damaged(&self, bytes: &[u8]) -> Result<(), BrokerError> {
+        Ok(RealDisk.replace(&self.beside(".damaged"), bytes)?)
+    }
+
+    fn beside(&self, ending: &str) -> PathBuf {
+        let mut name = self.path.file_name().unwrap_or_default().to_os_string();
+        name.push(ending);
+        self.path.with_file_name(name)
+    }
+}

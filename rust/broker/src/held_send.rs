@@ -1,0 +1,111 @@
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rocketpy_model::PhysicalOffset;
+use rocketpy_protocol::code::response;
+use rocketpy_remoting::{Reply, Response, cork};
+use tokio::sync::Notify;
+
+/// Answers of sends under SYNC_FLUSH, kept until a flush covers their records.
+///
+/// All that one flush covers leave together. The connection goes on reading meanwhile.
+#[doc(alias = "GroupCommitService")]
+#[derive(Debug, Default)]
+pub(crate) struct HeldSends {
+    /// In the order of their records' ends.
+    waiting: Mutex<VecDeque<HeldSend>>,
+    count: AtomicUsize,
+    /// Told when the first one comes in.
+    begun: Notify,
+}
+
+#[derive(Debug)]
+struct HeldSend {
+    end: PhysicalOffset,
+    deadline: Instant,
+    reply: Reply,
+    response: Response,
+}
+
+impl HeldSends {
+    /// Keeps an answer. The caller looks at the flushed offset again afterwards, because the flush may have come before.
+    pub(crate) fn hold(&self, end: PhysicalOffset, timeout: Duration, reply: Reply, response: Response) {
+        let held = HeldSend { end, deadline: Instant::now() + timeout, reply, response };
+        let mut waiting = self.waiting.lock();
+        // Two connections may come in the other order than their records lie in the log.
+        let behind = waiting.iter().rev().take_while(|other| other.end > end).count();
+        let at = waiting.len() - behind;
+        waiting.insert(at, held);
+        self.count.store(waiting.len(), Ordering::Release);
+        if waiting.len() == 1 {
+            self.begun.notify_one();
+        }
+    }
+
+    /// Answers all whose records are durable.
+    pub(crate) fn flushed(&self, offset: PhysicalOffset) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let covered: Vec<HeldSend> = {
+            let mut waiting = self.waiting.lock();
+            let count = waiting.partition_point(|held| held.end <= offset);
+            let covered = waiting.drain(..count).collect();
+            self.count.store(waiting.len(), Ordering::Release);
+            covered
+        };
+        let _cork = cork();
+        for held in covered {
+            held.reply.send(held.response);
+        }
+    }
+
+    /// Answers all with FLUSH_DISK_TIMEOUT: they may be stored.
+    pub(crate) fn give_up_all(&self, remark: &str) {
+        let all: Vec<HeldSend> = {
+            let mut waiting = self.waiting.lock();
+            self.count.store(0, Ordering::Release);
+            waiting.drain(..).collect()
+        };
+        give_up(all, remark);
+    }
+
+    /// Answers those that waited too long, for ever.
+    pub(crate) async fn watch(&self) {
+        loop {
+            let next = self.waiting.lock().front().map(|held| held.deadline);
+            match next {
+                Some(deadline) => {
+                    tokio::time::sleep_until(deadline.into()).await;
+                    self.give_up_expired(Instant::now());
+                }
+                None => self.begun.notified().await,
+            }
+        }
+    }
+
+    fn give_up_expired(&self, now: Instant) {
+        let expired: Vec<HeldSend> = {
+            let mut waiting = self.waiting.lock();
+            let count = waiting.iter().take_while(|held| held.deadline <= now).count();
+            let expired = waiting.drain(..count).collect();
+            self.count.store(waiting.len(), Ordering::Release);
+            expired
+        };
+        give_up(
+            expired,
+            "the flush did not come in time (syncFlushTimeout); the message is stored and may be durable",
+        );
+    }
+}
+
+fn give_up(sends: Vec<HeldSend>, remark: &str) {
+    let _cork = cork();
+    for HeldSend { reply, mut response, .. } in sends {
+        response.command.code = response::FLUSH_DISK_TIMEOUT;
+        response.command.remark = Some(remark.to_owned());
+        reply.send(response);
+    }
+}

@@ -1,0 +1,226 @@
+//! Who is there: heartbeats, groups' members, locks of queues.
+//!
+//! # Source
+//! spec/remoting.md sections 2.3.7, 2.3.10, 2.3.11, 2.4.1 and 2.6.3.
+
+use std::sync::Arc;
+
+use rocketpy_env::now_ms;
+use rocketpy_model::{GroupConfig, TopicConfig, name, system};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::body::{
+    CheckClientRequestBody, ClientConnection, ConsumerConnection, ConsumerData,
+    GetConsumerListByGroupResponseBody, HeartbeatData, LockBatchRequestBody, LockBatchResponseBody,
+    ProducerConnection,
+};
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::{
+    GetConsumerConnectionListRequestHeader, GetConsumerListByGroupRequestHeader,
+    GetProducerConnectionListRequestHeader, Header, NotifyConsumerIdsChangedRequestHeader,
+    UnregisterClientRequestHeader, key,
+};
+use rocketpy_remoting::{Connection, Response};
+use tracing::{debug, warn};
+
+use super::{Answer, blocking, body, success_json};
+use crate::refusal::Refusal;
+use crate::shared::Shared;
+use crate::table::client::Member;
+
+/// Most groups that one heartbeat may name.
+const MAX_GROUPS: usize = 1024;
+
+/// HEART_BEAT: enters the client in its groups; creates groups and their retry topics.
+pub(super) fn heartbeat(shared: &Shared, connection: &Arc<Connection>, request: &Command) -> Answer {
+    let data: HeartbeatData = body(request)?;
+    if data.client_id.is_empty() {
+        return Err(Refusal::Value { field: "clientID", wanted: "a text", value: String::new() });
+    }
+    let groups = data.consumer_data_set.len() + data.producer_data_set.len();
+    if groups > MAX_GROUPS {
+        let value = groups.to_string();
+        return Err(Refusal::Value { field: "the number of groups", wanted: "at most 1024", value });
+    }
+    let client_id: Arc<str> = data.client_id.as_str().into();
+    let member = || Member::new(connection, client_id.clone(), request.language, request.version);
+    for producer in &data.producer_data_set {
+        name::check_group(&producer.group_name)?;
+        shared.clients.enter_producer(&producer.group_name, member());
+    }
+    for consumer in &data.consumer_data_set {
+        enter_consumer(shared, consumer, member())?;
+    }
+    let mut response = Response::success();
+    response.command.version = system::VERSION;
+    response.command.ext.push(key::IS_SUPPORT_HEART_BEAT_V2, "false");
+    response.command.ext.push(key::IS_SUB_CHANGE, "true");
+    Ok(response)
+}
+
+fn enter_consumer(shared: &Shared, consumer: &ConsumerData, member: Member) -> Result<(), Refusal> {
+    let group = match shared.groups.get(&consumer.group_name) {
+        Some(group) => group,
+        None => match blocking(|| shared.groups.get_or_create(&consumer.group_name)) {
+            Ok(group) => group,
+            // Skipped in silence: its pulls are told.
+            Err(Refusal::NoGroup { group }) => {
+                debug!(group, "heartbeat of a consumer group that does not exist");
+                return Ok(());
+            }
+            Err(refusal) => return Err(refusal),
+        },
+    };
+    create_retry_topic(shared, consumer, &group)?;
+    let id = member.connection.id();
+    if shared.clients.enter_consumer(consumer, member) {
+        notify(shared, &group.name, Some(id));
+    }
+    Ok(())
+}
+
+fn create_retry_topic(shared: &Shared, consumer: &ConsumerData, group: &GroupConfig) -> Result<(), Refusal> {
+    let name = system::retry_topic(&group.name);
+    let queues = u32::try_from(group.retry_queues).unwrap_or(0);
+    if queues == 0 || shared.topics.contains(&name) {
+        return Ok(());
+    }
+    let subscribed = consumer.subscription_data_set.iter();
+    let mut topic = TopicConfig::new(name, queues);
+    topic.order = subscribed.filter_map(|data| shared.topics.get(&data.topic)).any(|topic| topic.order);
+    if let (Some(change), Some(registrar)) =
+        (blocking(|| shared.topics.create(vec![topic]))?, shared.registrar())
+    {
+        registrar.announce(&change);
+    }
+    Ok(())
+}
+
+/// Tells the other members of a group that it changed. A lost notice is repaired by the members' own rebalance.
+fn notify(shared: &Shared, group: &str, except: Option<u64>) {
+    let is_wanted = shared.config.notify_consumer_ids_changed
+        && !shared.clients.is_broadcasting(group)
+        && shared.groups.get(group).is_none_or(|group| group.notify_consumer_ids_changed_enable);
+    if !is_wanted {
+        return;
+    }
+    for connection in shared.clients.connections(group) {
+        if Some(connection.id()) == except {
+            continue;
+        }
+        let header = NotifyConsumerIdsChangedRequestHeader { consumer_group: group };
+        let notice = Command::request(request::NOTIFY_CONSUMER_IDS_CHANGED, &header);
+        if let Err(error) = connection.send_oneway(notice) {
+            debug!(group, %error, "member not told of a change of its group");
+        }
+    }
+}
+
+/// Takes an ended connection out of its groups.
+pub(super) fn disconnected(shared: &Shared, connection_id: u64) {
+    for group in shared.clients.disconnected(connection_id) {
+        notify(shared, &group, None);
+    }
+}
+
+/// Closes connections whose clients have not sent a heartbeat for too long.
+pub(crate) fn expire(shared: &Shared) {
+    for connection in shared.clients.silent(shared.config.client_expiry) {
+        warn!(peer = %connection.peer(), "client without heartbeat taken out of its groups");
+        disconnected(shared, connection.id());
+        connection.close();
+    }
+}
+
+/// UNREGISTER_CLIENT.
+pub(super) fn unregister(shared: &Shared, connection: &Connection, request: &Command) -> Answer {
+    let header = UnregisterClientRequestHeader::read(&request.ext)?;
+    let consumer_group = header.consumer_group.filter(|group| !group.is_empty());
+    if shared.clients.leave(connection.id(), header.producer_group, consumer_group)
+        && let Some(group) = consumer_group
+    {
+        notify(shared, group, None);
+    }
+    Ok(Response::success())
+}
+
+/// CHECK_CLIENT_CONFIG: whether a filter can be served.
+pub(super) fn check(request: &Command) -> Answer {
+    let data: CheckClientRequestBody = body(request)?;
+    super::pull::check_type(data.subscription_data.expression_type.as_deref())?;
+    Ok(Response::success())
+}
+
+/// GET_CONSUMER_LIST_BY_GROUP.
+pub(super) fn list(shared: &Shared, request: &Command) -> Answer {
+    let header = GetConsumerListByGroupRequestHeader::read(&request.ext)?;
+    let ids = shared.clients.client_ids(header.consumer_group);
+    if ids.is_empty() {
+        return Err(Refusal::NobodyInGroup { group: header.consumer_group.to_owned() });
+    }
+    let consumer_id_list = ids.iter().map(ToString::to_string).collect();
+    Ok(success_json(&GetConsumerListByGroupResponseBody { consumer_id_list }))
+}
+
+/// LOCK_BATCH_MQ.
+pub(super) fn lock_queues(shared: &Shared, request: &Command) -> Answer {
+    let wanted = lock_request(request)?;
+    let lock_ok_mq_set =
+        shared.queue_locks.lock(&wanted.consumer_group, &wanted.client_id, wanted.mq_set, now_ms());
+    Ok(success_json(&LockBatchResponseBody { lock_ok_mq_set }))
+}
+
+/// UNLOCK_BATCH_MQ.
+pub(super) fn unlock_queues(shared: &Shared, request: &Command) -> Answer {
+    let wanted = lock_request(request)?;
+    shared.queue_locks.unlock(&wanted.consumer_group, &wanted.client_id, &wanted.mq_set);
+    Ok(Response::success())
+}
+
+fn lock_request(request: &Command) -> Result<LockBatchRequestBody, Refusal> {
+    let wanted: LockBatchRequestBody = body(request)?;
+    name::check_group(&wanted.consumer_group)?;
+    Ok(wanted)
+}
+
+/// GET_CONSUMER_CONNECTION_LIST.
+pub(super) fn consumer_connections(shared: &Shared, request: &Command) -> Answer {
+    let header = GetConsumerConnectionListRequestHeader::read(&request.ext)?;
+    let Some(view) = shared.clients.consumer_group(header.consumer_group) else {
+        return Err(Refusal::ConsumerOffline { group: header.consumer_group.to_owned() });
+    };
+    Ok(success_json(&ConsumerConnection {
+        connection_set: connections(&view.members),
+        consume_from_where: view.consume_from_where,
+        consume_type: view.consume_type,
+        message_model: view.message_model,
+        subscription_table: view
+            .subscriptions
+            .iter()
+            .map(|(topic, subscription)| (topic.clone(), subscription.data.clone()))
+            .collect(),
+    }))
+}
+
+/// GET_PRODUCER_CONNECTION_LIST.
+pub(super) fn producer_connections(shared: &Shared, request: &Command) -> Answer {
+    let header = GetProducerConnectionListRequestHeader::read(&request.ext)?;
+    let members = shared.clients.producer_group(header.producer_group);
+    if members.is_empty() {
+        return Err(Refusal::ProducerOffline { group: header.producer_group.to_owned() });
+    }
+    Ok(success_json(&ProducerConnection { connection_set: connections(&members) }))
+}
+
+fn connections(members: &[Member]) -> Vec<ClientConnection> {
+    let mut connections: Vec<ClientConnection> = members
+        .iter()
+        .map(|member| ClientConnection {
+            client_addr: member.connection.peer().to_string(),
+            client_id: member.client_id.to_string(),
+            language: member.language.name().to_owned(),
+            version: member.version,
+        })
+        .collect();
+    connections.sort_unstable();
+    connections
+}

@@ -1,0 +1,111 @@
+//! Offsets of queues and of groups.
+//!
+//! # Source
+//! spec/remoting.md section 2.3.4.
+
+use rocketpy_filter::TagFilter;
+use rocketpy_protocol::Command;
+use rocketpy_protocol::header::{
+    GetEarliestMsgStoretimeRequestHeader, GetEarliestMsgStoretimeResponseHeader, GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader, GetMinOffsetRequestHeader, GetMinOffsetResponseHeader, Header,
+    QueryConsumerOffsetRequestHeader, QueryConsumerOffsetResponseHeader, SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader, UpdateConsumerOffsetRequestHeader,
+};
+use rocketpy_protocol::record::RecordView;
+use rocketpy_remoting::Response;
+use rocketpy_store::{Boundary, ReadLimits};
+
+use super::{Answer, queue_id, success_with};
+use crate::refusal::Refusal;
+use crate::shared::Shared;
+
+/// QUERY_CONSUMER_OFFSET.
+pub(super) fn query(shared: &Shared, request: &Command) -> Answer {
+    let header = QueryConsumerOffsetRequestHeader::read(&request.ext)?;
+    let (group, topic, queue) = (header.consumer_group, header.topic, queue_id(header.queue_id)?);
+    if let Some(offset) = shared.offsets.get(group, topic, queue) {
+        return Ok(success_with(&QueryConsumerOffsetResponseHeader { offset }));
+    }
+    let may_start_at_zero = header.set_zero_if_not_found.unwrap_or(true);
+    if may_start_at_zero && starts_hot(shared, topic, queue) {
+        return Ok(success_with(&QueryConsumerOffsetResponseHeader { offset: 0 }));
+    }
+    Err(Refusal::NoOffset { group: group.to_owned(), topic: topic.to_owned(), queue_id: queue })
+}
+
+/// Whether the queue was never trimmed and its first message lies near the end of the log: then a group without an
+/// offset begins at the first message, wherever it wants to begin.
+fn starts_hot(shared: &Shared, topic: &str, queue_id: u32) -> bool {
+    let bounds = shared.store.queue_bounds(topic, queue_id);
+    if bounds.min.get() > 0 || bounds.max.get() == 0 {
+        return false;
+    }
+    let one = ReadLimits { max_messages: 1, max_bytes: 1 };
+    let Ok(fetch) = shared.store.get(topic, queue_id, 0, &one, &TagFilter::All) else { return false };
+    let first = fetch.records.first().and_then(|bytes| RecordView::parse(bytes).ok());
+    first.is_some_and(|record| {
+        let distance = shared.store.max_physical_offset().get().saturating_sub(record.physical_offset.get());
+        distance <= shared.hot_bytes
+    })
+}
+
+/// UPDATE_CONSUMER_OFFSET.
+pub(super) fn update(shared: &Shared, request: &Command) -> Answer {
+    let header = UpdateConsumerOffsetRequestHeader::read(&request.ext)?;
+    let (group, topic) = (header.consumer_group, header.topic);
+    if shared.groups.get(group).is_none() {
+        return Err(Refusal::NoGroup { group: group.to_owned() });
+    }
+    let Some(config) = shared.topics.get(topic) else {
+        return Err(Refusal::NoTopic { topic: topic.to_owned() });
+    };
+    let queue = queue_id(header.queue_id)?;
+    if queue >= config.queues() {
+        let (queue_id, queues) = (header.queue_id, config.queues());
+        return Err(Refusal::QueueId { topic: topic.to_owned(), queue_id, queues });
+    }
+    if header.commit_offset < 0 {
+        let value = header.commit_offset.to_string();
+        return Err(Refusal::Value { field: "commitOffset", wanted: "0 or more", value });
+    }
+    shared.offsets.commit(group, topic, queue, header.commit_offset);
+    Ok(Response::success())
+}
+
+/// GET_MAX_OFFSET: the offset that the next message gets; 0 for a queue that does not exist.
+pub(super) fn max(shared: &Shared, request: &Command) -> Answer {
+    let header = GetMaxOffsetRequestHeader::read(&request.ext)?;
+    let bounds = shared.store.queue_bounds(header.topic, queue_id(header.queue_id)?);
+    Ok(success_with(&GetMaxOffsetResponseHeader { offset: signed(bounds.max.get()) }))
+}
+
+/// GET_MIN_OFFSET.
+pub(super) fn min(shared: &Shared, request: &Command) -> Answer {
+    let header = GetMinOffsetRequestHeader::read(&request.ext)?;
+    let bounds = shared.store.queue_bounds(header.topic, queue_id(header.queue_id)?);
+    Ok(success_with(&GetMinOffsetResponseHeader { offset: signed(bounds.min.get()) }))
+}
+
+/// SEARCH_OFFSET_BY_TIMESTAMP.
+pub(super) fn search(shared: &Shared, request: &Command) -> Answer {
+    let header = SearchOffsetRequestHeader::read(&request.ext)?;
+    let boundary = match header.boundary_type {
+        Some(name) if name.eq_ignore_ascii_case("UPPER") => Boundary::Upper,
+        _ => Boundary::Lower,
+    };
+    let queue = queue_id(header.queue_id)?;
+    let offset = shared.store.offset_by_time(header.topic, queue, header.timestamp, boundary)?;
+    Ok(success_with(&SearchOffsetResponseHeader { offset: signed(offset.get()) }))
+}
+
+/// GET_EARLIEST_MSG_STORETIME: −1 when the queue holds nothing.
+pub(super) fn earliest_stored_at(shared: &Shared, request: &Command) -> Answer {
+    let header = GetEarliestMsgStoretimeRequestHeader::read(&request.ext)?;
+    let stored_at = shared.store.earliest_stored_at(header.topic, queue_id(header.queue_id)?)?;
+    Ok(success_with(&GetEarliestMsgStoretimeResponseHeader { timestamp: stored_at.unwrap_or(-1) }))
+}
+
+/// A queue offset as the wire has it.
+pub(crate) fn signed(offset: u64) -> i64 {
+    i64::try_from(offset).unwrap_or(i64::MAX)
+}

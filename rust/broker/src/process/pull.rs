@@ -1,0 +1,272 @@
+//! Reading a queue, with long polling.
+//!
+//! # Source
+//! spec/remoting.md sections 2.3.3 and 5, spec/store.md section 11.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rocketpy_filter::TagFilter;
+use rocketpy_model::sys_flag::pull as flag;
+use rocketpy_model::{GroupConfig, perm};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::header::{Header, PullMessageRequestHeader, PullMessageResponseHeader};
+use rocketpy_remoting::{Reply, Response, cork};
+use rocketpy_store::{Fetch, FetchStatus, ReadLimits};
+use tracing::debug;
+
+use super::offset::signed;
+use super::{blocking, queue_id};
+use crate::held_pull::HeldPull;
+use crate::refusal::Refusal;
+use crate::shared::Shared;
+
+/// Bytes of one answer when the request states no limit: Apache's limit for messages in memory.
+const DEFAULT_MAX_BYTES: usize = 256 * 1024;
+/// Longest hold, whatever the request asks for.
+const MAX_HOLD: Duration = Duration::from_secs(600);
+/// The only type of filter expressions that is there.
+pub(super) const TAG: &str = "TAG";
+
+/// A pull that passed its checks.
+#[derive(Debug)]
+pub(crate) struct Pull {
+    pub(crate) topic: Arc<str>,
+    pub(crate) queue_id: u32,
+    pub(crate) offset: i64,
+    pub(crate) filter: Arc<TagFilter>,
+    group: Arc<str>,
+    limits: ReadLimits,
+    topic_sys_flag: i32,
+    group_sys_flag: i32,
+}
+
+/// Answers a pull, or holds it until there is something to answer.
+pub(super) fn pull(shared: &Arc<Shared>, request: &Command, reply: Reply) {
+    let header = match PullMessageRequestHeader::read(&request.ext) {
+        Ok(header) => header,
+        Err(error) => return reply.send(Refusal::from(error).response()),
+    };
+    let pull = match check(shared, request.code, &header) {
+        Ok(pull) => pull,
+        Err(refusal) => return reply.send(refusal_response(&refusal)),
+    };
+    if header.sys_flag & flag::COMMIT_OFFSET != 0 && header.commit_offset >= 0 {
+        shared.offsets.commit(&pull.group, &pull.topic, pull.queue_id, header.commit_offset);
+    }
+    let hold = (header.sys_flag & flag::SUSPEND != 0).then(|| hold_time(shared, &header));
+    read(shared, pull, reply, hold);
+}
+
+fn hold_time(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> Duration {
+    let asked = Duration::from_millis(header.suspend_timeout_millis.max(0).unsigned_abs()).min(MAX_HOLD);
+    if shared.config.long_polling { asked } else { asked.min(shared.config.short_polling) }
+}
+
+/// Runs pulls again that were held, this time to the end.
+pub(crate) fn resume(shared: &Arc<Shared>, released: Vec<HeldPull>) {
+    let _cork = cork();
+    for HeldPull { pull, reply, .. } in released {
+        if shared.topics.contains(&pull.topic) {
+            read(shared, pull, reply, None);
+        } else {
+            reply.send(Refusal::NoTopic { topic: pull.topic.to_string() }.response());
+        }
+    }
+}
+
+fn check(shared: &Shared, code: i32, header: &PullMessageRequestHeader<'_>) -> Result<Pull, Refusal> {
+    let config = &shared.config;
+    if config.broker_permission & perm::READ == 0 {
+        let (broker, permission) = (config.broker_name.clone(), config.broker_permission);
+        return Err(Refusal::BrokerNotReadable { broker, permission });
+    }
+    if code == request::LITE_PULL_MESSAGE && !config.lite_pull {
+        return Err(Refusal::LitePullOff { broker: config.broker_name.clone() });
+    }
+    let group = match shared.groups.get(header.consumer_group) {
+        Some(group) => group,
+        None => blocking(|| shared.groups.get_or_create(header.consumer_group))?,
+    };
+    if !group.consume_enable {
+        return Err(Refusal::GroupDisabled { group: group.name.clone() });
+    }
+    let Some(topic) = shared.topics.get(header.topic) else {
+        return Err(Refusal::NoTopic { topic: header.topic.to_owned() });
+    };
+    if !topic.perm.is_readable() {
+        return Err(Refusal::TopicNotReadable { topic: topic.name.clone(), perm: topic.perm.bits() });
+    }
+    let queue = queue_id(header.queue_id).ok().filter(|queue| *queue < topic.read_queues);
+    let Some(queue_id) = queue else {
+        let (queue_id, queues) = (header.queue_id, topic.read_queues);
+        return Err(Refusal::QueueId { topic: topic.name.clone(), queue_id, queues });
+    };
+    let filter = filter_of(shared, header, &group)?;
+    Ok(Pull {
+        topic: topic.name.as_str().into(),
+        queue_id,
+        offset: header.queue_offset,
+        filter,
+        group: group.name.as_str().into(),
+        limits: limits(shared, header),
+        topic_sys_flag: topic.sys_flag,
+        group_sys_flag: group.sys_flag,
+    })
+}
+
+fn limits(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> ReadLimits {
+    let config = &shared.config;
+    let asked =
+        header.max_msg_bytes.filter(|bytes| *bytes > 0).map_or(DEFAULT_MAX_BYTES, |bytes| bytes as usize);
+    let messages = usize::try_from(header.max_msg_nums).unwrap_or(0).clamp(1, config.max_transfer_messages);
+    ReadLimits {
+        max_messages: u32::try_from(messages).unwrap_or(u32::MAX),
+        max_bytes: asked.min(config.max_transfer_bytes) as u64,
+    }
+}
+
+fn filter_of(
+    shared: &Shared,
+    header: &PullMessageRequestHeader<'_>,
+    group: &GroupConfig,
+) -> Result<Arc<TagFilter>, Refusal> {
+    if header.sys_flag & flag::CLASS_FILTER != 0 {
+        return Err(Refusal::ClassFilter { topic: header.topic.to_owned() });
+    }
+    if header.sys_flag & flag::SUBSCRIPTION != 0 {
+        check_type(header.expression_type)?;
+        return Ok(shared.parsed_filter(header.subscription.unwrap_or_default()));
+    }
+    let Some(view) = shared.clients.for_pull(header.consumer_group, header.topic) else {
+        return Err(Refusal::NoConsumers { group: header.consumer_group.to_owned() });
+    };
+    if view.is_broadcasting && !group.consume_broadcast_enable {
+        return Err(Refusal::BroadcastDisabled { group: group.name.clone() });
+    }
+    let Some(subscription) = view.subscription else {
+        let (group, topic) = (header.consumer_group.to_owned(), header.topic.to_owned());
+        return Err(Refusal::NoSubscription { group, topic });
+    };
+    let (stored, asked) = (subscription.data.sub_version, header.sub_version);
+    if stored < asked {
+        let (group, topic) = (header.consumer_group.to_owned(), header.topic.to_owned());
+        return Err(Refusal::OldSubscription { group, topic, stored, asked });
+    }
+    check_type(subscription.data.expression_type.as_deref())?;
+    Ok(subscription.filter.clone())
+}
+
+/// # Errors
+/// The expression is not one over tags.
+pub(super) fn check_type(expression_type: Option<&str>) -> Result<(), Refusal> {
+    match expression_type {
+        Some(other) if !other.is_empty() && !other.eq_ignore_ascii_case(TAG) => {
+            Err(Refusal::FilterType { expression_type: other.to_owned() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Reads the queue and answers; with nothing to give and time to wait it holds the pull.
+fn read(shared: &Arc<Shared>, pull: Pull, reply: Reply, hold: Option<Duration>) {
+    let fetch = match shared.store.get(&pull.topic, pull.queue_id, pull.offset, &pull.limits, &pull.filter) {
+        Ok(fetch) => fetch,
+        Err(error) => return reply.send(Refusal::from(error).response()),
+    };
+    let code = code_of(fetch.status, pull.offset);
+    match hold {
+        Some(time) if code == response::PULL_NOT_FOUND && !time.is_zero() => {
+            hold_pull(shared, pull, reply, time)
+        }
+        _ => {
+            shared.stats.pulled(u64::from(fetch.count));
+            let next = signed(fetch.next_offset.get());
+            shared.offsets.pulled(&pull.group, &pull.topic, pull.queue_id, next);
+            reply.send(answer(&pull, fetch, code));
+        }
+    }
+}
+
+fn hold_pull(shared: &Arc<Shared>, pull: Pull, reply: Reply, time: Duration) {
+    let (topic, queue_id, offset) = (pull.topic.clone(), pull.queue_id, pull.offset);
+    match shared.held_pulls.hold(HeldPull { pull, reply, deadline: Instant::now() + time }) {
+        Ok(id) => {
+            // A message may have come between the read and the hold.
+            let max = signed(shared.store.queue_bounds(&topic, queue_id).max.get());
+            if max > offset
+                && let Some(held) = shared.held_pulls.take(id)
+            {
+                read(shared, held.pull, held.reply, None);
+            }
+        }
+        Err(refused) => {
+            debug!(topic = &*refused.pull.topic, queue_id = refused.pull.queue_id, "no room to hold a pull");
+            let limit = shared.config.max_held_pulls;
+            refused.reply.send(Refusal::TooManyHeldPulls { limit }.response());
+        }
+    }
+}
+
+/// # Source
+/// spec/remoting.md section 5.3.
+fn code_of(status: FetchStatus, offset: i64) -> i32 {
+    match status {
+        FetchStatus::Found => response::SUCCESS,
+        FetchStatus::NoMatchedMessage | FetchStatus::MessageWasRemoving => response::PULL_RETRY_IMMEDIATELY,
+        FetchStatus::NoMessageInQueue if offset == 0 => response::PULL_NOT_FOUND,
+        FetchStatus::OffsetOverflowOne | FetchStatus::OffsetFoundNull => response::PULL_NOT_FOUND,
+        FetchStatus::NoMessageInQueue | FetchStatus::OffsetTooSmall | FetchStatus::OffsetOverflowBadly => {
+            response::PULL_OFFSET_MOVED
+        }
+    }
+}
+
+fn answer(pull: &Pull, fetch: Fetch, code: i32) -> Response {
+    let header = PullMessageResponseHeader {
+        suggest_which_broker_id: 0,
+        next_begin_offset: signed(fetch.next_offset.get()),
+        min_offset: signed(fetch.min_offset.get()),
+        max_offset: signed(fetch.max_offset.get()),
+        offset_delta: None,
+        topic_sys_flag: Some(pull.topic_sys_flag),
+        group_sys_flag: Some(pull.group_sys_flag),
+        forbidden_type: None,
+        region: None,
+        trace_on: None,
+    };
+    let mut command = super::response(code);
+    header.write(&mut command.ext);
+    if code != response::SUCCESS {
+        command.remark = Some(remark(fetch.status).to_owned());
+    }
+    Response { command, body: fetch.records }
+}
+
+fn remark(status: FetchStatus) -> &'static str {
+    match status {
+        FetchStatus::Found => "FOUND",
+        FetchStatus::NoMatchedMessage => "NO_MATCHED_MESSAGE",
+        FetchStatus::MessageWasRemoving => "MESSAGE_WAS_REMOVING",
+        FetchStatus::OffsetTooSmall => "OFFSET_TOO_SMALL",
+        FetchStatus::OffsetOverflowOne => "OFFSET_OVERFLOW_ONE",
+        FetchStatus::OffsetOverflowBadly => "OFFSET_OVERFLOW_BADLY",
+        FetchStatus::OffsetFoundNull => "OFFSET_FOUND_NULL",
+        FetchStatus::NoMessageInQueue => "NO_MESSAGE_IN_QUEUE",
+    }
+}
+
+/// A refusal of a pull; with NO_PERMISSION it says what forbids it.
+fn refusal_response(refusal: &Refusal) -> Response {
+    let mut response = refusal.response();
+    let forbidden_type = match refusal {
+        Refusal::BrokerNotReadable { .. } | Refusal::LitePullOff { .. } => 1,
+        Refusal::GroupDisabled { .. } => 2,
+        Refusal::TopicNotReadable { .. } => 3,
+        Refusal::BroadcastDisabled { .. } => 4,
+        _ => return response,
+    };
+    response.command.ext.push("forbiddenType", &forbidden_type.to_string());
+    response
+}

@@ -1,0 +1,191 @@
+//! Topics: create, change, delete, look at.
+//!
+//! # Source
+//! spec/remoting.md section 2.6.1.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocketpy_model::{MessageQueue, Permission, QueueOffset, TopicConfig, TopicFilterType, name};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::body::{TopicConfigSerializeWrapper, TopicOffset, TopicStatsTable};
+use rocketpy_protocol::header::{
+    CreateTopicRequestHeader, DeleteTopicRequestHeader, GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader, Header,
+};
+use rocketpy_remoting::{Reply, Response};
+use tracing::info;
+
+use super::offset::signed;
+use super::{Answer, blocking, success_json};
+use crate::refusal::Refusal;
+use crate::shared::Shared;
+use crate::table::topic::is_system;
+
+/// Most queues of one topic.
+const MAX_QUEUES: i32 = 16_384;
+/// How long the answer to a creation waits for the name servers: a route query right after it finds the topic.
+const ANNOUNCE_WAIT: Duration = Duration::from_secs(2);
+
+/// UPDATE_AND_CREATE_TOPIC.
+pub(super) fn put(shared: &Arc<Shared>, request: &Command, reply: Reply) {
+    let wanted = CreateTopicRequestHeader::read(&request.ext).map_err(Refusal::from);
+    let change = wanted
+        .and_then(|header| wanted_topic(shared, &header))
+        .and_then(|topic| blocking(|| shared.topics.put(topic)));
+    let change = match change {
+        Ok(change) => change,
+        Err(refusal) => return reply.send(refusal.response()),
+    };
+    let (Some(change), Some(registrar)) = (change, shared.registrar()) else {
+        return reply.send(Response::success());
+    };
+    for topic in &change.topics {
+        info!(
+            topic = topic.name,
+            queues = topic.queues(),
+            perm = topic.perm.bits(),
+            "topic created or changed"
+        );
+    }
+    let announced = registrar.announce(&change);
+    let shared = shared.clone();
+    tokio::spawn(async move {
+        if let Some(registrar) = shared.registrar() {
+            registrar.taken(&announced, ANNOUNCE_WAIT).await;
+        }
+        reply.send(Response::success());
+    });
+}
+
+fn wanted_topic(shared: &Shared, header: &CreateTopicRequestHeader<'_>) -> Result<TopicConfig, Refusal> {
+    check_own(shared, header.topic)?;
+    let perm = Permission(header.perm);
+    if !perm.is_valid() {
+        let value = header.perm.to_string();
+        return Err(Refusal::Value {
+            field: "perm",
+            wanted: "a sum of 1 inherit, 2 write, 4 read, 8 priority",
+            value,
+        });
+    }
+    let old = shared.topics.get(header.topic);
+    let attributes = match header.attributes {
+        Some(text) => attributes(old.as_ref().map(|old| old.attributes.clone()).unwrap_or_default(), text)?,
+        None => old.as_ref().map(|old| old.attributes.clone()).unwrap_or_default(),
+    };
+    Ok(TopicConfig {
+        attributes,
+        order: header.order.unwrap_or(false),
+        perm,
+        read_queues: queues("readQueueNums", header.read_queue_nums)?,
+        filter_type: match header.topic_filter_type {
+            "MULTI_TAG" => TopicFilterType::MultiTag,
+            _ => TopicFilterType::SingleTag,
+        },
+        name: header.topic.to_owned(),
+        sys_flag: header.topic_sys_flag.unwrap_or(0),
+        write_queues: queues("writeQueueNums", header.write_queue_nums)?,
+    })
+}
+
+fn queues(field: &'static str, value: i32) -> Result<u32, Refusal> {
+    u32::try_from(value)
+        .ok()
+        .filter(|queues| (1..=MAX_QUEUES as u32).contains(queues))
+        .ok_or_else(|| Refusal::Value { field, wanted: "1 to 16384", value: value.to_string() })
+}
+
+/// # Errors
+/// The name is none, or belongs to the system.
+fn check_own(shared: &Shared, topic: &str) -> Result<(), Refusal> {
+    name::check_topic(topic)?;
+    if is_system(topic, &shared.config) {
+        return Err(Refusal::SystemTopic { topic: topic.to_owned() });
+    }
+    Ok(())
+}
+
+/// Applies `+name=value,-name` to the attributes a topic has.
+fn attributes(
+    mut attributes: BTreeMap<String, String>,
+    text: &str,
+) -> Result<BTreeMap<String, String>, Refusal> {
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        if let Some(name) = part.strip_prefix('-') {
+            attributes.remove(name);
+            continue;
+        }
+        let pair = part.strip_prefix('+').and_then(|pair| pair.split_once('='));
+        let known = pair.filter(|(name, value)| is_served(name, value));
+        let Some((name, value)) = known else {
+            let wanted =
+                "+queue.type=SimpleCQ, +cleanup.policy=DELETE or +message.type=NORMAL, FIFO or UNSPECIFIED";
+            return Err(Refusal::Value { field: "attributes", wanted, value: part.to_owned() });
+        };
+        attributes.insert(name.to_owned(), value.to_owned());
+    }
+    Ok(attributes)
+}
+
+/// The attributes that change nothing here; others ask for queues, clean-up or messages of kinds that are not there yet.
+fn is_served(name: &str, value: &str) -> bool {
+    matches!(
+        (name, value),
+        ("queue.type", "SimpleCQ")
+            | ("cleanup.policy", "DELETE")
+            | ("message.type", "NORMAL" | "FIFO" | "UNSPECIFIED")
+    )
+}
+
+/// DELETE_TOPIC_IN_BROKER: the topic, its queues and the offsets stored for it.
+pub(super) fn delete(shared: &Arc<Shared>, request: &Command) -> Answer {
+    let header = DeleteTopicRequestHeader::read(&request.ext)?;
+    check_own(shared, header.topic)?;
+    let queues = blocking(|| -> Result<usize, Refusal> {
+        shared.topics.remove(header.topic)?;
+        Ok(shared.store.delete_topic(header.topic)?)
+    })?;
+    shared.offsets.remove_topic(header.topic);
+    super::pull::resume(shared, shared.held_pulls.of_topic(header.topic));
+    info!(topic = header.topic, queues, "topic deleted");
+    Ok(Response::success())
+}
+
+/// GET_ALL_TOPIC_CONFIG.
+pub(super) fn all(shared: &Shared) -> Answer {
+    let (data_version, topic_config_table) = shared.topics.all();
+    Ok(success_json(&TopicConfigSerializeWrapper { data_version, topic_config_table, ..Default::default() }))
+}
+
+/// GET_TOPIC_CONFIG.
+pub(super) fn get(shared: &Shared, request: &Command) -> Answer {
+    let header = GetTopicConfigRequestHeader::read(&request.ext)?;
+    Ok(success_json(&*existing(shared, header.topic)?))
+}
+
+/// GET_TOPIC_STATS_INFO: the bounds of every queue.
+pub(super) fn stats(shared: &Shared, request: &Command) -> Answer {
+    let header = GetTopicStatsInfoRequestHeader::read(&request.ext)?;
+    let topic = existing(shared, header.topic)?;
+    let broker_name: Arc<str> = shared.config.broker_name.as_str().into();
+    let name: Arc<str> = topic.name.as_str().into();
+    let mut offset_table = BTreeMap::new();
+    for queue_id in 0..topic.queues() {
+        let bounds = shared.store.queue_bounds(&name, queue_id);
+        let last = bounds.max.get().checked_sub(1).filter(|last| *last >= bounds.min.get());
+        let last_update_at_ms = match last {
+            Some(last) => shared.store.stored_at(&name, queue_id, QueueOffset(last))?.unwrap_or(0),
+            None => 0,
+        };
+        let queue = MessageQueue { topic: name.clone(), broker_name: broker_name.clone(), queue_id };
+        let (min_offset, max_offset) = (signed(bounds.min.get()), signed(bounds.max.get()));
+        offset_table.insert(queue, TopicOffset { last_update_at_ms, max_offset, min_offset });
+    }
+    Ok(success_json(&TopicStatsTable { offset_table, topic_put_tps: 0.0 }))
+}
+
+fn existing(shared: &Shared, topic: &str) -> Result<Arc<TopicConfig>, Refusal> {
+    shared.topics.get(topic).ok_or_else(|| Refusal::NoTopic { topic: topic.to_owned() })
+}

@@ -1,0 +1,199 @@
+use rocketpy_env::EnvError;
+use rocketpy_model::NameError;
+use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::header::HeaderError;
+use rocketpy_remoting::Response;
+use rocketpy_store::{AppendError, StoreError};
+
+/// Why a request is not done, with the facts that its remark names. None of them leaves anything stored.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    // What the request itself says.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+    #[error("the body of {request} cannot be decoded: {reason}")]
+    Body { request: &'static str, reason: String },
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("{field} must be {wanted}: {value}")]
+    Value { field: &'static str, wanted: &'static str, value: String },
+    #[error("request code {code} ({}) is not supported here: {why}", request::name_of(*.code).unwrap_or("unknown"))]
+    NotThereYet { code: i32, why: &'static str },
+
+    // Topics and queues.
+    #[error("topic {topic} belongs to the system; use a topic of your own")]
+    SystemTopic { topic: String },
+    #[error("topic {topic} belongs to the system, messages cannot be sent to it; use a topic of your own")]
+    SendDenied { topic: String },
+    #[error(
+        "topic {topic} does not exist on this broker; create it with `rocketpy topic create {topic}`, or send with \
+         default topic TBW102 while autoCreateTopicEnable=true"
+    )]
+    NoTopic { topic: String },
+    #[error("queue id {queue_id} is out of range, topic {topic} has queues 0 to {}", (*.queues).saturating_sub(1))]
+    QueueId { topic: String, queue_id: i32, queues: u32 },
+    #[error(
+        "topic {topic} is not readable (perm {perm}); give it read permission with UPDATE_AND_CREATE_TOPIC"
+    )]
+    TopicNotReadable { topic: String, perm: i32 },
+    #[error("there are {limit} topics already; delete some, or raise maxTopics")]
+    TooManyTopics { limit: usize },
+
+    // Messages.
+    #[error("the message has no body; give it at least one byte")]
+    NoBody,
+    #[error(
+        "the message body has {size_bytes} bytes, more than maxMessageSize {limit_bytes}; send less or raise the limit"
+    )]
+    BodyTooLong { size_bytes: usize, limit_bytes: usize },
+    #[error("the message properties have {size_bytes} bytes, at most {limit_bytes} are possible")]
+    PropertiesTooLong { size_bytes: usize, limit_bytes: usize },
+    #[error(
+        "delayed and timer messages are not supported by this broker (property {property}); send without it"
+    )]
+    Delay { property: &'static str },
+    #[error("transaction messages are not supported by this broker ({marked_by}); send a plain message")]
+    Transaction { marked_by: &'static str },
+    #[error(
+        "inner batches are not supported by this broker (sysFlag {sys_flag:#x}); send a batch with code 320"
+    )]
+    InnerBatch { sys_flag: i32 },
+    #[error("a batch cannot be sent to retry topic {topic}; send the messages one by one")]
+    BatchToRetryTopic { topic: String },
+    #[error("the batch cannot be decoded: {reason}")]
+    BadBatch { reason: String },
+
+    // Permissions and state of the broker.
+    #[error("broker {broker} does not accept messages (brokerPermission {permission})")]
+    BrokerNotWritable { broker: String, permission: i32 },
+    #[error("broker {broker} does not serve pulls (brokerPermission {permission})")]
+    BrokerNotReadable { broker: String, permission: i32 },
+    #[error("lite pull is switched off on broker {broker} (litePullMessageEnable)")]
+    LitePullOff { broker: String },
+    #[error("{limit} pulls are held already (maxHeldPulls); try again later")]
+    TooManyHeldPulls { limit: usize },
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the broker cannot write its configuration: {0}")]
+    Config(#[from] EnvError),
+
+    // Groups and subscriptions.
+    #[error("consumer group {group} does not exist; create it, or set autoCreateSubscriptionGroup=true")]
+    NoGroup { group: String },
+    #[error("consumer group {group} may not consume (consumeEnable=false)")]
+    GroupDisabled { group: String },
+    #[error("consumer group {group} may not consume by broadcast (consumeBroadcastEnable=false)")]
+    BroadcastDisabled { group: String },
+    #[error(
+        "consumer group {group} has no live member; send a heartbeat first, or pull with a subscription of its own"
+    )]
+    NoConsumers { group: String },
+    #[error(
+        "consumer group {group} does not subscribe to topic {topic}; its members may differ in their subscriptions"
+    )]
+    NoSubscription { group: String, topic: String },
+    #[error(
+        "the subscription of group {group} to topic {topic} has version {stored} here, older than {asked}; send a heartbeat"
+    )]
+    OldSubscription { group: String, topic: String, stored: i64, asked: i64 },
+    #[error("filter expressions of type {expression_type} are not supported by this broker; use tags")]
+    FilterType { expression_type: String },
+    #[error("the filter classes of topic {topic} are not supported by this broker; use tags")]
+    ClassFilter { topic: String },
+    #[error("there are {limit} consumer groups already; delete some, or raise maxGroups")]
+    TooManyGroups { limit: usize },
+    #[error("no offset of group {group} is stored for queue {queue_id} of topic {topic}")]
+    NoOffset { group: String, topic: String, queue_id: u32 },
+    #[error("no member of consumer group {group} is online")]
+    ConsumerOffline { group: String },
+    #[error("consumer group {group} has no live member")]
+    NobodyInGroup { group: String },
+    #[error("no member of producer group {group} is online")]
+    ProducerOffline { group: String },
+    #[error(
+        "no message starts at physical offset {offset}; take the offset from an offset message id of this broker"
+    )]
+    NoMessageAt { offset: i64 },
+}
+
+impl Refusal {
+    /// The response code, the same that Apache's broker gives.
+    ///
+    /// # Source
+    /// spec/remoting.md section 3, spec/store.md section 6.6.
+    pub(crate) fn code(&self) -> i32 {
+        match self {
+            Refusal::Header(_)
+            | Refusal::Body { .. }
+            | Refusal::Name(_)
+            | Refusal::Value { .. }
+            | Refusal::QueueId { .. }
+            | Refusal::SystemTopic { .. } => response::INVALID_PARAMETER,
+            Refusal::NotThereYet { .. } => response::REQUEST_CODE_NOT_SUPPORTED,
+            Refusal::NoTopic { .. } => response::TOPIC_NOT_EXIST,
+            Refusal::NoBody
+            | Refusal::BodyTooLong { .. }
+            | Refusal::PropertiesTooLong { .. }
+            | Refusal::Delay { .. }
+            | Refusal::InnerBatch { .. }
+            | Refusal::BatchToRetryTopic { .. }
+            | Refusal::BadBatch { .. } => response::MESSAGE_ILLEGAL,
+            Refusal::SendDenied { .. }
+            | Refusal::Transaction { .. }
+            | Refusal::TopicNotReadable { .. }
+            | Refusal::BrokerNotWritable { .. }
+            | Refusal::BrokerNotReadable { .. }
+            | Refusal::LitePullOff { .. }
+            | Refusal::GroupDisabled { .. }
+            | Refusal::BroadcastDisabled { .. } => response::NO_PERMISSION,
+            Refusal::TooManyHeldPulls { .. } => response::SYSTEM_BUSY,
+            Refusal::Append(error) => code_of_append(error),
+            Refusal::NoGroup { .. } => response::SUBSCRIPTION_GROUP_NOT_EXIST,
+            Refusal::NoConsumers { .. } | Refusal::NoSubscription { .. } => response::SUBSCRIPTION_NOT_EXIST,
+            Refusal::OldSubscription { .. } => response::SUBSCRIPTION_NOT_LATEST,
+            Refusal::NoOffset { .. } => response::QUERY_NOT_FOUND,
+            Refusal::ConsumerOffline { .. } => response::CONSUMER_NOT_ONLINE,
+            Refusal::Store(_)
+            | Refusal::Config(_)
+            | Refusal::TooManyTopics { .. }
+            | Refusal::TooManyGroups { .. }
+            | Refusal::FilterType { .. }
+            | Refusal::ClassFilter { .. }
+            | Refusal::ProducerOffline { .. }
+            | Refusal::NobodyInGroup { .. }
+            | Refusal::NoMessageAt { .. } => response::SYSTEM_ERROR,
+        }
+    }
+
+    /// The answer: code, and a remark that names the thing and the way out.
+    pub(crate) fn response(&self) -> Response {
+        let hint = match self {
+            Refusal::Append(error) => error.hint().map(str::to_owned),
+            Refusal::Store(error) => error.hint(),
+            Refusal::Config(error) => error.hint().map(str::to_owned),
+            _ => None,
+        };
+        match hint {
+            Some(hint) => Response::status(self.code(), format!("{self}; {hint}")),
+            None => Response::status(self.code(), self.to_string()),
+        }
+    }
+}
+
+fn code_of_append(error: &AppendError) -> i32 {
+    match error {
+        AppendError::BadTopic(_) => response::INVALID_PARAMETER,
+        AppendError::TopicLength { .. }
+        | AppendError::PropertiesTooLong { .. }
+        | AppendError::BodyTooLong { .. }
+        | AppendError::RecordTooLong { .. }
+        | AppendError::BadBatch { .. } => response::MESSAGE_ILLEGAL,
+        AppendError::DiskFull { .. }
+        | AppendError::Poisoned { .. }
+        | AppendError::QueueNotWriteable { .. }
+        | AppendError::ShutDown => response::SERVICE_NOT_AVAILABLE,
+        AppendError::NoFile { .. } => response::SYSTEM_ERROR,
+    }
+}

@@ -1,0 +1,166 @@
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use rocketpy_env::{Disk, RealDisk, now_ms, random_u64};
+use rocketpy_filter::TagFilter;
+use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
+use rocketpy_store::Store;
+
+use crate::held_pull::HeldPulls;
+use crate::held_send::HeldSends;
+use crate::registration::Registrar;
+use crate::stats::Stats;
+use crate::table::client::ClientTable;
+use crate::table::group::GroupTable;
+use crate::table::offset::OffsetTable;
+use crate::table::queue_lock::QueueLocks;
+use crate::table::topic::TopicTable;
+use crate::{BrokerConfig, BrokerError, FlushDiskType};
+
+/// Share of the machine's memory whose last messages count as hot (`accessMessageInMemoryMaxRatio`).
+const HOT_PERCENT: u64 = 40;
+/// Taken when the machine does not say how much memory it has.
+const DEFAULT_MEMORY_BYTES: u64 = 8 << 30;
+
+/// Everything that the requests of one broker share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: BrokerConfig,
+    pub(crate) store: Arc<Store>,
+    pub(crate) topics: Arc<TopicTable>,
+    pub(crate) groups: GroupTable,
+    pub(crate) offsets: OffsetTable,
+    pub(crate) clients: ClientTable,
+    pub(crate) queue_locks: QueueLocks,
+    pub(crate) held_pulls: HeldPulls,
+    pub(crate) held_sends: HeldSends,
+    pub(crate) stats: Stats,
+    pub(crate) runtime: tokio::runtime::Handle,
+    pub(crate) started_at_ms: i64,
+    /// Whether sends are answered after the flush.
+    pub(crate) sync_flush: bool,
+    /// The properties that every message gets, as text.
+    pub(crate) property_suffix: Vec<u8>,
+    /// Messages that lie this close to the end of the log count as being in memory.
+    pub(crate) hot_bytes: u64,
+    /// The filter of the last pull that brought its own: scans and lite consumers send the same one over and over.
+    last_filter: Mutex<(String, Arc<TagFilter>)>,
+    unique_keys: UniqueKeys,
+    advertised: OnceLock<Advertised>,
+    registrar: OnceLock<Registrar>,
+}
+
+/// How clients reach this broker; known once it listens.
+#[derive(Debug, Clone)]
+pub(crate) struct Advertised {
+    /// In offset message ids and records.
+    pub(crate) store_host: SocketAddr,
+    /// In routes.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl Advertised {
+    /// `host:port`, an IPv6 address in brackets.
+    pub(crate) fn address(&self) -> String {
+        self.with_port(self.port)
+    }
+
+    pub(crate) fn with_port(&self, port: u16) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{port}", self.host)
+        } else {
+            format!("{}:{port}", self.host)
+        }
+    }
+}
+
+impl Shared {
+    /// Loads the tables of an open store.
+    pub(crate) fn open(
+        config: BrokerConfig,
+        store: Arc<Store>,
+        host: SocketAddr,
+    ) -> Result<Shared, BrokerError> {
+        let topics = Arc::new(TopicTable::open(&config)?);
+        let groups = GroupTable::open(&config)?;
+        let offsets = OffsetTable::open(&config)?;
+        offsets.clamp(|topic, queue_id| {
+            i64::try_from(store.queue_bounds(topic, queue_id).max.get()).unwrap_or(i64::MAX)
+        });
+        let started_at_ms = now_ms();
+        Ok(Shared {
+            store,
+            topics,
+            groups,
+            offsets,
+            clients: ClientTable::default(),
+            queue_locks: QueueLocks::default(),
+            held_pulls: HeldPulls::new(config.max_held_pulls),
+            held_sends: HeldSends::default(),
+            stats: Stats::new(started_at_ms),
+            runtime: tokio::runtime::Handle::current(),
+            started_at_ms,
+            sync_flush: config.flush == FlushDiskType::Sync,
+            property_suffix: crate::message_properties::broker_suffix(
+                &config.region_id,
+                config.trace_on,
+                &config.cluster_name,
+            ),
+            hot_bytes: memory_bytes().unwrap_or(DEFAULT_MEMORY_BYTES) / 100 * HOT_PERCENT,
+            last_filter: Mutex::default(),
+            unique_keys: UniqueKeys::new(host.ip(), std::process::id(), random_u64() as u32),
+            advertised: OnceLock::new(),
+            registrar: OnceLock::new(),
+            config,
+        })
+    }
+
+    /// Says how clients reach this broker. Called once, after the bind.
+    pub(crate) fn set_advertised(&self, advertised: Advertised) {
+        self.store.set_store_host(advertised.store_host);
+        let set = self.advertised.set(advertised);
+        assert!(set.is_ok(), "the advertised address is set once");
+    }
+
+    pub(crate) fn advertised(&self) -> Option<&Advertised> {
+        self.advertised.get()
+    }
+
+    pub(crate) fn store_host(&self) -> SocketAddr {
+        self.advertised.get().map_or(self.config.listen, |advertised| advertised.store_host)
+    }
+
+    pub(crate) fn set_registrar(&self, registrar: Registrar) {
+        let set = self.registrar.set(registrar);
+        assert!(set.is_ok(), "the registrar is set once");
+    }
+
+    pub(crate) fn registrar(&self) -> Option<&Registrar> {
+        self.registrar.get()
+    }
+
+    pub(crate) fn next_unique_key(&self) -> String {
+        let now = now_ms();
+        self.unique_keys.next(now, month_start_ms(now, 0)).to_string()
+    }
+
+    /// The filter of an expression over tags.
+    pub(crate) fn parsed_filter(&self, expression: &str) -> Arc<TagFilter> {
+        let mut last = self.last_filter.lock();
+        if last.0 != expression {
+            *last = (expression.to_owned(), Arc::new(TagFilter::parse(expression)));
+        }
+        last.1.clone()
+    }
+}
+
+/// Memory of this machine, where the system tells.
+fn memory_bytes() -> Option<u64> {
+    let text = RealDisk.read("/proc/meminfo".as_ref(), 1 << 16).ok()?;
+    let text = String::from_utf8(text).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}

@@ -1,0 +1,266 @@
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+use rocketpy_filter::TagFilter;
+use rocketpy_protocol::Language;
+use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, SubscriptionData};
+use rocketpy_remoting::Connection;
+
+/// The clients that are alive, by the groups they belong to.
+#[doc(alias("ConsumerManager", "ProducerManager"))]
+#[derive(Debug, Default)]
+pub(crate) struct ClientTable {
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    consumers: HashMap<String, ConsumerGroup>,
+    producers: HashMap<String, HashMap<u64, Member>>,
+    /// Groups of each connection, so that its end costs no walk over all groups.
+    by_connection: HashMap<u64, Groups>,
+}
+
+#[derive(Debug, Default)]
+struct Groups {
+    consumer: HashSet<String>,
+    producer: HashSet<String>,
+}
+
+/// One client in one group.
+#[derive(Debug, Clone)]
+#[doc(alias = "ClientChannelInfo")]
+pub(crate) struct Member {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) client_id: Arc<str>,
+    pub(crate) language: Language,
+    pub(crate) version: i32,
+    heard_at: Instant,
+}
+
+/// What the heartbeats of a consumer group say, the last one winning.
+#[derive(Debug, Default)]
+#[doc(alias = "ConsumerGroupInfo")]
+struct ConsumerGroup {
+    members: HashMap<u64, Member>,
+    subscriptions: BTreeMap<String, Arc<Subscription>>,
+    consume_type: ConsumeType,
+    message_model: MessageModel,
+    consume_from_where: ConsumeFromWhere,
+}
+
+/// A subscription with its filter, parsed once.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    pub(crate) data: SubscriptionData,
+    pub(crate) filter: Arc<TagFilter>,
+}
+
+/// What the group's members see when they ask about their group.
+#[derive(Debug)]
+pub(crate) struct GroupView {
+    pub(crate) members: Vec<Member>,
+    pub(crate) subscriptions: BTreeMap<String, Arc<Subscription>>,
+    pub(crate) consume_type: ConsumeType,
+    pub(crate) message_model: MessageModel,
+    pub(crate) consume_from_where: ConsumeFromWhere,
+}
+
+/// What a pull needs to know about its group.
+#[derive(Debug)]
+pub(crate) struct PullView {
+    pub(crate) subscription: Option<Arc<Subscription>>,
+    pub(crate) is_broadcasting: bool,
+}
+
+impl Member {
+    pub(crate) fn new(
+        connection: &Arc<Connection>,
+        client_id: Arc<str>,
+        language: Language,
+        version: i32,
+    ) -> Member {
+        Member { connection: connection.clone(), client_id, language, version, heard_at: Instant::now() }
+    }
+}
+
+impl ClientTable {
+    /// Enters a producer; no one is told.
+    pub(crate) fn enter_producer(&self, group: &str, member: Member) {
+        let mut state = self.state.write();
+        let id = member.connection.id();
+        state.by_connection.entry(id).or_default().producer.insert(group.to_owned());
+        state.producers.entry(group.to_owned()).or_default().insert(id, member);
+    }
+
+    /// Enters a consumer or renews it; true when the other members have to be told.
+    pub(crate) fn enter_consumer(&self, data: &ConsumerData, member: Member) -> bool {
+        let mut state = self.state.write();
+        let id = member.connection.id();
+        state.by_connection.entry(id).or_default().consumer.insert(data.group_name.clone());
+        let group = state.consumers.entry(data.group_name.clone()).or_default();
+        group.consume_type = data.consume_type;
+        group.message_model = data.message_model;
+        group.consume_from_where = data.consume_from_where;
+        let is_new = group.members.insert(id, member).is_none();
+        let is_changed = group.take_subscriptions(&data.subscription_data_set);
+        is_new || is_changed
+    }
+
+    /// Takes a client out of one group of each kind; the consumer group's members have to be told when this is true.
+    pub(crate) fn leave(
+        &self,
+        connection_id: u64,
+        producer_group: Option<&str>,
+        consumer_group: Option<&str>,
+    ) -> bool {
+        let mut state = self.state.write();
+        if let Some(groups) = state.by_connection.get_mut(&connection_id) {
+            producer_group.map(|group| groups.producer.remove(group));
+            consumer_group.map(|group| groups.consumer.remove(group));
+        }
+        if let Some(group) = producer_group {
+            state.remove_producer(group, connection_id);
+        }
+        consumer_group.is_some_and(|group| state.remove_consumer(group, connection_id))
+    }
+
+    /// Takes a connection out of all its groups; returns the consumer groups whose members have to be told.
+    pub(crate) fn disconnected(&self, connection_id: u64) -> Vec<String> {
+        let mut state = self.state.write();
+        let Some(groups) = state.by_connection.remove(&connection_id) else { return Vec::new() };
+        for group in &groups.producer {
+            state.remove_producer(group, connection_id);
+        }
+        let mut left = Vec::new();
+        for group in groups.consumer {
+            if state.remove_consumer(&group, connection_id) {
+                left.push(group);
+            }
+        }
+        left
+    }
+
+    /// Connections that have not sent a heartbeat for `expiry`.
+    pub(crate) fn silent(&self, expiry: Duration) -> Vec<Arc<Connection>> {
+        let state = self.state.read();
+        let consumers = state.consumers.values().flat_map(|group| group.members.values());
+        let producers = state.producers.values().flat_map(HashMap::values);
+        let silent = consumers.chain(producers).filter(|member| member.heard_at.elapsed() > expiry);
+        let by_id: HashMap<u64, Arc<Connection>> =
+            silent.map(|member| (member.connection.id(), member.connection.clone())).collect();
+        by_id.into_values().collect()
+    }
+
+    /// The connections of a consumer group, each once.
+    pub(crate) fn connections(&self, group: &str) -> Vec<Arc<Connection>> {
+        let state = self.state.read();
+        let members = state.consumers.get(group).into_iter().flat_map(|group| group.members.values());
+        members.map(|member| member.connection.clone()).collect()
+    }
+
+    /// Client ids of a consumer group's members, each once.
+    pub(crate) fn client_ids(&self, group: &str) -> Vec<Arc<str>> {
+        let state = self.state.read();
+        let members = state.consumers.get(group).into_iter().flat_map(|group| group.members.values());
+        let mut ids: Vec<Arc<str>> = members.map(|member| member.client_id.clone()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    pub(crate) fn is_broadcasting(&self, group: &str) -> bool {
+        self.state
+            .read()
+            .consumers
+            .get(group)
+            .is_some_and(|group| group.message_model == MessageModel::Broadcasting)
+    }
+
+    /// The group's subscription to a topic; `None` when the group has no live member.
+    pub(crate) fn for_pull(&self, group: &str, topic: &str) -> Option<PullView> {
+        let state = self.state.read();
+        let group = state.consumers.get(group)?;
+        Some(PullView {
+            subscription: group.subscriptions.get(topic).cloned(),
+            is_broadcasting: group.message_model == MessageModel::Broadcasting,
+        })
+    }
+
+    /// All about a consumer group with live members.
+    pub(crate) fn consumer_group(&self, group: &str) -> Option<GroupView> {
+        let state = self.state.read();
+        let group = state.consumers.get(group)?;
+        Some(GroupView {
+            members: group.members.values().cloned().collect(),
+            subscriptions: group.subscriptions.clone(),
+            consume_type: group.consume_type,
+            message_model: group.message_model,
+            consume_from_where: group.consume_from_where,
+        })
+    }
+
+    pub(crate) fn producer_group(&self, group: &str) -> Vec<Member> {
+        let state = self.state.read();
+        state.producers.get(group).into_iter().flat_map(|members| members.values().cloned()).collect()
+    }
+
+    /// Groups whose live members subscribe to the topic.
+    pub(crate) fn groups_subscribed_to(&self, topic: &str) -> Vec<String> {
+        let state = self.state.read();
+        let groups = state.consumers.iter().filter(|(_, group)| group.subscriptions.contains_key(topic));
+        groups.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Topics that the group's live members subscribe to; `None` when there are none.
+    pub(crate) fn subscribed_topics(&self, group: &str) -> Option<Vec<String>> {
+        let state = self.state.read();
+        state.consumers.get(group).map(|group| group.subscriptions.keys().cloned().collect())
+    }
+}
+
+impl State {
+    fn remove_producer(&mut self, group: &str, connection_id: u64) {
+        if let Some(members) = self.producers.get_mut(group) {
+            members.remove(&connection_id);
+            if members.is_empty() {
+                self.producers.remove(group);
+            }
+        }
+    }
+
+    /// True when a member left and others stay.
+    fn remove_consumer(&mut self, name: &str, connection_id: u64) -> bool {
+        let Some(group) = self.consumers.get_mut(name) else { return false };
+        let left = group.members.remove(&connection_id).is_some();
+        if group.members.is_empty() {
+            self.consumers.remove(name);
+            return false;
+        }
+        left
+    }
+}
+
+impl ConsumerGroup {
+    /// Takes newer subscriptions over and drops those that are gone; true when something changed.
+    fn take_subscriptions(&mut self, latest: &[SubscriptionData]) -> bool {
+        let mut changed = false;
+        for data in latest {
+            let known = self.subscriptions.get(&data.topic);
+            let is_newer = known.is_none_or(|known| data.sub_version > known.data.sub_version);
+            if is_newer {
+                let is_new_topic_or_filter =
+                    known.is_none_or(|known| known.data.sub_string != data.sub_string);
+                let filter = Arc::new(TagFilter::parse(&data.sub_string));
+                let subscription = Subscription { data: data.clone(), filter };
+                self.subscriptions.insert(data.topic.clone(), Arc::new(subscription));
+                changed |= is_new_topic_or_filter;
+            }
+        }
+        let before = self.subscriptions.len();
+        self.subscriptions.retain(|topic, _| latest.iter().any(|data| data.topic == *topic));
+        changed || self.subscriptions.len() != before
+    }
+}

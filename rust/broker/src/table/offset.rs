@@ -1,0 +1,206 @@
+use std::collections::{BTreeMap, HashMap};
+
+use parking_lot::Mutex;
+use rocketpy_env::now_ms;
+use rocketpy_model::DataVersion;
+use rocketpy_protocol::body::ConsumerOffsetSerializeWrapper;
+use tracing::warn;
+
+use crate::config_file::ConfigFile;
+use crate::refusal::Refusal;
+use crate::{BrokerConfig, BrokerError};
+
+/// Commits after which the version moves once (`consumerOffsetUpdateVersionStep`).
+const COMMITS_PER_VERSION: u64 = 500;
+
+/// How far every group has consumed every queue, kept in `config/consumerOffset.json`.
+///
+/// # Durability
+/// Written every few seconds and at stop: after a kill offsets may go back by that much, never forward.
+#[doc(alias = "ConsumerOffsetManager")]
+#[derive(Debug)]
+pub(crate) struct OffsetTable {
+    state: Mutex<State>,
+    file: ConfigFile,
+    /// Held while the file is written.
+    writing: Mutex<()>,
+}
+
+/// By group, then topic, then queue: the next offset to consume. A key of another kind
+/// (`topic@group@broadcast`) has everything after its first `@` as group.
+type Offsets = HashMap<String, HashMap<String, BTreeMap<u32, i64>>>;
+
+#[derive(Debug, Default)]
+struct State {
+    offsets: Offsets,
+    /// Position after the last pull, for consumption statistics only.
+    pulled: Offsets,
+    version: DataVersion,
+    commits: u64,
+    changed: bool,
+}
+
+impl OffsetTable {
+    pub(crate) fn open(config: &BrokerConfig) -> Result<OffsetTable, BrokerError> {
+        let file = ConfigFile::new(&config.store_root, "consumerOffset.json");
+        let loaded = file.load::<ConsumerOffsetSerializeWrapper>()?.unwrap_or_default();
+        let mut offsets = Offsets::new();
+        for (key, queues) in loaded.offset_table {
+            match key.split_once('@') {
+                Some((topic, group)) => {
+                    let queues =
+                        queues.into_iter().filter_map(|(id, offset)| Some((u32::try_from(id).ok()?, offset)));
+                    let queues = queues.collect();
+                    offsets.entry(group.to_owned()).or_default().insert(topic.to_owned(), queues);
+                }
+                None => warn!(key, "consumer offset without a group left out"),
+            }
+        }
+        let state = State { offsets, version: loaded.data_version, ..State::default() };
+        Ok(OffsetTable { state: Mutex::new(state), file, writing: Mutex::new(()) })
+    }
+
+    /// Brings offsets beyond the end of their queue back to it: after a truncation queue offsets are used again, and a
+    /// consumer ahead of them would skip messages (durability.md R7).
+    pub(crate) fn clamp(&self, max_offset: impl Fn(&str, u32) -> i64) {
+        let mut state = self.state.lock();
+        let mut changed = false;
+        for (group, topics) in &mut state.offsets {
+            for (topic, queues) in topics {
+                for (queue_id, offset) in queues {
+                    let max = max_offset(topic, *queue_id);
+                    if *offset > max {
+                        warn!(
+                            group,
+                            topic,
+                            queue_id,
+                            stored = *offset,
+                            max_offset = max,
+                            "consumer offset beyond the end of its queue, set back"
+                        );
+                        *offset = max;
+                        changed = true;
+                    }
+                }
+            }
+        }
+        state.changed |= changed;
+    }
+
+    pub(crate) fn get(&self, group: &str, topic: &str, queue_id: u32) -> Option<i64> {
+        self.state.lock().offsets.get(group)?.get(topic)?.get(&queue_id).copied()
+    }
+
+    /// Stores the offset as given; it may go backwards.
+    pub(crate) fn commit(&self, group: &str, topic: &str, queue_id: u32, offset: i64) {
+        let mut state = self.state.lock();
+        state.changed |= put(&mut state.offsets, group, topic, queue_id, offset);
+        state.commits += 1;
+        if state.commits.is_multiple_of(COMMITS_PER_VERSION) {
+            state.version = state.version.next(now_ms());
+        }
+    }
+
+    /// Remembers the position after a pull.
+    pub(crate) fn pulled(&self, group: &str, topic: &str, queue_id: u32, offset: i64) {
+        put(&mut self.state.lock().pulled, group, topic, queue_id, offset);
+    }
+
+    pub(crate) fn last_pulled(&self, group: &str, topic: &str, queue_id: u32) -> Option<i64> {
+        self.state.lock().pulled.get(group)?.get(topic)?.get(&queue_id).copied()
+    }
+
+    /// Topics for which the group has stored offsets.
+    pub(crate) fn topics_of(&self, group: &str) -> Vec<String> {
+        let state = self.state.lock();
+        let mut topics: Vec<String> =
+            state.offsets.get(group).map(|topics| topics.keys().cloned().collect()).unwrap_or_default();
+        topics.sort_unstable();
+        topics
+    }
+
+    /// Groups that have stored offsets for the topic.
+    pub(crate) fn groups_of(&self, topic: &str) -> Vec<String> {
+        let state = self.state.lock();
+        let with_topic = state.offsets.iter().filter(|(_, topics)| topics.contains_key(topic));
+        let mut groups: Vec<String> = with_topic.map(|(group, _)| group.clone()).collect();
+        groups.sort_unstable();
+        groups
+    }
+
+    pub(crate) fn remove_topic(&self, topic: &str) {
+        let mut state = self.state.lock();
+        let State { offsets, pulled, .. } = &mut *state;
+        for table in [offsets, pulled] {
+            for topics in table.values_mut() {
+                topics.remove(topic);
+            }
+            table.retain(|_, topics| !topics.is_empty());
+        }
+        state.changed = true;
+    }
+
+    pub(crate) fn remove_group(&self, group: &str) {
+        let mut state = self.state.lock();
+        state.offsets.remove(group);
+        state.pulled.remove(group);
+        state.changed = true;
+    }
+
+    /// Whether there is something to write.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.state.lock().changed
+    }
+
+    /// Writes the file when something changed since the last time. Blocks.
+    pub(crate) fn persist(&self) -> Result<(), Refusal> {
+        let _writing = self.writing.lock();
+        let saved = {
+            let mut state = self.state.lock();
+            if !state.changed {
+                return Ok(());
+            }
+            state.changed = false;
+            ConsumerOffsetSerializeWrapper {
+                data_version: state.version,
+                group_topic_map: group_topics(&state.offsets),
+                offset_table: by_key(&state.offsets),
+                pull_offset_table: by_key(&state.pulled),
+            }
+        };
+        self.file.save(&saved).map_err(|error| {
+            self.state.lock().changed = true;
+            Refusal::from(error)
+        })
+    }
+}
+
+/// Puts the offset without making new texts for what is there; true when it changed.
+fn put(table: &mut Offsets, group: &str, topic: &str, queue_id: u32, offset: i64) -> bool {
+    if let Some(queues) = table.get_mut(group).and_then(|topics| topics.get_mut(topic)) {
+        return queues.insert(queue_id, offset) != Some(offset);
+    }
+    let topics = table.entry(group.to_owned()).or_default();
+    topics.entry(topic.to_owned()).or_default().insert(queue_id, offset);
+    true
+}
+
+fn by_key(table: &Offsets) -> BTreeMap<String, BTreeMap<i32, i64>> {
+    let mut all = BTreeMap::new();
+    for (group, topics) in table {
+        for (topic, queues) in topics {
+            let queues = queues.iter().filter_map(|(id, offset)| Some((i32::try_from(*id).ok()?, *offset)));
+            all.insert(format!("{topic}@{group}"), queues.collect());
+        }
+    }
+    all
+}
+
+fn group_topics(table: &Offsets) -> BTreeMap<String, Vec<String>> {
+    let sorted = |topics: &HashMap<String, _>| {
+        let mut names: Vec<String> = topics.keys().cloned().collect();
+        names.sort_unstable();
+        names
+    };
+    table.iter().map(|(group, topics)| (group.clone(), sorted(topics))).collect()
+}

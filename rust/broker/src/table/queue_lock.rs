@@ -1,0 +1,107 @@
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use rocketpy_model::MessageQueue;
+
+/// A lock that is not renewed for so long is free.
+const EXPIRY_MS: i64 = 60_000;
+
+/// Which client consumes which queue in order.
+///
+/// # Source
+/// spec/remoting.md section 2.3.11.
+#[doc(alias = "RebalanceLockManager")]
+#[derive(Debug, Default)]
+pub(crate) struct QueueLocks {
+    groups: Mutex<HashMap<String, HashMap<MessageQueue, Lock>>>,
+}
+
+#[derive(Debug)]
+struct Lock {
+    client_id: String,
+    renewed_at_ms: i64,
+}
+
+impl Lock {
+    fn is_held_by_other(&self, client_id: &str, now_ms: i64) -> bool {
+        self.client_id != client_id && !self.is_expired(now_ms)
+    }
+
+    fn is_expired(&self, now_ms: i64) -> bool {
+        now_ms - self.renewed_at_ms > EXPIRY_MS
+    }
+}
+
+impl QueueLocks {
+    /// Takes or renews what is free; returns all of `queues` that the client holds now.
+    pub(crate) fn lock(
+        &self,
+        group: &str,
+        client_id: &str,
+        queues: Vec<MessageQueue>,
+        now_ms: i64,
+    ) -> Vec<MessageQueue> {
+        let mut groups = self.groups.lock();
+        let locks = groups.entry(group.to_owned()).or_default();
+        locks.retain(|_, lock| !lock.is_expired(now_ms));
+        let mut held = Vec::with_capacity(queues.len());
+        for queue in queues {
+            if locks.get(&queue).is_some_and(|lock| lock.is_held_by_other(client_id, now_ms)) {
+                continue;
+            }
+            locks.insert(queue.clone(), Lock { client_id: client_id.to_owned(), renewed_at_ms: now_ms });
+            held.push(queue);
+        }
+        held
+    }
+
+    pub(crate) fn unlock(&self, group: &str, client_id: &str, queues: &[MessageQueue]) {
+        let mut groups = self.groups.lock();
+        if let Some(locks) = groups.get_mut(group) {
+            for queue in queues {
+                if locks.get(queue).is_some_and(|lock| lock.client_id == client_id) {
+                    locks.remove(queue);
+                }
+            }
+            if locks.is_empty() {
+                groups.remove(group);
+            }
+        }
+    }
+
+    /// Whether some queue of the group is locked: the group consumes in order.
+    pub(crate) fn is_any_held(&self, group: &str, now_ms: i64) -> bool {
+        let groups = self.groups.lock();
+        groups.get(group).is_some_and(|locks| locks.values().any(|lock| !lock.is_expired(now_ms)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(id: u32) -> MessageQueue {
+        MessageQueue { topic: "t".into(), broker_name: "b".into(), queue_id: id }
+    }
+
+    #[test]
+    fn a_queue_belongs_to_one_client_until_it_is_released_or_expires() {
+        let locks = QueueLocks::default();
+        assert_eq!(locks.lock("g", "one", vec![queue(0), queue(1)], 0).len(), 2);
+        assert!(locks.lock("g", "two", vec![queue(0)], 1_000).is_empty());
+        assert_eq!(locks.lock("other-group", "two", vec![queue(0)], 1_000).len(), 1);
+
+        locks.unlock("g", "two", &[queue(0)]);
+        assert!(locks.lock("g", "two", vec![queue(0)], 2_000).is_empty(), "only the holder releases");
+        locks.unlock("g", "one", &[queue(0)]);
+        assert_eq!(locks.lock("g", "two", vec![queue(0), queue(1)], 3_000), [queue(0)]);
+
+        assert!(locks.is_any_held("g", 60_000));
+        assert_eq!(
+            locks.lock("g", "two", vec![queue(1)], EXPIRY_MS + 1),
+            [queue(1)],
+            "expired after a minute"
+        );
+        assert!(!locks.is_any_held("g", 3 * EXPIRY_MS));
+    }
+}
