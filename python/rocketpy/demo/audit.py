@@ -1,0 +1,68 @@
+"""Compares what a server serves with what was acknowledged, message by message."""
+
+from typing import TYPE_CHECKING
+
+from rocketpy import Admin, Consumer, Start
+from rocketpy.demo.departures import Mismatch
+from rocketpy.demo.publish import Acknowledged
+
+if TYPE_CHECKING:
+    import pandas
+
+MAX_ROWS = 100_000
+TIMEOUT_SECONDS = 10.0
+COLUMNS = ["queue_id", "queue_offset", "msg_id"]
+
+
+def stored(topic: str, name_server: str) -> "pandas.DataFrame":
+    """Reads where each message of a topic lies, over the network, as Arrow.
+
+    Args:
+        topic: What to read.
+        name_server: Address of the name server.
+
+    Returns:
+        Columns queue_id, queue_offset and msg_id.
+
+    Raises:
+        Mismatch: The server serves less than its offsets say.
+    """
+    import pandas
+
+    with Admin(name_servers=name_server) as admin:
+        rows = sum(queue.max_offset - queue.min_offset for queue in admin.describe_topic(topic).queues)
+    parts: list[pandas.DataFrame] = []
+    left = rows
+    with Consumer("audit", topic, name_servers=name_server, start=Start.EARLIEST) as consumer:
+        while left > 0:
+            batch = consumer.fetch_arrow(MAX_ROWS, TIMEOUT_SECONDS, columns=COLUMNS)
+            if not batch.num_rows:
+                raise Mismatch(f"{topic}: {left:,} of {rows:,} messages do not come")
+            left -= batch.num_rows
+            parts.append(batch.to_pandas())
+    return pandas.concat(parts)
+
+
+def check_acknowledged(topic: str, name_server: str, acknowledged: Acknowledged) -> int:
+    """Checks that every acknowledged message is where its receipt says.
+
+    Args:
+        topic: What to check.
+        name_server: Address of the name server.
+        acknowledged: Its receipts.
+
+    Returns:
+        How many messages were compared.
+
+    Raises:
+        Mismatch: One is missing or another message lies in its place.
+    """
+    import pandas
+
+    promised = pandas.DataFrame(
+        {"queue_id": acknowledged.queue_ids, "queue_offset": acknowledged.offsets, "msg_id": acknowledged.msg_ids}
+    )
+    both = promised.merge(stored(topic, name_server), on=COLUMNS)
+    if len(both) != len(promised):
+        raise Mismatch(f"{topic}: {len(promised) - len(both):,} acknowledged messages are not where they were")
+    return len(both)

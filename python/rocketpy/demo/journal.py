@@ -1,0 +1,88 @@
+"""What the demo did, step by step: printed as it goes and summed up in the closing table."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from rocketpy.cli import output
+
+
+@dataclass
+class Step:
+    """One line of the closing table.
+
+    Attributes:
+        what: What was done.
+        rows: Messages or rows it was done to; None where that makes no sense.
+        seconds: How long it took.
+        note: What was found.
+    """
+
+    what: str
+    rows: int | None = None
+    seconds: float = 0.0
+    note: str = ""
+
+
+@dataclass
+class Journal:
+    """The steps so far.
+
+    Attributes:
+        console: Where to print.
+        steps: In the order in which they ended.
+    """
+
+    console: Console
+    steps: list[Step] = field(default_factory=list)
+    _began: float = field(default_factory=time.monotonic)
+
+    def head(self, number: int, title: str) -> None:
+        """Prints the title of a part."""
+        self.console.print(f"\n[bold]{number}. {title}[/bold]")
+
+    @contextmanager
+    def step(self, what: str) -> Iterator[Step]:
+        """Times a step and adds it to the table when it succeeded."""
+        step = Step(what)
+        began = time.monotonic()
+        yield step
+        step.seconds = time.monotonic() - began
+        self.add(step)
+
+    def add(self, step: Step) -> None:
+        """Adds a step that was timed elsewhere."""
+        self.steps.append(step)
+        rate = f", {step.rows / step.seconds:,.0f}/s" if step.rows and step.seconds else ""
+        rows = f"{step.rows:,} in " if step.rows is not None else ""
+        note = f": {step.note}" if step.note else ""
+        self.console.print(f"   {step.what}: {rows}{step.seconds:.2f} s{rate}{note}", highlight=False)
+
+    def progress(self) -> Progress:
+        """Bars with messages per second, on standard error, when a person looks at it."""
+        return output.progress()
+
+    @property
+    def seconds(self) -> float:
+        """Time since the start."""
+        return time.monotonic() - self._began
+
+    def table(self) -> Table:
+        """The closing table."""
+        table = Table(title="What was done", title_justify="left", title_style="bold", header_style="bold")
+        table.add_column("step")
+        for name in ("rows", "seconds", "per second"):
+            table.add_column(name, justify="right")
+        table.add_column("found")
+        for step in self.steps:
+            rows = f"{step.rows:,}" if step.rows is not None else ""
+            rate = f"{step.rows / step.seconds:,.0f}" if step.rows and step.seconds else ""
+            table.add_row(step.what, rows, f"{step.seconds:.2f}", rate, step.note)
+        table.add_section()
+        table.add_row("all", "", f"{self.seconds:.1f}", "", "every comparison held")
+        return table

@@ -1,0 +1,120 @@
+"""A `rocketpy server` in a process of its own, that can be killed and started again on the same store and ports."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+START_SECONDS = 30.0
+STOP_SECONDS = 10.0
+LOG_TAIL_BYTES = 2000
+
+
+class ServerProcessError(Exception):
+    """The server process did not start or did not end as it was told to."""
+
+
+class ServerProcess:
+    """A name server and a broker on free ports of loopback.
+
+    Attributes:
+        store: Folder of the store.
+        name_server: Address of the name server, once started.
+        broker: Address of the broker, once started.
+        started_in_seconds: How long the last start took until connections were accepted.
+    """
+
+    def __init__(self, store: Path, *settings: str) -> None:
+        """Describes the server; `start` starts it.
+
+        Args:
+            store: Folder of the store.
+            settings: `KEY=VALUE` texts of its configuration.
+        """
+        self.store = store
+        self.name_server = self.broker = "127.0.0.1:0"
+        self.started_in_seconds = 0.0
+        self._settings = settings
+        self._log = store.with_name(f"{store.name}.log")
+        self._ready = store.with_name(f"{store.name}.ready.json")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server that runs now."""
+        if self._process is None:
+            raise ServerProcessError("the server does not run")
+        return self._process.pid
+
+    def start(self) -> None:
+        """Starts the process, on the ports of the time before if there was one.
+
+        Raises:
+            ServerProcessError: It ended, or did not get ready in time.
+        """
+        self._ready.unlink(missing_ok=True)
+        command = [sys.executable, "-P", "-m", "rocketpy", "server", str(self.store), "--ready-file", str(self._ready)]
+        command += ["--port", self.broker.rpartition(":")[2], "--name-server-port", self.name_server.rpartition(":")[2]]
+        for setting in self._settings:
+            command += ["--set", setting]
+        began = time.monotonic()
+        with self._log.open("ab") as log:
+            # A session of its own: Ctrl-C reaches this program, which then stops the server in order.
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        while not self._ready.exists():
+            if self._process.poll() is not None:
+                raise ServerProcessError(f"the server ended with code {self._process.returncode}: {self.log_tail()}")
+            if time.monotonic() - began > START_SECONDS:
+                self.kill()
+                raise ServerProcessError(f"the server was not ready within {START_SECONDS:.0f} s: {self.log_tail()}")
+            time.sleep(0.005)
+        self.started_in_seconds = time.monotonic() - began
+        addresses = json.loads(self._ready.read_text())
+        self.name_server, self.broker = addresses["name_server"], addresses["broker"]
+
+    def kill(self) -> None:
+        """Ends the process with SIGKILL: it has no say in it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def stop(self) -> None:
+        """Ends the process in order; does nothing when it does not run.
+
+        Raises:
+            ServerProcessError: Its exit code was not 0.
+        """
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        process.terminate()
+        try:
+            code = process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise ServerProcessError(
+                f"the server did not stop within {STOP_SECONDS:.0f} s: {self.log_tail()}"
+            ) from None
+        if code != 0:
+            raise ServerProcessError(f"the server stopped with code {code}: {self.log_tail()}")
+
+    def log_tail(self) -> str:
+        """The end of what the server wrote."""
+        return self._log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.stop()
+        else:
+            self.kill()

@@ -1,0 +1,116 @@
+"""Sends the flights, and the airports while the server is killed; keeps what was acknowledged."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from rocketpy import Message, Producer, Receipt, RocketPyError
+from rocketpy.demo.flights import Flights
+
+CHUNK_MESSAGES = 10_000
+
+
+@dataclass
+class Acknowledged:
+    """Receipts of one topic: what must be there for ever.
+
+    Attributes:
+        queue_ids: Queue of each message.
+        offsets: Its place in the queue.
+        msg_ids: Its unique key.
+    """
+
+    queue_ids: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    msg_ids: list[str] = field(default_factory=list)
+
+    def add(self, receipts: Iterable[Receipt]) -> None:
+        """Takes receipts in the order of their messages."""
+        for receipt in receipts:
+            self.queue_ids.append(receipt.queue.queue_id)
+            self.offsets.append(receipt.queue_offset)
+            self.msg_ids.append(receipt.msg_id)
+
+    def __len__(self) -> int:
+        return len(self.msg_ids)
+
+
+def publish_flights(producer: Producer, flights: Flights, topic: str, advance: Callable[[int], None]) -> Acknowledged:
+    """Sends every flight, an aircraft's departures in order.
+
+    Args:
+        producer: Sends them.
+        flights: What is sent.
+        topic: Where it goes.
+        advance: Called with the number of messages that were acknowledged since the last call.
+
+    Returns:
+        All receipts.
+    """
+    acknowledged = Acknowledged()
+    for messages in flights.messages(topic, CHUNK_MESSAGES):
+        acknowledged.add(producer.send_many(messages))
+        advance(len(messages))
+    return acknowledged
+
+
+class AirportSender:
+    """Sends the airports one by one, each waiting for its receipt, in a thread of its own.
+
+    Attributes:
+        acknowledged: Receipts so far.
+        halfway: Set once half of them are acknowledged.
+    """
+
+    def __init__(self, producer: Producer, flights: Flights, topic: str) -> None:
+        """Prepares the messages; `start` sends them.
+
+        Args:
+            producer: Sends them, before and after the server was killed.
+            flights: Whose airports are sent.
+            topic: Where they go.
+        """
+        self.acknowledged = Acknowledged()
+        self.halfway = threading.Event()
+        self._producer = producer
+        self._messages = list(airport_messages(flights, topic))
+        self._thread = threading.Thread(target=self._send_until_it_fails, name="airports", daemon=True)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def start(self) -> None:
+        """Begins to send."""
+        self._thread.start()
+
+    def _send_until_it_fails(self) -> None:
+        try:
+            self.send_the_rest()
+        except RocketPyError:
+            pass  # the server was killed: what has no receipt is sent again later
+        finally:
+            self.halfway.set()
+
+    def send_the_rest(self) -> int:
+        """Sends what has no receipt yet. A message whose receipt got lost is stored twice, as at-least-once says.
+
+        Returns:
+            How many were sent.
+        """
+        rest = self._messages[len(self.acknowledged) :]
+        for message in rest:
+            self.acknowledged.add([self._producer.send(message)])
+            if len(self.acknowledged) * 2 >= len(self):
+                self.halfway.set()
+        return len(rest)
+
+    def join(self) -> None:
+        """Waits until the thread has met the end of the server, or of the airports."""
+        self._thread.join()
+
+
+def airport_messages(flights: Flights, topic: str) -> Iterator[Message]:
+    """One JSON message an airport."""
+    lines = flights.airports.to_json(orient="records", lines=True).encode().splitlines()
+    for code, line in zip(flights.airports["faa"], lines, strict=True):
+        yield Message(topic, line, keys=[code])

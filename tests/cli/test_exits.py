@@ -1,0 +1,60 @@
+import pytest
+
+from rocketpy import errors
+from rocketpy.cli.exits import HINTS, CommandError, ExitCode, code_of, reported
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InvalidArgumentError("x"), ExitCode.USAGE),
+        (errors.ConfigError("x"), ExitCode.USAGE),
+        (errors.TopicNotFoundError("x"), ExitCode.NOT_FOUND),
+        (errors.RefusedError("x", code=17), ExitCode.NOT_FOUND),
+        (errors.NotAStoreError("x"), ExitCode.NOT_FOUND),
+        (errors.RefusedError("x", code=16), ExitCode.REFUSED),
+        (errors.NotSupportedError("x"), ExitCode.REFUSED),
+        (errors.DiskFullError("x"), ExitCode.REFUSED),
+        (errors.ConnectionFailedError("x"), ExitCode.UNAVAILABLE),
+        (errors.BrokerBusyError("x", code=2), ExitCode.UNAVAILABLE),
+        (errors.RequestTimeoutError("x"), ExitCode.UNAVAILABLE),
+        (errors.RequestTimeoutError("x", may_have_been_applied=True), ExitCode.UNCERTAIN),
+        (errors.PortInUseError("x"), ExitCode.CONFLICT),
+        (errors.StoreLockedError("x"), ExitCode.CONFLICT),
+        (errors.GroupConflictError("x"), ExitCode.CONFLICT),
+        (errors.DamagedDataError("x"), ExitCode.DAMAGED),
+        (errors.RocketPyError("x"), ExitCode.FAILURE),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_every_kind_of_error_has_its_exit_code(error: errors.RocketPyError, code: ExitCode):
+    assert code_of(error) is code
+
+
+def test_an_error_without_a_hint_gets_the_one_of_its_code(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as end, reported():
+        raise CommandError("no such thing", ExitCode.NOT_FOUND)
+    assert end.value.code == 3
+    assert capsys.readouterr().err == f"error: no such thing\nhint: {HINTS[ExitCode.NOT_FOUND]}\n"
+
+
+def test_an_error_keeps_its_own_hint(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit), reported():
+        raise errors.TopicNotFoundError("no route for topic: orders", hint="create it")
+    assert capsys.readouterr().err.splitlines()[-1] == "hint: create it"
+
+
+def test_ctrl_c_has_its_exit_code():
+    with pytest.raises(SystemExit) as end, reported():
+        raise KeyboardInterrupt
+    assert end.value.code == 130
+
+
+def test_every_exit_code_of_a_failure_is_documented(request: pytest.FixtureRequest):
+    text = (request.config.rootpath / "docs" / "operations.md").read_text()
+    documented = {
+        int(line.split("|")[1])
+        for line in text.split("## Exit codes")[1].splitlines()
+        if line[:3].strip("| ").isdigit()
+    }
+    assert documented == {int(code) for code in ExitCode}

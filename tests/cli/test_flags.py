@@ -1,0 +1,66 @@
+"""The server commands have two parsers; one table feeds both, and these tests hold them together."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rocketpy.cli import serve
+from rocketpy.cli.flags import COMMANDS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_every_flag_of_the_table(command, name: str):
+    text = command(name, "--help", env={"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"}).stdout
+    for flag in COMMANDS[name].flags:
+        assert flag.name in text
+        assert re.sub(r"\s+", " ", flag.help)[:30] in re.sub(r"[\s│]+", " ", text)
+
+
+def test_a_flag_that_was_not_given_is_left_to_the_configuration():
+    options = serve.parse(["server", "data"])
+    assert options == {
+        "dir": Path("data"), "host": None, "port": None, "name_server_port": None, "config": None, "set": [],
+        "ready_file": None,
+    }  # fmt: skip
+
+
+def test_every_flag_is_parsed():
+    options = serve.parse(
+        ["broker", "data", "--name-server", "a:1,b:2", "--host", "::1", "--port", "0", "--config", "broker.conf",
+         "--set", "a=1", "--set", "b=2=3", "--ready-file", "ready"]
+    )  # fmt: skip
+    assert options == {
+        "dir": Path("data"), "name_server": "a:1,b:2", "host": "::1", "port": 0, "config": Path("broker.conf"),
+        "set": ["a=1", "b=2=3"], "ready_file": Path("ready"),
+    }  # fmt: skip
+    assert serve.settings_of(options["set"]) == {"a": "1", "b": "2=3"}
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("server", "DIR"),
+        ("server data --prot 1", "--prot"),
+        ("server data --port x", "port"),
+        ("broker data", "--name-server"),
+        ("server data --set flushDiskType", "KEY=VALUE"),
+    ],
+)
+def test_wrong_usage_of_a_server_command_ends_with_a_hint(command, line: str, says: str):
+    result = command(*line.split(), code=2)
+    error, hint = result.stderr.splitlines()[-2:]
+    assert error.startswith("error: ")
+    assert says.lower() in error.lower()
+    assert hint.startswith("hint: ")
+
+
+def test_every_configuration_key_is_documented(request: pytest.FixtureRequest):
+    root = request.config.rootpath
+    keys = set(re.findall(r'^    "(\w+)" =>', (root / "rust/server/src/config/keys.rs").read_text(), re.MULTILINE))
+    table = (root / "docs/operations.md").read_text().split("| key | default | meaning |")[1].split("\n\n")[0]
+    documented = {
+        key for line in table.splitlines() for key in re.findall(r"`(\w+)`", line.split("|")[1] if "|" in line else "")
+    }
+    assert keys, "keys.rs has another form now"
+    assert documented == keys

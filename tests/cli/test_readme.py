@@ -1,0 +1,96 @@
+"""What the README shows is run: its commands in a shell, its Python as a program, against its own server."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rocketpy.spark.java import system_java
+
+
+def blocks(root: Path, language: str) -> list[str]:
+    text = (root / "README.md").read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """The commands of the tested environment come first; nothing else of the outside matters."""
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONWARNINGS": "error",
+    }
+
+
+def run(program: list[str], folder: Path, environment: dict[str, str]) -> str:
+    result = subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, timeout=100)
+    assert result.returncode == 0, f"{program}\n{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+def test_the_python_of_the_readme_runs(pytestconfig: pytest.Config, tmp_path: Path, environment):
+    first = blocks(pytestconfig.rootpath, "python")[0]
+    lines = run([sys.executable, "-c", first], tmp_path, environment).splitlines()
+    assert len(lines) == 1001
+    assert sum("b'UA1545 EWR-IAH'" in line for line in lines) == 1
+
+
+@pytest.mark.spark
+def test_the_shell_and_the_spark_of_the_readme_run(pytestconfig: pytest.Config, tmp_path: Path, environment):
+    ready = tmp_path / "ready.json"
+    (console,) = blocks(pytestconfig.rootpath, "console")
+    commands = re.findall(r"^\$ (.*)$", console, re.MULTILINE)
+    assert commands[0] == "rocketpy server data &"
+    with (tmp_path / "server.log").open("wb") as log:
+        server = subprocess.Popen(
+            ["rocketpy", "server", "data", "--ready-file", str(ready)],
+            cwd=tmp_path,
+            env=environment,
+            stderr=log,
+            stdout=log,
+        )
+    try:
+        while not ready.exists():
+            assert server.poll() is None, (tmp_path / "server.log").read_text()
+            pause()
+        printed = run(["bash", "-euo", "pipefail", "-c", "\n".join(commands[1:])], tmp_path, environment)
+        for word in ("one", "two", "three", "orders"):
+            assert word in printed
+        if system_java() is None and not os.environ.get("CI"):
+            pytest.skip("no Java 17 or newer")
+        spark = blocks(pytestconfig.rootpath, "python")[1]
+        table = run([sys.executable, "-c", spark], tmp_path, {**environment, "PYTHONWARNINGS": "default"})
+        assert re.search(r"paid\W+3\b", table), table
+    finally:
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(10) == 0
+
+
+def pause() -> None:
+    """A moment, for a file to appear."""
+    import threading
+
+    threading.Event().wait(0.01)
+
+
+def test_every_command_that_the_docs_show_exists(pytestconfig: pytest.Config, command):
+    documents = [pytestconfig.rootpath / "README.md", *(pytestconfig.rootpath / "docs").rglob("*.md")]
+    shown = {
+        tuple(words)
+        for document in documents
+        for words in re.findall(r"rocketpy (topic|group|store|bench) (\w+)", document.read_text())
+    }
+    assert ("topic", "describe") in shown
+    for part, verb in shown - {("store", "repair")}:
+        assert command(part, verb, "--help").returncode == 0
+
+
+def test_every_link_between_documents_leads_somewhere(pytestconfig: pytest.Config):
+    for document in (pytestconfig.rootpath / "README.md", *(pytestconfig.rootpath / "docs").rglob("*.md")):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name}: {target}"

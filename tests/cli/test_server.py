@@ -1,0 +1,147 @@
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+
+def free_port() -> int:
+    """A port that nothing uses now: for tests that need to know it beforehand."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_the_ready_file_names_the_process_and_both_addresses(start, tmp_path: Path, command):
+    server = start("server", str(tmp_path / "store"), "--port", "0", "--name-server-port", "0")
+    assert set(server.ready) == {"pid", "name_server", "broker"}
+    assert server.ready["pid"] == server.process.pid
+    for address in (server.ready["name_server"], server.ready["broker"]):
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=5):
+            pass
+    assert not list(tmp_path.glob("*.tmp")), "the ready file was renamed into place"
+
+
+def test_given_ports_are_used(start, tmp_path: Path):
+    port, name_server_port = free_port(), free_port()
+    server = start("server", str(tmp_path / "store"), "--port", str(port), "--name-server-port", str(name_server_port))
+    assert server.ready["broker"] == f"127.0.0.1:{port}"
+    assert server.name_server == f"127.0.0.1:{name_server_port}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_in_order_and_the_next_start_finds_everything(start, tmp_path: Path, command, number):
+    store = tmp_path / "store"
+    server = start("server", str(store), "--port", "0", "--name-server-port", "0")
+    command("produce", "orders", stdin="one\ntwo\n", name_server=server.name_server)
+    server.process.send_signal(number)
+    assert server.process.wait(10) == 0, server.log.read_text()
+    assert not (store / "abort").exists()
+    again = start("server", str(store), "--port", "0", "--name-server-port", "0")
+    result = command("consume", "orders", name_server=again.name_server)
+    assert sorted(result.stdout.split()) == ["one", "two"]
+
+
+def test_after_kill_minus_nine_nothing_acknowledged_is_missing(start, tmp_path: Path, command):
+    store = tmp_path / "store"
+    server = start("server", str(store), "--port", "0", "--name-server-port", "0")
+    lines = [f"message {number}" for number in range(5000)]
+    command("produce", "orders", stdin="\n".join(lines), name_server=server.name_server)
+    server.process.kill()
+    server.process.wait()
+    assert (store / "abort").exists()
+    again = start("server", str(store), "--port", "0", "--name-server-port", "0")
+    result = command("consume", "orders", name_server=again.name_server)
+    assert sorted(result.stdout.splitlines()) == sorted(lines)
+
+
+def test_a_name_server_and_a_broker_apart_serve_a_client(start, tmp_path: Path, command):
+    namesrv = start("namesrv", "--port", "0")
+    assert namesrv.ready["broker"] is None
+    broker = start("broker", str(tmp_path / "store"), "--name-server", namesrv.name_server, "--port", "0")
+    assert broker.ready["broker"]
+    command("produce", "orders", stdin="one\n", name_server=namesrv.name_server)
+    assert command("consume", "orders", name_server=namesrv.name_server).stdout == "one\n"
+
+
+def test_settings_of_file_and_command_line_reach_the_server(start, tmp_path: Path, command):
+    config = tmp_path / "broker.conf"
+    config.write_text("brokerName=from-file\nbrokerClusterName=from-file\ndefaultTopicQueueNums=3\n")
+    server = start(
+        "server", str(tmp_path / "store"), "--port", "0", "--name-server-port", "0", "--config", str(config),
+        "--set", "brokerName=from-command-line",
+    )  # fmt: skip
+    command("topic", "create", "orders", "--queues", "1", name_server=server.name_server)
+    described = json.loads(command("topic", "describe", "orders", "--json", name_server=server.name_server).stdout)
+    assert [row["broker_name"] for row in described] == ["from-command-line"]
+
+
+def failed(command, *arguments: str, code: int, **options) -> str:
+    """Runs a command that must fail, and returns its error line; a hint is the last line."""
+    error, hint = command(*arguments, code=code, **options).stderr.splitlines()[-2:]
+    assert error.startswith("error: ")
+    assert re.match(r"hint: \S", hint)
+    return error
+
+
+def test_a_port_in_use_is_named(command, tmp_path: Path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        arguments = ["server", str(tmp_path / "store"), "--port", port, "--name-server-port", "0"]
+        assert port in failed(command, *arguments, code=7)
+
+
+def test_a_store_that_another_process_holds_is_named(start, command, tmp_path: Path):
+    store = str(tmp_path / "store")
+    start("server", store, "--port", "0", "--name-server-port", "0")
+    assert store in failed(command, "server", store, "--port", "0", "--name-server-port", "0", code=7)
+
+
+def test_a_file_in_place_of_the_store_folder_is_named(command, tmp_path: Path):
+    path = tmp_path / "store"
+    path.write_text("not a folder")
+    error = command("server", str(path), "--port", "0", "--name-server-port", "0", code=None).stderr
+    assert str(path) in error
+    assert "hint: " in error
+
+
+def test_an_unknown_key_names_the_nearest(command, tmp_path: Path):
+    error = failed(command, "server", str(tmp_path / "store"), "--set", "flushDiskTyp=SYNC_FLUSH", code=2)
+    assert "flushDiskType" in error
+
+
+def test_a_key_that_asks_for_what_is_not_there_is_refused_by_name(command, tmp_path: Path):
+    error = failed(command, "server", str(tmp_path / "store"), "--set", "brokerRole=SLAVE", code=2)
+    assert "replication" in error
+
+
+def test_a_configuration_file_that_is_not_there_is_named(command, tmp_path: Path):
+    missing = str(tmp_path / "broker.conf")
+    error = command("server", str(tmp_path / "store"), "--config", missing, code=None).stderr
+    assert missing in error
+
+
+def test_server_commands_start_without_typer_and_rich(tmp_path: Path):
+    program = (
+        "import sys, signal, threading, os; from rocketpy.cli import main\n"
+        "threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()\n"
+        f"code = main(['server', {str(tmp_path / 'store')!r}, '--port', '0', '--name-server-port', '0'])\n"
+        "print(code, sorted({'typer', 'rich', 'pydantic'} & set(sys.modules)))"
+    )
+    result = subprocess.run([os.sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert result.stdout.splitlines()[-1] == "0 []", result.stderr
+
+
+def test_a_client_without_a_server_says_which_address_it_tried(command):
+    address = f"127.0.0.1:{free_port()}"
+    began = time.monotonic()
+    assert address in failed(command, "topic", "list", name_server=address, code=4)
+    assert time.monotonic() - began < 30

@@ -1,0 +1,54 @@
+import json
+from pathlib import Path
+
+
+def test_stat_counts_what_a_live_store_holds(rocketpy, command, server, topic: str):
+    rocketpy("produce", topic, stdin="one\ntwo\nthree\n")
+    store = server.process.args[server.process.args.index("server") + 1]
+    facts = json.loads(command("store", "stat", store, "--json").stdout)
+    assert {"topic": topic, "queues": 4, "messages": 3} in [{**row, "queues": 4} for row in facts["topics"]]
+    assert facts["commit_log"]["files"] >= 1
+    assert facts["stopped_in_order"] is False
+    assert topic in command("store", "stat", store).stdout
+
+
+def test_dump_prints_bodies_or_json_and_chooses_by_tag(rocketpy, command, server, topic: str):
+    rocketpy("produce", topic, "--tag", "UA", "--key", "N1", stdin="united\n")
+    rocketpy("produce", topic, "--tag", "AA", stdin="american\n")
+    store = server.process.args[server.process.args.index("server") + 1]
+    assert sorted(command("store", "dump", store, "--topic", topic).stdout.split()) == ["american", "united"]
+    (line,) = command("store", "dump", store, "--topic", topic, "--tags", "UA", "--json").stdout.splitlines()
+    row = json.loads(line)
+    assert row["body"] == "united"
+    assert row["keys"] == ["N1"]
+    assert row["tag"] == "UA"
+    assert len(command("store", "dump", store, "--topic", topic, "--limit", "1").stdout.splitlines()) == 1
+    assert command("store", "dump", store, "--topic", topic, "--to", "2001-01-01").stdout == ""
+
+
+def test_a_topic_that_the_store_does_not_hold_is_named(command, server):
+    store = server.process.args[server.process.args.index("server") + 1]
+    assert "no-such-topic" in command("store", "dump", store, "--topic", "no-such-topic", code=3).stderr
+
+
+def test_a_folder_that_is_no_store_is_named(command, tmp_path: Path):
+    (tmp_path / "file").touch()
+    assert str(tmp_path) in command("store", "stat", str(tmp_path), code=3).stderr
+    missing = str(tmp_path / "missing")
+    assert missing in command("store", "stat", missing, code=3).stderr
+
+
+def test_bench_measures_client_and_broker_apart(command):
+    for verb in ("produce", "consume"):
+        figures = json.loads(command("bench", verb, "--messages", "20000", "--json").stdout)
+        assert figures["messages"] == 20000
+        assert figures["messages_per_second"] > 0
+        assert figures["broker_cpu_seconds_per_million"] is not None
+    arrow = json.loads(command("bench", "consume", "--messages", "20000", "--arrow", "--json").stdout)
+    assert arrow["how"] == "Arrow"
+
+
+def test_bench_measures_a_cluster_that_is_named(rocketpy, topic: str):
+    figures = json.loads(rocketpy("bench", "produce", "--messages", "5000", "--topic", topic, "--json").stdout)
+    assert figures["broker_cpu_seconds_per_million"] is None
+    assert json.loads(rocketpy("bench", "consume", "--messages", "5000", "--topic", topic, "--json").stdout)["messages"]
