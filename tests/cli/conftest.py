@@ -91,6 +91,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
+def executable() -> list[str]:
+    """How `rocketpy` is started, for tests that talk to it while it runs."""
+    return COMMAND
+
+
+@pytest.fixture(scope="session")
 def command() -> Run:
     """Runs any command line to its end."""
     return run_command

@@ -77,11 +77,9 @@ def test_a_line_that_is_no_message_is_named_and_those_before_it_are_sent(rocketp
     assert rocketpy("consume", topic).stdout == "good\n"
 
 
-def test_a_slow_pipe_is_sent_line_by_line(rocketpy, server, topic: str):
-    from conftest import COMMAND
-
+def test_a_slow_pipe_is_sent_line_by_line(rocketpy, executable, server, topic: str):
     process = subprocess.Popen(
-        [*COMMAND, "produce", topic, "--name-server", server.name_server], stdin=subprocess.PIPE, text=True
+        [*executable, "produce", topic, "--name-server", server.name_server], stdin=subprocess.PIPE, text=True
     )
     process.stdin.write("early\n")
     process.stdin.flush()
@@ -117,11 +115,9 @@ def test_a_group_goes_on_where_it_stopped(rocketpy, topic: str):
     assert rocketpy("consume", topic, "--group", group).stdout == "3\n"
 
 
-def test_follow_prints_what_arrives_until_ctrl_c(rocketpy, server, topic: str):
-    from conftest import COMMAND
-
+def test_follow_prints_what_arrives_until_ctrl_c(rocketpy, executable, server, topic: str):
     process = subprocess.Popen(
-        [*COMMAND, "consume", topic, "--follow", "--name-server", server.name_server],
+        [*executable, "consume", topic, "--follow", "--name-server", server.name_server],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -138,12 +134,10 @@ def test_follow_prints_what_arrives_until_ctrl_c(rocketpy, server, topic: str):
         process.stdout.close()
 
 
-def test_a_reader_that_goes_away_is_no_error_message(rocketpy, server, topic: str):
-    from conftest import COMMAND
-
+def test_a_reader_that_goes_away_is_no_error_message(rocketpy, executable, server, topic: str):
     rocketpy("produce", topic, stdin="\n".join("x" * 1000 for _ in range(2000)))
     process = subprocess.Popen(
-        [*COMMAND, "consume", topic, "--name-server", server.name_server],
+        [*executable, "consume", topic, "--name-server", server.name_server],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

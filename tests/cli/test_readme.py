@@ -1,5 +1,6 @@
 """What the README shows is run: its commands in a shell, its Python as a program, against its own server."""
 
+import json
 import os
 import re
 import signal
@@ -40,24 +41,20 @@ def test_the_python_of_the_readme_runs(pytestconfig: pytest.Config, tmp_path: Pa
     assert sum("b'UA1545 EWR-IAH'" in line for line in lines) == 1
 
 
-@pytest.mark.spark
 def test_the_shell_and_the_spark_of_the_readme_run(pytestconfig: pytest.Config, tmp_path: Path, environment):
     ready = tmp_path / "ready.json"
     (console,) = blocks(pytestconfig.rootpath, "console")
     commands = re.findall(r"^\$ (.*)$", console, re.MULTILINE)
     assert commands[0] == "rocketpy server data &"
     with (tmp_path / "server.log").open("wb") as log:
-        server = subprocess.Popen(
-            ["rocketpy", "server", "data", "--ready-file", str(ready)],
-            cwd=tmp_path,
-            env=environment,
-            stderr=log,
-            stdout=log,
-        )
+        line = ["rocketpy", "server", "data", "--ready-file", str(ready)]
+        free_ports = {"ROCKETPY_LISTEN_PORT": "0", "ROCKETPY_NAME_SERVER_PORT": "0"}
+        server = subprocess.Popen(line, cwd=tmp_path, env={**environment, **free_ports}, stderr=log, stdout=log)
     try:
         while not ready.exists():
             assert server.poll() is None, (tmp_path / "server.log").read_text()
             pause()
+        environment["NAMESRV_ADDR"] = json.loads(ready.read_text())["name_server"]
         printed = run(["bash", "-euo", "pipefail", "-c", "\n".join(commands[1:])], tmp_path, environment)
         for word in ("one", "two", "three", "orders"):
             assert word in printed
