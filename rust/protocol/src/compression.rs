@@ -5,7 +5,7 @@
 
 use std::io::{self, Read, Write};
 
-use rocketpy_model::CompressionType;
+pub use rocketpy_model::CompressionType;
 
 /// zlib level of the reference client.
 pub const DEFAULT_LEVEL: i32 = 5;
@@ -83,6 +83,10 @@ pub fn decompress(
 ) -> Result<Vec<u8>, CompressionError> {
     let limit = limits.allowed(body.len());
     let malformed = |source| CompressionError::Malformed { kind, source };
+    if body.is_empty() {
+        // The LZ4 decoder takes nothing at all for an empty body; no encoder writes that.
+        return Err(malformed(io::ErrorKind::UnexpectedEof.into()));
+    }
     match kind {
         CompressionType::Zlib => {
             read_bounded(kind, body.len(), limit, flate2::bufread::ZlibDecoder::new(body))

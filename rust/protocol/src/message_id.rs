@@ -259,10 +259,8 @@ mod tests {
         assert_eq!(parse("0A"), Err(MessageIdError::Length { length: 2 }));
         assert_eq!(parse(&"é".repeat(16)), Err(MessageIdError::Digit { character: 'é' }));
         assert_eq!(parse(&"FF".repeat(16)), Err(MessageIdError::Port { port: u32::MAX }));
-        assert!(matches!(
-            parse(&format!("{:032}", 0).replace("0000000000000000", "0000000080000000")),
-            Err(_)
-        ));
+        let negative = "0A00000200002A9FFFFFFFFFFFFFFFFF";
+        assert_eq!(parse(negative), Err(MessageIdError::Offset { offset: -1 }));
     }
 
     #[test]

@@ -62,7 +62,9 @@ fn visit_number<'de, V: Visitor<'de>>(text: &str, visitor: V) -> Result<V::Value
         visitor.visit_i64(number)
     } else if let Ok(number) = text.parse::<u64>() {
         visitor.visit_u64(number)
-    } else if let (Some(b'-' | b'0'..=b'9'), Ok(number)) = (text.bytes().next(), text.parse::<f64>()) {
+    } else if let Ok(number) = text.parse::<f64>()
+        && number.is_finite()
+    {
         visitor.visit_f64(number)
     } else {
         Err(de::Error::invalid_type(de::Unexpected::Str(text), &visitor))
