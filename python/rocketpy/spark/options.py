@@ -119,7 +119,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
         (('flights',), 400000)
     """
     given = _canonical(options)
-    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    now = _now_ms() if now_ms is None else now_ms
     path, name_servers = _source(given)
     topics = _topics(given)
     _refuse_both(given, "starting_time", "starting_offsets")
@@ -195,16 +195,20 @@ def _time(given: Mapping[str, str], name: str, now_ms: int) -> int | None:
     return None if text is None else parse_time(text, now_ms, name)
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def parse_time(text: str, now_ms: int, name: str = "time") -> int:
+def parse_time(text: str, now_ms: int | None = None, name: str = "time") -> int:
     """Reads a point in time.
 
     Args:
         text: Milliseconds since 1970; or ISO 8601, UTC unless it says otherwise; or, from now on backwards, a
             number with `ms`, `s`, `m`, `h` or `d`, such as "-10m".
-        now_ms: What "now" is, milliseconds since 1970.
+        now_ms: What "now" is, milliseconds since 1970; default: the clock's.
         name: What to call it in an error.
 
     Returns:
@@ -222,13 +226,12 @@ def parse_time(text: str, now_ms: int, name: str = "time") -> int:
         return int(text)
     relative = re.fullmatch(r"-(\d+)(ms|s|m|h|d)", text)
     if relative:
+        now_ms = _now_ms() if now_ms is None else now_ms
         return max(0, now_ms - int(relative.group(1)) * _UNITS_MS[relative.group(2)])
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise OptionError(
-            f"{name} is neither milliseconds since 1970 nor ISO 8601 nor like -10m: {text}"
-        ) from None
+        raise OptionError(f"{name} is neither milliseconds since 1970 nor ISO 8601 nor like -10m: {text}") from None
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 

@@ -36,7 +36,7 @@ def decode(schema: StructType | str | None = None, *, on_error: str = "null") ->
         >>> flights = decode("carrier string, hour int, dep_delay double")          # doctest: +SKIP
         >>> messages.select(flights("body").alias("flight")).select("flight.*")     # doctest: +SKIP
     """
-    from pyspark.sql.functions import arrow_udf
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # not in Spark's stubs
     from pyspark.sql.types import StringType, StructType
 
     if on_error not in ("null", "fail"):
@@ -45,25 +45,27 @@ def decode(schema: StructType | str | None = None, *, on_error: str = "null") ->
     if schema is None:
 
         def decode_to_text(bodies):  # type: ignore[no-untyped-def]  # Spark reads the hints of a UDF, and wants none
-            from rocketpy.spark.decode import decode_text
+            from rocketpy.spark.bodies import decode_text
 
             return decode_text(bodies, strict=strict)
 
-        return arrow_udf(decode_to_text, returnType=StringType())
+        to_text: Callable[[str | Column], Column] = arrow_udf(decode_to_text, returnType=StringType())
+        return to_text
     struct = StructType.fromDDL(schema) if isinstance(schema, str) else schema
 
     def decode_to_struct(bodies):  # type: ignore[no-untyped-def]
         from pyspark.sql.pandas.types import to_arrow_type
 
-        from rocketpy.spark.decode import decode_json
+        from rocketpy.spark.bodies import decode_json
 
         return decode_json(bodies, to_arrow_type(struct, timezone="UTC"), strict=strict)
 
-    return arrow_udf(decode_to_struct, returnType=struct)
+    to_struct: Callable[[str | Column], Column] = arrow_udf(decode_to_struct, returnType=struct)
+    return to_struct
 
 
 def decode_text(bodies: pa.Array, *, strict: bool = False) -> pa.Array:
-    """Decodes UTF-8.
+    r"""Decodes UTF-8.
 
     Args:
         bodies: Array of binary.
@@ -77,7 +79,7 @@ def decode_text(bodies: pa.Array, *, strict: bool = False) -> pa.Array:
 
     Examples:
         >>> import pyarrow
-        >>> decode_text(pyarrow.array([b"gr\\xc3\\xbcn", b"\\xff"])).to_pylist()
+        >>> decode_text(pyarrow.array([b"gr\xc3\xbcn", b"\xff"])).to_pylist()
         ['grün', None]
     """
     import pyarrow as pa

@@ -1,0 +1,81 @@
+"""What travels from the planner to the workers, and how it is shared out."""
+
+from __future__ import annotations
+
+import heapq
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocketpy.message import MessageQueue
+    from rocketpy.spark.options import ReadOptions
+
+SMALLEST_PART_BYTES = 1 << 20
+"""A partition that is there only to keep a core busy has at least this much to read."""
+
+
+class Sized(Protocol):
+    """Something to read whose size is known, more or less."""
+
+    @property
+    def estimated_bytes(self) -> int:
+        """Bytes of records."""
+
+
+Piece = TypeVar("Piece", bound=Sized)
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePart:
+    """A part of a queue of a broker: queue offsets from `start` up to, not including, `end`."""
+
+    queue: MessageQueue
+    start: int
+    end: int
+    estimated_bytes: int
+
+
+def fewest_partitions(options: ReadOptions) -> int:
+    """Says how many partitions are wanted at least: by default one for each core of this machine."""
+    return options.min_partitions or os.cpu_count() or 1
+
+
+def wanted_partitions(options: ReadOptions, total_bytes: int) -> int:
+    """Says into how many partitions something is cut.
+
+    Args:
+        options: Size of a partition that is aimed at, and fewest partitions.
+        total_bytes: Size of all there is to read.
+
+    Returns:
+        At least 1.
+    """
+    for_number = min(fewest_partitions(options), total_bytes // SMALLEST_PART_BYTES)
+    for_size = -(-total_bytes // options.max_partition_bytes)
+    return max(1, for_number, for_size)
+
+
+def share_out(pieces: Sequence[Piece], count: int) -> list[tuple[Piece, ...]]:
+    """Shares pieces out so that each gets about as much to read.
+
+    Args:
+        pieces: What there is to read.
+        count: How many get something, at most.
+
+    Returns:
+        One tuple each, none empty.
+
+    Examples:
+        >>> parts = [QueuePart(None, 0, 1, size) for size in (5, 3, 2, 4)]
+        >>> [[part.estimated_bytes for part in share] for share in share_out(parts, 2)]
+        [[5, 2], [4, 3]]
+    """
+    shares: list[tuple[int, int, list[Piece]]] = [(0, index, []) for index in range(count)]
+    for piece in sorted(pieces, key=lambda piece: -piece.estimated_bytes):
+        size, index, taken = shares[0]
+        taken.append(piece)
+        heapq.heapreplace(shares, (size + piece.estimated_bytes, index, taken))
+    return [tuple(taken) for _, _, taken in sorted(shares, key=lambda share: share[1]) if taken]

@@ -1,0 +1,92 @@
+"""The data source `rocketpy`: a batch reader for store folders and clusters."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from rocketpy.spark.columns import DEFAULT, check_columns, ddl, names_of_schema
+from rocketpy.spark.options import OptionError, ReadOptions, parse_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+class RocketPyDataSource(DataSource):
+    """Reads messages as rows: `spark.read.format("rocketpy")`.
+
+    Options (also in camelCase): `path` of a store folder, or `name_server` of a cluster; `topic` or `topics`; `tags`;
+    `starting_time` and `ending_time`, or `starting_offsets` and `ending_offsets`; `columns`; `min_partitions`;
+    `max_partition_bytes`; `fail_on_data_loss`; `broker_name`. See `rocketpy.spark.options.ReadOptions`.
+
+    Spark 4.3 hands a Python source neither the columns nor the filters of a query, and its filter push-down mixes the
+    scans of one DataFrame up. So columns are chosen by the option or by a schema, and messages by options. What a
+    DataFrame reads is fixed when it is planned: call `load()` again to see newer messages.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name that `format` takes."""
+        return "rocketpy"
+
+    @cached_property
+    def read_options(self) -> ReadOptions:
+        """The checked options. Relative times count from the first look at them."""
+        return parse_options(self.options)
+
+    def schema(self) -> str:
+        """Schema of the rows when the user gave none."""
+        chosen = self.read_options.columns
+        return ddl(DEFAULT if chosen is None else check_columns(chosen))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Makes the reader.
+
+        Args:
+            schema: From `schema`, or the user's own choice of columns.
+        """
+        options = self.read_options
+        names = names_of_schema(schema)
+        if options.columns is not None and names != options.columns:
+            raise OptionError(f"the schema and the option columns differ: {', '.join(names)}")
+        return RocketPyReader(options, names)
+
+
+class RocketPyReader(DataSourceReader):
+    """Plans on the driver, reads in the workers."""
+
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        self.read_options = options
+        self.columns = columns
+
+    def partitions(self) -> list[InputPartition]:
+        """Fixes the bounds of every partition."""
+        options = self.read_options
+        if options.path is not None:
+            from rocketpy.spark.store import plan_store
+
+            return [InputPartition(ranges) for ranges in plan_store(options)]
+        from rocketpy.spark.cluster import plan_cluster
+
+        return [InputPartition(parts) for parts in plan_cluster(options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Reads one partition.
+
+        Args:
+            partition: One of `partitions`; Spark makes one up, without a value, when there is none.
+        """
+        if partition.value is None:
+            return iter(())
+        if self.read_options.path is not None:
+            from rocketpy.spark.store import read_store
+
+            return read_store(self.read_options, self.columns, partition.value)
+        from rocketpy.spark.cluster import read_cluster
+
+        return read_cluster(self.read_options, self.columns, partition.value)

@@ -1,0 +1,169 @@
+"""Reads a store folder: plans on the driver, scans in the workers."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from rocketpy.spark.options import OptionError, parse_time
+from rocketpy.spark.part import fewest_partitions, share_out, wanted_partitions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from rocketpy.config import Instant
+    from rocketpy.spark.options import ReadOptions
+    from rocketpy.store import StoreRange
+
+logger = logging.getLogger("rocketpy.spark")
+
+
+def scan_ranges(
+    path: str,
+    topic: str,
+    *,
+    starting_time: str | Instant | None = None,
+    ending_time: str | Instant | None = None,
+    starting_offsets: Mapping[int, int] | None = None,
+    ending_offsets: Mapping[int, int] | None = None,
+    min_partitions: int = 1,
+    max_partition_bytes: int = 128 << 20,
+    fail_on_data_loss: bool = True,
+) -> list[StoreRange]:
+    """Cuts a topic of a store folder into ranges for `mapPartitions`.
+
+    Each range is small, travels to a worker, and is read there with `rocketpy.StoreReader(path).scan(range)`. The
+    folder must be reachable under the same path by every worker.
+
+    Args:
+        path: Store folder, live or a copy.
+        topic: The topic.
+        starting_time: Only messages stored at or after this: a datetime, seconds since 1970, or a text as the option
+            `starting_time` takes it, such as "-10m".
+        ending_time: Only messages stored before this.
+        starting_offsets: First queue offset, by queue; a queue that is not named starts at its oldest message.
+        ending_offsets: Queue offset to stop before, by queue; one that is not named ends where it ends now.
+        min_partitions: Fewest ranges wanted, as far as each still has 1 MiB.
+        max_partition_bytes: Size of a range that is aimed at, bytes in the log.
+        fail_on_data_loss: Whether an offset outside its queue is an error, or is moved to the queue's bounds.
+
+    Returns:
+        The ranges, in the order of the log.
+
+    Raises:
+        TopicNotFoundError: The store holds no message of the topic.
+        OffsetError: An offset names a queue that is not there, or lies outside it.
+
+    Examples:
+        >>> ranges = scan_ranges("data", "flights", min_partitions=4)                    # doctest: +SKIP
+        >>> def sizes(ranges):
+        ...     for one in ranges:
+        ...         for batch in rocketpy.StoreReader("data").scan(one, columns=["tag", "body"]):
+        ...             yield batch.num_rows
+        >>> sc.parallelize(ranges, len(ranges)).mapPartitions(sizes).sum()               # doctest: +SKIP
+    """
+    from rocketpy.store import StoreReader
+
+    return StoreReader(path).ranges(
+        topic,
+        starts=starting_offsets,
+        ends=ending_offsets,
+        stored_from=_instant(starting_time),
+        stored_before=_instant(ending_time),
+        part_bytes=max_partition_bytes,
+        min_parts=min_partitions,
+        fail_on_data_loss=fail_on_data_loss,
+    )
+
+
+def _instant(at: str | Instant | None) -> Instant | None:
+    return parse_time(at) / 1000 if isinstance(at, str) else at
+
+
+def plan_store(options: ReadOptions) -> list[tuple[StoreRange, ...]]:
+    """Fixes what each worker reads.
+
+    Args:
+        options: With a path.
+
+    Returns:
+        Ranges for each worker; empty when there is nothing to read.
+    """
+    from rocketpy.store import StoreReader
+
+    reader = StoreReader(_path(options))
+    pieces: list[StoreRange] = []
+    for topic in options.topics:
+        whole = reader.ranges(
+            topic,
+            starts=_offsets_of(options.starting_offsets, topic, options),
+            ends=_offsets_of(options.ending_offsets, topic, options),
+            stored_from=_seconds(options.starting_time_ms),
+            stored_before=_seconds(options.ending_time_ms),
+            part_bytes=options.max_partition_bytes,
+            min_parts=fewest_partitions(options),
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        pieces += whole
+    return share_out(pieces, wanted_partitions(options, sum(piece.estimated_bytes for piece in pieces)))
+
+
+def read_store(options: ReadOptions, columns: Sequence[str], ranges: Sequence[StoreRange]) -> Iterator[pa.RecordBatch]:
+    """Reads what one worker was given.
+
+    Args:
+        options: With a path.
+        columns: Checked names.
+        ranges: From `plan_store`.
+
+    Yields:
+        Record batches of about 1 MiB.
+    """
+    from rocketpy.arrow import pyarrow_batch
+    from rocketpy.store import StoreReader
+
+    scan = StoreReader(_path(options)).scan(
+        ranges,
+        columns=columns,
+        tags=options.tags,
+        broker_name=options.broker_name,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+    for batch in scan:
+        yield pyarrow_batch(batch)
+    for topic, queue_id, start, end, reason in scan.lost:
+        log_loss(f"{topic}#{queue_id}", start, end, reason)
+
+
+def log_loss(queue: str, start: int, end: int, reason: str) -> None:
+    """Says that messages were left out, and how many.
+
+    Args:
+        queue: Name of the queue.
+        start: First queue offset.
+        end: Queue offset after the last.
+        reason: Why.
+    """
+    logger.warning("%d messages of %s left out, offsets %d to %d: %s", end - start, queue, start, end, reason)
+
+
+def _path(options: ReadOptions) -> str:
+    if options.path is None:
+        raise OptionError("no path")
+    return options.path
+
+
+def _seconds(at_ms: int | None) -> float | None:
+    return None if at_ms is None else at_ms / 1000
+
+
+def _offsets_of(offsets: Mapping[tuple[str, str, int], int], topic: str, options: ReadOptions) -> dict[int, int]:
+    found = {}
+    for (name, broker, queue_id), offset in offsets.items():
+        if broker and broker != options.broker_name:
+            raise OptionError(f"a store does not know its broker's name, leave it out of the offsets: {broker}")
+        if name == topic:
+            found[queue_id] = offset
+    return found
