@@ -33,8 +33,10 @@ def decode(schema: StructType | str | None = None, *, on_error: str = "null") ->
         OptionError: `on_error` is neither.
 
     Examples:
-        >>> flights = decode("carrier string, hour int, dep_delay double")          # doctest: +SKIP
-        >>> messages.select(flights("body").alias("flight")).select("flight.*")     # doctest: +SKIP
+        In a Spark session::
+
+            flight = decode("carrier string, hour int, dep_delay double")
+            messages.select(flight("body").alias("flight")).select("flight.*")
     """
     from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # not in Spark's stubs
     from pyspark.sql.types import StringType, StructType

@@ -57,12 +57,16 @@ def scan_ranges(
         OffsetError: An offset names a queue that is not there, or lies outside it.
 
     Examples:
-        >>> ranges = scan_ranges("data", "flights", min_partitions=4)                    # doctest: +SKIP
-        >>> def sizes(ranges):
-        ...     for one in ranges:
-        ...         for batch in rocketpy.StoreReader("data").scan(one, columns=["tag", "body"]):
-        ...             yield batch.num_rows
-        >>> sc.parallelize(ranges, len(ranges)).mapPartitions(sizes).sum()               # doctest: +SKIP
+        On the driver, with the context `sc`::
+
+            def rows(ranges):
+                reader = rocketpy.StoreReader("data")
+                for one in ranges:
+                    for batch in reader.scan(one, columns=["tag", "body"]):
+                        yield batch.num_rows
+
+            ranges = scan_ranges("data", "flights", min_partitions=4)
+            sc.parallelize(ranges, len(ranges)).mapPartitions(rows).sum()
     """
     from rocketpy.store import StoreReader
 
