@@ -1,7 +1,12 @@
 //! Composition: configuration, lifecycle, name server and broker in one process.
 
+mod address;
 mod config;
+mod error;
+mod logging;
 mod process;
 
 pub use config::{ConfigError, ServerConfig, Sources};
-pub use process::{Addresses, BrokerOnly, NameServerOnly, ServerError, Standalone};
+pub use error::ServerError;
+pub use logging::init_logging;
+pub use process::{Addresses, BrokerOnly, NameServerOnly, Standalone};

@@ -1,6 +1,22 @@
-use std::time::Duration;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::ServerConfig;
+use parking_lot::Mutex;
+use rocketpy_broker::{Broker, OnFailedFlush, StoreError};
+use rocketpy_env::{Disk, RealDisk};
+use rocketpy_namesrv::{NameServer, NameServerConfig};
+use serde::Serialize;
+use tokio::runtime::Runtime;
+use tracing::{error, info, warn};
+
+use crate::{ServerConfig, ServerError, address};
+
+/// How long a start waits for the name servers; one that is down must not keep the broker from starting.
+const REGISTER_WAIT: Duration = Duration::from_secs(2);
+/// Most threads that serve connections; more only help with more cores.
+const MAX_THREADS: usize = 4;
 
 /// Where a running process accepts connections, as `host:port` that a client can use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,54 +27,225 @@ pub struct Addresses {
     pub broker: Option<String>,
 }
 
-/// Why a server could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// The broker's reason.
-    #[error(transparent)]
-    Broker(#[from] rocketpy_broker::BrokerError),
+/// The content of the ready file.
+#[derive(Serialize)]
+struct Ready<'a> {
+    pid: u32,
+    name_server: Option<&'a str>,
+    broker: Option<&'a str>,
 }
 
-impl ServerError {
-    /// The way out, for the last line of a message.
-    pub fn hint(&self) -> &'static str {
-        ""
+/// The parts of a process and the threads they run on.
+#[derive(Debug)]
+struct Process {
+    /// Taken by the one that stops it.
+    runtime: Mutex<Option<Runtime>>,
+    name_server: Option<NameServer>,
+    broker: Option<Arc<Broker>>,
+    addresses: Addresses,
+    ready_file: Option<PathBuf>,
+    failure: Arc<Mutex<Option<StoreError>>>,
+}
+
+impl Process {
+    fn start(config: ServerConfig, has_name_server: bool, has_broker: bool) -> Result<Process, ServerError> {
+        let ServerConfig { ready_file, .. } = &config;
+        let ready_file = ready_file.clone();
+        if let Some(path) = &ready_file {
+            remove_ready_file(path)?;
+        }
+        if !config.ignored.is_empty() {
+            warn!(keys = config.ignored.join(" "), "configuration keys without a meaning here");
+        }
+        let runtime = runtime()?;
+        let mut process = Process {
+            name_server: None,
+            broker: None,
+            addresses: Addresses::default(),
+            ready_file,
+            failure: Arc::default(),
+            runtime: Mutex::new(None),
+        };
+        let started = runtime.block_on(process.start_parts(config, has_name_server, has_broker));
+        *process.runtime.get_mut() = Some(runtime);
+        // On an error, what runs already is stopped by the drop.
+        started?;
+        process.write_ready_file()?;
+        Ok(process)
+    }
+
+    async fn start_parts(
+        &mut self,
+        config: ServerConfig,
+        has_name_server: bool,
+        has_broker: bool,
+    ) -> Result<(), ServerError> {
+        let mut broker = config.broker;
+        if has_name_server {
+            let listen = address::listen(&config.host, config.name_server_port)?;
+            let started = NameServer::start(NameServerConfig { listen, ..config.name_server }).await?;
+            let name_server = address::reachable(started.local_addr());
+            broker.name_servers = vec![name_server.clone()];
+            self.addresses.name_server = Some(name_server);
+            self.name_server = Some(started);
+        }
+        if has_broker {
+            broker.listen = address::listen(&config.host, config.port)?;
+            let policy = broker.on_failed_flush;
+            let started = Arc::new(Broker::start(broker).await?);
+            self.addresses.broker = Some(started.advertised().to_owned());
+            self.broker = Some(started.clone());
+            tokio::spawn(watch(started.clone(), policy, self.failure.clone()));
+            if !started.registered(REGISTER_WAIT).await {
+                warn!("not registered at every name server yet; clients find this broker once it is");
+            }
+        }
+        Ok(())
+    }
+
+    fn write_ready_file(&self) -> Result<(), ServerError> {
+        let Some(path) = &self.ready_file else { return Ok(()) };
+        let Addresses { name_server, broker } = &self.addresses;
+        let ready =
+            Ready { pid: std::process::id(), name_server: name_server.as_deref(), broker: broker.as_deref() };
+        let mut json = serde_json::to_vec(&ready).unwrap_or_default();
+        json.push(b'\n');
+        RealDisk.replace(path, &json).map_err(ServerError::ReadyFile)
+    }
+
+    fn failure(&self) -> Option<StoreError> {
+        self.failure.lock().clone()
+    }
+
+    fn stop(&self, within: Duration) {
+        let Some(runtime) = self.runtime.lock().take() else { return };
+        let started = Instant::now();
+        let stopped = runtime.block_on(async {
+            // Within the runtime: the timer belongs to it.
+            tokio::time::timeout(within, self.stop_parts()).await
+        });
+        if stopped.is_err() {
+            warn!(within_ms = within.as_millis() as u64, "not everything stopped in time");
+        }
+        runtime.shutdown_timeout(within.saturating_sub(started.elapsed()));
+        if let Some(path) = &self.ready_file
+            && let Err(failure) = remove_ready_file(path)
+        {
+            warn!(%failure, "ready file not removed");
+        }
+        info!(took_ms = started.elapsed().as_millis() as u64, "server stopped");
+    }
+
+    async fn stop_parts(&self) {
+        if let Some(broker) = &self.broker {
+            broker.shutdown().await;
+        }
+        if let Some(name_server) = &self.name_server {
+            name_server.shutdown().await;
+        }
+    }
+
+    fn run_until<T>(&self, event: impl Future<Output = T>) -> Option<T> {
+        let handle = self.runtime.lock().as_ref().map(|runtime| runtime.handle().clone())?;
+        Some(handle.block_on(event))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.stop(Duration::from_secs(10));
+    }
+}
+
+/// Records a failed flush, and stops the broker where the configuration wants that.
+async fn watch(broker: Arc<Broker>, policy: OnFailedFlush, failure: Arc<Mutex<Option<StoreError>>>) {
+    let failed = broker.failed().await;
+    error!(failure = %failed, "the disk failed; check it, then start again: recovery keeps what is durable");
+    if policy == OnFailedFlush::Stop {
+        broker.shutdown().await;
+    }
+    *failure.lock() = Some(failed);
+}
+
+fn runtime() -> Result<Runtime, ServerError> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores.clamp(1, MAX_THREADS))
+        .thread_name("rocketpy-net")
+        .enable_all()
+        .build()
+        .map_err(ServerError::Threads)
+}
+
+fn remove_ready_file(path: &std::path::Path) -> Result<(), ServerError> {
+    match RealDisk.remove_file(path) {
+        Err(error) if !error.is_not_found() => Err(ServerError::ReadyFile(error)),
+        _ => Ok(()),
     }
 }
 
 macro_rules! process {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $name:ident, $config:ident => $started:expr) => {
         $(#[$doc])*
-        pub struct $name {
-            addresses: Addresses,
-        }
+        ///
+        /// Its functions block and must not be called from within an async runtime. Dropping it stops it.
+        #[derive(Debug)]
+        pub struct $name(Process);
 
         impl $name {
-            /// Starts and returns once everything accepts. Blocks; owns its threads.
-            pub fn start(_config: ServerConfig) -> Result<Self, ServerError> {
-                Ok(Self { addresses: Addresses::default() })
+            /// Starts and returns once everything accepts.
+            ///
+            /// # Errors
+            /// An address is taken or unknown, the store cannot be opened, the ready file cannot be written.
+            pub fn start(#[allow(unused_mut)] mut $config: ServerConfig) -> Result<Self, ServerError> {
+                $started.map(Self)
             }
 
             /// Where it accepts.
             pub fn addresses(&self) -> &Addresses {
-                &self.addresses
+                &self.0.addresses
             }
 
-            /// Stops in order; idempotent. Blocks for at most `within`.
-            pub fn stop(&self, _within: Duration) {}
+            /// Why the store refuses messages, after its disk failed.
+            pub fn failure(&self) -> Option<StoreError> {
+                self.0.failure()
+            }
+
+            /// Stops in order within the time given; a second call does nothing.
+            ///
+            /// # Durability
+            /// On return everything acknowledged is durable, unless the time was too short.
+            pub fn stop(&self, within: Duration) {
+                self.0.stop(within);
+            }
+
+            /// Waits for an event on the threads of this process; `None` once it is stopped.
+            pub fn run_until<T>(&self, event: impl Future<Output = T>) -> Option<T> {
+                self.0.run_until(event)
+            }
         }
     };
 }
 
 process!(
     /// A name server and a broker in one process.
-    Standalone
+    Standalone, config => Process::start(config, true, true)
 );
 process!(
-    /// A name server alone.
-    NameServerOnly
+    /// A name server alone. `listenPort` is its port, unless `nameServerPort` is set.
+    NameServerOnly, config => {
+        if config.has_listen_port && !config.has_name_server_port {
+            config.name_server_port = config.port;
+        }
+        Process::start(config, true, false)
+    }
 );
 process!(
     /// A broker alone.
-    BrokerOnly
+    BrokerOnly, config => {
+        if config.broker.name_servers.is_empty() {
+            return Err(ServerError::NoNameServer);
+        }
+        Process::start(config, false, true)
+    }
 );

@@ -1,2 +1,163 @@
 //! The binary outside the wheel, for figures and soak: `rocketpy server|namesrv|broker` without Python.
-fn main() {}
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use rocketpy_server::{
+    BrokerOnly, ConfigError, NameServerOnly, ServerConfig, ServerError, Sources, Standalone, init_logging,
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How long an orderly stop may take.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
+/// Distance of the looks for a failed disk.
+const LOOK_FOR_FAILURE_EVERY: Duration = Duration::from_millis(200);
+
+/// Message broker, compatible with Apache RocketMQ.
+#[derive(Parser)]
+#[command(name = "rocketpy-server", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Name server and broker in one process.
+    Server {
+        /// Folder of the store; made when it is missing.
+        dir: PathBuf,
+        /// Port of the broker; 0 takes a free one.
+        #[arg(long)]
+        port: Option<u16>,
+        /// Port of the name server; 0 takes a free one.
+        #[arg(long)]
+        name_server_port: Option<u16>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// A name server alone.
+    Namesrv {
+        /// Port of the name server; 0 takes a free one.
+        #[arg(long)]
+        port: Option<u16>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// A broker alone.
+    Broker {
+        /// Folder of the store; made when it is missing.
+        dir: PathBuf,
+        /// Name servers, several with commas between: HOST:PORT[,HOST:PORT].
+        #[arg(long)]
+        name_server: Option<String>,
+        /// Port of the broker; 0 takes a free one.
+        #[arg(long)]
+        port: Option<u16>,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+#[derive(Args)]
+struct Common {
+    /// Host or address to listen on.
+    #[arg(long)]
+    host: Option<String>,
+    /// Configuration file: TOML, or Apache's properties.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Any key of Apache's configuration or ours; may be given many times.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = pair)]
+    settings: Vec<(String, String)>,
+    /// Gets {"pid", "name_server", "broker"} once everything accepts.
+    #[arg(long)]
+    ready_file: Option<PathBuf>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write it as KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+impl Common {
+    /// All layers; flags stand for their keys and win over `--set`.
+    fn config(self, flags: &[(&str, Option<String>)]) -> Result<ServerConfig, ConfigError> {
+        let mut config = ServerConfig::load(&Sources {
+            file: self.config,
+            environment: Sources::environment_of_process(),
+            settings: self.settings,
+        })?;
+        let own = [("bindAddress", self.host)];
+        for (key, value) in own.iter().chain(flags) {
+            if let Some(value) = value {
+                config.set(key, value)?;
+            }
+        }
+        if self.ready_file.is_some() {
+            config.ready_file = self.ready_file;
+        }
+        Ok(config)
+    }
+}
+
+/// What the three commands have in common once they run.
+macro_rules! serve {
+    ($process:expr) => {{
+        let process = $process;
+        let outcome = process.run_until(async {
+            let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+            loop {
+                tokio::select! {
+                    _ = terminate.recv() => return Ok::<_, ServerError>(None),
+                    _ = interrupt.recv() => return Ok(None),
+                    () = tokio::time::sleep(LOOK_FOR_FAILURE_EVERY) => {
+                        if let Some(failure) = process.failure() {
+                            return Ok(Some(failure));
+                        }
+                    }
+                }
+            }
+        });
+        process.stop(STOP_WITHIN);
+        outcome.transpose()?.flatten()
+    }};
+}
+
+fn listen(kind: SignalKind) -> Result<tokio::signal::unix::Signal, ServerError> {
+    signal(kind).map_err(ServerError::Threads)
+}
+
+fn run(command: Command) -> Result<ExitCode, ServerError> {
+    let number = |port: Option<u16>| port.map(|port| port.to_string());
+    let failure = match command {
+        Command::Server { dir, port, name_server_port, common } => {
+            let flags = [("listenPort", number(port)), ("nameServerPort", number(name_server_port))];
+            let mut config = common.config(&flags)?;
+            config.broker.store_root = dir;
+            serve!(Standalone::start(config)?)
+        }
+        Command::Namesrv { port, common } => {
+            serve!(NameServerOnly::start(common.config(&[("nameServerPort", number(port))])?)?)
+        }
+        Command::Broker { dir, name_server, port, common } => {
+            let mut config = common.config(&[("listenPort", number(port)), ("namesrvAddr", name_server)])?;
+            config.broker.store_root = dir;
+            serve!(BrokerOnly::start(config)?)
+        }
+    };
+    Ok(if failure.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn main() -> ExitCode {
+    init_logging();
+    run(Cli::parse().command).unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        if let Some(hint) = error.hint() {
+            eprintln!("hint: {hint}");
+        }
+        ExitCode::FAILURE
+    })
+}

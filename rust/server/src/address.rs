@@ -1,0 +1,46 @@
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+
+use crate::ServerError;
+
+/// The address to listen on. Blocks while a name is looked up.
+///
+/// # Errors
+/// The host has no address.
+pub(crate) fn listen(host: &str, port: u16) -> Result<SocketAddr, ServerError> {
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, port));
+    }
+    let unknown = |reason: String| ServerError::Host { host: host.to_owned(), reason };
+    let found: Vec<SocketAddr> =
+        (host, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?.collect();
+    let v4 = found.iter().find(|address| address.is_ipv4());
+    v4.or(found.first()).copied().ok_or_else(|| unknown("no address found".to_owned()))
+}
+
+/// `host:port` that a client on this machine can use.
+pub(crate) fn reachable(address: SocketAddr) -> String {
+    let mut address = address;
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+            SocketAddr::V6(_) => IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
+        });
+    }
+    address.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_looked_up_and_wildcards_become_loopback() {
+        assert_eq!(listen("127.0.0.1", 5).unwrap().to_string(), "127.0.0.1:5");
+        assert!(listen("localhost", 5).unwrap().ip().is_loopback());
+        let error = listen("no such host", 5).unwrap_err().to_string();
+        assert!(error.contains("no such host"), "{error}");
+        assert_eq!(reachable("0.0.0.0:7".parse().unwrap()), "127.0.0.1:7");
+        assert_eq!(reachable("[::]:7".parse().unwrap()), "[::1]:7");
+        assert_eq!(reachable("10.0.0.1:7".parse().unwrap()), "10.0.0.1:7");
+    }
+}

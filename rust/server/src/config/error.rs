@@ -1,0 +1,61 @@
+use std::path::PathBuf;
+
+/// Why a configuration cannot be used. A retry without a change does not help.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// No such key.
+    #[error("unknown configuration key in {origin}, the nearest known one is {nearest}: {key}")]
+    UnknownKey {
+        /// The key as written.
+        key: String,
+        /// The known key that looks most like it.
+        nearest: &'static str,
+        /// The layer it came from.
+        origin: String,
+    },
+    /// The key is known, the value is not one of its values.
+    #[error("{key} in {origin} must be {wanted}, not {value:?}")]
+    Value {
+        /// The key's proper name.
+        key: &'static str,
+        /// The value as written.
+        value: String,
+        /// What it must be.
+        wanted: String,
+        /// The layer it came from.
+        origin: String,
+    },
+    /// The value asks for a feature that is not there yet.
+    #[error("{key}={value} in {origin} needs {feature}, which is not there yet; leave it at {only:?}")]
+    NotThereYet {
+        /// The key's proper name.
+        key: &'static str,
+        /// The value as written.
+        value: String,
+        /// The one value that can be served.
+        only: &'static str,
+        /// What is missing.
+        feature: &'static str,
+        /// The layer it came from.
+        origin: String,
+    },
+    /// The file cannot be read or is not in its format.
+    #[error("cannot read the configuration file {}: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl ConfigError {
+    /// The way out, for a person; `None` when the message says it all.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ConfigError::UnknownKey { nearest, .. } => Some(format!("write {nearest}, or leave the key out")),
+            ConfigError::File { .. } => Some("name a readable file of KEY=VALUE lines, or a TOML file".to_owned()),
+            ConfigError::Value { .. } | ConfigError::NotThereYet { .. } => None,
+        }
+    }
+}

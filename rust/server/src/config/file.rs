@@ -1,0 +1,150 @@
+use std::path::Path;
+
+use rocketpy_env::{Disk, RealDisk};
+
+use super::ConfigError;
+
+/// Largest configuration file that is read.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Reads `KEY`, `VALUE` pairs from a TOML file (ending `.toml`) or from Java properties (any other ending).
+///
+/// # Errors
+/// The file cannot be read, or is not what its ending says.
+pub(super) fn read(path: &Path) -> Result<Vec<(String, String)>, ConfigError> {
+    let bytes = RealDisk
+        .read(path, MAX_FILE_BYTES)
+        .map_err(|source| ConfigError::File { path: path.to_owned(), reason: source.to_string() })?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| ConfigError::File { path: path.to_owned(), reason: "it is not UTF-8".to_owned() })?;
+    if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("toml")) {
+        toml_pairs(&text).map_err(|reason| ConfigError::File { path: path.to_owned(), reason })
+    } else {
+        properties_pairs(&text).map_err(|reason| ConfigError::File { path: path.to_owned(), reason })
+    }
+}
+
+fn toml_pairs(text: &str) -> Result<Vec<(String, String)>, String> {
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
+    table.into_iter().map(|(key, value)| Ok((key.clone(), toml_text(&key, value)?))).collect()
+}
+
+fn toml_text(key: &str, value: toml::Value) -> Result<String, String> {
+    match value {
+        toml::Value::String(text) => Ok(text),
+        toml::Value::Integer(number) => Ok(number.to_string()),
+        toml::Value::Float(number) => Ok(number.to_string()),
+        toml::Value::Boolean(value) => Ok(value.to_string()),
+        toml::Value::Array(items) => {
+            let items: Result<Vec<String>, String> =
+                items.into_iter().map(|item| toml_text(key, item)).collect();
+            Ok(items?.join(";"))
+        }
+        toml::Value::Table(_) | toml::Value::Datetime(_) => {
+            Err(format!("{key} must be a text, a number, true, false or a list of these"))
+        }
+    }
+}
+
+/// Reads Java properties text: `key=value`, `key:value` or `key value`, comments with `#` and `!`, continued lines.
+///
+/// Written here because the crates for it bring a regular expression engine for fifty lines.
+///
+/// # Source
+/// <https://docs.oracle.com/javase/8/docs/api/java/util/Properties.html#load-java.io.Reader->
+fn properties_pairs(text: &str) -> Result<Vec<(String, String)>, String> {
+    let mut pairs = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let line = line.trim_start();
+        if line.is_empty() || line.starts_with(['#', '!']) {
+            continue;
+        }
+        let mut whole = line.to_owned();
+        while is_continued(&whole) {
+            whole.pop();
+            match lines.next() {
+                Some(next) => whole.push_str(next.trim_start()),
+                None => break,
+            }
+        }
+        let (key, value) = split_pair(&whole);
+        pairs.push((unescape(key)?, unescape(value)?.trim_end().to_owned()));
+    }
+    Ok(pairs)
+}
+
+fn is_continued(line: &str) -> bool {
+    line.chars().rev().take_while(|c| *c == '\\').count() % 2 == 1
+}
+
+fn split_pair(line: &str) -> (&str, &str) {
+    let mut escaped = false;
+    for (at, c) in line.char_indices() {
+        if !escaped && (c == '=' || c == ':' || c.is_whitespace()) {
+            let rest = line[at..].trim_start();
+            let value = rest.strip_prefix(['=', ':']).unwrap_or(rest);
+            return (&line[..at], value.trim_start());
+        }
+        escaped = !escaped && c == '\\';
+    }
+    (line, "")
+}
+
+fn unescape(text: &str) -> Result<String, String> {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('t') => out.push('\t'),
+            Some('n') => out.push('\n'),
+            Some('r') => out.push('\r'),
+            Some('u') => {
+                let digits: String = chars.by_ref().take(4).collect();
+                let unit = u32::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 4);
+                let character = unit.and_then(char::from_u32);
+                out.push(character.ok_or_else(|| format!("\\u{digits} is not a character"))?);
+            }
+            Some(other) => out.push(other),
+            None => {}
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_are_read_as_java_reads_them() {
+        let text =
+            "# note\n! note\nbrokerName = a\\\n  b\nbrokerClusterName:c\n\nlistenPort 10\npath=C\\:\\\\x\\u0041 \nempty=\n";
+        let pairs = properties_pairs(text).unwrap();
+        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(
+            pairs,
+            [
+                ("brokerName", "ab"),
+                ("brokerClusterName", "c"),
+                ("listenPort", "10"),
+                ("path", "C:\\xA"),
+                ("empty", "")
+            ]
+        );
+        assert!(properties_pairs("a=\\u12").is_err());
+    }
+
+    #[test]
+    fn toml_lists_join_and_tables_are_refused() {
+        let pairs = toml_pairs("namesrvAddr = ['a:1', 'b:2']\nlistenPort = 5\ntraceOn = false").unwrap();
+        assert!(pairs.contains(&("namesrvAddr".to_owned(), "a:1;b:2".to_owned())));
+        assert!(pairs.contains(&("listenPort".to_owned(), "5".to_owned())));
+        assert!(toml_pairs("[broker]\nname = 'x'").unwrap_err().contains("broker"));
+        assert!(toml_pairs("nonsense").is_err());
+    }
+}

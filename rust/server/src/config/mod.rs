@@ -1,0 +1,245 @@
+//! One typed struct per process; layers, last wins: defaults, file, environment, command line.
+
+mod apache;
+mod error;
+mod file;
+mod keys;
+mod nearest;
+mod value;
+
+use std::path::PathBuf;
+
+use rocketpy_broker::BrokerConfig;
+use rocketpy_namesrv::NameServerConfig;
+
+pub use error::ConfigError;
+
+/// Where configuration comes from; later layers win: defaults, file, environment, settings.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// TOML when it ends in `.toml`, else Apache's `broker.conf` properties.
+    pub file: Option<PathBuf>,
+    /// `ROCKETPY_*` variables; [`Sources::environment_of_process`] has those of the process.
+    pub environment: Vec<(String, String)>,
+    /// `KEY`, `VALUE` pairs of the command line; any key of Apache's configuration or ours.
+    pub settings: Vec<(String, String)>,
+}
+
+/// Starts the variables of ours.
+const PREFIX: &str = "ROCKETPY_";
+/// The variable in which Apache's broker looks for its name servers.
+const NAME_SERVERS: &str = "NAMESRV_ADDR";
+/// Variables of ours that are not configuration keys: the log filter, and switches of tests and benches.
+const OTHER_VARIABLES: [&str; 3] = ["ROCKETPY_LOG", "ROCKETPY_TEST_", "ROCKETPY_BENCH_"];
+
+impl Sources {
+    /// The variables of this process that name configuration keys: `NAMESRV_ADDR`, as Apache's broker takes it, and
+    /// `ROCKETPY_*`, which win.
+    pub fn environment_of_process() -> Vec<(String, String)> {
+        let is_ours = |name: &str| {
+            name.starts_with(PREFIX) && !OTHER_VARIABLES.iter().any(|other| name.starts_with(other))
+        };
+        let mut found: Vec<(String, String)> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .filter(|(name, _)| name == NAME_SERVERS || is_ours(name))
+            .collect();
+        found.sort_by_key(|(name, _)| name != NAME_SERVERS);
+        found
+    }
+}
+
+/// Configuration of one process: a name server, a broker or both.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Host or address that every part binds (`bindAddress`); default `127.0.0.1` (Apache: `0.0.0.0`).
+    pub host: String,
+    /// Port of the broker (`listenPort`), default 10911; 0 takes a free one.
+    pub port: u16,
+    /// Port of the name server (`nameServerPort`), default 9876; 0 takes a free one.
+    pub name_server_port: u16,
+    /// Where `{"pid", "name_server", "broker"}` is written once all parts accept (`readyFile`).
+    pub ready_file: Option<PathBuf>,
+    /// Everything about the broker; its `listen` and, standalone, its `name_servers` are filled at start.
+    pub broker: BrokerConfig,
+    /// About the name server; its `listen` is filled at start.
+    pub name_server: NameServerConfig,
+    /// The name server's own port was set, so that `listenPort` does not mean it.
+    pub(crate) has_name_server_port: bool,
+    /// `listenPort` was set; for a name server alone it is the name server's.
+    pub(crate) has_listen_port: bool,
+    /// Apache keys that were given and have no meaning here; reported in one warning at start.
+    pub ignored: Vec<&'static str>,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        ServerConfig {
+            host: "127.0.0.1".to_owned(),
+            port: 10911,
+            name_server_port: 9876,
+            ready_file: None,
+            broker: BrokerConfig::default(),
+            name_server: NameServerConfig::default(),
+            has_name_server_port: false,
+            has_listen_port: false,
+            ignored: Vec::new(),
+        }
+    }
+}
+
+impl ServerConfig {
+    /// Defaults, then the layers of `sources` in order.
+    ///
+    /// # Errors
+    /// An unknown key, a value out of range, a file that cannot be read, a key that asks for what is not there yet.
+    pub fn load(sources: &Sources) -> Result<ServerConfig, ConfigError> {
+        let mut config = ServerConfig::default();
+        if let Some(path) = &sources.file {
+            let origin = path.display().to_string();
+            for (key, value) in file::read(path)? {
+                config.set_from(&key, &value, &origin)?;
+            }
+        }
+        for (name, value) in &sources.environment {
+            let key = name.strip_prefix(PREFIX).unwrap_or(name);
+            config.set_from(key, value, &format!("environment variable {name}"))?;
+        }
+        for (key, value) in &sources.settings {
+            config.set(key, value)?;
+        }
+        Ok(config)
+    }
+
+    /// Sets one key by its Apache name or ours, as the command line's `--set KEY=VALUE` does.
+    ///
+    /// Case and underscores do not matter: `brokerIP1`, `broker_ip1` and `BROKER_IP1` are one key.
+    ///
+    /// # Errors
+    /// As [`ServerConfig::load`].
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
+        self.set_from(key, value, "the command line")
+    }
+
+    fn set_from(&mut self, key: &str, value: &str, origin: &str) -> Result<(), ConfigError> {
+        let wanted = folded(key);
+        if let Some(known) = keys::KEYS.iter().find(|known| folded(known.name) == wanted) {
+            return (known.set)(self, value.trim()).map_err(|wanted| ConfigError::Value {
+                key: known.name,
+                value: value.to_owned(),
+                wanted,
+                origin: origin.to_owned(),
+            });
+        }
+        if let Some(fixed) = apache::FIXED.iter().find(|fixed| folded(fixed.name) == wanted) {
+            return fixed_value(fixed, value.trim(), origin);
+        }
+        if let Some(name) = apache::MEANINGLESS.iter().find(|name| folded(name) == wanted) {
+            if !self.ignored.contains(name) {
+                self.ignored.push(name);
+            }
+            return Ok(());
+        }
+        Err(ConfigError::UnknownKey {
+            key: key.to_owned(),
+            nearest: nearest::nearest(key, known_names()),
+            origin: origin.to_owned(),
+        })
+    }
+}
+
+fn fixed_value(fixed: &'static apache::Fixed, value: &str, origin: &str) -> Result<(), ConfigError> {
+    if value.eq_ignore_ascii_case(fixed.only) {
+        return Ok(());
+    }
+    Err(ConfigError::NotThereYet {
+        key: fixed.name,
+        value: value.to_owned(),
+        only: fixed.only,
+        feature: fixed.feature,
+        origin: origin.to_owned(),
+    })
+}
+
+fn known_names() -> impl Iterator<Item = &'static str> {
+    let used = keys::KEYS.iter().map(|key| key.name);
+    let fixed = apache::FIXED.iter().map(|fixed| fixed.name);
+    used.chain(fixed).chain(apache::MEANINGLESS.iter().copied())
+}
+
+/// A key without what its spellings differ in.
+fn folded(key: &str) -> String {
+    key.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use rocketpy_env::{Disk, RealDisk};
+
+    use super::*;
+
+    #[test]
+    fn no_two_keys_fold_to_the_same_spelling() {
+        let mut seen = HashSet::new();
+        for name in known_names() {
+            assert!(seen.insert(folded(name)), "{name}");
+        }
+        assert!(seen.len() > 490, "the list of Apache's keys is there");
+    }
+
+    #[test]
+    fn layers_win_in_order_and_spellings_are_one_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("broker.conf");
+        RealDisk.replace(&file, b"brokerName=from-file\nlistenPort=1\nregionId=r1\n").unwrap();
+        let config = ServerConfig::load(&Sources {
+            file: Some(file),
+            environment: vec![
+                ("ROCKETPY_LISTEN_PORT".to_owned(), "2".to_owned()),
+                ("ROCKETPY_BROKER_NAME".to_owned(), "from-environment".to_owned()),
+            ],
+            settings: vec![("brokerName".to_owned(), "from-command-line".to_owned())],
+        })
+        .unwrap();
+        assert_eq!(config.broker.region_id, "r1");
+        assert_eq!(config.port, 2);
+        assert_eq!(config.broker.broker_name, "from-command-line");
+    }
+
+    #[test]
+    fn an_unknown_key_names_the_nearest() {
+        let error = ServerConfig::default().set("flushDiskTyp", "SYNC_FLUSH").unwrap_err();
+        assert!(error.to_string().contains("flushDiskType"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_there_yet_is_refused_and_what_means_nothing_is_listed() {
+        let mut config = ServerConfig::default();
+        let error = config.set("aclEnable", "true").unwrap_err();
+        assert!(error.to_string().contains("access control"), "{error}");
+        config.set("aclEnable", "false").unwrap();
+        config.set("brokerRole", "ASYNC_MASTER").unwrap();
+        assert!(config.set("brokerRole", "SLAVE").is_err());
+        config.set("deleteWhen", "04").unwrap();
+        config.set("deleteWhen", "05").unwrap();
+        assert_eq!(config.ignored, ["deleteWhen"]);
+    }
+
+    #[test]
+    fn a_bad_value_says_what_is_wanted() {
+        let mut config = ServerConfig::default();
+        for (key, value, wanted) in [
+            ("listenPort", "x", "port"),
+            ("flushDiskType", "sometimes", "SYNC_FLUSH"),
+            ("brokerName", "a/b", "name"),
+            ("namesrvAddr", "localhost", "host:port"),
+            ("brokerPermission", "3", "read"),
+            ("syncFlushTimeout", "-1", "milliseconds"),
+            ("brokerIP1", "10.0.0.1:10911", "without a port"),
+        ] {
+            let error = config.set(key, value).unwrap_err().to_string();
+            assert!(error.contains(wanted) && error.contains(key), "{error}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+use rocketpy_broker::BrokerError;
+use rocketpy_env::EnvError;
+use rocketpy_namesrv::NameServerError;
+
+use crate::ConfigError;
+
+/// Why a server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The broker's reason.
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    /// The name server's reason.
+    #[error(transparent)]
+    NameServer(#[from] NameServerError),
+    /// The host to listen on has no address.
+    #[error("the host to listen on has no address ({reason}): {host}")]
+    Host {
+        /// The host as configured.
+        host: String,
+        /// What the resolver said.
+        reason: String,
+    },
+    /// A broker without a name server cannot be found by anybody.
+    #[error("no name server is configured for the broker (namesrvAddr)")]
+    NoNameServer,
+    /// The ready file cannot be written.
+    #[error("the ready file cannot be written: {0}")]
+    ReadyFile(#[source] EnvError),
+    /// The system gave no threads.
+    #[error("the threads of the server cannot be started: {0}")]
+    Threads(#[source] std::io::Error),
+}
+
+impl ServerError {
+    /// The way out, for a person; `None` when the message says it all.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ServerError::Config(error) => error.hint(),
+            ServerError::Broker(error) => error.hint(),
+            ServerError::NameServer(_) => None,
+            ServerError::Host { .. } => Some("name an address of this machine, such as 127.0.0.1 or 0.0.0.0".to_owned()),
+            ServerError::NoNameServer => {
+                Some("name one with --name-server HOST:PORT; `rocketpy namesrv` starts one".to_owned())
+            }
+            ServerError::ReadyFile(error) => error.hint().map(str::to_owned),
+            ServerError::Threads(_) => Some("raise the limit of processes and threads (ulimit -u)".to_owned()),
+        }
+    }
+
+    /// Whether the same start may succeed later without a change.
+    pub fn retryable(&self) -> bool {
+        match self {
+            ServerError::Broker(error) => error.retryable(),
+            ServerError::NameServer(_) | ServerError::Threads(_) => true,
+            ServerError::ReadyFile(error) => error.retryable(),
+            ServerError::Config(_) | ServerError::Host { .. } | ServerError::NoNameServer => false,
+        }
+    }
+}
