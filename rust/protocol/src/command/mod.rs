@@ -44,9 +44,7 @@ pub struct Command {
 impl Command {
     /// Makes a request with a custom header. The sender of the frame sets `opaque`.
     pub fn request<'a>(code: i32, header: &impl Header<'a>) -> Self {
-        let mut command = Self::bare_request(code);
-        header.write(&mut command.ext);
-        command
+        Self::bare_request(code).with_header(header)
     }
 
     /// Makes a request without a custom header.
@@ -92,6 +90,10 @@ impl Command {
     /// The same command with the fields of a custom header added.
     #[must_use]
     pub fn with_header<'a>(mut self, header: &impl Header<'a>) -> Self {
+        if self.ext.is_empty() {
+            // Room for the answer to a send; growing to it step by step costs more than the fields do.
+            self.ext = ExtFields::with_capacity(8, 160);
+        }
         header.write(&mut self.ext);
         self
     }
