@@ -1,10 +1,10 @@
-//! The client instance.
+//! The client.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use tokio::runtime::Handle;
 
-use crate::{config::ClientConfig, error::ClientError};
+use crate::{config::ClientConfig, error::ClientError, instance::Instance};
 
 /// Connections, routes, heartbeats and group membership shared by producers, consumers and administration.
 ///
@@ -13,38 +13,52 @@ use crate::{config::ClientConfig, error::ClientError};
 #[derive(Clone)]
 #[doc(alias = "MQClientInstance")]
 pub struct Client {
-    inner: Arc<()>,
+    instance: Arc<Instance>,
 }
 
 impl Client {
-    /// Makes a client. No connection is opened yet.
+    /// Makes a client whose tasks run on `runtime`. No connection is opened yet.
     ///
     /// # Errors
-    /// [`ClientError::NoNameServer`].
+    /// [`ClientError::NoNameServer`], [`ClientError::InvalidAddress`].
     pub fn new(config: ClientConfig, runtime: Handle) -> Result<Self, ClientError> {
-        unimplemented!("{config:?} {runtime:?}")
+        Ok(Self { instance: Instance::start(config, runtime)? })
     }
 
     /// `<ip>@<instance name>`: what other members of a group and the brokers know this client by.
     pub fn client_id(&self) -> &str {
-        unimplemented!("{:?}", self.inner)
+        &self.instance.client_id
     }
 
     /// The runtime that this client runs on.
     pub fn runtime(&self) -> &Handle {
-        unimplemented!()
+        &self.instance.runtime
     }
 
-    /// Refuses to work in a forked child, where neither the runtime's threads nor the sockets exist.
+    /// Refuses to work in a forked child, where neither the runtime's threads nor the connections are the child's.
+    ///
+    /// Cheap; every operation does it. A binding calls it before it touches the runtime: in the child nothing would ever answer.
     ///
     /// # Errors
-    /// [`ClientError::Forked`]. Cheap: call it at the start of every operation.
+    /// [`ClientError::Forked`].
     pub fn check_process(&self) -> Result<(), ClientError> {
-        unimplemented!()
+        self.instance.check_process()
     }
 
-    /// Closes consumers and producers that are still open, unregisters and closes the connections. Idempotent.
+    /// Stops the consumers, unregisters all groups and closes the connections. Idempotent.
     pub async fn close(&self) {
-        unimplemented!()
+        if self.check_process().is_ok() {
+            self.instance.close().await;
+        }
+    }
+
+    pub(crate) fn instance(&self) -> &Arc<Instance> {
+        &self.instance
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("client_id", &self.client_id()).finish_non_exhaustive()
     }
 }

@@ -8,7 +8,6 @@ use crate::error::ClientError;
 
 /// Settings shared by everything that uses one [`Client`](crate::Client).
 #[derive(Debug, Clone)]
-#[doc(alias = "ClientConfig")]
 pub struct ClientConfig {
     /// `host:port` of each name server. At least one; a text may hold several, parted by `;` or `,`.
     pub name_servers: Vec<String>,
@@ -205,7 +204,10 @@ impl ConsumerConfig {
 
 fn at_least(field: &'static str, value: usize, least: usize) -> Result<(), ClientError> {
     if value < least {
-        return Err(ClientError::InvalidConfig { field, reason: format!("at least {least}, given: {value}") });
+        return Err(ClientError::InvalidConfig {
+            field,
+            reason: format!("at least {least}, given: {value}"),
+        });
     }
     Ok(())
 }

@@ -32,8 +32,13 @@ pub enum ClientError {
     #[error("the message body is too large ({size_bytes} bytes, at most {limit_bytes}), topic: {topic}")]
     BodyTooLarge { topic: String, size_bytes: usize, limit_bytes: usize },
     /// More property text than a record can hold.
-    #[error("the message properties are too large ({size_bytes} bytes, at most {limit_bytes}), topic: {topic}")]
+    #[error(
+        "the message properties are too large ({size_bytes} bytes, at most {limit_bytes}), topic: {topic}"
+    )]
     PropertiesTooLarge { topic: String, size_bytes: usize, limit_bytes: usize },
+    /// A property that a record cannot hold.
+    #[error("illegal property ({reason}): {name}")]
+    InvalidProperty { name: String, reason: String },
     /// A message that asks for something this system does not do yet.
     #[error("{feature} messages are not supported yet, property: {property}")]
     Unsupported { feature: &'static str, property: String },
@@ -52,6 +57,9 @@ pub enum ClientError {
     /// No name server address was given.
     #[error("no name server address was given")]
     NoNameServer,
+    /// A server address that is not `host:port`.
+    #[error("not a server address (host:port): {address}")]
+    InvalidAddress { address: String },
     /// No name server knows the topic.
     #[error("no route for topic: {topic}")]
     NoRoute { topic: String },
@@ -67,6 +75,9 @@ pub enum ClientError {
     /// The group is registered at this client already.
     #[error("the {role} group has been created before by this client: {group}")]
     GroupInUse { role: &'static str, group: String },
+    /// The broker that was asked knows no member of the group.
+    #[error("no members are known of group: {group}")]
+    NoMembers { group: String },
     /// The group has live members that would overwrite the change.
     #[error("the group has {members} live members: {group}")]
     GroupActive { group: String, members: usize },
@@ -79,6 +90,12 @@ pub enum ClientError {
     /// No answer came in time.
     #[error("{operation} timed out after {timeout_ms} ms, server: {address}")]
     Timeout { operation: &'static str, address: String, timeout_ms: u64, may_have_been_applied: bool },
+    /// The request did not fit into what may wait for one server, for all the time given.
+    #[error("no room for {operation} within {timeout_ms} ms: too many requests wait for {address}")]
+    Congested { operation: &'static str, address: String, timeout_ms: u64 },
+    /// The request does not fit into a frame.
+    #[error("the request of {operation} cannot be framed: {reason}")]
+    NotFramed { operation: &'static str, reason: String },
     /// The connection ended before the answer came.
     #[error("the connection was lost during {operation} ({reason}), server: {address}")]
     ConnectionLost { operation: &'static str, address: String, reason: String, may_have_been_applied: bool },
@@ -86,7 +103,9 @@ pub enum ClientError {
     #[error("{address} sent an ill-formed answer to {operation}: {reason}")]
     BadAnswer { operation: &'static str, address: String, reason: String },
     /// The last of several attempts failed.
-    #[error("sending to topic {topic} failed after {attempts} attempts in {elapsed_ms} ms at {brokers}: {last}")]
+    #[error(
+        "sending to topic {topic} failed after {attempts} attempts in {elapsed_ms} ms at {brokers}: {last}"
+    )]
     SendFailed {
         topic: String,
         attempts: u32,
@@ -97,6 +116,9 @@ pub enum ClientError {
         may_have_been_applied: bool,
         last: Arc<ClientError>,
     },
+    /// A message of `send_many` that was not tried, because an earlier one for the same queue failed.
+    #[error("not sent, an earlier message for the same queue failed: {first}")]
+    NotSent { first: Arc<ClientError> },
     /// Some messages of `send_many` were not acknowledged.
     #[error("{failed} of {total} messages were not acknowledged, the first: {first}")]
     PartlySent { failed: usize, total: usize, first: Arc<ClientError> },
@@ -122,7 +144,9 @@ pub enum ClientError {
     #[error("the {what} is closed")]
     Closed { what: &'static str },
     /// The object was made before a fork and is used in the child.
-    #[error("the client was created by process {created_by} and cannot be used after a fork, process: {current}")]
+    #[error(
+        "the client was created by process {created_by} and cannot be used after a fork, process: {current}"
+    )]
     Forked { created_by: u32, current: u32 },
 }
 
@@ -151,7 +175,7 @@ impl ClientError {
                 Some(response::MESSAGE_ILLEGAL)
             }
             Self::SendFailed { last, .. } => last.code(),
-            Self::PartlySent { first, .. } => first.code(),
+            Self::PartlySent { first, .. } | Self::NotSent { first } => first.code(),
             _ => None,
         }
     }
@@ -163,13 +187,15 @@ impl ClientError {
             Self::Connect { .. }
             | Self::ConnectionLost { .. }
             | Self::Timeout { .. }
+            | Self::Congested { .. }
             | Self::NoRoute { .. }
             | Self::NoQueue { .. }
+            | Self::NoMembers { .. }
             | Self::BrokerNotFound { .. }
             | Self::WindowFull { .. }
             | Self::FlushTimeout { .. } => true,
             Self::SendFailed { last, .. } => last.retryable(),
-            Self::PartlySent { first, .. } => first.retryable(),
+            Self::PartlySent { first, .. } | Self::NotSent { first } => first.retryable(),
             _ => false,
         }
     }
@@ -190,9 +216,7 @@ impl ClientError {
         match self {
             Self::NoRoute { topic } => Some(format!("create it with `rocketpy topic create {topic}`")),
             Self::NoNameServer => Some("give name_servers=[\"host:9876\"] or set NAMESRV_ADDR".to_owned()),
-            Self::Connect { address, .. } => {
-                Some(format!("check the address and that a server listens there: {address}"))
-            }
+            Self::Connect { .. } => Some("check the address, and that a server listens there".to_owned()),
             Self::GroupInUse { .. } => Some("make another client, or close the first one".to_owned()),
             Self::GroupActive { .. } => {
                 Some("stop the members first, or force the change: they may overwrite it".to_owned())
@@ -206,7 +230,7 @@ impl ClientError {
             Self::Unsupported { property, .. } => Some(format!("send the message without {property}")),
             Self::Refused { code, .. } => refusal_hint(*code).map(str::to_owned),
             Self::SendFailed { last, .. } => last.hint(),
-            Self::PartlySent { first, .. } => first.hint(),
+            Self::PartlySent { first, .. } | Self::NotSent { first } => first.hint(),
             _ => None,
         }
     }
@@ -233,7 +257,9 @@ pub(crate) fn is_retryable_code(code: i32) -> bool {
 fn refusal_hint(code: i32) -> Option<&'static str> {
     match code {
         response::TOPIC_NOT_EXIST => Some("create the topic, or let the broker create topics by itself"),
-        response::SERVICE_NOT_AVAILABLE => Some("look at the broker's log: its store does not take messages now"),
+        response::SERVICE_NOT_AVAILABLE => {
+            Some("look at the broker's log: its store does not take messages now")
+        }
         response::SYSTEM_BUSY => Some("send more slowly, or retry later"),
         response::NO_PERMISSION => Some("check the permissions of the topic and of the broker"),
         response::SUBSCRIPTION_GROUP_NOT_EXIST => Some("create the group at the broker"),

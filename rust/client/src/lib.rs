@@ -8,8 +8,17 @@ mod client;
 mod config;
 mod consumer;
 mod error;
+mod identity;
+mod instance;
+mod members;
+mod names;
+mod offsets;
+mod outcome;
 mod producer;
+mod pushes;
 mod receipt;
+mod route;
+mod wire;
 
 pub use admin::{
     Admin, BrokerDescription, ClusterDescription, GroupLag, GroupSummary, LagRow, OffsetTarget, QueueStats,

@@ -1,195 +1,149 @@
 //! Topics, groups, offsets and clusters.
 
-use std::collections::BTreeMap;
+mod group;
+mod topic;
+mod types;
 
 use bytes::Bytes;
 use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_protocol::{
+    body::{BrokerData, ClusterInfo},
+    message_id::OffsetMessageId,
+    record::RecordView,
+};
 
-use crate::{client::Client, error::ClientError};
-
-/// A topic to create or change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TopicSpec {
-    pub name: String,
-    pub read_queues: u32,
-    pub write_queues: u32,
-    /// Bits 4 read, 2 write. Default 6.
-    pub perm: u32,
-    /// Only at the brokers of this cluster. Default: all.
-    pub cluster: Option<String>,
-    /// Only at this broker. Default: all.
-    pub broker: Option<String>,
-    pub order: bool,
-}
-
-impl TopicSpec {
-    pub fn new(name: impl Into<String>, queues: u32) -> Self {
-        let name = name.into();
-        Self { name, read_queues: queues, write_queues: queues, perm: 6, cluster: None, broker: None, order: false }
-    }
-}
-
-/// A topic's part at one broker.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TopicBroker {
-    pub broker_name: String,
-    pub cluster: String,
-    /// Address by broker id (0 is the master).
-    pub addresses: BTreeMap<u64, String>,
-    pub read_queues: u32,
-    pub write_queues: u32,
-    pub perm: u32,
-}
-
-/// What one queue holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueueStats {
-    pub queue: MessageQueue,
-    pub min_offset: QueueOffset,
-    pub max_offset: QueueOffset,
-    /// When the newest message was stored (milliseconds since 1970); `None` without messages.
-    pub last_stored_at_ms: Option<i64>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TopicDescription {
-    pub name: String,
-    pub brokers: Vec<TopicBroker>,
-    pub queues: Vec<QueueStats>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GroupSummary {
-    pub name: String,
-    /// Client ids of the live members, sorted.
-    pub members: Vec<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LagRow {
-    pub queue: MessageQueue,
-    /// End of the queue (exclusive).
-    pub max_offset: QueueOffset,
-    /// Next offset to read; 0 when the group committed nothing.
-    pub committed_offset: QueueOffset,
-    /// Store time of the last consumed message, `None` when there is none.
-    pub last_consumed_at_ms: Option<i64>,
-}
-
-impl LagRow {
-    /// Messages not consumed yet.
-    pub fn lag(&self) -> u64 {
-        self.max_offset.get().saturating_sub(self.committed_offset.get())
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GroupLag {
-    pub group: String,
-    pub rows: Vec<LagRow>,
-}
-
-/// Where `reset_offsets` puts a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OffsetTarget {
-    Earliest,
-    Latest,
-    Timestamp(i64),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BrokerDescription {
-    pub broker_name: String,
-    pub cluster: String,
-    pub addresses: BTreeMap<u64, String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClusterDescription {
-    pub brokers: Vec<BrokerDescription>,
-}
+pub use self::types::{
+    BrokerDescription, ClusterDescription, GroupLag, GroupSummary, LagRow, OffsetTarget, QueueStats,
+    TopicBroker, TopicDescription, TopicSpec,
+};
+use crate::{client::Client, error::ClientError, outcome, wire};
 
 /// Administration of a cluster. Clones share one client.
-#[derive(Clone)]
+///
+/// Needs no group and sends no heartbeats.
+#[derive(Debug, Clone)]
 #[doc(alias = "DefaultMQAdminExt")]
 pub struct Admin {
     client: Client,
 }
 
 impl Admin {
+    /// Administration by a client's connections.
     pub fn new(client: &Client) -> Self {
         Self { client: client.clone() }
     }
+
+    /// The client that it works by.
     pub fn client(&self) -> &Client {
         &self.client
     }
-    /// Creates a topic, or changes it, at every master that the spec names, and waits until its route is known.
-    pub async fn create_topic(&self, _spec: &TopicSpec) -> Result<(), ClientError> {
-        unimplemented!()
+
+    /// The brokers that the name servers know.
+    ///
+    /// # Errors
+    /// Those of reaching a name server.
+    pub async fn cluster(&self) -> Result<ClusterDescription, ClientError> {
+        let info = self.cluster_info().await?;
+        let brokers = info.broker_addr_table.into_values().map(|broker| BrokerDescription {
+            broker_name: broker.broker_name,
+            cluster: broker.cluster,
+            addresses: broker.broker_addrs,
+        });
+        Ok(ClusterDescription { brokers: brokers.collect() })
     }
-    pub async fn delete_topic(&self, _topic: &str) -> Result<(), ClientError> {
-        unimplemented!()
+
+    async fn cluster_info(&self) -> Result<ClusterInfo, ClientError> {
+        const OPERATION: &str = "cluster query";
+        let instance = self.client.instance();
+        instance.check()?;
+        let (address, answer) = instance.ask_names(OPERATION, &wire::cluster_info()).await?;
+        let answer = outcome::success(OPERATION, &address, answer)?;
+        wire::json(OPERATION, &address, &answer.body)
     }
-    /// Names of all topics, sorted, system topics too.
-    pub async fn topics(&self) -> Result<Vec<String>, ClientError> {
-        unimplemented!()
+
+    /// The masters of a cluster, or of all.
+    async fn masters(&self, cluster: Option<&str>) -> Result<Vec<(BrokerData, String)>, ClientError> {
+        let info = self.cluster_info().await?;
+        if let Some(cluster) = cluster
+            && !info.cluster_addr_table.contains_key(cluster)
+        {
+            return Err(ClientError::ClusterNotFound { cluster: cluster.to_owned() });
+        }
+        let brokers = info.broker_addr_table.into_values();
+        let wanted = brokers.filter(|broker| cluster.is_none_or(|cluster| broker.cluster == cluster));
+        Ok(wanted
+            .filter_map(|broker| {
+                let address = broker.master_address()?.to_owned();
+                Some((broker, address))
+            })
+            .collect())
     }
-    pub async fn describe_topic(&self, _topic: &str) -> Result<TopicDescription, ClientError> {
-        unimplemented!()
+
+    /// First offset that is still there.
+    ///
+    /// # Errors
+    /// Those of reaching the queue's broker.
+    pub async fn min_offset(&self, queue: &MessageQueue) -> Result<QueueOffset, ClientError> {
+        self.client.instance().check()?;
+        self.client.instance().min_offset(queue).await
     }
-    pub async fn groups(&self) -> Result<Vec<GroupSummary>, ClientError> {
-        unimplemented!()
+
+    /// Offset that the next message will get.
+    ///
+    /// # Errors
+    /// Those of reaching the queue's broker.
+    pub async fn max_offset(&self, queue: &MessageQueue) -> Result<QueueOffset, ClientError> {
+        self.client.instance().check()?;
+        self.client.instance().max_offset(queue).await
     }
-    pub async fn delete_group(&self, _group: &str) -> Result<(), ClientError> {
-        unimplemented!()
+
+    /// First offset stored at or after a time (milliseconds since 1970); the end of the queue when there is none.
+    ///
+    /// # Errors
+    /// Those of reaching the queue's broker.
+    pub async fn search_offset(&self, queue: &MessageQueue, at_ms: i64) -> Result<QueueOffset, ClientError> {
+        self.client.instance().check()?;
+        self.client.instance().search_offset(queue, at_ms).await
     }
-    /// Lag per queue; of one topic, or of all that the group has offsets for.
-    pub async fn group_lag(&self, _group: &str, _topic: Option<&str>) -> Result<GroupLag, ClientError> {
-        unimplemented!()
+
+    /// When the oldest message was stored (milliseconds since 1970); `None` for an empty queue.
+    ///
+    /// # Errors
+    /// Those of reaching the queue's broker.
+    pub async fn earliest_stored_at(&self, queue: &MessageQueue) -> Result<Option<i64>, ClientError> {
+        self.client.instance().check()?;
+        self.client.instance().earliest_stored_at(queue).await
     }
-    /// Client ids of the live members, sorted.
-    pub async fn group_members(&self, _group: &str) -> Result<Vec<String>, ClientError> {
-        unimplemented!()
-    }
-    /// Stores new offsets for a group. Refuses ([`ClientError::GroupActive`]) while members live, unless `force`.
-    pub async fn reset_offsets(
-        &self,
-        _group: &str,
-        _topic: &str,
-        _target: OffsetTarget,
-        _force: bool,
-    ) -> Result<Vec<(MessageQueue, QueueOffset)>, ClientError> {
-        unimplemented!()
-    }
-    pub async fn min_offset(&self, _queue: &MessageQueue) -> Result<QueueOffset, ClientError> {
-        unimplemented!()
-    }
-    pub async fn max_offset(&self, _queue: &MessageQueue) -> Result<QueueOffset, ClientError> {
-        unimplemented!()
-    }
-    /// First offset stored at or after the time.
-    pub async fn search_offset(&self, _queue: &MessageQueue, _at_ms: i64) -> Result<QueueOffset, ClientError> {
-        unimplemented!()
-    }
-    pub async fn earliest_stored_at(&self, _queue: &MessageQueue) -> Result<Option<i64>, ClientError> {
-        unimplemented!()
-    }
+
+    /// The offset stored for a group.
+    ///
+    /// # Errors
+    /// Those of reaching the queue's broker.
     pub async fn committed_offset(
         &self,
-        _group: &str,
-        _queue: &MessageQueue,
+        group: &str,
+        queue: &MessageQueue,
     ) -> Result<Option<QueueOffset>, ClientError> {
-        unimplemented!()
+        self.client.instance().check()?;
+        self.client.instance().stored_offset(group, queue).await
     }
-    /// Readable queues of a topic, sorted.
-    pub async fn queues(&self, _topic: &str) -> Result<Vec<MessageQueue>, ClientError> {
-        unimplemented!()
-    }
-    /// The stored record that an offset message id names (parse it with `RecordView`).
-    pub async fn view_message(&self, _offset_msg_id: &str) -> Result<Bytes, ClientError> {
-        unimplemented!()
-    }
-    pub async fn cluster(&self) -> Result<ClusterDescription, ClientError> {
-        unimplemented!()
+
+    /// The stored record that an offset message id names; parse it with [`RecordView`].
+    ///
+    /// Asks the server whose address stands in the id.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidMessageId`]; [`ClientError::Refused`] when no record begins there; those of reaching the server.
+    pub async fn view_message(&self, offset_msg_id: &str) -> Result<Bytes, ClientError> {
+        const OPERATION: &str = "message query";
+        let instance = self.client.instance();
+        instance.check()?;
+        let invalid = |_| ClientError::InvalidMessageId { id: offset_msg_id.to_owned() };
+        let id: OffsetMessageId = offset_msg_id.parse().map_err(invalid)?;
+        let address = id.host.to_string();
+        let request = wire::view_message(id.physical_offset.to_wire());
+        let answer = instance.call_ok(&address, OPERATION, request).await?;
+        RecordView::parse(&answer.body).map_err(|error| outcome::bad_answer(OPERATION, &address, error))?;
+        Ok(answer.body)
     }
 }

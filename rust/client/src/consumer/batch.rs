@@ -1,6 +1,6 @@
 //! Pulled messages: the bodies of pull answers as they came, with an index of their records.
 
-use std::sync::Arc;
+use std::{fmt, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use rocketpy_model::{MessageQueue, QueueOffset};
@@ -9,23 +9,32 @@ use rocketpy_protocol::record::RecordView;
 /// Where a record lies in the body of a pull answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordSpan {
+    pub queue_offset: QueueOffset,
     pub start: u32,
     pub size_bytes: u32,
 }
 
+impl RecordSpan {
+    /// The record's bytes within the body.
+    pub fn range(&self) -> Range<usize> {
+        self.start as usize..self.start as usize + self.size_bytes as usize
+    }
+}
+
 /// Messages of one queue, in order, that lie in one pull answer.
+///
+/// Cloning and splitting share body and index.
 #[derive(Clone)]
 pub struct PulledPart {
     queue: Arc<MessageQueue>,
     body: Bytes,
     spans: Arc<[RecordSpan]>,
-    first: usize,
-    end: usize,
+    range: Range<usize>,
     max_offset: QueueOffset,
 }
 
 /// What one `poll` handed out.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct PulledBatch {
     parts: Vec<PulledPart>,
 }
@@ -38,62 +47,152 @@ pub struct PulledMessage<'a> {
 }
 
 impl PulledPart {
+    /// Takes spans of records that were parsed once.
+    pub(crate) fn new(
+        queue: Arc<MessageQueue>,
+        body: Bytes,
+        spans: Arc<[RecordSpan]>,
+        max_offset: QueueOffset,
+    ) -> Self {
+        let range = 0..spans.len();
+        Self { queue, body, spans, range, max_offset }
+    }
+
+    /// The queue that was read.
     pub fn queue(&self) -> &Arc<MessageQueue> {
         &self.queue
     }
+
+    /// How many messages.
     pub fn len(&self) -> usize {
-        self.end - self.first
+        self.range.len()
     }
+
+    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.end == self.first
+        self.range.is_empty()
     }
+
     /// End of the queue (exclusive) when the broker answered: for the lag.
     pub fn max_offset(&self) -> QueueOffset {
         self.max_offset
     }
+
     /// The body of the pull answer; [`spans`](Self::spans) point into it.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
+
+    /// Where each message lies, in order.
     pub fn spans(&self) -> &[RecordSpan] {
-        &self.spans[self.first..self.end]
+        &self.spans[self.range.clone()]
     }
+
+    /// Bytes of the records of this part.
+    pub fn size_bytes(&self) -> usize {
+        self.spans().iter().map(|span| span.size_bytes as usize).sum()
+    }
+
     /// The bytes of one record, sharing the body.
+    ///
+    /// # Panics
+    /// When `index` is not below `len()`.
     pub fn record_bytes(&self, index: usize) -> Bytes {
-        let span = self.spans()[index];
-        self.body.slice(span.start as usize..(span.start + span.size_bytes) as usize)
+        self.body.slice(self.spans()[index].range())
     }
-    /// One record, parsed. It was checked when it arrived.
-    pub fn record(&self, _index: usize) -> RecordView<'_> {
-        unimplemented!()
+
+    /// One record, parsed.
+    ///
+    /// # Panics
+    /// When `index` is not below `len()`.
+    pub fn record(&self, index: usize) -> RecordView<'_> {
+        let bytes = &self.body[self.spans()[index].range()];
+        RecordView::parse(bytes).expect("the record was parsed when it arrived and has not changed")
     }
+
+    /// All records, parsed one after the other.
     pub fn iter(&self) -> impl Iterator<Item = RecordView<'_>> {
         (0..self.len()).map(|index| self.record(index))
+    }
+
+    /// Cuts the first `count` messages off, or all when there are no more.
+    pub(crate) fn split_front(&mut self, count: usize) -> Self {
+        let at = self.range.start + count.min(self.len());
+        let front = Self { range: self.range.start..at, ..self.clone() };
+        self.range.start = at;
+        front
+    }
+
+    /// Leaves only messages with offsets in `[from, to)`.
+    pub(crate) fn clip(&mut self, from: QueueOffset, to: QueueOffset) {
+        let spans = self.spans();
+        let skip = spans.partition_point(|span| span.queue_offset < from);
+        let keep = spans.partition_point(|span| span.queue_offset < to);
+        self.range = self.range.start + skip..self.range.start + keep.max(skip);
+    }
+}
+
+impl fmt::Debug for PulledPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PulledPart")
+            .field("queue", &self.queue)
+            .field("messages", &self.len())
+            .field("first", &self.spans().first().map(|span| span.queue_offset))
+            .finish_non_exhaustive()
     }
 }
 
 impl PulledBatch {
+    /// Adds a part unless it is empty.
+    pub(crate) fn push(&mut self, part: PulledPart) {
+        if !part.is_empty() {
+            self.parts.push(part);
+        }
+    }
+
+    /// Runs of messages, each of one queue and in its order.
     pub fn parts(&self) -> &[PulledPart] {
         &self.parts
     }
+
+    /// The parts, owned.
     pub fn into_parts(self) -> Vec<PulledPart> {
         self.parts
     }
+
+    /// How many messages.
     pub fn len(&self) -> usize {
         self.parts.iter().map(PulledPart::len).sum()
     }
+
+    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.parts.iter().all(PulledPart::is_empty)
+        self.parts.is_empty()
     }
+
+    /// Bytes of all records.
+    pub fn size_bytes(&self) -> usize {
+        self.parts.iter().map(PulledPart::size_bytes).sum()
+    }
+
+    /// All messages, part by part.
     pub fn iter(&self) -> impl Iterator<Item = PulledMessage<'_>> {
         self.parts.iter().flat_map(|part| (0..part.len()).map(move |index| PulledMessage { part, index }))
     }
 }
 
 impl<'a> PulledMessage<'a> {
+    /// The queue that was read.
     pub fn queue(&self) -> &'a Arc<MessageQueue> {
         &self.part.queue
     }
+
+    /// The message's offset in its queue.
+    pub fn queue_offset(&self) -> QueueOffset {
+        self.part.spans()[self.index].queue_offset
+    }
+
+    /// The stored record.
     pub fn record(&self) -> RecordView<'a> {
         self.part.record(self.index)
     }

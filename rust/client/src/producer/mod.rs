@@ -1,125 +1,402 @@
 //! Sending messages.
 
-use std::{borrow::Borrow, sync::Arc, time::Duration};
+mod many;
+mod pack;
+#[cfg(test)]
+mod pack_tests;
+mod plan;
+mod retry;
+mod select;
+mod send;
+mod submit;
+pub(crate) mod validate;
 
-use rocketpy_model::{Message, MessageQueue};
-
-use crate::{
-    client::Client,
-    config::ProducerConfig,
-    error::ClientError,
-    receipt::Receipt,
+use std::{
+    borrow::Borrow,
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
+
+use rocketpy_env::random_u64;
+use rocketpy_model::{Message, MessageQueue, system};
+use tokio::sync::Semaphore;
+use tracing::{debug, info};
+
+pub(crate) use self::pack::Outgoing;
+use self::{
+    many::Job,
+    pack::KeyList,
+    plan::Choice,
+    select::Rotation,
+    send::{Sender, Stored, Target},
+    submit::{Done, Lanes, Submitted, Window},
+};
+pub use self::{many::SentMany, submit::PendingSend};
+use crate::{client::Client, config::ProducerConfig, error::ClientError, receipt::Receipt, wire};
 
 /// How one send chooses its queue and how long it may take.
 #[derive(Debug, Clone, Default)]
 pub struct SendOptions {
     /// The queue to use; no other is tried.
     pub queue: Option<MessageQueue>,
-    /// Messages with one key go to one queue, in order. Wins over the message's `__SHARDINGKEY` property, which says
-    /// the same.
+    /// Messages with one key go to one queue, in order. Wins over the message's own order key, which says the same.
     pub order_key: Option<String>,
     /// Instead of [`ProducerConfig::send_timeout`].
     pub timeout: Option<Duration>,
 }
 
-/// Sends messages for one producer group. Clones share it.
+/// Sends messages for one producer group. Clones share it; the last one unregisters the group.
 #[derive(Clone)]
 #[doc(alias = "DefaultMQProducer")]
 pub struct Producer {
-    shared: Arc<()>,
+    shared: Arc<Shared>,
 }
 
-/// A submitted message: await it for its receipt. Dropping it does not take the message back.
-pub struct PendingSend;
-
-impl Future for PendingSend {
-    type Output = Result<Receipt, ClientError>;
-    fn poll(
-        self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Result<Receipt, ClientError>> {
-        unimplemented!()
-    }
-}
-
-/// The outcome of [`Producer::send_many`], in the order of its messages; receipts are made when asked for.
-pub struct SentMany;
-
-impl SentMany {
-    /// Messages given.
-    pub fn len(&self) -> usize {
-        unimplemented!()
-    }
-    pub fn is_empty(&self) -> bool {
-        unimplemented!()
-    }
-    /// Messages acknowledged.
-    pub fn acknowledged(&self) -> usize {
-        unimplemented!()
-    }
-    /// The receipt, or the failure, of one message.
-    ///
-    /// # Panics
-    /// When `index` is not below `len()`.
-    pub fn receipt(&self, _index: usize) -> Result<Receipt, ClientError> {
-        unimplemented!()
-    }
-    /// [`ClientError::PartlySent`] unless every message was acknowledged.
-    pub fn check(&self) -> Result<(), ClientError> {
-        unimplemented!()
-    }
+struct Shared {
+    client: Client,
+    sender: Sender,
+    lanes: Arc<Lanes>,
+    window: Window,
+    closed: AtomicBool,
 }
 
 impl Producer {
-    /// Registers the group, tells the known brokers.
+    /// Registers the group and tells the brokers known so far.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidGroup`], [`ClientError::InvalidConfig`], [`ClientError::GroupInUse`], [`ClientError::Closed`],
+    /// [`ClientError::Forked`].
     pub async fn new(client: &Client, group: &str, config: ProducerConfig) -> Result<Self, ClientError> {
-        let _ = (client, group, config);
-        unimplemented!()
+        client.instance().check()?;
+        validate::check_group(group)?;
+        config.check()?;
+        client.instance().members.add_producer(group)?;
+        let sender = Sender {
+            instance: client.instance().clone(),
+            group: group.into(),
+            rotation: Arc::new(Rotation::new(random_u64() as u32)),
+            config: Arc::new(config),
+        };
+        let window = Window::new(&sender.config);
+        let shared = Shared {
+            client: client.clone(),
+            sender,
+            lanes: Arc::default(),
+            window,
+            closed: AtomicBool::new(false),
+        };
+        let producer = Self { shared: Arc::new(shared) };
+        client.instance().heartbeat().await;
+        info!(group, client_id = client.client_id(), "producer started");
+        Ok(producer)
     }
+
+    /// The producer group.
     pub fn group(&self) -> &str {
-        unimplemented!("{:?}", self.shared)
+        &self.shared.sender.group
     }
+
+    /// The client that it sends by.
     pub fn client(&self) -> &Client {
-        unimplemented!()
+        &self.shared.client
     }
-    /// Queues of the topic that may be written.
-    pub async fn queues(&self, _topic: &str) -> Result<Vec<MessageQueue>, ClientError> {
-        unimplemented!()
+
+    /// Queues of the topic that may be written, in the order that keys are hashed to.
+    ///
+    /// # Errors
+    /// [`ClientError::NoRoute`], [`ClientError::NoQueue`], and those of reaching a name server.
+    pub async fn queues(&self, topic: &str) -> Result<Vec<MessageQueue>, ClientError> {
+        self.check()?;
+        validate::check_topic(topic)?;
+        Ok(self.shared.sender.route(topic).await?.publish.clone())
     }
+
     /// Sends one message and waits for its acknowledgement, trying another broker when one fails.
-    pub async fn send(&self, _message: &Message, _options: SendOptions) -> Result<Receipt, ClientError> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// Those of a message that breaks the rules; [`ClientError::NoRoute`]; the error of the attempt, or
+    /// [`ClientError::SendFailed`] after several. [`ClientError::may_have_been_applied`] tells whether it may be stored; another
+    /// send of the message then stores it twice.
+    ///
+    /// # Durability
+    /// On return the message is stored as the broker's flush and replication policy says; see [`Receipt::status`].
+    pub async fn send(&self, message: &Message, options: SendOptions) -> Result<Receipt, ClientError> {
+        let (outgoing, target) = self.prepare(message, &options).await?;
+        let timeout = options.timeout.unwrap_or(self.shared.sender.config.send_timeout);
+        let stored = self.shared.sender.deliver(&outgoing, target, timeout).await?;
+        Ok(receipt_of(&stored, &outgoing.keys, 0))
     }
-    /// Sends many messages in few requests; keeps the order of messages that go to one queue.
-    /// `M` is anything that lends a `Message` (a `Message`, an `Arc<Message>`, a binding's own handle).
-    pub async fn send_many<M>(&self, _messages: Vec<M>, _options: SendOptions) -> Result<SentMany, ClientError>
+
+    /// Sends many messages in few requests, and keeps the order of those that go to one queue.
+    ///
+    /// `M` is anything that lends a [`Message`]: a `Message`, an `Arc<Message>`, a binding's own handle. The messages are dropped
+    /// before the call returns, unless the caller keeps a clone of the `Arc`. The time-out counts for each request.
+    ///
+    /// # Errors
+    /// A message that breaks the rules, or a topic without a route: nothing was sent. What happens later is told by the
+    /// result, message by message.
+    pub async fn send_many<M>(
+        &self,
+        messages: impl Into<Arc<[M]>>,
+        options: SendOptions,
+    ) -> Result<SentMany, ClientError>
     where
         M: Borrow<Message> + Send + Sync + 'static,
     {
-        unimplemented!()
+        self.check()?;
+        let (messages, sender) = (messages.into(), &self.shared.sender);
+        let routes = self.check_many(&messages, &options).await?;
+        if messages.is_empty() {
+            return Ok(SentMany::none());
+        }
+        let choice = Choice {
+            queue: options.queue.as_ref(),
+            order_key: options.order_key.as_deref(),
+            rotation: &sender.rotation,
+            batch_messages: sender.config.batch_messages,
+        };
+        let groups = plan::by_queue(&messages, &routes, &choice);
+        let job = Job {
+            sender: sender.clone(),
+            messages,
+            order_key: options.order_key.map(Into::into),
+            timeout: options.timeout.unwrap_or(sender.config.send_timeout),
+            room: Arc::new(Semaphore::new(sender.config.requests_in_flight)),
+        };
+        Ok(job.run(groups).await)
     }
-    /// Hands one message over; waits (up to the send timeout) only while the window is full.
-    pub async fn submit(&self, _message: Message, _options: SendOptions) -> Result<PendingSend, ClientError> {
-        unimplemented!()
+
+    /// Hands one message over; waits (up to the time-out) only while the window is full.
+    ///
+    /// Messages submitted one after the other to one queue keep their order. Messages that gather while a request is under way
+    /// leave together, as a batch; they are not compressed then.
+    ///
+    /// # Errors
+    /// Those of a message that breaks the rules, of the route, and [`ClientError::WindowFull`]: the message was not taken.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is ready, the message was not taken.
+    pub async fn submit(&self, message: Message, options: SendOptions) -> Result<PendingSend, ClientError> {
+        let (done, pending) = Done::waiter();
+        self.enter_lane(message, options, done).await?;
+        Ok(pending)
     }
-    /// As `submit`; the callback runs on a runtime thread when the outcome is known.
-    pub async fn submit_with<F>(&self, _message: Message, _options: SendOptions, _done: F) -> Result<(), ClientError>
+
+    /// As [`submit`](Self::submit); the callback runs on a runtime thread, once, when the outcome is known. It must not block.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit); the callback is then not called.
+    pub async fn submit_with<F>(
+        &self,
+        message: Message,
+        options: SendOptions,
+        done: F,
+    ) -> Result<(), ClientError>
     where
         F: FnOnce(Result<Receipt, ClientError>) + Send + 'static,
     {
-        unimplemented!()
+        self.enter_lane(message, options, Done::callback(done)).await
     }
-    /// Waits until every submitted message has its outcome.
-    pub async fn flush(&self, _timeout: Duration) -> Result<(), ClientError> {
-        unimplemented!()
+
+    async fn enter_lane(
+        &self,
+        message: Message,
+        options: SendOptions,
+        mut done: Done,
+    ) -> Result<(), ClientError> {
+        let result = self.try_enter_lane(message, options, &mut done).await;
+        if result.is_err() {
+            done.forget();
+        }
+        result
     }
-    /// Sends without an answer: only local failures are seen.
-    pub async fn send_oneway(&self, _message: &Message, _options: SendOptions) -> Result<(), ClientError> {
-        unimplemented!()
+
+    async fn try_enter_lane(
+        &self,
+        message: Message,
+        options: SendOptions,
+        done: &mut Done,
+    ) -> Result<(), ClientError> {
+        self.check()?;
+        self.check_one(&message, &options)?;
+        let sender = &self.shared.sender;
+        let timeout = options.timeout.unwrap_or(sender.config.send_timeout);
+        let route = sender.route(&message.topic).await?;
+        let place = self.shared.window.enter(message.body.len(), timeout).await?;
+        let key = options.order_key.as_deref().or_else(|| message.order_key());
+        let (queue, bound) = match (options.queue, key) {
+            (Some(queue), _) => (queue, true),
+            (None, Some(key)) => (route.publish[select::by_key(key, route.publish.len())].clone(), true),
+            (None, None) => {
+                let next = sender.rotation.next(&message.topic, route.publish.len(), 1);
+                (route.publish[next].clone(), false)
+            }
+        };
+        let submitted =
+            Submitted { message, order_key: options.order_key, timeout, done: std::mem::take(done), place };
+        self.shared.lanes.push(sender, queue, bound, submitted);
+        Ok(())
     }
-    /// Flushes (up to the send timeout), unregisters the group. Idempotent.
+
+    /// Waits until every message submitted before has its outcome; those submitted meanwhile wait behind.
+    ///
+    /// # Errors
+    /// [`ClientError::FlushTimeout`]. Failures of messages are told to whoever submitted them.
+    pub async fn flush(&self, timeout: Duration) -> Result<(), ClientError> {
+        self.shared.client.check_process()?;
+        self.shared.window.drained(timeout).await
+    }
+
+    /// Submitted messages without an outcome.
+    pub fn in_flight(&self) -> usize {
+        self.shared.window.in_flight()
+    }
+
+    /// Sends one message without an answer.
+    ///
+    /// # Errors
+    /// Local failures only: the message, the route, the connection. What the broker makes of the message is not known.
+    pub async fn send_oneway(&self, message: &Message, options: SendOptions) -> Result<(), ClientError> {
+        let (outgoing, target) = self.prepare(message, &options).await?;
+        self.shared.sender.fire(&outgoing, target).await
+    }
+
+    /// Flushes (up to the send time-out) and unregisters the group. Idempotent.
+    ///
+    /// # Errors
+    /// [`ClientError::FlushTimeout`]; the producer is closed nevertheless.
     pub async fn close(&self) -> Result<(), ClientError> {
-        unimplemented!()
+        self.shared.client.check_process()?;
+        if self.shared.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let flushed = self.shared.window.drained(self.shared.sender.config.send_timeout).await;
+        let instance = self.shared.client.instance();
+        instance.members.remove_producer(self.group());
+        instance.unregister(wire::unregister_producer(&instance.client_id, self.group())).await;
+        debug!(group = self.group(), "producer closed");
+        flushed
+    }
+
+    fn check(&self) -> Result<(), ClientError> {
+        self.shared.client.instance().check()?;
+        if self.shared.closed.load(Ordering::Acquire) {
+            return Err(ClientError::Closed { what: "producer" });
+        }
+        Ok(())
+    }
+
+    fn check_one(&self, message: &Message, options: &SendOptions) -> Result<(), ClientError> {
+        let key = options.order_key.as_deref();
+        validate::check_message(message, key, self.shared.sender.config.max_message_size)?;
+        validate::check_options(&message.topic, options)
+    }
+
+    /// Checks everything before anything is sent, and fetches the routes.
+    async fn check_many<M: Borrow<Message>>(
+        &self,
+        messages: &[M],
+        options: &SendOptions,
+    ) -> Result<HashMap<String, Arc<crate::route::TopicRoute>>, ClientError> {
+        let sender = &self.shared.sender;
+        let (mut routes, mut last) = (HashMap::new(), String::new());
+        for message in messages {
+            let message = message.borrow();
+            let key = options.order_key.as_deref();
+            validate::check_content(message, key, sender.config.max_message_size)?;
+            if message.topic != last {
+                validate::check_topic(&message.topic)?;
+                validate::check_options(&message.topic, options)?;
+                validate::check_batch_topic(&message.topic)?;
+                last.clone_from(&message.topic);
+                if !routes.contains_key(&last) {
+                    routes.insert(last.clone(), sender.route(&last).await?);
+                }
+            }
+        }
+        Ok(routes)
+    }
+
+    async fn prepare(
+        &self,
+        message: &Message,
+        options: &SendOptions,
+    ) -> Result<(Outgoing, Target), ClientError> {
+        self.check()?;
+        self.check_one(message, options)?;
+        let (sender, key) = (&self.shared.sender, options.order_key.as_deref());
+        let ids = &sender.instance.ids;
+        let outgoing = pack::single(message, key, &sender.config, ids, ids.moment());
+        let target = match (&options.queue, key.or_else(|| message.order_key())) {
+            (Some(queue), _) => Target::Only(queue.clone()),
+            (None, Some(key)) => {
+                let route = sender.route(&message.topic).await?;
+                Target::Only(route.publish[select::by_key(key, route.publish.len())].clone())
+            }
+            (None, None) => Target::Any,
+        };
+        Ok((outgoing, target))
+    }
+}
+
+/// The last clone unregisters the group; without a runtime left the brokers notice the closed connection.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.client.check_process().is_err() || *self.closed.get_mut() {
+            return;
+        }
+        let (instance, group) = (self.client.instance().clone(), self.sender.group.clone());
+        instance.members.remove_producer(&group);
+        let request = wire::unregister_producer(&instance.client_id, &group);
+        instance.runtime.clone().spawn(async move { instance.unregister(request).await });
+    }
+}
+
+/// The receipt of message `index` of a request.
+fn receipt_of(stored: &Stored, keys: &KeyList, index: usize) -> Receipt {
+    Receipt {
+        status: stored.status,
+        msg_id: keys.get(index).to_owned(),
+        offset_msg_id: nth_id(&stored.offset_msg_ids, index).to_owned(),
+        queue: stored.queue.clone(),
+        queue_offset: stored.queue_offset + index as u64,
+        transaction_id: stored.transaction_id.clone().filter(|_| keys.len() == 1),
+    }
+}
+
+/// One of several ids parted by commas. They are of one length when one broker made them, so no search is needed.
+fn nth_id(ids: &str, index: usize) -> &str {
+    let length = ids.find(',').unwrap_or(ids.len());
+    let start = index * (length + 1);
+    match ids.get(start..start + length) {
+        Some(id) if !id.contains(',') && matches!(ids.as_bytes().get(start + length), None | Some(b',')) => {
+            id
+        }
+        _ => ids.split(',').nth(index).unwrap_or_default(),
+    }
+}
+
+/// Whether batches may go to the topic: one with the longest names or the retry path of brokers may not.
+pub(crate) fn takes_batches(topic: &str) -> bool {
+    !topic.starts_with(system::RETRY_PREFIX) && topic.len() <= 127
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_found_by_place() {
+        assert_eq!(nth_id("A1,B2,C3", 0), "A1");
+        assert_eq!(nth_id("A1,B2,C3", 2), "C3");
+        assert_eq!(nth_id("A1", 0), "A1");
+        assert_eq!(nth_id("A1,B22,C3", 1), "B22", "of different lengths");
+        assert_eq!(nth_id("A1,B22,C3", 2), "C3");
+        assert_eq!(nth_id("A1,B2", 5), "");
+        assert_eq!(nth_id("", 0), "");
     }
 }

@@ -1,0 +1,139 @@
+//! Consumer groups.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rocketpy_model::{MessageQueue, QueueOffset, name, system};
+use rocketpy_protocol::body::{ConsumeStats, SubscriptionGroupWrapper};
+
+use super::{Admin, GroupLag, GroupSummary, LagRow, OffsetTarget};
+use crate::{error::ClientError, wire};
+
+impl Admin {
+    /// All groups but those of the system, sorted by name.
+    ///
+    /// # Errors
+    /// Those of reaching name server and brokers.
+    pub async fn groups(&self) -> Result<Vec<GroupSummary>, ClientError> {
+        const OPERATION: &str = "group list query";
+        let instance = self.client.instance();
+        let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (_, address) in self.masters(None).await? {
+            let answer = instance.call_ok(&address, OPERATION, wire::group_configs()).await?;
+            let wrapper: SubscriptionGroupWrapper = wire::json(OPERATION, &address, &answer.body)?;
+            for group in wrapper.subscription_group_table.into_keys() {
+                if !system::is_system_group(&group) {
+                    let members = instance.members_at(&address, &group).await?;
+                    groups.entry(group).or_default().extend(members);
+                }
+            }
+        }
+        let summary = |(name, members): (String, BTreeSet<String>)| GroupSummary {
+            name,
+            members: members.into_iter().collect(),
+        };
+        Ok(groups.into_iter().map(summary).collect())
+    }
+
+    /// Deletes a group and its stored offsets at all brokers.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidGroup`], [`ClientError::GroupActive`]; the first failure of a broker, where others may have deleted
+    /// it.
+    pub async fn delete_group(&self, group: &str) -> Result<(), ClientError> {
+        check_group(group)?;
+        self.refuse_if_active(group).await?;
+        for (_, address) in self.masters(None).await? {
+            self.client.instance().call_ok(&address, "group deletion", wire::delete_group(group)).await?;
+        }
+        Ok(())
+    }
+
+    /// Client ids of the live members, sorted; empty for a group that is not online or does not exist.
+    ///
+    /// # Errors
+    /// Those of reaching name server and brokers.
+    pub async fn group_members(&self, group: &str) -> Result<Vec<String>, ClientError> {
+        check_group(group)?;
+        let mut members = BTreeSet::new();
+        for (_, address) in self.masters(None).await? {
+            members.extend(self.client.instance().members_at(&address, group).await?);
+        }
+        Ok(members.into_iter().collect())
+    }
+
+    async fn refuse_if_active(&self, group: &str) -> Result<(), ClientError> {
+        match self.group_members(group).await?.len() {
+            0 => Ok(()),
+            members => Err(ClientError::GroupActive { group: group.to_owned(), members }),
+        }
+    }
+
+    /// Lag per queue: of one topic, or of all topics that the group has offsets for.
+    ///
+    /// # Errors
+    /// [`ClientError::NoRoute`] for a topic that does not exist; those of reaching name server and brokers.
+    pub async fn group_lag(&self, group: &str, topic: Option<&str>) -> Result<GroupLag, ClientError> {
+        const OPERATION: &str = "group progress query";
+        check_group(group)?;
+        let instance = self.client.instance();
+        instance.check()?;
+        let addresses: Vec<String> = match topic {
+            Some(topic) => self.fetch(topic).await?.addresses().map(str::to_owned).collect(),
+            None => self.masters(None).await?.into_iter().map(|(_, address)| address).collect(),
+        };
+        let (mut rows, retry) = (Vec::new(), system::retry_topic(group));
+        for address in addresses {
+            let answer = instance.call_ok(&address, OPERATION, wire::consume_stats(group, topic)).await?;
+            let stats: ConsumeStats = wire::json(OPERATION, &address, &answer.body)?;
+            let offset = |value: i64| QueueOffset(u64::try_from(value).unwrap_or(0));
+            rows.extend(stats.offset_table.into_iter().map(|(queue, offsets)| LagRow {
+                queue,
+                max_offset: offset(offsets.broker_offset),
+                committed_offset: offset(offsets.consumer_offset),
+                last_consumed_at_ms: Some(offsets.last_at_ms).filter(|at_ms| *at_ms > 0),
+            }));
+        }
+        rows.retain(|row| topic.is_some() || *row.queue.topic != *retry || row.max_offset > QueueOffset(0));
+        rows.sort_by(|a, b| a.queue.cmp(&b.queue));
+        Ok(GroupLag { group: group.to_owned(), rows })
+    }
+
+    /// Stores new offsets for a group in every queue of a topic, and returns them.
+    ///
+    /// Works with offline groups: a live member would overwrite the offsets with its next commit.
+    ///
+    /// # Errors
+    /// [`ClientError::GroupActive`] while members live, unless `force`; [`ClientError::NoRoute`]; the first failure of a broker,
+    /// where other queues may have been reset. Resetting again is safe.
+    pub async fn reset_offsets(
+        &self,
+        group: &str,
+        topic: &str,
+        target: OffsetTarget,
+        force: bool,
+    ) -> Result<Vec<(MessageQueue, QueueOffset)>, ClientError> {
+        check_group(group)?;
+        let instance = self.client.instance();
+        instance.check()?;
+        let queues = self.queues(topic).await?;
+        if !force {
+            self.refuse_if_active(group).await?;
+        }
+        let mut reset = Vec::with_capacity(queues.len());
+        for queue in queues {
+            let offset = match target {
+                OffsetTarget::Earliest => instance.min_offset(&queue).await?,
+                OffsetTarget::Latest => instance.max_offset(&queue).await?,
+                OffsetTarget::Timestamp(at_ms) => instance.search_offset(&queue, at_ms).await?,
+            };
+            instance.store_offset(group, &queue, offset).await?;
+            reset.push((queue, offset));
+        }
+        Ok(reset)
+    }
+}
+
+fn check_group(group: &str) -> Result<(), ClientError> {
+    name::check_group(group)
+        .map_err(|error| ClientError::InvalidGroup { group: group.to_owned(), reason: error.to_string() })
+}

@@ -1,0 +1,220 @@
+//! Topics.
+
+use std::time::{Duration, Instant};
+
+use rocketpy_model::{MessageQueue, Permission, QueueOffset, TopicConfig, name, system};
+use rocketpy_protocol::{
+    body::{TopicList, TopicStatsTable},
+    code::response,
+};
+use tracing::{debug, warn};
+
+use super::{Admin, QueueStats, TopicBroker, TopicDescription, TopicSpec};
+use crate::{error::ClientError, instance::Instance, outcome, route::TopicRoute, wire};
+
+/// How long to wait until the name servers know a new topic.
+const ROUTE_WAIT: Duration = Duration::from_secs(3);
+const ROUTE_POLL: Duration = Duration::from_millis(10);
+
+impl Admin {
+    /// Creates a topic, or changes it, at every master that the spec names, and waits until its route is known.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidTopic`], [`ClientError::ReservedTopic`], [`ClientError::InvalidConfig`],
+    /// [`ClientError::ClusterNotFound`], [`ClientError::BrokerNotFound`]; the first failure of a broker, where others may have
+    /// created it. Creating it again is safe.
+    pub async fn create_topic(&self, spec: &TopicSpec) -> Result<(), ClientError> {
+        let config = config_of(spec)?;
+        let instance = self.client.instance();
+        let mut masters = self.masters(spec.cluster.as_deref()).await?;
+        if let Some(wanted) = &spec.broker {
+            masters.retain(|(broker, _)| broker.broker_name == *wanted);
+        }
+        if masters.is_empty() {
+            let broker_name = spec.broker.clone().unwrap_or_else(|| "(any)".to_owned());
+            return Err(ClientError::BrokerNotFound { broker_name });
+        }
+        for (_, address) in &masters {
+            instance.call_ok(address, "topic creation", wire::create_topic(&config)).await?;
+        }
+        let names: Vec<&str> = masters.iter().map(|(broker, _)| broker.broker_name.as_str()).collect();
+        instance.wait_for_route(&config, &names).await
+    }
+
+    /// Deletes a topic at all brokers and name servers.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidTopic`], [`ClientError::ReservedTopic`], [`ClientError::NoRoute`] when no broker has it; the first
+    /// failure, where other brokers may have deleted it. Deleting it again is safe.
+    pub async fn delete_topic(&self, topic: &str) -> Result<(), ClientError> {
+        check_name(topic)?;
+        let instance = self.client.instance();
+        instance.check()?;
+        let route = self.fetch(topic).await?;
+        for broker in &route.brokers {
+            if let Some(address) = broker.master_address() {
+                instance.call_ok(address, "topic deletion", wire::delete_topic(topic)).await?;
+            }
+        }
+        for address in instance.name_servers() {
+            let request = wire::delete_topic_in_name_server(topic);
+            instance.call_ok(address, "topic deletion", request).await?;
+        }
+        instance.forget_route(topic);
+        Ok(())
+    }
+
+    /// Names of all topics, sorted, system topics too.
+    ///
+    /// # Errors
+    /// Those of reaching a name server.
+    pub async fn topics(&self) -> Result<Vec<String>, ClientError> {
+        const OPERATION: &str = "topic list query";
+        let instance = self.client.instance();
+        instance.check()?;
+        let (address, answer) = instance.ask_names(OPERATION, &wire::topic_list()).await?;
+        let answer = outcome::success(OPERATION, &address, answer)?;
+        let mut topics = wire::json::<TopicList>(OPERATION, &address, &answer.body)?.topic_list;
+        topics.sort();
+        topics.dedup();
+        Ok(topics)
+    }
+
+    /// Route, permissions and queues of a topic.
+    ///
+    /// # Errors
+    /// [`ClientError::NoRoute`]; those of reaching name server and brokers.
+    pub async fn describe_topic(&self, topic: &str) -> Result<TopicDescription, ClientError> {
+        let instance = self.client.instance();
+        instance.check()?;
+        let route = self.fetch(topic).await?;
+        let mut queues = Vec::new();
+        for address in route.addresses() {
+            queues.extend(instance.queue_stats(address, topic).await?);
+        }
+        queues.sort_by(|a, b| a.queue.cmp(&b.queue));
+        let brokers = route.queue_data.iter().map(|data| topic_broker(&route, &data.broker_name));
+        Ok(TopicDescription { name: topic.to_owned(), brokers: brokers.collect(), queues })
+    }
+
+    /// Readable queues of a topic, sorted.
+    ///
+    /// # Errors
+    /// [`ClientError::NoRoute`]; those of reaching a name server.
+    pub async fn queues(&self, topic: &str) -> Result<Vec<MessageQueue>, ClientError> {
+        self.client.instance().check()?;
+        Ok(self.fetch(topic).await?.subscribe)
+    }
+
+    /// The topic's route as it is now.
+    pub(super) async fn fetch(&self, topic: &str) -> Result<TopicRoute, ClientError> {
+        let route = self.client.instance().fetch_route(topic).await?;
+        route.ok_or_else(|| ClientError::NoRoute { topic: topic.to_owned() })
+    }
+}
+
+impl Instance {
+    /// Waits until the name servers tell all of `broker_names` for the topic, as they were told to make it.
+    async fn wait_for_route(&self, config: &TopicConfig, broker_names: &[&str]) -> Result<(), ClientError> {
+        let deadline = Instant::now() + ROUTE_WAIT;
+        loop {
+            let route = self.fetch_route(&config.name).await?;
+            let is_there = |broker_name: &&str| {
+                let data = route.iter().flat_map(|route| &route.queue_data);
+                let mut of_broker = data.filter(|data| data.broker_name == **broker_name);
+                of_broker.any(|data| {
+                    data.write_queues == config.write_queues && data.read_queues == config.read_queues
+                })
+            };
+            if broker_names.iter().all(is_there) {
+                self.forget_route(&config.name);
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                warn!(topic = config.name, "the name servers do not know the new topic yet");
+                self.forget_route(&config.name);
+                return Ok(());
+            }
+            tokio::time::sleep(ROUTE_POLL).await;
+        }
+    }
+
+    async fn queue_stats(&self, address: &str, topic: &str) -> Result<Vec<QueueStats>, ClientError> {
+        const OPERATION: &str = "topic statistics query";
+        let answer = self.call(address, OPERATION, wire::topic_stats(topic), self.config.api_timeout).await?;
+        if answer.code == response::TOPIC_NOT_EXIST {
+            debug!(topic, address, "the broker does not have the topic that its route names");
+            return Ok(Vec::new());
+        }
+        let answer = outcome::success(OPERATION, address, answer)?;
+        let table: TopicStatsTable = wire::json(OPERATION, address, &answer.body)?;
+        let offset = |value: i64| QueueOffset(u64::try_from(value).unwrap_or(0));
+        let stats = table.offset_table.into_iter().map(|(queue, offsets)| QueueStats {
+            queue,
+            min_offset: offset(offsets.min_offset),
+            max_offset: offset(offsets.max_offset),
+            last_stored_at_ms: Some(offsets.last_update_at_ms).filter(|at_ms| *at_ms > 0),
+        });
+        Ok(stats.collect())
+    }
+}
+
+fn topic_broker(route: &TopicRoute, broker_name: &str) -> TopicBroker {
+    let data = route.queue_data.iter().find(|data| data.broker_name == broker_name);
+    let broker = route.brokers.iter().find(|broker| broker.broker_name == broker_name);
+    TopicBroker {
+        broker_name: broker_name.to_owned(),
+        cluster: broker.map(|broker| broker.cluster.clone()).unwrap_or_default(),
+        addresses: broker.map(|broker| broker.broker_addrs.clone()).unwrap_or_default(),
+        read_queues: data.map_or(0, |data| data.read_queues),
+        write_queues: data.map_or(0, |data| data.write_queues),
+        perm: data.map_or(0, |data| data.perm.cast_unsigned()),
+    }
+}
+
+fn check_name(topic: &str) -> Result<(), ClientError> {
+    name::check_topic(topic)
+        .map_err(|error| ClientError::InvalidTopic { topic: topic.to_owned(), reason: error.to_string() })?;
+    if system::is_system_topic(topic) {
+        return Err(ClientError::ReservedTopic { topic: topic.to_owned() });
+    }
+    Ok(())
+}
+
+fn config_of(spec: &TopicSpec) -> Result<TopicConfig, ClientError> {
+    check_name(&spec.name)?;
+    let invalid = |field, reason: &str| ClientError::InvalidConfig { field, reason: reason.to_owned() };
+    if spec.read_queues == 0
+        || spec.write_queues == 0
+        || spec.read_queues.max(spec.write_queues) > i32::MAX as u32
+    {
+        return Err(invalid("queues", "at least 1"));
+    }
+    let perm = Permission(spec.perm.cast_signed());
+    if !perm.is_valid() {
+        return Err(invalid("perm", "bits 4 (read), 2 (write) and 1 (inherit)"));
+    }
+    Ok(TopicConfig {
+        read_queues: spec.read_queues,
+        write_queues: spec.write_queues,
+        order: spec.order,
+        ..TopicConfig::new(&spec.name, spec.read_queues).with_perm(perm)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_spec_is_checked_before_any_broker_is_asked() {
+        assert!(config_of(&TopicSpec::new("flights", 8)).is_ok());
+        for name in ["", "a/b", &"x".repeat(128)] {
+            assert!(matches!(config_of(&TopicSpec::new(name, 8)), Err(ClientError::InvalidTopic { .. })));
+        }
+        assert!(matches!(config_of(&TopicSpec::new("TBW102", 8)), Err(ClientError::ReservedTopic { .. })));
+        assert!(matches!(config_of(&TopicSpec::new("t", 0)), Err(ClientError::InvalidConfig { .. })));
+        let spec = TopicSpec { perm: 64, ..TopicSpec::new("t", 1) };
+        assert!(matches!(config_of(&spec), Err(ClientError::InvalidConfig { field: "perm", .. })));
+    }
+}

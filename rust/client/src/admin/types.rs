@@ -1,0 +1,138 @@
+//! What administration takes and gives.
+
+use std::collections::BTreeMap;
+
+use rocketpy_model::{MessageQueue, Permission, QueueOffset};
+
+/// A topic to create or change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicSpec {
+    pub name: String,
+    pub read_queues: u32,
+    pub write_queues: u32,
+    /// Bits 4 read, 2 write. Default 6.
+    pub perm: u32,
+    /// Only at the brokers of this cluster. Default: all.
+    pub cluster: Option<String>,
+    /// Only at this broker. Default: all.
+    pub broker: Option<String>,
+    /// The topic's queues are fixed by an order configuration.
+    pub order: bool,
+}
+
+impl TopicSpec {
+    /// A readable and writable topic with `queues` queues at every broker.
+    pub fn new(name: impl Into<String>, queues: u32) -> Self {
+        Self {
+            name: name.into(),
+            read_queues: queues,
+            write_queues: queues,
+            perm: Permission::READ_WRITE.bits().unsigned_abs(),
+            cluster: None,
+            broker: None,
+            order: false,
+        }
+    }
+}
+
+/// A topic's part at one broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicBroker {
+    pub broker_name: String,
+    pub cluster: String,
+    /// Address by broker id (0 is the master).
+    pub addresses: BTreeMap<u64, String>,
+    pub read_queues: u32,
+    pub write_queues: u32,
+    pub perm: u32,
+}
+
+/// What one queue holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueStats {
+    pub queue: MessageQueue,
+    pub min_offset: QueueOffset,
+    /// Exclusive.
+    pub max_offset: QueueOffset,
+    /// When the newest message was stored (milliseconds since 1970); `None` without messages.
+    pub last_stored_at_ms: Option<i64>,
+}
+
+/// A topic in all its parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicDescription {
+    pub name: String,
+    /// Sorted by broker name.
+    pub brokers: Vec<TopicBroker>,
+    /// Sorted.
+    pub queues: Vec<QueueStats>,
+}
+
+/// A consumer group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupSummary {
+    pub name: String,
+    /// Client ids of the live members, sorted.
+    pub members: Vec<String>,
+}
+
+/// A group's progress in one queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LagRow {
+    pub queue: MessageQueue,
+    /// End of the queue (exclusive).
+    pub max_offset: QueueOffset,
+    /// Next offset to read; 0 when the group committed nothing.
+    pub committed_offset: QueueOffset,
+    /// Store time of the last consumed message (milliseconds since 1970); `None` when there is none.
+    pub last_consumed_at_ms: Option<i64>,
+}
+
+impl LagRow {
+    /// Messages not consumed yet.
+    pub fn lag(&self) -> u64 {
+        self.max_offset.get().saturating_sub(self.committed_offset.get())
+    }
+}
+
+/// A group's progress.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupLag {
+    pub group: String,
+    /// Sorted by queue.
+    pub rows: Vec<LagRow>,
+}
+
+impl GroupLag {
+    /// Messages not consumed yet, all queues together.
+    pub fn lag(&self) -> u64 {
+        self.rows.iter().map(LagRow::lag).sum()
+    }
+}
+
+/// Where `reset_offsets` puts a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OffsetTarget {
+    /// The oldest message that is there.
+    Earliest,
+    /// Behind the newest message.
+    Latest,
+    /// The first message stored at or after this time (milliseconds since 1970).
+    Timestamp(i64),
+}
+
+/// A broker and its addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokerDescription {
+    pub broker_name: String,
+    pub cluster: String,
+    /// Address by broker id (0 is the master).
+    pub addresses: BTreeMap<u64, String>,
+}
+
+/// The brokers that a name server knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterDescription {
+    /// Sorted by broker name.
+    pub brokers: Vec<BrokerDescription>,
+}

@@ -1,0 +1,211 @@
+//! The task of one assigned queue: finds where to begin, then pulls ahead of the user.
+
+use std::{
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_protocol::code::response;
+use tracing::{debug, warn};
+
+use super::{
+    Shared,
+    decode::{self, Answer, Kind},
+    state::{Gained, Task},
+};
+use crate::{
+    config::Start,
+    error::ClientError,
+    instance::broker_not_found,
+    wire::{self, Pull},
+};
+
+const OPERATION: &str = "pull";
+/// Pause after a pull that failed.
+const ERROR_PAUSE: Duration = Duration::from_secs(1);
+/// Pause after the broker asked for less.
+const FLOW_CONTROL_PAUSE: Duration = Duration::from_millis(20);
+/// A broker that holds no pulls, or makes no progress, is not asked more often than this.
+const IDLE_PAUSE: Duration = Duration::from_millis(100);
+/// Least bytes asked for, however many queues share the bound.
+const LEAST_PULL_BYTES: usize = 64 << 10;
+
+/// Pulls until the queue is assigned to another member.
+pub(super) async fn run(shared: Arc<Shared>, gained: Gained, delay: Duration) {
+    // The member that had the queue before gets a moment to commit.
+    tokio::time::sleep(delay).await;
+    let mut puller = Puller { shared, gained, broker_id: 0 };
+    loop {
+        let Puller { shared, gained, .. } = &puller;
+        let task = shared.state.lock().task(&gained.queue, gained.id, &shared.config);
+        let pause = match task {
+            Task::End => return,
+            Task::Wait => {
+                gained.changed.notified().await;
+                continue;
+            }
+            Task::FindStart { epoch } => puller.find_start(epoch).await,
+            Task::Pull { epoch, offset } => puller.pull(epoch, offset).await,
+        };
+        if let Some(pause) = pause {
+            puller.pause(pause).await;
+        }
+    }
+}
+
+struct Puller {
+    shared: Arc<Shared>,
+    gained: Gained,
+    /// Broker id that the last answer suggested.
+    broker_id: u64,
+}
+
+impl Puller {
+    fn queue(&self) -> &Arc<MessageQueue> {
+        &self.gained.queue
+    }
+
+    /// Waits, or until something about the queue changes.
+    async fn pause(&self, pause: Duration) {
+        drop(tokio::time::timeout(pause, self.gained.changed.notified()).await);
+    }
+
+    /// # Source
+    /// spec/client.md 7.4, without the broker's rule for young topics: no stored offset is no stored offset.
+    async fn find_start(&self, epoch: u64) -> Option<Duration> {
+        match self.start_offset().await {
+            Ok((offset, stored)) => {
+                debug!(queue = %self.queue(), queue_offset = offset.get(), stored, "queue starts");
+                self.shared.state.lock().start(self.queue(), epoch, offset, stored);
+                None
+            }
+            Err(error) => {
+                warn!(queue = %self.queue(), %error, "cannot find the offset to start at");
+                self.report(error);
+                Some(ERROR_PAUSE)
+            }
+        }
+    }
+
+    async fn start_offset(&self) -> Result<(QueueOffset, bool), ClientError> {
+        let (instance, queue) = (self.shared.client.instance(), self.queue());
+        if let Some(stored) = instance.stored_offset(&self.shared.group, queue).await? {
+            return Ok((stored, true));
+        }
+        let offset = match self.shared.config.start {
+            Start::Earliest => instance.min_offset(queue).await?,
+            Start::Latest => instance.max_offset(queue).await?,
+            Start::Timestamp(at_ms) => instance.search_offset(queue, at_ms).await?,
+            Start::Stored => {
+                let (group, queue) = (self.shared.group.to_string(), (**queue).clone());
+                return Err(ClientError::NoStoredOffset { group, queue });
+            }
+        };
+        Ok((offset, false))
+    }
+
+    /// One pull; returns how long to wait before the next.
+    async fn pull(&mut self, epoch: u64, offset: QueueOffset) -> Option<Duration> {
+        let started = Instant::now();
+        let result = {
+            let mut request = pin!(self.ask(offset));
+            loop {
+                tokio::select! {
+                    biased;
+                    result = &mut request => break result,
+                    () = self.gained.changed.notified() => {
+                        // Room or a resume is no reason to give an answer up that is on its way; a seek is.
+                        if !self.shared.state.lock().is_current(&self.gained.queue, self.gained.id, epoch) {
+                            return None;
+                        }
+                    }
+                }
+            }
+        };
+        match result {
+            Ok(answer) => {
+                self.broker_id = answer.suggested_broker_id;
+                self.take(epoch, offset, answer, started.elapsed())
+            }
+            Err(error) => Some(self.failed(error).await),
+        }
+    }
+
+    async fn ask(&self, offset: QueueOffset) -> Result<Answer, ClientError> {
+        let (shared, queue) = (&self.shared, self.queue());
+        let subscription = &shared.subscriptions[self.gained.subscription];
+        let route = shared.client.instance().route(&queue.topic).await?;
+        let address = route.reading_address(&queue.broker_name, self.broker_id);
+        let address = address.ok_or_else(|| broker_not_found(queue))?;
+        let request = wire::lite_pull(&Pull {
+            group: &shared.group,
+            queue,
+            offset,
+            max_messages: shared.config.pull_messages,
+            max_bytes: shared.pull_bytes(),
+            suspend_ms: Some(shared.config.suspend.as_millis() as i64),
+            subscription: &subscription.expression,
+        });
+        let answer =
+            shared.client.instance().call(address, OPERATION, request, shared.config.pull_timeout).await?;
+        decode::read_answer(OPERATION, address, queue, offset, &subscription.filter, answer)
+    }
+
+    fn take(&self, epoch: u64, offset: QueueOffset, answer: Answer, took: Duration) -> Option<Duration> {
+        let (next, kind) = (answer.pulled.next, answer.kind);
+        if kind == Kind::Moved {
+            warn!(
+                queue = %self.queue(),
+                queue_offset = offset.get(),
+                next_queue_offset = next.get(),
+                "queue offset is not there, the broker moved the reader"
+            );
+        }
+        if self.shared.state.lock().pulled(self.queue(), epoch, answer.pulled) {
+            self.shared.arrived.notify_waiters();
+        }
+        match kind {
+            Kind::Found => (next == offset).then_some(IDLE_PAUSE),
+            Kind::NoMatch => (next == offset).then_some(IDLE_PAUSE),
+            Kind::NothingNew => (took < IDLE_PAUSE).then_some(IDLE_PAUSE),
+            Kind::Moved => (next == offset).then_some(ERROR_PAUSE),
+        }
+    }
+
+    async fn failed(&mut self, error: ClientError) -> Duration {
+        self.broker_id = 0;
+        if let ClientError::Refused { code: response::FLOW_CONTROL, .. } = error {
+            return FLOW_CONTROL_PAUSE;
+        }
+        warn!(queue = %self.queue(), %error, "pull failed");
+        if !error.retryable() {
+            self.report(error);
+        } else if let Err(error) = self.shared.client.instance().refresh_route(&self.queue().topic).await {
+            debug!(queue = %self.queue(), %error, "route refresh after a failed pull failed");
+            if matches!(error, ClientError::NoRoute { .. }) {
+                self.report(error);
+            }
+        }
+        ERROR_PAUSE
+    }
+
+    /// Hands an error to the user's next poll, when waiting alone will not mend it.
+    fn report(&self, error: ClientError) {
+        let mends_itself = error.retryable() && !matches!(error, ClientError::NoRoute { .. });
+        if !mends_itself {
+            self.shared.state.lock().fail(error);
+            self.shared.arrived.notify_waiters();
+        }
+    }
+}
+
+impl Shared {
+    /// Bytes to ask for: fewer when many queues share the bound of all.
+    fn pull_bytes(&self) -> u32 {
+        let queues = self.state.lock().queues().count().max(1);
+        let share = (self.config.prefetch_total_bytes / queues).max(LEAST_PULL_BYTES);
+        self.config.pull_bytes.min(u32::try_from(share).unwrap_or(u32::MAX))
+    }
+}

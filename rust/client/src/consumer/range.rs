@@ -1,0 +1,170 @@
+//! Reading a part of a queue outside any group: for scans.
+
+use std::sync::Arc;
+
+use rocketpy_filter::TagFilter;
+use rocketpy_model::{MessageQueue, QueueOffset, system};
+use tokio::task::JoinHandle;
+use tracing::debug;
+
+use super::{
+    batch::PulledPart,
+    decode::{self, Answer, Kind},
+    subscription,
+};
+use crate::{
+    client::Client,
+    error::ClientError,
+    instance::{Instance, broker_not_found},
+    wire::{self, Pull},
+};
+
+const OPERATION: &str = "range read";
+const PULL_MESSAGES: u32 = 4096;
+const PULL_BYTES: u32 = 1 << 20;
+/// Attempts of one pull.
+const ATTEMPTS: u32 = 3;
+
+/// Reads one queue between two offsets, outside any group. Pulls one part ahead.
+#[derive(Debug)]
+pub struct RangeReader {
+    reading: Arc<Reading>,
+    /// Offset behind what was pulled and looked at.
+    at: QueueOffset,
+    ahead: Option<JoinHandle<Result<Answer, ClientError>>>,
+}
+
+struct Reading {
+    instance: Arc<Instance>,
+    queue: Arc<MessageQueue>,
+    from: QueueOffset,
+    to: QueueOffset,
+    expression: String,
+    filter: TagFilter,
+}
+
+impl std::fmt::Debug for Reading {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}[{}..{}]", self.queue, self.from, self.to)
+    }
+}
+
+impl RangeReader {
+    /// Reads `[from, to)` of a queue; `tags` as in a subscription.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidExpression`], [`ClientError::NoRoute`], those of reaching a name server.
+    pub async fn new(
+        client: &Client,
+        queue: MessageQueue,
+        from: QueueOffset,
+        to: QueueOffset,
+        tags: &str,
+    ) -> Result<Self, ClientError> {
+        let instance = client.instance();
+        instance.check()?;
+        let (filter, expression) = subscription::check_expression(tags)?;
+        instance.route(&queue.topic).await?;
+        let (instance, queue) = (instance.clone(), Arc::new(queue));
+        let reading = Arc::new(Reading { instance, queue, from, to, expression, filter });
+        Ok(Self { reading, at: from, ahead: None })
+    }
+
+    /// The next messages of the range, never none, or `None` at its end.
+    ///
+    /// # Errors
+    /// [`ClientError::OffsetOutOfRange`] when a part of the range is not, or no longer, in the queue; those of reaching
+    /// the broker, after some attempts. Calling again goes on where it failed.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Result<Option<PulledPart>, ClientError> {
+        self.reading.instance.check()?;
+        while self.at < self.reading.to {
+            let task = self.ahead.get_or_insert_with(|| Reading::start(&self.reading, self.at));
+            let answer = task.await;
+            self.ahead = None;
+            let answer = match answer {
+                Ok(answer) => answer?,
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Err(_) => return Err(ClientError::Closed { what: "runtime" }),
+            };
+            let next = self.reading.check_progress(self.at, &answer)?;
+            self.at = next;
+            if next < self.reading.to {
+                self.ahead = Some(Reading::start(&self.reading, next));
+            }
+            if let Some(mut part) = answer.pulled.part {
+                part.clip(self.reading.from, self.reading.to);
+                if !part.is_empty() {
+                    return Ok(Some(part));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Drop for RangeReader {
+    fn drop(&mut self) {
+        if let Some(ahead) = self.ahead.take() {
+            ahead.abort();
+        }
+    }
+}
+
+impl Reading {
+    fn start(self: &Arc<Self>, at: QueueOffset) -> JoinHandle<Result<Answer, ClientError>> {
+        let reading = self.clone();
+        self.instance.runtime.spawn(async move { reading.pull(at).await })
+    }
+
+    async fn pull(&self, at: QueueOffset) -> Result<Answer, ClientError> {
+        let mut attempt = 1;
+        loop {
+            match self.try_pull(at).await {
+                Err(error) if attempt < ATTEMPTS && error.retryable() => {
+                    debug!(queue = %self.queue, %error, "range read failed, trying again");
+                    attempt += 1;
+                    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                    drop(self.instance.refresh_route(&self.queue.topic).await);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn try_pull(&self, at: QueueOffset) -> Result<Answer, ClientError> {
+        let route = self.instance.route(&self.queue.topic).await?;
+        let address = route.any_address(&self.queue.broker_name);
+        let address = address.ok_or_else(|| broker_not_found(&self.queue))?;
+        let wanted = u32::try_from(self.to.get() - at.get()).unwrap_or(u32::MAX);
+        let request = wire::pull(&Pull {
+            group: system::TOOLS_GROUP,
+            queue: &self.queue,
+            offset: at,
+            max_messages: wanted.min(PULL_MESSAGES),
+            max_bytes: PULL_BYTES,
+            suspend_ms: None,
+            subscription: &self.expression,
+        });
+        let answer =
+            self.instance.call(address, OPERATION, request, self.instance.config.api_timeout).await?;
+        decode::read_answer(OPERATION, address, &self.queue, at, &self.filter, answer)
+    }
+
+    /// The offset to go on at; what the range promises must be there.
+    fn check_progress(&self, at: QueueOffset, answer: &Answer) -> Result<QueueOffset, ClientError> {
+        let next = answer.pulled.next;
+        match answer.kind {
+            Kind::Found | Kind::NoMatch if next > at => Ok(next),
+            // The queue ends before the range does, or begins after it.
+            _ => Err(ClientError::OffsetOutOfRange {
+                queue: (*self.queue).clone(),
+                offset: at,
+                min: if next > at { next } else { QueueOffset(0) },
+                max: if next > at { self.to } else { next },
+            }),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Which queues are this member's, again and again.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rocketpy_env::random_u64;
+use rocketpy_model::MessageQueue;
+use tracing::{debug, info, warn};
+
+use super::{Shared, allocate, pull, state::Lost};
+use crate::{error::ClientError, route::TopicRoute};
+
+/// The next round comes so soon when something was missing in the last one.
+const UNBALANCED_PAUSE: Duration = Duration::from_secs(1);
+/// A queue that another member may have had is pulled after this time.
+const HANDOVER: Duration = Duration::from_millis(500);
+
+/// This member's queues of one topic.
+struct Share {
+    queues: Vec<MessageQueue>,
+    /// Members besides this one.
+    others: bool,
+}
+
+/// Runs rounds until the consumer stops.
+///
+/// # Source
+/// spec/client.md 8.1, 8.2.
+pub(super) async fn run(shared: Arc<Shared>) {
+    loop {
+        let started = Instant::now();
+        let balanced = round(&shared).await;
+        let interval = shared.config.rebalance_interval;
+        let pause = if balanced { interval } else { UNBALANCED_PAUSE.min(interval) };
+        drop(tokio::time::timeout(pause, shared.wake.notified()).await);
+        // Notifications come in bursts: one round serves them all.
+        tokio::time::sleep(shared.config.rebalance_min_gap.saturating_sub(started.elapsed())).await;
+    }
+}
+
+/// Computes and applies the assignment. False when a topic had to be left as it was.
+async fn round(shared: &Arc<Shared>) -> bool {
+    let (mut wanted, mut balanced, mut others) = (BTreeMap::new(), true, false);
+    for (index, subscription) in shared.subscriptions.iter().enumerate() {
+        match share_of(shared, &subscription.topic).await {
+            Ok(share) => {
+                others |= share.others;
+                wanted.extend(share.queues.into_iter().map(|queue| (Arc::new(queue), index)));
+            }
+            Err(error) => {
+                debug!(group = %shared.group, topic = subscription.topic, %error, "topic not rebalanced");
+                balanced &= subscription.is_retry;
+                let state = shared.state.lock();
+                let kept = state.queues().filter(|queue| *queue.topic == *subscription.topic);
+                wanted.extend(kept.map(|queue| (queue.clone(), index)));
+            }
+        }
+    }
+    apply(shared, &wanted, others);
+    balanced
+}
+
+async fn share_of(shared: &Shared, topic: &str) -> Result<Share, ClientError> {
+    let instance = shared.client.instance();
+    let route = instance.route(topic).await?;
+    let mut members = members(shared, &route).await?;
+    if !members.contains(&instance.client_id) {
+        instance.heartbeat().await;
+        members = self::members(shared, &route).await?;
+    }
+    allocate::sort_members(&mut members);
+    if members.is_empty() {
+        // The broker that was asked has not seen the heartbeats yet.
+        return Err(ClientError::NoMembers { group: shared.group.to_string() });
+    }
+    let queues = allocate::average(&route.subscribe, &members, &instance.client_id).to_vec();
+    if !members.contains(&instance.client_id) {
+        warn!(group = %shared.group, topic, "this member is not in its group's list, it reads nothing");
+    }
+    Ok(Share { queues, others: members.len() > 1 })
+}
+
+/// The group's members, from any broker of the topic.
+async fn members(shared: &Shared, route: &TopicRoute) -> Result<Vec<String>, ClientError> {
+    let addresses: Vec<&str> = route.addresses().collect();
+    let first = random_u64() as usize % addresses.len().max(1);
+    let mut last = ClientError::NoQueue { topic: route.topic.to_string(), wanted: "readable" };
+    for step in 0..addresses.len() {
+        let address = addresses[(first + step) % addresses.len()];
+        match shared.client.instance().members_at(address, &shared.group).await {
+            Ok(members) => return Ok(members),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// # Source
+/// spec/client.md 8.3.
+fn apply(shared: &Arc<Shared>, wanted: &BTreeMap<Arc<MessageQueue>, usize>, others: bool) {
+    let (gained, lost) = shared.state.lock().assign(wanted);
+    if gained.is_empty() && lost.is_empty() {
+        return;
+    }
+    let (assigned, group) = (wanted.len(), &shared.group);
+    info!(%group, gained = gained.len(), lost = lost.len(), assigned, "assignment changed");
+    for Lost { queue, settled } in lost {
+        if let Some(offset) = settled.filter(|_| shared.config.auto_commit.is_some()) {
+            shared.spawn(|shared| async move {
+                let stored = shared.client.instance().store_offset(&shared.group, &queue, offset).await;
+                if let Err(error) = stored {
+                    warn!(%queue, %error, "commit of a lost queue failed");
+                }
+            });
+        }
+    }
+    let delay = if others { HANDOVER } else { Duration::ZERO };
+    for gained in gained {
+        shared.spawn(|shared| pull::run(shared, gained, delay));
+    }
+}

@@ -1,0 +1,400 @@
+//! What a consumer holds between broker and user: assigned queues, prefetched messages, positions. No I/O.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use rocketpy_model::{MessageQueue, QueueOffset};
+use tokio::sync::Notify;
+
+use super::{
+    OffsetMove,
+    batch::{PulledBatch, PulledPart},
+};
+use crate::{config::ConsumerConfig, error::ClientError};
+
+/// Moves kept for the user; when more come, the oldest go (each was logged).
+const MAX_MOVES: usize = 1024;
+
+/// A part that was pulled and not handed out yet.
+#[derive(Debug)]
+struct Cached {
+    part: PulledPart,
+    /// Where the queue stands once the part is handed out: behind what the broker filtered out after it.
+    after: QueueOffset,
+}
+
+/// One queue that this member reads.
+#[derive(Debug)]
+struct Assigned {
+    queue: Arc<MessageQueue>,
+    /// Names this assignment: a pull task of an earlier one must not go on with it.
+    id: u64,
+    /// Changes with every seek: an answer to a pull of an older epoch is of no use. Unique in the consumer.
+    epoch: u64,
+    paused: bool,
+    /// Next offset to pull; `None` until the start is known.
+    next_pull: Option<QueueOffset>,
+    /// Offset behind what was handed out.
+    position: Option<QueueOffset>,
+    /// Position when the latest poll began: what the user is done with.
+    settled: Option<QueueOffset>,
+    /// Last offset that the broker acknowledged as committed.
+    committed: Option<QueueOffset>,
+    cached: VecDeque<Cached>,
+    cached_messages: usize,
+    cached_bytes: usize,
+    /// Wakes the queue's pull task after seek, resume, or when there is room again.
+    changed: Arc<Notify>,
+}
+
+/// What a pull brought.
+#[derive(Debug)]
+pub(crate) struct Pulled {
+    /// Messages that passed the filter.
+    pub(crate) part: Option<PulledPart>,
+    /// Offset to pull next.
+    pub(crate) next: QueueOffset,
+    /// Set when the broker moved the reader.
+    pub(crate) moved_from: Option<QueueOffset>,
+}
+
+/// What a queue's pull task does next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Find the offset to start at.
+    FindStart {
+        epoch: u64,
+    },
+    Pull {
+        epoch: u64,
+        offset: QueueOffset,
+    },
+    /// Wait for `changed`.
+    Wait,
+    /// The queue is no longer assigned.
+    End,
+}
+
+/// Which offsets a commit sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CommitScope {
+    /// Everything handed out.
+    HandedOut,
+    /// Everything handed out before the latest poll.
+    Settled,
+}
+
+/// All of one consumer.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    queues: BTreeMap<Arc<MessageQueue>, Assigned>,
+    /// Queues with something to hand out, next first. Each at most once.
+    ready: VecDeque<Arc<MessageQueue>>,
+    cached_bytes: usize,
+    moves: VecDeque<OffsetMove>,
+    failure: Option<ClientError>,
+    /// Last number given out as id or epoch.
+    last_number: u64,
+}
+
+impl Assigned {
+    fn new(queue: Arc<MessageQueue>, id: u64) -> Self {
+        Self {
+            queue,
+            id,
+            epoch: id,
+            paused: false,
+            next_pull: None,
+            position: None,
+            settled: None,
+            committed: None,
+            cached: VecDeque::new(),
+            cached_messages: 0,
+            cached_bytes: 0,
+            changed: Arc::new(Notify::new()),
+        }
+    }
+
+    fn has_room(&self, config: &ConsumerConfig) -> bool {
+        self.cached_messages < config.prefetch_messages && self.cached_bytes < config.prefetch_bytes
+    }
+
+    fn drop_cached(&mut self) -> usize {
+        self.cached.clear();
+        self.cached_messages = 0;
+        std::mem::take(&mut self.cached_bytes)
+    }
+
+    /// Takes up to `count` messages of the first part.
+    fn take(&mut self, count: usize) -> Option<PulledPart> {
+        let first = self.cached.front_mut()?;
+        let taken = first.part.split_front(count);
+        if let Some(last) = taken.spans().last() {
+            self.position = Some(last.queue_offset + 1);
+        }
+        if first.part.is_empty() {
+            self.position = Some(first.after);
+            self.cached.pop_front();
+        }
+        self.cached_messages -= taken.len();
+        self.cached_bytes -= taken.size_bytes();
+        Some(taken)
+    }
+}
+
+impl State {
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// Makes `wanted` (queue and subscription) the assigned queues.
+    pub(crate) fn assign(&mut self, wanted: &BTreeMap<Arc<MessageQueue>, usize>) -> (Vec<Gained>, Vec<Lost>) {
+        let gone: Vec<_> = self.queues.keys().filter(|queue| !wanted.contains_key(*queue)).cloned().collect();
+        let lost = gone.iter().filter_map(|queue| self.remove(queue)).collect();
+        let mut gained = Vec::new();
+        for (queue, subscription) in wanted {
+            if !self.queues.contains_key(queue) {
+                let id = self.next_number();
+                let assigned = Assigned::new(queue.clone(), id);
+                let changed = assigned.changed.clone();
+                gained.push(Gained { queue: queue.clone(), subscription: *subscription, id, changed });
+                self.queues.insert(queue.clone(), assigned);
+            }
+        }
+        (gained, lost)
+    }
+
+    /// Forgets a queue and what was pulled ahead of it.
+    fn remove(&mut self, queue: &Arc<MessageQueue>) -> Option<Lost> {
+        let mut assigned = self.queues.remove(queue)?;
+        self.cached_bytes -= assigned.drop_cached();
+        self.ready.retain(|ready| ready != queue);
+        assigned.changed.notify_one();
+        self.wake_pulls();
+        let commit = assigned.settled.filter(|settled| assigned.committed != Some(*settled));
+        Some(Lost { queue: queue.clone(), settled: commit })
+    }
+
+    /// Whether an answer to a pull of this assignment and epoch is still of use.
+    pub(crate) fn is_current(&self, queue: &MessageQueue, id: u64, epoch: u64) -> bool {
+        self.queues.get(queue).is_some_and(|assigned| assigned.id == id && assigned.epoch == epoch)
+    }
+
+    pub(crate) fn contains(&self, queue: &MessageQueue) -> bool {
+        self.queues.contains_key(queue)
+    }
+
+    /// Offset behind what was handed out of one queue.
+    pub(crate) fn position(&self, queue: &MessageQueue) -> Option<QueueOffset> {
+        self.queues.get(queue)?.position
+    }
+
+    /// Assigned queues, sorted.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &Arc<MessageQueue>> {
+        self.queues.keys()
+    }
+
+    /// What the pull task of assignment `id` of `queue` does next.
+    pub(crate) fn task(&self, queue: &MessageQueue, id: u64, config: &ConsumerConfig) -> Task {
+        let Some(assigned) = self.queues.get(queue).filter(|assigned| assigned.id == id) else {
+            return Task::End;
+        };
+        let epoch = assigned.epoch;
+        match assigned.next_pull {
+            None => Task::FindStart { epoch },
+            Some(offset)
+                if !assigned.paused
+                    && assigned.has_room(config)
+                    && (self.cached_bytes < config.prefetch_total_bytes || assigned.cached.is_empty()) =>
+            {
+                Task::Pull { epoch, offset }
+            }
+            Some(_) => Task::Wait,
+        }
+    }
+
+    /// Sets the start of a queue, unless a seek came before. `stored`: it is what the broker has for the group.
+    pub(crate) fn start(&mut self, queue: &MessageQueue, epoch: u64, offset: QueueOffset, stored: bool) {
+        if let Some(assigned) = self.queues.get_mut(queue)
+            && assigned.epoch == epoch
+        {
+            assigned.next_pull = Some(offset);
+            assigned.position = Some(offset);
+            assigned.settled = Some(offset);
+            assigned.committed = stored.then_some(offset);
+        }
+    }
+
+    /// Takes the answer of a pull. True when there is something new to hand out.
+    pub(crate) fn pulled(&mut self, queue: &MessageQueue, epoch: u64, pulled: Pulled) -> bool {
+        let Some(assigned) = self.queues.get_mut(queue) else { return false };
+        if assigned.epoch != epoch {
+            return false;
+        }
+        assigned.next_pull = Some(pulled.next);
+        if let Some(from) = pulled.moved_from {
+            if self.moves.len() == MAX_MOVES {
+                self.moves.pop_front();
+            }
+            self.moves.push_back(OffsetMove { queue: (*assigned.queue).clone(), from, to: pulled.next });
+        }
+        let Some(part) = pulled.part.filter(|part| !part.is_empty()) else {
+            match assigned.cached.back_mut() {
+                Some(last) => last.after = pulled.next,
+                None => assigned.position = Some(pulled.next),
+            }
+            return false;
+        };
+        let size_bytes = part.size_bytes();
+        assigned.cached_messages += part.len();
+        assigned.cached_bytes += size_bytes;
+        self.cached_bytes += size_bytes;
+        assigned.cached.push_back(Cached { part, after: pulled.next });
+        if assigned.cached.len() == 1 && !assigned.paused {
+            self.ready.push_back(assigned.queue.clone());
+        }
+        true
+    }
+
+    /// Hands out up to `max_messages`, queue after queue.
+    pub(crate) fn take(&mut self, max_messages: usize, config: &ConsumerConfig) -> PulledBatch {
+        let mut batch = PulledBatch::default();
+        let (mut left, was_full) = (max_messages, self.cached_bytes >= config.prefetch_total_bytes);
+        while left > 0
+            && let Some(queue) = self.ready.pop_front()
+        {
+            let Some(assigned) = self.queues.get_mut(&queue) else { continue };
+            let had_room = assigned.has_room(config);
+            while left > 0
+                && let Some(part) = assigned.take(left)
+            {
+                left -= part.len();
+                self.cached_bytes -= part.size_bytes();
+                batch.push(part);
+            }
+            let is_empty = assigned.cached.is_empty();
+            if (!had_room && assigned.has_room(config)) || (was_full && is_empty) {
+                assigned.changed.notify_one();
+            }
+            if !is_empty {
+                self.ready.push_back(queue);
+            }
+        }
+        if was_full && self.cached_bytes < config.prefetch_total_bytes {
+            self.wake_pulls();
+        }
+        batch
+    }
+
+    /// What was handed out so far counts as done.
+    pub(crate) fn settle(&mut self) {
+        for assigned in self.queues.values_mut() {
+            assigned.settled = assigned.position;
+        }
+    }
+
+    /// Offsets that a commit has to send: those that the broker does not have yet.
+    pub(crate) fn to_commit(&self, scope: CommitScope) -> Vec<(Arc<MessageQueue>, QueueOffset)> {
+        let offset = |assigned: &Assigned| match scope {
+            CommitScope::HandedOut => assigned.position,
+            CommitScope::Settled => assigned.settled,
+        };
+        self.queues
+            .values()
+            .filter(|assigned| offset(assigned) != assigned.committed)
+            .filter_map(|assigned| Some((assigned.queue.clone(), offset(assigned)?)))
+            .collect()
+    }
+
+    /// Notes what a broker acknowledged.
+    pub(crate) fn committed(&mut self, queue: &MessageQueue, offset: QueueOffset) {
+        if let Some(assigned) = self.queues.get_mut(queue) {
+            assigned.committed = Some(offset);
+        }
+    }
+
+    /// Last acknowledged commits, to be repeated to a broker that may have forgotten them.
+    pub(crate) fn acknowledged(&self) -> Vec<(Arc<MessageQueue>, QueueOffset)> {
+        let of = |assigned: &Assigned| Some((assigned.queue.clone(), assigned.committed?));
+        self.queues.values().filter_map(of).collect()
+    }
+
+    /// Offset behind what was handed out, per queue.
+    pub(crate) fn positions(&self) -> Vec<(MessageQueue, QueueOffset)> {
+        let of = |assigned: &Assigned| Some(((*assigned.queue).clone(), assigned.position?));
+        self.queues.values().filter_map(of).collect()
+    }
+
+    /// Reads on at `offset`; what was pulled ahead is forgotten. False when the queue is not assigned.
+    pub(crate) fn seek(&mut self, queue: &MessageQueue, offset: QueueOffset) -> bool {
+        let epoch = self.next_number();
+        let Some(assigned) = self.queues.get_mut(queue) else { return false };
+        assigned.epoch = epoch;
+        assigned.next_pull = Some(offset);
+        assigned.position = Some(offset);
+        self.cached_bytes -= assigned.drop_cached();
+        assigned.changed.notify_one();
+        self.ready.retain(|ready| **ready != *queue);
+        self.wake_pulls();
+        true
+    }
+
+    /// Pauses or resumes one queue. False when it is not assigned.
+    pub(crate) fn set_paused(&mut self, queue: &MessageQueue, paused: bool) -> bool {
+        let Some(assigned) = self.queues.get_mut(queue) else { return false };
+        if assigned.paused != paused {
+            assigned.paused = paused;
+            let queue = assigned.queue.clone();
+            if paused {
+                self.ready.retain(|ready| *ready != queue);
+            } else {
+                assigned.changed.notify_one();
+                if !assigned.cached.is_empty() {
+                    self.ready.push_back(queue);
+                }
+            }
+        }
+        true
+    }
+
+    /// Keeps an error for the next poll; a later one replaces it.
+    pub(crate) fn fail(&mut self, error: ClientError) {
+        self.failure = Some(error);
+    }
+
+    pub(crate) fn take_failure(&mut self) -> Option<ClientError> {
+        self.failure.take()
+    }
+
+    pub(crate) fn take_moves(&mut self) -> Vec<OffsetMove> {
+        self.moves.drain(..).collect()
+    }
+
+    /// Lets every pull task look again.
+    pub(crate) fn wake_pulls(&self) {
+        for assigned in self.queues.values() {
+            assigned.changed.notify_one();
+        }
+    }
+}
+
+/// A queue that came to this member; its pull task is to be started.
+#[derive(Debug)]
+pub(crate) struct Gained {
+    pub(crate) queue: Arc<MessageQueue>,
+    pub(crate) subscription: usize,
+    pub(crate) id: u64,
+    /// Wakes the pull task.
+    pub(crate) changed: Arc<Notify>,
+}
+
+/// A queue that went to another member.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    pub(crate) queue: Arc<MessageQueue>,
+    /// What the user was done with and the broker does not know yet.
+    pub(crate) settled: Option<QueueOffset>,
+}

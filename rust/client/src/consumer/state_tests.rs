@@ -1,0 +1,215 @@
+//! Tests of [`super::state`].
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use rocketpy_model::{MessageQueue, QueueOffset};
+
+use super::{
+    batch::{PulledPart, RecordSpan},
+    state::{CommitScope, Pulled, State, Task},
+};
+use crate::config::ConsumerConfig;
+
+const RECORD_BYTES: u32 = 100;
+
+fn queue(id: u32) -> Arc<MessageQueue> {
+    Arc::new(MessageQueue::new("t", "b", id))
+}
+
+fn config() -> ConsumerConfig {
+    ConsumerConfig { prefetch_messages: 10, prefetch_total_bytes: 1500, ..ConsumerConfig::default() }
+}
+
+/// Id and first epoch of a queue in [`started`].
+fn number(id: u32) -> u64 {
+    u64::from(id) + 1
+}
+
+/// State with queues 0..count, each started at 0.
+fn started(count: u32) -> State {
+    let mut state = State::default();
+    state.assign(&(0..count).map(|id| (queue(id), 0)).collect());
+    (0..count).for_each(|id| state.start(&queue(id), number(id), QueueOffset(0), true));
+    state
+}
+
+/// Messages `[from, to)`, and the broker scanned up to `next`.
+fn pulled(id: u32, from: u64, to: u64, next: u64) -> Pulled {
+    let span = |offset: u64| RecordSpan {
+        queue_offset: QueueOffset(offset),
+        start: (offset - from) as u32 * RECORD_BYTES,
+        size_bytes: RECORD_BYTES,
+    };
+    let spans: Arc<[RecordSpan]> = (from..to).map(span).collect();
+    let body = Bytes::from(vec![0; spans.len() * RECORD_BYTES as usize]);
+    let part = PulledPart::new(queue(id), body, spans, QueueOffset(1000));
+    Pulled { part: Some(part), next: QueueOffset(next), moved_from: None }
+}
+
+fn nothing(next: u64) -> Pulled {
+    Pulled { part: None, next: QueueOffset(next), moved_from: None }
+}
+
+fn position(state: &State, id: u32) -> u64 {
+    let positions: BTreeMap<_, _> = state.positions().into_iter().collect();
+    positions[&*queue(id)].get()
+}
+
+fn offsets(state: &mut State, max: usize) -> Vec<(u32, u64)> {
+    let batch = state.take(max, &config());
+    let of = |part: &PulledPart| -> Vec<(u32, u64)> {
+        part.spans().iter().map(|span| (part.queue().queue_id, span.queue_offset.get())).collect()
+    };
+    batch.parts().iter().flat_map(of).collect()
+}
+
+#[test]
+fn a_position_never_runs_ahead_of_what_was_handed_out() {
+    let mut state = started(1);
+    assert!(state.pulled(&queue(0), number(0), pulled(0, 0, 5, 9)));
+    assert_eq!(position(&state, 0), 0, "pulled, not handed out");
+    assert_eq!(offsets(&mut state, 2), [(0, 0), (0, 1)]);
+    assert_eq!(position(&state, 0), 2);
+    assert_eq!(state.to_commit(CommitScope::HandedOut), [(queue(0), QueueOffset(2))]);
+    assert_eq!(offsets(&mut state, 10), [(0, 2), (0, 3), (0, 4)]);
+    assert_eq!(position(&state, 0), 9, "behind the filtered tail");
+    assert!(offsets(&mut state, 10).is_empty());
+}
+
+#[test]
+fn what_was_filtered_out_counts_once_everything_before_it_is_handed_out() {
+    let mut state = started(1);
+    assert!(!state.pulled(&queue(0), number(0), nothing(7)));
+    assert_eq!(position(&state, 0), 7, "nothing was held back");
+    state.pulled(&queue(0), number(0), pulled(0, 7, 8, 8));
+    state.pulled(&queue(0), number(0), nothing(20));
+    assert_eq!(position(&state, 0), 7);
+    assert_eq!(offsets(&mut state, 1), [(0, 7)]);
+    assert_eq!(position(&state, 0), 20);
+}
+
+#[test]
+fn auto_commit_covers_what_earlier_polls_returned() {
+    let mut state = started(1);
+    state.pulled(&queue(0), number(0), pulled(0, 0, 4, 4));
+    state.settle();
+    assert_eq!(offsets(&mut state, 2).len(), 2);
+    assert!(state.to_commit(CommitScope::Settled).is_empty(), "the user may still work on these");
+    state.settle();
+    assert_eq!(state.to_commit(CommitScope::Settled), [(queue(0), QueueOffset(2))]);
+    state.committed(&queue(0), QueueOffset(2));
+    assert!(state.to_commit(CommitScope::Settled).is_empty(), "acknowledged already");
+}
+
+#[test]
+fn queues_are_served_in_turn() {
+    let mut state = started(2);
+    state.pulled(&queue(0), number(0), pulled(0, 0, 4, 4));
+    state.pulled(&queue(1), number(1), pulled(1, 0, 4, 4));
+    assert_eq!(offsets(&mut state, 2), [(0, 0), (0, 1)]);
+    assert_eq!(offsets(&mut state, 2), [(1, 0), (1, 1)]);
+    assert_eq!(offsets(&mut state, 3), [(0, 2), (0, 3), (1, 2)]);
+    assert_eq!(offsets(&mut state, 9), [(1, 3)]);
+}
+
+#[test]
+fn pulling_stops_at_the_bounds_and_goes_on_when_there_is_room() {
+    let (mut state, config) = (started(2), config());
+    state.pulled(&queue(0), number(0), pulled(0, 0, 10, 10));
+    assert_eq!(state.task(&queue(0), number(0), &config), Task::Wait, "10 messages are the bound of a queue");
+    state.pulled(&queue(1), number(1), pulled(1, 0, 5, 5));
+    assert_eq!(state.task(&queue(1), number(1), &config), Task::Wait, "1500 bytes are the bound of all");
+    assert_eq!(offsets(&mut state, 10).len(), 10);
+    assert_eq!(
+        state.task(&queue(0), number(0), &config),
+        Task::Pull { epoch: number(0), offset: QueueOffset(10) }
+    );
+    assert_eq!(
+        state.task(&queue(1), number(1), &config),
+        Task::Pull { epoch: number(1), offset: QueueOffset(5) }
+    );
+}
+
+#[test]
+fn a_queue_without_anything_cached_is_pulled_however_full_the_others_are() {
+    let (mut state, config) = (started(2), config());
+    state.pulled(&queue(0), number(0), pulled(0, 0, 16, 16));
+    assert_eq!(
+        state.task(&queue(1), number(1), &config),
+        Task::Pull { epoch: number(1), offset: QueueOffset(0) }
+    );
+}
+
+#[test]
+fn a_seek_drops_what_was_pulled_ahead_and_the_answer_under_way() {
+    let mut state = started(1);
+    state.pulled(&queue(0), number(0), pulled(0, 0, 4, 4));
+    assert!(state.seek(&queue(0), QueueOffset(2)));
+    assert!(offsets(&mut state, 10).is_empty());
+    assert!(!state.pulled(&queue(0), number(0), pulled(0, 4, 8, 8)), "an answer of the time before the seek");
+    assert_eq!(state.task(&queue(0), number(0), &config()), Task::Pull { epoch: 2, offset: QueueOffset(2) });
+    assert!(state.pulled(&queue(0), 2, pulled(0, 2, 4, 4)));
+    assert_eq!(offsets(&mut state, 10), [(0, 2), (0, 3)]);
+    assert!(!state.seek(&queue(9), QueueOffset(0)));
+}
+
+#[test]
+fn a_paused_queue_is_neither_pulled_nor_handed_out() {
+    let mut state = started(1);
+    state.pulled(&queue(0), number(0), pulled(0, 0, 2, 2));
+    assert!(state.set_paused(&queue(0), true));
+    assert!(offsets(&mut state, 10).is_empty());
+    assert_eq!(state.task(&queue(0), number(0), &config()), Task::Wait);
+    state.pulled(&queue(0), number(0), pulled(0, 2, 3, 3));
+    assert!(offsets(&mut state, 10).is_empty());
+    assert!(state.set_paused(&queue(0), false));
+    assert_eq!(offsets(&mut state, 10), [(0, 0), (0, 1), (0, 2)]);
+}
+
+#[test]
+fn a_lost_queue_takes_its_messages_along_and_says_what_was_done() {
+    let mut state = started(2);
+    state.pulled(&queue(0), number(0), pulled(0, 0, 4, 4));
+    state.pulled(&queue(1), number(1), pulled(1, 0, 4, 4));
+    offsets(&mut state, 3);
+    state.settle();
+    let (gained, lost) = state.assign(&[(queue(1), 0), (queue(2), 0)].into());
+    assert_eq!((gained.len(), &gained[0].queue, gained[0].id), (1, &queue(2), number(2)));
+    assert_eq!(lost.len(), 1);
+    assert_eq!((&lost[0].queue, lost[0].settled), (&queue(0), Some(QueueOffset(3))));
+    assert_eq!(state.task(&queue(0), number(0), &config()), Task::End);
+    assert_eq!(state.task(&queue(2), number(2), &config()), Task::FindStart { epoch: number(2) });
+    assert_eq!(offsets(&mut state, 10).len(), 4, "only the messages of the queue that stayed");
+}
+
+#[test]
+fn a_move_is_reported_once() {
+    let mut state = started(1);
+    state.pulled(&queue(0), number(0), Pulled { moved_from: Some(QueueOffset(0)), ..nothing(30) });
+    let moves = state.take_moves();
+    assert_eq!(moves.len(), 1);
+    assert_eq!((moves[0].from, moves[0].to), (QueueOffset(0), QueueOffset(30)));
+    assert_eq!(position(&state, 0), 30);
+    assert!(state.take_moves().is_empty());
+}
+
+#[test]
+fn a_pull_task_of_an_earlier_assignment_ends_when_the_queue_comes_back() {
+    let mut state = started(1);
+    state.assign(&BTreeMap::new());
+    let (gained, _) = state.assign(&[(queue(0), 0)].into());
+    assert_eq!(state.task(&queue(0), number(0), &config()), Task::End);
+    assert!(!state.pulled(&queue(0), number(0), pulled(0, 0, 4, 4)), "its answer is of no use");
+    assert_eq!(state.task(&queue(0), gained[0].id, &config()), Task::FindStart { epoch: gained[0].id });
+}
+
+#[test]
+fn a_start_that_the_broker_does_not_know_yet_is_part_of_the_next_commit() {
+    let mut state = State::default();
+    state.assign(&[(queue(0), 0)].into());
+    state.start(&queue(0), number(0), QueueOffset(70), false);
+    assert_eq!(state.to_commit(CommitScope::HandedOut), [(queue(0), QueueOffset(70))]);
+    assert!(state.acknowledged().is_empty());
+    assert!(started(1).to_commit(CommitScope::HandedOut).is_empty());
+}

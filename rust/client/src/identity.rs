@@ -1,0 +1,142 @@
+//! Who this client is: local address, client id, unique keys of messages.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    ops::Range,
+};
+
+use parking_lot::Mutex;
+use rocketpy_env::{local_month_ms, now_ms, random_u64};
+use rocketpy_protocol::message_id::{UniqueKey, UniqueKeys};
+
+use crate::config::ClientConfig;
+
+/// An address of the documentation range: no packet is sent, only the route to the outside is asked for.
+const OUTSIDE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
+
+/// `<ip>@<instance name>[@<unit>]`.
+///
+/// Without a given instance name it is process id and a random number: unique in a group, and it sorts and hashes as
+/// members of other languages expect of any text.
+///
+/// # Source
+/// spec/client.md 1.1.
+#[doc(alias = "buildMQClientId")]
+pub(crate) fn client_id(config: &ClientConfig, local: IpAddr) -> String {
+    let ip = match (&config.client_ip, local) {
+        (Some(ip), _) => ip.clone(),
+        (None, IpAddr::V4(ip)) => ip.to_string(),
+        (None, IpAddr::V6(ip)) => format!("[{ip}]"),
+    };
+    let instance = match &config.instance_name {
+        Some(name) => name.clone(),
+        None => format!("{}#{}", std::process::id(), random_u64()),
+    };
+    match config.unit_name.as_deref().map(str::trim).filter(|unit| !unit.is_empty()) {
+        Some(unit) => format!("{ip}@{instance}@{unit}"),
+        None => format!("{ip}@{instance}"),
+    }
+}
+
+/// The local address from which `server` (`host:port`) is reached; a host name asks for the way to the outside.
+pub(crate) fn local_address(server: &str) -> IpAddr {
+    let towards = match server.parse::<SocketAddr>() {
+        Ok(address) => address,
+        Err(_) if server.starts_with("localhost:") => return Ipv4Addr::LOCALHOST.into(),
+        Err(_) => OUTSIDE,
+    };
+    source_towards(towards).or_else(|_| source_towards(OUTSIDE)).unwrap_or(Ipv4Addr::LOCALHOST.into())
+}
+
+fn source_towards(address: SocketAddr) -> std::io::Result<IpAddr> {
+    let any: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(address)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+/// Makes the unique keys of one client's messages.
+#[derive(Debug)]
+pub(crate) struct UniqueIds {
+    keys: UniqueKeys,
+    /// The month of the last key; what keys count from.
+    month: Mutex<Range<i64>>,
+}
+
+/// A reading of the clock, and the start of its month.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    pub(crate) now_ms: i64,
+    month_start_ms: i64,
+}
+
+impl UniqueIds {
+    pub(crate) fn new(address: IpAddr) -> Self {
+        // The number tells clients of one process apart: each counts for itself.
+        Self {
+            keys: UniqueKeys::new(address, std::process::id(), random_u64() as u32),
+            month: Mutex::new(0..0),
+        }
+    }
+
+    /// Reads the clock once for many keys.
+    pub(crate) fn moment(&self) -> Moment {
+        let now_ms = now_ms();
+        let mut month = self.month.lock();
+        if !month.contains(&now_ms) {
+            *month = local_month_ms(now_ms);
+        }
+        Moment { now_ms, month_start_ms: month.start }
+    }
+
+    pub(crate) fn next(&self, moment: Moment) -> UniqueKey {
+        self.keys.next(moment.now_ms, moment.month_start_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> ClientConfig {
+        ClientConfig::new(["127.0.0.1:9876"])
+    }
+
+    #[test]
+    fn a_client_id_is_address_then_instance_then_unit() {
+        let named = ClientConfig { instance_name: Some("a".into()), ..config() };
+        assert_eq!(client_id(&named, Ipv4Addr::new(10, 1, 2, 3).into()), "10.1.2.3@a");
+        let unit =
+            ClientConfig { unit_name: Some("u".into()), client_ip: Some("1.1.1.1".into()), ..named.clone() };
+        assert_eq!(client_id(&unit, Ipv4Addr::LOCALHOST.into()), "1.1.1.1@a@u");
+        let blank = ClientConfig { unit_name: Some(" ".into()), ..named };
+        assert_eq!(client_id(&blank, Ipv6Addr::LOCALHOST.into()), "[::1]@a");
+    }
+
+    #[test]
+    fn two_clients_of_one_process_differ() {
+        let [a, b] = [(); 2].map(|()| client_id(&config(), Ipv4Addr::LOCALHOST.into()));
+        assert_ne!(a, b);
+        assert!(a.starts_with(&format!("127.0.0.1@{}#", std::process::id())), "{a}");
+    }
+
+    #[test]
+    fn the_local_address_is_that_of_the_way_to_the_server() {
+        assert_eq!(local_address("127.0.0.1:9876"), IpAddr::from([127, 0, 0, 1]));
+        assert_eq!(local_address("localhost:9876"), IpAddr::from([127, 0, 0, 1]));
+    }
+
+    #[test]
+    fn keys_of_one_client_and_of_two_differ() {
+        let [first, second] = [(); 2].map(|()| UniqueIds::new(Ipv4Addr::LOCALHOST.into()));
+        let moment = first.moment();
+        let keys: std::collections::HashSet<String> = (0..1000)
+            .flat_map(|_| [first.next(moment), second.next(moment)])
+            .map(|key| key.to_string())
+            .collect();
+        assert_eq!(keys.len(), 2000);
+    }
+}

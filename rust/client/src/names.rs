@@ -1,0 +1,113 @@
+//! The name servers: which one is asked.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::error::ClientError;
+
+/// Addresses of the name servers. One that answered is asked again, until it fails.
+///
+/// # Source
+/// spec/client.md 2.2.
+#[derive(Debug)]
+pub(crate) struct NameServers {
+    addresses: Vec<String>,
+    current: AtomicUsize,
+}
+
+impl NameServers {
+    /// Takes a list whose texts may hold several addresses each, parted by `;` or `,`. `start` picks the first one asked.
+    ///
+    /// # Errors
+    /// [`ClientError::NoNameServer`], [`ClientError::InvalidAddress`].
+    pub(crate) fn parse(list: &[String], start: u64) -> Result<Self, ClientError> {
+        let mut addresses: Vec<String> = Vec::new();
+        let texts = list.iter().flat_map(|text| text.split([';', ','])).map(str::trim);
+        for address in texts.filter(|text| !text.is_empty()) {
+            let address = without_scheme(address);
+            if !is_address(address) {
+                return Err(ClientError::InvalidAddress { address: address.to_owned() });
+            }
+            if !addresses.iter().any(|known| known == address) {
+                addresses.push(address.to_owned());
+            }
+        }
+        if addresses.is_empty() {
+            return Err(ClientError::NoNameServer);
+        }
+        let current = AtomicUsize::new(start as usize % addresses.len());
+        Ok(Self { addresses, current })
+    }
+
+    pub(crate) fn first(&self) -> &str {
+        &self.addresses[0]
+    }
+
+    /// All of them, the current one first.
+    pub(crate) fn in_turn(&self) -> impl Iterator<Item = (usize, &str)> {
+        let current = self.current.load(Ordering::Relaxed);
+        let count = self.addresses.len();
+        (0..count).map(move |step| {
+            let index = (current + step) % count;
+            (index, self.addresses[index].as_str())
+        })
+    }
+
+    /// Every address, as given.
+    pub(crate) fn all(&self) -> &[String] {
+        &self.addresses
+    }
+
+    /// Asks this one first from now on.
+    pub(crate) fn stay_with(&self, index: usize) {
+        self.current.store(index, Ordering::Relaxed);
+    }
+}
+
+/// Apache's clients take `http://host:port` and cut off all before the last slash.
+fn without_scheme(address: &str) -> &str {
+    match address.strip_prefix("http://").or_else(|| address.strip_prefix("https://")) {
+        Some(rest) => rest.trim_end_matches('/'),
+        None => address,
+    }
+}
+
+fn is_address(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let host_is_plausible = if host.starts_with('[') {
+        host.ends_with(']')
+    } else {
+        !host.is_empty() && !host.contains([':', '/', ' '])
+    };
+    host_is_plausible && port.parse::<u16>().is_ok_and(|port| port != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(list: &[&str]) -> Result<NameServers, ClientError> {
+        NameServers::parse(&list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>(), 0)
+    }
+
+    #[test]
+    fn one_text_may_hold_several_addresses() {
+        let servers = parse(&["a:1; b:2,c:3", "a:1", "[::1]:4", "http://d:5"]).unwrap();
+        assert_eq!(servers.all(), ["a:1", "b:2", "c:3", "[::1]:4", "d:5"]);
+    }
+
+    #[test]
+    fn the_one_that_answered_is_asked_first() {
+        let servers = parse(&["a:1;b:2;c:3"]).unwrap();
+        servers.stay_with(1);
+        assert_eq!(servers.in_turn().collect::<Vec<_>>(), [(1, "b:2"), (2, "c:3"), (0, "a:1")]);
+    }
+
+    #[test]
+    fn what_is_no_address_is_named() {
+        for text in ["a", "a:", ":1", "a:b", "a:0", "a:70000", "::1:9876", "a/b:1"] {
+            let error = parse(&[text]).unwrap_err();
+            assert_eq!(error, ClientError::InvalidAddress { address: text.to_owned() });
+        }
+        assert_eq!(parse(&[" ; "]).unwrap_err(), ClientError::NoNameServer);
+    }
+}

@@ -1,0 +1,124 @@
+//! Offsets as brokers tell and keep them.
+
+use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_protocol::{
+    Command,
+    body::GetConsumerListByGroupResponseBody,
+    code::response,
+    header::{
+        GetEarliestMsgStoretimeResponseHeader, GetMaxOffsetResponseHeader, QueryConsumerOffsetResponseHeader,
+    },
+};
+
+use crate::{error::ClientError, instance::Instance, outcome, wire};
+
+impl Instance {
+    /// Sends a request to the queue's broker. One that cannot be reached may have moved: its address is asked for again once.
+    async fn ask_broker(
+        &self,
+        queue: &MessageQueue,
+        operation: &'static str,
+        request: Command,
+    ) -> Result<(String, Command), ClientError> {
+        let timeout = self.config.api_timeout;
+        let address = self.master_of(queue).await?;
+        match self.call(&address, operation, request.clone(), timeout).await {
+            Ok(answer) => Ok((address, answer)),
+            Err(error @ ClientError::Connect { .. }) => {
+                let route = self.refresh_route(&queue.topic).await?;
+                match route.any_address(&queue.broker_name) {
+                    Some(moved) if moved != address => {
+                        let answer = self.call(moved, operation, request, timeout).await?;
+                        Ok((moved.to_owned(), answer))
+                    }
+                    _ => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn ask_for_offset(
+        &self,
+        queue: &MessageQueue,
+        operation: &'static str,
+        request: Command,
+    ) -> Result<QueueOffset, ClientError> {
+        let (address, answer) = self.ask_broker(queue, operation, request).await?;
+        let answer = outcome::success(operation, &address, answer)?;
+        // The answers to all offset queries have the one field.
+        let header: GetMaxOffsetResponseHeader = wire::header(operation, &address, &answer)?;
+        wire::offset(operation, &address, header.offset)
+    }
+
+    /// First offset that is still there.
+    pub(crate) async fn min_offset(&self, queue: &MessageQueue) -> Result<QueueOffset, ClientError> {
+        self.ask_for_offset(queue, "min offset query", wire::min_offset(queue)).await
+    }
+
+    /// Offset that the next message will get.
+    pub(crate) async fn max_offset(&self, queue: &MessageQueue) -> Result<QueueOffset, ClientError> {
+        self.ask_for_offset(queue, "max offset query", wire::max_offset(queue)).await
+    }
+
+    /// First offset stored at or after a time.
+    pub(crate) async fn search_offset(
+        &self,
+        queue: &MessageQueue,
+        at_ms: i64,
+    ) -> Result<QueueOffset, ClientError> {
+        self.ask_for_offset(queue, "offset search", wire::search_offset(queue, at_ms)).await
+    }
+
+    /// When the oldest message was stored; `None` for an empty queue.
+    pub(crate) async fn earliest_stored_at(&self, queue: &MessageQueue) -> Result<Option<i64>, ClientError> {
+        const OPERATION: &str = "earliest store time query";
+        let (address, answer) = self.ask_broker(queue, OPERATION, wire::earliest_stored_at(queue)).await?;
+        let answer = outcome::success(OPERATION, &address, answer)?;
+        let header: GetEarliestMsgStoretimeResponseHeader = wire::header(OPERATION, &address, &answer)?;
+        Ok(Some(header.timestamp).filter(|timestamp| *timestamp >= 0))
+    }
+
+    /// The offset stored for a group; `None` when there is none.
+    pub(crate) async fn stored_offset(
+        &self,
+        group: &str,
+        queue: &MessageQueue,
+    ) -> Result<Option<QueueOffset>, ClientError> {
+        const OPERATION: &str = "consumer offset query";
+        let (address, answer) = self.ask_broker(queue, OPERATION, wire::query_offset(group, queue)).await?;
+        if answer.code == response::QUERY_NOT_FOUND {
+            return Ok(None);
+        }
+        let answer = outcome::success(OPERATION, &address, answer)?;
+        let header: QueryConsumerOffsetResponseHeader = wire::header(OPERATION, &address, &answer)?;
+        Ok(u64::try_from(header.offset).ok().map(QueueOffset))
+    }
+
+    /// Stores an offset for a group and waits for the answer.
+    pub(crate) async fn store_offset(
+        &self,
+        group: &str,
+        queue: &MessageQueue,
+        offset: QueueOffset,
+    ) -> Result<(), ClientError> {
+        const OPERATION: &str = "offset commit";
+        let request = wire::update_offset(group, queue, offset);
+        let (address, answer) = self.ask_broker(queue, OPERATION, request).await?;
+        outcome::success(OPERATION, &address, answer).map(drop)
+    }
+
+    /// Client ids of a group's live members, as one broker knows them. Empty when it knows none.
+    pub(crate) async fn members_at(&self, address: &str, group: &str) -> Result<Vec<String>, ClientError> {
+        const OPERATION: &str = "member list query";
+        let request = wire::consumer_list(group);
+        let answer = self.call(address, OPERATION, request, self.config.api_timeout).await?;
+        if answer.code == response::SYSTEM_ERROR {
+            // What brokers answer for a group without members.
+            return Ok(Vec::new());
+        }
+        let answer = outcome::success(OPERATION, address, answer)?;
+        let body: GetConsumerListByGroupResponseBody = wire::json(OPERATION, address, &answer.body)?;
+        Ok(body.consumer_id_list)
+    }
+}

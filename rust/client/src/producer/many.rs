@@ -1,0 +1,237 @@
+//! `send_many`: wire batches, several queues at a time, the order of each queue kept.
+
+use std::{borrow::Borrow, sync::Arc, time::Duration};
+
+use rocketpy_model::Message;
+use tokio::{
+    sync::Semaphore,
+    task::{JoinHandle, JoinSet},
+};
+
+use super::{
+    pack::{self, KeyList, Outgoing, Packed, Packer},
+    plan::Group,
+    receipt_of,
+    send::{Sender, Stored, Target},
+};
+use crate::{error::ClientError, receipt::Receipt};
+
+/// The outcome of [`Producer::send_many`](crate::Producer::send_many), in the order of its messages.
+///
+/// Receipts are made when asked for.
+#[derive(Debug)]
+pub struct SentMany {
+    requests: Vec<Request>,
+    /// Request and place in it of each message.
+    places: Vec<(u32, u32)>,
+    acknowledged: usize,
+}
+
+/// One request of it.
+#[derive(Debug)]
+struct Request {
+    result: Result<Stored, ClientError>,
+    keys: KeyList,
+    messages: u32,
+}
+
+/// What the worker of one queue needs.
+pub(crate) struct Job<M> {
+    pub(crate) sender: Sender,
+    pub(crate) messages: Arc<[M]>,
+    pub(crate) order_key: Option<Arc<str>>,
+    pub(crate) timeout: Duration,
+    /// Requests under way at once, all queues together.
+    pub(crate) room: Arc<Semaphore>,
+}
+
+impl<M> Clone for Job<M> {
+    fn clone(&self) -> Self {
+        Self {
+            sender: self.sender.clone(),
+            messages: self.messages.clone(),
+            order_key: self.order_key.clone(),
+            timeout: self.timeout,
+            room: self.room.clone(),
+        }
+    }
+}
+
+impl<M: Borrow<Message> + Send + Sync + 'static> Job<M> {
+    /// Sends all groups, each by a task of its own.
+    pub(crate) async fn run(self, groups: Vec<Group>) -> SentMany {
+        let count = self.messages.len();
+        let mut outcomes = Vec::with_capacity(groups.len());
+        if let [_] = groups.as_slice() {
+            for group in groups {
+                outcomes.push(self.clone().run_group(group).await);
+            }
+        } else {
+            let mut workers = JoinSet::new();
+            for group in groups {
+                workers.spawn(self.clone().run_group(group));
+            }
+            outcomes = workers.join_all().await;
+        }
+        SentMany::of(count, outcomes)
+    }
+
+    /// Sends the messages of one queue, one request after the other; packs the next while one is under way.
+    ///
+    /// After a failure the rest is not sent: what follows must not overtake what failed.
+    async fn run_group(self, group: Group) -> (Group, Vec<Request>) {
+        let mut packer = Packer::new(&self.sender.config);
+        let (mut requests, mut next) = (Vec::new(), 0);
+        let mut under_way: Option<JoinHandle<Request>> = None;
+        loop {
+            let packed = self.pack(&mut packer, &group, &mut next);
+            if let Some(task) = under_way.take() {
+                requests.push(join(task).await);
+                if let Some(Request { result: Err(error), .. }) = requests.last() {
+                    let first = Arc::new(error.clone());
+                    let sent: u32 = requests.iter().map(|request| request.messages).sum();
+                    requests.push(Request::not_sent(group.indices.len() as u32 - sent, first));
+                    break;
+                }
+            }
+            let Some(outgoing) = packed else { break };
+            let target = if group.bound {
+                Target::Only(group.queue.clone())
+            } else {
+                Target::First(group.queue.clone())
+            };
+            if next == group.indices.len() {
+                requests.push(self.clone().deliver(outgoing, target).await);
+                break;
+            }
+            let task = self.clone().deliver(outgoing, target);
+            under_way = Some(self.sender.instance.runtime.spawn(task));
+        }
+        (group, requests)
+    }
+
+    /// The next request's content: a batch, or a plain message where a batch would hold one.
+    fn pack(&self, packer: &mut Packer, group: &Group, next: &mut usize) -> Option<Outgoing> {
+        let (sender, start) = (&self.sender, *next);
+        let (ids, order_key) = (&sender.instance.ids, self.order_key.as_deref());
+        let moment = ids.moment();
+        while let Some(&index) = group.indices.get(*next) {
+            if packer.push(self.messages[index as usize].borrow(), order_key, ids, moment) == Packed::Full {
+                break;
+            }
+            *next += 1;
+        }
+        match *next - start {
+            0 => None,
+            1 => {
+                packer.clear();
+                let message = self.messages[group.indices[start] as usize].borrow();
+                Some(pack::single(message, order_key, &sender.config, ids, moment))
+            }
+            _ => Some(packer.finish(&group.queue.topic, ids, moment)),
+        }
+    }
+
+    async fn deliver(self, outgoing: Outgoing, target: Target) -> Request {
+        let room = self.room.acquire().await.expect("the semaphore is never closed");
+        let result = self.sender.deliver(&outgoing, target, self.timeout).await;
+        drop(room);
+        let messages = outgoing.keys.len() as u32;
+        Request { result, keys: outgoing.keys, messages }
+    }
+}
+
+async fn join(task: JoinHandle<Request>) -> Request {
+    match task.await {
+        Ok(request) => request,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // Only the end of the runtime cancels it.
+        Err(_) => Request::not_sent(0, Arc::new(ClientError::Closed { what: "runtime" })),
+    }
+}
+
+impl Request {
+    fn not_sent(messages: u32, first: Arc<ClientError>) -> Self {
+        Self { result: Err(ClientError::NotSent { first }), keys: KeyList::default(), messages }
+    }
+}
+
+impl SentMany {
+    fn of(count: usize, outcomes: Vec<(Group, Vec<Request>)>) -> Self {
+        let (mut places, mut acknowledged) = (vec![(0, 0); count], 0);
+        let mut all = Vec::with_capacity(outcomes.iter().map(|(_, requests)| requests.len()).sum());
+        for (group, requests) in outcomes {
+            let mut indices = group.indices.iter();
+            for request in requests {
+                for (place, index) in (0..request.messages).zip(&mut indices) {
+                    places[*index as usize] = (all.len() as u32, place);
+                }
+                if request.result.is_ok() {
+                    acknowledged += request.messages as usize;
+                }
+                all.push(request);
+            }
+        }
+        Self { requests: all, places, acknowledged }
+    }
+
+    pub(crate) fn none() -> Self {
+        Self { requests: Vec::new(), places: Vec::new(), acknowledged: 0 }
+    }
+
+    /// Messages given.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether none was given.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Messages acknowledged.
+    pub fn acknowledged(&self) -> usize {
+        self.acknowledged
+    }
+
+    /// Requests it took.
+    pub fn requests(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// The receipt of one message.
+    ///
+    /// # Errors
+    /// Why this message was not acknowledged.
+    ///
+    /// # Panics
+    /// When `index` is not below `len()`.
+    pub fn receipt(&self, index: usize) -> Result<Receipt, ClientError> {
+        let (request, place) = self.places[index];
+        let request = &self.requests[request as usize];
+        match &request.result {
+            Ok(stored) => Ok(receipt_of(stored, &request.keys, place as usize)),
+            Err(error) => Err(error.clone()),
+        }
+    }
+
+    /// All receipts in order, each made when it is reached.
+    pub fn receipts(&self) -> impl ExactSizeIterator<Item = Result<Receipt, ClientError>> {
+        (0..self.len()).map(|index| self.receipt(index))
+    }
+
+    /// Succeeds when every message was acknowledged.
+    ///
+    /// # Errors
+    /// [`ClientError::PartlySent`] with the first failure.
+    pub fn check(&self) -> Result<(), ClientError> {
+        match self.requests.iter().find_map(|request| request.result.as_ref().err()) {
+            None => Ok(()),
+            Some(first) => Err(ClientError::PartlySent {
+                failed: self.len() - self.acknowledged,
+                total: self.len(),
+                first: Arc::new(first.clone()),
+            }),
+        }
+    }
+}

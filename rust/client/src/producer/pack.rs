@@ -1,0 +1,212 @@
+//! From messages to what a send request carries: one message, or a wire batch.
+
+use bytes::Bytes;
+use rocketpy_model::{Message, property};
+use rocketpy_protocol::{batch::BatchItem, compression, properties_text};
+use tracing::debug;
+
+use crate::{
+    config::ProducerConfig,
+    identity::{Moment, UniqueIds},
+};
+
+/// What one send request carries.
+#[derive(Debug, Clone)]
+pub(crate) struct Outgoing {
+    pub(crate) topic: String,
+    pub(crate) body: Bytes,
+    /// Property text of the request.
+    pub(crate) properties: String,
+    pub(crate) flag: i32,
+    pub(crate) sys_flag: i32,
+    /// Unique key of each message.
+    pub(crate) keys: KeyList,
+    pub(crate) batch: bool,
+    pub(crate) born_at_ms: i64,
+}
+
+/// The unique keys of the messages of one request, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct KeyList {
+    text: String,
+    ends: Vec<u32>,
+}
+
+impl KeyList {
+    fn push(&mut self, key: &str) {
+        self.text.push_str(key);
+        self.ends.push(self.text.len() as u32);
+    }
+
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// # Panics
+    /// When `index` is not below `len()`.
+    pub(crate) fn get(&self, index: usize) -> &str {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[start as usize..self.ends[index] as usize]
+    }
+}
+
+/// A single message: its body compressed when it is large, its properties completed.
+pub(crate) fn single(
+    message: &Message,
+    order_key: Option<&str>,
+    config: &ProducerConfig,
+    ids: &UniqueIds,
+    moment: Moment,
+) -> Outgoing {
+    let (mut text, mut keys) = (Vec::with_capacity(128), KeyList::default());
+    complete(message, order_key, ids, moment, &mut text, &mut keys);
+    if message.properties.get(property::WAIT).is_none() {
+        properties_text::push(&mut text, property::WAIT, "true");
+    }
+    let (body, sys_flag) = compressed(message, config);
+    Outgoing {
+        topic: message.topic.clone(),
+        body,
+        properties: text_of(text),
+        flag: message.flag,
+        sys_flag,
+        keys,
+        batch: false,
+        born_at_ms: moment.now_ms,
+    }
+}
+
+fn text_of(text: Vec<u8>) -> String {
+    String::from_utf8(text).expect("the text was made of strings")
+}
+
+/// Writes the properties of `message`, with the unique key and the order key added where they are missing.
+fn complete(
+    message: &Message,
+    order_key: Option<&str>,
+    ids: &UniqueIds,
+    moment: Moment,
+    text: &mut Vec<u8>,
+    keys: &mut KeyList,
+) {
+    properties_text::encode(&message.properties, text);
+    if let Some(key) = order_key
+        && message.order_key().is_none()
+    {
+        properties_text::push(text, property::SHARDING_KEY, key);
+    }
+    match message.properties.get(property::UNIQUE_KEY) {
+        Some(key) => keys.push(key),
+        None => {
+            ids.next(moment).write(&mut keys.text);
+            keys.ends.push(keys.text.len() as u32);
+            properties_text::push(text, property::UNIQUE_KEY, keys.get(keys.len() - 1));
+        }
+    }
+}
+
+/// Body and flag to send. A body that does not compress goes out as it is.
+fn compressed(message: &Message, config: &ProducerConfig) -> (Bytes, i32) {
+    let raw = (message.body.clone(), 0);
+    let Some(kind) = config.compression.filter(|_| message.body.len() >= config.compress_over) else {
+        return raw;
+    };
+    match compression::compress(kind, config.compression_level, &message.body) {
+        Ok(body) if body.len() < message.body.len() => (body.into(), kind.mark(0)),
+        Ok(_) => raw,
+        Err(error) => {
+            debug!(%error, "body does not compress, sending it raw");
+            raw
+        }
+    }
+}
+
+/// A wire batch in the making.
+#[derive(Debug)]
+pub(crate) struct Packer {
+    limit_bytes: usize,
+    limit_messages: usize,
+    body: Vec<u8>,
+    keys: KeyList,
+    /// Value of `WAIT` that all messages share.
+    wait: Option<bool>,
+    scratch: Vec<u8>,
+}
+
+/// Whether a message found room.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Packed {
+    Added,
+    /// The batch must leave first.
+    Full,
+}
+
+impl Packer {
+    pub(crate) fn new(config: &ProducerConfig) -> Self {
+        Self {
+            limit_bytes: config.batch_bytes.min(config.max_message_size),
+            limit_messages: config.batch_messages,
+            body: Vec::new(),
+            keys: KeyList::default(),
+            wait: None,
+            scratch: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Appends a message that was validated. The first message of a batch always finds room, however large.
+    pub(crate) fn push(
+        &mut self,
+        message: &Message,
+        order_key: Option<&str>,
+        ids: &UniqueIds,
+        moment: Moment,
+    ) -> Packed {
+        let wait = message.properties.get(property::WAIT) != Some("false");
+        if self.len() >= self.limit_messages || self.wait.is_some_and(|shared| shared != wait) {
+            return Packed::Full;
+        }
+        self.scratch.clear();
+        let keys_before = (self.keys.text.len(), self.keys.ends.len());
+        complete(message, order_key, ids, moment, &mut self.scratch, &mut self.keys);
+        let item = BatchItem { flag: message.flag, body: &message.body, properties: &self.scratch };
+        if !self.body.is_empty() && self.body.len() + item.size() > self.limit_bytes {
+            self.keys.text.truncate(keys_before.0);
+            self.keys.ends.truncate(keys_before.1);
+            return Packed::Full;
+        }
+        item.encode(&mut self.body).expect("body and properties were checked against tighter limits");
+        self.wait = Some(wait);
+        Packed::Added
+    }
+
+    /// Takes the batch out and starts an empty one. The request has a unique key of its own.
+    pub(crate) fn finish(&mut self, topic: &str, ids: &UniqueIds, moment: Moment) -> Outgoing {
+        let wait = self.wait.take().unwrap_or(true);
+        let mut text = Vec::with_capacity(64);
+        properties_text::push(&mut text, property::WAIT, if wait { "true" } else { "false" });
+        properties_text::push(&mut text, property::UNIQUE_KEY, &ids.next(moment).to_string());
+        let next = Vec::with_capacity(self.body.len());
+        Outgoing {
+            topic: topic.to_owned(),
+            body: std::mem::replace(&mut self.body, next).into(),
+            properties: text_of(text),
+            flag: 0,
+            sys_flag: 0,
+            keys: std::mem::take(&mut self.keys),
+            batch: true,
+            born_at_ms: moment.now_ms,
+        }
+    }
+
+    /// Drops the batch.
+    pub(crate) fn clear(&mut self) {
+        self.body.clear();
+        self.keys = KeyList::default();
+        self.wait = None;
+    }
+}

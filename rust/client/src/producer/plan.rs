@@ -1,0 +1,167 @@
+//! Shares the messages of one `send_many` out among the queues.
+
+use std::{borrow::Borrow, collections::HashMap, sync::Arc};
+
+use rocketpy_model::{Message, MessageQueue};
+
+use super::select::{self, Rotation};
+use crate::route::TopicRoute;
+
+/// Messages without a key go to one queue in runs of at least so many, so that few of them still share a request.
+const LEAST_RUN: usize = 128;
+
+/// The messages of one queue, in their order.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) queue: MessageQueue,
+    /// They must go to this queue.
+    pub(crate) bound: bool,
+    /// Which of the messages given.
+    pub(crate) indices: Vec<u32>,
+}
+
+/// How messages choose their queues.
+pub(crate) struct Choice<'a> {
+    pub(crate) queue: Option<&'a MessageQueue>,
+    pub(crate) order_key: Option<&'a str>,
+    pub(crate) rotation: &'a Rotation,
+    pub(crate) batch_messages: usize,
+}
+
+/// One topic's groups while the messages are shared out.
+struct TopicGroups<'a> {
+    route: &'a TopicRoute,
+    /// Group of each queue: first those bound to it, then those in turn.
+    of_queue: Vec<[Option<usize>; 2]>,
+    /// Queue of the current run of messages without a key, and how many more it takes.
+    run: (usize, usize),
+    run_length: usize,
+}
+
+/// Groups messages by queue. Each route must have a queue to publish to.
+pub(crate) fn by_queue<M: Borrow<Message>>(
+    messages: &[M],
+    routes: &HashMap<String, Arc<TopicRoute>>,
+    choice: &Choice<'_>,
+) -> Vec<Group> {
+    if let Some(queue) = choice.queue {
+        let indices = (0..messages.len() as u32).collect();
+        return vec![Group { queue: queue.clone(), bound: true, indices }];
+    }
+    let mut topics: Vec<TopicGroups<'_>> = routes
+        .values()
+        .map(|route| {
+            let queues = route.publish.len();
+            let run_length =
+                messages.len().div_ceil(queues).clamp(LEAST_RUN, choice.batch_messages.max(LEAST_RUN));
+            TopicGroups { route, of_queue: vec![[None; 2]; queues], run: (0, 0), run_length }
+        })
+        .collect();
+    let (mut groups, mut current) = (Vec::new(), 0);
+    for (index, message) in messages.iter().enumerate() {
+        let message = message.borrow();
+        if *topics[current].route.topic != *message.topic {
+            let of_topic = |topic: &TopicGroups<'_>| *topic.route.topic == *message.topic;
+            current = topics.iter().position(of_topic).expect("every topic's route was fetched before");
+        }
+        let group = topics[current].group_of(message, choice, &mut groups);
+        groups[group].indices.push(index as u32);
+    }
+    groups
+}
+
+impl TopicGroups<'_> {
+    fn group_of(&mut self, message: &Message, choice: &Choice<'_>, groups: &mut Vec<Group>) -> usize {
+        let count = self.route.publish.len();
+        let (queue, bound) = match choice.order_key.or_else(|| message.order_key()) {
+            Some(key) => (select::by_key(key, count), true),
+            None => (self.next_of_run(choice.rotation), false),
+        };
+        let slot = &mut self.of_queue[queue][usize::from(!bound)];
+        *slot.get_or_insert_with(|| {
+            groups.push(Group { queue: self.route.publish[queue].clone(), bound, indices: Vec::new() });
+            groups.len() - 1
+        })
+    }
+
+    fn next_of_run(&mut self, rotation: &Rotation) -> usize {
+        let (queue, left) = &mut self.run;
+        if *left == 0 {
+            *queue = rotation.next(&self.route.topic, self.route.publish.len(), 1);
+            *left = self.run_length;
+        }
+        *left -= 1;
+        *queue
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::tests::route;
+
+    fn routes(queues: u32) -> HashMap<String, Arc<TopicRoute>> {
+        [("t".to_owned(), Arc::new(route("t", queues))), ("u".to_owned(), Arc::new(route("u", queues)))]
+            .into()
+    }
+
+    fn keyed(key: &str) -> Message {
+        let mut message = Message::new("t", "b");
+        message.set_order_key(key).unwrap();
+        message
+    }
+
+    fn choice<'a>(rotation: &'a Rotation) -> Choice<'a> {
+        Choice { queue: None, order_key: None, rotation, batch_messages: 1024 }
+    }
+
+    #[test]
+    fn messages_with_one_key_stay_together_in_order() {
+        let rotation = Rotation::new(0);
+        let messages: Vec<Message> = (0..100).map(|number| keyed(&format!("key-{}", number % 10))).collect();
+        let groups = by_queue(&messages, &routes(4), &choice(&rotation));
+        assert!(groups.len() <= 4 && groups.iter().all(|group| group.bound));
+        let mut queue_of_key = HashMap::new();
+        for group in &groups {
+            assert!(group.indices.is_sorted());
+            for index in &group.indices {
+                let known = queue_of_key.entry(index % 10).or_insert(group.queue.queue_id);
+                assert_eq!(*known, group.queue.queue_id, "one key, one queue");
+            }
+        }
+        assert_eq!(groups.iter().map(|group| group.indices.len()).sum::<usize>(), 100);
+    }
+
+    #[test]
+    fn a_few_messages_without_a_key_share_one_queue_and_many_are_spread() {
+        let rotation = Rotation::new(0);
+        let few: Vec<Message> = vec![Message::new("t", "b"); 100];
+        assert_eq!(by_queue(&few, &routes(4), &choice(&rotation)).len(), 1);
+        let many: Vec<Message> = vec![Message::new("t", "b"); 10_000];
+        let groups = by_queue(&many, &routes(4), &choice(&rotation));
+        assert_eq!(groups.len(), 4);
+        assert!(groups.iter().all(|group| !group.bound && (1500..3500).contains(&group.indices.len())));
+    }
+
+    #[test]
+    fn topics_do_not_mix() {
+        let rotation = Rotation::new(0);
+        let messages: Vec<Message> =
+            (0..10).map(|n| Message::new(if n % 2 == 0 { "t" } else { "u" }, "b")).collect();
+        let groups = by_queue(&messages, &routes(1), &choice(&rotation));
+        assert_eq!(groups.len(), 2);
+        for group in groups {
+            let parity = u32::from(&*group.queue.topic == "u");
+            assert!(group.indices.iter().all(|index| index % 2 == parity));
+        }
+    }
+
+    #[test]
+    fn a_given_queue_takes_all() {
+        let rotation = Rotation::new(0);
+        let queue = MessageQueue::new("t", "b", 3);
+        let choice = Choice { queue: Some(&queue), ..choice(&rotation) };
+        let groups = by_queue(&[keyed("a"), keyed("b")], &routes(4), &choice);
+        assert_eq!((groups.len(), groups[0].bound, groups[0].indices.as_slice()), (1, true, &[0, 1][..]));
+    }
+}

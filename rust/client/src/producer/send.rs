@@ -1,0 +1,264 @@
+//! One request from a queue's choice to its acknowledgement, with the attempts in between.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_protocol::{Command, code::response, header::SendMessageResponseHeader};
+use tracing::{debug, warn};
+
+use super::{
+    pack::Outgoing,
+    retry::{self, Next},
+    select::Rotation,
+};
+use crate::{
+    config::ProducerConfig,
+    error::ClientError,
+    instance::{Instance, broker_not_found},
+    outcome,
+    receipt::SendStatus,
+    route::TopicRoute,
+    wire,
+};
+
+const OPERATION: &str = "send";
+/// Pause before an attempt at the broker that has just failed, times the attempts so far.
+const SAME_BROKER_PAUSE: Duration = Duration::from_millis(50);
+
+/// Which queue a request goes to.
+#[derive(Debug, Clone)]
+pub(crate) enum Target {
+    /// The next one in turn; another after a failure.
+    Any,
+    /// This one first; another after a failure.
+    First(MessageQueue),
+    /// This one and no other.
+    Only(MessageQueue),
+}
+
+/// The acknowledgement of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    pub(crate) status: SendStatus,
+    pub(crate) queue: MessageQueue,
+    /// Of the first message; the others follow.
+    pub(crate) queue_offset: QueueOffset,
+    /// One for each message, parted by commas.
+    pub(crate) offset_msg_ids: String,
+    pub(crate) transaction_id: Option<String>,
+}
+
+/// What all sends of a producer share.
+#[derive(Clone)]
+pub(crate) struct Sender {
+    pub(crate) instance: Arc<Instance>,
+    pub(crate) group: Arc<str>,
+    pub(crate) config: Arc<ProducerConfig>,
+    pub(crate) rotation: Arc<Rotation>,
+}
+
+/// The attempts of one request so far.
+struct Attempts {
+    started: Instant,
+    timeout: Duration,
+    made: u32,
+    brokers: Vec<Arc<str>>,
+    may_have_been_applied: bool,
+}
+
+impl Sender {
+    /// The route to publish `topic` by, with at least one queue.
+    pub(crate) async fn route(&self, topic: &str) -> Result<Arc<TopicRoute>, ClientError> {
+        let route = self.instance.publish_route(topic, self.config.default_topic_queues).await?;
+        if route.publish.is_empty() {
+            return Err(ClientError::NoQueue { topic: topic.to_owned(), wanted: "writable" });
+        }
+        Ok(route)
+    }
+
+    /// Sends until acknowledged, or until no further attempt is allowed.
+    ///
+    /// # Errors
+    /// The error of the only attempt, or [`ClientError::SendFailed`] around that of the last one.
+    pub(crate) async fn deliver(
+        &self,
+        outgoing: &Outgoing,
+        mut target: Target,
+        timeout: Duration,
+    ) -> Result<Stored, ClientError> {
+        let mut attempts = Attempts::new(timeout);
+        loop {
+            let mut route = match tokio::time::timeout(attempts.left(), self.route(&outgoing.topic)).await {
+                Ok(Ok(route)) => route,
+                Ok(Err(error)) => return Err(attempts.give_up(&outgoing.topic, error, false)),
+                Err(_) => return Err(attempts.give_up(&outgoing.topic, attempts.timed_out(), false)),
+            };
+            let (queue, bound) = self.choose(&route, &target, attempts.brokers.last())?;
+            let error = match self.attempt(outgoing, &mut route, &queue, attempts.left()).await {
+                Ok(stored) => return Ok(stored),
+                Err(error) => error,
+            };
+            attempts.failed(&queue, &error);
+            let next = retry::after_failure(&error, bound);
+            if next == Next::GiveUp || attempts.made > self.config.retries || attempts.left().is_zero() {
+                return Err(attempts.give_up(&outgoing.topic, error, true));
+            }
+            warn!(topic = outgoing.topic, broker_name = %queue.broker_name, %error, "send failed, trying again");
+            if next == Next::Elsewhere {
+                target = Target::Any;
+            }
+            self.prepare_next(&route, &queue, next, &attempts).await;
+        }
+    }
+
+    /// Asks for the route again; pauses when the next attempt meets the same broker.
+    async fn prepare_next(
+        &self,
+        route: &Arc<TopicRoute>,
+        failed: &MessageQueue,
+        next: Next,
+        attempts: &Attempts,
+    ) {
+        let refresh = self.instance.refresh_publish_route(route, self.config.default_topic_queues);
+        match tokio::time::timeout(attempts.left(), refresh).await {
+            Ok(Err(error)) => {
+                debug!(topic = %route.topic, %error, "route refresh after a failed send failed")
+            }
+            Ok(Ok(_)) | Err(_) => {}
+        }
+        let others = route.publish.iter().any(|queue| queue.broker_name != failed.broker_name);
+        if next == Next::SameQueue || !others {
+            tokio::time::sleep((SAME_BROKER_PAUSE * attempts.made).min(attempts.left())).await;
+        }
+    }
+
+    /// The queue of the next attempt, and whether it must be this one.
+    fn choose(
+        &self,
+        route: &TopicRoute,
+        target: &Target,
+        failed: Option<&Arc<str>>,
+    ) -> Result<(MessageQueue, bool), ClientError> {
+        match target {
+            Target::Only(queue) => Ok((queue.clone(), true)),
+            Target::First(queue) => Ok((queue.clone(), false)),
+            Target::Any => {
+                let avoid = failed.map(AsRef::as_ref);
+                let queue = self.rotation.next_avoiding(&route.topic, &route.publish, avoid);
+                let none = || ClientError::NoQueue { topic: route.topic.to_string(), wanted: "writable" };
+                Ok((queue.ok_or_else(none)?.clone(), false))
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        outgoing: &Outgoing,
+        route: &mut Arc<TopicRoute>,
+        queue: &MessageQueue,
+        timeout: Duration,
+    ) -> Result<Stored, ClientError> {
+        let started = Instant::now();
+        let address = match tokio::time::timeout(timeout, self.address(route, queue)).await {
+            Ok(address) => address?,
+            Err(_) => return Err(broker_not_found(queue)),
+        };
+        let request = self.request(outgoing, queue);
+        let timeout = timeout.saturating_sub(started.elapsed());
+        let answer = self.instance.call(&address, OPERATION, request, timeout).await?;
+        read_answer(&address, queue, &answer)
+    }
+
+    /// The master of the queue's broker; a route that does not name it is asked for again once.
+    async fn address(
+        &self,
+        route: &mut Arc<TopicRoute>,
+        queue: &MessageQueue,
+    ) -> Result<String, ClientError> {
+        if let Some(address) = route.master(&queue.broker_name) {
+            return Ok(address.to_owned());
+        }
+        *route = self.instance.refresh_publish_route(route, self.config.default_topic_queues).await?;
+        route.master(&queue.broker_name).map(str::to_owned).ok_or_else(|| broker_not_found(queue))
+    }
+
+    fn request(&self, outgoing: &Outgoing, queue: &MessageQueue) -> Command {
+        wire::send(outgoing, &self.group, queue, self.config.default_topic_queues)
+    }
+
+    /// Sends without waiting for an answer; one attempt.
+    pub(crate) async fn fire(&self, outgoing: &Outgoing, target: Target) -> Result<(), ClientError> {
+        let mut route = self.route(&outgoing.topic).await?;
+        let (queue, _) = self.choose(&route, &target, None)?;
+        let address = self.address(&mut route, &queue).await?;
+        let request = self.request(outgoing, &queue);
+        self.instance.call_oneway(&address, "one-way send", request, self.config.send_timeout).await
+    }
+}
+
+impl Attempts {
+    fn new(timeout: Duration) -> Self {
+        Self { started: Instant::now(), timeout, made: 0, brokers: Vec::new(), may_have_been_applied: false }
+    }
+
+    fn left(&self) -> Duration {
+        self.timeout.saturating_sub(self.started.elapsed())
+    }
+
+    fn failed(&mut self, queue: &MessageQueue, error: &ClientError) {
+        self.made += 1;
+        self.brokers.push(queue.broker_name.clone());
+        self.may_have_been_applied |= error.may_have_been_applied();
+    }
+
+    fn timed_out(&self) -> ClientError {
+        ClientError::Timeout {
+            operation: "route query",
+            address: "all name servers".to_owned(),
+            timeout_ms: self.timeout.as_millis() as u64,
+            may_have_been_applied: false,
+        }
+    }
+
+    /// The error to raise: the only one as it is, else the last one with what was tried before.
+    fn give_up(&self, topic: &str, last: ClientError, of_attempt: bool) -> ClientError {
+        if self.made <= u32::from(of_attempt) {
+            return last;
+        }
+        ClientError::SendFailed {
+            topic: topic.to_owned(),
+            attempts: self.made,
+            elapsed_ms: self.started.elapsed().as_millis() as u64,
+            brokers: self.brokers.join(","),
+            may_have_been_applied: self.may_have_been_applied,
+            last: Arc::new(last),
+        }
+    }
+}
+
+/// What the broker says of a send.
+///
+/// # Source
+/// spec/client.md 5.4.
+fn read_answer(address: &str, queue: &MessageQueue, answer: &Command) -> Result<Stored, ClientError> {
+    let status = match answer.code {
+        response::SUCCESS => SendStatus::SendOk,
+        response::FLUSH_DISK_TIMEOUT => SendStatus::FlushDiskTimeout,
+        response::FLUSH_SLAVE_TIMEOUT => SendStatus::FlushSlaveTimeout,
+        response::SLAVE_NOT_AVAILABLE => SendStatus::SlaveNotAvailable,
+        _ => return Err(outcome::refused(OPERATION, address, answer)),
+    };
+    let header: SendMessageResponseHeader<'_> = wire::header(OPERATION, address, answer)?;
+    let queue_id = u32::try_from(header.queue_id).unwrap_or(queue.queue_id);
+    let queue_offset = wire::offset(OPERATION, address, header.queue_offset)?;
+    Ok(Stored {
+        status,
+        queue: MessageQueue { queue_id, ..queue.clone() },
+        queue_offset,
+        offset_msg_ids: header.msg_id.to_owned(),
+        transaction_id: header.transaction_id.map(str::to_owned),
+    })
+}

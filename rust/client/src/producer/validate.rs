@@ -1,0 +1,216 @@
+//! What a message must be before it is sent.
+
+use rocketpy_model::{Message, Properties, name, property, system};
+use rocketpy_protocol::properties_text;
+
+use super::{SendOptions, takes_batches};
+use crate::error::ClientError;
+
+/// Most bytes of property text that a message may bring: what a record holds, less what producer and broker add.
+pub(crate) const MAX_PROPERTIES_BYTES: usize = properties_text::MAX_BYTES - 512;
+
+/// Properties that ask for what is not there yet, and what they ask for.
+const UNSUPPORTED: [(&str, &str); 6] = [
+    (property::TRANSACTION_PREPARED, "transaction"),
+    (property::DELAY, "delayed"),
+    (property::TIMER_DELAY_SEC, "timer"),
+    (property::TIMER_DELAY_MS, "timer"),
+    (property::TIMER_DELIVER_MS, "timer"),
+    (property::INNER_MULTI_DISPATCH, "multi-queue"),
+];
+
+/// Checks topic, body and properties.
+///
+/// # Errors
+/// The error that names what is wrong; nothing was sent.
+///
+/// # Source
+/// spec/client.md 4.5.
+pub(crate) fn check_message(
+    message: &Message,
+    order_key: Option<&str>,
+    max_message_size: usize,
+) -> Result<(), ClientError> {
+    check_topic(&message.topic)?;
+    check_content(message, order_key, max_message_size)
+}
+
+/// Checks all but the topic.
+pub(crate) fn check_content(
+    message: &Message,
+    order_key: Option<&str>,
+    max_message_size: usize,
+) -> Result<(), ClientError> {
+    let size_bytes = message.body.len();
+    if size_bytes == 0 {
+        return Err(ClientError::EmptyBody { topic: message.topic.clone() });
+    }
+    if size_bytes > max_message_size {
+        let topic = message.topic.clone();
+        return Err(ClientError::BodyTooLarge { topic, size_bytes, limit_bytes: max_message_size });
+    }
+    check_properties(message, order_key)
+}
+
+/// Checks a topic name for sending.
+pub(crate) fn check_topic(topic: &str) -> Result<(), ClientError> {
+    name::check_topic(topic)
+        .map_err(|error| ClientError::InvalidTopic { topic: topic.to_owned(), reason: error.to_string() })?;
+    if system::is_send_denied(topic) {
+        return Err(ClientError::ReservedTopic { topic: topic.to_owned() });
+    }
+    Ok(())
+}
+
+/// Checks a group name; the default groups of the system are refused.
+pub(crate) fn check_group(group: &str) -> Result<(), ClientError> {
+    let invalid = |reason: String| ClientError::InvalidGroup { group: group.to_owned(), reason };
+    name::check_group(group).map_err(|error| invalid(error.to_string()))?;
+    if [system::DEFAULT_PRODUCER_GROUP, system::DEFAULT_CONSUMER_GROUP, system::CLIENT_INNER_PRODUCER_GROUP]
+        .contains(&group)
+    {
+        return Err(invalid("reserved".to_owned()));
+    }
+    Ok(())
+}
+
+fn check_properties(message: &Message, order_key: Option<&str>) -> Result<(), ClientError> {
+    let mut size_bytes = order_key.map_or(0, str::len);
+    for (name, value) in message.properties.iter() {
+        size_bytes += name.len() + value.len() + 2;
+        if let Some((property, feature)) = UNSUPPORTED.iter().find(|(unsupported, _)| *unsupported == name)
+            && asks_for_it(property, value)
+        {
+            return Err(ClientError::Unsupported { feature, property: format!("{property}={value}") });
+        }
+    }
+    if size_bytes > MAX_PROPERTIES_BYTES {
+        let topic = message.topic.clone();
+        return Err(ClientError::PropertiesTooLarge { topic, size_bytes, limit_bytes: MAX_PROPERTIES_BYTES });
+    }
+    Ok(())
+}
+
+/// Checks what is given beside the message.
+pub(crate) fn check_options(topic: &str, options: &SendOptions) -> Result<(), ClientError> {
+    if let Some(key) = &options.order_key {
+        check_order_key(key)?;
+    }
+    match &options.queue {
+        Some(queue) if *queue.topic != *topic => {
+            Err(ClientError::WrongQueue { topic: topic.to_owned(), queue_topic: queue.topic.to_string() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_order_key(key: &str) -> Result<(), ClientError> {
+    Properties::new().set(property::SHARDING_KEY, key).map_err(|error| ClientError::InvalidProperty {
+        name: property::SHARDING_KEY.to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+/// Refuses topics that take no batches.
+pub(crate) fn check_batch_topic(topic: &str) -> Result<(), ClientError> {
+    if takes_batches(topic) {
+        return Ok(());
+    }
+    Err(ClientError::InvalidTopic { topic: topic.to_owned(), reason: "takes no batches".to_owned() })
+}
+
+/// `DELAY=0` and `TRAN_MSG=false` ask for nothing.
+fn asks_for_it(property: &str, value: &str) -> bool {
+    match property {
+        property::DELAY => value.trim() != "0",
+        property::TRANSACTION_PREPARED => value.eq_ignore_ascii_case("true"),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rocketpy_model::MessageQueue;
+
+    use super::*;
+
+    const LIMIT: usize = 100;
+
+    fn with(name: &str, value: &str) -> Message {
+        let mut message = Message::new("t", "body");
+        message.properties.set(name, value).unwrap();
+        message
+    }
+
+    #[test]
+    fn what_is_not_there_yet_is_refused_by_name() {
+        for (name, value, feature) in [
+            ("TRAN_MSG", "true", "transaction"),
+            ("DELAY", "3", "delayed"),
+            ("TIMER_DELAY_SEC", "1", "timer"),
+            ("TIMER_DELAY_MS", "1", "timer"),
+            ("TIMER_DELIVER_MS", "1", "timer"),
+            ("INNER_MULTI_DISPATCH", "%LMQ%a", "multi-queue"),
+        ] {
+            let error = check_message(&with(name, value), None, LIMIT).unwrap_err();
+            assert_eq!(error, ClientError::Unsupported { feature, property: format!("{name}={value}") });
+            assert!(!error.retryable());
+        }
+    }
+
+    #[test]
+    fn a_property_that_asks_for_nothing_is_no_reason_to_refuse() {
+        assert_eq!(check_message(&with("DELAY", "0"), None, LIMIT), Ok(()));
+        assert_eq!(check_message(&with("TRAN_MSG", "false"), None, LIMIT), Ok(()));
+        assert_eq!(check_message(&with("colour", "red"), None, LIMIT), Ok(()));
+    }
+
+    #[test]
+    fn bodies_have_a_least_and_a_greatest_size() {
+        assert!(matches!(
+            check_message(&Message::new("t", ""), None, LIMIT),
+            Err(ClientError::EmptyBody { .. })
+        ));
+        assert_eq!(check_message(&Message::new("t", vec![0; LIMIT]), None, LIMIT), Ok(()));
+        let error = check_message(&Message::new("t", vec![0; LIMIT + 1]), None, LIMIT).unwrap_err();
+        assert_eq!(error, ClientError::BodyTooLarge { topic: "t".into(), size_bytes: 101, limit_bytes: 100 });
+        assert_eq!(error.code(), Some(13));
+    }
+
+    #[test]
+    fn properties_leave_room_for_what_is_added() {
+        let message = with("long", &"x".repeat(MAX_PROPERTIES_BYTES));
+        assert!(matches!(check_message(&message, None, LIMIT), Err(ClientError::PropertiesTooLarge { .. })));
+        let message = with("long", &"x".repeat(MAX_PROPERTIES_BYTES - 100));
+        assert_eq!(check_message(&message, None, LIMIT), Ok(()));
+        let key = "k".repeat(200);
+        assert!(check_message(&message, Some(&key), LIMIT).is_err(), "the order key counts");
+        assert!(check_order_key("a\u{1}").is_err());
+        assert!(check_order_key("").is_err());
+        assert!(check_order_key("N14228").is_ok());
+    }
+
+    #[test]
+    fn a_queue_of_another_topic_is_refused() {
+        let options = SendOptions { queue: Some(MessageQueue::new("u", "b", 0)), ..SendOptions::default() };
+        let error = check_options("t", &options).unwrap_err();
+        assert_eq!(error, ClientError::WrongQueue { topic: "t".into(), queue_topic: "u".into() });
+        assert!(check_batch_topic("%RETRY%g").is_err());
+    }
+
+    #[test]
+    fn names_are_checked_before_anything_is_sent() {
+        for topic in ["", "a/b", "..", &"x".repeat(128)] {
+            let error = check_message(&Message::new(topic, "b"), None, LIMIT).unwrap_err();
+            assert!(matches!(error, ClientError::InvalidTopic { .. }), "{topic}");
+        }
+        for topic in ["SCHEDULE_TOPIC_XXXX", "SELF_TEST_TOPIC"] {
+            let error = check_message(&Message::new(topic, "b"), None, LIMIT).unwrap_err();
+            assert!(matches!(error, ClientError::ReservedTopic { .. }), "{topic}");
+        }
+        assert!(check_group("ingest").is_ok());
+        for group in ["", "a b", "DEFAULT_PRODUCER", "DEFAULT_CONSUMER", &"x".repeat(121)] {
+            assert!(matches!(check_group(group), Err(ClientError::InvalidGroup { .. })), "{group}");
+        }
+    }
+}

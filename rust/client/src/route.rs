@@ -1,0 +1,300 @@
+//! Routes: which queues a topic has, at which brokers, at which addresses.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use parking_lot::RwLock;
+use rocketpy_model::{MessageQueue, system};
+use rocketpy_protocol::body::{BrokerData, QueueData, TopicRouteData};
+use tokio::sync::MutexGuard;
+
+/// A route made from the template topic is asked for again after so long: by then a broker may have created the topic.
+const TEMPLATE_LIFE: Duration = Duration::from_secs(1);
+/// A route that was not asked for in so many refresh rounds is forgotten.
+const IDLE_ROUNDS: u32 = 10;
+/// Most queues of a topic at one broker; a greater number in a route is cut.
+const MAX_QUEUES: u32 = 65_536;
+
+/// What the name servers say about one topic, and what follows for clients.
+#[derive(Debug)]
+#[doc(alias = "TopicRouteData")]
+#[doc(alias = "TopicPublishInfo")]
+pub(crate) struct TopicRoute {
+    pub(crate) topic: Arc<str>,
+    /// Queues to send to, in the order that every client uses.
+    pub(crate) publish: Vec<MessageQueue>,
+    /// Queues to read, sorted.
+    pub(crate) subscribe: Vec<MessageQueue>,
+    pub(crate) queue_data: Vec<QueueData>,
+    pub(crate) brokers: Vec<BrokerData>,
+    /// No broker has the topic yet; this is what one would create.
+    pub(crate) from_template: bool,
+    fetched_at: Instant,
+    /// Refresh rounds since the route was last asked for.
+    idle_rounds: AtomicU32,
+}
+
+impl TopicRoute {
+    /// # Source
+    /// spec/client.md 3.3.
+    pub(crate) fn of(topic: &str, data: &TopicRouteData) -> Self {
+        let topic: Arc<str> = topic.into();
+        let mut queue_data = data.queue_datas.clone();
+        queue_data.sort_by(|a, b| a.broker_name.cmp(&b.broker_name));
+        let brokers = data.broker_datas.clone();
+        let order = data.order_topic_conf.as_deref().filter(|order| !order.trim().is_empty());
+        let publish = match order {
+            Some(order) => ordered_queues(&topic, order),
+            None => writable_queues(&topic, &queue_data, &brokers),
+        };
+        let mut subscribe = readable_queues(&topic, &queue_data);
+        subscribe.sort();
+        Self {
+            topic,
+            publish,
+            subscribe,
+            queue_data,
+            brokers,
+            from_template: false,
+            fetched_at: Instant::now(),
+            idle_rounds: AtomicU32::new(0),
+        }
+    }
+
+    /// The route of the template topic, made that of `topic` with at most `default_queues` queues at each broker.
+    pub(crate) fn into_template_for(mut self, topic: &str, default_queues: u32) -> Self {
+        for queues in &mut self.queue_data {
+            let count = queues.read_queues.min(default_queues);
+            (queues.read_queues, queues.write_queues) = (count, count);
+        }
+        self.topic = topic.into();
+        self.publish = writable_queues(&self.topic, &self.queue_data, &self.brokers);
+        self.subscribe = Vec::new();
+        self.from_template = true;
+        self
+    }
+
+    /// Whether it still serves to send by.
+    pub(crate) fn may_publish(&self) -> bool {
+        !self.publish.is_empty() && !(self.from_template && self.fetched_at.elapsed() >= TEMPLATE_LIFE)
+    }
+
+    fn broker(&self, broker_name: &str) -> Option<&BrokerData> {
+        self.brokers.iter().find(|broker| broker.broker_name == broker_name)
+    }
+
+    /// Address of a broker's master.
+    pub(crate) fn master(&self, broker_name: &str) -> Option<&str> {
+        self.broker(broker_name).and_then(BrokerData::master_address)
+    }
+
+    /// The master's address, else that of any slave: for reading.
+    pub(crate) fn any_address(&self, broker_name: &str) -> Option<&str> {
+        let broker = self.broker(broker_name)?;
+        broker.master_address().or_else(|| broker.any_address())
+    }
+
+    /// Where to read: the broker id wished for, else the master, else any.
+    pub(crate) fn reading_address(&self, broker_name: &str, broker_id: u64) -> Option<&str> {
+        let wished = self.broker(broker_name)?.broker_addrs.get(&broker_id).map(String::as_str);
+        wished.or_else(|| self.any_address(broker_name))
+    }
+
+    /// One address of every broker, masters where there is one.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &str> {
+        self.brokers.iter().filter_map(|broker| self.any_address(&broker.broker_name))
+    }
+}
+
+fn queues_of(topic: &Arc<str>, broker_name: &str, count: u32) -> impl Iterator<Item = MessageQueue> + use<> {
+    let (topic, broker_name): (_, Arc<str>) = (topic.clone(), broker_name.into());
+    (0..count.min(MAX_QUEUES)).map(move |queue_id| MessageQueue {
+        topic: topic.clone(),
+        broker_name: broker_name.clone(),
+        queue_id,
+    })
+}
+
+/// `brokerA:4;brokerB:2`: queues in the order of the text; permissions and masters do not count.
+fn ordered_queues(topic: &Arc<str>, order: &str) -> Vec<MessageQueue> {
+    let part = |part: &str| {
+        let (broker_name, count) = part.split_once(':')?;
+        Some(queues_of(topic, broker_name, count.trim().parse().ok()?))
+    };
+    order.split(';').filter_map(part).flatten().collect()
+}
+
+fn writable_queues(topic: &Arc<str>, queues: &[QueueData], brokers: &[BrokerData]) -> Vec<MessageQueue> {
+    let is_it =
+        |broker: &BrokerData, name: &str| broker.broker_name == name && broker.master_address().is_some();
+    let has_master = |name: &str| brokers.iter().any(|broker| is_it(broker, name));
+    queues
+        .iter()
+        .filter(|queues| queues.permission().is_writable() && has_master(&queues.broker_name))
+        .flat_map(|queues| queues_of(topic, &queues.broker_name, queues.write_queues))
+        .collect()
+}
+
+fn readable_queues(topic: &Arc<str>, queues: &[QueueData]) -> Vec<MessageQueue> {
+    queues
+        .iter()
+        .filter(|queues| queues.permission().is_readable())
+        .flat_map(|queues| queues_of(topic, &queues.broker_name, queues.read_queues))
+        .collect()
+}
+
+/// The routes of all topics in use.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    table: RwLock<HashMap<Arc<str>, Arc<TopicRoute>>>,
+    /// Held while a route is fetched, so that callers that miss the same route ask once.
+    fetching: tokio::sync::Mutex<()>,
+}
+
+impl Routes {
+    pub(crate) fn get(&self, topic: &str) -> Option<Arc<TopicRoute>> {
+        let route = self.table.read().get(topic).cloned()?;
+        route.idle_rounds.store(0, Ordering::Relaxed);
+        Some(route)
+    }
+
+    pub(crate) fn put(&self, route: TopicRoute) -> Arc<TopicRoute> {
+        let route = Arc::new(route);
+        let mut table = self.table.write();
+        if let Some(old) = table.get(&route.topic) {
+            route.idle_rounds.store(old.idle_rounds.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        table.insert(route.topic.clone(), route.clone());
+        route
+    }
+
+    pub(crate) fn remove(&self, topic: &str) {
+        self.table.write().remove(topic);
+    }
+
+    pub(crate) async fn fetching(&self) -> MutexGuard<'_, ()> {
+        self.fetching.lock().await
+    }
+
+    /// Counts a refresh round, forgets what nobody asked for in a while, and returns the topics to refresh.
+    pub(crate) fn begin_round(&self) -> Vec<Arc<str>> {
+        let mut table = self.table.write();
+        table.retain(|_, route| route.idle_rounds.fetch_add(1, Ordering::Relaxed) < IDLE_ROUNDS);
+        table.keys().cloned().collect()
+    }
+
+    /// Addresses of all brokers of all routes; only their masters unless `slaves`.
+    pub(crate) fn broker_addresses(&self, slaves: bool) -> BTreeSet<String> {
+        let table = self.table.read();
+        let brokers = table.values().flat_map(|route| &route.brokers);
+        let addresses = brokers.flat_map(|broker| &broker.broker_addrs);
+        addresses
+            .filter(|(id, _)| slaves || **id == system::MASTER_ID)
+            .map(|(_, address)| address.clone())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    fn queue_data(broker_name: &str, queues: u32, perm: i32) -> QueueData {
+        let broker_name = broker_name.to_owned();
+        QueueData { broker_name, read_queues: queues, write_queues: queues, perm, ..QueueData::default() }
+    }
+
+    fn broker(broker_name: &str, ids: &[u64]) -> BrokerData {
+        let broker_addrs = ids.iter().map(|id| (*id, format!("{broker_name}:{id}"))).collect();
+        BrokerData { broker_name: broker_name.to_owned(), broker_addrs, ..BrokerData::default() }
+    }
+
+    /// A topic with `queues` queues at one broker.
+    pub(crate) fn route(topic: &str, queues: u32) -> TopicRoute {
+        let data = TopicRouteData {
+            queue_datas: vec![queue_data("b", queues, 6)],
+            broker_datas: vec![broker("b", &[0])],
+            ..TopicRouteData::default()
+        };
+        TopicRoute::of(topic, &data)
+    }
+
+    fn texts(queues: &[MessageQueue]) -> Vec<String> {
+        queues.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn sends_need_a_writable_queue_and_a_master_and_reads_only_a_readable_queue() {
+        let data = TopicRouteData {
+            queue_datas: vec![
+                queue_data("d", 1, 4),
+                queue_data("c", 1, 2),
+                queue_data("b", 1, 6),
+                queue_data("a", 2, 6),
+            ],
+            broker_datas: vec![broker("a", &[0, 1]), broker("b", &[1]), broker("c", &[0]), broker("d", &[0])],
+            ..TopicRouteData::default()
+        };
+        let route = TopicRoute::of("t", &data);
+        assert_eq!(texts(&route.publish), ["t@a#0", "t@a#1", "t@c#0"]);
+        assert_eq!(texts(&route.subscribe), ["t@a#0", "t@a#1", "t@b#0", "t@d#0"]);
+        assert_eq!((route.master("b"), route.any_address("b")), (None, Some("b:1")));
+        assert_eq!(route.master("a"), Some("a:0"));
+    }
+
+    #[test]
+    fn an_order_configuration_names_the_queues_by_itself() {
+        let data = TopicRouteData {
+            order_topic_conf: Some("y:2;x:1;broken".to_owned()),
+            queue_datas: vec![queue_data("x", 8, 4)],
+            ..TopicRouteData::default()
+        };
+        assert_eq!(texts(&TopicRoute::of("t", &data).publish), ["t@y#0", "t@y#1", "t@x#0"]);
+    }
+
+    #[test]
+    fn the_template_lends_at_most_the_default_queues() {
+        let template = route("TBW102", 8).into_template_for("new", 4);
+        assert_eq!(texts(&template.publish), ["new@b#0", "new@b#1", "new@b#2", "new@b#3"]);
+        assert!(template.subscribe.is_empty() && template.from_template);
+        assert_eq!(route("TBW102", 2).into_template_for("new", 4).publish.len(), 2);
+    }
+
+    #[test]
+    fn a_route_with_an_absurd_number_of_queues_is_cut() {
+        assert_eq!(route("t", u32::MAX).publish.len(), MAX_QUEUES as usize);
+    }
+
+    #[test]
+    fn routes_that_nobody_uses_are_forgotten() {
+        let routes = Routes::default();
+        routes.put(route("used", 1));
+        routes.put(route("idle", 1));
+        for _ in 0..=IDLE_ROUNDS {
+            assert!(routes.get("used").is_some());
+            for topic in routes.begin_round() {
+                routes.put(route(&topic, 1));
+            }
+        }
+        assert_eq!(routes.begin_round(), ["used".into()]);
+    }
+
+    #[test]
+    fn heartbeats_of_producers_go_to_masters_only() {
+        let routes = Routes::default();
+        let data = TopicRouteData {
+            queue_datas: vec![queue_data("a", 1, 6)],
+            broker_datas: vec![broker("a", &[0, 1])],
+            ..TopicRouteData::default()
+        };
+        routes.put(TopicRoute::of("t", &data));
+        assert_eq!(routes.broker_addresses(false), ["a:0".to_owned()].into());
+        assert_eq!(routes.broker_addresses(true), ["a:0".to_owned(), "a:1".to_owned()].into());
+    }
+}

@@ -1,0 +1,254 @@
+//! The requests that a client makes, and the reading of answers.
+
+use rocketpy_model::{MessageQueue, QueueOffset, TopicConfig, sys_flag, system};
+use rocketpy_protocol::{
+    Command, Header,
+    body::HeartbeatData,
+    code::request,
+    header::{
+        CreateTopicRequestHeader, DeleteSubscriptionGroupRequestHeader, DeleteTopicFromNamesrvRequestHeader,
+        DeleteTopicRequestHeader, GetConsumeStatsRequestHeader, GetConsumerListByGroupRequestHeader,
+        GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader,
+        GetRouteInfoRequestHeader, GetTopicStatsInfoRequestHeader, PullMessageRequestHeader,
+        QueryConsumerOffsetRequestHeader, SearchOffsetRequestHeader, SendMessageRequestHeader,
+        SendMessageRequestHeaderV2, UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader,
+        ViewMessageRequestHeader, key,
+    },
+    json,
+};
+use serde::de::DeserializeOwned;
+
+use crate::{error::ClientError, outcome, producer::Outgoing};
+
+/// Reads an answer's custom header.
+pub(crate) fn header<'a, H: Header<'a>>(
+    operation: &'static str,
+    address: &str,
+    answer: &'a Command,
+) -> Result<H, ClientError> {
+    H::read(&answer.ext).map_err(|error| outcome::bad_answer(operation, address, error))
+}
+
+/// Reads an answer's JSON body.
+pub(crate) fn json<T: DeserializeOwned>(
+    operation: &'static str,
+    address: &str,
+    body: &[u8],
+) -> Result<T, ClientError> {
+    json::from_slice(body).map_err(|error| outcome::bad_answer(operation, address, error))
+}
+
+/// An offset as headers carry it; a negative one is no offset.
+pub(crate) fn offset(operation: &'static str, address: &str, value: i64) -> Result<QueueOffset, ClientError> {
+    let negative = |_| outcome::bad_answer(operation, address, format!("offset {value}"));
+    u64::try_from(value).map(QueueOffset).map_err(negative)
+}
+
+fn with_broker(mut command: Command, queue: &MessageQueue) -> Command {
+    command.ext.push(key::BROKER_NAME, &queue.broker_name);
+    command
+}
+
+/// SEND_MESSAGE_V2, or SEND_BATCH_MESSAGE.
+pub(crate) fn send(outgoing: &Outgoing, group: &str, queue: &MessageQueue, default_queues: u32) -> Command {
+    let header = SendMessageRequestHeader {
+        producer_group: group,
+        topic: &outgoing.topic,
+        default_topic: system::TEMPLATE_TOPIC,
+        default_topic_queue_nums: default_queues as i32,
+        queue_id: queue.queue_id as i32,
+        sys_flag: outgoing.sys_flag,
+        born_timestamp: outgoing.born_at_ms,
+        flag: outgoing.flag,
+        properties: Some(&outgoing.properties),
+        reconsume_times: Some(0),
+        unit_mode: Some(false),
+        max_reconsume_times: None,
+        batch: Some(outgoing.batch),
+        broker_name: Some(&queue.broker_name),
+    };
+    let code = if outgoing.batch { request::SEND_BATCH_MESSAGE } else { request::SEND_MESSAGE_V2 };
+    Command::request(code, &SendMessageRequestHeaderV2(header)).with_body(outgoing.body.clone())
+}
+
+/// What a pull asks for.
+pub(crate) struct Pull<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) queue: &'a MessageQueue,
+    pub(crate) offset: QueueOffset,
+    pub(crate) max_messages: u32,
+    pub(crate) max_bytes: u32,
+    /// How long the broker may hold it; `None`: not at all.
+    pub(crate) suspend_ms: Option<i64>,
+    /// The tag expression.
+    pub(crate) subscription: &'a str,
+}
+
+/// LITE_PULL_MESSAGE with its subscription: needs no heartbeat before it.
+pub(crate) fn lite_pull(pull: &Pull<'_>) -> Command {
+    pull_request(request::LITE_PULL_MESSAGE, sys_flag::pull::LITE_PULL, pull)
+}
+
+/// PULL_MESSAGE with its subscription, as tools send it.
+pub(crate) fn pull(pull: &Pull<'_>) -> Command {
+    pull_request(request::PULL_MESSAGE, 0, pull)
+}
+
+fn pull_request(code: i32, flags: i32, pull: &Pull<'_>) -> Command {
+    let suspend = if pull.suspend_ms.is_some() { sys_flag::pull::SUSPEND } else { 0 };
+    let header = PullMessageRequestHeader {
+        consumer_group: pull.group,
+        topic: &pull.queue.topic,
+        queue_id: pull.queue.queue_id as i32,
+        queue_offset: pull.offset.to_wire(),
+        max_msg_nums: pull.max_messages as i32,
+        sys_flag: flags | suspend | sys_flag::pull::SUBSCRIPTION,
+        commit_offset: 0,
+        suspend_timeout_millis: pull.suspend_ms.unwrap_or(0),
+        subscription: Some(pull.subscription),
+        sub_version: 0,
+        expression_type: Some("TAG"),
+        max_msg_bytes: Some(pull.max_bytes as i32),
+        request_source: None,
+        proxy_froward_client_id: None,
+        broker_name: Some(&pull.queue.broker_name),
+    };
+    Command::request(code, &header)
+}
+
+pub(crate) fn route(topic: &str) -> Command {
+    let header = GetRouteInfoRequestHeader { topic, accept_standard_json_only: Some(true) };
+    Command::request(request::GET_ROUTEINFO_BY_TOPIC, &header)
+}
+
+pub(crate) fn cluster_info() -> Command {
+    Command::bare_request(request::GET_BROKER_CLUSTER_INFO)
+}
+
+pub(crate) fn topic_list() -> Command {
+    Command::bare_request(request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+}
+
+pub(crate) fn delete_topic_in_name_server(topic: &str) -> Command {
+    let header = DeleteTopicFromNamesrvRequestHeader { topic, cluster_name: None };
+    Command::request(request::DELETE_TOPIC_IN_NAMESRV, &header)
+}
+
+pub(crate) fn create_topic(config: &TopicConfig) -> Command {
+    let header = CreateTopicRequestHeader {
+        topic: &config.name,
+        default_topic: system::TEMPLATE_TOPIC,
+        read_queue_nums: config.read_queues as i32,
+        write_queue_nums: config.write_queues as i32,
+        perm: config.perm.bits(),
+        topic_filter_type: config.filter_type.as_str(),
+        topic_sys_flag: Some(config.sys_flag),
+        order: Some(config.order),
+        attributes: None,
+        force: None,
+    };
+    Command::request(request::UPDATE_AND_CREATE_TOPIC, &header)
+}
+
+pub(crate) fn delete_topic(topic: &str) -> Command {
+    Command::request(request::DELETE_TOPIC_IN_BROKER, &DeleteTopicRequestHeader { topic })
+}
+
+pub(crate) fn topic_stats(topic: &str) -> Command {
+    Command::request(request::GET_TOPIC_STATS_INFO, &GetTopicStatsInfoRequestHeader { topic })
+}
+
+pub(crate) fn group_configs() -> Command {
+    Command::bare_request(request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+}
+
+pub(crate) fn delete_group(group: &str) -> Command {
+    let header = DeleteSubscriptionGroupRequestHeader { group_name: group, clean_offset: Some(true) };
+    Command::request(request::DELETE_SUBSCRIPTIONGROUP, &header)
+}
+
+pub(crate) fn consume_stats(group: &str, topic: Option<&str>) -> Command {
+    let header = GetConsumeStatsRequestHeader { consumer_group: group, topic, topic_list: None };
+    Command::request(request::GET_CONSUME_STATS, &header)
+}
+
+pub(crate) fn consumer_list(group: &str) -> Command {
+    let header = GetConsumerListByGroupRequestHeader { consumer_group: group };
+    Command::request(request::GET_CONSUMER_LIST_BY_GROUP, &header)
+}
+
+pub(crate) fn heartbeat(data: &HeartbeatData) -> Command {
+    Command::bare_request(request::HEART_BEAT).with_body(json::to_vec(data))
+}
+
+pub(crate) fn unregister_producer(client_id: &str, group: &str) -> Command {
+    let header =
+        UnregisterClientRequestHeader { client_id, producer_group: Some(group), consumer_group: None };
+    Command::request(request::UNREGISTER_CLIENT, &header)
+}
+
+pub(crate) fn unregister_consumer(client_id: &str, group: &str) -> Command {
+    let header =
+        UnregisterClientRequestHeader { client_id, producer_group: None, consumer_group: Some(group) };
+    Command::request(request::UNREGISTER_CLIENT, &header)
+}
+
+/// Asks for a group's stored offset; "none" is answered as such, also on young topics.
+pub(crate) fn query_offset(group: &str, queue: &MessageQueue) -> Command {
+    let header = QueryConsumerOffsetRequestHeader {
+        consumer_group: group,
+        topic: &queue.topic,
+        queue_id: queue.queue_id as i32,
+        set_zero_if_not_found: Some(false),
+        broker_name: Some(&queue.broker_name),
+    };
+    Command::request(request::QUERY_CONSUMER_OFFSET, &header)
+}
+
+pub(crate) fn update_offset(group: &str, queue: &MessageQueue, offset: QueueOffset) -> Command {
+    let header = UpdateConsumerOffsetRequestHeader {
+        consumer_group: group,
+        topic: &queue.topic,
+        queue_id: queue.queue_id as i32,
+        commit_offset: offset.to_wire(),
+        broker_name: Some(&queue.broker_name),
+    };
+    Command::request(request::UPDATE_CONSUMER_OFFSET, &header)
+}
+
+/// Asks for the first offset stored at or after a time.
+pub(crate) fn search_offset(queue: &MessageQueue, at_ms: i64) -> Command {
+    let header = SearchOffsetRequestHeader {
+        topic: &queue.topic,
+        queue_id: queue.queue_id as i32,
+        timestamp: at_ms,
+        boundary_type: Some("LOWER"),
+        broker_name: Some(&queue.broker_name),
+    };
+    Command::request(request::SEARCH_OFFSET_BY_TIMESTAMP, &header)
+}
+
+pub(crate) fn max_offset(queue: &MessageQueue) -> Command {
+    let header = GetMaxOffsetRequestHeader {
+        topic: &queue.topic,
+        queue_id: queue.queue_id as i32,
+        committed: Some(true),
+    };
+    with_broker(Command::request(request::GET_MAX_OFFSET, &header), queue)
+}
+
+pub(crate) fn min_offset(queue: &MessageQueue) -> Command {
+    let header = GetMinOffsetRequestHeader { topic: &queue.topic, queue_id: queue.queue_id as i32 };
+    with_broker(Command::request(request::GET_MIN_OFFSET, &header), queue)
+}
+
+pub(crate) fn earliest_stored_at(queue: &MessageQueue) -> Command {
+    let header =
+        GetEarliestMsgStoretimeRequestHeader { topic: &queue.topic, queue_id: queue.queue_id as i32 };
+    with_broker(Command::request(request::GET_EARLIEST_MSG_STORETIME, &header), queue)
+}
+
+pub(crate) fn view_message(physical_offset: i64) -> Command {
+    let header = ViewMessageRequestHeader { topic: None, offset: physical_offset };
+    Command::request(request::VIEW_MESSAGE_BY_ID, &header)
+}
