@@ -37,9 +37,9 @@ impl Dice {
     }
 }
 
-/// Damages `bytes` in one to four places.
+/// Damages `bytes` in one place, or sometimes in up to four.
 pub fn damage(dice: &mut Dice, bytes: &mut Vec<u8>) {
-    for _ in 0..=dice.below(4) {
+    for _ in 0..*dice.pick(&[1, 1, 1, 2, 4]) {
         if bytes.is_empty() {
             bytes.push(dice.next() as u8);
             continue;
@@ -139,6 +139,13 @@ pub fn frame(command: &Command) -> Vec<u8> {
     let mut out = BytesMut::new();
     command.encode(&mut out).unwrap();
     out.to_vec()
+}
+
+/// A frame with sound lengths around any header.
+pub fn frame_around(header: &[u8], serialize: SerializeType, body: &[u8]) -> Vec<u8> {
+    let length = (4 + header.len() + body.len()) as u32;
+    let word = (serialize as u32) << 24 | header.len() as u32;
+    [&length.to_be_bytes()[..], &word.to_be_bytes(), header, body].concat()
 }
 
 /// Three records one behind the other, with and without their own checksum, one of them with IPv6 hosts.
