@@ -9,6 +9,7 @@ from typing import Any, Self, Unpack, final
 from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions, Start
 from rocketpy.message import MessageQueue, Receipt
 
+__all__: list[str]
 __version__: str
 
 @final
@@ -24,7 +25,7 @@ class Message:
         keys: str | Iterable[str] | None = None,
         order_key: str | None = None,
         properties: Mapping[str, str] | None = None,
-        flag: int = 0,
+        flag: int | None = None,
     ) -> Self: ...
     @property
     def topic(self) -> str: ...

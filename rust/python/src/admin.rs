@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 
 use crate::client::connect;
 use crate::error::{self, raise};
+use crate::number::within;
 use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::{self, QueueArgument};
@@ -52,6 +53,8 @@ impl Running {
 
 /// Broker name, cluster, addresses by broker id, read and write queues, readable, writable.
 type TopicBroker = (String, String, BTreeMap<u64, String>, u32, u32, bool, bool);
+/// Broker name, cluster, addresses by broker id.
+type BrokerRow = (String, String, BTreeMap<u64, String>);
 /// Queue, smallest and largest offset, time of the newest message.
 type QueueRow<'py> = (Bound<'py, PyAny>, u64, u64, Option<SystemTime>);
 /// Queue, committed and largest offset, messages between, time of the last consumed message.
@@ -62,9 +65,8 @@ impl PyAdmin {
     #[new]
     #[pyo3(signature = (name_servers, **options))]
     fn new(name_servers: Vec<String>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let mut options = Options::new("Admin", options);
-        let (client, runtime) = connect(name_servers, &mut options)?;
-        options.finish()?;
+        let options = Options::new("Admin", options);
+        let (client, runtime) = connect(name_servers, options)?;
         let admin = Admin::new(&client);
         Ok(Self { running: Owned::new(Running { admin, client, runtime }) })
     }
@@ -223,7 +225,7 @@ impl PyAdmin {
         Ok(ReceivedMessage::new(record, Origin::new(Arc::new(queue))))
     }
 
-    fn brokers(&self, py: Python<'_>) -> PyResult<Vec<(String, String, BTreeMap<u64, String>)>> {
+    fn brokers(&self, py: Python<'_>) -> PyResult<Vec<BrokerRow>> {
         let running = self.running.get()?;
         let cluster = running.wait(py, running.admin.cluster())?;
         Ok(cluster
@@ -239,11 +241,7 @@ impl PyAdmin {
     }
 }
 
-/// A number of queues given by Python; what is not a number of queues is named.
+/// A number of queues given by Python. The broker has the last word about how many are too many.
 fn queue_count(value: &Bound<'_, PyAny>) -> PyResult<u32> {
-    match value.extract::<i64>() {
-        Ok(count) if (1..=i64::from(i32::MAX)).contains(&count) => Ok(count as u32),
-        Ok(_) => Err(error::invalid(format!("a topic has at least 1 queue, given: {value}"))),
-        Err(_not_one) => Err(error::wrong_type("the number of queues", "an int", value)),
-    }
+    within("the number of queues", value, 1..=i64::from(i32::MAX)).map(|count| count as u32)
 }

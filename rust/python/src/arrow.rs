@@ -9,6 +9,7 @@ use pyo3::types::PyCapsule;
 use rocketpy_scan::{BatchLimits, Columns};
 
 use crate::error::{self, raise};
+use crate::number::count;
 
 /// Rows as Arrow columns.
 #[pyclass(module = "rocketpy", frozen)]
@@ -91,12 +92,7 @@ pub(crate) fn columns(names: Option<Vec<String>>) -> PyResult<Columns> {
     names.map_or_else(|| Ok(Columns::default()), |names| Columns::parse(names).map_err(raise))
 }
 
-/// Checks what makes a batch full.
-pub(crate) fn limits(rows: usize, bytes: usize) -> PyResult<BatchLimits> {
-    if rows == 0 || bytes == 0 {
-        return Err(error::invalid(format!(
-            "a batch has at least one row and one byte, given: {rows} rows, {bytes} bytes"
-        )));
-    }
-    Ok(BatchLimits { rows, bytes })
+/// What makes a batch full.
+pub(crate) fn limits(rows: &Bound<'_, PyAny>, bytes: &Bound<'_, PyAny>) -> PyResult<BatchLimits> {
+    Ok(BatchLimits { rows: count("batch_rows", rows)?, bytes: count("batch_bytes", bytes)? })
 }

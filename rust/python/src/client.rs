@@ -8,14 +8,16 @@ use crate::error::raise;
 use crate::options::Options;
 use crate::runtime;
 
-/// Makes the client of one producer, consumer or administration object. Opens no connection.
-pub(crate) fn connect(name_servers: Vec<String>, options: &mut Options<'_>) -> PyResult<(Client, Handle)> {
+/// Makes the client of one producer, consumer or administration object, of the options that are left. Opens no
+/// connection.
+pub(crate) fn connect(name_servers: Vec<String>, mut options: Options<'_>) -> PyResult<(Client, Handle)> {
     let mut config = ClientConfig::new(name_servers);
     config.instance_name = options.take("instance_name")?;
     config.client_ip = options.take("client_ip")?;
     config.unit_name = options.take("unit_name")?;
     options.set_duration("api_timeout", &mut config.api_timeout)?;
     options.set_duration("connect_timeout", &mut config.connect_timeout)?;
+    options.finish()?;
     let runtime = runtime::handle()?;
     let client = Client::new(config, runtime.clone()).map_err(raise)?;
     Ok((client, runtime))

@@ -6,17 +6,18 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rocketpy_client::{Client, ConsumerConfig, Position, PullConsumer, PulledPart, Start, Subscription};
 use rocketpy_model::{MessageQueue, QueueOffset};
-use rocketpy_scan::RecordBatchBuilder;
+use rocketpy_scan::{BatchLimits, RecordBatchBuilder};
 use tokio::runtime::Handle;
 
 use crate::arrow::{self, ArrowBatch};
 use crate::client::connect;
 use crate::error::{self, raise};
+use crate::number::{count, offset};
 use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::{self, QueueArgument};
 use crate::received::{Origin, ReceivedMessage};
-use crate::start::{StartArgument, offset};
+use crate::start::StartArgument;
 use crate::wait::{Seconds, wait};
 
 /// Bytes of bodies and properties that one `fetch_columns` gives at most: an Arrow binary column cannot hold 2 GiB.
@@ -62,8 +63,7 @@ impl PyConsumer {
         let mut options = Options::new("Consumer", options);
         let tags = options.take::<String>("tags")?.unwrap_or_else(|| "*".to_owned());
         let config = config(&mut options)?;
-        let (client, runtime) = connect(name_servers, &mut options)?;
-        options.finish()?;
+        let (client, runtime) = connect(name_servers, options)?;
         let subscriptions = topics.into_iter().map(|topic| Subscription::new(topic, tags.as_str())).collect();
         let joined = PullConsumer::new(&client, group, subscriptions, config);
         let consumer = wait(py, &runtime, joined)?.map_err(raise)?;
@@ -83,11 +83,11 @@ impl PyConsumer {
     fn poll<'py>(
         &self,
         py: Python<'py>,
-        max_messages: usize,
+        max_messages: &Bound<'py, PyAny>,
         timeout: Seconds,
     ) -> PyResult<Bound<'py, PyList>> {
         let running = self.running.get()?;
-        at_least_one("max_messages", max_messages)?;
+        let max_messages = count("max_messages", max_messages)?;
         let batch =
             wait(py, &running.runtime, running.consumer.poll(max_messages, timeout.0))?.map_err(raise)?;
         let messages = PyList::empty(py);
@@ -110,17 +110,17 @@ impl PyConsumer {
     fn fetch_columns(
         &self,
         py: Python<'_>,
-        max_rows: usize,
+        max_rows: &Bound<'_, PyAny>,
         timeout: Seconds,
         columns: Option<Vec<String>>,
     ) -> PyResult<ArrowBatch> {
         let running = self.running.get()?;
-        at_least_one("max_rows", max_rows)?;
+        let max_rows = count("max_rows", max_rows)?;
         let columns = arrow::columns(columns)?;
         let batch = wait(py, &running.runtime, running.consumer.poll(max_rows, timeout.0))?.map_err(raise)?;
         let built = py.detach(|| {
-            let limits = arrow::limits(max_rows.min(batch.len().max(1)), MOST_ARROW_BYTES);
-            let mut builder = RecordBatchBuilder::new(columns, limits?);
+            let limits = BatchLimits { rows: batch.len(), bytes: MOST_ARROW_BYTES };
+            let mut builder = RecordBatchBuilder::new(columns, limits);
             for part in batch.parts() {
                 let broker_name = Some(&*part.queue().broker_name);
                 for record in part.iter() {
@@ -203,10 +203,6 @@ pub(crate) fn received(part: &PulledPart) -> impl Iterator<Item = ReceivedMessag
 
 fn plain(queues: Vec<QueueArgument>) -> Vec<MessageQueue> {
     queues.into_iter().map(|QueueArgument(queue)| queue).collect()
-}
-
-fn at_least_one(name: &str, value: usize) -> PyResult<()> {
-    if value == 0 { Err(error::invalid(format!("{name} must be at least 1, given: 0"))) } else { Ok(()) }
 }
 
 /// Where to go: an offset, or a `rocketpy.Start`.

@@ -14,6 +14,7 @@ mod completion;
 mod consumer;
 mod error;
 mod message;
+mod number;
 mod options;
 mod process;
 mod producer;

@@ -12,6 +12,7 @@ use rocketpy_model::{Message, property};
 
 use crate::buffer;
 use crate::error::{self, raise};
+use crate::number::within;
 
 /// A message to send: immutable, cheap to make and to send many times.
 #[pyclass(name = "Message", module = "rocketpy", frozen, eq, hash)]
@@ -26,6 +27,9 @@ impl Hash for PyMessage {
         self.message.body.hash(state);
     }
 }
+
+/// The positional and the named arguments of a message.
+type NewArguments<'a, 'py> = ((&'a str, Bound<'py, PyBytes>), Bound<'py, PyDict>);
 
 /// A message on loan to a send that may outlive the call: it keeps the message alive without the interpreter lock.
 pub(crate) struct Lent(Arc<Message>);
@@ -49,7 +53,7 @@ impl PyMessage {
 #[pymethods]
 impl PyMessage {
     #[new]
-    #[pyo3(signature = (topic, body, *, tag=None, keys=None, order_key=None, properties=None, flag=0))]
+    #[pyo3(signature = (topic, body, *, tag=None, keys=None, order_key=None, properties=None, flag=None))]
     fn new(
         topic: &str,
         body: &Bound<'_, PyAny>,
@@ -57,8 +61,10 @@ impl PyMessage {
         keys: Option<&Bound<'_, PyAny>>,
         order_key: Option<&str>,
         properties: Option<&Bound<'_, PyMapping>>,
-        flag: i32,
+        flag: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
+        let range = i64::from(i32::MIN)..=i64::from(i32::MAX);
+        let flag = flag.map_or(Ok(0), |flag| within("flag", flag, range))? as i32;
         rocketpy_model::name::check_topic(topic).map_err(raise)?;
         let mut message = Message { flag, ..Message::new(topic, body_bytes(body, topic)?) };
         if let Some(properties) = properties {
@@ -139,10 +145,7 @@ impl PyMessage {
     }
 
     /// What pickle and copy need to make the message again.
-    fn __getnewargs_ex__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<((&str, Bound<'py, PyBytes>), Bound<'py, PyDict>)> {
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<NewArguments<'_, 'py>> {
         let named = PyDict::new(py);
         named.set_item("tag", self.tag())?;
         named.set_item("keys", self.keys(py)?)?;

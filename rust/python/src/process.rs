@@ -27,11 +27,6 @@ impl<T> Owned<T> {
         let current = std::process::id();
         if current == self.made_by { Ok(&self.value) } else { Err(error::forked(self.made_by, current)) }
     }
-
-    /// The value, unless this is a forked child.
-    pub(crate) fn here(&self) -> Option<&T> {
-        (std::process::id() == self.made_by).then_some(&*self.value)
-    }
 }
 
 impl<T> Drop for Owned<T> {

@@ -60,8 +60,7 @@ impl PyProducer {
     ) -> PyResult<Self> {
         let mut options = Options::new("Producer", options);
         let config = config(&mut options)?;
-        let (client, runtime) = connect(name_servers, &mut options)?;
-        options.finish()?;
+        let (client, runtime) = connect(name_servers, options)?;
         let producer = wait(py, &runtime, Producer::new(&client, group, config))?.map_err(raise)?;
         let completions = Completions::new();
         Ok(Self { running: Owned::new(Running { producer, client, runtime, completions }) })

@@ -11,11 +11,11 @@ use crate::arrow::{self, ArrowBatch};
 use crate::client::connect;
 use crate::consumer::received;
 use crate::error::raise;
+use crate::number::offset;
 use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::QueueArgument;
 use crate::received::ReceivedMessage;
-use crate::start::offset;
 use crate::wait::wait;
 
 /// Reads a part of a queue into Arrow record batches.
@@ -58,16 +58,15 @@ impl PyRangeReader {
         end: &Bound<'_, PyAny>,
         tags: &str,
         columns: Option<Vec<String>>,
-        batch_rows: usize,
-        batch_bytes: usize,
+        batch_rows: &Bound<'_, PyAny>,
+        batch_bytes: &Bound<'_, PyAny>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let (start, end) = (offset(start)?, offset(end)?);
         let builder =
             RecordBatchBuilder::new(arrow::columns(columns)?, arrow::limits(batch_rows, batch_bytes)?);
-        let mut options = Options::new("RangeReader", options);
-        let (client, runtime) = connect(name_servers, &mut options)?;
-        options.finish()?;
+        let options = Options::new("RangeReader", options);
+        let (client, runtime) = connect(name_servers, options)?;
         let opened = RangeReader::new(&client, queue.0, start, end, tags);
         let reader = wait(py, &runtime, opened)?.map_err(raise)?;
         let state = Mutex::new(State { reader, builder, part: None });

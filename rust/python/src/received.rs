@@ -28,6 +28,9 @@ impl Origin {
     }
 }
 
+/// What makes a message again, and its arguments: the bytes of the record, the name of the broker.
+type Restored<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, String));
+
 /// A received message: its record as it came, decoded when asked.
 ///
 /// It shares the bytes of the pull answer (at most 1 MiB by default) and keeps them alive.
@@ -199,9 +202,7 @@ impl ReceivedMessage {
     }
 
     /// What pickle needs to make the message again in another process.
-    fn __reduce__<'py>(
-        slf: &Bound<'py, Self>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>, String))> {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py>> {
         let py = slf.py();
         let message = slf.get();
         let restore = slf.get_type().getattr("_restore")?;

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use rocketpy_server::{
     Addresses, BrokerOnly, NameServerOnly, ServerConfig, ServerError, Sources, Standalone,
 };
+use rocketpy_store::StoreError;
 
 use crate::error::{self, raise};
 use crate::process::Owned;
@@ -40,6 +41,14 @@ impl Process {
             Self::Standalone(process) => process.addresses(),
             Self::Broker(process) => process.addresses(),
             Self::NameServer(process) => process.addresses(),
+        }
+    }
+
+    fn failure(&self) -> Option<StoreError> {
+        match self {
+            Self::Standalone(process) => process.failure(),
+            Self::Broker(process) => process.failure(),
+            Self::NameServer(process) => process.failure(),
         }
     }
 
@@ -110,6 +119,12 @@ impl PyServer {
     #[getter]
     fn broker(&self) -> PyResult<Option<&str>> {
         Ok(self.running.get()?.addresses.broker.as_deref())
+    }
+
+    /// Raises why the store refuses messages, after its disk failed.
+    fn check(&self) -> PyResult<()> {
+        let failure = self.running.get()?.process.lock().as_ref().and_then(Process::failure);
+        failure.map_or(Ok(()), |failure| Err(raise(failure)))
     }
 
     /// Stops in order; a second call does nothing. After Ctrl-C it goes on stopping by itself.

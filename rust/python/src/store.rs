@@ -12,8 +12,10 @@ use rocketpy_store::reader::{QueueRange, StoreReader};
 
 use crate::arrow::{self, ArrowBatch};
 use crate::error::{self, raise};
-use crate::start::offset;
+use crate::number::{count, offset, within};
 
+/// Topic; queue, smallest and largest offset of each queue.
+type Topic = (String, Vec<(u32, u64, u64)>);
 /// Topic, queue, first offset, offset after the last, bytes.
 type Part = (String, u32, u64, u64, u64);
 /// Topic, queue, first offset, offset after the last, reason.
@@ -33,7 +35,7 @@ impl PyStoreReader {
         Ok(Self { reader })
     }
 
-    fn topics(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<(u32, u64, u64)>)>> {
+    fn topics(&self, py: Python<'_>) -> PyResult<Vec<Topic>> {
         let topics = py.detach(|| self.reader.topics()).map_err(raise)?;
         let rows = topics.into_iter().map(|topic| {
             let queues = topic.queues.iter().map(|(id, bounds)| (*id, bounds.min.get(), bounds.max.get()));
@@ -52,8 +54,8 @@ impl PyStoreReader {
         ends: Vec<(u32, Bound<'_, PyAny>)>,
         stored_from_ms: Option<i64>,
         stored_before_ms: Option<i64>,
-        part_bytes: u64,
-        min_parts: usize,
+        part_bytes: &Bound<'_, PyAny>,
+        min_parts: &Bound<'_, PyAny>,
         fail_on_data_loss: bool,
     ) -> PyResult<Vec<Vec<Part>>> {
         let options = PlanOptions {
@@ -62,8 +64,8 @@ impl PyStoreReader {
             stored_before_ms,
             starts: bounds(starts)?,
             ends: bounds(ends)?,
-            slice_bytes: part_bytes.max(1),
-            min_slices: min_parts,
+            slice_bytes: within("part_bytes", part_bytes, 1..=i64::MAX)?.unsigned_abs(),
+            min_slices: count("min_parts", min_parts)?,
             fail_on_data_loss,
         };
         let slices = py.detach(|| plan(&self.reader, topic, &options)).map_err(raise)?;
@@ -77,8 +79,8 @@ impl PyStoreReader {
         ranges: Vec<Part>,
         columns: Option<Vec<String>>,
         tags: &str,
-        batch_rows: usize,
-        batch_bytes: usize,
+        batch_rows: &Bound<'_, PyAny>,
+        batch_bytes: &Bound<'_, PyAny>,
         broker_name: Option<String>,
         fail_on_data_loss: bool,
         verify: bool,

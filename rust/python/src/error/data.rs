@@ -1,10 +1,13 @@
 //! Errors of servers, stores, scans and records.
 
+use std::error::Error;
+use std::io;
+
 use rocketpy_env::EnvError;
 use rocketpy_protocol::compression::CompressionError;
 use rocketpy_protocol::record::RecordError;
 use rocketpy_scan::ScanError;
-use rocketpy_server::{ConfigError, ServerError};
+use rocketpy_server::{BrokerError, ConfigError, ServerError};
 use rocketpy_store::StoreError;
 use rocketpy_store::reader::ReadError;
 
@@ -12,8 +15,31 @@ use super::{Facts, Raise};
 
 impl Raise for ConfigError {
     fn facts(&self) -> Facts {
-        Facts::new("ConfigError", self.to_string())
+        Facts { hint: self.hint(), ..Facts::new("ConfigError", self.to_string()) }
     }
+}
+
+impl Raise for ServerError {
+    fn facts(&self) -> Facts {
+        let class = match self {
+            Self::Config(_) | Self::Host { .. } | Self::NoNameServer => "ConfigError",
+            Self::Broker(BrokerError::Store(error)) => error.facts().class,
+            Self::Broker(BrokerError::Env(error)) | Self::ReadyFile(error) => error.facts().class,
+            Self::Broker(BrokerError::ConfigFile { .. }) => "DamagedDataError",
+            Self::Broker(BrokerError::Name(_) | BrokerError::AdvertisedHost { .. }) => "ConfigError",
+            Self::Broker(BrokerError::Listen(_)) | Self::NameServer(_) if is_address_in_use(self) => {
+                "PortInUseError"
+            }
+            Self::Broker(BrokerError::Listen(_)) | Self::NameServer(_) | Self::Threads(_) => "ServerError",
+        };
+        Facts { retryable: self.retryable(), hint: self.hint(), ..Facts::new(class, self.to_string()) }
+    }
+}
+
+/// Whether the system said that the address is taken.
+fn is_address_in_use(error: &(dyn Error + 'static)) -> bool {
+    let taken = |cause: &io::Error| cause.kind() == io::ErrorKind::AddrInUse;
+    error.downcast_ref().is_some_and(taken) || error.source().is_some_and(is_address_in_use)
 }
 
 impl Raise for RecordError {
