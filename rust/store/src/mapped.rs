@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use parking_lot::RwLock;
 use rocketpy_env::{Disk, DiskFile, OpenMode, Region};
 use rocketpy_model::PhysicalOffset;
@@ -83,13 +82,6 @@ impl<D: Disk> MappedFileQueue<D> {
 
     pub fn count(&self) -> usize {
         self.files.read().len()
-    }
-
-    /// The bytes `start..start + len`, when they lie in one file and are written.
-    pub fn slice(&self, start: u64, len: u64) -> Option<Bytes> {
-        let file = self.find(start)?;
-        let end = start.checked_add(len)?;
-        (end <= file.wrote()).then(|| file.region.slice(start - file.start..end - file.start))
     }
 }
 

@@ -132,10 +132,10 @@ impl<D: Disk> Core<D> {
         let gathered = self.gather(dispatcher, &mut progress, limit);
         self.write_runs(&dispatcher.runs, &mut progress)?;
         dispatcher.progress = progress;
-        self.set_dispatched(progress.dispatched);
         if !dispatcher.arrivals.is_empty() {
             self.listener().arrived(&dispatcher.arrivals);
         }
+        self.set_dispatched(progress.dispatched); // last: whoever waits for it finds everything done
         gathered?;
         Ok(true)
     }

@@ -144,7 +144,7 @@ mod tests {
     fn fact(queue_offset: u64) -> Fact {
         Fact {
             queue: None,
-            physical_offset: 1000 + queue_offset,
+            physical_offset: 1000,
             size_bytes: 100,
             queue_offset,
             tags_code: 0,

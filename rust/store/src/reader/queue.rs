@@ -46,14 +46,14 @@ impl<D: Disk> QueueFiles<D> {
         let from = first.start / ENTRY_BYTES;
         let file_from = last.start / ENTRY_BYTES;
         let file_to = file_from + last.size_bytes / ENTRY_BYTES;
-        let mut max = self.partition_point(file_from, file_to, |_, entry| Ok(entry.is_some()))?;
+        let mut max = self.partition_point(file_from, file_to, |entry| Ok(Some(entry.is_some())))?;
         // Entries may have reached the disk before a crash without their records: those are not there.
         while max > from && !self.has_record(max - 1, log)? {
             max -= 1;
         }
         let log_start = log.start();
-        let min = self.partition_point(from, max, |_, entry| {
-            Ok(entry.is_none_or(|entry| entry.is_filler() || entry.physical_offset < log_start))
+        let min = self.partition_point(from, max, |entry| {
+            Ok(entry.filter(|entry| !entry.is_filler()).map(|entry| entry.physical_offset < log_start))
         })?;
         self.bounds = QueueBounds { min: QueueOffset(min), max: QueueOffset(max) };
         Ok(())
@@ -75,32 +75,38 @@ impl<D: Disk> QueueFiles<D> {
     pub fn at_time(&mut self, at_ms: i64, log: &mut LogFiles<D>) -> Result<QueueOffset, ReadError> {
         let (min, max) = (self.bounds.min.get(), self.bounds.max.get());
         let queue_id = self.queue_id;
-        let found = self.partition_point(min, max, |_, entry| {
-            let stored_at = match entry {
-                Some(entry) => log.stored_at_ms(&entry, queue_id)?,
-                None => None,
-            };
-            Ok(stored_at.is_none_or(|stored_at| stored_at < at_ms)) // what is gone was stored earlier
+        let found = self.partition_point(min, max, |entry| match entry {
+            Some(entry) => Ok(log.stored_at_ms(&entry, queue_id)?.map(|stored_at| stored_at < at_ms)),
+            None => Ok(None),
         })?;
         Ok(QueueOffset(found))
     }
 
     /// The first number in `from..to` whose entry is not "before"; `to` when all are.
+    ///
+    /// `is_before` gives `None` for an entry that says nothing; then the nearest one to the left speaks for it, so that a
+    /// hole hides nothing but itself.
     fn partition_point(
         &mut self,
         from: u64,
         to: u64,
-        mut is_before: impl FnMut(QueueOffset, Option<QueueEntry>) -> Result<bool, ReadError>,
+        mut is_before: impl FnMut(Option<QueueEntry>) -> Result<Option<bool>, ReadError>,
     ) -> Result<u64, ReadError> {
         let (mut low, mut high) = (from, to);
         while low < high {
             let middle = low + (high - low) / 2;
-            let offset = QueueOffset(middle);
-            let entry = self.entry(offset)?;
-            if is_before(offset, entry)? {
-                low = middle + 1;
-            } else {
-                high = middle;
+            let mut probe = middle;
+            let answer = loop {
+                let entry = self.entry(QueueOffset(probe))?;
+                let answer = is_before(entry)?;
+                if answer.is_some() || probe == low {
+                    break answer;
+                }
+                probe -= 1;
+            };
+            match answer {
+                Some(false) => high = probe,
+                Some(true) | None => low = middle + 1,
             }
         }
         Ok(low)
@@ -113,8 +119,8 @@ impl<D: Disk> QueueFiles<D> {
         from: QueueOffset,
         to: QueueOffset,
     ) -> Result<QueueOffset, ReadError> {
-        let found = self.partition_point(from.get(), to.get(), |_, entry| {
-            Ok(entry.is_none_or(|entry| entry.is_filler() || entry.physical_offset.get() < place))
+        let found = self.partition_point(from.get(), to.get(), |entry| {
+            Ok(entry.filter(|entry| !entry.is_filler()).map(|entry| entry.physical_offset.get() < place))
         })?;
         Ok(QueueOffset(found))
     }

@@ -1,0 +1,82 @@
+//! Files by position, replaced files, folders, errors that name path and operation.
+
+use rocketpy_env::{Disk, DiskFile, EntryKind, EnvError, OpenMode, RealDisk};
+
+#[test]
+fn a_replaced_file_has_the_new_bytes_and_leaves_no_temporary() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("topics.json");
+    RealDisk.replace(&path, b"one").unwrap();
+    RealDisk.replace(&path, b"two").unwrap();
+    assert_eq!(RealDisk.read(&path, 10).unwrap(), b"two");
+    let names: Vec<_> = RealDisk.list(dir.path()).unwrap().into_iter().map(|entry| entry.name).collect();
+    assert_eq!(names, ["topics.json"]);
+}
+
+#[test]
+fn a_backup_keeps_the_content_before_the_last_replacement() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("topics.json");
+    for content in [b"one", b"two", b"six"] {
+        RealDisk.replace_keeping_backup(&path, content).unwrap();
+    }
+    assert_eq!(RealDisk.read(&path, 10).unwrap(), b"six");
+    assert_eq!(RealDisk.read(&dir.path().join("topics.json.bak"), 10).unwrap(), b"two");
+}
+
+#[test]
+fn errors_name_the_operation_and_the_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("nothing");
+    let error = RealDisk.read(&missing, 10).unwrap_err();
+    assert!(error.is_not_found());
+    assert_eq!(error.path(), missing);
+    assert_eq!(error.to_string(), format!("no such file or folder, cannot open: {}", missing.display()));
+
+    let file = dir.path().join("file");
+    RealDisk.replace(&file, b"12345").unwrap();
+    assert!(matches!(RealDisk.read(&file, 4), Err(EnvError::TooLong { limit_bytes: 4, .. })));
+    assert!(matches!(RealDisk.create_dir_all(&file), Err(EnvError::NotAFolder { .. })));
+    assert!(matches!(RealDisk.create_dir_all(&file.join("below")), Err(EnvError::NotAFolder { .. })));
+    assert!(matches!(RealDisk.list(&file), Err(EnvError::NotAFolder { .. })));
+    let open = RealDisk.open_file(&file, OpenMode::Read).unwrap();
+    assert!(matches!(open.read_exact_at(3, &mut [0; 3]), Err(EnvError::UnexpectedEnd { wanted_end: 6, .. })));
+}
+
+#[test]
+fn a_sparse_file_reads_as_zeros_and_tells_where_data_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("queue");
+    let file = RealDisk.open_file(&path, OpenMode::CreateOrWrite).unwrap();
+    file.set_len(6_000_000).unwrap();
+    assert_eq!(file.next_data(0).unwrap(), None);
+    file.write_all_at(4_000_000, b"entry").unwrap();
+    let data = file.next_data(0).unwrap().unwrap();
+    assert!((3_900_000..=4_000_000).contains(&data), "{data}");
+    let mut bytes = [1; 20];
+    file.read_exact_at(100, &mut bytes).unwrap();
+    assert_eq!(bytes, [0; 20]);
+    assert_eq!(file.len().unwrap(), 6_000_000);
+    assert_eq!(file.read_at(5_999_990, &mut [0; 100]).unwrap(), 10);
+}
+
+#[test]
+fn folders_are_listed_by_name_with_kind_and_length() {
+    let dir = tempfile::tempdir().unwrap();
+    RealDisk.create_dir_all(&dir.path().join("b/c")).unwrap();
+    RealDisk.replace(&dir.path().join("a"), b"12").unwrap();
+    let entries = RealDisk.list(dir.path()).unwrap();
+    let told: Vec<_> = entries.iter().map(|entry| (entry.name.to_str().unwrap(), entry.kind, entry.size_bytes)).collect();
+    assert_eq!(told, [("a", EntryKind::File, 2), ("b", EntryKind::Folder, 0)]);
+    RealDisk.remove_dir_all(&dir.path().join("b")).unwrap();
+    RealDisk.remove_file(&dir.path().join("a")).unwrap();
+    assert_eq!(RealDisk.list(dir.path()).unwrap(), []);
+}
+
+#[test]
+fn the_space_of_a_disk_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let usage = RealDisk.usage(dir.path()).unwrap();
+    assert!(usage.total_bytes >= usage.available_bytes && usage.total_bytes > 0);
+    assert!(RealDisk.usage(&dir.path().join("nothing")).unwrap_err().is_not_found());
+}

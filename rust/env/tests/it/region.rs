@@ -1,0 +1,89 @@
+//! A mapped region only grows, and what is published stays readable.
+
+use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, RealDisk, Region};
+
+#[test]
+fn a_new_region_is_allocated_zero_and_has_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("00000000000000000000");
+    let region = RealDisk.create_region(&path, 1 << 20).unwrap();
+    assert_eq!((region.len(), region.written()), (1 << 20, 0));
+    let listed = RealDisk.list(dir.path()).unwrap();
+    assert_eq!(listed.len(), 1, "nothing else lies beside it");
+    assert_eq!(listed[0].size_bytes, 1 << 20);
+    assert!(matches!(RealDisk.create_region(&path, 4096), Err(EnvError::AlreadyExists { .. })));
+}
+
+#[test]
+fn appended_bytes_are_seen_by_views_slices_and_readers_of_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let region = RealDisk.create_region(&path, 8192).unwrap();
+    region.append(b"hello", 5);
+    region.append(b"end", 100);
+    assert_eq!(region.written(), 105);
+    assert_eq!(region.view(0..8), b"helloend");
+    let slice = region.slice(5..8);
+    region.flush(0..105).unwrap();
+    drop(region);
+    assert_eq!(slice, "end", "a slice outlives the region");
+    let mut bytes = [0; 8];
+    RealDisk.open_file(&path, OpenMode::Read).unwrap().read_exact_at(0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"helloend");
+}
+
+#[test]
+fn an_opened_region_counts_as_written_until_it_is_rewound() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    RealDisk.create_region(&path, 4096).unwrap().append(b"abcdef", 6);
+    let mut region = RealDisk.open_region(&path).unwrap();
+    assert_eq!(region.written(), 4096);
+    region.rewind(3);
+    region.append(b"XY", 2);
+    assert_eq!(region.view(0..5), b"abcXY");
+}
+
+#[test]
+#[should_panic(expected = "passes the written 2")]
+fn bytes_that_are_not_published_cannot_be_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let region = RealDisk.create_region(&dir.path().join("log"), 4096).unwrap();
+    region.append(b"ab", 2);
+    let _ = region.slice(0..3);
+}
+
+#[test]
+#[should_panic(expected = "append of 10 bytes")]
+fn an_append_cannot_pass_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let region = RealDisk.create_region(&dir.path().join("log"), 8).unwrap();
+    region.append(&[1; 10], 10);
+}
+
+#[test]
+fn readers_see_whole_appends_while_a_writer_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let region = RealDisk.create_region(&dir.path().join("log"), 1 << 20).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..8192u32 {
+                region.append(&[number as u8; 128], 128);
+            }
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut seen = 0;
+                while seen < 1 << 20 {
+                    let written = region.written();
+                    for at in (seen..written).step_by(128) {
+                        let record = region.view(at..at + 128);
+                        assert!(record.iter().all(|&byte| byte == (at / 128) as u8), "at {at}");
+                    }
+                    seen = written;
+                }
+            });
+        }
+        region.fault_in(0..1 << 20);
+    });
+}

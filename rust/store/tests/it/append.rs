@@ -1,0 +1,251 @@
+//! Appends: offsets, limits, batches, file roll, many writers.
+
+use rocketpy_filter::TagFilter;
+use rocketpy_model::sys_flag;
+use rocketpy_protocol::batch::BatchItem;
+use rocketpy_protocol::record::records;
+use rocketpy_store::{AppendError, FetchStatus, NewRecord, Store};
+
+use crate::support::{ALL, assert_queues_equal_log, listener, read_all, record, settle, small, views};
+
+#[test]
+fn appended_messages_are_read_back_in_order_and_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let store = Store::open(config.clone()).unwrap();
+    for number in 0..500u64 {
+        let body = format!("message {number}");
+        let appended = store.append(&record("orders", (number % 4) as u32, body.as_bytes())).unwrap();
+        assert_eq!(appended.queue_offset.get(), number / 4);
+    }
+    settle(&store);
+    let expected = |queue: u64| (0..125).map(|n| format!("message {}", n * 4 + queue).into_bytes()).collect::<Vec<_>>();
+    for queue in 0..4 {
+        assert_eq!(read_all(&store, "orders", queue as u32), expected(queue));
+    }
+    store.shutdown().unwrap();
+    assert_queues_equal_log(&config);
+
+    let store = Store::open(config).unwrap();
+    assert!(store.recovery().clean_exit);
+    for queue in 0..4 {
+        assert_eq!(read_all(&store, "orders", queue as u32), expected(queue));
+    }
+    let appended = store.append(&record("orders", 2, b"next")).unwrap();
+    assert_eq!(appended.queue_offset.get(), 125, "numbers go on");
+}
+
+#[test]
+fn the_receipt_says_where_the_record_lies() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    store.append(&record("t", 0, b"first")).unwrap();
+    let appended = store.append(&record("t", 0, b"second")).unwrap();
+    settle(&store);
+    let bytes = store.record_at(appended.physical_offset).unwrap();
+    let view = records(&bytes).next().unwrap().unwrap();
+    assert_eq!((view.body, view.queue_offset), (&b"second"[..], appended.queue_offset));
+    assert_eq!((view.physical_offset, view.stored_at_ms), (appended.physical_offset, appended.stored_at_ms));
+    assert_eq!(bytes.len() as u32, appended.size_bytes);
+    assert_eq!(appended.end, store.max_physical_offset());
+    assert!(appended.end <= store.flushed_offset());
+    for nowhere in [appended.physical_offset.get() + 1, appended.end.get(), 1 << 40, u64::MAX] {
+        assert_eq!(store.record_at(nowhere.into()), None);
+    }
+}
+
+#[test]
+fn a_full_file_ends_with_a_blank_record_and_the_log_goes_on_in_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let store = Store::open(config.clone()).unwrap();
+    let body = vec![7; 10_000];
+    let starts: Vec<u64> =
+        (0..40).map(|_| store.append(&record("t", 0, &body)).unwrap().physical_offset.get()).collect();
+    assert!(starts.windows(2).all(|pair| pair[0] < pair[1]));
+    for start in &starts {
+        assert!(start % (64 << 10) + 10_000 + 8 < 64 << 10, "no record passes the end of its file");
+    }
+    settle(&store);
+    assert_eq!(read_all(&store, "t", 0), vec![body; 40]);
+    store.shutdown().unwrap();
+    assert_queues_equal_log(&config);
+}
+
+#[test]
+fn what_is_too_long_is_refused_by_name_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    let long = vec![0; 40_000];
+    let body = store.append(&record("t", 0, &long)).unwrap_err();
+    assert!(matches!(body, AppendError::BodyTooLong { size_bytes: 40_000, limit_bytes: 32_768 }), "{body}");
+    let properties = vec![b'x'; 32_760];
+    let refused = store.append(&NewRecord { properties: &properties, ..record("t", 0, b"") }).unwrap_err();
+    assert!(matches!(refused, AppendError::PropertiesTooLong { limit_bytes: 32_747, .. }), "{refused}");
+    for topic in ["", "a/b", "..", "../../etc", "a\0b"] {
+        let refused = store.append(&record(topic, 0, b"")).unwrap_err();
+        assert!(matches!(refused, AppendError::BadTopic(_)), "{topic:?}: {refused}");
+    }
+    assert!(matches!(store.append(&record(&"a".repeat(128), 0, b"")), Err(AppendError::BadTopic(_))));
+    assert_eq!(store.max_physical_offset().get(), 0);
+    assert_eq!(store.queues(), []);
+}
+
+#[test]
+fn long_retry_topics_get_the_wide_layout_and_are_recovered() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let topic = format!("%RETRY%{}", "g".repeat(200));
+    let store = Store::open(config.clone()).unwrap();
+    store.append(&record(&topic, 0, b"again")).unwrap();
+    store.shutdown().unwrap();
+    assert_queues_equal_log(&config);
+    let store = Store::open(config).unwrap();
+    assert_eq!(read_all(&store, &topic, 0), [b"again"]);
+}
+
+fn batch(bodies: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for body in bodies {
+        BatchItem { flag: 5, body, properties: b"KEYS\x01k" }.encode(&mut bytes).unwrap();
+    }
+    bytes
+}
+
+#[test]
+fn a_batch_becomes_records_that_follow_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let store = Store::open(config.clone()).unwrap();
+    store.append(&record("t", 1, b"before")).unwrap();
+    let body = batch(&[b"one", b"two", b"three"]);
+    let appended = store.append_batch(&record("t", 1, &body)).unwrap();
+    assert_eq!((appended.first_queue_offset.get(), appended.physical_offsets.len()), (1, 3));
+    assert_eq!(store.append(&record("t", 1, b"after")).unwrap().queue_offset.get(), 4);
+    settle(&store);
+    let fetch = store.get("t", 1, 1, &ALL, &TagFilter::parse("TagA")).unwrap();
+    let read = views(&fetch);
+    assert_eq!(read.iter().map(|view| view.body).collect::<Vec<_>>(), [&b"one"[..], b"two", b"three", b"after"]);
+    assert_eq!(fetch.records.len(), 1, "neighbours in the log share one slice");
+    for (view, at) in read.iter().zip(&appended.physical_offsets) {
+        assert_eq!((view.physical_offset, view.flag), (*at, 5));
+        assert_eq!(view.stored_at_ms, appended.stored_at_ms);
+        assert_eq!((view.keys(), view.tag()), (Some("k"), Some("TagA")), "the batch's properties are added");
+    }
+    store.shutdown().unwrap();
+    assert_queues_equal_log(&config);
+}
+
+#[test]
+fn a_batch_that_does_not_fit_moves_to_the_next_file_as_a_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let store = Store::open(config.clone()).unwrap();
+    let filler = vec![1; 30_000];
+    store.append(&record("t", 0, &filler)).unwrap();
+    store.append(&record("t", 0, &filler)).unwrap();
+    let item = vec![2; 2000];
+    let body = batch(&[&item, &item, &item]);
+    let appended = store.append_batch(&record("t", 0, &body)).unwrap();
+    assert_eq!(appended.physical_offsets[0].get(), 64 << 10);
+    settle(&store);
+    assert_eq!(read_all(&store, "t", 0).len(), 5);
+    store.shutdown().unwrap();
+    assert_queues_equal_log(&config);
+}
+
+#[test]
+fn a_bad_batch_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    let mut body = batch(&[b"one", b"two"]);
+    body.truncate(body.len() - 1);
+    assert!(matches!(store.append_batch(&record("t", 0, &body)), Err(AppendError::BadBatch { .. })));
+    assert!(matches!(store.append_batch(&record("t", 0, b"")), Err(AppendError::BadBatch { .. })));
+    assert_eq!(store.max_physical_offset().get(), 0);
+    assert_eq!(store.append(&record("t", 0, b"x")).unwrap().queue_offset.get(), 0);
+}
+
+#[test]
+fn half_messages_take_no_queue_offset() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let store = Store::open(config.clone()).unwrap();
+    for kind in [sys_flag::TRANSACTION_PREPARED, sys_flag::TRANSACTION_ROLLBACK, sys_flag::TRANSACTION_COMMIT] {
+        let appended = store.append(&NewRecord { sys_flag: kind, ..record("t", 0, b"x") }).unwrap();
+        assert_eq!(appended.queue_offset.get(), 0);
+    }
+    assert_eq!(store.append(&record("t", 0, b"y")).unwrap().queue_offset.get(), 1);
+    settle(&store);
+    let fetch = store.get("t", 0, 0, &ALL, &TagFilter::All).unwrap();
+    assert_eq!((fetch.status, fetch.count), (FetchStatus::Found, 2));
+    store.shutdown().unwrap();
+    assert_queues_equal_log(&config);
+}
+
+#[test]
+fn many_writers_and_readers_see_every_message_once_in_order() {
+    const WRITERS: u32 = 4;
+    const EACH: u64 = 3000;
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let store = Store::open(config.clone()).unwrap();
+    let (told, heard) = listener();
+    store.set_listener(told);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let store = &store;
+            scope.spawn(move || {
+                for number in 0..EACH {
+                    let body = [writer.to_be_bytes().as_slice(), &number.to_be_bytes(), &[0; 60]].concat();
+                    store.append(&record("t", (number % 3) as u32, &body)).unwrap();
+                }
+            });
+        }
+        for queue_id in 0..3 {
+            let store = &store;
+            scope.spawn(move || {
+                let mut next = 0;
+                let mut last = [None; WRITERS as usize];
+                while next < u64::from(WRITERS) * EACH / 3 {
+                    let fetch = store.get("t", queue_id, next as i64, &ALL, &TagFilter::All).unwrap();
+                    for view in views(&fetch) {
+                        assert_eq!(view.queue_offset.get(), next);
+                        let writer = u32::from_be_bytes(*view.body.first_chunk().unwrap()) as usize;
+                        let number = u64::from_be_bytes(*view.body[4..].first_chunk().unwrap());
+                        assert!(last[writer] < Some(number), "a writer's messages keep their order");
+                        last[writer] = Some(number);
+                        next += 1;
+                    }
+                }
+            });
+        }
+    });
+    settle(&store);
+    let mut next = [0; 3];
+    for arrival in heard.arrivals.try_iter() {
+        let queue = &mut next[arrival.queue_id as usize];
+        *queue += 1;
+        assert_eq!(arrival.next_offset.get(), *queue, "arrivals come in order, each once");
+    }
+    assert_eq!(next.iter().sum::<u64>(), u64::from(WRITERS) * EACH);
+    store.shutdown().unwrap();
+    assert_queues_equal_log(&config);
+}
+
+#[test]
+fn a_full_hand_over_makes_dispatch_read_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = rocketpy_store::StoreConfig { handover_limit: 1, ..small(dir.path()) };
+    let store = Store::open(config.clone()).unwrap();
+    let item = vec![3; 100];
+    let body = batch(&[&item, &item]);
+    for _ in 0..300 {
+        store.append_batch(&record("t", 0, &body)).unwrap();
+    }
+    settle(&store);
+    assert_eq!(read_all(&store, "t", 0).len(), 600);
+    assert!(store.stats().dispatch_fell_back > 0);
+    store.shutdown().unwrap();
+    assert_queues_equal_log(&config);
+}

@@ -1,0 +1,229 @@
+//! A real disk with a clock of its own and faults on demand.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+use rocketpy_env::{
+    DirEntry, Disk, DiskFile, DiskUsage, EnvError, MappedRegion, OpenMode, RealDisk, RealFile, RealLock, Region,
+};
+
+/// What a test can switch.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// The next flush of a mapped file fails; the one after it succeeds, as on Linux.
+    pub fail_next_log_flush: AtomicBool,
+    pub fail_next_file_flush: AtomicBool,
+    /// No new mapped file can be made.
+    pub no_space_for_log: AtomicBool,
+    /// Nothing can be written into files.
+    pub no_space_for_files: AtomicBool,
+    pub log_flushes: AtomicU64,
+    /// 0: the clock of the machine.
+    clock_ms: AtomicI64,
+    gate: Gate,
+}
+
+/// Holds flushes back while it is shut.
+#[derive(Debug, Default)]
+struct Gate {
+    shut: Mutex<bool>,
+    bell: Condvar,
+    waiting: AtomicU64,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct FaultyDisk {
+    pub faults: Arc<Faults>,
+}
+
+impl FaultyDisk {
+    pub fn set_clock(&self, now_ms: i64) {
+        self.faults.clock_ms.store(now_ms, Ordering::SeqCst);
+    }
+
+    pub fn shut_gate(&self) {
+        *self.faults.gate.shut.lock() = true;
+    }
+
+    pub fn open_gate(&self) {
+        *self.faults.gate.shut.lock() = false;
+        self.faults.gate.bell.notify_all();
+    }
+
+    /// Flushes that stand before the gate.
+    pub fn held_back(&self) -> u64 {
+        self.faults.gate.waiting.load(Ordering::SeqCst)
+    }
+}
+
+fn no_space(path: &Path) -> EnvError {
+    EnvError::NoSpace { operation: "write", path: path.to_path_buf() }
+}
+
+fn broken_device(path: &Path) -> EnvError {
+    EnvError::from_io("flush", path, std::io::Error::from_raw_os_error(5))
+}
+
+pub struct FaultyRegion {
+    region: MappedRegion,
+    faults: Arc<Faults>,
+}
+
+pub struct FaultyFile {
+    file: RealFile,
+    faults: Arc<Faults>,
+}
+
+impl Region for FaultyRegion {
+    fn len(&self) -> u64 {
+        self.region.len()
+    }
+
+    fn written(&self) -> u64 {
+        self.region.written()
+    }
+
+    fn append(&self, bytes: &[u8], advance: u64) {
+        self.region.append(bytes, advance);
+    }
+
+    fn view(&self, range: std::ops::Range<u64>) -> &[u8] {
+        self.region.view(range)
+    }
+
+    fn slice(&self, range: std::ops::Range<u64>) -> Bytes {
+        self.region.slice(range)
+    }
+
+    fn rewind(&mut self, end: u64) {
+        self.region.rewind(end);
+    }
+
+    fn flush(&self, range: std::ops::Range<u64>) -> Result<(), EnvError> {
+        let gate = &self.faults.gate;
+        gate.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut shut = gate.shut.lock();
+        while *shut {
+            gate.bell.wait(&mut shut);
+        }
+        drop(shut);
+        gate.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.faults.log_flushes.fetch_add(1, Ordering::SeqCst);
+        if self.faults.fail_next_log_flush.swap(false, Ordering::SeqCst) {
+            return Err(broken_device(Path::new("log")));
+        }
+        self.region.flush(range)
+    }
+
+    fn fault_in(&self, range: std::ops::Range<u64>) {
+        self.region.fault_in(range);
+    }
+}
+
+impl DiskFile for FaultyFile {
+    fn len(&self) -> Result<u64, EnvError> {
+        self.file.len()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, EnvError> {
+        self.file.read_at(offset, buffer)
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), EnvError> {
+        self.file.read_exact_at(offset, buffer)
+    }
+
+    fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<(), EnvError> {
+        if self.faults.no_space_for_files.load(Ordering::SeqCst) {
+            return Err(no_space(Path::new("file")));
+        }
+        self.file.write_all_at(offset, bytes)
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), EnvError> {
+        self.file.set_len(len)
+    }
+
+    fn sync(&self) -> Result<(), EnvError> {
+        if self.faults.fail_next_file_flush.swap(false, Ordering::SeqCst) {
+            return Err(broken_device(Path::new("file")));
+        }
+        self.file.sync()
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<u64>, EnvError> {
+        self.file.next_data(offset)
+    }
+}
+
+impl Disk for FaultyDisk {
+    type Region = FaultyRegion;
+    type File = FaultyFile;
+    type Lock = RealLock;
+
+    fn create_region(&self, path: &Path, len: u64) -> Result<FaultyRegion, EnvError> {
+        if self.faults.no_space_for_log.load(Ordering::SeqCst) {
+            return Err(no_space(path));
+        }
+        let region = RealDisk.create_region(path, len)?;
+        Ok(FaultyRegion { region, faults: Arc::clone(&self.faults) })
+    }
+
+    fn open_region(&self, path: &Path) -> Result<FaultyRegion, EnvError> {
+        Ok(FaultyRegion { region: RealDisk.open_region(path)?, faults: Arc::clone(&self.faults) })
+    }
+
+    fn open_file(&self, path: &Path, mode: OpenMode) -> Result<FaultyFile, EnvError> {
+        Ok(FaultyFile { file: RealDisk.open_file(path, mode)?, faults: Arc::clone(&self.faults) })
+    }
+
+    fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError> {
+        RealDisk.replace(path, bytes)
+    }
+
+    fn replace_keeping_backup(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError> {
+        RealDisk.replace_keeping_backup(path, bytes)
+    }
+
+    fn read(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, EnvError> {
+        RealDisk.read(path, limit_bytes)
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<(), EnvError> {
+        RealDisk.remove_file(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> Result<(), EnvError> {
+        RealDisk.remove_dir_all(path)
+    }
+
+    fn create_dir_all(&self, path: &Path) -> Result<(), EnvError> {
+        RealDisk.create_dir_all(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<(), EnvError> {
+        RealDisk.sync_dir(path)
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>, EnvError> {
+        RealDisk.list(dir)
+    }
+
+    fn lock(&self, path: &Path) -> Result<RealLock, EnvError> {
+        RealDisk.lock(path)
+    }
+
+    fn usage(&self, path: &Path) -> Result<DiskUsage, EnvError> {
+        RealDisk.usage(path)
+    }
+
+    fn now_ms(&self) -> i64 {
+        match self.faults.clock_ms.load(Ordering::SeqCst) {
+            0 => RealDisk.now_ms(),
+            set => set,
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The store on real files: what is appended is there, after every kind of end, in the bytes of the format.
+
+mod append;
+mod crash;
+mod disk_full;
+mod faulty;
+mod flush;
+mod folder;
+mod format;
+mod read;
+mod recovery;
+mod rebuild;
+mod support;
+mod topic;

@@ -1,0 +1,144 @@
+//! Reads: bounds, limits, filters, times.
+
+use rocketpy_filter::TagFilter;
+use rocketpy_model::QueueOffset;
+use rocketpy_store::{Boundary, FetchStatus, NewRecord, ReadLimits, Store};
+
+use crate::faulty::FaultyDisk;
+use crate::support::{ALL, record, settle, small, views};
+
+#[test]
+fn offsets_outside_a_queue_get_the_status_of_the_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    let status = |offset| {
+        let fetch = store.get("t", 0, offset, &ALL, &TagFilter::All).unwrap();
+        (fetch.status, fetch.next_offset.get(), fetch.count)
+    };
+    assert_eq!(status(0), (FetchStatus::NoMessageInQueue, 0, 0), "a queue that does not exist");
+    for _ in 0..3 {
+        store.append(&record("t", 0, b"x")).unwrap();
+    }
+    settle(&store);
+    assert_eq!(status(-1), (FetchStatus::OffsetTooSmall, 0, 0));
+    assert_eq!(status(0), (FetchStatus::Found, 3, 3));
+    assert_eq!(status(3), (FetchStatus::OffsetOverflowOne, 3, 0));
+    assert_eq!(status(4), (FetchStatus::OffsetOverflowBadly, 3, 0));
+    assert_eq!(status(i64::MAX), (FetchStatus::OffsetOverflowBadly, 3, 0));
+    assert_eq!(store.queue_bounds("t", 9).max.get(), 0);
+}
+
+#[test]
+fn a_read_stops_at_its_limits_but_gives_at_least_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    let body = vec![1; 1000];
+    let size = store.append(&record("t", 0, &body)).unwrap().size_bytes;
+    for _ in 0..9 {
+        store.append(&record("t", 0, &body)).unwrap();
+    }
+    settle(&store);
+    let count = |max_messages, max_bytes| {
+        let limits = ReadLimits { max_messages, max_bytes };
+        let fetch = store.get("t", 0, 0, &limits, &TagFilter::All).unwrap();
+        assert_eq!(fetch.next_offset.get(), u64::from(fetch.count));
+        assert_eq!(fetch.size_bytes, fetch.records.iter().map(|bytes| bytes.len() as u64).sum::<u64>());
+        fetch.count
+    };
+    assert_eq!(count(4, 1 << 20), 4);
+    assert_eq!(count(100, u64::from(size) * 3), 3);
+    assert_eq!(count(100, u64::from(size) * 3 - 1), 2);
+    assert_eq!(count(100, 1), 1, "one message, whatever its size");
+    assert_eq!(count(0, 0), 1);
+}
+
+#[test]
+fn a_tag_filter_passes_over_the_rest_and_says_where_to_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    for number in 0..90u8 {
+        let properties = format!("TAGS\x01{}\x02", ["a", "b", "c"][usize::from(number % 3)]);
+        store.append(&NewRecord { properties: properties.as_bytes(), ..record("t", 0, &[number]) }).unwrap();
+    }
+    settle(&store);
+    let fetch = store.get("t", 0, 0, &ALL, &TagFilter::parse("a || c")).unwrap();
+    let numbers: Vec<u8> = views(&fetch).iter().map(|view| view.body[0]).collect();
+    assert_eq!(numbers, (0..90).filter(|number| number % 3 != 1).collect::<Vec<u8>>());
+    let none = store.get("t", 0, 10, &ALL, &TagFilter::parse("z")).unwrap();
+    assert_eq!((none.status, none.next_offset.get(), none.count), (FetchStatus::NoMatchedMessage, 90, 0));
+}
+
+#[test]
+fn neighbours_in_the_log_come_as_one_slice_and_others_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    for queue_id in [0, 0, 0, 1, 0, 0] {
+        store.append(&record("t", queue_id, b"x")).unwrap();
+    }
+    settle(&store);
+    let fetch = store.get("t", 0, 0, &ALL, &TagFilter::All).unwrap();
+    let lengths: Vec<_> = fetch.records.iter().map(|bytes| rocketpy_protocol::record::records(bytes).count()).collect();
+    assert_eq!(lengths, [3, 2]);
+}
+
+#[test]
+fn slices_outlive_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    store.append(&record("t", 0, b"kept")).unwrap();
+    settle(&store);
+    let fetch = store.get("t", 0, 0, &ALL, &TagFilter::All).unwrap();
+    drop(store);
+    drop(dir);
+    assert_eq!(views(&fetch)[0].body, b"kept");
+}
+
+#[test]
+fn offsets_are_found_by_time_both_ways() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let store = Store::open_on(disk.clone(), small(dir.path())).unwrap();
+    // Times 1000, 1010, 1010, 1010, 1020, ... over several consume queue files.
+    let times: Vec<i64> = [1000, 1010, 1010, 1010].into_iter().chain((102..400).map(|time| time * 10)).collect();
+    for time in &times {
+        disk.set_clock(*time);
+        store.append(&record("t", 0, b"x")).unwrap();
+    }
+    settle(&store);
+    let max = times.len() as u64;
+    let offset = |time, boundary| store.offset_by_time("t", 0, time, boundary).unwrap().get();
+    for time in (990..1100).chain(3900..4020) {
+        let lower = times.iter().position(|&stored| stored >= time).map_or(max, |index| index as u64);
+        let upper = times.iter().rposition(|&stored| stored <= time).map_or(0, |index| index as u64);
+        assert_eq!(offset(time, Boundary::Lower), lower, "lower {time}");
+        assert_eq!(offset(time, Boundary::Upper), upper, "upper {time}");
+    }
+    assert_eq!(store.earliest_stored_at("t", 0).unwrap(), Some(1000));
+    assert_eq!(store.stored_at("t", 0, QueueOffset(4)).unwrap(), Some(1020));
+    assert_eq!(store.stored_at("t", 0, QueueOffset(max)).unwrap(), None);
+    assert_eq!(store.earliest_stored_at("nothing", 0).unwrap(), None);
+    assert_eq!(store.offset_by_time("nothing", 0, 5, Boundary::Lower).unwrap().get(), 0);
+}
+
+#[test]
+fn the_offline_reader_reads_a_live_store() {
+    use rocketpy_store::reader::{RangeOptions, ScanOptions, StoreReader};
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    for number in 0..1000u32 {
+        store.append(&record("t", number % 2, &number.to_be_bytes())).unwrap();
+    }
+    settle(&store);
+    let reader = StoreReader::open(dir.path()).unwrap();
+    let ranges = reader.ranges("t", &RangeOptions::default()).unwrap();
+    assert_eq!(ranges.iter().map(|range| range.end.get()).collect::<Vec<_>>(), [500, 500]);
+    let mut scan = reader.scan(&ranges, ScanOptions { verify: true, ..ScanOptions::default() }).unwrap();
+    let mut numbers = Vec::new();
+    while scan.advance().unwrap() {
+        for (_, bytes) in scan.block().iter() {
+            let view = rocketpy_protocol::record::RecordView::parse(bytes).unwrap();
+            numbers.push(u32::from_be_bytes(*view.body.first_chunk().unwrap()));
+        }
+    }
+    assert_eq!(numbers, (0..1000).collect::<Vec<_>>(), "in the order of the log");
+}
