@@ -1,0 +1,136 @@
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, TimestampMicrosecondType};
+use arrow_array::{Array, MapArray};
+use arrow_schema::{DataType, TimeUnit};
+use rocketpy_filter::TagFilter;
+use rocketpy_model::{CompressionType, sys_flag};
+use rocketpy_protocol::compression::compress;
+use rocketpy_scan::{BatchLimits, Columns, ScanError, StoreScanOptions};
+
+use crate::folder::{FIRST_STORED_AT_MS, Folder, Sent, bodies, scan_all};
+
+#[test]
+fn every_column_says_what_was_stored() {
+    let mut folder = Folder::new();
+    folder.push(&Sent { queue_id: 3, body: b"first", tag: Some("UA"), ..Sent::default() });
+    folder.push(&Sent { queue_id: 3, body: b"second", ..Sent::default() });
+    let reader = folder.write(0, 0);
+    let options = StoreScanOptions {
+        columns: Columns::all(),
+        broker_name: Some("broker-a".to_owned()),
+        ..StoreScanOptions::default()
+    };
+    let batches = scan_all(&reader, options).unwrap();
+    let [batch] = batches.as_slice() else { panic!("one batch") };
+    let text = |name: &str, row: usize| {
+        let column = batch.column_by_name(name).unwrap().as_string::<i32>();
+        column.is_valid(row).then(|| column.value(row).to_owned())
+    };
+    let second = folder.place(3, 1);
+    assert_eq!(text("topic", 1).unwrap(), "flights");
+    assert_eq!(text("broker_name", 1).unwrap(), "broker-a");
+    assert_eq!((text("tag", 0).as_deref(), text("tag", 1)), (Some("UA"), None));
+    assert_eq!(text("keys", 0), None);
+    assert_eq!(text("msg_id", 1).unwrap(), format!("ID{}", FIRST_STORED_AT_MS + 10));
+    assert_eq!(text("offset_msg_id", 1).unwrap(), format!("7F00000100002A9F{second:016X}"));
+    assert_eq!(text("born_host", 0).unwrap(), "127.0.0.1:10911");
+    assert_eq!(text("store_host", 0).unwrap(), "127.0.0.1:10911");
+    let stored_at = batch.column_by_name("stored_at").unwrap().as_primitive::<TimestampMicrosecondType>();
+    let born_at = batch.column_by_name("born_at").unwrap().as_primitive::<TimestampMicrosecondType>();
+    assert_eq!(stored_at.value(1), (FIRST_STORED_AT_MS + 10) * 1000);
+    assert_eq!(born_at.value(1), (FIRST_STORED_AT_MS + 9) * 1000);
+    let number = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<Int32Type>().value(1);
+    assert_eq!(
+        (number("queue_id"), number("flag"), number("sys_flag"), number("reconsume_times")),
+        (3, 7, 0, 0)
+    );
+    assert_eq!(number("body_crc") as u32, crc31(b"second"));
+    assert_eq!(number("size_bytes") as usize, folder.log.len() - second);
+    let maps: &MapArray = batch.column_by_name("properties").unwrap().as_map();
+    assert_eq!((maps.value_length(0), maps.value_length(1)), (2, 1));
+}
+
+fn crc31(bytes: &[u8]) -> u32 {
+    rocketpy_protocol::record::body_crc(bytes)
+}
+
+#[test]
+fn the_types_are_those_that_spark_takes_without_a_cast() {
+    let schema = Columns::all().schema();
+    let of = |name: &str| schema.field_with_name(name).unwrap().data_type().clone();
+    assert_eq!(of("body"), DataType::Binary);
+    assert_eq!(of("topic"), DataType::Utf8);
+    assert_eq!(of("stored_at"), DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())));
+    let DataType::Map(entries, false) = of("properties") else { panic!("a map") };
+    let DataType::Struct(fields) = entries.data_type() else { panic!("of structs") };
+    let fields: Vec<_> = fields.iter().map(|field| (field.name().as_str(), field.is_nullable())).collect();
+    assert_eq!(fields, [("key", false), ("value", true)]);
+    assert!(schema.fields().iter().all(|field| field.is_nullable()));
+}
+
+#[test]
+fn tags_select_by_code_and_then_by_text() {
+    let mut folder = Folder::new();
+    for tag in ["Aa", "BB", "UA", "Aa"] {
+        folder.push(&Sent { body: tag.as_bytes(), tag: Some(tag), ..Sent::default() });
+    }
+    folder.push(&Sent { body: b"none", ..Sent::default() });
+    let reader = folder.write(0, 0);
+    let with = |tags: &str| {
+        let options = StoreScanOptions { tags: TagFilter::parse(tags), ..StoreScanOptions::default() };
+        bodies(&scan_all(&reader, options).unwrap())
+    };
+    assert_eq!(with("Aa"), ["Aa", "Aa"], "BB has the same code");
+    assert_eq!(with("UA || BB"), ["BB", "UA"]);
+    assert_eq!(with("*").len(), 5);
+    assert_eq!(with("DL"), Vec::<String>::new());
+}
+
+#[test]
+fn a_batch_ends_at_its_rows_or_its_bytes_and_a_large_message_is_one_by_itself() {
+    let mut folder = Folder::new();
+    for size in [100, 100, 100, 4000, 100, 100, 100, 100] {
+        folder.push(&Sent { body: &vec![b'x'; size], ..Sent::default() });
+    }
+    let reader = folder.write(0, 0);
+    let sizes = |limits: BatchLimits| {
+        let options = StoreScanOptions { limits, ..StoreScanOptions::default() };
+        let batches = scan_all(&reader, options).unwrap();
+        batches.iter().map(arrow_array::RecordBatch::num_rows).collect::<Vec<_>>()
+    };
+    assert_eq!(sizes(BatchLimits { rows: 3, bytes: 1 << 20 }), [3, 3, 2]);
+    assert_eq!(sizes(BatchLimits { rows: 8192, bytes: 450 }), [3, 1, 3, 1]);
+    assert_eq!(sizes(BatchLimits::default()), [8]);
+}
+
+#[test]
+fn compressed_bodies_come_back_plain_and_stay_closed_when_nobody_asks() {
+    let plain = b"the same again and again ".repeat(100);
+    let mut folder = Folder::new();
+    for kind in [CompressionType::Zlib, CompressionType::Lz4, CompressionType::Zstd] {
+        let body = compress(kind, 5, &plain).unwrap();
+        folder.push(&Sent { body: &body, sys_flag: kind.mark(0), ..Sent::default() });
+    }
+    let reader = folder.write(0, 0);
+    let batches = scan_all(&reader, StoreScanOptions::default()).unwrap();
+    assert_eq!(bodies(&batches), vec![String::from_utf8(plain).unwrap(); 3]);
+
+    folder.push(&Sent { body: b"not zlib", sys_flag: sys_flag::COMPRESSED, ..Sent::default() });
+    let reader = folder.write(0, 0);
+    let error = scan_all(&reader, StoreScanOptions::default()).unwrap_err();
+    assert!(matches!(error, ScanError::Body { .. }), "{error}");
+    let columns = Columns::parse(["queue_offset", "tag"]).unwrap();
+    let batches = scan_all(&reader, StoreScanOptions { columns, ..StoreScanOptions::default() }).unwrap();
+    assert_eq!(batches[0].num_rows(), 4);
+}
+
+#[test]
+fn a_body_that_would_grow_without_bound_is_an_error_not_an_allocation() {
+    let bomb = compress(CompressionType::Zstd, 5, &vec![0; 65 << 20]).unwrap();
+    assert!(bomb.len() < 8000, "it fits the small log files: {}", bomb.len());
+    let mut folder = Folder::new();
+    folder.push(&Sent { body: &bomb, sys_flag: CompressionType::Zstd.mark(0), ..Sent::default() });
+    let reader = folder.write(0, 0);
+    let error = scan_all(&reader, StoreScanOptions::default()).unwrap_err();
+    assert!(matches!(error, ScanError::Body { .. }), "{error}");
+}
