@@ -39,6 +39,12 @@ impl ExtFields {
         Self { text: String::with_capacity(text_bytes), entries: Vec::with_capacity(fields), kinds: 0 }
     }
 
+    /// Makes room for fields to come.
+    pub(crate) fn reserve(&mut self, fields: usize, text_bytes: usize) {
+        self.entries.reserve(fields);
+        self.text.reserve(text_bytes);
+    }
+
     /// The value of `name`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {

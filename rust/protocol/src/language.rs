@@ -62,8 +62,18 @@ impl Language {
     /// The language of a JSON header's name.
     #[must_use]
     pub fn from_name(name: &str) -> Self {
-        let found = LANGUAGES.iter().find(|(_, have)| have.eq_ignore_ascii_case(name));
-        found.map_or(Self::Other, |(language, _)| *language)
+        // The usual ones first, and as they are usually spelt: this is read with every JSON header.
+        match name {
+            "JAVA" => Self::Java,
+            "RUST" => Self::Rust,
+            "GO" => Self::Go,
+            "CPP" => Self::Cpp,
+            "OTHER" => Self::Other,
+            _ => {
+                let found = LANGUAGES.iter().find(|(_, have)| have.eq_ignore_ascii_case(name));
+                found.map_or(Self::Other, |(language, _)| *language)
+            }
+        }
     }
 }
 

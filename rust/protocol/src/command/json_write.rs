@@ -6,23 +6,22 @@
 use bytes::{BufMut, BytesMut};
 
 use super::Command;
-use crate::json::push_text;
+use crate::json::{push_inner_text, push_text};
 
 pub fn encode(command: &Command, out: &mut BytesMut) {
     let remark = command.remark.as_deref().filter(|remark| !remark.is_empty());
     out.reserve(128 + remark.map_or(0, str::len) + command.ext.text_bytes() * 2 + command.ext.len() * 6);
     push_number(out, "{\"code\":", command.code);
     if !command.ext.is_empty() {
-        out.put_slice(b",\"extFields\":{");
-        for (index, (name, value)) in command.ext.iter().enumerate() {
-            if index > 0 {
-                out.put_u8(b',');
-            }
-            push_text(out, name);
-            out.put_u8(b':');
-            push_text(out, value);
+        let mut before: &[u8] = b",\"extFields\":{\"";
+        for (name, value) in command.ext.iter() {
+            out.put_slice(before);
+            push_inner_text(out, name);
+            out.put_slice(b"\":\"");
+            push_inner_text(out, value);
+            before = b"\",\"";
         }
-        out.put_u8(b'}');
+        out.put_slice(b"\"}");
     }
     push_number(out, ",\"flag\":", command.flag);
     out.put_slice(b",\"language\":\"");

@@ -32,8 +32,13 @@ macro_rules! header {
         }
 
         fn write(&self, fields: &mut $crate::ExtFields) {
+            header!(@reserve fields $($key)*);
             $($crate::header::Field::write(&self.$field, $key, fields);)*
         }
+    };
+    (@reserve $fields:ident $($key:literal)*) => {
+        // Room for most values, so that a header is built with two allocations.
+        $fields.reserve([$($key),*].len(), 64 $(+ $key.len() + 16)*);
     };
     (@read $fields:ident { $($field:ident = $key:literal,)* }) => {{
         $(let mut $field = None;)*

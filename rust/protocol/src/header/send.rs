@@ -28,6 +28,7 @@ macro_rules! send_header {
             }
 
             fn write_letters(&self, fields: &mut ExtFields) {
+                header!(@reserve fields $($letter)*);
                 $($crate::header::Field::write(&self.$field, $letter, fields);)*
             }
         }

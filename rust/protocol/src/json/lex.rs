@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use memchr::memchr2;
 
 use super::JsonError;
+use super::scan::find_special;
 
 /// Deepest nesting that is read; real bodies have six levels.
 pub const MAX_DEPTH: usize = 64;
@@ -73,7 +74,7 @@ impl<'a> Lexer<'a> {
     #[inline]
     pub fn plain_tail(&mut self) -> Option<&'a str> {
         let rest = &self.text.as_bytes()[self.at..];
-        let length = rest.iter().position(|&byte| byte == b'"' || byte == b'\\')?;
+        let length = find_special(rest)?;
         let text = (rest[length] == b'"').then(|| &self.text[self.at..self.at + length])?;
         self.at += length + 1;
         Some(text)
@@ -84,7 +85,7 @@ impl<'a> Lexer<'a> {
     pub fn string_tail(&mut self, out: &mut String) -> Result<(), JsonError> {
         loop {
             let rest = &self.text.as_bytes()[self.at..];
-            let Some(length) = memchr2(b'"', b'\\', rest) else {
+            let Some(length) = find_special(rest) else {
                 return Err(JsonError::Syntax { expected: "a closing quote", at: self.text.len() });
             };
             out.push_str(&self.text[self.at..self.at + length]);
@@ -97,6 +98,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Takes the rest of an escape; the place is behind its backslash.
+    #[inline]
     fn escape(&mut self) -> Result<char, JsonError> {
         let byte = self.byte().ok_or(self.syntax("an escape"))?;
         let character = match byte {
@@ -134,14 +136,10 @@ impl<'a> Lexer<'a> {
         Ok(char::REPLACEMENT_CHARACTER)
     }
 
+    #[inline]
     fn hex4(&mut self) -> Result<u32, JsonError> {
         let digits = self.text.as_bytes().get(self.at..).and_then(<[u8]>::first_chunk::<4>);
-        let digits = digits.ok_or(self.syntax("four hex digits"))?;
-        let mut value = 0;
-        for &digit in digits {
-            let digit = char::from(digit).to_digit(16).ok_or(self.syntax("four hex digits"))?;
-            value = value << 4 | digit;
-        }
+        let value = digits.and_then(|&digits| hex4(digits)).ok_or(self.syntax("four hex digits"))?;
         self.at += 4;
         Ok(value)
     }
@@ -222,4 +220,23 @@ impl<'a> Lexer<'a> {
     pub fn is_null(&mut self) -> bool {
         self.peek() == Some(b'n') && self.clone().word() == Ok("null")
     }
+}
+
+/// The value of four hex digits.
+#[inline]
+fn hex4(digits: [u8; 4]) -> Option<u32> {
+    const NONE: u8 = 0xff;
+    static VALUES: [u8; 256] = {
+        let mut values = [NONE; 256];
+        let mut digit = 0;
+        while digit < 16 {
+            values[b"0123456789abcdef"[digit] as usize] = digit as u8;
+            values[b"0123456789ABCDEF"[digit] as usize] = digit as u8;
+            digit += 1;
+        }
+        values
+    };
+    let [a, b, c, d] = digits.map(|digit| VALUES[usize::from(digit)]);
+    let value = u32::from(a) << 12 | u32::from(b) << 8 | u32::from(c) << 4 | u32::from(d);
+    (a | b | c | d < 16).then_some(value)
 }

@@ -14,12 +14,13 @@
 
 pub(crate) mod lex;
 mod read;
+mod scan;
 mod write;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) use write::push_text;
+pub(crate) use write::{push_inner_text, push_text};
 
 /// Why a text is not the JSON that was expected. A retry does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -5,6 +5,8 @@ use std::fmt;
 use bytes::BufMut;
 use serde::ser::{self, Impossible, Serialize, SerializeMap, SerializeSeq, SerializeStruct, Serializer};
 
+use super::scan::find_escaped;
+
 /// Where the text goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
@@ -35,18 +37,20 @@ impl ser::Error for Unwritable {
 #[inline]
 pub fn push_text(out: &mut impl BufMut, text: &str) {
     out.put_u8(b'"');
-    let bytes = text.as_bytes();
-    let mut copied = 0;
-    for (at, &byte) in bytes.iter().enumerate() {
-        if byte >= b' ' && byte != b'"' && byte != b'\\' {
-            continue;
-        }
-        out.put_slice(&bytes[copied..at]);
-        copied = at + 1;
-        push_escape(out, byte);
-    }
-    out.put_slice(&bytes[copied..]);
+    push_inner_text(out, text);
     out.put_u8(b'"');
+}
+
+/// Appends `text` without the quotes around it.
+#[inline]
+pub fn push_inner_text(out: &mut impl BufMut, text: &str) {
+    let mut rest = text.as_bytes();
+    while let Some(at) = find_escaped(rest) {
+        out.put_slice(&rest[..at]);
+        push_escape(out, rest[at]);
+        rest = &rest[at + 1..];
+    }
+    out.put_slice(rest);
 }
 
 fn push_escape(out: &mut impl BufMut, byte: u8) {

@@ -3,7 +3,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use rocketpy_model::{CompressionType, PhysicalOffset, QueueOffset, property, sys_flag};
 
-use super::{MAGIC_V1, MAGIC_V2, RecordError};
+use super::{MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT, RecordError, SYS_FLAG_AT};
 use crate::compression::{self, CompressionError, DecompressLimits};
 use crate::message_id::OffsetMessageId;
 use crate::properties_text;
@@ -83,13 +83,8 @@ impl<'a> RecordView<'a> {
         version: RecordVersion,
         reader: &mut Reader<'a>,
     ) -> Result<Self, RecordError> {
-        let body_crc = read(reader, "body_crc", Reader::u32)?;
-        let queue_id = read(reader, "queue_id", Reader::u32)?;
-        let flag = read(reader, "flag", Reader::i32)?;
-        let queue_offset = QueueOffset(read(reader, "queue_offset", Reader::u64)?);
-        let physical_offset = PhysicalOffset(read(reader, "physical_offset", Reader::u64)?);
-        let flags = read(reader, "sys_flag", Reader::i32)?;
-        let born_at_ms = read(reader, "born_at_ms", Reader::i64)?;
+        let head = read(reader, "head", Reader::array::<HEAD_BYTES>)?;
+        let flags = i32::from_be_bytes(part(&head, SYS_FLAG_AT));
         let born_host = read_host(reader, "born_host", flags & sys_flag::BORN_HOST_V6 != 0)?;
         let stored_at_ms = read(reader, "stored_at_ms", Reader::i64)?;
         let store_host = read_host(reader, "store_host", flags & sys_flag::STORE_HOST_V6 != 0)?;
@@ -107,13 +102,13 @@ impl<'a> RecordView<'a> {
         Ok(Self {
             bytes,
             version,
-            body_crc,
-            queue_id,
-            flag,
-            queue_offset,
-            physical_offset,
+            body_crc: u32::from_be_bytes(part(&head, 8)),
+            queue_id: u32::from_be_bytes(part(&head, 12)),
+            flag: i32::from_be_bytes(part(&head, 16)),
+            queue_offset: QueueOffset(u64::from_be_bytes(part(&head, QUEUE_OFFSET_AT))),
+            physical_offset: PhysicalOffset(u64::from_be_bytes(part(&head, PHYSICAL_OFFSET_AT))),
             sys_flag: flags,
-            born_at_ms,
+            born_at_ms: i64::from_be_bytes(part(&head, 40)),
             born_host,
             stored_at_ms,
             store_host,
@@ -179,6 +174,17 @@ impl<'a> RecordView<'a> {
             Some(kind) => compression::decompress(kind, self.body, limits).map(Cow::Owned),
         }
     }
+}
+
+/// Bytes from the body checksum to the born time, which stand at fixed places behind size and magic.
+const HEAD_BYTES: usize = 40;
+
+/// `N` bytes at `offset` of the record, out of its head.
+#[inline]
+fn part<const N: usize>(head: &[u8; HEAD_BYTES], offset: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&head[offset - 8..offset - 8 + N]);
+    bytes
 }
 
 #[inline]

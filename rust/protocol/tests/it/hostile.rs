@@ -82,7 +82,7 @@ fn a_hundred_thousand_damaged_frames() {
         });
     }
     assert!(
-        decoded.get() > 10_000,
+        decoded.get() > 5_000,
         "damage that never passes the first check tests little: {}",
         decoded.get()
     );
