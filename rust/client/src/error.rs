@@ -13,7 +13,6 @@ use rocketpy_protocol::code::response;
 /// # Source
 /// spec/client.md section 20.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 #[doc(alias = "MQClientException")]
 pub enum ClientError {
     /// A topic name breaks the naming rules.
@@ -216,6 +215,7 @@ impl ClientError {
         match self {
             Self::NoRoute { topic } => Some(format!("create it with `rocketpy topic create {topic}`")),
             Self::NoNameServer => Some("give name_servers=[\"host:9876\"] or set NAMESRV_ADDR".to_owned()),
+            Self::InvalidAddress { .. } => Some("write it as in 127.0.0.1:9876".to_owned()),
             Self::Connect { .. } => Some("check the address, and that a server listens there".to_owned()),
             Self::GroupInUse { .. } => Some("make another client, or close the first one".to_owned()),
             Self::GroupActive { .. } => {

@@ -26,6 +26,9 @@ fn class(error: &ClientError) -> &'static str {
         | ClientError::InvalidGroup { .. }
         | ClientError::ReservedTopic { .. }
         | ClientError::EmptyBody { .. }
+        | ClientError::InvalidProperty { .. }
+        | ClientError::InvalidAddress { .. }
+        | ClientError::NotFramed { .. }
         | ClientError::WrongQueue { .. }
         | ClientError::InvalidExpression { .. }
         | ClientError::InvalidConfig { .. }
@@ -35,22 +38,24 @@ fn class(error: &ClientError) -> &'static str {
         ClientError::NoRoute { .. } | ClientError::NoQueue { .. } => "TopicNotFoundError",
         ClientError::BrokerNotFound { .. } | ClientError::ClusterNotFound { .. } => "BrokerNotFoundError",
         ClientError::GroupInUse { .. } | ClientError::GroupActive { .. } => "GroupConflictError",
+        ClientError::NoMembers { .. } => "RefusedError",
         ClientError::Refused { code, .. } => refused(*code),
         ClientError::Connect { .. } => "ConnectionFailedError",
         ClientError::ConnectionLost { .. } => "ConnectionLostError",
-        ClientError::Timeout { .. } | ClientError::FlushTimeout { .. } | ClientError::WindowFull { .. } => {
-            "RequestTimeoutError"
-        }
+        ClientError::Timeout { .. }
+        | ClientError::Congested { .. }
+        | ClientError::FlushTimeout { .. }
+        | ClientError::WindowFull { .. } => "RequestTimeoutError",
         ClientError::BadAnswer { .. } => "ProtocolError",
         ClientError::Codec { .. } => "DamagedDataError",
         ClientError::SendFailed { last, .. } => class(last),
+        ClientError::NotSent { first } => class(first),
         ClientError::PartlySent { .. } => "PartlySentError",
         ClientError::NotAssigned { .. }
         | ClientError::OffsetOutOfRange { .. }
         | ClientError::NoStoredOffset { .. } => "OffsetError",
         ClientError::Closed { .. } => "ClosedError",
         ClientError::Forked { .. } => "ForkedError",
-        _ => "RocketPyError",
     }
 }
 
