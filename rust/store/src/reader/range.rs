@@ -124,14 +124,14 @@ fn estimated_bytes<D: Disk>(
     end: QueueOffset,
 ) -> Result<u64, ReadError> {
     let count = end - start;
-    let (mut seen, mut bytes) = (0, 0);
+    let (mut seen, mut bytes) = (0, 0_u64);
     for offset in spread(start, count, SIZE_SAMPLES) {
         if let Some(entry) = queue.entry(offset)?.filter(|entry| !entry.is_filler()) {
             seen += 1;
             bytes += u64::from(entry.size_bytes);
         }
     }
-    Ok(if seen == 0 { 0 } else { (bytes / seen).saturating_mul(count) })
+    Ok(bytes.checked_div(seen).unwrap_or(0).saturating_mul(count))
 }
 
 /// At most `samples` numbers, spread evenly over `start..start + count`.

@@ -1,1 +1,125 @@
-//! (being written)
+//! A disk that fills up: appends are refused by name, reads go on, and writes come back with the space.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::Ordering;
+
+use rocketpy_env::{Disk, RealDisk};
+use rocketpy_store::{AppendError, Store, StoreConfig};
+
+use crate::faulty::FaultyDisk;
+use crate::support::{assert_queues_equal_log, eventually, read_all, record, settle, small};
+
+/// Appends until it is refused. Returns how many went in, and the refusal.
+fn fill<D: Disk>(store: &Store<D>, most: usize) -> (usize, AppendError) {
+    let body = vec![5; 10_000];
+    for count in 0..most {
+        if let Err(error) = store.append(&record("t", 0, &body)) {
+            return (count, error);
+        }
+    }
+    panic!("never refused");
+}
+
+#[test]
+fn no_space_for_a_log_file_refuses_until_there_is_space() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let config = small(dir.path());
+    let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+    disk.faults.no_space_for_log.store(true, Ordering::SeqCst);
+    assert!(matches!(store.append(&record("t", 0, b"x")), Err(AppendError::DiskFull { needed_bytes: 65_536, .. })));
+    disk.faults.no_space_for_log.store(false, Ordering::SeqCst);
+    eventually("appends go on", || store.append(&record("t", 0, b"first")).is_ok());
+    disk.faults.no_space_for_log.store(true, Ordering::SeqCst);
+    // One file may have been made ahead before the disk was full.
+    let (count, error) = fill(&store, 13);
+    assert!(matches!(error, AppendError::DiskFull { .. }), "{error}");
+    assert!(error.retryable() && error.hint().unwrap().contains("free disk space"));
+    settle(&store);
+    assert_eq!(read_all(&store, "t", 0).len(), count + 1, "reads go on");
+    let small_one = store.append(&record("t", 0, b"small")).unwrap();
+    assert_eq!(small_one.queue_offset.get(), count as u64 + 1, "what still fits goes in, and no number was lost");
+    disk.faults.no_space_for_log.store(false, Ordering::SeqCst);
+    let body = vec![6; 20_000];
+    eventually("appends go on", || store.append(&record("t", 0, &body)).is_ok());
+    store.shutdown().unwrap();
+    assert_queues_equal_log(&config);
+}
+
+#[test]
+fn consume_queues_that_cannot_be_written_stop_appends_and_lose_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let config = small(dir.path());
+    let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+    store.append(&record("t", 0, b"before")).unwrap();
+    settle(&store);
+    disk.faults.no_space_for_files.store(true, Ordering::SeqCst);
+    let mut accepted = 1;
+    eventually("appends are refused", || match store.append(&record("t", 0, b"during")) {
+        Ok(_) => {
+            accepted += 1;
+            false
+        }
+        Err(error) => {
+            assert!(matches!(error, AppendError::QueueNotWriteable { .. }), "{error}");
+            true
+        }
+    });
+    assert_eq!(read_all(&store, "t", 0), [b"before"]);
+    disk.faults.no_space_for_files.store(false, Ordering::SeqCst);
+    eventually("appends go on", || store.append(&record("t", 0, b"after")).is_ok());
+    settle(&store);
+    assert_eq!(read_all(&store, "t", 0).len(), accepted + 1);
+    store.shutdown().unwrap();
+    assert_queues_equal_log(&config);
+}
+
+/// A file system of its own that is taken away in the end.
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).status();
+    }
+}
+
+#[test]
+fn a_real_file_system_that_is_full() {
+    let dir = tempfile::tempdir().unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(dir.path()).output();
+    if !mount.as_ref().is_ok_and(|output| output.status.success()) {
+        assert!(std::env::var_os("CI").is_none(), "a file system of 1 MiB cannot be mounted: {mount:?}");
+        eprintln!("skipped: mounting a file system needs root");
+        return;
+    }
+    let mounted = Mounted(dir.path());
+    let root = dir.path().join("store");
+    let ballast = dir.path().join("ballast");
+    RealDisk.replace(&ballast, &vec![1; 600 << 10]).unwrap();
+    let config = StoreConfig { allocate_ahead: false, ..small(&root) };
+    let store = Store::open(config.clone()).unwrap();
+    let (count, error) = fill(&store, 60);
+    assert!(
+        matches!(error, AppendError::DiskFull { .. } | AppendError::QueueNotWriteable { .. }),
+        "{error}"
+    );
+    settle_when_possible(&store, count);
+    RealDisk.remove_file(&ballast).unwrap();
+    let body = vec![6; 10_000];
+    eventually("appends go on", || store.append(&record("t", 0, &body)).is_ok());
+    settle(&store);
+    assert_eq!(read_all(&store, "t", 0).len(), count + 1);
+    store.shutdown().unwrap();
+    assert_queues_equal_log(&config);
+    drop(store);
+    drop(mounted);
+}
+
+/// Reads go on while the disk is full: all that has an entry is there.
+fn settle_when_possible(store: &Store, count: usize) {
+    let readable = store.queue_bounds("t", 0).max.get() as usize;
+    assert!(readable <= count);
+    assert!(read_all(store, "t", 0).len() >= readable);
+}

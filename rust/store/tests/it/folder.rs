@@ -1,1 +1,154 @@
-//! (being written)
+//! Folders that are no store, are taken, or may not be used; files of the wrong size or name.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rocketpy_env::{Disk, EnvError, RealDisk};
+use rocketpy_store::reader::{ReadError, StoreReader};
+use rocketpy_store::{Store, StoreConfig, StoreError};
+
+use crate::support::{contents, record, small};
+
+#[test]
+fn a_folder_of_other_things_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    RealDisk.replace(&dir.path().join("thesis.txt"), b"precious").unwrap();
+    let before = contents(dir.path());
+    let error = Store::open(small(dir.path())).unwrap_err();
+    assert!(matches!(&error, StoreError::ForeignFolder { found, .. } if found == "thesis.txt"), "{error}");
+    assert!(error.hint().unwrap().contains("empty"));
+    assert_eq!(contents(dir.path()), before);
+}
+
+#[test]
+fn a_new_an_empty_and_a_freshly_mounted_folder_become_stores() {
+    let dir = tempfile::tempdir().unwrap();
+    Store::open(small(dir.path())).unwrap();
+    Store::open(small(&dir.path().join("a/b/c"))).unwrap();
+    let mounted = dir.path().join("mounted");
+    RealDisk.create_dir_all(&mounted.join("lost+found")).unwrap();
+    RealDisk.replace(&mounted.join("server.log"), b"starting").unwrap();
+    Store::open(small(&mounted)).unwrap();
+}
+
+#[test]
+fn a_path_that_is_a_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    RealDisk.replace(&file, b"x").unwrap();
+    let error = Store::open(small(&file)).unwrap_err();
+    assert!(matches!(error, StoreError::Env(EnvError::NotAFolder { .. })), "{error}");
+    assert!(matches!(StoreReader::open(&file), Err(ReadError::NotAStore { .. })));
+}
+
+#[test]
+fn a_folder_in_use_is_refused_until_its_store_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    let error = Store::open(small(dir.path())).unwrap_err();
+    assert!(matches!(error, StoreError::Locked { pid: None, .. }), "{error}");
+    assert!(error.retryable());
+    store.append(&record("t", 0, b"x")).unwrap();
+    store.shutdown().unwrap();
+    store.shutdown().unwrap();
+    assert!(store.append(&record("t", 0, b"x")).is_err());
+    Store::open(small(dir.path())).unwrap();
+}
+
+#[test]
+fn a_closed_store_leaves_lock_and_checkpoint_and_no_abort_and_no_unused_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    let body = vec![0; 30_000];
+    for _ in 0..2 {
+        store.append(&record("t", 0, &body)).unwrap(); // more than half of a file: the next one is made ahead
+    }
+    let names = |dir: &std::path::Path| {
+        RealDisk.list(dir).unwrap().into_iter().map(|entry| entry.name.into_string().unwrap()).collect::<Vec<_>>()
+    };
+    crate::support::eventually("the next file is made ahead", || names(&dir.path().join("commitlog")).len() == 2);
+    assert_eq!(names(dir.path()), ["abort", "checkpoint", "commitlog", "consumequeue", "lock"]);
+    store.shutdown().unwrap();
+    assert_eq!(names(dir.path()), ["checkpoint", "commitlog", "consumequeue", "lock"]);
+    assert_eq!(names(&dir.path().join("commitlog")), ["00000000000000000000"]);
+}
+
+#[test]
+fn an_empty_store_allocates_no_log_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreConfig::new(dir.path())).unwrap();
+    assert_eq!(store.stats().commit_log_files, 0);
+    assert_eq!(RealDisk.list(&dir.path().join("commitlog")).unwrap(), []);
+}
+
+#[test]
+fn files_of_another_size_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    store.append(&record("t", 0, b"x")).unwrap();
+    drop(store);
+    let other = StoreConfig { commit_log_file_size: 128 << 10, ..small(dir.path()) };
+    let error = Store::open(other).unwrap_err();
+    assert!(
+        matches!(error, StoreError::WrongFileSize { found_bytes: 65_536, expected_bytes: 131_072, .. }),
+        "{error}"
+    );
+    let other = StoreConfig { consume_queue_file_size: 4000, ..small(dir.path()) };
+    let error = Store::open(other).unwrap_err();
+    assert!(matches!(error, StoreError::WrongFileSize { found_bytes: 2000, expected_bytes: 4000, .. }), "{error}");
+    Store::open(small(dir.path())).unwrap();
+}
+
+#[test]
+fn a_file_with_another_name_in_the_log_folder_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(Store::open(small(dir.path())).unwrap());
+    RealDisk.replace(&dir.path().join("commitlog/notes.txt"), b"x").unwrap();
+    let error = Store::open(small(dir.path())).unwrap_err();
+    assert!(matches!(&error, StoreError::UnexpectedFile { path } if path.ends_with("notes.txt")), "{error}");
+}
+
+#[test]
+fn values_out_of_bounds_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = StoreConfig { commit_log_file_size: 100, ..small(dir.path()) };
+    let error = Store::open(config).unwrap_err();
+    assert!(matches!(error, StoreError::BadConfig { field: "commit_log_file_size", value: 100, .. }), "{error}");
+    let odd = StoreConfig { consume_queue_file_size: 2001, ..small(dir.path()) };
+    assert_eq!(Store::open(odd).unwrap().config().consume_queue_file_size, 2020, "rounded up to whole entries");
+}
+
+/// Opens a store as a user without rights and prints what it says; by itself it opens one of its own.
+#[test]
+fn child_opens_a_store() {
+    let Some(root) = std::env::var_os("ROCKETPY_OPEN_STORE") else {
+        let dir = tempfile::tempdir().unwrap();
+        Store::open(small(dir.path())).unwrap();
+        return;
+    };
+    let error = Store::open(small(root.as_ref())).unwrap_err();
+    panic!("refused: {error:?}; hint: {:?}", error.hint());
+}
+
+#[test]
+fn a_folder_without_write_permission_is_refused_with_a_hint() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    drop(Store::open(small(&root)).unwrap());
+    let set_mode = |mode: &str| assert!(Command::new("chmod").args(["-R", mode]).arg(dir.path()).status().unwrap().success());
+    set_mode("a+rX,a-w");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "folder::child_opens_a_store", "--nocapture"]).env("ROCKETPY_OPEN_STORE", &root);
+    if Command::new("id").arg("-u").output().unwrap().stdout == b"0\n" {
+        command.uid(65534); // root may write anywhere
+    }
+    let output = command.output();
+    set_mode("u+w");
+    let output = match output {
+        // The user without rights may not even start the test's own file, below somebody's home.
+        Err(error) => return assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied),
+        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr),
+    };
+    assert!(output.contains("refused: Env(PermissionDenied"), "{output}");
+    assert!(output.contains("give this user read and write permission"), "{output}");
+}

@@ -1,1 +1,103 @@
-//! (being written)
+//! Consume queues are derived: after any loss of theirs they equal the log again.
+
+use rocketpy_env::{Disk, RealDisk};
+use rocketpy_store::{Store, StoreConfig};
+
+use crate::support::{Queues, assert_queues_equal_log, overwrite, read_all, record, small};
+
+fn closed_store(config: &StoreConfig) -> Queues {
+    let store = Store::open(config.clone()).unwrap();
+    for number in 0..900u32 {
+        store.append(&record("a", number % 2, &number.to_be_bytes())).unwrap();
+        store.append(&record("b", 0, &number.to_be_bytes())).unwrap();
+    }
+    store.shutdown().unwrap();
+    assert_queues_equal_log(config)
+}
+
+fn reopen_equal(config: &StoreConfig, before: &Queues, rebuilt: bool) {
+    let store = Store::open(config.clone()).unwrap();
+    assert_eq!(store.recovery().rebuilt_queues, rebuilt);
+    assert_eq!(read_all(&store, "a", 1).len(), 450);
+    assert_eq!(store.queue_bounds("b", 0).max.get(), 900);
+    store.shutdown().unwrap();
+    assert_eq!(&assert_queues_equal_log(config), before);
+}
+
+#[test]
+fn all_queues_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let before = closed_store(&config);
+    RealDisk.remove_dir_all(&dir.path().join("consumequeue")).unwrap();
+    reopen_equal(&config, &before, true);
+    reopen_equal(&config, &before, false);
+}
+
+#[test]
+fn one_queue_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let before = closed_store(&config);
+    RealDisk.remove_dir_all(&dir.path().join("consumequeue/a/1")).unwrap();
+    reopen_equal(&config, &before, true);
+}
+
+#[test]
+fn the_last_file_of_a_queue_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let before = closed_store(&config);
+    let queue = dir.path().join("consumequeue/b/0");
+    let last = RealDisk.list(&queue).unwrap().pop().unwrap();
+    RealDisk.remove_file(&queue.join(last.name)).unwrap();
+    reopen_equal(&config, &before, true);
+}
+
+#[test]
+fn without_a_mark_entries_that_lead_nowhere_are_not_believed() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let before = closed_store(&config);
+    overwrite(&dir.path().join("checkpoint"), 1024, &[0; 1024]);
+    // The last entry before the file from which the log is read leads into the middle of a record.
+    let queue = dir.path().join("consumequeue/a/0");
+    for file in RealDisk.list(&queue).unwrap() {
+        let path = queue.join(file.name);
+        let mut bytes = RealDisk.read(&path, 1 << 20).unwrap();
+        for entry in bytes.as_chunks_mut::<20>().0.iter_mut().filter(|entry| entry[11] != 0) {
+            entry[7] ^= 1;
+        }
+        overwrite(&path, 0, &bytes);
+    }
+    reopen_equal(&config, &before, true);
+}
+
+#[test]
+fn stale_entries_behind_the_end_do_not_come_back() {
+    for marked in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let config = small(dir.path());
+        let before = closed_store(&config);
+        RealDisk.replace(&dir.path().join("abort"), b"1").unwrap();
+        // Entries of a former life, pointing into the log: 450 entries of 20 bytes end 1000 bytes into the last file.
+        let path = dir.path().join("consumequeue/a/0").join(format!("{:020}", 8000));
+        let bytes = RealDisk.read(&path, 1 << 20).unwrap();
+        assert_eq!(bytes[1000..1020], [0; 20]);
+        overwrite(&path, 1000, &bytes[..500]);
+        if !marked {
+            overwrite(&dir.path().join("checkpoint"), 1024, &[0; 1024]);
+        }
+        // Nobody but another program leaves such entries; with a mark of our own they only show that it was there.
+        reopen_equal(&config, &before, marked);
+    }
+}
+
+#[test]
+fn a_new_file_that_was_never_filled_is_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let before = closed_store(&config);
+    RealDisk.replace(&dir.path().join("consumequeue/a/0").join(format!("{:020}", 10_000)), b"").unwrap();
+    reopen_equal(&config, &before, false);
+}

@@ -1,1 +1,239 @@
-//! (being written)
+//! What the last process left: a torn tail is cut, damage before the durable mark refuses to start.
+
+use std::path::{Path, PathBuf};
+
+use rocketpy_env::{Disk, RealDisk};
+use rocketpy_store::{Store, StoreConfig, StoreError};
+
+use crate::support::{assert_queues_equal_log, contents, overwrite, read_all, record, settle, small};
+
+fn log_file(root: &Path, start: u64) -> PathBuf {
+    root.join("commitlog").join(format!("{start:020}"))
+}
+
+/// Makes a folder look as if its process was killed.
+fn mark_dirty(root: &Path) {
+    RealDisk.replace(&root.join("abort"), b"1").unwrap();
+}
+
+/// Takes the durable mark away, as if another program had written the checkpoint.
+fn erase_mark(root: &Path) {
+    overwrite(&root.join("checkpoint"), 1024, &[0; 1024]);
+}
+
+/// A closed store of so many messages in three queues. Returns where each record starts, and the end.
+fn closed_store(config: &StoreConfig, count: u32) -> Vec<u64> {
+    let store = Store::open(config.clone()).unwrap();
+    let body = |number: u32| [number.to_be_bytes().as_slice(), &[9; 200]].concat();
+    let mut starts: Vec<u64> = (0..count)
+        .map(|number| store.append(&record("t", number % 3, &body(number))).unwrap().physical_offset.get())
+        .collect();
+    starts.push(store.max_physical_offset().get());
+    store.shutdown().unwrap();
+    starts
+}
+
+fn numbers(store: &Store) -> Vec<u32> {
+    let bodies = (0..3).flat_map(|queue| read_all(store, "t", queue));
+    let mut numbers: Vec<u32> = bodies.map(|body| u32::from_be_bytes(*body.first_chunk().unwrap())).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+#[test]
+fn recovery_cuts_a_torn_tail_and_keeps_what_is_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let starts = closed_store(&config, 50);
+    let end = *starts.last().unwrap();
+    let file = RealDisk.read(&log_file(dir.path(), 0), 1 << 20).unwrap();
+    for torn in [4, 91, 200] {
+        // A record that was on its way: its first bytes have come, the rest has not.
+        overwrite(&log_file(dir.path(), 0), end, &file[starts[7] as usize..starts[7] as usize + torn]);
+        mark_dirty(dir.path());
+        let store = Store::open(config.clone()).unwrap();
+        let report = store.recovery().clone();
+        assert!(!report.clean_exit && report.had_mark);
+        assert_eq!(report.end.get(), end);
+        assert!(report.truncated_bytes > 0 && report.truncated_bytes <= torn as u64);
+        assert_eq!(numbers(&store), (0..50).collect::<Vec<_>>());
+        store.shutdown().unwrap();
+        assert_queues_equal_log(&config);
+    }
+}
+
+#[test]
+fn records_behind_a_torn_one_do_not_come_back_when_the_gap_is_filled() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let starts = closed_store(&config, 30);
+    // Of what was written before a power loss, record 25 did not reach the disk, and what lies behind it did.
+    erase_mark(dir.path());
+    mark_dirty(dir.path());
+    overwrite(&log_file(dir.path(), 0), starts[25], &vec![0; (starts[26] - starts[25]) as usize]);
+    let store = Store::open(config.clone()).unwrap();
+    assert_eq!(store.max_physical_offset().get(), starts[25]);
+    assert_eq!(numbers(&store), (0..25).collect::<Vec<_>>());
+    let body = [25u32.to_be_bytes().as_slice(), &[9; 200]].concat();
+    let again = store.append(&record("t", 1, &body)).unwrap();
+    assert_eq!((again.physical_offset.get(), again.end.get()), (starts[25], starts[26]), "it fills the gap exactly");
+    drop(store);
+    mark_dirty(dir.path());
+    erase_mark(dir.path());
+    let store = Store::open(config.clone()).unwrap();
+    assert_eq!(numbers(&store), (0..26).collect::<Vec<_>>());
+    drop(store);
+    assert_queues_equal_log(&config);
+}
+
+#[test]
+fn damage_before_the_durable_mark_refuses_to_start_and_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let starts = closed_store(&config, 700);
+    for dirty in [false, true] {
+        for (number, at) in [(3, 30), (100, 0), (100, 120), (699, 210)] {
+            let file = starts[number] / (64 << 10) * (64 << 10);
+            let place = starts[number] - file + at;
+            let path = log_file(dir.path(), file);
+            let byte = RealDisk.read(&path, 1 << 20).unwrap()[place as usize];
+            overwrite(&path, place, &[byte ^ 0x10]);
+            if dirty {
+                mark_dirty(dir.path());
+            }
+            let before = contents(dir.path());
+            let error = Store::open(config.clone()).unwrap_err();
+            match &error {
+                StoreError::InteriorDamage { path: named, physical_offset, durable_to, .. } => {
+                    assert_eq!((named, physical_offset.get()), (&path, starts[number]));
+                    assert_eq!(durable_to.get(), *starts.last().unwrap());
+                }
+                other => panic!("{other:?}"),
+            }
+            assert!(error.hint().unwrap().contains("nothing was changed"));
+            assert_eq!(contents(dir.path()), before);
+            overwrite(&path, place, &[byte]);
+        }
+    }
+    let store = Store::open(config.clone()).unwrap();
+    assert_eq!(numbers(&store).len(), 700);
+    drop(store);
+    assert_queues_equal_log(&config);
+}
+
+#[test]
+fn a_missing_log_file_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    closed_store(&config, 1000);
+    let count = RealDisk.list(&dir.path().join("commitlog")).unwrap().len() as u64;
+    assert!(count > 3);
+    for start in [64 << 10, (count - 1) * (64 << 10)] {
+        let path = log_file(dir.path(), start);
+        let bytes = RealDisk.read(&path, 1 << 20).unwrap();
+        RealDisk.remove_file(&path).unwrap();
+        let error = Store::open(config.clone()).unwrap_err();
+        assert!(
+            matches!(error, StoreError::MissingFile { expected, .. } if expected.get() == start),
+            "{start}: {error}"
+        );
+        RealDisk.replace(&path, &bytes).unwrap();
+    }
+    assert_eq!(numbers(&Store::open(config).unwrap()).len(), 1000);
+}
+
+#[test]
+fn a_log_may_start_late_and_queues_then_start_with_what_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let starts = closed_store(&config, 1000);
+    RealDisk.remove_file(&log_file(dir.path(), 0)).unwrap();
+    let left = starts.iter().position(|&start| start >= 64 << 10).unwrap() as u32;
+    let store = Store::open(config.clone()).unwrap();
+    assert_eq!(store.min_physical_offset().get(), 64 << 10);
+    assert_eq!(numbers(&store), (left..1000).collect::<Vec<_>>());
+    let min = store.queue_bounds("t", 0).min;
+    assert_eq!(min.get(), u64::from(left.div_ceil(3)));
+    drop(store);
+    // The same from the log alone.
+    RealDisk.remove_dir_all(&dir.path().join("consumequeue")).unwrap();
+    let store = Store::open(config).unwrap();
+    assert!(store.recovery().rebuilt_queues);
+    assert_eq!(numbers(&store), (left..1000).collect::<Vec<_>>());
+    assert_eq!(store.queue_bounds("t", 0).min, min);
+    assert_eq!(store.append(&record("t", 0, b"x")).unwrap().queue_offset.get(), 334);
+}
+
+#[test]
+fn a_log_that_vanished_is_not_taken_for_an_empty_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    closed_store(&config, 10);
+    RealDisk.remove_dir_all(&dir.path().join("commitlog")).unwrap();
+    let error = Store::open(config).unwrap_err();
+    assert!(matches!(error, StoreError::MissingFile { .. }), "{error}");
+}
+
+#[test]
+fn an_unused_next_file_and_an_unfinished_one_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    closed_store(&config, 10);
+    for leftover in [vec![0; 64 << 10], vec![0; 4096], Vec::new()] {
+        RealDisk.replace(&log_file(dir.path(), 64 << 10), &leftover).unwrap();
+        mark_dirty(dir.path());
+        let store = Store::open(config.clone()).unwrap();
+        assert_eq!((store.recovery().truncated_bytes, numbers(&store).len()), (0, 10));
+        drop(store);
+        assert_eq!(RealDisk.list(&dir.path().join("commitlog")).unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn a_store_that_ends_exactly_with_a_file_goes_on_in_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    closed_store(&config, 200);
+    let store = Store::open(config.clone()).unwrap();
+    let body = vec![1; 32_000];
+    let mut rolled = store.append(&record("t", 0, &body)).unwrap();
+    while rolled.physical_offset.get() % (64 << 10) != 0 {
+        rolled = store.append(&record("t", 0, &body)).unwrap();
+    }
+    settle(&store);
+    drop(store);
+    // Take the only record of the last file away: the log then ends with the blank record of the file before.
+    RealDisk.remove_file(&log_file(dir.path(), rolled.physical_offset.get())).unwrap();
+    erase_mark(dir.path());
+    mark_dirty(dir.path());
+    let store = Store::open(config.clone()).unwrap();
+    assert_eq!(store.max_physical_offset(), rolled.physical_offset);
+    let again = store.append(&record("t", 0, b"x")).unwrap();
+    assert_eq!((again.physical_offset, again.queue_offset), (rolled.physical_offset, rolled.queue_offset));
+    drop(store);
+    assert_queues_equal_log(&config);
+}
+
+#[test]
+fn without_a_mark_the_timestamps_decide_as_the_format_says() {
+    for dirty in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let config = small(dir.path());
+        let starts = closed_store(&config, 1000);
+        erase_mark(dir.path());
+        if dirty {
+            mark_dirty(dir.path());
+        }
+        // The last record is torn: behind the place where reading starts that is a tail.
+        let last = starts[999];
+        let file = last / (64 << 10) * (64 << 10);
+        overwrite(&log_file(dir.path(), file), last - file + 60, &[0xff; 8]);
+        let store = Store::open(config.clone()).unwrap();
+        assert!(!store.recovery().had_mark);
+        assert_eq!(store.recovery().end.get(), last);
+        assert_eq!(numbers(&store), (0..999).collect::<Vec<_>>());
+        assert_eq!(store.append(&record("t", 0, b"x")).unwrap().queue_offset.get(), 333, "the number is used again");
+        drop(store);
+        assert_queues_equal_log(&config);
+    }
+}

@@ -1,1 +1,57 @@
-//! (being written)
+//! Deleted topics: their queues go, their numbers start again, and no recovery brings them back.
+
+use rocketpy_filter::TagFilter;
+use rocketpy_store::{FetchStatus, Store};
+
+use crate::support::{ALL, read_all, record, settle, small};
+
+#[test]
+fn a_deleted_topic_is_gone_and_a_new_one_of_its_name_starts_at_zero() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let store = Store::open(config.clone()).unwrap();
+    for number in 0..250u32 {
+        store.append(&record("old", number % 2, b"old")).unwrap();
+        store.append(&record("kept", 0, &number.to_be_bytes())).unwrap();
+    }
+    settle(&store);
+    assert_eq!(store.delete_topic("old").unwrap(), 2);
+    assert_eq!(store.delete_topic("old").unwrap(), 0);
+    assert_eq!(store.get("old", 0, 0, &ALL, &TagFilter::All).unwrap().status, FetchStatus::NoMessageInQueue);
+    assert_eq!(store.append(&record("old", 1, b"new")).unwrap().queue_offset.get(), 0);
+    settle(&store);
+    assert_eq!(read_all(&store, "old", 1), [b"new"]);
+    drop(store);
+
+    let store = Store::open(config.clone()).unwrap();
+    assert!(!store.recovery().rebuilt_queues);
+    let named: Vec<_> = store.queues().iter().map(|queue| (queue.topic.to_string(), queue.queue_id)).collect();
+    assert_eq!(named, [("kept".to_owned(), 0), ("old".to_owned(), 1)]);
+    assert_eq!(read_all(&store, "old", 1), [b"new"]);
+    assert_eq!(read_all(&store, "kept", 0).len(), 250);
+}
+
+#[test]
+fn a_rebuild_of_queues_ends_with_the_newer_topic_of_a_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let store = Store::open(config.clone()).unwrap();
+    for _ in 0..250 {
+        store.append(&record("t", 0, b"old")).unwrap();
+    }
+    settle(&store);
+    store.delete_topic("t").unwrap();
+    for number in 0..120u32 {
+        store.append(&record("t", 0, &number.to_be_bytes())).unwrap();
+    }
+    let expected: Vec<_> = (0..120u32).map(|number| number.to_be_bytes().to_vec()).collect();
+    settle(&store);
+    assert_eq!(read_all(&store, "t", 0), expected);
+    drop(store);
+    use rocketpy_env::Disk as _;
+    rocketpy_env::RealDisk.remove_dir_all(&dir.path().join("consumequeue")).unwrap();
+    let store = Store::open(config).unwrap();
+    assert!(store.recovery().rebuilt_queues);
+    assert_eq!(read_all(&store, "t", 0), expected);
+    assert_eq!(store.append(&record("t", 0, b"x")).unwrap().queue_offset.get(), 120);
+}
