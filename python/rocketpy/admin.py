@@ -109,6 +109,7 @@ class Admin(Closing):
     """
 
     __slots__ = ("_native",)
+    _warns = False
 
     def __init__(self, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[ClientOptions]) -> None:
         super().__init__()

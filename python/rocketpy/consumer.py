@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from rocketpy import _rocketpy
 from rocketpy.arrow import pyarrow_batch
+from rocketpy.errors import ClosedError
 from rocketpy.lifetime import Closing
 from rocketpy.names import name_server_list
 
@@ -133,7 +134,10 @@ class Consumer(Closing):
 
     def __next__(self) -> ReceivedMessage:
         while not self._closed:
-            message = self._native.next(FOREVER)
+            try:
+                message = self._native.next(FOREVER)
+            except ClosedError:
+                break  # by another thread, while this one waited
             if message is not None:
                 return message
         raise StopIteration

@@ -27,6 +27,8 @@ class Closing:
     __slots__ = ("__weakref__", "_closed", "_made_by")
     _closed_last: ClassVar[bool] = False
     """True for servers, which clients of this process may still talk to."""
+    _warns: ClassVar[bool] = True
+    """False for what leaves nothing behind when it is just dropped, as in `server.admin().topics()`."""
 
     def __init__(self) -> None:
         self._closed = True
@@ -68,7 +70,7 @@ class Closing:
         self.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True) and os.getpid() == self._made_by:
+        if self._warns and not getattr(self, "_closed", True) and os.getpid() == self._made_by:
             warnings.warn(f"never closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
 
 

@@ -57,7 +57,10 @@ class Receipts(Sequence["Receipt"]):
     def __getitem__(self, index: int | slice) -> Receipt | list[Receipt]:
         if isinstance(index, slice):
             return [self._sent.receipt(at) for at in range(*index.indices(len(self)))]
-        return self._sent.receipt(index + len(self) if index < 0 else index)
+        at = index + len(self) if index < 0 else index
+        if not 0 <= at < len(self):
+            raise IndexError(f"receipt index out of range: {index}")
+        return self._sent.receipt(at)
 
     def __repr__(self) -> str:
         return f"<Receipts: {self.acknowledged} of {len(self)} messages acknowledged>"

@@ -1,0 +1,79 @@
+"""What the tests of the Python face share."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import rocketpy
+import rocketpy.testing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+CHILD_SECONDS = 60
+
+
+@pytest.fixture
+def child(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs Python source in a process of its own, with warnings as errors, and gives what it wrote and how it ended."""
+
+    def run(source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        script = tmp_path / "script.py"
+        script.write_text(textwrap.dedent(source))
+        command = [sys.executable, "-W", "error", "-X", "faulthandler", str(script), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=CHILD_SECONDS, check=False)
+
+    return run
+
+
+class Stoppable:
+    """A server in a process of its own that can be frozen: it accepts connections and answers nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        source = (
+            "import rocketpy, sys, time\n"
+            f"with rocketpy.Server(sys.argv[1], settings={rocketpy.testing.SMALL_FILES!r}) as server:\n"
+            "    print(server.name_server, flush=True)\n"
+            "    sys.stdin.read()\n"
+        )
+        command = [sys.executable, "-c", source, str(folder)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.name_server = self.process.stdout.readline().strip()
+
+    def freeze(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        self.thaw()
+        self.process.communicate(timeout=CHILD_SECONDS)
+
+
+@pytest.fixture
+def stoppable(tmp_path: Path) -> Iterator[Stoppable]:
+    server = Stoppable(tmp_path / "stoppable")
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def producer(rocketpy_server: rocketpy.Server) -> Iterator[rocketpy.Producer]:
+    with rocketpy_server.producer(rocketpy.testing.fresh_name("producer")) as producer:
+        yield producer
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

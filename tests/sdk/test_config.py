@@ -1,0 +1,96 @@
+"""Durations, points in time, where a group starts, and options."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import rocketpy
+from rocketpy import InvalidArgumentError, Start
+
+
+def test_a_start_at_a_time_is_in_milliseconds():
+    moment = datetime(2013, 1, 1, tzinfo=UTC)
+    assert Start.at(moment) == Start.at(moment.timestamp()) == Start("timestamp", 1_356_998_400_000)
+
+
+@pytest.mark.parametrize("instant", ["2013-01-01", None, True])
+def test_what_is_no_point_in_time_is_a_type_error(instant):
+    with pytest.raises(TypeError, match="point in time"):
+        Start.at(instant)
+
+
+def test_durations_are_seconds_or_timedeltas(rocketpy_server, rocketpy_topic):
+    options = {"send_timeout": timedelta(seconds=2), "api_timeout": 2, "connect_timeout": 1.5}
+    with rocketpy_server.producer("durations", **options) as producer:
+        producer.send(rocketpy.Message(rocketpy_topic, b"text"), timeout=timedelta(seconds=1))
+        producer.flush(timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("duration", [-1, float("nan"), float("inf"), timedelta(seconds=-1), 1e12])
+def test_a_duration_is_finite_and_not_negative(rocketpy_server, duration):
+    with pytest.raises(InvalidArgumentError, match="duration"):
+        rocketpy_server.producer("durations", send_timeout=duration)
+
+
+@pytest.mark.parametrize("duration", ["1", None, b"1"])
+def test_what_is_no_duration_is_a_type_error(rocketpy_server, duration):
+    with pytest.raises(TypeError, match="send_timeout"):
+        rocketpy_server.producer("durations", send_timeout=duration)
+
+
+def test_an_unknown_option_is_named_with_those_that_exist(rocketpy_server):
+    with pytest.raises(TypeError, match=r"no option \"retrys\".*retries"):
+        rocketpy_server.producer("options", retrys=3)
+    with pytest.raises(TypeError, match=r"no option \"tag\".*tags"):
+        rocketpy_server.consumer("options", "topic", tag="UA")
+    with pytest.raises(TypeError, match="no option"):
+        rocketpy_server.admin(timeout=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "says"),
+    [
+        ({"retries": -1}, InvalidArgumentError, "retries"),
+        ({"retries": "two"}, TypeError, "retries"),
+        ({"window_messages": 0}, InvalidArgumentError, "window_messages"),
+        ({"compression": "gzip"}, InvalidArgumentError, "gzip"),
+        ({"batch_bytes": 2**70}, InvalidArgumentError, "batch_bytes"),
+    ],
+)
+def test_an_option_out_of_range_is_named(rocketpy_server, options, kind, says):
+    with pytest.raises(kind, match=says):
+        rocketpy_server.producer("options", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "says"),
+    [
+        ({"start": "earliest"}, TypeError, "start"),
+        ({"start": Start("timestamp")}, InvalidArgumentError, "Start"),
+        ({"pull_messages": 0}, InvalidArgumentError, "pull_messages"),
+        ({"suspend": 30, "pull_timeout": 10}, InvalidArgumentError, "pull_timeout"),
+        ({"tags": 3}, TypeError, "tags"),
+    ],
+)
+def test_a_bad_consumer_option_is_named(rocketpy_server, rocketpy_topic, options, kind, says):
+    with pytest.raises(kind, match=says):
+        rocketpy_server.consumer("options", rocketpy_topic, **options)
+
+
+def test_name_servers_come_from_the_environment(rocketpy_server, monkeypatch):
+    monkeypatch.setenv("NAMESRV_ADDR", f"{rocketpy_server.name_server};{rocketpy_server.name_server}")
+    with rocketpy.Admin() as admin:
+        assert isinstance(admin.topics(), list)
+
+
+def test_without_name_servers_the_error_says_where_to_name_them(monkeypatch):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    with pytest.raises(InvalidArgumentError, match="name server") as missing:
+        rocketpy.Producer("none")
+    assert "NAMESRV_ADDR" in missing.value.hint
+
+
+@pytest.mark.parametrize("address", ["nowhere", "host:", "host:port", ":9876", "host:99999"])
+def test_an_address_without_host_or_port_is_refused(address):
+    with pytest.raises(rocketpy.RocketPyError, match="(?i)address|connect|resolve") as refused:
+        rocketpy.Producer("address", name_servers=[address], api_timeout=2).send(rocketpy.Message("topic", b"text"))
+    assert refused.value.hint

@@ -1,0 +1,153 @@
+"""Messages to send: what they keep, what they refuse, how they travel."""
+
+import copy
+import pickle
+
+import pytest
+import rocketpy
+from rocketpy import InvalidArgumentError, Message
+
+
+def test_a_message_keeps_what_it_was_made_of():
+    message = Message(
+        "flights", b"body", tag="UA", keys=["N14228", "UA1545"], order_key="N14228", properties={"a": "1"}, flag=-7
+    )
+    assert (message.topic, message.body, message.tag) == ("flights", b"body", "UA")
+    assert message.keys == ("N14228", "UA1545")
+    assert message.order_key == "N14228"
+    assert message.properties == {"a": "1"}
+    assert message.flag == -7
+    assert len(message) == 4
+
+
+def test_what_was_not_given_is_absent():
+    message = Message("flights", b"body")
+    assert (message.tag, message.keys, message.order_key, message.properties, message.flag) == (None, (), None, {}, 0)
+
+
+def test_one_key_may_be_given_as_text():
+    assert Message("flights", b"body", keys="UA1545").keys == ("UA1545",)
+    assert Message("flights", b"body", keys=iter(["a", "b"])).keys == ("a", "b")
+    assert Message("flights", b"body", keys=[]).keys == ()
+
+
+@pytest.mark.parametrize("body", [bytearray(b"abc"), memoryview(b"abc"), memoryview(b"a.b.c.")[::2]])
+def test_any_buffer_of_bytes_is_a_body(body):
+    assert Message("flights", body).body == b"abc"
+
+
+def test_a_changed_buffer_does_not_change_the_message():
+    body = bytearray(b"abc")
+    message = Message("flights", body)
+    body[0] = 0
+    assert message.body == b"abc"
+
+
+def test_the_view_reads_the_body_without_copy_and_outlives_the_message():
+    view = Message("flights", b"body").body_view
+    assert view.readonly
+    assert bytes(view) == b"body"
+    with pytest.raises(TypeError):
+        view[0] = 0
+
+
+def test_a_message_cannot_be_changed():
+    message = Message("flights", b"body")
+    with pytest.raises(AttributeError):
+        message.topic = "other"
+    with pytest.raises(AttributeError):
+        message.anything = 1
+
+
+def test_equal_messages_are_equal_and_hash_alike():
+    one, other = (Message("flights", b"body", tag="UA") for _ in range(2))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != Message("flights", b"body", tag="AA")
+    assert one != "flights"
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_copies_and_pickles_are_equal(again):
+    message = Message("flights", b"\x00\xff", tag="UA", keys=["k"], order_key="o", properties={"a": "ü"}, flag=3)
+    assert again(message) == message
+
+
+def test_repr_shows_everything_but_the_body():
+    text = repr(Message("flights", b"secret", tag="UA"))
+    assert "flights" in text
+    assert "6 bytes" in text
+    assert "secret" not in text
+
+
+@pytest.mark.parametrize("topic", ["", "a/b", "../etc", "a b", "ü", "x" * 128, "a\x01"])
+def test_a_bad_topic_name_is_refused_and_named(topic):
+    with pytest.raises(InvalidArgumentError, match="topic name"):
+        Message(topic, b"body")
+
+
+def test_an_empty_body_is_refused():
+    with pytest.raises(InvalidArgumentError, match="body is empty, topic: flights") as refused:
+        Message("flights", b"")
+    assert refused.value.code == 13
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"tag": ""}, "TAGS"),
+        ({"tag": "a\x01b"}, "separators"),
+        ({"keys": ["two words"]}, "two words"),
+        ({"keys": [""]}, "a key must not be empty"),
+        ({"order_key": ""}, "__SHARDINGKEY"),
+        ({"properties": {"": "1"}}, "needs a name"),
+        ({"properties": {"a": ""}}, "needs a value"),
+        ({"properties": {"a": "\x02"}}, "separators"),
+        ({"flag": 2**31}, "flag must be between"),
+    ],
+)
+def test_what_a_stored_message_cannot_hold_is_refused(arguments, says):
+    with pytest.raises(InvalidArgumentError, match=says) as refused:
+        Message("flights", b"body", **arguments)
+    assert not refused.value.retryable
+
+
+@pytest.mark.parametrize("name", ["TAGS", "KEYS", "DELAY", "TRAN_MSG", "UNIQ_KEY", "TIMER_DELAY_SEC"])
+def test_reserved_properties_are_refused_by_name(name):
+    with pytest.raises(InvalidArgumentError, match=name):
+        Message("flights", b"body", properties={name: "1"})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"topic": 1},
+        {"body": "text"},
+        {"body": 1},
+        {"body": None},
+        {"tag": 1},
+        {"keys": 1},
+        {"keys": [1]},
+        {"order_key": 1},
+        {"properties": [("a", "b")]},
+        {"properties": {"a": 1}},
+        {"properties": {1: "a"}},
+        {"flag": "1"},
+        {"flag": True},
+        {"delay": 3},
+    ],
+)
+def test_a_wrong_type_is_a_type_error(arguments):
+    with pytest.raises(TypeError):
+        Message(**{"topic": "flights", "body": b"body", **arguments})
+
+
+def test_a_text_body_says_how_to_encode_it():
+    with pytest.raises(TypeError, match="encode"):
+        Message("flights", "text")
+
+
+def test_a_queue_sorts_as_apache_sorts_and_reads_well():
+    queues = [rocketpy.MessageQueue("a", "b", 10), rocketpy.MessageQueue("a", "b", 9), rocketpy.MessageQueue("a", "a", 11)]
+    assert [queue.queue_id for queue in sorted(queues)] == [11, 9, 10]
+    assert str(queues[0]) == "a@b#10"

@@ -1,0 +1,316 @@
+"""Sending: receipts, batches, futures, order, and what happens when the server does not answer."""
+
+import gc
+import threading
+from collections import Counter
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+
+import pytest
+import rocketpy
+from rocketpy import Message, SendStatus, Start
+
+
+def read_all(server, topic, count, **options):
+    with server.consumer(rocketpy.testing.fresh_name("reader"), topic, start=Start.EARLIEST, **options) as consumer:
+        messages = []
+        while len(messages) < count:
+            batch = consumer.poll(1000, timeout=10)
+            assert batch, f"{len(messages)} of {count} messages within 10 s"
+            messages += batch
+        assert consumer.poll(timeout=0.1) == []
+    return messages
+
+
+def test_a_receipt_says_where_the_message_is(rocketpy_server, producer, rocketpy_topic):
+    receipt = producer.send(Message(rocketpy_topic, b"text", tag="UA", keys=["k"], properties={"a": "1"}))
+    assert receipt.status is SendStatus.SEND_OK
+    assert receipt.queue.topic == rocketpy_topic
+    assert receipt.queue_offset == 0
+    (message,) = read_all(rocketpy_server, rocketpy_topic, 1)
+    assert (message.body, message.tag, message.keys) == (b"text", "UA", ("k",))
+    assert message.properties["a"] == "1"
+    assert (message.msg_id, message.offset_msg_id) == (receipt.msg_id, receipt.offset_msg_id)
+    assert (message.queue, message.queue_offset) == (receipt.queue, receipt.queue_offset)
+
+
+def test_a_message_goes_to_the_queue_that_is_named(producer, rocketpy_topic):
+    queues = producer.queues(rocketpy_topic)
+    assert [queue.queue_id for queue in queues] == [0, 1, 2, 3]
+    for queue in queues:
+        assert producer.send(Message(rocketpy_topic, b"text"), queue=queue).queue == queue
+    assert {receipt.queue for receipt in producer.send_many([Message(rocketpy_topic, b"x")] * 9, queue=queues[2])} == {
+        queues[2]
+    }
+
+
+def test_a_queue_of_another_topic_is_refused(producer, rocketpy_topic):
+    other = rocketpy.MessageQueue("other", "broker-a", 0)
+    with pytest.raises(rocketpy.InvalidArgumentError, match="other"):
+        producer.send(Message(rocketpy_topic, b"text"), queue=other)
+
+
+def test_send_many_gives_one_receipt_a_message_in_order(rocketpy_server, producer, rocketpy_topic):
+    messages = [Message(rocketpy_topic, b"%d" % n, tag="even" if n % 2 == 0 else "odd") for n in range(5000)]
+    receipts = producer.send_many(messages)
+    assert len(receipts) == receipts.acknowledged == 5000
+    by_place = {(m.queue_id, m.queue_offset): m.body for m in read_all(rocketpy_server, rocketpy_topic, 5000)}
+    for message, receipt in zip(messages, receipts, strict=True):
+        assert by_place[receipt.queue.queue_id, receipt.queue_offset] == message.body
+    assert len({receipt.msg_id for receipt in receipts}) == 5000
+
+
+def test_receipts_are_a_sequence(producer, rocketpy_topic):
+    receipts = producer.send_many(Message(rocketpy_topic, b"%d" % n) for n in range(10))
+    assert receipts[-1] == receipts[9] == list(receipts)[9]
+    assert receipts[2:4] == [receipts[2], receipts[3]]
+    assert receipts.index(receipts[3]) == 3
+    assert list(receipts.failures()) == []
+    for index in (10, -11):
+        with pytest.raises(IndexError):
+            receipts[index]
+    assert "10 of 10" in repr(receipts)
+
+
+def test_sending_nothing_sends_nothing(producer):
+    assert len(producer.send_many([])) == 0
+
+
+def test_messages_of_one_order_key_stay_in_order(rocketpy_server, producer, rocketpy_topic):
+    keys = [f"N{n:05}" for n in range(50)]
+    for start in range(0, 2000, 500):
+        producer.send_many(
+            [Message(rocketpy_topic, b"%d" % n, order_key=keys[n % 50]) for n in range(start, start + 500)]
+        )
+    for n in range(2000, 2100):
+        producer.send(Message(rocketpy_topic, b"%d" % n, order_key=keys[n % 50]))
+    seen: dict[str, list[int]] = {}
+    queues: dict[str, set[int]] = {}
+    for message in read_all(rocketpy_server, rocketpy_topic, 2100):
+        seen.setdefault(message.order_key, []).append(int(message.body))
+        queues.setdefault(message.order_key, set()).add(message.queue_id)
+    assert seen == {key: list(range(at, 2100, 50)) for at, key in enumerate(keys)}
+    assert all(len(ids) == 1 for ids in queues.values())
+    assert len({id for ids in queues.values() for id in ids}) > 1
+
+
+def test_send_many_of_several_topics(rocketpy_server, producer):
+    topics = [rocketpy.testing.fresh_name("several") for _ in range(3)]
+    receipts = producer.send_many([Message(topics[n % 3], b"%d" % n) for n in range(30)])
+    assert [receipt.queue.topic for receipt in receipts] == [topics[n % 3] for n in range(30)]
+    assert {m.body for m in read_all(rocketpy_server, topics[1], 10)} == {b"%d" % n for n in range(1, 30, 3)}
+
+
+def test_futures_get_their_receipts(rocketpy_server, producer, rocketpy_topic):
+    futures = [producer.submit(Message(rocketpy_topic, b"%d" % n)) for n in range(500)]
+    assert all(isinstance(future, Future) for future in futures)
+    producer.flush(timeout=10)
+    assert all(future.done() for future in futures)
+    by_place = {(m.queue_id, m.queue_offset): m.body for m in read_all(rocketpy_server, rocketpy_topic, 500)}
+    for n, future in enumerate(futures):
+        receipt = future.result(timeout=0)
+        assert by_place[receipt.queue.queue_id, receipt.queue_offset] == b"%d" % n
+    assert not futures[0].cancel()
+
+
+def test_a_future_works_with_pythons_own_tools(producer, rocketpy_topic):
+    called = threading.Event()
+    future = producer.submit(Message(rocketpy_topic, b"text"))
+    future.add_done_callback(lambda done: called.set())
+    assert wait_for([future], timeout=10).done == {future}
+    assert called.wait(10)
+
+
+def test_a_callback_may_use_the_producer(producer, rocketpy_topic):
+    results: list[object] = []
+    second = threading.Event()
+
+    def follow(done):
+        try:
+            results.append(producer.send(Message(rocketpy_topic, b"second")))
+            producer.flush(timeout=5)
+            results.append("flushed")
+        finally:
+            second.set()
+
+    future = producer.submit(Message(rocketpy_topic, b"first"))
+    future.add_done_callback(follow)
+    assert second.wait(10)
+    assert results[1:] == ["flushed"]
+
+
+def test_a_future_gets_the_error(stoppable):
+    with rocketpy.Producer("futures", name_servers=[stoppable.name_server], retries=0, send_timeout=0.3) as producer:
+        producer.send(Message("futures", b"first"))
+        stoppable.freeze()
+        future = producer.submit(Message("futures", b"second"))
+        error = future.exception(timeout=10)
+        stoppable.thaw()
+    assert isinstance(error, rocketpy.RequestTimeoutError)
+    assert error.may_have_been_applied
+
+
+def test_a_full_window_waits_then_times_out(stoppable):
+    options = {"retries": 0, "send_timeout": 1.0, "window_messages": 2}
+    with rocketpy.Producer("window", name_servers=[stoppable.name_server], **options) as producer:
+        producer.send(Message("window", b"first"))
+        stoppable.freeze()
+        futures = [producer.submit(Message("window", b"%d" % n)) for n in range(2)]
+        with pytest.raises(rocketpy.RequestTimeoutError, match="window"):
+            producer.submit(Message("window", b"too many"), timeout=0.2)
+        stoppable.thaw()
+        wait_for(futures, timeout=10)
+
+
+def test_flush_times_out_with_what_is_left(stoppable):
+    with rocketpy.Producer("flush", name_servers=[stoppable.name_server], send_timeout=2.0) as producer:
+        producer.send(Message("flush", b"first"))
+        stoppable.freeze()
+        futures = [producer.submit(Message("flush", b"%d" % n)) for n in range(3)]
+        with pytest.raises(rocketpy.RequestTimeoutError, match="3 messages"):
+            producer.flush(timeout=0.2)
+        stoppable.thaw()
+        wait_for(futures, timeout=10)
+
+
+def test_send_many_tells_which_messages_were_not_acknowledged(stoppable):
+    options = {"retries": 0, "batch_messages": 10}
+    with rocketpy.Producer("partly", name_servers=[stoppable.name_server], **options) as producer:
+        producer.send(Message("partly", b"first"))
+        stoppable.freeze()
+        with pytest.raises(rocketpy.PartlySentError) as partly:
+            producer.send_many([Message("partly", b"%d" % n) for n in range(25)], timeout=0.5)
+        stoppable.thaw()
+    receipts = partly.value.receipts
+    assert len(receipts) == 25
+    failures = list(receipts.failures())
+    assert len(failures) == 25 - receipts.acknowledged > 0
+    index, error = failures[0]
+    assert isinstance(error, rocketpy.RequestTimeoutError)
+    with pytest.raises(rocketpy.RequestTimeoutError):
+        receipts[index]
+
+
+def test_one_way_messages_arrive(rocketpy_server, producer, rocketpy_topic):
+    for n in range(10):
+        producer.send_oneway(Message(rocketpy_topic, b"%d" % n))
+    assert {message.body for message in read_all(rocketpy_server, rocketpy_topic, 10)} == {b"%d" % n for n in range(10)}
+
+
+@pytest.mark.parametrize("kind", ["zlib", "lz4", "zstd", None])
+def test_large_bodies_come_back_whatever_the_compression(rocketpy_server, rocketpy_topic, kind):
+    body = b"all work and no play " * 50_000
+    with rocketpy_server.producer("compression", compression=kind) as producer:
+        receipt = producer.send(Message(rocketpy_topic, body))
+    (message,) = read_all(rocketpy_server, rocketpy_topic, 1)
+    assert message.body == body
+    assert bytes(message.body_view) == body
+    reader = rocketpy.StoreReader(rocketpy_server.path)
+    (batch,) = reader.scan(reader.ranges(rocketpy_topic), columns=["size_bytes"])
+    assert (len(body) > rocketpy.arrow.pyarrow_batch(batch)["size_bytes"][0].as_py()) == (kind is not None)
+    assert receipt.queue_offset == message.queue_offset
+
+
+def test_a_body_over_the_limit_is_refused_before_it_is_sent(producer, rocketpy_topic):
+    with pytest.raises(rocketpy.MessageTooLargeError, match=str((4 << 20) + 1)) as refused:
+        producer.send(Message(rocketpy_topic, bytes((4 << 20) + 1)))
+    assert refused.value.code == 13
+    assert refused.value.hint
+    assert producer.send(Message(rocketpy_topic, bytes(4 << 20))).status == SendStatus.SEND_OK
+
+
+def test_only_messages_can_be_sent(producer):
+    with pytest.raises(TypeError):
+        producer.send(b"text")
+    with pytest.raises(TypeError, match=r"rocketpy\.Message, not bytes"):
+        producer.send_many([Message("topic", b"text"), b"text"])
+    with pytest.raises(TypeError, match="iterable"):
+        producer.send_many(3)
+
+
+def test_an_error_of_the_iterable_comes_through(producer, rocketpy_topic):
+    def messages():
+        yield Message(rocketpy_topic, b"text")
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        producer.send_many(messages())
+
+
+def test_threads_share_a_producer(rocketpy_server, producer, rocketpy_topic):
+    def send(number):
+        for n in range(50):
+            producer.send(Message(rocketpy_topic, b"%d-%d" % (number, n)))
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    bodies = Counter(message.body for message in read_all(rocketpy_server, rocketpy_topic, 400))
+    assert bodies == Counter(b"%d-%d" % (number, n) for number in range(8) for n in range(50))
+
+
+def test_other_threads_run_while_one_waits(stoppable):
+    with rocketpy.Producer("detached", name_servers=[stoppable.name_server], retries=0) as producer:
+        producer.send(Message("detached", b"first"))
+        stoppable.freeze()
+        steps = 0
+        with pytest.raises(rocketpy.RequestTimeoutError):
+            future = Future()
+            threading.Thread(target=lambda: future.set_result(_failure(producer))).start()
+            while not future.done():
+                steps += 1
+            raise future.result()
+        stoppable.thaw()
+    assert steps > 1000
+
+
+def _failure(producer):
+    try:
+        producer.send(Message("detached", b"second"), timeout=0.5)
+    except rocketpy.RocketPyError as error:
+        return error
+    return AssertionError("it was answered")
+
+
+def test_closing_sends_what_was_submitted(rocketpy_server, rocketpy_topic):
+    with rocketpy_server.producer("closing") as producer:
+        futures = [producer.submit(Message(rocketpy_topic, b"%d" % n)) for n in range(200)]
+    assert all(future.done() for future in futures)
+    assert len(read_all(rocketpy_server, rocketpy_topic, 200)) == 200
+
+
+def test_a_closed_producer_says_so(rocketpy_server, rocketpy_topic):
+    producer = rocketpy_server.producer("closed")
+    producer.close()
+    producer.close()
+    assert producer.closed
+    for use in (
+        lambda: producer.send(Message(rocketpy_topic, b"text")),
+        lambda: producer.send_many([Message(rocketpy_topic, b"text")]),
+        lambda: producer.submit(Message(rocketpy_topic, b"text")),
+        lambda: producer.send_oneway(Message(rocketpy_topic, b"text")),
+    ):
+        with pytest.raises(rocketpy.ClosedError):
+            use()
+    assert "closed" in repr(producer)
+
+
+def test_messages_are_not_kept_after_they_were_sent(producer, rocketpy_topic):
+    producer.send_many([Message(rocketpy_topic, b"text") for _ in range(10)])
+    gc.collect()
+    assert not [one for one in gc.get_objects() if isinstance(one, Message)]
+
+
+def test_a_topic_is_made_by_the_first_message(rocketpy_server, producer):
+    topic = rocketpy.testing.fresh_name("automatic")
+    producer.send(Message(topic, b"text"))
+    with rocketpy_server.admin() as admin:
+        assert topic in admin.topics()
+
+
+def test_a_message_that_asks_for_what_is_not_there_is_refused_by_name(producer, rocketpy_topic):
+    for topic in ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"):
+        with pytest.raises(rocketpy.InvalidArgumentError, match=topic):
+            producer.send(Message(topic, b"text"))
