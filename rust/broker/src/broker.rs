@@ -17,10 +17,6 @@ use crate::shared::{Advertised, Shared};
 use crate::stats::SAMPLE_EVERY;
 use crate::{BrokerConfig, BrokerError, FlushDiskType};
 
-/// Distance of the looks at all held pulls, for those whose filter let a message pass by.
-const SCAN_HELD_EVERY: Duration = Duration::from_secs(5);
-/// Distance of the looks for clients that went silent.
-const EXPIRE_EVERY: Duration = Duration::from_secs(10);
 /// How long the connections get to take their last answers.
 const DRAIN: Duration = Duration::from_millis(150);
 
@@ -145,7 +141,11 @@ impl Drop for Broker {
         for task in self.tasks.get_mut().drain(..) {
             task.abort();
         }
-        // The store knows its listener, and that one the store.
+        // The store knows its listener, and that one the store. Closed first, so that no thread of the store is the last
+        // to let go of it.
+        if let Err(failure) = self.shared.store.shutdown() {
+            error!(%failure, "the store did not close in order");
+        }
         self.shared.store.set_listener(Arc::new(NoListener));
     }
 }
@@ -293,13 +293,13 @@ impl StoreListener for Listener {
 }
 
 async fn watch_held_pulls(shared: Arc<Shared>) {
-    let mut next_scan = Instant::now() + SCAN_HELD_EVERY;
+    let mut next_scan = Instant::now() + shared.config.scan_held_pulls_every;
     loop {
         shared.held_pulls.wait_for_deadline(next_scan).await;
         let now = Instant::now();
         let mut released = shared.held_pulls.overdue(now);
         if now >= next_scan {
-            next_scan = now + SCAN_HELD_EVERY;
+            next_scan = now + shared.config.scan_held_pulls_every;
             released.extend(shared.held_pulls.behind(|topic, queue_id| {
                 process::signed(shared.store.queue_bounds(topic, queue_id).max.get())
             }));
@@ -313,13 +313,13 @@ async fn watch_held_sends(shared: Arc<Shared>) {
 }
 
 async fn keep_house(shared: Arc<Shared>) {
-    // One rhythm for both: an idle broker wakes seldom.
-    const { assert!(EXPIRE_EVERY.as_secs() == SAMPLE_EVERY.as_secs()) };
-    let mut every = tokio::time::interval(EXPIRE_EVERY);
+    let mut expire = tokio::time::interval(shared.config.expire_clients_every);
+    let mut sample = tokio::time::interval(SAMPLE_EVERY);
     loop {
-        every.tick().await;
-        shared.stats.sample(Instant::now(), now_ms());
-        process::expire(&shared);
+        tokio::select! {
+            _ = expire.tick() => process::expire(&shared),
+            _ = sample.tick() => shared.stats.sample(Instant::now(), now_ms()),
+        }
     }
 }
 

@@ -65,6 +65,8 @@ pub struct BrokerConfig {
     pub short_polling: Duration,
     /// Most pulls held at a time; one more is answered SYSTEM_BUSY (`pullThreadPoolQueueCapacity`, default 100,000).
     pub max_held_pulls: usize,
+    /// Distance of the looks at all held pulls, for those whose filter let a message pass by; default 5 s.
+    pub scan_held_pulls_every: Duration,
     /// `notifyConsumerIdsChangedEnable`, default true.
     pub notify_consumer_ids_changed: bool,
     /// `litePullMessageEnable`, default true.
@@ -79,6 +81,8 @@ pub struct BrokerConfig {
     pub on_failed_flush: OnFailedFlush,
     /// `channelExpiredTimeout`, default 120 s: how long a silent client stays in its groups.
     pub client_expiry: Duration,
+    /// Distance of the looks for clients that went silent; default 10 s.
+    pub expire_clients_every: Duration,
     /// `maxMessageSize`, default 4 MiB: largest message body.
     pub max_message_size: usize,
     /// Most bytes of one pull's answer (`maxTransferBytesOnMessageInMemory`), default 1 MiB. A pull that states no
@@ -132,6 +136,7 @@ impl Default for BrokerConfig {
             long_polling: true,
             short_polling: Duration::from_secs(1),
             max_held_pulls: 100_000,
+            scan_held_pulls_every: Duration::from_secs(5),
             notify_consumer_ids_changed: true,
             lite_pull: true,
             register_period: Duration::from_secs(30),
@@ -139,6 +144,7 @@ impl Default for BrokerConfig {
             persist_offsets_every: Duration::from_secs(5),
             on_failed_flush: OnFailedFlush::Stop,
             client_expiry: Duration::from_secs(120),
+            expire_clients_every: Duration::from_secs(10),
             max_message_size: 4 << 20,
             max_transfer_bytes: 1 << 20,
             max_transfer_messages: 4096,

@@ -109,3 +109,67 @@ fn give_up(sends: Vec<HeldSend>, remark: &str) {
         reply.send(response);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rocketpy_protocol::Command;
+    use rocketpy_remoting::{Client, ClientConfig, Connection, Handler, PendingCall, Server, ServerConfig};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    /// Holds every request; its code is the end of its record.
+    struct Holder(Arc<HeldSends>, Duration);
+
+    impl Handler for Holder {
+        fn handle(&self, _connection: &Arc<Connection>, request: Command, reply: Reply) {
+            self.0.hold(PhysicalOffset(request.code as u64), self.1, reply, Response::success());
+        }
+    }
+
+    async fn held(sends: &Arc<HeldSends>, timeout: Duration, ends: &[i32]) -> (Server, Client, Vec<PendingCall>) {
+        let config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
+        let server = Server::bind(config, Arc::new(Holder(sends.clone(), timeout))).unwrap();
+        let client = Client::new(ClientConfig::default());
+        let mut calls = Vec::new();
+        for end in ends {
+            let request = Command::bare_request(*end);
+            calls.push(client.start_call(&server.local_addr().to_string(), request, PATIENCE).await.unwrap());
+        }
+        while sends.waiting.lock().len() < ends.len() {
+            tokio::task::yield_now().await;
+        }
+        (server, client, calls)
+    }
+
+    #[tokio::test]
+    async fn a_flush_answers_just_the_sends_that_it_covers() {
+        let sends = Arc::new(HeldSends::default());
+        let (_server, _client, mut calls) = held(&sends, PATIENCE, &[300, 100, 200]).await;
+        let [third, first, second] = [calls.remove(0), calls.remove(0), calls.remove(0)];
+        sends.flushed(PhysicalOffset(99));
+        assert_eq!(sends.waiting.lock().len(), 3);
+        sends.flushed(PhysicalOffset(200));
+        assert_eq!(first.await.unwrap().code, response::SUCCESS);
+        assert_eq!(second.await.unwrap().code, response::SUCCESS);
+        assert_eq!(sends.waiting.lock().len(), 1, "the third is not covered");
+        sends.give_up_all("gone");
+        let third = third.await.unwrap();
+        assert_eq!((third.code, third.remark.as_deref()), (response::FLUSH_DISK_TIMEOUT, Some("gone")));
+    }
+
+    #[tokio::test]
+    async fn a_send_that_no_flush_covers_in_time_is_told_so() {
+        let sends = Arc::new(HeldSends::default());
+        let watcher = sends.clone();
+        let watching = tokio::spawn(async move { watcher.watch().await });
+        let (_server, _client, calls) = held(&sends, Duration::from_millis(30), &[100]).await;
+        for call in calls {
+            assert_eq!(call.await.unwrap().code, response::FLUSH_DISK_TIMEOUT);
+        }
+        watching.abort();
+    }
+}

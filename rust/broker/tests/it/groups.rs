@@ -1,0 +1,91 @@
+use rocketpy_model::{GroupConfig, MessageQueue};
+use rocketpy_protocol::body::{ConsumeStats, GroupList, SubscriptionGroupWrapper};
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::{
+    DeleteSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader, QueryTopicConsumeByWhoRequestHeader,
+};
+use rocketpy_protocol::{Command, json};
+
+use crate::support::{Fixture, Pull, heartbeat};
+
+pub async fn all(fixture: &Fixture) -> SubscriptionGroupWrapper {
+    let answer = fixture.call(Command::bare_request(request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG)).await;
+    json::from_slice(&answer.body).unwrap()
+}
+
+pub async fn put(fixture: &Fixture, group: &GroupConfig) -> Command {
+    let request = Command::bare_request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP);
+    fixture.call(request.with_body(json::to_vec(group))).await
+}
+
+async fn stats(fixture: &Fixture, group: &str, topic: Option<&str>) -> ConsumeStats {
+    let header = GetConsumeStatsRequestHeader { consumer_group: group, topic, topic_list: None };
+    let answer = fixture.call(Command::request(request::GET_CONSUME_STATS, &header)).await;
+    json::from_slice(&answer.body).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_is_created_changed_and_deleted() {
+    let fixture = Fixture::start_with(|config| config.auto_create_group = false).await;
+    fixture.create_topic("orders", 1).await;
+    let group = GroupConfig { retry_max_times: 3, ..GroupConfig::new("group") };
+    assert_eq!(put(&fixture, &group).await.code, 0);
+    let table = all(&fixture).await.subscription_group_table;
+    assert_eq!(table["group"], group);
+    assert!(table.contains_key("TOOLS_CONSUMER") && table.contains_key("CID_ONS-HTTP-PROXY"));
+    let pull = Pull { group: "group", ..Pull::new("orders", 0) };
+    assert_eq!(fixture.pull(pull).await.code, 19);
+
+    assert_eq!(put(&fixture, &GroupConfig { consume_enable: false, ..group.clone() }).await.code, 0);
+    let disabled = fixture.pull(pull).await;
+    assert_eq!((disabled.code, disabled.command.ext.get("forbiddenType")), (16, Some("2")));
+
+    put(&fixture, &group).await;
+    crate::offsets::commit(&fixture, "group", "orders", 0, 0).await;
+    let header = DeleteSubscriptionGroupRequestHeader { group_name: "group", clean_offset: Some(true) };
+    let answer = fixture.call(Command::request(request::DELETE_SUBSCRIPTIONGROUP, &header)).await;
+    assert_eq!(answer.code, 0);
+    assert_eq!(fixture.pull(pull).await.code, 26);
+    assert_eq!(crate::offsets::stored(&fixture, "group", "orders", 0).await, None);
+
+    for name in ["a/b", ""] {
+        assert_eq!(put(&fixture, &GroupConfig::new(name)).await.code, 29);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_groups_lag_is_told_for_every_queue() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 2).await;
+    fixture.create_topic("other", 1).await;
+    for _ in 0..5 {
+        fixture.put("orders", 0, "x").await;
+    }
+    fixture.wait_for_end("orders", 0, 5).await;
+    assert!(stats(&fixture, "TOOLS_CONSUMER", None).await.offset_table.is_empty());
+    crate::offsets::commit(&fixture, "TOOLS_CONSUMER", "orders", 0, 2).await;
+    crate::offsets::commit(&fixture, "TOOLS_CONSUMER", "other", 0, 0).await;
+    let table = stats(&fixture, "TOOLS_CONSUMER", None).await.offset_table;
+    assert_eq!(table.len(), 3);
+    let queue = |id| MessageQueue { topic: "orders".into(), broker_name: "broker-a".into(), queue_id: id };
+    let progress = &table[&queue(0)];
+    assert_eq!((progress.broker_offset, progress.consumer_offset), (5, 2));
+    assert!(progress.last_at_ms > 0);
+    assert_eq!(stats(&fixture, "TOOLS_CONSUMER", Some("orders")).await.offset_table.len(), 2);
+
+    fixture.heartbeat(&fixture.client, &heartbeat("c", "TOOLS_CONSUMER", &[("orders", "*", 1)])).await;
+    let subscribed = stats(&fixture, "TOOLS_CONSUMER", None).await;
+    assert_eq!(subscribed.offset_table.len(), 2, "topics that the live members do not read are left out");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_tells_who_reads_it() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    crate::offsets::commit(&fixture, "TOOLS_CONSUMER", "orders", 0, 0).await;
+    fixture.heartbeat(&fixture.client, &heartbeat("c", "live", &[("orders", "*", 1)])).await;
+    let header = QueryTopicConsumeByWhoRequestHeader { topic: "orders" };
+    let answer = fixture.call(Command::request(request::QUERY_TOPIC_CONSUME_BY_WHO, &header)).await;
+    let groups: GroupList = json::from_slice(&answer.body).unwrap();
+    assert_eq!(groups.group_list, ["TOOLS_CONSUMER", "live"]);
+}

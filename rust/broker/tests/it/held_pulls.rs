@@ -1,0 +1,154 @@
+use std::time::{Duration, Instant};
+
+use crate::support::{Fixture, Pull, Pulled, TIMEOUT, wait_until};
+
+/// How long a pull is held that must be answered by something else.
+const LONG: i64 = 60_000;
+
+async fn held(fixture: &Fixture) -> u64 {
+    crate::state::runtime_value(fixture, "heldPulls").await.parse().unwrap()
+}
+
+async fn wait_for_held(fixture: &Fixture, count: u64) {
+    wait_until("pulls are held", async || held(fixture).await == count).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_answers_the_pulls_of_its_queue_only() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 2).await;
+    let pull = |queue_id| Pull { queue_id, ..Pull::new("orders", 0) }.held(LONG).command();
+    let first = fixture.client.start_call(&fixture.address, pull(0), TIMEOUT).await.unwrap();
+    let second = fixture.client.start_call(&fixture.address, pull(1), TIMEOUT).await.unwrap();
+    wait_for_held(&fixture, 2).await;
+    fixture.put("orders", 1, "for the second").await;
+    assert_eq!(Pulled::of(second.await.unwrap()).bodies(), ["for the second"]);
+    assert_eq!(held(&fixture).await, 1);
+    fixture.put("orders", 0, "for the first").await;
+    assert_eq!(Pulled::of(first.await.unwrap()).bodies(), ["for the first"]);
+    assert_eq!(held(&fixture).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_of_another_tag_does_not_wake_but_the_scan_moves_the_offset() {
+    let fixture = Fixture::start_with(|config| config.scan_held_pulls_every = Duration::from_millis(300)).await;
+    fixture.create_topic("orders", 1).await;
+    let pull = Pull { subscription: "wanted", ..Pull::new("orders", 0) }.held(LONG).command();
+    let call = fixture.client.start_call(&fixture.address, pull, TIMEOUT).await.unwrap();
+    wait_for_held(&fixture, 1).await;
+    fixture.put_tagged("orders", 0, "x", "other").await;
+    let pulled = Pulled::of(call.await.unwrap());
+    assert_eq!((pulled.code, pulled.next), (20, 1));
+
+    let pull = Pull { subscription: "wanted", ..Pull::new("orders", 1) }.held(LONG).command();
+    let call = fixture.client.start_call(&fixture.address, pull, TIMEOUT).await.unwrap();
+    fixture.put_tagged("orders", 0, "y", "wanted").await;
+    assert_eq!(Pulled::of(call.await.unwrap()).bodies(), ["y"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_ends_with_its_time_and_not_before() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    let started = Instant::now();
+    let pulled = fixture.pull(Pull::new("orders", 0).held(150)).await;
+    assert_eq!((pulled.code, pulled.next), (19, 0));
+    assert!(started.elapsed() >= Duration::from_millis(150));
+    assert!(started.elapsed() < Duration::from_secs(4), "the deadline, not the scan, ended it");
+    assert_eq!(fixture.pull(Pull::new("orders", 0)).await.code, 19, "at once without the flag");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_long_polling_a_pull_is_held_for_a_short_time() {
+    let fixture = Fixture::start_with(|config| {
+        config.long_polling = false;
+        config.short_polling = Duration::from_millis(50);
+    })
+    .await;
+    fixture.create_topic("orders", 1).await;
+    assert_eq!(fixture.pull(Pull::new("orders", 0).held(LONG)).await.code, 19);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pulls_of_an_ended_connection_are_forgotten() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    let other = fixture.other_client();
+    let calls: Vec<_> = futures(&other, &fixture, 5).await;
+    wait_for_held(&fixture, 5).await;
+    other.close();
+    wait_for_held(&fixture, 0).await;
+    drop(calls);
+    fixture.put("orders", 0, "nobody waits").await;
+    fixture.wait_for_end("orders", 0, 1).await;
+}
+
+async fn futures(
+    client: &rocketpy_remoting::Client,
+    fixture: &Fixture,
+    count: usize,
+) -> Vec<rocketpy_remoting::PendingCall> {
+    let mut calls = Vec::new();
+    for _ in 0..count {
+        let pull = Pull::new("orders", 0).held(LONG).command();
+        calls.push(client.start_call(&fixture.address, pull, TIMEOUT).await.unwrap());
+    }
+    calls
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_pull_too_many_is_told_that_the_broker_is_busy() {
+    let fixture = Fixture::start_with(|config| config.max_held_pulls = 3).await;
+    fixture.create_topic("orders", 1).await;
+    let calls = futures(&fixture.client, &fixture, 3).await;
+    wait_for_held(&fixture, 3).await;
+    let refused = fixture.pull(Pull::new("orders", 0).held(LONG)).await;
+    assert_eq!(refused.code, 2);
+    assert!(refused.remark.contains("maxHeldPulls"), "{}", refused.remark);
+    fixture.put("orders", 0, "x").await;
+    for call in calls {
+        assert_eq!(Pulled::of(call.await.unwrap()).bodies(), ["x"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_offset_is_committed_once_even_when_the_pull_is_held() {
+    use rocketpy_model::sys_flag::pull as flag;
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    fixture.put("orders", 0, "0").await;
+    fixture.wait_for_end("orders", 0, 1).await;
+    let flags = flag::SUBSCRIPTION | flag::COMMIT_OFFSET;
+    let pull = Pull { group: "group", flags, commit_offset: 1, ..Pull::new("orders", 1) }.held(LONG);
+    let call = fixture.client.start_call(&fixture.address, pull.command(), TIMEOUT).await.unwrap();
+    wait_for_held(&fixture, 1).await;
+    assert_eq!(crate::offsets::stored(&fixture, "group", "orders", 0).await, Some(1));
+    crate::offsets::commit(&fixture, "group", "orders", 0, 0).await;
+    fixture.put("orders", 0, "1").await;
+    call.await.unwrap();
+    assert_eq!(crate::offsets::stored(&fixture, "group", "orders", 0).await, Some(0), "not committed again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleting_the_topic_answers_its_held_pulls() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    let calls = futures(&fixture.client, &fixture, 1).await;
+    wait_for_held(&fixture, 1).await;
+    assert_eq!(crate::topics::delete(&fixture, "orders").await.code, 0);
+    for call in calls {
+        assert_eq!(call.await.unwrap().code, 17);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_orderly_stop_answers_held_pulls() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    let calls = futures(&fixture.client, &fixture, 2).await;
+    wait_for_held(&fixture, 2).await;
+    fixture.broker.shutdown().await;
+    for call in calls {
+        assert_eq!(call.await.unwrap().code, 19);
+    }
+}

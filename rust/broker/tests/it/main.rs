@@ -1,0 +1,17 @@
+//! The broker over real sockets and real files: every request code, every kind of bad input, what survives a restart.
+//!
+//! Name servers are not part of these tests; the server's tests have both.
+
+mod frames;
+mod groups;
+mod held_pulls;
+mod members;
+mod offsets;
+mod pulls;
+mod refused_sends;
+mod restarts;
+mod sends;
+mod state;
+mod support;
+mod sync_flush;
+mod topics;

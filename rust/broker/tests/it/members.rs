@@ -1,0 +1,204 @@
+use std::sync::Arc;
+
+use rocketpy_model::{MessageQueue, system};
+use rocketpy_protocol::body::{
+    CheckClientRequestBody, ConsumerConnection, GetConsumerListByGroupResponseBody, LockBatchRequestBody,
+    LockBatchResponseBody, ProducerConnection, SubscriptionData,
+};
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::{
+    GetConsumerConnectionListRequestHeader, GetConsumerListByGroupRequestHeader,
+    GetProducerConnectionListRequestHeader, UnregisterClientRequestHeader,
+};
+use rocketpy_protocol::{Command, json};
+use rocketpy_remoting::{Client, Connection, Handler, Reply};
+use tokio::sync::mpsc;
+
+use crate::support::{Fixture, TIMEOUT, heartbeat, wait_until};
+
+/// Hands on the group of every notice that comes.
+struct Notices(mpsc::UnboundedSender<String>);
+
+impl Handler for Notices {
+    fn handle(&self, _connection: &Arc<Connection>, request: Command, reply: Reply) {
+        assert_eq!(request.code, request::NOTIFY_CONSUMER_IDS_CHANGED);
+        assert!(reply.is_oneway());
+        let _ = self.0.send(request.ext.get("consumerGroup").unwrap().to_owned());
+    }
+}
+
+fn listening_client(fixture: &Fixture) -> (Client, mpsc::UnboundedReceiver<String>) {
+    let client = fixture.other_client();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    client.set_request_handler(Arc::new(Notices(sender)));
+    (client, receiver)
+}
+
+async fn next(notices: &mut mpsc::UnboundedReceiver<String>) -> String {
+    tokio::time::timeout(TIMEOUT, notices.recv()).await.expect("no notice came").unwrap()
+}
+
+async fn members(fixture: &Fixture, group: &str) -> Result<Vec<String>, Command> {
+    let header = GetConsumerListByGroupRequestHeader { consumer_group: group };
+    let answer = fixture.call(Command::request(request::GET_CONSUMER_LIST_BY_GROUP, &header)).await;
+    if answer.code != 0 {
+        return Err(answer);
+    }
+    Ok(json::from_slice::<GetConsumerListByGroupResponseBody>(&answer.body).unwrap().consumer_id_list)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_come_and_go_and_the_others_are_told() {
+    let fixture = Fixture::start().await;
+    let nobody = members(&fixture, "group").await.unwrap_err();
+    assert_eq!(nobody.code, 1);
+    assert!(nobody.remark.unwrap().contains("group"));
+
+    let (first, mut first_notices) = listening_client(&fixture);
+    let (second, mut second_notices) = listening_client(&fixture);
+    let answer = fixture.heartbeat(&first, &heartbeat("one", "group", &[("orders", "*", 1)])).await;
+    assert_eq!((answer.code, answer.version), (0, system::VERSION));
+    assert_eq!(answer.ext.get("IS_SUPPORT_HEART_BEAT_V2"), Some("false"));
+    assert_eq!(members(&fixture, "group").await.unwrap(), ["one"]);
+
+    fixture.heartbeat(&second, &heartbeat("two", "group", &[("orders", "*", 1)])).await;
+    assert_eq!(next(&mut first_notices).await, "group");
+    assert_eq!(members(&fixture, "group").await.unwrap(), ["one", "two"]);
+
+    // The same heartbeat again changes nothing; another topic does.
+    fixture.heartbeat(&second, &heartbeat("two", "group", &[("orders", "*", 1)])).await;
+    fixture.heartbeat(&second, &heartbeat("two", "group", &[("orders", "*", 1), ("other", "*", 1)])).await;
+    assert_eq!(next(&mut first_notices).await, "group");
+    assert!(first_notices.try_recv().is_err(), "one notice for one change");
+
+    let header =
+        UnregisterClientRequestHeader { client_id: "one", producer_group: None, consumer_group: Some("group") };
+    let leave = Command::request(request::UNREGISTER_CLIENT, &header);
+    assert_eq!(first.call(&fixture.address, leave, TIMEOUT).await.unwrap().code, 0);
+    assert_eq!(next(&mut second_notices).await, "group");
+    assert_eq!(members(&fixture, "group").await.unwrap(), ["two"]);
+
+    fixture.heartbeat(&first, &heartbeat("one", "group", &[("orders", "*", 1)])).await;
+    next(&mut second_notices).await;
+    first.close();
+    assert_eq!(next(&mut second_notices).await, "group");
+    assert_eq!(members(&fixture, "group").await.unwrap(), ["two"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_sends_no_heartbeat_is_taken_out() {
+    let fixture = Fixture::start_with(|config| {
+        config.client_expiry = std::time::Duration::from_millis(10);
+        config.expire_clients_every = std::time::Duration::from_millis(20);
+    })
+    .await;
+    let silent = fixture.other_client();
+    fixture.heartbeat(&silent, &heartbeat("silent", "group", &[])).await;
+    wait_until("the client is gone", async || members(&fixture, "group").await.is_err()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_heartbeat_makes_the_group_and_its_retry_topic() {
+    let fixture = Fixture::start().await;
+    fixture.heartbeat(&fixture.client, &heartbeat("one", "group", &[("orders", "*", 1)])).await;
+    let retry = system::retry_topic("group");
+    assert_eq!(crate::topics::get(&fixture, &retry).await.unwrap().read_queues, 1);
+    assert!(crate::groups::all(&fixture).await.subscription_group_table.contains_key("group"));
+
+    let closed = Fixture::start_with(|config| config.auto_create_group = false).await;
+    let answer = closed.heartbeat(&closed.client, &heartbeat("one", "group", &[("orders", "*", 1)])).await;
+    assert_eq!(answer.code, 0, "skipped in silence");
+    assert!(members(&closed, "group").await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_heartbeats_are_refused_and_named() {
+    let fixture = Fixture::start().await;
+    let request = Command::bare_request(request::HEART_BEAT);
+    for (body, named) in [
+        ("no json", "HEART_BEAT"),
+        ("{}", "clientID"),
+        (r#"{"clientID":"c","producerDataSet":[{"groupName":"a/b"}]}"#, "a/b"),
+        (r#"{"clientID":"c","consumerDataSet":[{"groupName":""}]}"#, "empty"),
+    ] {
+        let answer = fixture.call(request.clone().with_body(body.as_bytes().to_vec())).await;
+        let remark = answer.remark.unwrap_or_default();
+        assert_eq!(answer.code, 29, "{remark}");
+        assert!(remark.contains(named), "{remark}");
+    }
+    let many = (0..2000).map(|n| format!(r#"{{"groupName":"g{n}"}}"#)).collect::<Vec<_>>().join(",");
+    let body = format!(r#"{{"clientID":"c","producerDataSet":[{many}]}}"#);
+    assert_eq!(fixture.call(request.with_body(body.into_bytes())).await.code, 29);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queues_are_locked_by_one_client_at_a_time() {
+    let fixture = Fixture::start().await;
+    let queue = |id| MessageQueue { topic: "orders".into(), broker_name: "broker-a".into(), queue_id: id };
+    let body = |client: &str, queues: &[u32]| {
+        json::to_vec(&LockBatchRequestBody {
+            client_id: client.to_owned(),
+            consumer_group: "group".to_owned(),
+            mq_set: queues.iter().map(|id| queue(*id)).collect(),
+            only_this_broker: false,
+        })
+    };
+    let lock = async |client: &str, queues: &[u32]| {
+        let request = Command::bare_request(request::LOCK_BATCH_MQ).with_body(body(client, queues));
+        let answer = fixture.call(request).await;
+        let mut locked = json::from_slice::<LockBatchResponseBody>(&answer.body).unwrap().lock_ok_mq_set;
+        locked.sort();
+        locked.iter().map(|queue| queue.queue_id).collect::<Vec<_>>()
+    };
+    assert_eq!(lock("one", &[0, 1]).await, [0, 1]);
+    assert_eq!(lock("two", &[1, 2]).await, [2]);
+    let unlock = Command::bare_request(request::UNLOCK_BATCH_MQ).with_body(body("one", &[1]));
+    assert_eq!(fixture.call(unlock).await.code, 0);
+    assert_eq!(lock("two", &[0, 1]).await, [1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_connections_of_groups_are_listed() {
+    let fixture = Fixture::start().await;
+    fixture.heartbeat(&fixture.client, &heartbeat("one", "group", &[("orders", "a || b", 3)])).await;
+    let consumers = async |group: &str| {
+        let header = GetConsumerConnectionListRequestHeader { consumer_group: group };
+        fixture.call(Command::request(request::GET_CONSUMER_CONNECTION_LIST, &header)).await
+    };
+    let answer = consumers("group").await;
+    let group: ConsumerConnection = json::from_slice(&answer.body).unwrap();
+    assert_eq!(group.connection_set.len(), 1);
+    assert_eq!(group.connection_set[0].client_id, "one");
+    assert_eq!(group.connection_set[0].language, "RUST");
+    assert_eq!(group.subscription_table["orders"].sub_string, "a || b");
+    assert_eq!(consumers("nobody").await.code, 206);
+
+    let producers = async |group: &str| {
+        let header = GetProducerConnectionListRequestHeader { producer_group: group };
+        fixture.call(Command::request(request::GET_PRODUCER_CONNECTION_LIST, &header)).await
+    };
+    let answer = producers("producers").await;
+    let group: ProducerConnection = json::from_slice(&answer.body).unwrap();
+    assert_eq!(group.connection_set[0].client_id, "one");
+    assert_eq!(producers("nobody").await.code, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_that_cannot_be_served_is_told_before_the_first_pull() {
+    let fixture = Fixture::start().await;
+    let check = async |expression_type: &str| {
+        let body = CheckClientRequestBody {
+            subscription_data: SubscriptionData {
+                expression_type: Some(expression_type.to_owned()),
+                ..SubscriptionData::default()
+            },
+            ..CheckClientRequestBody::default()
+        };
+        let request = Command::bare_request(request::CHECK_CLIENT_CONFIG).with_body(json::to_vec(&body));
+        fixture.call(request).await
+    };
+    assert_eq!(check("TAG").await.code, 0);
+    let refused = check("SQL92").await;
+    assert_eq!(refused.code, 1);
+    assert!(refused.remark.unwrap().contains("SQL92"));
+}

@@ -1,0 +1,146 @@
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::{
+    GetEarliestMsgStoretimeRequestHeader, GetMinOffsetRequestHeader, Header, QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader, SearchOffsetRequestHeader, UpdateConsumerOffsetRequestHeader,
+    ViewMessageRequestHeader,
+};
+use rocketpy_protocol::record::RecordView;
+
+use crate::support::{Fixture, Pull};
+
+pub async fn query(fixture: &Fixture, group: &str, topic: &str, queue_id: i32, zero: Option<bool>) -> Command {
+    let header = QueryConsumerOffsetRequestHeader {
+        consumer_group: group,
+        topic,
+        queue_id,
+        set_zero_if_not_found: zero,
+        broker_name: None,
+    };
+    fixture.call(Command::request(request::QUERY_CONSUMER_OFFSET, &header)).await
+}
+
+/// The offset that a group has committed.
+pub async fn stored(fixture: &Fixture, group: &str, topic: &str, queue_id: i32) -> Option<i64> {
+    let answer = query(fixture, group, topic, queue_id, Some(false)).await;
+    match answer.code {
+        0 => Some(QueryConsumerOffsetResponseHeader::read(&answer.ext).unwrap().offset),
+        22 => None,
+        code => panic!("{code}: {:?}", answer.remark),
+    }
+}
+
+pub async fn commit(fixture: &Fixture, group: &str, topic: &str, queue_id: i32, offset: i64) -> Command {
+    let header = UpdateConsumerOffsetRequestHeader {
+        consumer_group: group,
+        topic,
+        queue_id,
+        commit_offset: offset,
+        broker_name: None,
+    };
+    fixture.call(Command::request(request::UPDATE_CONSUMER_OFFSET, &header)).await
+}
+
+async fn search(fixture: &Fixture, timestamp: i64, boundary_type: Option<&str>) -> i64 {
+    let header =
+        SearchOffsetRequestHeader { topic: "orders", queue_id: 0, timestamp, boundary_type, broker_name: None };
+    let answer = fixture.call(Command::request(request::SEARCH_OFFSET_BY_TIMESTAMP, &header)).await;
+    assert_eq!(answer.code, 0, "{:?}", answer.remark);
+    answer.ext.get("offset").unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn offsets_are_committed_and_queried_and_may_go_back() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 2).await;
+    assert_eq!(stored(&fixture, "TOOLS_CONSUMER", "orders", 0).await, None);
+    for offset in [5, 3] {
+        assert_eq!(commit(&fixture, "TOOLS_CONSUMER", "orders", 0, offset).await.code, 0);
+        assert_eq!(stored(&fixture, "TOOLS_CONSUMER", "orders", 0).await, Some(offset));
+    }
+    assert_eq!(stored(&fixture, "TOOLS_CONSUMER", "orders", 1).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_commits_are_refused_and_named() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 2).await;
+    for (group, topic, queue_id, offset, code, named) in [
+        ("unknown", "orders", 0, 1, 26, "unknown"),
+        ("TOOLS_CONSUMER", "missing", 0, 1, 17, "missing"),
+        ("TOOLS_CONSUMER", "orders", 2, 1, 29, "queues 0 to 1"),
+        ("TOOLS_CONSUMER", "orders", -1, 1, 29, "queueId"),
+        ("TOOLS_CONSUMER", "orders", 0, -1, 29, "commitOffset"),
+    ] {
+        let answer = commit(&fixture, group, topic, queue_id, offset).await;
+        let remark = answer.remark.unwrap_or_default();
+        assert_eq!(answer.code, code, "{remark}");
+        assert!(remark.contains(named), "{remark}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_group_on_a_young_queue_starts_at_zero_unless_told_otherwise() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 2).await;
+    fixture.put("orders", 0, "x").await;
+    fixture.wait_for_end("orders", 0, 1).await;
+    let young = query(&fixture, "group", "orders", 0, None).await;
+    assert_eq!((young.code, young.ext.get("offset")), (0, Some("0")));
+    assert_eq!(query(&fixture, "group", "orders", 0, Some(false)).await.code, 22);
+    assert_eq!(query(&fixture, "group", "orders", 1, None).await.code, 22, "the other queue is empty");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bounds_and_times_of_a_queue_are_told() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    let earliest = async || {
+        let header = GetEarliestMsgStoretimeRequestHeader { topic: "orders", queue_id: 0 };
+        let answer = fixture.call(Command::request(request::GET_EARLIEST_MSG_STORETIME, &header)).await;
+        answer.ext.get("timestamp").unwrap().parse::<i64>().unwrap()
+    };
+    assert_eq!(earliest().await, -1);
+    assert_eq!(fixture.max_offset("missing", 0).await, 0);
+    for number in 0..3 {
+        fixture.put("orders", 0, &number.to_string()).await;
+        tokio::time::sleep(std::time::Duration::from_millis(3)).await; // times that differ
+    }
+    fixture.wait_for_end("orders", 0, 3).await;
+    let pulled = fixture.pull(Pull::new("orders", 0)).await;
+    let times: Vec<i64> = pulled.records().iter().map(|record| record.stored_at_ms).collect();
+    assert_eq!(earliest().await, times[0]);
+    assert_eq!(search(&fixture, times[1], None).await, 1);
+    assert_eq!(search(&fixture, times[1] + 1, None).await, 2);
+    assert_eq!(search(&fixture, times[1] + 1, Some("UPPER")).await, 1);
+    assert_eq!(search(&fixture, 0, None).await, 0);
+    assert_eq!(search(&fixture, i64::MAX, None).await, 3);
+    let header = GetMinOffsetRequestHeader { topic: "orders", queue_id: 0 };
+    let answer = fixture.call(Command::request(request::GET_MIN_OFFSET, &header)).await;
+    assert_eq!(answer.ext.get("offset"), Some("0"));
+    let header = GetMinOffsetRequestHeader { topic: "orders", queue_id: -5 };
+    assert_eq!(fixture.call(Command::request(request::GET_MIN_OFFSET, &header)).await.code, 29);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_viewed_by_its_place_and_nothing_else_is() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    fixture.put("orders", 0, "first").await;
+    fixture.put("orders", 0, "second").await;
+    fixture.wait_for_end("orders", 0, 2).await;
+    let pulled = fixture.pull(Pull::new("orders", 1)).await;
+    let place = pulled.records()[0].physical_offset.get() as i64;
+    let view = async |offset| {
+        let header = ViewMessageRequestHeader { topic: Some("orders"), offset };
+        fixture.call(Command::request(request::VIEW_MESSAGE_BY_ID, &header)).await
+    };
+    let answer = view(place).await;
+    assert_eq!(answer.code, 0);
+    assert_eq!(RecordView::parse(&answer.body).unwrap().body, b"second");
+    for offset in [place + 1, place - 1, -1, i64::MAX, i64::MIN, 1 << 40] {
+        let answer = view(offset).await;
+        assert_eq!(answer.code, 1, "{offset}");
+        assert!(answer.remark.unwrap().contains(&offset.to_string()));
+    }
+}

@@ -1,0 +1,146 @@
+use rocketpy_model::system;
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::Command;
+
+use crate::support::{Fixture, Send, batch_body, create_topic};
+
+/// Sends what must be refused, and checks code and remark, and that nothing was stored.
+async fn is_refused(fixture: &Fixture, send: Send<'_>, code: i32, named: &str) {
+    let answer = fixture.send(send).await;
+    let remark = answer.remark.unwrap_or_default();
+    assert_eq!(answer.code, code, "{remark}");
+    assert!(remark.contains(named), "{named:?} in {remark:?}");
+    assert_eq!(fixture.max_offset(send.topic, 0).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_topics_and_queues_are_named() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 4).await;
+    let long = "a".repeat(300);
+    for topic in ["a/b", "../../etc/passwd", "a b", "", long.as_str(), "ü"] {
+        is_refused(&fixture, Send::new(topic, "x"), 29, "the topic name").await;
+    }
+    for topic in system::SEND_DENIED_TOPICS {
+        is_refused(&fixture, Send::new(topic, "x"), 16, topic).await;
+    }
+    for queue_id in [4, 1_000_000, i32::MAX] {
+        is_refused(&fixture, Send { queue_id, ..Send::new("orders", "x") }, 29, "queues 0 to 3").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_and_properties_have_limits() {
+    let fixture = Fixture::start_with(|config| config.max_message_size = 1000).await;
+    is_refused(&fixture, Send::new("orders", ""), 13, "no body").await;
+    let body = "x".repeat(1001);
+    is_refused(&fixture, Send::new("orders", &body), 13, "maxMessageSize 1000").await;
+    assert_eq!(fixture.send(Send::new("other", &body[..1000])).await.code, 0);
+    let properties = format!("name\u{1}{}\u{2}", "v".repeat(32_760));
+    is_refused(&fixture, Send { properties: &properties, ..Send::new("orders", "x") }, 13, "32767").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_over_four_mebibytes_is_refused_by_default() {
+    let fixture = Fixture::start().await;
+    let body = "x".repeat((4 << 20) + 1);
+    is_refused(&fixture, Send::new("orders", &body), 13, "4194304").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_there_yet_is_refused_by_name_and_never_stored_as_plain() {
+    let fixture = Fixture::start().await;
+    for (properties, code, named) in [
+        ("DELAY\u{1}3\u{2}", 13, "DELAY"),
+        ("TIMER_DELAY_SEC\u{1}3\u{2}", 13, "TIMER_DELAY_SEC"),
+        ("TIMER_DELAY_MS\u{1}3\u{2}", 13, "TIMER_DELAY_MS"),
+        ("TIMER_DELIVER_MS\u{1}3\u{2}", 13, "TIMER_DELIVER_MS"),
+        ("TRAN_MSG\u{1}true\u{2}PGROUP\u{1}g\u{2}", 16, "transaction"),
+    ] {
+        is_refused(&fixture, Send { properties, ..Send::new("orders", "x") }, code, named).await;
+        let body = batch_body(&[("plain", ""), ("not plain", properties)]);
+        let batch = Send { batch: true, body: &body, ..Send::new("orders", "") };
+        is_refused(&fixture, batch, code, named).await;
+    }
+    for sys_flag in [0x4, 0x8, 0xC] {
+        is_refused(&fixture, Send { sys_flag, ..Send::new("orders", "x") }, 16, "transaction").await;
+    }
+    is_refused(&fixture, Send { sys_flag: 0xC0, ..Send::new("orders", "x") }, 13, "inner batch").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_batches_are_refused_whole() {
+    let fixture = Fixture::start().await;
+    let mut body = batch_body(&[("one", ""), ("two", "")]);
+    body.truncate(body.len() - 1);
+    let batch = Send { batch: true, body: &body, ..Send::new("orders", "") };
+    is_refused(&fixture, batch, 13, "batch").await;
+    is_refused(&fixture, Send { body: b"no batch at all", ..batch }, 13, "batch").await;
+    let body = batch_body(&[("one", "")]);
+    let topic = system::retry_topic("group");
+    is_refused(&fixture, Send { topic: &topic, body: &body, ..batch }, 13, "retry topic").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_without_write_permission_takes_no_message() {
+    let fixture = Fixture::start_with(|config| config.broker_permission = 4).await;
+    is_refused(&fixture, Send::new("orders", "x"), 16, "brokerPermission 4").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_header_without_a_field_or_with_a_bad_number_is_named() {
+    let fixture = Fixture::start().await;
+    let mut missing = Send::new("orders", "x").command();
+    missing.ext.remove("b");
+    let answer = fixture.call(missing).await;
+    assert_eq!(answer.code, 29);
+    assert!(answer.remark.unwrap().contains("lacks its field: b"));
+    let mut bad = Send::new("orders", "x").command();
+    bad.ext.push("e", "three");
+    let answer = fixture.call(bad).await;
+    assert_eq!(answer.code, 29);
+    assert!(answer.remark.unwrap().contains("three"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_topics_are_refused() {
+    // The broker's own topics count.
+    let fixture = Fixture::start_with(|config| config.max_topics = 14).await;
+    let mut refused = None;
+    for number in 0..20 {
+        let answer = fixture.send(Send::new(&format!("topic-{number}"), "x")).await;
+        if answer.code != 0 {
+            refused = Some(answer);
+            break;
+        }
+    }
+    let refused = refused.expect("the limit was never reached");
+    assert_eq!(refused.code, 1);
+    assert!(refused.remark.unwrap().contains("maxTopics"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_and_missing_request_codes_are_named() {
+    let fixture = Fixture::start().await;
+    for (code, named) in [
+        (request::CONSUMER_SEND_MSG_BACK, "CONSUMER_SEND_MSG_BACK"),
+        (request::END_TRANSACTION, "END_TRANSACTION"),
+        (request::QUERY_MESSAGE, "QUERY_MESSAGE"),
+        (request::SEND_REPLY_MESSAGE_V2, "SEND_REPLY_MESSAGE_V2"),
+        (request::QUERY_ASSIGNMENT, "QUERY_ASSIGNMENT"),
+        (200_050, "200050"),
+        (31_999, "31999"),
+    ] {
+        let answer = fixture.call(Command::bare_request(code)).await;
+        assert_eq!(answer.code, 3, "{code}");
+        let remark = answer.remark.unwrap();
+        assert!(remark.contains(named), "{remark}");
+    }
+    // A one-way request of an unknown code gets no answer and does no harm.
+    fixture
+        .client
+        .call_oneway(&fixture.address, Command::bare_request(31_999), crate::support::TIMEOUT)
+        .await
+        .unwrap();
+    assert_eq!(fixture.call(create_topic("orders", 1, 6)).await.code, 0);
+}

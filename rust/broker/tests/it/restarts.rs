@@ -1,0 +1,134 @@
+use rocketpy_broker::{Broker, BrokerError};
+use rocketpy_env::{Disk, RealDisk};
+use rocketpy_model::GroupConfig;
+
+use crate::support::{Fixture, Pull, TIMEOUT, config, heartbeat, wait_until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn topics_groups_offsets_and_messages_survive_an_orderly_stop() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 3).await;
+    crate::groups::put(&fixture, &GroupConfig { retry_max_times: 5, ..GroupConfig::new("group") }).await;
+    for number in 0..7 {
+        fixture.put("orders", 1, &number.to_string()).await;
+    }
+    fixture.wait_for_end("orders", 1, 7).await;
+    crate::offsets::commit(&fixture, "group", "orders", 1, 4).await;
+
+    let fixture = fixture.restart().await;
+    assert_eq!(crate::topics::get(&fixture, "orders").await.unwrap().read_queues, 3);
+    assert_eq!(crate::groups::all(&fixture).await.subscription_group_table["group"].retry_max_times, 5);
+    assert_eq!(crate::offsets::stored(&fixture, "group", "orders", 1).await, Some(4));
+    let pulled = fixture.pull(Pull { queue_id: 1, group: "group", ..Pull::new("orders", 4) }).await;
+    assert_eq!(pulled.bodies(), ["4", "5", "6"]);
+    assert_eq!(fixture.put("orders", 1, "7").await, 7);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn offsets_are_written_while_the_broker_runs() {
+    let fixture =
+        Fixture::start_with(|config| config.persist_offsets_every = std::time::Duration::from_millis(20)).await;
+    fixture.create_topic("orders", 1).await;
+    crate::offsets::commit(&fixture, "TOOLS_CONSUMER", "orders", 0, 0).await;
+    let path = fixture.config.store_root.join("config/consumerOffset.json");
+    wait_until("the file is written", async || {
+        RealDisk.read(&path, 1 << 20).is_ok_and(|bytes| {
+            let text = String::from_utf8(bytes).unwrap();
+            // Apache's form: tabs, and keys that are numbers without quotes.
+            text.contains("\"orders@TOOLS_CONSUMER\":{") && text.contains("\t0:0")
+        })
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn offsets_beyond_the_end_are_set_back_at_the_start() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 2).await;
+    fixture.put("orders", 0, "x").await;
+    fixture.wait_for_end("orders", 0, 1).await;
+    crate::offsets::commit(&fixture, "TOOLS_CONSUMER", "orders", 0, 1000).await;
+    crate::offsets::commit(&fixture, "TOOLS_CONSUMER", "orders", 1, 5).await;
+    let fixture = fixture.restart().await;
+    assert_eq!(crate::offsets::stored(&fixture, "TOOLS_CONSUMER", "orders", 0).await, Some(1));
+    assert_eq!(crate::offsets::stored(&fixture, "TOOLS_CONSUMER", "orders", 1).await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_an_apache_broker_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&folder);
+    let tables = config.store_root.join("config");
+    RealDisk.create_dir_all(&tables).unwrap();
+    let topics = "{\n\t\"dataVersion\":{\"counter\":7,\"timestamp\":1},\n\t\"topicConfigTable\":{\"legacy\":\
+                  {\"order\":false,\"perm\":6,\"readQueueNums\":2,\"topicFilterType\":\"SINGLE_TAG\",\
+                  \"topicName\":\"legacy\",\"topicSysFlag\":0,\"writeQueueNums\":2},\
+                  \"../outside\":{\"topicName\":\"../outside\"}}}";
+    RealDisk.replace(&tables.join("topics.json"), topics.as_bytes()).unwrap();
+    let offsets = "{\"offsetTable\":{\"legacy@old-group\":{0:0,1:0},\"no-group\":{0:1}}}";
+    RealDisk.replace(&tables.join("consumerOffset.json"), offsets.as_bytes()).unwrap();
+    let fixture = Fixture::start_on(folder, config).await;
+    assert_eq!(crate::topics::get(&fixture, "legacy").await.unwrap().write_queues, 2);
+    assert_eq!(crate::topics::get(&fixture, "../outside").await.unwrap_err().code, 17);
+    assert_eq!(crate::offsets::stored(&fixture, "old-group", "legacy", 1).await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_table_is_replaced_by_its_backup_and_kept() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 3).await;
+    let config = fixture.config.clone();
+    let path = config.store_root.join("config/topics.json");
+    fixture.broker.shutdown().await;
+    drop(fixture.broker);
+    RealDisk.replace_keeping_backup(&path, b"{\"topicConfigTable\":{\"ord").unwrap();
+    let fixture = Fixture::start_on(fixture.folder, config.clone()).await;
+    assert_eq!(crate::topics::get(&fixture, "orders").await.unwrap().read_queues, 3);
+    assert!(RealDisk.read(&path.with_file_name("topics.json.damaged"), 1 << 20).is_ok());
+
+    fixture.broker.shutdown().await;
+    drop(fixture.broker);
+    for name in ["topics.json", "topics.json.bak"] {
+        RealDisk.replace(&path.with_file_name(name), b"no json").unwrap();
+    }
+    match Broker::start(config).await {
+        Err(error @ BrokerError::ConfigFile { .. }) => {
+            assert!(error.to_string().contains("topics.json"), "{error}");
+            assert!(error.hint().is_some());
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taken_port_and_a_locked_store_are_named() {
+    let fixture = Fixture::start().await;
+    let taken = fixture.broker.local_addr();
+    let folder = tempfile::tempdir().unwrap();
+    let mut other = config(&folder);
+    other.listen = taken;
+    let error = Broker::start(other).await.unwrap_err();
+    assert!(error.to_string().contains(&taken.to_string()), "{error}");
+
+    let error = Broker::start(fixture.config.clone()).await.unwrap_err();
+    assert!(error.to_string().contains("in use"), "{error}");
+    assert!(error.hint().is_some());
+    assert_eq!(fixture.put("orders", 0, "x").await, 0, "the first one goes on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_takes_little_time_with_clients_connected() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    let other = fixture.other_client();
+    fixture.heartbeat(&other, &heartbeat("c", "group", &[("orders", "*", 1)])).await;
+    let pull = Pull::new("orders", 0).held(60_000).command();
+    let call = other.start_call(&fixture.address, pull, TIMEOUT).await.unwrap();
+    let stopping = std::time::Instant::now();
+    fixture.broker.shutdown().await;
+    let took = stopping.elapsed();
+    drop(call);
+    // The bound is for a machine that is busy with other tests; the aim is half a second.
+    assert!(took < std::time::Duration::from_secs(5), "{took:?}");
+    fixture.broker.shutdown().await;
+}
