@@ -14,7 +14,7 @@ pub fn open_file_limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: getrlimit writes one rlimit, and the pointer is to one.
     let status = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    if status == 0 { limit.rlim_cur as u64 } else { 256 }
+    if status == 0 { limit.rlim_cur } else { 256 }
 }
 
 /// Allocates the blocks of a file and sets its length. Where the file system cannot, zeros are written.

@@ -139,7 +139,11 @@ impl<D: Disk> Core<D> {
             return;
         };
         let started = Instant::now();
-        let made = self.log.create(start);
+        let made = self.log.create(start).inspect(|file| {
+            if self.config.warm_files {
+                file.region.fault_in(0..file.region.len());
+            }
+        });
         let mut state = self.allocator.state.lock();
         state.wanted = None;
         match made {

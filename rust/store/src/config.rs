@@ -63,6 +63,9 @@ pub struct StoreConfig {
     pub fault_in_ahead: u64,
     /// Whether the next commit log file is allocated before it is needed.
     pub allocate_ahead: bool,
+    /// Whether a new commit log file is brought into memory whole before it is used; default off.
+    #[doc(alias = "warmMapedFileEnable")]
+    pub warm_files: bool,
     /// Consume queue files that are kept open; default a quarter of the process's limit, at most 20,000.
     pub open_queue_files: usize,
 }
@@ -87,6 +90,7 @@ impl StoreConfig {
             handover_limit: 65_536,
             fault_in_ahead: 64 << 20,
             allocate_ahead: true,
+            warm_files: false,
             open_queue_files: default_open_queue_files(),
         }
     }

@@ -40,8 +40,15 @@ struct Gathering<'a, D: Disk> {
     records: Vec<Bytes>,
     count: u32,
     size_bytes: u64,
-    /// Records that follow each other in this file, `start..end`, not yet in `records`.
-    run: Option<(Arc<MappedFile<D::Region>>, u64, u64)>,
+    /// Records that follow each other, not yet in `records`.
+    run: Option<LogRun<D::Region>>,
+}
+
+/// Records of one file that follow each other: `start..end` of the log.
+struct LogRun<R> {
+    file: Arc<MappedFile<R>>,
+    start: u64,
+    end: u64,
 }
 
 /// What an entry leads to.
@@ -63,9 +70,8 @@ impl<D: Disk> Gathering<'_, D> {
     fn add(&mut self, entry: &Entry, queue_offset: u64) -> Lead {
         let start = entry.physical_offset.get();
         let end = start + u64::from(entry.size_bytes);
-        let same_file = self.run.as_ref().filter(|(file, ..)| (file.start..file.end()).contains(&start));
-        let file = match same_file {
-            Some((file, ..)) => Arc::clone(file),
+        let file = match self.run.as_ref().filter(|run| (run.file.start..run.file.end()).contains(&start)) {
+            Some(run) => Arc::clone(&run.file),
             None => match self.core.log.find(start) {
                 Some(file) => file,
                 None if start < self.core.min() => return Lead::Gone,
@@ -76,10 +82,11 @@ impl<D: Disk> Gathering<'_, D> {
             return Lead::Broken;
         }
         match &mut self.run {
-            Some((_, _, run_end)) if *run_end == start && same_file_start(&file, start) => *run_end = end,
+            // The first record of a file follows the last one of another, so it never joins.
+            Some(run) if run.end == start && run.file.start == file.start => run.end = end,
             _ => {
                 self.end_run();
-                self.run = Some((file, start, end));
+                self.run = Some(LogRun { file, start, end });
             }
         }
         self.count += 1;
@@ -88,15 +95,10 @@ impl<D: Disk> Gathering<'_, D> {
     }
 
     fn end_run(&mut self) {
-        if let Some((file, start, end)) = self.run.take() {
+        if let Some(LogRun { file, start, end }) = self.run.take() {
             self.records.push(file.region.slice(start - file.start..end - file.start));
         }
     }
-}
-
-/// Whether a record at an offset can follow another one in the same file: the first of a file never does.
-fn same_file_start<R: Region>(file: &MappedFile<R>, offset: u64) -> bool {
-    offset != file.start
 }
 
 /// Whether the entry's own record lies where it says: its size, magic and both offsets are there.

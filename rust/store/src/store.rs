@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rocketpy_env::{Disk, RealDisk};
+use rocketpy_env::{Disk, EnvError, RealDisk};
 use rocketpy_filter::TagFilter;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 
@@ -86,19 +86,17 @@ impl<D: Disk> Store<D> {
     }
 
     fn start_threads(&self) -> Result<(), StoreError> {
-        let lives: [(&str, fn(&Core<D>)); 4] = [
-            ("rocketpy-flush", Core::run_flush),
-            ("rocketpy-dispatch", Core::run_dispatch),
-            ("rocketpy-allocate", Core::run_allocator),
-            ("rocketpy-checkpoint", Core::run_keeper),
-        ];
-        let mut threads = self.threads.lock();
-        for (name, life) in lives {
-            let core = Arc::clone(&self.core);
-            let thread = Builder::new().name(name.to_owned()).spawn(move || life(&core));
-            let failed = |source| rocketpy_env::EnvError::from_io("start a thread for", &self.core.folder.root, source);
-            threads.push(thread.map_err(failed)?);
-        }
+        self.start_thread("rocketpy-flush", Core::run_flush)?;
+        self.start_thread("rocketpy-dispatch", Core::run_dispatch)?;
+        self.start_thread("rocketpy-allocate", Core::run_allocator)?;
+        self.start_thread("rocketpy-checkpoint", Core::run_keeper)
+    }
+
+    fn start_thread(&self, name: &str, life: fn(&Core<D>)) -> Result<(), StoreError> {
+        let core = Arc::clone(&self.core);
+        let thread = Builder::new().name(name.to_owned()).spawn(move || life(&core));
+        let failed = |source| EnvError::from_io("start a thread for", &self.core.folder.root, source);
+        self.threads.lock().push(thread.map_err(failed)?);
         Ok(())
     }
 

@@ -197,7 +197,7 @@ fn a_store_that_ends_exactly_with_a_file_goes_on_in_the_next() {
     let store = Store::open(config.clone()).unwrap();
     let body = vec![1; 32_000];
     let mut rolled = store.append(&record("t", 0, &body)).unwrap();
-    while rolled.physical_offset.get() % (64 << 10) != 0 {
+    while !rolled.physical_offset.get().is_multiple_of(64 << 10) {
         rolled = store.append(&record("t", 0, &body)).unwrap();
     }
     settle(&store);
