@@ -9,11 +9,13 @@ pub mod code;
 pub mod compression;
 pub mod disk;
 pub mod frame;
+pub mod handle;
 pub mod header;
 pub mod json;
 pub mod message_id;
 pub mod properties_text;
 pub mod record;
+pub mod signature;
 
 mod command;
 mod ext_fields;

@@ -75,7 +75,8 @@ fn scan(text: &str) -> Option<Command> {
 fn scan_fields(lexer: &mut Lexer<'_>, header_bytes: usize) -> Option<ExtFields> {
     expect(lexer, b'{')?;
     let mut fields = ExtFields::with_capacity(16, header_bytes);
-    loop {
+    // Members are counted, not names: the same name again and again costs a search each time.
+    for _ in 0..ExtFields::MAX_FIELDS {
         let name = plain_text(lexer)?;
         expect(lexer, b':')?;
         match lexer.byte()? {
@@ -88,15 +89,13 @@ fn scan_fields(lexer: &mut Lexer<'_>, header_bytes: usize) -> Option<ExtFields> 
             b'0'..=b'9' | b'-' => fields.push(name, number(lexer)?),
             _ => return None,
         }
-        if fields.len() > ExtFields::MAX_FIELDS {
-            return None;
-        }
         match next(lexer)? {
             b',' => {}
             b'}' => return Some(fields),
             _ => return None,
         }
     }
+    None
 }
 
 #[inline]
@@ -198,9 +197,11 @@ impl<'de> Deserialize<'de> for Fields {
 
             fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Fields, A::Error> {
                 let mut fields = ExtFields::new();
+                let mut count = 0;
                 while let Some((name, value)) = entries.next_entry::<String, String>()? {
                     fields.push(&name, &value);
-                    if fields.len() > ExtFields::MAX_FIELDS {
+                    count += 1;
+                    if count > ExtFields::MAX_FIELDS {
                         return Err(de::Error::custom(TOO_MANY));
                     }
                 }

@@ -78,13 +78,9 @@ impl Shift {
     /// When the length passes 32 bits; records are shorter.
     pub fn of(length: usize) -> Self {
         let length = u32::try_from(length).expect("records are shorter than 4 GiB");
-        let mut factor = ONE;
-        for (place, &value) in length.to_le_bytes().iter().enumerate() {
-            if value != 0 {
-                factor = multiply(FACTORS[place][usize::from(value)], factor);
-            }
-        }
-        Self(factor)
+        let places = length.to_le_bytes().into_iter().enumerate().filter(|(_, value)| *value != 0);
+        let factor = places.map(|(place, value)| FACTORS[place][usize::from(value)]).reduce(multiply);
+        Self(factor.unwrap_or(ONE))
     }
 
     /// The factor of both tails one after the other.

@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::compression::{self, CompressionType, DecompressLimits};
+use rocketpy_protocol::handle::{PopCheckPoint, PopTopic, RecallHandle, decode_bit_set, encode_bit_set};
 use rocketpy_protocol::message_id::{OffsetMessageId, UniqueKeys};
 use rocketpy_protocol::record::body_crc;
+use rocketpy_protocol::{Command, code, signature};
 
 use crate::golden::vector;
 
@@ -35,4 +37,72 @@ fn zlib_level_5_10_12() {
         compression::decompress(CompressionType::Zlib, &packed, &DecompressLimits::default()).unwrap();
     assert_eq!(plain, b"hello hello hello");
     assert_eq!(compression::compress(CompressionType::Zlib, 5, &plain).unwrap(), packed);
+}
+
+#[test]
+fn signatures_10_12() {
+    let signed = |fields: &[(&str, &str)], body: &'static [u8]| {
+        let mut command = Command::bare_request(code::request::SEND_MESSAGE_V2).with_body(body);
+        command.ext = fields.iter().copied().collect();
+        signature::add(&mut command, "RocketMQ", "12345678");
+        assert!(signature::is_signed(&command, "12345678"));
+        assert!(!signature::is_signed(&command, "another"));
+        let signature = command.ext.get("Signature").unwrap().to_owned();
+        command.ext.push("added", "later");
+        assert!(!signature::is_signed(&command, "12345678"), "a field more is another content");
+        signature
+    };
+    assert_eq!(signed(&[("topic", "TopicTest")], b""), "0jiwhsaYp5ObE5GObbZH1I8/FT4=");
+    let fields = [("m", "false"), ("a", "PG1"), ("b", "TopicTest"), ("SecurityToken", "tok")];
+    assert_eq!(signed(&fields, b"hello"), "zuzL0CpwOuKZoxeAwcrRgmclis4=");
+    let fields = [("topic", "TopicTest"), ("queueId", "0"), ("consumerGroup", "CG1")];
+    assert_eq!(signed(&fields, b""), "HtUjItjAgU9jz8EBcVcdoR2NAXw=");
+}
+
+#[test]
+fn a_field_added_after_signing_counts_from_4_9_4_on() {
+    let mut command = Command::bare_request(code::request::QUERY_MESSAGE);
+    signature::add(&mut command, "key", "secret");
+    command.ext.push("_UNIQUE_KEY_QUERY", "true");
+    command.version = 399;
+    assert!(signature::is_signed(&command, "secret"));
+    command.version = 401;
+    assert!(!signature::is_signed(&command, "secret"));
+}
+
+#[test]
+fn handles_10_12() {
+    assert_eq!(encode_bit_set(&[0, 9]), "AQI=");
+    assert_eq!(decode_bit_set("AQI="), Ok(vec![0, 9]));
+    assert!(decode_bit_set("A").is_err());
+
+    let handle = RecallHandle {
+        topic: "TopicTest".to_owned(),
+        broker_name: "b-a".to_owned(),
+        deliver_at_ms: 1_700_000_060_000,
+        unique_key: "0A000001123418B4AAC2000003E80001".to_owned(),
+    };
+    let text = "djEgVG9waWNUZXN0IGItYSAxNzAwMDAwMDYwMDAwIDBBMDAwMDAxMTIzNDE4QjRBQUMyMDAwMDAzRTgwMDAx";
+    assert_eq!(handle.to_string(), text);
+    assert_eq!(text.parse(), Ok(handle));
+    assert!("djI=".parse::<RecallHandle>().is_err());
+
+    let check_point = PopCheckPoint {
+        start_offset: 100,
+        popped_at_ms: 1_700_000_000_000,
+        invisible_ms: 60_000,
+        revive_queue_id: 3,
+        topic: PopTopic::Normal,
+        broker_name: "b-a".to_owned(),
+        queue_id: 1,
+        queue_offset: Some(105),
+    };
+    let text = "100 1700000000000 60000 3 0 b-a 1 105";
+    assert_eq!(check_point.to_string(), text);
+    assert_eq!(text.parse(), Ok(check_point.clone()));
+    assert_eq!(
+        "100 1700000000000 60000 3 0 b-a 1".parse(),
+        Ok(PopCheckPoint { queue_offset: None, ..check_point })
+    );
+    assert!("100 1700000000000 60000 3 7 b-a 1".parse::<PopCheckPoint>().is_err());
 }

@@ -11,7 +11,9 @@ use rocketpy_protocol::compression::{CompressionType, DecompressLimits, compress
 use rocketpy_protocol::header::{PullMessageRequestHeader, SendMessageRequestHeader};
 use rocketpy_protocol::message_id::{OffsetMessageId, UniqueKey};
 use rocketpy_protocol::record::{CheckMode, check_record, records};
-use rocketpy_protocol::{Command, Header, SerializeType, batch, decode_frame, json, properties_text};
+use rocketpy_protocol::{
+    Command, FrameError, Header, SerializeType, batch, decode_frame, json, properties_text,
+};
 
 use crate::generate::{self, Dice, damage};
 
@@ -183,13 +185,15 @@ fn nesting_has_a_bottom() {
 
 #[test]
 fn a_header_with_too_many_fields_is_refused() {
-    let fields: Vec<String> = (0..2000).map(|number| format!("\"f{number}\":\"\"")).collect();
-    let header = format!("{{\"code\":1,\"extFields\":{{{}}}}}", fields.join(","));
-    let frame = rocketpy_protocol::Frame {
-        header: header.into_bytes().into(),
-        body: bytes::Bytes::new(),
-        serialize: SerializeType::Json,
+    let decode = |fields: &[String]| {
+        let header = format!("{{\"code\":1,\"extFields\":{{{}}}}}", fields.join(","));
+        let frame = generate::frame_around(header.as_bytes(), SerializeType::Json, b"");
+        let frame = decode_frame(&mut BytesMut::from(&frame[..]), 1 << 24).unwrap().expect("a whole frame");
+        Command::decode(frame)
     };
-    let refused = Command::decode(frame).unwrap_err();
-    assert_eq!(refused, rocketpy_protocol::FrameError::TooManyFields { limit: 1024 });
+    let different = |count| (0..count).map(|number| format!("\"f{number}\":\"\"")).collect::<Vec<_>>();
+    let refused = Err(FrameError::TooManyFields { limit: 1024 });
+    assert_eq!(decode(&different(1024)).unwrap().ext.len(), 1024);
+    assert_eq!(decode(&different(1025)), refused);
+    assert_eq!(decode(&vec!["\"same\":1".to_owned(); 1025]), refused, "repeated names count too");
 }
