@@ -212,3 +212,23 @@ impl<'de> Deserialize<'de> for Fields {
         deserializer.deserialize_map(FieldsVisitor)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lenient reader would read these too, at several times the cost.
+    #[test]
+    fn headers_of_all_known_clients_are_scanned() {
+        for text in [
+            // Java, Go and C++.
+            r#"{"code":310,"extFields":{"a":"PG1","b":"T","i":"TAGS\u0001TagA\u0002","m":"false"},"flag":0,"language":"JAVA","opaque":8,"serializeTypeCurrentRPC":"JSON","version":479}"#,
+            r#"{"code":10,"language":"GO","version":317,"opaque":1,"flag":0,"remark":"","extFields":{"topic":"T","queueId":"0"}}"#,
+            "{\"code\":310,\"extFields\":{\"d\":4,\"e\":-1,\"j\":\"0\"},\"flag\":0,\"language\":\"CPP\",\"opaque\":3,\"version\":333}\n",
+            r#"{"code":0,"flag":1,"language":"OTHER","opaque":9,"remark":"FOUND \"it\"","version":479}"#,
+        ] {
+            let scanned = scan(text).unwrap_or_else(|| panic!("not scanned: {text}"));
+            assert_eq!(decode_leniently(text), Ok(scanned), "both readers agree");
+        }
+    }
+}
