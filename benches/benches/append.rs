@@ -7,7 +7,9 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime};
+use criterion::{
+    BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime,
+};
 use rocketpy_env::{Disk, RealDisk, Region};
 use rocketpy_store::{NewRecord, Store, StoreConfig};
 
@@ -59,7 +61,13 @@ fn in_runs(iterations: u64, size: u64, mut run: impl FnMut(u64) -> Duration) -> 
     took
 }
 
-fn append_store(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, body: &[u8], size: u64, record_check: bool) {
+fn append_store(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    name: &str,
+    body: &[u8],
+    size: u64,
+    record_check: bool,
+) {
     group.bench_function(name, |bencher| {
         bencher.iter_custom(|iterations| {
             in_runs(iterations, size, |count| {

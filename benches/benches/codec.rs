@@ -3,7 +3,8 @@
 use std::hint::black_box;
 
 use bytes::{Bytes, BytesMut};
-use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::header::{
     PullMessageRequestHeader, PullMessageResponseHeader, SendMessageRequestHeader,
@@ -99,46 +100,56 @@ fn headers(criterion: &mut Criterion) {
                 black_box(out.len())
             });
         });
-        let request = command(code::request::PULL_MESSAGE, serialize);
-        group.bench_function(format!("encode send answer {serialize:?}"), |bencher| {
-            let header = SendMessageResponseHeader {
-                msg_id: "0A00000200002A9F000000000001E240",
-                queue_id: 2,
-                queue_offset: 123_456,
-                transaction_id: Some("0A000001123418B4AAC2000003E80001"),
-                batch_uniq_id: None,
-                recall_handle: None,
-                region: Some("DefaultRegion"),
-                trace_on: Some("true"),
-            };
-            bencher.iter(|| {
-                out.clear();
-                let answer = Command::response(&request, 0).with_header(&header);
-                answer.encode_head(0, &mut out).expect("a small header");
-                black_box(out.len())
-            });
-        });
-        group.bench_function(format!("encode pull answer {serialize:?}"), |bencher| {
-            let header = PullMessageResponseHeader {
-                suggest_which_broker_id: 0,
-                next_begin_offset: 123_456,
-                min_offset: 0,
-                max_offset: 234_567,
-                offset_delta: None,
-                topic_sys_flag: None,
-                group_sys_flag: None,
-                forbidden_type: None,
-                region: None,
-                trace_on: None,
-            };
-            bencher.iter(|| {
-                out.clear();
-                let answer = Command::response(&request, 0).with_header(&header);
-                answer.encode_head(65_536, &mut out).expect("a small header");
-                black_box(out.len())
-            });
-        });
+        answers(&mut group, serialize);
     }
+    cut_frames(&mut group);
+    group.finish();
+}
+
+fn answers(group: &mut BenchmarkGroup<'_, WallTime>, serialize: SerializeType) {
+    let mut out = BytesMut::with_capacity(4096);
+    let request = command(code::request::PULL_MESSAGE, serialize);
+    group.bench_function(format!("encode send answer {serialize:?}"), |bencher| {
+        let header = SendMessageResponseHeader {
+            msg_id: "0A00000200002A9F000000000001E240",
+            queue_id: 2,
+            queue_offset: 123_456,
+            transaction_id: Some("0A000001123418B4AAC2000003E80001"),
+            batch_uniq_id: None,
+            recall_handle: None,
+            region: Some("DefaultRegion"),
+            trace_on: Some("true"),
+        };
+        bencher.iter(|| {
+            out.clear();
+            let answer = Command::response(&request, 0).with_header(&header);
+            answer.encode_head(0, &mut out).expect("a small header");
+            black_box(out.len())
+        });
+    });
+    group.bench_function(format!("encode pull answer {serialize:?}"), |bencher| {
+        let header = PullMessageResponseHeader {
+            suggest_which_broker_id: 0,
+            next_begin_offset: 123_456,
+            min_offset: 0,
+            max_offset: 234_567,
+            offset_delta: None,
+            topic_sys_flag: None,
+            group_sys_flag: None,
+            forbidden_type: None,
+            region: None,
+            trace_on: None,
+        };
+        bencher.iter(|| {
+            out.clear();
+            let answer = Command::response(&request, 0).with_header(&header);
+            answer.encode_head(65_536, &mut out).expect("a small header");
+            black_box(out.len())
+        });
+    });
+}
+
+fn cut_frames(group: &mut BenchmarkGroup<'_, WallTime>) {
     let mut wire = Vec::new();
     for _ in 0..100 {
         let mut out = BytesMut::new();
@@ -159,7 +170,6 @@ fn headers(criterion: &mut Criterion) {
             BatchSize::SmallInput,
         );
     });
-    group.finish();
 }
 
 fn fields(body: &[u8]) -> RecordFields<'_> {
