@@ -82,7 +82,8 @@ impl TopicRoute {
 
     /// Whether it still serves to send by.
     pub(crate) fn may_publish(&self) -> bool {
-        !self.publish.is_empty() && !(self.from_template && self.fetched_at.elapsed() >= TEMPLATE_LIFE)
+        let is_fresh = !self.from_template || self.fetched_at.elapsed() < TEMPLATE_LIFE;
+        is_fresh && !self.publish.is_empty()
     }
 
     fn broker(&self, broker_name: &str) -> Option<&BrokerData> {

@@ -29,6 +29,8 @@ const ERROR_PAUSE: Duration = Duration::from_secs(1);
 const FLOW_CONTROL_PAUSE: Duration = Duration::from_millis(20);
 /// A broker that holds no pulls, or makes no progress, is not asked more often than this.
 const IDLE_PAUSE: Duration = Duration::from_millis(100);
+/// A topic may be without a route for so long before the user is told.
+const ROUTE_PATIENCE: Duration = Duration::from_secs(30);
 /// Least bytes asked for, however many queues share the bound.
 const LEAST_PULL_BYTES: usize = 64 << 10;
 
@@ -36,7 +38,7 @@ const LEAST_PULL_BYTES: usize = 64 << 10;
 pub(super) async fn run(shared: Arc<Shared>, gained: Gained, delay: Duration) {
     // The member that had the queue before gets a moment to commit.
     tokio::time::sleep(delay).await;
-    let mut puller = Puller { shared, gained, broker_id: 0 };
+    let mut puller = Puller { shared, gained, broker_id: 0, no_route_since: None };
     loop {
         let Puller { shared, gained, .. } = &puller;
         let task = shared.state.lock().task(&gained.queue, gained.id, &shared.config);
@@ -60,6 +62,8 @@ struct Puller {
     gained: Gained,
     /// Broker id that the last answer suggested.
     broker_id: u64,
+    /// Since when no name server has known the topic.
+    no_route_since: Option<Instant>,
 }
 
 impl Puller {
@@ -74,7 +78,7 @@ impl Puller {
 
     /// # Source
     /// spec/client.md 7.4, without the broker's rule for young topics: no stored offset is no stored offset.
-    async fn find_start(&self, epoch: u64) -> Option<Duration> {
+    async fn find_start(&mut self, epoch: u64) -> Option<Duration> {
         match self.start_offset().await {
             Ok((offset, stored)) => {
                 debug!(queue = %self.queue(), queue_offset = offset.get(), stored, "queue starts");
@@ -83,7 +87,7 @@ impl Puller {
             }
             Err(error) => {
                 warn!(queue = %self.queue(), %error, "cannot find the offset to start at");
-                self.report(error);
+                self.tell(&error);
                 Some(ERROR_PAUSE)
             }
         }
@@ -127,6 +131,7 @@ impl Puller {
         match result {
             Ok(answer) => {
                 self.broker_id = answer.suggested_broker_id;
+                self.no_route_since = None;
                 self.take(epoch, offset, answer, started.elapsed())
             }
             Err(error) => Some(self.failed(error).await),
@@ -180,22 +185,32 @@ impl Puller {
             return FLOW_CONTROL_PAUSE;
         }
         warn!(queue = %self.queue(), %error, "pull failed");
-        if !error.retryable() {
-            self.report(error);
-        } else if let Err(error) = self.shared.client.instance().refresh_route(&self.queue().topic).await {
+        self.tell(&error);
+        if error.retryable()
+            && let Err(error) = self.shared.client.instance().refresh_route(&self.queue().topic).await
+        {
             debug!(queue = %self.queue(), %error, "route refresh after a failed pull failed");
-            if matches!(error, ClientError::NoRoute { .. }) {
-                self.report(error);
-            }
+            self.tell(&error);
         }
         ERROR_PAUSE
     }
 
     /// Hands an error to the user's next poll, when waiting alone will not mend it.
-    fn report(&self, error: ClientError) {
-        let mends_itself = error.retryable() && !matches!(error, ClientError::NoRoute { .. });
+    ///
+    /// A topic without a route is waited for first: while its only broker restarts, no name server knows it.
+    fn tell(&mut self, error: &ClientError) {
+        let mends_itself = match error {
+            ClientError::NoRoute { .. } => {
+                self.no_route_since.get_or_insert_with(Instant::now).elapsed() < ROUTE_PATIENCE
+            }
+            ClientError::Refused { code, .. } => {
+                matches!(*code, response::SYSTEM_BUSY | response::SERVICE_NOT_AVAILABLE | response::GO_AWAY)
+            }
+            error => error.retryable(),
+        };
         if !mends_itself {
-            self.shared.state.lock().fail(error);
+            self.no_route_since = None;
+            self.shared.state.lock().fail(error.clone());
             self.shared.arrived.notify_waiters();
         }
     }

@@ -123,11 +123,8 @@ impl Sender {
         attempts: &Attempts,
     ) {
         let refresh = self.instance.refresh_publish_route(route, self.config.default_topic_queues);
-        match tokio::time::timeout(attempts.left(), refresh).await {
-            Ok(Err(error)) => {
-                debug!(topic = %route.topic, %error, "route refresh after a failed send failed")
-            }
-            Ok(Ok(_)) | Err(_) => {}
+        if let Ok(Err(error)) = tokio::time::timeout(attempts.left(), refresh).await {
+            debug!(topic = %route.topic, %error, "route refresh after a failed send failed");
         }
         let others = route.publish.iter().any(|queue| queue.broker_name != failed.broker_name);
         if next == Next::SameQueue || !others {

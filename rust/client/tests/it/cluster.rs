@@ -1,0 +1,391 @@
+//! The client against RocketPy's own name server and broker.
+
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use rocketpy_broker::{Broker, BrokerConfig};
+use rocketpy_client::{
+    Admin, Client, ClientConfig, ClientError, ConsumerConfig, OffsetTarget, Producer, ProducerConfig,
+    PullConsumer, RangeReader, SendOptions, Start, Subscription, TopicSpec,
+};
+use rocketpy_model::{Message, QueueOffset};
+use rocketpy_namesrv::{NameServer, NameServerConfig};
+use rocketpy_protocol::record::RecordView;
+use tempfile::TempDir;
+use tokio::runtime::Handle;
+
+use crate::peer::PATIENCE;
+
+const ANY_PORT: &str = "127.0.0.1:0";
+
+struct Cluster {
+    names: NameServer,
+    broker: Option<Broker>,
+    listen: SocketAddr,
+    store: TempDir,
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let names = NameServer::start(NameServerConfig::new(ANY_PORT.parse().unwrap())).await.unwrap();
+        let store = tempfile::tempdir().unwrap();
+        let mut cluster = Self { names, broker: None, listen: ANY_PORT.parse().unwrap(), store };
+        cluster.start_broker().await;
+        cluster
+    }
+
+    /// Starts the broker on the store; again on the same port.
+    async fn start_broker(&mut self) {
+        let config = BrokerConfig {
+            store_root: self.store.path().to_path_buf(),
+            listen: self.listen,
+            name_servers: vec![self.names.local_addr().to_string()],
+            commit_log_file_size: 16 << 20,
+            ..BrokerConfig::default()
+        };
+        let broker = Broker::start(config).await.unwrap();
+        assert!(broker.registered(PATIENCE).await);
+        self.listen = broker.local_addr();
+        self.broker = Some(broker);
+    }
+
+    async fn stop_broker(&mut self) {
+        self.broker.take().unwrap().shutdown().await;
+    }
+
+    fn client(&self) -> Client {
+        let config = ClientConfig::new([self.names.local_addr().to_string()]);
+        Client::new(config, Handle::current()).unwrap()
+    }
+
+    fn admin(&self) -> Admin {
+        Admin::new(&self.client())
+    }
+
+    async fn producer(&self) -> Producer {
+        Producer::new(&self.client(), "ingest", ProducerConfig::default()).await.unwrap()
+    }
+
+    async fn consumer(&self, group: &str, tags: &str) -> PullConsumer {
+        let config = ConsumerConfig { start: Start::Earliest, ..ConsumerConfig::default() };
+        PullConsumer::new(&self.client(), group, vec![Subscription::new("t", tags)], config).await.unwrap()
+    }
+}
+
+fn numbered(number: usize) -> Message {
+    let mut message = Message::new("t", number.to_string());
+    message.set_tag(if number.is_multiple_of(2) { "even" } else { "odd" }).unwrap();
+    message.set_order_key(format!("key-{}", number % 10)).unwrap();
+    message
+}
+
+async fn send(cluster: &Cluster, count: usize) {
+    let messages: Vec<Message> = (0..count).map(numbered).collect();
+    let outcome = cluster.producer().await.send_many(messages, SendOptions::default()).await.unwrap();
+    outcome.check().unwrap();
+}
+
+/// Polls until `count` numbers have come.
+async fn receive(consumers: &[&PullConsumer], count: usize) -> Vec<usize> {
+    let mut numbers = Vec::new();
+    let all = async {
+        while numbers.len() < count {
+            for consumer in consumers {
+                let batch = consumer.poll(100, Duration::from_millis(50)).await.unwrap();
+                numbers.extend(batch.iter().map(|message| number(&message.record())));
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, all).await.unwrap_or_else(|_| panic!("too few messages came"));
+    numbers
+}
+
+fn number(record: &RecordView<'_>) -> usize {
+    std::str::from_utf8(record.body).unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_sent_is_read_back_in_the_order_of_its_keys() {
+    let cluster = Cluster::start().await;
+    cluster.admin().create_topic(&TopicSpec::new("t", 8)).await.unwrap();
+    send(&cluster, 5000).await;
+    let consumer = cluster.consumer("report", "*").await;
+    let numbers = receive(&[&consumer], 5000).await;
+    let mut last = BTreeMap::new();
+    for number in &numbers {
+        if let Some(before) = last.insert(number % 10, *number) {
+            assert!(before < *number, "out of order");
+        }
+    }
+    let mut sorted = numbers;
+    sorted.sort_unstable();
+    assert_eq!(sorted, (0..5000).collect::<Vec<_>>(), "each once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tags_are_filtered_and_do_not_hold_commits_back() {
+    let cluster = Cluster::start().await;
+    cluster.admin().create_topic(&TopicSpec::new("t", 2)).await.unwrap();
+    send(&cluster, 1000).await;
+    let consumer = cluster.consumer("even", "even").await;
+    let numbers = receive(&[&consumer], 500).await;
+    assert!(numbers.iter().all(|number| number.is_multiple_of(2)));
+    let lag_ends = async {
+        loop {
+            consumer.commit().await.unwrap();
+            let lag = cluster.admin().group_lag("even", Some("t")).await.unwrap();
+            if lag.lag() == 0 {
+                break;
+            }
+            assert!(consumer.poll(1, Duration::from_millis(20)).await.unwrap().is_empty());
+        }
+    };
+    tokio::time::timeout(PATIENCE, lag_ends).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_goes_on_where_it_committed() {
+    let cluster = Cluster::start().await;
+    cluster.admin().create_topic(&TopicSpec::new("t", 4)).await.unwrap();
+    send(&cluster, 1000).await;
+    let first = cluster.consumer("report", "*").await;
+    let mut numbers = receive(&[&first], 300).await;
+    first.commit().await.unwrap();
+    first.close().await.unwrap();
+    first.client().close().await;
+    let second = cluster.consumer("report", "*").await;
+    numbers.extend(receive(&[&second], 1000 - numbers.len()).await);
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..1000).collect::<Vec<_>>(), "none missing, none twice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_members_share_the_queues_and_one_takes_over() {
+    let cluster = Cluster::start().await;
+    cluster.admin().create_topic(&TopicSpec::new("t", 4)).await.unwrap();
+    let (first, second) = (cluster.consumer("report", "*").await, cluster.consumer("report", "*").await);
+    let shared = async {
+        while first.assignment().len() != 2 || second.assignment().len() != 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, shared).await.unwrap();
+    assert!(first.assignment().iter().all(|queue| !second.assignment().contains(queue)));
+    let members = cluster.admin().group_members("report").await.unwrap();
+    assert_eq!(members.len(), 2);
+    send(&cluster, 400).await;
+    let mut numbers = receive(&[&first, &second], 400).await;
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 400);
+    second.close().await.unwrap();
+    let alone = async {
+        while first.assignment().len() != 4 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, alone).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_pull_brings_a_new_message_at_once() {
+    let cluster = Cluster::start().await;
+    cluster.admin().create_topic(&TopicSpec::new("t", 1)).await.unwrap();
+    let consumer = cluster.consumer("report", "*").await;
+    assert!(consumer.poll(1, Duration::from_millis(100)).await.unwrap().is_empty());
+    let waiting = tokio::spawn({
+        let consumer = consumer.clone();
+        async move { receive(&[&consumer], 1).await }
+    });
+    cluster.producer().await.send(&numbered(7), SendOptions::default()).await.unwrap();
+    assert_eq!(waiting.await.unwrap(), [7]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn consumer_and_producer_survive_a_restart_of_the_broker() {
+    let mut cluster = Cluster::start().await;
+    cluster.admin().create_topic(&TopicSpec::new("t", 2)).await.unwrap();
+    let (producer, consumer) = (cluster.producer().await, cluster.consumer("report", "*").await);
+    for number in 0..10 {
+        producer.send(&numbered(number), SendOptions::default()).await.unwrap();
+    }
+    let mut numbers = receive(&[&consumer], 10).await;
+    consumer.commit().await.unwrap();
+    cluster.stop_broker().await;
+    let error = producer.send(&numbered(10), SendOptions::default()).await.unwrap_err();
+    assert!(error.retryable(), "{error:?}");
+    cluster.start_broker().await;
+    for number in 10..20 {
+        producer.send(&numbered(number), SendOptions::default()).await.unwrap();
+    }
+    numbers.extend(receive(&[&consumer], 10).await);
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..20).collect::<Vec<_>>());
+    let known_again = async {
+        while cluster.admin().group_members("report").await.unwrap().len() != 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, known_again).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_is_made_by_the_first_message() {
+    let cluster = Cluster::start().await;
+    let producer = cluster.producer().await;
+    let receipt = producer.send(&numbered(1), SendOptions::default()).await.unwrap();
+    assert_eq!(receipt.queue_offset, QueueOffset(0));
+    let known = async {
+        while cluster.admin().describe_topic("t").await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, known).await.unwrap();
+    let topic = cluster.admin().describe_topic("t").await.unwrap();
+    assert_eq!((topic.brokers.len(), topic.brokers[0].write_queues), (1, 4));
+    let record = cluster.admin().view_message(&receipt.offset_msg_id).await.unwrap();
+    let view = RecordView::parse(&record).unwrap();
+    assert_eq!((number(&view), view.unique_key()), (1, Some(receipt.msg_id.as_str())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn topics_are_made_listed_described_and_deleted() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    admin.create_topic(&TopicSpec::new("t", 3)).await.unwrap();
+    assert!(admin.topics().await.unwrap().contains(&"t".to_owned()));
+    send(&cluster, 30).await;
+    let topic = admin.describe_topic("t").await.unwrap();
+    assert_eq!((topic.brokers[0].read_queues, topic.brokers[0].perm), (3, 6));
+    assert_eq!(topic.queues.len(), 3);
+    assert_eq!(topic.queues.iter().map(|queue| queue.max_offset.get()).sum::<u64>(), 30);
+    assert!(topic.queues.iter().any(|queue| queue.last_stored_at_ms.is_some()));
+    let busiest = topic.queues.iter().max_by_key(|queue| queue.max_offset).unwrap();
+    assert_eq!(admin.max_offset(&busiest.queue).await.unwrap(), busiest.max_offset);
+    assert_eq!(admin.min_offset(&busiest.queue).await.unwrap(), QueueOffset(0));
+    let stored_at = admin.earliest_stored_at(&busiest.queue).await.unwrap().unwrap();
+    assert_eq!(admin.search_offset(&busiest.queue, stored_at).await.unwrap(), QueueOffset(0));
+    assert_eq!(admin.search_offset(&busiest.queue, i64::MAX).await.unwrap(), busiest.max_offset);
+    admin.delete_topic("t").await.unwrap();
+    assert!(!admin.topics().await.unwrap().contains(&"t".to_owned()));
+    assert_eq!(admin.describe_topic("t").await.unwrap_err(), ClientError::NoRoute { topic: "t".into() });
+    assert_eq!(admin.delete_topic("t").await.unwrap_err(), ClientError::NoRoute { topic: "t".into() });
+    let system = admin.delete_topic("TBW102").await.unwrap_err();
+    assert!(matches!(system, ClientError::ReservedTopic { .. }));
+    let nowhere = TopicSpec { cluster: Some("nowhere".into()), ..TopicSpec::new("t", 1) };
+    let error = admin.create_topic(&nowhere).await.unwrap_err();
+    assert_eq!(error, ClientError::ClusterNotFound { cluster: "nowhere".into() });
+    assert_eq!(admin.cluster().await.unwrap().brokers.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_are_listed_measured_and_reset_while_nobody_is_in_them() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    admin.create_topic(&TopicSpec::new("t", 2)).await.unwrap();
+    send(&cluster, 100).await;
+    let consumer = cluster.consumer("report", "*").await;
+    receive(&[&consumer], 100).await;
+    consumer.commit().await.unwrap();
+    let groups = admin.groups().await.unwrap();
+    let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
+    assert_eq!(names, ["report"], "those of the system are not shown");
+    assert_eq!(groups[0].members, [consumer.client().client_id()]);
+    let lag = admin.group_lag("report", None).await.unwrap();
+    let rows = lag.rows.iter().filter(|row| &*row.queue.topic == "t").count();
+    assert_eq!((rows, lag.lag()), (2, 0));
+    let active = admin.reset_offsets("report", "t", OffsetTarget::Earliest, false).await.unwrap_err();
+    assert_eq!(active, ClientError::GroupActive { group: "report".into(), members: 1 });
+    consumer.close().await.unwrap();
+    let reset = admin.reset_offsets("report", "t", OffsetTarget::Earliest, false).await.unwrap();
+    assert!(reset.iter().all(|(_, offset)| *offset == QueueOffset(0)) && reset.len() == 2);
+    assert_eq!(admin.group_lag("report", Some("t")).await.unwrap().lag(), 100);
+    admin.reset_offsets("report", "t", OffsetTarget::Latest, false).await.unwrap();
+    assert_eq!(admin.group_lag("report", Some("t")).await.unwrap().lag(), 0);
+    let (queue, _) = &reset[0];
+    assert_eq!(admin.committed_offset("nobody", queue).await.unwrap(), None);
+    admin.delete_group("report").await.unwrap();
+    assert!(admin.groups().await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn latest_skips_what_was_there_before() {
+    let cluster = Cluster::start().await;
+    cluster.admin().create_topic(&TopicSpec::new("t", 2)).await.unwrap();
+    send(&cluster, 50).await;
+    let latest = PullConsumer::new(
+        &cluster.client(),
+        "late",
+        vec![Subscription::new("t", "*")],
+        ConsumerConfig::default(),
+    )
+    .await
+    .unwrap();
+    let started = async {
+        while latest.positions().len() != 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, started).await.unwrap();
+    cluster.producer().await.send(&numbered(1000), SendOptions::default()).await.unwrap();
+    assert_eq!(receive(&[&latest], 1).await, [1000]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_body_comes_back_as_it_was() {
+    let cluster = Cluster::start().await;
+    cluster.admin().create_topic(&TopicSpec::new("t", 1)).await.unwrap();
+    let body: Vec<u8> = (0..1_000_000_u32).map(|number| (number / 100) as u8).collect();
+    let producer = cluster.producer().await;
+    producer.send(&Message::new("t", body.clone()), SendOptions::default()).await.unwrap();
+    let consumer = cluster.consumer("report", "*").await;
+    let batch = consumer.poll(10, PATIENCE).await.unwrap();
+    let message = batch.iter().next().unwrap();
+    let record = message.record();
+    assert!(record.body.len() < body.len() / 2, "it travels compressed");
+    assert_eq!(
+        *record.plain_body(&rocketpy_protocol::compression::DecompressLimits::default()).unwrap(),
+        *body
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_cover_a_topic_exactly() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    admin.create_topic(&TopicSpec::new("t", 4)).await.unwrap();
+    send(&cluster, 3000).await;
+    let client = cluster.client();
+    let mut numbers = Vec::new();
+    for queue in admin.queues("t").await.unwrap() {
+        let end = admin.max_offset(&queue).await.unwrap();
+        let middle = QueueOffset(end.get() / 2);
+        for (from, to) in [(QueueOffset(0), middle), (middle, end)] {
+            let mut reader = RangeReader::new(&client, queue.clone(), from, to, "*").await.unwrap();
+            while let Some(part) = reader.next().await.unwrap() {
+                numbers.extend(part.iter().map(|record| number(&record)));
+            }
+        }
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..3000).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn submitted_messages_arrive_in_order() {
+    let cluster = Cluster::start().await;
+    cluster.admin().create_topic(&TopicSpec::new("t", 4)).await.unwrap();
+    let producer = cluster.producer().await;
+    for number in 0..2000 {
+        drop(producer.submit(numbered(number), SendOptions::default()).await.unwrap());
+    }
+    producer.flush(PATIENCE).await.unwrap();
+    let consumer = cluster.consumer("report", "*").await;
+    let numbers = receive(&[&consumer], 2000).await;
+    let mut last = BTreeMap::new();
+    for number in &numbers {
+        if let Some(before) = last.insert(number % 10, *number) {
+            assert!(before < *number, "out of order");
+        }
+    }
+    assert_eq!(numbers.len(), 2000);
+}

@@ -1,0 +1,423 @@
+//! The pull consumer against a scripted broker: what it sends, and what it makes of unusual answers.
+
+use std::{net::SocketAddr, time::Duration};
+
+use rocketpy_client::{
+    Client, ClientError, ConsumerConfig, Position, PullConsumer, RangeReader, Start, Subscription,
+};
+use rocketpy_model::{MessageQueue, PhysicalOffset, QueueOffset};
+use rocketpy_protocol::{
+    Command, Header,
+    body::{ConsumeType, HeartbeatData},
+    code::{request, response},
+    header::PullMessageRequestHeader,
+    json, properties_text,
+    record::RecordFields,
+};
+
+use crate::peer::{Act, PATIENCE, Peer, client, ok, pull_answer, single, status, with};
+
+/// A stored message of topic `t`.
+fn record(offset: u64, body: &str, tag: &str) -> Vec<u8> {
+    let host: SocketAddr = "127.0.0.1:10911".parse().unwrap();
+    let mut properties = Vec::new();
+    properties_text::push(&mut properties, "TAGS", tag);
+    let fields = RecordFields {
+        topic: "t",
+        queue_id: 0,
+        flag: 0,
+        sys_flag: 0,
+        born_at_ms: 1,
+        born_host: host,
+        store_host: host,
+        reconsume_times: 0,
+        prepared_transaction_offset: PhysicalOffset(0),
+        body: body.as_bytes(),
+        properties: &properties,
+        more_properties: &[],
+    };
+    let mut bytes = Vec::new();
+    let plan = fields.encode(false, &mut bytes).unwrap();
+    plan.finish(&mut bytes, QueueOffset(offset), PhysicalOffset(offset * 1000), 2);
+    bytes
+}
+
+fn records(offsets: std::ops::Range<u64>) -> Vec<u8> {
+    offsets.flat_map(|offset| record(offset, &offset.to_string(), "a")).collect()
+}
+
+async fn join(client: &Client, config: ConsumerConfig) -> Result<PullConsumer, ClientError> {
+    PullConsumer::new(client, "report", vec![Subscription::new("t", "*")], config).await
+}
+
+async fn consumer(peer: &Peer) -> PullConsumer {
+    join(&client(&[peer]), ConsumerConfig { start: Start::Earliest, ..ConsumerConfig::default() })
+        .await
+        .unwrap()
+}
+
+fn pull_header(pull: &Command) -> PullMessageRequestHeader<'_> {
+    PullMessageRequestHeader::read(&pull.ext).unwrap()
+}
+
+fn queue() -> MessageQueue {
+    MessageQueue::new("t", "b", 0)
+}
+
+async fn poll_offsets(consumer: &PullConsumer, max: usize) -> Vec<u64> {
+    let batch = consumer.poll(max, PATIENCE).await.unwrap();
+    batch.iter().map(|message| message.queue_offset().get()).collect()
+}
+
+#[tokio::test]
+async fn a_consumer_tells_brokers_of_its_group_before_it_pulls() {
+    let peer = single(1);
+    let subscriptions = vec![Subscription::new("t", "UA || AA")];
+    let config = ConsumerConfig { start: Start::Earliest, ..ConsumerConfig::default() };
+    let consumer = PullConsumer::new(&client(&[&peer]), "report", subscriptions, config).await.unwrap();
+    let (pull, _reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    let data: HeartbeatData = json::from_slice(&peer.seen(request::HEART_BEAT)[0].body).unwrap();
+    assert_eq!(data.client_id, consumer.client().client_id());
+    let group = &data.consumer_data_set[0];
+    assert_eq!((group.group_name.as_str(), group.consume_type), ("report", ConsumeType::ConsumeActively));
+    let topics: Vec<&str> = group.subscription_data_set.iter().map(|one| one.topic.as_str()).collect();
+    assert_eq!(topics, ["t"], "as Apache's pull consumers: without the retry topic");
+    assert_eq!(group.subscription_data_set[0].sub_string, "UA || AA");
+    let header = pull_header(&pull);
+    assert_eq!((header.consumer_group, header.topic, header.queue_id), ("report", "t", 0));
+    assert_eq!((header.sys_flag, header.commit_offset), (2 | 4 | 16, 0), "suspend, subscription, lite");
+    assert_eq!((header.subscription, header.expression_type), (Some("UA || AA"), Some("TAG")));
+    assert_eq!((header.queue_offset, header.suspend_timeout_millis), (0, 15_000));
+}
+
+#[tokio::test]
+async fn messages_are_handed_out_in_order_and_committed_up_to_there() {
+    let peer = single(1);
+    let consumer = consumer(&peer).await;
+    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    reply.send(pull_answer(response::SUCCESS, 12, 20, records(0..10)));
+    assert_eq!(poll_offsets(&consumer, 4).await, [0, 1, 2, 3]);
+    consumer.commit().await.unwrap();
+    let commits = peer.seen(request::UPDATE_CONSUMER_OFFSET);
+    assert_eq!(commits.len(), 1);
+    assert_eq!(commits[0].ext.get("commitOffset"), Some("4"), "not what was only pulled");
+    assert!(!commits[0].is_oneway());
+    consumer.commit().await.unwrap();
+    assert_eq!(peer.seen(request::UPDATE_CONSUMER_OFFSET).len(), 1, "nothing new to commit");
+    assert_eq!(poll_offsets(&consumer, 100).await, [4, 5, 6, 7, 8, 9]);
+    assert_eq!(consumer.positions(), [(queue(), QueueOffset(12))], "behind what the broker filtered out");
+    let (pull, _reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    assert_eq!(pull_header(&pull).queue_offset, 12);
+    consumer.commit_offsets(&[(queue(), QueueOffset(7))]).await.unwrap();
+    let error = consumer.commit_offsets(&[(queue(), QueueOffset(13))]).await.unwrap_err();
+    assert!(matches!(error, ClientError::OffsetOutOfRange { .. }), "ahead of what was handed out: {error:?}");
+    let error =
+        consumer.commit_offsets(&[(MessageQueue::new("t", "b", 9), QueueOffset(0))]).await.unwrap_err();
+    assert!(matches!(error, ClientError::NotAssigned { .. }));
+}
+
+#[tokio::test]
+async fn closing_commits_nothing_and_leaves_the_group() {
+    let peer = single(1);
+    let consumer = consumer(&peer).await;
+    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    reply.send(pull_answer(response::SUCCESS, 3, 3, records(0..3)));
+    assert_eq!(poll_offsets(&consumer, 10).await.len(), 3);
+    consumer.close().await.unwrap();
+    consumer.close().await.unwrap();
+    assert!(peer.seen(request::UPDATE_CONSUMER_OFFSET).is_empty());
+    assert_eq!(peer.seen(request::UNREGISTER_CLIENT)[0].ext.get("consumerGroup"), Some("report"));
+    let error = consumer.poll(1, Duration::ZERO).await.unwrap_err();
+    assert_eq!(error, ClientError::Closed { what: "consumer" });
+}
+
+#[tokio::test]
+async fn dropping_the_last_handle_leaves_the_group_too() {
+    let peer = single(1);
+    drop(consumer(&peer).await);
+    let left = peer.wait_for(request::UNREGISTER_CLIENT, 1).await;
+    assert_eq!(left[0].ext.get("consumerGroup"), Some("report"));
+}
+
+#[tokio::test]
+async fn auto_commit_covers_earlier_polls_only() {
+    let peer = single(1);
+    let config = ConsumerConfig {
+        start: Start::Earliest,
+        auto_commit: Some(Duration::from_millis(20)),
+        ..ConsumerConfig::default()
+    };
+    let consumer = join(&client(&[&peer]), config).await.unwrap();
+    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    reply.send(pull_answer(response::SUCCESS, 10, 10, records(0..10)));
+    assert_eq!(poll_offsets(&consumer, 4).await.len(), 4);
+    assert_eq!(poll_offsets(&consumer, 3).await.len(), 3);
+    let offsets = |commits: Vec<Command>| -> Vec<String> {
+        commits.iter().map(|commit| commit.ext.get("commitOffset").unwrap().to_owned()).collect()
+    };
+    let four = || offsets(peer.seen(request::UPDATE_CONSUMER_OFFSET)).contains(&"4".to_owned());
+    while !four() {
+        let count = peer.seen(request::UPDATE_CONSUMER_OFFSET).len();
+        peer.wait_for(request::UPDATE_CONSUMER_OFFSET, count + 1).await;
+    }
+    consumer.close().await.unwrap();
+    let offsets = offsets(peer.seen(request::UPDATE_CONSUMER_OFFSET));
+    assert!(
+        !offsets.contains(&"7".to_owned()),
+        "the last poll's messages may still be worked on: {offsets:?}"
+    );
+}
+
+#[tokio::test]
+async fn tags_are_compared_again_by_text() {
+    let peer = single(1);
+    let config = ConsumerConfig { start: Start::Earliest, ..ConsumerConfig::default() };
+    let subscriptions = vec![Subscription::new("t", "Aa")];
+    let consumer = PullConsumer::new(&client(&[&peer]), "report", subscriptions, config).await.unwrap();
+    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    // The hashes of Aa and BB are equal: the broker lets both through.
+    let body = [record(0, "x", "BB"), record(1, "y", "Aa"), record(2, "z", "BB")].concat();
+    reply.send(pull_answer(response::SUCCESS, 3, 3, body));
+    assert_eq!(poll_offsets(&consumer, 10).await, [1]);
+    assert_eq!(consumer.positions(), [(queue(), QueueOffset(3))]);
+    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    reply.send(pull_answer(response::SUCCESS, 5, 5, [record(3, "x", "BB"), record(4, "y", "BB")].concat()));
+    peer.wait_for(request::LITE_PULL_MESSAGE, 3).await;
+    assert_eq!(
+        consumer.positions(),
+        [(queue(), QueueOffset(5))],
+        "a batch filtered to nothing holds nothing back"
+    );
+}
+
+#[tokio::test]
+async fn a_moved_offset_is_reported_and_read_on_from_there() {
+    let peer = single(1);
+    let consumer = consumer(&peer).await;
+    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    reply.send(pull_answer(response::PULL_OFFSET_MOVED, 500, 600, Vec::new()));
+    let (pull, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    assert_eq!(pull_header(&pull).queue_offset, 500);
+    reply.send(pull_answer(response::SUCCESS, 501, 600, records(500..501)));
+    assert_eq!(poll_offsets(&consumer, 10).await, [500]);
+    let moves = consumer.take_offset_moves();
+    assert_eq!(moves.len(), 1);
+    assert_eq!((&moves[0].queue, moves[0].from, moves[0].to), (&queue(), QueueOffset(0), QueueOffset(500)));
+    assert!(consumer.take_offset_moves().is_empty());
+}
+
+#[tokio::test]
+async fn a_stored_offset_wins_over_the_start_and_stored_alone_needs_one() {
+    let peer = single(1);
+    peer.script(|command| match command.code {
+        request::QUERY_CONSUMER_OFFSET => {
+            assert_eq!(command.ext.get("setZeroIfNotFound"), Some("false"));
+            Act::Answer(with(ok(), "offset", "77"))
+        }
+        _ => Act::Default,
+    });
+    let _consumer = consumer(&peer).await;
+    let pulls = peer.wait_for(request::LITE_PULL_MESSAGE, 1).await;
+    assert_eq!(pull_header(&pulls[0]).queue_offset, 77);
+
+    let peer = single(1);
+    let stored = ConsumerConfig { start: Start::Stored, ..ConsumerConfig::default() };
+    let consumer = join(&client(&[&peer]), stored).await.unwrap();
+    let error = consumer.poll(1, PATIENCE).await.unwrap_err();
+    assert_eq!(error, ClientError::NoStoredOffset { group: "report".into(), queue: queue() });
+}
+
+#[tokio::test]
+async fn a_refused_pull_is_raised_and_pulling_goes_on() {
+    let peer = single(1);
+    let mut refusals = [response::SUBSCRIPTION_GROUP_NOT_EXIST, response::SYSTEM_BUSY].into_iter();
+    peer.script(move |command| match command.code {
+        request::LITE_PULL_MESSAGE => {
+            refusals.next().map_or(Act::Default, |code| Act::Answer(status(code, "not now")))
+        }
+        _ => Act::Default,
+    });
+    let consumer = consumer(&peer).await;
+    let error = consumer.poll(1, PATIENCE).await.unwrap_err();
+    assert!(matches!(error, ClientError::Refused { code: 26, .. }), "{error:?}");
+    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    reply.send(pull_answer(response::SUCCESS, 1, 1, records(0..1)));
+    assert_eq!(poll_offsets(&consumer, 1).await, [0], "a busy broker is waited for without an error");
+}
+
+#[tokio::test]
+async fn a_broken_record_is_raised_and_nothing_of_its_answer_is_handed_out() {
+    let peer = single(1);
+    let consumer = consumer(&peer).await;
+    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    let mut body = records(0..3);
+    let last = body.len() - 10;
+    body.truncate(last);
+    reply.send(pull_answer(response::SUCCESS, 3, 3, body));
+    let error = consumer.poll(10, PATIENCE).await.unwrap_err();
+    assert!(matches!(error, ClientError::BadAnswer { .. }), "{error:?}");
+    assert_eq!(consumer.positions(), [(queue(), QueueOffset(0))]);
+}
+
+#[tokio::test]
+async fn a_seek_gives_up_the_pull_under_way_and_what_was_pulled_ahead() {
+    let peer = single(1);
+    peer.script(|command| match command.code {
+        request::GET_MAX_OFFSET => Act::Answer(with(ok(), "offset", "100")),
+        request::SEARCH_OFFSET_BY_TIMESTAMP => Act::Answer(with(ok(), "offset", "60")),
+        _ => Act::Default,
+    });
+    let consumer = consumer(&peer).await;
+    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    reply.send(pull_answer(response::SUCCESS, 10, 100, records(0..10)));
+    assert_eq!(poll_offsets(&consumer, 2).await, [0, 1]);
+    let (_, late) = peer.held(request::LITE_PULL_MESSAGE).await;
+    assert_eq!(consumer.seek(&queue(), Position::Offset(QueueOffset(50))).await.unwrap(), QueueOffset(50));
+    late.send(pull_answer(response::SUCCESS, 20, 100, records(10..20)));
+    let (pull, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    assert_eq!(pull_header(&pull).queue_offset, 50);
+    reply.send(pull_answer(response::SUCCESS, 52, 100, records(50..52)));
+    assert_eq!(poll_offsets(&consumer, 10).await, [50, 51]);
+    assert_eq!(consumer.seek(&queue(), Position::End).await.unwrap(), QueueOffset(100));
+    assert_eq!(consumer.seek(&queue(), Position::Begin).await.unwrap(), QueueOffset(0));
+    assert_eq!(consumer.seek(&queue(), Position::Timestamp(5)).await.unwrap(), QueueOffset(60));
+    let beyond = consumer.seek(&queue(), Position::Offset(QueueOffset(101))).await.unwrap_err();
+    assert!(matches!(beyond, ClientError::OffsetOutOfRange { .. }), "{beyond:?}");
+    let stranger = consumer.seek(&MessageQueue::new("t", "b", 7), Position::Begin).await.unwrap_err();
+    assert!(matches!(stranger, ClientError::NotAssigned { .. }));
+}
+
+#[tokio::test]
+async fn a_paused_queue_hands_nothing_out_until_it_is_resumed() {
+    let peer = single(1);
+    let consumer = consumer(&peer).await;
+    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    consumer.pause(&[queue()]).unwrap();
+    reply.send(pull_answer(response::SUCCESS, 3, 3, records(0..3)));
+    assert!(consumer.poll(10, Duration::from_millis(100)).await.unwrap().is_empty());
+    assert_eq!(peer.seen(request::LITE_PULL_MESSAGE).len(), 1, "nothing more is pulled");
+    consumer.resume(&[queue()]).unwrap();
+    assert_eq!(poll_offsets(&consumer, 10).await, [0, 1, 2]);
+    assert!(matches!(
+        consumer.pause(&[MessageQueue::new("t", "b", 7)]),
+        Err(ClientError::NotAssigned { .. })
+    ));
+}
+
+#[tokio::test]
+async fn members_share_the_queues_when_the_broker_tells_of_a_change() {
+    let peer = single(4);
+    let consumer = consumer(&peer).await;
+    peer.wait_for(request::LITE_PULL_MESSAGE, 4).await;
+    assert_eq!(consumer.assignment().len(), 4);
+    let me = consumer.client().client_id().to_owned();
+    peer.set_members("report", &[&me, "0.0.0.0@before"]);
+    peer.push(&with(Command::bare_request(request::NOTIFY_CONSUMER_IDS_CHANGED), "consumerGroup", "report"));
+    let lists = peer.seen(request::GET_CONSUMER_LIST_BY_GROUP).len();
+    peer.wait_for(request::GET_CONSUMER_LIST_BY_GROUP, lists + 1).await;
+    let half = async {
+        while consumer.assignment().len() != 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, half).await.unwrap();
+    let queues: Vec<u32> = consumer.assignment().iter().map(|queue| queue.queue_id).collect();
+    assert_eq!(queues, [2, 3], "the other member sorts before this one");
+}
+
+#[tokio::test]
+async fn the_retry_topic_is_part_of_the_group_when_asked_for() {
+    let peer = single(1);
+    peer.route("%RETRY%report", &[("b", &peer, 1)]);
+    let config = ConsumerConfig { start: Start::Earliest, retry_topic: true, ..ConsumerConfig::default() };
+    let consumer = join(&client(&[&peer]), config).await.unwrap();
+    peer.wait_for(request::LITE_PULL_MESSAGE, 2).await;
+    let data: HeartbeatData = json::from_slice(&peer.seen(request::HEART_BEAT)[0].body).unwrap();
+    let retry = &data.consumer_data_set[0].subscription_data_set[1];
+    assert_eq!((retry.topic.as_str(), retry.sub_string.as_str()), ("%RETRY%report", "*"));
+    assert_eq!(consumer.assignment().len(), 2);
+}
+
+#[tokio::test]
+async fn a_topic_that_does_not_exist_is_an_error_unless_it_may_come_later() {
+    let peer = single(1);
+    let subscriptions = vec![Subscription::new("missing", "*")];
+    let refused =
+        PullConsumer::new(&client(&[&peer]), "g", subscriptions.clone(), ConsumerConfig::default()).await;
+    assert!(matches!(refused, Err(ClientError::NoRoute { topic }) if topic == "missing"));
+    let config =
+        ConsumerConfig { allow_missing_topic: true, start: Start::Earliest, ..ConsumerConfig::default() };
+    let consumer = PullConsumer::new(&client(&[&peer]), "g", subscriptions, config).await.unwrap();
+    assert!(consumer.assignment().is_empty());
+    peer.route("missing", &[("b", &peer, 1)]);
+    let pulls = peer.wait_for(request::LITE_PULL_MESSAGE, 1).await;
+    assert_eq!(pull_header(&pulls[0]).topic, "missing");
+}
+
+#[tokio::test]
+async fn one_client_holds_a_group_once() {
+    let peer = single(1);
+    let client = client(&[&peer]);
+    let first = join(&client, ConsumerConfig::default()).await.unwrap();
+    let second = join(&client, ConsumerConfig::default()).await;
+    assert!(matches!(second, Err(ClientError::GroupInUse { role: "consumer", .. })));
+    first.close().await.unwrap();
+    join(&client, ConsumerConfig::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn closing_the_client_ends_its_consumers() {
+    let peer = single(1);
+    let consumer = consumer(&peer).await;
+    peer.wait_for(request::LITE_PULL_MESSAGE, 1).await;
+    let polling = tokio::spawn({
+        let consumer = consumer.clone();
+        async move { consumer.poll(1, PATIENCE).await }
+    });
+    tokio::task::yield_now().await;
+    consumer.client().close().await;
+    assert!(matches!(polling.await.unwrap(), Err(ClientError::Closed { .. })));
+    assert_eq!(peer.seen(request::UNREGISTER_CLIENT).len(), 1);
+}
+
+#[tokio::test]
+async fn a_range_is_read_without_a_group_and_cut_at_its_bounds() {
+    let peer = single(1);
+    peer.script(|command| match command.code {
+        request::PULL_MESSAGE => {
+            let header = pull_header(command);
+            assert_eq!((header.sys_flag, header.consumer_group), (4, "TOOLS_CONSUMER"));
+            let from = header.queue_offset as u64;
+            Act::Answer(pull_answer(response::SUCCESS, from as i64 + 10, 100, records(from..from + 10)))
+        }
+        _ => Act::Default,
+    });
+    let client = client(&[&peer]);
+    let mut reader = RangeReader::new(&client, queue(), QueueOffset(5), QueueOffset(28), "*").await.unwrap();
+    let mut offsets = Vec::new();
+    while let Some(part) = reader.next().await.unwrap() {
+        assert!(!part.is_empty());
+        offsets.extend(part.spans().iter().map(|span| span.queue_offset.get()));
+    }
+    assert_eq!(offsets, (5..28).collect::<Vec<_>>());
+    assert!(peer.seen(request::HEART_BEAT).is_empty());
+}
+
+#[tokio::test]
+async fn a_range_that_is_not_there_is_an_error() {
+    for answer in [
+        pull_answer(response::PULL_OFFSET_MOVED, 50, 60, Vec::new()),
+        pull_answer(response::PULL_NOT_FOUND, 5, 5, Vec::new()),
+    ] {
+        let peer = single(1);
+        peer.script(move |command| match command.code {
+            request::PULL_MESSAGE => Act::Answer(answer.clone()),
+            _ => Act::Default,
+        });
+        let client = client(&[&peer]);
+        let mut reader =
+            RangeReader::new(&client, queue(), QueueOffset(5), QueueOffset(28), "*").await.unwrap();
+        let error = reader.next().await.unwrap_err();
+        assert!(matches!(error, ClientError::OffsetOutOfRange { offset: QueueOffset(5), .. }), "{error:?}");
+    }
+}

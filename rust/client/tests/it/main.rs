@@ -1,0 +1,9 @@
+//! The client over real sockets: against scripted peers, which can fail as no real broker does on demand, and against
+//! RocketPy's own name server and broker.
+
+mod cluster;
+mod consume;
+mod many;
+mod peer;
+mod send;
+mod submit;
