@@ -204,7 +204,6 @@ def apache_cluster(java: Java, home: Path) -> Iterator[str]:
                 "brokerClusterName=apache",
                 f"storePathRootDir={home}/store",
                 "mappedFileSizeCommitLog=67108864",
-                "timerWheelEnable=false",
                 "diskMaxUsedSpaceRatio=95",
             )
         )
@@ -213,9 +212,9 @@ def apache_cluster(java: Java, home: Path) -> Iterator[str]:
     processes: list[subprocess.Popen] = []
 
     def launch(main: str, *args: str) -> subprocess.Popen:
-        log = (home / f"{main.rsplit('.', 1)[1]}.log").open("w")
         command = java.command(main, home, *args, options=("-Xmx1g", "-XX:MaxDirectMemorySize=512m"))
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+        with (home / f"{main.rsplit('.', 1)[1]}.log").open("w") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
         processes.append(process)
         return process
 

@@ -53,7 +53,7 @@ def test_admin_makes_describes_and_deletes_a_topic_at_apache(apache_address: str
     topic = fresh("admin-apache")
     with rocketpy.Admin(name_servers=[apache_address]) as admin:
         admin.create_topic(topic, queues=3)
-        assert topic in [one.name for one in admin.topics()]
+        assert topic in admin.topics()
         assert len(admin.describe_topic(topic).queues) == 3
         admin.delete_topic(topic)
-        assert topic not in [one.name for one in admin.topics()]
+        assert topic not in admin.topics()

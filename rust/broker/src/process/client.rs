@@ -71,9 +71,8 @@ fn enter_consumer(shared: &Shared, consumer: &ConsumerData, member: Member) -> R
         },
     };
     create_retry_topic(shared, consumer, &group)?;
-    let id = member.connection.id();
     if shared.clients.enter_consumer(consumer, member) {
-        notify(shared, &group.name, Some(id));
+        notify(shared, &group.name);
     }
     Ok(())
 }
@@ -95,8 +94,10 @@ fn create_retry_topic(shared: &Shared, consumer: &ConsumerData, group: &GroupCon
     Ok(())
 }
 
-/// Tells the other members of a group that it changed. A lost notice is repaired by the members' own rebalance.
-fn notify(shared: &Shared, group: &str, except: Option<u64>) {
+/// Tells all members of a group that it changed, the one that just entered too: Java's lite pull consumer rebalances
+/// before its first heartbeat, finds nobody, and would wait 20 s for its next turn. A lost notice is repaired by the
+/// members' own rebalance.
+fn notify(shared: &Shared, group: &str) {
     let is_wanted = shared.config.notify_consumer_ids_changed
         && !shared.clients.is_broadcasting(group)
         && shared.groups.get(group).is_none_or(|group| group.notify_consumer_ids_changed_enable);
@@ -104,9 +105,6 @@ fn notify(shared: &Shared, group: &str, except: Option<u64>) {
         return;
     }
     for connection in shared.clients.connections(group) {
-        if Some(connection.id()) == except {
-            continue;
-        }
         let header = NotifyConsumerIdsChangedRequestHeader { consumer_group: group };
         let notice = Command::request(request::NOTIFY_CONSUMER_IDS_CHANGED, &header);
         if let Err(error) = connection.send_oneway(notice) {
@@ -118,7 +116,7 @@ fn notify(shared: &Shared, group: &str, except: Option<u64>) {
 /// Takes an ended connection out of its groups.
 pub(super) fn disconnected(shared: &Shared, connection_id: u64) {
     for group in shared.clients.disconnected(connection_id) {
-        notify(shared, &group, None);
+        notify(shared, &group);
     }
 }
 
@@ -138,7 +136,7 @@ pub(super) fn unregister(shared: &Shared, connection: &Connection, request: &Com
     if shared.clients.leave(connection.id(), header.producer_group, consumer_group)
         && let Some(group) = consumer_group
     {
-        notify(shared, group, None);
+        notify(shared, group);
     }
     Ok(Response::success())
 }

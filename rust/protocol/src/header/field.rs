@@ -101,10 +101,10 @@ integers!(i32: "a 32-bit integer", i64: "a 64-bit integer");
 impl Value<'_> for bool {
     const EXPECTED: &'static str = "true or false";
 
-    /// As in Java: "true" in any case is true, everything else false.
+    /// As in Java: "true" in any case is true, everything else false. The C++ client says "1" for true.
     #[inline]
     fn parse(text: &str) -> Option<Self> {
-        Some(text.eq_ignore_ascii_case("true"))
+        Some(text.eq_ignore_ascii_case("true") || text == "1")
     }
 
     #[inline]
