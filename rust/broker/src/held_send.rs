@@ -130,7 +130,11 @@ mod tests {
         }
     }
 
-    async fn held(sends: &Arc<HeldSends>, timeout: Duration, ends: &[i32]) -> (Server, Client, Vec<PendingCall>) {
+    async fn held(
+        sends: &Arc<HeldSends>,
+        timeout: Duration,
+        ends: &[i32],
+    ) -> (Server, Client, Vec<PendingCall>) {
         let config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
         let server = Server::bind(config, Arc::new(Holder(sends.clone(), timeout))).unwrap();
         let client = Client::new(ClientConfig::default());

@@ -42,12 +42,16 @@ impl ServerError {
             ServerError::Config(error) => error.hint(),
             ServerError::Broker(error) => error.hint(),
             ServerError::NameServer(_) => None,
-            ServerError::Host { .. } => Some("name an address of this machine, such as 127.0.0.1 or 0.0.0.0".to_owned()),
+            ServerError::Host { .. } => {
+                Some("name an address of this machine, such as 127.0.0.1 or 0.0.0.0".to_owned())
+            }
             ServerError::NoNameServer => {
                 Some("name one with --name-server HOST:PORT; `rocketpy namesrv` starts one".to_owned())
             }
             ServerError::ReadyFile(error) => error.hint().map(str::to_owned),
-            ServerError::Threads(_) => Some("raise the limit of processes and threads (ulimit -u)".to_owned()),
+            ServerError::Threads(_) => {
+                Some("raise the limit of processes and threads (ulimit -u)".to_owned())
+            }
         }
     }
 

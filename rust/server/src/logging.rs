@@ -4,7 +4,8 @@ use tracing_subscriber::EnvFilter;
 /// does nothing.
 pub fn init_logging() {
     let filter = EnvFilter::try_from_env("ROCKETPY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    let lines =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
     // Somebody else's subscriber stays.
     drop(lines.try_init());
 }

@@ -1,4 +1,3 @@
-use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +14,10 @@ use crate::{ServerConfig, ServerError, address};
 
 /// How long a start waits for the name servers; one that is down must not keep the broker from starting.
 const REGISTER_WAIT: Duration = Duration::from_secs(2);
+/// Apache's port of name servers.
+const NAME_SERVER_PORT: u16 = 9876;
+/// Apache's port of brokers.
+const BROKER_PORT: u16 = 10911;
 /// Most threads that serve connections; more only help with more cores.
 const MAX_THREADS: usize = 4;
 
@@ -82,7 +85,7 @@ impl Process {
     ) -> Result<(), ServerError> {
         let mut broker = config.broker;
         if has_name_server {
-            let listen = address::listen(&config.host, config.name_server_port)?;
+            let listen = address::listen(&config.host, config.name_server_port.unwrap_or(NAME_SERVER_PORT))?;
             let started = NameServer::start(NameServerConfig { listen, ..config.name_server }).await?;
             let name_server = address::reachable(started.local_addr());
             broker.name_servers = vec![name_server.clone()];
@@ -90,7 +93,7 @@ impl Process {
             self.name_server = Some(started);
         }
         if has_broker {
-            broker.listen = address::listen(&config.host, config.port)?;
+            broker.listen = address::listen(&config.host, config.port.unwrap_or(BROKER_PORT))?;
             let policy = broker.on_failed_flush;
             let started = Arc::new(Broker::start(broker).await?);
             self.addresses.broker = Some(started.advertised().to_owned());
@@ -143,11 +146,6 @@ impl Process {
         if let Some(name_server) = &self.name_server {
             name_server.shutdown().await;
         }
-    }
-
-    fn run_until<T>(&self, event: impl Future<Output = T>) -> Option<T> {
-        let handle = self.runtime.lock().as_ref().map(|runtime| runtime.handle().clone())?;
-        Some(handle.block_on(event))
     }
 }
 
@@ -218,11 +216,6 @@ macro_rules! process {
             pub fn stop(&self, within: Duration) {
                 self.0.stop(within);
             }
-
-            /// Waits for an event on the threads of this process; `None` once it is stopped.
-            pub fn run_until<T>(&self, event: impl Future<Output = T>) -> Option<T> {
-                self.0.run_until(event)
-            }
         }
     };
 }
@@ -234,9 +227,7 @@ process!(
 process!(
     /// A name server alone. `listenPort` is its port, unless `nameServerPort` is set.
     NameServerOnly, config => {
-        if config.has_listen_port && !config.has_name_server_port {
-            config.name_server_port = config.port;
-        }
+        config.name_server_port = config.name_server_port.or(config.port);
         Process::start(config, true, false)
     }
 );

@@ -31,7 +31,8 @@ async fn a_message_answers_the_pulls_of_its_queue_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_of_another_tag_does_not_wake_but_the_scan_moves_the_offset() {
-    let fixture = Fixture::start_with(|config| config.scan_held_pulls_every = Duration::from_millis(300)).await;
+    let fixture =
+        Fixture::start_with(|config| config.scan_held_pulls_every = Duration::from_millis(300)).await;
     fixture.create_topic("orders", 1).await;
     let pull = Pull { subscription: "wanted", ..Pull::new("orders", 0) }.held(LONG).command();
     let call = fixture.client.start_call(&fixture.address, pull, TIMEOUT).await.unwrap();

@@ -71,8 +71,11 @@ async fn members_come_and_go_and_the_others_are_told() {
     assert_eq!(next(&mut first_notices).await, "group");
     assert!(first_notices.try_recv().is_err(), "one notice for one change");
 
-    let header =
-        UnregisterClientRequestHeader { client_id: "one", producer_group: None, consumer_group: Some("group") };
+    let header = UnregisterClientRequestHeader {
+        client_id: "one",
+        producer_group: None,
+        consumer_group: Some("group"),
+    };
     let leave = Command::request(request::UNREGISTER_CLIENT, &header);
     assert_eq!(first.call(&fixture.address, leave, TIMEOUT).await.unwrap().code, 0);
     assert_eq!(next(&mut second_notices).await, "group");

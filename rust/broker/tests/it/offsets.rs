@@ -1,15 +1,21 @@
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
-    GetEarliestMsgStoretimeRequestHeader, GetMinOffsetRequestHeader, Header, QueryConsumerOffsetRequestHeader,
-    QueryConsumerOffsetResponseHeader, SearchOffsetRequestHeader, UpdateConsumerOffsetRequestHeader,
-    ViewMessageRequestHeader,
+    GetEarliestMsgStoretimeRequestHeader, GetMinOffsetRequestHeader, Header,
+    QueryConsumerOffsetRequestHeader, QueryConsumerOffsetResponseHeader, SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader, ViewMessageRequestHeader,
 };
 use rocketpy_protocol::record::RecordView;
 
 use crate::support::{Fixture, Pull};
 
-pub async fn query(fixture: &Fixture, group: &str, topic: &str, queue_id: i32, zero: Option<bool>) -> Command {
+pub async fn query(
+    fixture: &Fixture,
+    group: &str,
+    topic: &str,
+    queue_id: i32,
+    zero: Option<bool>,
+) -> Command {
     let header = QueryConsumerOffsetRequestHeader {
         consumer_group: group,
         topic,
@@ -42,8 +48,13 @@ pub async fn commit(fixture: &Fixture, group: &str, topic: &str, queue_id: i32, 
 }
 
 async fn search(fixture: &Fixture, timestamp: i64, boundary_type: Option<&str>) -> i64 {
-    let header =
-        SearchOffsetRequestHeader { topic: "orders", queue_id: 0, timestamp, boundary_type, broker_name: None };
+    let header = SearchOffsetRequestHeader {
+        topic: "orders",
+        queue_id: 0,
+        timestamp,
+        boundary_type,
+        broker_name: None,
+    };
     let answer = fixture.call(Command::request(request::SEARCH_OFFSET_BY_TIMESTAMP, &header)).await;
     assert_eq!(answer.code, 0, "{:?}", answer.remark);
     answer.ext.get("offset").unwrap().parse().unwrap()

@@ -64,7 +64,9 @@ async fn tags_filter_and_the_next_offset_lies_behind_what_was_scanned() {
 async fn offsets_outside_of_the_queue_are_corrected() {
     let fixture = Fixture::start().await;
     ten_messages(&fixture).await;
-    for (offset, code, next) in [(-1, 21, 0), (i64::MIN, 21, 0), (10, 19, 10), (11, 21, 10), (i64::MAX, 21, 10)] {
+    for (offset, code, next) in
+        [(-1, 21, 0), (i64::MIN, 21, 0), (10, 19, 10), (11, 21, 10), (i64::MAX, 21, 10)]
+    {
         let pulled = fixture.pull(Pull::new("orders", offset)).await;
         assert_eq!((pulled.code, pulled.next, pulled.min, pulled.max), (code, next, 0, 10), "{offset}");
     }

@@ -1,6 +1,6 @@
 use rocketpy_model::system;
-use rocketpy_protocol::code::request;
 use rocketpy_protocol::Command;
+use rocketpy_protocol::code::request;
 
 use crate::support::{Fixture, Send, batch_body, create_topic};
 

@@ -27,7 +27,8 @@ async fn topics_groups_offsets_and_messages_survive_an_orderly_stop() {
 #[tokio::test(flavor = "multi_thread")]
 async fn offsets_are_written_while_the_broker_runs() {
     let fixture =
-        Fixture::start_with(|config| config.persist_offsets_every = std::time::Duration::from_millis(20)).await;
+        Fixture::start_with(|config| config.persist_offsets_every = std::time::Duration::from_millis(20))
+            .await;
     fixture.create_topic("orders", 1).await;
     crate::offsets::commit(&fixture, "TOOLS_CONSUMER", "orders", 0, 0).await;
     let path = fixture.config.store_root.join("config/consumerOffset.json");

@@ -34,7 +34,9 @@ async fn a_message_is_stored_with_all_its_fields_and_the_brokers_properties() {
         assert!(record.born_host.ip().is_loopback());
         assert_eq!(record.tag(), Some("a"));
         assert_eq!(record.unique_key(), Some("KEY"));
-        for (name, value) in [("MSG_REGION", "DefaultRegion"), ("TRACE_ON", "true"), ("CLUSTER", "DefaultCluster")] {
+        for (name, value) in
+            [("MSG_REGION", "DefaultRegion"), ("TRACE_ON", "true"), ("CLUSTER", "DefaultCluster")]
+        {
             assert_eq!(record.property(name), Some(value), "{name}");
         }
     }
@@ -54,7 +56,11 @@ async fn a_message_without_a_unique_key_gets_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_becomes_one_record_for_each_item_whatever_its_code() {
     let fixture = Fixture::start().await;
-    let body = batch_body(&[("one", "TAGS\u{1}a\u{2}UNIQ_KEY\u{1}K1\u{2}"), ("two", "UNIQ_KEY\u{1}K2\u{2}"), ("three", "")]);
+    let body = batch_body(&[
+        ("one", "TAGS\u{1}a\u{2}UNIQ_KEY\u{1}K1\u{2}"),
+        ("two", "UNIQ_KEY\u{1}K2\u{2}"),
+        ("three", ""),
+    ]);
     // The C++ client sends batches with the code of single messages.
     for (code, first) in [(request::SEND_BATCH_MESSAGE, 0), (request::SEND_MESSAGE_V2, 3)] {
         let properties = "UNIQ_KEY\u{1}BATCH\u{2}WAIT\u{1}true\u{2}";
@@ -133,7 +139,9 @@ async fn pipelined_sends_of_one_connection_keep_their_order() {
         let send = Send::new("orders", "x");
         let body = number.to_string();
         let command = Send { body: body.as_bytes(), ..send }.command();
-        calls.push(fixture.client.start_call(&fixture.address, command, crate::support::TIMEOUT).await.unwrap());
+        calls.push(
+            fixture.client.start_call(&fixture.address, command, crate::support::TIMEOUT).await.unwrap(),
+        );
     }
     for (number, call) in calls.into_iter().enumerate() {
         let answer = call.await.unwrap();

@@ -20,7 +20,8 @@ async fn the_runtime_information_has_what_the_tools_read() {
     fixture.wait_for_end("orders", 0, 1).await;
     fixture.pull(Pull::new("orders", 0)).await;
     let table = runtime(&fixture).await.table;
-    for key in ["putTps", "getTransferedTps", "getTransferredTps", "getFoundTps", "getMissTps", "getTotalTps"] {
+    for key in ["putTps", "getTransferedTps", "getTransferredTps", "getFoundTps", "getMissTps", "getTotalTps"]
+    {
         assert_eq!(table[key].split(' ').filter(|rate| rate.parse::<f64>().is_ok()).count(), 3, "{key}");
     }
     for key in [

@@ -8,8 +8,8 @@ use rocketpy_protocol::body::{ConsumerData, HeartbeatData, MessageModel, Produce
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
     CreateTopicRequestHeader, GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader, Header,
-    PullMessageRequestHeader, PullMessageResponseHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2,
-    SendMessageResponseHeader,
+    PullMessageRequestHeader, PullMessageResponseHeader, SendMessageRequestHeader,
+    SendMessageRequestHeaderV2, SendMessageResponseHeader,
 };
 use rocketpy_protocol::record::{RecordView, records};
 use rocketpy_protocol::{Command, batch, json};

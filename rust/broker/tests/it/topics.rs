@@ -39,7 +39,9 @@ async fn a_topic_is_created_changed_and_deleted() {
     assert_eq!(changed.attributes["message.type"], "FIFO");
     let table = all(&fixture).await;
     assert!(table.data_version.counter >= before.counter + 2);
-    assert!(table.topic_config_table.contains_key("orders") && table.topic_config_table.contains_key("TBW102"));
+    assert!(
+        table.topic_config_table.contains_key("orders") && table.topic_config_table.contains_key("TBW102")
+    );
 
     assert_eq!(delete(&fixture, "orders").await.code, 0);
     assert_eq!(get(&fixture, "orders").await.unwrap_err().code, 17);
@@ -82,7 +84,8 @@ async fn bad_topics_are_refused_and_named() {
         assert_eq!(answer.code, 29, "{remark}");
         assert!(remark.contains(named), "{remark}");
     }
-    for attribute in ["+queue.type=BatchCQ", "+message.type=DELAY", "+cleanup.policy=COMPACTION", "nonsense"] {
+    for attribute in ["+queue.type=BatchCQ", "+message.type=DELAY", "+cleanup.policy=COMPACTION", "nonsense"]
+    {
         let mut request = create_topic("orders", 1, 6);
         request.ext.push("attributes", attribute);
         let answer = fixture.call(request).await;

@@ -8,7 +8,8 @@ use clap::{Args, Parser, Subcommand};
 use rocketpy_server::{
     BrokerOnly, ConfigError, NameServerOnly, ServerConfig, ServerError, Sources, Standalone, init_logging,
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long an orderly stop may take.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
@@ -103,49 +104,65 @@ impl Common {
     }
 }
 
-/// What the three commands have in common once they run.
-macro_rules! serve {
-    ($process:expr) => {{
-        let process = $process;
-        let outcome = process.run_until(async {
-            let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-            loop {
+/// SIGTERM and SIGINT, caught from before the start: one that comes during it stops the server right after.
+struct StopSignals {
+    runtime: Runtime,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn catch() -> std::io::Result<StopSignals> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (terminate, interrupt) = {
+            let _entered = runtime.enter();
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
+        };
+        Ok(StopSignals { runtime, terminate, interrupt })
+    }
+
+    /// Waits for a signal, or until the server has failed by itself.
+    fn wait(&mut self, has_failed: impl Fn() -> bool) {
+        let StopSignals { runtime, terminate, interrupt } = self;
+        runtime.block_on(async {
+            while !has_failed() {
                 tokio::select! {
-                    _ = terminate.recv() => return Ok::<_, ServerError>(None),
-                    _ = interrupt.recv() => return Ok(None),
-                    () = tokio::time::sleep(LOOK_FOR_FAILURE_EVERY) => {
-                        if let Some(failure) = process.failure() {
-                            return Ok(Some(failure));
-                        }
-                    }
+                    _ = terminate.recv() => return,
+                    _ = interrupt.recv() => return,
+                    () = tokio::time::sleep(LOOK_FOR_FAILURE_EVERY) => {}
                 }
             }
         });
+    }
+}
+
+/// What the three commands have in common once they run.
+macro_rules! serve {
+    ($signals:ident, $process:expr) => {{
+        let process = $process;
+        $signals.wait(|| process.failure().is_some());
         process.stop(STOP_WITHIN);
-        outcome.transpose()?.flatten()
+        process.failure()
     }};
 }
 
-fn listen(kind: SignalKind) -> Result<tokio::signal::unix::Signal, ServerError> {
-    signal(kind).map_err(ServerError::Threads)
-}
-
 fn run(command: Command) -> Result<ExitCode, ServerError> {
+    let mut signals = StopSignals::catch().map_err(ServerError::Threads)?;
     let number = |port: Option<u16>| port.map(|port| port.to_string());
     let failure = match command {
         Command::Server { dir, port, name_server_port, common } => {
             let flags = [("listenPort", number(port)), ("nameServerPort", number(name_server_port))];
             let mut config = common.config(&flags)?;
             config.broker.store_root = dir;
-            serve!(Standalone::start(config)?)
+            serve!(signals, Standalone::start(config)?)
         }
         Command::Namesrv { port, common } => {
-            serve!(NameServerOnly::start(common.config(&[("nameServerPort", number(port))])?)?)
+            serve!(signals, NameServerOnly::start(common.config(&[("nameServerPort", number(port))])?)?)
         }
         Command::Broker { dir, name_server, port, common } => {
             let mut config = common.config(&[("listenPort", number(port)), ("namesrvAddr", name_server)])?;
             config.broker.store_root = dir;
-            serve!(BrokerOnly::start(config)?)
+            serve!(signals, BrokerOnly::start(config)?)
         }
     };
     Ok(if failure.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -36,7 +36,11 @@ pub(super) const FIXED: &[Fixed] = &[
     Fixed { name: "rocksdbCQDoubleWriteEnable", only: "false", feature: "RocksDB" },
     Fixed { name: "configManagerVersion", only: "v1", feature: "RocksDB" },
     Fixed { name: "fetchNameSrvAddrByDnsLookup", only: "false", feature: "name server look-up by DNS" },
-    Fixed { name: "fetchNamesrvAddrByAddressServer", only: "false", feature: "name server look-up by an address server" },
+    Fixed {
+        name: "fetchNamesrvAddrByAddressServer",
+        only: "false",
+        feature: "name server look-up by an address server",
+    },
     Fixed { name: "rejectPullConsumerEnable", only: "false", feature: "refusing pull consumers" },
     Fixed { name: "disableConsumeIfConsumerReadSlowly", only: "false", feature: "stopping slow consumers" },
     Fixed { name: "startAcceptSendRequestTimeStamp", only: "0", feature: "a start time for sends" },

@@ -54,7 +54,9 @@ impl ConfigError {
     pub fn hint(&self) -> Option<String> {
         match self {
             ConfigError::UnknownKey { nearest, .. } => Some(format!("write {nearest}, or leave the key out")),
-            ConfigError::File { .. } => Some("name a readable file of KEY=VALUE lines, or a TOML file".to_owned()),
+            ConfigError::File { .. } => {
+                Some("name a readable file of KEY=VALUE lines, or a TOML file".to_owned())
+            }
             ConfigError::Value { .. } | ConfigError::NotThereYet { .. } => None,
         }
     }

@@ -122,8 +122,7 @@ mod tests {
 
     #[test]
     fn properties_are_read_as_java_reads_them() {
-        let text =
-            "# note\n! note\nbrokerName = a\\\n  b\nbrokerClusterName:c\n\nlistenPort 10\npath=C\\:\\\\x\\u0041 \nempty=\n";
+        let text = "# note\n! note\nbrokerName = a\\\n  b\nbrokerClusterName:c\n\nlistenPort 10\npath=C\\:\\\\x\\u0041 \nempty=\n";
         let pairs = properties_pairs(text).unwrap();
         let pairs: Vec<(&str, &str)> = pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         assert_eq!(

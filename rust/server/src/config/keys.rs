@@ -25,7 +25,7 @@ macro_rules! keys {
 /// Every key that is used. Limits are stated where the value is parsed.
 pub(super) const KEYS: &[Key] = keys! {
     // Ours.
-    "nameServerPort" => |c, v| (c.name_server_port, c.has_name_server_port) = (port(v)?, true);
+    "nameServerPort" => |c, v| c.name_server_port = Some(port(v)?);
     "readyFile" => |c, v| c.ready_file = Some(PathBuf::from(v));
     "recordCheck" => |c, v| c.broker.record_check = boolean(v)?;
     "vipChannelListen" => |c, v| c.broker.vip_channel = boolean(v)?;
@@ -41,7 +41,7 @@ pub(super) const KEYS: &[Key] = keys! {
 
     // Identity and network.
     "bindAddress" => |c, v| c.host = host(v)?;
-    "listenPort" => |c, v| (c.port, c.has_listen_port) = (port(v)?, true);
+    "listenPort" => |c, v| c.port = Some(port(v)?);
     "namesrvAddr" => |c, v| c.broker.name_servers = addresses(v)?;
     "brokerClusterName" => |c, v| c.broker.cluster_name = checked(v, name::check_cluster)?;
     "brokerName" => |c, v| c.broker.broker_name = checked(v, name::check_broker)?;

@@ -53,20 +53,16 @@ impl Sources {
 pub struct ServerConfig {
     /// Host or address that every part binds (`bindAddress`); default `127.0.0.1` (Apache: `0.0.0.0`).
     pub host: String,
-    /// Port of the broker (`listenPort`), default 10911; 0 takes a free one.
-    pub port: u16,
-    /// Port of the name server (`nameServerPort`), default 9876; 0 takes a free one.
-    pub name_server_port: u16,
+    /// Port of the broker (`listenPort`); 0 takes a free one, `None` is 10911.
+    pub port: Option<u16>,
+    /// Port of the name server (`nameServerPort`); 0 takes a free one, `None` is 9876.
+    pub name_server_port: Option<u16>,
     /// Where `{"pid", "name_server", "broker"}` is written once all parts accept (`readyFile`).
     pub ready_file: Option<PathBuf>,
     /// Everything about the broker; its `listen` and, standalone, its `name_servers` are filled at start.
     pub broker: BrokerConfig,
     /// About the name server; its `listen` is filled at start.
     pub name_server: NameServerConfig,
-    /// The name server's own port was set, so that `listenPort` does not mean it.
-    pub(crate) has_name_server_port: bool,
-    /// `listenPort` was set; for a name server alone it is the name server's.
-    pub(crate) has_listen_port: bool,
     /// Apache keys that were given and have no meaning here; reported in one warning at start.
     pub ignored: Vec<&'static str>,
 }
@@ -75,13 +71,11 @@ impl Default for ServerConfig {
     fn default() -> Self {
         ServerConfig {
             host: "127.0.0.1".to_owned(),
-            port: 10911,
-            name_server_port: 9876,
+            port: None,
+            name_server_port: None,
             ready_file: None,
             broker: BrokerConfig::default(),
             name_server: NameServerConfig::default(),
-            has_name_server_port: false,
-            has_listen_port: false,
             ignored: Vec::new(),
         }
     }
@@ -203,7 +197,7 @@ mod tests {
         })
         .unwrap();
         assert_eq!(config.broker.region_id, "r1");
-        assert_eq!(config.port, 2);
+        assert_eq!(config.port, Some(2));
         assert_eq!(config.broker.broker_name, "from-command-line");
     }
 

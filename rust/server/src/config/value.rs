@@ -41,12 +41,8 @@ pub(super) fn checked(text: &str, check: fn(&str) -> Result<(), NameError>) -> R
 
 /// Splits `host:port;host:port` (or with commas) and checks each part.
 pub(super) fn addresses(text: &str) -> Result<Vec<String>, Wanted> {
-    let parts: Vec<String> = text
-        .split([';', ','])
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-        .map(str::to_owned)
-        .collect();
+    let parts: Vec<String> =
+        text.split([';', ',']).map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect();
     match parts.iter().find(|part| !is_address(part)) {
         Some(bad) => Err(format!("host:port, several separated by a semicolon; {bad:?} is not")),
         None => Ok(parts),

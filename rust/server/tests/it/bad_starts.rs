@@ -1,0 +1,87 @@
+use std::net::TcpListener;
+
+use rocketpy_env::{Disk, RealDisk};
+use rocketpy_server::{BrokerOnly, ServerConfig, ServerError, Standalone};
+
+use crate::support::config;
+
+/// A start that must fail, with a message that names `named` and a way out somewhere.
+fn fails(config: ServerConfig, named: &str) -> ServerError {
+    let error = Standalone::start(config).unwrap_err();
+    let text = format!("{error}; {}", error.hint().unwrap_or_default());
+    assert!(text.contains(named), "{named:?} in {text:?}");
+    error
+}
+
+#[test]
+fn a_port_in_use_is_named_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    fails(ServerConfig { port: Some(port), ..config(folder.path()) }, &format!("127.0.0.1:{port}"));
+    fails(
+        ServerConfig { name_server_port: Some(port), ..config(folder.path()) },
+        &format!("127.0.0.1:{port}"),
+    );
+    drop(taken);
+    // Store lock and ports are free again.
+    let server = Standalone::start(ServerConfig { port: Some(port), ..config(folder.path()) }).unwrap();
+    assert!(server.addresses().broker.as_ref().unwrap().ends_with(&port.to_string()));
+}
+
+#[test]
+fn a_bad_host_or_advertised_host_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    fails(
+        ServerConfig { host: "no.such.host.invalid".to_owned(), ..config(folder.path()) },
+        "no.such.host.invalid",
+    );
+    // An address of the range for documents is of no interface here.
+    fails(ServerConfig { host: "192.0.2.1".to_owned(), ..config(folder.path()) }, "192.0.2.1");
+    let mut advertised = config(folder.path());
+    advertised.broker.advertised_host = Some("no.such.host.invalid".to_owned());
+    fails(advertised, "brokerIP1");
+}
+
+#[test]
+fn a_bad_store_folder_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a-file");
+    RealDisk.replace(&file, b"text").unwrap();
+    fails(config(&file), "a-file");
+
+    let foreign = folder.path().join("foreign");
+    RealDisk.create_dir_all(&foreign).unwrap();
+    RealDisk.replace(&foreign.join("thesis.docx"), b"text").unwrap();
+    fails(config(&foreign), "foreign");
+    assert!(RealDisk.read(&foreign.join("thesis.docx"), 10).is_ok(), "left alone");
+
+    // Nobody, not even root, makes folders there.
+    fails(config("/proc/no-store-here".as_ref()), "/proc/no-store-here");
+}
+
+#[test]
+fn a_store_in_use_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Standalone::start(config(folder.path())).unwrap();
+    let error = fails(config(folder.path()), "in use");
+    assert!(error.retryable());
+    drop(server);
+    assert!(Standalone::start(config(folder.path())).is_ok());
+}
+
+#[test]
+fn a_ready_file_that_cannot_be_written_stops_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let ready_file = Some(folder.path().join("no/such/folder/ready.json"));
+    fails(ServerConfig { ready_file, ..config(&folder.path().join("store")) }, "ready.json");
+    assert!(Standalone::start(config(&folder.path().join("store"))).is_ok(), "nothing is left running");
+}
+
+#[test]
+fn a_broker_needs_a_name_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = BrokerOnly::start(config(folder.path())).unwrap_err();
+    assert!(matches!(error, ServerError::NoNameServer));
+    assert!(error.hint().unwrap().contains("--name-server"));
+}

@@ -1,0 +1,72 @@
+//! kill -9, again and again, on one store.
+//!
+//! Shows that nothing acknowledged is lost with the process. It cannot show a missing flush: the page cache outlives it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::binary::{Process, server};
+use crate::support::{Caller, wait_until};
+
+const CYCLES: usize = 4;
+
+#[test]
+fn every_acknowledged_message_is_there_after_kill_9() {
+    for flush in ["ASYNC_FLUSH", "SYNC_FLUSH"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, ready) = (folder.path().join("store"), folder.path().join("ready"));
+        let mut acknowledged: Vec<String> = Vec::new();
+        for cycle in 0..CYCLES {
+            let mut command = server(&store);
+            command.arg("--set").arg(format!("flushDiskType={flush}"));
+            let process = Process::start(command, &ready);
+            verify(&process, &acknowledged);
+            acknowledged.extend(send_until_killed(process, cycle));
+        }
+        let process = Process::start(server(&store), &ready);
+        verify(&process, &acknowledged);
+    }
+}
+
+/// Sends without a pause while another thread kills the server; returns what was acknowledged.
+fn send_until_killed(process: Process, cycle: usize) -> Vec<String> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (broker, sending) = (process.broker.clone(), stop.clone());
+    let sender = std::thread::spawn(move || {
+        let caller = Caller::new();
+        let mut acknowledged = Vec::new();
+        while !sending.load(Ordering::Acquire) {
+            let body = format!("{cycle}-{}", acknowledged.len());
+            // A time-out or a broken connection: may be stored, is not counted.
+            match caller.try_call(&broker, crate::support::send("orders", &body)) {
+                Ok(answer) if answer.code == 0 => acknowledged.push(body),
+                _ => break,
+            }
+        }
+        acknowledged
+    });
+    let caller = Caller::new();
+    wait_until("some messages are stored", || {
+        caller.read_all(&process.broker, "orders").len() > cycle * 100 + 150
+    });
+    process.kill();
+    stop.store(true, Ordering::Release);
+    sender.join().unwrap()
+}
+
+/// Every acknowledged message is there once and in order; others may be between them.
+fn verify(process: &Process, acknowledged: &[String]) {
+    let caller = Caller::new();
+    let mut found = Vec::new();
+    let last = acknowledged.last();
+    wait_until("the last acknowledged message is readable", || {
+        found = caller.read_all(&process.broker, "orders");
+        last.is_none_or(|last| found.contains(last))
+    });
+    let mut rest = found.iter();
+    for message in acknowledged {
+        assert!(rest.any(|body| body == message), "{message} is lost or out of its place");
+    }
+    let distinct: std::collections::HashSet<&String> = found.iter().collect();
+    assert_eq!(distinct.len(), found.len(), "a message is there twice");
+}

@@ -1,0 +1,9 @@
+//! Name server and broker as a user starts them: in this process by the blocking interface, and as the binary.
+
+mod bad_starts;
+mod binary;
+mod crash;
+mod full_disk;
+mod registration;
+mod standalone;
+mod support;

@@ -1,0 +1,90 @@
+use std::time::{Duration, Instant};
+
+use rocketpy_server::{BrokerOnly, NameServerOnly, ServerConfig};
+
+use crate::support::{Caller, config, wait_until};
+
+const STOP: Duration = Duration::from_secs(10);
+
+fn name_server(port: u16) -> NameServerOnly {
+    NameServerOnly::start(ServerConfig { name_server_port: Some(port), ..ServerConfig::default() }).unwrap()
+}
+
+fn address(name_server: &NameServerOnly) -> String {
+    name_server.addresses().name_server.clone().unwrap()
+}
+
+fn broker(folder: &tempfile::TempDir, name_servers: &[&str]) -> BrokerOnly {
+    let mut config = config(folder.path());
+    config.set("namesrvAddr", &name_servers.join(";")).unwrap();
+    BrokerOnly::start(config).unwrap()
+}
+
+#[test]
+fn a_broker_is_known_to_every_name_server_until_it_stops() {
+    let (one, two) = (name_server(0), name_server(0));
+    let folder = tempfile::tempdir().unwrap();
+    let broker = broker(&folder, &[&address(&one), &address(&two)]);
+    let caller = Caller::new();
+    caller.create_topic(broker.addresses().broker.as_ref().unwrap(), "orders");
+    for name_server in [&one, &two] {
+        let route = caller.route(&address(name_server), "orders").unwrap();
+        assert_eq!(route.broker_datas[0].master_address(), broker.addresses().broker.as_deref());
+    }
+    broker.stop(STOP);
+    for name_server in [&one, &two] {
+        wait_until("the broker is forgotten", || caller.route(&address(name_server), "orders").is_none());
+    }
+}
+
+#[test]
+fn a_name_server_that_starts_anew_hears_of_the_broker_soon() {
+    let first = name_server(0);
+    let folder = tempfile::tempdir().unwrap();
+    let broker = broker(&folder, &[&address(&first)]);
+    let caller = Caller::new();
+    caller.create_topic(broker.addresses().broker.as_ref().unwrap(), "orders");
+    let port = address(&first).rsplit_once(':').unwrap().1.parse().unwrap();
+    first.stop(STOP);
+    let second = name_server(port);
+    wait_until("the broker is known again", || {
+        let header = rocketpy_protocol::header::GetRouteInfoRequestHeader {
+            topic: "orders",
+            accept_standard_json_only: Some(true),
+        };
+        let ask = rocketpy_protocol::Command::request(
+            rocketpy_protocol::code::request::GET_ROUTEINFO_BY_TOPIC,
+            &header,
+        );
+        caller.try_call(&address(&second), ask).is_ok_and(|answer| answer.code == 0)
+    });
+}
+
+#[test]
+fn a_dead_name_server_delays_neither_the_start_nor_the_others() {
+    let alive = name_server(0);
+    let dead = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().to_string()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let started = Instant::now();
+    let broker = broker(&folder, &[&dead, &address(&alive)]);
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    let caller = Caller::new();
+    assert_eq!(caller.send(broker.addresses().broker.as_ref().unwrap(), "orders", "x").code, 0);
+    wait_until("the live one knows", || caller.route(&address(&alive), "orders").is_some());
+}
+
+#[test]
+fn a_name_server_alone_takes_listen_port_as_its_own() {
+    let port = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port()
+    };
+    let mut config = ServerConfig::default();
+    config.set("listenPort", &port.to_string()).unwrap();
+    let server = NameServerOnly::start(config).unwrap();
+    assert_eq!(address(&server), format!("127.0.0.1:{port}"));
+    assert_eq!(server.addresses().broker, None);
+}

@@ -1,0 +1,105 @@
+use std::time::Duration;
+
+use rocketpy_env::{Disk, RealDisk};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::request;
+use rocketpy_server::{ServerConfig, Sources, Standalone};
+
+use crate::support::{Caller, config, wait_until};
+
+const STOP: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_server_starts_serves_and_stops_and_starts_again_on_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let caller = Caller::new();
+    for cycle in 0..3 {
+        let server = Standalone::start(config(folder.path())).unwrap();
+        let broker = server.addresses().broker.clone().unwrap();
+        let name_server = server.addresses().name_server.clone().unwrap();
+        let route = caller.route(&name_server, "TBW102").unwrap();
+        assert_eq!(route.broker_datas[0].master_address(), Some(broker.as_str()));
+        assert_eq!(caller.send(&broker, "orders", &cycle.to_string()).code, 0);
+        wait_until("all messages are readable", || caller.read_all(&broker, "orders").len() == cycle + 1);
+        assert_eq!(
+            caller.read_all(&broker, "orders"),
+            (0..=cycle).map(|n| n.to_string()).collect::<Vec<_>>()
+        );
+        assert!(server.failure().is_none());
+        server.stop(STOP);
+        server.stop(STOP);
+        assert!(caller.try_call(&broker, crate::support::send("orders", "late")).is_err());
+    }
+}
+
+#[test]
+fn the_ready_file_names_process_and_addresses_as_long_as_the_server_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ready.json");
+    RealDisk.replace(&path, b"left by another process").unwrap();
+    let server = Standalone::start(ServerConfig {
+        ready_file: Some(path.clone()),
+        ..config(&folder.path().join("store"))
+    })
+    .unwrap();
+    let ready: serde_json::Value = serde_json::from_slice(&RealDisk.read(&path, 1000).unwrap()).unwrap();
+    assert_eq!(ready["pid"], std::process::id());
+    assert_eq!(ready["broker"].as_str(), server.addresses().broker.as_deref());
+    assert_eq!(ready["name_server"].as_str(), server.addresses().name_server.as_deref());
+    server.stop(STOP);
+    assert!(RealDisk.read(&path, 1000).is_err());
+}
+
+#[test]
+fn a_new_topic_has_a_route_at_once_and_an_automatic_one_soon() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Standalone::start(config(folder.path())).unwrap();
+    let caller = Caller::new();
+    let broker = server.addresses().broker.clone().unwrap();
+    let name_server = server.addresses().name_server.clone().unwrap();
+    assert!(caller.route(&name_server, "created").is_none());
+    caller.create_topic(&broker, "created");
+    let route = caller.route(&name_server, "created").expect("no route although the creation was answered");
+    assert_eq!((route.queue_datas[0].read_queues, route.queue_datas[0].perm), (2, 6));
+
+    assert_eq!(caller.send(&broker, "automatic", "x").code, 0);
+    wait_until("the automatic topic has a route", || caller.route(&name_server, "automatic").is_some());
+    assert_eq!(caller.route(&name_server, "automatic").unwrap().queue_datas[0].write_queues, 4);
+}
+
+#[test]
+fn what_the_broker_says_about_its_configuration_can_be_its_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut given = config(&folder.path().join("store"));
+    for (key, value) in [("flushDiskType", "SYNC_FLUSH"), ("regionId", "r1"), ("brokerIP1", "127.0.0.1")] {
+        given.set(key, value).unwrap();
+    }
+    let server = Standalone::start(given).unwrap();
+    let broker = server.addresses().broker.clone().unwrap();
+    let text = Caller::new().call(&broker, Command::bare_request(request::GET_BROKER_CONFIG)).body;
+    let file = folder.path().join("broker.conf");
+    RealDisk.replace(&file, &text).unwrap();
+    let read = ServerConfig::load(&Sources { file: Some(file), ..Sources::default() }).unwrap();
+    assert!(read.ignored.is_empty(), "{:?}", read.ignored);
+    assert_eq!(read.port.unwrap().to_string(), broker.rsplit_once(':').unwrap().1);
+    assert_eq!(read.broker.store_root, folder.path().join("store"));
+    assert_eq!(read.broker.region_id, "r1");
+    assert_eq!(read.broker.flush, rocketpy_broker::FlushDiskType::Sync);
+}
+
+#[test]
+fn a_stop_closes_what_still_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Standalone::start(config(folder.path())).unwrap();
+    let broker = server.addresses().broker.clone().unwrap();
+    let caller = Caller::new();
+    caller.create_topic(&broker, "orders");
+    let waiting =
+        std::thread::spawn(move || caller.try_call(&broker, crate::support::pull("orders", 0, 60_000)));
+    // Whether the pull is held already or not: it must not outlive the server.
+    server.stop(STOP);
+    match waiting.join().unwrap() {
+        Ok(answer) => assert_eq!(answer.code, 19),
+        Err(error) => assert!(error.retryable(), "{error}"),
+    }
+}

@@ -1,0 +1,149 @@
+//! A client that blocks, and configurations on temporary folders.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rocketpy_protocol::body::TopicRouteData;
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::{
+    CreateTopicRequestHeader, GetRouteInfoRequestHeader, Header, PullMessageRequestHeader,
+    PullMessageResponseHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2,
+};
+use rocketpy_protocol::record::records;
+use rocketpy_protocol::{Command, json};
+use rocketpy_remoting::{CallError, Client, ClientConfig};
+use rocketpy_server::ServerConfig;
+
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Small files and free ports, on a folder.
+pub fn config(store: &Path) -> ServerConfig {
+    let mut config = ServerConfig { port: Some(0), name_server_port: Some(0), ..ServerConfig::default() };
+    config.broker.store_root = store.to_owned();
+    config.broker.commit_log_file_size = 1 << 20;
+    config
+}
+
+/// Calls commands and waits for their answers.
+pub struct Caller {
+    runtime: tokio::runtime::Runtime,
+    client: Client,
+}
+
+impl Caller {
+    pub fn new() -> Caller {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        Caller { runtime, client: Client::new(ClientConfig::default()) }
+    }
+
+    pub fn try_call(&self, address: &str, command: Command) -> Result<Command, CallError> {
+        self.runtime.block_on(self.client.call(address, command, TIMEOUT))
+    }
+
+    pub fn call(&self, address: &str, command: Command) -> Command {
+        self.try_call(address, command).unwrap()
+    }
+
+    pub fn send(&self, broker: &str, topic: &str, body: &str) -> Command {
+        self.call(broker, send(topic, body))
+    }
+
+    pub fn create_topic(&self, broker: &str, topic: &str) {
+        let answer = self.call(broker, create_topic(topic));
+        assert_eq!(answer.code, 0, "{:?}", answer.remark);
+    }
+
+    /// The route of a topic, `None` when the name server has none.
+    pub fn route(&self, name_server: &str, topic: &str) -> Option<TopicRouteData> {
+        let header = GetRouteInfoRequestHeader { topic, accept_standard_json_only: Some(true) };
+        let answer = self.call(name_server, Command::request(request::GET_ROUTEINFO_BY_TOPIC, &header));
+        (answer.code == 0).then(|| json::from_slice(&answer.body).unwrap())
+    }
+
+    /// All bodies of queue 0 of a topic.
+    pub fn read_all(&self, broker: &str, topic: &str) -> Vec<String> {
+        let mut bodies = Vec::new();
+        loop {
+            let answer = self.call(broker, pull(topic, bodies.len() as i64, 0));
+            if answer.code != 0 {
+                assert!([17, 19].contains(&answer.code), "{answer:?}");
+                return bodies;
+            }
+            for record in records(&answer.body) {
+                bodies.push(String::from_utf8(record.unwrap().body.to_vec()).unwrap());
+            }
+            assert_eq!(
+                PullMessageResponseHeader::read(&answer.ext).unwrap().next_begin_offset,
+                bodies.len() as i64
+            );
+        }
+    }
+}
+
+pub fn send(topic: &str, body: &str) -> Command {
+    let header = SendMessageRequestHeader {
+        producer_group: "producers",
+        topic,
+        default_topic: "TBW102",
+        default_topic_queue_nums: 4,
+        queue_id: 0,
+        sys_flag: 0,
+        born_timestamp: 0,
+        flag: 0,
+        properties: None,
+        reconsume_times: None,
+        unit_mode: None,
+        max_reconsume_times: None,
+        batch: None,
+        broker_name: None,
+    };
+    let command = Command::request(request::SEND_MESSAGE_V2, &SendMessageRequestHeaderV2(header));
+    command.with_body(body.as_bytes().to_vec())
+}
+
+pub fn pull(topic: &str, offset: i64, suspend_ms: i64) -> Command {
+    let header = PullMessageRequestHeader {
+        consumer_group: "TOOLS_CONSUMER",
+        topic,
+        queue_id: 0,
+        queue_offset: offset,
+        max_msg_nums: 1000,
+        sys_flag: if suspend_ms > 0 { 6 } else { 4 },
+        commit_offset: 0,
+        suspend_timeout_millis: suspend_ms,
+        subscription: Some("*"),
+        sub_version: 0,
+        expression_type: None,
+        max_msg_bytes: None,
+        request_source: None,
+        proxy_froward_client_id: None,
+        broker_name: None,
+    };
+    Command::request(request::PULL_MESSAGE, &header)
+}
+
+pub fn create_topic(topic: &str) -> Command {
+    let header = CreateTopicRequestHeader {
+        topic,
+        default_topic: "TBW102",
+        read_queue_nums: 2,
+        write_queue_nums: 2,
+        perm: 6,
+        topic_filter_type: "SINGLE_TAG",
+        topic_sys_flag: None,
+        order: None,
+        attributes: None,
+        force: None,
+    };
+    Command::request(request::UPDATE_AND_CREATE_TOPIC, &header)
+}
+
+/// Polls a condition; the time-out is a failure, not a pace.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < Duration::from_secs(20), "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
