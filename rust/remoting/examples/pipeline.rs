@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use rocketpy_protocol::header::{SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader};
+use rocketpy_protocol::header::{
+    SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader,
+};
 use rocketpy_protocol::{Command, code};
 use rocketpy_remoting::{Client, ClientConfig, Connection, Handler, Reply, Response, Server, ServerConfig};
 
@@ -55,7 +57,11 @@ impl Handler for Sink {
 
     fn disconnected(&self, _: &Arc<Connection>) {
         if self.peers.fetch_sub(1, Ordering::Relaxed) == 1 {
-            println!("server: {} requests, {:.2} CPU-s in all", self.requests.load(Ordering::Relaxed), cpu_seconds());
+            println!(
+                "server: {} requests, {:.2} CPU-s in all",
+                self.requests.load(Ordering::Relaxed),
+                cpu_seconds()
+            );
         }
     }
 }
@@ -77,7 +83,9 @@ fn request(body_bytes: usize) -> Command {
         sys_flag: 0,
         born_timestamp: 1_700_000_000_000,
         flag: 0,
-        properties: Some("UNIQ_KEY\u{1}0A000001123418B4AAC2000003E80001\u{2}WAIT\u{1}true\u{2}TAGS\u{1}UA\u{2}"),
+        properties: Some(
+            "UNIQ_KEY\u{1}0A000001123418B4AAC2000003E80001\u{2}WAIT\u{1}true\u{2}TAGS\u{1}UA\u{2}",
+        ),
         reconsume_times: Some(0),
         unit_mode: Some(false),
         max_reconsume_times: None,
@@ -139,7 +147,8 @@ fn client(addr: &str, tasks: usize, requests: usize, body_bytes: usize) {
         let workers = (0..tasks).map(|_| {
             let addr = addr.to_owned();
             tokio::spawn(async move {
-                let client = Client::new(ClientConfig { max_outstanding_calls: WINDOW, ..ClientConfig::default() });
+                let client =
+                    Client::new(ClientConfig { max_outstanding_calls: WINDOW, ..ClientConfig::default() });
                 let connection = client.connection(&addr, Duration::from_secs(3)).await.expect("connects");
                 let (template, answered) = (request(body_bytes), Arc::new(AtomicUsize::new(0)));
                 let each = requests / tasks;

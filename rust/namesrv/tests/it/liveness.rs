@@ -7,9 +7,17 @@ use rocketpy_remoting::{Client, ClientConfig};
 
 use crate::support::*;
 
+/// Asks until the topic has no route. The name server may close the asking connection as well, for being idle.
 async fn until_gone(bench: &Bench, topic: &str) {
+    let header = header::GetRouteInfoRequestHeader { topic, accept_standard_json_only: None };
     soon(async {
-        while bench.route(topic).await.code == response::SUCCESS {
+        loop {
+            let request = Command::request(request::GET_ROUTEINFO_BY_TOPIC, &header);
+            match bench.client.call(&bench.addr(), request, PATIENCE).await {
+                Ok(answer) if answer.code == response::TOPIC_NOT_EXIST => return,
+                Ok(answer) => assert_eq!(answer.code, response::SUCCESS),
+                Err(error) => assert!(error.retryable(), "{error}"),
+            }
             tokio::task::yield_now().await;
         }
     })
@@ -68,10 +76,12 @@ async fn a_silent_broker_goes_after_its_own_timeout_and_its_connection_is_closed
 async fn a_heartbeat_keeps_a_broker_alive() {
     let bench = Bench::start_with(|config| config.scan_interval = Duration::from_millis(5)).await;
     let impatient = Broker { heartbeat_timeout_ms: Some(400), ..MASTER };
-    bench.register(impatient, &["TopicTest", "TBW102"]).await;
+    let broker = Client::new(ClientConfig::default());
+    let request = registration(impatient, &["TopicTest", "TBW102"], 1);
+    broker.call(&bench.addr(), request, PATIENCE).await.expect("registers");
     let started = std::time::Instant::now();
     while started.elapsed() < Duration::from_millis(1200) {
-        bench.client.call_oneway(&bench.addr(), heartbeat(), PATIENCE).await.expect("queued");
+        broker.call_oneway(&bench.addr(), heartbeat(), PATIENCE).await.expect("queued");
         assert_eq!(bench.route("TopicTest").await.code, response::SUCCESS);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
