@@ -272,7 +272,9 @@ def test_two_members_share_the_queues_and_one_takes_over(rocketpy_server, filled
             wait_until(lambda: len(one.assignment()) == len(other.assignment()) == 2)
             assert set(one.assignment()) | set(other.assignment()) == set(one_queues(rocketpy_server, filled))
             messages = []
-            wait_until(lambda: messages.extend(one.poll(timeout=0.05) + other.poll(timeout=0.05)) or len(messages) >= 1000)
+            wait_until(
+                lambda: messages.extend(one.poll(timeout=0.05) + other.poll(timeout=0.05)) or len(messages) >= 1000
+            )
             assert set(numbers(messages)) == set(range(1000))
             other.commit()
             one.commit()

@@ -60,9 +60,10 @@ def test_a_timed_out_send_says_that_it_may_have_been_applied(stoppable):
 
 
 def test_nobody_at_the_address_is_a_failed_connection_that_names_it(free_port):
-    with rocketpy.Admin(name_servers=[f"127.0.0.1:{free_port}"]) as admin, pytest.raises(
-        rocketpy.ConnectionFailedError, match=str(free_port)
-    ) as failed:
+    with (
+        rocketpy.Admin(name_servers=[f"127.0.0.1:{free_port}"]) as admin,
+        pytest.raises(rocketpy.ConnectionFailedError, match=str(free_port)) as failed,
+    ):
         admin.topics()
     assert failed.value.retryable
     assert not failed.value.may_have_been_applied

@@ -148,6 +148,10 @@ def test_a_text_body_says_how_to_encode_it():
 
 
 def test_a_queue_sorts_as_apache_sorts_and_reads_well():
-    queues = [rocketpy.MessageQueue("a", "b", 10), rocketpy.MessageQueue("a", "b", 9), rocketpy.MessageQueue("a", "a", 11)]
+    queues = [
+        rocketpy.MessageQueue("a", "b", 10),
+        rocketpy.MessageQueue("a", "b", 9),
+        rocketpy.MessageQueue("a", "a", 11),
+    ]
     assert [queue.queue_id for queue in sorted(queues)] == [11, 9, 10]
     assert str(queues[0]) == "a@b#10"

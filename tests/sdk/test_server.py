@@ -47,7 +47,9 @@ def test_messages_are_there_after_a_restart(tmp_path):
         assert {m.msg_id for m in messages} == {receipt.msg_id for receipt in receipts}
         with server.producer("ingest") as producer:
             queue = receipts[0].queue
-            assert producer.send(Message(topic, b"new"), queue=queue).queue_offset == sum(r.queue == queue for r in receipts)
+            assert producer.send(Message(topic, b"new"), queue=queue).queue_offset == sum(
+                r.queue == queue for r in receipts
+            )
 
 
 def test_a_server_is_started_once_and_stopped_once(tmp_path):
@@ -116,7 +118,9 @@ def test_a_broker_without_name_server_says_how_to_name_one(tmp_path, monkeypatch
 
 
 def test_settings_reach_the_server(rocketpy_server_factory):
-    server = rocketpy_server_factory(settings={"brokerName": "mine", "defaultTopicQueueNums": 2, "flushDiskType": "SYNC_FLUSH"})
+    server = rocketpy_server_factory(
+        settings={"brokerName": "mine", "defaultTopicQueueNums": 2, "flushDiskType": "SYNC_FLUSH"}
+    )
     with server.producer("ingest") as producer:
         receipt = producer.send(Message("automatic", b"text"))
     assert receipt.queue.broker_name == "mine"
@@ -130,7 +134,9 @@ def test_booleans_are_settings_too(rocketpy_server_factory):
         producer.send(Message("missing", b"text"))
 
 
-@pytest.mark.parametrize(("name", "text"), [("broker.conf", "brokerName=filed\n"), ("rocketpy.toml", 'brokerName = "filed"\n')])
+@pytest.mark.parametrize(
+    ("name", "text"), [("broker.conf", "brokerName=filed\n"), ("rocketpy.toml", 'brokerName = "filed"\n')]
+)
 def test_a_configuration_file_is_read_and_arguments_win(tmp_path, rocketpy_server_factory, name, text):
     config = tmp_path / name
     config.write_text(text + ("listenPort=1\n" if name.endswith("conf") else "listenPort = 1\n"))

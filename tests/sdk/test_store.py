@@ -32,12 +32,15 @@ def send(producer, reader, messages):
     ends: dict[int, int] = {}
     for receipt in producer.send_many(messages):
         ends[receipt.queue.queue_id] = max(ends.get(receipt.queue.queue_id, 0), receipt.queue_offset + 1)
-    while not ends.items() <= {
-        queue.queue_id: queue.max_offset
-        for topic in reader.topics()
-        if topic.name == messages[0].topic
-        for queue in topic.queues
-    }.items():
+    while (
+        not ends.items()
+        <= {
+            queue.queue_id: queue.max_offset
+            for topic in reader.topics()
+            if topic.name == messages[0].topic
+            for queue in topic.queues
+        }.items()
+    ):
         time.sleep(0.002)
 
 

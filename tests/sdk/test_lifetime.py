@@ -1,0 +1,141 @@
+"""Ends: `with`, `close`, garbage, and the end of Python, which closes what was forgotten and never hangs."""
+
+import gc
+import time
+import warnings
+
+import pytest
+import rocketpy
+from rocketpy import Message
+from rocketpy.testing import fresh_name
+
+
+def test_what_is_forgotten_is_reported_and_closed(rocketpy_server, rocketpy_topic):
+    group = fresh_name()
+    with rocketpy_server.admin() as admin:
+        consumer = rocketpy_server.consumer(group, rocketpy_topic)
+        assert admin.group_members(group) == [consumer.client_id]
+        with pytest.warns(ResourceWarning, match=f"never closed: <Consumer of group '{group}'>"):
+            del consumer
+            gc.collect()
+        deadline = time.monotonic() + 10
+        while group in {one.name for one in admin.groups() if one.members}:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def test_an_admin_may_just_be_dropped(rocketpy_server):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert isinstance(rocketpy_server.admin().topics(), list)
+        gc.collect()
+
+
+def test_the_end_of_python_sends_what_was_submitted(child, rocketpy_server):
+    topic = fresh_name()
+    ended = child(
+        f"""
+        import rocketpy
+        producer = rocketpy.Producer("forgotten", name_servers=["{rocketpy_server.name_server}"])
+        for n in range(1000):
+            producer.submit(rocketpy.Message("{topic}", b"%d" % n))
+        """
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    with rocketpy_server.consumer(fresh_name(), topic, start=rocketpy.Start.EARLIEST) as consumer:
+        bodies = [message.body for batch in consumer.batches(max_wait=2) for message in batch]
+    assert sorted(map(int, bodies)) == list(range(1000))
+
+
+def test_the_end_of_python_closes_clients_before_servers(child, tmp_path):
+    ended = child(
+        """
+        import rocketpy, sys, time
+        server = rocketpy.Server(sys.argv[1]).start()
+        producer = server.producer("forgotten")
+        producer.send(rocketpy.Message("topic", b"text"))
+        consumer = server.consumer("forgotten", "topic")
+        consumer.poll(timeout=0.1)
+        futures = [producer.submit(rocketpy.Message("topic", b"text")) for _ in range(100)]
+        import atexit
+        atexit.register(print, "ends at", time.monotonic())
+        """,
+        str(tmp_path / "store"),
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert not (tmp_path / "store" / "abort").exists()
+    (topic,) = rocketpy.StoreReader(tmp_path / "store").topics()
+    assert sum(queue.max_offset for queue in topic.queues) == 101
+
+
+def test_threads_that_wait_do_not_keep_python_from_ending(child, rocketpy_server, rocketpy_topic):
+    ended = child(
+        f"""
+        import rocketpy, threading, time
+        def make():
+            return rocketpy.Consumer("waiting", "{rocketpy_topic}", name_servers=["{rocketpy_server.name_server}"])
+        consumers = [make() for _ in range(3)]
+        for consumer in consumers:
+            threading.Thread(target=lambda: [None for _ in consumer], daemon=True).start()
+        producer = rocketpy.Producer("waiting", name_servers=["{rocketpy_server.name_server}"])
+        def send():
+            while True:
+                producer.submit(rocketpy.Message("{rocketpy_topic}", b"text"))
+        threading.Thread(target=send, daemon=True).start()
+        time.sleep(0.3)
+        print("main ends")
+        """
+    )
+    assert (ended.returncode, ended.stdout) == (0, "main ends\n"), ended.stderr
+
+
+def test_an_end_without_closing_hooks_does_not_hang(child, rocketpy_server):
+    ended = child(
+        f"""
+        import os, rocketpy
+        producer = rocketpy.Producer("abrupt", name_servers=["{rocketpy_server.name_server}"])
+        producer.submit(rocketpy.Message("abrupt", b"text"))
+        os._exit(7)
+        """
+    )
+    assert ended.returncode == 7
+
+
+def test_objects_of_a_dead_server_close_quietly(tmp_path):
+    server = rocketpy.Server(tmp_path / "store", settings=rocketpy.testing.SMALL_FILES).start()
+    producer = server.producer("ingest")
+    producer.send(Message("topic", b"text"))
+    consumer = server.consumer("report", "topic")
+    server.stop()
+    began = time.monotonic()
+    consumer.close()
+    producer.close()
+    assert time.monotonic() - began < 20
+
+
+def test_importing_does_nothing(child):
+    ended = child(
+        """
+        import os, sys, threading
+        before = set(os.listdir("/proc/self/task")) if os.path.exists("/proc/self/task") else set()
+        import rocketpy
+        assert threading.active_count() == 1
+        if before:
+            assert set(os.listdir("/proc/self/task")) == before
+        assert not [name for name in sys.modules if name.startswith("rocketpy.")], sys.modules
+        rocketpy.Message, rocketpy.Producer, rocketpy.Consumer, rocketpy.Server, rocketpy.StoreReader
+        for heavy in ("pyarrow", "pyspark", "pandas", "typer", "rich", "concurrent.futures", "pytest"):
+            assert heavy not in sys.modules, heavy
+        if before:
+            assert set(os.listdir("/proc/self/task")) == before
+        """
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_every_public_name_is_there():
+    for name in rocketpy.__all__:
+        assert getattr(rocketpy, name) is not None
+    assert set(rocketpy.__all__) <= set(dir(rocketpy))
+    with pytest.raises(AttributeError, match="nothing"):
+        rocketpy.nothing  # noqa: B018
