@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use crate::error::CallError;
 
-/// Room that a request takes beside its body.
-const HEAD_BYTES: usize = 512;
+/// Room that a request takes beside its body: headers with many properties are as long.
+const HEAD_BYTES: usize = 4096;
 
 /// The time that a caller gives, and when it is over.
 #[derive(Debug, Clone, Copy)]
@@ -127,6 +127,11 @@ impl Calls {
     /// Gives room back that no call holds.
     pub(crate) fn release(&self, cost: u32) {
         self.room.add_permits(cost as usize);
+    }
+
+    /// Bytes of the requests under way, whether they are written or still wait.
+    pub(crate) fn held_bytes(&self) -> usize {
+        (self.total_room as usize).saturating_sub(self.room.available_permits())
     }
 
     /// Whether the connection ended.

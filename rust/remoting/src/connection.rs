@@ -211,7 +211,8 @@ impl Connection {
     /// [`CallError::WindowFull`] when more bytes wait for this peer than it may leave waiting; [`CallError::Closed`],
     /// [`CallError::FrameTooLarge`], [`CallError::Encode`]. In each case the peer has not seen it.
     pub fn send_oneway(&self, mut request: Command) -> Result<(), CallError> {
-        if self.outbox.waiting_bytes() > self.limits.max_queued_bytes {
+        // Half of what stops the reading: one-way requests alone never do that.
+        if self.waiting_bytes_beside_calls() > self.limits.max_queued_bytes / 2 {
             return Err(self.no_room(request.code, 0));
         }
         request.flag |= flag::ONEWAY;
@@ -315,9 +316,15 @@ impl Connection {
         self.unanswered.load(Ordering::Acquire)
     }
 
+    /// Bytes that wait to be written and are no calls. Calls have their own bound, and reading must go on however many of them
+    /// wait: the peer may have to write answers before it takes more.
+    fn waiting_bytes_beside_calls(&self) -> usize {
+        self.outbox.waiting_bytes().saturating_sub(self.calls.held_bytes())
+    }
+
     /// Whether the peer may be read from: neither its answers nor its unanswered requests are too many.
     pub(crate) fn has_room_for_requests(&self) -> bool {
-        self.outbox.waiting_bytes() <= self.limits.max_queued_bytes
+        self.waiting_bytes_beside_calls() <= self.limits.max_queued_bytes
             && self.unanswered() < self.limits.max_unanswered
     }
 

@@ -25,7 +25,7 @@ const MAX_SLICES: usize = 128;
 /// Rounds of writing and reading before other tasks of the thread get their turn.
 const MAX_ROUNDS: usize = 8;
 /// A connection that ends waits at most so long for its last answers, and for the peer to take them and to close its side.
-const LINGER: Duration = Duration::from_millis(200);
+const LINGER: Duration = Duration::from_millis(100);
 /// Peers older than this do not know GO_AWAY.
 const GO_AWAY_ABOVE_VERSION: i32 = 475;
 /// The clock is looked at after so long at the latest.

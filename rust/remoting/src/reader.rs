@@ -97,8 +97,9 @@ impl FrameReader {
             Some(length) => (u32::from_be_bytes(*length) as usize + LENGTH_BYTES).saturating_sub(have),
             None => 0,
         };
-        let wanted = rest.min(BELIEVED_BYTES.max(have)).max(self.read_bytes);
-        if self.buffer.capacity() - have < wanted.min(rest.max(self.read_bytes / 2)) {
+        let enough = rest.min(MAX_READ_BYTES).max(self.read_bytes / 2);
+        if self.buffer.capacity() - have < enough {
+            let wanted = rest.min(BELIEVED_BYTES.max(have)).max(self.read_bytes);
             self.buffer.reserve(wanted);
         }
     }

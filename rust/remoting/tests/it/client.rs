@@ -216,6 +216,40 @@ async fn outstanding_bytes_are_bounded_and_one_large_request_still_goes() {
 }
 
 #[tokio::test]
+async fn answers_are_read_however_many_requests_wait() {
+    const REQUEST_BYTES: usize = 2 << 20;
+    const ANSWER_BYTES: usize = 15 << 20;
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(64 * 1024).expect("sets");
+    socket.bind(LOOPBACK).expect("binds");
+    let listener = socket.listen(1).expect("listens");
+    let addr = listener.local_addr().expect("an address").to_string();
+    let client = Client::new(ClientConfig { max_queued_bytes: 1024, ..ClientConfig::default() });
+    let mut calls = Vec::new();
+    for _ in 0..12 {
+        let request = Command::bare_request(ECHO).with_body(vec![1; REQUEST_BYTES]);
+        calls.push(client.start_call(&addr, request, PATIENCE).await.expect("queued"));
+    }
+    // A server that takes no more requests before its answers are taken, and these are more than the sockets hold.
+    let serving = tokio::spawn(async move {
+        let mut server = RawPeer::accept(&listener).await;
+        for _ in 0..4 {
+            let mut opaques = Vec::new();
+            for _ in 0..3 {
+                opaques.push(server.receive().await.expect("a request").opaque());
+            }
+            for opaque in opaques {
+                server.send(&response(0, opaque, &vec![2; ANSWER_BYTES])).await;
+            }
+        }
+    });
+    for call in calls {
+        assert_eq!(call.await.expect("an answer").body.len(), ANSWER_BYTES);
+    }
+    serving.await.expect("served");
+}
+
+#[tokio::test]
 async fn a_request_beyond_the_frame_limit_is_refused_here() {
     let server = echo_server();
     let addr = server.local_addr().to_string();
