@@ -51,8 +51,94 @@ pub fn parse(text: &[u8]) -> Properties {
 }
 
 /// Names and values in order, duplicates included, as they stand in the text.
-pub fn iter_bytes(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    text.split(|&byte| byte == PROPERTY_SEPARATOR).filter_map(pair)
+#[must_use]
+pub const fn iter_bytes(text: &[u8]) -> Pairs<'_> {
+    Pairs { separators: Separators { text, read: 0, marks: 0 }, piece: 0, is_done: false }
+}
+
+/// The iterator of [`iter_bytes`].
+#[derive(Debug, Clone)]
+pub struct Pairs<'a> {
+    separators: Separators<'a>,
+    /// Where the piece begins that comes next.
+    piece: usize,
+    is_done: bool,
+}
+
+impl<'a> Iterator for Pairs<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let text = self.separators.text;
+        let mut name_end = None;
+        while !self.is_done {
+            let (end, is_piece) = match self.separators.next() {
+                Some(at) => (at, text[at] == PROPERTY_SEPARATOR),
+                None => {
+                    self.is_done = true;
+                    (text.len(), true)
+                }
+            };
+            if !is_piece {
+                name_end = name_end.or(Some(end));
+                continue;
+            }
+            let start = std::mem::replace(&mut self.piece, end + 1);
+            if let Some(name_end) = name_end.take()
+                && name_end > start
+                && name_end + 1 < end
+            {
+                return Some((&text[start..name_end], &text[name_end + 1..end]));
+            }
+        }
+        None
+    }
+}
+
+/// Positions of both separators in a text, found eight bytes at a time: names and values are too short for a search of
+/// each to pay.
+#[derive(Debug, Clone)]
+struct Separators<'a> {
+    text: &'a [u8],
+    /// Bytes looked at so far.
+    read: usize,
+    /// The top bit of each of the last eight bytes that is a separator.
+    marks: u64,
+}
+
+impl Iterator for Separators<'_> {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        while self.marks == 0 {
+            let rest = self.text.get(self.read..).filter(|rest| !rest.is_empty())?;
+            let word = match rest.first_chunk::<8>() {
+                Some(word) => *word,
+                None => {
+                    let mut word = [0; 8];
+                    word[..rest.len()].copy_from_slice(rest);
+                    word
+                }
+            };
+            self.marks = marks(u64::from_le_bytes(word));
+            self.read += 8;
+        }
+        let at = self.read - 8 + self.marks.trailing_zeros() as usize / 8;
+        self.marks &= self.marks - 1;
+        Some(at)
+    }
+}
+
+/// The top bit of each byte that is a separator.
+const fn marks(word: u64) -> u64 {
+    const fn of(word: u64, byte: u8) -> u64 {
+        const LOW: u64 = u64::from_ne_bytes([0x7f; 8]);
+        let zero_where_equal = word ^ u64::from_ne_bytes([byte; 8]);
+        !(((zero_where_equal & LOW) + LOW) | zero_where_equal | LOW)
+    }
+    of(word, NAME_VALUE_SEPARATOR) | of(word, PROPERTY_SEPARATOR)
 }
 
 /// Names and values in order, duplicates included; pairs that are not UTF-8 are left out.
@@ -154,6 +240,18 @@ mod tests {
         let mut text = b"a\x011".to_vec();
         push(&mut text, "b", "2");
         assert_eq!(text, b"a\x011\x02b\x012\x02");
+    }
+
+    #[test]
+    fn pairs_are_found_wherever_they_stand_in_words_of_eight_bytes() {
+        for shift in 0..20 {
+            for length in 1..20 {
+                let (name, value) = ("n".repeat(shift + 1), "\u{fe}\u{80}v".repeat(length));
+                let text = format!("{name}\x01{value}\x02x\x01\u{1}1\x02last\x01{value}");
+                let pairs: Vec<_> = iter(text.as_bytes()).collect();
+                assert_eq!(pairs, [(&*name, &*value), ("x", "\u{1}1"), ("last", &*value)]);
+            }
+        }
     }
 
     #[test]

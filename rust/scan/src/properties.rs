@@ -10,8 +10,8 @@ use rocketpy_protocol::properties_text;
 use crate::vectors::{Maps, Spans};
 use crate::{Column, Columns};
 
-/// Up to this many pairs, duplicates are found by comparing each with each.
-const FEW_PAIRS: usize = 32;
+/// Up to this many pairs, a repeated name is looked for among all earlier ones.
+const FEW_PAIRS: usize = 64;
 
 /// Tag, keys, message id and the map of all properties.
 pub(crate) struct PropertyColumns {
@@ -37,8 +37,6 @@ struct Known<'a> {
     keys: Option<&'a [u8]>,
     msg_id: Option<&'a [u8]>,
 }
-
-type Pair<'a> = (&'a [u8], &'a [u8]);
 
 impl PropertyColumns {
     pub(crate) fn new(columns: &Columns, rows: usize) -> Self {
@@ -71,7 +69,7 @@ impl PropertyColumns {
         if !(wanted.tag || wanted.keys || wanted.msg_id || wanted.map) {
             return;
         }
-        let known = if wanted.map { self.push_map(text) } else { Known::find(text, wanted) };
+        let known = if wanted.map { self.push_map(text) } else { Known::find(text) };
         if wanted.tag {
             self.tag.push_option(known.tag);
         }
@@ -88,45 +86,32 @@ impl PropertyColumns {
 
     fn push_map<'a>(&mut self, text: &'a [u8]) -> Known<'a> {
         let mut known = Known::default();
-        let mut few: [Pair<'a>; FEW_PAIRS] = [(&[], &[]); FEW_PAIRS];
-        let mut count = 0;
-        for pair in properties_text::iter_bytes(text) {
-            if count == FEW_PAIRS {
-                self.push_many(text);
-                return Known::find(text, self.wanted);
+        let mut names = NameMarks::default();
+        for (count, (name, value)) in properties_text::iter_bytes(text).enumerate() {
+            if names.may_have_seen(name) && (count >= FEW_PAIRS || self.map.row_has(name)) {
+                self.map.drop_row();
+                self.push_last_of_each(text);
+                return Known::find(text);
             }
-            known.note(pair);
-            match few[..count].iter_mut().find(|earlier| earlier.0 == pair.0) {
-                Some(earlier) => earlier.1 = pair.1,
-                None => {
-                    few[count] = pair;
-                    count += 1;
-                }
+            known.note(name, value);
+            if name != property::CRC32.as_bytes() {
+                self.map.push_entry(name, value);
             }
-        }
-        for (name, value) in &few[..count] {
-            self.push_entry(name, value);
         }
         self.map.close_row();
         known
     }
 
-    /// As [`push_map`](Self::push_map), for texts with so many pairs that comparing each with each would be slow.
-    fn push_many(&mut self, text: &[u8]) {
-        let last: HashMap<&[u8], &[u8]> = properties_text::iter_bytes(text).collect();
-        let mut rest = last.clone();
+    /// As [`push_map`](Self::push_map), for a text that has a name twice: the last one counts.
+    fn push_last_of_each(&mut self, text: &[u8]) {
+        let mut last: HashMap<&[u8], &[u8]> = properties_text::iter_bytes(text).collect();
+        last.remove(property::CRC32.as_bytes());
         for (name, _) in properties_text::iter_bytes(text) {
-            if let Some(value) = rest.remove(name) {
-                self.push_entry(name, value);
+            if let Some(value) = last.remove(name) {
+                self.map.push_entry(name, value);
             }
         }
         self.map.close_row();
-    }
-
-    fn push_entry(&mut self, name: &[u8], value: &[u8]) {
-        if name != property::CRC32.as_bytes() {
-            self.map.push_entry(name, value);
-        }
     }
 
     /// Hands out the finished column. Each may be taken once.
@@ -141,25 +126,35 @@ impl PropertyColumns {
 }
 
 impl<'a> Known<'a> {
-    /// Looks only for what is wanted, from the end, where the pair that counts stands.
-    fn find(text: &'a [u8], wanted: Wanted) -> Self {
-        let get = |wanted: bool, name: &str| {
-            if wanted { properties_text::get_bytes(text, name) } else { None }
-        };
-        Self {
-            tag: get(wanted.tag, property::TAGS),
-            keys: get(wanted.keys, property::KEYS),
-            msg_id: get(wanted.msg_id, property::UNIQUE_KEY),
-        }
+    fn find(text: &'a [u8]) -> Self {
+        let mut known = Self::default();
+        properties_text::iter_bytes(text).for_each(|(name, value)| known.note(name, value));
+        known
     }
 
-    fn note(&mut self, (name, value): Pair<'a>) {
+    #[inline]
+    fn note(&mut self, name: &[u8], value: &'a [u8]) {
         match name {
             b"TAGS" => self.tag = Some(value),
             b"KEYS" => self.keys = Some(value),
             b"UNIQ_KEY" => self.msg_id = Some(value),
             _ => {}
         }
+    }
+}
+
+/// Which names were met in a text, marked by length and last byte: tells most new names from repeated ones at a glance.
+#[derive(Default)]
+struct NameMarks(u64);
+
+impl NameMarks {
+    #[inline]
+    fn may_have_seen(&mut self, name: &[u8]) -> bool {
+        let last = name.last().copied().unwrap_or(0);
+        let mark = 1 << ((name.len() as u8).wrapping_mul(7) ^ last) % 64;
+        let seen = self.0 & mark != 0;
+        self.0 |= mark;
+        seen
     }
 }
 

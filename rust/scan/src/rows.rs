@@ -40,6 +40,7 @@ impl Rows {
         let text = |column: Column, width: usize| {
             if columns.has(column) { Spans::with_capacity(rows, rows * width) } else { Spans::default() }
         };
+        let reserve = |column: Column| if columns.has(column) { rows } else { 0 };
         let body_bytes = if columns.has(Column::Body) { limits.bytes } else { 0 };
         Self {
             count: 0,
@@ -50,17 +51,17 @@ impl Rows {
             offset_msg_id: text(Column::OffsetMsgId, 32),
             born_host: text(Column::BornHost, 16),
             store_host: text(Column::StoreHost, 16),
-            queue_id: Vec::new(),
-            queue_offset: Vec::new(),
-            born_at: Vec::new(),
-            stored_at: Vec::new(),
-            reconsume_times: Vec::new(),
-            physical_offset: Vec::new(),
-            flag: Vec::new(),
-            sys_flag: Vec::new(),
-            body_crc: Vec::new(),
-            prepared_transaction_offset: Vec::new(),
-            size_bytes: Vec::new(),
+            queue_id: Vec::with_capacity(reserve(Column::QueueId)),
+            queue_offset: Vec::with_capacity(reserve(Column::QueueOffset)),
+            born_at: Vec::with_capacity(reserve(Column::BornAt)),
+            stored_at: Vec::with_capacity(reserve(Column::StoredAt)),
+            reconsume_times: Vec::with_capacity(reserve(Column::ReconsumeTimes)),
+            physical_offset: Vec::with_capacity(reserve(Column::PhysicalOffset)),
+            flag: Vec::with_capacity(reserve(Column::Flag)),
+            sys_flag: Vec::with_capacity(reserve(Column::SysFlag)),
+            body_crc: Vec::with_capacity(reserve(Column::BodyCrc)),
+            prepared_transaction_offset: Vec::with_capacity(reserve(Column::PreparedTransactionOffset)),
+            size_bytes: Vec::with_capacity(reserve(Column::SizeBytes)),
         }
     }
 

@@ -9,10 +9,77 @@ use arrow_schema::{ArrowError, DataType};
 
 use crate::columns::map_entries_field;
 
-/// Values of varying length, end to end, with the end of each.
-pub(crate) struct Spans {
+/// Values of varying length, end to end, with the end of each; none is null.
+pub(crate) struct Values {
     ends: Vec<i32>,
-    values: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+impl Values {
+    fn with_capacity(values: usize, bytes: usize) -> Self {
+        let mut ends = Vec::with_capacity(values + 1);
+        ends.push(0);
+        Self { ends, bytes: Vec::with_capacity(bytes) }
+    }
+
+    #[inline]
+    fn push(&mut self, value: &[u8]) {
+        self.bytes.extend_from_slice(value);
+        self.close();
+    }
+
+    #[inline]
+    fn close(&mut self) {
+        // A batch is closed near 1 MiB and one body is at most 64 MiB: an end always fits, as `finish` checks.
+        self.ends.push(self.bytes.len() as i32);
+    }
+
+    const fn len(&self) -> usize {
+        self.ends.len() - 1
+    }
+
+    fn get(&self, index: usize) -> &[u8] {
+        &self.bytes[self.ends[index] as usize..self.ends[index + 1] as usize]
+    }
+
+    fn truncate(&mut self, values: usize) {
+        self.ends.truncate(values + 1);
+        self.bytes.truncate(self.ends[values] as usize);
+    }
+
+    /// # Panics
+    /// When there are 2 GiB or more, which no batch limit lets come together.
+    fn finish(self) -> (OffsetBuffer<i32>, Buffer) {
+        assert!(i32::try_from(self.bytes.len()).is_ok(), "a batch holds less than 2 GiB");
+        (OffsetBuffer::new(ScalarBuffer::from(self.ends)), Buffer::from_vec(self.bytes))
+    }
+
+    /// Text that is not UTF-8 (a foreign producer's) becomes text with replacement characters.
+    fn into_text(self, nulls: Option<NullBuffer>) -> Result<ArrayRef, ArrowError> {
+        let (ends, bytes) = self.finish();
+        match StringArray::try_new(ends.clone(), bytes.clone(), nulls.clone()) {
+            Ok(array) => Ok(Arc::new(array)),
+            Err(_) => lossy_text(&ends, bytes.as_slice(), nulls),
+        }
+    }
+}
+
+fn lossy_text(
+    ends: &OffsetBuffer<i32>,
+    bytes: &[u8],
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef, ArrowError> {
+    let mut clean = Values::with_capacity(ends.len(), bytes.len());
+    for pair in ends.windows(2) {
+        clean.push(String::from_utf8_lossy(&bytes[pair[0] as usize..pair[1] as usize]).as_bytes());
+    }
+    let (ends, bytes) = clean.finish();
+    Ok(Arc::new(StringArray::try_new(ends, bytes, nulls)?))
+}
+
+/// Values of varying length, some of them null.
+pub(crate) struct Spans {
+    values: Values,
     nulls: NullBufferBuilder,
 }
 
@@ -24,16 +91,16 @@ impl Default for Spans {
 
 impl Spans {
     pub(crate) fn with_capacity(rows: usize, bytes: usize) -> Self {
-        let mut ends = Vec::with_capacity(rows + 1);
-        ends.push(0);
-        Self { ends, values: Vec::with_capacity(bytes), nulls: NullBufferBuilder::new(rows) }
+        Self { values: Values::with_capacity(rows, bytes), nulls: NullBufferBuilder::new(rows) }
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, value: &[u8]) {
-        self.values.extend_from_slice(value);
-        self.close_value();
+        self.values.push(value);
+        self.nulls.append_non_null();
     }
 
+    #[inline]
     pub(crate) fn push_option(&mut self, value: Option<&[u8]>) {
         match value {
             Some(value) => self.push(value),
@@ -41,97 +108,81 @@ impl Spans {
         }
     }
 
-    /// Appends what the writer is given, without a string of its own.
+    /// Appends what the value writes, without a string of its own.
     pub(crate) fn push_display(&mut self, value: impl std::fmt::Display) {
         use std::io::Write;
-        let written = write!(self.values, "{value}");
+        let written = write!(self.values.bytes, "{value}");
         debug_assert!(written.is_ok(), "a vector takes every write");
-        self.close_value();
-    }
-
-    pub(crate) fn push_null(&mut self) {
-        self.ends.push(self.last_end());
-        self.nulls.append_null();
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.values.len()
-    }
-
-    fn close_value(&mut self) {
-        // A batch is closed near 1 MiB and one body is at most 64 MiB, so an end always fits.
-        let end = i32::try_from(self.values.len()).expect("a batch holds less than 2 GiB");
-        self.ends.push(end);
+        self.values.close();
         self.nulls.append_non_null();
     }
 
-    fn last_end(&self) -> i32 {
-        self.ends.last().copied().unwrap_or(0)
+    pub(crate) fn push_null(&mut self) {
+        self.values.close();
+        self.nulls.append_null();
+    }
+
+    pub(crate) const fn bytes(&self) -> usize {
+        self.values.bytes.len()
     }
 
     pub(crate) fn into_binary(mut self) -> Result<ArrayRef, ArrowError> {
-        let nulls = self.nulls.finish();
-        let ends = OffsetBuffer::new(ScalarBuffer::from(self.ends));
-        Ok(Arc::new(BinaryArray::try_new(ends, Buffer::from_vec(self.values), nulls)?))
+        let (ends, bytes) = self.values.finish();
+        Ok(Arc::new(BinaryArray::try_new(ends, bytes, self.nulls.finish())?))
     }
 
-    /// Text that is not UTF-8 (a foreign producer's) becomes text with replacement characters.
     pub(crate) fn into_text(mut self) -> Result<ArrayRef, ArrowError> {
-        let nulls = self.nulls.finish();
-        let ends = OffsetBuffer::new(ScalarBuffer::from(self.ends));
-        let values = Buffer::from_vec(self.values);
-        match StringArray::try_new(ends.clone(), values.clone(), nulls.clone()) {
-            Ok(array) => Ok(Arc::new(array)),
-            Err(_) => lossy_text(&ends, values.as_slice(), nulls),
-        }
+        self.values.into_text(self.nulls.finish())
     }
-}
-
-fn lossy_text(
-    ends: &OffsetBuffer<i32>,
-    values: &[u8],
-    nulls: Option<NullBuffer>,
-) -> Result<ArrayRef, ArrowError> {
-    let mut clean = Spans::with_capacity(ends.len(), values.len());
-    for pair in ends.windows(2) {
-        let range = usize::try_from(pair[0]).unwrap_or(0)..usize::try_from(pair[1]).unwrap_or(0);
-        clean.push(String::from_utf8_lossy(&values[range]).as_bytes());
-    }
-    let ends = OffsetBuffer::new(ScalarBuffer::from(clean.ends));
-    Ok(Arc::new(StringArray::try_new(ends, Buffer::from_vec(clean.values), nulls)?))
 }
 
 /// Property maps: keys and values of all rows, and where each row ends.
 pub(crate) struct Maps {
     ends: Vec<i32>,
-    keys: Spans,
-    values: Spans,
+    keys: Values,
+    values: Values,
 }
 
 impl Maps {
     pub(crate) fn with_capacity(rows: usize) -> Self {
         let mut ends = Vec::with_capacity(rows + 1);
         ends.push(0);
-        let (entries, bytes) = (rows * 4, rows * 64);
+        let (entries, bytes) = (rows * 8, rows * 64);
         Self {
             ends,
-            keys: Spans::with_capacity(entries, bytes),
-            values: Spans::with_capacity(entries, bytes),
+            keys: Values::with_capacity(entries, bytes),
+            values: Values::with_capacity(entries, bytes * 2),
         }
     }
 
+    #[inline]
     pub(crate) fn push_entry(&mut self, key: &[u8], value: &[u8]) {
         self.keys.push(key);
         self.values.push(value);
     }
 
-    pub(crate) fn close_row(&mut self) {
-        let entries = self.keys.ends.len() - 1;
-        self.ends.push(i32::try_from(entries).expect("a batch holds less than 2 G properties"));
+    /// Whether the row under way has the key.
+    pub(crate) fn row_has(&self, key: &[u8]) -> bool {
+        (self.row_start()..self.keys.len()).any(|index| self.keys.get(index) == key)
     }
 
-    pub(crate) fn bytes(&self) -> usize {
-        self.keys.bytes() + self.values.bytes()
+    /// Takes the row under way back.
+    pub(crate) fn drop_row(&mut self) {
+        let start = self.row_start();
+        self.keys.truncate(start);
+        self.values.truncate(start);
+    }
+
+    pub(crate) fn close_row(&mut self) {
+        self.ends.push(self.keys.len() as i32);
+    }
+
+    fn row_start(&self) -> usize {
+        self.ends.last().map_or(0, |&end| end as usize)
+    }
+
+    pub(crate) const fn bytes(&self) -> usize {
+        self.keys.bytes.len() + self.values.bytes.len()
     }
 
     pub(crate) fn into_array(self) -> Result<ArrayRef, ArrowError> {
@@ -139,7 +190,7 @@ impl Maps {
         let DataType::Struct(fields) = field.data_type() else {
             return Err(ArrowError::SchemaError("map entries must be a struct".to_owned()));
         };
-        let columns: Vec<ArrayRef> = vec![self.keys.into_text()?, self.values.into_text()?];
+        let columns: Vec<ArrayRef> = vec![self.keys.into_text(None)?, self.values.into_text(None)?];
         let entries = StructArray::try_new(fields.clone(), columns, None)?;
         let ends = OffsetBuffer::new(ScalarBuffer::from(self.ends));
         Ok(Arc::new(MapArray::try_new(field, ends, entries, None, false)?))
