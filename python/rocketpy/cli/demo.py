@@ -1,6 +1,7 @@
 """`rocketpy demo`: the main job on real data."""
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +35,7 @@ def demo(
 
     prepare_java()  # before a minute of work, not after it
     try:
-        run(folder, Console())
+        run(folder, Console(width=None if sys.stdout.isatty() else 110))
     except Mismatch as error:
         raise CommandError(str(error), ExitCode.MISMATCH) from error
     except DataError as error:

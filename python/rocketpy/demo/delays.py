@@ -71,7 +71,7 @@ def compute(journal: Journal, flights: Flights, server: ServerProcess, topic: st
     with journal.step("compute with pandas") as step:
         wanted = expected(flights)
         step.rows = len(flights)
-        step.note = f"{len(wanted)} rows: carrier, hour, mean delay, share of cancelled flights"
+        step.note = f"{len(wanted)} pairs of carrier and hour"
     logging.getLogger("py4j").setLevel(logging.ERROR)  # it logs Ctrl-C as an error
     with journal.step("start Spark") as step:
         spark = local_session("rocketpy demo", cores=CORES)
@@ -90,7 +90,7 @@ def compute(journal: Journal, flights: Flights, server: ServerProcess, topic: st
                 step.note = "equal to pandas"
         with journal.step("write Parquet and chart") as step:
             job.write(spark, wanted, str(folder), flights.airlines)
-            step.note = f"{folder / job.PARQUET}, {folder / job.CHART}"
+            step.note = f"{job.PARQUET}, {job.CHART}"
             check("in Parquet", spark.read.parquet(str(folder / job.PARQUET)).toPandas(), wanted)
     finally:
         spark.stop()

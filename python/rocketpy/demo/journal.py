@@ -61,7 +61,7 @@ class Journal:
         rate = f", {step.rows / step.seconds:,.0f}/s" if step.rows and step.seconds else ""
         rows = f"{step.rows:,} in " if step.rows is not None else ""
         note = f": {step.note}" if step.note else ""
-        self.console.print(f"   {step.what}: {rows}{step.seconds:.2f} s{rate}{note}", highlight=False)
+        self.console.print(f"   {step.what}: {rows}{step.seconds:.2f} s{rate}{note}", highlight=False, soft_wrap=True)
 
     def progress(self) -> Progress:
         """Bars with messages per second, on standard error, when a person looks at it."""
@@ -78,7 +78,7 @@ class Journal:
         table.add_column("step")
         for name in ("rows", "seconds", "per second"):
             table.add_column(name, justify="right")
-        table.add_column("found")
+        table.add_column("found", overflow="fold")
         for step in self.steps:
             rows = f"{step.rows:,}" if step.rows is not None else ""
             rate = f"{step.rows / step.seconds:,.0f}" if step.rows and step.seconds else ""
