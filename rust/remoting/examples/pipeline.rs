@@ -1,7 +1,8 @@
 //! Small pipelined requests against the remoting server, to see what remoting and the codec cost.
 //!
 //! ```text
-//! pipeline serve                                        prints its address, then its CPU time whenever the last peer has left
+//! pipeline serve [late]                                 prints its address, then its CPU time whenever the last peer has left;
+//!                                                       late: another thread answers, as after a flush
 //! pipeline raw    ADDR CONNECTIONS REQUESTS BODY_BYTES  a peer made of bytes: the server's own limit
 //! pipeline client ADDR TASKS REQUESTS BODY_BYTES        the client of this crate, on as many connections
 //! ```
@@ -11,8 +12,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -20,7 +21,9 @@ use rocketpy_protocol::header::{
     SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader,
 };
 use rocketpy_protocol::{Command, code};
-use rocketpy_remoting::{Client, ClientConfig, Connection, Handler, Reply, Response, Server, ServerConfig};
+use rocketpy_remoting::{
+    Client, ClientConfig, Connection, Handler, Reply, Response, Server, ServerConfig, cork,
+};
 
 /// Requests under way on each connection of the raw peer.
 const WINDOW: usize = 2000;
@@ -30,6 +33,7 @@ const CLOCK_TICKS_PER_SECOND: f64 = 100.0;
 struct Sink {
     peers: AtomicUsize,
     requests: AtomicI64,
+    late: Option<mpsc::Sender<(Reply, Response)>>,
 }
 
 impl Handler for Sink {
@@ -48,7 +52,11 @@ impl Handler for Sink {
             region: Some("DefaultRegion"),
             trace_on: Some("true"),
         };
-        reply.send(Command::response(&request, code::response::SUCCESS).with_header(&answer));
+        let answer = Command::response(&request, code::response::SUCCESS).with_header(&answer);
+        match &self.late {
+            Some(late) => late.send((reply, answer.into())).expect("the other thread lives"),
+            None => reply.send(answer),
+        }
     }
 
     fn connected(&self, _: &Arc<Connection>) {
@@ -96,11 +104,26 @@ fn request(body_bytes: usize) -> Command {
         .with_body(vec![b'x'; body_bytes])
 }
 
-fn serve() {
+/// Answers from a thread of its own, all that is there in one go.
+fn answer_late() -> mpsc::Sender<(Reply, Response)> {
+    let (sender, receiver) = mpsc::channel::<(Reply, Response)>();
+    std::thread::spawn(move || {
+        while let Ok(first) = receiver.recv() {
+            let _cork = cork();
+            for (reply, answer) in std::iter::once(first).chain(receiver.try_iter()) {
+                reply.send(answer);
+            }
+        }
+    });
+    sender
+}
+
+fn serve(late: bool) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let config = ServerConfig::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        let server = Server::bind(config, Arc::new(Sink::default())).expect("binds");
+        let sink = Sink { late: late.then(answer_late), ..Sink::default() };
+        let server = Server::bind(config, Arc::new(sink)).expect("binds");
         println!("{}", server.local_addr());
         std::future::pending::<()>().await;
     });
@@ -176,10 +199,10 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize| arguments[at].parse::<usize>().expect("a number");
     let load = match arguments.first().map(String::as_str) {
-        Some("serve") => return serve(),
+        Some("serve") => return serve(arguments.get(1).is_some_and(|late| late == "late")),
         Some("raw") if arguments.len() == 5 => raw,
         Some("client") if arguments.len() == 5 => client,
-        _ => return println!("pipeline serve | raw|client ADDR CONNECTIONS REQUESTS BODY_BYTES"),
+        _ => return println!("pipeline serve [late] | raw|client ADDR CONNECTIONS REQUESTS BODY_BYTES"),
     };
     let started = Instant::now();
     load(&arguments[1], number(2), number(3), number(4));
