@@ -16,14 +16,21 @@ use rocketpy_remoting::{Connection, Reply, Response};
 use rocketpy_store::NewRecord;
 
 use super::blocking;
+use super::topic::ANNOUNCE_WAIT;
 use crate::message_properties::{PropertyFacts, check_sys_flag, inspect, stored};
 use crate::refusal::Refusal;
+use crate::registration::Announced;
 use crate::shared::Shared;
+
+/// A topic, and the announcement to wait for when it is new.
+type Created = (Arc<TopicConfig>, Option<Announced>);
 
 /// Where a message goes after the rules for topics, queues and retries.
 struct Destination {
     topic: Arc<TopicConfig>,
     queue_id: u32,
+    /// For a topic that this message made: when the name servers know it.
+    announced: Option<Announced>,
 }
 
 /// What was stored: the answer, and what a flush has to reach before it may leave.
@@ -31,6 +38,7 @@ struct Stored {
     response: Response,
     end: PhysicalOffset,
     answer_before_flush: bool,
+    announced: Option<Announced>,
 }
 
 thread_local! {
@@ -40,20 +48,36 @@ thread_local! {
 
 /// Stores the message or the batch, and answers as the flush policy says.
 pub(super) fn send(shared: &Arc<Shared>, connection: &Connection, request: &Command, reply: Reply) {
-    match store(shared, connection, request) {
-        Ok(stored) if shared.sync_flush && !stored.answer_before_flush => {
-            let Stored { response, end, .. } = stored;
-            shared.held_sends.hold(end, shared.config.sync_flush_timeout, reply, response);
-            shared.store.request_flush(end);
-            // The flush may have come between the append and the hold.
-            shared.held_sends.flushed(shared.store.flushed_offset());
-        }
-        Ok(stored) => reply.send(stored.response),
+    let mut stored = match store(shared, connection, request) {
+        Ok(stored) => stored,
         Err(refusal) => {
             shared.stats.put_failed();
-            reply.send(refusal.response());
+            return reply.send(refusal.response());
         }
+    };
+    let Some(announced) = stored.announced.take() else {
+        return acknowledge(shared, stored, reply);
+    };
+    // The sender of a new topic's first message may ask for its route as soon as it has the answer.
+    let shared = shared.clone();
+    tokio::spawn(async move {
+        if let Some(registrar) = shared.registrar() {
+            registrar.taken(&announced, ANNOUNCE_WAIT).await;
+        }
+        acknowledge(&shared, stored, reply);
+    });
+}
+
+/// Answers now, or when the flush has covered the message.
+fn acknowledge(shared: &Shared, stored: Stored, reply: Reply) {
+    let Stored { response, end, answer_before_flush, .. } = stored;
+    if !shared.sync_flush || answer_before_flush {
+        return reply.send(response);
     }
+    shared.held_sends.hold(end, shared.config.sync_flush_timeout, reply, response);
+    shared.store.request_flush(end);
+    // The flush may have come between the append and the hold.
+    shared.held_sends.flushed(shared.store.flushed_offset());
 }
 
 fn store(shared: &Shared, connection: &Connection, request: &Command) -> Result<Stored, Refusal> {
@@ -75,7 +99,7 @@ fn store(shared: &Shared, connection: &Connection, request: &Command) -> Result<
     let properties = header.properties.unwrap_or_default().as_bytes();
     let facts = inspect(properties)?;
     if header.is_batch() {
-        return store_batch(shared, connection, request, &header, &destination, &facts);
+        return store_batch(shared, connection, request, &header, destination, &facts);
     }
     let new_key = facts.unique_key.is_none().then(|| shared.next_unique_key());
     let appended = PROPERTIES.with_borrow_mut(|text| {
@@ -95,7 +119,8 @@ fn store(shared: &Shared, connection: &Connection, request: &Command) -> Result<
             batch_key: None,
         },
     );
-    Ok(Stored { response, end: appended.end, answer_before_flush: facts.answer_before_flush })
+    let (end, answer_before_flush) = (appended.end, facts.answer_before_flush);
+    Ok(Stored { response, end, answer_before_flush, announced: destination.announced })
 }
 
 fn record<'a>(
@@ -129,7 +154,7 @@ fn store_batch(
     connection: &Connection,
     request: &Command,
     header: &SendMessageRequestHeader<'_>,
-    destination: &Destination,
+    destination: Destination,
     facts: &PropertyFacts<'_>,
 ) -> Result<Stored, Refusal> {
     let topic = &destination.topic.name;
@@ -140,7 +165,7 @@ fn store_batch(
         let item = item.map_err(|error| Refusal::BadBatch { reason: error.to_string() })?;
         inspect(item.properties)?;
     }
-    let appended = shared.store.append_batch(&record(connection, request, header, destination, &[]))?;
+    let appended = shared.store.append_batch(&record(connection, request, header, &destination, &[]))?;
     shared.stats.put(appended.physical_offsets.len() as u64, u64::from(appended.size_bytes));
     let mut ids = String::with_capacity(appended.physical_offsets.len() * 33);
     for offset in &appended.physical_offsets {
@@ -159,16 +184,17 @@ fn store_batch(
             batch_key: facts.unique_key,
         },
     );
-    Ok(Stored { response, end: appended.end, answer_before_flush: facts.answer_before_flush })
+    let (end, answer_before_flush) = (appended.end, facts.answer_before_flush);
+    Ok(Stored { response, end, answer_before_flush, announced: destination.announced })
 }
 
 fn destination(shared: &Shared, header: &SendMessageRequestHeader<'_>) -> Result<Destination, Refusal> {
-    let topic = match shared.topics.get(header.topic) {
-        Some(topic) if !system::is_send_denied(header.topic) => topic,
+    let (topic, announced) = match shared.topics.get(header.topic) {
+        Some(topic) if !system::is_send_denied(header.topic) => (topic, None),
         Some(_) => return Err(Refusal::SendDenied { topic: header.topic.to_owned() }),
         None => create(shared, header)?,
     };
-    let destination = Destination { queue_id: choose_queue(&topic, header.queue_id)?, topic };
+    let destination = Destination { queue_id: choose_queue(&topic, header.queue_id)?, topic, announced };
     match system::group_of_retry_topic(header.topic) {
         Some(group) => after_retries(shared, header, group, destination),
         None => Ok(destination),
@@ -176,7 +202,7 @@ fn destination(shared: &Shared, header: &SendMessageRequestHeader<'_>) -> Result
 }
 
 /// Creates a topic that is missing, from the template that the sender names.
-fn create(shared: &Shared, header: &SendMessageRequestHeader<'_>) -> Result<Arc<TopicConfig>, Refusal> {
+fn create(shared: &Shared, header: &SendMessageRequestHeader<'_>) -> Result<Created, Refusal> {
     name::check_topic(header.topic)?;
     if system::is_send_denied(header.topic) {
         return Err(Refusal::SendDenied { topic: header.topic.to_owned() });
@@ -194,14 +220,12 @@ fn create(shared: &Shared, header: &SendMessageRequestHeader<'_>) -> Result<Arc<
     create_and_announce(shared, topic)
 }
 
-fn create_and_announce(shared: &Shared, topic: TopicConfig) -> Result<Arc<TopicConfig>, Refusal> {
+fn create_and_announce(shared: &Shared, topic: TopicConfig) -> Result<Created, Refusal> {
     let name = topic.name.clone();
-    if let (Some(change), Some(registrar)) =
-        (blocking(|| shared.topics.create(vec![topic]))?, shared.registrar())
-    {
-        registrar.announce(&change);
-    }
-    shared.topics.get(&name).ok_or(Refusal::NoTopic { topic: name })
+    let change = blocking(|| shared.topics.create(vec![topic]))?;
+    let announced = change.zip(shared.registrar()).map(|(change, registrar)| registrar.announce(&change));
+    let topic = shared.topics.get(&name).ok_or(Refusal::NoTopic { topic: name })?;
+    Ok((topic, announced))
 }
 
 fn choose_queue(topic: &TopicConfig, wanted: i32) -> Result<u32, Refusal> {
@@ -238,11 +262,11 @@ fn after_retries(
         return Ok(destination);
     }
     let dead_letters = system::dlq_topic(group);
-    let topic = match shared.topics.get(&dead_letters) {
-        Some(topic) => topic,
+    let (topic, announced) = match shared.topics.get(&dead_letters) {
+        Some(topic) => (topic, None),
         None => create_and_announce(shared, TopicConfig::new(dead_letters, 1))?,
     };
-    Ok(Destination { topic, queue_id: 0 })
+    Ok(Destination { topic, queue_id: 0, announced })
 }
 
 fn write_id(shared: &Shared, physical_offset: PhysicalOffset, out: &mut String) {

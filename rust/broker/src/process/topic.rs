@@ -26,7 +26,7 @@ use crate::table::topic::is_system;
 /// Most queues of one topic.
 const MAX_QUEUES: i32 = 16_384;
 /// How long the answer to a creation waits for the name servers: a route query right after it finds the topic.
-const ANNOUNCE_WAIT: Duration = Duration::from_secs(2);
+pub(super) const ANNOUNCE_WAIT: Duration = Duration::from_secs(2);
 
 /// UPDATE_AND_CREATE_TOPIC.
 pub(super) fn put(shared: &Arc<Shared>, request: &Command, reply: Reply) {
