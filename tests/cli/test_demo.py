@@ -1,0 +1,70 @@
+"""The main job, whole, on the real data."""
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rocketpy.cli import demo as command_module
+from rocketpy.demo.departures import Mismatch
+from rocketpy.spark.java import bundled_java, system_java
+
+
+@pytest.mark.timeout(600)
+def test_the_demo_holds_every_comparison(executable: list[str], tmp_path: Path):
+    if (system_java() or bundled_java()) is None:
+        pytest.skip("no Java 17 or newer")
+    folder = tmp_path / "demo"
+    result = subprocess.run([*executable, "demo", str(folder)], capture_output=True, text=True, timeout=500)
+    assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
+    assert re.search(r"publish the flights\s*│ 336,776", result.stdout)
+    assert re.search(r"compare with the receipts\s*│ 33[78],\d{3}", result.stdout)
+    assert result.stdout.count("equal to pandas") == 6, "three ways, each said and in the closing table"
+    assert "every comparison held" in result.stdout
+    assert (folder / "delays.png").read_bytes().startswith(b"\x89PNG")
+    assert list((folder / "delays.parquet").glob("*.parquet"))
+    assert not (folder / "store" / "abort").exists(), "the server was stopped in order"
+
+
+def test_a_mismatch_has_its_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys):
+    from rocketpy.cli.exits import reported
+    from rocketpy.demo import run
+
+    def lose_one(*_: object) -> None:
+        raise Mismatch("group maintenance got 336,775 of 336,776 messages")
+
+    monkeypatch.setattr(run, "run", lose_one)
+    monkeypatch.setattr("rocketpy.spark.java.prepare_java", lambda: "java")
+    with pytest.raises(SystemExit) as end, reported():
+        command_module.demo(tmp_path)
+    assert end.value.code == 9
+    assert "336,775" in capsys.readouterr().err
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(command, tmp_path: Path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    result = command("demo", str(tmp_path), code=7)
+    assert str(tmp_path) in result.stderr
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_ctrl_c_ends_the_demo_and_its_server(executable: list[str], tmp_path: Path):
+    ready = tmp_path / "demo" / "store.ready.json"
+    process = subprocess.Popen(
+        [*executable, "demo", str(tmp_path / "demo")], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    while not ready.exists():
+        try:
+            process.wait(0.01)
+        except subprocess.TimeoutExpired:
+            continue
+        pytest.fail(process.stderr.read().decode())
+    server = int(re.search(r'"pid":\s*(\d+)', ready.read_text())[1])
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    process.stderr.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(server, 0)
