@@ -2,9 +2,10 @@
 //!
 //! The other side is a process of its own that stores nothing: it acknowledges sends and answers pulls with one prepared
 //! body. So the figures are processor time of the client alone.
+#![allow(clippy::print_stdout)] // a tool for the terminal
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader},
     process::{Child, Command as Process, Stdio},
     sync::Arc,
     time::{Duration, Instant},
@@ -56,8 +57,8 @@ fn serve() {
         *peer.address.lock() = server.local_addr().to_string();
         server
     });
-    writeln!(std::io::stdout(), "{}", server.local_addr()).unwrap();
-    drop(std::io::stdin().lines().count());
+    println!("{}", server.local_addr());
+    std::io::stdin().lines().for_each(drop);
 }
 
 #[derive(Default)]
@@ -221,13 +222,10 @@ fn messages() -> Vec<Message> {
 
 async fn send_many(client: &Client) {
     let producer = Producer::new(client, "many", ProducerConfig::default()).await.unwrap();
-    let messages: Arc<[Message]> = messages().into();
+    let parts: Vec<Arc<[Message]>> = messages().chunks(MESSAGES / 20).map(Into::into).collect();
     let meter = Meter::start();
-    for chunk in 0..20 {
-        let part: Arc<[Message]> =
-            messages[chunk * MESSAGES / 20..(chunk + 1) * MESSAGES / 20].to_vec().into();
-        let meter_off = Instant::now();
-        drop(meter_off);
+    for part in &parts {
+        let part = part.clone();
         producer.send_many(part, SendOptions::default()).await.unwrap().check().unwrap();
     }
     meter.report("send_many", MESSAGES);
@@ -287,13 +285,11 @@ impl Meter {
         let seconds = self.started.elapsed().as_secs_f64();
         let cpu = (cpu_ticks() - self.cpu_ticks) as f64 / 100.0;
         let millions = messages as f64 / 1e6;
-        writeln!(
-            std::io::stdout(),
+        println!(
             "{what:26} {:6.2} M msgs/s, {cpu:5.2} CPU-s, {:5.2} M msgs per CPU-s",
             millions / seconds,
             millions / cpu
-        )
-        .unwrap();
+        );
     }
 }
 
