@@ -9,7 +9,20 @@ from typing import Any, Self, Unpack, final
 from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions, Start
 from rocketpy.message import MessageQueue, Receipt
 
-__all__: list[str]
+__all__ = [
+    "Admin",
+    "ArrowBatch",
+    "Consumer",
+    "Message",
+    "Producer",
+    "RangeReader",
+    "ReceivedMessage",
+    "Scan",
+    "SentMany",
+    "Server",
+    "StoreReader",
+    "__version__",
+]
 __version__: str
 
 @final
