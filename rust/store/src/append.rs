@@ -2,17 +2,16 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use rocketpy_env::{Disk, Region};
 use rocketpy_model::{PhysicalOffset, QueueOffset, sys_flag};
 use rocketpy_protocol::record::{BLANK_HEAD_BYTES, RecordEncodeError, RecordFields, RecordPlan, blank_head};
 use rocketpy_protocol::batch;
 
+use crate::config::FlushMode;
 use crate::core::{Core, Writer};
-use crate::dispatch::{Fact, TagSource};
+use crate::dispatch::{Fact, Handover, NO_QUEUE, TagSource};
 use crate::error::AppendError;
-use crate::mapped::MappedFile;
 use crate::queue::Queue;
 use crate::record::{Appended, AppendedBatch, NewRecord};
 
@@ -54,6 +53,31 @@ impl Encoded {
         self.plans.push(plan);
         self.tags.push(TagSource::of(fields.topic, fields.properties, fields.more_properties));
         Ok(())
+    }
+
+    /// Patches the late fields of every record and hands the facts to dispatch.
+    fn finish(&mut self, place: &Place, queue: u64, handover: &mut Handover) {
+        let mut rest = &mut self.bytes[..];
+        let mut physical_offset = place.physical_offset;
+        let mut queue_offset = place.queue_offset;
+        let has_room = handover.has_room(self.plans.len());
+        for (plan, tags) in self.plans.iter().zip(&self.tags) {
+            let (record, later) = rest.split_at_mut(plan.size());
+            rest = later;
+            plan.finish(record, QueueOffset(queue_offset), PhysicalOffset(physical_offset), place.stored_at_ms);
+            if has_room {
+                handover.push(Fact {
+                    queue,
+                    physical_offset,
+                    size_bytes: plan.size() as u32,
+                    queue_offset,
+                    tags_code: tags.code(place.stored_at_ms),
+                    stored_at_ms: place.stored_at_ms,
+                });
+            }
+            physical_offset += plan.size() as u64;
+            queue_offset += u64::from(queue != NO_QUEUE);
+        }
     }
 
     fn give_back(&mut self) {
@@ -169,101 +193,88 @@ impl<D: Disk> Core<D> {
         }
     }
 
-    /// Takes the append lock, gives the records their offsets and copies them into the log, all or none.
-    ///
-    /// # Source
-    /// spec/store.md 2.7 steps 6 to 9. One lock gives physical and queue offsets: within a queue both grow together.
+    /// Gives the records their offsets and copies them into the log, all or none.
     fn place(&self, record: &NewRecord<'_>, encoded: &mut Encoded) -> Result<Place, AppendError> {
-        let size = encoded.bytes.len() as u64;
         let limit_bytes = self.config.commit_log_file_size as usize - BLANK_HEAD_BYTES;
         if encoded.bytes.len() > limit_bytes {
             return Err(AppendError::RecordTooLong { size_bytes: encoded.bytes.len(), limit_bytes });
         }
         let counted = counts_in_queue(record.sys_flag);
-        let (queue, mut writer) = loop {
-            let queue = self.queues.get_or_create(record.topic, record.queue_id)?;
-            let writer = self.writer.lock();
-            if !queue.is_deleted() {
-                break (queue, writer);
+        loop {
+            let placed = self.queues.with(record.topic, record.queue_id, |queue| {
+                let mut writer = self.writer.lock();
+                (!queue.is_deleted()).then(|| self.place_in(&mut writer, queue, counted, encoded))
+            });
+            let Some(placed) = placed? else { continue }; // the topic was deleted and may be made anew
+            let (place, end, dispatch_sleeps) = placed?;
+            if dispatch_sleeps {
+                self.dispatch_wake.wake();
             }
-        };
+            self.allocator.look_ahead(end);
+            return Ok(place);
+        }
+    }
+
+    /// What happens under the append lock. Returns the place, the new end of the log, and whether dispatch is to be woken.
+    ///
+    /// # Source
+    /// spec/store.md 2.7 steps 6 to 9. One lock gives physical and queue offsets: within a queue both grow together.
+    fn place_in(
+        &self,
+        writer: &mut Writer<D::Region>,
+        queue: &Queue,
+        counted: bool,
+        encoded: &mut Encoded,
+    ) -> Result<(Place, u64, bool), AppendError> {
         self.check_open()?; // closed or poisoned while this waited
-        let file = self.room_for(&mut writer, size)?;
-        let place = Place {
-            physical_offset: file.wrote(),
-            queue_offset: if counted { queue.next() } else { 0 },
-            stored_at_ms: writer.time(self.disk.now_ms()),
+        let size = encoded.bytes.len() as u64;
+        let stored_at_ms = writer.time(self.disk.now_ms());
+        self.make_room(writer, size)?;
+        let Writer { active: Some(file), handover, .. } = writer else {
+            unreachable!("there is room in a file");
         };
-        self.finish(encoded, &place, &queue, counted);
+        let queue_offset = if counted { queue.next() } else { 0 };
+        let place = Place { physical_offset: file.wrote(), queue_offset, stored_at_ms };
+        encoded.finish(&place, if counted { queue.uid } else { NO_QUEUE }, handover);
         file.region.append(&encoded.bytes, size);
         if counted {
-            queue.set_next(place.queue_offset + encoded.plans.len() as u64);
+            queue.set_next(queue_offset + encoded.plans.len() as u64);
         }
         let end = place.physical_offset + size;
-        self.publish(end, Some(place.stored_at_ms));
-        drop(writer);
-        self.counters.appended_records.fetch_add(encoded.plans.len() as u64, Ordering::Relaxed);
-        self.counters.appended_bytes.fetch_add(size, Ordering::Relaxed);
-        if self.config.flush == crate::FlushMode::Async {
-            self.dispatch_wake.wake();
-        }
-        self.allocator.look_ahead(end);
-        Ok(place)
+        self.publish(end, Some(stored_at_ms));
+        writer.appended_records += encoded.plans.len() as u64;
+        writer.appended_bytes += size;
+        let is_async = self.config.flush == FlushMode::Async; // else the flush wakes it
+        Ok((place, end, is_async && std::mem::take(&mut writer.dispatch_sleeps)))
     }
 
-    /// Patches the late fields of every record and hands the facts to dispatch.
-    fn finish(&self, encoded: &mut Encoded, place: &Place, queue: &Arc<Queue>, counted: bool) {
-        let mut rest = &mut encoded.bytes[..];
-        let mut physical_offset = place.physical_offset;
-        let mut queue_offset = place.queue_offset;
-        let mut hand_over = self.handover.begin(encoded.plans.len());
-        for (plan, tags) in encoded.plans.iter().zip(&encoded.tags) {
-            let (record, later) = rest.split_at_mut(plan.size());
-            rest = later;
-            plan.finish(record, QueueOffset(queue_offset), PhysicalOffset(physical_offset), place.stored_at_ms);
-            hand_over.push(|| Fact {
-                queue: counted.then(|| Arc::clone(queue)),
-                physical_offset,
-                size_bytes: plan.size() as u32,
-                queue_offset,
-                tags_code: tags.code(place.stored_at_ms),
-                stored_at_ms: place.stored_at_ms,
-            });
-            physical_offset += plan.size() as u64;
-            queue_offset += u64::from(counted);
-        }
-    }
-
-    /// The file that has room for a record and the blank record behind it; rolls to the next file when needed.
+    /// Makes sure that the active file has room for a record and the blank record behind it; rolls to the next one when
+    /// it has not.
     ///
     /// # Errors
     /// When there is no next file. Nothing has changed then: a shorter record may still fit.
     ///
     /// # Source
     /// spec/store.md 2.4.
-    fn room_for(
-        &self,
-        writer: &mut Writer<D::Region>,
-        size: u64,
-    ) -> Result<Arc<MappedFile<D::Region>>, AppendError> {
+    fn make_room(&self, writer: &mut Writer<D::Region>, size: u64) -> Result<(), AppendError> {
         let mut next_start = writer.next_start;
+        let mut left = 0;
         if let Some(file) = &writer.active {
-            let left = file.region.len() - file.region.written();
+            left = file.region.len() - file.region.written();
             if size + BLANK_HEAD_BYTES as u64 <= left {
-                return Ok(Arc::clone(file));
+                return Ok(());
             }
             next_start = file.end();
         }
         let next = self.next_file(next_start)?;
         if let Some(file) = &writer.active {
-            let left = file.region.len() - file.region.written();
             let blank = blank_head(left as u32);
             file.region.append(&blank[..BLANK_HEAD_BYTES.min(left as usize)], left);
         }
         self.log.push(Arc::clone(&next));
         self.publish(next.start, None);
-        writer.active = Some(Arc::clone(&next));
-        Ok(next)
+        writer.active = Some(next);
+        Ok(())
     }
 }
 
@@ -289,7 +300,7 @@ mod tests {
 
     #[test]
     fn stored_times_do_not_follow_a_small_step_back_and_do_follow_a_large_one() {
-        let mut writer = Writer::<()> { active: None, next_start: 0, last_stored_at: 1_000_000 };
+        let mut writer = Writer::<()>::new(None, 0, 1_000_000, Handover::new(1));
         assert_eq!(writer.time(1_000_005), 1_000_005);
         assert_eq!(writer.time(990_000), 1_000_005);
         assert_eq!(writer.time(1_000_006), 1_000_006);

@@ -1,6 +1,6 @@
 //! What the threads of a store share.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -33,7 +33,6 @@ pub(crate) struct Core<D: Disk> {
     pub flusher: Flusher,
     pub queues: QueueTable,
     pub queue_files: QueueFiles<D>,
-    pub handover: Handover,
     /// Held for one round of dispatch.
     pub dispatcher: Mutex<Dispatcher>,
     pub keeper: Mutex<Keeper<D>>,
@@ -45,6 +44,8 @@ pub(crate) struct Core<D: Disk> {
     dispatched: AtomicU64,
     pub dispatch_wake: Wake,
     pub keeper_wake: Wake,
+    /// Set while appends are refused for any reason; [`Core::check_open`] says which.
+    refusing: AtomicBool,
     /// Set when the store closes: appends are refused.
     closing: AtomicBool,
     /// Set when no append is on its way any more: threads end.
@@ -52,9 +53,8 @@ pub(crate) struct Core<D: Disk> {
     poison: OnceLock<Arc<EnvError>>,
     /// Why consume queues can not be written at the moment.
     queue_fault: Mutex<Option<Arc<EnvError>>>,
-    queues_blocked: AtomicBool,
     listener: RwLock<Arc<dyn StoreListener>>,
-    store_host: RwLock<SocketAddr>,
+    store_host: HostCell,
     pub counters: Counters,
 }
 
@@ -65,13 +65,66 @@ pub(crate) struct Writer<R> {
     /// Where the next file starts when there is no active one.
     pub next_start: u64,
     pub last_stored_at: i64,
+    pub handover: Handover,
+    /// Set by dispatch before it sleeps: the next append wakes it.
+    pub dispatch_sleeps: bool,
+    /// Since the store was opened.
+    pub appended_records: u64,
+    /// Since the store was opened.
+    pub appended_bytes: u64,
+}
+
+impl<R> Writer<R> {
+    pub fn new(active: Option<Arc<MappedFile<R>>>, next_start: u64, last_stored_at: i64, handover: Handover) -> Self {
+        Self {
+            active,
+            next_start,
+            last_stored_at,
+            handover,
+            dispatch_sleeps: false,
+            appended_records: 0,
+            appended_bytes: 0,
+        }
+    }
+}
+
+/// The address that goes into records: read at every append, hardly ever changed.
+#[derive(Debug)]
+struct HostCell {
+    /// An IPv4 address: address, port and a set bit above; 0 for another one.
+    packed: AtomicU64,
+    address: RwLock<SocketAddr>,
+}
+
+impl HostCell {
+    fn new(address: SocketAddr) -> Self {
+        Self { packed: AtomicU64::new(Self::pack(address)), address: RwLock::new(address) }
+    }
+
+    fn pack(address: SocketAddr) -> u64 {
+        match address {
+            SocketAddr::V4(v4) => 1 << 48 | u64::from(v4.ip().to_bits()) << 16 | u64::from(v4.port()),
+            SocketAddr::V6(_) => 0,
+        }
+    }
+
+    fn get(&self) -> SocketAddr {
+        match self.packed.load(Ordering::Relaxed) {
+            0 => *self.address.read(),
+            packed => SocketAddr::from((Ipv4Addr::from_bits((packed >> 16) as u32), packed as u16)),
+        }
+    }
+
+    fn set(&self, address: SocketAddr) {
+        let mut slot = self.address.write();
+        *slot = address;
+        self.packed.store(Self::pack(address), Ordering::Relaxed);
+    }
 }
 
 /// Counts since the store was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub appended_records: AtomicU64,
-    pub appended_bytes: AtomicU64,
     pub flushes: AtomicU64,
     pub longest_flush_us: AtomicU64,
     pub dispatch_fell_back: AtomicU64,
@@ -87,22 +140,21 @@ impl<D: Disk> Core<D> {
         Self {
             allocator: Allocator::new(end, config.fault_in_ahead),
             flusher: Flusher::new(end, last_stored_at),
-            handover: Handover::new(config.handover_limit),
             dispatcher: Mutex::new(Dispatcher::new(queues_to, entries, last_stored_at)),
-            writer: Mutex::new(Writer { active, next_start: end, last_stored_at }),
+            writer: Mutex::new(Writer::new(active, end, last_stored_at, Handover::new(config.handover_limit))),
             keeper: Mutex::new(keeper),
             wrote: AtomicU64::new(end),
             last_stored_at: AtomicI64::new(last_stored_at),
             dispatched: AtomicU64::new(queues_to),
             dispatch_wake: Wake::default(),
             keeper_wake: Wake::default(),
+            refusing: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             poison: OnceLock::new(),
             queue_fault: Mutex::new(None),
-            queues_blocked: AtomicBool::new(false),
             listener: RwLock::new(Arc::new(NoListener)),
-            store_host: RwLock::new(config.store_host),
+            store_host: HostCell::new(config.store_host),
             counters: Counters::default(),
             disk,
             config,
@@ -163,6 +215,7 @@ impl<D: Disk> Core<D> {
     /// Refuses appends from now on. Says whether this call was the one that closed.
     pub fn close(&self) -> bool {
         let was_open = !self.closing.swap(true, Ordering::AcqRel);
+        self.refusing.store(true, Ordering::Release);
         drop(self.writer.lock()); // appends that were let in are done
         was_open
     }
@@ -182,18 +235,18 @@ impl<D: Disk> Core<D> {
 
     /// Whether an append may go on.
     pub fn check_open(&self) -> Result<(), AppendError> {
+        if self.refusing.load(Ordering::Acquire) { self.refusal() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn refusal(&self) -> Result<(), AppendError> {
         if self.is_closing() {
             return Err(AppendError::ShutDown);
         }
-        if let Some(cause) = self.poison.get() {
-            return Err(AppendError::Poisoned { cause: Arc::clone(cause) });
+        if let Some(cause) = self.poison_cause() {
+            return Err(AppendError::Poisoned { cause });
         }
-        if self.queues_blocked.load(Ordering::Acquire)
-            && let Some(cause) = self.queue_fault.lock().clone()
-        {
-            return Err(AppendError::QueueNotWriteable { cause });
-        }
-        Ok(())
+        self.queue_fault.lock().clone().map_or(Ok(()), |cause| Err(AppendError::QueueNotWriteable { cause }))
     }
 
     /// The failed flush, once there was one.
@@ -205,6 +258,7 @@ impl<D: Disk> Core<D> {
     pub fn poison(&self, error: EnvError) -> Arc<EnvError> {
         let error = Arc::new(error);
         let cause = Arc::clone(self.poison.get_or_init(|| Arc::clone(&error)));
+        self.refusing.store(true, Ordering::Release);
         if Arc::ptr_eq(&cause, &error) {
             tracing::error!(%error, "a flush failed, the store refuses writes from now on");
             self.listener().poisoned(&StoreError::Poisoned { cause: Arc::clone(&cause) });
@@ -223,13 +277,17 @@ impl<D: Disk> Core<D> {
             (Some(_), None) => tracing::info!("consume queues can be written again"),
             _ => {}
         }
-        self.queues_blocked.store(fault.is_some(), Ordering::Release);
         *state = fault.map(Arc::new);
+        let other = self.is_closing() || self.poison.get().is_some();
+        self.refusing.store(state.is_some() || other, Ordering::Release);
+        if self.is_closing() || self.poison.get().is_some() {
+            self.refusing.store(true, Ordering::Release); // came between the two lines above
+        }
     }
 
     /// Whether consume queues can be written as far as is known.
     pub fn queues_blocked(&self) -> bool {
-        self.queues_blocked.load(Ordering::Acquire)
+        self.queue_fault.lock().is_some()
     }
 
     pub fn listener(&self) -> Arc<dyn StoreListener> {
@@ -241,10 +299,10 @@ impl<D: Disk> Core<D> {
     }
 
     pub fn store_host(&self) -> SocketAddr {
-        *self.store_host.read()
+        self.store_host.get()
     }
 
     pub fn set_store_host(&self, host: SocketAddr) {
-        *self.store_host.write() = host;
+        self.store_host.set(host);
     }
 }

@@ -227,9 +227,13 @@ impl<D: Disk> Store<D> {
     pub fn stats(&self) -> StoreStats {
         let core = &self.core;
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let (appended_records, appended_bytes) = {
+            let writer = core.writer.lock();
+            (writer.appended_records, writer.appended_bytes)
+        };
         StoreStats {
-            appended_records: count(&core.counters.appended_records),
-            appended_bytes: count(&core.counters.appended_bytes),
+            appended_records,
+            appended_bytes,
             flushes: count(&core.counters.flushes),
             longest_flush_us: count(&core.counters.longest_flush_us),
             dispatch_behind_bytes: core.confirm().saturating_sub(core.dispatched()),

@@ -1,19 +1,18 @@
 //! What dispatch needs to know of a record.
 
-use std::sync::Arc;
-
-use parking_lot::{Mutex, MutexGuard};
 use rocketpy_model::{property, system};
 use rocketpy_protocol::properties_text;
 
-use crate::queue::Queue;
+/// Stands for the queue of a record that gets no entry.
+pub(crate) const NO_QUEUE: u64 = u64::MAX;
 
 /// One record as dispatch sees it: known at append, or parsed from the log.
 #[doc(alias = "DispatchRequest")]
 #[derive(Debug)]
 pub(crate) struct Fact {
-    /// The record's queue; `None` when it gets no entry.
-    pub queue: Option<Arc<Queue>>,
+    /// The uid of the record's queue, or [`NO_QUEUE`]. No counted reference: append and dispatch run on different cores
+    /// and would pass the count back and forth.
+    pub queue: u64,
     pub physical_offset: u64,
     pub size_bytes: u32,
     pub queue_offset: u64,
@@ -72,40 +71,28 @@ fn delay_ms(level: i64) -> i64 {
 /// The facts between append and dispatch: bounded, dropped when full. Dispatch reads the log for what was dropped.
 #[derive(Debug)]
 pub(crate) struct Handover {
-    facts: Mutex<Vec<Fact>>,
+    facts: Vec<Fact>,
     limit: usize,
 }
 
 impl Handover {
     pub fn new(limit: usize) -> Self {
-        Self { facts: Mutex::default(), limit }
+        Self { facts: Vec::new(), limit }
     }
 
-    /// Begins to hand over the facts of one append. The caller holds the append lock, so facts come in log order.
-    pub fn begin(&self, count: usize) -> HandingOver<'_> {
-        let facts = self.facts.lock();
-        let room = facts.len() + count <= self.limit;
-        HandingOver { facts, room }
+    /// Whether all facts of an append can be handed over; if not, none may be.
+    pub fn has_room(&self, count: usize) -> bool {
+        self.facts.len() + count <= self.limit
+    }
+
+    /// Hands over one fact. Facts come in the order of the log.
+    pub fn push(&mut self, fact: Fact) {
+        self.facts.push(fact);
     }
 
     /// Takes all facts, leaving the given empty list in their place.
-    pub fn take(&self, into: &mut Vec<Fact>) {
-        std::mem::swap(&mut *self.facts.lock(), into);
-    }
-}
-
-/// The hand-over of one append: all of its facts or none.
-pub(crate) struct HandingOver<'a> {
-    facts: MutexGuard<'a, Vec<Fact>>,
-    room: bool,
-}
-
-impl HandingOver<'_> {
-    /// Hands over one fact if there is room.
-    pub fn push(&mut self, fact: impl FnOnce() -> Fact) {
-        if self.room {
-            self.facts.push(fact());
-        }
+    pub fn take(&mut self, into: &mut Vec<Fact>) {
+        std::mem::swap(&mut self.facts, into);
     }
 }
 
@@ -129,26 +116,5 @@ mod tests {
     fn properties_that_stand_behind_win() {
         let source = TagSource::of("t", b"TAGS\x01a\x02", b"TAGS\x01TagA");
         assert_eq!(source, TagSource::Tag(2_598_919));
-    }
-
-    #[test]
-    fn a_full_hand_over_drops_whole_appends() {
-        let handover = Handover::new(3);
-        let fact = || Fact {
-            queue: None,
-            physical_offset: 0,
-            size_bytes: 1,
-            queue_offset: 0,
-            tags_code: 0,
-            stored_at_ms: 0,
-        };
-        for _ in 0..2 {
-            let mut handing = handover.begin(2);
-            handing.push(fact);
-            handing.push(fact);
-        }
-        let mut taken = Vec::new();
-        handover.take(&mut taken);
-        assert_eq!(taken.len(), 2);
     }
 }

@@ -13,7 +13,7 @@ use rocketpy_env::{Disk, EnvError, Region};
 use rocketpy_model::QueueOffset;
 use rocketpy_protocol::record::{CheckMode, RecordCheck, check_record};
 
-pub(crate) use fact::{Fact, Handover, TagSource};
+pub(crate) use fact::{Fact, Handover, NO_QUEUE, TagSource};
 use run::{Added, Runs};
 
 use crate::append::counts_in_queue;
@@ -108,6 +108,8 @@ impl<D: Disk> Core<D> {
             if worked {
                 std::thread::sleep(NAP);
             } else {
+                // Set under the append lock: the next append sees it, the former ones are seen by the look below.
+                self.writer.lock().dispatch_sleeps = true;
                 let has_work = || self.confirm() > self.dispatched() || self.is_stopping();
                 self.dispatch_wake.sleep(Duration::from_secs(3600), has_work);
             }
@@ -175,7 +177,7 @@ impl<D: Disk> Core<D> {
     /// The fact of the record at an offset, if it was handed over.
     fn handed_over(&self, dispatcher: &mut Dispatcher, at: u64) -> Option<Fact> {
         if dispatcher.pending.is_empty() {
-            self.handover.take(&mut dispatcher.taken);
+            self.writer.lock().handover.take(&mut dispatcher.taken);
             dispatcher.pending.extend(dispatcher.taken.drain(..));
         }
         while dispatcher.pending.front().is_some_and(|fact| fact.physical_offset < at) {
@@ -197,11 +199,11 @@ impl<D: Disk> Core<D> {
                     true => self.queues.get_or_create(view.topic, view.queue_id).map_or_else(
                         |error| {
                             tracing::error!(%error, physical_offset = at, "a record of the log gets no queue entry");
-                            None
+                            NO_QUEUE
                         },
-                        Some,
+                        |queue| queue.uid,
                     ),
-                    false => None,
+                    false => NO_QUEUE,
                 };
                 Ok(Found::Record(Fact {
                     queue,
@@ -223,11 +225,10 @@ impl<D: Disk> Core<D> {
     }
 
     fn add(&self, dispatcher: &mut Dispatcher, fact: &Fact) {
-        let Some(queue) = fact.queue.as_ref().filter(|queue| !queue.is_deleted()) else {
-            return;
-        };
         let entries_a_file = self.queue_files.file_size() / ENTRY_BYTES;
-        match dispatcher.runs.add(fact, queue, entries_a_file, dispatcher.rebuilding) {
+        let added = dispatcher.runs.add(fact, &self.queues, entries_a_file, dispatcher.rebuilding);
+        let Some(queue) = dispatcher.runs.last_queue() else { return };
+        match added {
             Added::Refused => tracing::error!(
                 topic = %queue.topic, queue_id = queue.queue_id, queue_offset = fact.queue_offset,
                 physical_offset = fact.physical_offset, "a record of the log has an impossible queue offset"
@@ -239,7 +240,7 @@ impl<D: Disk> Core<D> {
                 tags_code: fact.tags_code,
                 stored_at_ms: fact.stored_at_ms,
             }),
-            Added::New | Added::Covered => {}
+            Added::New | Added::Covered | Added::NoQueue => {}
         }
     }
 

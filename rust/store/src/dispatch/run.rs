@@ -4,8 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::fact::Fact;
+#[cfg(test)]
+use super::fact::NO_QUEUE;
 use crate::queue::Queue;
 use crate::queue::entry::{ENTRY_BYTES, Entry};
+use crate::queue::table::QueueTable;
 
 /// New entries of one queue that follow each other.
 #[derive(Debug)]
@@ -45,13 +48,15 @@ pub(crate) enum Added {
     Covered,
     /// Its queue offset leads nowhere.
     Refused,
+    /// It gets no entry, or its topic was deleted.
+    NoQueue,
 }
 
 /// The runs of one round.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
     runs: Vec<Run>,
-    by_uid: HashMap<u64, usize>,
+    by_uid: HashMap<u64, usize, ahash::RandomState>,
     /// Lists of former rounds, to be used again.
     spare: Vec<Vec<u8>>,
     last: Option<(u64, usize)>,
@@ -77,11 +82,13 @@ impl Runs {
     ///
     /// # Source
     /// spec/store.md 3.2. A hole is filled; numbers that start again belong to a topic that was deleted and made anew.
-    pub fn add(&mut self, fact: &Fact, queue: &Arc<Queue>, entries_a_file: u64, rebuilding: bool) -> Added {
+    pub fn add(&mut self, fact: &Fact, queues: &QueueTable, entries_a_file: u64, rebuilding: bool) -> Added {
+        let Some(run) = self.run(fact.queue, queues) else {
+            return Added::NoQueue;
+        };
         if fact.queue_offset > i64::MAX as u64 / ENTRY_BYTES - entries_a_file {
             return Added::Refused;
         }
-        let run = self.run(queue);
         let expected = run.next();
         if fact.queue_offset < expected {
             if !rebuilding {
@@ -98,7 +105,7 @@ impl Runs {
                 return Added::Refused;
             }
             tracing::warn!(
-                topic = %queue.topic, queue_id = queue.queue_id, expected, queue_offset = fact.queue_offset,
+                topic = %run.queue.topic, queue_id = run.queue.queue_id, expected, queue_offset = fact.queue_offset,
                 "queue offsets are missing in the log, filling the hole"
             );
         }
@@ -112,44 +119,47 @@ impl Runs {
         Added::New
     }
 
-    fn run(&mut self, queue: &Arc<Queue>) -> &mut Run {
+    /// The queue of the fact that was added last.
+    pub fn last_queue(&self) -> Option<&Arc<Queue>> {
+        self.last.map(|(_, index)| &self.runs[index].queue)
+    }
+
+    /// The run of a queue, begun when there is none; `None` for no queue and for one that is gone.
+    fn run(&mut self, uid: u64, queues: &QueueTable) -> Option<&mut Run> {
         let index = match self.last {
-            Some((uid, index)) if uid == queue.uid => index,
-            _ => *self.by_uid.entry(queue.uid).or_insert_with(|| {
-                self.runs.push(Run {
-                    queue: Arc::clone(queue),
-                    first: queue.max(),
-                    bytes: self.spare.pop().unwrap_or_default(),
-                    restart: false,
-                    min: None,
-                });
-                self.runs.len() - 1
-            }),
+            Some((last, index)) if last == uid => index,
+            _ => match self.by_uid.get(&uid) {
+                Some(&index) => index,
+                None => self.begin(queues.by_uid(uid)?),
+            },
         };
-        self.last = Some((queue.uid, index));
-        &mut self.runs[index]
+        self.last = Some((uid, index));
+        Some(&mut self.runs[index])
+    }
+
+    fn begin(&mut self, queue: Arc<Queue>) -> usize {
+        let index = self.runs.len();
+        self.by_uid.insert(queue.uid, index);
+        let bytes = self.spare.pop().unwrap_or_default();
+        self.runs.push(Run { first: queue.max(), queue, bytes, restart: false, min: None });
+        index
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fetch::QueueBounds;
 
-    fn queue(max: u64) -> Arc<Queue> {
-        let bounds = QueueBounds { min: 0.into(), max: max.into() };
-        Arc::new(Queue::new("t".into(), 0, 7, bounds))
+    /// A table with one queue of so many entries, and the queue's uid.
+    fn table(max: u64) -> (QueueTable, u64) {
+        let table = QueueTable::default();
+        let queue = table.get_or_create("t", 0).unwrap();
+        queue.publish(max);
+        (table, queue.uid)
     }
 
-    fn fact(queue_offset: u64) -> Fact {
-        Fact {
-            queue: None,
-            physical_offset: 1000,
-            size_bytes: 100,
-            queue_offset,
-            tags_code: 0,
-            stored_at_ms: 0,
-        }
+    fn fact(queue: u64, queue_offset: u64) -> Fact {
+        Fact { queue, physical_offset: 1000, size_bytes: 100, queue_offset, tags_code: 0, stored_at_ms: 0 }
     }
 
     fn only(runs: &Runs) -> &Run {
@@ -158,16 +168,16 @@ mod tests {
 
     #[test]
     fn entries_that_are_there_are_not_written_again() {
-        let (queue, mut runs) = (queue(5), Runs::default());
-        assert_eq!(runs.add(&fact(4), &queue, 10, false), Added::Covered);
-        assert_eq!(runs.add(&fact(5), &queue, 10, false), Added::New);
+        let ((table, queue), mut runs) = (table(5), Runs::default());
+        assert_eq!(runs.add(&fact(queue, 4), &table, 10, false), Added::Covered);
+        assert_eq!(runs.add(&fact(queue, 5), &table, 10, false), Added::New);
         assert_eq!((only(&runs).first, only(&runs).next()), (5, 6));
     }
 
     #[test]
     fn a_queue_that_starts_late_is_blank_before() {
-        let (queue, mut runs) = (queue(0), Runs::default());
-        assert_eq!(runs.add(&fact(23), &queue, 10, true), Added::New);
+        let ((table, queue), mut runs) = (table(0), Runs::default());
+        assert_eq!(runs.add(&fact(queue, 23), &table, 10, true), Added::New);
         let run = only(&runs);
         assert_eq!((run.first, run.next(), run.min), (20, 24, Some(23)));
         assert_eq!(run.bytes[..20], Entry::PRE_BLANK.encode());
@@ -175,9 +185,9 @@ mod tests {
 
     #[test]
     fn numbers_that_start_again_replace_the_queue_only_when_rebuilding() {
-        let (queue, mut runs) = (queue(5), Runs::default());
-        runs.add(&fact(5), &queue, 10, true);
-        assert_eq!(runs.add(&fact(0), &queue, 10, true), Added::New);
+        let ((table, queue), mut runs) = (table(5), Runs::default());
+        runs.add(&fact(queue, 5), &table, 10, true);
+        assert_eq!(runs.add(&fact(queue, 0), &table, 10, true), Added::New);
         let run = only(&runs);
         assert!(run.restart);
         assert_eq!((run.first, run.next()), (0, 1));
@@ -185,10 +195,19 @@ mod tests {
 
     #[test]
     fn a_hole_is_filled_and_an_absurd_one_is_refused() {
-        let (queue, mut runs) = (queue(5), Runs::default());
-        assert_eq!(runs.add(&fact(8), &queue, 10, false), Added::New);
+        let ((table, queue), mut runs) = (table(5), Runs::default());
+        assert_eq!(runs.add(&fact(queue, 8), &table, 10, false), Added::New);
         assert_eq!(only(&runs).next(), 9);
-        assert_eq!(runs.add(&fact(100), &queue, 10, false), Added::Refused);
-        assert_eq!(runs.add(&fact(u64::MAX), &queue, 10, false), Added::Refused);
+        assert_eq!(runs.add(&fact(queue, 100), &table, 10, false), Added::Refused);
+        assert_eq!(runs.add(&fact(queue, u64::MAX), &table, 10, false), Added::Refused);
+    }
+
+    #[test]
+    fn records_of_no_queue_and_of_deleted_ones_get_no_entry() {
+        let ((table, queue), mut runs) = (table(0), Runs::default());
+        table.remove_topic("t");
+        assert_eq!(runs.add(&fact(queue, 0), &table, 10, false), Added::NoQueue);
+        assert_eq!(runs.add(&fact(NO_QUEUE, 0), &table, 10, false), Added::NoQueue);
+        assert_eq!(runs.iter().count(), 0);
     }
 }

@@ -1,5 +1,6 @@
 //! All queues of a store by name.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,18 +13,86 @@ use crate::fetch::{QueueBounds, QueueSummary};
 
 /// Finds queues by topic and queue id, and makes them.
 #[doc(alias = "consumeQueueTable")]
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct QueueTable {
-    topics: RwLock<HashMap<Arc<str>, Vec<Arc<Queue>>>>,
+    /// Distinguishes the tables of a process.
+    id: u64,
+    topics: RwLock<HashMap<Arc<str>, Vec<Arc<Queue>>, ahash::RandomState>>,
+    by_uid: RwLock<HashMap<u64, Arc<Queue>, ahash::RandomState>>,
     /// Queues that were written since the last flush.
     dirty: Mutex<Vec<Arc<Queue>>>,
-    next_uid: AtomicU64,
+}
+
+/// Last number given to a table or a queue of any store of this process.
+static LAST_UID: AtomicU64 = AtomicU64::new(0);
+
+fn next_uid() -> u64 {
+    LAST_UID.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// Queues that a thread appended to lately, so that most appends look nothing up.
+const RECENT: usize = 64;
+
+thread_local! {
+    static RECENT_QUEUES: RefCell<[Option<Recent>; RECENT]> = const { RefCell::new([const { None }; RECENT]) };
+}
+
+/// A queue and the table it belongs to.
+struct Recent {
+    table: u64,
+    queue: Arc<Queue>,
+}
+
+impl Recent {
+    fn is(&self, table: u64, topic: &str, queue_id: u32) -> bool {
+        let queue = &self.queue;
+        self.table == table && queue.queue_id == queue_id && &*queue.topic == topic && !queue.is_deleted()
+    }
+}
+
+/// Where a queue is kept among the recent ones.
+fn slot(topic: &str, queue_id: u32) -> usize {
+    let last = topic.as_bytes().last().copied().unwrap_or_default();
+    (queue_id as usize).wrapping_add(topic.len()).wrapping_add(usize::from(last) << 3) % RECENT
+}
+
+impl Default for QueueTable {
+    fn default() -> Self {
+        Self { id: next_uid(), topics: RwLock::default(), by_uid: RwLock::default(), dirty: Mutex::default() }
+    }
 }
 
 impl QueueTable {
-    /// A number no other queue has.
+    /// A number no other queue of this process has.
     pub fn next_uid(&self) -> u64 {
-        self.next_uid.fetch_add(1, Ordering::Relaxed)
+        next_uid()
+    }
+
+    /// Does something with the queue, made empty when missing; free of locks and counts when this thread used it lately.
+    ///
+    /// # Errors
+    /// As [`QueueTable::get_or_create`].
+    pub fn with<T>(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        act: impl FnOnce(&Arc<Queue>) -> T,
+    ) -> Result<T, NameError> {
+        RECENT_QUEUES.with_borrow_mut(|recent| {
+            let slot = &mut recent[slot(topic, queue_id)];
+            match slot {
+                Some(recent) if recent.is(self.id, topic, queue_id) => Ok(act(&recent.queue)),
+                _ => {
+                    let queue = self.get_or_create(topic, queue_id)?;
+                    Ok(act(&slot.insert(Recent { table: self.id, queue }).queue))
+                }
+            }
+        })
+    }
+
+    /// The queue of a uid, unless it was deleted.
+    pub fn by_uid(&self, uid: u64) -> Option<Arc<Queue>> {
+        self.by_uid.read().get(&uid).map(Arc::clone)
     }
 
     pub fn get(&self, topic: &str, queue_id: u32) -> Option<Arc<Queue>> {
@@ -49,8 +118,9 @@ impl QueueTable {
             Ok(index) => Ok(Arc::clone(&queues[index])),
             Err(index) => {
                 let empty = QueueBounds { min: 0.into(), max: 0.into() };
-                let queue = Arc::new(Queue::new(topic, queue_id, self.next_uid(), empty));
+                let queue = Arc::new(Queue::new(topic, queue_id, next_uid(), empty));
                 queues.insert(index, Arc::clone(&queue));
+                self.by_uid.write().insert(queue.uid, Arc::clone(&queue));
                 Ok(queue)
             }
         }
@@ -62,6 +132,7 @@ impl QueueTable {
     /// When there is one of that name.
     pub fn insert(&self, queue: Arc<Queue>) {
         let mut topics = self.topics.write();
+        self.by_uid.write().insert(queue.uid, Arc::clone(&queue));
         let queues = topics.entry(Arc::clone(&queue.topic)).or_default();
         match queues.binary_search_by_key(&queue.queue_id, |other| other.queue_id) {
             Ok(_) => panic!("queue {}-{} is there twice", queue.topic, queue.queue_id),
@@ -72,8 +143,10 @@ impl QueueTable {
     /// Takes a topic out; its queues are marked as deleted.
     pub fn remove_topic(&self, topic: &str) -> Vec<Arc<Queue>> {
         let queues = self.topics.write().remove(topic).unwrap_or_default();
+        let mut by_uid = self.by_uid.write();
         for queue in &queues {
             queue.mark_deleted();
+            by_uid.remove(&queue.uid);
         }
         queues
     }
