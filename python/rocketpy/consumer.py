@@ -68,7 +68,7 @@ class Consumer(Closing):
         (10, b'0')
     """
 
-    __slots__ = ("_native",)
+    __slots__ = ("_group", "_native")
 
     def __init__(
         self,
@@ -79,6 +79,7 @@ class Consumer(Closing):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         super().__init__()
+        self._group = group
         topics = [topic] if isinstance(topic, str) else list(topic)
         self._native = _rocketpy.Consumer(group, topics, name_server_list(name_servers), **options)
         self._opened()
@@ -86,7 +87,7 @@ class Consumer(Closing):
     @property
     def group(self) -> str:
         """Name of the consumer group."""
-        return self._native.group
+        return self._group
 
     @property
     def client_id(self) -> str:
@@ -229,4 +230,4 @@ class Consumer(Closing):
         self._native.close()
 
     def __repr__(self) -> str:
-        return f"<Consumer{' (closed)' if self.closed else ''} of group {self._native.group!r}>"
+        return f"<Consumer{' (closed)' if self.closed else ''} of group {self._group!r}>"

@@ -87,19 +87,20 @@ class Producer(Closing):
         ('SEND_OK', 'producer-doc')
     """
 
-    __slots__ = ("_native",)
+    __slots__ = ("_group", "_native")
 
     def __init__(
         self, group: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[ProducerOptions]
     ) -> None:
         super().__init__()
+        self._group = group
         self._native = _rocketpy.Producer(group, name_server_list(name_servers), **options)
         self._opened()
 
     @property
     def group(self) -> str:
         """Name of the producer group."""
-        return self._native.group
+        return self._group
 
     @property
     def client_id(self) -> str:
@@ -199,4 +200,4 @@ class Producer(Closing):
         self._native.close()
 
     def __repr__(self) -> str:
-        return f"<Producer{' (closed)' if self.closed else ''} of group {self._native.group!r}>"
+        return f"<Producer{' (closed)' if self.closed else ''} of group {self._group!r}>"

@@ -37,7 +37,8 @@ class RangeReader(Closing):
         options: See `rocketpy.config.ClientOptions`.
 
     Raises:
-        OffsetError: The range is not what the queue holds.
+        InvalidArgumentError: The range ends before it starts.
+        TopicNotFoundError: The topic does not exist. While reading, `OffsetError`: a part of the range is not there.
 
     Examples:
         >>> import rocketpy

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 import rocketpy
 import rocketpy.testing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 CHILD_SECONDS = 60
 
@@ -49,6 +51,7 @@ class Stoppable:
 
     def freeze(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.process.pid, os.WUNTRACED)  # until every thread of it stands still
 
     def thaw(self) -> None:
         self.process.send_signal(signal.SIGCONT)

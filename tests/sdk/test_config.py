@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+
 import rocketpy
 from rocketpy import InvalidArgumentError, Start
 
@@ -91,6 +92,6 @@ def test_without_name_servers_the_error_says_where_to_name_them(monkeypatch):
 
 @pytest.mark.parametrize("address", ["nowhere", "host:", "host:port", ":9876", "host:99999"])
 def test_an_address_without_host_or_port_is_refused(address):
-    with pytest.raises(rocketpy.RocketPyError, match="(?i)address|connect|resolve") as refused:
+    with pytest.raises(rocketpy.RocketPyError, match=r"(?i)address|connect|resolve") as refused:
         rocketpy.Producer("address", name_servers=[address], api_timeout=2).send(rocketpy.Message("topic", b"text"))
     assert refused.value.hint

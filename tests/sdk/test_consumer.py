@@ -5,6 +5,7 @@ import time
 from collections import Counter
 
 import pytest
+
 import rocketpy
 from rocketpy import Message, Start
 from rocketpy.testing import fresh_name

@@ -4,6 +4,7 @@ import builtins
 import pickle
 
 import pytest
+
 import rocketpy
 from rocketpy import errors
 

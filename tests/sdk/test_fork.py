@@ -1,7 +1,7 @@
 """A forked child: what the parent made is refused there with a clear error, never hangs, and goes on in the parent.
 
-Each test forks in a process of its own, so that the test runner is not what is forked. A child that hangs is killed after
-ten seconds and its test fails.
+Each test forks in a process of its own, so that the test runner is not what is forked. A child that hangs is killed
+after ten seconds and its test fails.
 """
 
 import pytest

@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+
 import rocketpy
 from rocketpy import Message
 from rocketpy.testing import fresh_name
@@ -27,10 +28,13 @@ def interrupted(wait):
 
     timer = threading.Timer(0.15, interrupt)
     timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        wait()
-    seconds = time.monotonic() - sent_at[0]
-    timer.join()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            wait()
+        seconds = time.monotonic() - sent_at[0]
+    finally:
+        timer.cancel()
+        timer.join()
     assert seconds < 2
     return seconds
 

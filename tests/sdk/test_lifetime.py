@@ -5,6 +5,7 @@ import time
 import warnings
 
 import pytest
+
 import rocketpy
 from rocketpy import Message
 from rocketpy.testing import fresh_name
@@ -15,9 +16,10 @@ def test_what_is_forgotten_is_reported_and_closed(rocketpy_server, rocketpy_topi
     with rocketpy_server.admin() as admin:
         consumer = rocketpy_server.consumer(group, rocketpy_topic)
         assert admin.group_members(group) == [consumer.client_id]
+        forgotten = [consumer]
+        del consumer
         with pytest.warns(ResourceWarning, match=f"never closed: <Consumer of group '{group}'>"):
-            del consumer
-            gc.collect()
+            forgotten.clear()
         deadline = time.monotonic() + 10
         while group in {one.name for one in admin.groups() if one.members}:
             assert time.monotonic() < deadline

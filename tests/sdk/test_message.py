@@ -4,6 +4,7 @@ import copy
 import pickle
 
 import pytest
+
 import rocketpy
 from rocketpy import InvalidArgumentError, Message
 

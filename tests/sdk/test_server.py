@@ -6,6 +6,7 @@ import socket
 import time
 
 import pytest
+
 import rocketpy
 from rocketpy import Message, Start
 from rocketpy.testing import SMALL_FILES, fresh_name

@@ -6,13 +6,25 @@ import time
 
 import pyarrow
 import pytest
+
 import rocketpy
 from rocketpy import InvalidArgumentError, Message, StoreReader
 from rocketpy.testing import SMALL_FILES, fresh_name
 
-DEFAULT_COLUMNS = (
-    "topic queue_id queue_offset broker_name tag keys body properties born_at stored_at msg_id reconsume_times".split()
-)
+DEFAULT_COLUMNS = [
+    "topic",
+    "queue_id",
+    "queue_offset",
+    "broker_name",
+    "tag",
+    "keys",
+    "body",
+    "properties",
+    "born_at",
+    "stored_at",
+    "msg_id",
+    "reconsume_times",
+]
 
 
 @pytest.fixture

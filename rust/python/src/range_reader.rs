@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use crate::arrow::{self, ArrowBatch};
 use crate::client::connect;
 use crate::consumer::received;
-use crate::error::raise;
+use crate::error::{self, raise};
 use crate::number::offset;
 use crate::options::Options;
 use crate::process::Owned;
@@ -63,6 +63,9 @@ impl PyRangeReader {
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let (start, end) = (offset(start)?, offset(end)?);
+        if start > end {
+            return Err(error::invalid(format!("a range cannot end before it starts: {start} to {end}")));
+        }
         let builder =
             RecordBatchBuilder::new(arrow::columns(columns)?, arrow::limits(batch_rows, batch_bytes)?);
         let options = Options::new("RangeReader", options);

@@ -1,0 +1,209 @@
+"""Administration: topics, groups, offsets, brokers."""
+
+import time
+
+import pytest
+
+import rocketpy
+from rocketpy import Message, Start
+from rocketpy.testing import fresh_name
+
+
+@pytest.fixture
+def admin(rocketpy_server):
+    with rocketpy_server.admin() as admin:
+        yield admin
+
+
+@pytest.fixture
+def filled(producer, admin, rocketpy_topic):
+    """A topic of four queues with 100 messages."""
+    producer.send_many([Message(rocketpy_topic, b"%d" % n) for n in range(100)])
+    while sum(info.max_offset for info in admin.describe_topic(rocketpy_topic).queues) < 100:
+        time.sleep(0.002)
+    return rocketpy_topic
+
+
+def consume(server, group, topic, count):
+    with server.consumer(group, topic, start=Start.EARLIEST) as consumer:
+        seen = 0
+        while seen < count:
+            batch = consumer.poll(count - seen, timeout=10)
+            assert batch
+            seen += len(batch)
+        consumer.commit()
+        return consumer.positions()
+
+
+def test_a_topic_is_made_described_and_deleted(admin, rocketpy_server):
+    topic = fresh_name()
+    admin.create_topic(topic, queues=3)
+    assert topic in admin.topics()
+    info = admin.describe_topic(topic)
+    assert (info.name, [one.queue.queue_id for one in info.queues]) == (topic, [0, 1, 2])
+    assert all((one.min_offset, one.max_offset, one.last_stored_at) == (0, 0, None) for one in info.queues)
+    (broker,) = info.brokers
+    assert broker.addresses == {0: rocketpy_server.broker}
+    assert (broker.read_queues, broker.write_queues, broker.readable, broker.writable) == (3, 3, True, True)
+    admin.delete_topic(topic)
+    assert topic not in admin.topics()
+    with pytest.raises(rocketpy.TopicNotFoundError, match=topic):
+        admin.describe_topic(topic)
+
+
+def test_a_topic_can_grow(admin, filled):
+    admin.create_topic(filled, queues=6)
+    assert len(admin.queues(filled)) == 6
+    assert sum(info.max_offset for info in admin.describe_topic(filled).queues) == 100
+
+
+def test_a_topic_may_be_closed_to_senders(admin, producer):
+    topic = fresh_name()
+    admin.create_topic(topic, queues=2, writable=False)
+    (broker,) = admin.describe_topic(topic).brokers
+    assert (broker.readable, broker.writable) == (True, False)
+    with pytest.raises(rocketpy.RocketPyError, match=topic):
+        producer.send(Message(topic, b"text"))
+
+
+def test_what_queues_hold_is_told(admin, producer, filled):
+    info = admin.describe_topic(filled)
+    assert sum(one.max_offset - one.min_offset for one in info.queues) == 100
+    for one in info.queues:
+        assert admin.min_offset(one.queue) == one.min_offset == 0
+        assert admin.max_offset(one.queue) == one.max_offset
+        if one.max_offset:
+            assert abs(one.last_stored_at.timestamp() - time.time()) < 60
+
+
+def test_an_offset_is_found_by_time(admin, producer, filled):
+    queue = admin.queues(filled)[0]
+    before = admin.max_offset(queue)
+    time.sleep(0.01)
+    moment = time.time()
+    time.sleep(0.01)
+    producer.send_many([Message(filled, b"new") for _ in range(5)], queue=queue)
+    while admin.max_offset(queue) < before + 5:
+        time.sleep(0.002)
+    assert admin.search_offset(queue, moment) == before
+    assert admin.search_offset(queue, 0) == 0
+
+
+def test_a_groups_lag_is_what_it_has_not_committed(admin, rocketpy_server, filled):
+    group = fresh_name()
+    positions = consume(rocketpy_server, group, filled, 60)
+    rows = admin.group_lag(group, filled)
+    assert sum(row.lag for row in rows) == 40
+    assert {row.queue: row.committed_offset for row in rows if row.committed_offset} == {
+        queue: offset for queue, offset in positions.items() if offset
+    }
+    assert all(row.lag == row.max_offset - row.committed_offset for row in rows)
+    assert {row.queue for row in admin.group_lag(group)} == {row.queue for row in rows}
+    queue = rows[0].queue
+    assert (admin.committed_offset(group, queue) or 0) == rows[0].committed_offset
+
+
+def test_groups_and_their_members_are_listed(admin, rocketpy_server, rocketpy_topic):
+    group = fresh_name()
+    with rocketpy_server.consumer(group, rocketpy_topic) as consumer:
+        assert admin.group_members(group) == [consumer.client_id]
+        (info,) = [one for one in admin.groups() if one.name == group]
+        assert info.members == (consumer.client_id,)
+    admin.delete_group(group)
+    assert group not in [one.name for one in admin.groups()]
+
+
+def test_offsets_are_reset(admin, rocketpy_server, filled):
+    group = fresh_name()
+    consume(rocketpy_server, group, filled, 100)
+    assert sum(row.lag for row in admin.group_lag(group, filled)) == 0
+    assert set(admin.reset_offsets(group, filled, Start.EARLIEST).values()) == {0}
+    assert sum(row.lag for row in admin.group_lag(group, filled)) == 100
+    assert sum(admin.reset_offsets(group, filled, Start.LATEST).values()) == 100
+    assert sum(admin.reset_offsets(group, filled, Start.at(0)).values()) == 0
+    with pytest.raises(rocketpy.InvalidArgumentError):
+        admin.reset_offsets(group, filled, Start.STORED)
+    with pytest.raises(TypeError, match="Start"):
+        admin.reset_offsets(group, filled, "earliest")
+
+
+def test_offsets_of_a_group_with_members_are_reset_by_force_only(admin, rocketpy_server, filled):
+    group = fresh_name()
+    with rocketpy_server.consumer(group, filled, start=Start.EARLIEST) as consumer:
+        consumer.poll(timeout=10)
+        with pytest.raises(rocketpy.GroupConflictError, match=group) as active:
+            admin.reset_offsets(group, filled, Start.LATEST)
+        assert active.value.hint
+        assert admin.reset_offsets(group, filled, Start.LATEST, force=True)
+
+
+def test_a_message_is_viewed_by_its_offset_id(admin, producer, rocketpy_topic):
+    receipt = producer.send(Message(rocketpy_topic, b"text", tag="UA", keys=["k"]))
+    message = admin.view_message(receipt.offset_msg_id)
+    assert (message.topic, message.body, message.tag, message.keys) == (rocketpy_topic, b"text", "UA", ("k",))
+    assert (message.msg_id, message.queue_id, message.queue_offset) == (
+        receipt.msg_id,
+        receipt.queue.queue_id,
+        receipt.queue_offset,
+    )
+
+
+@pytest.mark.parametrize("id", ["", "abc", "7F00000100002A9F0000000000000", "ü" * 32])
+def test_an_ill_formed_message_id_is_named(admin, id):
+    with pytest.raises(rocketpy.InvalidArgumentError, match="offset message id"):
+        admin.view_message(id)
+
+
+def test_a_place_without_a_message_is_an_error(admin, producer, rocketpy_topic):
+    receipt = producer.send(Message(rocketpy_topic, b"text"))
+    beyond = f"{receipt.offset_msg_id[:16]}{2**40:016X}"
+    with pytest.raises(rocketpy.RocketPyError) as missing:
+        admin.view_message(beyond)
+    assert missing.value.code is not None
+
+
+def test_brokers_are_listed(admin, rocketpy_server):
+    (broker,) = admin.brokers()
+    assert (broker.broker_name, broker.cluster, broker.addresses) == (
+        "broker-a",
+        "DefaultCluster",
+        {0: rocketpy_server.broker},
+    )
+
+
+@pytest.mark.parametrize("queues", [0, -1, 2**40])
+def test_a_topic_has_at_least_one_queue(admin, queues):
+    with pytest.raises(rocketpy.InvalidArgumentError, match="queues"):
+        admin.create_topic(fresh_name(), queues=queues)
+
+
+def test_more_queues_than_a_broker_makes_are_refused_by_it(admin):
+    with pytest.raises(rocketpy.RocketPyError):
+        admin.create_topic(fresh_name(), queues=10**6)
+
+
+@pytest.mark.parametrize("topic", ["", "a/b", "x" * 128, "../../etc/passwd"])
+def test_bad_topic_names_are_refused(admin, topic):
+    for use in (admin.create_topic, admin.delete_topic):
+        with pytest.raises(rocketpy.RocketPyError) as refused:
+            use(topic)
+        assert not refused.value.retryable
+
+
+def test_system_topics_are_not_made_or_deleted(admin):
+    for use in (admin.create_topic, admin.delete_topic):
+        with pytest.raises(rocketpy.RocketPyError):
+            use("SCHEDULE_TOPIC_XXXX")
+
+
+def test_a_cluster_or_broker_that_is_not_there_is_named(admin):
+    for place in ({"cluster": "elsewhere"}, {"broker": "elsewhere"}):
+        with pytest.raises(rocketpy.BrokerNotFoundError, match="elsewhere"):
+            admin.create_topic(fresh_name(), **place)
+
+
+def test_a_closed_admin_says_so(rocketpy_server):
+    admin = rocketpy_server.admin()
+    admin.close()
+    with pytest.raises(rocketpy.ClosedError):
+        admin.topics()
