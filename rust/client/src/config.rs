@@ -103,7 +103,8 @@ impl ProducerConfig {
         at_least("batch_bytes", self.batch_bytes, 1)?;
         at_least("max_message_size", self.max_message_size, 1)?;
         at_least("requests_in_flight", self.requests_in_flight, 1)?;
-        at_least("default_topic_queues", self.default_topic_queues as usize, 1)
+        at_least("default_topic_queues", self.default_topic_queues as usize, 1)?;
+        at_most("default_topic_queues", self.default_topic_queues, 65_536)
     }
 }
 
@@ -147,9 +148,9 @@ pub struct ConsumerConfig {
     pub prefetch_bytes: usize,
     /// Most bytes held ahead of `poll`, all queues together. Default 128 MiB.
     pub prefetch_total_bytes: usize,
-    /// Most messages asked for in one pull. Default 4,096 (a broker may give fewer).
+    /// Most messages asked for in one pull. Default 4,096, at most 65,536 (a broker may give fewer).
     pub pull_messages: u32,
-    /// Most bytes asked for in one pull. Default 1 MiB.
+    /// Most bytes asked for in one pull. Default 1 MiB, at most 8 MiB.
     pub pull_bytes: u32,
     /// How long the broker may hold a pull that finds nothing. Default 15 s.
     pub suspend: Duration,
@@ -194,12 +195,24 @@ impl ConsumerConfig {
         at_least("prefetch_total_bytes", self.prefetch_total_bytes, 1)?;
         at_least("pull_messages", self.pull_messages as usize, 1)?;
         at_least("pull_bytes", self.pull_bytes as usize, 1)?;
+        at_most("pull_messages", self.pull_messages, 65_536)?;
+        at_most("pull_bytes", self.pull_bytes, MAX_PULL_BYTES)?;
         if self.pull_timeout <= self.suspend {
             let reason = format!("must be longer than suspend: {:?}", self.suspend);
             return Err(ClientError::InvalidConfig { field: "pull_timeout", reason });
         }
         Ok(())
     }
+}
+
+/// The answer must fit into a frame of 16 MiB, with its last message larger than asked for.
+const MAX_PULL_BYTES: u32 = 8 << 20;
+
+fn at_most(field: &'static str, value: u32, most: u32) -> Result<(), ClientError> {
+    if value > most {
+        return Err(ClientError::InvalidConfig { field, reason: format!("at most {most}, given: {value}") });
+    }
+    Ok(())
 }
 
 fn at_least(field: &'static str, value: usize, least: usize) -> Result<(), ClientError> {

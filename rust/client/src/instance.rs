@@ -34,6 +34,9 @@ use crate::{
     wire,
 };
 
+/// How long the end of a group waits for a broker.
+const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Shared by all that one [`Client`](crate::Client) made.
 pub(crate) struct Instance {
     pub(crate) config: ClientConfig,
@@ -47,6 +50,8 @@ pub(crate) struct Instance {
     routes: Routes,
     /// Asks for a heartbeat to the brokers newly connected to.
     beat: Arc<Notify>,
+    /// Held while brokers are told of the groups, so that no heartbeat brings back a group that has just left.
+    telling: tokio::sync::Mutex<()>,
     /// Peers whose connection came about since the last round.
     fresh: Mutex<HashSet<SocketAddr>>,
     closed: AtomicBool,
@@ -74,6 +79,7 @@ impl Instance {
             names,
             routes: Routes::default(),
             beat: Arc::default(),
+            telling: tokio::sync::Mutex::default(),
             fresh: Mutex::default(),
             closed: AtomicBool::new(false),
             timers: Mutex::new(None),
@@ -277,6 +283,7 @@ impl Instance {
     }
 
     async fn heartbeat_to(&self, addresses: BTreeSet<String>) {
+        let _turn = self.telling.lock().await;
         let Some(data) = self.members.heartbeat(&self.client_id) else { return };
         let request = wire::heartbeat(&data);
         let mut calls = JoinSet::new();
@@ -315,10 +322,12 @@ impl Instance {
 
     /// Tells the brokers that a group's member is gone. Errors are of no consequence: the brokers notice by themselves.
     pub(crate) async fn unregister(&self, request: Command) {
+        // A broker that does not answer a heartbeat must not hold the end up for long.
+        let _turn = tokio::time::timeout(UNREGISTER_TIMEOUT, self.telling.lock()).await;
         let mut calls = JoinSet::new();
         for address in self.routes.broker_addresses(true) {
             let (remoting, request) = (self.remoting.clone(), request.clone());
-            let timeout = self.config.api_timeout.min(Duration::from_secs(1));
+            let timeout = self.config.api_timeout.min(UNREGISTER_TIMEOUT);
             calls.spawn(async move {
                 if let Err(error) = remoting.call(&address, request, timeout).await {
                     debug!(address, %error, "unregistering failed");

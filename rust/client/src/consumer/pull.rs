@@ -219,7 +219,7 @@ impl Puller {
 impl Shared {
     /// Bytes to ask for: fewer when many queues share the bound of all.
     fn pull_bytes(&self) -> u32 {
-        let queues = self.state.lock().queues().count().max(1);
+        let queues = self.state.lock().queue_count().max(1);
         let share = (self.config.prefetch_total_bytes / queues).max(LEAST_PULL_BYTES);
         self.config.pull_bytes.min(u32::try_from(share).unwrap_or(u32::MAX))
     }

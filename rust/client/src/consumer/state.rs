@@ -197,6 +197,10 @@ impl State {
         self.queues.keys()
     }
 
+    pub(crate) fn queue_count(&self) -> usize {
+        self.queues.len()
+    }
+
     /// What the pull task of assignment `id` of `queue` does next.
     pub(crate) fn task(&self, queue: &MessageQueue, id: u64, config: &ConsumerConfig) -> Task {
         let Some(assigned) = self.queues.get(queue).filter(|assigned| assigned.id == id) else {

@@ -18,7 +18,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rocketpy_env::random_u64;
@@ -112,7 +112,8 @@ impl Producer {
     pub async fn queues(&self, topic: &str) -> Result<Vec<MessageQueue>, ClientError> {
         self.check()?;
         validate::check_topic(topic)?;
-        Ok(self.shared.sender.route(topic).await?.publish.clone())
+        let sender = &self.shared.sender;
+        Ok(sender.route_within(topic, sender.config.send_timeout).await?.publish.clone())
     }
 
     /// Sends one message and waits for its acknowledgement, trying another broker when one fails.
@@ -125,9 +126,11 @@ impl Producer {
     /// # Durability
     /// On return the message is stored as the broker's flush and replication policy says; see [`Receipt::status`].
     pub async fn send(&self, message: &Message, options: SendOptions) -> Result<Receipt, ClientError> {
+        let started = Instant::now();
         let (outgoing, target) = self.prepare(message, &options).await?;
         let timeout = options.timeout.unwrap_or(self.shared.sender.config.send_timeout);
-        let stored = self.shared.sender.deliver(&outgoing, target, timeout).await?;
+        let left = timeout.saturating_sub(started.elapsed());
+        let stored = self.shared.sender.deliver(&outgoing, target, left).await?;
         Ok(receipt_of(&stored, &outgoing.keys, 0))
     }
 
@@ -225,7 +228,7 @@ impl Producer {
         self.check_one(&message, &options)?;
         let sender = &self.shared.sender;
         let timeout = options.timeout.unwrap_or(sender.config.send_timeout);
-        let route = sender.route(&message.topic).await?;
+        let route = sender.route_within(&message.topic, timeout).await?;
         let place = self.shared.window.enter(message.body.len(), timeout).await?;
         let key = options.order_key.as_deref().or_else(|| message.order_key());
         let (queue, bound) = match (options.queue, key) {
@@ -314,7 +317,8 @@ impl Producer {
                 validate::check_batch_topic(&message.topic)?;
                 last.clone_from(&message.topic);
                 if !routes.contains_key(&last) {
-                    routes.insert(last.clone(), sender.route(&last).await?);
+                    let timeout = options.timeout.unwrap_or(sender.config.send_timeout);
+                    routes.insert(last.clone(), sender.route_within(&last, timeout).await?);
                 }
             }
         }
@@ -329,12 +333,13 @@ impl Producer {
         self.check()?;
         self.check_one(message, options)?;
         let (sender, key) = (&self.shared.sender, options.order_key.as_deref());
+        let timeout = options.timeout.unwrap_or(sender.config.send_timeout);
         let ids = &sender.instance.ids;
         let outgoing = pack::single(message, key, &sender.config, ids, ids.moment());
         let target = match (&options.queue, key.or_else(|| message.order_key())) {
             (Some(queue), _) => Target::Only(queue.clone()),
             (None, Some(key)) => {
-                let route = sender.route(&message.topic).await?;
+                let route = sender.route_within(&message.topic, timeout).await?;
                 Target::Only(route.publish[select::by_key(key, route.publish.len())].clone())
             }
             (None, None) => Target::Any,

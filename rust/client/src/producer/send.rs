@@ -79,6 +79,21 @@ impl Sender {
         Ok(route)
     }
 
+    /// As [`route`](Self::route), within a time.
+    pub(crate) async fn route_within(
+        &self,
+        topic: &str,
+        timeout: Duration,
+    ) -> Result<Arc<TopicRoute>, ClientError> {
+        let late = |_| ClientError::Timeout {
+            operation: "route query",
+            address: "all name servers".to_owned(),
+            timeout_ms: timeout.as_millis() as u64,
+            may_have_been_applied: false,
+        };
+        tokio::time::timeout(timeout, self.route(topic)).await.map_err(late)?
+    }
+
     /// Sends until acknowledged, or until no further attempt is allowed.
     ///
     /// # Errors
@@ -91,11 +106,8 @@ impl Sender {
     ) -> Result<Stored, ClientError> {
         let mut attempts = Attempts::new(timeout);
         loop {
-            let mut route = match tokio::time::timeout(attempts.left(), self.route(&outgoing.topic)).await {
-                Ok(Ok(route)) => route,
-                Ok(Err(error)) => return Err(attempts.give_up(&outgoing.topic, error, false)),
-                Err(_) => return Err(attempts.give_up(&outgoing.topic, attempts.timed_out(), false)),
-            };
+            let route = self.route_within(&outgoing.topic, attempts.left()).await;
+            let mut route = route.map_err(|error| attempts.give_up(&outgoing.topic, error, false))?;
             let (queue, bound) = self.choose(&route, &target, attempts.brokers.last())?;
             let error = match self.attempt(outgoing, &mut route, &queue, attempts.left()).await {
                 Ok(stored) => return Ok(stored),
@@ -188,7 +200,7 @@ impl Sender {
 
     /// Sends without waiting for an answer; one attempt.
     pub(crate) async fn fire(&self, outgoing: &Outgoing, target: Target) -> Result<(), ClientError> {
-        let mut route = self.route(&outgoing.topic).await?;
+        let mut route = self.route_within(&outgoing.topic, self.config.send_timeout).await?;
         let (queue, _) = self.choose(&route, &target, None)?;
         let address = self.address(&mut route, &queue).await?;
         let request = self.request(outgoing, &queue);
@@ -209,15 +221,6 @@ impl Attempts {
         self.made += 1;
         self.brokers.push(queue.broker_name.clone());
         self.may_have_been_applied |= error.may_have_been_applied();
-    }
-
-    fn timed_out(&self) -> ClientError {
-        ClientError::Timeout {
-            operation: "route query",
-            address: "all name servers".to_owned(),
-            timeout_ms: self.timeout.as_millis() as u64,
-            may_have_been_applied: false,
-        }
     }
 
     /// The error to raise: the only one as it is, else the last one with what was tried before.
