@@ -92,7 +92,7 @@ class RateColumn(ProgressColumn):
         return Text("" if speed is None else f"{speed:,.0f} msg/s", style="progress.data.speed")
 
 
-def progress(*, quiet: bool = False) -> Progress:
+def progress(*, quiet: bool = False, transient: bool = False) -> Progress:
     """A progress bar with messages per second, on standard error, when a person looks at it."""
     return Progress(
         TextColumn("{task.description}"),
@@ -101,6 +101,7 @@ def progress(*, quiet: bool = False) -> Progress:
         RateColumn(),
         TimeElapsedColumn(),
         console=STDERR,
+        transient=transient,
         disable=quiet or not sys.stderr.isatty(),
     )
 

@@ -1,6 +1,8 @@
 """Part 6: Spark computes the table of delays three ways, and pandas computes it from the original data."""
 
+import contextlib
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +14,25 @@ from rocketpy.spark import flight_delays as job
 from rocketpy.spark.session import local_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import pandas
 
 CORES = "2"
+SPARK_LOG = "spark.log"
+
+
+@contextlib.contextmanager
+def standard_error_in(path: Path) -> "Iterator[None]":
+    """Gives processes that are started meanwhile, such as Spark's, a file as their standard error for good."""
+    mine = os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(mine, 2)
+        os.close(mine)
 
 
 def expected(flights: Flights) -> "pandas.DataFrame":
@@ -74,7 +90,8 @@ def compute(journal: Journal, flights: Flights, server: ServerProcess, topic: st
         step.note = f"{len(wanted)} pairs of carrier and hour"
     logging.getLogger("py4j").setLevel(logging.ERROR)  # it logs Ctrl-C as an error
     with journal.step("start Spark") as step:
-        spark = local_session("rocketpy demo", cores=CORES)
+        with standard_error_in(folder / SPARK_LOG):
+            spark = local_session("rocketpy demo", cores=CORES)
         step.note = f"{spark.version}, local[{CORES}]"
     try:
         store = str(server.store)

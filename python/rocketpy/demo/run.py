@@ -85,12 +85,12 @@ def publish(journal: Journal, flights: Flights, server: ServerProcess) -> Acknow
     with Admin(name_servers=server.name_server) as admin:
         admin.create_topic(TOPIC, queues=QUEUES)
         admin.create_topic(AIRPORTS, queues=QUEUES)
-    with Producer("demo", name_servers=server.name_server) as producer, journal.progress() as bar:
-        task = bar.add_task("publish", total=len(flights))
-        with journal.step("publish the flights") as step:
+    with Producer("demo", name_servers=server.name_server) as producer, journal.step("publish the flights") as step:
+        with journal.progress() as bar:
+            task = bar.add_task("   publish", total=len(flights))
             acknowledged = publish_flights(producer, flights, TOPIC, lambda count: bar.advance(task, count))
-            step.rows = len(acknowledged)
-            step.note = f"all acknowledged, {QUEUES} queues"
+        step.rows = len(acknowledged)
+        step.note = f"all acknowledged, {QUEUES} queues"
     return acknowledged
 
 
@@ -100,15 +100,15 @@ def read(journal: Journal, flights: Flights, server: ServerProcess) -> None:
     journal.head(4, f"Two groups read at the same time: {MAINTENANCE} (all) and {HUB} ({carriers})")
     readers = Readers(flights, TOPIC, server.name_server)
     expected = {MAINTENANCE: readers.all_flights.expected, HUB: readers.hub_flights.expected}
-    with journal.progress() as bar:
-        tasks = {group: bar.add_task(group, total=total) for group, total in expected.items()}
-        with journal.step("read with two groups") as step:
+    with journal.step("read with two groups") as step:
+        with journal.progress() as bar:
+            tasks = {group: bar.add_task(f"   {group}", total=total) for group, total in expected.items()}
             seen = readers.run(lambda group, count: bar.advance(tasks[group], count))
-            step.rows = seen.maintenance + seen.hub
-            step.note = (
-                f"each aircraft in order, none missing, none twice; {MAINTENANCE} stopped at {seen.stopped_at:,} "
-                f"and went on; {HUB} {seen.hub:,}"
-            )
+        step.rows = seen.maintenance + seen.hub
+        step.note = (
+            f"each aircraft in order, none missing, none twice; {MAINTENANCE} stopped at {seen.stopped_at:,} "
+            f"and went on; {HUB} {seen.hub:,}"
+        )
 
 
 def recover(journal: Journal, flights: Flights, server: ServerProcess, acknowledged: Acknowledged) -> None:
