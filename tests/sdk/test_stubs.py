@@ -1,0 +1,59 @@
+"""The stubs agree with the extension module, and what a user writes is checked against them."""
+
+import importlib.resources
+import subprocess
+import sys
+
+
+def test_the_stubs_agree_with_the_extension(tmp_path):
+    command = [sys.executable, "-m", "mypy.stubtest", "rocketpy._rocketpy"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_the_package_says_that_it_is_typed():
+    assert importlib.resources.files("rocketpy").joinpath("py.typed").is_file()
+
+
+def test_what_a_user_writes_is_typed(tmp_path):
+    (tmp_path / "use.py").write_text(USE)
+    ended = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "use.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    errors = [line.split(": ", 1)[0] for line in ended.stdout.splitlines() if ": error:" in line]
+    wrong = [f"use.py:{number}" for number, line in enumerate(USE.splitlines(), 1) if "# wrong" in line]
+    assert errors == wrong, ended.stdout
+
+
+USE = """\
+from datetime import timedelta
+from concurrent.futures import Future
+import rocketpy
+
+with rocketpy.Server("data", settings={"flushDiskType": "SYNC_FLUSH"}) as server:
+    with server.producer("ingest", send_timeout=timedelta(seconds=1), retries=1) as producer:
+        receipt: rocketpy.Receipt = producer.send(rocketpy.Message("flights", b"x", tag="UA", keys=["a"]))
+        receipts: rocketpy.Receipts = producer.send_many(rocketpy.Message("flights", b"x") for _ in range(3))
+        first: rocketpy.Receipt = receipts[0]
+        future: Future[rocketpy.Receipt] = producer.submit(rocketpy.Message("flights", b"x"))
+        number: int = receipt.queue_offset + future.result().queue.queue_id
+        producer.send(b"x")  # wrong
+        server.producer("ingest", send_timeouts=1)  # wrong
+        rocketpy.Message("flights", "text")  # wrong
+    with server.consumer("report", "flights", start=rocketpy.Start.EARLIEST) as consumer:
+        for batch in consumer.batches(max_messages=10, max_wait=1.0):
+            bodies: list[bytes] = [message.body for message in batch]
+        for message in consumer:
+            tag: str = message.tag  # wrong
+            view: memoryview = message.body_view
+        rows: int = consumer.fetch_arrow().num_rows
+        consumer.seek(rocketpy.MessageQueue("flights", "broker-a", 0), rocketpy.Start.at(0))
+    server.admin().create_topic("flights", queues="8")  # wrong
+reader = rocketpy.StoreReader("data")
+lengths: list[int] = [batch.num_rows for part in reader.ranges("flights") for batch in reader.scan(part)]
+try:
+    pass
+except rocketpy.RocketPyError as error:
+    hint: str | None = error.hint
+"""
