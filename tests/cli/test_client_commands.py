@@ -48,11 +48,23 @@ def test_json_lines_make_the_round_trip(rocketpy, topic: str):
 
     copy = f"{topic}-copy"
     rocketpy("topic", "create", copy)
-    bare = [{name: line.get(name) for name in ("body", "body_base64", "tag", "keys")} for line in lines_of(first)]
-    rocketpy("produce", copy, "--format", "json", stdin="\n".join(map(json.dumps, bare)))
+    rocketpy("produce", copy, "--format", "json", stdin=first)
     again = lines_of(rocketpy("consume", copy, "--format", "json").stdout)
-    key = lambda line: (str(line["tag"]), line.get("body"))  # noqa: E731
-    assert [line["keys"] for line in sorted(again, key=key)] == [line["keys"] for line in sorted(bare, key=key)]
+    kept = ("body", "body_base64", "tag", "keys", "order_key")
+
+    def plain(lines: list[dict]) -> list[dict]:
+        return sorted(({name: line.get(name) for name in kept} for line in lines), key=str)
+
+    assert plain(again) == plain(lines_of(first))
+    assert {line["msg_id"] for line in again}.isdisjoint(line["msg_id"] for line in lines_of(first))
+    assert [line["properties"]["origin"] for line in again if line["tag"] == "UA"] == ["EWR"]
+
+
+def test_a_property_that_asks_for_what_is_not_there_is_refused_by_name(rocketpy, topic: str):
+    line = json.dumps({"body": "later", "properties": {"DELAY": "3"}})
+    result = rocketpy("produce", topic, "--format", "json", stdin=line, code=2)
+    assert "DELAY" in result.stderr
+    assert rocketpy("consume", topic).stdout == ""
 
 
 def test_files_are_sent_whole(rocketpy, topic: str, tmp_path: Path):

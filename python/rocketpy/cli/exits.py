@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, NoReturn
@@ -110,3 +111,8 @@ def reported() -> Iterator[None]:
         fail(f"no such file or folder: {error.filename}", ExitCode.NOT_FOUND, "check the path")
     except PermissionError as error:
         fail(f"not permitted: {error.filename}", ExitCode.REFUSED, "check the owner and mode of the path")
+    except OSError as error:
+        fail(f"{error.strerror or error}: {error.filename}", ExitCode.REFUSED, "check the path and the disk")
+    except Exception as error:
+        traceback.print_exc()
+        fail(f"unexpected {type(error).__name__}", ExitCode.FAILURE)

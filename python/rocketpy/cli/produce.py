@@ -20,6 +20,10 @@ from rocketpy.cli.options import LOCAL, Json, NameServer
 READ_BYTES = 256 << 10
 SEND_BYTES = 8 << 20
 """Bodies that one `send_many` takes at most, so that large files do not pile up in memory."""
+RENEWED = {
+    "TAGS", "KEYS", "__SHARDINGKEY", "UNIQ_KEY", "WAIT", "TRACE_ON", "MSG_REGION", "CLUSTER", "INSTANCE_ID", "__CRC32#",
+}  # fmt: skip
+"""Properties in the output of `consume` that are fields of their own there, or that client and broker set anew."""
 FIELDS = {"body", "body_base64", "tag", "keys", "order_key", "properties"}
 
 
@@ -138,4 +142,6 @@ def json_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
     else:
         content = (body if isinstance(body, str) else json.dumps(body)).encode()
     given = {name: fields[name] for name in FIELDS & fields.keys() - {"body", "body_base64"} if fields[name]}
+    if "properties" in given:
+        given["properties"] = {name: value for name, value in given["properties"].items() if name not in RENEWED}
     return Message(topic, content, **(defaults | given))
