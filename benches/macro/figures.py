@@ -9,11 +9,12 @@ import platform
 import subprocess
 from pathlib import Path
 
+from rich.console import Console
+from rich.table import Table
+
 import messages
 import spark_scan
 import start
-from rich.console import Console
-from rich.table import Table
 
 
 def main() -> None:
@@ -25,10 +26,17 @@ def main() -> None:
     table = Table("figure", "value", "unit", "target", "more")
     for name, figure in results.items():
         more = ", ".join(
-            f"{key} {value:.3g}" for key, value in figure.items() if key not in ("value", "unit", "target", "messages_per_s")
+            f"{key} {value:.3g}"
+            for key, value in figure.items()
+            if key not in ("value", "unit", "target", "messages_per_s")
         )
-        table.add_row(name, f"{figure['value']:,.3g}" if figure["value"] < 1000 else f"{figure['value']:,.0f}",
-                      str(figure["unit"]), str(figure["target"]), more)
+        table.add_row(
+            name,
+            f"{figure['value']:,.3g}" if figure["value"] < 1000 else f"{figure['value']:,.0f}",
+            str(figure["unit"]),
+            str(figure["target"]),
+            more,
+        )
     console.print(table)
     path = Path("benches/results/figures.json")
     path.parent.mkdir(exist_ok=True)

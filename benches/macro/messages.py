@@ -1,11 +1,10 @@
-"""Python sending and reading 128 B messages: messages a second, and per second of processor time of client and broker."""
+"""Python sending and reading 128 B messages: rates by the clock and by processor time of client and broker."""
 
 import time
 from collections.abc import Callable, Iterator
 
-from process import BINARY, Running, cpu_seconds, server
-
 import rocketpy
+from process import BINARY, Running, cpu_seconds, server
 
 COUNT = 2_000_000
 CHUNK = 20_000

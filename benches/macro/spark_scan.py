@@ -1,9 +1,9 @@
-"""Spark on ``local[2]`` scanning a store by its path, against the same batches handed over from memory (the ceiling)."""
+"""Spark on ``local[2]`` scanning a store by its path, against the same batches from memory (the ceiling)."""
 
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -70,7 +70,7 @@ def figures() -> dict[str, dict[str, float | str]]:
     with tempfile.TemporaryDirectory(prefix="rocketpy-bench-") as folder:
         store = str(Path(folder, "store"))
         fill(store)
-        spark = local_session("rocketpy-bench", Path(folder))
+        spark = local_session("rocketpy-bench")
         try:
             ratio, rate = compare(spark, store, Path(folder))
         finally:
@@ -86,7 +86,9 @@ def figures() -> dict[str, dict[str, float | str]]:
 
 
 def compare(spark: SparkSession, store: str, folder: Path) -> tuple[float, float]:
-    load: Callable[[], DataFrame] = lambda: spark.read.format("rocketpy").option("path", store).option("topic", TOPIC).load()
+    def load() -> DataFrame:
+        return spark.read.format("rocketpy").option("path", store).option("topic", TOPIC).load()
+
     schema = load().schema
     sample = rocketpy.StoreReader(store).scan(TOPIC)
     batch = pa.RecordBatchReader.from_stream(sample).read_next_batch()
@@ -97,7 +99,10 @@ def compare(spark: SparkSession, store: str, folder: Path) -> tuple[float, float
         writer.write_batch(batch)
     spark.dataSource.register(Ceiling)
     options = {"ddl": schema.simpleString()[len("struct<") : -1], "batch": str(path), "rows": str(ROWS)}
-    ceiling = lambda: spark.read.format("ceiling").options(**options).load()
+
+    def ceiling() -> DataFrame:
+        return spark.read.format("ceiling").options(**options).load()
+
     pairs = [(seconds(load()), seconds(ceiling())) for _ in range(9)][4:]  # the first ones warm the JVM up
     ours = statistics.median(one for one, _ in pairs)
     return statistics.median(other / one for one, other in pairs), ROWS * BODY_BYTES / ours / 1e9

@@ -8,9 +8,8 @@ import time
 import venv
 from pathlib import Path
 
-from process import BINARY, COMMAND, peak_memory_bytes, server
-
 import rocketpy
+from process import BINARY, COMMAND, peak_memory_bytes, server
 
 FIRST_MESSAGE = """
 import rocketpy, sys
@@ -67,7 +66,11 @@ def figures() -> dict[str, dict[str, float | str]]:
             "target": "<= 300",
         },
         "binary: peak memory, empty": {"value": empty_peak_memory(BINARY) / 1e6, "unit": "MB", "target": "<= 15"},
-        "`rocketpy server`: peak memory, empty": {"value": empty_peak_memory(COMMAND) / 1e6, "unit": "MB", "target": ""},
+        "`rocketpy server`: peak memory, empty": {
+            "value": empty_peak_memory(COMMAND) / 1e6,
+            "unit": "MB",
+            "target": "",
+        },
     }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from peers import Cpp, Java, apache_cluster, rocketpy_server, set_up_cpp, set_up_java
 
 collect_ignore = ["cpp_driver.py", "cpp-env"]  # they belong to another environment

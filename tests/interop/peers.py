@@ -20,7 +20,10 @@ HERE = Path(__file__).parent
 BUILD = HERE / "java" / "target"
 CPP_PACKAGE = "rocketmq==0.4.4"
 ADD_OPENS = [
-    *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("jdk.internal.ref", "java.nio", "java.util", "sun.nio.ch")),
+    *(
+        f"--add-opens=java.base/{name}=ALL-UNNAMED"
+        for name in ("jdk.internal.ref", "java.nio", "java.util", "sun.nio.ch")
+    ),
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
 ]
 
@@ -109,7 +112,10 @@ def set_up_java() -> Java:
         if path is None:
             missing(f"{name} is not on the path, and Apache's Java client needs it")
     with only_one(BUILD / "lock"):
-        stamp, wanted = BUILD / "stamp", (HERE / "java" / "pom.xml").read_text() + (HERE / "java" / "Driver.java").read_text()
+        stamp, wanted = (
+            BUILD / "stamp",
+            (HERE / "java" / "pom.xml").read_text() + (HERE / "java" / "Driver.java").read_text(),
+        )
         if not stamp.exists() or stamp.read_text() != wanted:
             subprocess.run(
                 ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={BUILD}/lib"],
@@ -119,7 +125,8 @@ def set_up_java() -> Java:
             )
             (BUILD / "classes").mkdir(exist_ok=True)
             subprocess.run(
-                ["javac", "-cp", f"{BUILD}/lib/*", "-d", f"{BUILD}/classes", str(HERE / "java" / "Driver.java")], check=True
+                ["javac", "-cp", f"{BUILD}/lib/*", "-d", f"{BUILD}/classes", str(HERE / "java" / "Driver.java")],
+                check=True,
             )
             stamp.write_text(wanted)
     return Java(tools["java"], f"{BUILD}/classes:{BUILD}/lib/*")
@@ -158,7 +165,7 @@ def has_route(port: int, topic: str) -> bool:
     with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
         connection.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
         stream = connection.makefile("rb")
-        length, header_length = struct.unpack(">II", stream.read(8))
+        _length, header_length = struct.unpack(">II", stream.read(8))
         answer = json.loads(stream.read(header_length & 0xFFFFFF))
     return answer["code"] == 0
 
@@ -176,7 +183,17 @@ def rocketpy_server(home: Path) -> Iterator[str]:
     """``rocketpy server`` in a process of its own; yields its name server's address."""
     home.mkdir(parents=True, exist_ok=True)
     ready = home / "ready.json"
-    command = [sys.executable, "-m", "rocketpy", "server", str(home / "store"), "--port", "0", "--name-server-port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "rocketpy",
+        "server",
+        str(home / "store"),
+        "--port",
+        "0",
+        "--name-server-port",
+        "0",
+    ]
     with (home / "server.log").open("w") as log:
         process = subprocess.Popen([*command, "--ready-file", str(ready)], stdout=log, stderr=subprocess.STDOUT)
     try:

@@ -10,7 +10,9 @@ def fresh(name: str) -> str:
     return f"{name}-{uuid.uuid4().hex[:8]}"
 
 
-def messages(topic: str, count: int, prefix: str, tag: str | None = None, body_bytes: int = 0) -> list[rocketpy.Message]:
+def messages(
+    topic: str, count: int, prefix: str, tag: str | None = None, body_bytes: int = 0
+) -> list[rocketpy.Message]:
     return [
         rocketpy.Message(
             topic,

@@ -17,7 +17,10 @@ def test_java_reads_what_python_sends_through_apache(java: Java, apache_address:
 
 def test_send_many_reaches_apache_in_batches_and_in_order(java: Java, apache_address: str, home):
     topic = fresh("many-apache")
-    todo = [rocketpy.Message(topic, f"{i}".encode(), order_key=f"key-{i % 7}", properties={"n": f"{i % 7}"}) for i in range(2000)]
+    todo = [
+        rocketpy.Message(topic, f"{i}".encode(), order_key=f"key-{i % 7}", properties={"n": f"{i % 7}"})
+        for i in range(2000)
+    ]
     with rocketpy.Producer(fresh("many"), name_servers=[apache_address]) as producer:
         receipts = producer.send_many(todo)
     assert len(receipts) == 2000
@@ -44,7 +47,9 @@ def test_a_committed_group_goes_on_at_apache_and_can_be_reset(java: Java, apache
     send(apache_address, messages(topic, 6, "first"))
     assert len(read(apache_address, topic, 6, group=group)) == 6
     send(apache_address, messages(topic, 4, "second"))
-    assert sorted(one["body"] for one in read(apache_address, topic, 4, group=group)) == [f"second-{i}" for i in range(4)]
+    assert sorted(one["body"] for one in read(apache_address, topic, 4, group=group)) == [
+        f"second-{i}" for i in range(4)
+    ]
     with rocketpy.Admin(name_servers=[apache_address]) as admin:
         assert sum(one.lag for one in admin.group_lag(group, topic)) == 0
 

@@ -1,6 +1,7 @@
-"""Apache's C++ client (PyPI ``rocketmq`` 0.4.4) against RocketPy: numbers in headers, enum ordinals, batches under code 310."""
+"""Apache's C++ client (PyPI ``rocketmq`` 0.4.4): numbers in headers, enum ordinals, batches under code 310."""
 
 import pytest
+
 from peers import Cpp, Java
 from sdk import fresh, in_order, messages, read, send
 
@@ -20,7 +21,9 @@ def test_python_reads_what_the_cpp_producer_sends(cpp: Cpp, rocketpy_address: st
 def test_a_body_that_the_cpp_client_compressed_is_read_whole(cpp: Cpp, rocketpy_address: str, home):
     topic = fresh("cpp-compressed")
     cpp.drive(home, "send", rocketpy_address, topic, "2", "big", "TagA", "50000")
-    assert {one["body"] for one in read(rocketpy_address, topic, 2)} == {f"big-{i}".ljust(50_000, ".") for i in range(2)}
+    assert {one["body"] for one in read(rocketpy_address, topic, 2)} == {
+        f"big-{i}".ljust(50_000, ".") for i in range(2)
+    }
 
 
 def test_the_cpp_consumer_reads_what_python_and_java_sent_by_tag(cpp: Cpp, java: Java, rocketpy_address: str, home):

@@ -4,6 +4,7 @@ Shows wire and stored-message compatibility on one broker; says nothing of durab
 """
 
 import pytest
+
 from peers import Java, finish
 from sdk import fresh, in_order, messages, read, send
 
@@ -29,7 +30,9 @@ def test_python_and_java_read_what_the_java_producer_sends(java: Java, rocketpy_
 def test_a_body_that_java_compressed_is_read_whole(java: Java, rocketpy_address: str, home):
     topic = fresh("java-compressed")
     java.drive(home, "send", rocketpy_address, topic, "3", "big", "TagA", "100000")
-    assert {one["body"] for one in read(rocketpy_address, topic, 3)} == {f"big-{i}".ljust(100_000, ".") for i in range(3)}
+    assert {one["body"] for one in read(rocketpy_address, topic, 3)} == {
+        f"big-{i}".ljust(100_000, ".") for i in range(3)
+    }
 
 
 @pytest.mark.parametrize("mode", ["push", "lite"])
