@@ -84,11 +84,11 @@ class StoreReader:
 
     Examples:
         >>> import rocketpy
-        >>> server = getfixture("rocketpy_server")
-        >>> with server.producer("ingest") as producer:
-        ...     _ = producer.send_many([rocketpy.Message("store-doc", b"%d" % n) for n in range(10)])
-        >>> reader = rocketpy.StoreReader(server.path)
-        >>> ranges = reader.ranges("store-doc")
+        >>> store = getfixture("tmp_path") / "store"
+        >>> with rocketpy.Server(store) as server, server.producer("ingest") as producer:
+        ...     _ = producer.send_many([rocketpy.Message("flights", b"%d" % n) for n in range(10)])
+        >>> reader = rocketpy.StoreReader(store)
+        >>> ranges = reader.ranges("flights")
         >>> sum(batch.num_rows for part in ranges for batch in reader.scan(part, columns=["queue_offset", "body"]))
         10
     """

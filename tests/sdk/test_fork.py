@@ -1,7 +1,7 @@
 """A forked child: what the parent made is refused there with a clear error, never hangs, and goes on in the parent.
 
 Each test forks in a process of its own, so that the test runner is not what is forked. A child that hangs is killed
-after ten seconds and its test fails.
+after thirty seconds and its test fails.
 """
 
 import pytest
@@ -15,7 +15,7 @@ def in_child(work):
     "Runs work in a forked child that ends as Python ends; gives its exit code."
     pid = os.fork()
     if pid == 0:
-        signal.alarm(10)
+        signal.alarm(30)
         work()
         sys.exit(0)
     _, status = os.waitpid(pid, 0)
@@ -151,7 +151,7 @@ def work():
 
 children = [os.fork() for _ in range(1)]
 if children == [0]:
-    signal.alarm(10)
+    signal.alarm(30)
     work()
     sys.exit(0)
 with rocketpy.Producer("parent", name_servers=[name_server]) as mine:
