@@ -37,6 +37,13 @@ def test_a_range_is_read_without_its_end(queue, address):
     assert set(table["broker_name"].to_pylist()) == {"broker-a"}
 
 
+def test_a_message_can_be_read_as_soon_as_it_is_acknowledged(producer, rocketpy_topic, address):
+    for n in range(30):
+        receipt = producer.send(Message(rocketpy_topic, b"%d" % n))
+        (batch,) = read(receipt.queue, receipt.queue_offset, receipt.queue_offset + 1, address)
+        assert batch["body"].to_pylist() == [b"%d" % n]
+
+
 def test_a_whole_queue_comes_in_batches_of_the_size_asked_for(queue, address):
     batches = read(queue, 0, 500, address, batch_rows=64)
     assert [batch.num_rows for batch in batches] == [64] * 7 + [52]

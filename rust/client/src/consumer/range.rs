@@ -22,6 +22,8 @@ use crate::{
 const OPERATION: &str = "range read";
 const PULL_MESSAGES: u32 = 4096;
 const PULL_BYTES: u32 = 1 << 20;
+/// How long the broker may wait for the end of the range: a message is acknowledged a moment before its queue knows it.
+const DISPATCH_MS: i64 = 500;
 /// Attempts of one pull.
 const ATTEMPTS: u32 = 3;
 
@@ -145,7 +147,7 @@ impl Reading {
             offset: at,
             max_messages: wanted.min(PULL_MESSAGES),
             max_bytes: PULL_BYTES,
-            suspend_ms: None,
+            suspend_ms: Some(DISPATCH_MS),
             subscription: &self.expression,
         });
         let answer =
