@@ -386,7 +386,8 @@ async fn a_range_is_read_without_a_group_and_cut_at_its_bounds() {
     peer.script(|command| match command.code {
         request::PULL_MESSAGE => {
             let header = pull_header(command);
-            assert_eq!((header.sys_flag, header.consumer_group), (4, "TOOLS_CONSUMER"));
+            assert_eq!((header.sys_flag, header.consumer_group), (6, "TOOLS_CONSUMER"));
+            assert_eq!(header.suspend_timeout_millis, 500);
             let from = header.queue_offset as u64;
             Act::Answer(pull_answer(response::SUCCESS, from as i64 + 10, 100, records(from..from + 10)))
         }
