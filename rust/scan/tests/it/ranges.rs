@@ -96,7 +96,7 @@ fn offsets_that_make_no_range_are_refused_by_name() {
     let refused = |starts: Vec<(u32, QueueOffset)>, ends: Vec<(u32, QueueOffset)>| {
         plan(&reader, TOPIC, &PlanOptions { starts, ends, ..everything() }).unwrap_err()
     };
-    let unknown = refused(vec![(3, QueueOffset(0))], vec![]);
+    let unknown = refused(vec![(3, QueueOffset(1))], vec![]);
     assert!(matches!(unknown, ScanError::Store(ReadError::UnknownQueue { queue_id: 3, .. })), "{unknown}");
     let inverted = refused(vec![(0, QueueOffset(9))], vec![(0, QueueOffset(8))]);
     assert!(matches!(inverted, ScanError::Store(ReadError::InvertedRange { .. })), "{inverted}");

@@ -25,8 +25,10 @@ impl<D: Disk> StoreReader<D> {
     pub fn ranges(&self, topic: &str, options: &RangeOptions) -> Result<Vec<QueueRange>, ReadError> {
         let queues = self.topic(topic)?;
         let known: Vec<u32> = queues.queues.iter().map(|(queue_id, _)| *queue_id).collect();
-        let named = options.queues.iter().flatten().chain(options.starts.keys()).chain(options.ends.keys());
-        if let Some(&queue_id) = named.clone().find(|queue_id| !known.contains(queue_id)) {
+        // A queue that never held a message has no folder: 0 is its start and its end.
+        let behind_zero = |(queue_id, offset): (&u32, &QueueOffset)| (offset.get() > 0).then_some(*queue_id);
+        let mut named = options.starts.iter().chain(&options.ends).filter_map(behind_zero);
+        if let Some(queue_id) = named.find(|queue_id| !known.contains(queue_id)) {
             return Err(ReadError::UnknownQueue { topic: topic.into(), queue_id });
         }
         let mut log = self.open_log()?;

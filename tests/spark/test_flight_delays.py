@@ -1,0 +1,96 @@
+"""The job of the demo, as a function and by spark-submit."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas
+import pytest
+
+from rocketpy.errors import DamagedDataError
+from rocketpy.spark import OptionError, flight_delays
+
+ROOT = Path(__file__).parents[2]
+
+
+def flight(carrier, hour, delay):
+    departed = None if delay is None else 517
+    return {
+        "carrier": carrier,
+        "hour": hour,
+        "dep_time": departed,
+        "dep_delay": delay,
+        "tailnum": "N1",
+        "distance": 1400,
+    }
+
+
+FLIGHTS = [
+    flight("UA", 5, 2),
+    flight("UA", 5, 5),
+    flight("UA", 5, None),
+    flight("UA", 6, -1),
+    flight("AA", 5, None),
+]
+
+TABLE = pandas.DataFrame(
+    {
+        "carrier": ["AA", "UA", "UA"],
+        "hour": [5, 5, 6],
+        "flights": [1, 3, 1],
+        "mean_departure_delay": [None, 3.5, -1.0],
+        "cancelled_share": [1.0, 1 / 3, 0.0],
+    }
+)
+
+
+@pytest.fixture
+def flights(topic, send):
+    send(topic, [json.dumps(one).encode() for one in FLIGHTS])
+    return topic
+
+
+def test_all_three_ways_give_the_table_and_it_is_written(spark, flights, rocketpy_server, tmp_path):
+    path, name_server = str(rocketpy_server.path), rocketpy_server.name_server
+    for table in (
+        flight_delays.delays_over_network(spark, name_server, flights),
+        flight_delays.delays_from_folder(spark, path, flights),
+        flight_delays.delays_by_ranges(spark, path, flights),
+    ):
+        pandas.testing.assert_frame_equal(table, TABLE, check_dtype=False, check_exact=True)
+    out = tmp_path / "out"
+    flight_delays.run(spark, str(out), path=path, name_server=name_server, topic=flights)
+    stored = spark.read.parquet(str(out / "delays.parquet")).toPandas()
+    pandas.testing.assert_frame_equal(stored, TABLE, check_dtype=False, check_exact=True)
+    assert (out / "delays.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_ways_that_differ_are_an_error(spark, flights, rocketpy_server, tmp_path, monkeypatch):
+    monkeypatch.setattr(flight_delays, "delays_by_ranges", lambda *_: TABLE.head(2))
+    with pytest.raises(DamagedDataError, match="by ranges of the folder is not the table from the folder"):
+        flight_delays.run(spark, str(tmp_path), path=str(rocketpy_server.path), topic=flights)
+
+
+def test_a_source_must_be_given(spark, tmp_path):
+    with pytest.raises(OptionError, match="name_server"):
+        flight_delays.run(spark, str(tmp_path))
+
+
+def test_spark_submit_runs_it(flights, rocketpy_server, tmp_path):
+    submit = Path(sys.executable).with_name("spark-submit")
+    command = [
+        submit,
+        "--master",
+        "local[2]",
+        "--conf",
+        "spark.ui.enabled=false",
+        "--conf",
+        "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        ROOT / "spark" / "flight_delays.py",
+        *("--path", rocketpy_server.path, "--topic", flights, "--out", tmp_path / "out"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "mean_departure_delay" in done.stdout
+    assert (tmp_path / "out" / "delays.parquet" / "_SUCCESS").exists()

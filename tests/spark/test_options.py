@@ -1,0 +1,108 @@
+"""Options of a read, without Spark."""
+
+import pytest
+
+from rocketpy.errors import InvalidArgumentError
+from rocketpy.spark.columns import DEFAULT, TYPES, check_columns
+from rocketpy.spark.options import OptionError, parse_options, parse_time
+
+FOLDER = {"path": "/data", "topic": "flights"}
+
+
+def test_names_are_taken_in_both_spellings_whatever_their_case():
+    for name in ("starting_time", "startingTime", "STARTINGTIME"):
+        assert parse_options({**FOLDER, name: "1000"}).starting_time_ms == 1000
+
+
+def test_an_unknown_option_is_refused_with_the_one_that_was_meant():
+    with pytest.raises(OptionError, match=r"unknown option: tag \(did you mean tags\?\)"):
+        parse_options({**FOLDER, "tag": "UA"})
+    assert issubclass(OptionError, InvalidArgumentError)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"topic": "a"},
+        {"path": "/data", "name_server": "h:1", "topic": "a"},
+        {"path": "/data"},
+        {"path": "/data", "topic": " , "},
+        {"path": "/data", "topic": "a", "topics": "a,b"},
+        {"name_server": " ; ", "topic": "a"},
+        {**FOLDER, "starting_time": "soon"},
+        {**FOLDER, "starting_time": "2000", "ending_time": "1999"},
+        {**FOLDER, "starting_time": "1", "starting_offsets": '{"flights":{"0":1}}'},
+        {**FOLDER, "starting_offsets": "latest"},
+        {**FOLDER, "ending_offsets": "earliest"},
+        {**FOLDER, "starting_offsets": '{"other":{"0":1}}'},
+        {**FOLDER, "starting_offsets": '{"flights":{"0":-1}}'},
+        {**FOLDER, "starting_offsets": '{"flights":{"zero":1}}'},
+        {**FOLDER, "starting_offsets": '{"flights":{"0":1.5}}'},
+        {**FOLDER, "starting_offsets": '{"flights":{"0":true}}'},
+        {**FOLDER, "starting_offsets": "[1]"},
+        {**FOLDER, "min_partitions": "0"},
+        {**FOLDER, "min_partitions": "many"},
+        {**FOLDER, "max_partition_bytes": "12"},
+        {**FOLDER, "max_partition_bytes": "12parsecs"},
+        {**FOLDER, "fail_on_data_loss": "perhaps"},
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options):
+    with pytest.raises(OptionError):
+        parse_options(options)
+
+
+def test_options_that_spark_adds_to_a_table_do_not_count():
+    assert parse_options({**FOLDER, "owner": "me", "provider": "rocketpy", "option.path": "x"}).path == "/data"
+
+
+def test_several_topics_and_name_servers_are_lists():
+    read = parse_options({"nameServer": "a:1; b:2,c:3", "topics": " x, y ,x"})
+    assert (read.name_servers, read.topics, read.path) == (("a:1", "b:2", "c:3"), ("x", "y"), None)
+
+
+def test_offsets_are_by_queue_with_or_without_the_broker():
+    read = parse_options(
+        {
+            "path": "/data",
+            "topics": "a,b",
+            "starting_offsets": '{"a":{"0":5,"1":-2},"b":{"broker-a":{"3":7}}}',
+            "ending_offsets": '{"a":{"0":-1}}',
+        }
+    )
+    assert read.starting_offsets == {("a", "", 0): 5, ("b", "broker-a", 3): 7}
+    assert read.ending_offsets == {}
+
+
+def test_sizes_have_units():
+    sizes = [
+        parse_options({**FOLDER, "max_partition_bytes": text}).max_partition_bytes for text in ("2048", "3k", "1MiB")
+    ]
+    assert sizes == [2048, 3072, 1 << 20]
+
+
+def test_times_are_absolute_or_count_back_from_now():
+    assert parse_time("2013-01-01", 0) == parse_time("2013-01-01T00:00:00Z", 0) == 1_356_998_400_000
+    assert parse_time("2013-01-01T01:00:00+01:00", 0) == 1_356_998_400_000
+    assert [parse_time(text, 10**9) for text in ("-250ms", "-1s", "-1m", "-1h", "-1d")] == [
+        10**9 - 250,
+        10**9 - 1000,
+        10**9 - 60_000,
+        10**9 - 3_600_000,
+        10**9 - 86_400_000,
+    ]
+    assert parse_time("-100000d", 10**9) == 0
+
+
+def test_columns_are_those_of_the_native_scan():
+    import rocketpy
+
+    with pytest.raises(OptionError, match=r"unknown column: boddy \(did you mean body\?\)"):
+        check_columns(["boddy"])
+    with pytest.raises(OptionError, match="twice"):
+        check_columns(["body", "body"])
+    with pytest.raises(rocketpy.InvalidArgumentError) as unknown:
+        rocketpy.RangeReader(rocketpy.MessageQueue("a", "b", 0), 0, 1, columns=["boddy"], name_servers="127.0.0.1:1")
+    hint = str(unknown.value.hint)
+    assert hint.removeprefix("columns are ").split(", ") == list(TYPES)
+    assert len(DEFAULT) == 12
