@@ -22,8 +22,11 @@ __all__ = [
     "Server",
     "StoreReader",
     "__version__",
+    "log_to_stderr",
 ]
 __version__: str
+
+def log_to_stderr() -> None: ...
 
 @final
 class Message:

@@ -43,7 +43,7 @@ def test_every_flag_is_parsed():
         ("server", "DIR"),
         ("server data --prot 1", "--prot"),
         ("server data --port x", "port"),
-        ("broker data", "--name-server"),
+        ("broker data --name-server", "--name-server"),
         ("server data --set flushDiskType", "KEY=VALUE"),
     ],
 )

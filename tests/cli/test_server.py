@@ -123,6 +123,19 @@ def test_a_key_that_asks_for_what_is_not_there_is_refused_by_name(command, tmp_p
     assert "replication" in error
 
 
+def test_a_broker_that_knows_no_name_server_says_how_to_name_one(command, tmp_path: Path):
+    result = command("broker", str(tmp_path / "store"), "--port", "0", code=2)
+    assert "--name-server" in result.stderr.splitlines()[-1]
+
+
+def test_the_log_goes_to_standard_error_as_the_variable_chooses(start, tmp_path: Path):
+    server = start(
+        "server", str(tmp_path / "store"), "--port", "0", "--name-server-port", "0", "--set", "deleteWhen=04"
+    )
+    server.stop()
+    assert "deleteWhen" in server.log.read_text(), "an Apache key without a meaning is listed in one warning"
+
+
 def test_a_configuration_file_that_is_not_there_is_named(command, tmp_path: Path):
     missing = str(tmp_path / "broker.conf")
     error = command("server", str(tmp_path / "store"), "--config", missing, code=None).stderr

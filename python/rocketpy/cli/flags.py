@@ -59,7 +59,12 @@ COMMANDS = {
         "Start a broker that registers at name servers.",
         (
             FOLDER,
-            Flag("--name-server", str, "HOST:PORT[,HOST:PORT]", "Where to register.", required=True),
+            Flag(
+                "--name-server",
+                str,
+                "HOST:PORT[,HOST:PORT]",
+                "Where to register; without it, as NAMESRV_ADDR or the configuration says.",
+            ),
             HOST,
             BROKER_PORT,
             CONFIG,

@@ -88,7 +88,10 @@ def start(name: str, options: Mapping[str, Any]) -> int:
 def make(name: str, options: Mapping[str, Any]) -> "Server | NameServer | Broker":
     """Describes the servers of a command; entering the result starts them."""
     settings = settings_of(options.get("set") or [])
+    from rocketpy._rocketpy import log_to_stderr
     from rocketpy.server import Broker, NameServer, Server
+
+    log_to_stderr()
 
     common = {"host": options["host"], "config": options["config"], "ready_file": options["ready_file"]}
     if name == "namesrv":

@@ -32,6 +32,8 @@ use pyo3::prelude::*;
 
 #[pymodule(name = "_rocketpy")]
 mod extension {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use crate::admin::PyAdmin;
     #[pymodule_export]
@@ -52,6 +54,12 @@ mod extension {
     use crate::server::PyServer;
     #[pymodule_export]
     use crate::store::{PyStoreReader, Scan};
+
+    /// Writes the log lines of servers in this process to standard error, as `ROCKETPY_LOG` chooses them.
+    #[pyfunction]
+    fn log_to_stderr() {
+        rocketpy_server::init_logging();
+    }
 
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "the name that Python packages use")]
