@@ -53,6 +53,8 @@ struct Link {
     wake: Notify,
     /// A connection ended: a name server forgets the brokers whose connections end.
     is_lost: AtomicBool,
+    /// The last registration was taken. One that was not is not waited for.
+    is_registered: AtomicBool,
     /// The last ticket that the name server has taken; −1 before the first registration.
     taken: watch::Sender<i64>,
 }
@@ -65,9 +67,9 @@ struct Pending {
     topics: ByName,
 }
 
-/// Which announcement to wait for, at each name server.
+/// Which announcement to wait for, at each name server; `None` where nobody waits because the name server is away.
 #[derive(Debug)]
-pub(crate) struct Announced(Vec<i64>);
+pub(crate) struct Announced(Vec<Option<i64>>);
 
 impl Registrar {
     /// Starts a task for each name server; must be called on a runtime.
@@ -86,6 +88,7 @@ impl Registrar {
                     pending: Mutex::default(),
                     wake: Notify::new(),
                     is_lost: AtomicBool::new(false),
+                    is_registered: AtomicBool::new(false),
                     taken: watch::Sender::new(-1),
                 })
             })
@@ -107,20 +110,21 @@ impl Registrar {
             let ticket = pending.ticket;
             drop(pending);
             link.wake.notify_one();
-            ticket
+            link.is_registered.load(Ordering::Acquire).then_some(ticket)
         });
         Announced(tickets.collect())
     }
 
     /// What waiting for the first registration means.
     pub(crate) fn first(&self) -> Announced {
-        Announced(vec![0; self.links.len()])
+        Announced(vec![Some(0); self.links.len()])
     }
 
-    /// Waits until every name server has taken the announcement; false when the time is up.
+    /// Waits until every name server that is there has taken the announcement; false when the time is up.
     pub(crate) async fn taken(&self, announced: &Announced, within: Duration) -> bool {
         let all = async {
             for (link, ticket) in self.links.iter().zip(&announced.0) {
+                let Some(ticket) = ticket else { continue };
                 let mut taken = link.taken.subscribe();
                 // The sender lives as long as the link.
                 drop(taken.wait_for(|taken| taken >= ticket).await);
@@ -193,7 +197,6 @@ impl Link {
 /// Registers everything at once, then every period; what changes in between right away.
 async fn keep_registered(link: Arc<Link>, client: Client, identity: Arc<Identity>, topics: Arc<TopicTable>) {
     let mut retry = FIRST_RETRY;
-    let mut is_registered = false;
     loop {
         link.is_lost.store(false, Ordering::Release);
         // Taken first: what is announced from here on is sent again.
@@ -202,14 +205,14 @@ async fn keep_registered(link: Arc<Link>, client: Client, identity: Arc<Identity
         match register(&link, &client, &identity, version, table).await {
             Ok(()) => {
                 link.taken.send_replace(ticket);
-                if !is_registered {
+                if !link.is_registered.swap(true, Ordering::AcqRel) {
                     info!(
                         name_server = link.address,
                         broker = identity.broker_name,
                         "registered at name server"
                     );
                 }
-                (is_registered, retry) = (true, FIRST_RETRY);
+                retry = FIRST_RETRY;
             }
             Err(reason) => {
                 warn!(
@@ -219,7 +222,7 @@ async fn keep_registered(link: Arc<Link>, client: Client, identity: Arc<Identity
                     "name server did not take the registration, clients may not find this broker; \
                      check namesrvAddr and that the name server runs"
                 );
-                is_registered = false;
+                link.is_registered.store(false, Ordering::Release);
                 tokio::time::sleep(retry).await;
                 retry = (retry * 2).min(identity.period);
                 continue;

@@ -48,7 +48,7 @@ async fn members(fixture: &Fixture, group: &str) -> Result<Vec<String>, Command>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_come_and_go_and_the_others_are_told() {
+async fn members_come_and_go_and_all_are_told() {
     let fixture = Fixture::start().await;
     let nobody = members(&fixture, "group").await.unwrap_err();
     assert_eq!(nobody.code, 1);
@@ -60,15 +60,18 @@ async fn members_come_and_go_and_the_others_are_told() {
     assert_eq!((answer.code, answer.version), (0, system::VERSION));
     assert_eq!(answer.ext.get("IS_SUPPORT_HEART_BEAT_V2"), Some("false"));
     assert_eq!(members(&fixture, "group").await.unwrap(), ["one"]);
+    assert_eq!(next(&mut first_notices).await, "group", "the one that enters is told as well");
 
     fixture.heartbeat(&second, &heartbeat("two", "group", &[("orders", "*", 1)])).await;
     assert_eq!(next(&mut first_notices).await, "group");
+    assert_eq!(next(&mut second_notices).await, "group");
     assert_eq!(members(&fixture, "group").await.unwrap(), ["one", "two"]);
 
     // The same heartbeat again changes nothing; another topic does.
     fixture.heartbeat(&second, &heartbeat("two", "group", &[("orders", "*", 1)])).await;
     fixture.heartbeat(&second, &heartbeat("two", "group", &[("orders", "*", 1), ("other", "*", 1)])).await;
     assert_eq!(next(&mut first_notices).await, "group");
+    assert_eq!(next(&mut second_notices).await, "group");
     assert!(first_notices.try_recv().is_err(), "one notice for one change");
 
     let header = UnregisterClientRequestHeader {

@@ -88,3 +88,21 @@ fn a_name_server_alone_takes_listen_port_as_its_own() {
     assert_eq!(address(&server), format!("127.0.0.1:{port}"));
     assert_eq!(server.addresses().broker, None);
 }
+
+#[test]
+fn a_dead_name_server_does_not_delay_new_topics() {
+    let (alive, dying) = (name_server(0), name_server(0));
+    let folder = tempfile::tempdir().unwrap();
+    let broker = broker(&folder, &[&address(&alive), &address(&dying)]);
+    let address_of_broker = broker.addresses().broker.clone().unwrap();
+    let caller = Caller::new();
+    dying.stop(STOP);
+    // Until the broker has noticed; then as fast as with one name server.
+    wait_until("new topics do not wait for the dead one", || {
+        let topic = format!("topic-{}", rocketpy_env::random_u64());
+        let started = Instant::now();
+        caller.create_topic(&address_of_broker, &topic);
+        assert!(caller.route(&address(&alive), &topic).is_some());
+        started.elapsed() < Duration::from_secs(1)
+    });
+}
