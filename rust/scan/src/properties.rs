@@ -151,7 +151,7 @@ impl NameMarks {
     #[inline]
     fn may_have_seen(&mut self, name: &[u8]) -> bool {
         let last = name.last().copied().unwrap_or(0);
-        let mark = 1 << ((name.len() as u8).wrapping_mul(7) ^ last) % 64;
+        let mark = 1 << (((name.len() as u8).wrapping_mul(7) ^ last) % 64);
         let seen = self.0 & mark != 0;
         self.0 |= mark;
         seen
