@@ -56,6 +56,12 @@ pub trait Disk: Send + Sync + 'static {
     /// Makes the names in a folder durable.
     fn sync_dir(&self, path: &Path) -> Result<(), EnvError>;
 
+    /// Makes everything on the file system of a folder durable: cheaper than many flushes of single files.
+    ///
+    /// # Errors
+    /// [`EnvError::Unsupported`] where there is no such call: flush file by file then. Any other error: the caller poisons.
+    fn sync_file_system(&self, dir: &Path) -> Result<(), EnvError>;
+
     /// The entries of a folder, sorted by name.
     fn list(&self, dir: &Path) -> Result<Vec<DirEntry>, EnvError>;
 
@@ -151,16 +157,20 @@ pub trait DiskFile: Send + Sync + 'static {
     /// Makes content and length durable.
     fn sync(&self) -> Result<(), EnvError>;
 
-    /// First offset at or behind `offset` that holds data, `None` when only a hole follows.
+    /// Turns a range into zeros. With `keep_allocated` its space stays reserved, else it becomes a hole where that is
+    /// possible. Bytes of a map of the file change as well.
+    fn zero_range(&self, range: Range<u64>, keep_allocated: bool) -> Result<(), EnvError>;
+
+    /// First offset at or behind `offset` that may hold data, `None` when only a hole follows.
     fn next_data(&self, offset: u64) -> Result<Option<u64>, EnvError>;
 }
 
 /// How [`Disk::open_file`] opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenMode {
-    /// An existing file, for reading.
+    /// An existing file, for reading from front to back.
     Read,
-    /// An existing file, for reading and writing.
+    /// An existing file, for reading and writing here and there.
     Write,
     /// A file that is made when missing, for reading and writing.
     CreateOrWrite,

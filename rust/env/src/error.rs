@@ -37,6 +37,9 @@ pub enum EnvError {
     /// A file ended before the bytes that were asked for.
     #[error("file ends before byte {wanted_end}: {}", path.display())]
     UnexpectedEnd { path: PathBuf, wanted_end: u64 },
+    /// The operating system has no such call.
+    #[error("this operating system cannot {operation}: {}", path.display())]
+    Unsupported { operation: &'static str, path: PathBuf },
     /// Anything else, for example a fault of the device.
     #[error("cannot {operation}: {} ({source})", path.display())]
     Io { operation: &'static str, path: PathBuf, source: Arc<io::Error> },
@@ -75,6 +78,7 @@ impl EnvError {
             | Self::Locked { path, .. }
             | Self::TooLong { path, .. }
             | Self::UnexpectedEnd { path, .. }
+            | Self::Unsupported { path, .. }
             | Self::Io { path, .. } => path,
         }
     }

@@ -1,6 +1,7 @@
 //! A real file that is read and written by position.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -60,6 +61,10 @@ impl DiskFile for RealFile {
 
     fn sync(&self) -> Result<(), EnvError> {
         self.file.sync_data().map_err(self.error("flush"))
+    }
+
+    fn zero_range(&self, range: Range<u64>, keep_allocated: bool) -> Result<(), EnvError> {
+        sys::zero_range(&self.file, range, keep_allocated).map_err(self.error("write zeros into"))
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<u64>, EnvError> {

@@ -95,7 +95,11 @@ impl Disk for RealDisk {
     fn open_file(&self, path: &Path, mode: OpenMode) -> Result<RealFile, EnvError> {
         let mut options = File::options();
         options.read(true).write(mode != OpenMode::Read).create(mode == OpenMode::CreateOrWrite).mode(0o644);
-        Ok(RealFile::new(options.open(path).at("open", path)?, path))
+        let file = options.open(path).at("open", path)?;
+        if mode != OpenMode::Read {
+            sys::expect_random_reads(&file);
+        }
+        Ok(RealFile::new(file, path))
     }
 
     fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError> {
@@ -150,6 +154,16 @@ impl Disk for RealDisk {
 
     fn sync_dir(&self, path: &Path) -> Result<(), EnvError> {
         File::open(path).and_then(|dir| dir.sync_all()).at("flush", path)
+    }
+
+    fn sync_file_system(&self, dir: &Path) -> Result<(), EnvError> {
+        let operation = "flush the file system of";
+        match File::open(dir).and_then(|dir| sys::sync_file_system(&dir)) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                Err(EnvError::Unsupported { operation, path: dir.to_path_buf() })
+            }
+            other => other.at(operation, dir),
+        }
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<DirEntry>, EnvError> {

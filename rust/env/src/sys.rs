@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -19,19 +20,40 @@ pub fn open_file_limit() -> u64 {
 
 /// Allocates the blocks of a file and sets its length. Where the file system cannot, zeros are written.
 pub(crate) fn allocate(file: &File, len: u64) -> io::Result<()> {
-    match allocate_blocks(file, len) {
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL)) => {
-            write_zeros(file, len)
-        }
+    match fallocate(file, 0, 0..len) {
+        Err(error) if is_unsupported(&error) => write_zeros(file, 0..len),
         other => other,
     }
 }
 
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL))
+}
+
+/// Turns a range of a file into zeros, by its map of blocks where the file system can, else by writing.
 #[cfg(target_os = "linux")]
-fn allocate_blocks(file: &File, len: u64) -> io::Result<()> {
+pub(crate) fn zero_range(file: &File, range: Range<u64>, keep_allocated: bool) -> io::Result<()> {
+    let kind = if keep_allocated { libc::FALLOC_FL_ZERO_RANGE } else { libc::FALLOC_FL_PUNCH_HOLE };
+    match fallocate(file, kind | libc::FALLOC_FL_KEEP_SIZE, range.clone()) {
+        Err(error) if is_unsupported(&error) => write_zeros(file, range),
+        other => other,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn zero_range(file: &File, range: Range<u64>, _keep_allocated: bool) -> io::Result<()> {
+    write_zeros(file, range)
+}
+
+#[cfg(target_os = "linux")]
+fn fallocate(file: &File, mode: libc::c_int, range: Range<u64>) -> io::Result<()> {
+    let (start, len) = (range.start as libc::off_t, (range.end - range.start) as libc::off_t);
+    if len == 0 {
+        return Ok(());
+    }
     loop {
         // SAFETY: plain system call on an open file descriptor.
-        let status = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len as libc::off_t) };
+        let status = unsafe { libc::fallocate(file.as_raw_fd(), mode, start, len) };
         if status == 0 {
             return Ok(());
         }
@@ -43,21 +65,33 @@ fn allocate_blocks(file: &File, len: u64) -> io::Result<()> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn allocate_blocks(_file: &File, _len: u64) -> io::Result<()> {
+fn fallocate(_file: &File, _mode: libc::c_int, _range: Range<u64>) -> io::Result<()> {
     Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
 }
 
-fn write_zeros(file: &File, len: u64) -> io::Result<()> {
+fn write_zeros(file: &File, range: Range<u64>) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
     let zeros = vec![0; 1 << 20];
-    let mut at = 0;
-    while at < len {
-        let count = (len - at).min(zeros.len() as u64);
+    let mut at = range.start;
+    while at < range.end {
+        let count = (range.end - at).min(zeros.len() as u64);
         file.write_all_at(&zeros[..count as usize], at)?;
         at += count;
     }
     Ok(())
 }
+
+/// Turns read-ahead off for a file. Advice only: a failure changes nothing but speed.
+///
+/// Consume queue files are read in small pieces here and there, and are mostly holes: reading ahead fills memory with zeros.
+#[cfg(target_os = "linux")]
+pub(crate) fn expect_random_reads(file: &File) {
+    // SAFETY: plain system call on an open file descriptor.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn expect_random_reads(_file: &File) {}
 
 /// First offset at or behind `offset` that holds data.
 pub(crate) fn seek_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
@@ -74,6 +108,18 @@ pub(crate) fn seek_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
         }
         _ => Err(error),
     }
+}
+
+/// Flushes the file system that holds an open file. Reports errors since Linux 5.8.
+#[cfg(target_os = "linux")]
+pub(crate) fn sync_file_system(file: &File) -> io::Result<()> {
+    // SAFETY: plain system call on an open file descriptor.
+    if unsafe { libc::syncfs(file.as_raw_fd()) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn sync_file_system(_file: &File) -> io::Result<()> {
+    Err(io::Error::from(io::ErrorKind::Unsupported))
 }
 
 /// Space of the file system under a path.

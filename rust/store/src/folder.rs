@@ -65,8 +65,7 @@ impl Folder {
         })?;
         disk.create_dir_all(&self.commit_log)?;
         disk.create_dir_all(&self.consume_queue)?;
-        disk.sync_dir(&self.root)?;
-        Ok(lock)
+        Ok(lock) // their names become durable with that of the mark of an open store
     }
 
     /// Whether the last process that had the store ended without closing it.

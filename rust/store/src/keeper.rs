@@ -12,6 +12,9 @@ use crate::queue::files::FlushFailure;
 /// Recovery checks at least this much of the log before the mark.
 const TRAIL_BYTES: u64 = 32 << 20;
 
+/// Up to so many queues are flushed one by one; beyond it the file system is flushed as a whole.
+const FEW_QUEUES: usize = 32;
+
 /// The checkpoint and what it needs from round to round.
 pub(crate) struct Keeper<D: Disk> {
     file: CheckpointFile<D>,
@@ -65,8 +68,37 @@ impl<D: Disk> Core<D> {
         let mut keeper = self.keeper.lock();
         let progress = self.dispatcher.lock().progress();
         self.flush_to(progress.dispatched)?;
-        // Everything before `progress` was noted as dirty before it was counted.
-        let mut dirty = self.queues.take_dirty().into_iter();
+        self.flush_queues()?; // everything before `progress` was noted as dirty before it was counted
+        let mark = Mark {
+            queues_to: progress.dispatched,
+            entries: progress.entries,
+            log_to: self.flusher.flushed(),
+            ..Mark::default()
+        };
+        let timestamps = Timestamps {
+            physic_msg_at_ms: self.flusher.flushed_stored_at(),
+            logics_msg_at_ms: progress.stored_at_ms,
+            ..keeper.file.timestamps()
+        };
+        keeper.write(mark, timestamps).map_err(|error| StoreError::Poisoned { cause: self.poison(error) })
+    }
+
+    /// Makes all consume queues durable.
+    fn flush_queues(&self) -> Result<(), StoreError> {
+        let dirty = self.queues.take_dirty();
+        if dirty.len() > FEW_QUEUES {
+            // What is written after this is noted anew, and flushed twice.
+            let notes: Vec<_> = dirty.iter().map(|queue| (queue, queue.take_dirty())).collect();
+            match self.disk.sync_file_system(&self.folder.consume_queue) {
+                Err(EnvError::Unsupported { .. }) => {
+                    for (queue, former) in notes {
+                        queue.give_back_dirty(former);
+                    }
+                }
+                other => return other.map_err(|error| StoreError::Poisoned { cause: self.poison(error) }),
+            }
+        }
+        let mut dirty = dirty.into_iter();
         while let Some(queue) = dirty.next() {
             match self.queue_files.flush(&queue) {
                 Ok(()) => {}
@@ -80,18 +112,7 @@ impl<D: Disk> Core<D> {
                 }
             }
         }
-        let mark = Mark {
-            queues_to: progress.dispatched,
-            entries: progress.entries,
-            log_to: self.flusher.flushed(),
-            ..Mark::default()
-        };
-        let timestamps = Timestamps {
-            physic_msg_at_ms: self.flusher.flushed_stored_at(),
-            logics_msg_at_ms: progress.stored_at_ms,
-            ..keeper.file.timestamps()
-        };
-        keeper.write(mark, timestamps).map_err(|error| StoreError::Poisoned { cause: self.poison(error) })
+        Ok(())
     }
 
     fn flush_to(&self, end: u64) -> Result<(), StoreError> {

@@ -127,7 +127,7 @@ fn drop_unfinished<D: Disk>(
         return Ok(());
     };
     let path = dir.join(file_name(last.start));
-    if last.size_bytes > 0 && first_nonzero(&disk.open_file(&path, OpenMode::Read)?, 0)?.is_some() {
+    if !is_zero(&disk.open_file(&path, OpenMode::Read)?)? {
         return Ok(()); // it holds something: the size check names it
     }
     tracing::warn!(path = %path.display(), size_bytes = last.size_bytes, "removing an unfinished commit log file");
@@ -137,47 +137,47 @@ fn drop_unfinished<D: Disk>(
     Ok(())
 }
 
-/// Offset of the first byte at or behind `from` that is not zero; holes are passed over without reading them.
-pub(crate) fn first_nonzero<F: DiskFile>(file: &F, from: u64) -> Result<Option<u64>, StoreError> {
-    let mut buffer = vec![0; 1 << 18];
-    let mut at = from;
+/// Whether a file holds nothing but zeros.
+fn is_zero<F: DiskFile>(file: &F) -> Result<bool, StoreError> {
+    let mut buffer = vec![0; 256 << 10];
+    let mut at = 0;
     while let Some(data) = file.next_data(at)? {
         let count = file.read_at(data, &mut buffer)?;
-        if count == 0 {
-            return Ok(None);
+        if nonzero_end(&buffer[..count]) > 0 {
+            return Ok(false);
         }
-        if let Some(index) = buffer[..count].iter().position(|&byte| byte != 0) {
-            return Ok(Some(data + index as u64));
-        }
-        at = data + count as u64;
-    }
-    Ok(None)
-}
-
-/// Writes zeros over everything that is not zero at or behind `from`, durably. Returns how many bytes lie between the
-/// first and the last byte that was not zero.
-///
-/// Stale bytes behind the end of a log must not come back: a record that lost its predecessors would look whole again
-/// once new records fill the gap before it.
-pub(crate) fn zero_tail<F: DiskFile>(file: &F, from: u64) -> Result<u64, StoreError> {
-    let Some(first) = first_nonzero(file, from)? else {
-        return Ok(0);
-    };
-    let zeros = vec![0; 1 << 18];
-    let mut buffer = vec![0; 1 << 18];
-    let mut at = first;
-    let mut end = first;
-    while let Some(data) = file.next_data(at)? {
-        let count = file.read_at(data, &mut buffer)?;
         if count == 0 {
             break;
         }
-        if let Some(index) = buffer[..count].iter().rposition(|&byte| byte != 0) {
-            end = data + index as u64 + 1;
-            file.write_all_at(data, &zeros[..count])?;
-        }
         at = data + count as u64;
     }
-    file.sync()?;
-    Ok(end - first)
+    Ok(true)
+}
+
+/// Where the last byte that is not zero ends; 0 when all are zero.
+pub(crate) fn nonzero_end(bytes: &[u8]) -> usize {
+    let (words, rest) = bytes.as_chunks::<16>();
+    if let Some(index) = rest.iter().rposition(|&byte| byte != 0) {
+        return words.len() * 16 + index + 1;
+    }
+    let last = words.iter().rposition(|word| u128::from_ne_bytes(*word) != 0);
+    last.map_or(0, |index| index * 16 + words[index].iter().rposition(|&byte| byte != 0).map_or(0, |byte| byte + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_what_is_not_zero_is_found() {
+        for len in [0, 1, 15, 16, 17, 100] {
+            assert_eq!(nonzero_end(&vec![0; len]), 0);
+            for last in 0..len {
+                let mut bytes = vec![0; len];
+                bytes[0] = 1;
+                bytes[last] = 2;
+                assert_eq!(nonzero_end(&bytes), last + 1, "{last} of {len}");
+            }
+        }
+    }
 }

@@ -80,3 +80,22 @@ fn the_space_of_a_disk_is_told() {
     assert!(usage.total_bytes >= usage.available_bytes && usage.total_bytes > 0);
     assert!(RealDisk.usage(&dir.path().join("nothing")).unwrap_err().is_not_found());
 }
+
+#[test]
+fn a_range_of_zeros_is_seen_through_the_map_and_ends_where_it_ends() {
+    use rocketpy_env::Region;
+    let dir = tempfile::tempdir().unwrap();
+    for keep_allocated in [true, false] {
+        let path = dir.path().join(format!("file-{keep_allocated}"));
+        let region = RealDisk.create_region(&path, 64 << 10).unwrap();
+        region.append(&vec![7; 64 << 10], 64 << 10);
+        let file = RealDisk.open_file(&path, OpenMode::Write).unwrap();
+        file.zero_range(5000..40_000, keep_allocated).unwrap();
+        file.sync().unwrap();
+        let bytes = region.view(0..64 << 10);
+        assert!(bytes[..5000].iter().chain(&bytes[40_000..]).all(|&byte| byte == 7));
+        assert!(bytes[5000..40_000].iter().all(|&byte| byte == 0));
+        assert_eq!(file.len().unwrap(), 64 << 10);
+        file.zero_range(100..100, keep_allocated).unwrap();
+    }
+}

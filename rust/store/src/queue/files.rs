@@ -137,9 +137,7 @@ impl<D: Disk> QueueFiles<D> {
         match result {
             Err(_) if queue.is_deleted() => Ok(()),
             Err(FlushFailure::NotTried(_)) => {
-                for &start in &dirty.files {
-                    queue.mark_dirty(start, dirty.new_file);
-                }
+                queue.give_back_dirty(dirty);
                 result
             }
             other => other,

@@ -112,4 +112,15 @@ impl Queue {
     pub fn take_dirty(&self) -> Dirty {
         std::mem::take(&mut *self.dirty.lock())
     }
+
+    /// Gives back notes of what was not flushed after all.
+    pub fn give_back_dirty(&self, former: Dirty) {
+        let mut dirty = self.dirty.lock();
+        dirty.new_file |= former.new_file;
+        for start in former.files {
+            if !dirty.files.contains(&start) {
+                dirty.files.push(start);
+            }
+        }
+    }
 }

@@ -3,11 +3,10 @@
 pub(crate) mod queues;
 pub(crate) mod scan;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketpy_env::{Disk, OpenMode, Region};
+use rocketpy_env::{Disk, DiskFile, OpenMode, Region};
 use rocketpy_model::PhysicalOffset;
 
 use crate::checkpoint::{Checkpoint, CheckpointFile};
@@ -15,7 +14,7 @@ use crate::config::StoreConfig;
 use crate::error::StoreError;
 use crate::folder::{Folder, file_name};
 use crate::keeper::Keeper;
-use crate::mapped::{self, MappedFile, zero_tail};
+use crate::mapped::{self, MappedFile, nonzero_end};
 use crate::queue::entry::record_end;
 use crate::queue::files::QueueFiles;
 use crate::queue::table::QueueTable;
@@ -35,7 +34,7 @@ pub struct RecoveryReport {
     pub durable_to: PhysicalOffset,
     /// End of the log.
     pub end: PhysicalOffset,
-    /// Bytes behind the end that were not zero: the torn tail that was cut off.
+    /// Length of the torn tail that was cut off, as far as the first MiB of it shows.
     pub truncated_bytes: u64,
     /// Records that were written to consume queues again.
     pub dispatched_from: PhysicalOffset,
@@ -231,24 +230,32 @@ impl<D: Disk> Recovery<'_, D> {
         let trusted = !self.dirty && self.checkpoint.mark.is_some();
         let keep = files.iter().take_while(|file| file.start <= scan.end).count();
         let mut cut = 0;
+        let removed = files.len() > keep;
         for file in files.drain(keep..) {
-            cut += self.nonzero_bytes(&file.path)?;
+            cut += torn_bytes(&file, 0);
             self.disk.remove_file(&file.path)?;
         }
         for file in files.iter_mut() {
             if scan.end < file.end() {
                 let at = scan.end - file.start;
-                file.region.rewind(at);
                 if !trusted {
-                    cut += zero_tail(&self.disk.open_file(&file.path, OpenMode::Write)?, at)?;
+                    cut += torn_bytes(file, at);
+                    // Stale bytes must not come back: a record that lost its predecessors would look whole again once new
+                    // records fill the gap before it.
+                    let handle = self.disk.open_file(&file.path, OpenMode::Write)?;
+                    handle.zero_range(at..file.region.len(), true)?;
+                    handle.sync()?;
                 }
+                file.region.rewind(at);
             }
             let (from, to) = (plan.durable_to.max(file.start), scan.end.min(file.end()));
             if from < to {
                 file.region.flush(from - file.start..to - file.start)?;
             }
         }
-        self.disk.sync_dir(&self.folder.commit_log)?;
+        if removed {
+            self.disk.sync_dir(&self.folder.commit_log)?;
+        }
         if cut > 0 {
             tracing::warn!(
                 end = scan.end, cut_bytes = cut, reason = scan.reason.as_deref().unwrap_or_default(),
@@ -256,16 +263,6 @@ impl<D: Disk> Recovery<'_, D> {
             );
         }
         Ok(cut)
-    }
-
-    /// Length of a file that holds anything at all, else 0.
-    fn nonzero_bytes(&self, path: &Path) -> Result<u64, StoreError> {
-        use rocketpy_env::DiskFile as _;
-        let file = self.disk.open_file(path, OpenMode::Write)?;
-        Ok(match mapped::first_nonzero(&file, 0)? {
-            Some(_) => file.len()?,
-            None => 0,
-        })
     }
 
     /// Cuts every queue back to what counts, or removes them all, and puts what stays into the table.
@@ -282,6 +279,7 @@ impl<D: Disk> Recovery<'_, D> {
         for found in self.found.drain(..) {
             if !trusted {
                 found.truncate(&**self.disk, &self.queue_files)?;
+                self.table.note_dirty(&found.queue);
             }
             let Some(&first) = found.files.first() else { continue };
             let first = first / crate::queue::entry::ENTRY_BYTES;
@@ -313,4 +311,10 @@ impl<D: Disk> Recovery<'_, D> {
             keeper: Keeper::new(checkpoint, plan.verify_from),
         })
     }
+}
+
+/// Bytes of a file from an offset to the last one that is not zero, as far as the next MiB shows.
+fn torn_bytes<R: Region>(file: &MappedFile<R>, from: u64) -> u64 {
+    let end = file.region.len().min(from + (1 << 20));
+    nonzero_end(file.region.view(from..end)) as u64
 }

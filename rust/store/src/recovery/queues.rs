@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rocketpy_env::{Disk, EntryKind, EnvError};
+use rocketpy_env::{Disk, DiskFile, EntryKind, EnvError};
 use rocketpy_model::QueueOffset;
 use rocketpy_model::name::check_topic;
 
@@ -11,7 +11,7 @@ use super::scan::record_in;
 use crate::error::StoreError;
 use crate::fetch::QueueBounds;
 use crate::folder::{file_name, numbered_files};
-use crate::mapped::{MappedFile, zero_tail};
+use crate::mapped::MappedFile;
 use crate::queue::Queue;
 use crate::queue::entry::{self, ENTRY_BYTES, Entry};
 use crate::queue::files::QueueFiles;
@@ -150,19 +150,21 @@ impl FoundQueue {
         }))
     }
 
-    /// Removes what lies behind the end, durably where anything was removed.
+    /// Removes what lies behind the end, and notes what is to be flushed.
     pub fn truncate<D: Disk>(&self, disk: &D, files: &QueueFiles<D>) -> Result<(), StoreError> {
         let dir = files.queue_dir(&self.queue);
         let position = self.end * ENTRY_BYTES;
         for &start in &self.files {
             if start >= position && start != self.files[0] {
+                files.forget(&self.queue); // it may be open
                 disk.remove_file(&dir.join(file_name(start)))?;
-                disk.sync_dir(&dir)?;
+                self.queue.mark_dirty(self.files[0], true);
             } else if start + files.file_size() > position {
-                zero_tail(&*files.open(&self.queue, start)?, position - start)?;
+                let file = files.open(&self.queue, start)?;
+                file.zero_range(position.saturating_sub(start)..files.file_size(), false)?;
+                self.queue.mark_dirty(start, false);
             }
         }
-        files.forget(&self.queue); // a file that was removed may be open
         Ok(())
     }
 }

@@ -154,6 +154,10 @@ impl DiskFile for FaultyFile {
         self.file.sync()
     }
 
+    fn zero_range(&self, range: std::ops::Range<u64>, keep_allocated: bool) -> Result<(), EnvError> {
+        self.file.zero_range(range, keep_allocated)
+    }
+
     fn next_data(&self, offset: u64) -> Result<Option<u64>, EnvError> {
         self.file.next_data(offset)
     }
@@ -206,6 +210,13 @@ impl Disk for FaultyDisk {
 
     fn sync_dir(&self, path: &Path) -> Result<(), EnvError> {
         RealDisk.sync_dir(path)
+    }
+
+    fn sync_file_system(&self, dir: &Path) -> Result<(), EnvError> {
+        if self.faults.fail_next_file_flush.swap(false, Ordering::SeqCst) {
+            return Err(broken_device(dir));
+        }
+        RealDisk.sync_file_system(dir)
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<DirEntry>, EnvError> {
