@@ -39,16 +39,42 @@ pub fn body_crc(body: &[u8]) -> u32 {
 }
 
 /// `a * b` modulo the polynomial, both reflected.
-const fn multiply(a: u32, mut b: u32) -> u32 {
-    let mut product = 0;
+///
+/// First the product without carries, whose 32 steps do not wait for each other, then the reduction byte by byte.
+const fn multiply(a: u32, b: u32) -> u32 {
+    let mut wide = 0;
     let mut bit = 0;
     while bit < 32 {
-        product ^= b & ((a >> (31 - bit)) & 1).wrapping_neg();
-        b = (b >> 1) ^ ((b & 1).wrapping_neg() & POLYNOMIAL);
+        wide ^= ((b as u64) << bit) & ((a >> bit & 1) as u64).wrapping_neg();
         bit += 1;
     }
-    product
+    // Reflected: the upper half is reduced already, the lower half stands for x^32 times itself.
+    wide <<= 1;
+    let mut over = wide as u32;
+    let mut byte = 0;
+    while byte < 4 {
+        over = (over >> 8) ^ REDUCED[(over & 0xFF) as usize];
+        byte += 1;
+    }
+    (wide >> 32) as u32 ^ over
 }
+
+/// `REDUCED[v]` is the byte `v` times x^32, reduced.
+static REDUCED: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut value = 0;
+    while value < 256 {
+        let mut reduced = value as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            reduced = (reduced >> 1) ^ ((reduced & 1).wrapping_neg() & POLYNOMIAL);
+            bit += 1;
+        }
+        table[value] = reduced;
+        value += 1;
+    }
+    table
+};
 
 /// `FACTORS[k][v]` is x^(8 * v * 256^k): the factor of a length is the product over its bytes.
 static FACTORS: [[u32; 256]; 4] = {
