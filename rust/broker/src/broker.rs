@@ -86,7 +86,7 @@ impl Broker {
     /// Waits until every name server took the first registration; false when the time is up.
     pub async fn registered(&self, within: Duration) -> bool {
         match self.shared.registrar() {
-            Some(registrar) => registrar.taken(&registrar.first(), within).await,
+            Some(registrar) => registrar.registered(within).await,
             None => true,
         }
     }

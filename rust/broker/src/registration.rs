@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -53,10 +54,16 @@ struct Link {
     wake: Notify,
     /// A connection ended: a name server forgets the brokers whose connections end.
     is_lost: AtomicBool,
-    /// The last registration was taken. One that was not is not waited for.
-    is_registered: AtomicBool,
+    progress: watch::Sender<Progress>,
+}
+
+/// How far a name server is.
+#[derive(Debug, Clone, Copy)]
+struct Progress {
     /// The last ticket that the name server has taken; −1 before the first registration.
-    taken: watch::Sender<i64>,
+    taken: i64,
+    /// Took what was sent last, in good time. One that did not is not waited for.
+    is_there: bool,
 }
 
 /// Topics that changed since the last registration; as many as there are topics at most.
@@ -64,7 +71,10 @@ struct Link {
 struct Pending {
     /// Counts the announcements.
     ticket: i64,
-    topics: ByName,
+    /// Names only: what is sent is the configuration at the time of the sending, with the version of that time.
+    topics: BTreeSet<String>,
+    /// The version that was sent last, whether or not it arrived. A name server ignores an equal one.
+    sent: Option<DataVersion>,
 }
 
 /// Which announcement to wait for, at each name server; `None` where nobody waits because the name server is away.
@@ -88,8 +98,7 @@ impl Registrar {
                     pending: Mutex::default(),
                     wake: Notify::new(),
                     is_lost: AtomicBool::new(false),
-                    is_registered: AtomicBool::new(false),
-                    taken: watch::Sender::new(-1),
+                    progress: watch::Sender::new(Progress { taken: -1, is_there: false }),
                 })
             })
             .collect();
@@ -105,32 +114,46 @@ impl Registrar {
     pub(crate) fn announce(&self, change: &TopicChange) -> Announced {
         let tickets = self.links.iter().map(|link| {
             let mut pending = link.pending.lock();
-            pending.topics.extend(change.topics.iter().map(|topic| (topic.name.clone(), (**topic).clone())));
+            pending.topics.extend(change.topics.iter().map(|topic| topic.name.clone()));
             pending.ticket += 1;
             let ticket = pending.ticket;
             drop(pending);
             link.wake.notify_one();
-            link.is_registered.load(Ordering::Acquire).then_some(ticket)
+            link.progress.borrow().is_there.then_some(ticket)
         });
         Announced(tickets.collect())
     }
 
-    /// What waiting for the first registration means.
-    pub(crate) fn first(&self) -> Announced {
-        Announced(vec![Some(0); self.links.len()])
-    }
-
-    /// Waits until every name server that is there has taken the announcement; false when the time is up.
-    pub(crate) async fn taken(&self, announced: &Announced, within: Duration) -> bool {
+    /// Waits until every name server has taken the first registration; false when the time is up.
+    pub(crate) async fn registered(&self, within: Duration) -> bool {
         let all = async {
-            for (link, ticket) in self.links.iter().zip(&announced.0) {
-                let Some(ticket) = ticket else { continue };
-                let mut taken = link.taken.subscribe();
-                // The sender lives as long as the link.
-                drop(taken.wait_for(|taken| taken >= ticket).await);
+            for link in &self.links {
+                link.wait_for(|progress| progress.taken >= 0).await;
             }
         };
         tokio::time::timeout(within, all).await.is_ok()
+    }
+
+    /// Waits until every name server that is there has taken the announcement, or the time is up.
+    ///
+    /// One that let the time pass is not waited for again before it has taken something.
+    pub(crate) async fn taken(&self, announced: &Announced, within: Duration) {
+        let waited_for =
+            || self.links.iter().zip(&announced.0).filter_map(|(link, ticket)| Some((link, (*ticket)?)));
+        let all = async {
+            for (link, ticket) in waited_for() {
+                link.wait_for(|progress| progress.taken >= ticket || !progress.is_there).await;
+            }
+        };
+        if tokio::time::timeout(within, all).await.is_err() {
+            for (link, ticket) in waited_for() {
+                link.progress.send_if_modified(|progress| {
+                    let is_late = progress.taken < ticket;
+                    progress.is_there &= !is_late;
+                    is_late
+                });
+            }
+        }
     }
 
     /// Ends the tasks and tells the name servers that the broker is gone.
@@ -139,7 +162,11 @@ impl Registrar {
         for task in tasks {
             task.abort();
         }
-        let farewells = self.links.iter().filter(|link| *link.taken.borrow() >= 0).map(|link| {
+        for link in &self.links {
+            // Who waits for an announcement is answered now.
+            link.progress.send_modify(|progress| progress.is_there = false);
+        }
+        let farewells = self.links.iter().filter(|link| link.progress.borrow().taken >= 0).map(|link| {
             let (client, identity, address) =
                 (self.client.clone(), self.identity.clone(), link.address.clone());
             tokio::spawn(async move {
@@ -188,9 +215,25 @@ impl Handler for Watcher {
 }
 
 impl Link {
-    fn take_pending(&self) -> (i64, ByName) {
+    async fn wait_for(&self, is_reached: impl FnMut(&Progress) -> bool) {
+        // The sender lives as long as the link.
+        drop(self.progress.subscribe().wait_for(is_reached).await);
+    }
+
+    /// What to send now: the topics that changed, or all of them, with the version they have at this moment.
+    ///
+    /// A change that comes later is pending again, and then goes out under another version than this one.
+    fn next(&self, topics: &TopicTable, all: bool) -> (i64, DataVersion, ByName) {
         let mut pending = self.pending.lock();
-        (pending.ticket, std::mem::take(&mut pending.topics))
+        let names = std::mem::take(&mut pending.topics);
+        let spent = pending.sent.filter(|_| !names.is_empty());
+        let (version, table) = topics.snapshot((!all).then_some(&names), spent);
+        pending.sent = Some(version);
+        (pending.ticket, version, table)
+    }
+
+    fn has_taken(&self, ticket: i64) {
+        self.progress.send_replace(Progress { taken: ticket, is_there: true });
     }
 }
 
@@ -199,19 +242,17 @@ async fn keep_registered(link: Arc<Link>, client: Client, identity: Arc<Identity
     let mut retry = FIRST_RETRY;
     loop {
         link.is_lost.store(false, Ordering::Release);
-        // Taken first: what is announced from here on is sent again.
-        let (ticket, _) = link.take_pending();
-        let (version, table) = topics.all();
+        let (ticket, version, table) = link.next(&topics, true);
         match register(&link, &client, &identity, version, table).await {
             Ok(()) => {
-                link.taken.send_replace(ticket);
-                if !link.is_registered.swap(true, Ordering::AcqRel) {
+                if !link.progress.borrow().is_there {
                     info!(
                         name_server = link.address,
                         broker = identity.broker_name,
                         "registered at name server"
                     );
                 }
+                link.has_taken(ticket);
                 retry = FIRST_RETRY;
             }
             Err(reason) => {
@@ -222,7 +263,7 @@ async fn keep_registered(link: Arc<Link>, client: Client, identity: Arc<Identity
                     "name server did not take the registration, clients may not find this broker; \
                      check namesrvAddr and that the name server runs"
                 );
-                link.is_registered.store(false, Ordering::Release);
+                link.progress.send_modify(|progress| progress.is_there = false);
                 tokio::time::sleep(retry).await;
                 retry = (retry * 2).min(identity.period);
                 continue;
@@ -233,12 +274,12 @@ async fn keep_registered(link: Arc<Link>, client: Client, identity: Arc<Identity
             if link.is_lost.swap(false, Ordering::AcqRel) {
                 break;
             }
-            let (ticket, changed) = link.take_pending();
-            if let Err(reason) = register(&link, &client, &identity, topics.version(), changed).await {
+            let (ticket, version, changed) = link.next(&topics, false);
+            if let Err(reason) = register(&link, &client, &identity, version, changed).await {
                 warn!(name_server = link.address, reason, "name server did not take the changed topics");
                 break;
             }
-            link.taken.send_replace(ticket);
+            link.has_taken(ticket);
         }
     }
 }

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
@@ -76,6 +76,27 @@ impl TopicTable {
     pub(crate) fn all(&self) -> (DataVersion, ByName) {
         let version = self.version.lock();
         (*version, by_name(&self.topics.read()))
+    }
+
+    /// The named topics, or all, with the version they have; never with version `spent`, a fresh one takes its place.
+    pub(crate) fn snapshot(
+        &self,
+        names: Option<&BTreeSet<String>>,
+        spent: Option<DataVersion>,
+    ) -> (DataVersion, ByName) {
+        let mut version = self.version.lock();
+        if spent == Some(*version) {
+            *version = version.next(now_ms());
+        }
+        let topics = self.topics.read();
+        let table = match names {
+            Some(names) => names
+                .iter()
+                .filter_map(|name| Some((name.clone(), (**topics.get(name.as_str())?).clone())))
+                .collect(),
+            None => by_name(&topics),
+        };
+        (*version, table)
     }
 
     /// Creates the topics that are not there yet. The first of two creators wins.

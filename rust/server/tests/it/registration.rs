@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use rocketpy_server::{BrokerOnly, NameServerOnly, ServerConfig};
 
-use crate::support::{Caller, config, wait_until};
+use crate::support::{Caller, config, topic_with, wait_until};
 
 const STOP: Duration = Duration::from_secs(10);
 
@@ -105,4 +105,34 @@ fn a_dead_name_server_does_not_delay_new_topics() {
         assert!(caller.route(&address(&alive), &topic).is_some());
         started.elapsed() < Duration::from_secs(1)
     });
+}
+
+#[test]
+fn routes_are_right_after_many_changes_at_once() {
+    const TOPICS: usize = 20;
+    let name_server = name_server(0);
+    let folder = tempfile::tempdir().unwrap();
+    let broker = broker(&folder, &[&address(&name_server)]);
+    let broker = broker.addresses().broker.as_deref().unwrap();
+    std::thread::scope(|scope| {
+        for connection in 0..8 {
+            scope.spawn(move || {
+                let caller = Caller::new();
+                for number in 0..TOPICS {
+                    for queues in [3, 5] {
+                        let topic = format!("topic-{connection}-{number}");
+                        let answer = caller.call(broker, topic_with(&topic, queues));
+                        assert_eq!(answer.code, 0, "{:?}", answer.remark);
+                    }
+                }
+            });
+        }
+    });
+    let caller = Caller::new();
+    let is_stale = |topic: &String| {
+        let route = caller.route(&address(&name_server), topic).unwrap();
+        route.queue_datas[0].write_queues != 5
+    };
+    let topics = (0..8).flat_map(|c| (0..TOPICS).map(move |n| format!("topic-{c}-{n}")));
+    assert_eq!(topics.filter(is_stale).collect::<Vec<_>>(), Vec::<String>::new());
 }

@@ -124,11 +124,16 @@ pub fn pull(topic: &str, offset: i64, suspend_ms: i64) -> Command {
 }
 
 pub fn create_topic(topic: &str) -> Command {
+    topic_with(topic, 2)
+}
+
+/// Creates the topic, or changes its number of queues.
+pub fn topic_with(topic: &str, queues: i32) -> Command {
     let header = CreateTopicRequestHeader {
         topic,
         default_topic: "TBW102",
-        read_queue_nums: 2,
-        write_queue_nums: 2,
+        read_queue_nums: queues,
+        write_queue_nums: queues,
         perm: 6,
         topic_filter_type: "SINGLE_TAG",
         topic_sys_flag: None,
