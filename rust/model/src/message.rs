@@ -29,7 +29,7 @@ impl Message {
     ///
     /// # Errors
     /// When the tag is empty or contains a separator.
-    pub fn set_tag(&mut self, tag: impl Into<String>) -> Result<(), PropertyError> {
+    pub fn set_tag(&mut self, tag: impl AsRef<str>) -> Result<(), PropertyError> {
         self.properties.set(TAGS, tag)
     }
 
@@ -57,7 +57,7 @@ impl Message {
     ///
     /// # Errors
     /// When the key is empty or contains a separator.
-    pub fn set_order_key(&mut self, key: impl Into<String>) -> Result<(), PropertyError> {
+    pub fn set_order_key(&mut self, key: impl AsRef<str>) -> Result<(), PropertyError> {
         self.properties.set(SHARDING_KEY, key)
     }
 }

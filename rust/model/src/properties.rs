@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use crate::property;
 
 /// Why a property cannot be part of a message.
@@ -15,44 +17,57 @@ pub enum PropertyError {
 
 /// The properties of one message, in the order in which they were set.
 ///
-/// A message has few, so a vector serves better than a hash map. Setting a name again replaces its value. What the stored
-/// text cannot hold (an empty name or value, a separator) is refused here, so that nothing is lost silently later.
+/// Kept as the text that is sent and stored, one piece of memory for all of them: a message has few, so that a search serves
+/// better than a map, and sending is a copy. What the text cannot hold (an empty name or value, a separator) is refused
+/// here, so that nothing is lost silently later.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Properties {
-    entries: Vec<(String, String)>,
+    /// `name 0x01 value 0x02` for each; no name twice.
+    text: String,
 }
 
 impl Properties {
     /// Makes an empty list.
     #[must_use]
     pub const fn new() -> Self {
-        Self { entries: Vec::new() }
+        Self { text: String::new() }
+    }
+
+    /// Makes an empty list with room for `size_bytes` of text, two separators for each property included.
+    #[must_use]
+    pub fn with_capacity(size_bytes: usize) -> Self {
+        Self { text: String::with_capacity(size_bytes) }
     }
 
     /// The value of `name`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.entries.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_str())
+        self.iter().find(|(have, _)| *have == name).map(|(_, value)| value)
     }
 
     /// Sets `name`, replacing an earlier value.
     ///
     /// # Errors
     /// When the name or the value is empty or contains a separator.
-    pub fn set(&mut self, name: impl Into<String>, value: impl Into<String>) -> Result<(), PropertyError> {
-        let (name, value) = (name.into(), value.into());
+    pub fn set(&mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Result<(), PropertyError> {
+        let (name, value) = (name.as_ref(), value.as_ref());
         if name.is_empty() {
-            return Err(PropertyError::EmptyName { value });
+            return Err(PropertyError::EmptyName { value: value.to_owned() });
         }
         if value.is_empty() {
-            return Err(PropertyError::EmptyValue { name });
+            return Err(PropertyError::EmptyValue { name: name.to_owned() });
         }
-        if has_separator(&name) || has_separator(&value) {
-            return Err(PropertyError::Separator { name });
+        if has_separator(name) || has_separator(value) {
+            return Err(PropertyError::Separator { name: name.to_owned() });
         }
-        match self.entries.iter_mut().find(|(have, _)| *have == name) {
-            Some(entry) => entry.1 = value,
-            None => self.entries.push((name, value)),
+        match self.piece(name) {
+            Some(piece) => self.text.replace_range(piece.start + name.len() + 1..piece.end - 1, value),
+            None => {
+                self.text.push_str(name);
+                self.text.push(NAME_VALUE);
+                self.text.push_str(value);
+                self.text.push(END);
+            }
         }
         Ok(())
     }
@@ -62,39 +77,60 @@ impl Properties {
     /// # Errors
     /// As [`Properties::set`], and when the name is reserved.
     #[doc(alias = "putUserProperty")]
-    pub fn set_user(
-        &mut self,
-        name: impl Into<String>,
-        value: impl Into<String>,
-    ) -> Result<(), PropertyError> {
-        let name = name.into();
-        if property::is_reserved(&name) {
-            return Err(PropertyError::Reserved { name });
+    pub fn set_user(&mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Result<(), PropertyError> {
+        let name = name.as_ref();
+        if property::is_reserved(name) {
+            return Err(PropertyError::Reserved { name: name.to_owned() });
         }
         self.set(name, value)
     }
 
     /// Removes `name` and returns its value.
     pub fn remove(&mut self, name: &str) -> Option<String> {
-        let at = self.entries.iter().position(|(have, _)| have == name)?;
-        Some(self.entries.remove(at).1)
+        let piece = self.piece(name)?;
+        let value = self.text[piece.start + name.len() + 1..piece.end - 1].to_owned();
+        self.text.replace_range(piece, "");
+        Some(value)
     }
 
     /// Names and values in order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
-        self.entries.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.text.split_terminator(END).filter_map(|piece| piece.split_once(NAME_VALUE))
     }
 
+    /// The properties as they are sent and stored, with the final separator.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// How many.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.iter().count()
     }
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.text.is_empty()
+    }
+
+    /// Where `name`, its value and both separators stand.
+    fn piece(&self, name: &str) -> Option<Range<usize>> {
+        let mut start = 0;
+        for (have, value) in self.iter() {
+            let end = start + have.len() + value.len() + 2;
+            if have == name {
+                return Some(start..end);
+            }
+            start = end;
+        }
+        None
     }
 }
+
+const NAME_VALUE: char = property::NAME_VALUE_SEPARATOR as char;
+const END: char = property::PROPERTY_SEPARATOR as char;
 
 fn has_separator(text: &str) -> bool {
     text.bytes().any(|byte| byte == property::NAME_VALUE_SEPARATOR || byte == property::PROPERTY_SEPARATOR)
@@ -111,6 +147,12 @@ mod tests {
         properties.set("b", "2").unwrap();
         properties.set("a", "3").unwrap();
         assert_eq!(properties.iter().collect::<Vec<_>>(), [("a", "3"), ("b", "2")]);
+        assert_eq!((properties.len(), properties.text()), (2, "a\u{1}3\u{2}b\u{1}2\u{2}"));
+        properties.set("a", "longer").unwrap();
+        assert_eq!(properties.get("b"), Some("2"));
+        assert_eq!(properties.remove("a").as_deref(), Some("longer"));
+        assert_eq!(properties.text(), "b\u{1}2\u{2}");
+        properties.set("a", "3").unwrap();
         assert_eq!(properties.remove("a").as_deref(), Some("3"));
         assert_eq!(properties.get("a"), None);
     }

@@ -15,8 +15,9 @@ pub const MAX_BYTES: usize = i16::MAX as usize;
 
 /// Appends the text of `properties` to `out`, with the final separator.
 pub fn encode(properties: &Properties, out: &mut Vec<u8>) {
-    for (name, value) in properties.iter() {
-        push(out, name, value);
+    if !properties.is_empty() {
+        separate(out);
+        out.extend_from_slice(properties.text().as_bytes());
     }
 }
 
@@ -26,13 +27,18 @@ pub fn encode(properties: &Properties, out: &mut Vec<u8>) {
 /// When name or value is empty or has a separator: the text could not be read back.
 pub fn push(out: &mut Vec<u8>, name: &str, value: &str) {
     assert!(is_storable(name) && is_storable(value), "a property the stored text cannot hold: {name:?}");
-    if out.last().is_some_and(|&last| last != PROPERTY_SEPARATOR) {
-        out.push(PROPERTY_SEPARATOR);
-    }
+    separate(out);
     out.extend_from_slice(name.as_bytes());
     out.push(NAME_VALUE_SEPARATOR);
     out.extend_from_slice(value.as_bytes());
     out.push(PROPERTY_SEPARATOR);
+}
+
+/// Ends the last pair of a text whose writer left it open.
+fn separate(out: &mut Vec<u8>) {
+    if out.last().is_some_and(|&last| last != PROPERTY_SEPARATOR) {
+        out.push(PROPERTY_SEPARATOR);
+    }
 }
 
 fn is_storable(text: &str) -> bool {
