@@ -5,6 +5,7 @@ import sys
 import pyarrow
 import pyarrow.compute
 import pytest
+from wire import OK, SEND, SEND_MESSAGE, Raw, request
 
 import rocketpy
 from rocketpy import Message, Start
@@ -85,6 +86,46 @@ def test_compressed_bodies_are_decompressed(rocketpy_server, rocketpy_topic):
         producer.send(Message(rocketpy_topic, body))
     with rocketpy_server.consumer(fresh_name(), rocketpy_topic, start=Start.EARLIEST) as consumer:
         assert consumer.fetch_arrow(timeout=10)["body"].to_pylist() == [body]
+
+
+@pytest.fixture
+def damaged(rocketpy_server, producer, rocketpy_topic):
+    """A queue with ten messages, the fourth of which says that it is compressed and is not."""
+    queue = producer.queues(rocketpy_topic)[0]
+    with Raw(rocketpy_server.broker) as raw:
+        for n in range(10):
+            if n == 3:
+                fields = {**SEND, "topic": rocketpy_topic, "queueId": "0", "sysFlag": "1"}
+                assert raw.answer(request(SEND_MESSAGE, fields, b"not compressed"))["code"] == OK
+            else:
+                producer.send(Message(rocketpy_topic, b"%d" % n), queue=queue)
+    return queue
+
+
+def test_a_body_that_does_not_decompress_loses_no_other_message(rocketpy_server, damaged):
+    with rocketpy_server.consumer(fresh_name(), damaged.topic, start=Start.EARLIEST) as consumer:
+        before = fetch_all(consumer, 3)
+        assert before["queue_offset"].to_pylist() == [0, 1, 2]
+        for _ in range(2):
+            with pytest.raises(rocketpy.DamagedDataError, match="does not decompress"):
+                consumer.fetch_arrow(timeout=10)
+        assert fetch_all(consumer, 1, columns=["queue_offset"])["queue_offset"][0].as_py() == 3
+        consumer.seek(damaged, 4)
+        assert fetch_all(consumer, 6)["queue_offset"].to_pylist() == [4, 5, 6, 7, 8, 9]
+
+
+def test_only_the_damaged_body_fails_among_objects(rocketpy_server, damaged):
+    with rocketpy_server.consumer(fresh_name(), damaged.topic, start=Start.EARLIEST) as consumer:
+        messages = []
+        while len(messages) < 10:
+            messages += consumer.poll(timeout=10)
+    for message in messages:
+        if message.queue_offset == 3:
+            for use in (lambda message=message: message.body, lambda message=message: message.body_view):
+                with pytest.raises(rocketpy.DamagedDataError):
+                    use()
+        else:
+            assert int(message.body) == message.queue_offset
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use rocketpy_client::{Client, ConsumerConfig, Position, PullConsumer, PulledPart, Start, Subscription};
+use rocketpy_client::{
+    Client, ConsumerConfig, Position, PullConsumer, PulledBatch, PulledPart, Start, Subscription,
+};
 use rocketpy_model::{MessageQueue, QueueOffset};
-use rocketpy_scan::{BatchLimits, RecordBatchBuilder};
+use rocketpy_scan::{BatchLimits, Columns, RecordBatchBuilder, ScanError};
 use tokio::runtime::Handle;
 
 use crate::arrow::{self, ArrowBatch};
@@ -18,6 +21,7 @@ use crate::process::Owned;
 use crate::queue::{self, QueueArgument};
 use crate::received::{Origin, ReceivedMessage};
 use crate::start::StartArgument;
+use crate::untracked;
 use crate::wait::{Seconds, wait};
 
 /// Bytes of bodies and properties that one `fetch_columns` gives at most: an Arrow binary column cannot hold 2 GiB.
@@ -93,7 +97,7 @@ impl PyConsumer {
         let messages = PyList::empty(py);
         for part in batch.parts() {
             for message in received(part) {
-                messages.append(Bound::new(py, message)?)?;
+                messages.append(untracked::new(py, message)?)?;
             }
         }
         Ok(messages)
@@ -118,18 +122,15 @@ impl PyConsumer {
         let max_rows = count("max_rows", max_rows)?;
         let columns = arrow::columns(columns)?;
         let batch = wait(py, &running.runtime, running.consumer.poll(max_rows, timeout.0))?.map_err(raise)?;
-        let built = py.detach(|| {
-            let limits = BatchLimits { rows: batch.len(), bytes: MOST_ARROW_BYTES };
-            let mut builder = RecordBatchBuilder::new(columns, limits);
-            for part in batch.parts() {
-                let broker_name = Some(&*part.queue().broker_name);
-                for record in part.iter() {
-                    builder.push(&record, broker_name).map_err(raise)?;
-                }
-            }
-            builder.finish().map_err(raise)
-        });
-        built.map(ArrowBatch::new)
+        let filled = py.detach(|| fill(columns, &batch)).map_err(raise)?;
+        for (queue, offset) in filled.left {
+            let back = running.consumer.seek(&queue, Position::Offset(offset));
+            wait(py, &running.runtime, back)?.map_err(raise)?;
+        }
+        match filled.damage {
+            Some(damage) if filled.batch.num_rows() == 0 => Err(raise(damage)),
+            _ => Ok(ArrowBatch::new(filled.batch)),
+        }
     }
 
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
@@ -199,6 +200,37 @@ impl PyConsumer {
 pub(crate) fn received(part: &PulledPart) -> impl Iterator<Item = ReceivedMessage> {
     let origin = Origin::new(Arc::clone(part.queue()));
     (0..part.len()).map(move |index| ReceivedMessage::new(part.record_bytes(index), Arc::clone(&origin)))
+}
+
+/// What became of the messages of one poll.
+struct Filled {
+    batch: RecordBatch,
+    /// Where to go on in queues whose messages did not all find room.
+    left: Vec<(Arc<MessageQueue>, QueueOffset)>,
+    /// Why a body is not among them.
+    damage: Option<ScanError>,
+}
+
+/// Makes one batch of the messages, up to its limit in bytes or up to a body that does not decompress.
+fn fill(columns: Columns, pulled: &PulledBatch) -> Result<Filled, ScanError> {
+    let limits = BatchLimits { rows: pulled.len(), bytes: MOST_ARROW_BYTES };
+    let record_bytes = pulled.parts().iter().flat_map(PulledPart::spans).map(|span| span.size_bytes as usize).sum();
+    let mut builder = RecordBatchBuilder::with_room(columns, limits, pulled.len(), record_bytes);
+    let (mut left, mut damage) = (Vec::new(), None);
+    for part in pulled.parts() {
+        for record in part.iter() {
+            let is_last = damage.is_some() || builder.is_full_before(&record);
+            if !is_last && let Err(error) = builder.push(&record, Some(&*part.queue().broker_name)) {
+                damage = Some(error);
+            } else if !is_last {
+                continue;
+            }
+            left.push((Arc::clone(part.queue()), record.queue_offset));
+            break;
+        }
+    }
+    left.reverse(); // of several parts of one queue the first one counts: it goes back last
+    Ok(Filled { batch: builder.into_batch()?, left, damage })
 }
 
 fn plain(queues: Vec<QueueArgument>) -> Vec<MessageQueue> {

@@ -26,6 +26,7 @@ mod runtime;
 mod server;
 mod start;
 mod store;
+mod untracked;
 mod wait;
 
 use pyo3::prelude::*;

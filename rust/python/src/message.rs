@@ -8,11 +8,12 @@ use bytes::Bytes;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
-use rocketpy_model::{Message, property};
+use rocketpy_model::{Message, Properties, property};
 
 use crate::buffer;
 use crate::error::{self, raise};
 use crate::number::within;
+use crate::untracked;
 
 /// A message to send: immutable, cheap to make and to send many times.
 #[pyclass(name = "Message", module = "rocketpy", frozen, eq, hash)]
@@ -30,6 +31,9 @@ impl Hash for PyMessage {
 
 /// The positional and the named arguments of a message.
 type NewArguments<'a, 'py> = ((&'a str, Bound<'py, PyBytes>), Bound<'py, PyDict>);
+
+/// Room for the names of tag, keys and order key, their separators, and keys of usual length.
+const NAMES_BYTES: usize = 64;
 
 /// A message on loan to a send that may outlive the call: it keeps the message alive without the interpreter lock.
 pub(crate) struct Lent(Arc<Message>);
@@ -62,11 +66,15 @@ impl PyMessage {
         order_key: Option<&str>,
         properties: Option<&Bound<'_, PyMapping>>,
         flag: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Self> {
+    ) -> PyResult<Py<Self>> {
         let range = i64::from(i32::MIN)..=i64::from(i32::MAX);
         let flag = flag.map_or(Ok(0), |flag| within("flag", flag, range))? as i32;
         rocketpy_model::name::check_topic(topic).map_err(raise)?;
         let mut message = Message { flag, ..Message::new(topic, body_bytes(body, topic)?) };
+        if tag.is_some() || keys.is_some() || order_key.is_some() {
+            let texts = tag.map_or(0, str::len) + order_key.map_or(0, str::len);
+            message.properties = Properties::with_capacity(texts + NAMES_BYTES);
+        }
         if let Some(properties) = properties {
             set_properties(&mut message, properties)?;
         }
@@ -81,7 +89,7 @@ impl PyMessage {
         if let Some(order_key) = order_key {
             message.set_order_key(order_key).map_err(raise)?;
         }
-        Ok(Self { message: Arc::new(message) })
+        untracked::new(body.py(), Self { message: Arc::new(message) }).map(Bound::unbind)
     }
 
     #[getter]

@@ -47,6 +47,15 @@ impl RecordBatchBuilder {
         Self { columns, schema, limits, decompress: DecompressLimits::default(), rows }
     }
 
+    /// Makes an empty builder for one batch whose size is known: `rows` records with `body_bytes` of bodies. Memory is taken
+    /// once; `limits` still say when the batch is full.
+    #[must_use]
+    pub fn with_room(columns: Columns, limits: BatchLimits, rows: usize, body_bytes: usize) -> Self {
+        let schema = columns.schema();
+        let rows = Rows::with_room(&columns, rows.min(limits.rows), body_bytes.min(limits.bytes));
+        Self { columns, schema, limits, decompress: DecompressLimits::default(), rows }
+    }
+
     /// Schema of every batch.
     #[must_use]
     pub fn schema(&self) -> SchemaRef {
@@ -96,7 +105,20 @@ impl RecordBatchBuilder {
     /// # Errors
     /// [`ScanError::Arrow`], which would be a fault of the builder itself.
     pub fn finish(&mut self) -> Result<RecordBatch, ScanError> {
-        let mut rows = std::mem::replace(&mut self.rows, Rows::new(&self.columns, self.limits));
+        let rows = std::mem::replace(&mut self.rows, Rows::new(&self.columns, self.limits));
+        self.batch(rows)
+    }
+
+    /// Closes the rows pushed so far into the last batch.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    pub fn into_batch(mut self) -> Result<RecordBatch, ScanError> {
+        let rows = std::mem::replace(&mut self.rows, Rows::with_room(&Columns::of(&[]), 0, 0));
+        self.batch(rows)
+    }
+
+    fn batch(&self, mut rows: Rows) -> Result<RecordBatch, ScanError> {
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         let arrays: Result<Vec<_>, _> =
             self.columns.order().iter().map(|&column| rows.take(column)).collect();

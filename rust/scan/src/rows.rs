@@ -36,12 +36,16 @@ const FIRST_ROWS: usize = 1024;
 
 impl Rows {
     pub(crate) fn new(columns: &Columns, limits: BatchLimits) -> Self {
-        let rows = limits.rows.min(FIRST_ROWS);
+        Self::with_room(columns, limits.rows.min(FIRST_ROWS), limits.bytes)
+    }
+
+    /// Takes memory for `rows` rows with `body_bytes` of bodies.
+    pub(crate) fn with_room(columns: &Columns, rows: usize, body_bytes: usize) -> Self {
         let text = |column: Column, width: usize| {
             if columns.has(column) { Spans::with_capacity(rows, rows * width) } else { Spans::default() }
         };
         let reserve = |column: Column| if columns.has(column) { rows } else { 0 };
-        let body_bytes = if columns.has(Column::Body) { limits.bytes } else { 0 };
+        let body_bytes = if columns.has(Column::Body) { body_bytes } else { 0 };
         Self {
             count: 0,
             topic: text(Column::Topic, 16),
