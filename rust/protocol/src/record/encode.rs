@@ -24,7 +24,7 @@ pub struct RecordFields<'a> {
     pub prepared_transaction_offset: PhysicalOffset,
     /// The body as it is to be stored, that is possibly compressed.
     pub body: &'a [u8],
-    /// The sender's properties as text. A `__CRC32#` in it is dropped when the record gets its own.
+    /// The sender's properties as text. A `__CRC32#` in it is dropped: only the encoder knows the record's.
     pub properties: &'a [u8],
     /// More properties as text, put behind the sender's with a separator between.
     pub more_properties: &'a [u8],
@@ -140,7 +140,7 @@ impl RecordFields<'_> {
             if has_pair_before && !text.is_empty() {
                 out.push(property::PROPERTY_SEPARATOR);
             }
-            if record_crc && has_crc(text) {
+            if has_crc(text) {
                 properties_text::copy_without(text, property::CRC32, out);
             } else {
                 out.extend_from_slice(text);

@@ -138,3 +138,13 @@ fn what_does_not_fit_is_refused_and_leaves_the_buffer_alone() {
     assert!(matches!(more.encode(false, &mut out), Err(RecordEncodeError::PropertiesTooLong { .. })));
     assert_eq!(out, b"kept");
 }
+
+#[test]
+fn a_checksum_that_a_sender_made_up_is_dropped_from_records_without_one_too() {
+    let forged = b"TAGS\x01a\x02__CRC32#\x011234567890\x02";
+    let mut record = Vec::new();
+    let plan = fields("T", b"b", forged, V4).encode(false, &mut record).unwrap();
+    plan.finish(&mut record, QueueOffset(0), PhysicalOffset(0), 1);
+    assert_eq!(RecordView::parse(&record).unwrap().properties, b"TAGS\x01a\x02");
+    check_record(&record, CheckMode::Record).unwrap();
+}
