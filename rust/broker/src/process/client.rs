@@ -31,6 +31,8 @@ use crate::table::client::Member;
 const MAX_GROUPS: usize = 1024;
 
 /// HEART_BEAT: enters the client in its groups; creates groups and their retry topics.
+///
+/// A group that cannot be entered is passed over: the client's other groups must not expire for it.
 pub(super) fn heartbeat(shared: &Shared, connection: &Arc<Connection>, request: &Command) -> Answer {
     let data: HeartbeatData = body(request)?;
     if data.client_id.is_empty() {
@@ -44,11 +46,16 @@ pub(super) fn heartbeat(shared: &Shared, connection: &Arc<Connection>, request: 
     let client_id: Arc<str> = data.client_id.as_str().into();
     let member = || Member::new(connection, client_id.clone(), request.language, request.version);
     for producer in &data.producer_data_set {
-        name::check_group(&producer.group_name)?;
-        shared.clients.enter_producer(&producer.group_name, member());
+        match name::check_group(&producer.group_name) {
+            Ok(()) => shared.clients.enter_producer(&producer.group_name, member()),
+            Err(error) => warn!(client_id = &*client_id, %error, "heartbeat of a producer group passed over"),
+        }
     }
     for consumer in &data.consumer_data_set {
-        enter_consumer(shared, consumer, member())?;
+        if let Err(refusal) = enter_consumer(shared, consumer, member()) {
+            let group = &consumer.group_name;
+            warn!(client_id = &*client_id, group, %refusal, "heartbeat of a consumer group passed over");
+        }
     }
     let mut response = Response::success();
     response.command.version = system::VERSION;
@@ -70,7 +77,10 @@ fn enter_consumer(shared: &Shared, consumer: &ConsumerData, member: Member) -> R
             Err(refusal) => return Err(refusal),
         },
     };
-    create_retry_topic(shared, consumer, &group)?;
+    if let Err(refusal) = create_retry_topic(shared, consumer, &group) {
+        // Pulls do not need it, and a send to it makes it as well.
+        warn!(group = group.name, %refusal, "retry topic not created");
+    }
     if shared.clients.enter_consumer(consumer, member) {
         notify(shared, &group.name);
     }

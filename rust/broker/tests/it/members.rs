@@ -121,12 +121,7 @@ async fn a_heartbeat_makes_the_group_and_its_retry_topic() {
 async fn bad_heartbeats_are_refused_and_named() {
     let fixture = Fixture::start().await;
     let request = Command::bare_request(request::HEART_BEAT);
-    for (body, named) in [
-        ("no json", "HEART_BEAT"),
-        ("{}", "clientID"),
-        (r#"{"clientID":"c","producerDataSet":[{"groupName":"a/b"}]}"#, "a/b"),
-        (r#"{"clientID":"c","consumerDataSet":[{"groupName":""}]}"#, "empty"),
-    ] {
+    for (body, named) in [("no json", "HEART_BEAT"), ("{}", "clientID")] {
         let answer = fixture.call(request.clone().with_body(body.as_bytes().to_vec())).await;
         let remark = answer.remark.unwrap_or_default();
         assert_eq!(answer.code, 29, "{remark}");
@@ -135,6 +130,23 @@ async fn bad_heartbeats_are_refused_and_named() {
     let many = (0..2000).map(|n| format!(r#"{{"groupName":"g{n}"}}"#)).collect::<Vec<_>>().join(",");
     let body = format!(r#"{{"clientID":"c","producerDataSet":[{many}]}}"#);
     assert_eq!(fixture.call(request.with_body(body.into_bytes())).await.code, 29);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_heartbeat_passes_bad_groups_over_and_enters_the_others() {
+    let fixture = Fixture::start().await;
+    let mut data = heartbeat("one", "good", &[("orders", "*", 1)]);
+    data.consumer_data_set.insert(0, heartbeat("one", "a/b", &[]).consumer_data_set.remove(0));
+    data.producer_data_set[0].group_name = "a/b".to_owned();
+    assert_eq!(fixture.heartbeat(&fixture.client, &data).await.code, 0);
+    assert_eq!(members(&fixture, "good").await.unwrap(), ["one"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_enters_though_its_retry_topic_cannot_be_created() {
+    let fixture = Fixture::start_with(|config| config.max_topics = 1).await;
+    fixture.heartbeat(&fixture.client, &heartbeat("one", "group", &[("orders", "*", 1)])).await;
+    assert_eq!(members(&fixture, "group").await.unwrap(), ["one"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
