@@ -11,18 +11,30 @@ pub(crate) struct PropertyFacts<'a> {
     pub(crate) answer_before_flush: bool,
     /// Some property that the broker sets itself, or takes out, is there already.
     has_broker_property: bool,
+    /// The delay level is to be taken out.
+    drops_delay: bool,
+}
+
+/// What a delay level means for a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DelayLevel {
+    /// The message must wait, which is not there yet.
+    Refused,
+    /// The message is dead: it waits for nothing any more.
+    Dropped,
 }
 
 /// Looks through the properties text.
 ///
 /// # Errors
 /// The properties ask for delayed or timed delivery or for a transaction: never stored as a plain message.
-pub(crate) fn inspect(text: &[u8]) -> Result<PropertyFacts<'_>, Refusal> {
+pub(crate) fn inspect(text: &[u8], delay_level: DelayLevel) -> Result<PropertyFacts<'_>, Refusal> {
     let mut facts = PropertyFacts::default();
     for (name, value) in properties_text::iter_bytes(text) {
         match name {
             b"UNIQ_KEY" => facts.unique_key = str::from_utf8(value).ok(),
             b"WAIT" => facts.answer_before_flush = value.eq_ignore_ascii_case(b"false"),
+            b"DELAY" if delay_level == DelayLevel::Dropped => facts.drops_delay = true,
             b"DELAY" if !is_no_level(value) => return Err(Refusal::Delay { property: property::DELAY }),
             b"TIMER_DELAY_SEC" => return Err(Refusal::Delay { property: property::TIMER_DELAY_SEC }),
             b"TIMER_DELAY_MS" => return Err(Refusal::Delay { property: property::TIMER_DELAY_MS }),
@@ -83,8 +95,8 @@ pub(crate) fn stored(
     out: &mut Vec<u8>,
 ) -> Result<(), Refusal> {
     out.clear();
-    if facts.has_broker_property {
-        copy_without_broker_properties(text, out);
+    if facts.has_broker_property || facts.drops_delay {
+        copy_without_broker_properties(text, facts.drops_delay, out);
     } else {
         out.extend_from_slice(text);
     }
@@ -101,9 +113,11 @@ pub(crate) fn stored(
     Ok(())
 }
 
-fn copy_without_broker_properties(text: &[u8], out: &mut Vec<u8>) {
+fn copy_without_broker_properties(text: &[u8], drops_delay: bool, out: &mut Vec<u8>) {
     for (name, value) in properties_text::iter_bytes(text) {
-        if !matches!(name, b"MSG_REGION" | b"TRACE_ON" | b"CLUSTER" | b"POP_CK" | b"__CRC32#") {
+        if !matches!(name, b"MSG_REGION" | b"TRACE_ON" | b"CLUSTER" | b"POP_CK" | b"__CRC32#")
+            && !(drops_delay && name == b"DELAY")
+        {
             out.extend_from_slice(name);
             out.push(property::NAME_VALUE_SEPARATOR);
             out.extend_from_slice(value);
@@ -126,10 +140,10 @@ mod tests {
             ("TIMER_DELIVER_MS\u{1}1\u{2}", "TIMER_DELIVER_MS"),
             ("TRAN_MSG\u{1}true\u{2}", "TRAN_MSG"),
         ] {
-            let remark = inspect(text.as_bytes()).unwrap_err().to_string();
+            let remark = inspect(text.as_bytes(), DelayLevel::Refused).unwrap_err().to_string();
             assert!(remark.contains(name), "{remark}");
         }
-        assert!(inspect(b"DELAY\x010\x02TRAN_MSG\x01false\x02").is_ok());
+        assert!(inspect(b"DELAY\x010\x02TRAN_MSG\x01false\x02", DelayLevel::Refused).is_ok());
         assert!(
             check_sys_flag(0x4).is_err() && check_sys_flag(0x8).is_err() && check_sys_flag(0xC0).is_err()
         );
@@ -140,7 +154,7 @@ mod tests {
     fn the_broker_sets_its_own_properties_once() {
         let suffix = broker_suffix("r", true, "c");
         let text = b"TAGS\x01a\x02CLUSTER\x01forged\x02POP_CK\x01x";
-        let facts = inspect(text).unwrap();
+        let facts = inspect(text, DelayLevel::Refused).unwrap();
         let mut out = Vec::new();
         stored(text, &facts, Some("K"), &suffix, &mut out).unwrap();
         assert_eq!(
@@ -149,7 +163,7 @@ mod tests {
         );
 
         let text = b"UNIQ_KEY\x01mine\x02WAIT\x01false";
-        let facts = inspect(text).unwrap();
+        let facts = inspect(text, DelayLevel::Refused).unwrap();
         assert_eq!(facts.unique_key, Some("mine"));
         assert!(facts.answer_before_flush);
         stored(text, &facts, None, &suffix, &mut out).unwrap();
@@ -157,9 +171,18 @@ mod tests {
     }
 
     #[test]
+    fn a_dead_message_loses_its_delay_level() {
+        let text = b"a\x01b\x02DELAY\x013\x02";
+        let facts = inspect(text, DelayLevel::Dropped).unwrap();
+        let mut out = Vec::new();
+        stored(text, &facts, None, b"", &mut out).unwrap();
+        assert_eq!(out, b"a\x01b\x02");
+    }
+
+    #[test]
     fn properties_that_do_not_fit_with_the_brokers_own_are_refused() {
         let text = [b"a\x01".as_slice(), &vec![b'x'; MAX_BYTES - 10]].concat();
-        let facts = inspect(&text).unwrap();
+        let facts = inspect(&text, DelayLevel::Refused).unwrap();
         let refused = stored(&text, &facts, None, &broker_suffix("r", true, "c"), &mut Vec::new());
         assert!(matches!(refused, Err(Refusal::PropertiesTooLong { .. })));
     }

@@ -17,7 +17,7 @@ use rocketpy_store::NewRecord;
 
 use super::blocking;
 use super::topic::ANNOUNCE_WAIT;
-use crate::message_properties::{PropertyFacts, check_sys_flag, inspect, stored};
+use crate::message_properties::{DelayLevel, PropertyFacts, check_sys_flag, inspect, stored};
 use crate::refusal::Refusal;
 use crate::registration::Announced;
 use crate::shared::Shared;
@@ -29,6 +29,8 @@ type Created = (Arc<TopicConfig>, Option<Announced>);
 struct Destination {
     topic: Arc<TopicConfig>,
     queue_id: u32,
+    /// Dead letters wait for nothing any more.
+    delay_level: DelayLevel,
     /// For a topic that this message made: when the name servers know it.
     announced: Option<Announced>,
 }
@@ -97,7 +99,7 @@ fn store(shared: &Shared, connection: &Connection, request: &Command) -> Result<
         return Err(Refusal::BodyTooLong { size_bytes, limit_bytes });
     }
     let properties = header.properties.unwrap_or_default().as_bytes();
-    let facts = inspect(properties)?;
+    let facts = inspect(properties, destination.delay_level)?;
     if header.is_batch() {
         return store_batch(shared, connection, request, &header, destination, &facts);
     }
@@ -163,7 +165,7 @@ fn store_batch(
     }
     for item in batch::items(&request.body) {
         let item = item.map_err(|error| Refusal::BadBatch { reason: error.to_string() })?;
-        inspect(item.properties)?;
+        inspect(item.properties, DelayLevel::Refused)?;
     }
     let appended = shared.store.append_batch(&record(connection, request, header, &destination, &[]))?;
     shared.stats.put(appended.physical_offsets.len() as u64, u64::from(appended.size_bytes));
@@ -194,7 +196,8 @@ fn destination(shared: &Shared, header: &SendMessageRequestHeader<'_>) -> Result
         Some(_) => return Err(Refusal::SendDenied { topic: header.topic.to_owned() }),
         None => create(shared, header)?,
     };
-    let destination = Destination { queue_id: choose_queue(&topic, header.queue_id)?, topic, announced };
+    let queue_id = choose_queue(&topic, header.queue_id)?;
+    let destination = Destination { queue_id, topic, delay_level: DelayLevel::Refused, announced };
     match system::group_of_retry_topic(header.topic) {
         Some(group) => after_retries(shared, header, group, destination),
         None => Ok(destination),
@@ -266,7 +269,7 @@ fn after_retries(
         Some(topic) => (topic, None),
         None => create_and_announce(shared, TopicConfig::new(dead_letters, 1))?,
     };
-    Ok(Destination { topic, queue_id: 0, announced })
+    Ok(Destination { topic, queue_id: 0, delay_level: DelayLevel::Dropped, announced })
 }
 
 fn write_id(shared: &Shared, physical_offset: PhysicalOffset, out: &mut String) {

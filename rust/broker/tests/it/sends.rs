@@ -127,6 +127,15 @@ async fn a_retry_that_was_tried_too_often_goes_to_the_dead_letters() {
     let dead = fixture.pull(Pull::new(&system::dlq_topic("group"), 0)).await;
     assert_eq!(dead.records()[0].reconsume_times, 3);
 
+    let delayed = Send { properties: "DELAY\u{1}5\u{2}", ..retry };
+    let refused = fixture.send(Send { reconsume_times: Some(1), ..delayed }).await;
+    assert_eq!(refused.code, 13, "not dead yet: it would have to wait");
+    let answer = fixture.send(Send { reconsume_times: Some(3), ..delayed }).await;
+    assert_eq!(answer.code, 0, "{:?}", answer.remark);
+    fixture.wait_for_end(&system::dlq_topic("group"), 0, 2).await;
+    let dead = fixture.pull(Pull::new(&system::dlq_topic("group"), 1)).await;
+    assert_eq!(dead.records()[0].property("DELAY"), None);
+
     let closed = Fixture::start_with(|config| config.auto_create_group = false).await;
     assert_eq!(closed.send(Send { default_topic: "none", ..Send::new(&topic, "x") }).await.code, 26);
 }
