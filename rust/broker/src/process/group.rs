@@ -20,14 +20,25 @@ use super::offset::signed;
 use super::{Answer, blocking, body, success_json};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
+use crate::table::topic::MAX_QUEUES;
 
 /// UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.
 pub(super) fn put(shared: &Shared, request: &Command) -> Answer {
     let group: GroupConfig = body(request)?;
     name::check_group(&group.name)?;
+    bounded("retryQueueNums", group.retry_queues)?;
+    bounded("retryMaxTimes", group.retry_max_times)?;
     let group = blocking(|| shared.groups.put(group))?;
     info!(group = group.name, "consumer group created or changed");
     Ok(Response::success())
+}
+
+/// The number of queues becomes files and loops; more tries than that are no use to anybody.
+fn bounded(field: &'static str, value: i32) -> Result<(), Refusal> {
+    if (0..=MAX_QUEUES as i32).contains(&value) {
+        return Ok(());
+    }
+    Err(Refusal::Value { field, wanted: "0 to 16384", value: value.to_string() })
 }
 
 /// DELETE_SUBSCRIPTIONGROUP.

@@ -21,10 +21,8 @@ use super::offset::signed;
 use super::{Answer, blocking, success_json};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
-use crate::table::topic::is_system;
+use crate::table::topic::{MAX_QUEUES, is_system};
 
-/// Most queues of one topic.
-const MAX_QUEUES: i32 = 16_384;
 /// How long the answer to a creation waits for the name servers: a route query right after it finds the topic.
 pub(super) const ANNOUNCE_WAIT: Duration = Duration::from_secs(2);
 
@@ -93,7 +91,7 @@ fn wanted_topic(shared: &Shared, header: &CreateTopicRequestHeader<'_>) -> Resul
 fn queues(field: &'static str, value: i32) -> Result<u32, Refusal> {
     u32::try_from(value)
         .ok()
-        .filter(|queues| (1..=MAX_QUEUES as u32).contains(queues))
+        .filter(|queues| (1..=MAX_QUEUES).contains(queues))
         .ok_or_else(|| Refusal::Value { field, wanted: "1 to 16384", value: value.to_string() })
 }
 

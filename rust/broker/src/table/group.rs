@@ -9,6 +9,7 @@ use tracing::warn;
 
 use crate::config_file::ConfigFile;
 use crate::refusal::Refusal;
+use crate::table::topic::MAX_QUEUES;
 use crate::{BrokerConfig, BrokerError};
 
 /// The consumer groups of this broker, kept in `config/subscriptionGroup.json`.
@@ -36,6 +37,7 @@ impl GroupTable {
                 continue;
             }
             group.name.clone_from(&name);
+            bound(&mut group);
             groups.insert(name.into(), Arc::new(group));
         }
         for group in SYSTEM_GROUPS.iter().chain(&system::ONS_GROUPS) {
@@ -132,6 +134,21 @@ impl GroupTable {
     ) -> SubscriptionGroupWrapper {
         let forbidden_table = self.forbidden.clone();
         SubscriptionGroupWrapper { data_version, forbidden_table, subscription_group_table }
+    }
+}
+
+fn bound(group: &mut GroupConfig) {
+    let limit = MAX_QUEUES as i32;
+    for (field, value) in
+        [("retryQueueNums", &mut group.retry_queues), ("retryMaxTimes", &mut group.retry_max_times)]
+    {
+        if !(0..=limit).contains(value) {
+            warn!(
+                group = group.name,
+                field, value, limit, "value of a group out of range brought back into it"
+            );
+            *value = (*value).clamp(0, limit);
+        }
     }
 }
 

@@ -11,6 +11,9 @@ use crate::config_file::ConfigFile;
 use crate::refusal::Refusal;
 use crate::{BrokerConfig, BrokerError};
 
+/// Most queues of one topic.
+pub(crate) const MAX_QUEUES: u32 = 16_384;
+
 /// The topics of this broker, kept in `config/topics.json`.
 ///
 /// Reads take a short shared lock; changes are serialised, written to disk, and only then seen.
@@ -42,19 +45,10 @@ impl TopicTable {
                 continue;
             }
             topic.name.clone_from(&name);
+            bound_queues(&mut topic);
             topics.insert(name.into(), Arc::new(topic));
         }
-        // A cluster or broker name may hold dots, and then is no topic.
-        for topic in system_topics(config).into_iter().filter(|topic| name::check_topic(&topic.name).is_ok())
-        {
-            topics.entry(topic.name.as_str().into()).or_insert_with(|| Arc::new(topic));
-        }
-        let template = topics.get(system::TEMPLATE_TOPIC).cloned();
-        if let Some(template) = template.filter(|_| !config.auto_create_topic) {
-            let perm = template.perm.without(perm::INHERIT);
-            let template = Arc::new((*template).clone().with_perm(perm));
-            topics.insert(system::TEMPLATE_TOPIC.into(), template);
-        }
+        add_system_topics(&mut topics, config);
         // A start counts as a change: a name server that outlived this broker takes the table anew.
         let version = Mutex::new(loaded.data_version.next(now_ms()));
         Ok(TopicTable { topics: RwLock::new(topics), version, file, max_topics: config.max_topics })
@@ -218,6 +212,37 @@ fn system_topics(config: &BrokerConfig) -> Vec<TopicConfig> {
         topics.push(TopicConfig::new(&config.trace_topic_name, 1));
     }
     topics
+}
+
+/// Adds the system topics that are missing. Which topics others inherit from is what this start's configuration says,
+/// not the one of a former start that the file remembers.
+fn add_system_topics(topics: &mut HashMap<Arc<str>, Arc<TopicConfig>>, config: &BrokerConfig) {
+    // A cluster or broker name may hold dots, and then is no topic.
+    for topic in system_topics(config).into_iter().filter(|topic| name::check_topic(&topic.name).is_ok()) {
+        let topic = match topics.get(topic.name.as_str()) {
+            None => topic,
+            Some(_) if topic.name == system::TEMPLATE_TOPIC => topic,
+            Some(known) if topic.name == config.cluster_name || topic.name == config.broker_name => {
+                (**known).clone().with_perm(topic.perm)
+            }
+            Some(_) => continue,
+        };
+        topics.insert(topic.name.as_str().into(), Arc::new(topic));
+    }
+    if !config.auto_create_topic && topics.contains_key(system::TEMPLATE_TOPIC) {
+        // It stays as a plain topic: name servers and clients know it.
+        let topic = TopicConfig::new(system::TEMPLATE_TOPIC, config.default_topic_queues);
+        topics.insert(system::TEMPLATE_TOPIC.into(), Arc::new(topic));
+    }
+}
+
+fn bound_queues(topic: &mut TopicConfig) {
+    let queues = topic.queues();
+    if queues > MAX_QUEUES {
+        warn!(topic = topic.name, queues, limit = MAX_QUEUES, "topic with too many queues cut down");
+        topic.read_queues = topic.read_queues.min(MAX_QUEUES);
+        topic.write_queues = topic.write_queues.min(MAX_QUEUES);
+    }
 }
 
 /// Whether the topic may not be changed or deleted by a request.

@@ -48,6 +48,15 @@ async fn a_group_is_created_changed_and_deleted() {
     assert_eq!(fixture.pull(pull).await.code, 26);
     assert_eq!(crate::offsets::stored(&fixture, "group", "orders", 0).await, None);
 
+    for (field, bad) in [
+        ("retryQueueNums", GroupConfig { retry_queues: i32::MAX, ..group.clone() }),
+        ("retryQueueNums", GroupConfig { retry_queues: -1, ..group.clone() }),
+        ("retryMaxTimes", GroupConfig { retry_max_times: 16_385, ..group.clone() }),
+    ] {
+        let answer = put(&fixture, &bad).await;
+        assert!(answer.code == 29 && answer.remark.as_ref().unwrap().contains(field), "{answer:?}");
+    }
+
     for name in ["a/b", ""] {
         assert_eq!(put(&fixture, &GroupConfig::new(name)).await.code, 29);
     }

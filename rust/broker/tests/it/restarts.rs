@@ -2,7 +2,7 @@ use rocketpy_broker::{Broker, BrokerError};
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::GroupConfig;
 
-use crate::support::{Fixture, Pull, TIMEOUT, config, heartbeat, wait_until};
+use crate::support::{Fixture, Pull, Send, TIMEOUT, config, heartbeat, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn topics_groups_offsets_and_messages_survive_an_orderly_stop() {
@@ -64,14 +64,34 @@ async fn tables_of_an_apache_broker_are_read() {
     let topics = "{\n\t\"dataVersion\":{\"counter\":7,\"timestamp\":1},\n\t\"topicConfigTable\":{\"legacy\":\
                   {\"order\":false,\"perm\":6,\"readQueueNums\":2,\"topicFilterType\":\"SINGLE_TAG\",\
                   \"topicName\":\"legacy\",\"topicSysFlag\":0,\"writeQueueNums\":2},\
-                  \"../outside\":{\"topicName\":\"../outside\"}}}";
+                  \"../outside\":{\"topicName\":\"../outside\"},\
+                  \"huge\":{\"readQueueNums\":2147483647,\"writeQueueNums\":4}}}";
     RealDisk.replace(&tables.join("topics.json"), topics.as_bytes()).unwrap();
+    let groups = r#"{"subscriptionGroupTable":{"huge":{"retryQueueNums":2147483647,"retryMaxTimes":-1}}}"#;
+    RealDisk.replace(&tables.join("subscriptionGroup.json"), groups.as_bytes()).unwrap();
     let offsets = "{\"offsetTable\":{\"legacy@old-group\":{0:0,1:0},\"no-group\":{0:1}}}";
     RealDisk.replace(&tables.join("consumerOffset.json"), offsets.as_bytes()).unwrap();
     let fixture = Fixture::start_on(folder, config).await;
     assert_eq!(crate::topics::get(&fixture, "legacy").await.unwrap().write_queues, 2);
+    assert_eq!(crate::topics::get(&fixture, "huge").await.unwrap().read_queues, 16_384);
+    let groups = crate::groups::all(&fixture).await.subscription_group_table;
+    assert_eq!((groups["huge"].retry_queues, groups["huge"].retry_max_times), (16_384, 0));
     assert_eq!(crate::topics::get(&fixture, "../outside").await.unwrap_err().code, 17);
     assert_eq!(crate::offsets::stored(&fixture, "old-group", "legacy", 1).await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn automatic_creation_follows_the_configuration_of_each_start() {
+    let fixture = Fixture::start().await;
+    let fixture = fixture.restart_with(|config| config.auto_create_topic = false).await;
+    assert_eq!(fixture.send(Send::new("orders", "x")).await.code, 17);
+    let again = |config: &mut rocketpy_broker::BrokerConfig| {
+        config.auto_create_topic = true;
+        config.default_topic_queues = 3;
+    };
+    let fixture = fixture.restart_with(again).await;
+    assert_eq!(fixture.send(Send::new("orders", "x")).await.code, 0);
+    assert_eq!(crate::topics::get(&fixture, "orders").await.unwrap().write_queues, 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
