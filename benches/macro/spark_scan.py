@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 import rocketpy
+from rocketpy.spark.columns import DEFAULT, ddl
 from rocketpy.spark.session import local_session
 
 TOPIC = "bench"
@@ -98,7 +99,7 @@ def compare(spark: SparkSession, store: str, folder: Path) -> tuple[float, float
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
     spark.dataSource.register(Ceiling)
-    options = {"ddl": schema.simpleString()[len("struct<") : -1], "batch": str(path), "rows": str(ROWS)}
+    options = {"ddl": ddl(DEFAULT), "batch": str(path), "rows": str(ROWS)}
 
     def ceiling() -> DataFrame:
         return spark.read.format("ceiling").options(**options).load()

@@ -217,9 +217,7 @@ def run(
     return first
 
 
-def write(
-    spark: SparkSession, table: pandas.DataFrame, out: str, airlines: Mapping[str, str] | None = None
-) -> None:
+def write(spark: SparkSession, table: pandas.DataFrame, out: str, airlines: Mapping[str, str] | None = None) -> None:
     """Writes the table as Parquet and draws it.
 
     Args:

@@ -15,8 +15,8 @@ from rocketpy.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-DEFAULT_PARTITION_BYTES = 128 << 20
-"""A task costs some 30 ms whatever it reads, so that smaller partitions only slow a large scan down."""
+DEFAULT_PARTITION_BYTES = 512 << 20
+"""A task costs some 30 ms whatever it reads: smaller partitions only slow a scan down once every core has one."""
 
 
 class OptionError(InvalidArgumentError):

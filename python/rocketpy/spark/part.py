@@ -51,11 +51,12 @@ def wanted_partitions(options: ReadOptions, total_bytes: int) -> int:
         total_bytes: Size of all there is to read.
 
     Returns:
-        At least 1.
+        At least 1; a multiple of the fewest wanted, so that all cores are done at the same time.
     """
-    for_number = min(fewest_partitions(options), total_bytes // SMALLEST_PART_BYTES)
+    fewest = fewest_partitions(options)
     for_size = -(-total_bytes // options.max_partition_bytes)
-    return max(1, for_number, for_size)
+    for_cores = fewest * max(1, -(-for_size // fewest))
+    return max(1, for_size, min(for_cores, total_bytes // SMALLEST_PART_BYTES))
 
 
 def share_out(pieces: Sequence[Piece], count: int) -> list[tuple[Piece, ...]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from rocketpy.spark.options import OptionError, parse_time
-from rocketpy.spark.part import fewest_partitions, share_out, wanted_partitions
+from rocketpy.spark.options import DEFAULT_PARTITION_BYTES, OptionError, parse_time
+from rocketpy.spark.part import share_out, wanted_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from rocketpy.config import Instant
     from rocketpy.spark.options import ReadOptions
     from rocketpy.store import StoreRange
+
+_ALL = 1 << 60
+"""More bytes than any store has."""
 
 logger = logging.getLogger("rocketpy.spark")
 
@@ -29,7 +32,7 @@ def scan_ranges(
     starting_offsets: Mapping[int, int] | None = None,
     ending_offsets: Mapping[int, int] | None = None,
     min_partitions: int = 1,
-    max_partition_bytes: int = 128 << 20,
+    max_partition_bytes: int = DEFAULT_PARTITION_BYTES,
     fail_on_data_loss: bool = True,
 ) -> list[StoreRange]:
     """Cuts a topic of a store folder into ranges for `mapPartitions`.
@@ -98,20 +101,26 @@ def plan_store(options: ReadOptions) -> list[tuple[StoreRange, ...]]:
     from rocketpy.store import StoreReader
 
     reader = StoreReader(_path(options))
-    pieces: list[StoreRange] = []
-    for topic in options.topics:
-        whole = reader.ranges(
+
+    def cut(topic: str, part_bytes: int, min_parts: int) -> list[StoreRange]:
+        return reader.ranges(
             topic,
             starts=_offsets_of(options.starting_offsets, topic, options),
             ends=_offsets_of(options.ending_offsets, topic, options),
             stored_from=_seconds(options.starting_time_ms),
             stored_before=_seconds(options.ending_time_ms),
-            part_bytes=options.max_partition_bytes,
-            min_parts=fewest_partitions(options),
+            part_bytes=part_bytes,
+            min_parts=min_parts,
             fail_on_data_loss=options.fail_on_data_loss,
         )
-        pieces += whole
-    return share_out(pieces, wanted_partitions(options, sum(piece.estimated_bytes for piece in pieces)))
+
+    sizes = {topic: sum(whole.estimated_bytes for whole in cut(topic, _ALL, 1)) for topic in options.topics}
+    total = max(1, sum(sizes.values()))
+    count = wanted_partitions(options, total)
+    pieces: list[StoreRange] = []
+    for topic, size in sizes.items():
+        pieces += cut(topic, options.max_partition_bytes, max(1, round(count * size / total)))
+    return share_out(pieces, count)
 
 
 def read_store(options: ReadOptions, columns: Sequence[str], ranges: Sequence[StoreRange]) -> Iterator[pa.RecordBatch]:
