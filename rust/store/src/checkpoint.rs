@@ -1,5 +1,6 @@
 //! The checkpoint file: Apache's timestamps, and our durable mark in the part that Apache leaves alone.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
@@ -23,7 +24,8 @@ const MARK_MAGIC: [u8; 8] = *b"RPYMARK\x01";
 /// | 24..32 | `queues_to`: the consume queues are durable for all records before |
 /// | 32..40 | `entries`: sum of the maximum offsets of all queues at `queues_to` |
 /// | 40..48 | `log_to`: the log is durable before this |
-/// | 48..60 | reserved, zero |
+/// | 48..56 | `checked_from` |
+/// | 56..60 | flags: 1 for `checked_from` counts, 2 for `closed` |
 /// | 60..100 | the 40 bytes of [`Timestamps`] that were written with it |
 /// | 100..104 | CRC-32 of bytes 0..100 |
 ///
@@ -38,9 +40,23 @@ pub(crate) struct Mark {
     pub queues_to: u64,
     pub entries: u64,
     pub log_to: u64,
+    /// Every record from here on has a checksum of its own: one without is damaged. `None` when not all have.
+    pub checked_from: Option<u64>,
+    /// The store was closed with this mark: what lies behind `log_to` was written by another program.
+    pub closed: bool,
 }
 
+const HAS_CHECKED_FROM: u32 = 1;
+const IS_CLOSED: u32 = 2;
+
 impl Mark {
+    /// The part of the log in which a record without a checksum of its own is damaged; `dirty` when the last process did
+    /// not close the store.
+    pub fn checked(&self, dirty: bool) -> Range<u64> {
+        let Some(from) = self.checked_from else { return 0..0 };
+        from..if self.closed && dirty { self.log_to } else { u64::MAX }
+    }
+
     fn encode(&self, timestamps: &[u8; Timestamps::BYTES]) -> [u8; MARK_BYTES] {
         let mut bytes = [0; MARK_BYTES];
         bytes[..8].copy_from_slice(&MARK_MAGIC);
@@ -48,6 +64,9 @@ impl Mark {
         for (slot, field) in bytes[8..48].chunks_exact_mut(8).zip(fields) {
             slot.copy_from_slice(&field.to_be_bytes());
         }
+        bytes[48..56].copy_from_slice(&self.checked_from.unwrap_or(0).to_be_bytes());
+        let flags = u32::from(self.checked_from.is_some()) * HAS_CHECKED_FROM + u32::from(self.closed) * IS_CLOSED;
+        bytes[56..60].copy_from_slice(&flags.to_be_bytes());
         bytes[60..100].copy_from_slice(timestamps);
         let check = crc32fast::hash(&bytes[..100]);
         bytes[100..].copy_from_slice(&check.to_be_bytes());
@@ -62,12 +81,15 @@ impl Mark {
             return None;
         }
         let field = |index: usize| u64::from_be_bytes(array(&bytes[8 + index * 8..]));
+        let flags = u32::from_be_bytes(array(&bytes[56..]));
         let mark = Self {
             generation: field(0),
             verify_from: field(1),
             queues_to: field(2),
             entries: field(3),
             log_to: field(4),
+            checked_from: (flags & HAS_CHECKED_FROM != 0).then(|| field(5)),
+            closed: flags & IS_CLOSED != 0,
         };
         (mark.verify_from <= mark.queues_to && mark.queues_to <= mark.log_to).then_some(mark)
     }
@@ -183,7 +205,7 @@ mod tests {
     }
 
     fn mark(generation: u64) -> Mark {
-        Mark { generation, verify_from: 10, queues_to: 20, entries: 3, log_to: 30 }
+        Mark { generation, verify_from: 10, queues_to: 20, entries: 3, log_to: 30, checked_from: Some(5), closed: false }
     }
 
     #[test]
@@ -200,6 +222,15 @@ mod tests {
         assert!(Checkpoint::decode(&bytes).mark.is_some());
         bytes[7] ^= 1;
         assert_eq!(Checkpoint::decode(&bytes).mark, None);
+    }
+
+    #[test]
+    fn what_must_have_a_checksum_ends_where_another_program_may_have_written() {
+        assert_eq!(mark(1).checked(true), 5..u64::MAX);
+        let closed = Mark { closed: true, ..mark(1) };
+        assert_eq!(Checkpoint::decode(&page(&sample(), [Some(closed), None])).mark, Some(closed));
+        assert_eq!((closed.checked(false), closed.checked(true)), (5..u64::MAX, 5..30));
+        assert!(Mark { checked_from: None, ..mark(1) }.checked(false).is_empty());
     }
 
     #[test]

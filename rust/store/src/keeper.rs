@@ -15,24 +15,32 @@ const TRAIL_BYTES: u64 = 32 << 20;
 /// Up to so many queues are flushed one by one; beyond it the file system is flushed as a whole.
 const FEW_QUEUES: usize = 32;
 
+/// Moves a trail on when the start of a record at `at` is far enough behind its end.
+pub(crate) fn step_trail(trail: &mut [u64; 2], at: u64) {
+    if at.saturating_sub(trail[1]) >= TRAIL_BYTES {
+        *trail = [trail[1], at];
+    }
+}
+
 /// The checkpoint and what it needs from round to round.
 pub(crate) struct Keeper<D: Disk> {
     file: CheckpointFile<D>,
     /// Two starts of records, at least [`TRAIL_BYTES`] apart: recovery checks from the earlier one.
     trail: [u64; 2],
+    /// See [`Mark::checked_from`].
+    checked_from: Option<u64>,
 }
 
 impl<D: Disk> Keeper<D> {
-    /// `verified_from` is where the recovery of this start began to check.
-    pub fn new(file: CheckpointFile<D>, verified_from: u64) -> Self {
-        Self { file, trail: [verified_from; 2] }
+    /// `trail` is what the recovery of this start came by.
+    pub fn new(file: CheckpointFile<D>, trail: [u64; 2], checked_from: Option<u64>) -> Self {
+        Self { file, trail, checked_from }
     }
 
     fn write(&mut self, mut mark: Mark, timestamps: Timestamps) -> Result<(), EnvError> {
-        if mark.queues_to - self.trail[1] >= TRAIL_BYTES {
-            self.trail = [self.trail[1], mark.queues_to];
-        }
-        mark.verify_from = self.trail[0];
+        step_trail(&mut self.trail, mark.queues_to);
+        mark.verify_from = self.trail[0].min(mark.queues_to);
+        mark.checked_from = self.checked_from;
         self.file.write(timestamps, mark)
     }
 }
@@ -50,22 +58,24 @@ impl<D: Disk> Core<D> {
                 return;
             }
             let started = Instant::now();
-            if let Err(error) = self.keep() {
+            if let Err(error) = self.keep(false) {
                 tracing::error!(%error, "the checkpoint was not written");
             }
             pause = self.config.checkpoint_interval.max(started.elapsed() * 4).min(Duration::from_secs(60));
         }
     }
 
-    /// Makes log and consume queues durable as far as they have come, and writes it down.
+    /// Makes log and consume queues durable as far as they have come, and writes it down; `closed` says that nothing
+    /// follows.
     ///
     /// # Errors
-    /// A failed flush poisons.
+    /// A failed flush poisons. A poisoned store writes nothing: what it would say is not known to be so.
     ///
     /// # Source
     /// spec/store.md 5.1; durability.md R4.
-    pub fn keep(&self) -> Result<(), StoreError> {
+    pub fn keep(&self, closed: bool) -> Result<(), StoreError> {
         let mut keeper = self.keeper.lock();
+        self.check_sound()?;
         let progress = self.dispatcher.lock().progress();
         self.flush_to(progress.dispatched)?;
         self.flush_queues()?; // everything before `progress` was noted as dirty before it was counted
@@ -73,6 +83,7 @@ impl<D: Disk> Core<D> {
             queues_to: progress.dispatched,
             entries: progress.entries,
             log_to: self.flusher.flushed(),
+            closed,
             ..Mark::default()
         };
         let timestamps = Timestamps {
@@ -80,6 +91,7 @@ impl<D: Disk> Core<D> {
             logics_msg_at_ms: progress.stored_at_ms,
             ..keeper.file.timestamps()
         };
+        self.check_sound()?; // the last word is the mark's
         keeper.write(mark, timestamps).map_err(|error| StoreError::Poisoned { cause: self.poison(error) })
     }
 
@@ -113,6 +125,11 @@ impl<D: Disk> Core<D> {
             }
         }
         Ok(())
+    }
+
+    /// Fails once a flush has failed.
+    pub fn check_sound(&self) -> Result<(), StoreError> {
+        self.poison_cause().map_or(Ok(()), |cause| Err(StoreError::Poisoned { cause }))
     }
 
     fn flush_to(&self, end: u64) -> Result<(), StoreError> {

@@ -14,21 +14,25 @@ impl<D: Disk> Core<D> {
         for queue in self.queues.all() {
             queue.set_next(queue.max());
         }
-        self.keep()
+        self.keep(false)
     }
 
     /// Flushes and dispatches everything, writes the checkpoint and takes the mark of an open store back. The threads
     /// have ended.
     ///
+    /// # Errors
+    /// A poisoned store is not closed: the mark of an open store stays, so that the next start recovers.
+    ///
     /// # Source
     /// spec/store.md 5.11, and 16 check 4.
     pub fn finish_all(&self) -> Result<(), StoreError> {
+        self.check_sound()?; // else nothing below may be believed, and the next start has to look
         self.flush_all().map_err(|error| match error {
             FlushError::Poisoned { cause } => StoreError::Poisoned { cause },
             FlushError::TimedOut { .. } | FlushError::PastEnd { .. } => StoreError::ShutDown,
         })?;
         while self.dispatch_round()? {}
-        self.keep()?;
+        self.keep(true)?;
         if let Some(unused) = self.allocator.take_unused() {
             self.disk.remove_file(&unused.path)?;
             self.disk.sync_dir(&self.folder.commit_log)?;
@@ -56,7 +60,7 @@ impl<D: Disk> Core<D> {
         }
         self.queue_files.remove_topic_dir(topic)?;
         drop(dispatcher);
-        self.keep()?;
+        self.keep(false)?;
         tracing::info!(topic, queues = queues.len(), "topic is deleted");
         Ok(queues.len())
     }

@@ -250,6 +250,7 @@ impl<D: Disk> Core<D> {
             let queue = &run.queue;
             if run.restart {
                 self.queue_files.remove(queue)?;
+                queue.forget_dirty_files();
             }
             self.queue_files.write(queue, run.first, &run.bytes, |file_start, is_new| {
                 if queue.mark_dirty(file_start, is_new) {

@@ -74,14 +74,18 @@ impl<D: Disk> QueueFiles<D> {
         }
         self.disk.create_dir_all(&self.queue_dir(queue))?;
         let file = self.disk.open_file(&self.path(queue, file_start), OpenMode::CreateOrWrite)?;
-        file.set_len(self.file_size)?; // sparse: costs what it holds
+        if let Err(error) = file.set_len(self.file_size) {
+            // Sparse, so this hardly fails; an empty file would count as one that is there.
+            let _ = self.disk.remove_file(&self.path(queue, file_start));
+            return Err(error);
+        }
         let file = Arc::new(file);
         self.pool.put((queue.uid, file_start), Arc::clone(&file));
         Ok((file, true))
     }
 
     /// Writes entries that follow each other from `first` on. `note` is called for every file with its start and whether
-    /// it is new, before it is written.
+    /// it is new, after it was written, wholly or not: a note that is taken before would miss the bytes.
     ///
     /// # Errors
     /// A part may be written; writing the same again is safe.
@@ -100,8 +104,9 @@ impl<D: Disk> QueueFiles<D> {
             let room = (start + self.file_size - position) as usize;
             let (now, later) = rest.split_at(rest.len().min(room));
             let (file, is_new) = self.open_or_create(queue, start)?;
+            let written = file.write_all_at(position - start, now);
             note(start, is_new);
-            file.write_all_at(position - start, now)?;
+            written?;
             position += now.len() as u64;
             rest = later;
         }
@@ -177,5 +182,28 @@ impl<D: Disk> QueueFiles<D> {
             Err(error) if !error.is_not_found() => Err(error),
             _ => self.disk.sync_dir(&self.dir),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rocketpy_env::RealDisk;
+
+    use super::*;
+    use crate::queue::table::QueueTable;
+
+    #[test]
+    fn a_file_is_noted_for_flushing_once_its_bytes_are_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = QueueFiles::new(Arc::new(RealDisk), dir.path().to_owned(), 100, 10);
+        let queue = QueueTable::default().get_or_create("t", 0).unwrap();
+        let mut noted = Vec::new();
+        files
+            .write(&queue, 4, &[7; 40], |start, is_new| {
+                let bytes = RealDisk.read(&files.path(&queue, start), 1000).unwrap();
+                noted.push((start, is_new, bytes.iter().filter(|&&byte| byte == 7).count()));
+            })
+            .unwrap();
+        assert_eq!(noted, [(0, true, 20), (100, true, 20)], "a flush before the note would have had nothing to flush");
     }
 }

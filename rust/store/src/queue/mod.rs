@@ -108,6 +108,13 @@ impl Queue {
         was_clean
     }
 
+    /// Drops the notes of files that were removed; that names have changed is still to be flushed.
+    pub fn forget_dirty_files(&self) {
+        let mut dirty = self.dirty.lock();
+        dirty.new_file |= !dirty.files.is_empty();
+        dirty.files.clear();
+    }
+
     /// Takes the notes of what to flush; what is written from now on is noted anew.
     pub fn take_dirty(&self) -> Dirty {
         std::mem::take(&mut *self.dirty.lock())

@@ -3,10 +3,11 @@
 pub(crate) mod queues;
 pub(crate) mod scan;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketpy_env::{Disk, DiskFile, OpenMode, Region};
+use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
 use rocketpy_model::PhysicalOffset;
 
 use crate::checkpoint::{Checkpoint, CheckpointFile};
@@ -113,7 +114,7 @@ pub(crate) fn recover<D: Disk>(
     };
     let mut files = mapped::load(&**disk, &folder.commit_log, config.commit_log_file_size)?;
     let plan = recovery.plan(&files)?;
-    let scan = scan(&files, plan.verify_from, plan.durable_to)?;
+    let scan = scan(&files, plan.verify_from, plan.durable_to, &recovery.checked())?;
     folder.mark_open(&**disk)?; // from here on the folder changes
     let truncated_bytes = recovery.cut_log(&mut files, &plan, &scan)?;
     recovery.cut_queues(&plan, &files)?;
@@ -132,6 +133,18 @@ pub(crate) fn recover<D: Disk>(
 }
 
 impl<D: Disk> Recovery<'_, D> {
+    /// The part of the log in which every record has a checksum of its own.
+    fn checked(&self) -> Range<u64> {
+        self.checkpoint.mark.map_or(0..0, |mark| mark.checked(self.dirty))
+    }
+
+    /// From where on records have checksums of their own, those of this start included.
+    fn checked_from(&self, end: u64) -> Option<u64> {
+        let former = self.checked();
+        let goes_on = !former.is_empty() && former.end >= end;
+        self.config.record_check.then(|| if goes_on { former.start.min(end) } else { end })
+    }
+
     fn plan(&mut self, files: &[MappedFile<D::Region>]) -> Result<Plan, StoreError> {
         let (Some(first), Some(last)) = (files.first(), files.last()) else {
             return self.plan_without_log();
@@ -230,10 +243,12 @@ impl<D: Disk> Recovery<'_, D> {
         let trusted = !self.dirty && self.checkpoint.mark.is_some();
         let keep = files.iter().take_while(|file| file.start <= scan.end).count();
         let mut cut = 0;
-        let removed = files.len() > keep;
-        for file in files.drain(keep..) {
+        // From the last to the first: whenever this ends, the files that are left have no hole between them.
+        while files.len() > keep {
+            let Some(file) = files.pop() else { break };
             cut += torn_bytes(&file, 0);
             self.disk.remove_file(&file.path)?;
+            self.disk.sync_dir(&self.folder.commit_log)?;
         }
         for file in files.iter_mut() {
             if scan.end < file.end() {
@@ -250,11 +265,14 @@ impl<D: Disk> Recovery<'_, D> {
             }
             let (from, to) = (plan.durable_to.max(file.start), scan.end.min(file.end()));
             if from < to {
+                if self.dirty {
+                    self.write_again(file, from - file.start..to - file.start)?;
+                }
                 file.region.flush(from - file.start..to - file.start)?;
             }
         }
-        if removed {
-            self.disk.sync_dir(&self.folder.commit_log)?;
+        if self.dirty {
+            self.disk.sync_dir(&self.folder.commit_log)?; // the last process may have died before it did
         }
         if cut > 0 {
             tracing::warn!(
@@ -263,6 +281,27 @@ impl<D: Disk> Recovery<'_, D> {
             );
         }
         Ok(cut)
+    }
+
+    /// Writes bytes in place as they are.
+    ///
+    /// After a flush that failed, Linux counts the pages as written although the disk does not have them: a flush of
+    /// such pages succeeds and does nothing. Whether the last process saw that is not known.
+    ///
+    /// # Source
+    /// durability.md R1.
+    fn write_again(&self, file: &MappedFile<D::Region>, range: Range<u64>) -> Result<(), EnvError> {
+        let handle = self.disk.open_file(&file.path, OpenMode::Write)?;
+        let mut copy = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min(at + (1 << 20));
+            copy.clear();
+            copy.extend_from_slice(file.region.view(at..end));
+            handle.write_all_at(at, &copy)?;
+            at = end;
+        }
+        Ok(())
     }
 
     /// Cuts every queue back to what counts, or removes them all, and puts what stays into the table.
@@ -300,6 +339,7 @@ impl<D: Disk> Recovery<'_, D> {
         let entries = self.table.all().iter().map(|queue| queue.max()).sum();
         let checkpoint = CheckpointFile::open(&**self.disk, &self.folder.checkpoint)?;
         let physic = self.checkpoint.timestamps.physic_msg_at_ms;
+        let checked_from = self.checked_from(scan.end);
         Ok(Recovered {
             files,
             queues: self.table,
@@ -308,7 +348,7 @@ impl<D: Disk> Recovery<'_, D> {
             queues_to: plan.queues_to,
             entries,
             last_stored_at: scan.last_stored_at.unwrap_or(physic),
-            keeper: Keeper::new(checkpoint, plan.verify_from),
+            keeper: Keeper::new(checkpoint, scan.trail, checked_from),
         })
     }
 }

@@ -1,10 +1,13 @@
 //! Walks the log and finds where it ends.
 
+use std::ops::Range;
+
 use rocketpy_env::Region;
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::record::{BLANK_HEAD_BYTES, CheckMode, RecordCheck, RecordView, check_record};
 
 use crate::error::StoreError;
+use crate::keeper::step_trail;
 use crate::mapped::MappedFile;
 
 /// What a walk over the log found.
@@ -18,19 +21,27 @@ pub(crate) struct Scan {
     pub last_stored_at: Option<i64>,
     /// Why the walk ended where it did; `None` at the end of the last file.
     pub reason: Option<String>,
+    /// Two starts of records near the end: where the next recovery may begin to check.
+    pub trail: [u64; 2],
 }
 
-/// Checks every record from `from` on.
+/// Checks every record from `from` on. Those in `checked` must have a checksum of their own; elsewhere only the body's
+/// counts, because what stands in the place of a record's own may be a sender's.
 ///
 /// # Errors
 /// [`StoreError::InteriorDamage`] when a record before `durable_to` is not sound: it was acknowledged once.
 ///
 /// # Source
 /// durability.md R3, R4; spec/store.md 2.8, 5.8.
-pub(crate) fn scan<R: Region>(files: &[MappedFile<R>], from: u64, durable_to: u64) -> Result<Scan, StoreError> {
-    let mut scan = Scan { end: from, records: 0, last_stored_at: None, reason: None };
+pub(crate) fn scan<R: Region>(
+    files: &[MappedFile<R>],
+    from: u64,
+    durable_to: u64,
+    checked: &Range<u64>,
+) -> Result<Scan, StoreError> {
+    let mut scan = Scan { end: from, records: 0, last_stored_at: None, reason: None, trail: [from; 2] };
     for file in files.iter().filter(|file| file.end() > from) {
-        scan_file(file, &mut scan);
+        scan_file(file, &mut scan, checked);
         if scan.reason.is_some() {
             break;
         }
@@ -47,10 +58,11 @@ pub(crate) fn scan<R: Region>(files: &[MappedFile<R>], from: u64, durable_to: u6
     Ok(scan)
 }
 
-fn scan_file<R: Region>(file: &MappedFile<R>, scan: &mut Scan) {
+fn scan_file<R: Region>(file: &MappedFile<R>, scan: &mut Scan, checked: &Range<u64>) {
     while scan.end < file.end() {
+        let mode = if checked.contains(&scan.end) { CheckMode::RecordRequired } else { CheckMode::Body };
         let rest = file.region.view(scan.end - file.start..file.region.len());
-        match check_record(rest, CheckMode::Record) {
+        match check_record(rest, mode) {
             // No file ends without a blank record; one that is too short for it is over all the same.
             Err(_) if rest.len() < BLANK_HEAD_BYTES => scan.end = file.end(),
             Err(error) => {
@@ -67,6 +79,7 @@ fn scan_file<R: Region>(file: &MappedFile<R>, scan: &mut Scan) {
                 return;
             }
             Ok(RecordCheck::Record(view)) => {
+                step_trail(&mut scan.trail, scan.end);
                 scan.end += view.size() as u64;
                 scan.records += 1;
                 scan.last_stored_at = Some(view.stored_at_ms);

@@ -21,9 +21,31 @@ pub struct Faults {
     /// Nothing can be written into files.
     pub no_space_for_files: AtomicBool,
     pub log_flushes: AtomicU64,
+    /// Place and length of what was written into commit log files by position.
+    pub log_writes: Mutex<Vec<(u64, u64)>>,
+    /// Files that can still be removed; every further removal fails.
+    pub removals_left: RemovalsLeft,
     /// 0: the clock of the machine.
     clock_ms: AtomicI64,
     gate: Gate,
+}
+
+/// A count that starts without a bound.
+#[derive(Debug)]
+pub struct RemovalsLeft(AtomicU64);
+
+impl Default for RemovalsLeft {
+    fn default() -> Self {
+        Self(AtomicU64::new(u64::MAX))
+    }
+}
+
+impl std::ops::Deref for RemovalsLeft {
+    type Target = AtomicU64;
+
+    fn deref(&self) -> &AtomicU64 {
+        &self.0
+    }
 }
 
 /// Holds flushes back while it is shut.
@@ -75,6 +97,7 @@ pub struct FaultyRegion {
 pub struct FaultyFile {
     file: RealFile,
     faults: Arc<Faults>,
+    is_log: bool,
 }
 
 impl Region for FaultyRegion {
@@ -140,6 +163,9 @@ impl DiskFile for FaultyFile {
         if self.faults.no_space_for_files.load(Ordering::SeqCst) {
             return Err(no_space(Path::new("file")));
         }
+        if self.is_log {
+            self.faults.log_writes.lock().push((offset, bytes.len() as u64));
+        }
         self.file.write_all_at(offset, bytes)
     }
 
@@ -181,7 +207,8 @@ impl Disk for FaultyDisk {
     }
 
     fn open_file(&self, path: &Path, mode: OpenMode) -> Result<FaultyFile, EnvError> {
-        Ok(FaultyFile { file: RealDisk.open_file(path, mode)?, faults: Arc::clone(&self.faults) })
+        let is_log = path.parent().is_some_and(|dir| dir.ends_with("commitlog"));
+        Ok(FaultyFile { file: RealDisk.open_file(path, mode)?, faults: Arc::clone(&self.faults), is_log })
     }
 
     fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError> {
@@ -197,6 +224,10 @@ impl Disk for FaultyDisk {
     }
 
     fn remove_file(&self, path: &Path) -> Result<(), EnvError> {
+        let left = |left: u64| left.checked_sub(1);
+        if self.faults.removals_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).is_err() {
+            return Err(EnvError::from_io("remove", path, std::io::Error::from_raw_os_error(5)));
+        }
         RealDisk.remove_file(path)
     }
 

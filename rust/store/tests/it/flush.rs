@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rocketpy_env::{Disk as _, RealDisk};
 use rocketpy_filter::TagFilter;
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::{AppendError, FetchStatus, FlushError, FlushMode, Store, StoreConfig, StoreError};
@@ -183,10 +184,16 @@ fn a_failed_flush_of_a_consume_queue_poisons_as_well() {
     let store = Store::open_on(disk.clone(), config).unwrap();
     let (told, heard) = listener();
     store.set_listener(told);
+    let checkpoint = || RealDisk.read(&dir.path().join("checkpoint"), 1 << 20).unwrap();
+    let before = checkpoint();
     disk.faults.fail_next_file_flush.store(true, Ordering::SeqCst);
     store.append(&record("t", 0, b"x")).unwrap();
     heard.poisoned.recv_timeout(PATIENCE).unwrap();
     assert!(matches!(store.append(&record("t", 0, b"y")), Err(AppendError::Poisoned { .. })));
+    // It is not closed as if nothing were: what was not flushed is not claimed, and the next start looks.
+    assert!(matches!(store.shutdown(), Err(StoreError::Poisoned { .. })));
+    assert_eq!(checkpoint(), before);
+    assert!(RealDisk.read(&dir.path().join("abort"), 1 << 20).is_ok());
 }
 
 #[test]

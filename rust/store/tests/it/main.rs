@@ -12,3 +12,4 @@ mod recovery;
 mod rebuild;
 mod support;
 mod topic;
+mod torn;

@@ -227,7 +227,7 @@ fn without_a_mark_the_timestamps_decide_as_the_format_says() {
         // The last record is torn: behind the place where reading starts that is a tail.
         let last = starts[999];
         let file = last / (64 << 10) * (64 << 10);
-        overwrite(&log_file(dir.path(), file), last - file + 60, &[0xff; 8]);
+        overwrite(&log_file(dir.path(), file), last - file + 100, &[0xff; 8]);
         let store = Store::open(config.clone()).unwrap();
         assert!(!store.recovery().had_mark);
         assert_eq!(store.recovery().end.get(), last);

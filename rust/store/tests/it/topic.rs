@@ -1,7 +1,8 @@
 //! Deleted topics: their queues go, their numbers start again, and no recovery brings them back.
 
+use rocketpy_env::Disk as _;
 use rocketpy_filter::TagFilter;
-use rocketpy_store::{FetchStatus, Store};
+use rocketpy_store::{FetchStatus, Store, StoreConfig};
 
 use crate::support::{ALL, read_all, record, settle, small};
 
@@ -48,10 +49,27 @@ fn a_rebuild_of_queues_ends_with_the_newer_topic_of_a_name() {
     settle(&store);
     assert_eq!(read_all(&store, "t", 0), expected);
     drop(store);
-    use rocketpy_env::Disk as _;
     rocketpy_env::RealDisk.remove_dir_all(&dir.path().join("consumequeue")).unwrap();
     let store = Store::open(config).unwrap();
     assert!(store.recovery().rebuilt_queues);
     assert_eq!(read_all(&store, "t", 0), expected);
     assert_eq!(store.append(&record("t", 0, b"x")).unwrap().queue_offset.get(), 120);
+}
+
+#[test]
+fn a_rebuild_in_several_rounds_forgets_the_files_of_the_older_topic() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = StoreConfig { commit_log_file_size: 8 << 20, ..small(dir.path()) };
+    let store = Store::open(config.clone()).unwrap();
+    for _ in 0..8_500 {
+        store.append(&record("t", 0, b"old")).unwrap(); // more than one round of dispatch
+    }
+    store.delete_topic("t").unwrap();
+    store.append(&record("t", 0, b"new")).unwrap();
+    drop(store);
+    rocketpy_env::RealDisk.remove_dir_all(&dir.path().join("consumequeue")).unwrap();
+    let store = Store::open(config.clone()).unwrap();
+    assert_eq!(read_all(&store, "t", 0), [b"new"]);
+    drop(store);
+    assert!(!Store::open(config).unwrap().recovery().rebuilt_queues);
 }

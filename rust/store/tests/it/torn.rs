@@ -1,0 +1,126 @@
+//! What a power loss or a failed flush leaves behind the durable mark.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rocketpy_env::{Disk, RealDisk};
+use rocketpy_store::{FlushMode, Store, StoreConfig, StoreError};
+
+use crate::faulty::FaultyDisk;
+use crate::support::{assert_queues_equal_log, contents, overwrite, read_all, record, small};
+
+/// Nothing is flushed and no mark is written but at the start and at the end.
+fn quiet(root: &Path) -> StoreConfig {
+    let hour = Duration::from_secs(3600);
+    StoreConfig { flush: FlushMode::Async, flush_interval: hour, checkpoint_interval: hour, ..small(root) }
+}
+
+/// Copies the folder of an open store, as a kill at this moment would leave it.
+fn killed_copy(from: &Path, to: &Path) {
+    for (path, bytes) in contents(from) {
+        let path = to.join(Path::new(&path).strip_prefix(from).unwrap());
+        RealDisk.create_dir_all(path.parent().unwrap()).unwrap();
+        RealDisk.replace(&path, &bytes).unwrap();
+    }
+}
+
+fn log_file(root: &Path) -> std::path::PathBuf {
+    root.join("commitlog").join(format!("{:020}", 0))
+}
+
+#[test]
+fn a_record_that_lost_its_last_bytes_is_no_record_wherever_it_was_cut() {
+    let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = Store::open(quiet(dir.path())).unwrap();
+    store.append(&record("t", 0, b"kept")).unwrap();
+    let last = store.append(&record("t", 0, b"torn")).unwrap();
+    killed_copy(dir.path(), killed.path());
+    let before = contents(killed.path());
+    let (start, size) = (last.physical_offset.get(), u64::from(last.size_bytes));
+    let config = quiet(killed.path());
+    for lost in 1..=size {
+        overwrite(&log_file(killed.path()), start + size - lost, &vec![0; lost as usize]);
+        let store = Store::open(config.clone()).unwrap();
+        assert_eq!(store.max_physical_offset(), last.physical_offset, "the last {lost} bytes are lost");
+        assert_eq!(read_all(&store, "t", 0), [b"kept"]);
+        drop(store);
+        for (path, bytes) in &before {
+            RealDisk.replace(Path::new(path), bytes).unwrap();
+        }
+    }
+    assert_eq!(read_all(&Store::open(config).unwrap(), "t", 0), [b"kept", b"torn"], "the whole one is sound");
+}
+
+#[test]
+fn a_checksum_that_nobody_of_this_store_wrote_does_not_make_a_record_unsound() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = quiet(dir.path());
+    let store = Store::open(config.clone()).unwrap();
+    let last = store.append(&record("t", 0, b"body")).unwrap();
+    drop(store);
+    let digits = last.end.get() - 11;
+    overwrite(&log_file(dir.path()), digits, b"1234567890");
+    assert!(matches!(Store::open(config.clone()), Err(StoreError::InteriorDamage { .. })), "ours must be right");
+    overwrite(&dir.path().join("checkpoint"), 1024, &[0; 1024]); // as if another program had written the log
+    let store = Store::open(config.clone()).unwrap();
+    assert_eq!(read_all(&store, "t", 0), [b"body"]);
+    // From here on ours must be right again, and the other one's stays as it is.
+    store.append(&record("t", 0, b"more")).unwrap();
+    drop(store);
+    assert_eq!(read_all(&Store::open(config).unwrap(), "t", 0), [b"body", b"more"]);
+}
+
+#[test]
+fn without_the_record_check_a_start_with_it_asks_for_checksums_from_there_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let off = StoreConfig { record_check: false, ..quiet(dir.path()) };
+    for (config, body) in [(quiet(dir.path()), b"a"), (off.clone(), b"b"), (quiet(dir.path()), b"c"), (off, b"d")] {
+        let store = Store::open(config).unwrap();
+        store.append(&record("t", 0, body)).unwrap();
+    }
+    let store = Store::open(quiet(dir.path())).unwrap();
+    assert_eq!(read_all(&store, "t", 0), [b"a", b"b", b"c", b"d"]);
+}
+
+#[test]
+fn what_was_not_known_to_be_durable_is_written_again_before_it_is_flushed() {
+    let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = Store::open(quiet(dir.path())).unwrap();
+    let first = store.append(&record("t", 0, b"x")).unwrap();
+    let last = store.append(&record("t", 0, b"y")).unwrap();
+    killed_copy(dir.path(), killed.path());
+    let disk = FaultyDisk::default();
+    let store = Store::open_on(disk.clone(), quiet(killed.path())).unwrap();
+    assert_eq!(store.recovery().durable_to, first.physical_offset);
+    let writes = disk.faults.log_writes.lock().clone();
+    assert_eq!(writes, [(first.physical_offset.get(), last.end.get() - first.physical_offset.get())]);
+    assert_eq!(read_all(&store, "t", 0), [b"x", b"y"]);
+    drop(store);
+    let disk = FaultyDisk::default();
+    drop(Store::open_on(disk.clone(), quiet(killed.path())).unwrap());
+    assert!(disk.faults.log_writes.lock().is_empty(), "a store that was closed is durable");
+}
+
+#[test]
+fn later_log_files_go_from_the_last_so_that_no_hole_is_left_between() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = quiet(dir.path());
+    let store = Store::open(config.clone()).unwrap();
+    let body = vec![7; 30_000];
+    let mut places = (0..8).map(|_| store.append(&record("t", 0, &body)).unwrap().physical_offset.get());
+    let torn = places.nth(1).unwrap();
+    assert_eq!(places.count(), 6);
+    drop(store);
+    overwrite(&dir.path().join("checkpoint"), 1024, &[0; 1024]);
+    RealDisk.replace(&dir.path().join("checkpoint"), &[0; 4096]).unwrap();
+    RealDisk.replace(&dir.path().join("abort"), b"1").unwrap();
+    overwrite(&log_file(dir.path()), torn + 100, b"torn");
+    let disk = FaultyDisk::default();
+    disk.faults.removals_left.store(1, Ordering::SeqCst);
+    Store::open_on(disk, config.clone()).unwrap_err();
+    let store = Store::open(config.clone()).unwrap();
+    assert_eq!(store.max_physical_offset().get(), torn);
+    drop(store);
+    assert_queues_equal_log(&config);
+}
