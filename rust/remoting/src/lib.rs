@@ -24,4 +24,4 @@ pub use connection::Connection;
 pub use error::{CallError, ServerError};
 pub use handler::{Handler, NoHandler, Reply, Response};
 pub use outbox::{Cork, cork};
-pub use server::Server;
+pub use server::{Reserved, Server};

@@ -64,12 +64,18 @@ impl Server {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn bind(config: ServerConfig, handler: Arc<dyn Handler>) -> Result<Self, ServerError> {
-        let addr = config.addr;
-        let (listener, local_addr) = listen(addr).map_err(|source| ServerError::Bind { addr, source })?;
+        Reserved::new(config.addr)?.serve(config, handler)
+    }
+
+    fn start(
+        (listener, local_addr): (TcpListener, SocketAddr),
+        config: ServerConfig,
+        handler: Arc<dyn Handler>,
+    ) -> Self {
         let shared = Arc::new(Shared { config, handler, open: Mutex::default(), emptied: Notify::new() });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
         info!(%local_addr, "remoting server listens");
-        Ok(Self { local_addr, shared, accepting: Mutex::new(Some(accepting)) })
+        Self { local_addr, shared, accepting: Mutex::new(Some(accepting)) }
     }
 
     /// The address that is listened on, its port never 0.
@@ -133,20 +139,59 @@ impl Drop for Server {
     }
 }
 
-fn listen(addr: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+/// An address that is taken and not served yet: connections are refused.
+///
+/// For a start that has work to do before it can serve, and should not begin it when the address is in use.
+#[derive(Debug)]
+pub struct Reserved {
+    addr: SocketAddr,
+    socket: TcpSocket,
+}
+
+impl Reserved {
+    /// Takes an address; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// [`ServerError::Bind`] when somebody else serves the address, or it is none of this machine's.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn new(addr: SocketAddr) -> Result<Self, ServerError> {
+        match bind(addr) {
+            Ok(socket) => Ok(Self { addr, socket }),
+            Err(source) => Err(ServerError::Bind { addr, source }),
+        }
+    }
+
+    /// Serves the address that was taken; the one in `config` does not matter.
+    ///
+    /// # Errors
+    /// [`ServerError::Bind`] when another process that took the address at the same time serves it already.
+    pub fn serve(self, config: ServerConfig, handler: Arc<dyn Handler>) -> Result<Server, ServerError> {
+        let addr = self.addr;
+        let listen = || {
+            let listener = self.socket.listen(BACKLOG)?;
+            let local_addr = listener.local_addr()?;
+            Ok((listener, local_addr))
+        };
+        Ok(Server::start(listen().map_err(|source| ServerError::Bind { addr, source })?, config, handler))
+    }
+}
+
+fn bind(addr: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // A restart must not wait for the connections of the process before it.
     socket.set_reuseaddr(true)?;
     socket.bind(addr)?;
-    let listener = socket.listen(BACKLOG)?;
-    let local_addr = listener.local_addr()?;
-    Ok((listener, local_addr))
+    Ok(socket)
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
+                // IPv4 clients of a socket that serves both are IPv4 clients, in records too.
+                let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
                 if let Err(error) = shared.open(stream, peer) {
                     debug!(%peer, %error, "connection was gone before it was served");
                 }

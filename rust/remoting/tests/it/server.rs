@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use rocketpy_protocol::code;
-use rocketpy_remoting::{Response, ServerConfig, ServerError, cork};
+use rocketpy_remoting::{Reserved, Response, Server, ServerConfig, ServerError, cork};
 
 use crate::support::*;
 
@@ -219,9 +219,33 @@ async fn answers_given_by_other_threads_under_a_cork_all_arrive() {
 #[tokio::test]
 async fn a_port_in_use_is_named_with_the_way_out() {
     let server = echo_server();
-    let error =
-        rocketpy_remoting::Server::bind(ServerConfig::new(server.local_addr()), handler(echo)).unwrap_err();
+    let error = Server::bind(ServerConfig::new(server.local_addr()), handler(echo)).unwrap_err();
     let ServerError::Bind { addr, .. } = &error;
     assert_eq!(*addr, server.local_addr());
     assert!(error.to_string().contains("another port"), "{error}");
+}
+
+#[tokio::test]
+async fn an_ipv4_client_of_a_socket_that_serves_both_is_an_ipv4_client() {
+    let (keep, mut kept) = keeping();
+    let both = std::net::SocketAddr::new(std::net::Ipv6Addr::UNSPECIFIED.into(), 0);
+    let server = match Server::bind(ServerConfig::new(both), keep) {
+        Ok(server) => server,
+        // A machine without IPv6.
+        Err(ServerError::Bind { .. }) => return,
+    };
+    let mut peer = RawPeer::connect((std::net::Ipv4Addr::LOCALHOST, server.local_addr().port()).into()).await;
+    peer.send(&request(ECHO, 1, b"")).await;
+    let (_, reply) = soon(kept.recv()).await.expect("a request");
+    assert_eq!(reply.connection().peer(), peer.stream.local_addr().unwrap());
+}
+
+#[tokio::test]
+async fn a_reserved_address_is_nobodys_until_it_is_served() {
+    let reserved = Reserved::new(LOOPBACK).expect("a free port");
+    let (keep, _kept) = keeping();
+    let server = reserved.serve(ServerConfig::new(LOOPBACK), keep).expect("serves");
+    RawPeer::connect(server.local_addr()).await;
+    let error = Reserved::new(server.local_addr()).unwrap_err();
+    assert!(error.to_string().contains(&server.local_addr().to_string()), "{error}");
 }
