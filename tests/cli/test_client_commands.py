@@ -89,6 +89,14 @@ def test_a_line_that_is_no_message_is_named_and_those_before_it_are_sent(rocketp
     assert rocketpy("consume", topic).stdout == "good\n"
 
 
+@pytest.mark.parametrize(
+    "line",
+    ['{"body": null}', "[]", "not json", '{"body_base64": "%"}', '{"body": "x", "properties": 1}', '{"body": ""}'],
+)
+def test_a_json_line_that_is_no_message_is_refused(rocketpy, topic: str, line: str):
+    assert "line 1: " in rocketpy("produce", topic, "--format", "json", stdin=line, code=2).stderr
+
+
 def test_a_slow_pipe_is_sent_line_by_line(rocketpy, executable, server, topic: str):
     process = subprocess.Popen(
         [*executable, "produce", topic, "--name-server", server.name_server], stdin=subprocess.PIPE, text=True

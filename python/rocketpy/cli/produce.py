@@ -24,7 +24,7 @@ RENEWED = {
     "TAGS", "KEYS", "__SHARDINGKEY", "UNIQ_KEY", "WAIT", "TRACE_ON", "MSG_REGION", "CLUSTER", "INSTANCE_ID", "__CRC32#",
 }  # fmt: skip
 """Properties in the output of `consume` that are fields of their own there, or that client and broker set anew."""
-FIELDS = {"body", "body_base64", "tag", "keys", "order_key", "properties"}
+FIELDS = {"tag", "keys", "order_key", "properties"}
 
 
 class Input(StrEnum):
@@ -134,14 +134,18 @@ def file_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
 def json_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
     """The line is an object with `body` or `body_base64`, and may have `tag`, `keys`, `order_key` and `properties`."""
     fields = json.loads(line)
-    if not isinstance(fields, dict) or not {"body", "body_base64"} & fields.keys():
-        raise ValueError('not an object with "body" or "body_base64"')
-    body = fields.get("body")
-    if body is None:
-        content = base64.b64decode(fields["body_base64"], validate=True)
-    else:
+    if not isinstance(fields, dict):
+        raise ValueError("not a JSON object")
+    body, encoded = fields.get("body"), fields.get("body_base64")
+    if body is not None:
         content = (body if isinstance(body, str) else json.dumps(body)).encode()
-    given = {name: fields[name] for name in FIELDS & fields.keys() - {"body", "body_base64"} if fields[name]}
-    if "properties" in given:
-        given["properties"] = {name: value for name, value in given["properties"].items() if name not in RENEWED}
+    elif isinstance(encoded, str):
+        content = base64.b64decode(encoded, validate=True)
+    else:
+        raise ValueError('neither "body" nor "body_base64" is there')
+    given = {name: fields[name] for name in FIELDS & fields.keys() if fields[name]}
+    properties = given.pop("properties", {})
+    if not isinstance(properties, dict):
+        raise ValueError('"properties" is not a JSON object')
+    given["properties"] = {name: value for name, value in properties.items() if name not in RENEWED}
     return Message(topic, content, **(defaults | given))

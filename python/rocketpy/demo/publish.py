@@ -1,10 +1,12 @@
 """Sends the flights, and the airports while the server is killed; keeps what was acknowledged."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from rocketpy import Message, Producer, Receipt, RocketPyError
+from rocketpy.demo.departures import Mismatch
 from rocketpy.demo.flights import Flights
 
 CHUNK_MESSAGES = 10_000
@@ -59,7 +61,6 @@ class AirportSender:
 
     Attributes:
         acknowledged: Receipts so far.
-        halfway: Set once half of them are acknowledged.
     """
 
     def __init__(self, producer: Producer, flights: Flights, topic: str) -> None:
@@ -71,7 +72,7 @@ class AirportSender:
             topic: Where they go.
         """
         self.acknowledged = Acknowledged()
-        self.halfway = threading.Event()
+        self._halfway = threading.Event()
         self._producer = producer
         self._messages = list(airport_messages(flights, topic))
         self._thread = threading.Thread(target=self._send_until_it_fails, name="airports", daemon=True)
@@ -84,12 +85,19 @@ class AirportSender:
         self._thread.start()
 
     def _send_until_it_fails(self) -> None:
-        try:
+        # The server is killed meanwhile: what has no receipt is sent again later.
+        with contextlib.suppress(RocketPyError):
             self.send_the_rest()
-        except RocketPyError:
-            pass  # the server was killed: what has no receipt is sent again later
-        finally:
-            self.halfway.set()
+
+    def wait_for_half(self) -> None:
+        """Waits until half of the airports are acknowledged.
+
+        Raises:
+            Mismatch: Sending ended before that, although nobody killed the server.
+        """
+        while not self._halfway.wait(0.1):
+            if not self._thread.is_alive():
+                raise Mismatch(f"sending ended after {len(self.acknowledged):,} airports while the server ran")
 
     def send_the_rest(self) -> int:
         """Sends what has no receipt yet. A message whose receipt got lost is stored twice, as at-least-once says.
@@ -101,7 +109,7 @@ class AirportSender:
         for message in rest:
             self.acknowledged.add([self._producer.send(message)])
             if len(self.acknowledged) * 2 >= len(self):
-                self.halfway.set()
+                self._halfway.set()
         return len(rest)
 
     def join(self) -> None:

@@ -118,7 +118,7 @@ def recover(journal: Journal, flights: Flights, server: ServerProcess, acknowled
         airports = AirportSender(producer, flights, AIRPORTS)
         with journal.step("publish until kill -9") as step:
             airports.start()
-            airports.halfway.wait()
+            airports.wait_for_half()
             server.kill()
             airports.join()
             step.rows = len(airports.acknowledged)
