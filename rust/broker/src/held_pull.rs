@@ -1,4 +1,5 @@
 use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -41,8 +42,9 @@ pub(crate) struct HeldId(u64);
 struct State {
     next_id: u64,
     pulls: HashMap<HeldId, HeldPull>,
-    by_queue: HashMap<Arc<str>, HashMap<u32, Vec<HeldId>>>,
-    by_connection: HashMap<u64, Vec<HeldId>>,
+    /// Sets, in the order of coming: a pull leaves all of these in a few steps, however many are held.
+    by_queue: HashMap<Arc<str>, HashMap<u32, BTreeSet<HeldId>>>,
+    by_connection: HashMap<u64, BTreeSet<HeldId>>,
     by_deadline: BTreeSet<(Instant, HeldId)>,
 }
 
@@ -70,8 +72,8 @@ impl HeldPulls {
             Some(queues) => queues,
             None => state.by_queue.entry(held.pull.topic.clone()).or_default(),
         };
-        queues.entry(held.pull.queue_id).or_default().push(id);
-        state.by_connection.entry(held.reply.connection().id()).or_default().push(id);
+        queues.entry(held.pull.queue_id).or_default().insert(id);
+        state.by_connection.entry(held.reply.connection().id()).or_default().insert(id);
         state.by_deadline.insert((deadline, id));
         state.pulls.insert(id, held);
         self.count.store(state.pulls.len(), Ordering::Release);
@@ -96,18 +98,15 @@ impl HeldPulls {
         if self.len() == 0 {
             return Vec::new();
         }
-        self.release(|state, ids| {
-            for arrival in arrivals {
-                let queues = state.by_queue.get(&arrival.topic);
-                let Some(waiting) = queues.and_then(|queues| queues.get(&arrival.queue_id)) else { continue };
-                let next_offset = i64::try_from(arrival.next_offset.get()).unwrap_or(i64::MAX);
-                ids.extend(waiting.iter().copied().filter(|id| {
-                    state.pulls.get(id).is_some_and(|held| {
-                        next_offset > held.pull.offset && held.pull.filter.accepts_code(arrival.tags_code)
-                    })
-                }));
-            }
-        })
+        let mut state = self.state.lock();
+        let mut released = Vec::new();
+        for arrival in arrivals {
+            // Taken out right away: the next arrival in the same queue does not look at them again.
+            let woken = state.woken_by(arrival);
+            released.extend(woken.into_iter().filter_map(|id| state.take(id)));
+        }
+        self.count.store(state.pulls.len(), Ordering::Release);
+        released
     }
 
     /// Takes out the pulls whose queue has grown past their offset, whatever their filter.
@@ -178,34 +177,90 @@ impl HeldPulls {
 }
 
 impl State {
+    fn woken_by(&self, arrival: &Arrival) -> Vec<HeldId> {
+        let queues = self.by_queue.get(&arrival.topic);
+        let waiting = queues.and_then(|queues| queues.get(&arrival.queue_id));
+        let next_offset = i64::try_from(arrival.next_offset.get()).unwrap_or(i64::MAX);
+        let is_woken = |id: &HeldId| {
+            self.pulls.get(id).is_some_and(|held| {
+                next_offset > held.pull.offset && held.pull.filter.accepts_code(arrival.tags_code)
+            })
+        };
+        waiting.into_iter().flatten().copied().filter(is_woken).collect()
+    }
+
     fn take(&mut self, id: HeldId) -> Option<HeldPull> {
         let held = self.pulls.remove(&id)?;
         self.by_deadline.remove(&(held.deadline, id));
         if let Some(queues) = self.by_queue.get_mut(held.pull.topic.as_ref()) {
-            remove_from(queues, held.pull.queue_id, id);
+            remove_from(queues, &held.pull.queue_id, id);
             if queues.is_empty() {
                 self.by_queue.remove(held.pull.topic.as_ref());
             }
         }
-        remove_from_connection(&mut self.by_connection, held.reply.connection().id(), id);
+        remove_from(&mut self.by_connection, &held.reply.connection().id(), id);
         Some(held)
     }
 }
 
-fn remove_from(queues: &mut HashMap<u32, Vec<HeldId>>, queue_id: u32, id: HeldId) {
-    if let Some(waiting) = queues.get_mut(&queue_id) {
-        waiting.retain(|other| *other != id);
-        if waiting.is_empty() {
-            queues.remove(&queue_id);
+fn remove_from<K: Eq + Hash>(sets: &mut HashMap<K, BTreeSet<HeldId>>, key: &K, id: HeldId) {
+    if let Some(set) = sets.get_mut(key) {
+        set.remove(&id);
+        if set.is_empty() {
+            sets.remove(key);
         }
     }
 }
 
-fn remove_from_connection(by_connection: &mut HashMap<u64, Vec<HeldId>>, connection_id: u64, id: HeldId) {
-    if let Some(waiting) = by_connection.get_mut(&connection_id) {
-        waiting.retain(|other| *other != id);
-        if waiting.is_empty() {
-            by_connection.remove(&connection_id);
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rocketpy_model::QueueOffset;
+    use rocketpy_protocol::Command;
+    use rocketpy_remoting::{Client, ClientConfig, Connection, Handler, Server, ServerConfig};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Holds every request as a pull of queue 0.
+    struct Holder(Arc<HeldPulls>);
+
+    impl Handler for Holder {
+        fn handle(&self, _connection: &Arc<Connection>, _request: Command, reply: Reply) {
+            let pull = Pull::of_queue("orders", 0, 0);
+            self.0.hold(HeldPull { pull, reply, deadline: Instant::now() + PATIENCE }).unwrap();
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn many_pulls_of_one_queue_are_released_in_a_moment() {
+        const PULLS: usize = 30_000;
+        let pulls = Arc::new(HeldPulls::new(PULLS));
+        let config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
+        let server = Server::bind(config, Arc::new(Holder(pulls.clone()))).unwrap();
+        let address = server.local_addr().to_string();
+        // One connection takes half as many calls.
+        let clients = [(); 2].map(|()| Client::new(ClientConfig::default()));
+        let mut calls = Vec::new();
+        for client in clients.iter().cycle().take(PULLS) {
+            calls.push(client.start_call(&address, Command::bare_request(11), PATIENCE).await.unwrap());
+        }
+        while pulls.len() < PULLS {
+            tokio::task::yield_now().await;
+        }
+        let arrival = |next| Arrival {
+            topic: "orders".into(),
+            queue_id: 0,
+            next_offset: QueueOffset(next),
+            tags_code: 0,
+            stored_at_ms: 0,
+        };
+        let started = Instant::now();
+        let released = pulls.arrived(&[arrival(1), arrival(2)]);
+        // Tens of milliseconds; many seconds when each release walks over all others.
+        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+        assert_eq!((released.len(), pulls.len()), (PULLS, 0));
     }
 }

@@ -42,6 +42,23 @@ pub(crate) struct Pull {
     group_sys_flag: i32,
 }
 
+#[cfg(test)]
+impl Pull {
+    /// A pull of everything.
+    pub(crate) fn of_queue(topic: &str, queue_id: u32, offset: i64) -> Pull {
+        Pull {
+            topic: topic.into(),
+            queue_id,
+            offset,
+            filter: Arc::new(TagFilter::All),
+            group: "group".into(),
+            limits: ReadLimits { max_messages: 1, max_bytes: 1 },
+            topic_sys_flag: 0,
+            group_sys_flag: 0,
+        }
+    }
+}
+
 /// Answers a pull, or holds it until there is something to answer.
 pub(super) fn pull(shared: &Arc<Shared>, request: &Command, reply: Reply) {
     let header = match PullMessageRequestHeader::read(&request.ext) {
