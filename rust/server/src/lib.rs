@@ -3,6 +3,7 @@
 mod address;
 mod config;
 mod error;
+mod limits;
 mod logging;
 mod process;
 

@@ -1,16 +1,17 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rocketpy_broker::{Broker, OnFailedFlush, StoreError};
-use rocketpy_env::{Disk, RealDisk};
+use rocketpy_env::{Disk, RealDisk, is_process_alive};
 use rocketpy_namesrv::{NameServer, NameServerConfig};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 use tracing::{error, info, warn};
 
-use crate::{ServerConfig, ServerError, address};
+use crate::{ServerConfig, ServerError, address, limits};
 
 /// How long a start waits for the name servers; one that is down must not keep the broker from starting.
 const REGISTER_WAIT: Duration = Duration::from_secs(2);
@@ -20,6 +21,9 @@ const NAME_SERVER_PORT: u16 = 9876;
 const BROKER_PORT: u16 = 10911;
 /// Most threads that serve connections; more only help with more cores.
 const MAX_THREADS: usize = 4;
+
+/// A ready file is not longer.
+const MAX_READY_FILE_BYTES: u64 = 1 << 16;
 
 /// Where a running process accepts connections, as `host:port` that a client can use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,17 +50,20 @@ struct Process {
     name_server: Option<NameServer>,
     broker: Option<Arc<Broker>>,
     addresses: Addresses,
+    /// Absent until it is this process's to remove.
     ready_file: Option<PathBuf>,
+    /// The last stop had not enough time.
+    is_cut_off: AtomicBool,
     failure: Arc<Mutex<Option<StoreError>>>,
 }
 
 impl Process {
     fn start(config: ServerConfig, has_name_server: bool, has_broker: bool) -> Result<Process, ServerError> {
-        let ServerConfig { ready_file, .. } = &config;
-        let ready_file = ready_file.clone();
-        if let Some(path) = &ready_file {
-            remove_ready_file(path)?;
+        let mut config = config;
+        if let Some(path) = &config.ready_file {
+            remove_stale_ready_file(path)?;
         }
+        limits::fit(&mut config, has_name_server, has_broker);
         if !config.ignored.is_empty() {
             warn!(keys = config.ignored.join(" "), "configuration keys without a meaning here");
         }
@@ -65,7 +72,8 @@ impl Process {
             name_server: None,
             broker: None,
             addresses: Addresses::default(),
-            ready_file,
+            ready_file: None,
+            is_cut_off: AtomicBool::new(false),
             failure: Arc::default(),
             runtime: Mutex::new(None),
         };
@@ -88,6 +96,14 @@ impl Process {
             let listen = address::listen(&config.host, config.name_server_port.unwrap_or(NAME_SERVER_PORT))?;
             let started = NameServer::start(NameServerConfig { listen, ..config.name_server }).await?;
             let name_server = address::reachable(started.local_addr());
+            if has_broker && !broker.name_servers.is_empty() {
+                let given = broker.name_servers.join(";");
+                warn!(
+                    given,
+                    used = name_server,
+                    "namesrvAddr is not used: this process has a name server of its own"
+                );
+            }
             broker.name_servers = vec![name_server.clone()];
             self.addresses.name_server = Some(name_server);
             self.name_server = Some(started);
@@ -96,14 +112,23 @@ impl Process {
             broker.listen = address::listen(&config.host, config.port.unwrap_or(BROKER_PORT))?;
             let policy = broker.on_failed_flush;
             let started = Arc::new(Broker::start(broker).await?);
+            self.take_ready_file(config.ready_file)?;
             self.addresses.broker = Some(started.advertised().to_owned());
             self.broker = Some(started.clone());
             tokio::spawn(watch(started.clone(), policy, self.failure.clone()));
             if !started.registered(REGISTER_WAIT).await {
                 warn!("not registered at every name server yet; clients find this broker once it is");
             }
+        } else {
+            self.take_ready_file(config.ready_file)?;
         }
         Ok(())
+    }
+
+    /// Called once the ports and the store belong to this process: then the file is not another running one's.
+    fn take_ready_file(&mut self, path: Option<PathBuf>) -> Result<(), ServerError> {
+        self.ready_file = path;
+        self.ready_file.as_deref().map_or(Ok(()), remove_ready_file)
     }
 
     fn write_ready_file(&self) -> Result<(), ServerError> {
@@ -128,6 +153,7 @@ impl Process {
             tokio::time::timeout(within, self.stop_parts()).await
         });
         if stopped.is_err() {
+            self.is_cut_off.store(true, Ordering::Release);
             warn!(within_ms = within.as_millis() as u64, "not everything stopped in time");
         }
         runtime.shutdown_timeout(within.saturating_sub(started.elapsed()));
@@ -175,7 +201,16 @@ fn runtime() -> Result<Runtime, ServerError> {
         .map_err(ServerError::Threads)
 }
 
-fn remove_ready_file(path: &std::path::Path) -> Result<(), ServerError> {
+/// Removes what a process left behind that is no more. The file of one that runs is left alone.
+fn remove_stale_ready_file(path: &Path) -> Result<(), ServerError> {
+    let pid = RealDisk.read(path, MAX_READY_FILE_BYTES).ok().and_then(|bytes| {
+        let ready: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
+        u32::try_from(ready.get("pid")?.as_u64()?).ok()
+    });
+    if pid.is_some_and(is_process_alive) { Ok(()) } else { remove_ready_file(path) }
+}
+
+fn remove_ready_file(path: &Path) -> Result<(), ServerError> {
     match RealDisk.remove_file(path) {
         Err(error) if !error.is_not_found() => Err(ServerError::ReadyFile(error)),
         _ => Ok(()),
@@ -215,6 +250,11 @@ macro_rules! process {
             /// On return everything acknowledged is durable, unless the time was too short.
             pub fn stop(&self, within: Duration) {
                 self.0.stop(within);
+            }
+
+            /// Whether the stop had not enough time: what was not done then, the next start's recovery does.
+            pub fn is_cut_off(&self) -> bool {
+                self.0.is_cut_off.load(Ordering::Acquire)
             }
         }
     };

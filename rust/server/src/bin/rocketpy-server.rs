@@ -142,14 +142,14 @@ macro_rules! serve {
         let process = $process;
         $signals.wait(|| process.failure().is_some());
         process.stop(STOP_WITHIN);
-        process.failure()
+        process.failure().is_some() || process.is_cut_off()
     }};
 }
 
 fn run(command: Command) -> Result<ExitCode, ServerError> {
     let mut signals = StopSignals::catch().map_err(ServerError::Threads)?;
     let number = |port: Option<u16>| port.map(|port| port.to_string());
-    let failure = match command {
+    let has_failed = match command {
         Command::Server { dir, port, name_server_port, common } => {
             let flags = [("listenPort", number(port)), ("nameServerPort", number(name_server_port))];
             let mut config = common.config(&flags)?;
@@ -165,7 +165,7 @@ fn run(command: Command) -> Result<ExitCode, ServerError> {
             serve!(signals, BrokerOnly::start(config)?)
         }
     };
-    Ok(if failure.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn main() -> ExitCode {

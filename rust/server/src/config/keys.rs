@@ -83,8 +83,8 @@ pub(super) const KEYS: &[Key] = keys! {
     // Store.
     "storePathRootDir" => |c, v| c.broker.store_root = path(v)?;
     "storePathCommitLog" => |c, v| c.broker.commit_log_dir = Some(path(v)?);
-    "mappedFileSizeCommitLog" => |c, v| c.broker.commit_log_file_size = bytes(v, 4096, 1 << 31)?;
-    "mappedFileSizeConsumeQueue" => |c, v| c.broker.consume_queue_file_size = bytes(v, 20, 1 << 31)?.next_multiple_of(20);
+    "mappedFileSizeCommitLog" => |c, v| c.broker.commit_log_file_size = bytes(v, 16_384, (1 << 31) - 1)?;
+    "mappedFileSizeConsumeQueue" => |c, v| c.broker.consume_queue_file_size = bytes(v, 20, 1 << 30)?;
     "maxMessageSize" => |c, v| c.broker.max_message_size = size(v, 1, 1 << 30)?;
     "flushDiskType" => |c, v| c.broker.flush = flush(v)?;
     "flushIntervalCommitLog" => |c, v| c.broker.flush_interval = millis(v, 1, DAY_MS)?;

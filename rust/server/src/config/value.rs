@@ -43,9 +43,9 @@ pub(super) fn checked(text: &str, check: fn(&str) -> Result<(), NameError>) -> R
 pub(super) fn addresses(text: &str) -> Result<Vec<String>, Wanted> {
     let parts: Vec<String> =
         text.split([';', ',']).map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect();
-    match parts.iter().find(|part| !is_address(part)) {
-        Some(bad) => Err(format!("host:port, several separated by a semicolon; {bad:?} is not")),
-        None => Ok(parts),
+    match parts.iter().any(|part| !is_address(part)) {
+        true => Err("host:port, several of them separated by a semicolon".to_owned()),
+        false => Ok(parts),
     }
 }
 

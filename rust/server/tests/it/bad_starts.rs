@@ -16,16 +16,15 @@ fn fails(config: ServerConfig, named: &str) -> ServerError {
 #[test]
 fn a_port_in_use_is_named_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    fails(ServerConfig { port: Some(port), ..config(folder.path()) }, &format!("127.0.0.1:{port}"));
-    fails(
-        ServerConfig { name_server_port: Some(port), ..config(folder.path()) },
-        &format!("127.0.0.1:{port}"),
-    );
+    fails(ServerConfig { port: Some(port), ..config(&store) }, &format!("127.0.0.1:{port}"));
+    fails(ServerConfig { name_server_port: Some(port), ..config(&store) }, &format!("127.0.0.1:{port}"));
+    assert!(RealDisk.list(&store).is_err(), "no folder of a store");
     drop(taken);
     // Store lock and ports are free again.
-    let server = Standalone::start(ServerConfig { port: Some(port), ..config(folder.path()) }).unwrap();
+    let server = Standalone::start(ServerConfig { port: Some(port), ..config(&store) }).unwrap();
     assert!(server.addresses().broker.as_ref().unwrap().ends_with(&port.to_string()));
 }
 
@@ -84,4 +83,21 @@ fn a_broker_needs_a_name_server() {
     let error = BrokerOnly::start(config(folder.path())).unwrap_err();
     assert!(matches!(error, ServerError::NoNameServer));
     assert!(error.hint().unwrap().contains("--name-server"));
+}
+
+#[test]
+fn a_start_in_vain_leaves_the_ready_file_of_the_running_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let ready = folder.path().join("ready.json");
+    // Of a process that is no more.
+    RealDisk.replace(&ready, br#"{"pid":2147483647}"#).unwrap();
+    let with_ready_file =
+        || ServerConfig { ready_file: Some(ready.clone()), ..config(&folder.path().join("store")) };
+    let server = Standalone::start(with_ready_file()).unwrap();
+    let written = RealDisk.read(&ready, 1000).unwrap();
+    assert!(!String::from_utf8_lossy(&written).contains("2147483647"));
+    fails(with_ready_file(), "in use");
+    assert_eq!(RealDisk.read(&ready, 1000).unwrap(), written);
+    drop(server);
+    assert!(RealDisk.read(&ready, 1000).is_err(), "gone with its server");
 }

@@ -1,0 +1,67 @@
+use rocketpy_env::raise_open_file_limit;
+use tracing::{info, warn};
+
+use crate::ServerConfig;
+
+/// Files that are no connections: logs, libraries, sockets that listen, the store's commit log.
+const RESERVE: u64 = 256;
+/// Connections are never cut below this, whatever the limit says.
+const LEAST: usize = 16;
+
+/// Raises the limit of open files, and brings the numbers of connections below it: beyond it nothing could be accepted and no
+/// file of the store be opened.
+pub(crate) fn fit(config: &mut ServerConfig, has_name_server: bool, has_broker: bool) {
+    let limit = match raise_open_file_limit() {
+        Ok(limit) => limit,
+        Err(error) => return warn!(%error, "the limit of open files is not known"),
+    };
+    // The store keeps as many files of its queues open (open_queue_files).
+    let of_store = if has_broker { (limit / 4).clamp(16, 20_000) } else { 0 };
+    let room = usize::try_from(limit.saturating_sub(RESERVE + of_store)).unwrap_or(usize::MAX);
+    let name_server = if has_name_server { config.name_server.max_connections } else { 0 };
+    let broker = if has_broker { config.broker.max_connections } else { 0 };
+    // The second port has as many again.
+    let ports = if config.broker.vip_channel { 2 } else { 1 };
+    let [name_server_fits, broker_fits] = shares(room, name_server, broker, ports);
+    if (name_server_fits, broker_fits) == (name_server, broker) {
+        return info!(open_files = limit, name_server, broker, "connections fit the limit of open files");
+    }
+    config.name_server.max_connections = name_server_fits;
+    config.broker.max_connections = broker_fits;
+    warn!(
+        open_files = limit,
+        name_server = name_server_fits,
+        broker = broker_fits,
+        "fewer connections than maxConnections fit the limit of open files; raise it (ulimit -n)"
+    );
+}
+
+/// Cuts both numbers by one factor until they fit.
+fn shares(room: usize, name_server: usize, broker: usize, ports: usize) -> [usize; 2] {
+    let wanted = name_server.saturating_add(broker.saturating_mul(ports));
+    if wanted <= room {
+        return [name_server, broker];
+    }
+    let share = |number: usize| {
+        let share = number as u128 * room as u128 / wanted as u128;
+        usize::try_from(share).unwrap_or(usize::MAX).max(LEAST).min(number)
+    };
+    [share(name_server), share(broker)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_of_all_ports_together_stay_within_the_room() {
+        assert_eq!(shares(1_000_000, 10_000, 65_536, 1), [10_000, 65_536]);
+        for (room, ports) in [(768, 1), (3_000, 2), (100_000, 2)] {
+            let [name_server, broker] = shares(room, 10_000, 65_536, ports);
+            assert!(name_server + ports * broker <= room, "{room}: {name_server} and {broker}");
+            assert!(name_server > room / 20 && broker > room / 3, "{room}: {name_server} and {broker}");
+        }
+        assert_eq!(shares(768, 0, 65_536, 1), [0, 768]);
+        assert_eq!(shares(0, 10, 65_536, 1), [10, LEAST]);
+    }
+}
