@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rocketpy_env::{Disk, RealDisk, now_ms};
 use rocketpy_model::{PhysicalOffset, name};
-use rocketpy_remoting::{Client, ClientConfig, Server, ServerConfig};
+use rocketpy_remoting::{Client, ClientConfig, Reserved, Server, ServerConfig};
 use rocketpy_store::{Arrival, FlushMode, NoListener, Store, StoreConfig, StoreError, StoreListener};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -43,6 +43,8 @@ impl Broker {
         name::check_cluster(&config.cluster_name)?;
         name::check_broker(&config.broker_name)?;
         let host = resolve(&config).await?;
+        // First of all: a start in vain leaves no folder behind.
+        let address = Reserved::new(config.listen)?;
         let (runtime, ip) = (tokio::runtime::Handle::current(), host.ip);
         // Recovery reads files: not on a thread that serves connections.
         let opening = move || {
@@ -55,7 +57,7 @@ impl Broker {
         };
         let config = &shared.config;
         let processor = Arc::new(Processor(shared.clone()));
-        let server = Server::bind(server_config(config, config.listen), processor.clone())?;
+        let server = address.serve(server_config(config, config.listen), processor.clone())?;
         let local_addr = server.local_addr();
         let store_host = SocketAddr::new(ip, local_addr.port());
         shared.set_advertised(Advertised { store_host, host: host.name, port: local_addr.port() });
@@ -317,7 +319,10 @@ async fn keep_house(shared: Arc<Shared>) {
     let mut sample = tokio::time::interval(SAMPLE_EVERY);
     loop {
         tokio::select! {
-            _ = expire.tick() => process::expire(&shared),
+            _ = expire.tick() => {
+                process::expire(&shared);
+                shared.queue_locks.sweep(now_ms());
+            }
             _ = sample.tick() => shared.stats.sample(Instant::now(), now_ms()),
         }
     }

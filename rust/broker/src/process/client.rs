@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use rocketpy_env::now_ms;
-use rocketpy_model::{GroupConfig, TopicConfig, name, system};
+use rocketpy_model::{GroupConfig, MessageQueue, TopicConfig, name, system};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::body::{
     CheckClientRequestBody, ClientConnection, ConsumerConnection, ConsumerData,
@@ -26,6 +26,7 @@ use super::{Answer, blocking, body, success_json};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::table::client::Member;
+use crate::table::topic::MAX_QUEUES;
 
 /// Most groups that one heartbeat may name.
 const MAX_GROUPS: usize = 1024;
@@ -171,7 +172,9 @@ pub(super) fn list(shared: &Shared, request: &Command) -> Answer {
 
 /// LOCK_BATCH_MQ.
 pub(super) fn lock_queues(shared: &Shared, request: &Command) -> Answer {
-    let wanted = lock_request(request)?;
+    let mut wanted = lock_request(request)?;
+    // What is not here is nobody's: it is missing in the answer.
+    wanted.mq_set.retain(|queue| is_here(shared, queue));
     let lock_ok_mq_set =
         shared.queue_locks.lock(&wanted.consumer_group, &wanted.client_id, wanted.mq_set, now_ms());
     Ok(success_json(&LockBatchResponseBody { lock_ok_mq_set }))
@@ -187,7 +190,20 @@ pub(super) fn unlock_queues(shared: &Shared, request: &Command) -> Answer {
 fn lock_request(request: &Command) -> Result<LockBatchRequestBody, Refusal> {
     let wanted: LockBatchRequestBody = body(request)?;
     name::check_group(&wanted.consumer_group)?;
+    if wanted.mq_set.len() > MAX_QUEUES as usize {
+        let value = wanted.mq_set.len().to_string();
+        return Err(Refusal::Value {
+            field: "the number of queues in mqSet",
+            wanted: "at most 16384",
+            value,
+        });
+    }
     Ok(wanted)
+}
+
+fn is_here(shared: &Shared, queue: &MessageQueue) -> bool {
+    *queue.broker_name == *shared.config.broker_name
+        && shared.topics.get(&queue.topic).is_some_and(|topic| queue.queue_id < topic.queues())
 }
 
 /// GET_CONSUMER_CONNECTION_LIST.

@@ -52,6 +52,9 @@ impl QueueLocks {
             locks.insert(queue.clone(), Lock { client_id: client_id.to_owned(), renewed_at_ms: now_ms });
             held.push(queue);
         }
+        if locks.is_empty() {
+            groups.remove(group);
+        }
         held
     }
 
@@ -67,6 +70,14 @@ impl QueueLocks {
                 groups.remove(group);
             }
         }
+    }
+
+    /// Forgets what expired.
+    pub(crate) fn sweep(&self, now_ms: i64) {
+        self.groups.lock().retain(|_, locks| {
+            locks.retain(|_, lock| !lock.is_expired(now_ms));
+            !locks.is_empty()
+        });
     }
 
     /// Whether some queue of the group is locked: the group consumes in order.
@@ -103,5 +114,9 @@ mod tests {
             "expired after a minute"
         );
         assert!(!locks.is_any_held("g", 3 * EXPIRY_MS));
+
+        assert!(locks.lock("empty", "one", Vec::new(), 0).is_empty());
+        locks.sweep(3 * EXPIRY_MS);
+        assert!(locks.groups.lock().is_empty(), "nothing is kept of what expired");
     }
 }

@@ -152,6 +152,7 @@ async fn a_member_enters_though_its_retry_topic_cannot_be_created() {
 #[tokio::test(flavor = "multi_thread")]
 async fn queues_are_locked_by_one_client_at_a_time() {
     let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 3).await;
     let queue = |id| MessageQueue { topic: "orders".into(), broker_name: "broker-a".into(), queue_id: id };
     let body = |client: &str, queues: &[u32]| {
         json::to_vec(&LockBatchRequestBody {
@@ -170,6 +171,9 @@ async fn queues_are_locked_by_one_client_at_a_time() {
     };
     assert_eq!(lock("one", &[0, 1]).await, [0, 1]);
     assert_eq!(lock("two", &[1, 2]).await, [2]);
+    assert!(lock("two", &[3, 4_000_000]).await.is_empty(), "no such queues");
+    let many = Command::bare_request(request::LOCK_BATCH_MQ).with_body(body("two", &[0; 16_385]));
+    assert_eq!(fixture.call(many).await.code, 29);
     let unlock = Command::bare_request(request::UNLOCK_BATCH_MQ).with_body(body("one", &[1]));
     assert_eq!(fixture.call(unlock).await.code, 0);
     assert_eq!(lock("two", &[0, 1]).await, [1]);
