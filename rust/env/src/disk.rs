@@ -54,12 +54,16 @@ pub trait Disk: Send + Sync + 'static {
     fn create_dir_all(&self, path: &Path) -> Result<(), EnvError>;
 
     /// Makes the names in a folder durable.
+    ///
+    /// # Errors
+    /// The caller poisons, unless [`EnvError::is_of_opening`].
     fn sync_dir(&self, path: &Path) -> Result<(), EnvError>;
 
     /// Makes everything on the file system of a folder durable: cheaper than many flushes of single files.
     ///
     /// # Errors
-    /// [`EnvError::Unsupported`] where there is no such call: flush file by file then. Any other error: the caller poisons.
+    /// [`EnvError::Unsupported`] where there is no such call: flush file by file then. Any other error: the caller poisons,
+    /// unless [`EnvError::is_of_opening`].
     fn sync_file_system(&self, dir: &Path) -> Result<(), EnvError>;
 
     /// The entries of a folder, sorted by name.
@@ -160,6 +164,10 @@ pub trait DiskFile: Send + Sync + 'static {
     /// Turns a range into zeros. With `keep_allocated` its space stays reserved, else it becomes a hole where that is
     /// possible. Bytes of a map of the file change as well.
     fn zero_range(&self, range: Range<u64>, keep_allocated: bool) -> Result<(), EnvError>;
+
+    /// Gives a range space on the disk where it has none, and leaves its bytes as they are: writing into a map of the file
+    /// cannot meet a full disk then.
+    fn allocate(&self, range: Range<u64>) -> Result<(), EnvError>;
 
     /// First offset at or behind `offset` that may hold data, `None` when only a hole follows.
     fn next_data(&self, offset: u64) -> Result<Option<u64>, EnvError>;

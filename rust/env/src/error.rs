@@ -50,6 +50,24 @@ fn holder(pid: Option<u32>) -> String {
 }
 
 impl EnvError {
+    /// The operation of an error that came before anything was written or flushed.
+    pub(crate) const OPEN: &'static str = "open";
+
+    /// Whether a file or folder could not even be opened: nothing was tried on it, and nothing of it is lost.
+    pub fn is_of_opening(&self) -> bool {
+        match self {
+            Self::NoSpace { operation, .. }
+            | Self::PermissionDenied { operation, .. }
+            | Self::ReadOnly { operation, .. }
+            | Self::NotFound { operation, .. }
+            | Self::AlreadyExists { operation, .. }
+            | Self::NotAFolder { operation, .. }
+            | Self::TooManyOpenFiles { operation, .. }
+            | Self::Io { operation, .. } => *operation == Self::OPEN,
+            _ => false,
+        }
+    }
+
     /// Sorts an error of the operating system under the cases that callers tell apart.
     pub fn from_io(operation: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_path_buf();

@@ -67,6 +67,10 @@ impl DiskFile for RealFile {
         sys::zero_range(&self.file, range, keep_allocated).map_err(self.error("write zeros into"))
     }
 
+    fn allocate(&self, range: Range<u64>) -> Result<(), EnvError> {
+        sys::allocate_range(&self.file, range).map_err(self.error("allocate"))
+    }
+
     fn next_data(&self, offset: u64) -> Result<Option<u64>, EnvError> {
         sys::seek_data(&self.file, offset).map_err(self.error("seek in"))
     }

@@ -21,7 +21,8 @@ fn held() -> MutexGuard<'static, Option<HashSet<(u64, u64)>>> {
 /// An exclusive lock on byte 0 of a file, given back when dropped or when the process ends.
 #[derive(Debug)]
 pub struct RealLock {
-    file: File,
+    /// `None` once it is given back.
+    file: Option<File>,
     identity: (u64, u64),
 }
 
@@ -50,7 +51,7 @@ impl RealLock {
         })?;
         file.write_all_at(b"lock", 0).map_err(failed("write"))?;
         table.insert(identity);
-        Ok(Self { file, identity })
+        Ok(Self { file: Some(file), identity })
     }
 }
 
@@ -61,7 +62,8 @@ fn identity(metadata: &fs::Metadata) -> (u64, u64) {
 impl Drop for RealLock {
     fn drop(&mut self) {
         let mut table = held();
-        let _ = set_lock(&self.file, libc::F_UNLCK); // closing the file below gives it back as well
+        // Closing gives the lock back. While the table is held: a later close would take the lock of whoever came between.
+        drop(self.file.take());
         if let Some(table) = table.as_mut() {
             table.remove(&self.identity);
         }

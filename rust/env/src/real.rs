@@ -81,9 +81,15 @@ impl Disk for RealDisk {
     type Lock = RealLock;
 
     fn create_region(&self, path: &Path, len: u64) -> Result<MappedRegion, EnvError> {
+        let dir = parent(path);
+        let handle = File::open(dir).at("open", dir)?; // before there is a name: this may fail for want of handles
         let file = create_allocated(path, len)?;
-        self.sync_dir(parent(path))?;
-        MappedRegion::map(&file, path, len, 0)
+        let made = MappedRegion::map(&file, path, len, 0)
+            .and_then(|region| handle.sync_all().at("flush", dir).map(|()| region));
+        if made.is_err() {
+            let _ = fs::remove_file(path); // else every further try finds the name taken
+        }
+        made
     }
 
     fn open_region(&self, path: &Path) -> Result<MappedRegion, EnvError> {
@@ -95,7 +101,7 @@ impl Disk for RealDisk {
     fn open_file(&self, path: &Path, mode: OpenMode) -> Result<RealFile, EnvError> {
         let mut options = File::options();
         options.read(true).write(mode != OpenMode::Read).create(mode == OpenMode::CreateOrWrite).mode(0o644);
-        let file = options.open(path).at("open", path)?;
+        let file = options.open(path).at(EnvError::OPEN, path)?;
         if mode != OpenMode::Read {
             sys::expect_random_reads(&file);
         }
@@ -153,12 +159,12 @@ impl Disk for RealDisk {
     }
 
     fn sync_dir(&self, path: &Path) -> Result<(), EnvError> {
-        File::open(path).and_then(|dir| dir.sync_all()).at("flush", path)
+        File::open(path).at(EnvError::OPEN, path)?.sync_all().at("flush", path)
     }
 
     fn sync_file_system(&self, dir: &Path) -> Result<(), EnvError> {
         let operation = "flush the file system of";
-        match File::open(dir).and_then(|dir| sys::sync_file_system(&dir)) {
+        match sys::sync_file_system(&File::open(dir).at(EnvError::OPEN, dir)?) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                 Err(EnvError::Unsupported { operation, path: dir.to_path_buf() })
             }

@@ -26,6 +26,32 @@ pub(crate) fn allocate(file: &File, len: u64) -> io::Result<()> {
     }
 }
 
+/// Allocates what is a hole in a range. Where the file system cannot, a file that has holes is written again in place.
+pub(crate) fn allocate_range(file: &File, range: Range<u64>) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    match fallocate(file, 0, range.clone()) {
+        Err(error) if is_unsupported(&error) => {
+            let metadata = file.metadata()?;
+            if metadata.blocks() * 512 >= metadata.len() { Ok(()) } else { write_again(file, range) }
+        }
+        other => other,
+    }
+}
+
+fn write_again(file: &File, range: Range<u64>) -> io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    let mut bytes = vec![0; 1 << 20];
+    let mut at = range.start;
+    while at < range.end {
+        let count = (range.end - at).min(bytes.len() as u64);
+        let bytes = &mut bytes[..count as usize];
+        file.read_exact_at(bytes, at)?;
+        file.write_all_at(bytes, at)?;
+        at += count;
+    }
+    Ok(())
+}
+
 fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL))
 }

@@ -107,6 +107,13 @@ impl<D: Disk> Core<D> {
                         queue.give_back_dirty(former);
                     }
                 }
+                Err(error) if error.is_of_opening() => {
+                    for (queue, former) in notes {
+                        queue.give_back_dirty(former);
+                        self.queues.note_dirty(queue);
+                    }
+                    return Err(error.into());
+                }
                 other => return other.map_err(|error| StoreError::Poisoned { cause: self.poison(error) }),
             }
         }

@@ -99,3 +99,54 @@ fn a_range_of_zeros_is_seen_through_the_map_and_ends_where_it_ends() {
         file.zero_range(100..100, keep_allocated).unwrap();
     }
 }
+
+#[test]
+fn an_allocated_range_keeps_its_bytes_and_has_space() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let file = RealDisk.open_file(&path, OpenMode::CreateOrWrite).unwrap();
+    file.set_len(1 << 20).unwrap();
+    file.write_all_at(300_000, b"record").unwrap();
+    assert!(std::fs::metadata(&path).unwrap().blocks() * 512 < 1 << 19, "a sparse file");
+    file.allocate(0..1 << 20).unwrap();
+    assert!(std::fs::metadata(&path).unwrap().blocks() * 512 >= 1 << 20);
+    let mut bytes = [0; 6];
+    file.read_exact_at(300_000, &mut bytes).unwrap();
+    assert_eq!((&bytes, file.len().unwrap()), (b"record", 1 << 20));
+}
+
+#[test]
+fn what_cannot_be_opened_is_told_from_a_failed_flush() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("nothing");
+    assert!(RealDisk.sync_dir(&missing).unwrap_err().is_of_opening());
+    assert!(RealDisk.sync_file_system(&missing).unwrap_err().is_of_opening());
+    let failed = EnvError::from_io("flush", &missing, std::io::Error::from_raw_os_error(5));
+    assert!(!failed.is_of_opening());
+}
+
+/// Makes a file that does not fit into the memory it may map; by itself it makes a small one.
+#[test]
+fn child_makes_a_region() {
+    let Some(path) = std::env::var_os("ROCKETPY_MAKE_REGION") else {
+        let dir = tempfile::tempdir().unwrap();
+        RealDisk.create_region(&dir.path().join("small"), 4096).unwrap();
+        return;
+    };
+    panic!("refused: {:?}", RealDisk.create_region(path.as_ref(), 2 << 30).map(drop).unwrap_err());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_cannot_be_mapped_leaves_no_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -v 2000000; exec \"$0\" --exact files::child_makes_a_region --nocapture"]);
+    command.arg(std::env::current_exe().unwrap()).env("ROCKETPY_MAKE_REGION", &path);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("refused: Io { operation: \"map\""), "{text}");
+    assert!(!path.exists(), "the next try finds the name free");
+}

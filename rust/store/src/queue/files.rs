@@ -19,6 +19,13 @@ pub(crate) enum FlushFailure {
     Failed(EnvError),
 }
 
+impl FlushFailure {
+    /// What the failure of a call that opens and flushes means.
+    pub fn of(error: EnvError) -> Self {
+        if error.is_of_opening() { Self::NotTried(error) } else { Self::Failed(error) }
+    }
+}
+
 /// The files of all queues of a store.
 #[derive(Debug)]
 pub(crate) struct QueueFiles<D: Disk> {
@@ -156,7 +163,7 @@ impl<D: Disk> QueueFiles<D> {
         }
         if dirty.new_file {
             for dir in [self.queue_dir(queue), self.topic_dir(&queue.topic), self.dir.clone()] {
-                self.disk.sync_dir(&dir).map_err(FlushFailure::Failed)?;
+                self.disk.sync_dir(&dir).map_err(FlushFailure::of)?;
             }
         }
         Ok(())

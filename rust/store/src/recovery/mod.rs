@@ -253,12 +253,15 @@ impl<D: Disk> Recovery<'_, D> {
         for file in files.iter_mut() {
             if scan.end < file.end() {
                 let at = scan.end - file.start;
+                let handle = self.disk.open_file(&file.path, OpenMode::Write)?;
                 if !trusted {
                     cut += torn_bytes(file, at);
                     // Stale bytes must not come back: a record that lost its predecessors would look whole again once new
                     // records fill the gap before it.
-                    let handle = self.disk.open_file(&file.path, OpenMode::Write)?;
                     handle.zero_range(at..file.region.len(), true)?;
+                }
+                handle.allocate(at..file.region.len())?; // another program's file, or a copy, may have holes
+                if !trusted {
                     handle.sync()?;
                 }
                 file.region.rewind(at);

@@ -16,6 +16,8 @@ pub struct Faults {
     /// The next flush of a mapped file fails; the one after it succeeds, as on Linux.
     pub fail_next_log_flush: AtomicBool,
     pub fail_next_file_flush: AtomicBool,
+    /// No folder can be opened to be flushed.
+    pub no_handle_for_folders: AtomicBool,
     /// No new mapped file can be made.
     pub no_space_for_log: AtomicBool,
     /// Nothing can be written into files.
@@ -28,6 +30,15 @@ pub struct Faults {
     /// 0: the clock of the machine.
     clock_ms: AtomicI64,
     gate: Gate,
+}
+
+impl Faults {
+    fn open_folder(&self, path: &Path) -> Result<(), EnvError> {
+        match self.no_handle_for_folders.load(Ordering::SeqCst) {
+            true => Err(EnvError::TooManyOpenFiles { operation: "open", path: path.to_path_buf() }),
+            false => Ok(()),
+        }
+    }
 }
 
 /// A count that starts without a bound.
@@ -184,6 +195,10 @@ impl DiskFile for FaultyFile {
         self.file.zero_range(range, keep_allocated)
     }
 
+    fn allocate(&self, range: std::ops::Range<u64>) -> Result<(), EnvError> {
+        self.file.allocate(range)
+    }
+
     fn next_data(&self, offset: u64) -> Result<Option<u64>, EnvError> {
         self.file.next_data(offset)
     }
@@ -240,6 +255,7 @@ impl Disk for FaultyDisk {
     }
 
     fn sync_dir(&self, path: &Path) -> Result<(), EnvError> {
+        self.faults.open_folder(path)?;
         RealDisk.sync_dir(path)
     }
 
@@ -247,6 +263,7 @@ impl Disk for FaultyDisk {
         if self.faults.fail_next_file_flush.swap(false, Ordering::SeqCst) {
             return Err(broken_device(dir));
         }
+        self.faults.open_folder(dir)?;
         RealDisk.sync_file_system(dir)
     }
 

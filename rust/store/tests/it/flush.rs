@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rocketpy_env::{Disk as _, RealDisk};
+use rocketpy_env::{Disk as _, EnvError, RealDisk};
 use rocketpy_filter::TagFilter;
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::{AppendError, FetchStatus, FlushError, FlushMode, Store, StoreConfig, StoreError};
@@ -209,4 +209,31 @@ fn a_flush_reaches_over_the_end_of_a_file() {
     assert!(end.get() > 3 * (64 << 10));
     store.wait_flushed(end, PATIENCE).unwrap();
     assert_eq!(store.flushed_offset(), end);
+}
+
+#[test]
+fn a_folder_that_cannot_be_opened_is_no_failed_flush() {
+    for queues in [1, 40] {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = FaultyDisk::default();
+        let config = quiet(dir.path(), FlushMode::Async);
+        let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+        for queue_id in 0..queues {
+            store.append(&record("t", queue_id, b"x")).unwrap();
+        }
+        settle(&store);
+        disk.faults.no_handle_for_folders.store(true, Ordering::SeqCst);
+        // Writes a checkpoint, hence makes all queues durable, the topic's own aside.
+        store.append(&record("gone", 0, b"x")).unwrap();
+        let error = store.delete_topic("gone").unwrap_err();
+        assert!(matches!(error, StoreError::Env(EnvError::TooManyOpenFiles { .. })), "{error}");
+        assert!(store.poisoned().is_none(), "nothing was tried, nothing is lost");
+        store.append(&record("t", 0, b"y")).unwrap();
+        disk.faults.no_handle_for_folders.store(false, Ordering::SeqCst);
+        store.shutdown().unwrap();
+        drop(store);
+        let store = Store::open(config).unwrap();
+        assert!(store.recovery().clean_exit && !store.recovery().rebuilt_queues);
+        assert_eq!(read_all(&store, "t", 0), [b"x", b"y"]);
+    }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rocketpy_env::{Disk, RealDisk};
+use rocketpy_env::{Disk, DiskFile as _, OpenMode, RealDisk};
 use rocketpy_store::{FlushMode, Store, StoreConfig, StoreError};
 
 use crate::faulty::FaultyDisk;
@@ -123,4 +123,25 @@ fn later_log_files_go_from_the_last_so_that_no_hole_is_left_between() {
     assert_eq!(store.max_physical_offset().get(), torn);
     drop(store);
     assert_queues_equal_log(&config);
+}
+
+#[test]
+fn the_file_that_is_written_gets_its_space_back_when_a_copy_lost_it() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let config = quiet(dir.path());
+    let store = Store::open(config.clone()).unwrap();
+    store.append(&record("t", 0, b"x")).unwrap();
+    drop(store);
+    let path = log_file(dir.path());
+    let bytes = RealDisk.read(&path, 1 << 20).unwrap();
+    let head = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    RealDisk.replace(&path, &bytes[..head]).unwrap();
+    let file = RealDisk.open_file(&path, OpenMode::Write).unwrap();
+    file.set_len(bytes.len() as u64).unwrap();
+    let allocated = || std::fs::metadata(&path).unwrap().blocks() * 512;
+    assert!(allocated() < bytes.len() as u64, "a sparse copy");
+    let store = Store::open(config).unwrap();
+    assert!(allocated() >= bytes.len() as u64, "else a full disk would kill the process");
+    assert_eq!(read_all(&store, "t", 0), [b"x"]);
 }
