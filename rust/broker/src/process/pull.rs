@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rocketpy_filter::TagFilter;
 use rocketpy_model::sys_flag::pull as flag;
-use rocketpy_model::{GroupConfig, perm};
+use rocketpy_model::{GroupConfig, TopicConfig, perm};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{Header, PullMessageRequestHeader, PullMessageResponseHeader};
@@ -16,8 +16,8 @@ use rocketpy_remoting::{Reply, Response, cork};
 use rocketpy_store::{Fetch, FetchStatus, ReadLimits};
 use tracing::debug;
 
+use super::blocking;
 use super::offset::signed;
-use super::{blocking, queue_id};
 use crate::held_pull::HeldPull;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -85,12 +85,33 @@ fn hold_time(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> Duration
 pub(crate) fn resume(shared: &Arc<Shared>, released: Vec<HeldPull>) {
     let _cork = cork();
     for HeldPull { pull, reply, .. } in released {
-        if shared.topics.contains(&pull.topic) {
-            read(shared, pull, reply, None);
-        } else {
-            reply.send(Refusal::NoTopic { topic: pull.topic.to_string() }.response());
+        match check_again(shared, &pull) {
+            Ok(()) => read(shared, pull, reply, None),
+            Err(refusal) => reply.send(refusal_response(&refusal)),
         }
     }
+}
+
+/// What may have changed while the pull was held.
+fn check_again(shared: &Shared, pull: &Pull) -> Result<(), Refusal> {
+    if shared.groups.get(&pull.group).is_some_and(|group| !group.consume_enable) {
+        return Err(Refusal::GroupDisabled { group: pull.group.to_string() });
+    }
+    let Some(topic) = shared.topics.get(&pull.topic) else {
+        return Err(Refusal::NoTopic { topic: pull.topic.to_string() });
+    };
+    check_readable(&topic, i64::from(pull.queue_id)).map(drop)
+}
+
+/// The queue, when it may be read.
+fn check_readable(topic: &TopicConfig, queue_id: i64) -> Result<u32, Refusal> {
+    if !topic.perm.is_readable() {
+        return Err(Refusal::TopicNotReadable { topic: topic.name.clone(), perm: topic.perm.bits() });
+    }
+    u32::try_from(queue_id).ok().filter(|queue| *queue < topic.read_queues).ok_or_else(|| {
+        let queue_id = i32::try_from(queue_id).unwrap_or(i32::MAX);
+        Refusal::QueueId { topic: topic.name.clone(), queue_id, queues: topic.read_queues }
+    })
 }
 
 fn check(shared: &Shared, code: i32, header: &PullMessageRequestHeader<'_>) -> Result<Pull, Refusal> {
@@ -112,14 +133,7 @@ fn check(shared: &Shared, code: i32, header: &PullMessageRequestHeader<'_>) -> R
     let Some(topic) = shared.topics.get(header.topic) else {
         return Err(Refusal::NoTopic { topic: header.topic.to_owned() });
     };
-    if !topic.perm.is_readable() {
-        return Err(Refusal::TopicNotReadable { topic: topic.name.clone(), perm: topic.perm.bits() });
-    }
-    let queue = queue_id(header.queue_id).ok().filter(|queue| *queue < topic.read_queues);
-    let Some(queue_id) = queue else {
-        let (queue_id, queues) = (header.queue_id, topic.read_queues);
-        return Err(Refusal::QueueId { topic: topic.name.clone(), queue_id, queues });
-    };
+    let queue_id = check_readable(&topic, i64::from(header.queue_id))?;
     let filter = filter_of(shared, header, &group)?;
     Ok(Pull {
         topic: topic.name.as_str().into(),

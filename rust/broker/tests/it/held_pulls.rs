@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use crate::support::{Fixture, Pull, Pulled, TIMEOUT, wait_until};
+use crate::support::{Fixture, Pull, Pulled, TIMEOUT, create_topic, wait_until};
 
 /// How long a pull is held that must be answered by something else.
 const LONG: i64 = 60_000;
@@ -139,6 +139,21 @@ async fn deleting_the_topic_answers_its_held_pulls() {
     assert_eq!(crate::topics::delete(&fixture, "orders").await.code, 0);
     for call in calls {
         assert_eq!(call.await.unwrap().code, 17);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_pull_gets_nothing_that_it_may_not_read_any_more() {
+    let fixture = Fixture::start().await;
+    for (change, code) in [(create_topic("orders", 2, 2), 16), (create_topic("orders", 1, 6), 29)] {
+        fixture.create_topic("orders", 2).await;
+        let end = fixture.max_offset("orders", 1).await;
+        let pull = Pull { queue_id: 1, ..Pull::new("orders", end) }.held(1_000).command();
+        let call = fixture.client.start_call(&fixture.address, pull, TIMEOUT).await.unwrap();
+        wait_for_held(&fixture, 1).await;
+        assert_eq!(fixture.call(change).await.code, 0);
+        let pulled = Pulled::of(call.await.unwrap());
+        assert_eq!(pulled.code, code, "{}", pulled.remark);
     }
 }
 
