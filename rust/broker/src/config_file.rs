@@ -28,7 +28,7 @@ impl ConfigFile {
 
     /// Reads the file, or its backup when the file is missing, empty or cannot be decoded; `None` when neither is there.
     ///
-    /// What cannot be decoded is kept beside it as `NAME.damaged`.
+    /// What cannot be decoded is kept beside it as `NAME.damaged`; the backup takes its place.
     ///
     /// # Errors
     /// The file cannot be read, or holds something that cannot be decoded while there is no good backup.
@@ -45,7 +45,14 @@ impl ConfigFile {
         };
         let backup = self.beside(".bak");
         let from_backup = match self.read(&backup)? {
-            Some(bytes) => json::from_slice(&bytes).map(Some).map_err(|error| error.to_string()),
+            Some(bytes) => match json::from_slice(&bytes) {
+                Ok(value) => {
+                    // Else the next save would make the damaged file the backup.
+                    RealDisk.replace(&self.path, &bytes)?;
+                    Ok(Some(value))
+                }
+                Err(error) => Err(error.to_string()),
+            },
             None => Ok(None),
         };
         match (reason, from_backup) {

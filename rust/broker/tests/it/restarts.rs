@@ -109,6 +109,8 @@ async fn a_damaged_table_is_replaced_by_its_backup_and_kept() {
 
     fixture.broker.shutdown().await;
     drop(fixture.broker);
+    let backup = RealDisk.read(&path.with_file_name("topics.json.bak"), 1 << 20).unwrap();
+    assert!(String::from_utf8(backup).unwrap().contains("orders"), "the damaged file is not the new backup");
     for name in ["topics.json", "topics.json.bak"] {
         RealDisk.replace(&path.with_file_name(name), b"no json").unwrap();
     }
