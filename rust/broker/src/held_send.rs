@@ -14,11 +14,18 @@ use tokio::sync::Notify;
 #[doc(alias = "GroupCommitService")]
 #[derive(Debug, Default)]
 pub(crate) struct HeldSends {
-    /// In the order of their records' ends.
-    waiting: Mutex<VecDeque<HeldSend>>,
+    waiting: Mutex<Waiting>,
     count: AtomicUsize,
     /// Told when the first one comes in.
     begun: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// In the order of their records' ends.
+    sends: VecDeque<HeldSend>,
+    /// Why all were given up: no flush is waited for any more.
+    given_up: Option<&'static str>,
 }
 
 #[derive(Debug)]
@@ -34,6 +41,11 @@ impl HeldSends {
     pub(crate) fn hold(&self, end: PhysicalOffset, timeout: Duration, reply: Reply, response: Response) {
         let held = HeldSend { end, deadline: Instant::now() + timeout, reply, response };
         let mut waiting = self.waiting.lock();
+        if let Some(remark) = waiting.given_up {
+            drop(waiting);
+            return give_up(vec![held], remark);
+        }
+        let waiting = &mut waiting.sends;
         // Two connections may come in the other order than their records lie in the log.
         let behind = waiting.iter().rev().take_while(|other| other.end > end).count();
         let at = waiting.len() - behind;
@@ -50,7 +62,7 @@ impl HeldSends {
             return;
         }
         let covered: Vec<HeldSend> = {
-            let mut waiting = self.waiting.lock();
+            let waiting = &mut self.waiting.lock().sends;
             let count = waiting.partition_point(|held| held.end <= offset);
             let covered = waiting.drain(..count).collect();
             self.count.store(waiting.len(), Ordering::Release);
@@ -62,12 +74,13 @@ impl HeldSends {
         }
     }
 
-    /// Answers all with FLUSH_DISK_TIMEOUT: they may be stored.
-    pub(crate) fn give_up_all(&self, remark: &str) {
+    /// Answers all with FLUSH_DISK_TIMEOUT, those that still come too: they may be stored.
+    pub(crate) fn give_up_all(&self, remark: &'static str) {
         let all: Vec<HeldSend> = {
             let mut waiting = self.waiting.lock();
             self.count.store(0, Ordering::Release);
-            waiting.drain(..).collect()
+            waiting.given_up.get_or_insert(remark);
+            waiting.sends.drain(..).collect()
         };
         give_up(all, remark);
     }
@@ -75,7 +88,7 @@ impl HeldSends {
     /// Answers those that waited too long, for ever.
     pub(crate) async fn watch(&self) {
         loop {
-            let next = self.waiting.lock().front().map(|held| held.deadline);
+            let next = self.waiting.lock().sends.front().map(|held| held.deadline);
             match next {
                 Some(deadline) => {
                     tokio::time::sleep_until(deadline.into()).await;
@@ -88,7 +101,7 @@ impl HeldSends {
 
     fn give_up_expired(&self, now: Instant) {
         let expired: Vec<HeldSend> = {
-            let mut waiting = self.waiting.lock();
+            let waiting = &mut self.waiting.lock().sends;
             let count = waiting.iter().take_while(|held| held.deadline <= now).count();
             let expired = waiting.drain(..count).collect();
             self.count.store(waiting.len(), Ordering::Release);
@@ -143,7 +156,7 @@ mod tests {
             let request = Command::bare_request(*end);
             calls.push(client.start_call(&server.local_addr().to_string(), request, PATIENCE).await.unwrap());
         }
-        while sends.waiting.lock().len() < ends.len() {
+        while sends.waiting.lock().sends.len() < ends.len() {
             tokio::task::yield_now().await;
         }
         (server, client, calls)
@@ -152,17 +165,22 @@ mod tests {
     #[tokio::test]
     async fn a_flush_answers_just_the_sends_that_it_covers() {
         let sends = Arc::new(HeldSends::default());
-        let (_server, _client, mut calls) = held(&sends, PATIENCE, &[300, 100, 200]).await;
+        let (server, client, mut calls) = held(&sends, PATIENCE, &[300, 100, 200]).await;
         let [third, first, second] = [calls.remove(0), calls.remove(0), calls.remove(0)];
         sends.flushed(PhysicalOffset(99));
-        assert_eq!(sends.waiting.lock().len(), 3);
+        assert_eq!(sends.waiting.lock().sends.len(), 3);
         sends.flushed(PhysicalOffset(200));
         assert_eq!(first.await.unwrap().code, response::SUCCESS);
         assert_eq!(second.await.unwrap().code, response::SUCCESS);
-        assert_eq!(sends.waiting.lock().len(), 1, "the third is not covered");
+        assert_eq!(sends.waiting.lock().sends.len(), 1, "the third is not covered");
         sends.give_up_all("gone");
         let third = third.await.unwrap();
         assert_eq!((third.code, third.remark.as_deref()), (response::FLUSH_DISK_TIMEOUT, Some("gone")));
+
+        let address = server.local_addr().to_string();
+        let late = client.call(&address, Command::bare_request(400), PATIENCE);
+        let late = tokio::time::timeout(PATIENCE / 2, late).await.expect("nothing is held any more").unwrap();
+        assert_eq!((late.code, late.remark.as_deref()), (response::FLUSH_DISK_TIMEOUT, Some("gone")));
     }
 
     #[tokio::test]
