@@ -1,10 +1,13 @@
 """Options of a read, without Spark."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.spark.columns import DEFAULT, TYPES, check_columns
-from rocketpy.spark.options import OptionError, parse_options, parse_time
+from rocketpy.spark.options import OPTION_NAMES, OptionError, parse_options, parse_time
 
 FOLDER = {"path": "/data", "topic": "flights"}
 
@@ -106,3 +109,16 @@ def test_columns_are_those_of_the_native_scan():
     hint = str(unknown.value.hint)
     assert hint.removeprefix("columns are ").split(", ") == list(TYPES)
     assert len(DEFAULT) == 12
+
+
+def test_the_documentation_names_every_option_and_every_column():
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+    columns, options = page.split("## Columns")[1].split("## Options")
+    assert set(re.findall(r"`([a-z_]+)`", columns)) >= set(TYPES)
+    listed = {
+        name
+        for row in options.split("\n")
+        if row.startswith("| `")
+        for name in re.findall(r"`(\w+)`", row.split("|")[1])
+    }
+    assert listed | {"name_servers"} == set(OPTION_NAMES)

@@ -233,6 +233,19 @@ def test_a_copy_of_a_store_that_lost_messages_fails_or_goes_on_behind_them(spark
     assert 0 < left[0] == 3000 - len(left)
 
 
+def test_a_topic_emptied_between_plan_and_read_fails_or_is_empty(spark, filled, rocketpy_server):
+    topic, _ = filled
+    strict = load(spark, topic, name_server=rocketpy_server.name_server)
+    lenient = load(spark, topic, name_server=rocketpy_server.name_server, failOnDataLoss="false")
+    assert strict.count() == lenient.count() == 300
+    with rocketpy_server.admin() as admin:
+        admin.delete_topic(topic)
+        admin.create_topic(topic, queues=3)
+    with pytest.raises(PythonException, match="OffsetError"):
+        strict.collect()
+    assert lenient.collect() == []
+
+
 def test_a_store_is_read_while_its_server_writes(spark, topic, send, rocketpy_server):
     seen = []
     for start in range(0, 300, 100):

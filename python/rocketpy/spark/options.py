@@ -77,7 +77,7 @@ class ReadOptions:
     broker_name: str | None = None
 
 
-_NAMES = (
+OPTION_NAMES = (
     "path",
     "name_server",
     "name_servers",
@@ -146,7 +146,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
 
 
 def _canonical(options: Mapping[str, str]) -> dict[str, str]:
-    by_plain_name = {name.replace("_", ""): name for name in _NAMES}
+    by_plain_name = {name.replace("_", ""): name for name in OPTION_NAMES}
     given: dict[str, str] = {}
     for key, value in options.items():
         plain = key.lower().replace("_", "")
@@ -154,7 +154,7 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
             continue
         name = by_plain_name.get(plain)
         if name is None:
-            raise OptionError(f"unknown option: {key}{nearest(key.lower(), _NAMES)}")
+            raise OptionError(f"unknown option: {key}{nearest(key.lower(), OPTION_NAMES)}")
         given[name] = value
     return given
 
