@@ -7,29 +7,26 @@ from typing import TYPE_CHECKING
 from rocketpy.errors import RocketPyError
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     import pyarrow
 
-    from rocketpy._rocketpy import ArrowBatch, Scan
+    from rocketpy._rocketpy import ArrowBatch
+
+
+def import_pyarrow() -> ModuleType:
+    """The module, imported now.
+
+    Raises:
+        RocketPyError: It is not installed.
+    """
+    try:
+        import pyarrow
+    except ImportError as missing:
+        raise RocketPyError("pyarrow is not installed", hint='pip install "rocketpy-mq[arrow]"') from missing
+    return pyarrow
 
 
 def pyarrow_batch(batch: ArrowBatch) -> pyarrow.RecordBatch:
     """The same columns as a `pyarrow.RecordBatch`; nothing is copied."""
-    try:
-        import pyarrow
-    except ImportError as missing:
-        raise needs_pyarrow() from missing
-    return pyarrow.record_batch(batch)
-
-
-def pyarrow_reader(scan: Scan) -> pyarrow.RecordBatchReader:
-    """The same batches as a `pyarrow.RecordBatchReader`; nothing is copied."""
-    try:
-        import pyarrow
-    except ImportError as missing:
-        raise needs_pyarrow() from missing
-    return pyarrow.RecordBatchReader.from_stream(scan)
-
-
-def needs_pyarrow() -> RocketPyError:
-    """The error of an environment without pyarrow."""
-    return RocketPyError("pyarrow is not installed", hint='pip install "rocketpy-mq[arrow]"')
+    return import_pyarrow().record_batch(batch)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from rocketpy import _rocketpy
-from rocketpy.arrow import pyarrow_batch
+from rocketpy.arrow import import_pyarrow
 from rocketpy.errors import ClosedError
 from rocketpy.lifetime import Closing
 from rocketpy.names import name_server_list
@@ -157,7 +157,8 @@ class Consumer(Closing):
         Returns:
             Up to `max_rows` rows, those of one queue in its order; none when no message came in time.
         """
-        return pyarrow_batch(self.fetch_columns(max_rows, timeout, columns=columns))
+        pyarrow = import_pyarrow()  # first: without it nothing may be handed out
+        return pyarrow.record_batch(self.fetch_columns(max_rows, timeout, columns=columns))
 
     def fetch_columns(
         self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None

@@ -148,4 +148,5 @@ def test_without_pyarrow_the_error_says_what_to_install(rocketpy_server, filled,
         with pytest.raises(rocketpy.RocketPyError, match="pyarrow") as missing:
             consumer.fetch_arrow(timeout=10)
         assert "rocketpy-mq[arrow]" in missing.value.hint
+        assert consumer.positions() == {} or set(consumer.positions().values()) == {0}
         assert consumer.fetch_columns(timeout=10).num_rows > 0

@@ -214,7 +214,8 @@ struct Filled {
 /// Makes one batch of the messages, up to its limit in bytes or up to a body that does not decompress.
 fn fill(columns: Columns, pulled: &PulledBatch) -> Result<Filled, ScanError> {
     let limits = BatchLimits { rows: pulled.len(), bytes: MOST_ARROW_BYTES };
-    let record_bytes = pulled.parts().iter().flat_map(PulledPart::spans).map(|span| span.size_bytes as usize).sum();
+    let record_bytes =
+        pulled.parts().iter().flat_map(PulledPart::spans).map(|span| span.size_bytes as usize).sum();
     let mut builder = RecordBatchBuilder::with_room(columns, limits, pulled.len(), record_bytes);
     let (mut left, mut damage) = (Vec::new(), None);
     for part in pulled.parts() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PyString, PyTuple};
 use rocketpy_model::{Message, Properties, property};
 
 use crate::buffer;
@@ -208,16 +208,25 @@ fn joined_keys(keys: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     if let Ok(key) = keys.cast::<PyString>() {
         return checked_key(key).map(|key| Some(key.to_owned()));
     }
-    let mut joined = String::new();
-    let wrong = |given: &Bound<'_, PyAny>| error::wrong_type("keys", "str or an iterable of str", given);
-    for key in keys.try_iter().map_err(|_not| wrong(keys))? {
-        let key = key?;
+    let mut joined = String::with_capacity(NAMES_BYTES);
+    let mut add = |key: Bound<'_, PyAny>| -> PyResult<()> {
+        let key = key.cast::<PyString>().map_err(|_not| wrong_keys(&key))?;
         if !joined.is_empty() {
             joined.push_str(property::KEY_SEPARATOR);
         }
-        joined.push_str(checked_key(key.cast::<PyString>().map_err(|_not| wrong(&key))?)?);
+        joined.push_str(checked_key(key)?);
+        Ok(())
+    };
+    if let Ok(list) = keys.cast::<PyList>() {
+        list.iter().try_for_each(add)?;
+    } else {
+        keys.try_iter().map_err(|_not| wrong_keys(keys))?.try_for_each(|key| add(key?))?;
     }
     Ok((!joined.is_empty()).then_some(joined))
+}
+
+fn wrong_keys(given: &Bound<'_, PyAny>) -> PyErr {
+    error::wrong_type("keys", "str or an iterable of str", given)
 }
 
 fn checked_key<'a>(key: &'a Bound<'_, PyString>) -> PyResult<&'a str> {

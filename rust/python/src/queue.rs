@@ -1,7 +1,9 @@
 //! Queues, as the frozen dataclass `rocketpy.MessageQueue`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -12,10 +14,30 @@ use crate::error;
 
 static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
+/// Objects that were made before, so that a receipt or a message does not make its queue anew. Locked only with the
+/// interpreter lock and never while Python code runs, so that a forked child never inherits it locked.
+static OBJECTS: Mutex<Option<HashMap<MessageQueue, Py<PyAny>>>> = Mutex::new(None);
+
+/// Most objects that are kept; then all are forgotten.
+const MOST_OBJECTS: usize = 16_384;
+
 /// The Python object of a queue.
 pub(crate) fn to_python<'py>(py: Python<'py>, queue: &MessageQueue) -> PyResult<Bound<'py, PyAny>> {
+    let known =
+        OBJECTS.lock().as_ref().and_then(|objects| objects.get(queue).map(|object| object.clone_ref(py)));
+    if let Some(object) = known {
+        return Ok(object.into_bound(py));
+    }
     let class = CLASS.import(py, "rocketpy.message", "MessageQueue")?;
-    class.call1((&*queue.topic, &*queue.broker_name, queue.queue_id))
+    let object = class.call1((&*queue.topic, &*queue.broker_name, queue.queue_id))?;
+    let forgotten = {
+        let mut objects = OBJECTS.lock();
+        let forgotten = objects.take_if(|objects| objects.len() >= MOST_OBJECTS);
+        objects.get_or_insert_default().insert(queue.clone(), object.clone().unbind());
+        forgotten
+    };
+    drop(forgotten); // runs Python code: after the lock
+    Ok(object)
 }
 
 /// A queue given by Python.

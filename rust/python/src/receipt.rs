@@ -3,17 +3,29 @@
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
-use rocketpy_client::Receipt;
+use rocketpy_client::{Receipt, SendStatus};
 
 use crate::error::raise;
 use crate::queue;
 
 static RECEIPT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static STATUS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static SEND_OK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// The member of `rocketpy.SendStatus`.
+fn status(py: Python<'_>, status: SendStatus) -> PyResult<Bound<'_, PyAny>> {
+    let member = || STATUS.import(py, "rocketpy.config", "SendStatus")?.call1((status.as_str(),));
+    match status {
+        SendStatus::SendOk => {
+            Ok(SEND_OK.get_or_try_init(py, || member().map(Bound::unbind))?.bind(py).clone())
+        }
+        _ => member(),
+    }
+}
 
 /// The Python object of a receipt.
 pub(crate) fn to_python<'py>(py: Python<'py>, receipt: &Receipt) -> PyResult<Bound<'py, PyAny>> {
-    let status = STATUS.import(py, "rocketpy.config", "SendStatus")?.call1((receipt.status.as_str(),))?;
+    let status = status(py, receipt.status)?;
     let queue = queue::to_python(py, &receipt.queue)?;
     let class = RECEIPT.import(py, "rocketpy.message", "Receipt")?;
     class.call1((status, &receipt.msg_id, &receipt.offset_msg_id, queue, receipt.queue_offset.get()))
