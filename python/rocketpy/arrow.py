@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rocketpy.errors import RocketPyError
@@ -21,10 +22,9 @@ def import_pyarrow() -> ModuleType:
         RocketPyError: It is not installed.
     """
     try:
-        import pyarrow
+        return import_module("pyarrow")
     except ImportError as missing:
         raise RocketPyError("pyarrow is not installed", hint='pip install "rocketpy-mq[arrow]"') from missing
-    return pyarrow
 
 
 def pyarrow_batch(batch: ArrowBatch) -> pyarrow.RecordBatch:
