@@ -115,9 +115,12 @@ pub(crate) fn stored(
 
 fn copy_without_broker_properties(text: &[u8], drops_delay: bool, out: &mut Vec<u8>) {
     for (name, value) in properties_text::iter_bytes(text) {
-        if !matches!(name, b"MSG_REGION" | b"TRACE_ON" | b"CLUSTER" | b"POP_CK" | b"__CRC32#")
-            && !(drops_delay && name == b"DELAY")
-        {
+        let is_dropped = match name {
+            b"MSG_REGION" | b"TRACE_ON" | b"CLUSTER" | b"POP_CK" | b"__CRC32#" => true,
+            b"DELAY" => drops_delay,
+            _ => false,
+        };
+        if !is_dropped {
             out.extend_from_slice(name);
             out.push(property::NAME_VALUE_SEPARATOR);
             out.extend_from_slice(value);

@@ -1,5 +1,9 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use rocketpy_protocol::Command;
+use rocketpy_remoting::{Connection, Handler, Reply, Response, Server};
 use rocketpy_server::{BrokerOnly, NameServerOnly, ServerConfig};
 
 use crate::support::{Caller, config, topic_with, wait_until};
@@ -52,10 +56,7 @@ fn a_name_server_that_starts_anew_hears_of_the_broker_soon() {
             topic: "orders",
             accept_standard_json_only: Some(true),
         };
-        let ask = rocketpy_protocol::Command::request(
-            rocketpy_protocol::code::request::GET_ROUTEINFO_BY_TOPIC,
-            &header,
-        );
+        let ask = Command::request(rocketpy_protocol::code::request::GET_ROUTEINFO_BY_TOPIC, &header);
         caller.try_call(&address(&second), ask).is_ok_and(|answer| answer.code == 0)
     });
 }
@@ -135,4 +136,54 @@ fn routes_are_right_after_many_changes_at_once() {
     };
     let topics = (0..8).flat_map(|c| (0..TOPICS).map(move |n| format!("topic-{c}-{n}")));
     assert_eq!(topics.filter(is_stale).collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+/// A name server that takes the first registration and never answers again.
+#[derive(Default)]
+struct FallsSilent {
+    unanswered: Mutex<Vec<Reply>>,
+    has_answered: AtomicBool,
+}
+
+impl Handler for FallsSilent {
+    fn handle(&self, _connection: &Arc<Connection>, _request: Command, reply: Reply) {
+        if self.has_answered.swap(true, Ordering::AcqRel) {
+            self.unanswered.lock().unwrap().push(reply);
+        } else {
+            reply.send(Response::success());
+        }
+    }
+}
+
+#[test]
+fn a_name_server_that_falls_silent_is_waited_for_once_and_not_at_the_stop() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let silent = Arc::new(FallsSilent::default());
+    let server = {
+        let _entered = runtime.enter();
+        Server::bind(rocketpy_remoting::ServerConfig::new("127.0.0.1:0".parse().unwrap()), silent.clone())
+            .unwrap()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let first = broker(&folder, &[&server.local_addr().to_string()]);
+    let caller = Caller::new();
+    let address = first.addresses().broker.clone().unwrap();
+    caller.create_topic(&address, "waits");
+    let started = Instant::now();
+    caller.create_topic(&address, "does-not-wait");
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    first.stop(STOP);
+    drop(first);
+
+    *silent.unanswered.lock().unwrap() = Vec::new();
+    silent.has_answered.store(false, Ordering::Release);
+    let second = broker(&folder, &[&server.local_addr().to_string()]);
+    let address = second.addresses().broker.clone().unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| caller.call(&address, topic_with("held", 1)).code);
+        wait_until("the announcement waits", || !silent.unanswered.lock().unwrap().is_empty());
+        second.stop(STOP);
+        assert_eq!(waiting.join().unwrap(), 0, "answered by the stop");
+    });
+    assert!(!second.is_cut_off());
 }
