@@ -105,6 +105,6 @@ impl Checkpoint {
     /// The time from which abnormal recovery starts: three seconds before the earlier of log and queues, at least 0.
     #[must_use]
     pub fn min_timestamp_ms(&self) -> i64 {
-        (self.physic_msg_at_ms.min(self.logics_msg_at_ms) - Self::MARGIN_MS).max(0)
+        self.physic_msg_at_ms.min(self.logics_msg_at_ms).saturating_sub(Self::MARGIN_MS).max(0)
     }
 }

@@ -8,12 +8,13 @@ use crate::config::StoreConfig;
 use crate::error::StoreError;
 
 /// Names that make a folder a store; one of them is enough.
-const OWN_NAMES: [&str; 12] = [
-    "commitlog",
+const STORE_NAMES: [&str; 2] = ["commitlog", "checkpoint"];
+
+/// Names that a folder may hold before it is a store: many programs have a `config` or a `lock`.
+const OWN_NAMES: [&str; 10] = [
     "consumequeue",
     "index",
     "config",
-    "checkpoint",
     "abort",
     "lock",
     "timerwheel",
@@ -58,14 +59,17 @@ impl Folder {
         if let Some(found) = foreign_name(disk, &self.root)? {
             return Err(StoreError::ForeignFolder { path: self.root.clone(), found });
         }
-        disk.create_dir_all(&self.root)?;
+        make_folder(disk, &self.root)?;
         let lock = disk.lock(&self.lock).map_err(|error| match error {
             EnvError::Locked { pid, .. } => StoreError::Locked { path: self.root.clone(), pid },
             other => other.into(),
         })?;
-        disk.create_dir_all(&self.commit_log)?;
-        disk.create_dir_all(&self.consume_queue)?;
-        Ok(lock) // their names become durable with that of the mark of an open store
+        if !exists(disk, &self.checkpoint)? {
+            sync_name(disk, &self.root)?; // whoever made the folder may have died before its name was durable
+        }
+        make_folder(disk, &self.commit_log)?;
+        make_folder(disk, &self.consume_queue)?;
+        Ok(lock)
     }
 
     /// Whether the last process that had the store ended without closing it.
@@ -96,6 +100,32 @@ impl Folder {
     }
 }
 
+/// Makes a folder with those above it that are missing, and makes their names durable.
+fn make_folder<D: Disk>(disk: &D, path: &Path) -> Result<(), StoreError> {
+    let mut made = Vec::new();
+    for folder in path.ancestors().take_while(|folder| !folder.as_os_str().is_empty()) {
+        match disk.open_file(folder, OpenMode::Read) {
+            Err(error) if error.is_not_found() => made.push(folder),
+            _ => break,
+        }
+    }
+    disk.create_dir_all(path)?;
+    made.into_iter().rev().try_for_each(|folder| sync_name(disk, folder))
+}
+
+/// Makes the name of a folder durable. A folder above that this user may not look into was not made here.
+fn sync_name<D: Disk>(disk: &D, path: &Path) -> Result<(), StoreError> {
+    let above = match path.parent() {
+        Some(above) if above.as_os_str().is_empty() => Path::new("."),
+        Some(above) => above,
+        None => return Ok(()),
+    };
+    match disk.sync_dir(above) {
+        Err(EnvError::PermissionDenied { .. }) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
 fn exists<D: Disk>(disk: &D, path: &Path) -> Result<bool, StoreError> {
     match disk.open_file(path, OpenMode::Read) {
         Ok(_) => Ok(true),
@@ -113,11 +143,11 @@ fn foreign_name<D: Disk>(disk: &D, root: &Path) -> Result<Option<String>, StoreE
     let mut foreign = None;
     for entry in &entries {
         let name = entry.name.to_string_lossy();
-        if OWN_NAMES.contains(&name.as_ref()) {
+        if STORE_NAMES.contains(&name.as_ref()) {
             return Ok(None);
         }
         // A fresh mount has `lost+found`, and a log of the start itself may be written beside the store.
-        let harmless = name.starts_with('.') || name == "lost+found" || name.ends_with(".log");
+        let harmless = OWN_NAMES.contains(&name.as_ref()) || name.starts_with('.') || name == "lost+found" || name.ends_with(".log");
         if !harmless && foreign.is_none() {
             foreign = Some(name.into_owned());
         }
@@ -151,7 +181,8 @@ pub(crate) fn numbered_files<D: Disk>(disk: &D, dir: &Path) -> Result<Vec<Number
             continue;
         }
         let start = entry.name.to_str().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
-        let Some(start) = start.and_then(|name| name.parse::<u64>().ok()) else {
+        let start = start.and_then(|name| name.parse::<u64>().ok()).filter(|&start| i64::try_from(start).is_ok());
+        let Some(start) = start else {
             return Err(StoreError::UnexpectedFile { path: dir.join(&entry.name) });
         };
         files.push(NumberedFile { start, size_bytes: entry.size_bytes });

@@ -56,7 +56,7 @@ impl TagSource {
     pub fn code(self, stored_at_ms: i64) -> i64 {
         match self {
             Self::Tag(code) => code,
-            Self::Delay(delay_ms) => stored_at_ms + delay_ms,
+            Self::Delay(delay_ms) => stored_at_ms.saturating_add(delay_ms),
         }
     }
 }

@@ -60,6 +60,10 @@ pub(crate) fn find<D: Disk>(
         let topic_dir = dir.join(&*topic);
         for name in folders(disk, &topic_dir)? {
             let Ok(queue_id) = name.parse::<u32>() else { continue };
+            if name != queue_id.to_string() {
+                tracing::warn!(%topic, name, "a folder of a topic has no queue's name, passing over it");
+                continue;
+            }
             let empty = QueueBounds { min: QueueOffset(0), max: QueueOffset(0) };
             let queue = Queue::new(Arc::clone(&topic), queue_id, table.next_uid(), empty);
             let files = queue_file_starts(disk, &topic_dir.join(name), file_size)?;

@@ -1,6 +1,6 @@
 //! A real disk with a clock of its own and faults on demand.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -16,6 +16,7 @@ pub struct Faults {
     /// The next flush of a mapped file fails; the one after it succeeds, as on Linux.
     pub fail_next_log_flush: AtomicBool,
     pub fail_next_file_flush: AtomicBool,
+    pub synced_folders: Mutex<Vec<PathBuf>>,
     /// No folder can be opened to be flushed.
     pub no_handle_for_folders: AtomicBool,
     /// No new mapped file can be made.
@@ -256,6 +257,7 @@ impl Disk for FaultyDisk {
 
     fn sync_dir(&self, path: &Path) -> Result<(), EnvError> {
         self.faults.open_folder(path)?;
+        self.faults.synced_folders.lock().push(path.to_path_buf());
         RealDisk.sync_dir(path)
     }
 

@@ -7,7 +7,8 @@ use rocketpy_env::{Disk, EnvError, RealDisk};
 use rocketpy_store::reader::{ReadError, StoreReader};
 use rocketpy_store::{Store, StoreConfig, StoreError};
 
-use crate::support::{contents, record, small};
+use crate::faulty::FaultyDisk;
+use crate::support::{contents, overwrite, record, small};
 
 #[test]
 fn a_folder_of_other_things_is_refused_and_left_alone() {
@@ -151,4 +152,48 @@ fn a_folder_without_write_permission_is_refused_with_a_hint() {
     };
     assert!(output.contains("refused: Env(PermissionDenied"), "{output}");
     assert!(output.contains("give this user read and write permission"), "{output}");
+}
+
+#[test]
+fn a_folder_of_another_program_is_refused_though_it_has_names_of_ours() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["config", "index", "src"] {
+        RealDisk.create_dir_all(&dir.path().join(name)).unwrap();
+    }
+    RealDisk.replace(&dir.path().join("lock"), b"").unwrap();
+    let error = Store::open(small(dir.path())).unwrap_err();
+    assert!(matches!(&error, StoreError::ForeignFolder { found, .. } if found == "src"), "{error}");
+    RealDisk.remove_dir_all(&dir.path().join("src")).unwrap();
+    Store::open(small(dir.path())).unwrap(); // as a first start that was cut short leaves it
+}
+
+#[test]
+fn names_of_new_folders_are_made_durable_in_the_folders_above() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("a/b");
+    let disk = FaultyDisk::default();
+    let config = StoreConfig { commit_log_dir: Some(dir.path().join("logs/of/store")), ..small(&root) };
+    drop(Store::open_on(disk.clone(), config).unwrap());
+    let synced = disk.faults.synced_folders.lock().clone();
+    for folder in ["", "a", "a/b", "logs", "logs/of"] {
+        assert!(synced.contains(&dir.path().join(folder)), "{folder}: {synced:?}");
+    }
+}
+
+#[test]
+fn names_and_numbers_that_no_store_wrote_do_not_end_the_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let store = Store::open(config.clone()).unwrap();
+    store.append(&record("t", 0, b"x")).unwrap();
+    drop(store);
+    for name in ["00", "+0"] {
+        RealDisk.create_dir_all(&dir.path().join("consumequeue/t").join(name)).unwrap();
+    }
+    let times = [i64::MIN.to_be_bytes(); 3].concat();
+    overwrite(&dir.path().join("checkpoint"), 0, &times);
+    drop(Store::open(config.clone()).unwrap());
+    let last = dir.path().join("commitlog").join(u64::MAX.to_string());
+    RealDisk.replace(&last, &[0; 64 << 10]).unwrap();
+    assert!(matches!(Store::open(config), Err(StoreError::UnexpectedFile { path }) if path == last));
 }
