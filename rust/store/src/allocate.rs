@@ -44,6 +44,8 @@ struct State<R> {
     /// The next file, made and not yet part of the log.
     ready: Option<Arc<MappedFile<R>>>,
     failed: Option<(Arc<EnvError>, Instant)>,
+    /// Files that start before this were handed out.
+    given_to: u64,
 }
 
 /// How far pages were brought in; the thread's own.
@@ -57,7 +59,7 @@ struct Ahead {
 impl<R> Allocator<R> {
     pub fn new(end: u64, limit: u64) -> Self {
         Self {
-            state: Mutex::new(State { wanted: None, ready: None, failed: None }),
+            state: Mutex::new(State { wanted: None, ready: None, failed: None, given_to: 0 }),
             done: Condvar::new(),
             wake: Wake::default(),
             look_at: AtomicU64::new(end),
@@ -74,6 +76,16 @@ impl<R> Allocator<R> {
 
     fn has_work(&self) -> bool {
         self.look_at.load(Ordering::Acquire) == u64::MAX || self.state.lock().wanted.is_some()
+    }
+
+    /// Asks for a file, unless there is one, or one has just failed, or an append has taken it since the caller looked.
+    fn want_ahead(&self, start: u64) {
+        let mut state = self.state.lock();
+        let fresh_failure = state.failed.as_ref().is_some_and(|(_, at)| at.elapsed() < REST);
+        let is_free = state.ready.is_none() && state.wanted.is_none() && start >= state.given_to;
+        if is_free && !fresh_failure {
+            state.wanted = Some(start);
+        }
     }
 
     /// Takes the file that was made and is not used.
@@ -93,6 +105,7 @@ impl<D: Disk> Core<D> {
         loop {
             if let Some(file) = state.ready.take() {
                 assert_eq!(file.start, start, "the allocated file is another one");
+                state.given_to = start + 1;
                 return Ok(file);
             }
             if let Some((error, at)) = &state.failed
@@ -197,10 +210,8 @@ impl<D: Disk> Core<D> {
 
     /// Asks for the next file, unless it is there or has just failed.
     fn want_ahead(&self, start: u64) {
-        let mut state = self.allocator.state.lock();
-        let fresh_failure = state.failed.as_ref().is_some_and(|(_, at)| at.elapsed() < REST);
-        if self.config.allocate_ahead && state.ready.is_none() && state.wanted.is_none() && !fresh_failure {
-            state.wanted = Some(start);
+        if self.config.allocate_ahead {
+            self.allocator.want_ahead(start);
         }
     }
 
@@ -233,5 +244,15 @@ mod tests {
         assert!(!allocator.has_work());
         allocator.look_ahead(100);
         assert!(allocator.has_work());
+    }
+
+    #[test]
+    fn a_file_that_was_handed_out_is_not_made_again() {
+        let allocator = Allocator::<()>::new(0, 0);
+        allocator.state.lock().given_to = 65_537;
+        allocator.want_ahead(65_536);
+        assert_eq!(allocator.state.lock().wanted, None, "the name is taken: every append would be refused");
+        allocator.want_ahead(131_072);
+        assert_eq!(allocator.state.lock().wanted, Some(131_072));
     }
 }

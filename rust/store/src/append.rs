@@ -144,6 +144,7 @@ impl<D: Disk> Core<D> {
                     ..self.fields(batch)
                 };
                 encoded.push(&fields, self.config.record_check)?;
+                self.check_fits(encoded)?; // at every step: properties for all may be long, and items short and many
             }
             if encoded.plans.is_empty() {
                 return Err(AppendError::BadBatch { reason: "it holds no message".to_owned() });
@@ -176,6 +177,17 @@ impl<D: Disk> Core<D> {
         Ok(())
     }
 
+    /// Whether the records fit into one file.
+    fn check_fits(&self, encoded: &mut Encoded) -> Result<(), AppendError> {
+        let limit_bytes = self.config.commit_log_file_size as usize - BLANK_HEAD_BYTES;
+        let size_bytes = encoded.bytes.len();
+        if size_bytes > limit_bytes {
+            encoded.give_back();
+            return Err(AppendError::RecordTooLong { size_bytes, limit_bytes });
+        }
+        Ok(())
+    }
+
     fn fields<'a>(&self, record: &NewRecord<'a>) -> RecordFields<'a> {
         RecordFields {
             topic: record.topic,
@@ -195,10 +207,7 @@ impl<D: Disk> Core<D> {
 
     /// Gives the records their offsets and copies them into the log, all or none.
     fn place(&self, record: &NewRecord<'_>, encoded: &mut Encoded) -> Result<Place, AppendError> {
-        let limit_bytes = self.config.commit_log_file_size as usize - BLANK_HEAD_BYTES;
-        if encoded.bytes.len() > limit_bytes {
-            return Err(AppendError::RecordTooLong { size_bytes: encoded.bytes.len(), limit_bytes });
-        }
+        self.check_fits(encoded)?;
         let counted = counts_in_queue(record.sys_flag);
         loop {
             let placed = self.queues.with(record.topic, record.queue_id, |queue| {
@@ -286,7 +295,7 @@ pub(crate) fn counts_in_queue(flags: i32) -> bool {
 impl<R> Writer<R> {
     /// The stored time of the next record: the clock, held back from small steps into the past.
     fn time(&mut self, now_ms: i64) -> i64 {
-        let back = self.last_stored_at - now_ms;
+        let back = self.last_stored_at.saturating_sub(now_ms);
         if !(0..=CLOCK_STEP_MS).contains(&back) {
             self.last_stored_at = now_ms;
         }

@@ -267,6 +267,12 @@ impl<D: Disk> Core<D> {
         cause
     }
 
+    /// Notes that a thread of the store ended in the midst of its work: what it left is not known.
+    pub fn poison_by_panic(&self, operation: &'static str) {
+        let source = Arc::new(std::io::Error::other("a thread panicked, its message went to standard error"));
+        self.poison(EnvError::Io { operation, path: self.folder.root.clone(), source });
+    }
+
     /// Notes whether consume queues can be written.
     pub fn set_queue_fault(&self, fault: Option<EnvError>) {
         let mut state = self.queue_fault.lock();

@@ -67,6 +67,19 @@ impl Flusher {
     }
 }
 
+/// The turn to flush; given back when dropped, also by a panic, which poisons: others wait for this thread.
+struct HeldTurn<'a, D: Disk>(&'a Core<D>);
+
+impl<D: Disk> Drop for HeldTurn<'_, D> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.poison_by_panic("flush");
+        }
+        self.0.flusher.turn.lock().taken = false;
+        self.0.flusher.done.notify_all();
+    }
+}
+
 impl<D: Disk> Core<D> {
     /// Asks the flush thread to get to `end`.
     pub fn request_flush(&self, end: u64) {
@@ -100,10 +113,11 @@ impl<D: Disk> Core<D> {
             turn.taken = true;
             drop(turn);
             let before = self.flusher.flushed();
-            let result = self.flush_now();
+            let result = {
+                let _held = HeldTurn(self);
+                self.flush_now()
+            };
             turn = self.flusher.turn.lock();
-            turn.taken = false;
-            self.flusher.done.notify_all();
             if let Err(cause) = result {
                 return Err(FlushError::Poisoned { cause });
             }

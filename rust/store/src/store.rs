@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
@@ -94,7 +95,13 @@ impl<D: Disk> Store<D> {
 
     fn start_thread(&self, name: &str, life: fn(&Core<D>)) -> Result<(), StoreError> {
         let core = Arc::clone(&self.core);
-        let thread = Builder::new().name(name.to_owned()).spawn(move || life(&core));
+        let thread = Builder::new().name(name.to_owned()).spawn(move || {
+            let life = AssertUnwindSafe(|| life(&core)); // poisoned below: nobody relies on what it left
+            if let Err(panic) = catch_unwind(life) {
+                core.poison_by_panic("run a thread of");
+                resume_unwind(panic);
+            }
+        });
         let failed = |source| EnvError::from_io("start a thread for", &self.core.folder.root, source);
         self.threads.lock().push(thread.map_err(failed)?);
         Ok(())

@@ -166,7 +166,7 @@ impl<D: Disk> Core<D> {
             assert!(fact.end() <= limit, "a record passes the end of the log");
             progress.dispatched = fact.end();
             progress.stored_at_ms = fact.stored_at_ms;
-            self.add(dispatcher, &fact);
+            self.add(dispatcher, &fact)?;
         }
         if fell_back && !dispatcher.rebuilding {
             self.counters.dispatch_fell_back.fetch_add(1, Ordering::Relaxed);
@@ -224,11 +224,18 @@ impl<D: Disk> Core<D> {
         EnvError::Io { operation: "dispatch", path: self.folder.commit_log.clone(), source: Arc::new(source) }
     }
 
-    fn add(&self, dispatcher: &mut Dispatcher, fact: &Fact) {
+    /// # Errors
+    /// During recovery a number that leads nowhere: the next append would use it again.
+    fn add(&self, dispatcher: &mut Dispatcher, fact: &Fact) -> Result<(), EnvError> {
         let entries_a_file = self.queue_files.file_size() / ENTRY_BYTES;
         let added = dispatcher.runs.add(fact, &self.queues, entries_a_file, dispatcher.rebuilding);
-        let Some(queue) = dispatcher.runs.last_queue() else { return };
+        let Some(queue) = dispatcher.runs.last_queue() else { return Ok(()) };
         match added {
+            Added::Refused if dispatcher.rebuilding => {
+                let (topic, queue_id) = (&queue.topic, queue.queue_id);
+                let reason = format!("the record of {topic}-{queue_id} has the impossible queue offset {}", fact.queue_offset);
+                return Err(self.broken(fact.physical_offset, &reason));
+            }
             Added::Refused => tracing::error!(
                 topic = %queue.topic, queue_id = queue.queue_id, queue_offset = fact.queue_offset,
                 physical_offset = fact.physical_offset, "a record of the log has an impossible queue offset"
@@ -242,6 +249,7 @@ impl<D: Disk> Core<D> {
             }),
             Added::New | Added::Covered | Added::NoQueue => {}
         }
+        Ok(())
     }
 
     /// Writes the entries of a round, then makes all of them readable.
@@ -250,7 +258,9 @@ impl<D: Disk> Core<D> {
             let queue = &run.queue;
             if run.restart {
                 self.queue_files.remove(queue)?;
-                queue.forget_dirty_files();
+                queue.forget_dirty_files(0);
+            } else if run.cut {
+                self.queue_files.cut(queue, run.first)?;
             }
             self.queue_files.write(queue, run.first, &run.bytes, |file_start, is_new| {
                 if queue.mark_dirty(file_start, is_new) {

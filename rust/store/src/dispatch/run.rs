@@ -19,6 +19,8 @@ pub(crate) struct Run {
     pub bytes: Vec<u8>,
     /// The queue starts anew at `first`: what it held before belongs to a deleted topic of the same name.
     pub restart: bool,
+    /// Entries of the files from `first` on are another record's: they are removed before this is written.
+    pub cut: bool,
     /// New first readable entry, when it changes.
     pub min: Option<u64>,
 }
@@ -27,6 +29,30 @@ impl Run {
     /// Queue offset behind the last entry.
     pub fn next(&self) -> u64 {
         self.first + self.bytes.len() as u64 / ENTRY_BYTES
+    }
+
+    /// Goes back to a number that the queue has already: what follows in the log counts.
+    fn step_back(&mut self, queue_offset: u64) {
+        if queue_offset == 0 {
+            self.bytes.clear();
+            self.first = 0;
+            self.restart = true;
+            self.min = Some(0);
+            return;
+        }
+        tracing::warn!(
+            topic = %self.queue.topic, queue_id = self.queue.queue_id, had = self.next(), queue_offset,
+            "queue offsets are there twice in the log, the later records count"
+        );
+        match queue_offset.checked_sub(self.first) {
+            Some(kept) => self.bytes.truncate((kept * ENTRY_BYTES) as usize),
+            None => {
+                self.bytes.clear();
+                self.first = queue_offset;
+                self.cut = !self.restart;
+            }
+        }
+        self.min = Some(self.min.unwrap_or(self.queue.min()).min(queue_offset));
     }
 
     fn fill_to(&mut self, queue_offset: u64) {
@@ -94,9 +120,9 @@ impl Runs {
             if !rebuilding {
                 return Added::Covered;
             }
-            run.bytes.clear();
-            run.restart = true;
+            run.step_back(fact.queue_offset);
         }
+        let expected = run.next();
         if run.bytes.is_empty() && (run.restart || expected == 0) && fact.queue_offset != expected {
             run.first = fact.queue_offset - fact.queue_offset % entries_a_file;
             run.min = Some(fact.queue_offset);
@@ -141,7 +167,7 @@ impl Runs {
         let index = self.runs.len();
         self.by_uid.insert(queue.uid, index);
         let bytes = self.spare.pop().unwrap_or_default();
-        self.runs.push(Run { first: queue.max(), queue, bytes, restart: false, min: None });
+        self.runs.push(Run { first: queue.max(), queue, bytes, restart: false, cut: false, min: None });
         index
     }
 }
@@ -191,6 +217,18 @@ mod tests {
         let run = only(&runs);
         assert!(run.restart);
         assert_eq!((run.first, run.next()), (0, 1));
+    }
+
+    #[test]
+    fn a_number_that_comes_twice_cuts_the_queue_there() {
+        let ((table, queue), mut runs) = (table(5), Runs::default());
+        runs.add(&fact(queue, 5), &table, 10, true);
+        runs.add(&fact(queue, 6), &table, 10, true);
+        assert_eq!(runs.add(&fact(queue, 6), &table, 10, true), Added::New);
+        assert_eq!((only(&runs).first, only(&runs).next(), only(&runs).cut), (5, 7, false), "not written yet");
+        assert_eq!(runs.add(&fact(queue, 3), &table, 10, true), Added::New);
+        assert_eq!((only(&runs).first, only(&runs).next(), only(&runs).cut), (3, 4, true));
+        assert!(!only(&runs).restart, "what came before stays");
     }
 
     #[test]

@@ -178,6 +178,24 @@ impl<D: Disk> QueueFiles<D> {
         }
     }
 
+    /// Removes the entries from `first` on. The file that held `first` stays, for what is written next.
+    pub fn cut(&self, queue: &Queue, first: u64) -> Result<(), EnvError> {
+        self.pool.forget(queue.uid);
+        let kept = self.file_start(first);
+        let mut start = self.file_start(queue.max());
+        while start > kept {
+            match self.disk.remove_file(&self.path(queue, start)) {
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => start -= self.file_size,
+            }
+        }
+        queue.forget_dirty_files(kept + 1);
+        match self.open(queue, kept) {
+            Err(error) if error.is_not_found() => Ok(()),
+            file => file?.zero_range(first * ENTRY_BYTES - kept..self.file_size, false),
+        }
+    }
+
     /// Closes the files of a queue that is looked at anew.
     pub fn forget(&self, queue: &Queue) {
         self.pool.forget(queue.uid);

@@ -108,11 +108,12 @@ impl Queue {
         was_clean
     }
 
-    /// Drops the notes of files that were removed; that names have changed is still to be flushed.
-    pub fn forget_dirty_files(&self) {
+    /// Drops the notes of files that start at `from` or behind, which were removed; that names have changed is still to
+    /// be flushed.
+    pub fn forget_dirty_files(&self, from: u64) {
         let mut dirty = self.dirty.lock();
         dirty.new_file |= !dirty.files.is_empty();
-        dirty.files.clear();
+        dirty.files.retain(|&start| start < from);
     }
 
     /// Takes the notes of what to flush; what is written from now on is noted anew.

@@ -249,3 +249,19 @@ fn a_full_hand_over_makes_dispatch_read_the_log() {
     store.shutdown().unwrap();
     assert_queues_equal_log(&config);
 }
+
+#[test]
+fn a_batch_that_grows_by_what_all_items_get_is_refused_before_it_fills_the_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    let body = batch(&[b"".as_slice(); 1000]);
+    let properties = [b"k\x01".as_slice(), &[b'v'; 30_000], b"\x02"].concat();
+    let error = store.append_batch(&NewRecord { properties: &properties, ..record("t", 0, &body) }).unwrap_err();
+    match error {
+        AppendError::RecordTooLong { size_bytes, limit_bytes } => {
+            assert!(size_bytes < limit_bytes + 31_000, "{size_bytes}: it stops at the first item too many");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(store.append(&record("t", 0, b"x")).unwrap().queue_offset.get(), 0);
+}

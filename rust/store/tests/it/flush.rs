@@ -1,12 +1,13 @@
 //! Flushes: who waits for whom, and what happens after the first that fails.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rocketpy_env::{Disk as _, EnvError, RealDisk};
 use rocketpy_filter::TagFilter;
 use rocketpy_model::PhysicalOffset;
-use rocketpy_store::{AppendError, FetchStatus, FlushError, FlushMode, Store, StoreConfig, StoreError};
+use rocketpy_store::{AppendError, Arrival, FetchStatus, FlushError, FlushMode, Store, StoreConfig, StoreError, StoreListener};
 
 use crate::faulty::FaultyDisk;
 use crate::support::{ALL, PATIENCE, assert_queues_equal_log, eventually, listener, read_all, record, settle, small};
@@ -235,5 +236,38 @@ fn a_folder_that_cannot_be_opened_is_no_failed_flush() {
         let store = Store::open(config).unwrap();
         assert!(store.recovery().clean_exit && !store.recovery().rebuilt_queues);
         assert_eq!(read_all(&store, "t", 0), [b"x", b"y"]);
+    }
+}
+
+/// Panics when it is told of something.
+struct Panics {
+    at_flush: bool,
+}
+
+impl StoreListener for Panics {
+    fn flushed(&self, _offset: PhysicalOffset) {
+        assert!(!self.at_flush, "a listener's fault");
+    }
+
+    fn arrived(&self, _arrivals: &[Arrival]) {
+        assert!(self.at_flush, "a listener's fault");
+    }
+}
+
+#[test]
+fn a_panic_on_a_thread_of_the_store_refuses_what_follows_and_nobody_waits_for_ever() {
+    for at_flush in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(quiet(dir.path(), FlushMode::Async)).unwrap();
+        store.set_listener(Arc::new(Panics { at_flush }));
+        let end = store.append(&record("t", 0, b"x")).unwrap().end;
+        if at_flush {
+            store.request_flush(end);
+        }
+        eventually("the store knows", || store.poisoned().is_some());
+        assert!(matches!(store.append(&record("t", 0, b"y")), Err(AppendError::Poisoned { .. })));
+        let _ = store.wait_flushed(end, PATIENCE);
+        assert!(matches!(store.wait_flushed(end + 1, PATIENCE), Err(FlushError::Poisoned { .. })));
+        assert!(matches!(store.shutdown(), Err(StoreError::Poisoned { .. })));
     }
 }

@@ -101,3 +101,39 @@ fn a_new_file_that_was_never_filled_is_made_again() {
     RealDisk.replace(&dir.path().join("consumequeue/a/0").join(format!("{:020}", 10_000)), b"").unwrap();
     reopen_equal(&config, &before, false);
 }
+
+/// A log of 250 records of one queue whose queue offsets from number 200 on are others, as another program may leave it.
+fn log_with_numbers(config: &StoreConfig, number_of: impl Fn(u64) -> u64) {
+    let store = Store::open(config.clone()).unwrap();
+    let numbered = |number: u64| store.append(&record("t", 0, &number.to_be_bytes())).unwrap().physical_offset.get();
+    let places: Vec<u64> = (0..250).map(numbered).collect();
+    store.shutdown().unwrap();
+    for number in 200..250 {
+        let place = places[number as usize];
+        let file = config.commit_log_dir().join(format!("{:020}", place / (64 << 10) * (64 << 10)));
+        overwrite(&file, place % (64 << 10) + 20, &number_of(number).to_be_bytes());
+    }
+    overwrite(&config.root.join("checkpoint"), 1024, &[0; 1024]);
+    RealDisk.remove_dir_all(&config.root.join("consumequeue")).unwrap();
+}
+
+#[test]
+fn of_queue_offsets_that_are_there_twice_the_later_records_count_and_the_former_stay_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    log_with_numbers(&config, |number| number - 20);
+    let store = Store::open(config.clone()).unwrap();
+    let numbers: Vec<u64> =
+        read_all(&store, "t", 0).iter().map(|body| u64::from_be_bytes(*body.first_chunk().unwrap())).collect();
+    assert_eq!(numbers, (0..180).chain(200..250).collect::<Vec<_>>());
+    assert_eq!(store.append(&record("t", 0, b"x")).unwrap().queue_offset.get(), 230);
+}
+
+#[test]
+fn a_queue_offset_that_leads_nowhere_refuses_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    log_with_numbers(&config, |number| number + 1_000_000);
+    let error = Store::open(config).unwrap_err().to_string();
+    assert!(error.contains("t-0 has the impossible queue offset 1000200"), "{error}");
+}
