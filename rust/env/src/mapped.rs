@@ -54,7 +54,10 @@ impl MappedRegion {
 impl Map {
     fn check(&self, range: &Range<u64>) {
         let written = self.written.load(Ordering::Acquire);
-        assert!(range.start <= range.end && range.end <= written, "range {range:?} passes the written {written}");
+        assert!(
+            range.start <= range.end && range.end <= written,
+            "range {range:?} passes the written {written}"
+        );
     }
 
     /// The bytes of a range that [`Map::check`] has accepted.

@@ -52,8 +52,10 @@ fn create_allocated(path: &Path, len: u64) -> Result<File, EnvError> {
             return Ok(file);
         }
     }
-    let file = File::options().read(true).write(true).create_new(true).mode(0o644).open(path).at("create", path)?;
-    let filled = sys::allocate(&file, len).at("allocate", path).and_then(|()| file.sync_all().at("flush", path));
+    let file =
+        File::options().read(true).write(true).create_new(true).mode(0o644).open(path).at("create", path)?;
+    let filled =
+        sys::allocate(&file, len).at("allocate", path).and_then(|()| file.sync_all().at("flush", path));
     if let Err(error) = filled {
         let _ = fs::remove_file(path); // an unfinished file must not stay under a log's name
         return Err(error);

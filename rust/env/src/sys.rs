@@ -170,7 +170,10 @@ pub(crate) fn open_unnamed(dir: &Path) -> io::Result<Option<File>> {
     match opened {
         Ok(file) => Ok(Some(file)),
         Err(error)
-            if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::ENOENT | libc::EINVAL)) =>
+            if matches!(
+                error.raw_os_error(),
+                Some(libc::EOPNOTSUPP | libc::EISDIR | libc::ENOENT | libc::EINVAL)
+            ) =>
         {
             Ok(None)
         }

@@ -69,7 +69,9 @@ impl<R> Allocator<R> {
 
     /// Calls the thread when an append has come far enough.
     pub fn look_ahead(&self, end: u64) {
-        if end >= self.look_at.load(Ordering::Relaxed) && self.look_at.swap(u64::MAX, Ordering::AcqRel) != u64::MAX {
+        if end >= self.look_at.load(Ordering::Relaxed)
+            && self.look_at.swap(u64::MAX, Ordering::AcqRel) != u64::MAX
+        {
             self.wake.wake();
         }
     }
@@ -118,7 +120,11 @@ impl<D: Disk> Core<D> {
             if self.allocator.done.wait_until(&mut state, deadline).timed_out() {
                 let source = Arc::new(io::Error::from(io::ErrorKind::TimedOut));
                 let path = self.folder.commit_log.clone();
-                return Err(self.no_file(Arc::new(EnvError::Io { operation: "allocate a file in", path, source })));
+                return Err(self.no_file(Arc::new(EnvError::Io {
+                    operation: "allocate a file in",
+                    path,
+                    source,
+                })));
             }
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rocketpy_env::{Disk, Region};
 use rocketpy_model::{PhysicalOffset, QueueOffset, sys_flag};
-use rocketpy_protocol::record::{BLANK_HEAD_BYTES, RecordEncodeError, RecordFields, RecordPlan, blank_head};
 use rocketpy_protocol::batch;
+use rocketpy_protocol::record::{BLANK_HEAD_BYTES, RecordEncodeError, RecordFields, RecordPlan, blank_head};
 
 use crate::config::FlushMode;
 use crate::core::{Core, Writer};
@@ -64,7 +64,12 @@ impl Encoded {
         for (plan, tags) in self.plans.iter().zip(&self.tags) {
             let (record, later) = rest.split_at_mut(plan.size());
             rest = later;
-            plan.finish(record, QueueOffset(queue_offset), PhysicalOffset(physical_offset), place.stored_at_ms);
+            plan.finish(
+                record,
+                QueueOffset(queue_offset),
+                PhysicalOffset(physical_offset),
+                place.stored_at_ms,
+            );
             if has_room {
                 handover.push(Fact {
                     queue,

@@ -65,7 +65,8 @@ impl Mark {
             slot.copy_from_slice(&field.to_be_bytes());
         }
         bytes[48..56].copy_from_slice(&self.checked_from.unwrap_or(0).to_be_bytes());
-        let flags = u32::from(self.checked_from.is_some()) * HAS_CHECKED_FROM + u32::from(self.closed) * IS_CLOSED;
+        let flags =
+            u32::from(self.checked_from.is_some()) * HAS_CHECKED_FROM + u32::from(self.closed) * IS_CLOSED;
         bytes[56..60].copy_from_slice(&flags.to_be_bytes());
         bytes[60..100].copy_from_slice(timestamps);
         let check = crc32fast::hash(&bytes[..100]);
@@ -190,7 +191,12 @@ mod tests {
     const T: i64 = 1_700_000_000_123;
 
     fn sample() -> Timestamps {
-        Timestamps { physic_msg_at_ms: T, logics_msg_at_ms: T - 500, confirm_offset: 1, ..Timestamps::default() }
+        Timestamps {
+            physic_msg_at_ms: T,
+            logics_msg_at_ms: T - 500,
+            confirm_offset: 1,
+            ..Timestamps::default()
+        }
     }
 
     fn page(timestamps: &Timestamps, marks: [Option<Mark>; 2]) -> Vec<u8> {
@@ -198,14 +204,23 @@ mod tests {
         page[..40].copy_from_slice(&timestamps.encode());
         for (at, mark) in MARK_AT.into_iter().zip(marks) {
             if let Some(mark) = mark {
-                page[at as usize..at as usize + MARK_BYTES].copy_from_slice(&mark.encode(&timestamps.encode()));
+                page[at as usize..at as usize + MARK_BYTES]
+                    .copy_from_slice(&mark.encode(&timestamps.encode()));
             }
         }
         page
     }
 
     fn mark(generation: u64) -> Mark {
-        Mark { generation, verify_from: 10, queues_to: 20, entries: 3, log_to: 30, checked_from: Some(5), closed: false }
+        Mark {
+            generation,
+            verify_from: 10,
+            queues_to: 20,
+            entries: 3,
+            log_to: 30,
+            checked_from: Some(5),
+            closed: false,
+        }
     }
 
     #[test]

@@ -75,7 +75,12 @@ pub(crate) struct Writer<R> {
 }
 
 impl<R> Writer<R> {
-    pub fn new(active: Option<Arc<MappedFile<R>>>, next_start: u64, last_stored_at: i64, handover: Handover) -> Self {
+    pub fn new(
+        active: Option<Arc<MappedFile<R>>>,
+        next_start: u64,
+        last_stored_at: i64,
+        handover: Handover,
+    ) -> Self {
         Self {
             active,
             next_start,
@@ -133,15 +138,25 @@ pub(crate) struct Counters {
 impl<D: Disk> Core<D> {
     /// Puts the parts together after the log was recovered and before dispatch goes on.
     pub fn new(disk: Arc<D>, config: StoreConfig, folder: Folder, recovered: Recovered<D>) -> Self {
-        let Recovered { files, queues, queue_files, end, queues_to, entries, last_stored_at, keeper } = recovered;
-        let log =
-            MappedFileQueue::new(Arc::clone(&disk), folder.commit_log.clone(), config.commit_log_file_size, files);
+        let Recovered { files, queues, queue_files, end, queues_to, entries, last_stored_at, keeper } =
+            recovered;
+        let log = MappedFileQueue::new(
+            Arc::clone(&disk),
+            folder.commit_log.clone(),
+            config.commit_log_file_size,
+            files,
+        );
         let active = log.last().filter(|file| file.region.written() < file.region.len());
         Self {
             allocator: Allocator::new(end, config.fault_in_ahead),
             flusher: Flusher::new(end, last_stored_at),
             dispatcher: Mutex::new(Dispatcher::new(queues_to, entries, last_stored_at)),
-            writer: Mutex::new(Writer::new(active, end, last_stored_at, Handover::new(config.handover_limit))),
+            writer: Mutex::new(Writer::new(
+                active,
+                end,
+                last_stored_at,
+                Handover::new(config.handover_limit),
+            )),
             keeper: Mutex::new(keeper),
             wrote: AtomicU64::new(end),
             last_stored_at: AtomicI64::new(last_stored_at),

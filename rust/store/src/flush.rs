@@ -122,7 +122,10 @@ impl<D: Disk> Core<D> {
                 return Err(FlushError::Poisoned { cause });
             }
             if self.flusher.flushed() == before {
-                return Err(FlushError::PastEnd { end: PhysicalOffset(end), wrote: PhysicalOffset(self.wrote()) });
+                return Err(FlushError::PastEnd {
+                    end: PhysicalOffset(end),
+                    wrote: PhysicalOffset(self.wrote()),
+                });
             }
         }
     }

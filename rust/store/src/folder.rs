@@ -147,7 +147,10 @@ fn foreign_name<D: Disk>(disk: &D, root: &Path) -> Result<Option<String>, StoreE
             return Ok(None);
         }
         // A fresh mount has `lost+found`, and a log of the start itself may be written beside the store.
-        let harmless = OWN_NAMES.contains(&name.as_ref()) || name.starts_with('.') || name == "lost+found" || name.ends_with(".log");
+        let harmless = OWN_NAMES.contains(&name.as_ref())
+            || name.starts_with('.')
+            || name == "lost+found"
+            || name.ends_with(".log");
         if !harmless && foreign.is_none() {
             foreign = Some(name.into_owned());
         }
@@ -181,7 +184,8 @@ pub(crate) fn numbered_files<D: Disk>(disk: &D, dir: &Path) -> Result<Vec<Number
             continue;
         }
         let start = entry.name.to_str().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
-        let start = start.and_then(|name| name.parse::<u64>().ok()).filter(|&start| i64::try_from(start).is_ok());
+        let start =
+            start.and_then(|name| name.parse::<u64>().ok()).filter(|&start| i64::try_from(start).is_ok());
         let Some(start) = start else {
             return Err(StoreError::UnexpectedFile { path: dir.join(&entry.name) });
         };

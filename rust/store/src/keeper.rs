@@ -142,7 +142,9 @@ impl<D: Disk> Core<D> {
     fn flush_to(&self, end: u64) -> Result<(), StoreError> {
         self.wait_flushed(end, Duration::from_secs(3600)).map_err(|error| match error {
             FlushError::Poisoned { cause } => StoreError::Poisoned { cause },
-            FlushError::TimedOut { .. } | FlushError::PastEnd { .. } => unreachable!("what is dispatched is written"),
+            FlushError::TimedOut { .. } | FlushError::PastEnd { .. } => {
+                unreachable!("what is dispatched is written")
+            }
         })
     }
 }

@@ -103,7 +103,11 @@ pub(crate) fn load<D: Disk>(
     for NumberedFile { start, size_bytes } in found {
         let path = dir.join(file_name(start));
         if size_bytes != file_size {
-            return Err(StoreError::WrongFileSize { path, found_bytes: size_bytes, expected_bytes: file_size });
+            return Err(StoreError::WrongFileSize {
+                path,
+                found_bytes: size_bytes,
+                expected_bytes: file_size,
+            });
         }
         if let Some(last) = files.last()
             && last.end() != start
@@ -161,7 +165,9 @@ pub(crate) fn nonzero_end(bytes: &[u8]) -> usize {
         return words.len() * 16 + index + 1;
     }
     let last = words.iter().rposition(|word| u128::from_ne_bytes(*word) != 0);
-    last.map_or(0, |index| index * 16 + words[index].iter().rposition(|&byte| byte != 0).map_or(0, |byte| byte + 1))
+    last.map_or(0, |index| {
+        index * 16 + words[index].iter().rposition(|&byte| byte != 0).map_or(0, |byte| byte + 1)
+    })
 }
 
 #[cfg(test)]

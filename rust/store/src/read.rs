@@ -143,7 +143,8 @@ impl<D: Disk> Core<D> {
             Ok(offset) => offset,
             Err(outside) => return Ok(outside),
         };
-        let read = ENTRIES.with_borrow_mut(|buffer| self.scan(&queue, offset, bounds, limits, filter, buffer));
+        let read =
+            ENTRIES.with_borrow_mut(|buffer| self.scan(&queue, offset, bounds, limits, filter, buffer));
         match read {
             Err(StoreError::Env(error)) if error.is_not_found() => {
                 if queue.is_deleted() {
@@ -252,7 +253,9 @@ impl<D: Disk> Core<D> {
 
     pub fn stored_at(&self, topic: &str, queue_id: u32, offset: u64) -> Result<Option<i64>, StoreError> {
         match self.queues.get(topic, queue_id) {
-            Some(queue) if (queue.min()..queue.max()).contains(&offset) => self.entry_stored_at(&queue, offset),
+            Some(queue) if (queue.min()..queue.max()).contains(&offset) => {
+                self.entry_stored_at(&queue, offset)
+            }
             _ => Ok(None),
         }
     }
@@ -292,7 +295,12 @@ impl<D: Disk> Core<D> {
 }
 
 fn broken_entry(queue: &Queue, queue_offset: u64, physical_offset: u64) -> StoreError {
-    StoreError::BrokenEntry { topic: Arc::clone(&queue.topic), queue_id: queue.queue_id, queue_offset, physical_offset }
+    StoreError::BrokenEntry {
+        topic: Arc::clone(&queue.topic),
+        queue_id: queue.queue_id,
+        queue_offset,
+        physical_offset,
+    }
 }
 
 /// The offset if the queue has an entry there, else the answer.
@@ -338,9 +346,8 @@ mod tests {
     #[test]
     fn offsets_outside_a_queue_are_answered_in_the_order_of_the_table() {
         let bounds = |min: u64, max: u64| QueueBounds { min: min.into(), max: max.into() };
-        let answer = |offset, bounds| {
-            within(offset, bounds).map_err(|fetch| (fetch.status, fetch.next_offset.get()))
-        };
+        let answer =
+            |offset, bounds| within(offset, bounds).map_err(|fetch| (fetch.status, fetch.next_offset.get()));
         assert_eq!(answer(0, bounds(0, 0)), Err((FetchStatus::NoMessageInQueue, 0)));
         assert_eq!(answer(7, bounds(0, 0)), Err((FetchStatus::NoMessageInQueue, 0)));
         assert_eq!(answer(4, bounds(5, 9)), Err((FetchStatus::OffsetTooSmall, 5)));

@@ -210,7 +210,12 @@ impl<D: Disk> Store<D> {
     }
 
     /// When the message of a queue offset was stored; `None` when there is none.
-    pub fn stored_at(&self, topic: &str, queue_id: u32, offset: QueueOffset) -> Result<Option<i64>, StoreError> {
+    pub fn stored_at(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        offset: QueueOffset,
+    ) -> Result<Option<i64>, StoreError> {
         self.core.stored_at(topic, queue_id, offset.get())
     }
 

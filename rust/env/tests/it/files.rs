@@ -66,7 +66,8 @@ fn folders_are_listed_by_name_with_kind_and_length() {
     RealDisk.create_dir_all(&dir.path().join("b/c")).unwrap();
     RealDisk.replace(&dir.path().join("a"), b"12").unwrap();
     let entries = RealDisk.list(dir.path()).unwrap();
-    let told: Vec<_> = entries.iter().map(|entry| (entry.name.to_str().unwrap(), entry.kind, entry.size_bytes)).collect();
+    let told: Vec<_> =
+        entries.iter().map(|entry| (entry.name.to_str().unwrap(), entry.kind, entry.size_bytes)).collect();
     assert_eq!(told, [("a", EntryKind::File, 2), ("b", EntryKind::Folder, 0)]);
     RealDisk.remove_dir_all(&dir.path().join("b")).unwrap();
     RealDisk.remove_file(&dir.path().join("a")).unwrap();
@@ -146,7 +147,8 @@ fn a_file_that_cannot_be_mapped_leaves_no_name() {
     command.args(["-c", "ulimit -v 2000000; exec \"$0\" --exact files::child_makes_a_region --nocapture"]);
     command.arg(std::env::current_exe().unwrap()).env("ROCKETPY_MAKE_REGION", &path);
     let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("refused: Io { operation: \"map\""), "{text}");
     assert!(!path.exists(), "the next try finds the name free");
 }

@@ -42,7 +42,8 @@ pub(crate) enum TagSource {
 impl TagSource {
     /// Looks at the properties of a record; those in `more` stand behind the others and win.
     pub fn of(topic: &str, properties: &[u8], more: &[u8]) -> Self {
-        let value = |name| properties_text::get(more, name).or_else(|| properties_text::get(properties, name));
+        let value =
+            |name| properties_text::get(more, name).or_else(|| properties_text::get(properties, name));
         if topic == system::SCHEDULE_TOPIC
             && let Some(level) = value(property::DELAY).and_then(|level| level.parse::<i64>().ok())
             && level > 0

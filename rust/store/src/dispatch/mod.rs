@@ -143,7 +143,12 @@ impl<D: Disk> Core<D> {
     }
 
     /// Gathers the entries of records up to `limit` and moves the progress behind them.
-    fn gather(&self, dispatcher: &mut Dispatcher, progress: &mut Progress, limit: u64) -> Result<(), EnvError> {
+    fn gather(
+        &self,
+        dispatcher: &mut Dispatcher,
+        progress: &mut Progress,
+        limit: u64,
+    ) -> Result<(), EnvError> {
         let mut fell_back = false;
         for _ in 0..ROUND_RECORDS {
             let at = progress.dispatched;
@@ -233,7 +238,10 @@ impl<D: Disk> Core<D> {
         match added {
             Added::Refused if dispatcher.rebuilding => {
                 let (topic, queue_id) = (&queue.topic, queue.queue_id);
-                let reason = format!("the record of {topic}-{queue_id} has the impossible queue offset {}", fact.queue_offset);
+                let reason = format!(
+                    "the record of {topic}-{queue_id} has the impossible queue offset {}",
+                    fact.queue_offset
+                );
                 return Err(self.broken(fact.physical_offset, &reason));
             }
             Added::Refused => tracing::error!(

@@ -225,7 +225,11 @@ mod tests {
         runs.add(&fact(queue, 5), &table, 10, true);
         runs.add(&fact(queue, 6), &table, 10, true);
         assert_eq!(runs.add(&fact(queue, 6), &table, 10, true), Added::New);
-        assert_eq!((only(&runs).first, only(&runs).next(), only(&runs).cut), (5, 7, false), "not written yet");
+        assert_eq!(
+            (only(&runs).first, only(&runs).next(), only(&runs).cut),
+            (5, 7, false),
+            "not written yet"
+        );
         assert_eq!(runs.add(&fact(queue, 3), &table, 10, true), Added::New);
         assert_eq!((only(&runs).first, only(&runs).next(), only(&runs).cut), (3, 4, true));
         assert!(!only(&runs).restart, "what came before stays");

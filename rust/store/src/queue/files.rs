@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
 
-use super::{Dirty, Queue};
 use super::entry::{self, ENTRY_BYTES, Entry};
 use super::pool::FilePool;
+use super::{Dirty, Queue};
 use crate::folder::file_name;
 
 /// Why a queue is not durable.
@@ -229,6 +229,10 @@ mod tests {
                 noted.push((start, is_new, bytes.iter().filter(|&&byte| byte == 7).count()));
             })
             .unwrap();
-        assert_eq!(noted, [(0, true, 20), (100, true, 20)], "a flush before the note would have had nothing to flush");
+        assert_eq!(
+            noted,
+            [(0, true, 20), (100, true, 20)],
+            "a flush before the note would have had nothing to flush"
+        );
     }
 }

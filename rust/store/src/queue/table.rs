@@ -112,7 +112,8 @@ impl QueueTable {
         }
         check_topic(topic)?;
         let mut topics = self.topics.write();
-        let topic: Arc<str> = topics.get_key_value(topic).map_or_else(|| topic.into(), |(name, _)| Arc::clone(name));
+        let topic: Arc<str> =
+            topics.get_key_value(topic).map_or_else(|| topic.into(), |(name, _)| Arc::clone(name));
         let queues = topics.entry(Arc::clone(&topic)).or_default();
         match queues.binary_search_by_key(&queue_id, |queue| queue.queue_id) {
             Ok(index) => Ok(Arc::clone(&queues[index])),

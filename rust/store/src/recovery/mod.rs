@@ -100,8 +100,12 @@ pub(crate) fn recover<D: Disk>(
     let table = QueueTable::default();
     let queue_file_size = config.consume_queue_file_size;
     let found = queues::find(&**disk, &folder.consume_queue, queue_file_size, &table)?;
-    let queue_files =
-        QueueFiles::new(Arc::clone(disk), folder.consume_queue.clone(), queue_file_size, config.open_queue_files);
+    let queue_files = QueueFiles::new(
+        Arc::clone(disk),
+        folder.consume_queue.clone(),
+        queue_file_size,
+        config.open_queue_files,
+    );
     let mut recovery = Recovery {
         disk,
         config,
@@ -162,7 +166,11 @@ impl<D: Disk> Recovery<'_, D> {
             let entries: u64 = self.found.iter().map(|queue| queue.end).sum();
             let rebuild = entries != mark.entries;
             if rebuild {
-                tracing::warn!(entries, expected = mark.entries, "consume queues are not complete, making them anew");
+                tracing::warn!(
+                    entries,
+                    expected = mark.entries,
+                    "consume queues are not complete, making them anew"
+                );
             }
             return Ok(Plan {
                 verify_from: if rebuild { min } else { mark.verify_from.max(min) },
@@ -279,7 +287,9 @@ impl<D: Disk> Recovery<'_, D> {
         }
         if cut > 0 {
             tracing::warn!(
-                end = scan.end, cut_bytes = cut, reason = scan.reason.as_deref().unwrap_or_default(),
+                end = scan.end,
+                cut_bytes = cut,
+                reason = scan.reason.as_deref().unwrap_or_default(),
                 "the log had a torn tail, it was cut off"
             );
         }

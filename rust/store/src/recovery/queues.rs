@@ -53,7 +53,10 @@ pub(crate) fn find<D: Disk>(
     let mut found = Vec::new();
     for topic_entry in folders(disk, dir)? {
         if check_topic(&topic_entry).is_err() {
-            tracing::warn!(name = topic_entry, "a folder among the consume queues has no topic's name, passing over it");
+            tracing::warn!(
+                name = topic_entry,
+                "a folder among the consume queues has no topic's name, passing over it"
+            );
             continue;
         }
         let topic: Arc<str> = topic_entry.into();
@@ -214,7 +217,8 @@ fn walk<D: Disk>(
         files.read(queue, first + counted, (entries_a_file - counted).min(8192), &mut buffer)?;
         for bytes in buffer.chunks_exact(ENTRY_BYTES as usize) {
             let entry = entry::decode(bytes);
-            let goes_on = entry.is_some_and(|entry| entry::is_preblank(&entry) || entry.physical_offset.get() >= last_end);
+            let goes_on = entry
+                .is_some_and(|entry| entry::is_preblank(&entry) || entry.physical_offset.get() >= last_end);
             if !goes_on || !counts(entry.as_ref(), limit) {
                 return Ok(counted);
             }

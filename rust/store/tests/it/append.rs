@@ -19,7 +19,8 @@ fn appended_messages_are_read_back_in_order_and_after_a_restart() {
         assert_eq!(appended.queue_offset.get(), number / 4);
     }
     settle(&store);
-    let expected = |queue: u64| (0..125).map(|n| format!("message {}", n * 4 + queue).into_bytes()).collect::<Vec<_>>();
+    let expected =
+        |queue: u64| (0..125).map(|n| format!("message {}", n * 4 + queue).into_bytes()).collect::<Vec<_>>();
     for queue in 0..4 {
         assert_eq!(read_all(&store, "orders", queue as u32), expected(queue));
     }
@@ -125,7 +126,10 @@ fn a_batch_becomes_records_that_follow_each_other() {
     settle(&store);
     let fetch = store.get("t", 1, 1, &ALL, &TagFilter::parse("TagA")).unwrap();
     let read = views(&fetch);
-    assert_eq!(read.iter().map(|view| view.body).collect::<Vec<_>>(), [&b"one"[..], b"two", b"three", b"after"]);
+    assert_eq!(
+        read.iter().map(|view| view.body).collect::<Vec<_>>(),
+        [&b"one"[..], b"two", b"three", b"after"]
+    );
     assert_eq!(fetch.records.len(), 1, "neighbours in the log share one slice");
     for (view, at) in read.iter().zip(&appended.physical_offsets) {
         assert_eq!((view.physical_offset, view.flag), (*at, 5));
@@ -171,7 +175,8 @@ fn half_messages_take_no_queue_offset() {
     let dir = tempfile::tempdir().unwrap();
     let config = small(dir.path());
     let store = Store::open(config.clone()).unwrap();
-    for kind in [sys_flag::TRANSACTION_PREPARED, sys_flag::TRANSACTION_ROLLBACK, sys_flag::TRANSACTION_COMMIT] {
+    for kind in [sys_flag::TRANSACTION_PREPARED, sys_flag::TRANSACTION_ROLLBACK, sys_flag::TRANSACTION_COMMIT]
+    {
         let appended = store.append(&NewRecord { sys_flag: kind, ..record("t", 0, b"x") }).unwrap();
         assert_eq!(appended.queue_offset.get(), 0);
     }
@@ -256,7 +261,8 @@ fn a_batch_that_grows_by_what_all_items_get_is_refused_before_it_fills_the_memor
     let store = Store::open(small(dir.path())).unwrap();
     let body = batch(&[b"".as_slice(); 1000]);
     let properties = [b"k\x01".as_slice(), &[b'v'; 30_000], b"\x02"].concat();
-    let error = store.append_batch(&NewRecord { properties: &properties, ..record("t", 0, &body) }).unwrap_err();
+    let error =
+        store.append_batch(&NewRecord { properties: &properties, ..record("t", 0, &body) }).unwrap_err();
     match error {
         AppendError::RecordTooLong { size_bytes, limit_bytes } => {
             assert!(size_bytes < limit_bytes + 31_000, "{size_bytes}: it stops at the first item too many");

@@ -86,7 +86,8 @@ fn kill_after(root: &Path, flush: FlushMode, count: usize, acknowledged: &mut Ac
         }
         // The test harness writes lines of its own, and begins the first of ours with one.
         let Some(at) = line.find("ack ") else { continue };
-        let fields: Vec<u64> = line[at + 4..].split_whitespace().map(|field| field.parse().unwrap()).collect();
+        let fields: Vec<u64> =
+            line[at + 4..].split_whitespace().map(|field| field.parse().unwrap()).collect();
         let former = acknowledged.insert((fields[0] as u32, fields[1]), fields[2]);
         assert_eq!(former, None, "a queue offset is acknowledged once");
         seen += 1;

@@ -28,7 +28,10 @@ fn no_space_for_a_log_file_refuses_until_there_is_space() {
     let config = small(dir.path());
     let store = Store::open_on(disk.clone(), config.clone()).unwrap();
     disk.faults.no_space_for_log.store(true, Ordering::SeqCst);
-    assert!(matches!(store.append(&record("t", 0, b"x")), Err(AppendError::DiskFull { needed_bytes: 65_536, .. })));
+    assert!(matches!(
+        store.append(&record("t", 0, b"x")),
+        Err(AppendError::DiskFull { needed_bytes: 65_536, .. })
+    ));
     disk.faults.no_space_for_log.store(false, Ordering::SeqCst);
     eventually("appends go on", || store.append(&record("t", 0, b"first")).is_ok());
     disk.faults.no_space_for_log.store(true, Ordering::SeqCst);
@@ -39,7 +42,11 @@ fn no_space_for_a_log_file_refuses_until_there_is_space() {
     settle(&store);
     assert_eq!(read_all(&store, "t", 0).len(), count + 1, "reads go on");
     let small_one = store.append(&record("t", 0, b"small")).unwrap();
-    assert_eq!(small_one.queue_offset.get(), count as u64 + 1, "what still fits goes in, and no number was lost");
+    assert_eq!(
+        small_one.queue_offset.get(),
+        count as u64 + 1,
+        "what still fits goes in, and no number was lost"
+    );
     disk.faults.no_space_for_log.store(false, Ordering::SeqCst);
     let body = vec![6; 20_000];
     eventually("appends go on", || store.append(&record("t", 0, &body)).is_ok());
@@ -88,7 +95,8 @@ impl Drop for Mounted<'_> {
 #[test]
 fn a_real_file_system_that_is_full() {
     let dir = tempfile::tempdir().unwrap();
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(dir.path()).output();
+    let mount =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(dir.path()).output();
     if !mount.as_ref().is_ok_and(|output| output.status.success()) {
         assert!(std::env::var_os("CI").is_none(), "a file system of 1 MiB cannot be mounted: {mount:?}");
         eprintln!("skipped: mounting a file system needs root");
@@ -101,10 +109,7 @@ fn a_real_file_system_that_is_full() {
     let config = StoreConfig { allocate_ahead: false, ..small(&root) };
     let store = Store::open(config.clone()).unwrap();
     let (count, error) = fill(&store, 60);
-    assert!(
-        matches!(error, AppendError::DiskFull { .. } | AppendError::QueueNotWriteable { .. }),
-        "{error}"
-    );
+    assert!(matches!(error, AppendError::DiskFull { .. } | AppendError::QueueNotWriteable { .. }), "{error}");
     settle_when_possible(&store, count);
     RealDisk.remove_file(&ballast).unwrap();
     let body = vec![6; 10_000];

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use rocketpy_env::{
-    DirEntry, Disk, DiskFile, DiskUsage, EnvError, MappedRegion, OpenMode, RealDisk, RealFile, RealLock, Region,
+    DirEntry, Disk, DiskFile, DiskUsage, EnvError, MappedRegion, OpenMode, RealDisk, RealFile, RealLock,
+    Region,
 };
 
 /// What a test can switch.

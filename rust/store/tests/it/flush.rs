@@ -7,10 +7,14 @@ use std::time::Duration;
 use rocketpy_env::{Disk as _, EnvError, RealDisk};
 use rocketpy_filter::TagFilter;
 use rocketpy_model::PhysicalOffset;
-use rocketpy_store::{AppendError, Arrival, FetchStatus, FlushError, FlushMode, Store, StoreConfig, StoreError, StoreListener};
+use rocketpy_store::{
+    AppendError, Arrival, FetchStatus, FlushError, FlushMode, Store, StoreConfig, StoreError, StoreListener,
+};
 
 use crate::faulty::FaultyDisk;
-use crate::support::{ALL, PATIENCE, assert_queues_equal_log, eventually, listener, read_all, record, settle, small};
+use crate::support::{
+    ALL, PATIENCE, assert_queues_equal_log, eventually, listener, read_all, record, settle, small,
+};
 
 /// Nothing is flushed but by those who ask for it.
 fn quiet(root: &std::path::Path, flush: FlushMode) -> StoreConfig {
@@ -76,7 +80,8 @@ fn the_flush_thread_serves_those_who_ask_and_tells_the_listener() {
 #[test]
 fn async_flush_comes_by_itself_at_every_interval() {
     let dir = tempfile::tempdir().unwrap();
-    let config = StoreConfig { flush_interval: Duration::from_millis(5), ..quiet(dir.path(), FlushMode::Async) };
+    let config =
+        StoreConfig { flush_interval: Duration::from_millis(5), ..quiet(dir.path(), FlushMode::Async) };
     let store = Store::open(config).unwrap();
     for _ in 0..3 {
         let appended = store.append(&record("t", 0, b"x")).unwrap();

@@ -65,9 +65,16 @@ fn a_closed_store_leaves_lock_and_checkpoint_and_no_abort_and_no_unused_file() {
         store.append(&record("t", 0, &body)).unwrap(); // more than half of a file: the next one is made ahead
     }
     let names = |dir: &std::path::Path| {
-        RealDisk.list(dir).unwrap().into_iter().map(|entry| entry.name.into_string().unwrap()).collect::<Vec<_>>()
+        RealDisk
+            .list(dir)
+            .unwrap()
+            .into_iter()
+            .map(|entry| entry.name.into_string().unwrap())
+            .collect::<Vec<_>>()
     };
-    crate::support::eventually("the next file is made ahead", || names(&dir.path().join("commitlog")).len() == 2);
+    crate::support::eventually("the next file is made ahead", || {
+        names(&dir.path().join("commitlog")).len() == 2
+    });
     assert_eq!(names(dir.path()), ["abort", "checkpoint", "commitlog", "consumequeue", "lock"]);
     store.shutdown().unwrap();
     assert_eq!(names(dir.path()), ["checkpoint", "commitlog", "consumequeue", "lock"]);
@@ -96,7 +103,10 @@ fn files_of_another_size_are_named() {
     );
     let other = StoreConfig { consume_queue_file_size: 4000, ..small(dir.path()) };
     let error = Store::open(other).unwrap_err();
-    assert!(matches!(error, StoreError::WrongFileSize { found_bytes: 2000, expected_bytes: 4000, .. }), "{error}");
+    assert!(
+        matches!(error, StoreError::WrongFileSize { found_bytes: 2000, expected_bytes: 4000, .. }),
+        "{error}"
+    );
     Store::open(small(dir.path())).unwrap();
 }
 
@@ -114,9 +124,16 @@ fn values_out_of_bounds_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let config = StoreConfig { commit_log_file_size: 100, ..small(dir.path()) };
     let error = Store::open(config).unwrap_err();
-    assert!(matches!(error, StoreError::BadConfig { field: "commit_log_file_size", value: 100, .. }), "{error}");
+    assert!(
+        matches!(error, StoreError::BadConfig { field: "commit_log_file_size", value: 100, .. }),
+        "{error}"
+    );
     let odd = StoreConfig { consume_queue_file_size: 2001, ..small(dir.path()) };
-    assert_eq!(Store::open(odd).unwrap().config().consume_queue_file_size, 2020, "rounded up to whole entries");
+    assert_eq!(
+        Store::open(odd).unwrap().config().consume_queue_file_size,
+        2020,
+        "rounded up to whole entries"
+    );
 }
 
 /// Opens a store as a user without rights and prints what it says; by itself it opens one of its own.
@@ -136,7 +153,9 @@ fn a_folder_without_write_permission_is_refused_with_a_hint() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("store");
     drop(Store::open(small(&root)).unwrap());
-    let set_mode = |mode: &str| assert!(Command::new("chmod").args(["-R", mode]).arg(dir.path()).status().unwrap().success());
+    let set_mode = |mode: &str| {
+        assert!(Command::new("chmod").args(["-R", mode]).arg(dir.path()).status().unwrap().success())
+    };
     set_mode("a+rX,a-w");
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "folder::child_opens_a_store", "--nocapture"]).env("ROCKETPY_OPEN_STORE", &root);
@@ -148,7 +167,9 @@ fn a_folder_without_write_permission_is_refused_with_a_hint() {
     let output = match output {
         // The user without rights may not even start the test's own file, below somebody's home.
         Err(error) => return assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied),
-        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr),
+        Ok(output) => {
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+        }
     };
     assert!(output.contains("refused: Env(PermissionDenied"), "{output}");
     assert!(output.contains("give this user read and write permission"), "{output}");

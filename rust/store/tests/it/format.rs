@@ -14,11 +14,7 @@ const START: u64 = 123_456_789;
 
 /// A folder whose log starts at the vectors' physical offset and whose queue 3 of topicA is at queue offset 42.
 fn prepared(root: &Path, record_check: bool) -> StoreConfig {
-    let config = StoreConfig {
-        record_check,
-        store_host: "10.0.0.5:10911".parse().unwrap(),
-        ..small(root)
-    };
+    let config = StoreConfig { record_check, store_host: "10.0.0.5:10911".parse().unwrap(), ..small(root) };
     RealDisk.create_dir_all(&root.join("commitlog")).unwrap();
     RealDisk.replace(&log_path(root), &vec![0; 64 << 10]).unwrap();
     let queue = root.join("consumequeue/topicA/3");
@@ -101,7 +97,11 @@ fn the_consume_queue_holds_the_entries_of_vector_15_2() {
         let file = dir.path().join("consumequeue/topicA/3").join(format!("{:020}", 0));
         let entries = RealDisk.read(&file, 1 << 20).unwrap();
         assert_eq!(entries[42 * 20..43 * 20], hex(expected));
-        assert_eq!(entries[41 * 20..42 * 20], hex("00000000000000007fffffff0000000000000000"), "filler before it");
+        assert_eq!(
+            entries[41 * 20..42 * 20],
+            hex("00000000000000007fffffff0000000000000000"),
+            "filler before it"
+        );
         assert_eq!(entries[43 * 20..], vec![0; 2000 - 43 * 20]);
         let store = open(&config);
         let bounds = store.queue_bounds("topicA", 3);

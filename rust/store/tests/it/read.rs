@@ -77,7 +77,8 @@ fn neighbours_in_the_log_come_as_one_slice_and_others_apart() {
     }
     settle(&store);
     let fetch = store.get("t", 0, 0, &ALL, &TagFilter::All).unwrap();
-    let lengths: Vec<_> = fetch.records.iter().map(|bytes| rocketpy_protocol::record::records(bytes).count()).collect();
+    let lengths: Vec<_> =
+        fetch.records.iter().map(|bytes| rocketpy_protocol::record::records(bytes).count()).collect();
     assert_eq!(lengths, [3, 2]);
 }
 
@@ -99,7 +100,8 @@ fn offsets_are_found_by_time_both_ways() {
     let disk = FaultyDisk::default();
     let store = Store::open_on(disk.clone(), small(dir.path())).unwrap();
     // Times 1000, 1010, 1010, 1010, 1020, ... over several consume queue files.
-    let times: Vec<i64> = [1000, 1010, 1010, 1010].into_iter().chain((102..400).map(|time| time * 10)).collect();
+    let times: Vec<i64> =
+        [1000, 1010, 1010, 1010].into_iter().chain((102..400).map(|time| time * 10)).collect();
     for time in &times {
         disk.set_clock(*time);
         store.append(&record("t", 0, b"x")).unwrap();

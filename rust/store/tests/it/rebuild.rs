@@ -105,7 +105,8 @@ fn a_new_file_that_was_never_filled_is_made_again() {
 /// A log of 250 records of one queue whose queue offsets from number 200 on are others, as another program may leave it.
 fn log_with_numbers(config: &StoreConfig, number_of: impl Fn(u64) -> u64) {
     let store = Store::open(config.clone()).unwrap();
-    let numbered = |number: u64| store.append(&record("t", 0, &number.to_be_bytes())).unwrap().physical_offset.get();
+    let numbered =
+        |number: u64| store.append(&record("t", 0, &number.to_be_bytes())).unwrap().physical_offset.get();
     let places: Vec<u64> = (0..250).map(numbered).collect();
     store.shutdown().unwrap();
     for number in 200..250 {
@@ -123,8 +124,10 @@ fn of_queue_offsets_that_are_there_twice_the_later_records_count_and_the_former_
     let config = small(dir.path());
     log_with_numbers(&config, |number| number - 20);
     let store = Store::open(config.clone()).unwrap();
-    let numbers: Vec<u64> =
-        read_all(&store, "t", 0).iter().map(|body| u64::from_be_bytes(*body.first_chunk().unwrap())).collect();
+    let numbers: Vec<u64> = read_all(&store, "t", 0)
+        .iter()
+        .map(|body| u64::from_be_bytes(*body.first_chunk().unwrap()))
+        .collect();
     assert_eq!(numbers, (0..180).chain(200..250).collect::<Vec<_>>());
     assert_eq!(store.append(&record("t", 0, b"x")).unwrap().queue_offset.get(), 230);
 }

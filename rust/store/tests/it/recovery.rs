@@ -76,7 +76,11 @@ fn records_behind_a_torn_one_do_not_come_back_when_the_gap_is_filled() {
     assert_eq!(numbers(&store), (0..25).collect::<Vec<_>>());
     let body = [25u32.to_be_bytes().as_slice(), &[9; 200]].concat();
     let again = store.append(&record("t", 1, &body)).unwrap();
-    assert_eq!((again.physical_offset.get(), again.end.get()), (starts[25], starts[26]), "it fills the gap exactly");
+    assert_eq!(
+        (again.physical_offset.get(), again.end.get()),
+        (starts[25], starts[26]),
+        "it fills the gap exactly"
+    );
     drop(store);
     mark_dirty(dir.path());
     erase_mark(dir.path());
@@ -232,7 +236,11 @@ fn without_a_mark_the_timestamps_decide_as_the_format_says() {
         assert!(!store.recovery().had_mark);
         assert_eq!(store.recovery().end.get(), last);
         assert_eq!(numbers(&store), (0..999).collect::<Vec<_>>());
-        assert_eq!(store.append(&record("t", 0, b"x")).unwrap().queue_offset.get(), 333, "the number is used again");
+        assert_eq!(
+            store.append(&record("t", 0, b"x")).unwrap().queue_offset.get(),
+            333,
+            "the number is used again"
+        );
         drop(store);
         assert_queues_equal_log(&config);
     }

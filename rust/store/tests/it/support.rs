@@ -145,7 +145,8 @@ fn queues_on_disk(config: &StoreConfig) -> Queues {
     for topic in RealDisk.list(&root).unwrap() {
         for queue in RealDisk.list(&root.join(&topic.name)).unwrap() {
             let dir = root.join(&topic.name).join(&queue.name);
-            let name = (topic.name.to_str().unwrap().to_owned(), queue.name.to_str().unwrap().parse().unwrap());
+            let name =
+                (topic.name.to_str().unwrap().to_owned(), queue.name.to_str().unwrap().parse().unwrap());
             let mut bytes = Vec::new();
             for file in RealDisk.list(&dir).unwrap() {
                 assert_eq!((file.kind, file.size_bytes), (EntryKind::File, config.consume_queue_file_size));

@@ -26,7 +26,8 @@ fn a_deleted_topic_is_gone_and_a_new_one_of_its_name_starts_at_zero() {
 
     let store = Store::open(config.clone()).unwrap();
     assert!(!store.recovery().rebuilt_queues);
-    let named: Vec<_> = store.queues().iter().map(|queue| (queue.topic.to_string(), queue.queue_id)).collect();
+    let named: Vec<_> =
+        store.queues().iter().map(|queue| (queue.topic.to_string(), queue.queue_id)).collect();
     assert_eq!(named, [("kept".to_owned(), 0), ("old".to_owned(), 1)]);
     assert_eq!(read_all(&store, "old", 1), [b"new"]);
     assert_eq!(read_all(&store, "kept", 0).len(), 250);

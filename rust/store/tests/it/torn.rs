@@ -61,7 +61,10 @@ fn a_checksum_that_nobody_of_this_store_wrote_does_not_make_a_record_unsound() {
     drop(store);
     let digits = last.end.get() - 11;
     overwrite(&log_file(dir.path()), digits, b"1234567890");
-    assert!(matches!(Store::open(config.clone()), Err(StoreError::InteriorDamage { .. })), "ours must be right");
+    assert!(
+        matches!(Store::open(config.clone()), Err(StoreError::InteriorDamage { .. })),
+        "ours must be right"
+    );
     overwrite(&dir.path().join("checkpoint"), 1024, &[0; 1024]); // as if another program had written the log
     let store = Store::open(config.clone()).unwrap();
     assert_eq!(read_all(&store, "t", 0), [b"body"]);
@@ -75,7 +78,9 @@ fn a_checksum_that_nobody_of_this_store_wrote_does_not_make_a_record_unsound() {
 fn without_the_record_check_a_start_with_it_asks_for_checksums_from_there_on() {
     let dir = tempfile::tempdir().unwrap();
     let off = StoreConfig { record_check: false, ..quiet(dir.path()) };
-    for (config, body) in [(quiet(dir.path()), b"a"), (off.clone(), b"b"), (quiet(dir.path()), b"c"), (off, b"d")] {
+    for (config, body) in
+        [(quiet(dir.path()), b"a"), (off.clone(), b"b"), (quiet(dir.path()), b"c"), (off, b"d")]
+    {
         let store = Store::open(config).unwrap();
         store.append(&record("t", 0, body)).unwrap();
     }
