@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from rocketpy.config import SendStatus
 
 __all__ = ["Message", "MessageQueue", "Receipt", "ReceivedMessage"]
+__test__ = {"Message": Message.__doc__}
+"""Examples of classes that are not written in Python, for doctest."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

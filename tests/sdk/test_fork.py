@@ -7,7 +7,8 @@ after thirty seconds and its test fails.
 import pytest
 
 PARENT = """
-import gc, os, signal, sys, tempfile, time
+import gc, os, signal, sys, tempfile, time, warnings
+warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork")  # which is the point here
 import rocketpy
 from rocketpy import Message, Start
 

@@ -25,11 +25,13 @@ impl ArrowBatch {
 
 #[pymethods]
 impl ArrowBatch {
+    /// Rows.
     #[getter]
     fn num_rows(&self) -> usize {
         self.batch.num_rows()
     }
 
+    /// Names of the columns, in order.
     #[getter]
     fn column_names(&self) -> Vec<String> {
         names(&self.batch.schema())

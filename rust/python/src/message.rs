@@ -15,7 +15,24 @@ use crate::error::{self, raise};
 use crate::number::within;
 use crate::untracked;
 
-/// A message to send: immutable, cheap to make and to send many times.
+/// A message to send: immutable, cheap to make, and may be sent many times.
+///
+/// Args:
+///     topic: Topic it goes to: up to 127 of `a-z A-Z 0-9 _ - % |`.
+///     body: What it says, from 1 byte to 4 MiB: bytes, or any other buffer of bytes, which is copied.
+///     tag: One word by which consumers choose messages.
+///     keys: One word, or several, by which tools find the message.
+///     order_key: Messages with the same order key go to one queue, in order.
+///     properties: Further properties; names of the system's own are refused.
+///     flag: A number of the user's own, of 32 bits; default 0.
+///
+/// Raises:
+///     InvalidArgumentError: A name or a value breaks its rules.
+///     TypeError: An argument has another type.
+///
+/// Examples:
+///     >>> Message("flights", b"UA1545 EWR-IAH", tag="UA", keys=["N14228", "UA1545"], order_key="N14228").keys
+///     ('N14228', 'UA1545')
 #[pyclass(name = "Message", module = "rocketpy", frozen, eq, hash)]
 #[derive(PartialEq, Eq)]
 pub(crate) struct PyMessage {
@@ -92,36 +109,43 @@ impl PyMessage {
         untracked::new(body.py(), Self { message: Arc::new(message) }).map(Bound::unbind)
     }
 
+    /// Topic it goes to.
     #[getter]
     fn topic(&self) -> &str {
         &self.message.topic
     }
 
+    /// The body, copied.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.message.body)
     }
 
+    /// The body as a read-only memoryview, not copied.
     #[getter]
     fn body_view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         buffer::view(py, self.message.body.clone())
     }
 
+    /// The tag by which consumers choose; None without one.
     #[getter]
     fn tag(&self) -> Option<&str> {
         self.message.tag()
     }
 
+    /// The keys by which tools find it.
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.message.keys().collect::<Vec<_>>())
     }
 
+    /// Messages with the same order key go to one queue, in order; None without one.
     #[getter]
     fn order_key(&self) -> Option<&str> {
         self.message.order_key()
     }
 
+    /// The properties of the user, as a new dict.
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let properties = PyDict::new(py);
@@ -131,6 +155,7 @@ impl PyMessage {
         Ok(properties)
     }
 
+    /// The user's own number, carried and never interpreted.
     #[getter]
     fn flag(&self) -> i32 {
         self.message.flag

@@ -33,7 +33,8 @@ type Restored<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, String));
 
 /// A received message: its record as it came, decoded when asked.
 ///
-/// It shares the bytes of the pull answer (at most 1 MiB by default) and keeps them alive.
+/// It shares the bytes of the pull answer, by default at most 1 MiB, and keeps them alive: keep what you need of a message
+/// rather than the message. Everything about it raises `DamagedDataError` when the record is damaged.
 #[pyclass(name = "ReceivedMessage", module = "rocketpy", frozen)]
 pub(crate) struct ReceivedMessage {
     record: Bytes,
@@ -52,17 +53,20 @@ impl ReceivedMessage {
 
 #[pymethods]
 impl ReceivedMessage {
+    /// Topic it was sent to.
     #[getter]
     fn topic(&self) -> PyResult<&str> {
         Ok(self.view()?.topic)
     }
 
+    /// The body, decompressed when it was compressed; made anew each time.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let body = self.view()?.plain_body(&DecompressLimits::default()).map_err(raise)?;
         Ok(PyBytes::new(py, &body))
     }
 
+    /// The body as a read-only memoryview; nothing is copied unless it was compressed.
     #[getter]
     fn body_view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let body = match self.view()?.plain_body(&DecompressLimits::default()).map_err(raise)? {
@@ -72,11 +76,13 @@ impl ReceivedMessage {
         buffer::view(py, body)
     }
 
+    /// The tag; None without one.
     #[getter]
     fn tag(&self) -> PyResult<Option<&str>> {
         Ok(self.view()?.tag())
     }
 
+    /// The keys.
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let keys = self.view()?.keys().unwrap_or_default();
@@ -86,11 +92,13 @@ impl ReceivedMessage {
         )
     }
 
+    /// The order key; None without one.
     #[getter]
     fn order_key(&self) -> PyResult<Option<&str>> {
         Ok(self.view()?.property(property::SHARDING_KEY))
     }
 
+    /// Every property, those of the system too, as a new dict.
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let properties = PyDict::new(py);
@@ -102,11 +110,13 @@ impl ReceivedMessage {
         Ok(properties)
     }
 
+    /// The sender's own number.
     #[getter]
     fn flag(&self) -> PyResult<i32> {
         Ok(self.view()?.flag)
     }
 
+    /// The queue it came from.
     #[getter]
     fn queue<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let origin = &self.origin;
@@ -115,67 +125,80 @@ impl ReceivedMessage {
         Ok(object.bind(py).clone())
     }
 
+    /// Number of the queue.
     #[getter]
     fn queue_id(&self) -> u32 {
         self.origin.queue.queue_id
     }
 
+    /// Broker that holds the queue.
     #[getter]
     fn broker_name(&self) -> &str {
         &self.origin.queue.broker_name
     }
 
+    /// Its entry in the queue, from 0.
     #[getter]
     fn queue_offset(&self) -> PyResult<u64> {
         Ok(self.view()?.queue_offset.get())
     }
 
+    /// First byte of its record in the commit log.
     #[getter]
     fn physical_offset(&self) -> PyResult<u64> {
         Ok(self.view()?.physical_offset.get())
     }
 
+    /// When the sender made it, by the sender's clock.
     #[getter]
     fn born_at(&self) -> PyResult<SystemTime> {
         Ok(instant(self.view()?.born_at_ms))
     }
 
+    /// When the sender made it, in milliseconds since 1970 UTC.
     #[getter]
     fn born_at_ms(&self) -> PyResult<i64> {
         Ok(self.view()?.born_at_ms)
     }
 
+    /// When the broker stored it, by the broker's clock.
     #[getter]
     fn stored_at(&self) -> PyResult<SystemTime> {
         Ok(instant(self.view()?.stored_at_ms))
     }
 
+    /// When the broker stored it, in milliseconds since 1970 UTC.
     #[getter]
     fn stored_at_ms(&self) -> PyResult<i64> {
         Ok(self.view()?.stored_at_ms)
     }
 
+    /// Address of the sender.
     #[getter]
     fn born_host(&self) -> PyResult<String> {
         Ok(self.view()?.born_host.to_string())
     }
 
+    /// Address that the broker announced when it stored it.
     #[getter]
     fn store_host(&self) -> PyResult<String> {
         Ok(self.view()?.store_host.to_string())
     }
 
+    /// Unique key that the sender gave it; the offset message id when there is none.
     #[getter]
     fn msg_id(&self) -> PyResult<String> {
         let view = self.view()?;
         Ok(view.unique_key().map_or_else(|| view.offset_message_id().to_string(), str::to_owned))
     }
 
+    /// Id by place: store host and physical offset, in hexadecimal.
     #[getter]
     fn offset_msg_id(&self) -> PyResult<String> {
         Ok(self.view()?.offset_message_id().to_string())
     }
 
+    /// How often it was sent back by a consumer.
     #[getter]
     fn reconsume_times(&self) -> PyResult<i32> {
         Ok(self.view()?.reconsume_times)

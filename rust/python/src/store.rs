@@ -122,6 +122,7 @@ pub(crate) struct Scan {
 
 #[pymethods]
 impl Scan {
+    /// Names of the columns, in order.
     #[getter]
     fn column_names(&self) -> Vec<String> {
         arrow::names(&self.schema)
