@@ -108,7 +108,11 @@ class ServerProcess:
         return self._log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:  # Ctrl-C too: nobody else would end the process
+            self.kill()
+            raise
         return self
 
     def __exit__(
