@@ -1,5 +1,6 @@
 """The main job, whole, on the real data."""
 
+import contextlib
 import os
 import re
 import signal
@@ -63,8 +64,13 @@ def test_ctrl_c_ends_the_demo_and_its_server(executable: list[str], tmp_path: Pa
             continue
         pytest.fail(process.stderr.read().decode())
     server = int(re.search(r'"pid":\s*(\d+)', ready.read_text())[1])
-    process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130
-    process.stderr.close()
-    with pytest.raises(ProcessLookupError):
-        os.kill(server, 0)
+    try:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        with pytest.raises(ProcessLookupError):
+            os.kill(server, 0)
+    finally:
+        process.kill()
+        process.stderr.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(server, signal.SIGKILL)
