@@ -1,7 +1,7 @@
 //! What the threads of a store share.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
@@ -44,10 +44,8 @@ pub(crate) struct Core<D: Disk> {
     dispatched: AtomicU64,
     pub dispatch_wake: Wake,
     pub keeper_wake: Wake,
-    /// Set while appends are refused for any reason; [`Core::check_open`] says which.
-    refusing: AtomicBool,
-    /// Set when the store closes: appends are refused.
-    closing: AtomicBool,
+    /// Why appends are refused at the moment, bits of [`refused`]; 0 while they are not.
+    refusing: AtomicU8,
     /// Set when no append is on its way any more: threads end.
     stopping: AtomicBool,
     poison: OnceLock<Arc<EnvError>>,
@@ -56,6 +54,16 @@ pub(crate) struct Core<D: Disk> {
     listener: RwLock<Arc<dyn StoreListener>>,
     store_host: HostCell,
     pub counters: Counters,
+}
+
+/// Reasons to refuse appends. One word holds them all: none is lost when another comes or goes at the same time.
+mod refused {
+    /// The store closes.
+    pub const CLOSING: u8 = 1;
+    /// A flush failed.
+    pub const POISONED: u8 = 2;
+    /// Consume queues can not be written.
+    pub const QUEUES: u8 = 4;
 }
 
 /// What the append lock guards.
@@ -163,8 +171,7 @@ impl<D: Disk> Core<D> {
             dispatched: AtomicU64::new(queues_to),
             dispatch_wake: Wake::default(),
             keeper_wake: Wake::default(),
-            refusing: AtomicBool::new(false),
-            closing: AtomicBool::new(false),
+            refusing: AtomicU8::new(0),
             stopping: AtomicBool::new(false),
             poison: OnceLock::new(),
             queue_fault: Mutex::new(None),
@@ -224,13 +231,12 @@ impl<D: Disk> Core<D> {
     }
 
     pub fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::Acquire)
+        self.refusing.load(Ordering::Acquire) & refused::CLOSING != 0
     }
 
     /// Refuses appends from now on. Says whether this call was the one that closed.
     pub fn close(&self) -> bool {
-        let was_open = !self.closing.swap(true, Ordering::AcqRel);
-        self.refusing.store(true, Ordering::Release);
+        let was_open = self.refusing.fetch_or(refused::CLOSING, Ordering::AcqRel) & refused::CLOSING == 0;
         drop(self.writer.lock()); // appends that were let in are done
         was_open
     }
@@ -250,7 +256,7 @@ impl<D: Disk> Core<D> {
 
     /// Whether an append may go on.
     pub fn check_open(&self) -> Result<(), AppendError> {
-        if self.refusing.load(Ordering::Acquire) { self.refusal() } else { Ok(()) }
+        if self.refusing.load(Ordering::Acquire) == 0 { Ok(()) } else { self.refusal() }
     }
 
     #[cold]
@@ -273,7 +279,7 @@ impl<D: Disk> Core<D> {
     pub fn poison(&self, error: EnvError) -> Arc<EnvError> {
         let error = Arc::new(error);
         let cause = Arc::clone(self.poison.get_or_init(|| Arc::clone(&error)));
-        self.refusing.store(true, Ordering::Release);
+        self.refusing.fetch_or(refused::POISONED, Ordering::AcqRel);
         if Arc::ptr_eq(&cause, &error) {
             tracing::error!(%error, "a flush failed, the store refuses writes from now on");
             self.listener().poisoned(&StoreError::Poisoned { cause: Arc::clone(&cause) });
@@ -299,11 +305,10 @@ impl<D: Disk> Core<D> {
             _ => {}
         }
         *state = fault.map(Arc::new);
-        let other = self.is_closing() || self.poison.get().is_some();
-        self.refusing.store(state.is_some() || other, Ordering::Release);
-        if self.is_closing() || self.poison.get().is_some() {
-            self.refusing.store(true, Ordering::Release); // came between the two lines above
-        }
+        match &*state {
+            Some(_) => self.refusing.fetch_or(refused::QUEUES, Ordering::AcqRel),
+            None => self.refusing.fetch_and(!refused::QUEUES, Ordering::AcqRel),
+        };
     }
 
     /// Whether consume queues can be written as far as is known.

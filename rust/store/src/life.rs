@@ -1,6 +1,7 @@
 //! Beginning and end of an open store, and what changes it as a whole.
 
 use rocketpy_env::Disk;
+use rocketpy_model::name::check_topic;
 
 use crate::core::Core;
 use crate::error::{FlushError, StoreError};
@@ -42,24 +43,32 @@ impl<D: Disk> Core<D> {
 
     /// Drops the queues of a topic with their files. Returns how many there were.
     ///
+    /// A name that is no topic's has none. When this fails, the same call goes on with what is left.
+    ///
     /// # Durability
-    /// On return the queues are gone for good. After a crash before that they may all be back.
+    /// On return the queues are gone, and an ordinary start or recovery does not bring them back. After a crash before that
+    /// they may all be back. Their records stay in the log: when all consume queues are made anew from it (their files are
+    /// lost or damaged, or another program wrote last), so are these.
     pub fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
+        if check_topic(topic).is_err() {
+            return Ok(0);
+        }
         while self.dispatch_round()? {} // what was appended before counts as before
         let mut dispatcher = self.dispatcher.lock();
         let queues = {
             let _no_append = self.writer.lock();
             self.queues.remove_topic(topic)
         };
-        if queues.is_empty() {
-            return Ok(0);
-        }
         dispatcher.forget_entries(queues.iter().map(|queue| queue.max()).sum());
         for queue in &queues {
-            self.queue_files.remove(queue)?;
+            self.queue_files.forget(queue);
         }
-        self.queue_files.remove_topic_dir(topic)?;
+        // Without queues as well: a former call may have got no further.
+        let had_files = self.queue_files.remove_topic_dir(topic)?;
         drop(dispatcher);
+        if queues.is_empty() && !had_files {
+            return Ok(0);
+        }
         self.keep(false)?;
         tracing::info!(topic, queues = queues.len(), "topic is deleted");
         Ok(queues.len())

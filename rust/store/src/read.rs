@@ -230,20 +230,13 @@ impl<D: Disk> Core<D> {
             return Ok(QueueOffset::ZERO);
         };
         let bounds = queue.bounds();
-        let (mut low, mut high) = (bounds.min.get(), bounds.max.get());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let stored_at_ms = self.entry_stored_at(&queue, middle)?.unwrap_or(i64::MIN);
-            let before = match boundary {
+        let low = entry::partition_point(bounds.min.get(), bounds.max.get(), |number| {
+            let stored_at_ms = self.entry_stored_at(&queue, number)?;
+            Ok::<_, StoreError>(stored_at_ms.map(|stored_at_ms| match boundary {
                 Boundary::Lower => stored_at_ms < time_ms,
                 Boundary::Upper => stored_at_ms <= time_ms,
-            };
-            if before {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
+            }))
+        })?;
         let found = match boundary {
             Boundary::Lower => low,
             Boundary::Upper => low.saturating_sub(1),

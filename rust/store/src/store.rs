@@ -230,7 +230,11 @@ impl<D: Disk> Store<D> {
         self.core.queues.summaries()
     }
 
-    /// Drops the queues of a topic; its records stay in the log until retention. Returns how many queues there were.
+    /// Drops the queues of a topic. Returns how many there were.
+    ///
+    /// # Durability
+    /// Its records stay in the log until retention: an ordinary start does not bring the queues back, but a start that makes
+    /// all consume queues anew from the log does.
     pub fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
         self.core.delete_topic(topic)
     }

@@ -25,6 +25,29 @@ pub(crate) fn record_end(entry: &Entry) -> u64 {
     if is_preblank(entry) { 0 } else { entry.physical_offset.get() + u64::from(entry.size_bytes) }
 }
 
+/// First number in `low..high` whose entry is not before what is looked for; those before it come first. For an entry that
+/// says nothing the nearest one to its left speaks, so that a hole hides nothing but itself.
+pub(crate) fn partition_point<E>(
+    mut low: u64,
+    mut high: u64,
+    mut is_before: impl FnMut(u64) -> Result<Option<bool>, E>,
+) -> Result<u64, E> {
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let mut probe = middle;
+        let mut answer = is_before(probe)?;
+        while answer.is_none() && probe > low {
+            probe -= 1;
+            answer = is_before(probe)?;
+        }
+        match answer {
+            Some(false) => high = probe,
+            Some(true) | None => low = middle + 1,
+        }
+    }
+    Ok(low)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

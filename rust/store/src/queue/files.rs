@@ -201,11 +201,11 @@ impl<D: Disk> QueueFiles<D> {
         self.pool.forget(queue.uid);
     }
 
-    /// Removes the empty folder of a topic and makes the removal of its queues durable.
-    pub fn remove_topic_dir(&self, topic: &str) -> Result<(), EnvError> {
+    /// Removes the folder of a topic, durably. Says whether there was one.
+    pub fn remove_topic_dir(&self, topic: &str) -> Result<bool, EnvError> {
         match self.disk.remove_dir_all(&self.topic_dir(topic)) {
-            Err(error) if !error.is_not_found() => Err(error),
-            _ => self.disk.sync_dir(&self.dir),
+            Err(error) if error.is_not_found() => Ok(false),
+            other => other.and_then(|()| self.disk.sync_dir(&self.dir)).map(|()| true),
         }
     }
 }

@@ -239,21 +239,8 @@ pub(crate) fn first_living<D: Disk>(
     first: u64,
     log_min: u64,
 ) -> Result<u64, EnvError> {
-    let lives = |index: u64| -> Result<bool, EnvError> {
-        let entry = files.entry(queue, index)?;
-        Ok(entry.is_some_and(|entry| !entry::is_preblank(&entry) && entry.physical_offset.get() >= log_min))
-    };
-    let (mut low, mut high) = (first, queue.max());
-    if low >= high || lives(low)? {
-        return Ok(low);
-    }
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if lives(middle)? {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    Ok(low)
+    entry::partition_point(first, queue.max(), |index| {
+        let entry = files.entry(queue, index)?.filter(|entry| !entry::is_preblank(entry));
+        Ok(entry.map(|entry| entry.physical_offset.get() < log_min))
+    })
 }

@@ -17,9 +17,11 @@ pub struct Faults {
     /// The next flush of a mapped file fails; the one after it succeeds, as on Linux.
     pub fail_next_log_flush: AtomicBool,
     pub fail_next_file_flush: AtomicBool,
+    pub fail_next_folder_removal: AtomicBool,
     pub synced_folders: Mutex<Vec<PathBuf>>,
     /// No folder can be opened to be flushed.
     pub no_handle_for_folders: AtomicBool,
+    pub refused_folders: AtomicU64,
     /// No new mapped file can be made.
     pub no_space_for_log: AtomicBool,
     /// Nothing can be written into files.
@@ -37,7 +39,10 @@ pub struct Faults {
 impl Faults {
     fn open_folder(&self, path: &Path) -> Result<(), EnvError> {
         match self.no_handle_for_folders.load(Ordering::SeqCst) {
-            true => Err(EnvError::TooManyOpenFiles { operation: "open", path: path.to_path_buf() }),
+            true => {
+                self.refused_folders.fetch_add(1, Ordering::SeqCst);
+                Err(EnvError::TooManyOpenFiles { operation: "open", path: path.to_path_buf() })
+            }
             false => Ok(()),
         }
     }
@@ -249,6 +254,9 @@ impl Disk for FaultyDisk {
     }
 
     fn remove_dir_all(&self, path: &Path) -> Result<(), EnvError> {
+        if self.faults.fail_next_folder_removal.swap(false, Ordering::SeqCst) {
+            return Err(EnvError::from_io("remove", path, std::io::Error::from_raw_os_error(5)));
+        }
         RealDisk.remove_dir_all(path)
     }
 

@@ -1,9 +1,12 @@
 //! Consume queues are derived: after any loss of theirs they equal the log again.
 
 use rocketpy_env::{Disk, RealDisk};
-use rocketpy_store::{Store, StoreConfig};
+use rocketpy_store::{Boundary, Store, StoreConfig};
 
+use crate::faulty::FaultyDisk;
 use crate::support::{Queues, assert_queues_equal_log, overwrite, read_all, record, small};
+
+const FIRST_MS: i64 = 1_700_000_000_000;
 
 fn closed_store(config: &StoreConfig) -> Queues {
     let store = Store::open(config.clone()).unwrap();
@@ -102,27 +105,33 @@ fn a_new_file_that_was_never_filled_is_made_again() {
     reopen_equal(&config, &before, false);
 }
 
-/// A log of 250 records of one queue whose queue offsets from number 200 on are others, as another program may leave it.
-fn log_with_numbers(config: &StoreConfig, number_of: impl Fn(u64) -> u64) {
-    let store = Store::open(config.clone()).unwrap();
-    let numbered =
-        |number: u64| store.append(&record("t", 0, &number.to_be_bytes())).unwrap().physical_offset.get();
+/// A log of 250 records of one queue whose queue offsets from a number on are others, as another program may leave it.
+/// Record `n` is stored `n` ms after [`FIRST_MS`]. Returns where each record lies.
+fn log_with_numbers(config: &StoreConfig, from: u64, number_of: impl Fn(u64) -> u64) -> Vec<u64> {
+    let disk = FaultyDisk::default();
+    let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+    let numbered = |number: u64| {
+        disk.set_clock(FIRST_MS + number as i64);
+        let body = [number.to_be_bytes().as_slice(), &[0; 400]].concat();
+        store.append(&record("t", 0, &body)).unwrap().physical_offset.get()
+    };
     let places: Vec<u64> = (0..250).map(numbered).collect();
     store.shutdown().unwrap();
-    for number in 200..250 {
+    for number in from..250 {
         let place = places[number as usize];
         let file = config.commit_log_dir().join(format!("{:020}", place / (64 << 10) * (64 << 10)));
         overwrite(&file, place % (64 << 10) + 20, &number_of(number).to_be_bytes());
     }
     overwrite(&config.root.join("checkpoint"), 1024, &[0; 1024]);
     RealDisk.remove_dir_all(&config.root.join("consumequeue")).unwrap();
+    places
 }
 
 #[test]
 fn of_queue_offsets_that_are_there_twice_the_later_records_count_and_the_former_stay_before() {
     let dir = tempfile::tempdir().unwrap();
     let config = small(dir.path());
-    log_with_numbers(&config, |number| number - 20);
+    log_with_numbers(&config, 200, |number| number - 20);
     let store = Store::open(config.clone()).unwrap();
     let numbers: Vec<u64> = read_all(&store, "t", 0)
         .iter()
@@ -136,7 +145,25 @@ fn of_queue_offsets_that_are_there_twice_the_later_records_count_and_the_former_
 fn a_queue_offset_that_leads_nowhere_refuses_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let config = small(dir.path());
-    log_with_numbers(&config, |number| number + 1_000_000);
+    log_with_numbers(&config, 200, |number| number + 1_000_000);
     let error = Store::open(config).unwrap_err().to_string();
     assert!(error.contains("t-0 has the impossible queue offset 1000200"), "{error}");
+}
+
+#[test]
+fn a_hole_in_a_queue_hides_nothing_but_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let places = log_with_numbers(&config, 140, |number| number + 50);
+    let store = Store::open(config.clone()).unwrap();
+    assert_eq!(store.queue_bounds("t", 0).max.get(), 300);
+    let at = |number| store.offset_by_time("t", 0, FIRST_MS + number, Boundary::Lower).unwrap().get();
+    assert_eq!([at(0), at(130), at(139), at(140), at(249)], [0, 130, 139, 190, 299]);
+    drop(store);
+    // The start of the log is taken away: what is left of the queue starts before the hole.
+    RealDisk.remove_file(&config.commit_log_dir().join(format!("{:020}", 0))).unwrap();
+    let store = Store::open(config).unwrap();
+    let left = places.iter().position(|&place| place >= 64 << 10).unwrap() as u64;
+    assert!(left < 140);
+    assert_eq!(store.queue_bounds("t", 0).min.get(), left);
 }

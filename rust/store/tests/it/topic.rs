@@ -1,9 +1,10 @@
-//! Deleted topics: their queues go, their numbers start again, and no recovery brings them back.
+//! Deleted topics: their queues go, their numbers start again, and no ordinary start brings them back.
 
 use rocketpy_env::Disk as _;
 use rocketpy_filter::TagFilter;
 use rocketpy_store::{FetchStatus, Store, StoreConfig};
 
+use crate::faulty::FaultyDisk;
 use crate::support::{ALL, read_all, record, settle, small};
 
 #[test]
@@ -73,4 +74,25 @@ fn a_rebuild_in_several_rounds_forgets_the_files_of_the_older_topic() {
     assert_eq!(read_all(&store, "t", 0), [b"new"]);
     drop(store);
     assert!(!Store::open(config).unwrap().recovery().rebuilt_queues);
+}
+
+#[test]
+fn a_deletion_that_failed_half_way_goes_on_when_it_is_asked_for_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let disk = FaultyDisk::default();
+    let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+    store.append(&record("t", 0, b"x")).unwrap();
+    store.append(&record("kept", 0, b"x")).unwrap();
+    settle(&store);
+    disk.faults.fail_next_folder_removal.store(true, std::sync::atomic::Ordering::SeqCst);
+    store.delete_topic("t").unwrap_err();
+    assert!(dir.path().join("consumequeue/t").exists());
+    store.delete_topic("t").unwrap();
+    assert!(!dir.path().join("consumequeue/t").exists());
+    assert_eq!(store.delete_topic("../consumequeue").unwrap(), 0, "no topic has this name");
+    drop(store);
+    let store = Store::open(config).unwrap();
+    assert!(!store.recovery().rebuilt_queues);
+    assert_eq!(store.queues().iter().map(|queue| queue.topic.to_string()).collect::<Vec<_>>(), ["kept"]);
 }

@@ -151,3 +151,22 @@ fn the_file_that_is_written_gets_its_space_back_when_a_copy_lost_it() {
     assert!(allocated() >= bytes.len() as u64, "else a full disk would kill the process");
     assert_eq!(read_all(&store, "t", 0), [b"x"]);
 }
+
+#[test]
+fn after_the_whole_log_was_checked_the_next_start_checks_its_end_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = StoreConfig { commit_log_file_size: 32 << 20, max_message_size: 4 << 20, ..quiet(dir.path()) };
+    let store = Store::open(config.clone()).unwrap();
+    let body = vec![1; 4 << 20];
+    for _ in 0..18 {
+        store.append(&record("t", 0, &body)).unwrap();
+    }
+    drop(store);
+    RealDisk.remove_dir_all(&dir.path().join("consumequeue")).unwrap();
+    let store = Store::open(config.clone()).unwrap();
+    assert_eq!(store.recovery().verified_from.get(), 0, "queues are made anew from the whole log");
+    drop(store);
+    let store = Store::open(config).unwrap();
+    let (from, end) = (store.recovery().verified_from.get(), store.recovery().end.get());
+    assert!(from > 0 && end - from >= 32 << 20, "{from} of {end}");
+}
