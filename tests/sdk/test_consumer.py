@@ -104,7 +104,7 @@ def test_a_group_goes_on_where_it_committed(rocketpy_server, filled):
         first = drain(consumer, 300)
         consumer.commit()
         positions = consumer.positions()
-        assert {queue: consumer.committed(queue) for queue in positions} == positions
+        assert {queue: consumer.committed(queue) or 0 for queue in positions} == positions
         drain(consumer, 100)  # handed out, never committed: to be handed out again
     with rocketpy_server.consumer(group, filled, start=Start.EARLIEST) as consumer:
         second = drain(consumer, 1000 - len(first))
@@ -120,7 +120,7 @@ def test_iteration_commits_no_message_that_the_loop_has_not_seen(rocketpy_server
             consumer.commit()
             if len(seen) == 37:
                 break
-    with rocketpy_server.consumer(group, filled) as consumer:
+    with rocketpy_server.consumer(group, filled, start=Start.EARLIEST) as consumer:
         rest = drain(consumer, 963)
     assert numbers(seen + rest) == list(range(1000))
 
