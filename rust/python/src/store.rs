@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use rocketpy_filter::TagFilter;
 use rocketpy_model::QueueOffset;
-use rocketpy_scan::{PlanOptions, StoreScan, StoreScanOptions, plan};
+use rocketpy_scan::{PlanOptions, Step, StoreScan, StoreScanOptions, plan};
 use rocketpy_store::reader::{QueueRange, StoreReader};
 
 use crate::arrow::{self, ArrowBatch};
@@ -146,9 +146,14 @@ impl Scan {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<ArrowBatch>> {
-        let next = py.detach(|| self.scan.lock().as_mut().map(StoreScan::next_batch));
-        let batch = next.ok_or_else(handed_over)?.map_err(raise)?;
-        Ok(batch.map(ArrowBatch::new))
+        loop {
+            let step = py.detach(|| self.scan.lock().as_mut().map(StoreScan::step));
+            match step.ok_or_else(handed_over)?.map_err(raise)? {
+                Step::Batch(batch) => return Ok(Some(ArrowBatch::new(batch))),
+                Step::More => py.check_signals()?,
+                Step::End => return Ok(None),
+            }
+        }
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {

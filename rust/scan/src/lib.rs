@@ -17,4 +17,4 @@ pub use builder::{BatchLimits, RecordBatchBuilder};
 pub use columns::{Column, Columns};
 pub use error::ScanError;
 pub use plan::{PlanOptions, Slice, plan};
-pub use store_scan::{LostRange, StoreScan, StoreScanOptions};
+pub use store_scan::{LostRange, Step, StoreScan, StoreScanOptions};

@@ -84,28 +84,48 @@ impl StoreScan {
     /// # Errors
     /// When a message is gone or damaged and that is to be an error, or the store cannot be read.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, ScanError> {
-        let batch = self.fill();
-        self.is_done |= batch.is_err();
-        batch
+        loop {
+            match self.step()? {
+                Step::Batch(batch) => return Ok(Some(batch)),
+                Step::More => {}
+                Step::End => return Ok(None),
+            }
+        }
     }
 
-    fn fill(&mut self) -> Result<Option<RecordBatch>, ScanError> {
-        while !self.is_done {
-            let block = self.scan.block();
-            for (record, bytes) in block.iter().skip(self.at) {
-                let range = &self.ranges[record.range];
-                match self.builder.take_in(record, bytes, range, &self.options) {
-                    Ok(Taken::Full) => return self.builder.finish().map(Some),
-                    Ok(Taken::Row | Taken::Unwanted) => {}
-                    Err(error) => leave_out(&mut self.lost, &self.options, range, record, error)?,
-                }
-                self.at += 1;
-            }
-            self.at = 0;
-            self.is_done = !self.scan.advance()?;
-            self.lost.append(&mut self.scan.take_missing());
+    /// Reads at most one block of the log on, for callers that have to look up now and then: a filter may leave nothing of
+    /// a large store.
+    ///
+    /// # Errors
+    /// As [`next_batch`](Self::next_batch).
+    pub fn step(&mut self) -> Result<Step, ScanError> {
+        let step = self.read_block();
+        self.is_done |= step.is_err();
+        step
+    }
+
+    fn read_block(&mut self) -> Result<Step, ScanError> {
+        if self.is_done {
+            return if self.builder.is_empty() {
+                Ok(Step::End)
+            } else {
+                self.builder.finish().map(Step::Batch)
+            };
         }
-        if self.builder.is_empty() { Ok(None) } else { self.builder.finish().map(Some) }
+        let block = self.scan.block();
+        for (record, bytes) in block.iter().skip(self.at) {
+            let range = &self.ranges[record.range];
+            match self.builder.take_in(record, bytes, range, &self.options) {
+                Ok(Taken::Full) => return self.builder.finish().map(Step::Batch),
+                Ok(Taken::Row | Taken::Unwanted) => {}
+                Err(error) => leave_out(&mut self.lost, &self.options, range, record, error)?,
+            }
+            self.at += 1;
+        }
+        self.at = 0;
+        self.is_done = !self.scan.advance()?;
+        self.lost.append(&mut self.scan.take_missing());
+        Ok(Step::More)
     }
 
     /// What was asked for and left out so far.
@@ -113,6 +133,17 @@ impl StoreScan {
     pub fn lost(&self) -> &[LostRange] {
         &self.lost
     }
+}
+
+/// What one step of a scan came to.
+#[derive(Debug)]
+pub enum Step {
+    /// A batch, never empty.
+    Batch(RecordBatch),
+    /// There is more to read.
+    More,
+    /// There is nothing more.
+    End,
 }
 
 /// What the store's reader is told about messages that are not there.
