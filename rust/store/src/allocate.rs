@@ -159,8 +159,9 @@ impl<D: Disk> Core<D> {
         };
         let started = Instant::now();
         let made = self.log.create(start).inspect(|file| {
-            if self.config.warm_files {
-                file.region.fault_in(0..file.region.len());
+            let warm_to = if self.config.warm_files { file.region.len() } else { 0 };
+            for at in (0..warm_to).step_by(STEP as usize).take_while(|_| !self.is_stopping()) {
+                file.region.fault_in(at..warm_to.min(at + STEP));
             }
         });
         let mut state = self.allocator.state.lock();

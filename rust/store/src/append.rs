@@ -249,6 +249,9 @@ impl<D: Disk> Core<D> {
         };
         let queue_offset = if counted { queue.next() } else { 0 };
         let place = Place { physical_offset: file.wrote(), queue_offset, stored_at_ms };
+        if counted && queue_offset == 0 {
+            queue.set_born(place.physical_offset);
+        }
         encoded.finish(&place, if counted { queue.uid } else { NO_QUEUE }, handover);
         file.region.append(&encoded.bytes, size);
         if counted {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rocketpy_env::{Disk, EnvError, Region};
 use rocketpy_model::QueueOffset;
-use rocketpy_protocol::record::{CheckMode, RecordCheck, check_record};
+use rocketpy_protocol::record::{CheckMode, RecordCheck, RecordView, check_record};
 
 pub(crate) use fact::{Fact, Handover, NO_QUEUE, TagSource};
 use run::{Added, Runs};
@@ -157,7 +157,7 @@ impl<D: Disk> Core<D> {
             }
             let fact = match self.handed_over(dispatcher, at) {
                 Some(fact) => fact,
-                None => match self.find(at)? {
+                None => match self.find(at, dispatcher.rebuilding)? {
                     Found::NextFile(start) => {
                         progress.dispatched = start;
                         continue;
@@ -193,7 +193,7 @@ impl<D: Disk> Core<D> {
     }
 
     /// Reads what stands in the log at an offset before its end.
-    fn find(&self, at: u64) -> Result<Found, EnvError> {
+    fn find(&self, at: u64, rebuilding: bool) -> Result<Found, EnvError> {
         let file = self.log.find(at).ok_or_else(|| self.broken(at, "the file is not there"))?;
         let bytes = file.region.view(at - file.start..file.region.written());
         match check_record(bytes, CheckMode::Layout) {
@@ -201,13 +201,7 @@ impl<D: Disk> Core<D> {
             Ok(RecordCheck::Record(view)) => {
                 let tags = TagSource::of(view.topic, view.properties, b"");
                 let queue = match counts_in_queue(view.sys_flag) {
-                    true => self.queues.get_or_create(view.topic, view.queue_id).map_or_else(
-                        |error| {
-                            tracing::error!(%error, physical_offset = at, "a record of the log gets no queue entry");
-                            NO_QUEUE
-                        },
-                        |queue| queue.uid,
-                    ),
+                    true => self.queue_of(&view, at, rebuilding),
                     false => NO_QUEUE,
                 };
                 Ok(Found::Record(Fact {
@@ -221,6 +215,24 @@ impl<D: Disk> Core<D> {
             }
             Err(_) if bytes.len() < 8 => Ok(Found::NextFile(file.end())),
             Err(error) => Err(self.broken(at, &error.to_string())),
+        }
+    }
+
+    /// The uid of a record's queue. During recovery a queue is made when it is missing; later a missing one was deleted.
+    fn queue_of(&self, view: &RecordView<'_>, at: u64, rebuilding: bool) -> u64 {
+        if !rebuilding {
+            let queue = self.queues.get(view.topic, view.queue_id).filter(|queue| queue.may_hold(at));
+            return queue.map_or(NO_QUEUE, |queue| queue.uid);
+        }
+        match self.queues.get_or_create(view.topic, view.queue_id) {
+            Ok(queue) => {
+                queue.set_born(0);
+                queue.uid
+            }
+            Err(error) => {
+                tracing::error!(%error, physical_offset = at, "a record of the log gets no queue entry");
+                NO_QUEUE
+            }
         }
     }
 

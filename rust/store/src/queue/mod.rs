@@ -23,6 +23,8 @@ pub(crate) struct Queue {
     pub uid: u64,
     /// Queue offset that the next record gets. Changed under the append lock alone.
     next: AtomicU64,
+    /// Records of the log before this belong to a former queue of the name.
+    born: AtomicU64,
     /// First entry that leads to a record.
     min: AtomicU64,
     /// Entries before this are readable. Changed by dispatch alone.
@@ -49,6 +51,7 @@ impl Queue {
             queue_id,
             uid,
             next: AtomicU64::new(bounds.max.get()),
+            born: AtomicU64::new(0),
             min: AtomicU64::new(bounds.min.get()),
             max: AtomicU64::new(bounds.max.get()),
             deleted: AtomicBool::new(false),
@@ -78,6 +81,16 @@ impl Queue {
     /// Moves the next queue offset; the caller holds the append lock, or recovers.
     pub fn set_next(&self, next: u64) {
         self.next.store(next, Ordering::Relaxed);
+    }
+
+    /// Whether a record at this place of the log may be one of this queue.
+    pub fn may_hold(&self, physical_offset: u64) -> bool {
+        physical_offset >= self.born.load(Ordering::Relaxed)
+    }
+
+    /// Sets where the queue's first record lies, before that record is published.
+    pub fn set_born(&self, physical_offset: u64) {
+        self.born.store(physical_offset, Ordering::Relaxed);
     }
 
     /// Makes entries readable.

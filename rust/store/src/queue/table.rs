@@ -120,6 +120,7 @@ impl QueueTable {
             Err(index) => {
                 let empty = QueueBounds { min: 0.into(), max: 0.into() };
                 let queue = Arc::new(Queue::new(topic, queue_id, next_uid(), empty));
+                queue.set_born(u64::MAX); // no record of the log is its own before its first append
                 queues.insert(index, Arc::clone(&queue));
                 self.by_uid.write().insert(queue.uid, Arc::clone(&queue));
                 Ok(queue)

@@ -128,7 +128,10 @@ impl<D: Disk> QueueFiles<D> {
     /// One entry; `None` when nothing is written there.
     pub fn entry(&mut self, offset: QueueOffset) -> Result<Option<QueueEntry>, ReadError> {
         let mut bytes = [0; ConsumeQueueEntry::BYTES];
-        if !self.files.read(offset.get() * ENTRY_BYTES, &mut bytes)? {
+        let Some(position) = position(offset) else {
+            return Ok(None);
+        };
+        if !self.files.read(position, &mut bytes)? {
             return Ok(None);
         }
         Ok(QueueEntry::decode(offset, &bytes))
@@ -143,7 +146,9 @@ impl<D: Disk> QueueFiles<D> {
         buffer: &mut Vec<u8>,
         out: &mut Vec<QueueEntry>,
     ) -> Result<u64, ReadError> {
-        let position = from.get() * ENTRY_BYTES;
+        let Some(position) = position(from) else {
+            return Ok(0);
+        };
         let Some(file) = self.files.find(position)? else {
             return Ok(0);
         };
@@ -167,6 +172,11 @@ impl<D: Disk> QueueFiles<D> {
         let starts = self.files.files().iter().map(|file| file.start / ENTRY_BYTES);
         Ok(starts.filter(|&start| start > from.get()).min().map(QueueOffset))
     }
+}
+
+/// Where an entry lies in its queue; `None` for a number that no queue reaches.
+fn position(offset: QueueOffset) -> Option<u64> {
+    offset.get().checked_mul(ENTRY_BYTES).filter(|&position| i64::try_from(position).is_ok())
 }
 
 impl QueueEntry {

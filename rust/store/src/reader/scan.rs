@@ -217,6 +217,11 @@ impl<D: Disk> RangeScan<D> {
                 self.miss(index, &entry, REMOVED)?;
                 continue;
             };
+            // Before memory is taken for it: a damaged entry may name any length.
+            if entry.size_bytes as usize > self.options.block_bytes && !self.has_its_size(&entry)? {
+                self.miss(index, &entry, "its length is another one")?;
+                continue;
+            }
             self.block.want(
                 index,
                 entry,
@@ -226,6 +231,12 @@ impl<D: Disk> RangeScan<D> {
             filled += more;
         }
         Ok(())
+    }
+
+    /// Whether the record says that it is as long as its entry does.
+    fn has_its_size(&mut self, entry: &QueueEntry) -> Result<bool, ReadError> {
+        let mut size = [0; 4];
+        Ok(self.log.read(entry.physical_offset, &mut size)? && u32::from_be_bytes(size) == entry.size_bytes)
     }
 
     fn read_stretches(&mut self) -> Result<(), ReadError> {

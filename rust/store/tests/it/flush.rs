@@ -222,8 +222,10 @@ fn a_folder_that_cannot_be_opened_is_no_failed_flush() {
     for queues in [1, 40] {
         let dir = tempfile::tempdir().unwrap();
         let disk = FaultyDisk::default();
-        let config =
-            StoreConfig { checkpoint_interval: Duration::from_millis(1), ..quiet(dir.path(), FlushMode::Async) };
+        let config = StoreConfig {
+            checkpoint_interval: Duration::from_millis(1),
+            ..quiet(dir.path(), FlushMode::Async)
+        };
         let store = Store::open_on(disk.clone(), config.clone()).unwrap();
         disk.faults.no_handle_for_folders.store(true, Ordering::SeqCst);
         for queue_id in 0..queues {

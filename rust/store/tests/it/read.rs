@@ -5,7 +5,7 @@ use rocketpy_model::QueueOffset;
 use rocketpy_store::{Boundary, FetchStatus, NewRecord, ReadLimits, Store};
 
 use crate::faulty::FaultyDisk;
-use crate::support::{ALL, record, settle, small, views};
+use crate::support::{ALL, overwrite, record, settle, small, views};
 
 #[test]
 fn offsets_outside_a_queue_get_the_status_of_the_table() {
@@ -143,4 +143,32 @@ fn the_offline_reader_reads_a_live_store() {
         }
     }
     assert_eq!(numbers, (0..1000).collect::<Vec<_>>(), "in the order of the log");
+}
+
+#[test]
+fn what_a_damaged_entry_or_a_made_up_range_says_takes_no_memory_and_ends_no_process() {
+    use rocketpy_store::reader::{Missing, QueueRange, RangeOptions, ScanOptions, SliceOptions, StoreReader};
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    for _ in 0..10 {
+        store.append(&record("t", 0, b"x")).unwrap();
+    }
+    drop(store);
+    let queue = dir.path().join("consumequeue/t/0").join(format!("{:020}", 0));
+    overwrite(&queue, 3 * 20 + 8, &50_000u32.to_be_bytes());
+    let reader = StoreReader::open(dir.path()).unwrap();
+    let ranges = reader.ranges("t", &RangeOptions::default()).unwrap();
+    let options = ScanOptions { block_bytes: 1000, missing: Missing::Skip, ..ScanOptions::default() };
+    let mut scan = reader.scan(&ranges, options.clone()).unwrap();
+    let mut found = 0;
+    while scan.advance().unwrap() {
+        assert!(scan.block().bytes.len() < 50_000, "no more than the block");
+        found += scan.block().records.len();
+    }
+    assert_eq!((found, scan.take_missing().len()), (9, 1));
+
+    let (start, end) = (QueueOffset(u64::MAX - 10), QueueOffset(u64::MAX));
+    let beyond = [QueueRange { start, end, estimated_bytes: 1 << 30, ..ranges[0].clone() }];
+    let _ = reader.slices(&beyond, SliceOptions { target_bytes: 1 << 20, min_slices: 4 });
+    assert!(!reader.scan(&beyond, options).unwrap().advance().unwrap());
 }

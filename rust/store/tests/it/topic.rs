@@ -2,7 +2,7 @@
 
 use rocketpy_env::Disk as _;
 use rocketpy_filter::TagFilter;
-use rocketpy_store::{FetchStatus, Store, StoreConfig};
+use rocketpy_store::{FetchStatus, FlushMode, Store, StoreConfig};
 
 use crate::faulty::FaultyDisk;
 use crate::support::{ALL, read_all, record, settle, small};
@@ -95,4 +95,31 @@ fn a_deletion_that_failed_half_way_goes_on_when_it_is_asked_for_again() {
     let store = Store::open(config).unwrap();
     assert!(!store.recovery().rebuilt_queues);
     assert_eq!(store.queues().iter().map(|queue| queue.topic.to_string()).collect::<Vec<_>>(), ["kept"]);
+}
+
+#[test]
+fn records_that_were_on_their_way_do_not_bring_a_deleted_topic_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let hour = std::time::Duration::from_secs(3600);
+    let config = StoreConfig {
+        flush: FlushMode::Sync,
+        flush_interval: hour,
+        checkpoint_interval: hour,
+        handover_limit: 1,
+        ..small(dir.path())
+    };
+    for again in [false, true] {
+        let store = Store::open(config.clone()).unwrap();
+        for _ in 0..5 {
+            store.append(&record("t", 0, b"old")).unwrap(); // not flushed, hence not in the queue; dispatch reads the log
+        }
+        store.delete_topic("t").unwrap();
+        if again {
+            assert_eq!(store.append(&record("t", 0, b"new")).unwrap().queue_offset.get(), 0);
+        }
+        settle(&store);
+        assert_eq!(store.stats().dispatch_fell_back, 1, "the way that is tested");
+        assert_eq!(read_all(&store, "t", 0), vec![b"new"; usize::from(again)]);
+        assert_eq!(store.queues().len(), usize::from(again));
+    }
 }
