@@ -208,8 +208,12 @@ fn names_and_numbers_that_no_store_wrote_do_not_end_the_process() {
     let store = Store::open(config.clone()).unwrap();
     store.append(&record("t", 0, b"x")).unwrap();
     drop(store);
+    let topic = dir.path().join("consumequeue/t");
+    let file = format!("{:020}", 0);
+    let entries = RealDisk.read(&topic.join("0").join(&file), 1 << 20).unwrap();
     for name in ["00", "+0"] {
-        RealDisk.create_dir_all(&dir.path().join("consumequeue/t").join(name)).unwrap();
+        RealDisk.create_dir_all(&topic.join(name)).unwrap();
+        RealDisk.replace(&topic.join(name).join(&file), &entries).unwrap();
     }
     let times = [i64::MIN.to_be_bytes(); 3].concat();
     overwrite(&dir.path().join("checkpoint"), 0, &times);
