@@ -4,11 +4,10 @@
 //! the whole list each time it gets the lock.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
 use pyo3::prelude::*;
 use rocketpy_client::{ClientError, Receipt};
 
@@ -21,6 +20,8 @@ type Outcome = Result<Receipt, ClientError>;
 const STEP: Duration = Duration::from_millis(50);
 
 /// The futures of one producer that wait for their outcome.
+///
+/// With the standard library's condition variable: what sleeps in `parking_lot`'s table at a fork harms the child.
 pub(crate) struct Completions {
     state: Mutex<State>,
     /// Something came, something was delivered, or the end was called.
@@ -50,7 +51,7 @@ impl Promise {
     /// Leaves the outcome for the completing thread. Never waits for the interpreter.
     pub(crate) fn keep(mut self, outcome: Outcome) {
         if let Some(future) = self.future.take() {
-            let mut state = self.completions.state.lock();
+            let mut state = self.completions.state();
             state.arrived.push_back((future, outcome));
             state.arrived_ever += 1;
             state.open -= 1;
@@ -64,7 +65,7 @@ impl Drop for Promise {
     /// A promise that was never handed over (the call failed) leaves nothing behind.
     fn drop(&mut self) {
         if self.future.is_some() {
-            self.completions.state.lock().open -= 1;
+            self.completions.state().open -= 1;
             self.completions.changed.notify_all();
         }
     }
@@ -75,9 +76,13 @@ impl Completions {
         Arc::new(Self { state: Mutex::new(State::default()), changed: Condvar::new() })
     }
 
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Promises to complete a future. The first promise starts the thread.
     pub(crate) fn promise(self: &Arc<Self>, future: Py<PyAny>) -> PyResult<Promise> {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         if state.thread.is_none() {
             let completions = Arc::clone(self);
             let thread = thread::Builder::new().name("rocketpy-completions".to_owned());
@@ -91,7 +96,7 @@ impl Completions {
 
     /// Lets the thread end once nothing is left to complete.
     pub(crate) fn end(&self) {
-        self.state.lock().ended = true;
+        self.state().ended = true;
         self.changed.notify_all();
     }
 
@@ -99,19 +104,17 @@ impl Completions {
     /// future's own callback calls it, which would wait for itself.
     pub(crate) fn settle(&self, py: Python<'_>, deadline: Instant) -> PyResult<()> {
         let (target, thread) = {
-            let state = self.state.lock();
+            let state = self.state();
             (state.arrived_ever, state.thread)
         };
         while thread != Some(thread::current().id()) {
             let until = deadline.min(Instant::now() + STEP);
             let settled = py.detach(|| {
-                let mut state = self.state.lock();
-                while state.delivered_ever < target {
-                    if self.changed.wait_until(&mut state, until).timed_out() {
-                        return false;
-                    }
-                }
-                true
+                let left = until.saturating_duration_since(Instant::now());
+                let waited = self
+                    .changed
+                    .wait_timeout_while(self.state(), left, |state| state.delivered_ever < target);
+                waited.unwrap_or_else(PoisonError::into_inner).0.delivered_ever >= target
             });
             py.check_signals()?;
             if settled {
@@ -127,11 +130,9 @@ impl Completions {
     fn run(&self) {
         loop {
             let arrived = {
-                let mut state = self.state.lock();
-                while state.arrived.is_empty() && !(state.ended && state.open == 0) {
-                    self.changed.wait(&mut state);
-                }
-                std::mem::take(&mut state.arrived)
+                let idle = |state: &mut State| state.arrived.is_empty() && !(state.ended && state.open == 0);
+                let waited = self.changed.wait_while(self.state(), idle);
+                std::mem::take(&mut waited.unwrap_or_else(PoisonError::into_inner).arrived)
             };
             if arrived.is_empty() {
                 return;
@@ -146,7 +147,7 @@ impl Completions {
                 // The interpreter is ending: nobody can look at a future any more.
                 return;
             }
-            self.state.lock().delivered_ever += count;
+            self.state().delivered_ever += count;
             self.changed.notify_all();
         }
     }

@@ -1,11 +1,13 @@
 //! Wakes a thread that waits for work, at the price of a fence when it does not wait.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-
 /// One thread sleeps here; any thread wakes it.
+///
+/// With the standard library's condition variable: `parking_lot` keeps sleepers in one table of the process, and in a
+/// forked child, where these threads do not exist, whoever passes that table writes into memory that was freed.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
     asleep: AtomicBool,
@@ -19,7 +21,7 @@ impl Wake {
         // Pairs with the fence in `sleep`: either this sees `asleep`, or the sleeper sees what was stored before.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
-            *self.called.lock() = true;
+            *self.called() = true;
             self.bell.notify_one();
         }
     }
@@ -29,12 +31,16 @@ impl Wake {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if !ready() {
-            let mut called = self.called.lock();
+            let called = self.called();
             if !*called {
-                self.bell.wait_for(&mut called, at_most);
+                drop(self.bell.wait_timeout(called, at_most));
             }
         }
         self.asleep.store(false, Ordering::Relaxed);
-        *self.called.lock() = false;
+        *self.called() = false;
+    }
+
+    fn called(&self) -> MutexGuard<'_, bool> {
+        self.called.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
