@@ -97,13 +97,19 @@ pub trait Region: Send + Sync + 'static {
     /// Bytes published so far, from the start of the file.
     fn written(&self) -> u64;
 
-    /// Copies bytes behind the written ones and publishes `advance` bytes, at least as many as were copied.
+    /// Copies the parts one behind the other behind the written bytes and publishes `advance` bytes, at least as many as
+    /// were copied, all at once.
     ///
     /// The bytes between the copied and the published ones keep what the file held.
     ///
     /// # Panics
-    /// When `advance` is shorter than the bytes or passes the end of the file, or when two threads append at once.
-    fn append(&self, bytes: &[u8], advance: u64);
+    /// When `advance` is shorter than the parts or passes the end of the file, or when two threads append at once.
+    fn append_parts(&self, parts: &[&[u8]], advance: u64);
+
+    /// [`Region::append_parts`] of one part.
+    fn append(&self, bytes: &[u8], advance: u64) {
+        self.append_parts(&[bytes], advance);
+    }
 
     /// A view of published bytes for as long as the region is borrowed.
     ///

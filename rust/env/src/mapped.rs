@@ -83,16 +83,21 @@ impl Region for MappedRegion {
         self.map.written.load(Ordering::Acquire)
     }
 
-    fn append(&self, bytes: &[u8], advance: u64) {
+    fn append_parts(&self, parts: &[&[u8]], advance: u64) {
         let map = &*self.map;
         assert!(!map.appending.swap(true, Ordering::Acquire), "two appends at once");
         let at = map.written.load(Ordering::Relaxed);
-        let fits = advance >= bytes.len() as u64 && advance <= map.raw.len() as u64 - at;
-        assert!(fits, "append of {} bytes, advancing {advance}, at {at} of {}", bytes.len(), map.raw.len());
-        // SAFETY: the target lies inside the map (checked above) and behind `written`, where no reader looks;
-        // `appending` keeps every other writer out. The source is a borrowed slice of other memory.
-        unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), map.raw.as_mut_ptr().add(at as usize), bytes.len());
+        let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        let fits = advance >= bytes && advance <= map.raw.len() as u64 - at;
+        assert!(fits, "append of {bytes} bytes, advancing {advance}, at {at} of {}", map.raw.len());
+        let mut to = at as usize;
+        for part in parts {
+            // SAFETY: the target lies inside the map (checked above for all parts together) and behind `written`, where no
+            // reader looks; `appending` keeps every other writer out. The source is a borrowed slice of other memory.
+            unsafe {
+                std::ptr::copy_nonoverlapping(part.as_ptr(), map.raw.as_mut_ptr().add(to), part.len());
+            }
+            to += part.len();
         }
         map.written.store(at + advance, Ordering::Release);
         map.appending.store(false, Ordering::Release);

@@ -30,6 +30,10 @@ thread_local! {
 #[derive(Default)]
 struct Encoded {
     bytes: Vec<u8>,
+    /// Where in the bytes the body belongs that is not among them: that of a record that is alone.
+    body_at: Option<usize>,
+    /// Length of all records, with their bodies.
+    size_bytes: usize,
     plans: Vec<RecordPlan>,
     tags: Vec<TagSource>,
 }
@@ -44,15 +48,39 @@ struct Place {
 impl Encoded {
     fn clear(&mut self) {
         self.bytes.clear();
+        self.body_at = None;
+        self.size_bytes = 0;
         self.plans.clear();
         self.tags.clear();
     }
 
+    /// Encodes the one record; its body goes into the log from where it is.
+    fn set(&mut self, fields: &RecordFields<'_>, record_check: bool) -> Result<(), AppendError> {
+        let plan = fields.encode_apart(record_check, &mut self.bytes).map_err(encode_error)?;
+        self.body_at = Some(plan.body_at());
+        self.note(fields, plan);
+        Ok(())
+    }
+
+    /// Encodes one of several records.
     fn push(&mut self, fields: &RecordFields<'_>, record_check: bool) -> Result<(), AppendError> {
         let plan = fields.encode(record_check, &mut self.bytes).map_err(encode_error)?;
+        self.note(fields, plan);
+        Ok(())
+    }
+
+    fn note(&mut self, fields: &RecordFields<'_>, plan: RecordPlan) {
+        self.size_bytes += plan.size();
         self.plans.push(plan);
         self.tags.push(TagSource::of(fields.topic, fields.properties, fields.more_properties));
-        Ok(())
+    }
+
+    /// What goes into the log, in order; `body` is that of the record that is alone.
+    fn parts<'a>(&'a self, body: &'a [u8]) -> [&'a [u8]; 3] {
+        match self.body_at {
+            Some(at) => [&self.bytes[..at], body, &self.bytes[at..]],
+            None => [&self.bytes, &[], &[]],
+        }
     }
 
     /// Patches the late fields of every record and hands the facts to dispatch.
@@ -62,7 +90,7 @@ impl Encoded {
         let mut queue_offset = place.queue_offset;
         let has_room = handover.has_room(self.plans.len());
         for (plan, tags) in self.plans.iter().zip(&self.tags) {
-            let (record, later) = rest.split_at_mut(plan.size());
+            let (record, later) = rest.split_at_mut(plan.encoded_size());
             rest = later;
             plan.finish(
                 record,
@@ -114,12 +142,12 @@ impl<D: Disk> Core<D> {
         BUFFER.with_borrow_mut(|encoded| {
             encoded.clear();
             let fields = self.fields(record);
-            encoded.push(&fields, self.config.record_check)?;
+            encoded.set(&fields, self.config.record_check)?;
             let limit_bytes = self.config.max_message_size as usize + RECORD_EXTRA_BYTES;
-            if encoded.bytes.len() > limit_bytes {
-                return Err(AppendError::RecordTooLong { size_bytes: encoded.bytes.len(), limit_bytes });
+            if encoded.size_bytes > limit_bytes {
+                return Err(AppendError::RecordTooLong { size_bytes: encoded.size_bytes, limit_bytes });
             }
-            let size_bytes = encoded.bytes.len() as u32;
+            let size_bytes = encoded.size_bytes as u32;
             let place = self.place(record, encoded)?;
             encoded.give_back();
             let physical_offset = PhysicalOffset(place.physical_offset);
@@ -154,7 +182,7 @@ impl<D: Disk> Core<D> {
             if encoded.plans.is_empty() {
                 return Err(AppendError::BadBatch { reason: "it holds no message".to_owned() });
             }
-            let size_bytes = encoded.bytes.len() as u32;
+            let size_bytes = encoded.size_bytes as u32;
             let place = self.place(batch, encoded)?;
             let mut next = PhysicalOffset(place.physical_offset);
             let mut step = |plan: &RecordPlan| {
@@ -185,7 +213,7 @@ impl<D: Disk> Core<D> {
     /// Whether the records fit into one file.
     fn check_fits(&self, encoded: &mut Encoded) -> Result<(), AppendError> {
         let limit_bytes = self.config.commit_log_file_size as usize - BLANK_HEAD_BYTES;
-        let size_bytes = encoded.bytes.len();
+        let size_bytes = encoded.size_bytes;
         if size_bytes > limit_bytes {
             encoded.give_back();
             return Err(AppendError::RecordTooLong { size_bytes, limit_bytes });
@@ -217,7 +245,8 @@ impl<D: Disk> Core<D> {
         loop {
             let placed = self.queues.with(record.topic, record.queue_id, |queue| {
                 let mut writer = self.writer.lock();
-                (!queue.is_deleted()).then(|| self.place_in(&mut writer, queue, counted, encoded))
+                (!queue.is_deleted())
+                    .then(|| self.place_in(&mut writer, queue, counted, record.body, encoded))
             });
             let Some(placed) = placed? else { continue }; // the topic was deleted and may be made anew
             let (place, end, dispatch_sleeps) = placed?;
@@ -238,10 +267,11 @@ impl<D: Disk> Core<D> {
         writer: &mut Writer<D::Region>,
         queue: &Queue,
         counted: bool,
+        body: &[u8],
         encoded: &mut Encoded,
     ) -> Result<(Place, u64, bool), AppendError> {
         self.check_open()?; // closed or poisoned while this waited
-        let size = encoded.bytes.len() as u64;
+        let size = encoded.size_bytes as u64;
         let stored_at_ms = writer.time(self.disk.now_ms());
         self.make_room(writer, size)?;
         let Writer { active: Some(file), handover, .. } = writer else {
@@ -253,7 +283,7 @@ impl<D: Disk> Core<D> {
             queue.set_born(place.physical_offset);
         }
         encoded.finish(&place, if counted { queue.uid } else { NO_QUEUE }, handover);
-        file.region.append(&encoded.bytes, size);
+        file.region.append_parts(&encoded.parts(body), size);
         if counted {
             queue.set_next(queue_offset + encoded.plans.len() as u64);
         }

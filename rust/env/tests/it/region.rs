@@ -19,7 +19,7 @@ fn appended_bytes_are_seen_by_views_slices_and_readers_of_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
     let region = RealDisk.create_region(&path, 8192).unwrap();
-    region.append(b"hello", 5);
+    region.append_parts(&[b"he", b"", b"llo"], 5);
     region.append(b"end", 100);
     assert_eq!(region.written(), 105);
     assert_eq!(region.view(0..8), b"helloend");

@@ -34,6 +34,10 @@ pub struct RecordFields<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordPlan {
     size: usize,
+    /// Where the body stands.
+    body_at: usize,
+    /// Length of the body when it is not among the encoded bytes, else 0.
+    apart: usize,
     stored_at_at: usize,
     crc: Option<CrcPlan>,
 }
@@ -57,17 +61,34 @@ impl RecordFields<'_> {
     /// When topic, properties or body are longer than the layout can hold; nothing is appended then.
     #[doc(alias = "MessageExtEncoder")]
     pub fn encode(&self, record_crc: bool, out: &mut Vec<u8>) -> Result<RecordPlan, RecordEncodeError> {
-        let start = out.len();
-        match self.try_encode(record_crc, out) {
-            Ok(plan) => Ok(plan),
-            Err(error) => {
-                out.truncate(start);
-                Err(error)
-            }
-        }
+        self.encode_or_leave(record_crc, true, out)
     }
 
-    fn try_encode(&self, record_crc: bool, out: &mut Vec<u8>) -> Result<RecordPlan, RecordEncodeError> {
+    /// Like [`RecordFields::encode`], without a copy of the body: it belongs between the bytes before and from
+    /// [`RecordPlan::body_at`].
+    ///
+    /// # Errors
+    /// As [`RecordFields::encode`].
+    pub fn encode_apart(&self, record_crc: bool, out: &mut Vec<u8>) -> Result<RecordPlan, RecordEncodeError> {
+        self.encode_or_leave(record_crc, false, out)
+    }
+
+    fn encode_or_leave(
+        &self,
+        record_crc: bool,
+        with_body: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<RecordPlan, RecordEncodeError> {
+        let start = out.len();
+        self.try_encode(record_crc, with_body, out).inspect_err(|_| out.truncate(start))
+    }
+
+    fn try_encode(
+        &self,
+        record_crc: bool,
+        with_body: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<RecordPlan, RecordEncodeError> {
         let start = out.len();
         if self.topic.len() > TOPIC_MAX_BYTES {
             return Err(RecordEncodeError::TopicTooLong { length: self.topic.len(), limit: TOPIC_MAX_BYTES });
@@ -77,26 +98,29 @@ impl RecordFields<'_> {
             return Err(RecordEncodeError::BodyTooLong { length: self.body.len(), limit: body_limit });
         }
         let body_crc = crc32fast::hash(self.body);
+        let apart = if with_body { 0 } else { self.body.len() };
+        out.reserve(self.size_hint() - apart);
         self.push_head(body_crc, out);
         let head_end = self.stored_at_at() + 8;
         let body_at = out.len();
-        out.extend_from_slice(self.body);
+        if with_body {
+            out.extend_from_slice(self.body);
+        }
         let topic_at = out.len();
         self.push_topic(out);
         self.push_properties(record_crc, out)?;
 
-        let size = out.len() - start;
+        let size = out.len() - start + apart;
         out[start..start + 4].copy_from_slice(&(size as u32).to_be_bytes());
         let crc = record_crc.then(|| {
             let before_body = &out[start + head_end..body_at];
-            let behind_body = &out[topic_at..start + size - CRC_PROPERTY_BYTES];
+            let behind_body = &out[topic_at..out.len() - CRC_PROPERTY_BYTES];
             CrcPlan::new(before_body, body_crc, self.body.len(), behind_body)
         });
-        Ok(RecordPlan { size, stored_at_at: self.stored_at_at(), crc })
+        Ok(RecordPlan { size, body_at: body_at - start, apart, stored_at_at: self.stored_at_at(), crc })
     }
 
     fn push_head(&self, body_crc: u32, out: &mut Vec<u8>) {
-        out.reserve(self.size_hint());
         let magic = if self.topic.len() > TOPIC_MAX_BYTES_V1 { MAGIC_V2 } else { MAGIC_V1 };
         let mut flags = self.sys_flag & !(sys_flag::BORN_HOST_V6 | sys_flag::STORE_HOST_V6);
         if self.born_host.is_ipv6() {
@@ -206,14 +230,26 @@ impl RecordPlan {
         self.size
     }
 
-    /// Writes the three late fields and the checksum into an encoded record.
+    /// Where the body stands in the record.
+    #[must_use]
+    pub const fn body_at(&self) -> usize {
+        self.body_at
+    }
+
+    /// Length of what was encoded: the record's, less a body that is apart.
+    #[must_use]
+    pub const fn encoded_size(&self) -> usize {
+        self.size - self.apart
+    }
+
+    /// Writes the three late fields and the checksum into an encoded record, whose body may be apart.
     ///
     /// This is what runs under the append lock: three stores and, with a record checksum, a hash of the head (64 bytes with an
     /// IPv4 born host), one multiplication and ten digits, whatever the size of the record. May be called again with other values
     /// (the record moved to the next file).
     ///
     /// # Panics
-    /// When `record` is not as long as the record that this plan was made for.
+    /// When `record` is not as long as what was encoded with this plan.
     pub fn finish(
         &self,
         record: &mut [u8],
@@ -221,7 +257,7 @@ impl RecordPlan {
         physical_offset: PhysicalOffset,
         stored_at_ms: i64,
     ) {
-        assert_eq!(record.len(), self.size, "the plan belongs to another record");
+        assert_eq!(record.len(), self.encoded_size(), "the plan belongs to another record");
         put(record, QUEUE_OFFSET_AT, queue_offset.get());
         put(record, PHYSICAL_OFFSET_AT, physical_offset.get());
         put(record, self.stored_at_at, stored_at_ms as u64);
@@ -229,7 +265,7 @@ impl RecordPlan {
             let head = crc32fast::hash(&record[..self.stored_at_at + 8]);
             let value = plan.shift.combine(head, plan.tail) & 0x7FFF_FFFF;
             let digits = crc::digits(value);
-            let at = self.size - crc::DIGITS_FROM_END;
+            let at = record.len() - crc::DIGITS_FROM_END;
             record[at..at + digits.len()].copy_from_slice(&digits);
         }
     }

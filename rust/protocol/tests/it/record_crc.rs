@@ -57,6 +57,22 @@ fn parts_put_together_equal_a_hash_of_the_whole() {
 }
 
 #[test]
+fn a_body_that_is_left_apart_gives_the_same_record() {
+    for (born_host, check, length) in [(V4, true, 0), (V4, true, 1000), (V6, true, 70_000), (V6, false, 7)] {
+        let body = vec![b'b'; length];
+        let fields = fields("TopicTest", &body, b"TAGS\x01a\x02", born_host);
+        let (mut whole, mut apart) = (Vec::new(), b"before".to_vec());
+        let plan = fields.encode(check, &mut whole).unwrap();
+        plan.finish(&mut whole, QueueOffset(7), PhysicalOffset(8), 9);
+        let plan = fields.encode_apart(check, &mut apart).unwrap();
+        assert_eq!((plan.size(), plan.encoded_size()), (whole.len(), apart.len() - 6));
+        plan.finish(&mut apart[6..], QueueOffset(7), PhysicalOffset(8), 9);
+        let (before, behind) = apart[6..].split_at(plan.body_at());
+        assert_eq!([before, &body, behind].concat(), whole, "{born_host} {check} {length}");
+    }
+}
+
+#[test]
 fn a_record_can_be_finished_again_for_another_place() {
     let fields = fields("TopicTest", b"body", b"", V4);
     let mut record = Vec::new();

@@ -127,8 +127,8 @@ impl Region for FaultyRegion {
         self.region.written()
     }
 
-    fn append(&self, bytes: &[u8], advance: u64) {
-        self.region.append(bytes, advance);
+    fn append_parts(&self, parts: &[&[u8]], advance: u64) {
+        self.region.append_parts(parts, advance);
     }
 
     fn view(&self, range: std::ops::Range<u64>) -> &[u8] {
