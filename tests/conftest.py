@@ -1,12 +1,19 @@
 """What all tests share: a real embedded server, and the rule that nothing is skipped in CI."""
 
 import os
+import signal
 from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 pytest_plugins = ["rocketpy.testing"]
+
+
+def pytest_configure() -> None:
+    """Lets tests interrupt what they start: a shell's background job ignores Ctrl-C, and so would its children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,7 @@
 """The main job, whole, on the real data."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -63,14 +64,18 @@ def test_ctrl_c_ends_the_demo_and_its_server(executable: list[str], tmp_path: Pa
         except subprocess.TimeoutExpired:
             continue
         pytest.fail(process.stderr.read().decode())
-    server = int(re.search(r'"pid":\s*(\d+)', ready.read_text())[1])
     try:
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
         with pytest.raises(ProcessLookupError):
-            os.kill(server, 0)
+            os.kill(server_of(ready), 0)
     finally:
         process.kill()
         process.stderr.close()
         with contextlib.suppress(ProcessLookupError):
-            os.kill(server, signal.SIGKILL)
+            os.kill(server_of(ready), signal.SIGKILL)
+
+
+def server_of(ready: Path) -> int:
+    """Process id of the server that was started last."""
+    return json.loads(ready.read_text())["pid"]
