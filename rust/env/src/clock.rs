@@ -36,6 +36,35 @@ pub fn local_month_ms(at_ms: i64) -> std::ops::Range<i64> {
     bounds[0] * 1000..bounds[1] * 1000
 }
 
+/// The last look at the clock, for [`now_ms_near`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LastLook {
+    ticks: u64,
+    now_ms: i64,
+}
+
+/// For so many ticks of the processor a look at the clock stands: at most 0.2 ms on any machine with such a counter.
+#[cfg(target_arch = "x86_64")]
+const FRESH_TICKS: u64 = 1 << 17;
+
+/// The wall clock, at most a fraction of a millisecond late: a look that was just taken stands, because a look costs more
+/// than the rest of what is done with it.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn now_ms_near(last: &mut LastLook) -> i64 {
+    // SAFETY: every processor of this architecture has the instruction; it reads a counter and nothing else.
+    let ticks = unsafe { std::arch::x86_64::_rdtsc() };
+    // A counter that differs between processors gives a large difference, and another look.
+    if last.now_ms == 0 || ticks.wrapping_sub(last.ticks) > FRESH_TICKS {
+        *last = LastLook { ticks, now_ms: now_ms() };
+    }
+    last.now_ms
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn now_ms_near(_last: &mut LastLook) -> i64 {
+    now_ms()
+}
+
 /// A number nobody can foresee, for identities and jitter; not for secrets.
 pub fn random_u64() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
@@ -61,5 +90,19 @@ mod tests {
     fn the_clock_stands_after_2020_and_numbers_differ() {
         assert!(now_ms() > 1_577_836_800_000);
         assert_ne!(random_u64(), random_u64());
+    }
+
+    #[test]
+    fn a_look_that_stands_is_hardly_late_and_never_for_long() {
+        let mut last = LastLook::default();
+        let end = now_ms() + 20;
+        loop {
+            let before = now_ms();
+            let near = now_ms_near(&mut last);
+            assert!((before - 1..=now_ms()).contains(&near), "{near} at {before}");
+            if before >= end {
+                break;
+            }
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 
+use crate::clock::LastLook;
 use crate::error::EnvError;
 
 /// What a store may do with a disk. Static dispatch: production pays nothing for the seam.
@@ -80,6 +81,12 @@ pub trait Disk: Send + Sync + 'static {
 
     /// The wall clock in milliseconds since 1970.
     fn now_ms(&self) -> i64;
+
+    /// The same for calls that come thick: the last look may stand for a fraction of a millisecond.
+    fn now_ms_near(&self, last: &mut LastLook) -> i64 {
+        let _ = last;
+        self.now_ms()
+    }
 }
 
 /// A mapped file that only grows: what is written is published once and never changes.

@@ -15,7 +15,7 @@ mod mapped;
 mod real;
 mod sys;
 
-pub use clock::{local_month_ms, now_ms, random_u64};
+pub use clock::{LastLook, local_month_ms, now_ms, random_u64};
 pub use disk::{DirEntry, Disk, DiskFile, DiskUsage, EntryKind, OpenMode, Region};
 pub use error::EnvError;
 pub use file::RealFile;

@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::clock::{self, LastLook};
 use crate::disk::{DirEntry, Disk, DiskUsage, EntryKind, OpenMode};
 use crate::error::EnvError;
 use crate::file::RealFile;
@@ -203,6 +204,10 @@ impl Disk for RealDisk {
     }
 
     fn now_ms(&self) -> i64 {
-        crate::clock::now_ms()
+        clock::now_ms()
+    }
+
+    fn now_ms_near(&self, last: &mut LastLook) -> i64 {
+        clock::now_ms_near(last)
     }
 }

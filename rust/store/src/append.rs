@@ -272,7 +272,8 @@ impl<D: Disk> Core<D> {
     ) -> Result<(Place, u64, bool), AppendError> {
         self.check_open()?; // closed or poisoned while this waited
         let size = encoded.size_bytes as u64;
-        let stored_at_ms = writer.time(self.disk.now_ms());
+        let now_ms = self.disk.now_ms_near(&mut writer.last_look);
+        let stored_at_ms = writer.time(now_ms);
         self.make_room(writer, size)?;
         let Writer { active: Some(file), handover, .. } = writer else {
             unreachable!("there is room in a file");

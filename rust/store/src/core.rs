@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
-use rocketpy_env::{Disk, EnvError, Region};
+use rocketpy_env::{Disk, EnvError, LastLook, Region};
 
 use crate::allocate::Allocator;
 use crate::config::{FlushMode, StoreConfig};
@@ -73,6 +73,7 @@ pub(crate) struct Writer<R> {
     /// Where the next file starts when there is no active one.
     pub next_start: u64,
     pub last_stored_at: i64,
+    pub last_look: LastLook,
     pub handover: Handover,
     /// Set by dispatch before it sleeps: the next append wakes it.
     pub dispatch_sleeps: bool,
@@ -93,6 +94,7 @@ impl<R> Writer<R> {
             active,
             next_start,
             last_stored_at,
+            last_look: LastLook::default(),
             handover,
             dispatch_sleeps: false,
             appended_records: 0,
