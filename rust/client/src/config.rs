@@ -156,7 +156,8 @@ pub struct ConsumerConfig {
     pub suspend: Duration,
     /// Time for one pull, longer than `suspend`. Default 30 s.
     pub pull_timeout: Duration,
-    /// Commits by itself, at this interval, what was handed out before the latest `poll`. Default: off.
+    /// Commits by itself, at this interval, what was handed out before the latest `poll`, or what was committed on demand since.
+    /// Default: off.
     pub auto_commit: Option<Duration>,
     /// Longest time between two rebalances. Default 20 s.
     pub rebalance_interval: Duration,

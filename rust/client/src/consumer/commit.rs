@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rocketpy_model::{MessageQueue, QueueOffset};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, warn};
 
 use super::{Shared, state::CommitScope};
@@ -13,17 +13,49 @@ impl Shared {
     /// Commits what the brokers do not have yet.
     pub(super) async fn commit(&self, scope: CommitScope) -> Result<(), ClientError> {
         let _turn = self.committing.lock().await;
-        let offsets = self.state.lock().to_commit(scope);
+        let offsets = {
+            let mut state = self.state.lock();
+            if scope == CommitScope::HandedOut {
+                state.settle();
+            }
+            state.to_commit(scope)
+        };
         self.send(offsets).await
     }
 
-    /// Commits these offsets.
+    /// Commits these offsets, which the user chose.
     pub(super) async fn commit_all(
         &self,
         offsets: Vec<(Arc<MessageQueue>, QueueOffset)>,
     ) -> Result<(), ClientError> {
         let _turn = self.committing.lock().await;
+        {
+            let mut state = self.state.lock();
+            offsets.iter().for_each(|(queue, offset)| state.settle_at(queue, *offset));
+        }
         self.send(offsets).await
+    }
+
+    /// Commits what was done in queues that are no longer this member's. The next member reads on from there.
+    async fn commit_lost(&self, offsets: Vec<(Arc<MessageQueue>, QueueOffset)>) {
+        let _turn = self.committing.lock().await;
+        if let Err(error) = self.send(offsets).await {
+            warn!(group = %self.group, %error, "commit of a lost queue failed");
+        }
+    }
+
+    /// Starts the commit of lost queues, which goes on when the consumer is closed.
+    pub(super) fn start_commit_of_lost(
+        self: &Arc<Self>,
+        offsets: Vec<(Arc<MessageQueue>, QueueOffset)>,
+    ) -> JoinHandle<()> {
+        let shared = self.clone();
+        self.client.runtime().spawn(async move { shared.commit_lost(offsets).await })
+    }
+
+    /// Waits for the commits that are under way.
+    pub(super) async fn after_commits(&self) {
+        drop(self.committing.lock().await);
     }
 
     /// Sends all, notes which were acknowledged, and returns the first failure.

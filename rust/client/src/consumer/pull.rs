@@ -95,6 +95,8 @@ impl Puller {
 
     async fn start_offset(&self) -> Result<(QueueOffset, bool), ClientError> {
         let (instance, queue) = (self.shared.client.instance(), self.queue());
+        // One of them may be of this queue, which was this member's before.
+        self.shared.after_commits().await;
         if let Some(stored) = instance.stored_offset(&self.shared.group, queue).await? {
             return Ok((stored, true));
         }

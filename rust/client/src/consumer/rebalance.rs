@@ -59,7 +59,7 @@ async fn round(shared: &Arc<Shared>) -> bool {
             }
         }
     }
-    apply(shared, &wanted, others);
+    apply(shared, &wanted, others).await;
     balanced
 }
 
@@ -98,27 +98,26 @@ async fn members(shared: &Shared, route: &TopicRoute) -> Result<Vec<String>, Cli
     Err(last)
 }
 
+/// Starts the queues that came, and commits those that went. On return those commits have their answers: a queue that comes
+/// back in the next round starts behind what was done here.
+///
 /// # Source
 /// spec/client.md 8.3.
-fn apply(shared: &Arc<Shared>, wanted: &BTreeMap<Arc<MessageQueue>, usize>, others: bool) {
+async fn apply(shared: &Arc<Shared>, wanted: &BTreeMap<Arc<MessageQueue>, usize>, others: bool) {
     let (gained, lost) = shared.state.lock().assign(wanted);
     if gained.is_empty() && lost.is_empty() {
         return;
     }
     let (assigned, group) = (wanted.len(), &shared.group);
     info!(%group, gained = gained.len(), lost = lost.len(), assigned, "assignment changed");
-    for Lost { queue, settled } in lost {
-        if let Some(offset) = settled.filter(|_| shared.config.auto_commit.is_some()) {
-            shared.spawn(|shared| async move {
-                let stored = shared.client.instance().store_offset(&shared.group, &queue, offset).await;
-                if let Err(error) = stored {
-                    warn!(%queue, %error, "commit of a lost queue failed");
-                }
-            });
-        }
-    }
     let delay = if others { HANDOVER } else { Duration::ZERO };
     for gained in gained {
         shared.spawn(|shared| pull::run(shared, gained, delay));
+    }
+    let done = |Lost { queue, settled }| Some((queue, settled?));
+    let done: Vec<_> = lost.into_iter().filter_map(done).collect();
+    if shared.config.auto_commit.is_some() && !done.is_empty() {
+        // A panic in there is the runtime's to report; the queues are lost either way.
+        drop(shared.start_commit_of_lost(done).await);
     }
 }

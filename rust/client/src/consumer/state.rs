@@ -38,7 +38,7 @@ struct Assigned {
     next_pull: Option<QueueOffset>,
     /// Offset behind what was handed out.
     position: Option<QueueOffset>,
-    /// Position when the latest poll began: what the user is done with.
+    /// What the user is done with: the position when the latest poll began, or what was committed on demand since.
     settled: Option<QueueOffset>,
     /// Last offset that the broker acknowledged as committed.
     committed: Option<QueueOffset>,
@@ -82,7 +82,7 @@ pub(crate) enum Task {
 pub(crate) enum CommitScope {
     /// Everything handed out.
     HandedOut,
-    /// Everything handed out before the latest poll.
+    /// What the user is done with: handed out before the latest poll, or committed on demand.
     Settled,
 }
 
@@ -297,6 +297,13 @@ impl State {
     pub(crate) fn settle(&mut self) {
         for assigned in self.queues.values_mut() {
             assigned.settled = assigned.position;
+        }
+    }
+
+    /// A commit on demand says what is done until the next poll: no automatic commit takes it back meanwhile.
+    pub(crate) fn settle_at(&mut self, queue: &MessageQueue, offset: QueueOffset) {
+        if let Some(assigned) = self.queues.get_mut(queue) {
+            assigned.settled = Some(offset);
         }
     }
 

@@ -103,6 +103,21 @@ fn auto_commit_covers_what_earlier_polls_returned() {
 }
 
 #[test]
+fn a_commit_on_demand_is_what_is_done_until_the_next_poll() {
+    let mut state = started(1);
+    state.pulled(&queue(0), number(0), pulled(0, 0, 9, 9));
+    assert_eq!(offsets(&mut state, 6).len(), 6);
+    state.settle_at(&queue(0), QueueOffset(6));
+    state.committed(&queue(0), QueueOffset(6));
+    assert!(state.to_commit(CommitScope::Settled).is_empty());
+    state.settle_at(&queue(0), QueueOffset(3));
+    state.committed(&queue(0), QueueOffset(3));
+    assert!(state.to_commit(CommitScope::Settled).is_empty(), "one to an older offset holds as well");
+    state.settle();
+    assert_eq!(state.to_commit(CommitScope::Settled), [(queue(0), QueueOffset(6))]);
+}
+
+#[test]
 fn queues_are_served_in_turn() {
     let mut state = started(2);
     state.pulled(&queue(0), number(0), pulled(0, 0, 4, 4));

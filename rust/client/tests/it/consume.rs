@@ -42,11 +42,11 @@ fn record(offset: u64, body: &str, tag: &str) -> Vec<u8> {
     bytes
 }
 
-fn records(offsets: std::ops::Range<u64>) -> Vec<u8> {
+pub fn records(offsets: std::ops::Range<u64>) -> Vec<u8> {
     offsets.flat_map(|offset| record(offset, &offset.to_string(), "a")).collect()
 }
 
-async fn join(client: &Client, config: ConsumerConfig) -> Result<PullConsumer, ClientError> {
+pub async fn join(client: &Client, config: ConsumerConfig) -> Result<PullConsumer, ClientError> {
     PullConsumer::new(client, "report", vec![Subscription::new("t", "*")], config).await
 }
 
@@ -60,11 +60,11 @@ fn pull_header(pull: &Command) -> PullMessageRequestHeader<'_> {
     PullMessageRequestHeader::read(&pull.ext).unwrap()
 }
 
-fn queue() -> MessageQueue {
+pub fn queue() -> MessageQueue {
     MessageQueue::new("t", "b", 0)
 }
 
-async fn poll_offsets(consumer: &PullConsumer, max: usize) -> Vec<u64> {
+pub async fn poll_offsets(consumer: &PullConsumer, max: usize) -> Vec<u64> {
     let batch = consumer.poll(max, PATIENCE).await.unwrap();
     batch.iter().map(|message| message.queue_offset().get()).collect()
 }
@@ -137,35 +137,6 @@ async fn dropping_the_last_handle_leaves_the_group_too() {
     drop(consumer(&peer).await);
     let left = peer.wait_for(request::UNREGISTER_CLIENT, 1).await;
     assert_eq!(left[0].ext.get("consumerGroup"), Some("report"));
-}
-
-#[tokio::test]
-async fn auto_commit_covers_earlier_polls_only() {
-    let peer = single(1);
-    let config = ConsumerConfig {
-        start: Start::Earliest,
-        auto_commit: Some(Duration::from_millis(20)),
-        ..ConsumerConfig::default()
-    };
-    let consumer = join(&client(&[&peer]), config).await.unwrap();
-    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
-    reply.send(pull_answer(response::SUCCESS, 10, 10, records(0..10)));
-    assert_eq!(poll_offsets(&consumer, 4).await.len(), 4);
-    assert_eq!(poll_offsets(&consumer, 3).await.len(), 3);
-    let offsets = |commits: Vec<Command>| -> Vec<String> {
-        commits.iter().map(|commit| commit.ext.get("commitOffset").unwrap().to_owned()).collect()
-    };
-    let four = || offsets(peer.seen(request::UPDATE_CONSUMER_OFFSET)).contains(&"4".to_owned());
-    while !four() {
-        let count = peer.seen(request::UPDATE_CONSUMER_OFFSET).len();
-        peer.wait_for(request::UPDATE_CONSUMER_OFFSET, count + 1).await;
-    }
-    consumer.close().await.unwrap();
-    let offsets = offsets(peer.seen(request::UPDATE_CONSUMER_OFFSET));
-    assert!(
-        !offsets.contains(&"7".to_owned()),
-        "the last poll's messages may still be worked on: {offsets:?}"
-    );
 }
 
 #[tokio::test]
@@ -304,6 +275,18 @@ async fn a_paused_queue_hands_nothing_out_until_it_is_resumed() {
     ));
 }
 
+/// Makes the group's members those, and waits until the consumer has so many queues.
+pub async fn rebalance(peer: &Peer, consumer: &PullConsumer, members: &[&str], queues: usize) {
+    peer.set_members("report", members);
+    peer.push(&with(Command::bare_request(request::NOTIFY_CONSUMER_IDS_CHANGED), "consumerGroup", "report"));
+    let share = async {
+        while consumer.assignment().len() != queues {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, share).await.unwrap();
+}
+
 #[tokio::test]
 async fn members_share_the_queues_when_the_broker_tells_of_a_change() {
     let peer = single(4);
@@ -311,16 +294,7 @@ async fn members_share_the_queues_when_the_broker_tells_of_a_change() {
     peer.wait_for(request::LITE_PULL_MESSAGE, 4).await;
     assert_eq!(consumer.assignment().len(), 4);
     let me = consumer.client().client_id().to_owned();
-    peer.set_members("report", &[&me, "0.0.0.0@before"]);
-    peer.push(&with(Command::bare_request(request::NOTIFY_CONSUMER_IDS_CHANGED), "consumerGroup", "report"));
-    let lists = peer.seen(request::GET_CONSUMER_LIST_BY_GROUP).len();
-    peer.wait_for(request::GET_CONSUMER_LIST_BY_GROUP, lists + 1).await;
-    let half = async {
-        while consumer.assignment().len() != 2 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, half).await.unwrap();
+    rebalance(&peer, &consumer, &[&me, "0.0.0.0@before"], 2).await;
     let queues: Vec<u32> = consumer.assignment().iter().map(|queue| queue.queue_id).collect();
     assert_eq!(queues, [2, 3], "the other member sorts before this one");
 }

@@ -2,6 +2,7 @@
 //! RocketPy's own name server and broker.
 
 mod cluster;
+mod commits;
 mod consume;
 mod many;
 mod peer;
