@@ -7,7 +7,7 @@ use rocketpy_env::{Disk, RealDisk, now_ms};
 use rocketpy_model::{PhysicalOffset, name};
 use rocketpy_remoting::{Client, ClientConfig, Reserved, Server, ServerConfig};
 use rocketpy_store::{Arrival, FlushMode, NoListener, Store, StoreConfig, StoreError, StoreListener};
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
@@ -29,6 +29,8 @@ pub struct Broker {
     /// On `port - 2`, when asked for and free.
     vip_server: Option<Server>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// Set once everything has stopped.
+    stopped: OnceCell<()>,
     failed: watch::Receiver<Option<StoreError>>,
     local_addr: SocketAddr,
     advertised: String,
@@ -72,7 +74,8 @@ impl Broker {
             tokio::spawn(persist_offsets(shared.clone())),
         ]);
         info!(%local_addr, advertised, broker = config.broker_name, cluster = config.cluster_name, "broker started");
-        Ok(Broker { shared, server, vip_server, tasks, failed, local_addr, advertised })
+        let stopped = OnceCell::new();
+        Ok(Broker { shared, server, vip_server, tasks, stopped, failed, local_addr, advertised })
     }
 
     /// The address that listens, with the real port.
@@ -108,16 +111,19 @@ impl Broker {
     }
 
     /// Stops in order: answers what is held, takes leave of the name servers, closes the connections, writes the tables,
-    /// closes the store. The second call does nothing.
+    /// closes the store. Every further call waits until that is done.
     ///
     /// # Durability
     /// On return everything acknowledged is durable.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped before it is ready, the next call goes on with what is left.
     pub async fn shutdown(&self) {
-        let tasks = std::mem::take(&mut *self.tasks.lock());
-        if tasks.is_empty() {
-            return;
-        }
-        for task in tasks {
+        self.stopped.get_or_init(|| self.stop()).await;
+    }
+
+    async fn stop(&self) {
+        for task in std::mem::take(&mut *self.tasks.lock()) {
             task.abort();
         }
         if let Some(registrar) = self.shared.registrar() {

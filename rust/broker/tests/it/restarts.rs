@@ -155,3 +155,25 @@ async fn a_stop_takes_little_time_with_clients_connected() {
     assert!(took < std::time::Duration::from_secs(5), "{took:?}");
     fixture.broker.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_call_of_a_stop_returns_when_it_is_done() {
+    let fixture = Fixture::start().await;
+    let abort = fixture.config.store_root.join("abort");
+    assert!(RealDisk.read(&abort, 1000).is_ok(), "the store is open");
+    let stopped = async || {
+        fixture.broker.shutdown().await;
+        assert!(RealDisk.read(&abort, 1000).is_err(), "returned while the store is open");
+    };
+    tokio::join!(stopped(), stopped());
+    stopped().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_that_was_given_up_is_taken_up_by_the_next_call() {
+    let fixture = Fixture::start().await;
+    let given_up = tokio::time::timeout(std::time::Duration::ZERO, fixture.broker.shutdown()).await;
+    assert!(given_up.is_err(), "a stop takes longer than no time");
+    fixture.broker.shutdown().await;
+    assert!(RealDisk.read(&fixture.config.store_root.join("abort"), 1000).is_err());
+}
