@@ -6,6 +6,7 @@ import atexit
 import os
 import warnings
 import weakref
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Self
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ _hook_of = 0
 """Process id that the hook at the end of Python was set in; a forked child has objects of its own only."""
 
 
-class Closing:
+class Closing(ABC):
     """Base of everything that is closed once.
 
     Use it in a `with` statement, or call `close`. What was forgotten is closed when Python ends, and reported by a
@@ -57,9 +58,9 @@ class Closing:
         if os.getpid() == self._made_by:
             self._close()
 
+    @abstractmethod
     def _close(self) -> None:
         """Does the work of `close`."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self

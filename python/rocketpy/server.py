@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from rocketpy import _rocketpy
@@ -101,8 +102,9 @@ class _Named(_Process):
     __slots__ = ()
 
     @property
+    @abstractmethod
     def _name_servers(self) -> list[str]:
-        raise NotImplementedError
+        """`host:port` of each name server that clients ask."""
 
     def producer(self, group: str, **options: Unpack[ProducerOptions]) -> Producer:
         """Makes a producer for this server: see `rocketpy.Producer`."""
