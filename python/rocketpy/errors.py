@@ -159,7 +159,7 @@ class DamagedDataError(RocketPyError):
 
 
 class ServerError(RocketPyError):
-    """A server could not start or run."""
+    """A server could not start, run, or stop in order."""
 
 
 class ConfigError(ServerError, ValueError):

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Broker", "NameServer", "Server"]
 
+STOP_SECONDS = 10.0
+"""How long a stop may take by default, and at the end of a `with` statement."""
+
 Setting = str | int | float | bool
 """A value of a configuration key; True and False are written as Apache writes them."""
 
@@ -64,22 +67,27 @@ class _Process(Closing):
             self._opened()
         return self
 
-    def stop(self, timeout: Duration = 10.0) -> None:
+    def stop(self, timeout: Duration = STOP_SECONDS) -> None:
         """Stops in order: answers what is held, flushes and closes the store. A second call does nothing.
 
         Args:
             timeout: Longest wait, in seconds.
+
+        Raises:
+            ServerError: The time was too short and the stop was cut off. The next start recovers, as after a kill; in
+                this process it may find the store locked for a moment.
         """
-        if not self._closed and self._native is not None:
-            self._native.stop(timeout)
-        self.close()
+        try:
+            if not self._closed and self._native is not None:
+                self._native.stop(timeout)
+        finally:
+            self.close()
 
     def check(self) -> None:
         """Raises the reason when the server stopped serving by itself.
 
         Raises:
-            ServerError: It stopped.
-            StoreError: It refuses messages since its disk failed.
+            StoreError: Its disk failed, and it stopped (`onFailedFlush`).
         """
         self._running().check()
 
@@ -88,7 +96,7 @@ class _Process(Closing):
 
     def _close(self) -> None:
         if self._native is not None:
-            self._native.stop(10.0)
+            self._native.stop(STOP_SECONDS)
 
     def _running(self) -> _rocketpy.Server:
         if self._native is None or self._closed:

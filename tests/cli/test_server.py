@@ -4,6 +4,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -46,6 +47,28 @@ def test_a_signal_stops_in_order_and_the_next_start_finds_everything(start, tmp_
     again = start("server", str(store), "--port", "0", "--name-server-port", "0")
     result = command("consume", "orders", name_server=again.name_server)
     assert sorted(result.stdout.split()) == ["one", "two"]
+
+
+def test_a_stop_that_is_cut_off_ends_with_an_error_and_a_hint(tmp_path: Path):
+    ready = tmp_path / "ready"
+    store = str(tmp_path / "store")
+    arguments = ["server", store, "--port", "0", "--name-server-port", "0", "--ready-file", str(ready)]
+    no_time = "import sys, rocketpy.server, rocketpy.cli.serve as serve; rocketpy.server.STOP_SECONDS = 0; "
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", no_time + "sys.exit(serve.run(sys.argv[1:]))", *arguments],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        while not ready.exists():
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.01)
+        process.terminate()
+        _, log = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    error, hint = log.splitlines()[-2:]
+    assert (process.returncode, error) == (5, "error: the stop was cut off before everything was closed, after 0 s")
+    assert hint.startswith("hint: ")
 
 
 def test_after_kill_minus_nine_nothing_acknowledged_is_missing(start, tmp_path: Path, command):

@@ -71,6 +71,26 @@ def test_a_server_is_started_once_and_stopped_once(tmp_path):
         socket.create_connection(address.split(":"), timeout=1).close()
 
 
+def test_a_stop_that_is_cut_off_is_an_error_and_the_next_start_recovers(tmp_path):
+    server = rocketpy.Server(tmp_path / "store", settings=SMALL_FILES).start()
+    with server.producer("ingest") as producer:
+        producer.send(Message("orders", b"text"))
+    with pytest.raises(rocketpy.ServerError, match="cut off before everything was closed, after 0 s") as cut_off:
+        server.stop(timeout=0)
+    assert cut_off.value.hint
+    assert server.closed
+    server.stop()
+    again = rocketpy.Server(tmp_path / "store", settings=SMALL_FILES)
+    deadline = time.monotonic() + 20
+    while again.closed:
+        try:
+            again.start()
+        except rocketpy.StoreLockedError:  # the flush that was under way comes to its end behind our back
+            assert time.monotonic() < deadline
+    with again, again.admin() as admin:
+        assert "orders" in admin.topics()
+
+
 def test_the_ports_are_free_again_after_a_stop(tmp_path):
     server = rocketpy.Server(tmp_path / "store", settings=SMALL_FILES).start()
     ports = {"port": int(server.broker.split(":")[1]), "name_server_port": int(server.name_server.split(":")[1])}

@@ -52,12 +52,22 @@ impl Process {
         }
     }
 
-    fn stop(&self, within: Duration) {
-        match self {
-            Self::Standalone(process) => process.stop(within),
-            Self::Broker(process) => process.stop(within),
-            Self::NameServer(process) => process.stop(within),
-        }
+    fn stop(&self, within: Duration) -> Result<(), ServerError> {
+        let is_cut_off = match self {
+            Self::Standalone(process) => {
+                process.stop(within);
+                process.is_cut_off()
+            }
+            Self::Broker(process) => {
+                process.stop(within);
+                process.is_cut_off()
+            }
+            Self::NameServer(process) => {
+                process.stop(within);
+                process.is_cut_off()
+            }
+        };
+        if is_cut_off { Err(ServerError::CutOff { within }) } else { Ok(()) }
     }
 }
 
@@ -103,7 +113,7 @@ impl PyServer {
         let config = ServerConfig::load(&sources).map_err(raise)?;
         let abandoned = |started: Result<Process, ServerError>| {
             if let Ok(process) = started {
-                process.stop(ABANDONED);
+                let _ = process.stop(ABANDONED); // nobody is left to be told; it is logged
             }
         };
         let process = run(py, "rocketpy-start", move || kind.start(config), abandoned)?.map_err(raise)?;
@@ -121,16 +131,17 @@ impl PyServer {
         Ok(self.running.get()?.addresses.broker.as_deref())
     }
 
-    /// Raises why the store refuses messages, after its disk failed.
+    /// Raises why the broker stopped by itself, after its disk failed.
     fn check(&self) -> PyResult<()> {
         let failure = self.running.get()?.process.lock().as_ref().and_then(Process::failure);
         failure.map_or(Ok(()), |failure| Err(raise(failure)))
     }
 
-    /// Stops in order; a second call does nothing. After Ctrl-C it goes on stopping by itself.
+    /// Stops in order, or raises that the time was too short; a second call does nothing. After Ctrl-C it goes on stopping by
+    /// itself.
     fn stop(&self, py: Python<'_>, timeout: Seconds) -> PyResult<()> {
         let Some(process) = self.running.get()?.process.lock().take() else { return Ok(()) };
         let stop = move || process.stop(timeout.0);
-        run(py, "rocketpy-stop", stop, |()| ())
+        run(py, "rocketpy-stop", stop, drop)?.map_err(raise)
     }
 }

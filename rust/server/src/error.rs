@@ -1,10 +1,12 @@
-use rocketpy_broker::BrokerError;
+use std::time::Duration;
+
+use rocketpy_broker::{BrokerError, StoreError};
 use rocketpy_env::EnvError;
 use rocketpy_namesrv::NameServerError;
 
 use crate::ConfigError;
 
-/// Why a server could not start.
+/// Why a server could not start, run or stop in order.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The configuration cannot be used.
@@ -33,6 +35,15 @@ pub enum ServerError {
     /// The system gave no threads.
     #[error("the threads of the server cannot be started: {0}")]
     Threads(#[source] std::io::Error),
+    /// The disk failed, and the server stopped by itself.
+    #[error("the server stopped by itself: {0}")]
+    Failed(#[source] StoreError),
+    /// A stop had not enough time.
+    #[error("the stop was cut off before everything was closed, after {} s", within.as_secs_f64())]
+    CutOff {
+        /// The time that it had.
+        within: Duration,
+    },
 }
 
 impl ServerError {
@@ -52,6 +63,11 @@ impl ServerError {
             ServerError::Threads(_) => {
                 Some("raise the limit of processes and threads (ulimit -u)".to_owned())
             }
+            ServerError::Failed(error) => error.hint(),
+            ServerError::CutOff { .. } => Some(
+                "the next start recovers what was flushed, as after a kill; look at the disk if it was slow"
+                    .to_owned(),
+            ),
         }
     }
 
@@ -61,7 +77,11 @@ impl ServerError {
             ServerError::Broker(error) => error.retryable(),
             ServerError::NameServer(_) | ServerError::Threads(_) => true,
             ServerError::ReadyFile(error) => error.retryable(),
-            ServerError::Config(_) | ServerError::Host { .. } | ServerError::NoNameServer => false,
+            ServerError::Failed(error) => error.retryable(),
+            ServerError::Config(_)
+            | ServerError::Host { .. }
+            | ServerError::NoNameServer
+            | ServerError::CutOff { .. } => false,
         }
     }
 }

@@ -30,7 +30,11 @@ impl Raise for ServerError {
             Self::Broker(BrokerError::Listen(_)) | Self::NameServer(_) if is_address_in_use(self) => {
                 "PortInUseError"
             }
-            Self::Broker(BrokerError::Listen(_)) | Self::NameServer(_) | Self::Threads(_) => "ServerError",
+            Self::Failed(error) => error.facts().class,
+            Self::Broker(BrokerError::Listen(_))
+            | Self::NameServer(_)
+            | Self::Threads(_)
+            | Self::CutOff { .. } => "ServerError",
         };
         Facts { retryable: self.retryable(), hint: self.hint(), ..Facts::new(class, self.to_string()) }
     }

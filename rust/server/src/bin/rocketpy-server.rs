@@ -121,7 +121,7 @@ impl StopSignals {
         Ok(StopSignals { runtime, terminate, interrupt })
     }
 
-    /// Waits for a signal, or until the server has failed by itself.
+    /// Waits for a signal, or until the server has stopped by itself.
     fn wait(&mut self, has_failed: impl Fn() -> bool) {
         let StopSignals { runtime, terminate, interrupt } = self;
         runtime.block_on(async {
@@ -142,14 +142,18 @@ macro_rules! serve {
         let process = $process;
         $signals.wait(|| process.failure().is_some());
         process.stop(STOP_WITHIN);
-        process.failure().is_some() || process.is_cut_off()
+        match process.failure() {
+            Some(failure) => Err(ServerError::Failed(failure)),
+            None if process.is_cut_off() => Err(ServerError::CutOff { within: STOP_WITHIN }),
+            None => Ok(()),
+        }
     }};
 }
 
-fn run(command: Command) -> Result<ExitCode, ServerError> {
+fn run(command: Command) -> Result<(), ServerError> {
     let mut signals = StopSignals::catch().map_err(ServerError::Threads)?;
     let number = |port: Option<u16>| port.map(|port| port.to_string());
-    let has_failed = match command {
+    match command {
         Command::Server { dir, port, name_server_port, common } => {
             let flags = [("listenPort", number(port)), ("nameServerPort", number(name_server_port))];
             let mut config = common.config(&flags)?;
@@ -164,17 +168,15 @@ fn run(command: Command) -> Result<ExitCode, ServerError> {
             config.broker.store_root = dir;
             serve!(signals, BrokerOnly::start(config)?)
         }
-    };
-    Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
 }
 
 fn main() -> ExitCode {
     init_logging();
-    run(Cli::parse().command).unwrap_or_else(|error| {
-        eprintln!("error: {error}");
-        if let Some(hint) = error.hint() {
-            eprintln!("hint: {hint}");
-        }
-        ExitCode::FAILURE
-    })
+    let Err(error) = run(Cli::parse().command) else { return ExitCode::SUCCESS };
+    eprintln!("error: {error}");
+    if let Some(hint) = error.hint() {
+        eprintln!("hint: {hint}");
+    }
+    ExitCode::FAILURE
 }
