@@ -36,9 +36,13 @@ struct Encoded {
     size_bytes: usize,
     plans: Vec<RecordPlan>,
     tags: Vec<TagSource>,
+    /// Set before the records are copied. What is returned after a copy is read from here, piece by piece: a result that is
+    /// moved as a whole would wait in the processor until the copied bytes have left it.
+    place: Place,
 }
 
 /// The place that records got.
+#[derive(Debug, Clone, Copy, Default)]
 struct Place {
     physical_offset: u64,
     queue_offset: u64,
@@ -84,7 +88,8 @@ impl Encoded {
     }
 
     /// Patches the late fields of every record and hands the facts to dispatch.
-    fn finish(&mut self, place: &Place, queue: u64, handover: &mut Handover) {
+    fn finish(&mut self, place: Place, queue: u64, handover: &mut Handover) {
+        self.place = place;
         let mut rest = &mut self.bytes[..];
         let mut physical_offset = place.physical_offset;
         let mut queue_offset = place.queue_offset;
@@ -148,8 +153,9 @@ impl<D: Disk> Core<D> {
                 return Err(AppendError::RecordTooLong { size_bytes: encoded.size_bytes, limit_bytes });
             }
             let size_bytes = encoded.size_bytes as u32;
-            let place = self.place(record, encoded)?;
+            self.place(record, encoded)?;
             encoded.give_back();
+            let place = &encoded.place;
             let physical_offset = PhysicalOffset(place.physical_offset);
             Ok(Appended {
                 physical_offset,
@@ -183,7 +189,8 @@ impl<D: Disk> Core<D> {
                 return Err(AppendError::BadBatch { reason: "it holds no message".to_owned() });
             }
             let size_bytes = encoded.size_bytes as u32;
-            let place = self.place(batch, encoded)?;
+            self.place(batch, encoded)?;
+            let place = encoded.place;
             let mut next = PhysicalOffset(place.physical_offset);
             let mut step = |plan: &RecordPlan| {
                 let this = next;
@@ -239,7 +246,7 @@ impl<D: Disk> Core<D> {
     }
 
     /// Gives the records their offsets and copies them into the log, all or none.
-    fn place(&self, record: &NewRecord<'_>, encoded: &mut Encoded) -> Result<Place, AppendError> {
+    fn place(&self, record: &NewRecord<'_>, encoded: &mut Encoded) -> Result<(), AppendError> {
         self.check_fits(encoded)?;
         let counted = counts_in_queue(record.sys_flag);
         loop {
@@ -249,16 +256,15 @@ impl<D: Disk> Core<D> {
                     .then(|| self.place_in(&mut writer, queue, counted, record.body, encoded))
             });
             let Some(placed) = placed? else { continue }; // the topic was deleted and may be made anew
-            let (place, end, dispatch_sleeps) = placed?;
-            if dispatch_sleeps {
+            if placed? {
                 self.dispatch_wake.wake();
             }
-            self.allocator.look_ahead(end);
-            return Ok(place);
+            self.allocator.look_ahead(encoded.place.physical_offset + encoded.size_bytes as u64);
+            return Ok(());
         }
     }
 
-    /// What happens under the append lock. Returns the place, the new end of the log, and whether dispatch is to be woken.
+    /// What happens under the append lock. Says whether dispatch is to be woken.
     ///
     /// # Source
     /// spec/store.md 2.7 steps 6 to 9. One lock gives physical and queue offsets: within a queue both grow together.
@@ -269,7 +275,7 @@ impl<D: Disk> Core<D> {
         counted: bool,
         body: &[u8],
         encoded: &mut Encoded,
-    ) -> Result<(Place, u64, bool), AppendError> {
+    ) -> Result<bool, AppendError> {
         self.check_open()?; // closed or poisoned while this waited
         let size = encoded.size_bytes as u64;
         let now_ms = self.disk.now_ms_near(&mut writer.last_look);
@@ -283,7 +289,7 @@ impl<D: Disk> Core<D> {
         if counted && queue_offset == 0 {
             queue.set_born(place.physical_offset);
         }
-        encoded.finish(&place, if counted { queue.uid } else { NO_QUEUE }, handover);
+        encoded.finish(place, if counted { queue.uid } else { NO_QUEUE }, handover);
         file.region.append_parts(&encoded.parts(body), size);
         if counted {
             queue.set_next(queue_offset + encoded.plans.len() as u64);
@@ -293,7 +299,7 @@ impl<D: Disk> Core<D> {
         writer.appended_records += encoded.plans.len() as u64;
         writer.appended_bytes += size;
         let is_async = self.config.flush == FlushMode::Async; // else the flush wakes it
-        Ok((place, end, is_async && std::mem::take(&mut writer.dispatch_sleeps)))
+        Ok(is_async && std::mem::take(&mut writer.dispatch_sleeps))
     }
 
     /// Makes sure that the active file has room for a record and the blank record behind it; rolls to the next one when

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
+use spin::mutex::SpinMutex;
 use rocketpy_env::{Disk, EnvError, LastLook, Region};
 
 use crate::allocate::Allocator;
@@ -27,8 +28,9 @@ pub(crate) struct Core<D: Disk> {
     pub config: StoreConfig,
     pub folder: Folder,
     pub log: MappedFileQueue<D>,
-    /// Held while a record gets its place and is copied.
-    pub writer: Mutex<Writer<D::Region>>,
+    /// Held while a record gets its place and is copied. Its release is a plain store: one that parks its waiters needs an
+    /// atomic exchange, which waits until the copied bytes have left the processor, as long as the copy itself took.
+    pub writer: SpinMutex<Writer<D::Region>, spin::Yield>,
     pub allocator: Allocator<D::Region>,
     pub flusher: Flusher,
     pub queues: QueueTable,
@@ -161,7 +163,7 @@ impl<D: Disk> Core<D> {
             allocator: Allocator::new(end, config.fault_in_ahead),
             flusher: Flusher::new(end, last_stored_at),
             dispatcher: Mutex::new(Dispatcher::new(queues_to, entries, last_stored_at)),
-            writer: Mutex::new(Writer::new(
+            writer: SpinMutex::new(Writer::new(
                 active,
                 end,
                 last_stored_at,
