@@ -1,6 +1,10 @@
 //! Commits: on demand, by the clock, and again after a broker's restart.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use rocketpy_model::{MessageQueue, QueueOffset};
 use tokio::task::{JoinHandle, JoinSet};
@@ -11,7 +15,7 @@ use crate::error::ClientError;
 
 impl Shared {
     /// Commits what the brokers do not have yet.
-    pub(super) async fn commit(&self, scope: CommitScope) -> Result<(), ClientError> {
+    pub(super) async fn commit(self: &Arc<Self>, scope: CommitScope) -> Result<(), ClientError> {
         let _turn = self.committing.lock().await;
         let offsets = {
             let mut state = self.state.lock();
@@ -25,7 +29,7 @@ impl Shared {
 
     /// Commits these offsets, which the user chose.
     pub(super) async fn commit_all(
-        &self,
+        self: &Arc<Self>,
         offsets: Vec<(Arc<MessageQueue>, QueueOffset)>,
     ) -> Result<(), ClientError> {
         let _turn = self.committing.lock().await;
@@ -37,7 +41,7 @@ impl Shared {
     }
 
     /// Commits what was done in queues that are no longer this member's. The next member reads on from there.
-    async fn commit_lost(&self, offsets: Vec<(Arc<MessageQueue>, QueueOffset)>) {
+    async fn commit_lost(self: &Arc<Self>, offsets: Vec<(Arc<MessageQueue>, QueueOffset)>) {
         let _turn = self.committing.lock().await;
         if let Err(error) = self.send(offsets).await {
             warn!(group = %self.group, %error, "commit of a lost queue failed");
@@ -59,25 +63,45 @@ impl Shared {
     }
 
     /// Sends all, notes which were acknowledged, and returns the first failure.
-    async fn send(&self, offsets: Vec<(Arc<MessageQueue>, QueueOffset)>) -> Result<(), ClientError> {
-        let mut calls = JoinSet::new();
+    async fn send(
+        self: &Arc<Self>,
+        offsets: Vec<(Arc<MessageQueue>, QueueOffset)>,
+    ) -> Result<(), ClientError> {
+        let mut tables: BTreeMap<_, VecDeque<_>> = BTreeMap::new();
         for (queue, offset) in offsets {
-            let (instance, group) = (self.client.instance().clone(), self.group.clone());
-            calls.spawn(async move {
-                let result = instance.store_offset(&group, &queue, offset).await;
-                (queue, offset, result)
-            });
+            let table = (queue.broker_name.clone(), queue.topic.clone());
+            tables.entry(table).or_default().push_back((queue, offset));
         }
-        let mut outcome = Ok(());
-        for (queue, offset, result) in calls.join_all().await {
-            match result {
-                Ok(()) => self.state.lock().committed(&queue, offset),
-                Err(error) if outcome.is_ok() => outcome = Err(error),
-                Err(error) => debug!(%queue, %error, "commit failed"),
-            }
-        }
-        outcome
+        let calls: JoinSet<_> =
+            tables.into_values().map(|offsets| send_to_table(self.clone(), offsets)).collect();
+        calls.join_all().await.into_iter().collect()
     }
+
+    async fn send_one(
+        self: Arc<Self>,
+        (queue, offset): (Arc<MessageQueue>, QueueOffset),
+    ) -> Result<(), ClientError> {
+        let result = self.client.instance().store_offset(&self.group, &queue, offset).await;
+        match &result {
+            Ok(()) => self.state.lock().committed(&queue, offset),
+            Err(error) => debug!(%queue, %error, "commit failed"),
+        }
+        result
+    }
+}
+
+/// Sends offsets of one topic at one broker: one alone, then the others at once.
+///
+/// Apache's broker makes a group's table of a topic by get and put without a lock: of commits that arrive together and find
+/// no table each puts its own, and the offsets of the last one stay.
+async fn send_to_table(
+    shared: Arc<Shared>,
+    mut offsets: VecDeque<(Arc<MessageQueue>, QueueOffset)>,
+) -> Result<(), ClientError> {
+    let Some(first) = offsets.pop_front() else { return Ok(()) };
+    let first = shared.clone().send_one(first).await;
+    let others: JoinSet<_> = offsets.into_iter().map(|offset| shared.clone().send_one(offset)).collect();
+    first.and(others.join_all().await.into_iter().collect())
 }
 
 /// Commits at every interval what the user was done with when the latest poll began.

@@ -141,3 +141,47 @@ async fn a_close_lets_the_commit_of_a_lost_queue_come_to_its_end() {
     tokio::time::timeout(PATIENCE, closing).await.unwrap().unwrap();
     assert_eq!(committed_offsets(&peer), ["4"]);
 }
+
+/// Apache's broker loses offsets when the first commits of a group and topic arrive together.
+#[tokio::test]
+async fn one_commit_per_broker_and_topic_goes_first() {
+    let (b, c) = (Peer::start(), Peer::start());
+    b.route("t", &[("b", &b, 3), ("c", &c, 3)]);
+    let consumer = join(&client(&[&b]), by_the_hour()).await.unwrap();
+    for peer in [&b, &c] {
+        peer.wait_for(request::LITE_PULL_MESSAGE, 3).await;
+        peer.script(|command| match command.code {
+            request::UPDATE_CONSUMER_OFFSET => Act::Hold,
+            _ => Act::Default,
+        });
+    }
+    let committing = consumer.commit();
+    tokio::pin!(committing);
+    let none_but_the_first = async || {
+        let (_, at_b) = b.held(request::UPDATE_CONSUMER_OFFSET).await;
+        let (_, at_c) = c.held(request::UPDATE_CONSUMER_OFFSET).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!((committed_offsets(&b).len(), committed_offsets(&c).len()), (1, 1));
+        at_b.send(ok());
+        let others = b.wait_for(request::UPDATE_CONSUMER_OFFSET, 3).await;
+        assert_eq!(
+            committed_offsets(&c).len(),
+            1,
+            "another broker's answer says nothing of this one's table"
+        );
+        at_c.send(ok());
+        c.wait_for(request::UPDATE_CONSUMER_OFFSET, 3).await;
+        others
+    };
+    let commits = tokio::select! {
+        outcome = &mut committing => panic!("it ended before its answers: {outcome:?}"),
+        commits = none_but_the_first() => commits,
+    };
+    let mut queues: Vec<_> = commits.iter().map(|commit| commit.ext.get("queueId").unwrap()).collect();
+    queues.sort_unstable();
+    assert_eq!(queues, ["0", "1", "2"]);
+    for peer in [&b, &b, &c, &c] {
+        peer.held(request::UPDATE_CONSUMER_OFFSET).await.1.send(ok());
+    }
+    committing.await.unwrap();
+}
