@@ -45,13 +45,18 @@ def test_python_reads_by_tag_what_java_and_cpp_sent_to_apache(java: Java, cpp: C
 def test_a_committed_group_goes_on_at_apache_and_can_be_reset(java: Java, apache_address: str, home):
     topic, group = fresh("group-apache"), fresh("group")
     send(apache_address, messages(topic, 6, "first"))
-    assert len(read(apache_address, topic, 6, group=group)) == 6
+    first = read(apache_address, topic, 6, group=group)
+    assert sorted(one["body"] for one in first) == [f"first-{i}" for i in range(6)], first
     send(apache_address, messages(topic, 4, "second"))
-    assert sorted(one["body"] for one in read(apache_address, topic, 4, group=group)) == [
-        f"second-{i}" for i in range(4)
-    ]
+    second = read(apache_address, topic, 4, group=group)
+    assert sorted(one["body"] for one in second) == [f"second-{i}" for i in range(4)], (first, second)
     with rocketpy.Admin(name_servers=[apache_address]) as admin:
         assert sum(one.lag for one in admin.group_lag(group, topic)) == 0
+        offsets = admin.reset_offsets(group, topic, rocketpy.Start.EARLIEST)
+        assert set(offsets) == set(admin.queues(topic)) and set(offsets.values()) == {0}
+        assert sum(one.lag for one in admin.group_lag(group, topic)) == 10
+    again = read(apache_address, topic, 10, group=group)
+    assert sorted(one["body"] for one in again) == sorted(one["body"] for one in first + second)
 
 
 def test_admin_makes_describes_and_deletes_a_topic_at_apache(apache_address: str):
