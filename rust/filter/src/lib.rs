@@ -1,5 +1,5 @@
-//! Tag filter: the hash of a tag and the subscription expression over tags.
+//! Tag filter: the hash of tags and keys, and the subscription expression over tags.
 
 mod tag;
 
-pub use tag::{TagFilter, hash_code, tag_code};
+pub use tag::{TagFilter, hash_code, key_hash_code, tag_code};

@@ -5,11 +5,26 @@
 #[must_use]
 #[doc(alias = "javaHash")]
 pub fn hash_code(text: &str) -> i32 {
+    hash_on(0, text)
+}
+
+/// The hash of the text under which a key is indexed: `topic#key`.
+///
+/// # Source
+/// spec/store.md section 4.2.
+#[must_use]
+#[doc(alias = "buildKey")]
+pub fn key_hash_code(topic: &str, key: &str) -> i32 {
+    [topic, "#", key].into_iter().fold(0, hash_on)
+}
+
+/// The hash of a text that goes on with `text`, from the hash of what is before it.
+fn hash_on(hash: i32, text: &str) -> i32 {
     let step = |hash: i32, unit: i32| hash.wrapping_mul(31).wrapping_add(unit);
     if text.is_ascii() {
-        text.bytes().fold(0, |hash, byte| step(hash, i32::from(byte)))
+        text.bytes().fold(hash, |hash, byte| step(hash, i32::from(byte)))
     } else {
-        text.encode_utf16().fold(0, |hash, unit| step(hash, i32::from(unit)))
+        text.encode_utf16().fold(hash, |hash, unit| step(hash, i32::from(unit)))
     }
 }
 

@@ -3,7 +3,9 @@
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::batch::{self, BatchItem};
 use rocketpy_protocol::compression::DecompressLimits;
-use rocketpy_protocol::disk::{Checkpoint, ConsumeQueueEntry};
+use rocketpy_protocol::disk::{
+    Checkpoint, ConsumeQueueEntry, ExtensionUnit, extension_address, extension_offset,
+};
 use rocketpy_protocol::record::{
     CheckMode, RecordCheck, RecordError, RecordFields, RecordVersion, RecordView, blank_head, check_record,
 };
@@ -117,6 +119,34 @@ fn consume_queue_entries_15_2() {
     ] {
         assert_eq!(&expected.encode()[..], bytes);
         assert_eq!(ConsumeQueueEntry::decode(bytes.as_slice().try_into().unwrap()), expected);
+    }
+}
+
+#[test]
+fn extension_unit_15_2() {
+    let bytes = vector!("store-15.2-extension-unit");
+    let unit = ExtensionUnit { tags_code: 2_598_919, stored_at_ms: T, bitmap: &[0; 14] };
+    assert_eq!(unit.encode().as_ref(), Some(&bytes));
+    assert_eq!(ExtensionUnit::decode(&bytes), Some(unit));
+    let longer = [&bytes[..], b"next"].concat();
+    assert_eq!(ExtensionUnit::decode(&longer), Some(unit));
+    assert_eq!(ExtensionUnit::decode(&bytes[..33]), None, "cut");
+    assert_eq!(ExtensionUnit::decode(&[0xff; 40]), None, "the end of a file");
+    assert_eq!(ExtensionUnit::decode(&[0; 40]), None, "nothing written");
+    let [most, more] = [32_747, 32_748].map(|length| vec![0; length]);
+    assert!(ExtensionUnit { bitmap: &most, ..unit }.encode().is_some_and(|bytes| bytes.len() == 32_767));
+    assert_eq!(ExtensionUnit { bitmap: &more, ..unit }.encode(), None);
+}
+
+#[test]
+fn extension_addresses_15_2() {
+    assert_eq!(extension_address(0).to_be_bytes(), 0x8000_0000_0000_0000_u64.to_be_bytes());
+    assert_eq!(extension_address(34).to_be_bytes(), 0x8000_0000_0000_0022_u64.to_be_bytes());
+    assert_eq!(extension_offset(i64::MIN), Some(0));
+    assert_eq!(extension_offset(extension_address(34)), Some(34));
+    assert_eq!(extension_offset(-2_147_483_649).map(extension_address), Some(-2_147_483_649));
+    for tags_code in [i64::from(i32::MIN), -392_709_271, 0, T + 10_000] {
+        assert_eq!(extension_offset(tags_code), None, "{tags_code}");
     }
 }
 

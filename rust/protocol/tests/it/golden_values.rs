@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 
+use rocketpy_filter::{hash_code, key_hash_code};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::compression::{self, CompressionType, DecompressLimits};
+use rocketpy_protocol::disk::index;
 use rocketpy_protocol::handle::{PopCheckPoint, PopTopic, RecallHandle, decode_bit_set, encode_bit_set};
 use rocketpy_protocol::message_id::{OffsetMessageId, UniqueKeys};
 use rocketpy_protocol::record::body_crc;
@@ -16,6 +18,33 @@ fn body_checksums_10_12() {
     assert_eq!(body_crc(b"hello"), 0x3610_A686);
     assert_eq!(body_crc(b"123456789"), 1_274_296_614);
     assert_eq!(body_crc(b""), 0);
+}
+
+#[test]
+fn hashes_15_1() {
+    for (text, hash) in [
+        ("TagA", 2_598_919),
+        ("order-created", -392_709_271),
+        ("topicA", -868_034_318),
+        ("topicA#key1", -1_026_010_461),
+        ("polygenelubricants", i32::MIN),
+        ("topicA#\u{4e2d}\u{6587}", 388_401_707),
+    ] {
+        assert_eq!(hash_code(text), hash, "{text}");
+        if let Some((topic, key)) = text.split_once('#') {
+            assert_eq!(key_hash_code(topic, key), hash, "{text}");
+        }
+    }
+}
+
+#[test]
+fn index_slot_15_1() {
+    let key_hash = index::key_hash(key_hash_code("topicA", "key1"));
+    assert_eq!(key_hash, 0x3d27_ad5d);
+    let slot = index::slot_of(key_hash, index::SLOTS);
+    assert_eq!((slot, index::slot_position(slot)), (1_010_461, 4_041_884));
+    assert_eq!(index::key_hash(hash_code("polygenelubricants")), 0, "the number without an absolute value");
+    assert_eq!(index::key_hash(i32::MAX), 0x7fff_ffff);
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! Fixed layouts of the files beside the commit log: what is bytes only, without the files.
 //!
 //! # Source
-//! spec/store.md sections 3.1 and 5.1.
+//! spec/store.md sections 3.1, 3.5, 4.1 and 5.1.
 
+mod extension;
+pub mod index;
+
+pub use extension::{ExtensionUnit, extension_address, extension_offset};
 use rocketpy_model::PhysicalOffset;
 
 /// One consume queue entry.
@@ -14,7 +18,7 @@ use rocketpy_model::PhysicalOffset;
 /// |---|---|---|
 /// | 0..8 | `physical_offset` | first byte of the record in the commit log |
 /// | 8..12 | `size_bytes` | record length |
-/// | 12..20 | `tags_code` | tag hash, or delivery time for delayed messages |
+/// | 12..20 | `tags_code` | tag hash, delivery time for delayed messages, or [`extension_address`] |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "CqUnit")]
 pub struct ConsumeQueueEntry {
