@@ -54,6 +54,7 @@ struct Process {
     ready_file: Option<PathBuf>,
     /// The last stop had not enough time.
     is_cut_off: AtomicBool,
+    /// Set once the broker has stopped by itself.
     failure: Arc<Mutex<Option<StoreError>>>,
 }
 
@@ -181,14 +182,14 @@ impl Drop for Process {
     }
 }
 
-/// Records a failed flush, and stops the broker where the configuration wants that.
+/// Tells of a failed flush; stops the broker, and records why, where the configuration wants that.
 async fn watch(broker: Arc<Broker>, policy: OnFailedFlush, failure: Arc<Mutex<Option<StoreError>>>) {
     let failed = broker.failed().await;
     error!(failure = %failed, "the disk failed; check it, then start again: recovery keeps what is durable");
     if policy == OnFailedFlush::Stop {
         broker.shutdown().await;
+        *failure.lock() = Some(failed);
     }
-    *failure.lock() = Some(failed);
 }
 
 fn runtime() -> Result<Runtime, ServerError> {
@@ -239,7 +240,7 @@ macro_rules! process {
                 &self.0.addresses
             }
 
-            /// Why the store refuses messages, after its disk failed.
+            /// Why the broker stopped by itself: its disk failed, and the configuration wants a stop then.
             pub fn failure(&self) -> Option<StoreError> {
                 self.0.failure()
             }
@@ -252,7 +253,8 @@ macro_rules! process {
                 self.0.stop(within);
             }
 
-            /// Whether the stop had not enough time: what was not done then, the next start's recovery does.
+            /// Whether the stop had not enough time: what was not done then, the next start's recovery does. Its caller
+            /// fails with [`ServerError::CutOff`].
             pub fn is_cut_off(&self) -> bool {
                 self.0.is_cut_off.load(Ordering::Acquire)
             }

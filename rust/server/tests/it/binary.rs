@@ -1,7 +1,9 @@
 //! The binary: flags, signals, exit codes.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rocketpy_env::{Disk, RealDisk};
@@ -13,6 +15,8 @@ pub const BINARY: &str = env!("CARGO_BIN_EXE_rocketpy-server");
 /// A server in a process of its own; killed when it is dropped.
 pub struct Process {
     child: Child,
+    /// Takes what it writes to standard error.
+    log: Option<JoinHandle<String>>,
     pub name_server: String,
     pub broker: String,
 }
@@ -22,7 +26,13 @@ impl Process {
     pub fn start(mut command: Command, ready_file: &Path) -> Process {
         command.arg("--ready-file").arg(ready_file);
         let _ = RealDisk.remove_file(ready_file);
-        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = child.stderr.take().unwrap();
+        let log = std::thread::spawn(move || {
+            let mut log = Vec::new();
+            stderr.read_to_end(&mut log).unwrap();
+            String::from_utf8_lossy(&log).into_owned()
+        });
         wait_until("the server is ready", || {
             if let Some(status) = child.try_wait().unwrap() {
                 panic!("ended at once: {status}");
@@ -33,12 +43,18 @@ impl Process {
             serde_json::from_slice(&RealDisk.read(ready_file, 1000).unwrap()).unwrap();
         assert_eq!(ready["pid"], child.id());
         let text = |key: &str| ready[key].as_str().unwrap_or_default().to_owned();
-        Process { name_server: text("name_server"), broker: text("broker"), child }
+        Process { name_server: text("name_server"), broker: text("broker"), child, log: Some(log) }
     }
 
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Waits until it ends by itself; returns the exit code and what it wrote to standard error.
+    pub fn end(mut self) -> (Option<i32>, String) {
+        wait_until("the server ends", || self.child.try_wait().unwrap().is_some());
+        (self.child.wait().unwrap().code(), self.log.take().unwrap().join().unwrap())
     }
 
     /// Sends a signal by its name; returns the exit code and how long the end took.

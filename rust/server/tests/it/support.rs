@@ -49,6 +49,29 @@ impl Caller {
         self.call(broker, send(topic, body))
     }
 
+    /// Sends them one behind the other without waiting; returns what became of each.
+    pub fn send_all(
+        &self,
+        broker: &str,
+        topic: &str,
+        bodies: impl Iterator<Item = String>,
+    ) -> Vec<Result<Command, CallError>> {
+        self.runtime.block_on(async {
+            let mut calls = Vec::new();
+            for body in bodies {
+                calls.push(self.client.start_call(broker, send(topic, &body), TIMEOUT).await);
+            }
+            let mut answers = Vec::new();
+            for call in calls {
+                answers.push(match call {
+                    Ok(call) => call.await,
+                    Err(error) => Err(error),
+                });
+            }
+            answers
+        })
+    }
+
     pub fn create_topic(&self, broker: &str, topic: &str) {
         let answer = self.call(broker, create_topic(topic));
         assert_eq!(answer.code, 0, "{:?}", answer.remark);
