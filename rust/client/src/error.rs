@@ -24,6 +24,9 @@ pub enum ClientError {
     /// A topic that clients may not send to.
     #[error("clients may not send to the system topic: {topic}")]
     ReservedTopic { topic: String },
+    /// A topic that is the broker's own: not for clients to create, change or delete.
+    #[error("a system topic cannot be created, changed or deleted: {topic}")]
+    SystemTopic { topic: String },
     /// A message without a body: the wire cannot say "empty".
     #[error("the message body is empty, topic: {topic}")]
     EmptyBody { topic: String },
@@ -215,6 +218,9 @@ impl ClientError {
         match self {
             Self::NoRoute { topic } => Some(format!("create it with `rocketpy topic create {topic}`")),
             Self::NoNameServer => Some("give name_servers=[\"host:9876\"] or set NAMESRV_ADDR".to_owned()),
+            Self::SystemTopic { .. } | Self::ReservedTopic { .. } => {
+                Some("choose another name; the system needs this topic for itself".to_owned())
+            }
             Self::InvalidAddress { .. } => Some("write it as in 127.0.0.1:9876".to_owned()),
             Self::Connect { .. } => Some("check the address, and that a server listens there".to_owned()),
             Self::GroupInUse { .. } => Some("make another client, or close the first one".to_owned()),

@@ -30,5 +30,5 @@ pub use consumer::{
     OffsetMove, Position, PullConsumer, PulledBatch, PulledMessage, PulledPart, RangeReader, RecordSpan,
 };
 pub use error::ClientError;
-pub use producer::{PendingSend, Producer, SendOptions, SentMany};
+pub use producer::{PendingSend, Producer, SendOptions, SentMany, unsupported_feature};
 pub use receipt::{Receipt, SendStatus};

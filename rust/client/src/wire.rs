@@ -1,6 +1,6 @@
 //! The requests that a client makes, and the reading of answers.
 
-use rocketpy_model::{MessageQueue, QueueOffset, TopicConfig, sys_flag, system};
+use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, TopicConfig, sys_flag, system};
 use rocketpy_protocol::{
     Command, Header,
     body::HeartbeatData,
@@ -160,6 +160,10 @@ pub(crate) fn topic_stats(topic: &str) -> Command {
 
 pub(crate) fn group_configs() -> Command {
     Command::bare_request(request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+}
+
+pub(crate) fn put_group(group: &GroupConfig) -> Command {
+    Command::bare_request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_body(json::to_vec(group))
 }
 
 pub(crate) fn delete_group(group: &str) -> Command {

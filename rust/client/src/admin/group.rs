@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rocketpy_model::{MessageQueue, QueueOffset, name, system};
+use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, name, system};
 use rocketpy_protocol::body::{ConsumeStats, SubscriptionGroupWrapper};
 
 use super::{Admin, GroupLag, GroupSummary, LagRow, OffsetTarget};
 use crate::{error::ClientError, wire};
+
+const GROUP_LIST: &str = "group list query";
 
 impl Admin {
     /// All groups but those of the system, sorted by name.
@@ -14,12 +16,11 @@ impl Admin {
     /// # Errors
     /// Those of reaching name server and brokers.
     pub async fn groups(&self) -> Result<Vec<GroupSummary>, ClientError> {
-        const OPERATION: &str = "group list query";
         let instance = self.client.instance();
         let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (_, address) in self.masters(None).await? {
-            let answer = instance.call_ok(&address, OPERATION, wire::group_configs()).await?;
-            let wrapper: SubscriptionGroupWrapper = wire::json(OPERATION, &address, &answer.body)?;
+            let answer = instance.call_ok(&address, GROUP_LIST, wire::group_configs()).await?;
+            let wrapper: SubscriptionGroupWrapper = wire::json(GROUP_LIST, &address, &answer.body)?;
             for group in wrapper.subscription_group_table.into_keys() {
                 if !system::is_system_group(&group) {
                     let members = instance.members_at(&address, &group).await?;
@@ -32,6 +33,25 @@ impl Admin {
             members: members.into_iter().collect(),
         };
         Ok(groups.into_iter().map(summary).collect())
+    }
+
+    /// Creates a group at all brokers, with Apache's defaults; one that is there is left as it is.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidGroup`]; the first failure of a broker, where others may have created it. Creating it again is
+    /// safe.
+    pub async fn create_group(&self, group: &str) -> Result<(), ClientError> {
+        check_group(group)?;
+        let instance = self.client.instance();
+        for (_, address) in self.masters(None).await? {
+            let answer = instance.call_ok(&address, GROUP_LIST, wire::group_configs()).await?;
+            let there: SubscriptionGroupWrapper = wire::json(GROUP_LIST, &address, &answer.body)?;
+            if !there.subscription_group_table.contains_key(group) {
+                let request = wire::put_group(&GroupConfig::new(group));
+                instance.call_ok(&address, "group creation", request).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Deletes a group and its stored offsets at all brokers.

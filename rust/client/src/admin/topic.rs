@@ -20,7 +20,7 @@ impl Admin {
     /// Creates a topic, or changes it, at every master that the spec names, and waits until its route is known.
     ///
     /// # Errors
-    /// [`ClientError::InvalidTopic`], [`ClientError::ReservedTopic`], [`ClientError::InvalidConfig`],
+    /// [`ClientError::InvalidTopic`], [`ClientError::SystemTopic`], [`ClientError::InvalidConfig`],
     /// [`ClientError::ClusterNotFound`], [`ClientError::BrokerNotFound`]; the first failure of a broker, where others may have
     /// created it. Creating it again is safe.
     pub async fn create_topic(&self, spec: &TopicSpec) -> Result<(), ClientError> {
@@ -44,7 +44,7 @@ impl Admin {
     /// Deletes a topic at all brokers and name servers.
     ///
     /// # Errors
-    /// [`ClientError::InvalidTopic`], [`ClientError::ReservedTopic`], [`ClientError::NoRoute`] when no broker has it; the first
+    /// [`ClientError::InvalidTopic`], [`ClientError::SystemTopic`], [`ClientError::NoRoute`] when no broker has it; the first
     /// failure, where other brokers may have deleted it. Deleting it again is safe.
     pub async fn delete_topic(&self, topic: &str) -> Result<(), ClientError> {
         check_name(topic)?;
@@ -176,7 +176,7 @@ fn check_name(topic: &str) -> Result<(), ClientError> {
     name::check_topic(topic)
         .map_err(|error| ClientError::InvalidTopic { topic: topic.to_owned(), reason: error.to_string() })?;
     if system::is_system_topic(topic) {
-        return Err(ClientError::ReservedTopic { topic: topic.to_owned() });
+        return Err(ClientError::SystemTopic { topic: topic.to_owned() });
     }
     Ok(())
 }
@@ -212,7 +212,7 @@ mod tests {
         for name in ["", "a/b", &"x".repeat(128)] {
             assert!(matches!(config_of(&TopicSpec::new(name, 8)), Err(ClientError::InvalidTopic { .. })));
         }
-        assert!(matches!(config_of(&TopicSpec::new("TBW102", 8)), Err(ClientError::ReservedTopic { .. })));
+        assert!(matches!(config_of(&TopicSpec::new("TBW102", 8)), Err(ClientError::SystemTopic { .. })));
         assert!(matches!(config_of(&TopicSpec::new("t", 0)), Err(ClientError::InvalidConfig { .. })));
         let spec = TopicSpec { perm: 64, ..TopicSpec::new("t", 1) };
         assert!(matches!(config_of(&spec), Err(ClientError::InvalidConfig { field: "perm", .. })));

@@ -35,7 +35,7 @@ use self::{
     send::{Sender, Stored, Target},
     submit::{Done, Lanes, Submitted, Window},
 };
-pub use self::{many::SentMany, submit::PendingSend};
+pub use self::{many::SentMany, submit::PendingSend, validate::unsupported_feature};
 use crate::{client::Client, config::ProducerConfig, error::ClientError, receipt::Receipt, wire};
 
 /// How one send chooses its queue and how long it may take.

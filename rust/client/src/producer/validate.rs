@@ -19,6 +19,12 @@ const UNSUPPORTED: [(&str, &str); 6] = [
     (property::INNER_MULTI_DISPATCH, "multi-queue"),
 ];
 
+/// What a property asks for that is not there yet; `None` for every other name. A send refuses such a message by name.
+#[must_use]
+pub fn unsupported_feature(property: &str) -> Option<&'static str> {
+    UNSUPPORTED.iter().find(|(unsupported, _)| *unsupported == property).map(|(_, feature)| *feature)
+}
+
 /// Checks topic, body and properties.
 ///
 /// # Errors
@@ -78,10 +84,10 @@ fn check_properties(message: &Message, order_key: Option<&str>) -> Result<(), Cl
     let mut size_bytes = order_key.map_or(0, str::len);
     for (name, value) in message.properties.iter() {
         size_bytes += name.len() + value.len() + 2;
-        if let Some((property, feature)) = UNSUPPORTED.iter().find(|(unsupported, _)| *unsupported == name)
-            && asks_for_it(property, value)
+        if let Some(feature) = unsupported_feature(name)
+            && asks_for_it(name, value)
         {
-            return Err(ClientError::Unsupported { feature, property: format!("{property}={value}") });
+            return Err(ClientError::Unsupported { feature, property: format!("{name}={value}") });
         }
     }
     if size_bytes > MAX_PROPERTIES_BYTES {

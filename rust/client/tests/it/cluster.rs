@@ -270,7 +270,8 @@ async fn topics_are_made_listed_described_and_deleted() {
     assert_eq!(admin.describe_topic("t").await.unwrap_err(), ClientError::NoRoute { topic: "t".into() });
     assert_eq!(admin.delete_topic("t").await.unwrap_err(), ClientError::NoRoute { topic: "t".into() });
     let system = admin.delete_topic("TBW102").await.unwrap_err();
-    assert!(matches!(system, ClientError::ReservedTopic { .. }));
+    assert!(matches!(system, ClientError::SystemTopic { .. }) && system.hint().is_some());
+    assert!(!system.to_string().contains("send"), "{system}");
     let nowhere = TopicSpec { cluster: Some("nowhere".into()), ..TopicSpec::new("t", 1) };
     let error = admin.create_topic(&nowhere).await.unwrap_err();
     assert_eq!(error, ClientError::ClusterNotFound { cluster: "nowhere".into() });
@@ -305,6 +306,13 @@ async fn groups_are_listed_measured_and_reset_while_nobody_is_in_them() {
     assert_eq!(admin.committed_offset("nobody", queue).await.unwrap(), None);
     admin.delete_group("report").await.unwrap();
     assert!(admin.groups().await.unwrap().is_empty());
+    for _again in 0..2 {
+        admin.create_group("fresh").await.unwrap();
+    }
+    assert_eq!(admin.groups().await.unwrap()[0].name, "fresh");
+    let reset = admin.reset_offsets("fresh", "t", OffsetTarget::Latest, false).await.unwrap();
+    assert_eq!(reset.iter().map(|(_, offset)| offset.get()).sum::<u64>(), 100);
+    assert!(matches!(admin.create_group("a b").await, Err(ClientError::InvalidGroup { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]
