@@ -30,6 +30,9 @@ pub enum ReadError {
     /// The folder holds no store.
     #[error("not a store folder: {}", path.display())]
     NotAStore { path: PathBuf },
+    /// The folder has consume queues, and no commit log beside them.
+    #[error("a store without its commit log: {}", path.display())]
+    LogElsewhere { path: PathBuf },
     /// The store has no queue of the topic.
     #[error("the store holds no message of topic {topic}: {}", path.display())]
     UnknownTopic { topic: String, path: PathBuf },
@@ -195,31 +198,45 @@ pub struct TopicSummary {
 pub struct StoreReader<D: Disk = RealDisk> {
     disk: Arc<D>,
     root: PathBuf,
+    /// `commitlog` below the root, unless the configuration of the store's broker says otherwise.
+    log_dir: PathBuf,
 }
 
 impl StoreReader {
     /// Opens a folder: `commitlog` and `consumequeue` below it.
     ///
     /// # Errors
-    /// [`ReadError::NotAStore`] when there is no log.
+    /// [`ReadError::NotAStore`], [`ReadError::LogElsewhere`] when there is no log.
     pub fn open(root: impl AsRef<Path>) -> Result<Self, ReadError> {
-        Self::open_on(RealDisk, root.as_ref())
+        Self::open_on(RealDisk, root.as_ref(), None)
+    }
+
+    /// Opens a folder whose log lies elsewhere, as the key `storePathCommitLog` of its broker says.
+    ///
+    /// # Errors
+    /// [`ReadError::NotAStore`] when there is no such folder.
+    pub fn open_with_log(root: impl AsRef<Path>, log_dir: impl AsRef<Path>) -> Result<Self, ReadError> {
+        Self::open_on(RealDisk, root.as_ref(), Some(log_dir.as_ref()))
     }
 }
 
 impl<D: Disk> StoreReader<D> {
-    /// Opens a folder of any disk.
+    /// Opens a folder of any disk, with its log in `commitlog` below it or in the folder given.
     ///
     /// # Errors
-    /// [`ReadError::NotAStore`] when there is no log.
-    pub fn open_on(disk: D, root: &Path) -> Result<Self, ReadError> {
-        match disk.list(&root.join("commitlog")) {
-            Ok(_) => Ok(Self { disk: Arc::new(disk), root: root.to_path_buf() }),
-            Err(EnvError::NotFound { .. } | EnvError::NotAFolder { .. }) => {
-                Err(ReadError::NotAStore { path: root.to_path_buf() })
-            }
-            Err(error) => Err(error.into()),
+    /// [`ReadError::NotAStore`], [`ReadError::LogElsewhere`] when there is no log.
+    pub fn open_on(disk: D, root: &Path, log_dir: Option<&Path>) -> Result<Self, ReadError> {
+        let dir = log_dir.map_or_else(|| root.join("commitlog"), Path::to_path_buf);
+        if !is_folder(&disk, root)? {
+            return Err(ReadError::NotAStore { path: root.to_path_buf() });
         }
+        if is_folder(&disk, &dir)? {
+            return Ok(Self { disk: Arc::new(disk), root: root.to_path_buf(), log_dir: dir });
+        }
+        if log_dir.is_none() && is_folder(&disk, &root.join("consumequeue"))? {
+            return Err(ReadError::LogElsewhere { path: root.to_path_buf() });
+        }
+        Err(ReadError::NotAStore { path: log_dir.unwrap_or(root).to_path_buf() })
     }
 
     /// The folder.
@@ -266,7 +283,7 @@ impl<D: Disk> StoreReader<D> {
     }
 
     fn open_log(&self) -> Result<LogFiles<D>, ReadError> {
-        LogFiles::list(Arc::clone(&self.disk), self.root.join("commitlog"))
+        LogFiles::list(Arc::clone(&self.disk), self.log_dir.clone())
     }
 
     fn open_queue(
@@ -288,11 +305,7 @@ impl<D: Disk> StoreReader<D> {
     fn check_topic(&self, topic: &str) -> Result<(), ReadError> {
         let unknown = || ReadError::UnknownTopic { topic: topic.to_owned(), path: self.root.clone() };
         check_topic(topic).map_err(|_not_a_name| unknown())?;
-        match self.disk.list(&self.queues_dir().join(topic)) {
-            Ok(_) => Ok(()),
-            Err(EnvError::NotFound { .. } | EnvError::NotAFolder { .. }) => Err(unknown()),
-            Err(error) => Err(error.into()),
-        }
+        if is_folder(&*self.disk, &self.queues_dir().join(topic))? { Ok(()) } else { Err(unknown()) }
     }
 
     /// Names of the folders in a folder.
@@ -303,5 +316,14 @@ impl<D: Disk> StoreReader<D> {
         };
         let folders = entries.into_iter().filter(|entry| entry.kind == EntryKind::Folder);
         Ok(folders.filter_map(|entry| entry.name.into_string().ok()).collect())
+    }
+}
+
+/// Whether a path is a folder; what is not there is none.
+fn is_folder<D: Disk>(disk: &D, path: &Path) -> Result<bool, ReadError> {
+    match disk.list(path) {
+        Ok(_) => Ok(true),
+        Err(EnvError::NotFound { .. } | EnvError::NotAFolder { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }

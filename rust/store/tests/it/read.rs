@@ -2,7 +2,7 @@
 
 use rocketpy_filter::TagFilter;
 use rocketpy_model::QueueOffset;
-use rocketpy_store::{Boundary, FetchStatus, NewRecord, ReadLimits, Store};
+use rocketpy_store::{Boundary, FetchStatus, NewRecord, ReadLimits, Store, StoreConfig};
 
 use crate::faulty::FaultyDisk;
 use crate::support::{ALL, overwrite, record, settle, small, views};
@@ -143,6 +143,30 @@ fn the_offline_reader_reads_a_live_store() {
         }
     }
     assert_eq!(numbers, (0..1000).collect::<Vec<_>>(), "in the order of the log");
+}
+
+#[test]
+fn the_offline_reader_is_told_where_a_log_is_that_lies_elsewhere() {
+    use rocketpy_store::reader::{RangeOptions, ReadError, ScanOptions, StoreReader};
+    let dir = tempfile::tempdir().unwrap();
+    let (root, log) = (dir.path().join("store"), dir.path().join("log"));
+    let store = Store::open(StoreConfig { commit_log_dir: Some(log.clone()), ..small(&root) }).unwrap();
+    store.append(&record("t", 0, b"elsewhere")).unwrap();
+    settle(&store);
+    let error = StoreReader::open(&root).unwrap_err();
+    assert!(matches!(error, ReadError::LogElsewhere { .. }), "{error}");
+    for (root, log) in [(&root, dir.path().join("missing")), (&dir.path().join("missing"), log.clone())] {
+        let error = StoreReader::open_with_log(root, log).unwrap_err();
+        assert!(
+            matches!(error, ReadError::NotAStore { .. }) && error.to_string().contains("missing"),
+            "{error}"
+        );
+    }
+    let reader = StoreReader::open_with_log(&root, &log).unwrap();
+    let ranges = reader.ranges("t", &RangeOptions::default()).unwrap();
+    let mut scan = reader.scan(&ranges, ScanOptions { verify: true, ..ScanOptions::default() }).unwrap();
+    assert!(scan.advance().unwrap());
+    assert_eq!(scan.block().iter().count(), 1);
 }
 
 #[test]
