@@ -155,10 +155,36 @@ def test_a_pull_that_makes_no_sense_gets_a_code_and_no_messages(broker, producer
     assert answer["code"] != OK
 
 
-@pytest.mark.parametrize("count", ["-1", "0", "2147483647"])
-def test_a_pull_of_any_number_of_messages_is_bounded(broker, producer, rocketpy_topic, count):
-    producer.send(Message(rocketpy_topic, b"text"))
-    assert broker.answer(request(PULL_MESSAGE, {**PULL, "topic": rocketpy_topic, "maxMsgNums": count}))
+PULL_BYTES = 262_144
+"""`maxTransferBytesOnMessageInMemory` by default."""
+LITTLE = b"x"
+RECORD_BYTES = 400
+"""More than a record of it takes."""
+
+
+@pytest.mark.parametrize(
+    ("asked", "least", "most"),
+    [
+        ("3", 3, 3),
+        ("2147483647", PULL_BYTES // RECORD_BYTES, 4096),
+        ("-1", 1, 1),
+        ("0", 1, 1),
+        ("2147483648", 0, 0),
+    ],
+)
+def test_a_pull_of_any_number_of_messages_is_bounded(
+    broker, rocketpy_server, producer, rocketpy_topic, asked, least, most
+):
+    queue = producer.queues(rocketpy_topic)[0]
+    producer.send_many([Message(rocketpy_topic, LITTLE)] * 5000, queue=queue)
+    with rocketpy_server.admin() as admin:
+        while admin.max_offset(queue) < 5000:
+            pass  # entries follow the acknowledgement in a moment
+    answer = broker.answer(request(PULL_MESSAGE, {**PULL, "topic": rocketpy_topic, "maxMsgNums": asked}))
+    taken = int(answer["extFields"]["nextBeginOffset"]) if answer["code"] == OK else 0
+    assert least <= taken <= most, answer
+    assert len(broker.body) <= PULL_BYTES
+    assert (answer["code"] == OK) is (most > 0), answer
 
 
 def test_a_missing_field_is_named(broker):
@@ -171,10 +197,13 @@ def test_a_missing_field_is_named(broker):
 
 def test_a_negative_offset_is_not_committed(broker, rocketpy_server, rocketpy_topic):
     group = fresh_name()
-    fields = {"consumerGroup": group, "topic": rocketpy_topic, "queueId": "0", "commitOffset": "-7"}
-    broker.answer(request(UPDATE_OFFSET, fields))
+    fields = {"consumerGroup": group, "topic": rocketpy_topic, "queueId": "0"}
     with rocketpy_server.admin() as admin:
-        assert (admin.committed_offset(group, rocketpy.MessageQueue(rocketpy_topic, "broker-a", 0)) or 0) == 0
+        admin.create_group(group)
+        for offset, is_taken in (("5", True), ("-7", False), ("-9223372036854775808", False), ("x", False)):
+            answer = broker.answer(request(UPDATE_OFFSET, {**fields, "commitOffset": offset}))
+            assert (answer["code"] == OK) is is_taken, answer
+        assert admin.committed_offset(group, rocketpy.MessageQueue(rocketpy_topic, "broker-a", 0)) == 5
 
 
 def test_a_disk_that_fills_up_refuses_by_name_and_goes_on_when_there_is_room(child, tmp_path):

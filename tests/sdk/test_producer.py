@@ -310,7 +310,44 @@ def test_a_topic_is_made_by_the_first_message(rocketpy_server, producer):
         assert topic in admin.topics()
 
 
-def test_a_message_that_asks_for_what_is_not_there_is_refused_by_name(producer, rocketpy_topic):
+@pytest.mark.parametrize(
+    ("name", "value", "feature"),
+    [
+        ("DELAY", "3", "delay"),
+        ("TIMER_DELAY_SEC", "10", "timer"),
+        ("TIMER_DELAY_MS", "10000", "timer"),
+        ("TIMER_DELIVER_MS", "1700000000000", "timer"),
+        ("TRAN_MSG", "true", "transaction"),
+    ],
+)
+def test_a_message_that_asks_for_what_is_not_there_is_refused_by_name(
+    rocketpy_server, producer, rocketpy_topic, name, value, feature
+):
+    plain = Message(rocketpy_topic, b"now")
+    message = Message(rocketpy_topic, b"later", properties={name: value, "colour": "red"})
+    for use in (
+        lambda: producer.send(message),
+        lambda: producer.send(message, queue=producer.queues(rocketpy_topic)[0]),
+        lambda: producer.send_many([plain, message]),
+        lambda: producer.submit(message).result(10),
+        lambda: producer.send_oneway(message),
+    ):
+        with pytest.raises(rocketpy.NotSupportedError, match=f"{feature}.*{name}={value}") as refused:
+            use()
+        assert not refused.value.retryable
+        assert not refused.value.may_have_been_applied
+        assert f"without {name}" in refused.value.hint
+    with rocketpy_server.admin() as admin:
+        assert {info.max_offset for info in admin.describe_topic(rocketpy_topic).queues} == {0}, "nothing was sent"
+
+
+def test_other_names_of_the_system_are_refused_when_the_message_is_made():
+    for name in ("UNIQ_KEY", "TAGS", "PGROUP"):
+        with pytest.raises(rocketpy.InvalidArgumentError, match=name):
+            Message("topic", b"text", properties={name: "x"})
+
+
+def test_system_topics_take_no_messages_of_clients(producer):
     for topic in ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"):
         with pytest.raises(rocketpy.InvalidArgumentError, match=topic):
             producer.send(Message(topic, b"text"))

@@ -44,6 +44,7 @@ class Raw:
     def __init__(self, address: str) -> None:
         host, port = address.split(":")
         self.socket = socket.create_connection((host, int(port)), timeout=20)
+        self.body = b""
 
     def __enter__(self) -> "Raw":
         return self
@@ -52,7 +53,7 @@ class Raw:
         self.socket.close()
 
     def answer(self, data: bytes) -> dict | None:
-        """Sends bytes and reads one answer; None when the connection was closed instead."""
+        """Sends bytes and reads one answer, whose body is in `body`; None when the connection was closed instead."""
         try:
             self.socket.sendall(data)
             length = struct.unpack(">i", self.exactly(4))[0]
@@ -60,6 +61,7 @@ class Raw:
         except (ConnectionError, EOFError):
             return None
         header_length = struct.unpack(">I", answer[:4])[0] & 0xFFFFFF
+        self.body = answer[4 + header_length :]
         return json.loads(answer[4 : 4 + header_length])
 
     def exactly(self, count: int) -> bytes:

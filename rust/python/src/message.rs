@@ -23,7 +23,8 @@ use crate::untracked;
 ///     tag: One word by which consumers choose messages.
 ///     keys: One word, or several, by which tools find the message.
 ///     order_key: Messages with the same order key go to one queue, in order.
-///     properties: Further properties; names of the system's own are refused.
+///     properties: Further properties. Names of the system's own are refused; those that ask for a delay, a timer or a
+///         transaction are refused by the send, with `NotSupportedError`.
 ///     flag: A number of the user's own, of 32 bits; default 0.
 ///
 /// Raises:
@@ -220,7 +221,14 @@ fn set_properties(message: &mut Message, properties: &Bound<'_, PyMapping>) -> P
             name.cast::<PyString>().map_err(|_not| error::wrong_type("a property name", "str", &name))?;
         let value =
             value.cast::<PyString>().map_err(|_not| error::wrong_type("a property value", "str", &value))?;
-        message.properties.set_user(name.to_str()?, value.to_str()?).map_err(raise)?;
+        let (name, value) = (name.to_str()?, value.to_str()?);
+        // The send refuses these by the name of what they ask for: delay, timer, transaction.
+        let set = if rocketpy_client::unsupported_feature(name).is_some() {
+            message.properties.set(name, value)
+        } else {
+            message.properties.set_user(name, value)
+        };
+        set.map_err(raise)?;
     }
     Ok(())
 }
