@@ -139,8 +139,7 @@ class Admin(Closing):
             broker: Only at this broker.
 
         Raises:
-            InvalidArgumentError: The name, or a number of queues, breaks its rules.
-            AccessDeniedError: The name is one of the system's.
+            InvalidArgumentError: The name, or a number of queues, breaks its rules, or the name is one of the system's.
         """
         self._native.create_topic(
             topic,
@@ -193,12 +192,22 @@ class Admin(Closing):
         """Client ids of the members of a group that are there now, sorted."""
         return self._native.group_members(group)
 
+    def create_group(self, group: str) -> None:
+        """Creates a group at every broker, as its first consumer would; does nothing where it is there already.
+
+        `reset_offsets` can then say where it begins, before any consumer started.
+
+        Args:
+            group: Its name: up to 120 of `a-z A-Z 0-9 _ - % |`.
+        """
+        self._native.create_group(group)
+
     def delete_group(self, group: str) -> None:
         """Deletes a group with its offsets at every broker."""
         self._native.delete_group(group)
 
     def reset_offsets(self, group: str, topic: str, to: Start, *, force: bool = False) -> dict[MessageQueue, int]:
-        """Stores new offsets for a group.
+        """Stores new offsets for a group that exists.
 
         Args:
             group: Name of the group.
@@ -211,6 +220,7 @@ class Admin(Closing):
 
         Raises:
             GroupConflictError: The group has live members.
+            RefusedError: There is no such group: see `create_group`.
         """
         return dict(self._native.reset_offsets(group, topic, to, force))
 

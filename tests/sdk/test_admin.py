@@ -190,10 +190,32 @@ def test_bad_topic_names_are_refused(admin, topic):
         assert not refused.value.retryable
 
 
-def test_system_topics_are_not_made_or_deleted(admin):
+@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "TBW102"])
+def test_system_topics_are_not_made_or_deleted(admin, topic):
     for use in (admin.create_topic, admin.delete_topic):
-        with pytest.raises(rocketpy.RocketPyError):
-            use("SCHEDULE_TOPIC_XXXX")
+        with pytest.raises(
+            rocketpy.InvalidArgumentError, match=f"cannot be created, changed or deleted: {topic}"
+        ) as no:
+            use(topic)
+        assert no.value.hint
+
+
+def test_a_new_group_can_be_told_where_to_begin(admin, rocketpy_server, producer, rocketpy_topic):
+    group = fresh_name("fresh")
+    for n in range(8):
+        producer.send(Message(rocketpy_topic, b"old-%d" % n))
+    with pytest.raises(rocketpy.RefusedError) as missing:
+        admin.reset_offsets(group, rocketpy_topic, Start.LATEST)
+    assert missing.value.code == 26
+    for _again in range(2):
+        admin.create_group(group)
+    assert group in {one.name for one in admin.groups()}
+    assert sum(admin.reset_offsets(group, rocketpy_topic, Start.LATEST).values()) == 8
+    producer.send(Message(rocketpy_topic, b"new"))
+    with rocketpy_server.consumer(group, rocketpy_topic, start=Start.EARLIEST) as consumer:
+        assert [message.body for message in consumer.poll(timeout=10)] == [b"new"]
+    with pytest.raises(rocketpy.InvalidArgumentError):
+        admin.create_group("a b")
 
 
 def test_a_cluster_or_broker_that_is_not_there_is_named(admin):

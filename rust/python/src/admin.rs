@@ -167,6 +167,11 @@ impl PyAdmin {
         running.wait(py, running.admin.group_members(group))
     }
 
+    fn create_group(&self, py: Python<'_>, group: &str) -> PyResult<()> {
+        let running = self.running.get()?;
+        running.wait(py, running.admin.create_group(group))
+    }
+
     fn delete_group(&self, py: Python<'_>, group: &str) -> PyResult<()> {
         let running = self.running.get()?;
         running.wait(py, running.admin.delete_group(group))

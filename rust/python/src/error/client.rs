@@ -25,6 +25,7 @@ fn class(error: &ClientError) -> &'static str {
         ClientError::InvalidTopic { .. }
         | ClientError::InvalidGroup { .. }
         | ClientError::ReservedTopic { .. }
+        | ClientError::SystemTopic { .. }
         | ClientError::EmptyBody { .. }
         | ClientError::InvalidProperty { .. }
         | ClientError::InvalidAddress { .. }
