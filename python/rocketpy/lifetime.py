@@ -39,6 +39,7 @@ class Closing(ABC):
         """Marks the object as open: from now on it has to be closed."""
         global _hook_of
         self._closed = False
+        self._made_by = os.getpid()
         _open.add(self)
         if _hook_of != self._made_by:
             _hook_of = self._made_by

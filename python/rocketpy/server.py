@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from rocketpy import _rocketpy
@@ -29,6 +28,14 @@ Setting = str | int | float | bool
 """A value of a configuration key; True and False are written as Apache writes them."""
 
 
+class _Default(int):
+    """A number that the caller did not give: the same key in `settings` wins over it."""
+
+
+FREE_PORT = _Default(0)
+"""Any free port, unless `settings` names one."""
+
+
 class _Process(Closing):
     """What the three kinds of server share."""
 
@@ -46,15 +53,19 @@ class _Process(Closing):
         **keys: Setting | None,
     ) -> None:
         super().__init__()
-        given = {name: value for name, value in {"bindAddress": host, **keys}.items() if value is not None}
-        if ready_file is not None:
-            given["readyFile"] = os.fspath(ready_file)
-        pairs = [(name, _text(value)) for name, value in {**given, **(settings or {})}.items()]
-        self._arguments = (None if config is None else os.fspath(config), pairs)
+        keys |= {"bindAddress": host, "readyFile": None if ready_file is None else os.fspath(ready_file)}
+        given = [(name, value) for name, value in keys.items() if value is not None]
+        # Of two values of one key the last wins, however the key is spelt: what is given by name stands last.
+        pairs = [pair for pair in given if isinstance(pair[1], _Default)]
+        pairs += (settings or {}).items()
+        pairs += [pair for pair in given if not isinstance(pair[1], _Default)]
+        self._arguments = (None if config is None else os.fspath(config), [(name, _text(to)) for name, to in pairs])
         self._native: _rocketpy.Server | None = None
 
     def start(self) -> Self:
         """Starts the server and returns once it accepts connections; does nothing when it runs.
+
+        A server that was stopped starts again, on its folder; a port that was free to choose may be another one then.
 
         Raises:
             PortInUseError: An address is taken.
@@ -62,7 +73,7 @@ class _Process(Closing):
             StoreError: The folder is not a store, or cannot be written.
             ConfigError: A key is unknown, or its value is out of range.
         """
-        if self._native is None:
+        if self._closed:
             self._native = _rocketpy.Server(self._kind, *self._arguments)
             self._opened()
         return self
@@ -110,27 +121,31 @@ class _Named(_Process):
     __slots__ = ()
 
     @property
-    @abstractmethod
-    def _name_servers(self) -> list[str]:
-        """`host:port` of each name server that clients ask."""
+    def name_servers(self) -> list[str]:
+        """`host:port` of each name server that its clients ask: its own one, or those that the broker registers at.
+
+        Raises:
+            ClosedError: The server does not run.
+        """
+        return self._running().name_servers
 
     def producer(self, group: str, **options: Unpack[ProducerOptions]) -> Producer:
         """Makes a producer for this server: see `rocketpy.Producer`."""
         from rocketpy.producer import Producer
 
-        return Producer(group, name_servers=self._name_servers, **options)
+        return Producer(group, name_servers=self.name_servers, **options)
 
     def consumer(self, group: str, topic: str | Iterable[str], **options: Unpack[ConsumerOptions]) -> Consumer:
         """Makes a consumer for this server: see `rocketpy.Consumer`."""
         from rocketpy.consumer import Consumer
 
-        return Consumer(group, topic, name_servers=self._name_servers, **options)
+        return Consumer(group, topic, name_servers=self.name_servers, **options)
 
     def admin(self, **options: Unpack[ClientOptions]) -> Admin:
         """Makes an administration object for this server: see `rocketpy.Admin`."""
         from rocketpy.admin import Admin
 
-        return Admin(name_servers=self._name_servers, **options)
+        return Admin(name_servers=self.name_servers, **options)
 
 
 class Server(_Named):
@@ -142,7 +157,8 @@ class Server(_Named):
         port: Port of the broker; 0 takes a free one, None leaves it to the configuration (10911).
         name_server_port: Port of the name server; 0 takes a free one, None leaves it to the configuration (9876).
         config: Configuration file: TOML, or properties as Apache writes them.
-        settings: Any key of Apache's configuration or ours, such as `{"flushDiskType": "SYNC_FLUSH"}`.
+        settings: Any key of Apache's configuration or ours, such as `{"flushDiskType": "SYNC_FLUSH"}`. An argument that
+            is given wins over its key in here.
         ready_file: Gets `{"pid", "name_server", "broker"}` once both accept.
 
     Examples:
@@ -161,8 +177,8 @@ class Server(_Named):
         path: str | os.PathLike[str],
         *,
         host: str | None = None,
-        port: int | None = 0,
-        name_server_port: int | None = 0,
+        port: int | None = FREE_PORT,
+        name_server_port: int | None = FREE_PORT,
         config: str | os.PathLike[str] | None = None,
         settings: Mapping[str, Setting] | None = None,
         ready_file: str | os.PathLike[str] | None = None,
@@ -201,10 +217,6 @@ class Server(_Named):
         """
         return self._running().broker or ""
 
-    @property
-    def _name_servers(self) -> list[str]:
-        return [self.name_server]
-
     def __repr__(self) -> str:
         return f"<Server on {self._path!r}{' (not running)' if self.closed else ''}>"
 
@@ -214,15 +226,16 @@ class Broker(_Named):
 
     Args:
         path: Folder of the store; made when it is not there.
-        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
+        name_servers: `host:port` of each name server, as a list or as one text; default: what `settings`, the variable
+            `NAMESRV_ADDR` or the configuration file says, in this order.
         host: Host or address to listen on; default `127.0.0.1`.
         port: Port of the broker; 0 takes a free one, None leaves it to the configuration (10911).
         config: Configuration file: TOML, or properties as Apache writes them.
-        settings: Any key of Apache's configuration or ours.
+        settings: Any key of Apache's configuration or ours. An argument that is given wins over its key in here.
         ready_file: Gets `{"pid", "name_server", "broker"}` once it accepts.
     """
 
-    __slots__ = ("_names", "_path")
+    __slots__ = ("_path",)
     _kind = "broker"
 
     def __init__(
@@ -231,13 +244,12 @@ class Broker(_Named):
         *,
         name_servers: Iterable[str] | str | None = None,
         host: str | None = None,
-        port: int | None = 0,
+        port: int | None = FREE_PORT,
         config: str | os.PathLike[str] | None = None,
         settings: Mapping[str, Setting] | None = None,
         ready_file: str | os.PathLike[str] | None = None,
     ) -> None:
         self._path = os.fspath(path)
-        self._names = name_server_list(name_servers)
         super().__init__(
             host=host,
             config=config,
@@ -245,7 +257,7 @@ class Broker(_Named):
             ready_file=ready_file,
             storePathRootDir=self._path,
             listenPort=port,
-            namesrvAddr=";".join(self._names) or None,
+            namesrvAddr=None if name_servers is None else ";".join(name_server_list(name_servers)) or None,
         )
 
     @property
@@ -262,11 +274,6 @@ class Broker(_Named):
         """
         return self._running().broker or ""
 
-    @property
-    def _name_servers(self) -> list[str]:
-        self._running()
-        return self._names
-
     def __repr__(self) -> str:
         return f"<Broker on {self._path!r}{' (not running)' if self.closed else ''}>"
 
@@ -278,7 +285,7 @@ class NameServer(_Named):
         host: Host or address to listen on; default `127.0.0.1`.
         port: Its port; 0 takes a free one, None leaves it to the configuration (9876).
         config: Configuration file: TOML, or properties as Apache writes them.
-        settings: Any key of Apache's configuration or ours.
+        settings: Any key of Apache's configuration or ours. An argument that is given wins over its key in here.
         ready_file: Gets `{"pid", "name_server", "broker"}` once it accepts.
     """
 
@@ -289,7 +296,7 @@ class NameServer(_Named):
         self,
         *,
         host: str | None = None,
-        port: int | None = 0,
+        port: int | None = FREE_PORT,
         config: str | os.PathLike[str] | None = None,
         settings: Mapping[str, Setting] | None = None,
         ready_file: str | os.PathLike[str] | None = None,
@@ -304,10 +311,6 @@ class NameServer(_Named):
             ClosedError: The server does not run.
         """
         return self._running().name_server or ""
-
-    @property
-    def _name_servers(self) -> list[str]:
-        return [self.name_server]
 
     def __repr__(self) -> str:
         return f"<NameServer{' (not running)' if self.closed else ''}>"

@@ -78,9 +78,10 @@ class StoreReader:
 
     Args:
         path: The folder that a server was started on.
+        commit_log: The folder of its log, when its broker's configuration says `storePathCommitLog`.
 
     Raises:
-        NotAStoreError: The folder is not a store.
+        NotAStoreError: The folder is not a store, or its log lies elsewhere.
 
     Examples:
         >>> import rocketpy
@@ -95,9 +96,9 @@ class StoreReader:
 
     __slots__ = ("_native", "_path")
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, commit_log: str | os.PathLike[str] | None = None) -> None:
         self._path = os.fspath(path)
-        self._native = _rocketpy.StoreReader(self._path)
+        self._native = _rocketpy.StoreReader(self._path, None if commit_log is None else os.fspath(commit_log))
 
     @property
     def path(self) -> str:

@@ -71,6 +71,25 @@ def test_a_server_is_started_once_and_stopped_once(tmp_path):
         socket.create_connection(address.split(":"), timeout=1).close()
 
 
+def test_a_stopped_server_starts_again_on_its_folder(tmp_path):
+    topic = fresh_name()
+    server = rocketpy.Server(tmp_path / "store", settings=SMALL_FILES)
+    with server, server.producer("ingest") as producer:
+        producer.send(Message(topic, b"text"))
+    for _again in range(2):
+        with server:
+            assert not server.closed
+            with server.consumer(fresh_name(), topic, start=Start.EARLIEST) as consumer:
+                assert [message.body for message in consumer.poll(timeout=10)] == [b"text"]
+    assert server.start() is server
+    assert send_and_read(server) == [b"text"]
+    server.stop()
+    assert server.closed
+    with pytest.raises(rocketpy.ClosedError, match="does not run"):
+        server.producer("ingest")
+    server.start().stop()
+
+
 def test_a_stop_that_is_cut_off_is_an_error_and_the_next_start_recovers(tmp_path):
     server = rocketpy.Server(tmp_path / "store", settings=SMALL_FILES).start()
     with server.producer("ingest") as producer:
@@ -136,6 +155,34 @@ def test_a_broker_without_name_server_says_how_to_name_one(tmp_path, monkeypatch
     with pytest.raises(rocketpy.ConfigError, match="name server") as missing:
         rocketpy.Broker(tmp_path / "store").start()
     assert missing.value.hint
+
+
+@pytest.mark.parametrize("place", ["file", "settings", "environment"])
+def test_clients_of_a_broker_go_where_it_registers(tmp_path, monkeypatch, place):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    with rocketpy.NameServer() as names:
+        options = {"settings": dict(SMALL_FILES)}
+        if place == "file":
+            options["config"] = tmp_path / "broker.conf"
+            options["config"].write_text(f"namesrvAddr={names.name_server}\n")
+        elif place == "settings":
+            monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")  # weaker
+            options["settings"]["namesrvAddr"] = names.name_server
+        else:
+            monkeypatch.setenv("NAMESRV_ADDR", names.name_server)
+        with rocketpy.Broker(tmp_path / "store", **options) as broker:
+            assert broker.name_servers == names.name_servers == [names.name_server]
+            assert send_and_read(broker) == [b"text"]
+
+
+def test_an_argument_wins_over_its_key_in_the_settings(tmp_path, free_port):
+    other = tmp_path / "other"
+    settings = {**SMALL_FILES, "storePathRootDir": str(other), "LISTEN_PORT": 1, "nameServerPort": free_port}
+    with rocketpy.Server(tmp_path / "store", port=0, settings=settings) as server:
+        assert server.broker.rpartition(":")[2] != "1"
+        assert server.name_server == f"127.0.0.1:{free_port}", "a port that was not given is a default"
+        assert (tmp_path / "store" / "commitlog").is_dir()
+    assert not other.exists()
 
 
 def test_settings_reach_the_server(rocketpy_server_factory):

@@ -231,6 +231,21 @@ def test_a_folder_that_is_no_store_is_named(tmp_path):
             StoreReader(path)
 
 
+def test_a_log_that_lies_elsewhere_is_asked_for_and_read(tmp_path):
+    log = tmp_path / "log"
+    settings = {**SMALL_FILES, "storePathCommitLog": str(log)}
+    with rocketpy.Server(tmp_path / "store", settings=settings) as server, server.producer("ingest") as producer:
+        producer.send_many([Message("topic", b"%d" % n) for n in range(10)])
+    with pytest.raises(rocketpy.NotAStoreError, match=str(tmp_path / "store")) as asked:
+        StoreReader(tmp_path / "store")
+    for way in ("commit_log=", "--commit-log", "commitLogPath", "storePathCommitLog"):
+        assert way in asked.value.hint
+    reader = StoreReader(tmp_path / "store", commit_log=log)
+    assert sum(batch.num_rows for batch in reader.scan("topic", verify=True)) == 10
+    with pytest.raises(rocketpy.NotAStoreError, match="missing"):
+        StoreReader(tmp_path / "store", commit_log=tmp_path / "missing")
+
+
 def test_a_topic_that_is_not_there_is_named(reader):
     with pytest.raises(rocketpy.TopicNotFoundError, match="missing"):
         reader.scan("missing")

@@ -48,6 +48,7 @@ class ReadOptions:
     Attributes:
         path: Store folder; or None when read from a cluster.
         name_servers: `host:port` of each name server; empty when read from a folder.
+        commit_log_path: Folder of the store's log, when it does not lie in the store folder.
         topics: At least one topic.
         tags: Tags joined by `||`, or `*` for all messages.
         starting_time_ms: Messages stored at or after this, milliseconds since 1970.
@@ -75,6 +76,7 @@ class ReadOptions:
     max_partition_bytes: int = DEFAULT_PARTITION_BYTES
     fail_on_data_loss: bool = True
     broker_name: str | None = None
+    commit_log_path: str | None = None
 
 
 OPTION_NAMES = (
@@ -93,6 +95,7 @@ OPTION_NAMES = (
     "max_partition_bytes",
     "fail_on_data_loss",
     "broker_name",
+    "commit_log_path",
 )
 # Spark adds these by itself when a table was made with CREATE TABLE ... USING rocketpy.
 _SPARKS_OWN = {"owner", "provider", "serialization.format"}
@@ -121,6 +124,8 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
     given = _canonical(options)
     now = _now_ms() if now_ms is None else now_ms
     path, name_servers = _source(given)
+    if "commit_log_path" in given and path is None:
+        raise OptionError("commit_log_path goes with the path of a store")
     topics = _topics(given)
     _refuse_both(given, "starting_time", "starting_offsets")
     _refuse_both(given, "ending_time", "ending_offsets")
@@ -142,6 +147,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
         max_partition_bytes=_size(given, "max_partition_bytes", DEFAULT_PARTITION_BYTES),
         fail_on_data_loss=_boolean(given, "fail_on_data_loss", default=True),
         broker_name=given.get("broker_name"),
+        commit_log_path=given.get("commit_log_path"),
     )
 
 

@@ -27,6 +27,7 @@ def scan_ranges(
     path: str,
     topic: str,
     *,
+    commit_log: str | None = None,
     starting_time: str | Instant | None = None,
     ending_time: str | Instant | None = None,
     starting_offsets: Mapping[int, int] | None = None,
@@ -43,6 +44,7 @@ def scan_ranges(
     Args:
         path: Store folder, live or a copy.
         topic: The topic.
+        commit_log: Folder of its log, when its broker's configuration says `storePathCommitLog`.
         starting_time: Only messages stored at or after this: a datetime, seconds since 1970, or a text as the option
             `starting_time` takes it, such as "-10m".
         ending_time: Only messages stored before this.
@@ -73,7 +75,7 @@ def scan_ranges(
     """
     from rocketpy.store import StoreReader
 
-    return StoreReader(path).ranges(
+    return StoreReader(path, commit_log=commit_log).ranges(
         topic,
         starts=starting_offsets,
         ends=ending_offsets,
@@ -100,7 +102,7 @@ def plan_store(options: ReadOptions) -> list[tuple[StoreRange, ...]]:
     """
     from rocketpy.store import StoreReader
 
-    reader = StoreReader(_path(options))
+    reader = StoreReader(_path(options), commit_log=options.commit_log_path)
 
     def cut(topic: str, part_bytes: int, min_parts: int) -> list[StoreRange]:
         return reader.ranges(
@@ -137,7 +139,7 @@ def read_store(options: ReadOptions, columns: Sequence[str], ranges: Sequence[St
     from rocketpy.arrow import pyarrow_batch
     from rocketpy.store import StoreReader
 
-    scan = StoreReader(_path(options)).scan(
+    scan = StoreReader(_path(options), commit_log=options.commit_log_path).scan(
         ranges,
         columns=columns,
         tags=options.tags,

@@ -25,6 +25,8 @@ pub(crate) struct PyServer {
 
 struct Running {
     addresses: Addresses,
+    /// Where its clients find it: its own name server, or those that the broker registers at.
+    name_servers: Vec<String>,
     /// Taken by the thread that stops it.
     process: Mutex<Option<Process>>,
 }
@@ -111,6 +113,7 @@ impl PyServer {
         };
         let sources = Sources { file: config, environment: Sources::environment_of_process(), settings };
         let config = ServerConfig::load(&sources).map_err(raise)?;
+        let given = config.broker.name_servers.clone();
         let abandoned = |started: Result<Process, ServerError>| {
             if let Ok(process) = started {
                 let _ = process.stop(ABANDONED); // nobody is left to be told; it is logged
@@ -118,7 +121,9 @@ impl PyServer {
         };
         let process = run(py, "rocketpy-start", move || kind.start(config), abandoned)?.map_err(raise)?;
         let addresses = process.addresses().clone();
-        Ok(Self { running: Owned::new(Running { addresses, process: Mutex::new(Some(process)) }) })
+        let name_servers = addresses.name_server.clone().map_or(given, |own| vec![own]);
+        let running = Running { addresses, name_servers, process: Mutex::new(Some(process)) };
+        Ok(Self { running: Owned::new(running) })
     }
 
     #[getter]
@@ -129,6 +134,11 @@ impl PyServer {
     #[getter]
     fn broker(&self) -> PyResult<Option<&str>> {
         Ok(self.running.get()?.addresses.broker.as_deref())
+    }
+
+    #[getter]
+    fn name_servers(&self) -> PyResult<Vec<String>> {
+        Ok(self.running.get()?.name_servers.clone())
     }
 
     /// Raises why the broker stopped by itself, after its disk failed.

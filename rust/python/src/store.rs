@@ -30,9 +30,12 @@ pub(crate) struct PyStoreReader {
 #[pymethods]
 impl PyStoreReader {
     #[new]
-    fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        let reader = py.detach(|| StoreReader::open(&path)).map_err(raise)?;
-        Ok(Self { reader })
+    fn new(py: Python<'_>, path: PathBuf, commit_log: Option<PathBuf>) -> PyResult<Self> {
+        let open = || match commit_log {
+            Some(log_dir) => StoreReader::open_with_log(&path, log_dir),
+            None => StoreReader::open(&path),
+        };
+        Ok(Self { reader: py.detach(open).map_err(raise)? })
     }
 
     fn topics(&self, py: Python<'_>) -> PyResult<Vec<Topic>> {

@@ -87,16 +87,21 @@ impl Raise for StoreError {
     }
 }
 
+/// Every way to say where the log is: Python, the command line, Spark.
+const LOG_ELSEWHERE: &str = "its broker keeps the log elsewhere (storePathCommitLog)? name that folder: \
+                             StoreReader(path, commit_log=...), --commit-log DIR, or the Spark option commitLogPath";
+
 impl Raise for ReadError {
     fn facts(&self) -> Facts {
         let class = match self {
             Self::Env(error) => return error.facts(),
-            Self::NotAStore { .. } => "NotAStoreError",
+            Self::NotAStore { .. } | Self::LogElsewhere { .. } => "NotAStoreError",
             Self::UnknownTopic { .. } => "TopicNotFoundError",
             Self::UnknownQueue { .. } | Self::InvertedRange { .. } | Self::Missing { .. } => "OffsetError",
             Self::BadFile { .. } | Self::BrokenRecord { .. } => "DamagedDataError",
         };
-        Facts::new(class, self.to_string())
+        let facts = Facts::new(class, self.to_string());
+        if matches!(self, Self::LogElsewhere { .. }) { facts.hint(LOG_ELSEWHERE) } else { facts }
     }
 }
 
