@@ -74,9 +74,10 @@ class Producer(Closing):
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
         options: See `rocketpy.config.ProducerOptions`.
 
+    Nothing is contacted before the first call that needs it: whether a name server can be reached, that call tells.
+
     Raises:
         InvalidArgumentError: A name or an option breaks its rules.
-        ConnectionFailedError: No name server can be reached; a retry is safe.
 
     Examples:
         >>> import rocketpy
@@ -117,6 +118,8 @@ class Producer(Closing):
 
         Raises:
             RequestTimeoutError: No acknowledgement in time. The message may be stored: a retry may store it twice.
+            ConnectionFailedError: No name server, or no broker, can be reached; a retry is safe.
+            NotSupportedError: The message asks for a delay, a timer or a transaction; it was not sent.
             RocketPyError: See `retryable` and `may_have_been_applied`.
         """
         return self._native.send(message, queue, timeout)
