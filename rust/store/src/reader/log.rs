@@ -38,7 +38,7 @@ impl<D: Disk> LogFiles<D> {
 
     /// Position behind the file that holds an offset; `None` when no file does.
     pub fn file_end(&mut self, at: PhysicalOffset) -> Result<Option<u64>, ReadError> {
-        Ok(self.files.find(at.get())?.map(|file| file.start + file.size_bytes))
+        Ok(self.files.find(at.get())?.map(|file| file.start.saturating_add(file.size_bytes)))
     }
 
     /// Fills the buffer; false when the bytes are not there.

@@ -7,10 +7,11 @@ mod range;
 mod scan;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rocketpy_env::{Disk, EntryKind, EnvError, RealDisk};
+use rocketpy_env::{Disk, EntryKind, EnvError, OpenMode, RealDisk};
 use rocketpy_filter::TagFilter;
 use rocketpy_model::name::check_topic;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use self::log::LogFiles;
 use self::queue::QueueFiles;
 pub use self::scan::RangeScan;
+use crate::checkpoint::Checkpoint;
 use crate::fetch::QueueBounds;
 
 /// A store could not be read.
@@ -130,7 +132,8 @@ pub enum Missing {
 pub struct ScanOptions {
     /// Only records whose queue entry passes; the tag text itself is the caller's to compare.
     pub tags: TagFilter,
-    /// Whether each record's checksum is compared.
+    /// Whether each record's checksum is compared. Where the checkpoint says that all records have one of their own, a record
+    /// without it is damaged.
     pub verify: bool,
     /// Most bytes of the log that one block holds; a larger record is a block by itself.
     pub block_bytes: usize,
@@ -295,6 +298,17 @@ impl<D: Disk> StoreReader<D> {
         self.check_topic(topic)?;
         let dir = self.queues_dir().join(topic).join(queue_id.to_string());
         QueueFiles::open(Arc::clone(&self.disk), dir, topic.into(), queue_id, log)
+    }
+
+    /// The part of the log in which every record has a checksum of its own, as the checkpoint says now.
+    fn checked(&self) -> Result<Range<u64>, ReadError> {
+        let mark = Checkpoint::read(&*self.disk, &self.root.join("checkpoint"))?.mark;
+        let is_dirty = match self.disk.open_file(&self.root.join("abort"), OpenMode::Read) {
+            Ok(_) => true,
+            Err(error) if error.is_not_found() => false,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(mark.map_or(0..0, |mark| mark.checked(is_dirty)))
     }
 
     fn queues_dir(&self) -> PathBuf {

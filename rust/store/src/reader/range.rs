@@ -56,7 +56,9 @@ impl<D: Disk> StoreReader<D> {
         ranges: &[QueueRange],
         options: SliceOptions,
     ) -> Result<Vec<Vec<QueueRange>>, ReadError> {
-        let total: u64 = ranges.iter().map(|range| range.estimated_bytes).sum();
+        // Ranges and their sizes may be anybody's.
+        let sizes = ranges.iter().map(|range| range.estimated_bytes);
+        let total = sizes.fold(0, u64::saturating_add);
         let for_size = total.div_ceil(options.target_bytes.max(1));
         let for_number = options.min_slices.min(total / SMALLEST_SLICE_BYTES);
         let count = for_size.max(for_number);
@@ -150,12 +152,13 @@ fn find_cuts<D: Disk>(
     total: u64,
     count: u64,
 ) -> Result<Vec<u64>, ReadError> {
-    let samples = (count * CUT_SAMPLES).div_ceil(ranges.len() as u64).max(CUT_SAMPLES);
+    let samples = count.saturating_mul(CUT_SAMPLES).div_ceil(ranges.len() as u64).max(CUT_SAMPLES);
     let mut places = Vec::new();
     for (queue, range) in queues.iter_mut().zip(ranges) {
-        let entries = range.end - range.start;
+        let (start, end) = inside(queue, range.start, range.end);
+        let entries = end - start;
         let weight = range.estimated_bytes as f64 / samples.min(entries).max(1) as f64;
-        for offset in spread(range.start, entries, samples) {
+        for offset in spread(start, entries, samples) {
             if let Some(entry) = queue.entry(offset)?.filter(|entry| !entry.is_filler()) {
                 places.push((entry.physical_offset.get(), weight));
             }
@@ -175,6 +178,17 @@ fn find_cuts<D: Disk>(
     Ok(cuts)
 }
 
+/// The part of `start..end` that the queue holds; an empty one at an end of it when it holds none.
+fn inside<D: Disk>(
+    queue: &QueueFiles<D>,
+    start: QueueOffset,
+    end: QueueOffset,
+) -> (QueueOffset, QueueOffset) {
+    let bounds = queue.bounds;
+    let from = start.clamp(bounds.min, bounds.max);
+    (from, end.clamp(from, bounds.max))
+}
+
 /// Cuts each range at the given places of the log.
 fn cut<D: Disk>(
     queues: &mut [QueueFiles<D>],
@@ -186,7 +200,10 @@ fn cut<D: Disk>(
         let mut start = range.start;
         for (index, slice) in slices.iter_mut().enumerate() {
             let end = match cuts.get(index) {
-                Some(&place) => queue.at_place(place, start, range.end)?,
+                Some(&place) => {
+                    let (from, to) = inside(queue, start, range.end);
+                    queue.at_place(place, from, to)?
+                }
                 None => range.end,
             };
             if start < end {

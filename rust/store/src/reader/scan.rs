@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use rocketpy_env::{Disk, RealDisk};
@@ -33,6 +34,8 @@ const BLOCK_RECORDS: usize = 8192;
 pub struct RangeScan<D: Disk = RealDisk> {
     log: LogFiles<D>,
     options: ScanOptions,
+    /// Where a record without a checksum of its own is damaged; empty when nothing is verified.
+    checked: Range<u64>,
     cursors: Vec<Cursor<D>>,
     /// Entries that are loaded at once.
     at_once: u64,
@@ -83,6 +86,7 @@ impl<D: Disk> RangeScan<D> {
         let ahead = ENTRIES_AHEAD / (ranges.len() as u64).max(1);
         let mut scan = Self {
             log: reader.open_log()?,
+            checked: if options.verify { reader.checked()? } else { 0..0 },
             options,
             cursors: Vec::with_capacity(ranges.len()),
             at_once: ahead.clamp(ENTRIES_AT_ONCE.0, ENTRIES_AT_ONCE.1),
@@ -200,7 +204,7 @@ impl<D: Disk> RangeScan<D> {
         while let Some(&Reverse((place, index))) = self.next.peek() {
             let cursor = &self.cursors[index];
             let size_bytes = u64::from(cursor.entries[cursor.taken].size_bytes);
-            let end = place.get() + size_bytes;
+            let end = place.get().saturating_add(size_bytes);
             let joined = self.block.stretches.last().filter(|stretch| stretch.joins(place, end)).copied();
             let more = joined.map_or(size_bytes, |stretch| end - stretch.end()) as usize;
             let is_full =
@@ -261,8 +265,9 @@ impl<D: Disk> RangeScan<D> {
             let end = start as usize + entry.size_bytes as usize;
             let bytes = &self.block.bytes[start as usize..end];
             let queue_id = self.cursors[index].queue.queue_id;
-            let checked =
-                check_head(bytes, &entry, queue_id).map_err(str::to_owned).and_then(|()| self.verify(bytes));
+            let checked = check_head(bytes, &entry, queue_id)
+                .map_err(str::to_owned)
+                .and_then(|()| self.verify(bytes, &entry));
             match checked {
                 Ok(()) => self.block.records.push(BlockRecord {
                     range: index,
@@ -277,11 +282,13 @@ impl<D: Disk> RangeScan<D> {
         Ok(())
     }
 
-    fn verify(&self, bytes: &[u8]) -> Result<(), String> {
+    fn verify(&self, bytes: &[u8], entry: &QueueEntry) -> Result<(), String> {
         if !self.options.verify {
             return Ok(());
         }
-        check_record(bytes, CheckMode::Record).map(|_| ()).map_err(|error| error.to_string())
+        let has_own = self.checked.contains(&entry.physical_offset.get());
+        let mode = if has_own { CheckMode::RecordRequired } else { CheckMode::Record };
+        check_record(bytes, mode).map(|_| ()).map_err(|error| error.to_string())
     }
 
     /// A record that its entry leads to is not there, or is not that record.

@@ -195,4 +195,13 @@ fn what_a_damaged_entry_or_a_made_up_range_says_takes_no_memory_and_ends_no_proc
     let beyond = [QueueRange { start, end, estimated_bytes: 1 << 30, ..ranges[0].clone() }];
     let _ = reader.slices(&beyond, SliceOptions { target_bytes: 1 << 20, min_slices: 4 });
     assert!(!reader.scan(&beyond, options).unwrap().advance().unwrap());
+
+    let whole = |estimated_bytes| QueueRange { estimated_bytes, ..ranges[0].clone() };
+    let everywhere = QueueRange { start: QueueOffset(0), end, ..whole(u64::MAX) };
+    let inverted = QueueRange { start: end, end: QueueOffset(0), ..whole(u64::MAX) };
+    let made_up = [whole(u64::MAX), everywhere, inverted, whole(u64::MAX)];
+    let slices = reader.slices(&made_up, SliceOptions { target_bytes: 1, min_slices: u64::MAX }).unwrap();
+    assert!(slices.len() <= 10, "one for each message at most");
+    let covered = |start: QueueOffset| slices.iter().flatten().filter(|range| range.start == start).count();
+    assert_eq!(covered(QueueOffset(0)), 3, "each range is there, but the one that is none");
 }

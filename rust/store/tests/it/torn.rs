@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rocketpy_env::{Disk, DiskFile as _, OpenMode, RealDisk};
+use rocketpy_model::QueueOffset;
+use rocketpy_store::reader::{RangeOptions, ReadError, ScanOptions, StoreReader};
 use rocketpy_store::{FlushMode, Store, StoreConfig, StoreError};
 
 use crate::faulty::FaultyDisk;
@@ -72,6 +74,30 @@ fn a_checksum_that_nobody_of_this_store_wrote_does_not_make_a_record_unsound() {
     store.append(&record("t", 0, b"more")).unwrap();
     drop(store);
     assert_eq!(read_all(&Store::open(config).unwrap(), "t", 0), [b"body", b"more"]);
+}
+
+#[test]
+fn an_offline_scan_asks_for_checksums_where_the_mark_says_that_all_records_have_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(quiet(dir.path())).unwrap();
+    store.append(&record("t", 0, b"one")).unwrap();
+    let last = store.append(&record("t", 0, b"two")).unwrap();
+    drop(store);
+    let verified = || {
+        let reader = StoreReader::open(dir.path()).unwrap();
+        let ranges = reader.ranges("t", &RangeOptions::default()).unwrap();
+        let options = ScanOptions { verify: true, ..ScanOptions::default() };
+        let mut scan = reader.scan(&ranges, options).unwrap();
+        scan.advance().map(|_| scan.block().records.len())
+    };
+    assert_eq!(verified().unwrap(), 2);
+    overwrite(&log_file(dir.path()), last.end.get() - 20, b"?"); // its name: the record is one without
+    let damaged = verified().unwrap_err();
+    assert!(matches!(damaged, ReadError::BrokenRecord { queue_offset: QueueOffset(1), .. }), "{damaged}");
+    RealDisk.replace(&dir.path().join("abort"), b"1").unwrap(); // as while another program has the store open
+    assert!(verified().is_err(), "it lies before the mark");
+    overwrite(&dir.path().join("checkpoint"), 1024, &[0; 1024]); // as if another program had written the log
+    assert_eq!(verified().unwrap(), 2, "its body is whole");
 }
 
 #[test]
