@@ -1,7 +1,7 @@
 //! Commits: on demand, by the clock, and again after a broker's restart.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -10,7 +10,10 @@ use rocketpy_model::{MessageQueue, QueueOffset};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, warn};
 
-use super::{Shared, state::CommitScope};
+use super::{
+    Shared,
+    state::{CommitScope, Lost},
+};
 use crate::error::ClientError;
 
 impl Shared {
@@ -27,34 +30,64 @@ impl Shared {
         self.send(offsets).await
     }
 
-    /// Commits these offsets, which the user chose.
+    /// Commits these offsets, which the user chose, when they are all of this member's queues and of what was handed out.
     pub(super) async fn commit_all(
         self: &Arc<Self>,
-        offsets: Vec<(Arc<MessageQueue>, QueueOffset)>,
+        offsets: &[(MessageQueue, QueueOffset)],
     ) -> Result<(), ClientError> {
         let _turn = self.committing.lock().await;
-        {
+        let offsets = {
             let mut state = self.state.lock();
+            // Not before it is this commit's turn: until then queues may go to other members.
+            let checked = offsets.iter().map(|(queue, offset)| state.check_commit(queue, *offset));
+            let offsets = checked.collect::<Result<Vec<_>, _>>()?;
             offsets.iter().for_each(|(queue, offset)| state.settle_at(queue, *offset));
-        }
+            offsets
+        };
         self.send(offsets).await
     }
 
-    /// Commits what was done in queues that are no longer this member's. The next member reads on from there.
-    async fn commit_lost(self: &Arc<Self>, offsets: Vec<(Arc<MessageQueue>, QueueOffset)>) {
+    /// Commits what was done in queues that are no longer this member's. The next member reads on from there, unless it has
+    /// come further: the loss may be noticed late.
+    async fn commit_lost(self: &Arc<Self>, lost: Vec<Lost>) {
         let _turn = self.committing.lock().await;
-        if let Err(error) = self.send(offsets).await {
+        let stored = self.stored(lost.iter().map(|lost| lost.queue.clone())).await;
+        let offset = |lost: Lost| {
+            let (settled, stored) = (lost.to_commit()?, *stored.get(&lost.queue)?);
+            (stored == lost.committed || stored < Some(settled)).then_some((lost.queue, settled))
+        };
+        if let Err(error) = self.send(lost.into_iter().filter_map(offset).collect()).await {
             warn!(group = %self.group, %error, "commit of a lost queue failed");
         }
     }
 
     /// Starts the commit of lost queues, which goes on when the consumer is closed.
-    pub(super) fn start_commit_of_lost(
-        self: &Arc<Self>,
-        offsets: Vec<(Arc<MessageQueue>, QueueOffset)>,
-    ) -> JoinHandle<()> {
+    pub(super) fn start_commit_of_lost(self: &Arc<Self>, lost: Vec<Lost>) -> JoinHandle<()> {
         let shared = self.clone();
-        self.client.runtime().spawn(async move { shared.commit_lost(offsets).await })
+        self.client.runtime().spawn(async move { shared.commit_lost(lost).await })
+    }
+
+    /// What the brokers have stored. A queue whose broker does not tell is left out.
+    async fn stored(
+        self: &Arc<Self>,
+        queues: impl Iterator<Item = Arc<MessageQueue>>,
+    ) -> BTreeMap<Arc<MessageQueue>, Option<QueueOffset>> {
+        let ask = |queue: Arc<MessageQueue>| {
+            let shared = self.clone();
+            async move {
+                let stored = shared.client.instance().stored_offset(&shared.group, &queue).await;
+                (queue, stored)
+            }
+        };
+        let answers = queues.map(ask).collect::<JoinSet<_>>().join_all().await;
+        let known = |(queue, stored): (Arc<MessageQueue>, Result<_, ClientError>)| match stored {
+            Ok(stored) => Some((queue, stored)),
+            Err(error) => {
+                warn!(group = %self.group, %queue, %error, "the broker does not tell what is committed");
+                None
+            }
+        };
+        answers.into_iter().filter_map(known).collect()
     }
 
     /// Waits for the commits that are under way.
@@ -116,10 +149,16 @@ pub(super) async fn run(shared: Arc<Shared>, interval: Duration) {
     }
 }
 
-/// Repeats the last acknowledged commits.
-pub(super) async fn repeat(shared: Arc<Shared>) {
+/// Repeats the last acknowledged commits of these subscriptions' queues where the broker has less: a restart took offsets from
+/// it that it had not written down. More than that is another member's work.
+pub(super) async fn repeat(shared: Arc<Shared>, subscriptions: BTreeSet<usize>) {
     let _turn = shared.committing.lock().await;
-    let offsets = shared.state.lock().acknowledged();
+    let mut offsets = shared.state.lock().acknowledged();
+    let topics: BTreeSet<_> =
+        subscriptions.into_iter().map(|index| &*shared.subscriptions[index].topic).collect();
+    offsets.retain(|(queue, _)| topics.contains(&*queue.topic));
+    let stored = shared.stored(offsets.iter().map(|(queue, _)| queue.clone())).await;
+    offsets.retain(|(queue, offset)| stored.get(queue).is_some_and(|stored| *stored < Some(*offset)));
     if let Err(error) = shared.send(offsets).await {
         warn!(group = %shared.group, %error, "repeating commits to a broker failed");
     }

@@ -88,6 +88,9 @@ pub(crate) struct Shared {
     arrived: Notify,
     /// Asks for a rebalance.
     wake: Notify,
+    /// A broker was connected to, which may have forgotten commits. They are repeated after the next rebalance: queues may
+    /// have gone to other members while it was away.
+    reconnected: AtomicBool,
     /// Commits take turns, so that an older one cannot overtake.
     committing: tokio::sync::Mutex<()>,
     tasks: Mutex<JoinSet<()>>,
@@ -128,6 +131,7 @@ impl PullConsumer {
             state: Mutex::default(),
             arrived: Notify::new(),
             wake: Notify::new(),
+            reconnected: AtomicBool::new(false),
             committing: tokio::sync::Mutex::default(),
             tasks: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -219,17 +223,7 @@ impl PullConsumer {
     pub async fn commit_offsets(&self, offsets: &[(MessageQueue, QueueOffset)]) -> Result<(), ClientError> {
         let shared = self.shared();
         shared.check()?;
-        let mut checked = Vec::with_capacity(offsets.len());
-        for (queue, offset) in offsets {
-            let not_assigned = || ClientError::NotAssigned { queue: queue.clone() };
-            let position = shared.state.lock().position(queue).ok_or_else(not_assigned)?;
-            if *offset > position {
-                let (queue, offset, min) = (queue.clone(), *offset, QueueOffset(0));
-                return Err(ClientError::OffsetOutOfRange { queue, offset, min, max: position });
-            }
-            checked.push((Arc::new(queue.clone()), *offset));
-        }
-        shared.commit_all(checked).await
+        shared.commit_all(offsets).await
     }
 
     /// The offset stored for the group at the broker.
@@ -394,9 +388,8 @@ impl members::Consumer for Shared {
     }
 
     fn broker_connected(&self) {
+        self.reconnected.store(true, Ordering::Release);
         self.rebalance_soon();
-        // Offsets that a restarted broker had not written down yet are gone from it.
-        self.spawn(commit::repeat);
     }
 
     fn stop(&self) {

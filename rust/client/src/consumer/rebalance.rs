@@ -1,8 +1,8 @@
 //! Which queues are this member's, again and again.
 
 use std::{
-    collections::BTreeMap,
-    sync::Arc,
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -10,7 +10,7 @@ use rocketpy_env::random_u64;
 use rocketpy_model::MessageQueue;
 use tracing::{debug, info, warn};
 
-use super::{Shared, allocate, pull, state::Lost};
+use super::{Shared, allocate, commit, pull};
 use crate::{error::ClientError, route::TopicRoute};
 
 /// The next round comes so soon when something was missing in the last one.
@@ -30,9 +30,20 @@ struct Share {
 /// # Source
 /// spec/client.md 8.1, 8.2.
 pub(super) async fn run(shared: Arc<Shared>) {
+    // Subscriptions whose commits are to be repeated, once it is known which of their queues are still this member's.
+    let mut to_repeat = BTreeSet::new();
     loop {
         let started = Instant::now();
-        let balanced = round(&shared).await;
+        if shared.reconnected.swap(false, Ordering::AcqRel) {
+            to_repeat.extend(0..shared.subscriptions.len());
+        }
+        let left = round(&shared).await;
+        let shared_out = &to_repeat - &left;
+        if !shared_out.is_empty() {
+            to_repeat = &to_repeat & &left;
+            shared.spawn(|shared| commit::repeat(shared, shared_out));
+        }
+        let balanced = left.into_iter().all(|index| shared.subscriptions[index].is_retry);
         let interval = shared.config.rebalance_interval;
         let pause = if balanced { interval } else { UNBALANCED_PAUSE.min(interval) };
         drop(tokio::time::timeout(pause, shared.wake.notified()).await);
@@ -41,9 +52,9 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Computes and applies the assignment. False when a topic had to be left as it was.
-async fn round(shared: &Arc<Shared>) -> bool {
-    let (mut wanted, mut balanced, mut others) = (BTreeMap::new(), true, false);
+/// Computes and applies the assignment. Returns the subscriptions whose topics had to be left as they were.
+async fn round(shared: &Arc<Shared>) -> BTreeSet<usize> {
+    let (mut wanted, mut left, mut others) = (BTreeMap::new(), BTreeSet::new(), false);
     for (index, subscription) in shared.subscriptions.iter().enumerate() {
         match share_of(shared, &subscription.topic).await {
             Ok(share) => {
@@ -52,7 +63,7 @@ async fn round(shared: &Arc<Shared>) -> bool {
             }
             Err(error) => {
                 debug!(group = %shared.group, topic = subscription.topic, %error, "topic not rebalanced");
-                balanced &= subscription.is_retry;
+                left.insert(index);
                 let state = shared.state.lock();
                 let kept = state.queues().filter(|queue| *queue.topic == *subscription.topic);
                 wanted.extend(kept.map(|queue| (queue.clone(), index)));
@@ -60,7 +71,7 @@ async fn round(shared: &Arc<Shared>) -> bool {
         }
     }
     apply(shared, &wanted, others).await;
-    balanced
+    left
 }
 
 async fn share_of(shared: &Shared, topic: &str) -> Result<Share, ClientError> {
@@ -114,8 +125,7 @@ async fn apply(shared: &Arc<Shared>, wanted: &BTreeMap<Arc<MessageQueue>, usize>
     for gained in gained {
         shared.spawn(|shared| pull::run(shared, gained, delay));
     }
-    let done = |Lost { queue, settled }| Some((queue, settled?));
-    let done: Vec<_> = lost.into_iter().filter_map(done).collect();
+    let done: Vec<_> = lost.into_iter().filter(|lost| lost.to_commit().is_some()).collect();
     if shared.config.auto_commit.is_some() && !done.is_empty() {
         // A panic in there is the runtime's to report; the queues are lost either way.
         drop(shared.start_commit_of_lost(done).await);

@@ -174,8 +174,7 @@ impl State {
         self.ready.retain(|ready| ready != queue);
         assigned.changed.notify_one();
         self.wake_pulls();
-        let commit = assigned.settled.filter(|settled| assigned.committed != Some(*settled));
-        Some(Lost { queue: queue.clone(), settled: commit })
+        Some(Lost { queue: queue.clone(), settled: assigned.settled, committed: assigned.committed })
     }
 
     /// Whether an answer to a pull of this assignment and epoch is still of use.
@@ -185,11 +184,6 @@ impl State {
 
     pub(crate) fn contains(&self, queue: &MessageQueue) -> bool {
         self.queues.contains_key(queue)
-    }
-
-    /// Offset behind what was handed out of one queue.
-    pub(crate) fn position(&self, queue: &MessageQueue) -> Option<QueueOffset> {
-        self.queues.get(queue)?.position
     }
 
     /// Assigned queues, sorted.
@@ -300,6 +294,24 @@ impl State {
         }
     }
 
+    /// A commit that the user may ask for: of an assigned queue, and not above what was handed out.
+    pub(crate) fn check_commit(
+        &self,
+        queue: &MessageQueue,
+        offset: QueueOffset,
+    ) -> Result<(Arc<MessageQueue>, QueueOffset), ClientError> {
+        let assigned =
+            self.queues.get(queue).and_then(|assigned| Some((&assigned.queue, assigned.position?)));
+        let Some((shared, position)) = assigned else {
+            return Err(ClientError::NotAssigned { queue: queue.clone() });
+        };
+        if offset > position {
+            let (queue, min) = (queue.clone(), QueueOffset(0));
+            return Err(ClientError::OffsetOutOfRange { queue, offset, min, max: position });
+        }
+        Ok((shared.clone(), offset))
+    }
+
     /// A commit on demand says what is done until the next poll: no automatic commit takes it back meanwhile.
     pub(crate) fn settle_at(&mut self, queue: &MessageQueue, offset: QueueOffset) {
         if let Some(assigned) = self.queues.get_mut(queue) {
@@ -327,7 +339,7 @@ impl State {
         }
     }
 
-    /// Last acknowledged commits, to be repeated to a broker that may have forgotten them.
+    /// Last acknowledged commits, which a broker may have forgotten.
     pub(crate) fn acknowledged(&self) -> Vec<(Arc<MessageQueue>, QueueOffset)> {
         let of = |assigned: &Assigned| Some((assigned.queue.clone(), assigned.committed?));
         self.queues.values().filter_map(of).collect()
@@ -406,6 +418,15 @@ pub(crate) struct Gained {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Lost {
     pub(crate) queue: Arc<MessageQueue>,
-    /// What the user was done with and the broker does not know yet.
+    /// What the user was done with.
     pub(crate) settled: Option<QueueOffset>,
+    /// Last offset that the broker acknowledged as committed.
+    pub(crate) committed: Option<QueueOffset>,
+}
+
+impl Lost {
+    /// What the user was done with and the broker does not know yet.
+    pub(crate) fn to_commit(&self) -> Option<QueueOffset> {
+        self.settled.filter(|settled| self.committed != Some(*settled))
+    }
 }

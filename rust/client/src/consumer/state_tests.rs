@@ -192,7 +192,7 @@ fn a_lost_queue_takes_its_messages_along_and_says_what_was_done() {
     let (gained, lost) = state.assign(&[(queue(1), 0), (queue(2), 0)].into());
     assert_eq!((gained.len(), &gained[0].queue, gained[0].id), (1, &queue(2), number(2)));
     assert_eq!(lost.len(), 1);
-    assert_eq!((&lost[0].queue, lost[0].settled), (&queue(0), Some(QueueOffset(3))));
+    assert_eq!((&lost[0].queue, lost[0].to_commit()), (&queue(0), Some(QueueOffset(3))));
     assert_eq!(state.task(&queue(0), number(0), &config()), Task::End);
     assert_eq!(state.task(&queue(2), number(2), &config()), Task::FindStart { epoch: number(2) });
     assert_eq!(offsets(&mut state, 10).len(), 4, "only the messages of the queue that stayed");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rocketpy_client::{ConsumerConfig, Position, Start};
+use rocketpy_client::{ClientError, ConsumerConfig, Position, PullConsumer, Start};
 use rocketpy_model::QueueOffset;
 use rocketpy_protocol::{
     Command,
@@ -92,13 +92,7 @@ async fn a_seek_backwards_is_what_takes_a_commit_back() {
 #[tokio::test]
 async fn a_queue_that_comes_back_starts_behind_the_commit_of_its_loss() {
     let peer = single(1);
-    let config = by_the_hour();
-    let consumer = join(&client(&[&peer]), config).await.unwrap();
-    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
-    reply.send(pull_answer(response::SUCCESS, 10, 10, records(0..10)));
-    assert_eq!(poll_offsets(&consumer, 4).await.len(), 4);
-    assert!(!poll_offsets(&consumer, 1).await.is_empty());
-    let asked = peer.seen(request::QUERY_CONSUMER_OFFSET).len();
+    let consumer = read_ten(&peer, 4).await;
     peer.script(|command| match command.code {
         request::UPDATE_CONSUMER_OFFSET => Act::Hold,
         _ => Act::Default,
@@ -106,6 +100,7 @@ async fn a_queue_that_comes_back_starts_behind_the_commit_of_its_loss() {
     let me = consumer.client().client_id().to_owned();
     rebalance(&peer, &consumer, &["0.0.0.0@before", &me], 0).await;
     let (commit, reply) = peer.held(request::UPDATE_CONSUMER_OFFSET).await;
+    let asked = peer.seen(request::QUERY_CONSUMER_OFFSET).len();
     assert_eq!(commit.ext.get("commitOffset"), Some("4"));
     peer.set_members("report", &[&me]);
     peer.push(&with(Command::bare_request(request::NOTIFY_CONSUMER_IDS_CHANGED), "consumerGroup", "report"));
@@ -121,12 +116,7 @@ async fn a_queue_that_comes_back_starts_behind_the_commit_of_its_loss() {
 #[tokio::test]
 async fn a_close_lets_the_commit_of_a_lost_queue_come_to_its_end() {
     let peer = single(1);
-    let config = by_the_hour();
-    let consumer = join(&client(&[&peer]), config).await.unwrap();
-    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
-    reply.send(pull_answer(response::SUCCESS, 10, 10, records(0..10)));
-    assert_eq!(poll_offsets(&consumer, 4).await.len(), 4);
-    assert!(!poll_offsets(&consumer, 1).await.is_empty());
+    let consumer = read_ten(&peer, 4).await;
     peer.script(|command| match command.code {
         request::UPDATE_CONSUMER_OFFSET => Act::Hold,
         _ => Act::Default,
@@ -184,4 +174,112 @@ async fn one_commit_per_broker_and_topic_goes_first() {
         peer.held(request::UPDATE_CONSUMER_OFFSET).await.1.send(ok());
     }
     committing.await.unwrap();
+}
+
+/// Queue id and offset of each commit, sorted.
+fn commits(peer: &Peer) -> Vec<(String, String)> {
+    let commits = peer.seen(request::UPDATE_CONSUMER_OFFSET);
+    let of = |commit: &Command, name: &str| commit.ext.get(name).unwrap().to_owned();
+    let mut commits: Vec<_> =
+        commits.iter().map(|commit| (of(commit, "queueId"), of(commit, "commitOffset"))).collect();
+    commits.sort_unstable();
+    commits
+}
+
+/// The group's stored offsets: `stored` says them by queue.
+fn store(peer: &Peer, stored: impl Fn(u32) -> Option<u64> + Send + 'static) {
+    peer.script(move |command| match command.code {
+        request::QUERY_CONSUMER_OFFSET => {
+            match stored(command.ext.get("queueId").unwrap().parse().unwrap()) {
+                Some(offset) => Act::Answer(with(ok(), "offset", &offset.to_string())),
+                None => Act::Default,
+            }
+        }
+        request::GET_MAX_OFFSET => Act::Answer(with(ok(), "offset", "1000")),
+        _ => Act::Default,
+    });
+}
+
+#[tokio::test]
+async fn a_reconnected_member_repeats_commits_of_its_queues_that_the_broker_has_forgotten() {
+    let peer = single(6);
+    store(&peer, |_| Some(100));
+    let consumer = join(&client(&[&peer]), by_the_hour()).await.unwrap();
+    peer.wait_for(request::LITE_PULL_MESSAGE, 6).await;
+    // While it is away another member takes three queues and is further than 100 in one of the others.
+    peer.set_members("report", &["0.0.0.0@before", consumer.client().client_id()]);
+    store(&peer, |queue| [Some(0), Some(0), Some(0), Some(200), Some(40), None][queue as usize]);
+    peer.cut();
+    peer.wait_for(request::UPDATE_CONSUMER_OFFSET, 2).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(consumer.assignment().len(), 3);
+    let expected = [("4", "100"), ("5", "100")];
+    assert_eq!(commits(&peer), expected.map(|(queue, offset)| (queue.to_owned(), offset.to_owned())));
+}
+
+/// Reads ten messages from 0, of which `done` are done with.
+async fn read_ten(peer: &Peer, done: usize) -> PullConsumer {
+    let consumer = join(&client(&[peer]), by_the_hour()).await.unwrap();
+    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    reply.send(pull_answer(response::SUCCESS, 10, 10, records(0..10)));
+    assert_eq!(poll_offsets(&consumer, done).await.len(), done);
+    assert!(!poll_offsets(&consumer, 1).await.is_empty());
+    consumer
+}
+
+#[tokio::test]
+async fn a_loss_noticed_late_does_not_take_the_next_member_back() {
+    let peer = single(1);
+    let consumer = read_ten(&peer, 4).await;
+    let asked = peer.seen(request::QUERY_CONSUMER_OFFSET).len();
+    store(&peer, |_| Some(9));
+    let me = consumer.client().client_id().to_owned();
+    rebalance(&peer, &consumer, &["0.0.0.0@before", &me], 0).await;
+    peer.wait_for(request::QUERY_CONSUMER_OFFSET, asked + 1).await;
+    consumer.close().await.unwrap();
+    assert!(committed_offsets(&peer).is_empty(), "{:?}", committed_offsets(&peer));
+}
+
+#[tokio::test]
+async fn a_seek_backwards_goes_with_a_queue_that_is_lost() {
+    let peer = single(1);
+    let consumer = read_ten(&peer, 4).await;
+    consumer.commit().await.unwrap();
+    store(&peer, |_| Some(5));
+    consumer.seek(&queue(), Position::Offset(QueueOffset(2))).await.unwrap();
+    assert!(consumer.poll(1, Duration::ZERO).await.unwrap().is_empty());
+    let me = consumer.client().client_id().to_owned();
+    rebalance(&peer, &consumer, &["0.0.0.0@before", &me], 0).await;
+    peer.wait_for(request::UPDATE_CONSUMER_OFFSET, 2).await;
+    assert_eq!(committed_offsets(&peer), ["5", "2"], "nobody has committed since");
+}
+
+#[tokio::test]
+async fn a_commit_that_waited_while_its_queue_was_lost_is_not_sent() {
+    let peer = single(1);
+    let config = ConsumerConfig { auto_commit: None, ..by_the_hour() };
+    let consumer = join(&client(&[&peer]), config).await.unwrap();
+    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    reply.send(pull_answer(response::SUCCESS, 10, 10, records(0..10)));
+    assert_eq!(poll_offsets(&consumer, 4).await.len(), 4);
+    peer.script(|command| match command.code {
+        request::UPDATE_CONSUMER_OFFSET => Act::Hold,
+        _ => Act::Default,
+    });
+    let first = tokio::spawn({
+        let consumer = consumer.clone();
+        async move { consumer.commit().await }
+    });
+    let (_, reply) = peer.held(request::UPDATE_CONSUMER_OFFSET).await;
+    let offsets = [(queue(), QueueOffset(3))];
+    let waiting = consumer.commit_offsets(&offsets);
+    tokio::pin!(waiting);
+    assert!(tokio::time::timeout(Duration::from_millis(50), &mut waiting).await.is_err());
+    let me = consumer.client().client_id().to_owned();
+    rebalance(&peer, &consumer, &["0.0.0.0@before", &me], 0).await;
+    reply.send(ok());
+    first.await.unwrap().unwrap();
+    let error = tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap_err();
+    assert_eq!(error, ClientError::NotAssigned { queue: queue() });
+    assert_eq!(committed_offsets(&peer), ["4"]);
 }

@@ -51,6 +51,8 @@ struct State {
     held: VecDeque<(Command, Reply)>,
     routes: BTreeMap<String, TopicRouteData>,
     members: BTreeMap<String, Vec<String>>,
+    /// Committed offsets by group, topic and queue id.
+    offsets: BTreeMap<[String; 3], String>,
     connections: Vec<Arc<Connection>>,
     next_offset: i64,
 }
@@ -75,6 +77,10 @@ impl Handler for Inner {
     fn connected(&self, connection: &Arc<Connection>) {
         self.state.lock().connections.push(connection.clone());
     }
+}
+
+fn offset_key(command: &Command) -> [String; 3] {
+    ["consumerGroup", "topic", "queueId"].map(|name| command.ext.get(name).unwrap().to_owned())
 }
 
 impl State {
@@ -110,7 +116,15 @@ impl State {
                 self.next_offset += messages;
                 sent(command, self.next_offset - messages)
             }
-            request::QUERY_CONSUMER_OFFSET => status(response::QUERY_NOT_FOUND, "no offset"),
+            request::UPDATE_CONSUMER_OFFSET => {
+                let offset = command.ext.get("commitOffset").unwrap().to_owned();
+                self.offsets.insert(offset_key(command), offset);
+                ok()
+            }
+            request::QUERY_CONSUMER_OFFSET => match self.offsets.get(&offset_key(command)) {
+                Some(offset) => with(ok(), "offset", offset),
+                None => status(response::QUERY_NOT_FOUND, "no offset"),
+            },
             request::GET_MAX_OFFSET | request::GET_MIN_OFFSET => with(ok(), "offset", "0"),
             request::LITE_PULL_MESSAGE => return Act::Hold,
             _ => ok(),
@@ -200,6 +214,11 @@ impl Peer {
     pub fn set_members(&self, group: &str, members: &[&str]) {
         let members = members.iter().map(|member| (*member).to_owned()).collect();
         self.inner.state.lock().members.insert(group.to_owned(), members);
+    }
+
+    /// Cuts all connections. Clients may come back.
+    pub fn cut(&self) {
+        self.inner.state.lock().connections.drain(..).for_each(|connection| connection.close());
     }
 
     /// Cuts all connections and listens no more.
