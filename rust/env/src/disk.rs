@@ -28,7 +28,20 @@ pub trait Disk: Send + Sync + 'static {
     /// # Durability
     /// On return the file survives a power loss with its whole length allocated: writing into the map cannot meet a
     /// full disk.
-    fn create_region(&self, path: &Path, len: u64) -> Result<Self::Region, EnvError>;
+    fn create_region(&self, path: &Path, len: u64) -> Result<Self::Region, EnvError> {
+        self.create_region_while(path, len, &|| true)
+    }
+
+    /// [`Disk::create_region`], given up when the file is not wanted any more: zeros that have to be written take a while.
+    ///
+    /// # Errors
+    /// Those of [`Disk::create_region`]; [`EnvError::Io`] of kind [`std::io::ErrorKind::Interrupted`] when it was given up.
+    fn create_region_while(
+        &self,
+        path: &Path,
+        len: u64,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Self::Region, EnvError>;
 
     /// Maps an existing file, all of it counting as written.
     fn open_region(&self, path: &Path) -> Result<Self::Region, EnvError>;
@@ -112,6 +125,10 @@ pub trait Region: Send + Sync + 'static {
     /// # Panics
     /// When `advance` is shorter than the parts or passes the end of the file, or when two threads append at once.
     fn append_parts(&self, parts: &[&[u8]], advance: u64);
+
+    /// Asks the processor for the memory of about the next `bytes` behind the written ones, so that an append does not wait
+    /// for it. Changes nothing.
+    fn expect(&self, _bytes: u64) {}
 
     /// [`Region::append_parts`] of one part.
     fn append(&self, bytes: &[u8], advance: u64) {

@@ -103,6 +103,20 @@ impl Region for MappedRegion {
         map.appending.store(false, Ordering::Release);
     }
 
+    #[cfg(target_arch = "x86_64")]
+    fn expect(&self, bytes: u64) {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        const LINE: usize = 64;
+        /// More than this is more than a processor asks for at a time.
+        const MOST: u64 = 2048;
+        let at = self.map.written.load(Ordering::Relaxed) as usize;
+        let end = (at + bytes.min(MOST) as usize).min(self.map.raw.len());
+        for at in (at..end).step_by(LINE) {
+            // SAFETY: the address lies inside the map; a prefetch is a hint that reads and writes nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(self.map.raw.as_ptr().add(at).cast()) };
+        }
+    }
+
     fn view(&self, range: Range<u64>) -> &[u8] {
         self.map.check(&range);
         self.map.bytes(&range)

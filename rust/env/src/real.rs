@@ -44,10 +44,10 @@ fn sibling(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Allocates and flushes a file, then gives it its name: an unfinished one never has a name, where that is possible.
-fn create_allocated(path: &Path, len: u64) -> Result<File, EnvError> {
+fn create_allocated(path: &Path, len: u64, is_wanted: &dyn Fn() -> bool) -> Result<File, EnvError> {
     let dir = parent(path);
     if let Some(file) = sys::open_unnamed(dir).at("create a file in", dir)? {
-        sys::allocate(&file, len).at("allocate", path)?;
+        sys::allocate(&file, len, is_wanted).at("allocate", path)?;
         file.sync_all().at("flush", path)?;
         if sys::link_unnamed(&file, path).at("name", path)? {
             return Ok(file);
@@ -55,8 +55,9 @@ fn create_allocated(path: &Path, len: u64) -> Result<File, EnvError> {
     }
     let file =
         File::options().read(true).write(true).create_new(true).mode(0o644).open(path).at("create", path)?;
-    let filled =
-        sys::allocate(&file, len).at("allocate", path).and_then(|()| file.sync_all().at("flush", path));
+    let filled = sys::allocate(&file, len, is_wanted)
+        .at("allocate", path)
+        .and_then(|()| file.sync_all().at("flush", path));
     if let Err(error) = filled {
         let _ = fs::remove_file(path); // an unfinished file must not stay under a log's name
         return Err(error);
@@ -83,10 +84,15 @@ impl Disk for RealDisk {
     type File = RealFile;
     type Lock = RealLock;
 
-    fn create_region(&self, path: &Path, len: u64) -> Result<MappedRegion, EnvError> {
+    fn create_region_while(
+        &self,
+        path: &Path,
+        len: u64,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<MappedRegion, EnvError> {
         let dir = parent(path);
         let handle = File::open(dir).at("open", dir)?; // before there is a name: this may fail for want of handles
-        let file = create_allocated(path, len)?;
+        let file = create_allocated(path, len, is_wanted)?;
         let made = MappedRegion::map(&file, path, len, 0)
             .and_then(|region| handle.sync_all().at("flush", dir).map(|()| region));
         if made.is_err() {

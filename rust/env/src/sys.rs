@@ -18,10 +18,14 @@ pub fn open_file_limit() -> u64 {
     if status == 0 { limit.rlim_cur } else { 256 }
 }
 
-/// Allocates the blocks of a file and sets its length. Where the file system cannot, zeros are written.
-pub(crate) fn allocate(file: &File, len: u64) -> io::Result<()> {
+/// Allocates the blocks of a file and sets its length. Where the file system cannot, zeros are written for as long as the
+/// file `is_wanted`.
+///
+/// # Errors
+/// [`io::ErrorKind::Interrupted`] when it was not wanted any more.
+pub(crate) fn allocate(file: &File, len: u64, is_wanted: &dyn Fn() -> bool) -> io::Result<()> {
     match fallocate(file, 0, 0..len) {
-        Err(error) if is_unsupported(&error) => write_zeros(file, 0..len),
+        Err(error) if is_unsupported(&error) => write_zeros(file, 0..len, is_wanted),
         other => other,
     }
 }
@@ -61,14 +65,14 @@ fn is_unsupported(error: &io::Error) -> bool {
 pub(crate) fn zero_range(file: &File, range: Range<u64>, keep_allocated: bool) -> io::Result<()> {
     let kind = if keep_allocated { libc::FALLOC_FL_ZERO_RANGE } else { libc::FALLOC_FL_PUNCH_HOLE };
     match fallocate(file, kind | libc::FALLOC_FL_KEEP_SIZE, range.clone()) {
-        Err(error) if is_unsupported(&error) => write_zeros(file, range),
+        Err(error) if is_unsupported(&error) => write_zeros(file, range, &|| true),
         other => other,
     }
 }
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn zero_range(file: &File, range: Range<u64>, _keep_allocated: bool) -> io::Result<()> {
-    write_zeros(file, range)
+    write_zeros(file, range, &|| true)
 }
 
 #[cfg(target_os = "linux")]
@@ -95,11 +99,14 @@ fn fallocate(_file: &File, _mode: libc::c_int, _range: Range<u64>) -> io::Result
     Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
 }
 
-fn write_zeros(file: &File, range: Range<u64>) -> io::Result<()> {
+fn write_zeros(file: &File, range: Range<u64>, is_wanted: &dyn Fn() -> bool) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
     let zeros = vec![0; 1 << 20];
     let mut at = range.start;
     while at < range.end {
+        if !is_wanted() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let count = (range.end - at).min(zeros.len() as u64);
         file.write_all_at(&zeros[..count as usize], at)?;
         at += count;
@@ -208,4 +215,23 @@ pub(crate) fn link_unnamed(file: &File, path: &Path) -> io::Result<bool> {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn link_unnamed(_file: &File, _path: &Path) -> io::Result<bool> {
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn zeros_are_written_for_as_long_as_they_are_wanted() {
+        let file = tempfile::tempfile().unwrap();
+        let left = Cell::new(3);
+        let is_wanted = || left.replace(left.get() - 1) > 0;
+        let given_up = write_zeros(&file, 0..1 << 30, &is_wanted).unwrap_err();
+        assert_eq!(given_up.kind(), io::ErrorKind::Interrupted);
+        assert_eq!(file.metadata().unwrap().len(), 3 << 20);
+        write_zeros(&file, 0..5 << 20, &|| true).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 5 << 20);
+    }
 }

@@ -291,6 +291,7 @@ impl<D: Disk> Core<D> {
         }
         encoded.finish(place, if counted { queue.uid } else { NO_QUEUE }, handover);
         file.region.append_parts(&encoded.parts(body), size);
+        file.region.expect(size); // the next record is probably as long
         if counted {
             queue.set_next(queue_offset + encoded.plans.len() as u64);
         }
