@@ -1,7 +1,8 @@
 //! The properties of a stored message as one text: `name 0x01 value 0x02` for each.
 //!
-//! Newer writers end the last pair with 0x02, older ones do not; readers take both. A piece counts when it has a name, one
-//! 0x01 and a value; everything else is skipped. Of two pairs with one name the last counts.
+//! Newer writers end the last pair with 0x02, older ones do not; readers take both. A piece counts when it has a name, 0x01
+//! and a value; everything else is skipped. A further 0x01 belongs to the value, as for readers of Apache's 5.x; those of 4.x
+//! skip such a piece. Of two pairs with one name the last counts.
 //!
 //! # Source
 //! spec/store.md section 2.2, spec/remoting.md section 4.4.
@@ -43,17 +44,6 @@ fn separate(out: &mut Vec<u8>) {
 
 fn is_storable(text: &str) -> bool {
     !text.is_empty() && !text.bytes().any(|byte| byte == NAME_VALUE_SEPARATOR || byte == PROPERTY_SEPARATOR)
-}
-
-/// Reads a text into owned properties. Bytes that are not UTF-8 become U+FFFD, as in Java.
-#[must_use]
-pub fn parse(text: &[u8]) -> Properties {
-    let mut properties = Properties::new();
-    for (name, value) in iter_bytes(text) {
-        // The only refusals left are separators inside a value (a second 0x01): such a pair cannot be carried on.
-        let _ = properties.set(String::from_utf8_lossy(name), String::from_utf8_lossy(value));
-    }
-    properties
 }
 
 /// Names and values in order, duplicates included, as they stand in the text.
@@ -156,11 +146,7 @@ pub fn iter(text: &[u8]) -> impl Iterator<Item = (&str, &str)> {
 fn pair(piece: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = memchr(NAME_VALUE_SEPARATOR, piece)?;
     let (name, value) = (&piece[..at], &piece[at + 1..]);
-    (!name.is_empty() && is_value(value)).then_some((name, value))
-}
-
-fn is_value(value: &[u8]) -> bool {
-    !value.is_empty() && memchr(NAME_VALUE_SEPARATOR, value).is_none()
+    (!name.is_empty() && !value.is_empty()).then_some((name, value))
 }
 
 /// The value of `name`, borrowed from the text; `None` also when the value is not UTF-8.
@@ -180,7 +166,7 @@ pub fn get_bytes<'a>(mut text: &'a [u8], name: &str) -> Option<&'a [u8]> {
         };
         if let Some((&separator, value)) = piece.strip_prefix(name).and_then(<[u8]>::split_first)
             && separator == NAME_VALUE_SEPARATOR
-            && is_value(value)
+            && !value.is_empty()
             && !name.is_empty()
         {
             return Some(value);
@@ -205,6 +191,8 @@ pub fn copy_without(text: &[u8], name: &str, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -215,8 +203,9 @@ mod tests {
         let mut text = Vec::new();
         encode(&properties, &mut text);
         assert_eq!(text, b"TAGS\x01TagA\x02KEYS\x01k1 k2\x02");
-        assert_eq!(parse(&text), properties);
-        assert_eq!(parse(&text[..text.len() - 1]), properties);
+        let pairs = [("TAGS", "TagA"), ("KEYS", "k1 k2")];
+        assert_eq!(iter(&text).collect::<Vec<_>>(), pairs);
+        assert_eq!(iter(&text[..text.len() - 1]).collect::<Vec<_>>(), pairs);
     }
 
     #[test]
@@ -232,7 +221,30 @@ mod tests {
     fn the_last_of_two_values_counts() {
         let text = b"a\x011\x02b\x012\x02a\x013";
         assert_eq!(get(text, "a"), Some("3"));
-        assert_eq!(parse(text).get("a"), Some("3"));
+        assert_eq!(iter(text).collect::<Vec<_>>(), [("a", "1"), ("b", "2"), ("a", "3")]);
+    }
+
+    #[test]
+    fn a_second_0x01_belongs_to_the_value_for_every_reader() {
+        let text = b"TAGS\x01a\x01b\x02x\x011";
+        assert_eq!(get(text, "TAGS"), Some("a\u{1}b"));
+        assert_eq!(iter(text).collect::<Vec<_>>(), [("TAGS", "a\u{1}b"), ("x", "1")]);
+        let mut out = Vec::new();
+        copy_without(text, "TAGS", &mut out);
+        assert_eq!(out, b"x\x011");
+    }
+
+    proptest! {
+        #[test]
+        fn all_readers_see_the_same_pairs(text in "[ab\u{1}\u{2}]{0,24}", name in "[ab]{0,2}") {
+            let text = text.as_bytes();
+            let last = iter(text).filter(|(other, _)| *other == name).last();
+            prop_assert_eq!(get(text, &name), last.map(|(_, value)| value));
+            let mut copy = Vec::new();
+            copy_without(text, &name, &mut copy);
+            let others: Vec<_> = iter(text).filter(|(other, _)| *other != name).collect();
+            prop_assert_eq!(iter(&copy).collect::<Vec<_>>(), others);
+        }
     }
 
     #[test]
