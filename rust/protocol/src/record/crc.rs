@@ -147,9 +147,13 @@ pub fn digits(mut value: u32) -> [u8; DIGITS] {
     digits
 }
 
-/// The checksum that the last bytes of a record state, when they are a `__CRC32#` property.
-pub fn stated(record: &[u8]) -> Option<u32> {
-    let property = record.last_chunk::<CRC_PROPERTY_BYTES>()?;
+/// The checksum that a record's properties text states at its end, when a `__CRC32#` property stands there: not the end of a
+/// property whose name ends alike.
+pub fn stated(properties: &[u8]) -> Option<u32> {
+    let (before, property) = properties.split_last_chunk::<CRC_PROPERTY_BYTES>()?;
+    if before.last().is_some_and(|&last| last != PROPERTY_SEPARATOR) {
+        return None;
+    }
     let name = CRC32.len() + 1;
     if property[..name] != EMPTY_PROPERTY[..name] || property[CRC_PROPERTY_BYTES - 1] != PROPERTY_SEPARATOR {
         return None;
@@ -203,6 +207,10 @@ mod tests {
         let mut record = EMPTY_PROPERTY.to_vec();
         assert_eq!(stated(&record), Some(0));
         assert_eq!(stated(&record[1..]), None);
+        let behind = |before: &[u8]| stated(&[before, &EMPTY_PROPERTY[..]].concat());
+        assert_eq!(behind(b"a\x011\x02"), Some(0));
+        assert_eq!(behind(b"x"), None, "a longer name");
+        assert_eq!(behind(b"a\x01"), None, "a value");
         record[12] = b'x';
         assert_eq!(stated(&record), None);
         let nines = [&EMPTY_PROPERTY[..9], b"9999999999\x02"].concat();
