@@ -158,7 +158,7 @@ impl<D: Disk> Core<D> {
             return;
         };
         let started = Instant::now();
-        let made = self.log.create(start).inspect(|file| {
+        let made = self.log.create(start, &|| !self.is_stopping()).inspect(|file| {
             let warm_to = if self.config.warm_files { file.region.len() } else { 0 };
             for at in (0..warm_to).step_by(STEP as usize).take_while(|_| !self.is_stopping()) {
                 file.region.fault_in(at..warm_to.min(at + STEP));
@@ -176,7 +176,9 @@ impl<D: Disk> Core<D> {
                 state.failed = None;
             }
             Err(error) => {
-                if state.failed.as_ref().is_none_or(|(_, at)| at.elapsed() > Duration::from_secs(10)) {
+                let is_told =
+                    state.failed.as_ref().is_some_and(|(_, at)| at.elapsed() <= Duration::from_secs(10));
+                if !is_told && !self.is_stopping() {
                     tracing::error!(%error, "can not make a commit log file, appends are refused until it can be made");
                 }
                 state.failed = Some((Arc::new(error), Instant::now()));

@@ -48,9 +48,13 @@ impl<D: Disk> MappedFileQueue<D> {
     }
 
     /// Makes the file that starts at an offset, durable and mapped; it is not part of the log yet.
-    pub fn create(&self, start: u64) -> Result<MappedFile<D::Region>, rocketpy_env::EnvError> {
+    pub fn create(
+        &self,
+        start: u64,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<MappedFile<D::Region>, rocketpy_env::EnvError> {
         let path = self.dir.join(file_name(start));
-        let region = self.disk.create_region(&path, self.file_size)?;
+        let region = self.disk.create_region_while(&path, self.file_size, is_wanted)?;
         Ok(MappedFile { start, region, path })
     }
 

@@ -1,12 +1,17 @@
 //! Appends: offsets, limits, batches, file roll, many writers.
 
+use std::sync::atomic::Ordering;
+
 use rocketpy_filter::TagFilter;
 use rocketpy_model::sys_flag;
 use rocketpy_protocol::batch::BatchItem;
 use rocketpy_protocol::record::records;
 use rocketpy_store::{AppendError, FetchStatus, NewRecord, Store};
 
-use crate::support::{ALL, assert_queues_equal_log, listener, read_all, record, settle, small, views};
+use crate::faulty::FaultyDisk;
+use crate::support::{
+    ALL, PATIENCE, assert_queues_equal_log, eventually, listener, read_all, record, settle, small, views,
+};
 
 #[test]
 fn appended_messages_are_read_back_in_order_and_after_a_restart() {
@@ -270,4 +275,21 @@ fn a_batch_that_grows_by_what_all_items_get_is_refused_before_it_fills_the_memor
         other => panic!("{other:?}"),
     }
     assert_eq!(store.append(&record("t", 0, b"x")).unwrap().queue_offset.get(), 0);
+}
+
+#[test]
+fn a_stop_does_not_wait_for_the_zeros_of_a_file_ahead() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let store = Store::open_on(disk.clone(), small(dir.path())).unwrap();
+    let body = vec![7; 20_000];
+    store.append(&record("t", 0, &body)).unwrap();
+    disk.faults.endless_zeros.store(true, Ordering::SeqCst);
+    store.append(&record("t", 0, &body)).unwrap();
+    eventually("the next file is asked for", || disk.faults.zeros_begun.load(Ordering::SeqCst));
+    let (stopped, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || stopped.send(store.shutdown().is_ok()));
+    assert!(heard.recv_timeout(PATIENCE).expect("the stop comes to an end"));
+    let store = Store::open(small(dir.path())).unwrap();
+    assert_eq!(read_all(&store, "t", 0).len(), 2);
 }

@@ -24,6 +24,9 @@ pub struct Faults {
     pub refused_folders: AtomicU64,
     /// No new mapped file can be made.
     pub no_space_for_log: AtomicBool,
+    /// A new mapped file takes for ever, as on a file system that can only write zeros.
+    pub endless_zeros: AtomicBool,
+    pub zeros_begun: AtomicBool,
     /// Nothing can be written into files.
     pub no_space_for_files: AtomicBool,
     pub log_flushes: AtomicU64,
@@ -216,11 +219,24 @@ impl Disk for FaultyDisk {
     type File = FaultyFile;
     type Lock = RealLock;
 
-    fn create_region(&self, path: &Path, len: u64) -> Result<FaultyRegion, EnvError> {
+    fn create_region_while(
+        &self,
+        path: &Path,
+        len: u64,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<FaultyRegion, EnvError> {
         if self.faults.no_space_for_log.load(Ordering::SeqCst) {
             return Err(no_space(path));
         }
-        let region = RealDisk.create_region(path, len)?;
+        if self.faults.endless_zeros.load(Ordering::SeqCst) {
+            self.faults.zeros_begun.store(true, Ordering::SeqCst);
+            while is_wanted() {
+                std::thread::yield_now();
+            }
+            let given_up = std::io::ErrorKind::Interrupted.into();
+            return Err(EnvError::from_io("allocate", path, given_up));
+        }
+        let region = RealDisk.create_region_while(path, len, is_wanted)?;
         Ok(FaultyRegion { region, faults: Arc::clone(&self.faults) })
     }
 
