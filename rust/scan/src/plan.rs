@@ -40,7 +40,7 @@ impl Slice {
     /// About how many bytes of records there are to read.
     #[must_use]
     pub fn estimated_bytes(&self) -> u64 {
-        self.ranges.iter().map(|range| range.estimated_bytes).sum()
+        self.ranges.iter().map(|range| range.estimated_bytes).fold(0, u64::saturating_add)
     }
 }
 
