@@ -9,9 +9,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from rocketpy.cli import demo as command_module
 from rocketpy.demo.departures import Mismatch
+from rocketpy.demo.journal import Journal
+from rocketpy.demo.run import MARK, is_locked
 from rocketpy.spark.java import bundled_java, system_java
 
 
@@ -53,7 +56,48 @@ def test_a_folder_with_something_else_in_it_is_left_alone(command, tmp_path: Pat
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
-def test_ctrl_c_ends_the_demo_and_its_server(executable: list[str], tmp_path: Path):
+def test_the_store_of_a_server_that_still_runs_is_left_alone(command, start, tmp_path: Path):
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    (folder / MARK).touch()
+    server = start("server", str(folder / "store"), "--port", "0", "--name-server-port", "0")
+    result = command("demo", str(folder), code=7)
+    assert "still runs" in result.stderr
+    assert (folder / "store" / "lock").exists()
+    assert server.stop() == 0
+    assert not is_locked(folder / "store" / "lock")
+
+
+def test_the_closing_table_is_there_as_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys):
+    from rocketpy.demo import run
+
+    def short(_folder: Path, console: Console) -> Journal:
+        journal = Journal(console)
+        with journal.step("count") as step:
+            step.rows, step.note = 3, "all"
+        console.print(journal.table())
+        return journal
+
+    monkeypatch.setattr(run, "run", short)
+    monkeypatch.setattr("rocketpy.spark.java.prepare_java", lambda: "java")
+    handlers = [signal.getsignal(number) for number in command_module.SIGNALS]
+    command_module.demo(tmp_path, as_json=True)
+    said = capsys.readouterr()
+    facts = json.loads(said.out)
+    assert (facts["folder"], len(facts["steps"])) == (str(tmp_path), 1)
+    assert (facts["steps"][0]["what"], facts["steps"][0]["rows"], facts["steps"][0]["note"]) == ("count", 3, "all")
+    assert "What was done" in said.err
+    command_module.demo(tmp_path)
+    said = capsys.readouterr()
+    assert "What was done" in said.out
+    assert not said.err
+    assert [signal.getsignal(number) for number in command_module.SIGNALS] == handlers
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str
+)
+def test_a_signal_ends_the_demo_and_its_server(executable: list[str], tmp_path: Path, number, code):
     ready = tmp_path / "demo" / "store.ready.json"
     process = subprocess.Popen(
         [*executable, "demo", str(tmp_path / "demo")], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -65,8 +109,8 @@ def test_ctrl_c_ends_the_demo_and_its_server(executable: list[str], tmp_path: Pa
             continue
         pytest.fail(process.stderr.read().decode())
     try:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        process.send_signal(number)
+        assert process.wait(20) == code
         with pytest.raises(ProcessLookupError):
             os.kill(server_of(ready), 0)
     finally:

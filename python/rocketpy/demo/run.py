@@ -1,5 +1,6 @@
 """The demo from beginning to end."""
 
+import fcntl
 import os
 import shutil
 from pathlib import Path
@@ -24,7 +25,7 @@ LOG_FILE_BYTES = 64 << 20
 
 
 class FolderInUseError(Exception):
-    """The folder holds something that is not a demo's."""
+    """The folder holds something that is not a demo's, or a server that still runs."""
 
 
 def run(folder: Path, console: Console) -> Journal:
@@ -39,7 +40,7 @@ def run(folder: Path, console: Console) -> Journal:
 
     Raises:
         Mismatch: What was read, or computed from it, is not what was sent.
-        FolderInUseError: The folder is not empty and not a demo's.
+        FolderInUseError: The folder is not empty and not a demo's, or a server runs on its store.
     """
     journal = Journal(console)
     store = prepared(folder) / "store"
@@ -73,10 +74,24 @@ def prepared(folder: Path) -> Path:
     if folder.exists() and any(folder.iterdir()):
         if not (folder / MARK).exists():
             raise FolderInUseError(f"the folder is not empty and no demo made it: {folder}")
+        if is_locked(folder / "store" / "lock"):
+            raise FolderInUseError(f"a server still runs on the store of an earlier demo: {folder}")
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARK).touch()
     return folder
+
+
+def is_locked(lock: Path) -> bool:
+    """Whether another process holds the lock of a store."""
+    try:
+        with lock.open("r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except (BlockingIOError, PermissionError):  # both mean it, as systems differ
+        return True
+    return False
 
 
 def publish(journal: Journal, flights: Flights, server: ServerProcess) -> Acknowledged:
