@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 import uuid
@@ -18,8 +19,20 @@ def lines_of(text: str) -> list[dict]:
 
 
 def test_lines_come_out_as_they_went_in(rocketpy, topic: str):
-    rocketpy("produce", topic, stdin="one\n\ntwo\r\nthree")
-    assert sorted(rocketpy("consume", topic).stdout.split()) == ["one", "three", "two"]
+    result = rocketpy("produce", topic, stdin="one\ntwo\r\nthree")
+    assert "left out" not in result.stderr
+    assert sorted(rocketpy("consume", topic).stdout.splitlines()) == ["one", "three", "two"]
+
+
+def test_empty_lines_are_left_out_and_counted(rocketpy, topic: str):
+    stdin = "\none\n\r\n\ntwo\n"
+    summary = json.loads(rocketpy("produce", topic, "--json", stdin=stdin).stdout)
+    assert (summary["messages"], summary["empty_lines"]) == (2, 3)
+    result = rocketpy("produce", topic, stdin=stdin)
+    assert "2 messages" in result.stderr
+    assert "3 empty lines" in result.stderr
+    assert sorted(rocketpy("consume", topic).stdout.splitlines()) == ["one", "one", "two", "two"]
+    assert json.loads(rocketpy("produce", topic, "--json", stdin="").stdout)["empty_lines"] == 0
 
 
 def test_lines_with_one_order_key_keep_their_order(rocketpy, topic: str):
@@ -62,8 +75,11 @@ def test_json_lines_make_the_round_trip(rocketpy, topic: str):
 
 def test_a_property_that_asks_for_what_is_not_there_is_refused_by_name(rocketpy, topic: str):
     line = json.dumps({"body": "later", "properties": {"DELAY": "3"}})
-    result = rocketpy("produce", topic, "--format", "json", stdin=line, code=2)
-    assert "DELAY" in result.stderr
+    result = rocketpy("produce", topic, "--format", "json", stdin=line, code=5)
+    sent, error, hint = result.stderr.splitlines()
+    assert sent.startswith("0 messages were sent before")
+    assert error == "error: delayed messages are not supported yet, property: DELAY=3"
+    assert hint == "hint: send the message without DELAY=3"
     assert rocketpy("consume", topic).stdout == ""
 
 
@@ -154,6 +170,43 @@ def test_follow_prints_what_arrives_until_ctrl_c(rocketpy, executable, server, t
         process.stdout.close()
 
 
+def test_follow_goes_on_when_the_server_comes_back(command, executable, start, tmp_path: Path):
+    port, name_server_port = (free_port() for _ in range(2))
+    arguments = ["server", str(tmp_path / "store"), "--port", str(port), "--name-server-port", str(name_server_port)]
+    server = start(*arguments)
+    address = server.name_server
+    command("topic", "create", "orders", "--queues", "4", name_server=address)
+    process = subprocess.Popen(
+        [*executable, "consume", "orders", "--follow", "--count", "5", "--tags", "A", "--name-server", address],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        for number in range(2):
+            command("produce", "orders", "--tag", "A", stdin=f"{number}", name_server=address)
+            command("produce", "orders", "--tag", "B", stdin="other", name_server=address)
+            assert process.stdout.readline() == f"{number}\n"
+        assert server.stop() == 0
+        assert "going on when the server is back" in process.stderr.readline()
+        assert process.poll() is None
+        start(*arguments)
+        command("produce", "orders", "--tag", "A", "--order-key", "k", stdin="2\n3\n4", name_server=address)
+        assert process.stdout.read() == "2\n3\n4\n"
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+        process.stderr.close()
+
+
+def free_port() -> int:
+    """A port that nothing uses now: a server that starts again has to come back there."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def test_a_reader_that_goes_away_is_no_error_message(rocketpy, executable, server, topic: str):
     rocketpy("produce", topic, stdin="\n".join("x" * 1000 for _ in range(2000)))
     process = subprocess.Popen(
@@ -218,6 +271,24 @@ def test_lag_shrinks_as_the_group_reads_and_reset_sets_it_back(rocketpy, topic: 
     rocketpy("group", "reset", group, "--topic", topic, "--to", "latest", "--json")
     assert lag() == 0
     assert group in rocketpy("group", "lag", group).stdout
+
+
+def test_a_group_that_is_not_there_is_named_and_can_be_created(rocketpy, topic: str):
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    rocketpy("produce", topic, "--order-key", "k", stdin="1\n2\n3\n")
+    reset = ("group", "reset", group, "--topic", topic, "--to", "latest")
+    for arguments in (("group", "lag", group), ("group", "lag", group, "--topic", topic, "--json"), reset):
+        result = rocketpy(*arguments, code=3)
+        assert result.stdout == ""
+        error, hint = result.stderr.splitlines()[-2:]
+        assert error == f"error: no such group: {group}"
+        assert f"`rocketpy group create {group}`" in hint
+    assert json.loads(rocketpy("group", "create", group, "--json").stdout) == {"group": group}
+    assert json.loads(rocketpy("group", "lag", group, "--json").stdout) == []
+    rocketpy(*reset)
+    assert rocketpy("consume", topic, "--group", group).stdout == ""
+    rocketpy("produce", topic, stdin="4\n")
+    assert rocketpy("consume", topic, "--group", group).stdout == "4\n"
 
 
 def test_a_group_with_live_members_is_reset_only_by_force(rocketpy, server, topic: str):

@@ -84,13 +84,13 @@ def make_app() -> typer.Typer:
         app.command(name, rich_help_panel=SERVERS)(server_command(name, command))
     app.command("produce", rich_help_panel=CLIENTS)(guarded(produce.produce))
     app.command("consume", rich_help_panel=CLIENTS)(guarded(consume.consume))
-    groups = {
+    groups: dict[tuple[str, str, str], tuple[tuple[str, Callable[..., None]], ...]] = {
         ("topic", "Topics of a cluster.", CLIENTS): (
             ("list", topic.list_topics), ("create", topic.create), ("delete", topic.delete),
             ("describe", topic.describe),
         ),
         ("group", "Consumer groups of a cluster.", CLIENTS): (
-            ("list", group.list_groups), ("lag", group.lag), ("reset", group.reset)
+            ("list", group.list_groups), ("create", group.create), ("lag", group.lag), ("reset", group.reset)
         ),
         ("store", "A store folder, read beside its server or without one.", TOOLS): (
             ("stat", store.stat), ("dump", store.dump)

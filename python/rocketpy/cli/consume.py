@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from enum import StrEnum
-from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, Consumer, MessageQueue, RangeReader, ReceivedMessage, Start
+from rocketpy import Admin, Consumer, MessageQueue, RangeReader, ReceivedMessage, RocketPyError, Start
+from rocketpy.cli import output
 from rocketpy.cli.options import LOCAL, NameServer, Tags, moment
 
 FOLLOW_SECONDS = 0.2
@@ -57,13 +57,7 @@ def consume(
         return
     with Admin(name_servers=name_server) as admin:
         positions = {queue: offset_at(admin, queue, begin) for queue in admin.queues(topic)}
-        left = count
-        while True:
-            printed = write(islice(read_new(admin, positions, tags, name_server), left), form)
-            left = None if left is None else left - printed
-            if not follow or left == 0:
-                return
-            time.sleep(FOLLOW_SECONDS)
+        write(read_on(admin, positions, tags, name_server, follow), form, count)
 
 
 def offset_at(admin: Admin, queue: MessageQueue, begin: Start) -> int:
@@ -73,14 +67,44 @@ def offset_at(admin: Admin, queue: MessageQueue, begin: Start) -> int:
     return admin.min_offset(queue) if begin == Start.EARLIEST else admin.max_offset(queue)
 
 
+def read_on(
+    admin: Admin, positions: dict[MessageQueue, int], tags: str, name_server: str, follow: bool
+) -> Iterator[ReceivedMessage | None]:
+    """Reads all queues from their positions to their ends of now, and then, to follow, what arrives.
+
+    Following goes on when the server comes back from a restart, and says so.
+
+    Yields:
+        Messages, those that are there together in the order in which they were stored; None when there are no more now.
+    """
+    away = False
+    while True:
+        try:
+            yield from read_new(admin, positions, tags, name_server)
+            if away:
+                output.STDERR.print("the server is back")
+            away = False
+        except RocketPyError as error:
+            if not (follow and error.retryable):
+                raise
+            if not away:
+                output.STDERR.print(f"{error}; going on when the server is back", soft_wrap=True)
+            away = True
+        yield None
+        if not follow:
+            return
+        time.sleep(FOLLOW_SECONDS)
+
+
 def read_new(
     admin: Admin, positions: dict[MessageQueue, int], tags: str, name_server: str
 ) -> Iterator[ReceivedMessage]:
-    """Reads all queues from their positions to their ends of now, and moves the positions there.
+    """Reads all queues from their positions to their ends of now, and moves the positions as messages are handed out.
 
     Yields:
         Messages in the order in which they were stored.
     """
+    ends: dict[MessageQueue, int] = {}
     with ExitStack() as stack:
         queues = []
         for queue, position in positions.items():
@@ -88,8 +112,11 @@ def read_new(
             if position < end:
                 reader = RangeReader(queue, position, end, tags=tags, name_servers=name_server)
                 queues.append(one_by_one(stack.enter_context(reader)))
-                positions[queue] = end
-        yield from heapq.merge(*queues, key=lambda message: (message.stored_at_ms, message.physical_offset))
+                ends[queue] = end
+        for message in heapq.merge(*queues, key=lambda message: (message.stored_at_ms, message.physical_offset)):
+            positions[message.queue] = message.queue_offset + 1
+            yield message
+    positions.update(ends)  # behind messages that no tag chose, too
 
 
 def one_by_one(reader: RangeReader) -> Iterator[ReceivedMessage]:
@@ -116,13 +143,18 @@ def consume_as_member(
                 return
 
 
-def write(messages: Iterable[ReceivedMessage], form: Output) -> int:
-    """Writes messages to standard output and returns how many."""
+def write(messages: Iterable[ReceivedMessage | None], form: Output, limit: int | None = None) -> int:
+    """Writes messages to standard output, at the latest when a None comes, and returns how many."""
     written = 0
     for message in messages:
+        if message is None:
+            sys.stdout.buffer.flush()
+            continue
         line = message.body if form == Output.TEXT else json.dumps(as_json(message)).encode()
         sys.stdout.buffer.write(line + b"\n")
         written += 1
+        if written == limit:
+            break
     sys.stdout.buffer.flush()
     return written
 

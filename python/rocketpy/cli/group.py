@@ -1,14 +1,18 @@
-"""`rocketpy group`: list, lag, reset."""
+"""`rocketpy group`: list, create, lag, reset."""
 
 from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, Start
+from rocketpy import Admin, RefusedError, Start
 from rocketpy.cli import output
+from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, Json, NameServer, moment
 
 Name = Annotated[str, typer.Argument(metavar="GROUP")]
+GROUP_NOT_EXIST = 26
+"""SUBSCRIPTION_GROUP_NOT_EXIST (response codes of the protocol)."""
+HINT = "its first consumer creates it, or `rocketpy group create {}`; `rocketpy group list` shows what is there"
 
 
 def list_groups(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
@@ -17,6 +21,13 @@ def list_groups(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
         groups = admin.groups()
     rows = [{"group": one.name, "members": list(one.members)} for one in groups]
     output.show(rows, as_json=as_json, empty="no groups")
+
+
+def create(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
+    """Create a group, so that `group reset` can say where it begins. A group that is there stays as it is."""
+    with Admin(name_servers=name_server) as admin:
+        admin.create_group(group)
+    output.show_one({"group": group}, as_json=as_json)
 
 
 def lag(
@@ -39,6 +50,8 @@ def lag(
             }
             for one in admin.group_lag(group, topic)
         ]
+        if all(one.name != group for one in admin.groups()):
+            raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, HINT.format(group))
     total = sum(row["lag"] for row in rows)
     output.show(rows, as_json=as_json, title=f"{group}: {total:,} behind", empty=f"{group} has no offsets yet")
 
@@ -54,7 +67,12 @@ def reset(
     """Set the offsets of a group. Members must be stopped, unless forced."""
     target = {"earliest": Start.EARLIEST, "latest": Start.LATEST}.get(to) or Start.at(moment(to))
     with Admin(name_servers=name_server) as admin:
-        offsets = admin.reset_offsets(group, topic, target, force=force)
+        try:
+            offsets = admin.reset_offsets(group, topic, target, force=force)
+        except RefusedError as error:
+            if error.code != GROUP_NOT_EXIST:
+                raise
+            raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, HINT.format(group)) from error
     rows = [
         {"broker_name": queue.broker_name, "queue_id": queue.queue_id, "offset": offset}
         for queue, offset in offsets.items()

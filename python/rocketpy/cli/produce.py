@@ -6,13 +6,14 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Message, Producer
+from rocketpy import Message, Producer, RocketPyError
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, Json, NameServer
@@ -25,6 +26,13 @@ RENEWED = {
 }  # fmt: skip
 """Properties in the output of `consume` that are fields of their own there, or that client and broker set anew."""
 FIELDS = {"tag", "keys", "order_key", "properties"}
+
+
+@dataclass
+class Empty:
+    """Counts the lines that were left out: a message has at least one byte."""
+
+    lines: int = 0
 
 
 class Input(StrEnum):
@@ -57,23 +65,30 @@ def produce(
     group: Annotated[str, typer.Option("--group", help="Producer group.")] = "rocketpy-cli",
     as_json: Json = False,
 ) -> None:
-    """Send messages: one a line, from standard input or files."""
+    """Send messages: one a line, from standard input or files. Empty lines are left out and counted."""
     defaults = {"tag": tag, "keys": key or [], "order_key": order_key}
     make = {Input.LINES: line_message, Input.JSON: json_message, Input.FILES: file_message}[form]
-    began, sent = time.monotonic(), 0
+    began, sent, empty = time.monotonic(), 0, Empty()
     with ExitStack() as stack:
         lines = line_groups(stack, inputs or [])
         producer = stack.enter_context(Producer(group, name_servers=name_server))
         bar = stack.enter_context(output.progress(quiet=as_json))
         task = bar.add_task(f"to {topic}", total=None)
-        for messages in message_groups(lines, make, topic, defaults):
-            sent += len(producer.send_many(messages))
+        for messages in message_groups(lines, make, topic, defaults, empty):
+            try:
+                sent += len(producer.send_many(messages))
+            except RocketPyError:
+                output.STDERR.print(f"{sent:,} messages were sent before those in which this happened:")
+                raise
             bar.update(task, completed=sent)
     seconds = time.monotonic() - began
     if as_json:
-        output.show_one({"topic": topic, "messages": sent, "seconds": round(seconds, 3)}, as_json=True)
-    else:
-        output.STDERR.print(f"{sent:,} messages to {topic} in {seconds:.2f} s")
+        facts = {"topic": topic, "messages": sent, "empty_lines": empty.lines, "seconds": round(seconds, 3)}
+        output.show_one(facts, as_json=True)
+        return
+    output.STDERR.print(f"{sent:,} messages to {topic} in {seconds:.2f} s")
+    if empty.lines:
+        output.STDERR.print(f"left out, for a message must not be empty: {empty.lines:,} empty lines")
 
 
 def line_groups(stack: ExitStack, paths: Iterable[Path]) -> Iterator[list[bytes]]:
@@ -85,13 +100,14 @@ def line_groups(stack: ExitStack, paths: Iterable[Path]) -> Iterator[list[bytes]
         while block := os.read(source, READ_BYTES):
             *lines, rest = (rest + block).split(b"\n")
             yield [line.removesuffix(b"\r") for line in lines]
-        yield [rest]
+        if rest:
+            yield [rest.removesuffix(b"\r")]
 
 
 def message_groups(
-    groups: Iterable[list[bytes]], make: Callable[..., Message], topic: str, defaults: dict[str, Any]
+    groups: Iterable[list[bytes]], make: Callable[..., Message], topic: str, defaults: dict[str, Any], empty: Empty
 ) -> Iterator[list[Message]]:
-    """Messages of the lines that are not empty.
+    """Messages of the lines that are not empty; counts those that are.
 
     Raises:
         CommandError: A line is no message. Those before it were handed out.
@@ -102,6 +118,7 @@ def message_groups(
         size_bytes = 0
         for number, line in enumerate(lines, number + 1):  # noqa: B020 (numbers go on from group to group)
             if not line:
+                empty.lines += 1
                 continue
             try:
                 messages.append(make(topic, line, defaults))
