@@ -105,6 +105,18 @@ def test_settings_of_file_and_command_line_reach_the_server(start, tmp_path: Pat
     assert [row["broker_name"] for row in described] == ["from-command-line"]
 
 
+def test_a_flag_wins_over_its_key_and_the_folder_over_all(start, tmp_path: Path):
+    port, other = free_port(), tmp_path / "other"
+    server = start(
+        "server", str(tmp_path / "store"), "--port", str(port), "--name-server-port", "0", "--host", "127.0.0.1",
+        "--set", "listenPort=1", "--set", "NAME_SERVER_PORT=1", "--set", f"storePathRootDir={other}",
+        "--set", "bindAddress=192.0.2.1",
+    )  # fmt: skip
+    assert server.ready["broker"] == f"127.0.0.1:{port}"
+    assert (tmp_path / "store" / "commitlog").is_dir()
+    assert not other.exists()
+
+
 def failed(command, *arguments: str, code: int, **options) -> str:
     """Runs a command that must fail, and returns its error line; a hint is the last line."""
     error, hint = command(*arguments, code=code, **options).stderr.splitlines()[-2:]

@@ -6,7 +6,9 @@ def test_stat_counts_what_a_live_store_holds(rocketpy, command, server, topic: s
     rocketpy("produce", topic, stdin="one\ntwo\nthree\n")
     store = server.process.args[server.process.args.index("server") + 1]
     facts = json.loads(command("store", "stat", store, "--json").stdout)
-    assert {"topic": topic, "queues": 4, "messages": 3} in [{**row, "queues": 4} for row in facts["topics"]]
+    (row,) = (row for row in facts["topics"] if row["topic"] == topic)
+    assert row["messages"] == 3
+    assert 1 <= row["queues"] <= 3, "queues that hold something; the topic has 4"
     assert facts["commit_log"]["files"] >= 1
     assert facts["stopped_in_order"] is False
     assert topic in command("store", "stat", store).stdout
@@ -36,6 +38,20 @@ def test_a_folder_that_is_no_store_is_named(command, tmp_path: Path):
     assert str(tmp_path) in command("store", "stat", str(tmp_path), code=3).stderr
     missing = str(tmp_path / "missing")
     assert missing in command("store", "stat", missing, code=3).stderr
+
+
+def test_a_log_that_lies_elsewhere_is_named_by_an_option(command, start, tmp_path: Path):
+    store, log = str(tmp_path / "store"), str(tmp_path / "log")
+    server = start("server", store, "--port", "0", "--name-server-port", "0", "--set", f"storePathCommitLog={log}")
+    command("produce", "orders", stdin="one\n", name_server=server.name_server)
+    for arguments in (("store", "stat", store), ("store", "dump", store, "--topic", "orders")):
+        error, hint = command(*arguments, code=3).stderr.splitlines()[-2:]
+        assert store in error
+        assert "--commit-log DIR" in hint
+    facts = json.loads(command("store", "stat", store, "--commit-log", log, "--json").stdout)
+    assert facts["topics"] == [{"topic": "orders", "queues": 1, "messages": 1}]
+    assert facts["commit_log"]["files"] >= 1
+    assert command("store", "dump", store, "--topic", "orders", "--commit-log", log).stdout == "one\n"
 
 
 def test_bench_measures_client_and_broker_apart(command):

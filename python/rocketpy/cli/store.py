@@ -15,9 +15,13 @@ from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import Json, Tags, moment
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the store.")]
+Log = Annotated[
+    Path | None,
+    typer.Option("--commit-log", metavar="DIR", help="Folder of its log, where the broker sets storePathCommitLog."),
+]
 
 
-def stat(folder: Folder, as_json: Json = False) -> None:
+def stat(folder: Folder, commit_log: Log = None, as_json: Json = False) -> None:
     """Show what a store holds: files, topics, messages."""
     topics = [
         {
@@ -25,9 +29,9 @@ def stat(folder: Folder, as_json: Json = False) -> None:
             "queues": len(topic.queues),
             "messages": sum(queue.max_offset - queue.min_offset for queue in topic.queues),
         }
-        for topic in StoreReader(folder).topics()
+        for topic in StoreReader(folder, commit_log=commit_log).topics()
     ]
-    logs, queues = files(folder / "commitlog"), files(folder / "consumequeue")
+    logs, queues = files(commit_log or folder / "commitlog"), files(folder / "consumequeue")
     in_order = not (folder / "abort").exists()
     if as_json:
         whole = {"path": str(folder), "commit_log": logs, "consume_queues": queues, "stopped_in_order": in_order}
@@ -58,10 +62,11 @@ def dump(
     ] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Stored before: a time, or -10m.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Stop after this many.")] = None,
+    commit_log: Log = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line instead of the bodies.")] = False,
 ) -> None:
     """Print the messages of a topic, queue by queue, read from the files. Needs the extra `arrow`."""
-    reader = StoreReader(folder)
+    reader = StoreReader(folder, commit_log=commit_log)
     ranges = reader.ranges(
         topic,
         queues=queue,
