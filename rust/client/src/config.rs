@@ -109,6 +109,10 @@ impl ProducerConfig {
 }
 
 /// Where a group begins in a queue for which it has no stored offset. A stored offset always wins.
+///
+/// The first member to read a queue from [`Latest`](Self::Latest) or from a [`Timestamp`](Self::Timestamp) stores where it began,
+/// also without `auto_commit`: until there is a first commit, whoever reads the queue next begins there too, so that nothing
+/// which arrives in between is passed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ConsumeFromWhere")]
 pub enum Start {

@@ -90,6 +90,25 @@ impl Shared {
         answers.into_iter().filter_map(known).collect()
     }
 
+    /// Stores where the group begins in a queue, unless another member has stored an offset meanwhile. Returns what is stored.
+    ///
+    /// The next member to get the queue would find a later end, or ask for a later time, and what arrived between the two
+    /// would be read by nobody.
+    pub(super) async fn store_start(
+        &self,
+        queue: &MessageQueue,
+        offset: QueueOffset,
+    ) -> Result<QueueOffset, ClientError> {
+        // Starts of several queues do not arrive together either, see `send_to_table`.
+        let _turn = self.committing.lock().await;
+        let instance = self.client.instance();
+        if let Some(stored) = instance.stored_offset(&self.group, queue).await? {
+            return Ok(stored);
+        }
+        instance.store_offset(&self.group, queue, offset).await?;
+        Ok(offset)
+    }
+
     /// Waits for the commits that are under way.
     pub(super) async fn after_commits(&self) {
         drop(self.committing.lock().await);

@@ -94,22 +94,23 @@ impl Puller {
     }
 
     async fn start_offset(&self) -> Result<(QueueOffset, bool), ClientError> {
-        let (instance, queue) = (self.shared.client.instance(), self.queue());
+        let (shared, queue) = (&self.shared, self.queue());
+        let instance = shared.client.instance();
         // One of them may be of this queue, which was this member's before.
-        self.shared.after_commits().await;
-        if let Some(stored) = instance.stored_offset(&self.shared.group, queue).await? {
+        shared.after_commits().await;
+        if let Some(stored) = instance.stored_offset(&shared.group, queue).await? {
             return Ok((stored, true));
         }
-        let offset = match self.shared.config.start {
-            Start::Earliest => instance.min_offset(queue).await?,
+        let offset = match shared.config.start {
+            Start::Earliest => return Ok((instance.min_offset(queue).await?, false)),
             Start::Latest => instance.max_offset(queue).await?,
             Start::Timestamp(at_ms) => instance.search_offset(queue, at_ms).await?,
             Start::Stored => {
-                let (group, queue) = (self.shared.group.to_string(), (**queue).clone());
+                let (group, queue) = (shared.group.to_string(), (**queue).clone());
                 return Err(ClientError::NoStoredOffset { group, queue });
             }
         };
-        Ok((offset, false))
+        Ok((shared.store_start(queue, offset).await?, true))
     }
 
     /// One pull; returns how long to wait before the next.

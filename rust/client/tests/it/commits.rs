@@ -283,3 +283,76 @@ async fn a_commit_that_waited_while_its_queue_was_lost_is_not_sent() {
     assert_eq!(error, ClientError::NotAssigned { queue: queue() });
     assert_eq!(committed_offsets(&peer), ["4"]);
 }
+
+fn begin_at(start: Start) -> ConsumerConfig {
+    ConsumerConfig { start, auto_commit: None, ..by_the_hour() }
+}
+
+/// The end of every queue, and what any search finds.
+fn ends(peer: &Peer, max: &'static str, found: &'static str, update: fn() -> Act) {
+    peer.script(move |command| match command.code {
+        request::GET_MAX_OFFSET => Act::Answer(with(ok(), "offset", max)),
+        request::SEARCH_OFFSET_BY_TIMESTAMP => Act::Answer(with(ok(), "offset", found)),
+        request::UPDATE_CONSUMER_OFFSET => update(),
+        _ => Act::Default,
+    });
+}
+
+fn pulled_from(pull: &Command) -> &str {
+    pull.ext.get("queueOffset").unwrap()
+}
+
+#[tokio::test]
+async fn where_a_group_begins_is_stored_before_the_first_pull() {
+    for (start, begin) in [(Start::Latest, "50"), (Start::Timestamp(5), "40")] {
+        let peer = single(1);
+        ends(&peer, "50", "40", || Act::Hold);
+        let first = join(&client(&[&peer]), begin_at(start)).await.unwrap();
+        let (_, reply) = peer.held(request::UPDATE_CONSUMER_OFFSET).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(peer.seen(request::LITE_PULL_MESSAGE).is_empty(), "{start:?}");
+        reply.send(ok());
+        let (pull, _reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+        assert_eq!((committed_offsets(&peer), pulled_from(&pull)), (vec![begin.to_owned()], begin));
+        first.commit().await.unwrap();
+        assert_eq!(committed_offsets(&peer).len(), 1, "nothing new to commit");
+    }
+}
+
+#[tokio::test]
+async fn what_arrives_between_two_owners_of_a_queue_is_read_by_the_second() {
+    let peer = single(1);
+    ends(&peer, "50", "40", || Act::Default);
+    let first = join(&client(&[&peer]), begin_at(Start::Latest)).await.unwrap();
+    peer.held(request::LITE_PULL_MESSAGE).await;
+    first.close().await.unwrap();
+    peer.set_members("report", &[]);
+    ends(&peer, "70", "60", || Act::Default);
+    let _second = join(&client(&[&peer]), begin_at(Start::Latest)).await.unwrap();
+    let (pull, _reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    assert_eq!(pulled_from(&pull), "50");
+}
+
+#[tokio::test]
+async fn an_offset_that_another_member_stores_meanwhile_is_where_the_queue_starts() {
+    let peer = single(1);
+    peer.script(|command| match command.code {
+        request::GET_MAX_OFFSET => Act::Hold,
+        _ => Act::Default,
+    });
+    let _consumer = join(&client(&[&peer]), begin_at(Start::Latest)).await.unwrap();
+    let (_, reply) = peer.held(request::GET_MAX_OFFSET).await;
+    store(&peer, |_| Some(30));
+    reply.send(with(ok(), "offset", "50"));
+    let (pull, _reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    assert_eq!(pulled_from(&pull), "30");
+    assert!(committed_offsets(&peer).is_empty());
+}
+
+#[tokio::test]
+async fn the_oldest_message_is_found_again_without_a_stored_offset() {
+    let peer = single(1);
+    let _consumer = join(&client(&[&peer]), begin_at(Start::Earliest)).await.unwrap();
+    peer.held(request::LITE_PULL_MESSAGE).await;
+    assert!(committed_offsets(&peer).is_empty());
+}

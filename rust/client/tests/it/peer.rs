@@ -24,7 +24,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// What a peer does with a request.
 pub enum Act {
     Answer(Command),
-    /// Keeps the request until the test answers it.
+    /// Keeps the request until the test answers it. A commit is stored at once.
     Hold,
     /// What the peer does by itself.
     Default,
@@ -62,6 +62,10 @@ impl Handler for Inner {
         let mut state = self.state.lock();
         state.seen.push(request.clone());
         let act = state.script.as_mut().map_or(Act::Default, |script| script(&request));
+        if request.code == request::UPDATE_CONSUMER_OFFSET && !matches!(act, Act::Answer(_)) {
+            let offset = request.ext.get("commitOffset").unwrap().to_owned();
+            state.offsets.insert(offset_key(&request), offset);
+        }
         let act = match act {
             Act::Default => state.by_default(&request),
             act => act,
@@ -115,11 +119,6 @@ impl State {
                 let messages = messages_of(command) as i64;
                 self.next_offset += messages;
                 sent(command, self.next_offset - messages)
-            }
-            request::UPDATE_CONSUMER_OFFSET => {
-                let offset = command.ext.get("commitOffset").unwrap().to_owned();
-                self.offsets.insert(offset_key(command), offset);
-                ok()
             }
             request::QUERY_CONSUMER_OFFSET => match self.offsets.get(&offset_key(command)) {
                 Some(offset) => with(ok(), "offset", offset),
