@@ -20,7 +20,7 @@ QUEUES = 3
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """The session; without a Java the test is skipped, which CI counts as a failure."""
+    """The session; without a Java the test is skipped, which fails in CI."""
     try:
         prepare_java()
     except JavaNotFoundError as missing:
