@@ -109,7 +109,7 @@ class Consumer(Closing):
     def batches(
         self, max_messages: int = 500, max_wait: Duration = 1.0, *, follow: bool = False
     ) -> Iterator[list[ReceivedMessage]]:
-        """Hands out lists of messages until none comes within `max_wait`.
+        """Hands out lists of messages until none comes within `max_wait`, or until the consumer is closed.
 
         Args:
             max_messages: Most messages of one list, from 1.
@@ -120,7 +120,10 @@ class Consumer(Closing):
             Messages, those of one queue in its order.
         """
         while not self._closed:
-            batch = self._native.poll(max_messages, max_wait)
+            try:
+                batch = self._native.poll(max_messages, max_wait)
+            except ClosedError:
+                return  # by another thread, while this one waited
             if batch:
                 yield batch
             elif not follow:

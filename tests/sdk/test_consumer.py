@@ -125,18 +125,34 @@ def test_iteration_commits_no_message_that_the_loop_has_not_seen(rocketpy_server
     assert numbers(seen + rest) == list(range(1000))
 
 
-def test_iteration_ends_when_the_consumer_is_closed_by_another_thread(rocketpy_server, rocketpy_topic):
-    consumer = rocketpy_server.consumer(fresh_name(), rocketpy_topic)
-    ended = threading.Event()
+@pytest.mark.parametrize(
+    "iterate",
+    [iter, lambda consumer: consumer.batches(max_wait=60), lambda consumer: consumer.batches(max_wait=60, follow=True)],
+    ids=["messages", "batches", "batches that follow"],
+)
+def test_iteration_ends_when_the_consumer_is_closed_by_another_thread(
+    rocketpy_server, producer, rocketpy_topic, iterate
+):
+    consumer = rocketpy_server.consumer(fresh_name(), rocketpy_topic, start=Start.EARLIEST)
+    producer.send(Message(rocketpy_topic, b"first"))
+    reading = threading.Event()
+    outcome = []
 
     def read():
-        for _ in consumer:
-            pass
-        ended.set()
+        try:
+            for _ in iterate(consumer):
+                reading.set()
+            outcome.append("ended")
+        except Exception as error:
+            outcome.append(error)
 
-    threading.Thread(target=read, daemon=True).start()
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    assert reading.wait(10)
+    time.sleep(0.1)  # the reader waits for the second message, most likely
     consumer.close()
-    assert ended.wait(10)
+    reader.join(10)
+    assert outcome == ["ended"]
 
 
 def test_batches_end_when_nothing_comes(rocketpy_server, filled):
