@@ -8,26 +8,30 @@ pub(crate) use rocketpy_protocol::disk::Checkpoint as Timestamps;
 
 /// Where our two marks lie: each in a disk sector of its own, so that a torn write spoils one at most.
 const MARK_AT: [u64; 2] = [1024, 1536];
-const MARK_BYTES: usize = 104;
-const MARK_MAGIC: [u8; 8] = *b"RPYMARK\x01";
+const MARK_BYTES: usize = 112;
+const MARK_MAGIC: [u8; 8] = *b"RPYMARK\x02";
+/// Where the copy of the timestamps lies in a mark, and where its checksum does.
+const TIMES_AT: usize = 68;
+const CHECK_AT: usize = TIMES_AT + Timestamps::BYTES;
 
 /// What is known to be durable, by offsets.
 ///
 /// # Layout
-/// 104 bytes, big-endian, twice, at 1024 and 1536 of the checkpoint; the valid one with the higher generation counts.
+/// 112 bytes, big-endian, twice, at 1024 and 1536 of the checkpoint; the valid one with the higher generation counts.
 ///
 /// | bytes | field |
 /// |---|---|
-/// | 0..8 | `RPYMARK`, version 1 |
+/// | 0..8 | `RPYMARK`, version 2; a mark of another version is void |
 /// | 8..16 | `generation`, one more at every write |
 /// | 16..24 | `verify_from`: start of a record, recovery checks from here |
 /// | 24..32 | `queues_to`: the consume queues are durable for all records before |
 /// | 32..40 | `entries`: sum of the maximum offsets of all queues at `queues_to` |
 /// | 40..48 | `log_to`: the log is durable before this |
 /// | 48..56 | `checked_from` |
-/// | 56..60 | flags: 1 for `checked_from` counts, 2 for `closed` |
-/// | 60..100 | the 40 bytes of [`Timestamps`] that were written with it |
-/// | 100..104 | CRC-32 of bytes 0..100 |
+/// | 56..64 | `firsts`: sum of the first entries that the queues' files have room for |
+/// | 64..68 | flags: 1 for `checked_from` counts, 2 for `closed` |
+/// | 68..108 | the 40 bytes of [`Timestamps`] that were written with it |
+/// | 108..112 | CRC-32 of bytes 0..108 |
 ///
 /// A mark whose copy of the timestamps differs from the file's is void: another writer was there since.
 ///
@@ -39,6 +43,8 @@ pub(crate) struct Mark {
     pub verify_from: u64,
     pub queues_to: u64,
     pub entries: u64,
+    /// Sum of the first entries of the first files of all queues: a first file that is lost makes it larger.
+    pub firsts: u64,
     pub log_to: u64,
     /// Every record from here on has a checksum of its own: one without is damaged. `None` when not all have.
     pub checked_from: Option<u64>,
@@ -65,29 +71,31 @@ impl Mark {
             slot.copy_from_slice(&field.to_be_bytes());
         }
         bytes[48..56].copy_from_slice(&self.checked_from.unwrap_or(0).to_be_bytes());
+        bytes[56..64].copy_from_slice(&self.firsts.to_be_bytes());
         let flags =
             u32::from(self.checked_from.is_some()) * HAS_CHECKED_FROM + u32::from(self.closed) * IS_CLOSED;
-        bytes[56..60].copy_from_slice(&flags.to_be_bytes());
-        bytes[60..100].copy_from_slice(timestamps);
-        let check = crc32fast::hash(&bytes[..100]);
-        bytes[100..].copy_from_slice(&check.to_be_bytes());
+        bytes[64..TIMES_AT].copy_from_slice(&flags.to_be_bytes());
+        bytes[TIMES_AT..CHECK_AT].copy_from_slice(timestamps);
+        let check = crc32fast::hash(&bytes[..CHECK_AT]);
+        bytes[CHECK_AT..].copy_from_slice(&check.to_be_bytes());
         bytes
     }
 
     fn decode(bytes: &[u8], timestamps: &[u8]) -> Option<Self> {
         let bytes = &bytes[..MARK_BYTES];
-        let check = u32::from_be_bytes(array(&bytes[100..]));
-        let ours = bytes[..8] == MARK_MAGIC && crc32fast::hash(&bytes[..100]) == check;
-        if !ours || bytes[60..100] != timestamps[..Timestamps::BYTES] {
+        let check = u32::from_be_bytes(array(&bytes[CHECK_AT..]));
+        let ours = bytes[..8] == MARK_MAGIC && crc32fast::hash(&bytes[..CHECK_AT]) == check;
+        if !ours || bytes[TIMES_AT..CHECK_AT] != timestamps[..Timestamps::BYTES] {
             return None;
         }
         let field = |index: usize| u64::from_be_bytes(array(&bytes[8 + index * 8..]));
-        let flags = u32::from_be_bytes(array(&bytes[56..]));
+        let flags = u32::from_be_bytes(array(&bytes[64..]));
         let mark = Self {
             generation: field(0),
             verify_from: field(1),
             queues_to: field(2),
             entries: field(3),
+            firsts: field(6),
             log_to: field(4),
             checked_from: (flags & HAS_CHECKED_FROM != 0).then(|| field(5)),
             closed: flags & IS_CLOSED != 0,
@@ -217,6 +225,7 @@ mod tests {
             verify_from: 10,
             queues_to: 20,
             entries: 3,
+            firsts: 1,
             log_to: 30,
             checked_from: Some(5),
             closed: false,

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
-use spin::mutex::SpinMutex;
 use rocketpy_env::{Disk, EnvError, LastLook, Region};
+use spin::mutex::SpinMutex;
 
 use crate::allocate::Allocator;
 use crate::config::{FlushMode, StoreConfig};
@@ -150,8 +150,7 @@ pub(crate) struct Counters {
 impl<D: Disk> Core<D> {
     /// Puts the parts together after the log was recovered and before dispatch goes on.
     pub fn new(disk: Arc<D>, config: StoreConfig, folder: Folder, recovered: Recovered<D>) -> Self {
-        let Recovered { files, queues, queue_files, end, queues_to, entries, last_stored_at, keeper } =
-            recovered;
+        let Recovered { files, queues, queue_files, end, progress, last_stored_at, keeper } = recovered;
         let log = MappedFileQueue::new(
             Arc::clone(&disk),
             folder.commit_log.clone(),
@@ -162,7 +161,7 @@ impl<D: Disk> Core<D> {
         Self {
             allocator: Allocator::new(end, config.fault_in_ahead),
             flusher: Flusher::new(end, last_stored_at),
-            dispatcher: Mutex::new(Dispatcher::new(queues_to, entries, last_stored_at)),
+            dispatcher: Mutex::new(Dispatcher::new(progress)),
             writer: SpinMutex::new(Writer::new(
                 active,
                 end,
@@ -172,7 +171,7 @@ impl<D: Disk> Core<D> {
             keeper: Mutex::new(keeper),
             wrote: AtomicU64::new(end),
             last_stored_at: AtomicI64::new(last_stored_at),
-            dispatched: AtomicU64::new(queues_to),
+            dispatched: AtomicU64::new(progress.dispatched),
             dispatch_wake: Wake::default(),
             keeper_wake: Wake::default(),
             refusing: AtomicU8::new(0),

@@ -15,6 +15,9 @@ const TRAIL_BYTES: u64 = 32 << 20;
 /// Up to so many queues are flushed one by one; beyond it the file system is flushed as a whole.
 const FEW_QUEUES: usize = 32;
 
+/// No sum of the entries of all queues.
+const NO_SUM: u64 = u64::MAX;
+
 /// Moves a trail on when the start of a record at `at` is far enough behind its end.
 pub(crate) fn step_trail(trail: &mut [u64; 2], at: u64) {
     if at.saturating_sub(trail[1]) >= TRAIL_BYTES {
@@ -35,6 +38,13 @@ impl<D: Disk> Keeper<D> {
     /// `trail` is what the recovery of this start came by.
     pub fn new(file: CheckpointFile<D>, trail: [u64; 2], checked_from: Option<u64>) -> Self {
         Self { file, trail, checked_from }
+    }
+
+    /// Writes down that no consume queue is to be believed, and what is known of the log, before the queues are made anew:
+    /// however that ends, the next start does not take a part for the whole.
+    pub fn distrust_queues(&mut self, log_from: u64, log_to: u64) -> Result<(), EnvError> {
+        let mark = Mark { queues_to: log_from, entries: NO_SUM, log_to, ..Mark::default() };
+        self.write(mark, self.file.timestamps())
     }
 
     fn write(&mut self, mut mark: Mark, timestamps: Timestamps) -> Result<(), EnvError> {
@@ -82,6 +92,7 @@ impl<D: Disk> Core<D> {
         let mark = Mark {
             queues_to: progress.dispatched,
             entries: progress.entries,
+            firsts: progress.firsts,
             log_to: self.flusher.flushed(),
             closed,
             ..Mark::default()

@@ -8,14 +8,26 @@ use crate::error::{FlushError, StoreError};
 
 impl<D: Disk> Core<D> {
     /// Dispatches what recovery left behind and writes the checkpoint: the store is whole on return.
-    pub fn catch_up(&self) -> Result<(), StoreError> {
+    ///
+    /// Says no, with nothing written down, when a record does not follow on the end of its queue although that is not made
+    /// anew from the start of the log (`from_start`): entries were lost, and only the whole log tells which.
+    pub fn catch_up(&self, from_start: bool) -> Result<bool, StoreError> {
         self.dispatcher.lock().rebuilding = true;
-        while self.dispatch_round()? {}
+        loop {
+            let worked = self.dispatch_round();
+            if self.dispatcher.lock().numbers_are_missing && !from_start {
+                tracing::warn!("entries are missing in consume queues, making all of them anew");
+                return Ok(false);
+            }
+            if !worked? {
+                break;
+            }
+        }
         self.dispatcher.lock().rebuilding = false;
         for queue in self.queues.all() {
             queue.set_next(queue.max());
         }
-        self.keep(false)
+        self.keep(false).map(|()| true)
     }
 
     /// Flushes and dispatches everything, writes the checkpoint and takes the mark of an open store back. The threads
@@ -59,7 +71,7 @@ impl<D: Disk> Core<D> {
             let _no_append = self.writer.lock();
             self.queues.remove_topic(topic)
         };
-        dispatcher.forget_entries(queues.iter().map(|queue| queue.max()).sum());
+        dispatcher.forget_queues(&queues);
         for queue in &queues {
             self.queue_files.forget(queue);
         }

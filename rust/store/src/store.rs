@@ -73,9 +73,7 @@ impl<D: Disk> Store<D> {
         let disk = Arc::new(disk);
         let folder = Folder::new(&config);
         let lock = folder.claim(&*disk)?;
-        let (recovered, report) = recover(&disk, &config, &folder)?;
-        let core = Arc::new(Core::new(disk, config, folder, recovered));
-        core.catch_up()?;
+        let (core, report) = Self::recovered(&disk, &config, &folder)?;
         tracing::info!(
             root = %core.folder.root.display(), clean_exit = report.clean_exit, end = %report.end,
             truncated_bytes = report.truncated_bytes, rebuilt_queues = report.rebuilt_queues,
@@ -84,6 +82,24 @@ impl<D: Disk> Store<D> {
         let store = Arc::new(Self { core, threads: Mutex::default(), lock: Mutex::new(Some(lock)), report });
         store.start_threads()?;
         Ok(store)
+    }
+
+    /// Log and queues as they were left, made whole.
+    fn recovered(
+        disk: &Arc<D>,
+        config: &StoreConfig,
+        folder: &Folder,
+    ) -> Result<(Arc<Core<D>>, RecoveryReport), StoreError> {
+        let clean_exit = !folder.is_dirty(&**disk)?;
+        let mut rebuild = false;
+        loop {
+            let (recovered, report) = recover(disk, config, folder, clean_exit, rebuild)?;
+            let core = Core::new(Arc::clone(disk), config.clone(), folder.clone(), recovered);
+            if core.catch_up(report.rebuilt_queues)? {
+                return Ok((Arc::new(core), report));
+            }
+            rebuild = true;
+        }
     }
 
     fn start_threads(&self) -> Result<(), StoreError> {

@@ -14,11 +14,12 @@ use rocketpy_model::QueueOffset;
 use rocketpy_protocol::record::{CheckMode, RecordCheck, RecordView, check_record};
 
 pub(crate) use fact::{Fact, Handover, NO_QUEUE, TagSource};
-use run::{Added, Runs};
+use run::{Added, Run, Runs};
 
 use crate::append::counts_in_queue;
 use crate::core::Core;
 use crate::listener::Arrival;
+use crate::queue::Queue;
 use crate::queue::entry::ENTRY_BYTES;
 
 /// Most records of one round.
@@ -40,6 +41,8 @@ pub(crate) struct Dispatcher {
     progress: Progress,
     /// Set during recovery: numbers of a queue may start again.
     pub rebuilding: bool,
+    /// A record of the log did not follow on the end of its queue.
+    pub numbers_are_missing: bool,
 }
 
 /// How far consume queues have come.
@@ -49,6 +52,8 @@ pub(crate) struct Progress {
     pub dispatched: u64,
     /// Sum of the maximum offsets of all queues.
     pub entries: u64,
+    /// Sum of the first entries of the first files of all queues.
+    pub firsts: u64,
     /// When the last dispatched record was stored.
     pub stored_at_ms: i64,
 }
@@ -61,14 +66,15 @@ enum Found {
 }
 
 impl Dispatcher {
-    pub fn new(dispatched: u64, entries: u64, stored_at_ms: i64) -> Self {
+    pub fn new(progress: Progress) -> Self {
         Self {
             pending: VecDeque::new(),
             taken: Vec::new(),
             runs: Runs::default(),
             arrivals: Vec::new(),
-            progress: Progress { dispatched, entries, stored_at_ms },
+            progress,
             rebuilding: false,
+            numbers_are_missing: false,
         }
     }
 
@@ -76,9 +82,10 @@ impl Dispatcher {
         self.progress
     }
 
-    /// Takes entries of deleted queues out of the sum.
-    pub fn forget_entries(&mut self, entries: u64) {
-        self.progress.entries -= entries;
+    /// Takes deleted queues out of the sums.
+    pub fn forget_queues(&mut self, queues: &[Arc<Queue>]) {
+        self.progress.entries -= queues.iter().map(|queue| queue.max()).sum::<u64>();
+        self.progress.firsts -= queues.iter().map(|queue| queue.first()).sum::<u64>();
     }
 }
 
@@ -246,6 +253,7 @@ impl<D: Disk> Core<D> {
     fn add(&self, dispatcher: &mut Dispatcher, fact: &Fact) -> Result<(), EnvError> {
         let entries_a_file = self.queue_files.file_size() / ENTRY_BYTES;
         let added = dispatcher.runs.add(fact, &self.queues, entries_a_file, dispatcher.rebuilding);
+        dispatcher.numbers_are_missing |= added == Added::Refused || dispatcher.runs.has_filled();
         let Some(queue) = dispatcher.runs.last_queue() else { return Ok(()) };
         match added {
             Added::Refused if dispatcher.rebuilding => {
@@ -272,6 +280,13 @@ impl<D: Disk> Core<D> {
         Ok(())
     }
 
+    /// First entry that a queue's first file has room for once the run is written.
+    fn first_entry(&self, run: &Run) -> u64 {
+        let first = self.queue_files.file_start(run.first) / ENTRY_BYTES;
+        let is_only_file = run.restart || run.queue.max() == 0;
+        if is_only_file { first } else { first.min(run.queue.first()) }
+    }
+
     /// Writes the entries of a round, then makes all of them readable.
     fn write_runs(&self, runs: &Runs, progress: &mut Progress) -> Result<(), EnvError> {
         for run in runs.iter().filter(|run| !run.bytes.is_empty()) {
@@ -289,7 +304,10 @@ impl<D: Disk> Core<D> {
             })?;
         }
         for run in runs.iter().filter(|run| !run.bytes.is_empty()) {
+            let first = self.first_entry(run);
             progress.entries = progress.entries - run.queue.max() + run.next();
+            progress.firsts = progress.firsts - run.queue.first() + first;
+            run.queue.set_first(first);
             if let Some(min) = run.min.or(run.restart.then_some(run.first)) {
                 run.queue.set_min(min);
             }

@@ -86,6 +86,8 @@ pub(crate) struct Runs {
     /// Lists of former rounds, to be used again.
     spare: Vec<Vec<u8>>,
     last: Option<(u64, usize)>,
+    /// Whether numbers were missing before some entry of this round.
+    has_filled: bool,
 }
 
 impl Runs {
@@ -96,6 +98,7 @@ impl Runs {
     pub fn clear(&mut self) {
         self.by_uid.clear();
         self.last = None;
+        self.has_filled = false;
         for mut run in self.runs.drain(..) {
             if self.spare.len() < 64 && run.bytes.capacity() <= 1 << 20 {
                 run.bytes.clear();
@@ -135,6 +138,7 @@ impl Runs {
                 "queue offsets are missing in the log, filling the hole"
             );
         }
+        let has_filled = fact.queue_offset > expected;
         run.fill_to(fact.queue_offset);
         let entry = Entry {
             physical_offset: fact.physical_offset.into(),
@@ -142,7 +146,13 @@ impl Runs {
             tags_code: fact.tags_code,
         };
         run.bytes.extend_from_slice(&entry.encode());
+        self.has_filled |= has_filled;
         Added::New
+    }
+
+    /// Whether queue offsets were missing before some entry of this round.
+    pub fn has_filled(&self) -> bool {
+        self.has_filled
     }
 
     /// The queue of the fact that was added last.

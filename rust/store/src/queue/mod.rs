@@ -25,6 +25,8 @@ pub(crate) struct Queue {
     next: AtomicU64,
     /// Records of the log before this belong to a former queue of the name.
     born: AtomicU64,
+    /// First entry that the first file has room for; 0 without any file.
+    first: AtomicU64,
     /// First entry that leads to a record.
     min: AtomicU64,
     /// Entries before this are readable. Changed by dispatch alone.
@@ -52,6 +54,7 @@ impl Queue {
             uid,
             next: AtomicU64::new(bounds.max.get()),
             born: AtomicU64::new(0),
+            first: AtomicU64::new(0),
             min: AtomicU64::new(bounds.min.get()),
             max: AtomicU64::new(bounds.max.get()),
             deleted: AtomicBool::new(false),
@@ -100,6 +103,15 @@ impl Queue {
 
     pub fn set_min(&self, min: u64) {
         self.min.store(min, Ordering::Release);
+    }
+
+    /// First entry that the first file has room for. Changed by dispatch alone.
+    pub fn first(&self) -> u64 {
+        self.first.load(Ordering::Relaxed)
+    }
+
+    pub fn set_first(&self, first: u64) {
+        self.first.store(first, Ordering::Relaxed);
     }
 
     pub fn is_deleted(&self) -> bool {

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
 use rocketpy_model::PhysicalOffset;
 
-use crate::checkpoint::{Checkpoint, CheckpointFile};
+use crate::checkpoint::{Checkpoint, CheckpointFile, Mark};
 use crate::config::StoreConfig;
+use crate::dispatch::Progress;
 use crate::error::StoreError;
 use crate::folder::{Folder, file_name};
 use crate::keeper::Keeper;
@@ -51,10 +52,8 @@ pub(crate) struct Recovered<D: Disk> {
     pub queue_files: QueueFiles<D>,
     /// End of the log.
     pub end: u64,
-    /// Consume queues cover the log before this.
-    pub queues_to: u64,
-    /// Sum of the maximum offsets of all queues.
-    pub entries: u64,
+    /// How far consume queues cover the log.
+    pub progress: Progress,
     pub last_stored_at: i64,
     pub keeper: Keeper<D>,
 }
@@ -71,6 +70,13 @@ struct Plan {
     rebuild: bool,
 }
 
+impl Plan {
+    /// Believes no consume queue: all are made anew from the start of the log.
+    fn rebuild_from(&mut self, log_min: u64) {
+        *self = Self { verify_from: log_min, queues_to: log_min, rebuild: true, ..*self };
+    }
+}
+
 /// One recovery.
 struct Recovery<'a, D: Disk> {
     disk: &'a Arc<D>,
@@ -85,6 +91,8 @@ struct Recovery<'a, D: Disk> {
 
 /// Recovers log and queues. Until the log was checked nothing is changed.
 ///
+/// `clean_exit` says whether the last process closed the store; with `rebuild` no consume queue is believed.
+///
 /// # Errors
 /// [`StoreError::InteriorDamage`], [`StoreError::MissingFile`], [`StoreError::WrongFileSize`],
 /// [`StoreError::UnexpectedFile`]: nothing was changed. [`StoreError::Env`].
@@ -95,6 +103,8 @@ pub(crate) fn recover<D: Disk>(
     disk: &Arc<D>,
     config: &StoreConfig,
     folder: &Folder,
+    clean_exit: bool,
+    rebuild: bool,
 ) -> Result<(Recovered<D>, RecoveryReport), StoreError> {
     let started = Instant::now();
     let table = QueueTable::default();
@@ -110,17 +120,21 @@ pub(crate) fn recover<D: Disk>(
         disk,
         config,
         folder,
-        dirty: folder.is_dirty(&**disk)?,
+        dirty: !clean_exit,
         checkpoint: Checkpoint::read(&**disk, &folder.checkpoint)?,
         table,
         queue_files,
         found,
     };
     let mut files = mapped::load(&**disk, &folder.commit_log, config.commit_log_file_size)?;
-    let plan = recovery.plan(&files)?;
+    let mut plan = recovery.plan(&files)?;
+    if rebuild {
+        plan.rebuild_from(files.first().map_or(0, |file| file.start));
+    }
     let scan = scan(&files, plan.verify_from, plan.durable_to, &recovery.checked())?;
     folder.mark_open(&**disk)?; // from here on the folder changes
     let truncated_bytes = recovery.cut_log(&mut files, &plan, &scan)?;
+    let keeper = recovery.keeper(&files, &plan, &scan)?;
     recovery.cut_queues(&plan, &files)?;
     let report = RecoveryReport {
         clean_exit: !recovery.dirty,
@@ -133,7 +147,7 @@ pub(crate) fn recover<D: Disk>(
         rebuilt_queues: plan.rebuild,
         took: started.elapsed(),
     };
-    Ok((recovery.finish(files, &plan, &scan)?, report))
+    Ok((recovery.finish(files, &plan, &scan, keeper), report))
 }
 
 impl<D: Disk> Recovery<'_, D> {
@@ -160,26 +174,47 @@ impl<D: Disk> Recovery<'_, D> {
                 return Err(self.missing(expected));
             }
             let queues_to = mark.queues_to.max(min);
-            for queue in &mut self.found {
-                queue.find_end(&self.queue_files, queues_to, Trust::Durable)?;
-            }
-            let entries: u64 = self.found.iter().map(|queue| queue.end).sum();
-            let rebuild = entries != mark.entries;
-            if rebuild {
-                tracing::warn!(
-                    entries,
-                    expected = mark.entries,
-                    "consume queues are not complete, making them anew"
-                );
-            }
-            return Ok(Plan {
-                verify_from: if rebuild { min } else { mark.verify_from.max(min) },
+            let mut plan = Plan {
+                verify_from: mark.verify_from.max(min),
                 durable_to: mark.log_to,
-                queues_to: if rebuild { min } else { queues_to },
-                rebuild,
-            });
+                queues_to,
+                rebuild: false,
+            };
+            if !self.queues_are_whole(&mark, queues_to)? {
+                plan.rebuild_from(min);
+            }
+            return Ok(plan);
         }
         self.plan_without_mark(files)
+    }
+
+    /// Whether the queues are those that the mark knows, and finds their ends.
+    ///
+    /// The sums show every loss: one at the end of a queue makes the sum of the ends smaller, one at its start makes that of
+    /// the starts larger, one of a whole queue both smaller, and one in between is a hole between its files. Only folders
+    /// and the last file of each queue are looked at.
+    fn queues_are_whole(&mut self, mark: &Mark, queues_to: u64) -> Result<bool, EnvError> {
+        let file_size = self.queue_files.file_size();
+        for queue in &mut self.found {
+            if let Some(start) = queue.hole(file_size) {
+                queue.warn_of_loss("a file between two others is not there", start);
+                return Ok(false);
+            }
+            queue.find_end(&self.queue_files, queues_to, Trust::Durable)?;
+        }
+        let entries: u64 = self.found.iter().map(|queue| queue.end).sum();
+        let firsts: u64 = self.found.iter().map(FoundQueue::first).sum();
+        let is_whole = (entries, firsts) == (mark.entries, mark.firsts);
+        if !is_whole {
+            tracing::warn!(
+                entries,
+                firsts,
+                expected_entries = mark.entries,
+                expected_firsts = mark.firsts,
+                "consume queues are not complete, making them anew"
+            );
+        }
+        Ok(is_whole)
     }
 
     /// No commit log at all: a new store, or one whose log is gone.
@@ -200,13 +235,15 @@ impl<D: Disk> Recovery<'_, D> {
 
     /// Another program wrote last: decide by its timestamps, as it would.
     fn plan_without_mark(&mut self, files: &[MappedFile<D::Region>]) -> Result<Plan, StoreError> {
+        let log_min = files[0].start;
         let mut covered = 0;
+        let mut rebuild = false;
         for queue in &mut self.found {
             queue.find_end(&self.queue_files, u64::MAX, Trust::Walk)?;
             covered = queue.last_entry(&self.queue_files)?.map_or(0, |last| record_end(&last)).max(covered);
+            rebuild |= queue.misses_files(&self.queue_files, log_min)?;
         }
         let start = self.start_file(files, covered);
-        let mut rebuild = false;
         for queue in &mut self.found {
             queue.find_end(&self.queue_files, start, Trust::Walk)?;
             if !queue.leads_to_its_record(&self.queue_files, files)? {
@@ -218,7 +255,7 @@ impl<D: Disk> Recovery<'_, D> {
                 break;
             }
         }
-        let start = if rebuild { files[0].start } else { start };
+        let start = if rebuild { log_min } else { start };
         Ok(Plan { verify_from: start, durable_to: start, queues_to: start, rebuild })
     }
 
@@ -333,8 +370,11 @@ impl<D: Disk> Recovery<'_, D> {
                 found.truncate(&**self.disk, &self.queue_files)?;
                 self.table.note_dirty(&found.queue);
             }
-            let Some(&first) = found.files.first() else { continue };
-            let first = first / crate::queue::entry::ENTRY_BYTES;
+            if found.files.is_empty() {
+                continue;
+            }
+            let first = found.first();
+            found.queue.set_first(first);
             found.queue.publish(found.end);
             found.queue.set_next(found.end);
             found.queue.set_min(queues::first_living(&self.queue_files, &found.queue, first, log_min)?);
@@ -343,26 +383,45 @@ impl<D: Disk> Recovery<'_, D> {
         Ok(())
     }
 
+    /// The checkpoint for what comes, in which queues that are about to be made anew are not believed.
+    fn keeper(
+        &self,
+        files: &[MappedFile<D::Region>],
+        plan: &Plan,
+        scan: &Scan,
+    ) -> Result<Keeper<D>, EnvError> {
+        let checkpoint = CheckpointFile::open(&**self.disk, &self.folder.checkpoint)?;
+        let mut keeper = Keeper::new(checkpoint, scan.trail, self.checked_from(scan.end));
+        if plan.rebuild {
+            keeper.distrust_queues(files.first().map_or(0, |file| file.start), scan.end)?;
+        }
+        Ok(keeper)
+    }
+
     fn finish(
         self,
         files: Vec<MappedFile<D::Region>>,
         plan: &Plan,
         scan: &Scan,
-    ) -> Result<Recovered<D>, StoreError> {
-        let entries = self.table.all().iter().map(|queue| queue.max()).sum();
-        let checkpoint = CheckpointFile::open(&**self.disk, &self.folder.checkpoint)?;
-        let physic = self.checkpoint.timestamps.physic_msg_at_ms;
-        let checked_from = self.checked_from(scan.end);
-        Ok(Recovered {
+        keeper: Keeper<D>,
+    ) -> Recovered<D> {
+        let stored_at_ms = scan.last_stored_at.unwrap_or(self.checkpoint.timestamps.physic_msg_at_ms);
+        let queues = self.table.all();
+        let progress = Progress {
+            dispatched: plan.queues_to,
+            entries: queues.iter().map(|queue| queue.max()).sum(),
+            firsts: queues.iter().map(|queue| queue.first()).sum(),
+            stored_at_ms,
+        };
+        Recovered {
             files,
             queues: self.table,
             queue_files: self.queue_files,
             end: scan.end,
-            queues_to: plan.queues_to,
-            entries,
-            last_stored_at: scan.last_stored_at.unwrap_or(physic),
-            keeper: Keeper::new(checkpoint, scan.trail, checked_from),
-        })
+            progress,
+            last_stored_at: stored_at_ms,
+            keeper,
+        }
     }
 }
 

@@ -101,6 +101,61 @@ fn queue_file_starts<D: Disk>(disk: &D, dir: &Path, file_size: u64) -> Result<Ve
 }
 
 impl FoundQueue {
+    /// First entry that the first file has room for; 0 without any file.
+    pub fn first(&self) -> u64 {
+        self.files.first().map_or(0, |start| start / ENTRY_BYTES)
+    }
+
+    /// Start of the first file that is missing between two others.
+    pub fn hole(&self, file_size: u64) -> Option<u64> {
+        let pair = self.files.windows(2).find(|pair| pair[0] + file_size != pair[1])?;
+        Some(pair[0] + file_size)
+    }
+
+    /// Whether files are missing, as far as the queue itself shows: nobody wrote down what there was. For a queue whose end is
+    /// found.
+    ///
+    /// # Source
+    /// spec/store.md 3.4: files go from the first on, while their last entries lead before the log; the last one stays.
+    pub fn misses_files<D: Disk>(&self, files: &QueueFiles<D>, log_min: u64) -> Result<bool, EnvError> {
+        let (Some(&first), Some(&last)) = (self.files.first(), self.files.last()) else {
+            self.warn_of_loss("it has no file", 0);
+            return Ok(true);
+        };
+        if let Some(start) = self.hole(files.file_size()) {
+            self.warn_of_loss("a file between two others is not there", start);
+            return Ok(true);
+        }
+        if first > 0 {
+            // What came before the first entry is gone from the log when that entry's record is, and when it is a filler.
+            let entry = files.entry(&self.queue, first / ENTRY_BYTES)?;
+            let starts_late = entry
+                .is_some_and(|entry| entry::is_preblank(&entry) || entry.physical_offset.get() < log_min);
+            if !starts_late {
+                self.warn_of_loss("the files before its first may hold what the log still has", first);
+                return Ok(true);
+            }
+        }
+        // The next file is made with the entry that goes into it: few queues end with a file, and all that lost their last.
+        let ends_with_file = self.end * ENTRY_BYTES == last + files.file_size();
+        if ends_with_file {
+            self.warn_of_loss("its last file is full, the next may be lost", last + files.file_size());
+        }
+        Ok(ends_with_file)
+    }
+
+    /// Says why the queues are made anew.
+    pub fn warn_of_loss(&self, reason: &'static str, file_start: u64) {
+        let (topic, queue_id) = (&*self.queue.topic, self.queue.queue_id);
+        tracing::warn!(
+            topic,
+            queue_id,
+            file_start,
+            reason,
+            "a consume queue is not complete, making all anew"
+        );
+    }
+
     /// Finds the end of the entries that lead to records before `limit`. Nothing is changed.
     pub fn find_end<D: Disk>(
         &mut self,
@@ -120,14 +175,14 @@ impl FoundQueue {
                 return Ok(());
             }
         }
-        self.end = self.files.first().map_or(0, |start| start / ENTRY_BYTES);
+        self.end = self.first();
         Ok(())
     }
 
     /// The last entry that counts.
     pub fn last_entry<D: Disk>(&self, files: &QueueFiles<D>) -> Result<Option<Entry>, EnvError> {
         match self.files.first() {
-            Some(&first) if self.end > first / ENTRY_BYTES => files.entry(&self.queue, self.end - 1),
+            Some(_) if self.end > self.first() => files.entry(&self.queue, self.end - 1),
             _ => Ok(None),
         }
     }
@@ -239,6 +294,10 @@ pub(crate) fn first_living<D: Disk>(
     first: u64,
     log_min: u64,
 ) -> Result<u64, EnvError> {
+    let is_living = |entry: &Entry| !entry::is_preblank(entry) && entry.physical_offset.get() >= log_min;
+    if first < queue.max() && files.entry(queue, first)?.as_ref().is_some_and(is_living) {
+        return Ok(first); // nearly always; one entry is read, not twenty
+    }
     entry::partition_point(first, queue.max(), |index| {
         let entry = files.entry(queue, index)?.filter(|entry| !entry::is_preblank(entry));
         Ok(entry.map(|entry| entry.physical_offset.get() < log_min))

@@ -33,7 +33,9 @@ pub struct Faults {
     /// Place and length of what was written into commit log files by position.
     pub log_writes: Mutex<Vec<(u64, u64)>>,
     /// Files that can still be removed; every further removal fails.
-    pub removals_left: RemovalsLeft,
+    pub removals_left: Left,
+    /// Writes into consume queues that still succeed; every further one finds the disk full.
+    pub queue_writes_left: Left,
     /// 0: the clock of the machine.
     clock_ms: AtomicI64,
     gate: Gate,
@@ -53,15 +55,23 @@ impl Faults {
 
 /// A count that starts without a bound.
 #[derive(Debug)]
-pub struct RemovalsLeft(AtomicU64);
+pub struct Left(AtomicU64);
 
-impl Default for RemovalsLeft {
+impl Default for Left {
     fn default() -> Self {
         Self(AtomicU64::new(u64::MAX))
     }
 }
 
-impl std::ops::Deref for RemovalsLeft {
+impl Left {
+    /// Takes one, if one is left.
+    fn take(&self) -> bool {
+        let less = |left: u64| left.checked_sub(1);
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
+    }
+}
+
+impl std::ops::Deref for Left {
     type Target = AtomicU64;
 
     fn deref(&self) -> &AtomicU64 {
@@ -118,7 +128,26 @@ pub struct FaultyRegion {
 pub struct FaultyFile {
     file: RealFile,
     faults: Arc<Faults>,
-    is_log: bool,
+    place: Place,
+}
+
+/// What a file is to the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Log,
+    Queue,
+    Other,
+}
+
+impl Place {
+    fn of(path: &Path) -> Self {
+        let mut above = path.ancestors().skip(1);
+        match above.next() {
+            Some(dir) if dir.ends_with("commitlog") => Self::Log,
+            _ if above.any(|dir| dir.ends_with("consumequeue")) => Self::Queue,
+            _ => Self::Other,
+        }
+    }
 }
 
 impl Region for FaultyRegion {
@@ -184,7 +213,10 @@ impl DiskFile for FaultyFile {
         if self.faults.no_space_for_files.load(Ordering::SeqCst) {
             return Err(no_space(Path::new("file")));
         }
-        if self.is_log {
+        if self.place == Place::Queue && !self.faults.queue_writes_left.take() {
+            return Err(no_space(Path::new("file")));
+        }
+        if self.place == Place::Log {
             self.faults.log_writes.lock().push((offset, bytes.len() as u64));
         }
         self.file.write_all_at(offset, bytes)
@@ -245,8 +277,8 @@ impl Disk for FaultyDisk {
     }
 
     fn open_file(&self, path: &Path, mode: OpenMode) -> Result<FaultyFile, EnvError> {
-        let is_log = path.parent().is_some_and(|dir| dir.ends_with("commitlog"));
-        Ok(FaultyFile { file: RealDisk.open_file(path, mode)?, faults: Arc::clone(&self.faults), is_log })
+        let place = Place::of(path);
+        Ok(FaultyFile { file: RealDisk.open_file(path, mode)?, faults: Arc::clone(&self.faults), place })
     }
 
     fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError> {
@@ -262,8 +294,7 @@ impl Disk for FaultyDisk {
     }
 
     fn remove_file(&self, path: &Path) -> Result<(), EnvError> {
-        let left = |left: u64| left.checked_sub(1);
-        if self.faults.removals_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).is_err() {
+        if !self.faults.removals_left.take() {
             return Err(EnvError::from_io("remove", path, std::io::Error::from_raw_os_error(5)));
         }
         RealDisk.remove_file(path)

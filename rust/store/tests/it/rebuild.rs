@@ -10,7 +10,7 @@ const FIRST_MS: i64 = 1_700_000_000_000;
 
 fn closed_store(config: &StoreConfig) -> Queues {
     let store = Store::open(config.clone()).unwrap();
-    for number in 0..900u32 {
+    for number in 0..910u32 {
         store.append(&record("a", number % 2, &number.to_be_bytes())).unwrap();
         store.append(&record("b", 0, &number.to_be_bytes())).unwrap();
     }
@@ -21,8 +21,8 @@ fn closed_store(config: &StoreConfig) -> Queues {
 fn reopen_equal(config: &StoreConfig, before: &Queues, rebuilt: bool) {
     let store = Store::open(config.clone()).unwrap();
     assert_eq!(store.recovery().rebuilt_queues, rebuilt);
-    assert_eq!(read_all(&store, "a", 1).len(), 450);
-    assert_eq!(store.queue_bounds("b", 0).max.get(), 900);
+    assert_eq!(read_all(&store, "a", 1).len(), 455);
+    assert_eq!(store.queue_bounds("b", 0).max.get(), 910);
     store.shutdown().unwrap();
     assert_eq!(&assert_queues_equal_log(config), before);
 }
@@ -57,6 +57,95 @@ fn the_last_file_of_a_queue_removed() {
     reopen_equal(&config, &before, true);
 }
 
+fn erase_mark(config: &StoreConfig) {
+    overwrite(&config.root.join("checkpoint"), 1024, &[0; 1024]);
+}
+
+#[test]
+fn any_file_of_a_queue_that_is_missing_is_found_and_all_are_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let before = closed_store(&config);
+    let queue = dir.path().join("consumequeue/b/0");
+    for (marked, dirty) in [(true, false), (true, true), (false, false), (false, true)] {
+        for lost in [0, 1, 4, 9] {
+            RealDisk.remove_file(&queue.join(format!("{:020}", lost * 2000))).unwrap();
+            if !marked {
+                erase_mark(&config);
+            }
+            if dirty {
+                RealDisk.replace(&dir.path().join("abort"), b"1").unwrap();
+            }
+            reopen_equal(&config, &before, true);
+            reopen_equal(&config, &before, false);
+        }
+    }
+}
+
+#[test]
+fn a_queue_without_any_file_is_found_also_without_a_mark() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let before = closed_store(&config);
+    for only_files in [true, false] {
+        let queue = dir.path().join("consumequeue/a/1");
+        RealDisk.remove_dir_all(&queue).unwrap();
+        if only_files {
+            RealDisk.create_dir_all(&queue).unwrap();
+        }
+        erase_mark(&config);
+        reopen_equal(&config, &before, true);
+    }
+}
+
+#[test]
+fn a_queue_that_lost_its_first_files_with_the_start_of_the_log_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let before = closed_store(&config);
+    // As retention of another program does it: the log file, and the queue file whose entries all lead into it.
+    let first = format!("{:020}", 0);
+    assert!(before[&("b".to_owned(), 0)][100].0 < 64 << 10);
+    RealDisk.remove_file(&config.commit_log_dir().join(&first)).unwrap();
+    RealDisk.remove_file(&dir.path().join("consumequeue/b/0").join(&first)).unwrap();
+    erase_mark(&config);
+    let living = |name: (&str, u32)| {
+        let entries = &before[&(name.0.to_owned(), name.1)];
+        entries.iter().filter(|entry| entry.0 >= 64 << 10).count()
+    };
+    for _ in 0..2 {
+        let store = Store::open(config.clone()).unwrap();
+        assert!(!store.recovery().rebuilt_queues);
+        for name in [("a", 0), ("a", 1), ("b", 0)] {
+            assert_eq!(read_all(&store, name.0, name.1).len(), living(name));
+        }
+        store.shutdown().unwrap();
+    }
+    // One file more than the log has lost: the mark knows where the queue started.
+    RealDisk.remove_file(&dir.path().join("consumequeue/b/0").join(format!("{:020}", 2000))).unwrap();
+    let store = Store::open(config).unwrap();
+    assert!(store.recovery().rebuilt_queues);
+    assert_eq!(read_all(&store, "b", 0).len(), living(("b", 0)));
+}
+
+#[test]
+fn a_rebuild_that_was_cut_short_begins_again() {
+    for marked in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let config = small(dir.path());
+        let before = closed_store(&config);
+        RealDisk.remove_file(&dir.path().join("consumequeue/a/0").join(format!("{:020}", 2000))).unwrap();
+        if !marked {
+            erase_mark(&config);
+        }
+        let disk = FaultyDisk::default();
+        disk.faults.queue_writes_left.store(7, std::sync::atomic::Ordering::SeqCst);
+        Store::open_on(disk, config.clone()).unwrap_err();
+        reopen_equal(&config, &before, true);
+        reopen_equal(&config, &before, false);
+    }
+}
+
 #[test]
 fn without_a_mark_entries_that_lead_nowhere_are_not_believed() {
     let dir = tempfile::tempdir().unwrap();
@@ -83,11 +172,11 @@ fn stale_entries_behind_the_end_do_not_come_back() {
         let config = small(dir.path());
         let before = closed_store(&config);
         RealDisk.replace(&dir.path().join("abort"), b"1").unwrap();
-        // Entries of a former life, pointing into the log: 450 entries of 20 bytes end 1000 bytes into the last file.
+        // Entries of a former life, pointing into the log: 455 entries of 20 bytes end 1100 bytes into the last file.
         let path = dir.path().join("consumequeue/a/0").join(format!("{:020}", 8000));
         let bytes = RealDisk.read(&path, 1 << 20).unwrap();
-        assert_eq!(bytes[1000..1020], [0; 20]);
-        overwrite(&path, 1000, &bytes[..500]);
+        assert_eq!(bytes[1100..1120], [0; 20]);
+        overwrite(&path, 1100, &bytes[..500]);
         if !marked {
             overwrite(&dir.path().join("checkpoint"), 1024, &[0; 1024]);
         }
