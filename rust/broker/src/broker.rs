@@ -57,6 +57,7 @@ impl Broker {
             Ok(opened) => Arc::new(opened?),
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
+        shared.sample(Instant::now());
         let config = &shared.config;
         let processor = Arc::new(Processor(shared.clone()));
         let server = address.serve(server_config(config, config.listen), processor.clone())?;
@@ -322,14 +323,14 @@ async fn watch_held_sends(shared: Arc<Shared>) {
 
 async fn keep_house(shared: Arc<Shared>) {
     let mut expire = tokio::time::interval(shared.config.expire_clients_every);
-    let mut sample = tokio::time::interval(SAMPLE_EVERY);
+    let mut sample = tokio::time::interval_at((Instant::now() + SAMPLE_EVERY).into(), SAMPLE_EVERY);
     loop {
         tokio::select! {
             _ = expire.tick() => {
                 process::expire(&shared);
                 shared.queue_locks.sweep(now_ms());
             }
-            _ = sample.tick() => shared.stats.sample(Instant::now(), now_ms()),
+            _ = sample.tick() => shared.sample(Instant::now()),
         }
     }
 }

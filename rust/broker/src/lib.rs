@@ -10,6 +10,7 @@ mod error;
 mod held_pull;
 mod held_send;
 mod message_properties;
+mod minute;
 mod process;
 mod refusal;
 mod registration;

@@ -1,14 +1,17 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use rocketpy_env::{Disk, RealDisk, now_ms, random_u64};
 use rocketpy_filter::TagFilter;
+use rocketpy_model::TopicConfig;
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
 use rocketpy_store::Store;
 
 use crate::held_pull::HeldPulls;
 use crate::held_send::HeldSends;
+use crate::minute::MinuteRates;
 use crate::registration::Registrar;
 use crate::stats::Stats;
 use crate::table::client::ClientTable;
@@ -36,6 +39,7 @@ pub(crate) struct Shared {
     pub(crate) held_pulls: HeldPulls,
     pub(crate) held_sends: HeldSends,
     pub(crate) stats: Stats,
+    pub(crate) rates: MinuteRates,
     pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) started_at_ms: i64,
     /// Whether sends are answered after the flush.
@@ -100,6 +104,7 @@ impl Shared {
             held_pulls: HeldPulls::new(config.max_held_pulls),
             held_sends: HeldSends::default(),
             stats: Stats::new(started_at_ms),
+            rates: MinuteRates::default(),
             runtime: tokio::runtime::Handle::current(),
             started_at_ms,
             sync_flush: config.flush == FlushDiskType::Sync,
@@ -139,6 +144,20 @@ impl Shared {
 
     pub(crate) fn registrar(&self) -> Option<&Registrar> {
         self.registrar.get()
+    }
+
+    /// The ends of a topic's queues, summed up: how many messages it ever got.
+    pub(crate) fn messages_of(&self, topic: &TopicConfig) -> u64 {
+        let end = |queue_id| self.store.queue_bounds(&topic.name, queue_id).max.get();
+        (0..topic.queues()).map(end).fold(0, u64::saturating_add)
+    }
+
+    /// Takes the samples from which rates are computed.
+    pub(crate) fn sample(&self, now: Instant) {
+        self.stats.sample(now, now_ms());
+        let (_, topics) = self.topics.all();
+        let totals = topics.into_iter().map(|(name, topic)| (name, self.messages_of(&topic)));
+        self.rates.tick(now, totals);
     }
 
     pub(crate) fn next_unique_key(&self) -> String {

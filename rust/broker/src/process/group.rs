@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, name};
 use rocketpy_protocol::Command;
@@ -66,13 +67,14 @@ pub(super) fn of_topic(shared: &Shared, request: &Command) -> Answer {
     Ok(success_json(&GroupList { group_list: groups.into_iter().collect() }))
 }
 
-/// GET_CONSUME_STATS: every queue's end beside the group's offset.
+/// GET_CONSUME_STATS: every queue's end beside the group's offset, and how many messages a second it took in the last minute.
 pub(super) fn consume_stats(shared: &Shared, request: &Command) -> Answer {
     let header = GetConsumeStatsRequestHeader::read(&request.ext)?;
     let group = header.consumer_group;
     let mut stats = ConsumeStats::default();
     for topic in topics(shared, &header) {
         let Some(config) = shared.topics.get(&topic) else { continue };
+        stats.consume_tps += shared.rates.get_rate(Instant::now(), group, &topic);
         let name: Arc<str> = topic.as_str().into();
         for queue_id in 0..config.read_queues {
             let progress = progress(shared, group, &topic, queue_id)?;

@@ -212,7 +212,11 @@ fn read(shared: &Arc<Shared>, pull: Pull, reply: Reply, hold: Option<Duration>) 
             hold_pull(shared, pull, reply, time)
         }
         _ => {
-            shared.stats.pulled(u64::from(fetch.count));
+            let count = u64::from(fetch.count);
+            shared.stats.pulled(count);
+            if count > 0 {
+                shared.rates.got(&pull.group, &pull.topic, count);
+            }
             let next = signed(fetch.next_offset.get());
             shared.offsets.pulled(&pull.group, &pull.topic, pull.queue_id, next);
             reply.send(answer(&pull, fetch, code));

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rocketpy_model::{MessageQueue, Permission, QueueOffset, TopicConfig, TopicFilterType, name};
 use rocketpy_protocol::Command;
@@ -163,7 +163,7 @@ pub(super) fn get(shared: &Shared, request: &Command) -> Answer {
     Ok(success_json(&*existing(shared, header.topic)?))
 }
 
-/// GET_TOPIC_STATS_INFO: the bounds of every queue.
+/// GET_TOPIC_STATS_INFO: the bounds of every queue, and how many messages a second came in the last minute.
 pub(super) fn stats(shared: &Shared, request: &Command) -> Answer {
     let header = GetTopicStatsInfoRequestHeader::read(&request.ext)?;
     let topic = existing(shared, header.topic)?;
@@ -181,7 +181,8 @@ pub(super) fn stats(shared: &Shared, request: &Command) -> Answer {
         let (min_offset, max_offset) = (signed(bounds.min.get()), signed(bounds.max.get()));
         offset_table.insert(queue, TopicOffset { last_update_at_ms, max_offset, min_offset });
     }
-    Ok(success_json(&TopicStatsTable { offset_table, topic_put_tps: 0.0 }))
+    let topic_put_tps = shared.rates.put_rate(Instant::now(), &name, shared.messages_of(&topic));
+    Ok(success_json(&TopicStatsTable { offset_table, topic_put_tps }))
 }
 
 fn existing(shared: &Shared, topic: &str) -> Result<Arc<TopicConfig>, Refusal> {

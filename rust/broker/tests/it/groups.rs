@@ -98,3 +98,19 @@ async fn a_topic_tells_who_reads_it() {
     let groups: GroupList = json::from_slice(&answer.body).unwrap();
     assert_eq!(groups.group_list, ["TOOLS_CONSUMER", "live"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_statistics_of_a_group_say_how_fast_it_reads() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    put(&fixture, &GroupConfig::new("group")).await;
+    for _ in 0..3 {
+        fixture.put("orders", 0, "x").await;
+    }
+    fixture.wait_for_end("orders", 0, 3).await;
+    assert_eq!(stats(&fixture, "group", Some("orders")).await.consume_tps, 0.0);
+    let pulled = fixture.pull(Pull { group: "group", ..Pull::new("orders", 0) }).await;
+    assert_eq!(pulled.bodies().len(), 3);
+    assert!(stats(&fixture, "group", Some("orders")).await.consume_tps > 0.0);
+    assert_eq!(stats(&fixture, "TOOLS_CONSUMER", Some("orders")).await.consume_tps, 0.0, "another group");
+}

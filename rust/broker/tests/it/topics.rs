@@ -118,4 +118,5 @@ async fn the_statistics_of_a_topic_list_every_queue() {
     assert_eq!((filled.min_offset, filled.max_offset), (0, 3));
     assert!(filled.last_update_at_ms > 1_700_000_000_000);
     assert_eq!(stats("missing").await.code, 17);
+    assert!(table.topic_put_tps > 0.0, "three messages since the start, a moment ago");
 }

@@ -1,0 +1,170 @@
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::{Mutex, RwLock};
+
+/// Whole spans between two ticks that are kept: a minute, with a tick every ten seconds.
+const SPANS: usize = 6;
+
+/// What topics got and groups took in the last minute.
+///
+/// Puts are not counted one by one: a topic's queues tell by their ends. An entry that was idle for a minute is forgotten.
+#[doc(alias("StatsItemSet", "TOPIC_PUT_NUMS", "GROUP_GET_NUMS"))]
+#[derive(Debug, Default)]
+pub(crate) struct MinuteRates {
+    /// Starts of the spans, the current one included.
+    starts: Mutex<VecDeque<Instant>>,
+    puts: Mutex<HashMap<String, Puts>>,
+    /// By group and topic.
+    gets: RwLock<HashMap<String, HashMap<String, Gets>>>,
+}
+
+#[derive(Debug, Default)]
+struct Puts {
+    /// Sum of the ends of the topic's queues at the last tick.
+    total: u64,
+    spans: VecDeque<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Gets {
+    /// Messages since the last tick.
+    current: AtomicU64,
+    spans: VecDeque<u64>,
+}
+
+fn push(spans: &mut VecDeque<u64>, count: u64) {
+    if spans.len() == SPANS {
+        spans.pop_front();
+    }
+    spans.push_back(count);
+}
+
+fn is_idle(spans: &VecDeque<u64>) -> bool {
+    spans.iter().all(|count| *count == 0)
+}
+
+impl MinuteRates {
+    /// Counts messages that a pull gave to a group.
+    pub(crate) fn got(&self, group: &str, topic: &str, messages: u64) {
+        let gets = self.gets.read();
+        if let Some(gets) = gets.get(group).and_then(|topics| topics.get(topic)) {
+            gets.current.fetch_add(messages, Ordering::Relaxed);
+            return;
+        }
+        drop(gets);
+        let mut gets = self.gets.write();
+        let gets = gets.entry(group.to_owned()).or_default().entry(topic.to_owned()).or_default();
+        gets.current.fetch_add(messages, Ordering::Relaxed);
+    }
+
+    /// Begins a span. `totals`: the sum of the ends of each topic's queues.
+    pub(crate) fn tick(&self, now: Instant, totals: impl Iterator<Item = (String, u64)>) {
+        let is_first = {
+            let mut starts = self.starts.lock();
+            if starts.len() > SPANS {
+                starts.pop_front();
+            }
+            starts.push_back(now);
+            starts.len() == 1
+        };
+        let mut puts = self.puts.lock();
+        let mut former = std::mem::take(&mut *puts);
+        for (topic, total) in totals {
+            let mut put = former.remove(&topic).unwrap_or_default();
+            // What there was at the start was not put since.
+            push(&mut put.spans, if is_first { 0 } else { total.saturating_sub(put.total) });
+            put.total = total;
+            puts.insert(topic, put);
+        }
+        drop(puts);
+        self.gets.write().retain(|_, topics| {
+            topics.retain(|_, gets| {
+                push(&mut gets.spans, gets.current.swap(0, Ordering::Relaxed));
+                !is_idle(&gets.spans)
+            });
+            !topics.is_empty()
+        });
+    }
+
+    /// Messages a second that a topic got, when the ends of its queues sum up to `total` now.
+    #[doc(alias = "topicPutTps")]
+    pub(crate) fn put_rate(&self, now: Instant, topic: &str, total: u64) -> f64 {
+        let puts = self.puts.lock();
+        let (spans, before) = puts.get(topic).map_or((0, 0), |put| (put.spans.iter().sum(), put.total));
+        self.rate(now, spans + total.saturating_sub(before))
+    }
+
+    /// Messages a second that a group took from a topic.
+    #[doc(alias = "consumeTps")]
+    pub(crate) fn get_rate(&self, now: Instant, group: &str, topic: &str) -> f64 {
+        let gets = self.gets.read();
+        let Some(gets) = gets.get(group).and_then(|topics| topics.get(topic)) else { return 0.0 };
+        self.rate(now, gets.spans.iter().sum::<u64>() + gets.current.load(Ordering::Relaxed))
+    }
+
+    fn rate(&self, now: Instant, count: u64) -> f64 {
+        let start = self.starts.lock().front().copied();
+        let seconds = start.map_or(0.0, |start| now.saturating_duration_since(start).as_secs_f64());
+        if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn totals(total: u64) -> impl Iterator<Item = (String, u64)> {
+        [("orders".to_owned(), total)].into_iter()
+    }
+
+    #[test]
+    fn a_rate_is_that_of_the_last_minute() {
+        let (rates, start) = (MinuteRates::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(rates.put_rate(at(0), "orders", 1000), 0.0, "nothing is known yet");
+        rates.tick(at(0), totals(1000));
+        rates.got("g", "orders", 30);
+        assert_eq!(rates.put_rate(at(5), "orders", 1100), 20.0, "what was there at the start does not count");
+        assert_eq!(rates.get_rate(at(5), "g", "orders"), 6.0);
+        rates.tick(at(10), totals(1200));
+        rates.got("g", "orders", 30);
+        assert_eq!(rates.put_rate(at(20), "orders", 1200), 10.0);
+        assert_eq!(rates.get_rate(at(20), "g", "orders"), 3.0);
+        assert_eq!(rates.put_rate(at(20), "new", 20), 1.0, "a topic that came after the last tick");
+        for seconds in (20..=60).step_by(10) {
+            rates.tick(at(seconds), totals(1200));
+        }
+        assert_eq!(rates.get_rate(at(60), "g", "orders"), 1.0);
+        rates.tick(at(70), totals(1200));
+        assert_eq!(
+            rates.put_rate(at(70), "orders", 1200),
+            0.0,
+            "the first ten seconds are over a minute ago"
+        );
+        assert_eq!(rates.get_rate(at(70), "g", "orders"), 0.5);
+    }
+
+    #[test]
+    fn what_is_idle_or_deleted_is_forgotten() {
+        let (rates, start) = (MinuteRates::default(), Instant::now());
+        rates.tick(start, totals(5));
+        rates.got("g", "orders", 1);
+        for ten_seconds in 1..=7 {
+            rates.tick(start + Duration::from_secs(10 * ten_seconds), std::iter::empty());
+        }
+        assert!(rates.gets.read().is_empty() && rates.puts.lock().is_empty());
+    }
+
+    #[test]
+    fn a_topic_that_was_made_anew_counts_from_zero() {
+        let (rates, start) = (MinuteRates::default(), Instant::now());
+        rates.tick(start, totals(1000));
+        rates.tick(start + Duration::from_secs(10), totals(20));
+        assert_eq!(rates.put_rate(start + Duration::from_secs(10), "orders", 20), 0.0);
+        assert_eq!(rates.put_rate(start + Duration::from_secs(20), "orders", 40), 1.0);
+    }
+}
