@@ -324,7 +324,7 @@ async fn what_arrives_between_two_owners_of_a_queue_is_read_by_the_second() {
     let peer = single(1);
     ends(&peer, "50", "40", || Act::Default);
     let first = join(&client(&[&peer]), begin_at(Start::Latest)).await.unwrap();
-    peer.held(request::LITE_PULL_MESSAGE).await;
+    let _its_pull = peer.held(request::LITE_PULL_MESSAGE).await;
     first.close().await.unwrap();
     peer.set_members("report", &[]);
     ends(&peer, "70", "60", || Act::Default);
@@ -353,6 +353,6 @@ async fn an_offset_that_another_member_stores_meanwhile_is_where_the_queue_start
 async fn the_oldest_message_is_found_again_without_a_stored_offset() {
     let peer = single(1);
     let _consumer = join(&client(&[&peer]), begin_at(Start::Earliest)).await.unwrap();
-    peer.held(request::LITE_PULL_MESSAGE).await;
+    peer.wait_for(request::LITE_PULL_MESSAGE, 1).await;
     assert!(committed_offsets(&peer).is_empty());
 }
