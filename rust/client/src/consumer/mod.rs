@@ -270,8 +270,10 @@ impl PullConsumer {
 
     /// Stops pulling and handing out these queues until [`resume`](Self::resume). What was pulled ahead is kept.
     ///
+    /// A queue that goes to another member and comes back is still paused. Others that come later are not.
+    ///
     /// # Errors
-    /// [`ClientError::NotAssigned`] for the first that is not; the others are paused.
+    /// [`ClientError::NotAssigned`] for the first that is not, unless it was paused before it was lost; the others are paused.
     pub fn pause(&self, queues: &[MessageQueue]) -> Result<(), ClientError> {
         self.set_paused(queues, true)
     }
@@ -282,6 +284,18 @@ impl PullConsumer {
     /// As [`pause`](Self::pause).
     pub fn resume(&self, queues: &[MessageQueue]) -> Result<(), ClientError> {
         self.set_paused(queues, false)
+    }
+
+    /// Takes all paused queues up again, also those that are with another member.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`].
+    pub fn resume_all(&self) -> Result<(), ClientError> {
+        let shared = self.shared();
+        shared.check()?;
+        shared.state.lock().resume_all();
+        shared.arrived.notify_waiters();
+        Ok(())
     }
 
     fn set_paused(&self, queues: &[MessageQueue], paused: bool) -> Result<(), ClientError> {

@@ -1,7 +1,7 @@
 //! What a consumer holds between broker and user: assigned queues, prefetched messages, positions. No I/O.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
@@ -90,6 +90,8 @@ pub(crate) enum CommitScope {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     queues: BTreeMap<Arc<MessageQueue>, Assigned>,
+    /// Queues that the user has paused, also while they are with another member.
+    paused: BTreeSet<Arc<MessageQueue>>,
     /// Queues with something to hand out, next first. Each at most once.
     ready: VecDeque<Arc<MessageQueue>>,
     cached_bytes: usize,
@@ -100,12 +102,12 @@ pub(crate) struct State {
 }
 
 impl Assigned {
-    fn new(queue: Arc<MessageQueue>, id: u64) -> Self {
+    fn new(queue: Arc<MessageQueue>, id: u64, paused: bool) -> Self {
         Self {
             queue,
             id,
             epoch: id,
-            paused: false,
+            paused,
             next_pull: None,
             position: None,
             settled: None,
@@ -158,7 +160,7 @@ impl State {
         for (queue, subscription) in wanted {
             if !self.queues.contains_key(queue) {
                 let id = self.next_number();
-                let assigned = Assigned::new(queue.clone(), id);
+                let assigned = Assigned::new(queue.clone(), id, self.paused.contains(queue));
                 let changed = assigned.changed.clone();
                 gained.push(Gained { queue: queue.clone(), subscription: *subscription, id, changed });
                 self.queues.insert(queue.clone(), assigned);
@@ -365,15 +367,19 @@ impl State {
         true
     }
 
-    /// Pauses or resumes one queue. False when it is not assigned.
+    /// Pauses or resumes one queue. False when it is neither assigned nor was paused before it was lost.
     pub(crate) fn set_paused(&mut self, queue: &MessageQueue, paused: bool) -> bool {
-        let Some(assigned) = self.queues.get_mut(queue) else { return false };
+        let Some(assigned) = self.queues.get_mut(queue) else {
+            return if paused { self.paused.contains(queue) } else { self.paused.remove(queue) };
+        };
         if assigned.paused != paused {
             assigned.paused = paused;
             let queue = assigned.queue.clone();
             if paused {
                 self.ready.retain(|ready| *ready != queue);
+                self.paused.insert(queue);
             } else {
+                self.paused.remove(&queue);
                 assigned.changed.notify_one();
                 if !assigned.cached.is_empty() {
                     self.ready.push_back(queue);
@@ -381,6 +387,13 @@ impl State {
             }
         }
         true
+    }
+
+    /// Resumes every queue, also those that are with another member.
+    pub(crate) fn resume_all(&mut self) {
+        for queue in self.paused.clone() {
+            self.set_paused(&queue, false);
+        }
     }
 
     /// Keeps an error for the next poll; a later one replaces it.

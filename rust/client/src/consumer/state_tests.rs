@@ -183,6 +183,35 @@ fn a_paused_queue_is_neither_pulled_nor_handed_out() {
 }
 
 #[test]
+fn a_queue_stays_paused_while_it_is_with_another_member() {
+    let (mut state, both) = (started(2), [(queue(0), 0), (queue(1), 0)].into());
+    let come_and_go = |state: &mut State| {
+        state.assign(&BTreeMap::new());
+        for gained in state.assign(&both).0 {
+            state.start(&gained.queue, gained.id, QueueOffset(0), true);
+            state.pulled(&gained.queue, gained.id, pulled(gained.queue.queue_id, 0, 1, 1));
+        }
+    };
+    assert!(state.set_paused(&queue(0), true));
+    come_and_go(&mut state);
+    assert_eq!(offsets(&mut state, 10), [(1, 0)]);
+    assert!(state.set_paused(&queue(0), false));
+    come_and_go(&mut state);
+    assert_eq!(offsets(&mut state, 10), [(0, 0), (1, 0)], "resumed once and for all");
+
+    assert!(state.set_paused(&queue(0), true) && state.set_paused(&queue(1), true));
+    state.assign(&BTreeMap::new());
+    assert!(state.set_paused(&queue(0), true), "it is paused already");
+    assert!(state.set_paused(&queue(0), false), "it can be resumed from afar");
+    assert!(!state.set_paused(&queue(0), true), "it is not this member's to pause");
+    assert!(!state.set_paused(&queue(0), false));
+    come_and_go(&mut state);
+    assert_eq!(offsets(&mut state, 10), [(0, 0)]);
+    state.resume_all();
+    assert_eq!(offsets(&mut state, 10), [(1, 0)]);
+}
+
+#[test]
 fn a_lost_queue_takes_its_messages_along_and_says_what_was_done() {
     let mut state = started(2);
     state.pulled(&queue(0), number(0), pulled(0, 0, 4, 4));
