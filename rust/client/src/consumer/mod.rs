@@ -268,6 +268,15 @@ impl PullConsumer {
         if shared.state.lock().seek(queue, offset) { Ok(offset) } else { Err(not_assigned()) }
     }
 
+    /// Takes back what was handed out of these queues from an offset on, so that it is handed out again. Asks no broker.
+    ///
+    /// A queue that is no longer assigned is left out: who has it now begins behind the last commit. What another thread was
+    /// handed out after it comes again, too.
+    pub fn take_back(&self, offsets: &[(MessageQueue, QueueOffset)]) {
+        let mut state = self.shared().state.lock();
+        offsets.iter().for_each(|(queue, offset)| state.take_back(queue, *offset));
+    }
+
     /// Stops pulling and handing out these queues until [`resume`](Self::resume). What was pulled ahead is kept.
     ///
     /// A queue that goes to another member and comes back is still paused. Others that come later are not.

@@ -367,6 +367,13 @@ impl State {
         true
     }
 
+    /// Reads on at `offset` when more than that was handed out.
+    pub(crate) fn take_back(&mut self, queue: &MessageQueue, offset: QueueOffset) {
+        if self.queues.get(queue).is_some_and(|assigned| assigned.position > Some(offset)) {
+            self.seek(queue, offset);
+        }
+    }
+
     /// Pauses or resumes one queue. False when it is neither assigned nor was paused before it was lost.
     pub(crate) fn set_paused(&mut self, queue: &MessageQueue, paused: bool) -> bool {
         let Some(assigned) = self.queues.get_mut(queue) else {

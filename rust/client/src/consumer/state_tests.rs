@@ -170,6 +170,22 @@ fn a_seek_drops_what_was_pulled_ahead_and_the_answer_under_way() {
 }
 
 #[test]
+fn what_is_taken_back_is_handed_out_again() {
+    let mut state = started(1);
+    state.pulled(&queue(0), number(0), pulled(0, 0, 4, 4));
+    assert_eq!(offsets(&mut state, 3), [(0, 0), (0, 1), (0, 2)]);
+    state.take_back(&queue(0), QueueOffset(3));
+    assert_eq!(offsets(&mut state, 3), [(0, 3)], "that was not handed out yet: what was pulled ahead stays");
+    state.take_back(&queue(0), QueueOffset(1));
+    assert_eq!(position(&state, 0), 1);
+    assert_eq!(state.task(&queue(0), number(0), &config()), Task::Pull { epoch: 2, offset: QueueOffset(1) });
+    state.pulled(&queue(0), 2, pulled(0, 1, 4, 4));
+    assert_eq!(offsets(&mut state, 10), [(0, 1), (0, 2), (0, 3)]);
+    state.take_back(&queue(9), QueueOffset(0));
+    assert_eq!(state.queue_count(), 1);
+}
+
+#[test]
 fn a_paused_queue_is_neither_pulled_nor_handed_out() {
     let mut state = started(1);
     state.pulled(&queue(0), number(0), pulled(0, 0, 2, 2));
