@@ -32,6 +32,7 @@ def test_an_unknown_option_is_refused_with_the_one_that_was_meant():
         {"path": "/data", "topic": " , "},
         {"path": "/data", "topic": "a", "topics": "a,b"},
         {"name_server": " ; ", "topic": "a"},
+        {"name_server": "h:1", "topic": "a", "commit_log_path": "/log"},
         {**FOLDER, "starting_time": "soon"},
         {**FOLDER, "starting_time": "2000", "ending_time": "1999"},
         {**FOLDER, "starting_time": "1", "starting_offsets": '{"flights":{"0":1}}'},

@@ -11,6 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 import rocketpy
+from rocketpy.spark import scan_ranges
 from rocketpy.spark.columns import DEFAULT, TYPES
 from rocketpy.testing import fresh_name
 
@@ -60,6 +61,19 @@ def test_the_broker_name_is_known_over_the_network_and_can_be_given_for_a_folder
     assert names(name_server=rocketpy_server.name_server) == {broker}
     assert names(path=str(rocketpy_server.path)) == {None}
     assert names(path=str(rocketpy_server.path), broker_name=broker) == {broker}
+
+
+def test_a_log_that_lies_elsewhere_is_an_option(spark, tmp_path, rocketpy_server_factory):
+    topic = fresh_name("elsewhere")
+    server = rocketpy_server_factory(tmp_path / "store", settings={"storePathCommitLog": str(tmp_path / "log")})
+    with server.producer("ingest") as producer:
+        producer.send_many([rocketpy.Message(topic, body) for body in BODIES])
+    server.stop()
+    with pytest.raises(AnalysisException, match="commitLogPath"):
+        load(spark, topic, path=str(tmp_path / "store")).collect()
+    assert bodies(load(spark, topic, path=str(tmp_path / "store"), commitLogPath=str(tmp_path / "log"))) == BODIES
+    ranges = scan_ranges(str(tmp_path / "store"), topic, commit_log=str(tmp_path / "log"))
+    assert sum(part.end - part.start for one in ranges for part in one.parts) == len(BODIES)
 
 
 def test_the_arrow_schema_is_the_one_that_spark_asks_for(spark, filled, rocketpy_server):

@@ -202,6 +202,15 @@ mod tests {
     }
 
     #[test]
+    fn one_key_bounds_the_connections_of_every_port() {
+        let mut config = ServerConfig::default();
+        let of = |config: &ServerConfig| (config.broker.max_connections, config.name_server.max_connections);
+        assert_eq!(of(&config), (65_536, 10_000), "as docs/operations.md says");
+        config.set("maxConnections", "77").unwrap();
+        assert_eq!(of(&config), (77, 77));
+    }
+
+    #[test]
     fn an_unknown_key_names_the_nearest() {
         let error = ServerConfig::default().set("flushDiskTyp", "SYNC_FLUSH").unwrap_err();
         assert!(error.to_string().contains("flushDiskType"), "{error}");
