@@ -215,12 +215,31 @@ class Consumer(Closing):
         return self._native.seek(queue, to)
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Stops handing out messages of some queues, or of all assigned queues when none is named."""
+        """Stops handing out messages of some queues until `resume`, or of all assigned queues when none is named.
+
+        A queue that goes to another member and comes back is still paused. Others that come later are not.
+
+        Args:
+            queues: Assigned queues.
+
+        Raises:
+            OffsetError: A queue is not assigned; the others are paused.
+        """
         self._native.pause(list(queues) or self.assignment())
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Hands out messages of paused queues again; of all assigned queues when none is named."""
-        self._native.resume(list(queues) or self.assignment())
+        """Hands out messages of paused queues again; of all of them when none is named.
+
+        Args:
+            queues: Assigned queues, or such as were paused before they went to another member.
+
+        Raises:
+            OffsetError: A queue is neither; the others are resumed.
+        """
+        if queues:
+            self._native.resume(list(queues))
+        else:
+            self._native.resume_all()
 
     def assignment(self) -> list[MessageQueue]:
         """Queues assigned to this member now, sorted. They change when members come and go."""

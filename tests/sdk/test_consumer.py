@@ -257,6 +257,21 @@ def test_a_paused_queue_is_silent_until_it_is_resumed(rocketpy_server, producer,
         assert numbers(drain(consumer, 8)) == [7000] * 8
 
 
+def test_a_queue_is_still_paused_when_it_comes_back_from_another_member(rocketpy_server, producer, filled):
+    group = fresh_name()
+    with rocketpy_server.consumer(group, filled, start=Start.EARLIEST) as consumer:
+        drain(consumer, 1000)
+        consumer.commit()
+        consumer.pause()
+        with rocketpy_server.consumer(group, filled, start=Start.EARLIEST):
+            wait_until(lambda: len(consumer.assignment()) == 2)
+        wait_until(lambda: len(consumer.assignment()) == 4)
+        producer.send_many([Message(filled, b"%d" % n) for n in range(8)])
+        assert consumer.poll(timeout=1) == []
+        consumer.resume()
+        assert numbers(drain(consumer, 8)) == list(range(8))
+
+
 def test_offsets_can_be_committed_by_hand_but_not_ahead(rocketpy_server, filled):
     with rocketpy_server.consumer(fresh_name(), filled, start=Start.EARLIEST) as consumer:
         drain(consumer, 1000)

@@ -176,6 +176,10 @@ impl PyConsumer {
         self.running.get()?.consumer.resume(&plain(queues)).map_err(raise)
     }
 
+    fn resume_all(&self) -> PyResult<()> {
+        self.running.get()?.consumer.resume_all().map_err(raise)
+    }
+
     fn assignment<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         self.running.get()?.consumer.assignment().iter().map(|queue| queue::to_python(py, queue)).collect()
     }
