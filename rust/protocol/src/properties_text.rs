@@ -92,6 +92,15 @@ impl<'a> Iterator for Pairs<'a> {
     }
 }
 
+/// The bytes of `text` before its first 0x02: a value, where a name and 0x01 were before it.
+#[inline]
+#[must_use]
+pub fn first_piece(text: &[u8]) -> &[u8] {
+    let mut separators = Separators { text, read: 0, marks: 0 };
+    let end = separators.find(|&at| text[at] == PROPERTY_SEPARATOR).unwrap_or(text.len());
+    &text[..end]
+}
+
 /// Positions of both separators in a text, found eight bytes at a time: names and values are too short for a search of
 /// each to pay.
 #[derive(Debug, Clone)]

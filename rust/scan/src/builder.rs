@@ -8,6 +8,7 @@ use rocketpy_protocol::compression::{CompressionError, DecompressLimits};
 use rocketpy_protocol::record::RecordView;
 
 use crate::rows::Rows;
+use crate::spent::Spent;
 use crate::{Column, Columns, ScanError};
 
 /// When a batch is full.
@@ -52,7 +53,24 @@ impl RecordBatchBuilder {
     #[must_use]
     pub fn with_room(columns: Columns, limits: BatchLimits, rows: usize, body_bytes: usize) -> Self {
         let schema = columns.schema();
-        let rows = Rows::with_room(&columns, rows.min(limits.rows), body_bytes.min(limits.bytes));
+        let (rows, body_bytes) = (rows.min(limits.rows), body_bytes.min(limits.bytes));
+        let rows = Rows::within(&columns, rows, body_bytes, Spent::default());
+        Self { columns, schema, limits, decompress: DecompressLimits::default(), rows }
+    }
+
+    /// As [`with_room`](Self::with_room), in the memory of an earlier batch of the same columns as far as nobody reads that any
+    /// more and its size will do.
+    #[must_use]
+    pub fn with_room_of(
+        spent: RecordBatch,
+        columns: Columns,
+        limits: BatchLimits,
+        rows: usize,
+        body_bytes: usize,
+    ) -> Self {
+        let schema = columns.schema();
+        let (rows, body_bytes) = (rows.min(limits.rows), body_bytes.min(limits.bytes));
+        let rows = Rows::within(&columns, rows, body_bytes, Spent::new(&columns, spent));
         Self { columns, schema, limits, decompress: DecompressLimits::default(), rows }
     }
 
@@ -114,7 +132,7 @@ impl RecordBatchBuilder {
     /// # Errors
     /// As [`finish`](Self::finish).
     pub fn into_batch(mut self) -> Result<RecordBatch, ScanError> {
-        let rows = std::mem::replace(&mut self.rows, Rows::with_room(&Columns::of(&[]), 0, 0));
+        let rows = std::mem::replace(&mut self.rows, Rows::within(&Columns::of(&[]), 0, 0, Spent::default()));
         self.batch(rows)
     }
 

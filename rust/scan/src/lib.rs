@@ -10,6 +10,7 @@ mod error;
 mod plan;
 mod properties;
 mod rows;
+mod spent;
 mod store_scan;
 mod vectors;
 

@@ -7,7 +7,8 @@ use arrow_schema::ArrowError;
 use rocketpy_model::property;
 use rocketpy_protocol::properties_text;
 
-use crate::vectors::{Maps, Spans};
+use crate::spent::Spent;
+use crate::vectors::{Maps, Names, Spans};
 use crate::{Column, Columns};
 
 /// Up to this many pairs, a repeated name is looked for among all earlier ones.
@@ -20,6 +21,33 @@ pub(crate) struct PropertyColumns {
     keys: Spans,
     msg_id: Spans,
     map: Maps,
+    shape: Shape,
+}
+
+/// The names of a row, in order and none twice. Most rows have the same as the one before.
+#[derive(Default)]
+struct Shape {
+    pairs: Vec<ShapePair>,
+    /// Each name with the separator behind it, end to end.
+    text: Vec<u8>,
+    /// The names that stand in the map.
+    names: Names,
+}
+
+struct ShapePair {
+    /// End of the name in the text.
+    end: usize,
+    role: Role,
+}
+
+#[derive(Clone, Copy)]
+enum Role {
+    Tag,
+    Keys,
+    MsgId,
+    /// The store's own, in no column.
+    Checksum,
+    Other,
 }
 
 #[derive(Clone, Copy)]
@@ -39,22 +67,25 @@ struct Known<'a> {
 }
 
 impl PropertyColumns {
-    pub(crate) fn new(columns: &Columns, rows: usize) -> Self {
+    /// Takes room for `rows` rows, in the memory of a spent batch as far as that will do.
+    pub(crate) fn within(columns: &Columns, rows: usize, spent: &mut Spent) -> Self {
         let wanted = Wanted {
             tag: columns.has(Column::Tag),
             keys: columns.has(Column::Keys),
             msg_id: columns.has(Column::MsgId),
             map: columns.has(Column::Properties),
         };
-        let spans = |wanted: bool, width: usize| {
-            if wanted { Spans::with_capacity(rows, rows * width) } else { Spans::default() }
+        let mut spans = |column: Column, width: usize| match columns.has(column) {
+            true => Spans::within(rows, rows * width, &mut spent.take(column)),
+            false => Spans::default(),
         };
         Self {
             wanted,
-            tag: spans(wanted.tag, 8),
-            keys: spans(wanted.keys, 16),
-            msg_id: spans(wanted.msg_id, 32),
-            map: Maps::with_capacity(if wanted.map { rows } else { 0 }),
+            tag: spans(Column::Tag, 8),
+            keys: spans(Column::Keys, 16),
+            msg_id: spans(Column::MsgId, 32),
+            map: Maps::within(if wanted.map { rows } else { 0 }, &mut spent.take(Column::Properties)),
+            shape: Shape::default(),
         }
     }
 
@@ -69,7 +100,7 @@ impl PropertyColumns {
         if !(wanted.tag || wanted.keys || wanted.msg_id || wanted.map) {
             return;
         }
-        let known = if wanted.map { self.push_map(text) } else { Known::find(text) };
+        let known = self.push_alike(text).unwrap_or_else(|| self.push_other(text));
         if wanted.tag {
             self.tag.push_option(known.tag);
         }
@@ -84,6 +115,48 @@ impl PropertyColumns {
         }
     }
 
+    /// Reads a text with the names of the shape; `None`, and nothing done, when it has others.
+    #[inline]
+    fn push_alike<'a>(&mut self, text: &'a [u8]) -> Option<Known<'a>> {
+        let known = self.read_alike(text);
+        if self.wanted.map {
+            match known {
+                Some(_) => {
+                    self.map.push_keys(&self.shape.names);
+                    self.map.close_row();
+                }
+                None => self.map.drop_row(),
+            }
+        }
+        known
+    }
+
+    #[inline]
+    fn read_alike<'a>(&mut self, mut text: &'a [u8]) -> Option<Known<'a>> {
+        let mut known = Known::default();
+        let mut start = 0;
+        for pair in &self.shape.pairs {
+            let rest = text.strip_prefix(&self.shape.text[start..pair.end])?;
+            start = pair.end;
+            let value = properties_text::first_piece(rest);
+            if value.is_empty() {
+                return None;
+            }
+            known.note(pair.role, value);
+            if self.wanted.map && !matches!(pair.role, Role::Checksum) {
+                self.map.push_value(value);
+            }
+            text = rest.get(value.len() + 1..).unwrap_or_default();
+        }
+        (text.is_empty() && !self.shape.pairs.is_empty()).then_some(known)
+    }
+
+    fn push_other<'a>(&mut self, text: &'a [u8]) -> Known<'a> {
+        let known = if self.wanted.map { self.push_map(text) } else { Known::find(text) };
+        self.shape.learn(text);
+        known
+    }
+
     fn push_map<'a>(&mut self, text: &'a [u8]) -> Known<'a> {
         let mut known = Known::default();
         let mut names = NameMarks::default();
@@ -93,8 +166,9 @@ impl PropertyColumns {
                 self.push_last_of_each(text);
                 return Known::find(text);
             }
-            known.note(name, value);
-            if name != property::CRC32.as_bytes() {
+            let role = Role::of(name);
+            known.note(role, value);
+            if !matches!(role, Role::Checksum) {
                 self.map.push_entry(name, value);
             }
         }
@@ -128,18 +202,61 @@ impl PropertyColumns {
 impl<'a> Known<'a> {
     fn find(text: &'a [u8]) -> Self {
         let mut known = Self::default();
-        properties_text::iter_bytes(text).for_each(|(name, value)| known.note(name, value));
+        properties_text::iter_bytes(text).for_each(|(name, value)| known.note(Role::of(name), value));
         known
     }
 
     #[inline]
-    fn note(&mut self, name: &[u8], value: &'a [u8]) {
-        match name {
-            b"TAGS" => self.tag = Some(value),
-            b"KEYS" => self.keys = Some(value),
-            b"UNIQ_KEY" => self.msg_id = Some(value),
-            _ => {}
+    fn note(&mut self, role: Role, value: &'a [u8]) {
+        match role {
+            Role::Tag => self.tag = Some(value),
+            Role::Keys => self.keys = Some(value),
+            Role::MsgId => self.msg_id = Some(value),
+            Role::Checksum | Role::Other => {}
         }
+    }
+}
+
+impl Role {
+    #[inline]
+    fn of(name: &[u8]) -> Self {
+        match name {
+            b"TAGS" => Self::Tag,
+            b"KEYS" => Self::Keys,
+            b"UNIQ_KEY" => Self::MsgId,
+            b"__CRC32#" => Self::Checksum,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl Shape {
+    /// Takes the names of a text, unless one is there twice or there are many.
+    fn learn(&mut self, text: &[u8]) {
+        self.forget();
+        let mut marks = NameMarks::default();
+        for (name, _) in properties_text::iter_bytes(text) {
+            let is_known = || {
+                let starts = std::iter::once(0).chain(self.pairs.iter().map(|pair| pair.end));
+                starts.zip(&self.pairs).any(|(start, pair)| &self.text[start..pair.end - 1] == name)
+            };
+            if self.pairs.len() == FEW_PAIRS || marks.may_have_seen(name) && is_known() {
+                return self.forget();
+            }
+            self.text.extend_from_slice(name);
+            self.text.push(property::NAME_VALUE_SEPARATOR);
+            let role = Role::of(name);
+            self.pairs.push(ShapePair { end: self.text.len(), role });
+            if !matches!(role, Role::Checksum) {
+                self.names.push(name);
+            }
+        }
+    }
+
+    fn forget(&mut self) {
+        self.pairs.clear();
+        self.text.clear();
+        self.names.clear();
     }
 }
 
@@ -165,7 +282,7 @@ mod tests {
     use super::*;
 
     fn columns_of(texts: &[&[u8]]) -> PropertyColumns {
-        let mut columns = PropertyColumns::new(&Columns::default(), texts.len());
+        let mut columns = PropertyColumns::within(&Columns::default(), texts.len(), &mut Spent::default());
         texts.iter().for_each(|text| columns.push(text, "by-place"));
         columns
     }
@@ -192,6 +309,34 @@ mod tests {
         let maps: &MapArray = maps.as_map();
         let first = pairs(&maps.value(0));
         assert_eq!(first, [("TAGS".into(), "UA".into()), ("UNIQ_KEY".into(), "ID".into())]);
+    }
+
+    #[test]
+    fn rows_like_the_one_before_read_as_any_other() {
+        let texts: [&[u8]; 12] = [
+            b"TAGS\x01A\x02k\x011\x02UNIQ_KEY\x01I\x02__CRC32#\x010123456789\x02",
+            b"TAGS\x01B\x02k\x01a long value, of more than one word\x02UNIQ_KEY\x01J\x02__CRC32#\x010123456780",
+            b"TAGS\x01B\x02k\x01with\x01one\x02UNIQ_KEY\x01J\x02__CRC32#\x019\x02",
+            b"TAGS\x01C\x02k\x011\x02",
+            b"TAGS\x01C\x02k\x011\x02k\x012\x02",
+            b"TAGS\x01D\x02k\x011\x02",
+            b"TAGS\x01D\x02k\x013",
+            b"TAGS\x01E\x02k\x01\x02",
+            b"TAGS\x01F\x02\x02k\x014\x02",
+            b"",
+            b"TAGS",
+            b"TAGS\x01G\x02kk\x011\x02",
+        ];
+        let mut columns = columns_of(&texts);
+        let maps = columns.take(Column::Properties).unwrap();
+        let maps: &MapArray = maps.as_map();
+        let tags = text_column(&mut columns, Column::Tag);
+        for (row, text) in texts.iter().enumerate() {
+            let mut alone = columns_of(&[text]);
+            let map = alone.take(Column::Properties).unwrap();
+            assert_eq!(pairs(&maps.value(row)), pairs(&map.as_map().value(0)), "row {row}");
+            assert_eq!(tags.slice(row, 1), text_column(&mut alone, Column::Tag), "row {row}");
+        }
     }
 
     #[test]

@@ -5,14 +5,15 @@ use arrow_schema::ArrowError;
 use rocketpy_protocol::record::RecordView;
 
 use crate::properties::PropertyColumns;
-use crate::vectors::{Spans, int32, int64, timestamps};
+use crate::spent::Spent;
+use crate::vectors::{Repeats, Spans, int32, int64, timestamps};
 use crate::{BatchLimits, Column, Columns};
 
 /// One vector per column; those of columns that are not wanted stay empty.
 pub(crate) struct Rows {
     count: usize,
-    topic: Spans,
-    broker_name: Spans,
+    topic: Repeats,
+    broker_name: Repeats,
     body: Spans,
     properties: PropertyColumns,
     offset_msg_id: Spans,
@@ -36,36 +37,56 @@ const FIRST_ROWS: usize = 1024;
 
 impl Rows {
     pub(crate) fn new(columns: &Columns, limits: BatchLimits) -> Self {
-        Self::with_room(columns, limits.rows.min(FIRST_ROWS), limits.bytes)
+        Self::within(columns, limits.rows.min(FIRST_ROWS), limits.bytes, Spent::default())
     }
 
-    /// Takes memory for `rows` rows with `body_bytes` of bodies.
-    pub(crate) fn with_room(columns: &Columns, rows: usize, body_bytes: usize) -> Self {
-        let text = |column: Column, width: usize| {
-            if columns.has(column) { Spans::with_capacity(rows, rows * width) } else { Spans::default() }
+    /// Takes room for `rows` rows with `body_bytes` of bodies, in the memory of a spent batch as far as that will do.
+    pub(crate) fn within(columns: &Columns, rows: usize, body_bytes: usize, mut spent: Spent) -> Self {
+        let mut text = |column: Column, width: usize| match columns.has(column) {
+            true => Spans::within(rows, width, &mut spent.take(column)),
+            false => Spans::default(),
         };
-        let reserve = |column: Column| if columns.has(column) { rows } else { 0 };
-        let body_bytes = if columns.has(Column::Body) { body_bytes } else { 0 };
+        let topic = Repeats::new(text(Column::Topic, rows * 16));
+        let broker_name = Repeats::new(text(Column::BrokerName, rows * 16));
+        let body = text(Column::Body, body_bytes);
+        let offset_msg_id = text(Column::OffsetMsgId, rows * 32);
+        let born_host = text(Column::BornHost, rows * 16);
+        let store_host = text(Column::StoreHost, rows * 16);
+        let properties = PropertyColumns::within(columns, rows, &mut spent);
+        let mut int32 = |column: Column| match columns.has(column) {
+            true => spent.take(column).vector::<i32>(rows),
+            false => Vec::new(),
+        };
+        let queue_id = int32(Column::QueueId);
+        let reconsume_times = int32(Column::ReconsumeTimes);
+        let flag = int32(Column::Flag);
+        let sys_flag = int32(Column::SysFlag);
+        let body_crc = int32(Column::BodyCrc);
+        let size_bytes = int32(Column::SizeBytes);
+        let mut int64 = |column: Column| match columns.has(column) {
+            true => spent.take(column).vector::<i64>(rows),
+            false => Vec::new(),
+        };
         Self {
             count: 0,
-            topic: text(Column::Topic, 16),
-            broker_name: text(Column::BrokerName, 16),
-            body: Spans::with_capacity(if body_bytes > 0 { rows } else { 0 }, body_bytes),
-            properties: PropertyColumns::new(columns, rows),
-            offset_msg_id: text(Column::OffsetMsgId, 32),
-            born_host: text(Column::BornHost, 16),
-            store_host: text(Column::StoreHost, 16),
-            queue_id: Vec::with_capacity(reserve(Column::QueueId)),
-            queue_offset: Vec::with_capacity(reserve(Column::QueueOffset)),
-            born_at: Vec::with_capacity(reserve(Column::BornAt)),
-            stored_at: Vec::with_capacity(reserve(Column::StoredAt)),
-            reconsume_times: Vec::with_capacity(reserve(Column::ReconsumeTimes)),
-            physical_offset: Vec::with_capacity(reserve(Column::PhysicalOffset)),
-            flag: Vec::with_capacity(reserve(Column::Flag)),
-            sys_flag: Vec::with_capacity(reserve(Column::SysFlag)),
-            body_crc: Vec::with_capacity(reserve(Column::BodyCrc)),
-            prepared_transaction_offset: Vec::with_capacity(reserve(Column::PreparedTransactionOffset)),
-            size_bytes: Vec::with_capacity(reserve(Column::SizeBytes)),
+            topic,
+            broker_name,
+            body,
+            properties,
+            offset_msg_id,
+            born_host,
+            store_host,
+            queue_id,
+            queue_offset: int64(Column::QueueOffset),
+            born_at: int64(Column::BornAt),
+            stored_at: int64(Column::StoredAt),
+            reconsume_times,
+            physical_offset: int64(Column::PhysicalOffset),
+            flag,
+            sys_flag,
+            body_crc,
+            prepared_transaction_offset: int64(Column::PreparedTransactionOffset),
+            size_bytes,
         }
     }
 
@@ -91,10 +112,10 @@ impl Rows {
         }
         self.properties.push(record.properties, record.offset_message_id());
         if columns.has(Column::Topic) {
-            self.topic.push(record.topic.as_bytes());
+            self.topic.push(Some(record.topic.as_bytes()));
         }
         if columns.has(Column::BrokerName) {
-            self.broker_name.push_option(broker_name.map(str::as_bytes));
+            self.broker_name.push(broker_name.map(str::as_bytes));
         }
         self.push_places(columns, record);
         self.push_facts(columns, record);

@@ -23,7 +23,7 @@ pub struct StoreScanOptions {
     pub broker_name: Option<String>,
     /// Whether messages that are gone or damaged end the scan with an error, or are left out and listed.
     pub fail_on_data_loss: bool,
-    /// Whether each record's checksum is compared.
+    /// Whether each record's checksum is compared: its own, or its body's where it has none.
     pub verify: bool,
 }
 
@@ -35,10 +35,13 @@ impl Default for StoreScanOptions {
             tags: TagFilter::All,
             broker_name: None,
             fail_on_data_loss: true,
-            verify: false,
+            verify: true,
         }
     }
 }
+
+/// Bytes of the log that are read at once: what was read is still in the core's own cache when columns are made of it.
+const BLOCK_BYTES: usize = 256 << 10;
 
 /// Messages of a queue that were asked for and could not be given.
 pub type LostRange = MissingRange;
@@ -71,7 +74,7 @@ impl StoreScan {
             tags: options.tags.clone(),
             verify: options.verify,
             missing: missing(options.fail_on_data_loss),
-            ..ScanOptions::default()
+            block_bytes: BLOCK_BYTES,
         };
         let mut scan = reader.scan(&ranges, scan_options)?;
         let lost = scan.take_missing();

@@ -8,6 +8,7 @@ use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBu
 use arrow_schema::{ArrowError, DataType};
 
 use crate::columns::map_entries_field;
+use crate::spent::SpentColumn;
 
 /// Values of varying length, end to end, with the end of each; none is null.
 pub(crate) struct Values {
@@ -17,9 +18,13 @@ pub(crate) struct Values {
 
 impl Values {
     fn with_capacity(values: usize, bytes: usize) -> Self {
-        let mut ends = Vec::with_capacity(values + 1);
+        Self::within(values, bytes, &mut SpentColumn::default())
+    }
+
+    fn within(values: usize, bytes: usize, spent: &mut SpentColumn) -> Self {
+        let mut ends = spent.vector(values + 1);
         ends.push(0);
-        Self { ends, bytes: Vec::with_capacity(bytes) }
+        Self { ends, bytes: spent.vector(bytes) }
     }
 
     #[inline]
@@ -32,6 +37,30 @@ impl Values {
     fn close(&mut self) {
         // A batch is closed near 1 MiB and one body is at most 64 MiB: an end always fits, as `finish` checks.
         self.ends.push(self.bytes.len() as i32);
+    }
+
+    /// Appends a value so many times.
+    fn push_times(&mut self, value: &[u8], times: usize) {
+        let start = self.bytes.len();
+        let end = start + value.len() * times;
+        self.bytes.reserve(end - start);
+        if times > 0 {
+            self.bytes.extend_from_slice(value);
+        }
+        while self.bytes.len() < end {
+            let more = (self.bytes.len() - start).min(end - self.bytes.len());
+            self.bytes.extend_from_within(start..start + more);
+        }
+        // As for `close`: the last end is looked at by `finish`, and those before it are smaller.
+        self.ends.extend((1..=times).map(|count| (start + value.len() * count) as i32));
+    }
+
+    /// Appends all values of another.
+    #[inline]
+    fn push_all(&mut self, other: &Self) {
+        let start = self.bytes.len() as i32;
+        self.bytes.extend_from_slice(&other.bytes);
+        self.ends.extend(other.ends[1..].iter().map(|end| start + end));
     }
 
     const fn len(&self) -> usize {
@@ -91,7 +120,12 @@ impl Default for Spans {
 
 impl Spans {
     pub(crate) fn with_capacity(rows: usize, bytes: usize) -> Self {
-        Self { values: Values::with_capacity(rows, bytes), nulls: NullBufferBuilder::new(rows) }
+        Self::within(rows, bytes, &mut SpentColumn::default())
+    }
+
+    /// Takes room for `rows` values of `bytes` together, in the memory of a spent column if that will do.
+    pub(crate) fn within(rows: usize, bytes: usize, spent: &mut SpentColumn) -> Self {
+        Self { values: Values::within(rows, bytes, spent), nulls: NullBufferBuilder::new(rows) }
     }
 
     #[inline]
@@ -136,6 +170,67 @@ impl Spans {
     }
 }
 
+/// Values of which many in a row are the same: counted first, written when another one comes.
+#[derive(Default)]
+pub(crate) struct Repeats {
+    spans: Spans,
+    value: Option<Vec<u8>>,
+    times: usize,
+}
+
+impl Repeats {
+    pub(crate) fn new(spans: Spans) -> Self {
+        Self { spans, value: None, times: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, value: Option<&[u8]>) {
+        if self.times == 0 || self.value.as_deref() != value {
+            self.write();
+            self.value = value.map(<[u8]>::to_vec);
+        }
+        self.times += 1;
+    }
+
+    fn write(&mut self) {
+        let times = std::mem::take(&mut self.times);
+        match &self.value {
+            Some(value) => {
+                self.spans.values.push_times(value, times);
+                self.spans.nulls.append_n_non_nulls(times);
+            }
+            None => {
+                self.spans.values.push_times(b"", times);
+                self.spans.nulls.append_n_nulls(times);
+            }
+        }
+    }
+
+    pub(crate) fn into_text(mut self) -> Result<ArrayRef, ArrowError> {
+        self.write();
+        self.spans.into_text()
+    }
+}
+
+/// Names of properties, in the order of a row that has none twice.
+pub(crate) struct Names(Values);
+
+impl Default for Names {
+    fn default() -> Self {
+        Self(Values::with_capacity(0, 0))
+    }
+}
+
+impl Names {
+    pub(crate) fn push(&mut self, name: &[u8]) {
+        self.0.push(name);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.truncate(0);
+    }
+}
+
 /// Property maps: keys and values of all rows, and where each row ends.
 pub(crate) struct Maps {
     ends: Vec<i32>,
@@ -145,20 +240,34 @@ pub(crate) struct Maps {
 
 impl Maps {
     pub(crate) fn with_capacity(rows: usize) -> Self {
-        let mut ends = Vec::with_capacity(rows + 1);
+        Self::within(rows, &mut SpentColumn::default())
+    }
+
+    /// Takes room for `rows` rows, in the memory of a spent column if that will do.
+    pub(crate) fn within(rows: usize, spent: &mut SpentColumn) -> Self {
+        let mut ends = spent.vector(rows + 1);
         ends.push(0);
         let (entries, bytes) = (rows * 8, rows * 64);
-        Self {
-            ends,
-            keys: Values::with_capacity(entries, bytes),
-            values: Values::with_capacity(entries, bytes * 2),
-        }
+        let keys = Values::within(entries, bytes, spent);
+        Self { ends, keys, values: Values::within(entries, bytes * 2, spent) }
     }
 
     #[inline]
     pub(crate) fn push_entry(&mut self, key: &[u8], value: &[u8]) {
         self.keys.push(key);
         self.values.push(value);
+    }
+
+    /// Appends the value of an entry whose key comes with [`push_keys`](Self::push_keys).
+    #[inline]
+    pub(crate) fn push_value(&mut self, value: &[u8]) {
+        self.values.push(value);
+    }
+
+    /// Appends the keys of the values since the row began.
+    #[inline]
+    pub(crate) fn push_keys(&mut self, names: &Names) {
+        self.keys.push_all(&names.0);
     }
 
     /// Whether the row under way has the key.
@@ -242,6 +351,16 @@ mod tests {
         let array = spans.into_text().unwrap();
         let array = array.as_string::<i32>();
         assert_eq!((array.value(0), array.value(1)), ("\u{fffd}", "\u{fffd}"));
+    }
+
+    #[test]
+    fn runs_of_the_same_value_and_of_nulls_are_written_out_in_full() {
+        let mut repeats = Repeats::default();
+        let values = [Some("ab"), Some("ab"), Some("ab"), None, None, Some(""), Some("c"), Some("ab")];
+        values.iter().for_each(|value| repeats.push(value.map(str::as_bytes)));
+        let array = repeats.into_text().unwrap();
+        assert_eq!(array.as_string::<i32>().iter().collect::<Vec<_>>(), values);
+        assert_eq!(Repeats::default().into_text().unwrap().len(), 0);
     }
 
     #[test]

@@ -3,7 +3,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use rocketpy_model::{CompressionType, PhysicalOffset, QueueOffset, property, sys_flag};
 
-use super::{MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT, RecordError, SYS_FLAG_AT};
+use super::{
+    MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT, RecordError, STORED_AT_AT_V4, SYS_FLAG_AT,
+};
 use crate::compression::{self, CompressionError, DecompressLimits};
 use crate::message_id::OffsetMessageId;
 use crate::properties_text;
@@ -54,7 +56,62 @@ impl<'a> RecordView<'a> {
     /// # Errors
     /// When the magic is another one (the filler's too), or a length does not fit the record's size, or the record is not there
     /// as a whole.
+    #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, RecordError> {
+        Self::parse_plain(bytes).map_or_else(|| Self::parse_any(bytes), Ok)
+    }
+
+    /// Reads a sound record with both hosts in IPv4, whose fields up to the body stand at fixed places: what nearly every record
+    /// is. `None` for any other.
+    #[inline]
+    fn parse_plain(bytes: &'a [u8]) -> Option<Self> {
+        let head: &[u8; BODY_AT_V4] = bytes.first_chunk()?;
+        let version = match u32::from_be_bytes(part(head, 4)) {
+            MAGIC_V1 => RecordVersion::V1,
+            MAGIC_V2 => RecordVersion::V2,
+            _ => return None,
+        };
+        let sys_flag = i32::from_be_bytes(part(head, SYS_FLAG_AT));
+        if sys_flag & (sys_flag::BORN_HOST_V6 | sys_flag::STORE_HOST_V6) != 0 {
+            return None;
+        }
+        let size = i32::from_be_bytes(part(head, 0));
+        let record = bytes.get(..usize::try_from(size).ok()?)?;
+        let body_bytes = i32::from_be_bytes(part(head, BODY_AT_V4 - 4));
+        let (body, rest) = record.get(BODY_AT_V4..)?.split_at_checked(usize::try_from(body_bytes).ok()?)?;
+        let (topic_bytes, rest) = match version {
+            RecordVersion::V1 => rest.split_first().map(|(&length, rest)| (i16::from(length as i8), rest))?,
+            RecordVersion::V2 => {
+                rest.split_first_chunk().map(|(length, rest)| (i16::from_be_bytes(*length), rest))?
+            }
+        };
+        let (topic, rest) = rest.split_at_checked(usize::try_from(topic_bytes).ok()?)?;
+        let (properties_bytes, properties) = rest.split_first_chunk()?;
+        if usize::try_from(i16::from_be_bytes(*properties_bytes)).ok()? != properties.len() {
+            return None;
+        }
+        Some(Self {
+            bytes: record,
+            version,
+            body_crc: u32::from_be_bytes(part(head, 8)),
+            queue_id: u32::from_be_bytes(part(head, 12)),
+            flag: i32::from_be_bytes(part(head, 16)),
+            queue_offset: QueueOffset(u64::from_be_bytes(part(head, QUEUE_OFFSET_AT))),
+            physical_offset: PhysicalOffset(u64::from_be_bytes(part(head, PHYSICAL_OFFSET_AT))),
+            sys_flag,
+            born_at_ms: i64::from_be_bytes(part(head, 40)),
+            born_host: host_v4(head, 48)?,
+            stored_at_ms: i64::from_be_bytes(part(head, STORED_AT_AT_V4)),
+            store_host: host_v4(head, STORED_AT_AT_V4 + 8)?,
+            reconsume_times: i32::from_be_bytes(part(head, 72)),
+            prepared_transaction_offset: PhysicalOffset(u64::from_be_bytes(part(head, 76))),
+            body,
+            topic: std::str::from_utf8(topic).ok()?,
+            properties,
+        })
+    }
+
+    fn parse_any(bytes: &'a [u8]) -> Result<Self, RecordError> {
         let mut head = Reader::new(bytes);
         let stated = read(&mut head, "total_size", Reader::u32)?;
         let magic = read(&mut head, "magic", Reader::u32)?;
@@ -84,7 +141,7 @@ impl<'a> RecordView<'a> {
         reader: &mut Reader<'a>,
     ) -> Result<Self, RecordError> {
         let head = read(reader, "head", Reader::array::<HEAD_BYTES>)?;
-        let flags = i32::from_be_bytes(part(&head, SYS_FLAG_AT));
+        let flags = i32::from_be_bytes(part(&head, SYS_FLAG_AT - HEAD_AT));
         let born_host = read_host(reader, "born_host", flags & sys_flag::BORN_HOST_V6 != 0)?;
         let stored_at_ms = read(reader, "stored_at_ms", Reader::i64)?;
         let store_host = read_host(reader, "store_host", flags & sys_flag::STORE_HOST_V6 != 0)?;
@@ -102,13 +159,13 @@ impl<'a> RecordView<'a> {
         Ok(Self {
             bytes,
             version,
-            body_crc: u32::from_be_bytes(part(&head, 8)),
-            queue_id: u32::from_be_bytes(part(&head, 12)),
-            flag: i32::from_be_bytes(part(&head, 16)),
-            queue_offset: QueueOffset(u64::from_be_bytes(part(&head, QUEUE_OFFSET_AT))),
-            physical_offset: PhysicalOffset(u64::from_be_bytes(part(&head, PHYSICAL_OFFSET_AT))),
+            body_crc: u32::from_be_bytes(part(&head, 8 - HEAD_AT)),
+            queue_id: u32::from_be_bytes(part(&head, 12 - HEAD_AT)),
+            flag: i32::from_be_bytes(part(&head, 16 - HEAD_AT)),
+            queue_offset: QueueOffset(u64::from_be_bytes(part(&head, QUEUE_OFFSET_AT - HEAD_AT))),
+            physical_offset: PhysicalOffset(u64::from_be_bytes(part(&head, PHYSICAL_OFFSET_AT - HEAD_AT))),
             sys_flag: flags,
-            born_at_ms: i64::from_be_bytes(part(&head, 40)),
+            born_at_ms: i64::from_be_bytes(part(&head, 40 - HEAD_AT)),
             born_host,
             stored_at_ms,
             store_host,
@@ -176,15 +233,27 @@ impl<'a> RecordView<'a> {
     }
 }
 
-/// Bytes from the body checksum to the born time, which stand at fixed places behind size and magic.
+/// Bytes of size and magic, before the head.
+const HEAD_AT: usize = 8;
+/// Bytes from the body checksum to the born time, which stand at fixed places.
 const HEAD_BYTES: usize = 40;
 
-/// `N` bytes at `offset` of the record, out of its head.
+/// Where the body of a record with both hosts in IPv4 begins.
+const BODY_AT_V4: usize = 88;
+
+/// `N` bytes at `offset`.
 #[inline]
-fn part<const N: usize>(head: &[u8; HEAD_BYTES], offset: usize) -> [u8; N] {
+fn part<const N: usize>(head: &[u8], offset: usize) -> [u8; N] {
     let mut bytes = [0; N];
-    bytes.copy_from_slice(&head[offset - 8..offset - 8 + N]);
+    bytes.copy_from_slice(&head[offset..offset + N]);
     bytes
+}
+
+/// Address and port at `offset`; `None` when the port is none.
+#[inline]
+fn host_v4(head: &[u8; BODY_AT_V4], offset: usize) -> Option<SocketAddr> {
+    let port = u16::try_from(u32::from_be_bytes(part(head, offset + 4))).ok()?;
+    Some(SocketAddr::from((Ipv4Addr::from(part::<4>(head, offset)), port)))
 }
 
 #[inline]
@@ -245,3 +314,50 @@ impl<'a> Iterator for Records<'a> {
 }
 
 impl std::iter::FusedIterator for Records<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(version: u32, sys_flag: i32) -> Vec<u8> {
+        let mut bytes = vec![0; 4];
+        bytes.extend(version.to_be_bytes());
+        bytes.extend((8..36).map(|at: u8| at));
+        bytes.extend(sys_flag.to_be_bytes());
+        bytes.extend(1_700_000_000_000_i64.to_be_bytes());
+        for is_v6 in [sys_flag & sys_flag::BORN_HOST_V6 != 0, sys_flag & sys_flag::STORE_HOST_V6 != 0] {
+            bytes.extend(std::iter::repeat_n(7, if is_v6 { 16 } else { 4 }));
+            bytes.extend(10_911_u32.to_be_bytes());
+            bytes.extend(1_700_000_000_001_i64.to_be_bytes()); // stored at; then reconsume times and half of the prepared offset
+        }
+        bytes.extend([0; 4]);
+        bytes.extend(b"\0\0\0\x04body");
+        bytes.extend_from_slice(if version == MAGIC_V1 { b"\x05topic" } else { b"\0\x05topic" });
+        bytes.extend(b"\0\x04a\x011\x02");
+        let size = bytes.len() as u32;
+        bytes[..4].copy_from_slice(&size.to_be_bytes());
+        bytes
+    }
+
+    #[test]
+    fn the_short_way_of_plain_records_agrees_with_the_long_one_on_any_bytes() {
+        for (version, sys_flag, is_plain) in [
+            (MAGIC_V1, 0, true),
+            (MAGIC_V2, 1, true),
+            (MAGIC_V1, sys_flag::BORN_HOST_V6, false),
+            (MAGIC_V2, sys_flag::STORE_HOST_V6, false),
+        ] {
+            let whole = [record(version, sys_flag), b"and more".to_vec()].concat();
+            assert!(RecordView::parse_any(&whole).is_ok());
+            assert_eq!(RecordView::parse_plain(&whole).is_some(), is_plain);
+            for at in 0..whole.len() {
+                assert_eq!(RecordView::parse(&whole[..at]), RecordView::parse_any(&whole[..at]));
+                for value in [0, 1, 4, 5, 6, 0x7f, 0x80, 0xff, whole[at] ^ 1, whole[at].wrapping_add(1)] {
+                    let mut bytes = whole.clone();
+                    bytes[at] = value;
+                    assert_eq!(RecordView::parse(&bytes), RecordView::parse_any(&bytes), "{value} at {at}");
+                }
+            }
+        }
+    }
+}

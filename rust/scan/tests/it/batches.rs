@@ -1,11 +1,14 @@
+use std::ops::Range;
+
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, TimestampMicrosecondType};
-use arrow_array::{Array, MapArray};
+use arrow_array::{Array, MapArray, RecordBatch};
 use arrow_schema::{DataType, TimeUnit};
 use rocketpy_filter::TagFilter;
 use rocketpy_model::{CompressionType, sys_flag};
 use rocketpy_protocol::compression::compress;
-use rocketpy_scan::{BatchLimits, Columns, ScanError, StoreScanOptions};
+use rocketpy_protocol::record::records as records_of;
+use rocketpy_scan::{BatchLimits, Columns, RecordBatchBuilder, ScanError, StoreScanOptions};
 
 use crate::folder::{FIRST_STORED_AT_MS, Folder, Sent, bodies, scan_all};
 
@@ -96,7 +99,7 @@ fn a_batch_ends_at_its_rows_or_its_bytes_and_a_large_message_is_one_by_itself() 
     let sizes = |limits: BatchLimits| {
         let options = StoreScanOptions { limits, ..StoreScanOptions::default() };
         let batches = scan_all(&reader, options).unwrap();
-        batches.iter().map(arrow_array::RecordBatch::num_rows).collect::<Vec<_>>()
+        batches.iter().map(RecordBatch::num_rows).collect::<Vec<_>>()
     };
     assert_eq!(sizes(BatchLimits { rows: 3, bytes: 1 << 20 }), [3, 3, 2]);
     assert_eq!(sizes(BatchLimits { rows: 8192, bytes: 450 }), [3, 1, 3, 1]);
@@ -133,4 +136,34 @@ fn a_body_that_would_grow_without_bound_is_an_error_not_an_allocation() {
     let reader = folder.write(0, 0);
     let error = scan_all(&reader, StoreScanOptions::default()).unwrap_err();
     assert!(matches!(error, ScanError::Body { .. }), "{error}");
+}
+
+#[test]
+fn a_batch_in_the_memory_of_another_says_what_one_in_new_memory_does_and_leaves_what_is_read_alone() {
+    let mut folder = Folder::new();
+    for number in 0..50_u8 {
+        let tag = (number % 3 == 0).then_some("UA");
+        folder.push(&Sent { body: &[number; 20], tag, ..Sent::default() });
+    }
+    let batch = |records: Range<usize>, spent: Option<RecordBatch>| {
+        let (columns, limits) = (Columns::all(), BatchLimits::default());
+        let mut builder = match spent {
+            Some(spent) => RecordBatchBuilder::with_room_of(spent, columns, limits, 25, 1000),
+            None => RecordBatchBuilder::with_room(columns, limits, 25, 1000),
+        };
+        for record in records_of(&folder.log).skip(records.start).take(records.len()) {
+            builder.push(&record.unwrap(), Some("broker-a")).unwrap();
+        }
+        builder.into_batch().unwrap()
+    };
+    let first = batch(0..25, None);
+    let body_at =
+        |batch: &RecordBatch| batch.column_by_name("body").unwrap().as_binary::<i32>().values().as_ptr();
+    let place = body_at(&first);
+    let second = batch(25..50, Some(first));
+    assert_eq!(body_at(&second), place);
+    assert_eq!(second, batch(25..50, None));
+    let third = batch(0..25, Some(second.clone()));
+    assert_eq!(third, batch(0..25, None));
+    assert_eq!(second, batch(25..50, None));
 }

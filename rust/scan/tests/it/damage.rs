@@ -98,15 +98,28 @@ fn a_damaged_record_ends_the_scan_by_name_or_is_left_out_and_counted() {
 }
 
 #[test]
-fn a_damaged_body_is_found_only_when_checksums_are_compared() {
-    let mut folder = one_queue(20);
-    let place = folder.place(0, 5);
+fn a_damaged_body_is_an_error_that_names_file_offset_and_checksums_unless_told_not_to_look() {
+    let mut folder = one_queue(40);
+    let place = folder.place(0, 25);
+    let stated = u32::from_be_bytes(folder.log[place + 8..place + 12].try_into().unwrap());
     folder.log[place + 88 + 50] ^= 1;
     let reader = folder.write(0, 0);
-    assert_eq!(scan_all(&reader, StoreScanOptions::default()).unwrap()[0].num_rows(), 20);
-    let checked = StoreScanOptions { verify: true, ..StoreScanOptions::default() };
-    let error = scan_all(&reader, checked).unwrap_err();
+    let error = scan_all(&reader, StoreScanOptions::default()).unwrap_err();
     assert!(matches!(error, ScanError::Store(ReadError::BrokenRecord { .. })), "{error}");
+    let file = place as u64 / crate::folder::LOG_FILE_BYTES * crate::folder::LOG_FILE_BYTES;
+    assert!(file > 0, "a file that has another name than the first");
+    for fact in [
+        "entry 25 of flights-0",
+        &format!("at {place} "),
+        &format!("commitlog/{file:020}"),
+        &format!("the body's checksum is stored as {stated:#010x} and is: 0x"),
+    ] {
+        assert!(error.to_string().contains(fact), "{fact} in {error}");
+    }
+    let left: Vec<usize> = (0..40).filter(|number| *number != 25).collect();
+    assert_eq!(what_is_left(&reader, 40), (left, 1));
+    let unchecked = StoreScanOptions { verify: false, ..StoreScanOptions::default() };
+    assert_eq!(scan_all(&reader, unchecked).unwrap()[0].num_rows(), 40);
 }
 
 #[test]
@@ -128,7 +141,7 @@ fn an_entry_that_leads_to_another_message_is_not_believed() {
     entries[5] = entries[6];
     let reader = folder.write(0, 0);
     let error = scan_all(&reader, StoreScanOptions::default()).unwrap_err();
-    assert!(error.to_string().contains("another place of a queue"), "{error}");
+    assert!(error.to_string().contains("its queue offset is 6, expected: 5"), "{error}");
 }
 
 #[test]
