@@ -88,18 +88,22 @@ def test_compressed_bodies_are_decompressed(rocketpy_server, rocketpy_topic):
         assert consumer.fetch_arrow(timeout=10)["body"].to_pylist() == [body]
 
 
-@pytest.fixture
-def damaged(rocketpy_server, producer, rocketpy_topic):
-    """A queue with ten messages, the fourth of which says that it is compressed and is not."""
-    queue = producer.queues(rocketpy_topic)[0]
-    with Raw(rocketpy_server.broker) as raw:
+def send_ten(producer, broker, topic):
+    """Sends ten messages to one queue, the fourth of which says that it is compressed and is not."""
+    queue = producer.queues(topic)[0]
+    with Raw(broker) as raw:
         for n in range(10):
             if n == 3:
-                fields = {**SEND, "topic": rocketpy_topic, "queueId": "0", "sysFlag": "1"}
+                fields = {**SEND, "topic": topic, "queueId": "0", "sysFlag": "1"}
                 assert raw.answer(request(SEND_MESSAGE, fields, b"not compressed"))["code"] == OK
             else:
-                producer.send(Message(rocketpy_topic, b"%d" % n), queue=queue)
+                producer.send(Message(topic, b"%d" % n), queue=queue)
     return queue
+
+
+@pytest.fixture
+def damaged(rocketpy_server, producer, rocketpy_topic):
+    return send_ten(producer, rocketpy_server.broker, rocketpy_topic)
 
 
 def test_a_body_that_does_not_decompress_loses_no_other_message(rocketpy_server, damaged):
@@ -112,6 +116,21 @@ def test_a_body_that_does_not_decompress_loses_no_other_message(rocketpy_server,
         assert fetch_all(consumer, 1, columns=["queue_offset"])["queue_offset"][0].as_py() == 3
         consumer.seek(damaged, 4)
         assert fetch_all(consumer, 6)["queue_offset"].to_pylist() == [4, 5, 6, 7, 8, 9]
+
+
+def test_what_was_not_fetched_goes_back_without_asking_the_broker(stoppable):
+    names, topic = {"name_servers": stoppable.name_server}, fresh_name()
+    with rocketpy.Admin(**names) as admin, rocketpy.Producer(fresh_name(), **names) as producer:
+        admin.create_topic(topic, queues=1)
+        send_ten(producer, admin.brokers()[0].addresses[0], topic)
+        with rocketpy.Consumer(fresh_name(), topic, start=Start.EARLIEST, api_timeout=1, **names) as consumer:
+            assert consumer.fetch_arrow(max_rows=1, timeout=10)["queue_offset"].to_pylist() == [0]
+            stoppable.freeze()
+            assert consumer.fetch_arrow(timeout=10)["queue_offset"].to_pylist() == [1, 2]
+            assert list(consumer.positions().values()) == [3]
+            stoppable.thaw()
+            with pytest.raises(rocketpy.DamagedDataError, match="does not decompress"):
+                consumer.fetch_arrow(timeout=30)
 
 
 def test_only_the_damaged_body_fails_among_objects(rocketpy_server, damaged):

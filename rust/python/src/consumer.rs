@@ -122,11 +122,17 @@ impl PyConsumer {
         let max_rows = count("max_rows", max_rows)?;
         let columns = arrow::columns(columns)?;
         let batch = wait(py, &running.runtime, running.consumer.poll(max_rows, timeout.0))?.map_err(raise)?;
-        let filled = py.detach(|| fill(columns, &batch)).map_err(raise)?;
-        for (queue, offset) in filled.left {
-            let back = running.consumer.seek(&queue, Position::Offset(offset));
-            wait(py, &running.runtime, back)?.map_err(raise)?;
-        }
+        // Nothing may wait or fail between what was handed out and what goes back: the rows would be lost.
+        let first = |part: &PulledPart| Some(((**part.queue()).clone(), part.spans().first()?.queue_offset));
+        let all: Vec<_> = batch.parts().iter().rev().filter_map(first).collect();
+        let filled = match py.detach(|| fill(columns, &batch)) {
+            Ok(filled) => filled,
+            Err(error) => {
+                running.consumer.take_back(&all);
+                return Err(raise(error));
+            }
+        };
+        running.consumer.take_back(&filled.left);
         match filled.damage {
             Some(damage) if filled.batch.num_rows() == 0 => Err(raise(damage)),
             _ => Ok(ArrowBatch::new(filled.batch)),
@@ -210,7 +216,7 @@ pub(crate) fn received(part: &PulledPart) -> impl Iterator<Item = ReceivedMessag
 struct Filled {
     batch: RecordBatch,
     /// Where to go on in queues whose messages did not all find room.
-    left: Vec<(Arc<MessageQueue>, QueueOffset)>,
+    left: Vec<(MessageQueue, QueueOffset)>,
     /// Why a body is not among them.
     damage: Option<ScanError>,
 }
@@ -230,7 +236,7 @@ fn fill(columns: Columns, pulled: &PulledBatch) -> Result<Filled, ScanError> {
             } else if !is_last {
                 continue;
             }
-            left.push((Arc::clone(part.queue()), record.queue_offset));
+            left.push(((**part.queue()).clone(), record.queue_offset));
             break;
         }
     }
