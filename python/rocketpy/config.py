@@ -40,7 +40,7 @@ class Start:
     """Where a group begins in a queue for which it has no stored offset. A stored offset always wins.
 
     The first member to read a queue from `LATEST` or from `at(...)` stores where it began, also without `auto_commit`.
-    Until there is a first commit, whoever reads the queue next begins there too, so that nothing which arrives in between
+    Until there is a first commit, whoever reads the queue next begins there too, and nothing that arrives in between
     is passed over.
 
     Examples:
