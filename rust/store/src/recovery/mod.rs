@@ -1,13 +1,16 @@
 //! Opens what the last process left: finds the end of the log and makes the consume queues equal to it.
 
+mod behind;
+mod cut;
 pub(crate) mod queues;
 pub(crate) mod scan;
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
+use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
 
 use crate::checkpoint::{Checkpoint, CheckpointFile, Mark};
@@ -16,7 +19,7 @@ use crate::dispatch::Progress;
 use crate::error::StoreError;
 use crate::folder::{Folder, file_name};
 use crate::keeper::Keeper;
-use crate::mapped::{self, MappedFile, nonzero_end};
+use crate::mapped::{self, MappedFile};
 use crate::queue::entry::record_end;
 use crate::queue::files::QueueFiles;
 use crate::queue::table::QueueTable;
@@ -38,6 +41,10 @@ pub struct RecoveryReport {
     pub end: PhysicalOffset,
     /// Length of the torn tail that was cut off, as far as the first MiB of it shows.
     pub truncated_bytes: u64,
+    /// Sound records that were cut off, because a damaged or torn one lies before them.
+    pub cut_records: u64,
+    /// The folder that holds a copy of what was cut off, when sound records were among it.
+    pub cut_off_to: Option<PathBuf>,
     /// Records that were written to consume queues again.
     pub dispatched_from: PhysicalOffset,
     /// All consume queues were made anew from the log.
@@ -68,6 +75,8 @@ struct Plan {
     queues_to: u64,
     /// Consume queues are not believed at all.
     rebuild: bool,
+    /// End of the records that entries of the queues lead to, where no mark says how far the log is durable; else 0.
+    covered: u64,
 }
 
 impl Plan {
@@ -132,7 +141,9 @@ pub(crate) fn recover<D: Disk>(
         plan.rebuild_from(files.first().map_or(0, |file| file.start));
     }
     let scan = scan(&files, plan.verify_from, plan.durable_to, &recovery.checked())?;
+    let behind = recovery.behind(&files, &plan, &scan)?;
     folder.mark_open(&**disk)?; // from here on the folder changes
+    let cut_off_to = recovery.copy_of(&files, &scan, &behind)?;
     let truncated_bytes = recovery.cut_log(&mut files, &plan, &scan)?;
     let keeper = recovery.keeper(&files, &plan, &scan)?;
     recovery.cut_queues(&plan, &files)?;
@@ -143,6 +154,8 @@ pub(crate) fn recover<D: Disk>(
         durable_to: PhysicalOffset(plan.durable_to),
         end: PhysicalOffset(scan.end),
         truncated_bytes,
+        cut_records: behind.records,
+        cut_off_to,
         dispatched_from: PhysicalOffset(plan.queues_to),
         rebuilt_queues: plan.rebuild,
         took: started.elapsed(),
@@ -179,6 +192,7 @@ impl<D: Disk> Recovery<'_, D> {
                 durable_to: mark.log_to,
                 queues_to,
                 rebuild: false,
+                covered: 0,
             };
             if !self.queues_are_whole(&mark, queues_to)? {
                 plan.rebuild_from(min);
@@ -219,13 +233,18 @@ impl<D: Disk> Recovery<'_, D> {
 
     /// No commit log at all: a new store, or one whose log is gone.
     fn plan_without_log(&self) -> Result<Plan, StoreError> {
-        if self.checkpoint.mark.is_some_and(|mark| mark.log_to > 0) {
+        // A mark, or the word of another program, says that there were records.
+        if self
+            .checkpoint
+            .mark
+            .map_or(self.checkpoint.timestamps.physic_msg_at_ms > 0, |mark| mark.log_to > 0)
+        {
             return Err(self.missing(0));
         }
         if !self.found.is_empty() {
             tracing::warn!(queues = self.found.len(), "there is no commit log, removing the consume queues");
         }
-        Ok(Plan { verify_from: 0, durable_to: 0, queues_to: 0, rebuild: !self.found.is_empty() })
+        Ok(Plan { verify_from: 0, durable_to: 0, queues_to: 0, rebuild: !self.found.is_empty(), covered: 0 })
     }
 
     fn missing(&self, expected: u64) -> StoreError {
@@ -256,7 +275,7 @@ impl<D: Disk> Recovery<'_, D> {
             }
         }
         let start = if rebuild { log_min } else { start };
-        Ok(Plan { verify_from: start, durable_to: start, queues_to: start, rebuild })
+        Ok(Plan { verify_from: start, durable_to: start, queues_to: start, rebuild, covered })
     }
 
     /// Start of the file from which the log is read.
@@ -276,82 +295,6 @@ impl<D: Disk> Recovery<'_, D> {
             })
         };
         files.iter().skip(1).rev().find(fits).map_or(files[0].start, |file| file.start)
-    }
-
-    /// Cuts the log at its end, durably, and makes durable what lies before it. Returns the bytes that were cut off.
-    fn cut_log(
-        &self,
-        files: &mut Vec<MappedFile<D::Region>>,
-        plan: &Plan,
-        scan: &Scan,
-    ) -> Result<u64, StoreError> {
-        let trusted = !self.dirty && self.checkpoint.mark.is_some();
-        let keep = files.iter().take_while(|file| file.start <= scan.end).count();
-        let mut cut = 0;
-        // From the last to the first: whenever this ends, the files that are left have no hole between them.
-        while files.len() > keep {
-            let Some(file) = files.pop() else { break };
-            cut += torn_bytes(&file, 0);
-            self.disk.remove_file(&file.path)?;
-            self.disk.sync_dir(&self.folder.commit_log)?;
-        }
-        for file in files.iter_mut() {
-            if scan.end < file.end() {
-                let at = scan.end - file.start;
-                let handle = self.disk.open_file(&file.path, OpenMode::Write)?;
-                if !trusted {
-                    cut += torn_bytes(file, at);
-                    // Stale bytes must not come back: a record that lost its predecessors would look whole again once new
-                    // records fill the gap before it.
-                    handle.zero_range(at..file.region.len(), true)?;
-                }
-                handle.allocate(at..file.region.len())?; // another program's file, or a copy, may have holes
-                if !trusted {
-                    handle.sync()?;
-                }
-                file.region.rewind(at);
-            }
-            let (from, to) = (plan.durable_to.max(file.start), scan.end.min(file.end()));
-            if from < to {
-                if self.dirty {
-                    self.write_again(file, from - file.start..to - file.start)?;
-                }
-                file.region.flush(from - file.start..to - file.start)?;
-            }
-        }
-        if self.dirty {
-            self.disk.sync_dir(&self.folder.commit_log)?; // the last process may have died before it did
-        }
-        if cut > 0 {
-            tracing::warn!(
-                end = scan.end,
-                cut_bytes = cut,
-                reason = scan.reason.as_deref().unwrap_or_default(),
-                "the log had a torn tail, it was cut off"
-            );
-        }
-        Ok(cut)
-    }
-
-    /// Writes bytes in place as they are.
-    ///
-    /// After a flush that failed, Linux counts the pages as written although the disk does not have them: a flush of
-    /// such pages succeeds and does nothing. Whether the last process saw that is not known.
-    ///
-    /// # Source
-    /// durability.md R1.
-    fn write_again(&self, file: &MappedFile<D::Region>, range: Range<u64>) -> Result<(), EnvError> {
-        let handle = self.disk.open_file(&file.path, OpenMode::Write)?;
-        let mut copy = Vec::new();
-        let mut at = range.start;
-        while at < range.end {
-            let end = range.end.min(at + (1 << 20));
-            copy.clear();
-            copy.extend_from_slice(file.region.view(at..end));
-            handle.write_all_at(at, &copy)?;
-            at = end;
-        }
-        Ok(())
     }
 
     /// Cuts every queue back to what counts, or removes them all, and puts what stays into the table.
@@ -423,10 +366,4 @@ impl<D: Disk> Recovery<'_, D> {
             keeper,
         }
     }
-}
-
-/// Bytes of a file from an offset to the last one that is not zero, as far as the next MiB shows.
-fn torn_bytes<R: Region>(file: &MappedFile<R>, from: u64) -> u64 {
-    let end = file.region.len().min(from + (1 << 20));
-    nonzero_end(file.region.view(from..end)) as u64
 }

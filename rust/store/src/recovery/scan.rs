@@ -47,15 +47,26 @@ pub(crate) fn scan<R: Region>(
         }
     }
     if scan.end < durable_to {
-        let damaged = files.iter().find(|file| (file.start..file.end()).contains(&scan.end));
-        return Err(StoreError::InteriorDamage {
-            path: damaged.map(|file| file.path.clone()).unwrap_or_default(),
-            physical_offset: PhysicalOffset(scan.end),
-            durable_to: PhysicalOffset(durable_to),
-            reason: scan.reason.unwrap_or_else(|| "the log ends".to_owned()),
-        });
+        let reason = scan.reason.unwrap_or_else(|| "the log ends".to_owned());
+        return Err(damage(files, scan.end, durable_to, reason));
     }
     Ok(scan)
+}
+
+/// The error that names the file and the place.
+pub(super) fn damage<R: Region>(
+    files: &[MappedFile<R>],
+    at: u64,
+    durable_to: u64,
+    reason: String,
+) -> StoreError {
+    let file = files.iter().find(|file| (file.start..file.end()).contains(&at)).or(files.last());
+    StoreError::InteriorDamage {
+        path: file.map(|file| file.path.clone()).unwrap_or_default(),
+        physical_offset: PhysicalOffset(at),
+        durable_to: PhysicalOffset(durable_to),
+        reason,
+    }
 }
 
 fn scan_file<R: Region>(file: &MappedFile<R>, scan: &mut Scan, checked: &Range<u64>) {

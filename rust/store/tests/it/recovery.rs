@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_store::{Store, StoreConfig, StoreError};
 
+use crate::faulty::FaultyDisk;
 use crate::support::{assert_queues_equal_log, contents, overwrite, read_all, record, settle, small};
 
 fn log_file(root: &Path, start: u64) -> PathBuf {
@@ -86,6 +87,124 @@ fn records_behind_a_torn_one_do_not_come_back_when_the_gap_is_filled() {
     erase_mark(dir.path());
     let store = Store::open(config.clone()).unwrap();
     assert_eq!(numbers(&store), (0..26).collect::<Vec<_>>());
+    drop(store);
+    assert_queues_equal_log(&config);
+}
+
+#[test]
+fn what_is_cut_off_with_sound_records_in_it_is_kept_as_a_copy() {
+    for marked in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let config = small(dir.path());
+        let starts = closed_store(&config, 700);
+        let file = RealDisk.read(&log_file(dir.path(), 0), 1 << 20).unwrap();
+        let next = RealDisk.read(&log_file(dir.path(), 64 << 10), 1 << 20).unwrap();
+        // The mark of a start at which the log was empty, and no word of another program.
+        RealDisk.replace(&dir.path().join("checkpoint"), &[0; 4096]).unwrap();
+        if marked {
+            let fresh = tempfile::tempdir().unwrap();
+            drop(Store::open(small(fresh.path())).unwrap());
+            let mark = RealDisk.read(&fresh.path().join("checkpoint"), 1 << 20).unwrap();
+            RealDisk.replace(&dir.path().join("checkpoint"), &mark).unwrap();
+            RealDisk.remove_dir_all(&dir.path().join("consumequeue")).unwrap();
+        }
+        mark_dirty(dir.path());
+        overwrite(&log_file(dir.path(), 0), starts[100] + 100, &[0xff; 8]);
+        let store = Store::open(config.clone()).unwrap();
+        assert_eq!(numbers(&store), (0..100).collect::<Vec<_>>());
+        let report = store.recovery().clone();
+        assert_eq!((report.had_mark, report.end.get(), report.cut_records), (marked, starts[100], 599));
+        let copy = report.cut_off_to.expect("it says where the copy is");
+        assert!(copy.starts_with(dir.path().join("cut-off")), "{}", copy.display());
+        let kept = |start: u64| RealDisk.read(&copy.join(format!("{start:020}")), 1 << 20).unwrap();
+        let (from, behind) = (starts[100] as usize, starts[101] as usize);
+        assert!(kept(0)[..from].iter().all(|&byte| byte == 0) && kept(0)[behind..] == file[behind..]);
+        assert!(kept(64 << 10) == next, "byte for byte at its place");
+        store.shutdown().unwrap();
+        assert_queues_equal_log(&config);
+    }
+}
+
+/// What the refused start of a folder says; nothing in it may change.
+fn refusal(config: &StoreConfig) -> StoreError {
+    let before = contents(&config.root);
+    let error = Store::open(config.clone()).unwrap_err();
+    assert!(contents(&config.root) == before, "something was changed: {error}");
+    error
+}
+
+#[test]
+fn without_a_mark_damage_after_a_clean_exit_refuses_to_start_and_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let starts = closed_store(&config, 150);
+    erase_mark(dir.path());
+    let path = log_file(dir.path(), 0);
+    let sound = RealDisk.read(&path, 1 << 20).unwrap();
+    for (number, at) in [(10, 100), (10, 0), (10, 4), (0, 100), (148, 210), (149, 100), (149, 4)] {
+        overwrite(&path, starts[number] + at, &[sound[(starts[number] + at) as usize] ^ 0x10]);
+        let error = refusal(&config);
+        match &error {
+            StoreError::InteriorDamage { path: named, physical_offset, durable_to, .. } => {
+                assert_eq!((named, physical_offset.get()), (&path, starts[number]));
+                assert_eq!(durable_to.get(), starts[150], "{number} {at}: {error}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(error.hint().unwrap().contains("before any repair"));
+        overwrite(&path, 0, &sound);
+    }
+    assert_eq!(numbers(&Store::open(config).unwrap()).len(), 150);
+}
+
+#[test]
+fn without_a_mark_a_log_that_ends_early_after_a_clean_exit_refuses_to_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let config = small(dir.path());
+    let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+    let mut starts = Vec::new();
+    for number in 0..50 {
+        disk.set_clock(1_700_000_000_000 + number * 10_000);
+        starts.push(store.append(&record("t", 0, b"x")).unwrap().physical_offset.get());
+    }
+    drop(store);
+    erase_mark(dir.path());
+    overwrite(&log_file(dir.path(), 0), starts[45], &[0; 2000]); // as an incomplete copy leaves it
+    for without_queues in [false, true] {
+        if without_queues {
+            RealDisk.remove_dir_all(&dir.path().join("consumequeue")).unwrap();
+            RealDisk.create_dir_all(&dir.path().join("consumequeue")).unwrap();
+        }
+        let error = refusal(&config);
+        assert!(
+            matches!(error, StoreError::InteriorDamage { physical_offset, .. } if physical_offset.get() == starts[45]),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn remains_of_a_former_life_behind_the_end_are_no_damage() {
+    let (dir, former) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let config = small(dir.path());
+    let life = |root: &Path, count: usize, at_ms: i64| {
+        let disk = FaultyDisk::default();
+        disk.set_clock(at_ms);
+        let store = Store::open_on(disk, small(root)).unwrap();
+        let place = |_| store.append(&record("t", 0, &[5; 200])).unwrap().physical_offset.get();
+        (0..count).map(place).collect::<Vec<u64>>()
+    };
+    let starts = life(former.path(), 30, 1_700_000_000_000);
+    life(dir.path(), 20, 1_700_000_100_000);
+    // Another program cuts a torn tail off by forgetting it, and writes over its start later.
+    let bytes = RealDisk.read(&log_file(former.path(), 0), 1 << 20).unwrap();
+    overwrite(&log_file(dir.path(), 0), starts[20] + 60, &bytes[starts[20] as usize + 60..]);
+    erase_mark(dir.path());
+    let store = Store::open(config.clone()).unwrap();
+    assert_eq!(read_all(&store, "t", 0).len(), 20);
+    assert_eq!((store.recovery().end.get(), store.recovery().cut_records), (starts[20], 9));
+    assert!(store.recovery().cut_off_to.is_some());
     drop(store);
     assert_queues_equal_log(&config);
 }
@@ -220,28 +339,22 @@ fn a_store_that_ends_exactly_with_a_file_goes_on_in_the_next() {
 
 #[test]
 fn without_a_mark_the_timestamps_decide_as_the_format_says() {
-    for dirty in [false, true] {
-        let dir = tempfile::tempdir().unwrap();
-        let config = small(dir.path());
-        let starts = closed_store(&config, 1000);
-        erase_mark(dir.path());
-        if dirty {
-            mark_dirty(dir.path());
-        }
-        // The last record is torn: behind the place where reading starts that is a tail.
-        let last = starts[999];
-        let file = last / (64 << 10) * (64 << 10);
-        overwrite(&log_file(dir.path(), file), last - file + 100, &[0xff; 8]);
-        let store = Store::open(config.clone()).unwrap();
-        assert!(!store.recovery().had_mark);
-        assert_eq!(store.recovery().end.get(), last);
-        assert_eq!(numbers(&store), (0..999).collect::<Vec<_>>());
-        assert_eq!(
-            store.append(&record("t", 0, b"x")).unwrap().queue_offset.get(),
-            333,
-            "the number is used again"
-        );
-        drop(store);
-        assert_queues_equal_log(&config);
-    }
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let starts = closed_store(&config, 1000);
+    erase_mark(dir.path());
+    mark_dirty(dir.path());
+    // The last record is torn: behind the place where reading starts that is a tail.
+    let last = starts[999];
+    let file = last / (64 << 10) * (64 << 10);
+    overwrite(&log_file(dir.path(), file), last - file + 100, &[0xff; 8]);
+    let store = Store::open(config.clone()).unwrap();
+    assert!(!store.recovery().had_mark);
+    assert_eq!(store.recovery().end.get(), last);
+    assert_eq!((store.recovery().cut_records, &store.recovery().cut_off_to), (0, &None));
+    assert_eq!(numbers(&store), (0..999).collect::<Vec<_>>());
+    let again = store.append(&record("t", 0, b"x")).unwrap();
+    assert_eq!(again.queue_offset.get(), 333, "the number is used again");
+    drop(store);
+    assert_queues_equal_log(&config);
 }

@@ -1,0 +1,238 @@
+//! Looks at what lies behind the end of the log before it is cut off.
+
+use std::path::PathBuf;
+
+use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
+use rocketpy_protocol::record::{CheckMode, FIXED_BYTES_V1, MAGIC_V1, MAGIC_V2, RecordCheck, RecordView, check_record};
+
+use super::scan::{Scan, damage};
+use super::{Plan, Recovery};
+use crate::error::StoreError;
+use crate::folder::file_name;
+use crate::mapped::{MappedFile, nonzero_end};
+
+/// Looked at, and copied, at a time.
+const STEP: usize = 1 << 20;
+/// Bytes of a record before its magic number.
+const ZEROS_BEFORE: u64 = 4;
+
+/// Sound records behind the end of the log: they lie at the place that they state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Behind {
+    pub records: u64,
+    /// Where the first of them lies.
+    pub first: u64,
+    /// Behind the last of those that are not older than the end of the log, if there are such.
+    pub end_of_newer: Option<u64>,
+}
+
+impl Behind {
+    fn add(&mut self, view: &RecordView<'_>, at: u64, last_stored_at: i64) {
+        if self.records == 0 {
+            self.first = at;
+        }
+        self.records += 1;
+        if view.stored_at_ms >= last_stored_at {
+            self.end_of_newer = Some(at + view.size() as u64);
+        }
+    }
+}
+
+/// Looks for sound records behind `end`, where none is, by their magic number. Holes of the files are not read.
+///
+/// # Source
+/// spec/store.md 5.8: what lies behind a damaged record may have been acknowledged.
+pub(super) fn look_behind<D: Disk>(
+    disk: &D,
+    files: &[MappedFile<D::Region>],
+    end: u64,
+    last_stored_at: i64,
+) -> Result<Behind, EnvError> {
+    let mut behind = Behind::default();
+    for file in files.iter().filter(|file| file.end() > end) {
+        let bytes = file.region.view(0..file.region.len());
+        let from = (end + 1).saturating_sub(file.start);
+        for_each_data(disk, file, from, |mut at, step_end| {
+            while let Some(start) = next_magic(bytes, at, step_end) {
+                let stated = |view: &RecordView<'_>| view.physical_offset.get() == file.start + start as u64;
+                match check_record(&bytes[start..], CheckMode::Body) {
+                    Ok(RecordCheck::Record(view)) if stated(&view) => {
+                        behind.add(&view, file.start + start as u64, last_stored_at);
+                        at = start + view.size();
+                    }
+                    _ => at = start + 1,
+                }
+            }
+            Ok(at.max(step_end))
+        })?;
+    }
+    Ok(behind)
+}
+
+/// Start of the first record, by its magic number, in `from..to`.
+fn next_magic(bytes: &[u8], from: usize, to: usize) -> Option<usize> {
+    let first = MAGIC_V1.to_be_bytes()[0];
+    let mut at = from + 4;
+    let end = bytes.len().min(to + 4);
+    while at < end {
+        at += bytes[at..end].iter().position(|&byte| byte == first)?;
+        let magic = bytes[at..].first_chunk().map_or(0, |magic| u32::from_be_bytes(*magic));
+        if magic == MAGIC_V1 || magic == MAGIC_V2 {
+            return Some(at - 4);
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Calls `act` for pieces of a file that are not all zero; it says up to where it has looked.
+fn for_each_data<D: Disk>(
+    disk: &D,
+    file: &MappedFile<D::Region>,
+    from: u64,
+    mut act: impl FnMut(usize, usize) -> Result<usize, EnvError>,
+) -> Result<(), EnvError> {
+    let handle = disk.open_file(&file.path, OpenMode::Read)?;
+    let mut at = from;
+    while let Some(data) = handle.next_data(at)? {
+        // A record may begin with zeros that lie in a hole.
+        let data = data.saturating_sub(ZEROS_BEFORE).max(at);
+        if data >= file.region.len() {
+            break;
+        }
+        let step_end = file.region.len().min(data + STEP as u64);
+        at = match nonzero_end(file.region.view(data..step_end)) {
+            0 => (step_end - ZEROS_BEFORE).max(data + 1),
+            _ => act(data as usize, step_end as usize)? as u64,
+        };
+    }
+    Ok(())
+}
+
+impl<D: Disk> Recovery<'_, D> {
+    /// What lies behind the end of the log, unless our own mark says that it is the end.
+    ///
+    /// # Errors
+    /// [`StoreError::InteriorDamage`] when the last process closed the store and there must be more: no torn tail is possible
+    /// then, whoever it was.
+    ///
+    /// # Source
+    /// durability.md R4.
+    pub(super) fn behind(
+        &self,
+        files: &[MappedFile<D::Region>],
+        plan: &Plan,
+        scan: &Scan,
+    ) -> Result<Behind, StoreError> {
+        if self.is_trusted() {
+            return Ok(Behind::default());
+        }
+        let last_stored_at = scan.last_stored_at.unwrap_or(i64::MIN);
+        let behind = look_behind(&**self.disk, files, scan.end, last_stored_at)?;
+        if self.dirty {
+            let durable_at = self.checkpoint.timestamps.physic_msg_at_ms;
+            if last_stored_at < durable_at {
+                tracing::warn!(end = scan.end, last_stored_at, durable_at, "the log ends before what its checkpoint knows");
+            }
+            return Ok(behind);
+        }
+        match self.loss_after_clean_exit(files, plan, scan, &behind) {
+            Some((durable_to, reason)) => Err(damage(files, scan.end, durable_to, reason)),
+            None => Ok(behind),
+        }
+    }
+
+    /// Why the log must go on behind the end that was found, and up to where as far as is known. `None` when it need not:
+    /// another program cuts a tail off by forgetting it, so that older records and entries may lie behind the end.
+    fn loss_after_clean_exit(
+        &self,
+        files: &[MappedFile<D::Region>],
+        plan: &Plan,
+        scan: &Scan,
+        behind: &Behind,
+    ) -> Option<(u64, String)> {
+        let found = scan.reason.as_deref().unwrap_or("the log ends");
+        if let Some(end) = behind.end_of_newer {
+            return Some((end, format!("{found}; sound records lie behind it")));
+        }
+        if behind.records > 0 && plan.covered > behind.first {
+            return Some((plan.covered, format!("{found}; consume queues lead to sound records behind it")));
+        }
+        let durable_at = self.checkpoint.timestamps.physic_msg_at_ms;
+        if scan.last_stored_at.unwrap_or(0) < durable_at {
+            let reason = format!(
+                "{found}; the checkpoint expects a record stored at {durable_at}, the last one here was stored at {}",
+                scan.last_stored_at.unwrap_or(0)
+            );
+            return Some((plan.covered.max(scan.end + 1), reason));
+        }
+        let damaged = files.iter().find(|file| (file.start..file.end()).contains(&scan.end));
+        let is_blank = damaged.is_none_or(|file| {
+            let at = scan.end - file.start;
+            nonzero_end(file.region.view(at..file.region.len().min(at + FIXED_BYTES_V1 as u64))) == 0
+        });
+        (plan.covered > scan.end && !(is_blank && durable_at > 0))
+            .then(|| (plan.covered, format!("{found}; consume queues lead to records there")))
+    }
+
+    /// Keeps a copy of what is about to be cut off, when sound records are among it.
+    pub(super) fn copy_of(
+        &self,
+        files: &[MappedFile<D::Region>],
+        scan: &Scan,
+        behind: &Behind,
+    ) -> Result<Option<PathBuf>, EnvError> {
+        if behind.records == 0 {
+            return Ok(None);
+        }
+        let copy = self.keep_copy(files, scan.end)?;
+        tracing::warn!(
+            end = scan.end, records = behind.records, copy = %copy.display(),
+            "sound records behind a torn or damaged one are cut off, a copy is kept"
+        );
+        Ok(Some(copy))
+    }
+
+    /// Copies what lies behind the end of the log, each byte at its place in files of the same names, durably. Returns the
+    /// folder.
+    fn keep_copy(
+        &self,
+        files: &[MappedFile<D::Region>],
+        end: u64,
+    ) -> Result<PathBuf, EnvError> {
+        let above = self.folder.root.join("cut-off");
+        let dir = above.join(format!("{}-{}", file_name(end), self.disk.now_ms()));
+        self.disk.create_dir_all(&dir)?;
+        for file in files.iter().filter(|file| file.end() > end) {
+            let copy = self.disk.open_file(&dir.join(file_name(file.start)), OpenMode::CreateOrWrite)?;
+            copy.set_len(file.region.len())?;
+            for_each_data(&**self.disk, file, end.saturating_sub(file.start), |from, to| {
+                copy.write_all_at(from as u64, file.region.view(from as u64..to as u64))?;
+                Ok(to)
+            })?;
+            copy.sync()?;
+        }
+        for folder in [&dir, &above, &self.folder.root] {
+            self.disk.sync_dir(folder)?;
+        }
+        Ok(dir)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_magic_number_is_found_wherever_the_record_may_start() {
+        let mut bytes = vec![0xda; 40];
+        bytes[20..24].copy_from_slice(&MAGIC_V2.to_be_bytes());
+        for from in 0..=16 {
+            assert_eq!(next_magic(&bytes, from, 40), Some(16), "{from}");
+        }
+        assert_eq!(next_magic(&bytes, 17, 40), None);
+        assert_eq!((next_magic(&bytes, 0, 16), next_magic(&bytes, 0, 17)), (None, Some(16)));
+        assert_eq!(next_magic(&bytes[..22], 0, 40), None, "it is not there as a whole");
+        assert_eq!(next_magic(&[], 0, 0), None);
+    }
+}

@@ -1,0 +1,99 @@
+//! Ends the log where its last sound record ends.
+
+use std::ops::Range;
+
+use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
+
+use super::scan::Scan;
+use super::{Plan, Recovery};
+use crate::error::StoreError;
+use crate::mapped::{MappedFile, nonzero_end};
+
+impl<D: Disk> Recovery<'_, D> {
+    /// Whether the log ends where the mark says, so that nothing behind needs a look.
+    pub(super) fn is_trusted(&self) -> bool {
+        !self.dirty && self.checkpoint.mark.is_some()
+    }
+
+    /// Cuts the log at its end, durably, and makes durable what lies before it. Returns the bytes that were cut off.
+    pub(super) fn cut_log(
+        &self,
+        files: &mut Vec<MappedFile<D::Region>>,
+        plan: &Plan,
+        scan: &Scan,
+    ) -> Result<u64, StoreError> {
+        let trusted = self.is_trusted();
+        let keep = files.iter().take_while(|file| file.start <= scan.end).count();
+        let mut cut = 0;
+        // From the last to the first: whenever this ends, the files that are left have no hole between them.
+        while files.len() > keep {
+            let Some(file) = files.pop() else { break };
+            cut += torn_bytes(&file, 0);
+            self.disk.remove_file(&file.path)?;
+            self.disk.sync_dir(&self.folder.commit_log)?;
+        }
+        for file in files.iter_mut() {
+            if scan.end < file.end() {
+                let at = scan.end - file.start;
+                let handle = self.disk.open_file(&file.path, OpenMode::Write)?;
+                if !trusted {
+                    cut += torn_bytes(file, at);
+                    // Stale bytes must not come back: a record that lost its predecessors would look whole again once new
+                    // records fill the gap before it.
+                    handle.zero_range(at..file.region.len(), true)?;
+                }
+                handle.allocate(at..file.region.len())?; // another program's file, or a copy, may have holes
+                if !trusted {
+                    handle.sync()?;
+                }
+                file.region.rewind(at);
+            }
+            let (from, to) = (plan.durable_to.max(file.start), scan.end.min(file.end()));
+            if from < to {
+                if self.dirty {
+                    self.write_again(file, from - file.start..to - file.start)?;
+                }
+                file.region.flush(from - file.start..to - file.start)?;
+            }
+        }
+        if self.dirty {
+            self.disk.sync_dir(&self.folder.commit_log)?; // the last process may have died before it did
+        }
+        if cut > 0 {
+            tracing::warn!(
+                end = scan.end,
+                cut_bytes = cut,
+                reason = scan.reason.as_deref().unwrap_or_default(),
+                "the log had a torn tail, it was cut off"
+            );
+        }
+        Ok(cut)
+    }
+
+    /// Writes bytes in place as they are.
+    ///
+    /// After a flush that failed, Linux counts the pages as written although the disk does not have them: a flush of
+    /// such pages succeeds and does nothing. Whether the last process saw that is not known.
+    ///
+    /// # Source
+    /// durability.md R1.
+    fn write_again(&self, file: &MappedFile<D::Region>, range: Range<u64>) -> Result<(), EnvError> {
+        let handle = self.disk.open_file(&file.path, OpenMode::Write)?;
+        let mut copy = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min(at + (1 << 20));
+            copy.clear();
+            copy.extend_from_slice(file.region.view(at..end));
+            handle.write_all_at(at, &copy)?;
+            at = end;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a file from an offset to the last one that is not zero, as far as the next MiB shows.
+fn torn_bytes<R: Region>(file: &MappedFile<R>, from: u64) -> u64 {
+    let end = file.region.len().min(from + (1 << 20));
+    nonzero_end(file.region.view(from..end)) as u64
+}
