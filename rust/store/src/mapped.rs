@@ -89,7 +89,16 @@ impl<D: Disk> MappedFileQueue<D> {
     }
 }
 
-/// Maps the files of a folder, all of them counting as written.
+/// The files of a log folder, mapped.
+#[derive(Debug)]
+pub(crate) struct LoadedLog<R> {
+    /// In order, all of them counting as written.
+    pub files: Vec<MappedFile<R>>,
+    /// A last file whose making was cut short; it is not among the files, and to be removed.
+    pub unfinished: Option<PathBuf>,
+}
+
+/// Maps the files of a folder. Nothing is changed.
 ///
 /// # Errors
 /// [`StoreError::WrongFileSize`], [`StoreError::UnexpectedFile`], [`StoreError::MissingFile`] for a hole between two.
@@ -100,9 +109,9 @@ pub(crate) fn load<D: Disk>(
     disk: &D,
     dir: &Path,
     file_size: u64,
-) -> Result<Vec<MappedFile<D::Region>>, StoreError> {
+) -> Result<LoadedLog<D::Region>, StoreError> {
     let mut found = numbered_files(disk, dir)?;
-    drop_unfinished(disk, dir, file_size, &mut found)?;
+    let unfinished = take_unfinished(disk, dir, file_size, &mut found)?;
     let mut files: Vec<MappedFile<D::Region>> = Vec::with_capacity(found.len());
     for NumberedFile { start, size_bytes } in found {
         let path = dir.join(file_name(start));
@@ -121,28 +130,25 @@ pub(crate) fn load<D: Disk>(
         let region = disk.open_region(&path)?;
         files.push(MappedFile { start, region, path });
     }
-    Ok(files)
+    Ok(LoadedLog { files, unfinished })
 }
 
-/// Removes a last file that is shorter than the others and holds nothing but zeros: its making was cut short.
-fn drop_unfinished<D: Disk>(
+/// Takes a last file that is shorter than it has to be and holds nothing but zeros: its making was cut short.
+fn take_unfinished<D: Disk>(
     disk: &D,
     dir: &Path,
     file_size: u64,
     found: &mut Vec<NumberedFile>,
-) -> Result<(), StoreError> {
+) -> Result<Option<PathBuf>, StoreError> {
     let Some(last) = found.last().filter(|last| last.size_bytes < file_size) else {
-        return Ok(());
+        return Ok(None);
     };
     let path = dir.join(file_name(last.start));
     if !is_zero(&disk.open_file(&path, OpenMode::Read)?)? {
-        return Ok(()); // it holds something: the size check names it
+        return Ok(None); // it holds something: the size check names it
     }
-    tracing::warn!(path = %path.display(), size_bytes = last.size_bytes, "removing an unfinished commit log file");
-    disk.remove_file(&path)?;
-    disk.sync_dir(dir)?;
     found.pop();
-    Ok(())
+    Ok(Some(path))
 }
 
 /// Whether a file holds nothing but zeros.

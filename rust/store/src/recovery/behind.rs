@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
-use rocketpy_protocol::record::{CheckMode, FIXED_BYTES_V1, MAGIC_V1, MAGIC_V2, RecordCheck, RecordView, check_record};
+use rocketpy_protocol::record::{
+    CheckMode, FIXED_BYTES_V1, MAGIC_V1, MAGIC_V2, RecordCheck, RecordView, check_record,
+};
 
 use super::scan::{Scan, damage};
 use super::{Plan, Recovery};
@@ -132,7 +134,12 @@ impl<D: Disk> Recovery<'_, D> {
         if self.dirty {
             let durable_at = self.checkpoint.timestamps.physic_msg_at_ms;
             if last_stored_at < durable_at {
-                tracing::warn!(end = scan.end, last_stored_at, durable_at, "the log ends before what its checkpoint knows");
+                tracing::warn!(
+                    end = scan.end,
+                    last_stored_at,
+                    durable_at,
+                    "the log ends before what its checkpoint knows"
+                );
             }
             return Ok(behind);
         }
@@ -195,11 +202,7 @@ impl<D: Disk> Recovery<'_, D> {
 
     /// Copies what lies behind the end of the log, each byte at its place in files of the same names, durably. Returns the
     /// folder.
-    fn keep_copy(
-        &self,
-        files: &[MappedFile<D::Region>],
-        end: u64,
-    ) -> Result<PathBuf, EnvError> {
+    fn keep_copy(&self, files: &[MappedFile<D::Region>], end: u64) -> Result<PathBuf, EnvError> {
         let above = self.folder.root.join("cut-off");
         let dir = above.join(format!("{}-{}", file_name(end), self.disk.now_ms()));
         self.disk.create_dir_all(&dir)?;

@@ -1,6 +1,7 @@
 //! Ends the log where its last sound record ends.
 
 use std::ops::Range;
+use std::path::PathBuf;
 
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
 
@@ -13,6 +14,16 @@ impl<D: Disk> Recovery<'_, D> {
     /// Whether the log ends where the mark says, so that nothing behind needs a look.
     pub(super) fn is_trusted(&self) -> bool {
         !self.dirty && self.checkpoint.mark.is_some()
+    }
+
+    /// Removes files whose making was cut short.
+    pub(super) fn remove_unfinished(&self, log_file: Option<PathBuf>) -> Result<(), EnvError> {
+        if let Some(path) = log_file {
+            tracing::warn!(path = %path.display(), "removing an unfinished commit log file");
+            self.disk.remove_file(&path)?;
+            self.disk.sync_dir(&self.folder.commit_log)?;
+        }
+        self.found.iter().try_for_each(|found| found.remove_unfinished(&**self.disk, &self.queue_files))
     }
 
     /// Cuts the log at its end, durably, and makes durable what lies before it. Returns the bytes that were cut off.

@@ -19,7 +19,7 @@ use crate::dispatch::Progress;
 use crate::error::StoreError;
 use crate::folder::{Folder, file_name};
 use crate::keeper::Keeper;
-use crate::mapped::{self, MappedFile};
+use crate::mapped::{self, LoadedLog, MappedFile};
 use crate::queue::entry::record_end;
 use crate::queue::files::QueueFiles;
 use crate::queue::table::QueueTable;
@@ -135,7 +135,8 @@ pub(crate) fn recover<D: Disk>(
         queue_files,
         found,
     };
-    let mut files = mapped::load(&**disk, &folder.commit_log, config.commit_log_file_size)?;
+    let LoadedLog { mut files, unfinished } =
+        mapped::load(&**disk, &folder.commit_log, config.commit_log_file_size)?;
     let mut plan = recovery.plan(&files)?;
     if rebuild {
         plan.rebuild_from(files.first().map_or(0, |file| file.start));
@@ -143,6 +144,7 @@ pub(crate) fn recover<D: Disk>(
     let scan = scan(&files, plan.verify_from, plan.durable_to, &recovery.checked())?;
     let behind = recovery.behind(&files, &plan, &scan)?;
     folder.mark_open(&**disk)?; // from here on the folder changes
+    recovery.remove_unfinished(unfinished)?;
     let cut_off_to = recovery.copy_of(&files, &scan, &behind)?;
     let truncated_bytes = recovery.cut_log(&mut files, &plan, &scan)?;
     let keeper = recovery.keeper(&files, &plan, &scan)?;

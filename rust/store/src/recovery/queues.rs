@@ -24,6 +24,8 @@ pub(crate) struct FoundQueue {
     pub queue: Arc<Queue>,
     /// Starts of its files.
     pub files: Vec<u64>,
+    /// Starts of files without any byte: their making was cut short.
+    unfinished: Vec<u64>,
     /// Queue offset behind the last entry that counts, once it is known.
     pub end: u64,
 }
@@ -37,7 +39,7 @@ pub(crate) enum Trust {
     Walk,
 }
 
-/// Lists the queues below a folder. Entries that are no queue are passed over.
+/// Lists the queues below a folder. Nothing is changed. Entries that are no queue are passed over.
 ///
 /// # Errors
 /// [`StoreError::WrongFileSize`], [`StoreError::UnexpectedFile`].
@@ -69,8 +71,8 @@ pub(crate) fn find<D: Disk>(
             }
             let empty = QueueBounds { min: QueueOffset(0), max: QueueOffset(0) };
             let queue = Queue::new(Arc::clone(&topic), queue_id, table.next_uid(), empty);
-            let files = queue_file_starts(disk, &topic_dir.join(name), file_size)?;
-            found.push(FoundQueue { queue: Arc::new(queue), files, end: 0 });
+            let (files, unfinished) = queue_file_starts(disk, &topic_dir.join(name), file_size)?;
+            found.push(FoundQueue { queue: Arc::new(queue), files, unfinished, end: 0 });
         }
     }
     Ok(found)
@@ -81,12 +83,17 @@ fn folders<D: Disk>(disk: &D, dir: &Path) -> Result<Vec<String>, StoreError> {
     Ok(entries.filter_map(|entry| entry.name.into_string().ok()).collect())
 }
 
-fn queue_file_starts<D: Disk>(disk: &D, dir: &Path, file_size: u64) -> Result<Vec<u64>, StoreError> {
-    let mut starts = Vec::new();
+/// Starts of the files of a queue, and of those whose making was cut short.
+fn queue_file_starts<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    file_size: u64,
+) -> Result<(Vec<u64>, Vec<u64>), StoreError> {
+    let (mut starts, mut unfinished) = (Vec::new(), Vec::new());
     for file in numbered_files(disk, dir)? {
         let path = dir.join(file_name(file.start));
         if file.size_bytes == 0 {
-            disk.remove_file(&path)?; // its making was cut short
+            unfinished.push(file.start);
         } else if file.size_bytes != file_size || file.start % file_size != 0 {
             return Err(StoreError::WrongFileSize {
                 path,
@@ -97,13 +104,19 @@ fn queue_file_starts<D: Disk>(disk: &D, dir: &Path, file_size: u64) -> Result<Ve
             starts.push(file.start);
         }
     }
-    Ok(starts)
+    Ok((starts, unfinished))
 }
 
 impl FoundQueue {
     /// First entry that the first file has room for; 0 without any file.
     pub fn first(&self) -> u64 {
         self.files.first().map_or(0, |start| start / ENTRY_BYTES)
+    }
+
+    /// Removes the files whose making was cut short.
+    pub fn remove_unfinished<D: Disk>(&self, disk: &D, files: &QueueFiles<D>) -> Result<(), EnvError> {
+        let dir = files.queue_dir(&self.queue);
+        self.unfinished.iter().try_for_each(|&start| disk.remove_file(&dir.join(file_name(start))))
     }
 
     /// Start of the first file that is missing between two others.

@@ -210,6 +210,19 @@ fn remains_of_a_former_life_behind_the_end_are_no_damage() {
 }
 
 #[test]
+fn a_refused_start_removes_no_unfinished_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let starts = closed_store(&config, 50);
+    RealDisk.replace(&log_file(dir.path(), 64 << 10), &[0; 4096]).unwrap();
+    RealDisk.replace(&dir.path().join("consumequeue/t/0").join(format!("{:020}", 2000)), b"").unwrap();
+    let larger = StoreConfig { commit_log_file_size: 128 << 10, ..config.clone() };
+    assert!(matches!(refusal(&larger), StoreError::WrongFileSize { .. }));
+    overwrite(&log_file(dir.path(), 0), starts[10] + 100, &[0xff]);
+    assert!(matches!(refusal(&config), StoreError::InteriorDamage { .. }));
+}
+
+#[test]
 fn damage_before_the_durable_mark_refuses_to_start_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let config = small(dir.path());
