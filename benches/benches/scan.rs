@@ -112,8 +112,9 @@ fn ranges(reader: &StoreReader, queues: Option<Vec<u32>>) -> Vec<QueueRange> {
     plan(reader, TOPIC, &options).unwrap().into_iter().flat_map(|slice| slice.ranges).collect()
 }
 
-fn scan(reader: &StoreReader, ranges: Vec<QueueRange>, columns: Columns) -> usize {
-    let options = StoreScanOptions { columns, limits: BatchLimits::default(), ..StoreScanOptions::default() };
+fn scan(reader: &StoreReader, ranges: Vec<QueueRange>, columns: Columns, verify: bool) -> usize {
+    let limits = BatchLimits::default();
+    let options = StoreScanOptions { columns, limits, verify, ..StoreScanOptions::default() };
     let mut scan = StoreScan::new(reader, ranges, options).unwrap();
     let mut rows = 0;
     while let Some(batch) = scan.next_batch().unwrap() {
@@ -160,7 +161,10 @@ fn benches(criterion: &mut Criterion<CoreTime>) {
     });
     group.bench_function("find and check the records", |bencher| bencher.iter(|| gather(&reader, &all)));
     group.bench_function("twelve columns", |bencher| {
-        bencher.iter(|| scan(&reader, all.clone(), Columns::default()));
+        bencher.iter(|| scan(&reader, all.clone(), Columns::default(), true));
+    });
+    group.bench_function("twelve columns, checksums not compared", |bencher| {
+        bencher.iter(|| scan(&reader, all.clone(), Columns::default(), false));
     });
     for (name, columns) in [
         ("body alone", "body"),
@@ -174,11 +178,13 @@ fn benches(criterion: &mut Criterion<CoreTime>) {
         ),
     ] {
         let columns = Columns::parse(columns.split(' ')).unwrap();
-        group.bench_function(name, |bencher| bencher.iter(|| scan(&reader, all.clone(), columns.clone())));
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| scan(&reader, all.clone(), columns.clone(), true))
+        });
     }
     group.throughput(Throughput::Bytes(MESSAGES * BODY_BYTES / u64::from(QUEUES)));
     group.bench_function("twelve columns, one queue of four", |bencher| {
-        bencher.iter(|| scan(&reader, one.clone(), Columns::default()));
+        bencher.iter(|| scan(&reader, one.clone(), Columns::default(), true));
     });
     group.finish();
 }

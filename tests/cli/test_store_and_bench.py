@@ -54,6 +54,21 @@ def test_a_log_that_lies_elsewhere_is_named_by_an_option(command, start, tmp_pat
     assert command("store", "dump", store, "--topic", "orders", "--commit-log", log).stdout == "one\n"
 
 
+def test_dump_ends_at_a_damaged_record_unless_told_not_to_look(command, start, tmp_path: Path):
+    store = tmp_path / "store"
+    server = start("server", str(store), "--port", "0", "--name-server-port", "0")
+    command("produce", "orders", stdin="damaged\n", name_server=server.name_server)
+    log = min((store / "commitlog").iterdir())
+    with log.open("r+b") as file:
+        file.seek(file.read(4096).index(b"damaged"))
+        file.write(b"D")
+    dump = ("store", "dump", str(store), "--topic", "orders")
+    result = command(*dump, code=8)
+    assert result.stdout == ""
+    assert str(log) in result.stderr
+    assert command(*dump, "--no-verify").stdout == "Damaged\n"
+
+
 def test_bench_measures_client_and_broker_apart(command):
     for verb in ("produce", "consume"):
         figures = json.loads(command("bench", verb, "--messages", "20000", "--json").stdout)

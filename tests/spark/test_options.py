@@ -49,11 +49,18 @@ def test_an_unknown_option_is_refused_with_the_one_that_was_meant():
         {**FOLDER, "max_partition_bytes": "12"},
         {**FOLDER, "max_partition_bytes": "12parsecs"},
         {**FOLDER, "fail_on_data_loss": "perhaps"},
+        {**FOLDER, "verify": "perhaps"},
+        {"name_server": "h:1", "topic": "a", "verify": "false"},
     ],
 )
 def test_options_that_make_no_sense_are_refused(options):
     with pytest.raises(OptionError):
         parse_options(options)
+
+
+def test_checksums_are_compared_unless_the_read_says_otherwise():
+    assert parse_options(FOLDER).verify
+    assert not parse_options({**FOLDER, "verify": "false"}).verify
 
 
 def test_options_that_spark_adds_to_a_table_do_not_count():

@@ -247,6 +247,20 @@ def test_a_copy_of_a_store_that_lost_messages_fails_or_goes_on_behind_them(spark
     assert 0 < left[0] == 3000 - len(left)
 
 
+def test_a_damaged_body_ends_the_job_unless_told_not_to_look(spark, rocketpy_server_factory, tmp_path):
+    topic = fresh_name("damage")
+    server = rocketpy_server_factory(tmp_path / "damaged", settings={"mappedFileSizeCommitLog": 1 << 20})
+    with server.producer(fresh_name()) as producer:
+        producer.send(rocketpy.Message(topic, b"damaged"))
+    server.stop()
+    (log,) = Path(server.path, "commitlog").iterdir()
+    log.write_bytes(log.read_bytes().replace(b"damaged", b"Damaged", 1))
+    with pytest.raises(PythonException, match="checksum"):
+        load(spark, topic, path=str(server.path)).collect()
+    (row,) = load(spark, topic, path=str(server.path), verify="false").collect()
+    assert row.body == b"Damaged"
+
+
 def test_a_topic_emptied_between_plan_and_read_fails_or_is_empty(spark, filled, rocketpy_server):
     topic, _ = filled
     strict = load(spark, topic, name_server=rocketpy_server.name_server)

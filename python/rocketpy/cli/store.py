@@ -62,6 +62,7 @@ def dump(
     ] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Stored before: a time, or -10m.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Stop after this many.")] = None,
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare the checksum of each record.")] = True,
     commit_log: Log = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line instead of the bodies.")] = False,
 ) -> None:
@@ -73,7 +74,7 @@ def dump(
         stored_from=None if start is None else moment(start),
         stored_before=None if end is None else moment(end),
     )
-    for number, row in enumerate(rows(reader.scan(ranges, tags=tags)), 1):
+    for number, row in enumerate(rows(reader.scan(ranges, tags=tags, verify=verify)), 1):
         line = json.dumps(printable(row)).encode() if as_json else row["body"]
         sys.stdout.buffer.write(line + b"\n")
         if number == limit:

@@ -61,6 +61,8 @@ class ReadOptions:
         max_partition_bytes: Size of a partition that is aimed at, bytes in the log.
         fail_on_data_loss: Whether messages that are gone fail the read, or are left out, counted and logged.
         broker_name: Broker name to show for a store folder, which does not know its own.
+        verify: Whether each record's checksum is compared; without it a damaged body is handed out. Over the network it
+            always is.
     """
 
     path: str | None
@@ -77,6 +79,7 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     broker_name: str | None = None
     commit_log_path: str | None = None
+    verify: bool = True
 
 
 OPTION_NAMES = (
@@ -96,6 +99,7 @@ OPTION_NAMES = (
     "fail_on_data_loss",
     "broker_name",
     "commit_log_path",
+    "verify",
 )
 # Spark adds these by itself when a table was made with CREATE TABLE ... USING rocketpy.
 _SPARKS_OWN = {"owner", "provider", "serialization.format"}
@@ -124,8 +128,9 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
     given = _canonical(options)
     now = _now_ms() if now_ms is None else now_ms
     path, name_servers = _source(given)
-    if "commit_log_path" in given and path is None:
-        raise OptionError("commit_log_path goes with the path of a store")
+    for name in ("commit_log_path", "verify"):
+        if name in given and path is None:
+            raise OptionError(f"{name} goes with the path of a store")
     topics = _topics(given)
     _refuse_both(given, "starting_time", "starting_offsets")
     _refuse_both(given, "ending_time", "ending_offsets")
@@ -148,6 +153,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
         fail_on_data_loss=_boolean(given, "fail_on_data_loss", default=True),
         broker_name=given.get("broker_name"),
         commit_log_path=given.get("commit_log_path"),
+        verify=_boolean(given, "verify", default=True),
     )
 
 

@@ -145,6 +145,7 @@ def read_store(options: ReadOptions, columns: Sequence[str], ranges: Sequence[St
         tags=options.tags,
         broker_name=options.broker_name,
         fail_on_data_loss=options.fail_on_data_loss,
+        verify=options.verify,
     )
     for batch in scan:
         yield pyarrow_batch(batch)

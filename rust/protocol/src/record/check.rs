@@ -61,6 +61,17 @@ pub fn check_record(bytes: &[u8], mode: CheckMode) -> Result<RecordCheck<'_>, Re
     Ok(RecordCheck::Record(view))
 }
 
+/// Whether the bytes of one record end in a checksum that is theirs: what nearly every sound record of a store that writes them
+/// does. Only the checksum is looked at, not the layout that it was made over; for a record that fails, [`check_record`] says
+/// what it is.
+#[must_use]
+pub fn ends_in_its_crc(record: &[u8]) -> bool {
+    let Some((before, property)) = record.split_last_chunk::<{ crc::CRC_PROPERTY_BYTES }>() else {
+        return false;
+    };
+    crc::stated(property).is_some_and(|stated| stated == crc::crc31(before))
+}
+
 /// The record's own checksum, when its properties end in one.
 fn stated_crc(view: &RecordView<'_>) -> Option<u32> {
     crc::stated(view.properties)

@@ -32,7 +32,7 @@ mod encode;
 mod error;
 mod view;
 
-pub use check::{CheckMode, RecordCheck, check_record};
+pub use check::{CheckMode, RecordCheck, check_record, ends_in_its_crc};
 pub use crc::{CRC_PROPERTY_BYTES, body_crc, crc31};
 pub use encode::{RecordFields, RecordPlan};
 pub use error::{RecordEncodeError, RecordError};

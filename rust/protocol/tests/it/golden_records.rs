@@ -8,6 +8,7 @@ use rocketpy_protocol::disk::{
 };
 use rocketpy_protocol::record::{
     CheckMode, RecordCheck, RecordError, RecordFields, RecordVersion, RecordView, blank_head, check_record,
+    ends_in_its_crc,
 };
 
 use crate::golden::vector;
@@ -192,6 +193,13 @@ fn record_r2_with_its_own_checksum_15_5() {
         panic!("a record, not a filler");
     };
     assert_eq!((view.size(), view.property("__CRC32#")), (132, Some("5237264341")));
+    assert!(ends_in_its_crc(&bytes));
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1;
+        assert!(!ends_in_its_crc(&damaged), "byte {at}");
+    }
+    assert!(!ends_in_its_crc(&vector!("store-15.5-record-r1")), "it has none");
     encodes_to_itself(&view, b"TAGS\x01TagA\x02", true);
     encodes_to_itself(&view, b"TAGS\x01TagA", true);
     encodes_to_itself(&view, view.properties, true);

@@ -46,6 +46,12 @@ impl<D: Disk> StreamFiles<D> {
         Ok(at.checked_sub(1).map(|at| self.files[at]).filter(|file| position < end_of(*file)))
     }
 
+    /// The file that holds a position; the folder when none does.
+    pub fn path_at(&mut self, position: u64) -> Result<PathBuf, ReadError> {
+        let file = self.find(position)?;
+        Ok(file.map_or_else(|| self.dir.clone(), |file| self.dir.join(file_name(file.start))))
+    }
+
     /// Looks at the folder again.
     pub fn relist(&mut self) -> Result<(), ReadError> {
         self.files = list(&*self.disk, &self.dir)?;

@@ -41,6 +41,11 @@ impl<D: Disk> LogFiles<D> {
         Ok(self.files.find(at.get())?.map(|file| file.start.saturating_add(file.size_bytes)))
     }
 
+    /// The file that holds an offset; the log's folder when none does.
+    pub fn path_at(&mut self, at: PhysicalOffset) -> Result<PathBuf, ReadError> {
+        self.files.path_at(at.get())
+    }
+
     /// Fills the buffer; false when the bytes are not there.
     pub fn read(&mut self, at: PhysicalOffset, buffer: &mut [u8]) -> Result<bool, ReadError> {
         self.files.read(at.get(), buffer)
@@ -64,24 +69,24 @@ impl<D: Disk> LogFiles<D> {
 /// Whether bytes begin like the record that an entry names: the cheap check that every read makes.
 ///
 /// # Errors
-/// What differs.
-pub(super) fn check_head(head: &[u8], entry: &QueueEntry, queue_id: u32) -> Result<(), &'static str> {
-    if head.len() < FIXED_BYTES_V1 || entry.size_bytes < FIXED_BYTES_V1 as u32 {
-        return Err("it is shorter than any record");
+/// What differs: what was found, what was expected.
+pub(super) fn check_head(head: &[u8], entry: &QueueEntry, queue_id: u32) -> Result<(), String> {
+    let QueueEntry { queue_offset, physical_offset, size_bytes, .. } = *entry;
+    if head.len() < FIXED_BYTES_V1 || size_bytes < FIXED_BYTES_V1 as u32 {
+        return Err(format!("it has {size_bytes} bytes, a record at least: {FIXED_BYTES_V1}"));
     }
-    if !matches!(int32(head, 4), MAGIC_V1 | MAGIC_V2) {
-        return Err("it has no record's magic number");
+    let magic = int32(head, 4);
+    if !matches!(magic, MAGIC_V1 | MAGIC_V2) {
+        return Err(format!("its magic is {magic:#010x}, a record's: {MAGIC_V1:#010x}"));
     }
-    if int32(head, 0) != entry.size_bytes {
-        return Err("its size is another one than the entry's");
-    }
-    if int64(head, PHYSICAL_OFFSET_AT) != entry.physical_offset.get() {
-        return Err("it states another physical offset");
-    }
-    if int32(head, QUEUE_ID_AT) != queue_id || int64(head, QUEUE_OFFSET_AT) != entry.queue_offset.get() {
-        return Err("it belongs to another place of a queue");
-    }
-    Ok(())
+    let expect = |what: &str, found: u64, expected: u64| match found == expected {
+        true => Ok(()),
+        false => Err(format!("its {what} is {found}, expected: {expected}")),
+    };
+    expect("size", int32(head, 0).into(), size_bytes.into())?;
+    expect("physical offset", int64(head, PHYSICAL_OFFSET_AT), physical_offset.get())?;
+    expect("queue id", int32(head, QUEUE_ID_AT).into(), queue_id.into())?;
+    expect("queue offset", int64(head, QUEUE_OFFSET_AT), queue_offset.get())
 }
 
 #[inline]

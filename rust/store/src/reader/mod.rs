@@ -43,13 +43,16 @@ pub enum ReadError {
     BadFile { path: PathBuf, reason: String },
     /// A record is damaged, or the entry that leads to it is.
     #[error(
-        "entry {queue_offset} of {topic}-{queue_id} leads to a broken record at {physical_offset}: {reason}"
+        "entry {queue_offset} of {topic}-{queue_id} leads to a broken record at {physical_offset} ({reason}): {}",
+        path.display()
     )]
     BrokenRecord {
         topic: Arc<str>,
         queue_id: u32,
         queue_offset: QueueOffset,
         physical_offset: PhysicalOffset,
+        /// The file of the log that should hold the record.
+        path: PathBuf,
         reason: String,
     },
     /// A start or an end names a queue that the topic does not have.
@@ -142,7 +145,7 @@ pub struct ScanOptions {
 
 impl Default for ScanOptions {
     fn default() -> Self {
-        Self { tags: TagFilter::All, verify: false, block_bytes: 2 << 20, missing: Missing::Fail }
+        Self { tags: TagFilter::All, verify: true, block_bytes: 2 << 20, missing: Missing::Fail }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
-use rocketpy_protocol::record::{CheckMode, check_record};
+use rocketpy_protocol::record::{CheckMode, check_record, ends_in_its_crc};
 
 use super::log::{LogFiles, check_head};
 use super::queue::QueueFiles;
@@ -265,9 +265,7 @@ impl<D: Disk> RangeScan<D> {
             let end = start as usize + entry.size_bytes as usize;
             let bytes = &self.block.bytes[start as usize..end];
             let queue_id = self.cursors[index].queue.queue_id;
-            let checked = check_head(bytes, &entry, queue_id)
-                .map_err(str::to_owned)
-                .and_then(|()| self.verify(bytes, &entry));
+            let checked = check_head(bytes, &entry, queue_id).and_then(|()| self.verify(bytes, &entry));
             match checked {
                 Ok(()) => self.block.records.push(BlockRecord {
                     range: index,
@@ -283,7 +281,7 @@ impl<D: Disk> RangeScan<D> {
     }
 
     fn verify(&self, bytes: &[u8], entry: &QueueEntry) -> Result<(), String> {
-        if !self.options.verify {
+        if !self.options.verify || ends_in_its_crc(bytes) {
             return Ok(());
         }
         let has_own = self.checked.contains(&entry.physical_offset.get());
@@ -295,12 +293,14 @@ impl<D: Disk> RangeScan<D> {
     fn miss(&mut self, index: usize, entry: &QueueEntry, reason: &str) -> Result<(), ReadError> {
         let is_removed = entry.physical_offset < self.log.start();
         if !is_removed && self.options.missing == Missing::Fail {
+            let path = self.log.path_at(entry.physical_offset)?;
             let queue = &self.cursors[index].queue;
             return Err(ReadError::BrokenRecord {
                 topic: Arc::clone(&queue.topic),
                 queue_id: queue.queue_id,
                 queue_offset: entry.queue_offset,
                 physical_offset: entry.physical_offset,
+                path,
                 reason: reason.to_owned(),
             });
         }
