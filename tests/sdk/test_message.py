@@ -113,10 +113,13 @@ def test_what_a_stored_message_cannot_hold_is_refused(arguments, says):
     assert not refused.value.retryable
 
 
-@pytest.mark.parametrize("name", ["TAGS", "KEYS", "DELAY", "TRAN_MSG", "UNIQ_KEY", "TIMER_DELAY_SEC"])
-def test_reserved_properties_are_refused_by_name(name):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("TAGS", "x"), ("KEYS", "x"), ("UNIQ_KEY", "x"), ("PGROUP", "x"), ("DELAY", "0"), ("TRAN_MSG", "1")],
+)
+def test_reserved_properties_are_refused_by_name(name, value):
     with pytest.raises(InvalidArgumentError, match=name):
-        Message("flights", b"body", properties={name: "1"})
+        Message("flights", b"body", properties={name: value})
 
 
 @pytest.mark.parametrize(

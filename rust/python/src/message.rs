@@ -223,7 +223,7 @@ fn set_properties(message: &mut Message, properties: &Bound<'_, PyMapping>) -> P
             value.cast::<PyString>().map_err(|_not| error::wrong_type("a property value", "str", &value))?;
         let (name, value) = (name.to_str()?, value.to_str()?);
         // The send refuses these by the name of what they ask for: delay, timer, transaction.
-        let set = if rocketpy_client::unsupported_feature(name).is_some() {
+        let set = if rocketpy_client::unsupported_feature(name, value).is_some() {
             message.properties.set(name, value)
         } else {
             message.properties.set_user(name, value)

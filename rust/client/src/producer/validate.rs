@@ -19,10 +19,11 @@ const UNSUPPORTED: [(&str, &str); 6] = [
     (property::INNER_MULTI_DISPATCH, "multi-queue"),
 ];
 
-/// What a property asks for that is not there yet; `None` for every other name. A send refuses such a message by name.
+/// What a property asks for that is not there yet; `None` for every other one. A send refuses such a message by name.
 #[must_use]
-pub fn unsupported_feature(property: &str) -> Option<&'static str> {
-    UNSUPPORTED.iter().find(|(unsupported, _)| *unsupported == property).map(|(_, feature)| *feature)
+pub fn unsupported_feature(name: &str, value: &str) -> Option<&'static str> {
+    let (_, feature) = UNSUPPORTED.iter().find(|(unsupported, _)| *unsupported == name)?;
+    asks_for_it(name, value).then_some(*feature)
 }
 
 /// Checks topic, body and properties.
@@ -84,9 +85,7 @@ fn check_properties(message: &Message, order_key: Option<&str>) -> Result<(), Cl
     let mut size_bytes = order_key.map_or(0, str::len);
     for (name, value) in message.properties.iter() {
         size_bytes += name.len() + value.len() + 2;
-        if let Some(feature) = unsupported_feature(name)
-            && asks_for_it(name, value)
-        {
+        if let Some(feature) = unsupported_feature(name, value) {
             return Err(ClientError::Unsupported { feature, property: format!("{name}={value}") });
         }
     }
