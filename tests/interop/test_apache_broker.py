@@ -53,7 +53,8 @@ def test_a_committed_group_goes_on_at_apache_and_can_be_reset(java: Java, apache
     with rocketpy.Admin(name_servers=[apache_address]) as admin:
         assert sum(one.lag for one in admin.group_lag(group, topic)) == 0
         offsets = admin.reset_offsets(group, topic, rocketpy.Start.EARLIEST)
-        assert set(offsets) == set(admin.queues(topic)) and set(offsets.values()) == {0}
+        assert set(offsets) == set(admin.queues(topic))
+        assert set(offsets.values()) == {0}
         assert sum(one.lag for one in admin.group_lag(group, topic)) == 10
     again = read(apache_address, topic, 10, group=group)
     assert sorted(one["body"] for one in again) == sorted(one["body"] for one in first + second)
