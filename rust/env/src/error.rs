@@ -52,9 +52,22 @@ fn holder(pid: Option<u32>) -> String {
 impl EnvError {
     /// The operation of an error that came before anything was written or flushed.
     pub(crate) const OPEN: &'static str = "open";
+    /// How the operation of every flush begins.
+    const FLUSH: &'static str = "flush";
 
     /// Whether a file or folder could not even be opened: nothing was tried on it, and nothing of it is lost.
     pub fn is_of_opening(&self) -> bool {
+        self.operation() == Some(Self::OPEN)
+    }
+
+    /// Whether a flush was tried and failed: a second one may succeed although what was written is lost, so that nobody may
+    /// believe it. A full disk is none: what found no space is kept, or was new and is taken back as a whole.
+    pub fn is_failed_flush(&self) -> bool {
+        let is_flush = self.operation().is_some_and(|operation| operation.starts_with(Self::FLUSH));
+        is_flush && !matches!(self, Self::NoSpace { .. })
+    }
+
+    fn operation(&self) -> Option<&'static str> {
         match self {
             Self::NoSpace { operation, .. }
             | Self::PermissionDenied { operation, .. }
@@ -63,8 +76,9 @@ impl EnvError {
             | Self::AlreadyExists { operation, .. }
             | Self::NotAFolder { operation, .. }
             | Self::TooManyOpenFiles { operation, .. }
-            | Self::Io { operation, .. } => *operation == Self::OPEN,
-            _ => false,
+            | Self::Unsupported { operation, .. }
+            | Self::Io { operation, .. } => Some(operation),
+            Self::Locked { .. } | Self::TooLong { .. } | Self::UnexpectedEnd { .. } => None,
         }
     }
 

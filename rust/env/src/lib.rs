@@ -12,7 +12,10 @@ mod file;
 mod limits;
 mod lock;
 mod mapped;
+pub mod planted;
 mod real;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod sys;
 
 pub use clock::{LastLook, local_month_ms, now_ms, random_u64};

@@ -12,6 +12,7 @@ use crate::error::EnvError;
 use crate::file::RealFile;
 use crate::lock::RealLock;
 use crate::mapped::MappedRegion;
+use crate::planted::{self, Bug};
 use crate::sys;
 
 /// Files, maps and locks of the operating system.
@@ -41,6 +42,11 @@ fn sibling(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(suffix);
     path.with_file_name(name)
+}
+
+/// Makes the names in an open folder durable.
+fn sync_names(handle: &File, dir: &Path) -> Result<(), EnvError> {
+    if planted::has(Bug::NoDirectoryFsync) { Ok(()) } else { handle.sync_all().at("flush", dir) }
 }
 
 /// Allocates and flushes a file, then gives it its name: an unfinished one never has a name, where that is possible.
@@ -94,7 +100,7 @@ impl Disk for RealDisk {
         let handle = File::open(dir).at("open", dir)?; // before there is a name: this may fail for want of handles
         let file = create_allocated(path, len, is_wanted)?;
         let made = MappedRegion::map(&file, path, len, 0)
-            .and_then(|region| handle.sync_all().at("flush", dir).map(|()| region));
+            .and_then(|region| sync_names(&handle, dir).map(|()| region));
         if made.is_err() {
             let _ = fs::remove_file(path); // else every further try finds the name taken
         }
@@ -168,7 +174,7 @@ impl Disk for RealDisk {
     }
 
     fn sync_dir(&self, path: &Path) -> Result<(), EnvError> {
-        File::open(path).at(EnvError::OPEN, path)?.sync_all().at("flush", path)
+        sync_names(&File::open(path).at(EnvError::OPEN, path)?, path)
     }
 
     fn sync_file_system(&self, dir: &Path) -> Result<(), EnvError> {

@@ -124,7 +124,12 @@ fn what_cannot_be_opened_is_told_from_a_failed_flush() {
     assert!(RealDisk.sync_dir(&missing).unwrap_err().is_of_opening());
     assert!(RealDisk.sync_file_system(&missing).unwrap_err().is_of_opening());
     let failed = EnvError::from_io("flush", &missing, std::io::Error::from_raw_os_error(5));
-    assert!(!failed.is_of_opening());
+    assert!(!failed.is_of_opening() && failed.is_failed_flush());
+    let all = EnvError::from_io("flush the file system of", &missing, std::io::Error::from_raw_os_error(30));
+    assert!(all.is_failed_flush(), "{all}");
+    let full = EnvError::from_io("flush", &missing, std::io::Error::from_raw_os_error(28));
+    assert!(!full.is_failed_flush() && matches!(full, EnvError::NoSpace { .. }));
+    assert!(!RealDisk.sync_dir(&missing).unwrap_err().is_failed_flush());
 }
 
 /// Makes a file that does not fit into the memory it may map; by itself it makes a small one.

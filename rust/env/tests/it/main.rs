@@ -4,3 +4,5 @@
 mod files;
 mod lock;
 mod region;
+#[cfg(feature = "sim")]
+mod sim;

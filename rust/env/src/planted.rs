@@ -1,0 +1,81 @@
+//! Faults that are put in on purpose, so that the proof can show that it finds them.
+//!
+//! Without the feature `planted-bugs` none of them is compiled in. A build of the Python module refuses the feature.
+
+/// Whether this build can have planted bugs.
+pub const PLANTED_BUGS: bool = cfg!(feature = "planted-bugs");
+
+/// A fault that may be planted. Those of a part are added with the part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Bug {
+    /// The flushed offset moves before the flush.
+    AckBeforeFlush = 1,
+    /// A flush that failed is tried again and believed.
+    BelieveRetriedFlush,
+    /// No folder is flushed after a name in it was made.
+    NoDirectoryFsync,
+    /// Recovery looks at the layout of records alone.
+    SkipRecordCheck,
+    /// Recovery cuts the log at damage before the durable mark.
+    TruncateInteriorDamage,
+    /// A file of the log may end one byte short of its blank record.
+    OffByOneAtRoll,
+    /// Recovery leaves entries behind the end of a consume queue.
+    QueueNotTruncated,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::AckBeforeFlush,
+        Self::BelieveRetriedFlush,
+        Self::NoDirectoryFsync,
+        Self::SkipRecordCheck,
+        Self::TruncateInteriorDamage,
+        Self::OffByOneAtRoll,
+        Self::QueueNotTruncated,
+    ];
+
+    /// What it is, in words.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::AckBeforeFlush => "acknowledge before flush",
+            Self::BelieveRetriedFlush => "believe a retried flush",
+            Self::NoDirectoryFsync => "no directory fsync",
+            Self::SkipRecordCheck => "skip the record check",
+            Self::TruncateInteriorDamage => "truncate interior damage",
+            Self::OffByOneAtRoll => "off by one at a roll",
+            Self::QueueNotTruncated => "consume queue not truncated",
+        }
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+mod selection {
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    use super::Bug;
+
+    static PLANTED: AtomicU8 = AtomicU8::new(0);
+
+    /// Plants a bug in this process, in place of the former one.
+    pub fn set(bug: Option<Bug>) {
+        PLANTED.store(bug.map_or(0, |bug| bug as u8), Ordering::SeqCst);
+    }
+
+    /// Whether a bug is planted.
+    pub fn has(bug: Bug) -> bool {
+        PLANTED.load(Ordering::Relaxed) == bug as u8
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+pub use selection::{has, set};
+
+/// Whether a bug is planted: not in this build.
+#[cfg(not(feature = "planted-bugs"))]
+#[inline(always)]
+pub const fn has(_bug: Bug) -> bool {
+    false
+}

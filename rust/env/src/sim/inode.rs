@@ -1,0 +1,152 @@
+//! One simulated file: what readers see, and what a power cut leaves.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use fastrand::Rng;
+
+use super::memory::Memory;
+
+/// The unit in which the system caches and writes back.
+const PAGE: usize = 4096;
+/// The unit that a medium writes whole or not at all.
+const SECTOR: usize = 512;
+
+/// A file in two images.
+pub(super) struct Inode {
+    /// What readers see: the page cache.
+    pub(super) cached: Arc<Memory>,
+    /// What is on the medium. May be shorter or longer than the durable length: a fresh extent reads as zeros.
+    durable: Vec<u8>,
+    durable_len: usize,
+    /// Pages that differ from the medium as far as the system knows.
+    dirty: BTreeSet<usize>,
+    /// A write-back failed, and no flush has told anybody.
+    error_waits: bool,
+    /// The file became shorter, and that is not durable: the blocks behind are still the old ones.
+    cut: bool,
+}
+
+impl Inode {
+    pub(super) fn new(len: usize) -> Self {
+        Self {
+            cached: Arc::new(Memory::zeros(len)),
+            durable: Vec::new(),
+            durable_len: 0,
+            dirty: BTreeSet::new(),
+            error_waits: false,
+            cut: false,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.cached.len()
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.cached.slice(0..self.len())
+    }
+
+    pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        if at + bytes.len() > self.len() {
+            self.set_len(at + bytes.len());
+        }
+        self.cached.write(at, bytes);
+        self.dirty.extend(at / PAGE..=(at + bytes.len() - 1) / PAGE);
+    }
+
+    pub(super) fn set_len(&mut self, len: usize) {
+        self.cut |= len < self.len();
+        let memory = Memory::zeros(len);
+        memory.write(0, self.cached.slice(0..len.min(self.len())));
+        self.cached = Arc::new(memory);
+        self.dirty.retain(|page| page * PAGE < len);
+    }
+
+    /// Takes a length over to the medium.
+    pub(super) fn commit_len(&mut self, len: usize) {
+        self.durable_len = len;
+        self.durable.truncate(len);
+    }
+
+    /// Writes the sectors of a page that `is_wanted` names.
+    fn persist(&mut self, page: usize, mut is_wanted: impl FnMut() -> bool) {
+        let end = self.cached.len().min((page + 1) * PAGE);
+        if self.durable.len() < end {
+            self.durable.resize(end, 0);
+        }
+        for from in (page * PAGE..end).step_by(SECTOR) {
+            let to = end.min(from + SECTOR);
+            if is_wanted() {
+                self.durable[from..to].copy_from_slice(self.cached.slice(from..to));
+            }
+        }
+    }
+
+    pub(super) fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty() && !self.cut
+    }
+
+    /// The system writes some dirty page back by itself. One that `fails` counts as written all the same; the next flush of
+    /// the file tells.
+    pub(super) fn write_back(&mut self, rng: &mut Rng, fails: bool) {
+        let index = rng.usize(0..self.dirty.len());
+        let Some(&page) = self.dirty.iter().nth(index) else { return };
+        self.dirty.remove(&page);
+        if fails {
+            self.error_waits = true;
+        } else {
+            self.persist(page, || true);
+        }
+    }
+
+    /// Writes the dirty pages that a range touches. Says whether the flush is a success: an error of an earlier write-back
+    /// is told here, once.
+    ///
+    /// A flush that `fails` marks all of them as written, as Linux does, although some are not: the next one succeeds, and
+    /// the bytes are gone with the power.
+    pub(super) fn flush(&mut self, from: usize, to: usize, rng: &mut Rng, fails: bool) -> bool {
+        let pages: Vec<_> = self.dirty.range(from / PAGE..to.div_ceil(PAGE)).copied().collect();
+        let spoilt = if fails && !pages.is_empty() { rng.usize(0..pages.len()) } else { usize::MAX };
+        for (index, page) in pages.into_iter().enumerate() {
+            self.dirty.remove(&page);
+            if !fails || (index != spoilt && rng.bool()) {
+                self.persist(page, || true);
+            }
+        }
+        self.cut &= fails;
+        !std::mem::take(&mut self.error_waits) && !fails
+    }
+
+    /// What an error nobody was told of comes to when the process ends: the system may forget it.
+    pub(super) fn may_forget_error(&mut self, rng: &mut Rng) {
+        self.error_waits &= rng.bool();
+    }
+
+    /// The power is gone: each dirty page is kept, lost or torn.
+    pub(super) fn lose_power(&mut self, rng: &mut Rng) {
+        for page in std::mem::take(&mut self.dirty) {
+            match rng.u8(0..3) {
+                0 => self.persist(page, || true),
+                1 => {}
+                _ => self.persist(page, || rng.bool()),
+            }
+        }
+        self.durable.resize(self.durable_len, 0);
+        self.cached = Arc::new(Memory::of(&self.durable));
+        self.error_waits = false;
+        self.cut = false;
+    }
+
+    /// Puts bytes in place of the file's, on the medium as well.
+    pub(super) fn set_bytes(&mut self, bytes: Vec<u8>) {
+        self.cached = Arc::new(Memory::of(&bytes));
+        self.durable_len = bytes.len();
+        self.durable = bytes;
+        self.dirty.clear();
+        self.cut = false;
+    }
+}

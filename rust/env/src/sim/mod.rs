@@ -1,0 +1,228 @@
+//! A disk in memory that loses power, fails and fills up, as a seed says.
+//!
+//! # The model
+//! Each file has two images: what readers see (the page cache) and what is on the medium; changes of names and lengths are on
+//! their way for a while. A flush moves the dirty pages of 4 KiB that it covers to the medium; between flushes the system
+//! writes pages back in any order. What is not written back is lost with the power:
+//!
+//! * each dirty page is kept, lost or torn by itself; a sector of 512 bytes is never torn; a fresh extent reads as zeros;
+//! * changes of names and lengths survive as a prefix of their order, as a journal keeps them. The flush of a file makes its
+//!   length durable, not its name; the flush of a folder makes its names durable;
+//! * a flush that fails marks its pages as written, as Linux does. Readers go on to see the new bytes, the next flush
+//!   succeeds, and the bytes are gone with the power, unless they are written again. A write-back that fails by itself is told
+//!   by the next flush of the file, or by none when the process ends before.
+//!
+//! The end of a process alone loses nothing of that: the page cache stays.
+//!
+//! Nothing here reads a clock or draws a number that the seed does not give.
+//!
+//! # Source
+//! durability.md section 3.
+
+mod disk;
+mod file;
+mod inode;
+mod memory;
+mod region;
+mod world;
+
+use std::any::Any;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use disk::SimLock;
+pub use file::SimFile;
+pub use region::SimRegion;
+use world::{Node, World};
+
+use crate::error::EnvError;
+
+/// How a simulated machine misbehaves. Chances are per mille of the operations that they concern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SimOptions {
+    /// Everything is drawn from it.
+    pub seed: u64,
+    /// That the system writes a dirty page back before an operation.
+    pub write_back_per_mille: u32,
+    /// That such a page does not get to the medium.
+    pub write_back_fails_per_mille: u32,
+    /// That a flush fails, after which the next one of the same pages succeeds and does nothing.
+    pub flush_fails_per_mille: u32,
+    /// That there is no space for a new file, or for bytes written into one.
+    pub no_space_per_mille: u32,
+    /// That a file or folder cannot be opened because too many are open.
+    pub no_handle_per_mille: u32,
+    /// That the clock steps by up to 100 s, either way.
+    pub clock_steps_per_mille: u32,
+}
+
+impl SimOptions {
+    /// A disk on which nothing fails any more; pages are written back and the clock goes as before.
+    #[must_use]
+    pub fn without_faults(self) -> Self {
+        Self { write_back_per_mille: self.write_back_per_mille, seed: self.seed, ..Self::default() }
+    }
+}
+
+/// The end of a simulated process at the operation that was asked for: unwinds through the code under test.
+#[derive(Debug, Clone, Copy)]
+pub struct Stopped;
+
+impl Stopped {
+    /// Whether a panic is one.
+    pub fn is(panic: &(dyn Any + Send)) -> bool {
+        panic.is::<Self>()
+    }
+}
+
+/// A simulated [`crate::Disk`] as one process sees it.
+#[derive(Clone)]
+pub struct SimDisk {
+    world: Arc<Mutex<World>>,
+    boot: u64,
+}
+
+/// A file that [`SimDisk::hide`] took away.
+#[derive(Debug)]
+pub struct Hidden {
+    path: PathBuf,
+    node: Node,
+}
+
+impl SimDisk {
+    /// An empty disk with the folder `/`.
+    pub fn new(options: SimOptions) -> Self {
+        Self { world: Arc::new(Mutex::new(World::new(options))), boot: 0 }
+    }
+
+    fn lock_world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How it misbehaves.
+    pub fn options(&self) -> SimOptions {
+        self.lock_world().options
+    }
+
+    /// Changes what goes wrong from now on; the seed is not taken over.
+    pub fn set_options(&self, options: SimOptions) {
+        let mut world = self.lock_world();
+        world.options = SimOptions { seed: world.options.seed, ..options };
+    }
+
+    /// Draws everything from here on from another seed: the same past, another future.
+    pub fn reseed(&self, seed: u64) {
+        self.lock_world().rng = fastrand::Rng::with_seed(seed);
+    }
+
+    /// Operations so far.
+    pub fn operations(&self) -> u64 {
+        self.lock_world().operations
+    }
+
+    /// Flushes that failed so far. That of a new file does not count: the file never gets a name.
+    pub fn failed_flushes(&self) -> u64 {
+        self.lock_world().failed_flushes
+    }
+
+    /// Ends the process by [`Stopped`] at the operation of this number.
+    pub fn stop_at(&self, operation: Option<u64>) {
+        self.lock_world().stop_at = operation;
+    }
+
+    /// Kills the process: its handles do nothing any more; the page cache stays. Returns the disk of the next process.
+    #[must_use]
+    pub fn kill(&self) -> Self {
+        self.restart(World::lose_process)
+    }
+
+    /// Cuts the power. Returns the disk of the next process.
+    #[must_use]
+    pub fn cut_power(&self) -> Self {
+        self.restart(World::lose_power)
+    }
+
+    fn restart(&self, end: impl FnOnce(&mut World)) -> Self {
+        let mut world = self.lock_world();
+        end(&mut world);
+        world.boot += 1;
+        world.is_down = false;
+        world.stop_at = None;
+        world.locked.clear();
+        Self { world: Arc::clone(&self.world), boot: world.boot }
+    }
+
+    /// All files with their lengths.
+    pub fn files(&self) -> Vec<(PathBuf, u64)> {
+        let world = self.lock_world();
+        let files = world.names.iter().filter_map(|(path, node)| match node {
+            Node::File(id) => Some((path.clone(), world.len_of(*id))),
+            Node::Folder => None,
+        });
+        files.collect()
+    }
+
+    /// The bytes of a file as readers see them; no operation.
+    pub fn peek(&self, path: &Path) -> Option<Vec<u8>> {
+        let mut world = self.lock_world();
+        let id = world.file("look at", path).ok()?;
+        Some(world.inode(id).bytes().to_vec())
+    }
+
+    /// Makes everything durable, as an orderly stop of the machine does; no operation, and it does not fail.
+    pub fn settle(&self) {
+        self.lock_world().settle(false);
+    }
+
+    /// Changes a file at rest, behind everybody's back: flips bits, cuts it, as a failing medium does.
+    ///
+    /// # Errors
+    /// [`EnvError::NotFound`].
+    pub fn damage(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) -> Result<(), EnvError> {
+        let mut world = self.lock_world();
+        world.settle(false);
+        let id = world.file("damage", path)?;
+        let mut bytes = world.inode(id).bytes().to_vec();
+        change(&mut bytes);
+        world.inode(id).set_bytes(bytes);
+        Ok(())
+    }
+
+    /// Takes a file at rest away.
+    ///
+    /// # Errors
+    /// [`EnvError::NotFound`].
+    pub fn hide(&self, path: &Path) -> Result<Hidden, EnvError> {
+        let mut world = self.lock_world();
+        world.settle(false);
+        let node = world.hide(path)?;
+        Ok(Hidden { path: path.to_path_buf(), node })
+    }
+
+    /// Puts a hidden file back.
+    pub fn unhide(&self, hidden: Hidden) {
+        self.lock_world().unhide(&hidden.path, hidden.node);
+    }
+
+    /// Starts an operation: it counts, things happen by themselves, and it may be the last one.
+    fn begin(&self, operation: &'static str, path: &Path) -> Result<MutexGuard<'_, World>, EnvError> {
+        let mut world = self.lock_world();
+        if world.boot != self.boot || world.is_down {
+            let down = std::io::Error::other("the simulated machine is down");
+            return Err(EnvError::from_io(operation, path, down));
+        }
+        world.operations += 1;
+        if world.stop_at == Some(world.operations) {
+            world.is_down = true;
+            drop(world);
+            resume_unwind(Box::new(Stopped)); // without the panic hook: this is no fault
+        }
+        world.pass();
+        Ok(world)
+    }
+}
+
+fn no_space(operation: &'static str, path: &Path) -> EnvError {
+    EnvError::NoSpace { operation, path: path.to_path_buf() }
+}

@@ -1,0 +1,354 @@
+//! What a simulated machine has: files, names, a clock, and what goes wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use fastrand::Rng;
+
+use super::SimOptions;
+use super::inode::Inode;
+use crate::error::EnvError;
+
+pub(super) type InodeId = u64;
+
+/// What a name leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Node {
+    Folder,
+    File(InodeId),
+}
+
+/// What may go wrong with an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    Flush,
+    WriteBack,
+    NoSpace,
+    NoHandle,
+}
+
+/// A change of names or lengths that is not durable yet.
+#[derive(Debug, Clone)]
+enum Change {
+    Put(PathBuf, Node),
+    Remove(PathBuf),
+    Rename(PathBuf, PathBuf),
+    Length(InodeId, usize),
+}
+
+impl Change {
+    /// The folder whose flush makes it durable.
+    fn folder(&self) -> Option<&Path> {
+        match self {
+            Self::Put(path, _) | Self::Remove(path) | Self::Rename(_, path) => path.parent(),
+            Self::Length(..) => None,
+        }
+    }
+}
+
+type Names = BTreeMap<PathBuf, Node>;
+
+/// The simulated machine.
+pub(super) struct World {
+    pub(super) options: SimOptions,
+    pub(super) rng: Rng,
+    pub(super) names: Names,
+    inodes: BTreeMap<InodeId, Inode>,
+    durable_names: Names,
+    /// In the order in which they were made, as a journal keeps them.
+    pending: Vec<Change>,
+    last_inode: InodeId,
+    /// Files that were taken away and may come back.
+    hidden: BTreeSet<InodeId>,
+    pub(super) clock_ms: i64,
+    /// Processes that ran on this machine; handles of former ones do nothing.
+    pub(super) boot: u64,
+    /// Set between the end of a process and the start of the next.
+    pub(super) is_down: bool,
+    pub(super) operations: u64,
+    pub(super) stop_at: Option<u64>,
+    pub(super) locked: Vec<PathBuf>,
+    /// Flushes that failed so far, but for those of files that got no name.
+    pub(super) failed_flushes: u64,
+}
+
+impl World {
+    pub(super) fn new(options: SimOptions) -> Self {
+        let names = Names::from([(PathBuf::from("/"), Node::Folder)]);
+        Self {
+            rng: Rng::with_seed(options.seed),
+            options,
+            durable_names: names.clone(),
+            names,
+            inodes: BTreeMap::new(),
+            pending: Vec::new(),
+            last_inode: 0,
+            hidden: BTreeSet::new(),
+            clock_ms: 1_700_000_000_000,
+            boot: 0,
+            is_down: false,
+            operations: 0,
+            stop_at: None,
+            locked: Vec::new(),
+            failed_flushes: 0,
+        }
+    }
+
+    fn chance(&mut self, per_mille: u32) -> bool {
+        per_mille > 0 && self.rng.u32(0..1000) < per_mille
+    }
+
+    /// Whether the fault strikes now.
+    pub(super) fn strikes(&mut self, fault: Fault) -> bool {
+        self.chance(match fault {
+            Fault::Flush => self.options.flush_fails_per_mille,
+            Fault::WriteBack => self.options.write_back_fails_per_mille,
+            Fault::NoSpace => self.options.no_space_per_mille,
+            Fault::NoHandle => self.options.no_handle_per_mille,
+        })
+    }
+
+    /// Fails when no file can be opened at the moment.
+    pub(super) fn check_handles(&mut self, path: &Path) -> Result<(), EnvError> {
+        match self.strikes(Fault::NoHandle) {
+            true => Err(EnvError::TooManyOpenFiles { operation: EnvError::OPEN, path: path.to_path_buf() }),
+            false => Ok(()),
+        }
+    }
+
+    /// What happens by itself before each operation: time passes, and the system writes pages back in any order.
+    pub(super) fn pass(&mut self) {
+        self.clock_ms += self.rng.i64(0..3);
+        if self.chance(self.options.clock_steps_per_mille) {
+            self.clock_ms += self.rng.i64(-100_000..100_000);
+        }
+        while self.chance(self.options.write_back_per_mille) {
+            let dirty = self.inodes.iter().filter(|(_, inode)| inode.is_dirty());
+            let dirty: Vec<_> = dirty.map(|(&id, _)| id).collect();
+            let Some(&id) = self.rng.choice(&dirty) else { return };
+            let fails = self.strikes(Fault::WriteBack);
+            if let Some(inode) = self.inodes.get_mut(&id) {
+                inode.write_back(&mut self.rng, fails);
+            }
+        }
+    }
+
+    // Names.
+
+    pub(super) fn node(&self, operation: &'static str, path: &Path) -> Result<Node, EnvError> {
+        let not_found = || EnvError::NotFound { operation, path: path.to_path_buf() };
+        self.names.get(path).copied().ok_or_else(not_found)
+    }
+
+    pub(super) fn file(&self, operation: &'static str, path: &Path) -> Result<InodeId, EnvError> {
+        match self.node(operation, path)? {
+            Node::File(id) => Ok(id),
+            Node::Folder => {
+                Err(EnvError::from_io(operation, path, io::Error::from_raw_os_error(libc::EISDIR)))
+            }
+        }
+    }
+
+    pub(super) fn put(&mut self, path: &Path, node: Node) {
+        self.names.insert(path.to_path_buf(), node);
+        self.pending.push(Change::Put(path.to_path_buf(), node));
+    }
+
+    pub(super) fn remove(&mut self, path: &Path) {
+        self.names.remove(path);
+        self.pending.push(Change::Remove(path.to_path_buf()));
+    }
+
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) {
+        if let Some(node) = self.names.remove(from) {
+            self.names.insert(to.to_path_buf(), node);
+            self.pending.push(Change::Rename(from.to_path_buf(), to.to_path_buf()));
+        }
+    }
+
+    /// Names below a folder, the folder itself left out, deepest last.
+    pub(super) fn below(&self, dir: &Path) -> Vec<PathBuf> {
+        let behind = (std::ops::Bound::Excluded(dir.to_path_buf()), std::ops::Bound::Unbounded);
+        self.names
+            .range(behind)
+            .map(|(path, _)| path)
+            .take_while(|path| path.starts_with(dir))
+            .cloned()
+            .collect()
+    }
+
+    pub(super) fn check_folder(&self, operation: &'static str, path: &Path) -> Result<(), EnvError> {
+        match path.parent().and_then(|dir| self.names.get(dir)) {
+            Some(Node::Folder) => Ok(()),
+            Some(Node::File(_)) => Err(EnvError::NotAFolder { operation, path: path.to_path_buf() }),
+            None => Err(EnvError::NotFound { operation, path: path.to_path_buf() }),
+        }
+    }
+
+    /// Takes a name away at once and for good, and says what it led to.
+    pub(super) fn hide(&mut self, path: &Path) -> Result<Node, EnvError> {
+        let node = self.node("hide", path)?;
+        self.names.remove(path);
+        self.durable_names.remove(path);
+        if let Node::File(id) = node {
+            self.hidden.insert(id);
+        }
+        Ok(node)
+    }
+
+    /// Takes [`World::hide`] back.
+    pub(super) fn unhide(&mut self, path: &Path, node: Node) {
+        self.names.insert(path.to_path_buf(), node);
+        self.durable_names.insert(path.to_path_buf(), node);
+    }
+
+    // Files.
+
+    pub(super) fn create(&mut self, len: usize) -> InodeId {
+        self.last_inode += 1;
+        self.inodes.insert(self.last_inode, Inode::new(len));
+        if len > 0 {
+            self.pending.push(Change::Length(self.last_inode, len));
+        }
+        self.last_inode
+    }
+
+    pub(super) fn inode(&mut self, id: InodeId) -> &mut Inode {
+        self.inodes.get_mut(&id).expect("an inode lives as long as its handles")
+    }
+
+    pub(super) fn len_of(&self, id: InodeId) -> u64 {
+        self.inodes.get(&id).map_or(0, |inode| inode.len() as u64)
+    }
+
+    pub(super) fn write(&mut self, id: InodeId, at: usize, bytes: &[u8]) {
+        let before = self.inode(id).len();
+        self.inode(id).write(at, bytes);
+        let after = self.inode(id).len();
+        if after != before {
+            self.pending.push(Change::Length(id, after));
+        }
+    }
+
+    pub(super) fn set_len(&mut self, id: InodeId, len: usize) {
+        if self.inode(id).len() != len {
+            self.inode(id).set_len(len);
+            self.pending.push(Change::Length(id, len));
+        }
+    }
+
+    /// A flush of a range of a file, and of its length. It may fail.
+    pub(super) fn flush(&mut self, id: InodeId, from: usize, to: usize, path: &Path) -> Result<(), EnvError> {
+        let fails = self.strikes(Fault::Flush);
+        if !fails {
+            self.commit(|change| matches!(change, Change::Length(of, _) if *of == id));
+        }
+        let inode = self.inodes.get_mut(&id).expect("an inode lives as long as its handles");
+        match inode.flush(from, to, &mut self.rng, fails) {
+            true => Ok(()),
+            false => Err(self.failed_flush("flush", path)),
+        }
+    }
+
+    fn failed_flush(&mut self, operation: &'static str, path: &Path) -> EnvError {
+        self.failed_flushes += 1;
+        EnvError::from_io(operation, path, io::Error::from_raw_os_error(libc::EIO))
+    }
+
+    /// Makes the names in a folder durable. It may fail.
+    pub(super) fn flush_names(&mut self, dir: &Path) -> Result<(), EnvError> {
+        if self.strikes(Fault::Flush) {
+            return Err(self.failed_flush("flush", dir));
+        }
+        self.commit(|change| change.folder() == Some(dir));
+        Ok(())
+    }
+
+    /// Makes everything durable. It may fail.
+    pub(super) fn flush_everything(&mut self, operation: &'static str, path: &Path) -> Result<(), EnvError> {
+        let fails = self.strikes(Fault::Flush);
+        if self.settle(fails) { Ok(()) } else { Err(self.failed_flush(operation, path)) }
+    }
+
+    /// Writes everything back, unless it `fails`. Says whether it was a success.
+    pub(super) fn settle(&mut self, fails: bool) -> bool {
+        if !fails {
+            self.commit(|_| true);
+        }
+        let mut succeeds = true;
+        for inode in self.inodes.values_mut() {
+            let len = inode.len();
+            succeeds &= inode.flush(0, len, &mut self.rng, fails);
+        }
+        succeeds
+    }
+
+    fn commit(&mut self, is_meant: impl Fn(&Change) -> bool) {
+        let (meant, rest) = std::mem::take(&mut self.pending).into_iter().partition(is_meant);
+        self.pending = rest;
+        self.apply(meant);
+    }
+
+    fn apply(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            match change {
+                Change::Put(path, node) => {
+                    self.durable_names.insert(path, node);
+                }
+                Change::Remove(path) => {
+                    self.durable_names.remove(&path);
+                }
+                Change::Rename(from, to) => {
+                    // Both names are in one folder, so they become durable together.
+                    if let Some(node) = self.durable_names.remove(&from) {
+                        self.durable_names.insert(to, node);
+                    }
+                }
+                Change::Length(id, len) => {
+                    if let Some(inode) = self.inodes.get_mut(&id) {
+                        inode.commit_len(len);
+                    }
+                }
+            }
+        }
+    }
+
+    // The end of a process.
+
+    /// The process is gone; the page cache stays.
+    pub(super) fn lose_process(&mut self) {
+        for inode in self.inodes.values_mut() {
+            inode.may_forget_error(&mut self.rng);
+        }
+    }
+
+    /// The power is gone: what was not durable is kept, lost or torn, page by page; names and lengths survive up to some
+    /// moment.
+    pub(super) fn lose_power(&mut self) {
+        let kept = self.rng.usize(0..=self.pending.len());
+        let mut changes = std::mem::take(&mut self.pending);
+        changes.truncate(kept);
+        self.apply(changes);
+        for inode in self.inodes.values_mut() {
+            inode.lose_power(&mut self.rng);
+        }
+        self.names = std::mem::take(&mut self.durable_names);
+        self.drop_orphans();
+        self.durable_names = self.names.clone();
+    }
+
+    /// Names whose folder is not there lead nowhere, nor do files without a name.
+    fn drop_orphans(&mut self) {
+        let all = std::mem::take(&mut self.names);
+        for (path, node) in all {
+            let has_parent = path.parent().is_none_or(|dir| self.names.get(dir) == Some(&Node::Folder));
+            if has_parent {
+                self.names.insert(path, node);
+            }
+        }
+        let id = |node: &Node| if let Node::File(id) = node { Some(*id) } else { None };
+        let named: BTreeSet<_> = self.names.values().filter_map(id).collect();
+        self.inodes.retain(|id, _| named.contains(id) || self.hidden.contains(id));
+    }
+}
