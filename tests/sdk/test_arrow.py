@@ -70,6 +70,19 @@ def test_rows_are_bounded_and_columns_chosen(rocketpy_server, filled):
     assert batch.schema.names == ["body", "offset_msg_id", "tag"]
 
 
+def test_what_is_still_read_of_a_batch_is_not_written_over_by_later_ones(rocketpy_server, filled):
+    kept, expected, read = [], [], 0
+    with rocketpy_server.consumer(fresh_name(), filled, start=Start.EARLIEST) as consumer:
+        while read < 2000:
+            batch = consumer.fetch_arrow(max_rows=100, timeout=10)
+            read += batch.num_rows
+            part = [batch, batch.column("body").slice(1), batch.column("properties"), None][len(kept) % 4]
+            kept.append(part)
+            expected.append(part and part.to_pylist())
+            del batch, part
+    assert [part and part.to_pylist() for part in kept] == expected
+
+
 def test_a_commit_covers_what_was_fetched(rocketpy_server, filled):
     group = fresh_name()
     with rocketpy_server.consumer(group, filled, start=Start.EARLIEST) as consumer:

@@ -1,8 +1,10 @@
 //! Receiving.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rocketpy_client::{
@@ -27,6 +29,11 @@ use crate::wait::{Seconds, wait};
 /// Bytes of bodies and properties that one `fetch_columns` gives at most: an Arrow binary column cannot hold 2 GiB.
 const MOST_ARROW_BYTES: usize = 1 << 30;
 
+/// How many batches are kept for their memory: one that is read, and one that was.
+const SPENT_BATCHES: usize = 2;
+/// Bytes of records up to which the memory of their batch is kept.
+const MOST_SPENT_BYTES: usize = 64 << 20;
+
 /// A member of a consumer group.
 #[pyclass(name = "Consumer", module = "rocketpy._rocketpy", frozen)]
 pub(crate) struct PyConsumer {
@@ -34,6 +41,8 @@ pub(crate) struct PyConsumer {
 }
 
 struct Running {
+    /// The latest batches of columns, oldest first: the next takes over the memory of one that nobody reads any more.
+    spent: Mutex<VecDeque<RecordBatch>>,
     consumer: PullConsumer,
     client: Client,
     runtime: Handle,
@@ -71,7 +80,8 @@ impl PyConsumer {
         let subscriptions = topics.into_iter().map(|topic| Subscription::new(topic, tags.as_str())).collect();
         let joined = PullConsumer::new(&client, group, subscriptions, config);
         let consumer = wait(py, &runtime, joined)?.map_err(raise)?;
-        Ok(Self { running: Owned::new(Running { consumer, client, runtime }) })
+        let spent = Mutex::default();
+        Ok(Self { running: Owned::new(Running { spent, consumer, client, runtime }) })
     }
 
     #[getter]
@@ -125,7 +135,7 @@ impl PyConsumer {
         // Nothing may wait or fail between what was handed out and what goes back: the rows would be lost.
         let first = |part: &PulledPart| Some(((**part.queue()).clone(), part.spans().first()?.queue_offset));
         let all: Vec<_> = batch.parts().iter().rev().filter_map(first).collect();
-        let filled = match py.detach(|| fill(columns, &batch)) {
+        let filled = match py.detach(|| running.fill(columns, batch)) {
             Ok(filled) => filled,
             Err(error) => {
                 running.consumer.take_back(&all);
@@ -221,14 +231,37 @@ struct Filled {
     damage: Option<ScanError>,
 }
 
+impl Running {
+    /// Makes one batch of the messages. Its memory is kept, within bounds and while messages come, for one after it.
+    fn fill(&self, columns: Columns, pulled: PulledBatch) -> Result<Filled, ScanError> {
+        let size_bytes = pulled.size_bytes();
+        // The latest may still be read while the next is made: the one before it is taken.
+        let spent = {
+            let mut spent = self.spent.lock();
+            if spent.len() < SPENT_BATCHES { None } else { spent.pop_front() }
+        };
+        let filled = fill(columns, pulled, spent)?;
+        let mut spent = self.spent.lock();
+        if filled.batch.num_rows() == 0 {
+            spent.clear();
+        } else if size_bytes <= MOST_SPENT_BYTES && spent.len() < SPENT_BATCHES {
+            spent.push_back(filled.batch.clone());
+        }
+        Ok(filled)
+    }
+}
+
 /// Makes one batch of the messages, up to its limit in bytes or up to a body that does not decompress.
-fn fill(columns: Columns, pulled: &PulledBatch) -> Result<Filled, ScanError> {
-    let limits = BatchLimits { rows: pulled.len(), bytes: MOST_ARROW_BYTES };
-    let record_bytes =
-        pulled.parts().iter().flat_map(PulledPart::spans).map(|span| span.size_bytes as usize).sum();
-    let mut builder = RecordBatchBuilder::with_room(columns, limits, pulled.len(), record_bytes);
+fn fill(columns: Columns, pulled: PulledBatch, spent: Option<RecordBatch>) -> Result<Filled, ScanError> {
+    let (rows, record_bytes) = (pulled.len(), pulled.size_bytes());
+    let limits = BatchLimits { rows, bytes: MOST_ARROW_BYTES };
+    let mut builder = match spent {
+        Some(spent) => RecordBatchBuilder::with_room_of(spent, columns, limits, rows, record_bytes),
+        None => RecordBatchBuilder::with_room(columns, limits, rows, record_bytes),
+    };
     let (mut left, mut damage) = (Vec::new(), None);
-    for part in pulled.parts() {
+    // Each part is dropped behind its last message: its memory takes the pull answers that come meanwhile.
+    for part in pulled.into_parts() {
         for record in part.iter() {
             let is_last = damage.is_some() || builder.is_full_before(&record);
             if !is_last && let Err(error) = builder.push(&record, Some(&*part.queue().broker_name)) {
