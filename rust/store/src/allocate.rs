@@ -130,6 +130,9 @@ impl<D: Disk> Core<D> {
     }
 
     fn no_file(&self, cause: Arc<EnvError>) -> AppendError {
+        if let Some(cause) = self.poison_cause() {
+            return AppendError::Poisoned { cause };
+        }
         match &*cause {
             EnvError::NoSpace { .. } => AppendError::DiskFull {
                 path: self.folder.commit_log.clone(),
@@ -176,6 +179,9 @@ impl<D: Disk> Core<D> {
                 state.failed = None;
             }
             Err(error) => {
+                if error.is_failed_flush() {
+                    self.poison(error.clone()); // names of files made earlier may be among what it lost
+                }
                 let is_told =
                     state.failed.as_ref().is_some_and(|(_, at)| at.elapsed() <= Duration::from_secs(10));
                 if !is_told && !self.is_stopping() {

@@ -291,6 +291,14 @@ impl<D: Disk> Core<D> {
         cause
     }
 
+    /// An error of the disk as the caller gets it: a failed flush poisons.
+    pub fn noted(&self, error: EnvError) -> StoreError {
+        match error.is_failed_flush() {
+            true => StoreError::Poisoned { cause: self.poison(error) },
+            false => error.into(),
+        }
+    }
+
     /// Notes that a thread of the store ended in the midst of its work: what it left is not known.
     pub fn poison_by_panic(&self, operation: &'static str) {
         let source = Arc::new(std::io::Error::other("a thread panicked, its message went to standard error"));

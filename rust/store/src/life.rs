@@ -48,7 +48,7 @@ impl<D: Disk> Core<D> {
         self.keep(true)?;
         if let Some(unused) = self.allocator.take_unused() {
             self.disk.remove_file(&unused.path)?;
-            self.disk.sync_dir(&self.folder.commit_log)?;
+            self.disk.sync_dir(&self.folder.commit_log).map_err(|error| self.noted(error))?;
         }
         self.folder.mark_closed(&*self.disk)
     }
@@ -76,7 +76,7 @@ impl<D: Disk> Core<D> {
             self.queue_files.forget(queue);
         }
         // Without queues as well: a former call may have got no further.
-        let had_files = self.queue_files.remove_topic_dir(topic)?;
+        let had_files = self.queue_files.remove_topic_dir(topic).map_err(|error| self.noted(error))?;
         drop(dispatcher);
         if queues.is_empty() && !had_files {
             return Ok(0);

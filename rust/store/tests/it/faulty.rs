@@ -17,6 +17,8 @@ pub struct Faults {
     /// The next flush of a mapped file fails; the one after it succeeds, as on Linux.
     pub fail_next_log_flush: AtomicBool,
     pub fail_next_file_flush: AtomicBool,
+    /// The flush of the folder after the next new mapped file fails; the one after it succeeds, as on Linux.
+    pub fail_next_folder_flush: AtomicBool,
     pub fail_next_folder_removal: AtomicBool,
     pub synced_folders: Mutex<Vec<PathBuf>>,
     /// No folder can be opened to be flushed.
@@ -29,6 +31,8 @@ pub struct Faults {
     pub zeros_begun: AtomicBool,
     /// Nothing can be written into files.
     pub no_space_for_files: AtomicBool,
+    /// Writes into the checkpoint that found no space.
+    pub refused_checkpoints: AtomicU64,
     pub log_flushes: AtomicU64,
     /// Place and length of what was written into commit log files by position.
     pub log_writes: Mutex<Vec<(u64, u64)>>,
@@ -136,6 +140,7 @@ pub struct FaultyFile {
 enum Place {
     Log,
     Queue,
+    Checkpoint,
     Other,
 }
 
@@ -144,6 +149,7 @@ impl Place {
         let mut above = path.ancestors().skip(1);
         match above.next() {
             Some(dir) if dir.ends_with("commitlog") => Self::Log,
+            _ if path.ends_with("checkpoint") => Self::Checkpoint,
             _ if above.any(|dir| dir.ends_with("consumequeue")) => Self::Queue,
             _ => Self::Other,
         }
@@ -211,6 +217,8 @@ impl DiskFile for FaultyFile {
 
     fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<(), EnvError> {
         if self.faults.no_space_for_files.load(Ordering::SeqCst) {
+            let is_checkpoint = u64::from(self.place == Place::Checkpoint);
+            self.faults.refused_checkpoints.fetch_add(is_checkpoint, Ordering::SeqCst);
             return Err(no_space(Path::new("file")));
         }
         if self.place == Place::Queue && !self.faults.queue_writes_left.take() {
@@ -269,6 +277,10 @@ impl Disk for FaultyDisk {
             return Err(EnvError::from_io("allocate", path, given_up));
         }
         let region = RealDisk.create_region_while(path, len, is_wanted)?;
+        if self.faults.fail_next_folder_flush.swap(false, Ordering::SeqCst) {
+            RealDisk.remove_file(path)?;
+            return Err(broken_device(path.parent().unwrap()));
+        }
         Ok(FaultyRegion { region, faults: Arc::clone(&self.faults) })
     }
 

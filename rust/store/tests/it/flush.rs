@@ -279,3 +279,16 @@ fn a_panic_on_a_thread_of_the_store_refuses_what_follows_and_nobody_waits_for_ev
         assert!(matches!(store.shutdown(), Err(StoreError::Poisoned { .. })));
     }
 }
+
+#[test]
+fn a_failed_flush_of_the_log_folder_poisons_and_is_not_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let store = Store::open_on(disk.clone(), quiet(dir.path(), FlushMode::Async)).unwrap();
+    disk.faults.fail_next_folder_flush.store(true, Ordering::SeqCst);
+    store.append(&record("t", 0, b"x")).unwrap_err();
+    assert!(matches!(store.append(&record("t", 0, b"x")), Err(AppendError::Poisoned { .. })));
+    assert!(store.poisoned().is_some());
+    assert_eq!(RealDisk.list(&dir.path().join("commitlog")).unwrap(), [], "no second try");
+    assert!(store.shutdown().is_err());
+}
