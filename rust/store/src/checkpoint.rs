@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
 pub(crate) use rocketpy_protocol::disk::Checkpoint as Timestamps;
 
+use crate::queue::files::FlushFailure;
+
 /// Where our two marks lie: each in a disk sector of its own, so that a torn write spoils one at most.
 const MARK_AT: [u64; 2] = [1024, 1536];
 const MARK_BYTES: usize = 112;
@@ -171,22 +173,25 @@ impl<D: Disk> CheckpointFile<D> {
     ///
     /// # Durability
     /// On return both survive a power loss. A power loss before leaves the former pair whole: the new mark is durable
-    /// before the timestamps that make it valid are written.
-    pub fn write(&mut self, timestamps: Timestamps, mark: Mark) -> Result<(), EnvError> {
+    /// before the timestamps that make it valid are written. A failure leaves the former pair as well, and the next try
+    /// takes the same place.
+    pub fn write(&mut self, timestamps: Timestamps, mark: Mark) -> Result<(), FlushFailure> {
+        use FlushFailure::{Failed, NotTried};
         let mark = Mark { generation: self.last.mark.map_or(0, |last| last.generation), ..mark };
         if self.last == (Checkpoint { timestamps, mark: Some(mark) }) {
             return Ok(());
         }
-        self.generation += 1;
-        let mark = Mark { generation: self.generation, ..mark };
+        let generation = self.generation + 1;
+        let mark = Mark { generation, ..mark };
         let bytes = timestamps.encode();
-        let at = MARK_AT[(self.generation % 2) as usize];
-        self.file.write_all_at(at, &mark.encode(&bytes))?;
-        self.file.sync()?;
+        let at = MARK_AT[(generation % 2) as usize];
+        self.file.write_all_at(at, &mark.encode(&bytes)).map_err(NotTried)?;
+        self.file.sync().map_err(Failed)?;
         if timestamps != self.last.timestamps {
-            self.file.write_all_at(0, &bytes)?;
-            self.file.sync()?;
+            self.file.write_all_at(0, &bytes).map_err(NotTried)?;
+            self.file.sync().map_err(Failed)?;
         }
+        self.generation = generation;
         self.last = Checkpoint { timestamps, mark: Some(mark) };
         Ok(())
     }

@@ -44,10 +44,10 @@ impl<D: Disk> Keeper<D> {
     /// however that ends, the next start does not take a part for the whole.
     pub fn distrust_queues(&mut self, log_from: u64, log_to: u64) -> Result<(), EnvError> {
         let mark = Mark { queues_to: log_from, entries: NO_SUM, log_to, ..Mark::default() };
-        self.write(mark, self.file.timestamps())
+        self.write(mark, self.file.timestamps()).map_err(FlushFailure::into_error)
     }
 
-    fn write(&mut self, mut mark: Mark, timestamps: Timestamps) -> Result<(), EnvError> {
+    fn write(&mut self, mut mark: Mark, timestamps: Timestamps) -> Result<(), FlushFailure> {
         step_trail(&mut self.trail, mark.queues_to);
         mark.verify_from = self.trail[0].min(mark.queues_to);
         mark.checked_from = self.checked_from;
@@ -103,7 +103,10 @@ impl<D: Disk> Core<D> {
             ..keeper.file.timestamps()
         };
         self.check_sound()?; // the last word is the mark's
-        keeper.write(mark, timestamps).map_err(|error| StoreError::Poisoned { cause: self.poison(error) })
+        keeper.write(mark, timestamps).map_err(|failure| match failure {
+            FlushFailure::NotTried(error) => error.into(), // a full disk: the next round tries again
+            FlushFailure::Failed(error) => StoreError::Poisoned { cause: self.poison(error) },
+        })
     }
 
     /// Makes all consume queues durable.
@@ -150,7 +153,8 @@ impl<D: Disk> Core<D> {
         self.poison_cause().map_or(Ok(()), |cause| Err(StoreError::Poisoned { cause }))
     }
 
-    fn flush_to(&self, end: u64) -> Result<(), StoreError> {
+    /// Makes the log durable before an offset that is written.
+    pub fn flush_to(&self, end: u64) -> Result<(), StoreError> {
         self.wait_flushed(end, Duration::from_secs(3600)).map_err(|error| match error {
             FlushError::Poisoned { cause } => StoreError::Poisoned { cause },
             FlushError::TimedOut { .. } | FlushError::PastEnd { .. } => {

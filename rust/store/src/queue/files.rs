@@ -10,10 +10,10 @@ use super::pool::FilePool;
 use super::{Dirty, Queue};
 use crate::folder::file_name;
 
-/// Why a queue is not durable.
+/// Why a queue, or the checkpoint, is not durable.
 #[derive(Debug)]
 pub(crate) enum FlushFailure {
-    /// A file could not be opened: nothing is lost, the same may be tried again.
+    /// A file could not be opened or written: nothing is lost, the same may be tried again.
     NotTried(EnvError),
     /// The flush itself failed: nothing is believed after it.
     Failed(EnvError),
@@ -23,6 +23,12 @@ impl FlushFailure {
     /// What the failure of a call that opens and flushes means.
     pub fn of(error: EnvError) -> Self {
         if error.is_of_opening() { Self::NotTried(error) } else { Self::Failed(error) }
+    }
+
+    pub fn into_error(self) -> EnvError {
+        match self {
+            Self::NotTried(error) | Self::Failed(error) => error,
+        }
     }
 }
 

@@ -83,6 +83,29 @@ fn consume_queues_that_cannot_be_written_stop_appends_and_lose_nothing() {
     assert_queues_equal_log(&config);
 }
 
+#[test]
+fn a_checkpoint_that_finds_no_space_is_written_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let config =
+        StoreConfig { checkpoint_interval: std::time::Duration::from_millis(5), ..small(dir.path()) };
+    let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+    store.append(&record("t", 0, b"before")).unwrap();
+    settle(&store);
+    disk.faults.no_space_for_files.store(true, Ordering::SeqCst);
+    let appended = store.append(&record("t", 0, b"during")).unwrap();
+    store.wait_flushed(appended.end, crate::support::PATIENCE).unwrap();
+    eventually("a checkpoint is refused", || {
+        disk.faults.refused_checkpoints.load(Ordering::SeqCst) > 1 || store.poisoned().is_some()
+    });
+    assert!(store.poisoned().is_none(), "nothing was flushed that is not to be believed");
+    disk.faults.no_space_for_files.store(false, Ordering::SeqCst);
+    eventually("appends go on", || store.append(&record("t", 0, b"after")).is_ok());
+    store.shutdown().unwrap();
+    assert_queues_equal_log(&config);
+    assert!(!Store::open(config).unwrap().recovery().rebuilt_queues);
+}
+
 /// A file system of its own that is taken away in the end.
 struct Mounted<'a>(&'a Path);
 
