@@ -324,7 +324,7 @@ impl<D: Disk> Core<D> {
 
     /// Whether consume queues can be written as far as is known.
     pub fn queues_blocked(&self) -> bool {
-        self.queue_fault.lock().is_some()
+        self.refusing.load(Ordering::Acquire) & refused::QUEUES != 0
     }
 
     pub fn listener(&self) -> Arc<dyn StoreListener> {

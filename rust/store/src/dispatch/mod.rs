@@ -94,12 +94,7 @@ impl<D: Disk> Core<D> {
     pub fn run_dispatch(&self) {
         loop {
             let worked = match self.dispatch_round() {
-                Ok(worked) => {
-                    if worked && self.queues_blocked() {
-                        self.set_queue_fault(None);
-                    }
-                    worked
-                }
+                Ok(worked) => worked,
                 Err(error) => {
                     self.set_queue_fault(Some(error));
                     if self.is_stopping() {
@@ -123,11 +118,19 @@ impl<D: Disk> Core<D> {
         }
     }
 
-    /// Dispatches some records. Says whether there were any.
+    /// Dispatches some records. Says whether there were any. Whoever succeeds ends the refusal of appends.
     ///
     /// # Errors
     /// Consume queues could not be written. Nothing became readable; the next round does the same again.
     pub fn dispatch_round(&self) -> Result<bool, EnvError> {
+        let worked = self.try_round()?;
+        if self.queues_blocked() {
+            self.set_queue_fault(None);
+        }
+        Ok(worked)
+    }
+
+    fn try_round(&self) -> Result<bool, EnvError> {
         let mut guard = self.dispatcher.lock();
         let dispatcher = &mut *guard;
         let limit = self.confirm();

@@ -106,6 +106,24 @@ fn a_checkpoint_that_finds_no_space_is_written_later() {
     assert!(!Store::open(config).unwrap().recovery().rebuilt_queues);
 }
 
+#[test]
+fn whoever_writes_the_queues_again_ends_the_refusal() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let hour = std::time::Duration::from_secs(3600);
+    let config = StoreConfig { checkpoint_interval: hour, ..small(dir.path()) };
+    let store = Store::open_on(disk.clone(), config).unwrap();
+    store.append(&record("t", 0, b"x")).unwrap();
+    store.append(&record("other", 0, b"x")).unwrap();
+    settle(&store);
+    disk.faults.no_space_for_files.store(true, Ordering::SeqCst);
+    eventually("appends are refused", || store.append(&record("t", 0, b"x")).is_err());
+    disk.faults.no_space_for_files.store(false, Ordering::SeqCst);
+    store.delete_topic("other").unwrap(); // dispatches what is behind, before the thread that failed tries again
+    assert!(store.refusal().is_none(), "nothing is left to dispatch: nobody else would end it");
+    store.append(&record("t", 0, b"x")).unwrap();
+}
+
 /// A file system of its own that is taken away in the end.
 struct Mounted<'a>(&'a Path);
 
