@@ -59,17 +59,17 @@ impl<D: Disk> Core<D> {
     ///
     /// # Durability
     /// On return the queues are gone, and an ordinary start or recovery does not bring them back. After a crash before that
-    /// they may all be back. Their records stay in the log: when all consume queues are made anew from it (their files are
-    /// lost or damaged, or another program wrote last), so are these.
+    /// they may all be back, and also after one while the disk is too full to write down that they are gone. Their records
+    /// stay in the log: when all consume queues are made anew from it (their files are lost or damaged, or another program
+    /// wrote last), so are these.
     pub fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
         if check_topic(topic).is_err() {
             return Ok(0);
         }
-        while self.dispatch_round()? {} // what was appended before counts as before
         let mut dispatcher = self.dispatcher.lock();
-        let queues = {
+        let (queues, deleted_at) = {
             let _no_append = self.writer.lock();
-            self.queues.remove_topic(topic)
+            (self.queues.remove_topic(topic), self.wrote())
         };
         dispatcher.forget_queues(&queues);
         for queue in &queues {
@@ -81,8 +81,20 @@ impl<D: Disk> Core<D> {
         if queues.is_empty() && !had_files {
             return Ok(0);
         }
-        self.keep(false)?;
+        match self.pass(deleted_at) {
+            Err(StoreError::Env(error)) => {
+                tracing::warn!(%error, topic, "a topic is deleted, but this could not be written down yet");
+            }
+            other => other?,
+        }
         tracing::info!(topic, queues = queues.len(), "topic is deleted");
         Ok(queues.len())
+    }
+
+    /// Takes dispatch and the checkpoint past a place of the log: no recovery looks at the records before it.
+    fn pass(&self, end: u64) -> Result<(), StoreError> {
+        self.flush_to(end)?; // under synchronous flush dispatch goes no further
+        while self.dispatched() < end && self.dispatch_round()? {}
+        self.keep(false)
     }
 }

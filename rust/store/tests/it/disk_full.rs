@@ -124,6 +124,35 @@ fn whoever_writes_the_queues_again_ends_the_refusal() {
     store.append(&record("t", 0, b"x")).unwrap();
 }
 
+#[test]
+fn a_topic_is_deleted_while_queues_cannot_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let config = small(dir.path());
+    let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+    store.append(&record("t", 0, b"x")).unwrap();
+    store.append(&record("kept", 0, b"x")).unwrap();
+    settle(&store);
+    disk.faults.no_space_for_files.store(true, Ordering::SeqCst);
+    let mut appended = 1;
+    eventually("appends are refused", || {
+        let is_refused = store.append(&record("kept", 0, b"x")).is_err();
+        appended += usize::from(!is_refused);
+        is_refused
+    });
+    assert_eq!(store.delete_topic("t").unwrap(), 1);
+    assert!(!dir.path().join("consumequeue/t").exists());
+    disk.faults.no_space_for_files.store(false, Ordering::SeqCst);
+    eventually("the queues are written again", || store.refusal().is_none());
+    settle(&store);
+    assert_eq!(read_all(&store, "kept", 0).len(), appended);
+    store.shutdown().unwrap();
+    drop(store);
+    let store = Store::open(config).unwrap();
+    assert!(!store.recovery().rebuilt_queues);
+    assert_eq!(store.queues().iter().map(|queue| queue.topic.to_string()).collect::<Vec<_>>(), ["kept"]);
+}
+
 /// A file system of its own that is taken away in the end.
 struct Mounted<'a>(&'a Path);
 

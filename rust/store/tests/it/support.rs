@@ -190,6 +190,15 @@ pub fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
+/// Copies the folder of an open store, as a kill at this moment would leave it.
+pub fn killed_copy(from: &Path, to: &Path) {
+    for (path, bytes) in contents(from) {
+        let path = to.join(Path::new(&path).strip_prefix(from).unwrap());
+        RealDisk.create_dir_all(path.parent().unwrap()).unwrap();
+        RealDisk.replace(&path, &bytes).unwrap();
+    }
+}
+
 /// A listener that passes on what it is told.
 pub struct Told {
     arrivals: Sender<Arrival>,

@@ -5,7 +5,7 @@ use rocketpy_filter::TagFilter;
 use rocketpy_store::{FetchStatus, FlushMode, Store, StoreConfig};
 
 use crate::faulty::FaultyDisk;
-use crate::support::{ALL, read_all, record, settle, small};
+use crate::support::{ALL, killed_copy, read_all, record, settle, small};
 
 #[test]
 fn a_deleted_topic_is_gone_and_a_new_one_of_its_name_starts_at_zero() {
@@ -95,6 +95,30 @@ fn a_deletion_that_failed_half_way_goes_on_when_it_is_asked_for_again() {
     let store = Store::open(config).unwrap();
     assert!(!store.recovery().rebuilt_queues);
     assert_eq!(store.queues().iter().map(|queue| queue.topic.to_string()).collect::<Vec<_>>(), ["kept"]);
+}
+
+#[test]
+fn a_kill_after_the_deletion_does_not_bring_a_topic_back() {
+    let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let hour = std::time::Duration::from_secs(3600);
+    let config = |root| StoreConfig {
+        flush: FlushMode::Sync,
+        flush_interval: hour,
+        checkpoint_interval: hour,
+        ..small(root)
+    };
+    let store = Store::open(config(dir.path())).unwrap();
+    for _ in 0..5 {
+        store.append(&record("t", 0, b"old")).unwrap(); // on their way: not flushed, hence not in the queue
+        store.append(&record("kept", 0, b"x")).unwrap();
+    }
+    store.delete_topic("t").unwrap();
+    killed_copy(dir.path(), killed.path());
+    let store = Store::open(config(killed.path())).unwrap();
+    assert!(!store.recovery().clean_exit);
+    assert_eq!(store.queues().iter().map(|queue| queue.topic.to_string()).collect::<Vec<_>>(), ["kept"]);
+    assert_eq!(read_all(&store, "kept", 0).len(), 5);
+    assert_eq!(store.append(&record("t", 0, b"new")).unwrap().queue_offset.get(), 0);
 }
 
 #[test]

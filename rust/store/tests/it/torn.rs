@@ -10,21 +10,12 @@ use rocketpy_store::reader::{RangeOptions, ReadError, ScanOptions, StoreReader};
 use rocketpy_store::{FlushMode, Store, StoreConfig, StoreError};
 
 use crate::faulty::FaultyDisk;
-use crate::support::{assert_queues_equal_log, contents, overwrite, read_all, record, small};
+use crate::support::{assert_queues_equal_log, contents, killed_copy, overwrite, read_all, record, small};
 
 /// Nothing is flushed and no mark is written but at the start and at the end.
 fn quiet(root: &Path) -> StoreConfig {
     let hour = Duration::from_secs(3600);
     StoreConfig { flush: FlushMode::Async, flush_interval: hour, checkpoint_interval: hour, ..small(root) }
-}
-
-/// Copies the folder of an open store, as a kill at this moment would leave it.
-fn killed_copy(from: &Path, to: &Path) {
-    for (path, bytes) in contents(from) {
-        let path = to.join(Path::new(&path).strip_prefix(from).unwrap());
-        RealDisk.create_dir_all(path.parent().unwrap()).unwrap();
-        RealDisk.replace(&path, &bytes).unwrap();
-    }
 }
 
 fn log_file(root: &Path) -> std::path::PathBuf {
