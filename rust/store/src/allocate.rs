@@ -35,6 +35,9 @@ pub(crate) struct Allocator<R> {
     look_at: AtomicU64,
     /// Largest window, 0 for none.
     limit: u64,
+    /// There is no thread: whoever needs a file makes it.
+    #[cfg(feature = "sim")]
+    stepped: std::sync::atomic::AtomicBool,
 }
 
 #[derive(Debug)]
@@ -64,7 +67,14 @@ impl<R> Allocator<R> {
             wake: Wake::default(),
             look_at: AtomicU64::new(end),
             limit,
+            #[cfg(feature = "sim")]
+            stepped: std::sync::atomic::AtomicBool::new(false),
         }
+    }
+
+    #[cfg(feature = "sim")]
+    pub fn set_stepped(&self) {
+        self.stepped.store(true, Ordering::Relaxed);
     }
 
     /// Calls the thread when an append has come far enough.
@@ -116,6 +126,16 @@ impl<D: Disk> Core<D> {
                 return Err(self.no_file(Arc::clone(error)));
             }
             state.wanted = Some(start);
+            #[cfg(feature = "sim")]
+            if self.allocator.stepped.load(Ordering::Relaxed) {
+                drop(state);
+                self.make_wanted_file();
+                state = self.allocator.state.lock();
+                if let Some((error, _)) = state.failed.take() {
+                    return Err(self.no_file(error));
+                }
+                continue;
+            }
             self.allocator.wake.wake();
             if self.allocator.done.wait_until(&mut state, deadline).timed_out() {
                 let source = Arc::new(io::Error::from(io::ErrorKind::TimedOut));
@@ -126,6 +146,17 @@ impl<D: Disk> Core<D> {
                     source,
                 })));
             }
+        }
+    }
+
+    /// Makes the next file when the last one is half full: what the thread does, in one step.
+    #[cfg(feature = "sim")]
+    pub fn allocate_ahead(&self) {
+        let Some(file) = self.log.last() else { return };
+        if self.wrote() >= file.start + file.region.len() / 2 {
+            self.want_ahead(file.end());
+            self.make_wanted_file();
+            self.allocator.state.lock().failed = None;
         }
     }
 

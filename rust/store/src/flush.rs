@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, EnvError, Region};
 use rocketpy_model::PhysicalOffset;
 
@@ -147,10 +148,18 @@ impl<D: Disk> Core<D> {
         if at >= target {
             return Ok(());
         }
+        if planted::has(Bug::AckBeforeFlush) {
+            self.flusher.flushed.store(target, Ordering::Release);
+            self.listener().flushed(PhysicalOffset(target));
+        }
         while at < target {
             let file = self.log.find(at).expect("the log reaches from the flushed to the written offset");
             let stop = target.min(file.end());
-            if let Err(error) = file.region.flush(at - file.start..stop - file.start) {
+            let mut flushed = file.region.flush(at - file.start..stop - file.start);
+            if planted::has(Bug::BelieveRetriedFlush) && flushed.is_err() {
+                flushed = file.region.flush(at - file.start..stop - file.start);
+            }
+            if let Err(error) = flushed {
                 return Err(self.poison(error));
             }
             at = stop;

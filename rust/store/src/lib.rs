@@ -21,6 +21,8 @@ mod read;
 pub mod reader;
 mod record;
 mod recovery;
+#[cfg(feature = "sim")]
+mod stepped;
 mod store;
 mod wake;
 
@@ -31,3 +33,6 @@ pub use listener::{Arrival, NoListener, StoreListener};
 pub use record::{Appended, AppendedBatch, NewRecord};
 pub use recovery::RecoveryReport;
 pub use store::{Store, StoreStats};
+
+#[doc(hidden)]
+pub use rocketpy_env::planted;

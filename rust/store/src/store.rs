@@ -69,6 +69,13 @@ impl Store {
 impl<D: Disk> Store<D> {
     /// [`Store::open`] on a given disk.
     pub fn open_on(disk: D, config: StoreConfig) -> Result<Arc<Self>, StoreError> {
+        let store = Self::open_idle(disk, config)?;
+        store.start_threads()?;
+        Ok(store)
+    }
+
+    /// An open store without its threads.
+    pub(crate) fn open_idle(disk: D, config: StoreConfig) -> Result<Arc<Self>, StoreError> {
         let config = config.checked()?;
         let disk = Arc::new(disk);
         let folder = Folder::new(&config);
@@ -79,9 +86,12 @@ impl<D: Disk> Store<D> {
             truncated_bytes = report.truncated_bytes, rebuilt_queues = report.rebuilt_queues,
             queues = core.queues.count(), "store is open"
         );
-        let store = Arc::new(Self { core, threads: Mutex::default(), lock: Mutex::new(Some(lock)), report });
-        store.start_threads()?;
-        Ok(store)
+        Ok(Arc::new(Self { core, threads: Mutex::default(), lock: Mutex::new(Some(lock)), report }))
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn core(&self) -> &Core<D> {
+        &self.core
     }
 
     /// Log and queues as they were left, made whole.

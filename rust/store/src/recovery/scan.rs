@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use rocketpy_env::Region;
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::record::{BLANK_HEAD_BYTES, CheckMode, RecordCheck, RecordView, check_record};
 
@@ -46,7 +47,7 @@ pub(crate) fn scan<R: Region>(
             break;
         }
     }
-    if scan.end < durable_to {
+    if scan.end < durable_to && !planted::has(Bug::TruncateInteriorDamage) {
         let reason = scan.reason.unwrap_or_else(|| "the log ends".to_owned());
         return Err(damage(files, scan.end, durable_to, reason));
     }
@@ -71,7 +72,11 @@ pub(super) fn damage<R: Region>(
 
 fn scan_file<R: Region>(file: &MappedFile<R>, scan: &mut Scan, checked: &Range<u64>) {
     while scan.end < file.end() {
-        let mode = if checked.contains(&scan.end) { CheckMode::RecordRequired } else { CheckMode::Body };
+        let mode = match checked.contains(&scan.end) {
+            _ if planted::has(Bug::SkipRecordCheck) => CheckMode::Layout,
+            true => CheckMode::RecordRequired,
+            false => CheckMode::Body,
+        };
         let rest = file.region.view(scan.end - file.start..file.region.len());
         match check_record(rest, mode) {
             // No file ends without a blank record; one that is too short for it is over all the same.
