@@ -2,4 +2,4 @@
 
 mod tag;
 
-pub use tag::{TagFilter, hash_code, key_hash_code, tag_code};
+pub use tag::{TagFilter, hash_code, hash_code_on, key_hash_code, tag_code};

@@ -25,6 +25,9 @@ pub struct DecompressLimits {
 }
 
 impl DecompressLimits {
+    /// What holds unless a caller says otherwise.
+    pub const DEFAULT: Self = Self { max_bytes: 64 << 20, max_ratio: 100, free_bytes: 4 << 20 };
+
     /// The most that a body of `compressed` bytes may become.
     #[must_use]
     pub fn allowed(&self, compressed: usize) -> usize {
@@ -34,7 +37,7 @@ impl DecompressLimits {
 
 impl Default for DecompressLimits {
     fn default() -> Self {
-        Self { max_bytes: 64 << 20, max_ratio: 100, free_bytes: 4 << 20 }
+        Self::DEFAULT
     }
 }
 

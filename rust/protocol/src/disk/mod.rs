@@ -7,6 +7,7 @@ mod extension;
 pub mod index;
 
 pub use extension::{ExtensionUnit, extension_address, extension_offset};
+pub use index::{IndexEntry, IndexHeader};
 use rocketpy_model::PhysicalOffset;
 
 /// One consume queue entry.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use rocketpy_filter::{hash_code, key_hash_code};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::compression::{self, CompressionType, DecompressLimits};
-use rocketpy_protocol::disk::index;
+use rocketpy_protocol::disk::{IndexEntry, IndexHeader, index};
 use rocketpy_protocol::handle::{PopCheckPoint, PopTopic, RecallHandle, decode_bit_set, encode_bit_set};
 use rocketpy_protocol::message_id::{OffsetMessageId, UniqueKeys};
 use rocketpy_protocol::record::body_crc;
@@ -45,6 +45,60 @@ fn index_slot_15_1() {
     assert_eq!((slot, index::slot_position(slot)), (1_010_461, 4_041_884));
     assert_eq!(index::key_hash(hash_code("polygenelubricants")), 0, "the number without an absolute value");
     assert_eq!(index::key_hash(i32::MAX), 0x7fff_ffff);
+}
+
+/// Puts a key as a file of the format does; returns its entry.
+fn put(header: &mut IndexHeader, physical_offset: u64, stored_at_ms: i64, previous: u32) -> IndexEntry {
+    let key_hash = index::key_hash(key_hash_code("topicA", "key1"));
+    let seconds = header.seconds_since_begin(stored_at_ms);
+    header.count(physical_offset, stored_at_ms, previous == 0);
+    IndexEntry { key_hash, physical_offset, seconds, previous }
+}
+
+#[test]
+fn index_file_15_3() {
+    const T: i64 = 1_700_000_000_123;
+    assert_eq!(index::file_bytes(index::SLOTS, index::ENTRIES), 420_000_040);
+    assert_eq!(
+        (index::entry_position(1, index::SLOTS), index::entry_position(2, index::SLOTS)),
+        (20_000_060, 20_000_080)
+    );
+    let mut header = IndexHeader::default();
+    let first = put(&mut header, 123_456_789, T, 0);
+    assert_eq!(first.encode(), *vector!("store-15.3-index-entry-first"));
+    assert_eq!(header.encode(), *vector!("store-15.3-index-header-first"));
+    let second = put(&mut header, 123_457_020, T + 5500, 1);
+    assert_eq!(second.encode(), *vector!("store-15.3-index-entry-second"));
+    assert_eq!(header.encode(), *vector!("store-15.3-index-header-second"));
+    for entry in [first, second] {
+        assert_eq!(IndexEntry::decode(&entry.encode()), entry);
+    }
+    assert_eq!(IndexHeader::decode(&header.encode()), header);
+}
+
+#[test]
+fn index_file_after_a_full_one_15_3() {
+    const FULL_AT: i64 = 1_700_000_000_000;
+    let mut header = IndexHeader {
+        begin_stored_at_ms: FULL_AT,
+        end_stored_at_ms: FULL_AT,
+        begin_physical_offset: 777,
+        end_physical_offset: 777,
+        ..IndexHeader::default()
+    };
+    assert_eq!(header.encode(), *vector!("store-15.3-index-header-follower"));
+    let first = put(&mut header, 888, 1_700_000_009_000, 0);
+    assert_eq!(first.encode(), *vector!("store-15.3-index-entry-follower-first"));
+    assert_eq!(header.encode(), *vector!("store-15.3-index-header-follower-first"));
+}
+
+#[test]
+fn the_seconds_of_an_index_entry_stay_in_their_bounds() {
+    let header = IndexHeader { begin_stored_at_ms: 10_000, ..IndexHeader::default() };
+    assert_eq!(header.seconds_since_begin(11_999), 1, "whole seconds");
+    assert_eq!(header.seconds_since_begin(0), 0, "a clock that stepped back");
+    assert_eq!(header.seconds_since_begin(i64::MAX), i32::MAX as u32);
+    assert_eq!(IndexHeader::default().seconds_since_begin(5_000_000), 0, "a file without a first key");
 }
 
 #[test]
