@@ -58,6 +58,7 @@ pub struct StoreScan {
     options: StoreScanOptions,
     lost: Vec<LostRange>,
     is_done: bool,
+    has_failed: bool,
 }
 
 impl StoreScan {
@@ -79,7 +80,7 @@ impl StoreScan {
         let mut scan = reader.scan(&ranges, scan_options)?;
         let lost = scan.take_missing();
         let builder = RecordBatchBuilder::new(options.columns.clone(), options.limits);
-        Ok(Self { scan, ranges, at: 0, builder, options, lost, is_done: false })
+        Ok(Self { scan, ranges, at: 0, builder, options, lost, is_done: false, has_failed: false })
     }
 
     /// The next batch, never empty; `None` at the end.
@@ -100,10 +101,13 @@ impl StoreScan {
     /// a large store.
     ///
     /// # Errors
-    /// As [`next_batch`](Self::next_batch).
+    /// As [`next_batch`](Self::next_batch). There is nothing more behind one, not even the rows of the batch under way.
     pub fn step(&mut self) -> Result<Step, ScanError> {
+        if self.has_failed {
+            return Ok(Step::End);
+        }
         let step = self.read_block();
-        self.is_done |= step.is_err();
+        self.has_failed = step.is_err();
         step
     }
 

@@ -98,6 +98,19 @@ fn a_damaged_record_ends_the_scan_by_name_or_is_left_out_and_counted() {
 }
 
 #[test]
+fn nothing_comes_behind_an_error() {
+    let mut folder = one_queue(900);
+    let place = folder.place(0, 890);
+    assert!(place > 300_000, "the first block has rows, and they make no batch");
+    folder.log[place + 88 + 50] ^= 1;
+    let reader = folder.write(0, 0);
+    let mut scan = StoreScan::new(&reader, whole_queue(900), StoreScanOptions::default()).unwrap();
+    assert!(scan.next_batch().is_err());
+    assert!(scan.next_batch().unwrap().is_none());
+    assert!(scan.next().is_none());
+}
+
+#[test]
 fn a_damaged_body_is_an_error_that_names_file_offset_and_checksums_unless_told_not_to_look() {
     let mut folder = one_queue(40);
     let place = folder.place(0, 25);
