@@ -7,6 +7,7 @@ use arrow_schema::{DataType, TimeUnit};
 use rocketpy_filter::TagFilter;
 use rocketpy_model::{CompressionType, sys_flag};
 use rocketpy_protocol::compression::compress;
+use rocketpy_protocol::disk::extension_address;
 use rocketpy_protocol::record::records as records_of;
 use rocketpy_scan::{BatchLimits, Columns, RecordBatchBuilder, ScanError, StoreScanOptions};
 
@@ -87,6 +88,20 @@ fn tags_select_by_code_and_then_by_text() {
     assert_eq!(with("UA || BB"), ["BB", "UA"]);
     assert_eq!(with("*").len(), 5);
     assert_eq!(with("DL"), Vec::<String>::new());
+}
+
+#[test]
+fn tags_select_by_text_where_a_queue_of_apache_has_its_codes_elsewhere() {
+    let mut folder = Folder::new();
+    for tag in ["UA", "AA", "UA"] {
+        folder.push(&Sent { body: tag.as_bytes(), tag: Some(tag), ..Sent::default() });
+    }
+    let entries = folder.queues.values_mut().next().unwrap();
+    for (number, entry) in entries.iter_mut().enumerate() {
+        entry.tags_code = extension_address(34 * number as u64);
+    }
+    let options = StoreScanOptions { tags: TagFilter::parse("UA"), ..StoreScanOptions::default() };
+    assert_eq!(bodies(&scan_all(&folder.write(0, 0), options).unwrap()), ["UA", "UA"]);
 }
 
 #[test]
