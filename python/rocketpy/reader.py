@@ -32,7 +32,7 @@ class RangeReader(Closing):
         columns: Names of columns, in the order wanted. Default: `topic, queue_id, queue_offset, broker_name, tag, keys,
             body, properties, born_at, stored_at, msg_id, reconsume_times`.
         batch_rows: Most rows of a batch.
-        batch_bytes: Bytes of bodies and properties after which a batch is full.
+        batch_bytes: Bytes of bodies and properties after which a batch is full; more than 512 MiB count as that.
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
         options: See `rocketpy.config.ClientOptions`.
 

@@ -179,7 +179,7 @@ class StoreReader:
             stored_from: With a topic: only messages stored at or after this point in time.
             stored_before: With a topic: only messages stored before this point in time.
             batch_rows: Most rows of a batch.
-            batch_bytes: Bytes of bodies and properties after which a batch is full.
+            batch_bytes: Bytes of bodies and properties after which a batch is full; more than 512 MiB count as that.
             broker_name: What to show as broker name; a store does not know its own.
             fail_on_data_loss: Whether messages that are gone or damaged end the scan with an error, or are left out and
                 listed in `lost`.

@@ -26,9 +26,6 @@ use crate::start::StartArgument;
 use crate::untracked;
 use crate::wait::{Seconds, wait};
 
-/// Bytes of bodies and properties that one `fetch_columns` gives at most: an Arrow binary column cannot hold 2 GiB.
-const MOST_ARROW_BYTES: usize = 1 << 30;
-
 /// How many batches are kept for their memory: one that is read, and one that was.
 const SPENT_BATCHES: usize = 2;
 /// Bytes of records up to which the memory of their batch is kept.
@@ -254,7 +251,7 @@ impl Running {
 /// Makes one batch of the messages, up to its limit in bytes or up to a body that does not decompress.
 fn fill(columns: Columns, pulled: PulledBatch, spent: Option<RecordBatch>) -> Result<Filled, ScanError> {
     let (rows, record_bytes) = (pulled.len(), pulled.size_bytes());
-    let limits = BatchLimits { rows, bytes: MOST_ARROW_BYTES };
+    let limits = BatchLimits { rows, bytes: BatchLimits::MOST_BYTES };
     let mut builder = match spent {
         Some(spent) => RecordBatchBuilder::with_room_of(spent, columns, limits, rows, record_bytes),
         None => RecordBatchBuilder::with_room(columns, limits, rows, record_bytes),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 use rocketpy_protocol::compression::{CompressionError, DecompressLimits};
-use rocketpy_protocol::record::RecordView;
+use rocketpy_protocol::properties_text;
+use rocketpy_protocol::record::{RecordView, TOPIC_MAX_BYTES};
 
 use crate::rows::Rows;
 use crate::spent::Spent;
@@ -14,11 +15,34 @@ use crate::{Column, Columns, ScanError};
 /// When a batch is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// Most rows of a batch.
+    /// Most rows of a batch; more than [`MOST_ROWS`](Self::MOST_ROWS) count as that.
     pub rows: usize,
-    /// Bytes of bodies and properties after which a batch is full; a larger message is a batch by itself.
+    /// Bytes of bodies and properties after which a batch is full; a larger message is a batch by itself. More than
+    /// [`MOST_BYTES`](Self::MOST_BYTES) count as that.
     pub bytes: usize,
 }
+
+impl BatchLimits {
+    /// Most rows of any batch.
+    pub const MOST_ROWS: usize = 1 << 20;
+    /// Most bytes after which any batch is full.
+    ///
+    /// An Arrow column of these types holds less than 2 GiB. Text that is not UTF-8 may become three times as long, and the last
+    /// body is known only when it is decompressed.
+    pub const MOST_BYTES: usize = 512 << 20;
+
+    fn bounded(self) -> Self {
+        Self { rows: self.rows.min(Self::MOST_ROWS), bytes: self.bytes.min(Self::MOST_BYTES) }
+    }
+}
+
+// No column reaches 2 GiB with the row that made the batch full.
+const _: () = {
+    const MOST: usize = i32::MAX as usize;
+    assert!(3 * (BatchLimits::MOST_BYTES + properties_text::MAX_BYTES) < MOST);
+    assert!(BatchLimits::MOST_BYTES + DecompressLimits::DEFAULT.max_bytes < MOST);
+    assert!(BatchLimits::MOST_ROWS * TOPIC_MAX_BYTES < MOST);
+};
 
 impl Default for BatchLimits {
     /// 1 MiB: the JVM takes batches of 256 KiB to 4 MiB at the same rate, and smaller or larger ones slower.
@@ -43,7 +67,7 @@ impl RecordBatchBuilder {
     /// Makes an empty builder.
     #[must_use]
     pub fn new(columns: Columns, limits: BatchLimits) -> Self {
-        let schema = columns.schema();
+        let (schema, limits) = (columns.schema(), limits.bounded());
         let rows = Rows::new(&columns, limits);
         Self { columns, schema, limits, decompress: DecompressLimits::default(), rows }
     }
@@ -52,7 +76,7 @@ impl RecordBatchBuilder {
     /// once; `limits` still say when the batch is full.
     #[must_use]
     pub fn with_room(columns: Columns, limits: BatchLimits, rows: usize, body_bytes: usize) -> Self {
-        let schema = columns.schema();
+        let (schema, limits) = (columns.schema(), limits.bounded());
         let (rows, body_bytes) = (rows.min(limits.rows), body_bytes.min(limits.bytes));
         let rows = Rows::within(&columns, rows, body_bytes, Spent::default());
         Self { columns, schema, limits, decompress: DecompressLimits::default(), rows }
@@ -68,7 +92,7 @@ impl RecordBatchBuilder {
         rows: usize,
         body_bytes: usize,
     ) -> Self {
-        let schema = columns.schema();
+        let (schema, limits) = (columns.schema(), limits.bounded());
         let (rows, body_bytes) = (rows.min(limits.rows), body_bytes.min(limits.bytes));
         let rows = Rows::within(&columns, rows, body_bytes, Spent::new(&columns, spent));
         Self { columns, schema, limits, decompress: DecompressLimits::default(), rows }

@@ -89,9 +89,10 @@ impl PropertyColumns {
         }
     }
 
-    /// Bytes of the property map so far.
+    /// Bytes of the property map so far, or of the other columns when those are more: most of it stands in both.
     pub(crate) fn bytes(&self) -> usize {
-        self.map.bytes()
+        let others = self.tag.bytes() + self.keys.bytes() + self.msg_id.bytes();
+        self.map.bytes().max(others)
     }
 
     /// Appends one row. `other_id` writes the message id of a record that carries no unique key.

@@ -34,10 +34,12 @@ pub(crate) struct Rows {
 
 /// Rows for which memory is taken at once; most batches of 1 MiB have fewer.
 const FIRST_ROWS: usize = 1024;
+/// Bytes of bodies for which memory is taken at once.
+const FIRST_BYTES: usize = 1 << 20;
 
 impl Rows {
     pub(crate) fn new(columns: &Columns, limits: BatchLimits) -> Self {
-        Self::within(columns, limits.rows.min(FIRST_ROWS), limits.bytes, Spent::default())
+        Self::within(columns, limits.rows.min(FIRST_ROWS), limits.bytes.min(FIRST_BYTES), Spent::default())
     }
 
     /// Takes room for `rows` rows with `body_bytes` of bodies, in the memory of a spent batch as far as that will do.

@@ -105,6 +105,31 @@ fn tags_select_by_text_where_a_queue_of_apache_has_its_codes_elsewhere() {
 }
 
 #[test]
+fn a_batch_without_bodies_ends_at_its_bytes_of_text() {
+    let mut folder = Folder::new();
+    for _ in 0..6 {
+        folder.push(&Sent { tag: Some(&"t".repeat(300)), ..Sent::default() });
+    }
+    let reader = folder.write(0, 0);
+    let options = StoreScanOptions {
+        columns: Columns::parse(["tag"]).unwrap(),
+        limits: BatchLimits { rows: 100, bytes: 500 },
+        ..StoreScanOptions::default()
+    };
+    let rows = |batches: Vec<RecordBatch>| batches.iter().map(RecordBatch::num_rows).collect::<Vec<_>>();
+    assert_eq!(rows(scan_all(&reader, options).unwrap()), [2, 2, 2], "a batch is full once it has 500 bytes");
+}
+
+#[test]
+fn a_limit_that_no_batch_reaches_takes_no_memory() {
+    let mut folder = Folder::new();
+    folder.push(&Sent { body: b"one", ..Sent::default() });
+    let limits = BatchLimits { rows: usize::MAX, bytes: usize::MAX };
+    let options = StoreScanOptions { limits, ..StoreScanOptions::default() };
+    assert_eq!(bodies(&scan_all(&folder.write(0, 0), options).unwrap()), ["one"]);
+}
+
+#[test]
 fn a_batch_ends_at_its_rows_or_its_bytes_and_a_large_message_is_one_by_itself() {
     let mut folder = Folder::new();
     for size in [100, 100, 100, 4000, 100, 100, 100, 100] {
