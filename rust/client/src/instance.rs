@@ -197,7 +197,7 @@ impl Instance {
             return Ok(route);
         }
         match self.fetch_route(topic).await? {
-            Some(route) => Ok(self.routes.put(route)),
+            Some(route) => Ok(self.learn(route)),
             None => Err(ClientError::NoRoute { topic: topic.to_owned() }),
         }
     }
@@ -224,13 +224,13 @@ impl Instance {
         default_queues: u32,
     ) -> Result<Arc<TopicRoute>, ClientError> {
         if let Some(route) = self.fetch_route(topic).await? {
-            return Ok(self.routes.put(route));
+            return Ok(self.learn(route));
         }
         let template = self.fetch_route(rocketpy_model::system::TEMPLATE_TOPIC).await?;
         match template.map(|template| template.into_template_for(topic, default_queues)) {
             Some(route) if !route.publish.is_empty() => {
                 debug!(topic, "topic has no route, the brokers may create it");
-                Ok(self.routes.put(route))
+                Ok(self.learn(route))
             }
             _ => Err(ClientError::NoRoute { topic: topic.to_owned() }),
         }
@@ -255,7 +255,7 @@ impl Instance {
     pub(crate) async fn refresh_route(&self, topic: &str) -> Result<Arc<TopicRoute>, ClientError> {
         let _one_at_a_time = self.routes.fetching().await;
         match self.fetch_route(topic).await? {
-            Some(route) => Ok(self.routes.put(route)),
+            Some(route) => Ok(self.learn(route)),
             None => Err(ClientError::NoRoute { topic: topic.to_owned() }),
         }
     }
@@ -302,6 +302,15 @@ impl Instance {
         calls.join_all().await;
     }
 
+    /// Takes a route into the table; brokers that are connected already may become known by it.
+    fn learn(&self, route: TopicRoute) -> Arc<TopicRoute> {
+        let route = self.routes.put(route);
+        if !self.fresh.lock().is_empty() {
+            self.beat.notify_one();
+        }
+        route
+    }
+
     /// A connection to `peer` came about: if it is a broker, it does not know this client yet.
     pub(crate) fn connected(&self, peer: SocketAddr) {
         self.fresh.lock().insert(peer);
@@ -309,10 +318,13 @@ impl Instance {
     }
 
     async fn greet_fresh_brokers(&self) {
-        let fresh = std::mem::take(&mut *self.fresh.lock());
         let mut addresses = self.routes.broker_addresses(self.members.has_consumers());
-        addresses
-            .retain(|address| address.parse().map_or(true, |address: SocketAddr| fresh.contains(&address)));
+        {
+            // Whoever is no broker as far as is known stays: its route may be on its way.
+            let mut fresh = self.fresh.lock();
+            let greeted = |address: &String| address.parse().map_or(true, |address| fresh.remove(&address));
+            addresses.retain(greeted);
+        }
         if addresses.is_empty() {
             return;
         }
@@ -360,7 +372,7 @@ impl Instance {
         for topic in self.routes.begin_round() {
             let _one_at_a_time = self.routes.fetching().await;
             match self.fetch_route(&topic).await {
-                Ok(Some(route)) => drop(self.routes.put(route)),
+                Ok(Some(route)) => drop(self.learn(route)),
                 Ok(None) => debug!(%topic, "no name server knows the topic, keeping what is known of it"),
                 Err(error) => warn!(%topic, %error, "route refresh failed"),
             }

@@ -173,6 +173,11 @@ impl<D: Disk> Store<D> {
         PhysicalOffset(self.core.dispatched())
     }
 
+    /// End of what readers may see: under [`crate::FlushMode::Sync`] what is durable, else the end of the log.
+    pub fn readable_end(&self) -> PhysicalOffset {
+        PhysicalOffset(self.core.confirm())
+    }
+
     /// Waits until the log is durable before `end`; flushes on this thread when no other does.
     ///
     /// # Errors

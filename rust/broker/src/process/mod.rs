@@ -10,6 +10,7 @@ mod state;
 mod topic;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rocketpy_protocol::code::request as code;
 use rocketpy_protocol::code::response;
@@ -41,19 +42,58 @@ impl Handler for Processor {
             }
             code::PULL_MESSAGE | code::LITE_PULL_MESSAGE => pull::pull(shared, &request, reply),
             code::UPDATE_AND_CREATE_TOPIC => topic::put(shared, &request, reply),
-            code => match answer(shared, connection, &request) {
-                Ok(response) => reply.send(response),
-                Err(refusal) => {
-                    debug!(code, %refusal, peer = %connection.peer(), "request refused");
-                    reply.send(refusal.response());
-                }
-            },
+            code if looks_at_queues(code) => answer_once_dispatched(shared, connection, request, reply),
+            _ => answer_now(shared, connection, &request, reply),
         }
     }
 
     fn disconnected(&self, connection: &Arc<Connection>) {
         self.0.held_pulls.disconnected(connection.id());
         client::disconnected(&self.0, connection.id());
+    }
+}
+
+/// How long an answer waits for dispatch at most: it lies behind by some hundred microseconds, unless it can not write.
+const DISPATCH_PATIENCE: Duration = Duration::from_millis(200);
+
+/// Whether the answer says how far queues reach: whoever got an acknowledgement before asks for a message that is there.
+fn looks_at_queues(code: i32) -> bool {
+    matches!(
+        code,
+        code::GET_MAX_OFFSET
+            | code::SEARCH_OFFSET_BY_TIMESTAMP
+            | code::GET_TOPIC_STATS_INFO
+            | code::GET_CONSUME_STATS
+    )
+}
+
+fn answer_once_dispatched(
+    shared: &Arc<Shared>,
+    connection: &Arc<Connection>,
+    request: Command,
+    reply: Reply,
+) {
+    let end = shared.store.readable_end();
+    if shared.store.dispatched_offset() >= end {
+        return answer_now(shared, connection, &request, reply);
+    }
+    let (shared, connection) = (Arc::clone(shared), Arc::clone(connection));
+    shared.runtime.clone().spawn(async move {
+        let deadline = Instant::now() + DISPATCH_PATIENCE;
+        while shared.store.dispatched_offset() < end && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        answer_now(&shared, &connection, &request, reply);
+    });
+}
+
+fn answer_now(shared: &Arc<Shared>, connection: &Arc<Connection>, request: &Command, reply: Reply) {
+    match answer(shared, connection, request) {
+        Ok(response) => reply.send(response),
+        Err(refusal) => {
+            debug!(code = request.code, %refusal, peer = %connection.peer(), "request refused");
+            reply.send(refusal.response());
+        }
     }
 }
 

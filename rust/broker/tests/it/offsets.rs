@@ -155,3 +155,13 @@ async fn a_message_is_viewed_by_its_place_and_nothing_else_is() {
         assert!(answer.remark.unwrap().contains(&offset.to_string()));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_queue_covers_what_was_acknowledged_before_it_was_asked_for() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    for count in 1..=500 {
+        fixture.put("orders", 0, "x").await;
+        assert_eq!(fixture.max_offset("orders", 0).await, count);
+    }
+}
