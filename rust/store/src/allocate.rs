@@ -1,6 +1,5 @@
 //! Makes the next commit log file before it is needed, and brings pages into memory ahead of the appends.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,8 +12,11 @@ use crate::error::AppendError;
 use crate::mapped::MappedFile;
 use crate::wake::Wake;
 
-/// How long an append waits for a new file.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long appends wait for a new file, from the first that needs it.
+///
+/// # Source
+/// spec/store.md 6.5: `osPageCacheBusyTimeOutMills`, after which senders are told that the broker is busy.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a failure to make a file answers further appends before it is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 /// First look ahead after a rest; it doubles with every call while there is traffic.
@@ -47,6 +49,8 @@ struct State<R> {
     /// The next file, made and not yet part of the log.
     ready: Option<Arc<MappedFile<R>>>,
     failed: Option<(Arc<EnvError>, Instant)>,
+    /// When the first append came that needs the wanted file.
+    waited_since: Option<Instant>,
     /// Files that start before this were handed out.
     given_to: u64,
 }
@@ -62,7 +66,13 @@ struct Ahead {
 impl<R> Allocator<R> {
     pub fn new(end: u64, limit: u64) -> Self {
         Self {
-            state: Mutex::new(State { wanted: None, ready: None, failed: None, given_to: 0 }),
+            state: Mutex::new(State {
+                wanted: None,
+                ready: None,
+                failed: None,
+                waited_since: None,
+                given_to: 0,
+            }),
             done: Condvar::new(),
             wake: Wake::default(),
             look_at: AtomicU64::new(end),
@@ -100,6 +110,12 @@ impl<R> Allocator<R> {
         }
     }
 
+    /// Lets everybody who waits look again.
+    pub fn notify(&self) {
+        drop(self.state.lock());
+        self.done.notify_all();
+    }
+
     /// Takes the file that was made and is not used.
     pub fn take_unused(&self) -> Option<Arc<MappedFile<R>>> {
         self.state.lock().ready.take()
@@ -107,19 +123,15 @@ impl<R> Allocator<R> {
 }
 
 impl<D: Disk> Core<D> {
-    /// The next file of the log; waits for it when it is not made yet. The caller holds the append lock.
+    /// The next file of the log, or `None` while it is being made: [`Core::wait_for_file`] then, without the append lock. The
+    /// caller holds that lock; this never waits.
     ///
     /// # Errors
-    /// [`AppendError::DiskFull`] or [`AppendError::NoFile`], at once while a failure is fresh.
-    pub fn next_file(&self, start: u64) -> Result<Arc<MappedFile<D::Region>>, AppendError> {
-        let deadline = Instant::now() + PATIENCE;
+    /// [`AppendError::DiskFull`] or [`AppendError::NoFile`] while a failure is fresh, [`AppendError::Busy`] when others have
+    /// waited long enough.
+    pub fn next_file(&self, start: u64) -> Result<Option<Arc<MappedFile<D::Region>>>, AppendError> {
         let mut state = self.allocator.state.lock();
-        loop {
-            if let Some(file) = state.ready.take() {
-                assert_eq!(file.start, start, "the allocated file is another one");
-                state.given_to = start + 1;
-                return Ok(file);
-            }
+        if state.ready.is_none() {
             if let Some((error, at)) = &state.failed
                 && at.elapsed() < RETRY
             {
@@ -134,19 +146,39 @@ impl<D: Disk> Core<D> {
                 if let Some((error, _)) = state.failed.take() {
                     return Err(self.no_file(error));
                 }
-                continue;
-            }
-            self.allocator.wake.wake();
-            if self.allocator.done.wait_until(&mut state, deadline).timed_out() {
-                let source = Arc::new(io::Error::from(io::ErrorKind::TimedOut));
-                let path = self.folder.commit_log.clone();
-                return Err(self.no_file(Arc::new(EnvError::Io {
-                    operation: "allocate a file in",
-                    path,
-                    source,
-                })));
             }
         }
+        if let Some(file) = state.ready.take() {
+            assert_eq!(file.start, start, "the allocated file is another one");
+            state.given_to = start + 1;
+            return Ok(Some(file));
+        }
+        self.allocator.wake.wake();
+        let since = *state.waited_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < PATIENCE { Ok(None) } else { Err(self.busy()) }
+    }
+
+    /// Waits until the file that an append needs is made, or could not be made, or the store stops; the caller tries again
+    /// and holds no lock, so that others append what still fits.
+    ///
+    /// # Errors
+    /// [`AppendError::Busy`] when the first who needs the file has waited long enough: a disk that stalls holds up each
+    /// thread once, not once for every append.
+    pub fn wait_for_file(&self) -> Result<(), AppendError> {
+        let mut state = self.allocator.state.lock();
+        while let (Some(_), Some(since)) = (state.wanted, state.waited_since) {
+            if self.is_stopping() {
+                break;
+            }
+            if self.allocator.done.wait_until(&mut state, since + PATIENCE).timed_out() {
+                return if state.wanted.is_some() { Err(self.busy()) } else { Ok(()) };
+            }
+        }
+        Ok(())
+    }
+
+    fn busy(&self) -> AppendError {
+        AppendError::Busy { path: self.folder.commit_log.clone(), waited: PATIENCE }
     }
 
     /// Makes the next file when the last one is half full: what the thread does, in one step.
@@ -200,6 +232,7 @@ impl<D: Disk> Core<D> {
         });
         let mut state = self.allocator.state.lock();
         state.wanted = None;
+        state.waited_since = None;
         match made {
             Ok(file) => {
                 tracing::info!(

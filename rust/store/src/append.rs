@@ -257,7 +257,11 @@ impl<D: Disk> Core<D> {
                     .then(|| self.place_in(&mut writer, queue, counted, record.body, encoded))
             });
             let Some(placed) = placed? else { continue }; // the topic was deleted and may be made anew
-            if placed? {
+            let Some(wakes) = placed? else {
+                self.wait_for_file()?;
+                continue;
+            };
+            if wakes {
                 self.dispatch_wake.wake();
             }
             self.allocator.look_ahead(encoded.place.physical_offset + encoded.size_bytes as u64);
@@ -265,7 +269,8 @@ impl<D: Disk> Core<D> {
         }
     }
 
-    /// What happens under the append lock. Says whether dispatch is to be woken.
+    /// What happens under the append lock. Says whether dispatch is to be woken; `None` when the next file is not there yet
+    /// and nothing has changed.
     ///
     /// # Source
     /// spec/store.md 2.7 steps 6 to 9. One lock gives physical and queue offsets: within a queue both grow together.
@@ -276,12 +281,14 @@ impl<D: Disk> Core<D> {
         counted: bool,
         body: &[u8],
         encoded: &mut Encoded,
-    ) -> Result<bool, AppendError> {
+    ) -> Result<Option<bool>, AppendError> {
         self.check_open()?; // closed or poisoned while this waited
         let size = encoded.size_bytes as u64;
         let now_ms = self.disk.now_ms_near(&mut writer.last_look);
         let stored_at_ms = writer.time(now_ms);
-        self.make_room(writer, size)?;
+        if !self.make_room(writer, size)? {
+            return Ok(None);
+        }
         let Writer { active: Some(file), handover, .. } = writer else {
             unreachable!("there is room in a file");
         };
@@ -301,29 +308,29 @@ impl<D: Disk> Core<D> {
         writer.appended_records += encoded.plans.len() as u64;
         writer.appended_bytes += size;
         let is_async = self.config.flush == FlushMode::Async; // else the flush wakes it
-        Ok(is_async && std::mem::take(&mut writer.dispatch_sleeps))
+        Ok(Some(is_async && std::mem::take(&mut writer.dispatch_sleeps)))
     }
 
     /// Makes sure that the active file has room for a record and the blank record behind it; rolls to the next one when
-    /// it has not.
+    /// it has not. Says no while there is no next one yet.
     ///
     /// # Errors
     /// When there is no next file. Nothing has changed then: a shorter record may still fit.
     ///
     /// # Source
     /// spec/store.md 2.4.
-    fn make_room(&self, writer: &mut Writer<D::Region>, size: u64) -> Result<(), AppendError> {
+    fn make_room(&self, writer: &mut Writer<D::Region>, size: u64) -> Result<bool, AppendError> {
         let mut next_start = writer.next_start;
         let mut left = 0;
         if let Some(file) = &writer.active {
             left = file.region.len() - file.region.written();
             let spared = u64::from(planted::has(Bug::OffByOneAtRoll));
             if size + BLANK_HEAD_BYTES as u64 <= left + spared {
-                return Ok(());
+                return Ok(true);
             }
             next_start = file.end();
         }
-        let next = self.next_file(next_start)?;
+        let Some(next) = self.next_file(next_start)? else { return Ok(false) };
         if let Some(file) = &writer.active {
             let blank = blank_head(left as u32);
             file.region.append(&blank[..BLANK_HEAD_BYTES.min(left as usize)], left);
@@ -331,7 +338,7 @@ impl<D: Disk> Core<D> {
         self.log.push(Arc::clone(&next));
         self.publish(next.start, None);
         writer.active = Some(next);
-        Ok(())
+        Ok(true)
     }
 }
 

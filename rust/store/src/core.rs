@@ -251,6 +251,7 @@ impl<D: Disk> Core<D> {
         self.keeper_wake.wake();
         self.flusher.wake.wake();
         self.allocator.wake.wake();
+        self.allocator.notify();
     }
 
     pub fn is_stopping(&self) -> bool {

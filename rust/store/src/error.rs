@@ -125,6 +125,9 @@ pub enum AppendError {
     /// The disk is full: no new commit log file could be made. Appends go on by themselves when space is back.
     #[error("no space left for a commit log file of {needed_bytes} bytes: {}", path.display())]
     DiskFull { path: PathBuf, needed_bytes: u64 },
+    /// The next commit log file is being made, and this takes longer than a sender can wait.
+    #[error("the disk is busy, the next commit log file is still being made after {} ms: {}", waited.as_millis(), path.display())]
+    Busy { path: PathBuf, waited: Duration },
     /// No new commit log file could be made for another reason.
     #[error("no new commit log file: {cause}")]
     NoFile { cause: Arc<EnvError> },
@@ -142,7 +145,10 @@ pub enum AppendError {
 impl AppendError {
     /// Whether the same append may succeed later. None of these errors leaves anything of the record behind.
     pub fn retryable(&self) -> bool {
-        matches!(self, Self::DiskFull { .. } | Self::NoFile { .. } | Self::QueueNotWriteable { .. })
+        matches!(
+            self,
+            Self::DiskFull { .. } | Self::Busy { .. } | Self::NoFile { .. } | Self::QueueNotWriteable { .. }
+        )
     }
 
     /// The way out, for a person.
@@ -151,6 +157,7 @@ impl AppendError {
             Self::DiskFull { .. } | Self::QueueNotWriteable { .. } => {
                 Some("free disk space; writes go on by themselves")
             }
+            Self::Busy { .. } => Some("send again later; writes go on by themselves"),
             Self::NoFile { .. } => {
                 Some("check the commit log folder and its permissions; writes go on by themselves")
             }

@@ -6,7 +6,7 @@ use rocketpy_filter::TagFilter;
 use rocketpy_model::sys_flag;
 use rocketpy_protocol::batch::BatchItem;
 use rocketpy_protocol::record::records;
-use rocketpy_store::{AppendError, FetchStatus, NewRecord, Store};
+use rocketpy_store::{AppendError, FetchStatus, NewRecord, Store, StoreConfig};
 
 use crate::faulty::FaultyDisk;
 use crate::support::{
@@ -246,7 +246,7 @@ fn many_writers_and_readers_see_every_message_once_in_order() {
 #[test]
 fn a_full_hand_over_makes_dispatch_read_the_log() {
     let dir = tempfile::tempdir().unwrap();
-    let config = rocketpy_store::StoreConfig { handover_limit: 1, ..small(dir.path()) };
+    let config = StoreConfig { handover_limit: 1, ..small(dir.path()) };
     let store = Store::open(config.clone()).unwrap();
     let item = vec![3; 100];
     let body = batch(&[&item, &item]);
@@ -292,4 +292,52 @@ fn a_stop_does_not_wait_for_the_zeros_of_a_file_ahead() {
     assert!(heard.recv_timeout(PATIENCE).expect("the stop comes to an end"));
     let store = Store::open(small(dir.path())).unwrap();
     assert_eq!(read_all(&store, "t", 0).len(), 2);
+}
+
+#[test]
+fn a_log_file_that_takes_long_holds_up_those_who_need_it_and_nobody_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let config = StoreConfig { allocate_ahead: false, ..small(dir.path()) };
+    let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+    let body = vec![1; 30_000];
+    store.append(&record("t", 0, &body)).unwrap();
+    store.append(&record("t", 0, &body)).unwrap();
+    disk.faults.endless_zeros.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| store.append(&record("t", 0, &body)).unwrap_err());
+        eventually("the file is being made", || disk.faults.zeros_begun.load(Ordering::SeqCst));
+        let started = std::time::Instant::now();
+        store.append(&record("t", 0, b"it still fits")).unwrap();
+        store.stats();
+        assert!(started.elapsed().as_secs() < 3, "it had to wait: {:?}", started.elapsed());
+        let error = waiting.join().unwrap();
+        assert!(matches!(error, AppendError::Busy { .. }), "{error}");
+        assert!(error.retryable() && error.hint().is_some());
+    });
+    let started = std::time::Instant::now();
+    for _ in 0..20 {
+        let error = store.append(&record("t", 0, &body)).unwrap_err();
+        assert!(matches!(error, AppendError::Busy { .. }), "{error}");
+    }
+    assert!(started.elapsed().as_secs() < 3, "each waited anew: {:?}", started.elapsed());
+    disk.faults.endless_zeros.store(false, Ordering::SeqCst);
+    eventually("appends go on", || store.append(&record("t", 0, &body)).is_ok());
+    assert_eq!(store.append(&record("t", 0, b"x")).unwrap().queue_offset.get(), 4, "no number was lost");
+    store.shutdown().unwrap();
+    assert_queues_equal_log(&config);
+}
+
+#[test]
+fn those_who_wait_for_a_log_file_are_sent_away_by_a_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let store = Store::open_on(disk.clone(), small(dir.path())).unwrap();
+    disk.faults.endless_zeros.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| store.append(&record("t", 0, b"x")).unwrap_err());
+        eventually("the file is being made", || disk.faults.zeros_begun.load(Ordering::SeqCst));
+        store.shutdown().unwrap();
+        assert!(matches!(waiting.join().unwrap(), AppendError::ShutDown));
+    });
 }

@@ -26,7 +26,7 @@ pub struct Faults {
     pub refused_folders: AtomicU64,
     /// No new mapped file can be made.
     pub no_space_for_log: AtomicBool,
-    /// A new mapped file takes for ever, as on a file system that can only write zeros.
+    /// A new mapped file takes as long as this is so, as on a disk that stalls.
     pub endless_zeros: AtomicBool,
     pub zeros_begun: AtomicBool,
     /// Nothing can be written into files.
@@ -270,11 +270,13 @@ impl Disk for FaultyDisk {
         }
         if self.faults.endless_zeros.load(Ordering::SeqCst) {
             self.faults.zeros_begun.store(true, Ordering::SeqCst);
-            while is_wanted() {
-                std::thread::yield_now();
+            while is_wanted() && self.faults.endless_zeros.load(Ordering::SeqCst) {
+                std::thread::sleep(std::time::Duration::from_millis(1));
             }
-            let given_up = std::io::ErrorKind::Interrupted.into();
-            return Err(EnvError::from_io("allocate", path, given_up));
+            if !is_wanted() {
+                let given_up = std::io::ErrorKind::Interrupted.into();
+                return Err(EnvError::from_io("allocate", path, given_up));
+            }
         }
         let region = RealDisk.create_region_while(path, len, is_wanted)?;
         if self.faults.fail_next_folder_flush.swap(false, Ordering::SeqCst) {
