@@ -141,6 +141,7 @@ class StoreReader:
             TopicNotFoundError: The store holds no message of the topic.
             OffsetError: A start or an end names a queue that is not there or lies outside of it, or a start lies behind
                 its end.
+            DamagedDataError: Files of consume queues are missing or damaged: the store was closed with more.
         """
         ranges = self._native.ranges(
             topic,

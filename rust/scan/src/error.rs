@@ -40,6 +40,10 @@ impl ScanError {
                 "read without failing on data loss to go on behind it; what is left out is counted"
                     .to_owned(),
             ),
+            Self::Store(ReadError::IncompleteQueues { .. }) => Some(
+                "start a server on the folder, it makes them anew; or read without failing on data loss what is there"
+                    .to_owned(),
+            ),
             Self::Store(_) | Self::Arrow(_) => None,
         }
     }

@@ -30,12 +30,14 @@ mod check;
 mod crc;
 mod encode;
 mod error;
+mod head;
 mod view;
 
 pub use check::{CheckMode, RecordCheck, check_record, ends_in_its_crc};
 pub use crc::{CRC_PROPERTY_BYTES, body_crc, crc31};
 pub use encode::{RecordFields, RecordPlan};
 pub use error::{RecordEncodeError, RecordError};
+pub use head::RecordHead;
 pub use view::{RecordVersion, RecordView, Records, records};
 
 /// Magic of a record whose topic length has one byte.

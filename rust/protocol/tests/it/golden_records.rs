@@ -7,8 +7,8 @@ use rocketpy_protocol::disk::{
     Checkpoint, ConsumeQueueEntry, ExtensionUnit, extension_address, extension_offset,
 };
 use rocketpy_protocol::record::{
-    CheckMode, RecordCheck, RecordError, RecordFields, RecordVersion, RecordView, blank_head, check_record,
-    ends_in_its_crc,
+    CheckMode, RecordCheck, RecordError, RecordFields, RecordHead, RecordVersion, RecordView, blank_head,
+    check_record, ends_in_its_crc,
 };
 
 use crate::golden::vector;
@@ -47,6 +47,10 @@ fn record_v1_10_6() {
     assert_eq!((view.queue_id, view.flag, view.sys_flag), (2, 0, 0));
     assert_eq!((view.queue_offset, view.physical_offset), (QueueOffset(41), PhysicalOffset(123_456)));
     assert_eq!((view.born_at_ms, view.stored_at_ms), (BORN_AT, T));
+    let head = RecordHead::of(&bytes).unwrap();
+    assert!(head.is_record() && RecordHead::of(&bytes[..RecordHead::BYTES - 1]).is_none());
+    assert_eq!((head.size_bytes(), head.queue_id(), head.stored_at_ms()), (157, 2, T));
+    assert_eq!((head.queue_offset(), head.physical_offset()), (view.queue_offset, view.physical_offset));
     assert_eq!(view.born_host, "10.0.0.1:50000".parse().unwrap());
     assert_eq!(view.store_host, "10.0.0.2:10911".parse().unwrap());
     assert_eq!((view.reconsume_times, view.prepared_transaction_offset), (0, PhysicalOffset::ZERO));
@@ -65,6 +69,7 @@ fn record_v2_with_ipv6_hosts_10_7() {
     let view = RecordView::parse(&bytes).unwrap();
     assert_eq!((view.size(), view.version), (146, RecordVersion::V2));
     assert_eq!((view.queue_id, view.flag, view.sys_flag), (3, 7, 0x30));
+    assert_eq!(RecordHead::of(&bytes).unwrap().stored_at_ms(), T);
     assert_eq!((view.queue_offset, view.physical_offset), (QueueOffset(42), PhysicalOffset(0x01_0203_0405)));
     assert_eq!(view.born_host, "[2001:db8::1]:50000".parse().unwrap());
     assert_eq!(view.store_host, "[2001:db8::2]:10911".parse().unwrap());

@@ -98,7 +98,9 @@ impl Raise for ReadError {
             Self::NotAStore { .. } | Self::LogElsewhere { .. } => "NotAStoreError",
             Self::UnknownTopic { .. } => "TopicNotFoundError",
             Self::UnknownQueue { .. } | Self::InvertedRange { .. } | Self::Missing { .. } => "OffsetError",
-            Self::BadFile { .. } | Self::BrokenRecord { .. } => "DamagedDataError",
+            Self::BadFile { .. } | Self::BrokenRecord { .. } | Self::IncompleteQueues { .. } => {
+                "DamagedDataError"
+            }
         };
         let facts = Facts::new(class, self.to_string());
         if matches!(self, Self::LogElsewhere { .. }) { facts.hint(LOG_ELSEWHERE) } else { facts }

@@ -4,26 +4,106 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rocketpy_env::Disk;
-use rocketpy_model::{PhysicalOffset, sys_flag};
-use rocketpy_protocol::record::{
-    FIXED_BYTES_V1, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT, STORED_AT_AT_V4,
-    STORED_AT_AT_V6, SYS_FLAG_AT,
-};
+use rocketpy_model::PhysicalOffset;
+use rocketpy_protocol::record::{MAGIC_V1, RecordHead};
 
+use super::condition::Condition;
 use super::files::StreamFiles;
 use super::{QueueEntry, ReadError};
 
 /// The commit log of a folder.
 pub(super) struct LogFiles<D: Disk> {
     files: StreamFiles<D>,
+    pub condition: Condition,
+    known: Known,
 }
 
-/// Where a record's queue id stands.
-const QUEUE_ID_AT: usize = 12;
+/// What is known of the log without a look at it.
+#[derive(Debug, Clone, Copy)]
+enum Known {
+    /// It was durable before this offset.
+    DurableTo(u64),
+    /// It was closed in order by a program that left no offset: the last record was stored then, or later.
+    StoredTo(i64),
+}
+
+/// Bytes that a walk over the log looks at at once.
+const WALK_BYTES: usize = 256 << 10;
 
 impl<D: Disk> LogFiles<D> {
-    pub fn list(disk: Arc<D>, dir: PathBuf) -> Result<Self, ReadError> {
-        Ok(Self { files: StreamFiles::list(disk, dir)? })
+    /// Lists the files; `condition` was read before.
+    pub fn list(disk: Arc<D>, dir: PathBuf, condition: Condition) -> Result<Self, ReadError> {
+        let files = StreamFiles::list(disk, dir)?;
+        let mut log = Self { files, condition, known: Known::DurableTo(0) };
+        log.known = match condition.mark {
+            Some(mark) => Known::DurableTo(mark.log_to),
+            None if !condition.is_dirty => Known::StoredTo(condition.timestamps.physic_msg_at_ms),
+            None => Known::DurableTo(log.start_file(condition.timestamps.min_timestamp_ms())?),
+        };
+        Ok(log)
+    }
+
+    /// Whether a record must be there: the log was durable beyond it. What is not there then was damaged or lost; elsewhere
+    /// it may never have been written.
+    ///
+    /// # Source
+    /// durability.md R4.
+    pub fn must_hold(&mut self, at: PhysicalOffset) -> Result<bool, ReadError> {
+        if let Known::StoredTo(stored_to_ms) = self.known {
+            let (end, last_stored_at_ms) = self.walk_to_end()?;
+            let is_whole = last_stored_at_ms >= stored_to_ms;
+            self.known = Known::DurableTo(if is_whole { end } else { u64::MAX });
+        }
+        Ok(matches!(self.known, Known::DurableTo(end) if at.get() < end))
+    }
+
+    /// Start of the file from which another program's abnormal recovery would read: what lies before it was durable.
+    ///
+    /// # Source
+    /// spec/store.md 5.8 step 2.
+    fn start_file(&mut self, min_timestamp_ms: i64) -> Result<u64, ReadError> {
+        let starts: Vec<u64> = self.files.files().iter().map(|file| file.start).collect();
+        for &start in starts.iter().skip(1).rev() {
+            let mut bytes = [0; RecordHead::BYTES];
+            let head = self.files.read(start, &mut bytes)?.then(|| head_at(&bytes, start)).flatten();
+            if head.is_some_and(|head| (1..=min_timestamp_ms).contains(&head.stored_at_ms())) {
+                return Ok(start);
+            }
+        }
+        Ok(self.start().get())
+    }
+
+    /// End of the records that follow each other from the start of the last file that has one, and when the last of them was
+    /// stored.
+    fn walk_to_end(&mut self) -> Result<(u64, i64), ReadError> {
+        let files = self.files.files().to_vec();
+        let mut buffer = Vec::new();
+        for file in files.iter().rev() {
+            let (mut at, mut last_stored_at_ms) = (file.start, None);
+            let file_end = file.start.saturating_add(file.size_bytes);
+            while at < file_end {
+                buffer.resize(WALK_BYTES.min((file_end - at) as usize), 0);
+                if !self.files.read(at, &mut buffer)? {
+                    break;
+                }
+                let from = at;
+                let head = |at: u64| {
+                    let head = buffer.get((at - from) as usize..).and_then(|bytes| head_at(bytes, at))?;
+                    (u64::from(head.size_bytes()) <= file_end - at).then_some(head)
+                };
+                while let Some(head) = head(at) {
+                    last_stored_at_ms = Some(head.stored_at_ms());
+                    at += u64::from(head.size_bytes());
+                }
+                if at == from {
+                    break;
+                }
+            }
+            if let Some(last_stored_at_ms) = last_stored_at_ms {
+                return Ok((at, last_stored_at_ms));
+            }
+        }
+        Ok((self.start().get(), 0))
     }
 
     /// First byte that is still there.
@@ -53,48 +133,48 @@ impl<D: Disk> LogFiles<D> {
 
     /// When the record of an entry was stored, in milliseconds; `None` when it is not there.
     pub fn stored_at_ms(&mut self, entry: &QueueEntry, queue_id: u32) -> Result<Option<i64>, ReadError> {
-        let mut head = [0; FIXED_BYTES_V1];
-        if entry.is_filler() || !self.read(entry.physical_offset, &mut head)? {
+        let mut bytes = [0; RecordHead::BYTES];
+        if entry.is_filler() || !self.read(entry.physical_offset, &mut bytes)? {
             return Ok(None);
         }
-        if check_head(&head, entry, queue_id).is_err() {
-            return Ok(None);
-        }
-        let flags = int32(&head, SYS_FLAG_AT).cast_signed();
-        let at = if flags & sys_flag::BORN_HOST_V6 == 0 { STORED_AT_AT_V4 } else { STORED_AT_AT_V6 };
-        Ok(Some(int64(&head, at).cast_signed()))
+        Ok(check_head(&bytes, entry, queue_id).ok().map(|head| head.stored_at_ms()))
     }
+}
+
+/// The head of the record at an offset, if one is there.
+fn head_at(bytes: &[u8], at: u64) -> Option<RecordHead<'_>> {
+    RecordHead::of(bytes).filter(|head| {
+        head.is_record()
+            && head.physical_offset().get() == at
+            && head.size_bytes() as usize >= RecordHead::BYTES
+            && i32::try_from(head.size_bytes()).is_ok()
+    })
 }
 
 /// Whether bytes begin like the record that an entry names: the cheap check that every read makes.
 ///
 /// # Errors
 /// What differs: what was found, what was expected.
-pub(super) fn check_head(head: &[u8], entry: &QueueEntry, queue_id: u32) -> Result<(), String> {
+pub(super) fn check_head<'a>(
+    bytes: &'a [u8],
+    entry: &QueueEntry,
+    queue_id: u32,
+) -> Result<RecordHead<'a>, String> {
     let QueueEntry { queue_offset, physical_offset, size_bytes, .. } = *entry;
-    if head.len() < FIXED_BYTES_V1 || size_bytes < FIXED_BYTES_V1 as u32 {
-        return Err(format!("it has {size_bytes} bytes, a record at least: {FIXED_BYTES_V1}"));
-    }
-    let magic = int32(head, 4);
-    if !matches!(magic, MAGIC_V1 | MAGIC_V2) {
-        return Err(format!("its magic is {magic:#010x}, a record's: {MAGIC_V1:#010x}"));
+    let head = RecordHead::of(bytes).filter(|_| size_bytes as usize >= RecordHead::BYTES);
+    let Some(head) = head else {
+        return Err(format!("it has {size_bytes} bytes, a record at least: {}", RecordHead::BYTES));
+    };
+    if !head.is_record() {
+        return Err(format!("its magic is {:#010x}, a record's: {MAGIC_V1:#010x}", head.magic()));
     }
     let expect = |what: &str, found: u64, expected: u64| match found == expected {
         true => Ok(()),
         false => Err(format!("its {what} is {found}, expected: {expected}")),
     };
-    expect("size", int32(head, 0).into(), size_bytes.into())?;
-    expect("physical offset", int64(head, PHYSICAL_OFFSET_AT), physical_offset.get())?;
-    expect("queue id", int32(head, QUEUE_ID_AT).into(), queue_id.into())?;
-    expect("queue offset", int64(head, QUEUE_OFFSET_AT), queue_offset.get())
-}
-
-#[inline]
-fn int32(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u32::from_be_bytes(*chunk))
-}
-
-#[inline]
-fn int64(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u64::from_be_bytes(*chunk))
+    expect("size", head.size_bytes().into(), size_bytes.into())?;
+    expect("physical offset", head.physical_offset().get(), physical_offset.get())?;
+    expect("queue id", head.queue_id().into(), queue_id.into())?;
+    expect("queue offset", head.queue_offset().get(), queue_offset.get())?;
+    Ok(head)
 }

@@ -1,26 +1,26 @@
 //! Reads a store folder without a server: no lock, no map, safe beside a server that writes.
 
+mod condition;
 mod files;
 mod log;
 mod queue;
 mod range;
 mod scan;
 
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rocketpy_env::{Disk, EntryKind, EnvError, OpenMode, RealDisk};
+use rocketpy_env::{Disk, EntryKind, EnvError, RealDisk};
 use rocketpy_filter::TagFilter;
 use rocketpy_model::name::check_topic;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use serde::{Deserialize, Serialize};
 
+use self::condition::Condition;
 use self::log::LogFiles;
 use self::queue::QueueFiles;
 pub use self::scan::RangeScan;
-use crate::checkpoint::Checkpoint;
 use crate::fetch::QueueBounds;
 
 /// A store could not be read.
@@ -55,6 +55,9 @@ pub enum ReadError {
         path: PathBuf,
         reason: String,
     },
+    /// Files of consume queues are missing or damaged: the store was closed with more, or with other ones.
+    #[error("consume queues have {found} entries, the store was closed with {expected}: {}", path.display())]
+    IncompleteQueues { path: PathBuf, found: u64, expected: u64 },
     /// A start or an end names a queue that the topic does not have.
     #[error("topic {topic} has no queue: {queue_id}")]
     UnknownQueue { topic: Arc<str>, queue_id: u32 },
@@ -271,13 +274,11 @@ impl<D: Disk> StoreReader<D> {
     }
 
     fn summary(&self, topic: &str, log: &mut LogFiles<D>) -> Result<TopicSummary, ReadError> {
-        let mut queues = BTreeMap::new();
-        for name in self.folders(&self.queues_dir().join(topic))? {
-            if let Ok(queue_id) = name.parse::<u32>() {
-                queues.insert(queue_id, self.open_queue(topic, queue_id, log)?.bounds);
-            }
+        let mut queues = Vec::new();
+        for queue_id in self.queue_ids(topic)? {
+            queues.push((queue_id, self.open_queue(topic, queue_id, log)?.bounds));
         }
-        Ok(TopicSummary { topic: topic.into(), queues: queues.into_iter().collect() })
+        Ok(TopicSummary { topic: topic.into(), queues })
     }
 
     /// Reads ranges of any topics and queues, in one pass over the log.
@@ -289,7 +290,8 @@ impl<D: Disk> StoreReader<D> {
     }
 
     fn open_log(&self) -> Result<LogFiles<D>, ReadError> {
-        LogFiles::list(Arc::clone(&self.disk), self.log_dir.clone())
+        let condition = Condition::read(&*self.disk, &self.root)?;
+        LogFiles::list(Arc::clone(&self.disk), self.log_dir.clone(), condition)
     }
 
     fn open_queue(
@@ -303,15 +305,36 @@ impl<D: Disk> StoreReader<D> {
         QueueFiles::open(Arc::clone(&self.disk), dir, topic.into(), queue_id, log)
     }
 
-    /// The part of the log in which every record has a checksum of its own, as the checkpoint says now.
-    fn checked(&self) -> Result<Range<u64>, ReadError> {
-        let mark = Checkpoint::read(&*self.disk, &self.root.join("checkpoint"))?.mark;
-        let is_dirty = match self.disk.open_file(&self.root.join("abort"), OpenMode::Read) {
-            Ok(_) => true,
-            Err(error) if error.is_not_found() => false,
-            Err(error) => return Err(error.into()),
+    /// Compares all queues with what they were when the store was closed, as far as that is known.
+    ///
+    /// # Errors
+    /// [`ReadError::IncompleteQueues`]: files of queues are missing or damaged, so that messages of any topic may be.
+    fn check_queues(&self, log: &mut LogFiles<D>) -> Result<(), ReadError> {
+        let Some(mark) = log.condition.closing_mark() else {
+            return Ok(());
         };
-        Ok(mark.map_or(0..0, |mark| mark.checked(is_dirty)))
+        let (mut entries, mut firsts) = (0, 0);
+        for topic in self.folders(&self.queues_dir())?.iter().filter(|name| check_topic(name).is_ok()) {
+            for queue_id in self.queue_ids(topic)? {
+                let queue = self.open_queue(topic, queue_id, log)?;
+                entries += queue.bounds.max.get();
+                firsts += queue.first();
+            }
+        }
+        if (entries, firsts) == (mark.entries, mark.firsts) {
+            return Ok(());
+        }
+        Err(ReadError::IncompleteQueues {
+            path: self.queues_dir(),
+            found: entries.saturating_sub(firsts),
+            expected: mark.entries.saturating_sub(mark.firsts),
+        })
+    }
+
+    /// The queues of a topic.
+    fn queue_ids(&self, topic: &str) -> Result<BTreeSet<u32>, ReadError> {
+        let names = self.folders(&self.queues_dir().join(topic))?;
+        Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
     fn queues_dir(&self) -> PathBuf {

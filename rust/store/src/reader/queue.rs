@@ -47,7 +47,8 @@ impl<D: Disk> QueueFiles<D> {
         let file_from = last.start / ENTRY_BYTES;
         let file_to = file_from + last.size_bytes / ENTRY_BYTES;
         let mut max = self.partition_point(file_from, file_to, |entry| Ok(Some(entry.is_some())))?;
-        // Entries may have reached the disk before a crash without their records: those are not there.
+        // Entries may have reached the disk before a crash without their records: those are not there. What was durable is
+        // not given up like that, it is missed when it is read.
         while max > from && !self.has_record(max - 1, log)? {
             max -= 1;
         }
@@ -65,7 +66,15 @@ impl<D: Disk> QueueFiles<D> {
         };
         // What retention took away was there once, and counts as the former end of the queue.
         let is_removed = entry.physical_offset < log.start();
-        Ok(entry.is_filler() || is_removed || log.stored_at_ms(&entry, self.queue_id)?.is_some())
+        Ok(entry.is_filler()
+            || is_removed
+            || log.stored_at_ms(&entry, self.queue_id)?.is_some()
+            || log.must_hold(entry.physical_offset)?)
+    }
+
+    /// First entry that the first file has room for; 0 without any file.
+    pub fn first(&self) -> u64 {
+        self.files.start().unwrap_or(0) / ENTRY_BYTES
     }
 
     /// The first entry of the bounds whose record was stored at or after a time; their end when there is none.

@@ -20,8 +20,8 @@ impl<D: Disk> StoreReader<D> {
     /// The parts of a topic that are wanted, at most one for each queue, none of them empty. Their bounds are fixed.
     ///
     /// # Errors
-    /// [`ReadError::UnknownTopic`], [`ReadError::UnknownQueue`], [`ReadError::InvertedRange`]; [`ReadError::Missing`] under
-    /// [`Missing::Fail`] when a start or an end lies outside its queue.
+    /// [`ReadError::UnknownTopic`], [`ReadError::UnknownQueue`], [`ReadError::InvertedRange`]; under [`Missing::Fail`]
+    /// [`ReadError::Missing`] when a start or an end lies outside its queue, and [`ReadError::IncompleteQueues`].
     pub fn ranges(&self, topic: &str, options: &RangeOptions) -> Result<Vec<QueueRange>, ReadError> {
         let queues = self.topic(topic)?;
         let known: Vec<u32> = queues.queues.iter().map(|(queue_id, _)| *queue_id).collect();
@@ -32,6 +32,9 @@ impl<D: Disk> StoreReader<D> {
             return Err(ReadError::UnknownQueue { topic: topic.into(), queue_id });
         }
         let mut log = self.open_log()?;
+        if options.missing == Missing::Fail {
+            self.check_queues(&mut log)?;
+        }
         let is_wanted =
             |queue_id: &u32| options.queues.as_ref().is_none_or(|wanted| wanted.contains(queue_id));
         let mut ranges = Vec::new();

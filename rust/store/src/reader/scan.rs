@@ -34,7 +34,7 @@ const BLOCK_RECORDS: usize = 8192;
 pub struct RangeScan<D: Disk = RealDisk> {
     log: LogFiles<D>,
     options: ScanOptions,
-    /// Where a record without a checksum of its own is damaged; empty when nothing is verified.
+    /// Where a record without a checksum of its own is damaged.
     checked: Range<u64>,
     cursors: Vec<Cursor<D>>,
     /// Entries that are loaded at once.
@@ -84,9 +84,10 @@ impl<D: Disk> RangeScan<D> {
         options: ScanOptions,
     ) -> Result<Self, ReadError> {
         let ahead = ENTRIES_AHEAD / (ranges.len() as u64).max(1);
+        let log = reader.open_log()?;
         let mut scan = Self {
-            log: reader.open_log()?,
-            checked: if options.verify { reader.checked()? } else { 0..0 },
+            checked: log.condition.checked(),
+            log,
             options,
             cursors: Vec::with_capacity(ranges.len()),
             at_once: ahead.clamp(ENTRIES_AT_ONCE.0, ENTRIES_AT_ONCE.1),
@@ -133,7 +134,10 @@ impl<D: Disk> RangeScan<D> {
             if loaded == 0 {
                 let next = cursor.queue.next_file(start)?.unwrap_or(cursor.to).min(cursor.to);
                 cursor.from = next;
-                self.note_missing(index, start, next, REMOVED)?;
+                let is_removed = start.get() < cursor.queue.first();
+                let reason =
+                    if is_removed { REMOVED } else { "their file of the consume queue is not there" };
+                self.note_missing(index, start, next, reason)?;
                 continue;
             }
             cursor.from += loaded;
@@ -218,7 +222,7 @@ impl<D: Disk> RangeScan<D> {
                 None => self.log.file_end(place)?,
             };
             let Some(file_end) = file_end.filter(|&file_end| end <= file_end) else {
-                self.miss(index, &entry, REMOVED)?;
+                self.miss(index, &entry, "no file of the log holds it")?;
                 continue;
             };
             // Before memory is taken for it: a damaged entry may name any length.
@@ -265,7 +269,7 @@ impl<D: Disk> RangeScan<D> {
             let end = start as usize + entry.size_bytes as usize;
             let bytes = &self.block.bytes[start as usize..end];
             let queue_id = self.cursors[index].queue.queue_id;
-            let checked = check_head(bytes, &entry, queue_id).and_then(|()| self.verify(bytes, &entry));
+            let checked = check_head(bytes, &entry, queue_id).and_then(|_| self.verify(bytes, &entry));
             match checked {
                 Ok(()) => self.block.records.push(BlockRecord {
                     range: index,

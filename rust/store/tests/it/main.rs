@@ -7,6 +7,7 @@ mod faulty;
 mod flush;
 mod folder;
 mod format;
+mod offline;
 mod read;
 mod rebuild;
 mod recovery;

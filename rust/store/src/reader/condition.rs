@@ -1,0 +1,41 @@
+//! What the last process that wrote a store left word of.
+
+use std::ops::Range;
+use std::path::Path;
+
+use rocketpy_env::{Disk, OpenMode};
+
+use super::ReadError;
+use crate::checkpoint::{Checkpoint, Mark, Timestamps};
+
+/// Checkpoint and abort file of a store.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Condition {
+    pub timestamps: Timestamps,
+    pub mark: Option<Mark>,
+    /// A process has the store open, or did not close it.
+    pub is_dirty: bool,
+}
+
+impl Condition {
+    /// Reads it. To be done before a look at queues and log: what it says of a store that is written meanwhile holds.
+    pub fn read<D: Disk>(disk: &D, root: &Path) -> Result<Self, ReadError> {
+        let is_dirty = match disk.open_file(&root.join("abort"), OpenMode::Read) {
+            Ok(_) => true,
+            Err(error) if error.is_not_found() => false,
+            Err(error) => return Err(error.into()),
+        };
+        let Checkpoint { timestamps, mark } = Checkpoint::read(disk, &root.join("checkpoint"))?;
+        Ok(Self { timestamps, mark, is_dirty })
+    }
+
+    /// The part of the log in which every record has a checksum of its own.
+    pub fn checked(&self) -> Range<u64> {
+        self.mark.map_or(0..0, |mark| mark.checked(self.is_dirty))
+    }
+
+    /// The mark with which the store was closed in order, when nobody has it open.
+    pub fn closing_mark(&self) -> Option<Mark> {
+        self.mark.filter(|mark| mark.closed && !self.is_dirty)
+    }
+}
