@@ -1,6 +1,7 @@
 //! The wall clock and the one source of randomness.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The wall clock.
@@ -9,7 +10,25 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Milliseconds since 1970 in UTC; 0 when the clock stands before it.
 #[allow(clippy::disallowed_methods, reason = "this crate is the door")]
 pub fn now_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
+    ms_of(Ok(SystemTime::now()))
+}
+
+/// A time in milliseconds since 1970; 0 when it lies before, and when it is not known.
+pub(crate) fn ms_of(time: io::Result<SystemTime>) -> i64 {
+    let since = time.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    since.map_or(0, |since| since.as_millis() as i64)
+}
+
+/// The hour of the local day, 0 to 23, at a time in milliseconds since 1970. In UTC when the system has no calendar.
+pub fn local_hour(at_ms: i64) -> u32 {
+    let seconds: libc::time_t = at_ms.div_euclid(1000);
+    // SAFETY: `tm` is plain data for which all zeros are valid; the call reads one and writes the other of two live locals.
+    let hour = unsafe {
+        let mut tm: libc::tm = std::mem::zeroed();
+        (!libc::localtime_r(&seconds, &mut tm).is_null()).then_some(tm.tm_hour)
+    };
+    hour.and_then(|hour| u32::try_from(hour).ok())
+        .unwrap_or_else(|| (seconds.div_euclid(3600).rem_euclid(24)) as u32)
 }
 
 /// The month of the local calendar that `at_ms` lies in: its first millisecond, and that of the next month.
@@ -34,6 +53,25 @@ pub fn local_month_ms(at_ms: i64) -> std::ops::Range<i64> {
         })
     };
     bounds[0] * 1000..bounds[1] * 1000
+}
+
+/// A time of the local calendar as the number that the digits `yyyyMMddHHmmssSSS` make; in UTC when the system has no calendar.
+///
+/// # Units
+/// `at_ms` in milliseconds since 1970 in UTC.
+pub fn local_digits(at_ms: i64) -> u64 {
+    let seconds: libc::time_t = at_ms.div_euclid(1000);
+    // SAFETY: `tm` is plain data for which all zeros are valid; the calls read one live local and write the other.
+    let tm = unsafe {
+        let mut tm: libc::tm = std::mem::zeroed();
+        if libc::localtime_r(&seconds, &mut tm).is_null() {
+            libc::gmtime_r(&seconds, &mut tm);
+        }
+        tm
+    };
+    let parts = [tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec];
+    let minutes = parts.iter().fold(i64::from(tm.tm_year) + 1900, |sum, part| sum * 100 + i64::from(*part));
+    (minutes * 1000 + at_ms.rem_euclid(1000)).unsigned_abs()
 }
 
 /// The last look at the clock, for [`now_ms_near`].
@@ -84,6 +122,22 @@ mod tests {
         assert!((27.9..31.1).contains(&days), "{days}");
         assert_eq!(local_month_ms(month.end).start, month.end);
         assert_eq!(local_month_ms(month.end - 1), month);
+    }
+
+    #[test]
+    fn a_time_has_seventeen_digits_that_begin_with_its_month() {
+        let month = local_month_ms(1_700_000_000_123);
+        assert_eq!(local_digits(month.start).to_string(), "20231101000000000");
+        assert_eq!(local_digits(month.end - 1).to_string(), "20231130235959999");
+    }
+
+    #[test]
+    fn hours_of_the_local_day_follow_each_other() {
+        let month = local_month_ms(now_ms());
+        assert_eq!(local_hour(month.start), 0);
+        assert_eq!(local_hour(month.end - 1), 23);
+        assert_eq!(local_hour(month.start + 3_599_999), 0);
+        assert!(local_hour(i64::MIN) < 24 && local_hour(i64::MAX) < 24);
     }
 
     #[test]

@@ -221,6 +221,8 @@ pub struct DirEntry {
     pub kind: EntryKind,
     /// Length of a file, 0 for everything else.
     pub size_bytes: u64,
+    /// When the content of a file last changed, in milliseconds since 1970; 0 for everything else, and where it is not known.
+    pub modified_at_ms: i64,
 }
 
 /// What an entry of a folder is; symbolic links count as what they lead to.
@@ -235,6 +237,35 @@ pub enum EntryKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskUsage {
     pub total_bytes: u64,
+    /// Bytes that nobody has taken, those among them that are kept for the superuser.
+    pub free_bytes: u64,
     /// Bytes that a process without privileges may still take.
     pub available_bytes: u64,
+}
+
+impl DiskUsage {
+    /// How full the file system is, in percent, rounded up: of what this process may use, as `df` counts. 100 for one
+    /// without any space.
+    pub fn used_percent(&self) -> u64 {
+        let used = self.total_bytes.saturating_sub(self.free_bytes);
+        let whole = used.saturating_add(self.available_bytes);
+        (u128::from(used) * 100).div_ceil(u128::from(whole).max(1)) as u64 + 100 * u64::from(whole == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_for_the_superuser_does_not_count() {
+        let usage = |total_bytes, free_bytes, available_bytes| {
+            DiskUsage { total_bytes, free_bytes, available_bytes }.used_percent()
+        };
+        assert_eq!(usage(1000, 1000, 950), 0);
+        assert_eq!(usage(1000, 505, 455), 53, "495 of 950, rounded up");
+        assert_eq!(usage(1000, 50, 0), 100);
+        assert_eq!(usage(u64::MAX, 1, 1), 100);
+        assert_eq!(usage(0, 0, 0), 100);
+    }
 }

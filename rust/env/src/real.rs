@@ -196,12 +196,12 @@ impl Disk for RealDisk {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue, // removed meanwhile
                 other => other.at("look at", &path)?,
             };
-            let (kind, size_bytes) = match (metadata.is_file(), metadata.is_dir()) {
-                (true, _) => (EntryKind::File, metadata.len()),
-                (_, true) => (EntryKind::Folder, 0),
-                _ => (EntryKind::Other, 0),
+            let (kind, size_bytes, modified_at_ms) = match (metadata.is_file(), metadata.is_dir()) {
+                (true, _) => (EntryKind::File, metadata.len(), clock::ms_of(metadata.modified())),
+                (_, true) => (EntryKind::Folder, 0, 0),
+                _ => (EntryKind::Other, 0, 0),
             };
-            entries.push(DirEntry { name: entry.file_name(), kind, size_bytes });
+            entries.push(DirEntry { name: entry.file_name(), kind, size_bytes, modified_at_ms });
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)

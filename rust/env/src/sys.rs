@@ -165,7 +165,12 @@ pub(crate) fn usage(path: &Path) -> io::Result<DiskUsage> {
         return Err(io::Error::last_os_error());
     }
     let block = stat.f_frsize as u64;
-    Ok(DiskUsage { total_bytes: stat.f_blocks as u64 * block, available_bytes: stat.f_bavail as u64 * block })
+    let bytes = |blocks: u64| blocks * block;
+    Ok(DiskUsage {
+        total_bytes: bytes(stat.f_blocks as u64),
+        free_bytes: bytes(stat.f_bfree as u64),
+        available_bytes: bytes(stat.f_bavail as u64),
+    })
 }
 
 /// A file without a name in a folder; `None` where the file system has no such thing.

@@ -245,12 +245,12 @@ impl Disk for SimDisk {
         world.node("list", dir)?;
         let mut entries = Vec::new();
         for path in world.below(dir).into_iter().filter(|path| path.parent() == Some(dir)) {
-            let (kind, size_bytes) = match world.names[&path] {
-                Node::File(id) => (EntryKind::File, world.len_of(id)),
-                Node::Folder => (EntryKind::Folder, 0),
+            let (kind, size_bytes, modified_at_ms) = match world.names[&path] {
+                Node::File(id) => (EntryKind::File, world.len_of(id), world.modified_at_ms(id)),
+                Node::Folder => (EntryKind::Folder, 0, 0),
             };
             let name = path.file_name().unwrap_or_default().to_os_string();
-            entries.push(DirEntry { name, kind, size_bytes });
+            entries.push(DirEntry { name, kind, size_bytes, modified_at_ms });
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
@@ -272,7 +272,7 @@ impl Disk for SimDisk {
     }
 
     fn usage(&self, _path: &Path) -> Result<DiskUsage, EnvError> {
-        Ok(DiskUsage { total_bytes: 1 << 40, available_bytes: 1 << 39 })
+        Ok(self.lock_world().usage)
     }
 
     fn now_ms(&self) -> i64 {

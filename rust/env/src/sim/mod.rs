@@ -36,6 +36,7 @@ pub use file::SimFile;
 pub use region::SimRegion;
 use world::{Node, World};
 
+use crate::disk::DiskUsage;
 use crate::error::EnvError;
 
 /// How a simulated machine misbehaves. Chances are per mille of the operations that they concern.
@@ -114,6 +115,16 @@ impl SimDisk {
     /// Draws everything from here on from another seed: the same past, another future.
     pub fn reseed(&self, seed: u64) {
         self.lock_world().rng = fastrand::Rng::with_seed(seed);
+    }
+
+    /// What the file system says of its space from now on.
+    pub fn set_usage(&self, usage: DiskUsage) {
+        self.lock_world().usage = usage;
+    }
+
+    /// Moves the clock.
+    pub fn pass_time(&self, by_ms: i64) {
+        self.lock_world().clock_ms += by_ms;
     }
 
     /// Operations so far.

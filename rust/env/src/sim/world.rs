@@ -8,6 +8,7 @@ use fastrand::Rng;
 
 use super::SimOptions;
 use super::inode::Inode;
+use crate::disk::DiskUsage;
 use crate::error::EnvError;
 
 pub(super) type InodeId = u64;
@@ -55,6 +56,10 @@ pub(super) struct World {
     pub(super) rng: Rng,
     pub(super) names: Names,
     inodes: BTreeMap<InodeId, Inode>,
+    /// When each file was last written.
+    modified_at_ms: BTreeMap<InodeId, i64>,
+    /// What the file system says of its space.
+    pub(super) usage: DiskUsage,
     durable_names: Names,
     /// In the order in which they were made, as a journal keeps them.
     pending: Vec<Change>,
@@ -82,6 +87,8 @@ impl World {
             durable_names: names.clone(),
             names,
             inodes: BTreeMap::new(),
+            modified_at_ms: BTreeMap::new(),
+            usage: DiskUsage { total_bytes: 1 << 40, free_bytes: 1 << 39, available_bytes: 1 << 39 },
             pending: Vec::new(),
             last_inode: 0,
             hidden: BTreeSet::new(),
@@ -208,6 +215,7 @@ impl World {
     pub(super) fn create(&mut self, len: usize) -> InodeId {
         self.last_inode += 1;
         self.inodes.insert(self.last_inode, Inode::new(len));
+        self.modified_at_ms.insert(self.last_inode, self.clock_ms);
         if len > 0 {
             self.pending.push(Change::Length(self.last_inode, len));
         }
@@ -222,7 +230,12 @@ impl World {
         self.inodes.get(&id).map_or(0, |inode| inode.len() as u64)
     }
 
+    pub(super) fn modified_at_ms(&self, id: InodeId) -> i64 {
+        self.modified_at_ms.get(&id).copied().unwrap_or_default()
+    }
+
     pub(super) fn write(&mut self, id: InodeId, at: usize, bytes: &[u8]) {
+        self.modified_at_ms.insert(id, self.clock_ms);
         let before = self.inode(id).len();
         self.inode(id).write(at, bytes);
         let after = self.inode(id).len();
@@ -233,6 +246,7 @@ impl World {
 
     pub(super) fn set_len(&mut self, id: InodeId, len: usize) {
         if self.inode(id).len() != len {
+            self.modified_at_ms.insert(id, self.clock_ms);
             self.inode(id).set_len(len);
             self.pending.push(Change::Length(id, len));
         }
