@@ -13,6 +13,7 @@ use crate::config::FlushMode;
 use crate::core::{Core, Writer};
 use crate::dispatch::{Fact, Handover, NO_QUEUE, TagSource};
 use crate::error::AppendError;
+use crate::index::push_hashes;
 use crate::queue::Queue;
 use crate::record::{Appended, AppendedBatch, NewRecord};
 
@@ -37,6 +38,10 @@ struct Encoded {
     size_bytes: usize,
     plans: Vec<RecordPlan>,
     tags: Vec<TagSource>,
+    /// Hashes of the keys of all records, and how many each has. Empty when no index is kept.
+    keys: Vec<u32>,
+    key_counts: Vec<u32>,
+    keeps_index: bool,
     /// Set before the records are copied. What is returned after a copy is read from here, piece by piece: a result that is
     /// moved as a whole would wait in the processor until the copied bytes have left it.
     place: Place,
@@ -57,6 +62,8 @@ impl Encoded {
         self.size_bytes = 0;
         self.plans.clear();
         self.tags.clear();
+        self.keys.clear();
+        self.key_counts.clear();
     }
 
     /// Encodes the one record; its body goes into the log from where it is.
@@ -77,7 +84,12 @@ impl Encoded {
     fn note(&mut self, fields: &RecordFields<'_>, plan: RecordPlan) {
         self.size_bytes += plan.size();
         self.plans.push(plan);
-        self.tags.push(TagSource::of(fields.topic, fields.properties, fields.more_properties));
+        self.tags.push(TagSource::of(fields.topic, fields.properties));
+        let before = self.keys.len();
+        if self.keeps_index {
+            push_hashes(fields.topic, fields.sys_flag, fields.properties, &mut self.keys);
+        }
+        self.key_counts.push((self.keys.len() - before) as u32);
     }
 
     /// What goes into the log, in order; `body` is that of the record that is alone.
@@ -94,8 +106,9 @@ impl Encoded {
         let mut rest = &mut self.bytes[..];
         let mut physical_offset = place.physical_offset;
         let mut queue_offset = place.queue_offset;
-        let has_room = handover.has_room(self.plans.len());
-        for (plan, tags) in self.plans.iter().zip(&self.tags) {
+        let has_room = handover.has_room(self.plans.len(), self.keys.len());
+        let mut keys = &self.keys[..];
+        for ((plan, tags), key_count) in self.plans.iter().zip(&self.tags).zip(&self.key_counts) {
             let (record, later) = rest.split_at_mut(plan.encoded_size());
             rest = later;
             plan.finish(
@@ -105,14 +118,18 @@ impl Encoded {
                 place.stored_at_ms,
             );
             if has_room {
-                handover.push(Fact {
+                let fact = Fact {
                     queue,
                     physical_offset,
                     size_bytes: plan.size() as u32,
+                    keys: *key_count,
                     queue_offset,
                     tags_code: tags.code(place.stored_at_ms),
                     stored_at_ms: place.stored_at_ms,
-                });
+                };
+                let (of_this, of_others) = keys.split_at(*key_count as usize);
+                keys = of_others;
+                handover.push(fact, of_this);
             }
             physical_offset += plan.size() as u64;
             queue_offset += u64::from(queue != NO_QUEUE);
@@ -147,6 +164,7 @@ impl<D: Disk> Core<D> {
         self.check_body(record)?;
         BUFFER.with_borrow_mut(|encoded| {
             encoded.clear();
+            encoded.keeps_index = self.index.is_some();
             let fields = self.fields(record);
             encoded.set(&fields, self.config.record_check)?;
             let limit_bytes = self.config.max_message_size as usize + RECORD_EXTRA_BYTES;
@@ -173,6 +191,7 @@ impl<D: Disk> Core<D> {
         self.check_body(batch)?;
         BUFFER.with_borrow_mut(|encoded| {
             encoded.clear();
+            encoded.keeps_index = self.index.is_some();
             for item in batch::items(batch.body) {
                 let item = item.map_err(|error| AppendError::BadBatch { reason: error.to_string() })?;
                 let fields = RecordFields {

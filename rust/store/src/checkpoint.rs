@@ -6,24 +6,27 @@ use std::path::{Path, PathBuf};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
 pub(crate) use rocketpy_protocol::disk::Checkpoint as Timestamps;
 
+use crate::index::{Geometry, IndexMark};
+
 use crate::queue::files::FlushFailure;
 
 /// Where our two marks lie: each in a disk sector of its own, so that a torn write spoils one at most.
 const MARK_AT: [u64; 2] = [1024, 1536];
-const MARK_BYTES: usize = 112;
-const MARK_MAGIC: [u8; 8] = *b"RPYMARK\x02";
-/// Where the copy of the timestamps lies in a mark, and where its checksum does.
-const TIMES_AT: usize = 68;
+const MARK_BYTES: usize = 148;
+const MARK_MAGIC: [u8; 8] = *b"RPYMARK\x03";
+/// Where the part of the index, the copy of the timestamps and the checksum lie in a mark.
+const INDEX_AT: usize = 68;
+const TIMES_AT: usize = 104;
 const CHECK_AT: usize = TIMES_AT + Timestamps::BYTES;
 
 /// What is known to be durable, by offsets.
 ///
 /// # Layout
-/// 112 bytes, big-endian, twice, at 1024 and 1536 of the checkpoint; the valid one with the higher generation counts.
+/// 148 bytes, big-endian, twice, at 1024 and 1536 of the checkpoint; the valid one with the higher generation counts.
 ///
 /// | bytes | field |
 /// |---|---|
-/// | 0..8 | `RPYMARK`, version 2; a mark of another version is void |
+/// | 0..8 | `RPYMARK`, version 3; a mark of another version is void |
 /// | 8..16 | `generation`, one more at every write |
 /// | 16..24 | `verify_from`: start of a record, recovery checks from here |
 /// | 24..32 | `queues_to`: the consume queues are durable for all records before |
@@ -31,9 +34,14 @@ const CHECK_AT: usize = TIMES_AT + Timestamps::BYTES;
 /// | 40..48 | `log_to`: the log is durable before this |
 /// | 48..56 | `checked_from` |
 /// | 56..64 | `firsts`: sum of the first entries that the queues' files have room for |
-/// | 64..68 | flags: 1 for `checked_from` counts, 2 for `closed` |
-/// | 68..108 | the 40 bytes of [`Timestamps`] that were written with it |
-/// | 108..112 | CRC-32 of bytes 0..108 |
+/// | 64..68 | flags: 1 for `checked_from` counts, 2 for `closed`, 4 for an index is kept |
+/// | 68..76 | `index.to`: the index is durable for all keys of records before |
+/// | 76..84 | `index.file`: the name of its last file as a number |
+/// | 84..88 | `index.next_entry`: number of the next entry in it |
+/// | 88..96 | `index.keys`: keys in all its files |
+/// | 96..104 | slots and entry numbers of its files |
+/// | 104..144 | the 40 bytes of [`Timestamps`] that were written with it |
+/// | 144..148 | CRC-32 of bytes 0..144 |
 ///
 /// A mark whose copy of the timestamps differs from the file's is void: another writer was there since.
 ///
@@ -52,10 +60,13 @@ pub(crate) struct Mark {
     pub checked_from: Option<u64>,
     /// The store was closed with this mark: what lies behind `log_to` was written by another program.
     pub closed: bool,
+    /// `None` when no index is kept, or what there is does not count.
+    pub index: Option<IndexMark>,
 }
 
 const HAS_CHECKED_FROM: u32 = 1;
 const IS_CLOSED: u32 = 2;
+const HAS_INDEX: u32 = 4;
 
 impl Mark {
     /// The part of the log in which a record without a checksum of its own is damaged; `dirty` when the last process did
@@ -74,9 +85,13 @@ impl Mark {
         }
         bytes[48..56].copy_from_slice(&self.checked_from.unwrap_or(0).to_be_bytes());
         bytes[56..64].copy_from_slice(&self.firsts.to_be_bytes());
-        let flags =
-            u32::from(self.checked_from.is_some()) * HAS_CHECKED_FROM + u32::from(self.closed) * IS_CLOSED;
-        bytes[64..TIMES_AT].copy_from_slice(&flags.to_be_bytes());
+        let flags = u32::from(self.checked_from.is_some()) * HAS_CHECKED_FROM
+            + u32::from(self.closed) * IS_CLOSED
+            + u32::from(self.index.is_some()) * HAS_INDEX;
+        bytes[64..INDEX_AT].copy_from_slice(&flags.to_be_bytes());
+        if let Some(index) = &self.index {
+            bytes[INDEX_AT..TIMES_AT].copy_from_slice(&encode_index(index));
+        }
         bytes[TIMES_AT..CHECK_AT].copy_from_slice(timestamps);
         let check = crc32fast::hash(&bytes[..CHECK_AT]);
         bytes[CHECK_AT..].copy_from_slice(&check.to_be_bytes());
@@ -101,9 +116,29 @@ impl Mark {
             log_to: field(4),
             checked_from: (flags & HAS_CHECKED_FROM != 0).then(|| field(5)),
             closed: flags & IS_CLOSED != 0,
+            index: (flags & HAS_INDEX != 0).then(|| decode_index(&bytes[INDEX_AT..])),
         };
-        (mark.verify_from <= mark.queues_to && mark.queues_to <= mark.log_to).then_some(mark)
+        let index_fits = mark.index.is_none_or(|index| index.to <= mark.log_to);
+        (mark.verify_from <= mark.queues_to && mark.queues_to <= mark.log_to && index_fits).then_some(mark)
     }
+}
+
+fn encode_index(index: &IndexMark) -> [u8; TIMES_AT - INDEX_AT] {
+    let mut bytes = [0; TIMES_AT - INDEX_AT];
+    bytes[..8].copy_from_slice(&index.to.to_be_bytes());
+    bytes[8..16].copy_from_slice(&index.file.to_be_bytes());
+    bytes[16..20].copy_from_slice(&index.next_entry.to_be_bytes());
+    bytes[20..28].copy_from_slice(&index.keys.to_be_bytes());
+    bytes[28..32].copy_from_slice(&index.geometry.slots.to_be_bytes());
+    bytes[32..].copy_from_slice(&index.geometry.entries.to_be_bytes());
+    bytes
+}
+
+fn decode_index(bytes: &[u8]) -> IndexMark {
+    let long = |at: usize| u64::from_be_bytes(array(&bytes[at..]));
+    let int = |at: usize| u32::from_be_bytes(array(&bytes[at..]));
+    let geometry = Geometry { slots: int(28), entries: int(32) };
+    IndexMark { to: long(0), file: long(8), next_entry: int(16), keys: long(20), geometry }
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
@@ -234,6 +269,13 @@ mod tests {
             log_to: 30,
             checked_from: Some(5),
             closed: false,
+            index: Some(IndexMark {
+                to: 29,
+                file: 20_261_121_143_315_001,
+                next_entry: 7,
+                keys: 9_000_000_000,
+                geometry: Geometry { slots: 5, entries: 8 },
+            }),
         }
     }
 
@@ -266,5 +308,8 @@ mod tests {
     fn a_mark_out_of_order_is_void() {
         let wrong = Mark { verify_from: 21, ..mark(1) };
         assert_eq!(Checkpoint::decode(&page(&sample(), [Some(wrong), None])).mark, None);
+        let ahead = mark(1).index.map(|index| IndexMark { to: 31, ..index });
+        let wrong = Mark { index: ahead, ..mark(1) };
+        assert_eq!(Checkpoint::decode(&page(&sample(), [Some(wrong), None])).mark, None, "an index ahead of the log");
     }
 }

@@ -47,7 +47,17 @@ pub struct StoreConfig {
     pub flush_least_pages: u64,
     /// After this time a flush ignores `flush_least_pages`, 10 s.
     pub flush_thorough_interval: Duration,
-    /// Distance between two flushes of the consume queues with a checkpoint, 1 s.
+    /// Whether messages can be looked up by key; default on.
+    #[doc(alias = "messageIndexEnable")]
+    pub index: bool,
+    /// Hash slots of an index file, 5,000,000; 1 to 100,000,000. They are held in memory for the file that is written, 4 bytes
+    /// each, as far as they are used. The same at every start of a folder: else the index is made anew.
+    #[doc(alias = "maxHashSlotNum")]
+    pub index_slots: u32,
+    /// Entry numbers of an index file, 20,000,000, of which the first is not used; 2 to 2,000,000,000.
+    #[doc(alias = "maxIndexNum")]
+    pub index_entries: u32,
+    /// Distance between two flushes of consume queues and index with a checkpoint, 1 s.
     pub checkpoint_interval: Duration,
     /// Whether every record gets the `__CRC32#` property, a check of the whole record; default on.
     pub record_check: bool,
@@ -82,6 +92,9 @@ impl StoreConfig {
             flush_interval: Duration::from_millis(500),
             flush_least_pages: 0,
             flush_thorough_interval: Duration::from_secs(10),
+            index: true,
+            index_slots: rocketpy_protocol::disk::index::SLOTS,
+            index_entries: rocketpy_protocol::disk::index::ENTRIES,
             checkpoint_interval: Duration::from_secs(1),
             record_check: true,
             max_message_size: 4 << 20,
@@ -113,6 +126,12 @@ impl StoreConfig {
         }
         if !(20..=1 << 30).contains(&self.consume_queue_file_size) {
             return bad("consume_queue_file_size", self.consume_queue_file_size, "20 to 1073741824");
+        }
+        if !(1..=100_000_000).contains(&self.index_slots) {
+            return bad("index_slots", self.index_slots.into(), "1 to 100000000");
+        }
+        if !(2..=2_000_000_000).contains(&self.index_entries) {
+            return bad("index_entries", self.index_entries.into(), "2 to 2000000000");
         }
         if u64::from(self.max_message_size) > 1 << 30 {
             return bad("max_message_size", self.max_message_size.into(), "at most 1073741824");

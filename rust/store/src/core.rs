@@ -14,6 +14,7 @@ use crate::dispatch::{Dispatcher, Handover};
 use crate::error::{AppendError, StoreError};
 use crate::flush::Flusher;
 use crate::folder::Folder;
+use crate::index::Index;
 use crate::keeper::Keeper;
 use crate::listener::{NoListener, StoreListener};
 use crate::mapped::{MappedFile, MappedFileQueue};
@@ -35,6 +36,8 @@ pub(crate) struct Core<D: Disk> {
     pub flusher: Flusher,
     pub queues: QueueTable,
     pub queue_files: QueueFiles<D>,
+    /// `None` when the store keeps none.
+    pub index: Option<Index<D>>,
     /// Held for one round of dispatch.
     pub dispatcher: Mutex<Dispatcher>,
     pub keeper: Mutex<Keeper<D>>,
@@ -150,7 +153,7 @@ pub(crate) struct Counters {
 impl<D: Disk> Core<D> {
     /// Puts the parts together after the log was recovered and before dispatch goes on.
     pub fn new(disk: Arc<D>, config: StoreConfig, folder: Folder, recovered: Recovered<D>) -> Self {
-        let Recovered { files, queues, queue_files, end, progress, last_stored_at, keeper } = recovered;
+        let Recovered { files, queues, queue_files, end, progress, last_stored_at, keeper, index } = recovered;
         let log = MappedFileQueue::new(
             Arc::clone(&disk),
             folder.commit_log.clone(),
@@ -187,6 +190,7 @@ impl<D: Disk> Core<D> {
             log,
             queues,
             queue_files,
+            index,
         }
     }
 

@@ -49,6 +49,9 @@ pub enum StoreError {
     /// The store was shut down.
     #[error("the store is shut down")]
     ShutDown,
+    /// A key was looked up in a store that keeps no index.
+    #[error("the store keeps no key index")]
+    NoIndex,
     /// A consume queue entry leads to bytes that are not its record.
     #[error(
         "consume queue entry {queue_offset} of {topic}-{queue_id} does not lead to its record: {physical_offset}"
@@ -65,6 +68,7 @@ impl StoreError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Env(error) => error.hint().map(str::to_owned),
+            Self::NoIndex => Some("set messageIndexEnable=true; the next start makes the index from the log".to_owned()),
             Self::BadConfig { field, allowed, .. } => Some(format!("set {field} to {allowed}")),
             Self::ForeignFolder { .. } => {
                 Some("name an empty or a new folder, or one that holds a store".to_owned())
@@ -116,7 +120,7 @@ pub enum AppendError {
     /// The body, or a batch as a whole, is longer than allowed.
     #[error("message body exceeds {limit_bytes} bytes: {size_bytes}")]
     BodyTooLong { size_bytes: usize, limit_bytes: usize },
-    /// The whole record, or a batch of records, does not fit.
+    /// The whole record is longer than allowed.
     #[error("record exceeds {limit_bytes} bytes: {size_bytes}")]
     RecordTooLong { size_bytes: usize, limit_bytes: usize },
     /// The body of a batch is not a batch.

@@ -33,6 +33,8 @@ pub(crate) struct Folder {
     pub root: PathBuf,
     pub commit_log: PathBuf,
     pub consume_queue: PathBuf,
+    /// `None` when no index is kept.
+    pub index: Option<PathBuf>,
     pub checkpoint: PathBuf,
     pub abort: PathBuf,
     pub lock: PathBuf,
@@ -44,6 +46,7 @@ impl Folder {
         Self {
             commit_log: config.commit_log_dir(),
             consume_queue: root.join("consumequeue"),
+            index: config.index.then(|| root.join("index")),
             checkpoint: root.join("checkpoint"),
             abort: root.join("abort"),
             lock: root.join("lock"),
@@ -69,6 +72,9 @@ impl Folder {
         }
         make_folder(disk, &self.commit_log)?;
         make_folder(disk, &self.consume_queue)?;
+        if let Some(index) = &self.index {
+            make_folder(disk, index)?;
+        }
         Ok(lock)
     }
 

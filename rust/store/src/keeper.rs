@@ -7,6 +7,7 @@ use rocketpy_env::{Disk, EnvError};
 use crate::checkpoint::{CheckpointFile, Mark, Timestamps};
 use crate::core::Core;
 use crate::error::{FlushError, StoreError};
+use crate::index::{Index, Unsynced};
 use crate::queue::files::FlushFailure;
 
 /// Recovery checks at least this much of the log before the mark.
@@ -86,8 +87,14 @@ impl<D: Disk> Core<D> {
     pub fn keep(&self, closed: bool) -> Result<(), StoreError> {
         let mut keeper = self.keeper.lock();
         self.check_sound()?;
-        let progress = self.dispatcher.lock().progress();
-        self.flush_to(progress.dispatched)?;
+        let (progress, unsynced) = {
+            let dispatcher = self.dispatcher.lock();
+            (dispatcher.progress(), self.index.as_ref().map(Index::take_unsynced).transpose()?)
+        };
+        let index = unsynced.as_ref().map(|unsynced| unsynced.mark);
+        let full_to_ms = unsynced.as_ref().and_then(|unsynced| unsynced.full_to_ms);
+        self.flush_to(progress.dispatched.max(index.map_or(0, |index| index.to)))?;
+        self.flush_index(unsynced)?;
         self.flush_queues()?; // everything before `progress` was noted as dirty before it was counted
         let mark = Mark {
             queues_to: progress.dispatched,
@@ -95,16 +102,28 @@ impl<D: Disk> Core<D> {
             firsts: progress.firsts,
             log_to: self.flusher.flushed(),
             closed,
+            index,
             ..Mark::default()
         };
+        let former = keeper.file.timestamps();
         let timestamps = Timestamps {
             physic_msg_at_ms: self.flusher.flushed_stored_at(),
             logics_msg_at_ms: progress.stored_at_ms,
-            ..keeper.file.timestamps()
+            index_msg_at_ms: full_to_ms.unwrap_or(former.index_msg_at_ms),
+            ..former
         };
         self.check_sound()?; // the last word is the mark's
         keeper.write(mark, timestamps).map_err(|failure| match failure {
             FlushFailure::NotTried(error) => error.into(), // a full disk: the next round tries again
+            FlushFailure::Failed(error) => StoreError::Poisoned { cause: self.poison(error) },
+        })
+    }
+
+    /// Makes durable what was written to index files.
+    fn flush_index(&self, unsynced: Option<Unsynced<D>>) -> Result<(), StoreError> {
+        let (Some(index), Some(unsynced)) = (&self.index, unsynced) else { return Ok(()) };
+        index.flush(unsynced).map_err(|failure| match failure {
+            FlushFailure::NotTried(error) => error.into(),
             FlushFailure::Failed(error) => StoreError::Poisoned { cause: self.poison(error) },
         })
     }

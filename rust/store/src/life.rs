@@ -12,6 +12,7 @@ impl<D: Disk> Core<D> {
     /// Says no, with nothing written down, when a record does not follow on the end of its queue although that is not made
     /// anew from the start of the log (`from_start`): entries were lost, and only the whole log tells which.
     pub fn catch_up(&self, from_start: bool) -> Result<bool, StoreError> {
+        self.catch_up_index()?;
         self.dispatcher.lock().rebuilding = true;
         loop {
             let worked = self.dispatch_round();

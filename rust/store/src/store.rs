@@ -19,6 +19,7 @@ use crate::core::Core;
 use crate::error::{AppendError, FlushError, StoreError};
 use crate::fetch::{Boundary, Fetch, QueueBounds, QueueSummary, ReadLimits};
 use crate::folder::Folder;
+use crate::index::{KeyKind, QueryResult};
 use crate::listener::StoreListener;
 use crate::record::{Appended, AppendedBatch, NewRecord};
 use crate::recovery::{RecoveryReport, recover};
@@ -254,6 +255,23 @@ impl<D: Disk> Store<D> {
     #[doc(alias = "lookMessageByOffset")]
     pub fn record_at(&self, offset: PhysicalOffset) -> Option<Bytes> {
         self.core.record_at(offset)
+    }
+
+    /// Records of a key that were stored from `begin_ms` to `end_ms`, both included; of more than the limits allow the newest.
+    ///
+    /// # Errors
+    /// [`StoreError::NoIndex`] when the store keeps no index; [`StoreError::Env`].
+    #[doc(alias = "queryMessage")]
+    pub fn query_by_key(
+        &self,
+        topic: &str,
+        key: &str,
+        kind: KeyKind,
+        limits: &ReadLimits,
+        begin_ms: i64,
+        end_ms: i64,
+    ) -> Result<QueryResult, StoreError> {
+        self.core.query(topic, key, kind, limits, begin_ms, end_ms)
     }
 
     /// All queues that ever held a message, by topic and queue id.

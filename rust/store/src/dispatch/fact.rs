@@ -3,6 +3,8 @@
 use rocketpy_model::{property, system};
 use rocketpy_protocol::properties_text;
 
+use crate::index::Key;
+
 /// Stands for the queue of a record that gets no entry.
 pub(crate) const NO_QUEUE: u64 = u64::MAX;
 
@@ -15,12 +17,19 @@ pub(crate) struct Fact {
     pub queue: u64,
     pub physical_offset: u64,
     pub size_bytes: u32,
+    /// How many hashes of its keys come with it.
+    pub keys: u32,
     pub queue_offset: u64,
     pub tags_code: i64,
     pub stored_at_ms: i64,
 }
 
 impl Fact {
+    /// One of its keys.
+    pub fn key(&self, hash: u32) -> Key {
+        Key { hash, physical_offset: self.physical_offset, stored_at_ms: self.stored_at_ms }
+    }
+
     /// Offset behind the record.
     pub fn end(&self) -> u64 {
         self.physical_offset + u64::from(self.size_bytes)
@@ -40,10 +49,9 @@ pub(crate) enum TagSource {
 }
 
 impl TagSource {
-    /// Looks at the properties of a record; those in `more` stand behind the others and win.
-    pub fn of(topic: &str, properties: &[u8], more: &[u8]) -> Self {
-        let value =
-            |name| properties_text::get(more, name).or_else(|| properties_text::get(properties, name));
+    /// Looks at the properties of a record.
+    pub fn of(topic: &str, properties: &[u8]) -> Self {
+        let value = |name| properties_text::get(properties, name);
         if topic == system::SCHEDULE_TOPIC
             && let Some(level) = value(property::DELAY).and_then(|level| level.parse::<i64>().ok())
             && level > 0
@@ -73,27 +81,35 @@ fn delay_ms(level: i64) -> i64 {
 #[derive(Debug)]
 pub(crate) struct Handover {
     facts: Vec<Fact>,
+    /// Key hashes of all facts, one behind the other.
+    keys: Vec<u32>,
     limit: usize,
 }
 
+/// Key hashes for which there is room, for each fact that there is room for.
+const KEYS_A_FACT: usize = 4;
+
 impl Handover {
     pub fn new(limit: usize) -> Self {
-        Self { facts: Vec::new(), limit }
+        Self { facts: Vec::new(), keys: Vec::new(), limit }
     }
 
     /// Whether all facts of an append can be handed over; if not, none may be.
-    pub fn has_room(&self, count: usize) -> bool {
-        self.facts.len() + count <= self.limit
+    pub fn has_room(&self, count: usize, keys: usize) -> bool {
+        let keys = self.keys.len() + keys;
+        self.facts.len() + count <= self.limit && keys <= self.limit.saturating_mul(KEYS_A_FACT)
     }
 
-    /// Hands over one fact. Facts come in the order of the log.
-    pub fn push(&mut self, fact: Fact) {
+    /// Hands over one fact with its key hashes. Facts come in the order of the log.
+    pub fn push(&mut self, fact: Fact, keys: &[u32]) {
         self.facts.push(fact);
+        self.keys.extend_from_slice(keys);
     }
 
-    /// Takes all facts, leaving the given empty list in their place.
-    pub fn take(&mut self, into: &mut Vec<Fact>) {
-        std::mem::swap(&mut self.facts, into);
+    /// Takes all facts, leaving the given empty lists in their place.
+    pub fn take(&mut self, facts: &mut Vec<Fact>, keys: &mut Vec<u32>) {
+        std::mem::swap(&mut self.facts, facts);
+        std::mem::swap(&mut self.keys, keys);
     }
 }
 
@@ -104,18 +120,12 @@ mod tests {
     #[test]
     fn a_delayed_message_has_its_delivery_time_as_tag_code() {
         const T: i64 = 1_700_000_000_123;
-        let source = TagSource::of("SCHEDULE_TOPIC_XXXX", b"TAGS\x01a\x02DELAY\x013\x02", b"");
+        let source = TagSource::of("SCHEDULE_TOPIC_XXXX", b"TAGS\x01a\x02DELAY\x013\x02");
         assert_eq!(source.code(T), T + 10_000);
         assert_eq!(source.code(T) as u64, 0x0000_018b_cfe5_8f8b, "vector 15.2");
-        let ordinary = TagSource::of("topicA", b"TAGS\x01TagA\x02DELAY\x013\x02", b"");
+        let ordinary = TagSource::of("topicA", b"TAGS\x01TagA\x02DELAY\x013\x02");
         assert_eq!(ordinary.code(T), 2_598_919);
-        let beyond = TagSource::of("SCHEDULE_TOPIC_XXXX", b"DELAY\x0199\x02", b"");
+        let beyond = TagSource::of("SCHEDULE_TOPIC_XXXX", b"DELAY\x0199\x02");
         assert_eq!(beyond.code(0), 7_200_000);
-    }
-
-    #[test]
-    fn properties_that_stand_behind_win() {
-        let source = TagSource::of("t", b"TAGS\x01a\x02", b"TAGS\x01TagA");
-        assert_eq!(source, TagSource::Tag(2_598_919));
     }
 }

@@ -1,6 +1,7 @@
 //! From the log to the consume queues: what was appended becomes readable.
 
 mod fact;
+mod index;
 mod run;
 
 use std::collections::VecDeque;
@@ -18,12 +19,15 @@ use run::{Added, Run, Runs};
 
 use crate::append::counts_in_queue;
 use crate::core::Core;
+use crate::index::Key;
 use crate::listener::Arrival;
 use crate::queue::Queue;
 use crate::queue::entry::ENTRY_BYTES;
 
 /// Most records of one round.
 const ROUND_RECORDS: usize = 8192;
+/// A round with so many keys takes no further record.
+const ROUND_KEYS: usize = 65_536;
 /// How long dispatch lies still after work before it asks to be woken: under load one wake-up serves many appends.
 const NAP: Duration = Duration::from_micros(50);
 /// How long dispatch waits after consume queues could not be written.
@@ -36,6 +40,11 @@ pub(crate) struct Dispatcher {
     /// Facts taken from the hand-over, not yet dispatched.
     pending: VecDeque<Fact>,
     taken: Vec<Fact>,
+    /// The key hashes of `pending` and of `taken`.
+    pending_keys: VecDeque<u32>,
+    taken_keys: Vec<u32>,
+    /// The keys of one round.
+    keys: Vec<Key>,
     runs: Runs,
     arrivals: Vec<Arrival>,
     progress: Progress,
@@ -70,6 +79,9 @@ impl Dispatcher {
         Self {
             pending: VecDeque::new(),
             taken: Vec::new(),
+            pending_keys: VecDeque::new(),
+            taken_keys: Vec::new(),
+            keys: Vec::new(),
             runs: Runs::default(),
             arrivals: Vec::new(),
             progress,
@@ -110,6 +122,7 @@ impl<D: Disk> Core<D> {
             if worked {
                 std::thread::sleep(NAP);
             } else {
+                self.settle_index();
                 // Set under the append lock: the next append sees it, the former ones are seen by the look below.
                 self.writer.lock().dispatch_sleeps = true;
                 let has_work = || self.confirm() > self.dispatched() || self.is_stopping();
@@ -140,8 +153,12 @@ impl<D: Disk> Core<D> {
         }
         dispatcher.runs.clear();
         dispatcher.arrivals.clear();
+        dispatcher.keys.clear();
         let mut progress = dispatcher.progress;
         let gathered = self.gather(dispatcher, &mut progress, limit);
+        if let Some(index) = &self.index {
+            index.put(&dispatcher.keys, progress.dispatched)?;
+        }
         self.write_runs(&dispatcher.runs, &mut progress)?;
         dispatcher.progress = progress;
         if !dispatcher.arrivals.is_empty() {
@@ -162,12 +179,12 @@ impl<D: Disk> Core<D> {
         let mut fell_back = false;
         for _ in 0..ROUND_RECORDS {
             let at = progress.dispatched;
-            if at >= limit {
+            if at >= limit || dispatcher.keys.len() >= ROUND_KEYS {
                 break;
             }
             let fact = match self.handed_over(dispatcher, at) {
                 Some(fact) => fact,
-                None => match self.find(at, dispatcher.rebuilding)? {
+                None => match self.find(at, dispatcher.rebuilding, &mut dispatcher.keys)? {
                     Found::NextFile(start) => {
                         progress.dispatched = start;
                         continue;
@@ -192,24 +209,30 @@ impl<D: Disk> Core<D> {
     /// The fact of the record at an offset, if it was handed over.
     fn handed_over(&self, dispatcher: &mut Dispatcher, at: u64) -> Option<Fact> {
         if dispatcher.pending.is_empty() {
-            self.writer.lock().handover.take(&mut dispatcher.taken);
+            self.writer.lock().handover.take(&mut dispatcher.taken, &mut dispatcher.taken_keys);
             dispatcher.pending.extend(dispatcher.taken.drain(..));
+            dispatcher.pending_keys.extend(dispatcher.taken_keys.drain(..));
         }
-        while dispatcher.pending.front().is_some_and(|fact| fact.physical_offset < at) {
-            dispatcher.pending.pop_front(); // read from the log meanwhile
+        while let Some(fact) = dispatcher.pending.pop_front_if(|fact| fact.physical_offset <= at) {
+            let hashes = dispatcher.pending_keys.drain(..fact.keys as usize);
+            if fact.physical_offset == at {
+                dispatcher.keys.extend(hashes.map(|hash| fact.key(hash)));
+                return Some(fact);
+            } // else it was read from the log meanwhile
         }
-        let is_next = dispatcher.pending.front().is_some_and(|fact| fact.physical_offset == at);
-        if is_next { dispatcher.pending.pop_front() } else { None }
+        None
     }
 
-    /// Reads what stands in the log at an offset before its end.
-    fn find(&self, at: u64, rebuilding: bool) -> Result<Found, EnvError> {
+    /// Reads what stands in the log at an offset before its end, and adds the keys of the record.
+    fn find(&self, at: u64, rebuilding: bool, keys: &mut Vec<Key>) -> Result<Found, EnvError> {
         let file = self.log.find(at).ok_or_else(|| self.broken(at, "the file is not there"))?;
         let bytes = file.region.view(at - file.start..file.region.written());
         match check_record(bytes, CheckMode::Layout) {
             Ok(RecordCheck::Blank { .. }) => Ok(Found::NextFile(file.end())),
             Ok(RecordCheck::Record(view)) => {
-                let tags = TagSource::of(view.topic, view.properties, b"");
+                let before = keys.len();
+                self.add_keys(&view, at, keys);
+                let tags = TagSource::of(view.topic, view.properties);
                 let queue = match counts_in_queue(view.sys_flag) {
                     true => self.queue_of(&view, at, rebuilding),
                     false => NO_QUEUE,
@@ -218,6 +241,7 @@ impl<D: Disk> Core<D> {
                     queue,
                     physical_offset: at,
                     size_bytes: view.size() as u32,
+                    keys: (keys.len() - before) as u32,
                     queue_offset: view.queue_offset.get(),
                     tags_code: tags.code(view.stored_at_ms),
                     stored_at_ms: view.stored_at_ms,

@@ -2,6 +2,7 @@
 
 mod behind;
 mod cut;
+mod index;
 pub(crate) mod queues;
 pub(crate) mod scan;
 
@@ -18,6 +19,7 @@ use crate::config::StoreConfig;
 use crate::dispatch::Progress;
 use crate::error::StoreError;
 use crate::folder::{Folder, file_name};
+use crate::index::Index;
 use crate::keeper::Keeper;
 use crate::mapped::{self, LoadedLog, MappedFile};
 use crate::queue::entry::record_end;
@@ -49,6 +51,8 @@ pub struct RecoveryReport {
     pub dispatched_from: PhysicalOffset,
     /// All consume queues were made anew from the log.
     pub rebuilt_queues: bool,
+    /// So were all index files.
+    pub rebuilt_index: bool,
     pub took: Duration,
 }
 
@@ -63,6 +67,7 @@ pub(crate) struct Recovered<D: Disk> {
     pub progress: Progress,
     pub last_stored_at: i64,
     pub keeper: Keeper<D>,
+    pub index: Option<Index<D>>,
 }
 
 /// What is known before a byte is changed.
@@ -149,6 +154,7 @@ pub(crate) fn recover<D: Disk>(
     let truncated_bytes = recovery.cut_log(&mut files, &plan, &scan)?;
     let keeper = recovery.keeper(&files, &plan, &scan)?;
     recovery.cut_queues(&plan, &files)?;
+    let (index, rebuilt_index) = recovery.index(&files, scan.end, rebuild)?.unzip();
     let report = RecoveryReport {
         clean_exit: !recovery.dirty,
         had_mark: recovery.checkpoint.mark.is_some(),
@@ -160,9 +166,10 @@ pub(crate) fn recover<D: Disk>(
         cut_off_to,
         dispatched_from: PhysicalOffset(plan.queues_to),
         rebuilt_queues: plan.rebuild,
+        rebuilt_index: rebuilt_index.unwrap_or(false),
         took: started.elapsed(),
     };
-    Ok((recovery.finish(files, &plan, &scan, keeper), report))
+    Ok((Recovered { index, ..recovery.finish(files, &plan, &scan, keeper) }, report))
 }
 
 impl<D: Disk> Recovery<'_, D> {
@@ -366,6 +373,7 @@ impl<D: Disk> Recovery<'_, D> {
             progress,
             last_stored_at: stored_at_ms,
             keeper,
+            index: None,
         }
     }
 }

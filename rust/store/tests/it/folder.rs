@@ -75,9 +75,9 @@ fn a_closed_store_leaves_lock_and_checkpoint_and_no_abort_and_no_unused_file() {
     crate::support::eventually("the next file is made ahead", || {
         names(&dir.path().join("commitlog")).len() == 2
     });
-    assert_eq!(names(dir.path()), ["abort", "checkpoint", "commitlog", "consumequeue", "lock"]);
+    assert_eq!(names(dir.path()), ["abort", "checkpoint", "commitlog", "consumequeue", "index", "lock"]);
     store.shutdown().unwrap();
-    assert_eq!(names(dir.path()), ["checkpoint", "commitlog", "consumequeue", "lock"]);
+    assert_eq!(names(dir.path()), ["checkpoint", "commitlog", "consumequeue", "index", "lock"]);
     assert_eq!(names(&dir.path().join("commitlog")), ["00000000000000000000"]);
 }
 
@@ -144,6 +144,9 @@ fn child_opens_a_store() {
         Store::open(small(dir.path())).unwrap();
         return;
     };
+    let config = StoreConfig { fault_in_ahead: (64 << 20) + 1, ..small(dir.path()) };
+    let error = Store::open(config).unwrap_err();
+    assert!(matches!(error, StoreError::BadConfig { field: "fault_in_ahead", .. }), "{error}");
     let error = Store::open(small(root.as_ref())).unwrap_err();
     panic!("refused: {error:?}; hint: {:?}", error.hint());
 }

@@ -13,6 +13,8 @@ use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::{CheckMode, RecordCheck, RecordView, check_record, records};
 use rocketpy_store::{Arrival, Fetch, NewRecord, ReadLimits, Store, StoreConfig, StoreError, StoreListener};
 
+use crate::index_oracle::assert_index_equals_log;
+
 /// Longest a test waits for something that must happen.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -22,6 +24,8 @@ pub fn small(root: &Path) -> StoreConfig {
         commit_log_file_size: 64 << 10,
         consume_queue_file_size: 2000,
         max_message_size: 32 << 10,
+        index_slots: 61,
+        index_entries: 300,
         ..StoreConfig::new(root)
     }
 }
@@ -89,8 +93,8 @@ pub fn views(fetch: &Fetch) -> Vec<RecordView<'_>> {
 /// Entries of each queue: physical offset, size, tag code.
 pub type Queues = BTreeMap<(String, u32), Vec<(u64, u32, i64)>>;
 
-/// Checks that every consume queue of a closed folder equals a rebuild from the log, entry by entry, and that nothing
-/// lies behind. Returns the queues.
+/// Checks that every consume queue of a closed folder, and its key index, equals a rebuild from the log, entry by entry, and
+/// that nothing lies behind. Returns the queues.
 pub fn assert_queues_equal_log(config: &StoreConfig) -> Queues {
     let rebuilt = queues_of_log(config);
     let stored = queues_on_disk(config);
@@ -98,6 +102,9 @@ pub fn assert_queues_equal_log(config: &StoreConfig) -> Queues {
     assert_eq!(names(&stored), names(&rebuilt), "queues on disk and in the log");
     for (name, entries) in &rebuilt {
         assert_eq!(&stored[name], entries, "queue {name:?}");
+    }
+    if config.index {
+        assert_index_equals_log(config);
     }
     rebuilt
 }

@@ -1,0 +1,170 @@
+//! Under which texts a record is found.
+
+use std::borrow::Cow;
+
+use rocketpy_filter::hash_code_on;
+use rocketpy_model::{property, sys_flag};
+use rocketpy_protocol::disk::index::key_hash;
+use rocketpy_protocol::properties_text::iter_bytes;
+use rocketpy_protocol::record::RecordView;
+
+/// What a key of a query is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[doc(alias = "indexType")]
+pub enum KeyKind {
+    /// An item of the message's keys, or its unique key.
+    #[default]
+    Any,
+    /// The unique key that its producer gave it.
+    Unique,
+    /// Its tag.
+    Tag,
+}
+
+/// Stands before a tag where it is looked up, as in Apache's 5.4 and later.
+const TAG_TYPE: &str = "T#";
+
+/// The properties that say under what a record is found.
+#[derive(Debug, Clone, Copy, Default)]
+struct Keys<'a> {
+    unique: &'a [u8],
+    keys: &'a [u8],
+    tag: &'a [u8],
+}
+
+impl<'a> Keys<'a> {
+    fn of(properties: &'a [u8]) -> Self {
+        const UNIQUE: &[u8] = property::UNIQUE_KEY.as_bytes();
+        const KEYS: &[u8] = property::KEYS.as_bytes();
+        const TAGS: &[u8] = property::TAGS.as_bytes();
+        let mut found = Self::default();
+        for (name, value) in iter_bytes(properties) {
+            match name {
+                UNIQUE => found.unique = value,
+                KEYS => found.keys = value,
+                TAGS => found.tag = value,
+                _ => {}
+            }
+        }
+        found
+    }
+
+    fn items(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.keys.split(|&byte| byte == b' ').filter(|item| !item.is_empty())
+    }
+}
+
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+/// The hash under which a key is looked up.
+///
+/// # Source
+/// spec/store.md 4.2; for tags what Apache 5.5.0 writes.
+pub(crate) fn hash_of(topic: &str, key: &str, kind: KeyKind) -> u32 {
+    let mut hash = hash_code_on(hash_code_on(0, topic), "#");
+    if kind == KeyKind::Tag {
+        hash = hash_code_on(hash, TAG_TYPE);
+    }
+    key_hash(hash_code_on(hash, key))
+}
+
+/// Appends the key hashes of a record in the order in which they are indexed: its unique key, each of its keys, its tag.
+/// A record that rolls a transaction back has none.
+///
+/// # Source
+/// spec/store.md 4.4; for tags what Apache 5.5.0 writes.
+pub(crate) fn push_hashes(topic: &str, flags: i32, properties: &[u8], hashes: &mut Vec<u32>) {
+    if properties.is_empty() || sys_flag::transaction(flags) == sys_flag::TRANSACTION_ROLLBACK {
+        return;
+    }
+    let keys = Keys::of(properties);
+    let of_topic = hash_code_on(hash_code_on(0, topic), "#");
+    if !keys.unique.is_empty() {
+        hashes.push(key_hash(hash_code_on(of_topic, &text(keys.unique))));
+    }
+    hashes.extend(keys.items().map(|item| key_hash(hash_code_on(of_topic, &text(item)))));
+    if !keys.tag.is_empty() {
+        hashes.push(key_hash(hash_code_on(hash_code_on(of_topic, TAG_TYPE), &text(keys.tag))));
+    }
+}
+
+/// Whether every program that keeps an index has entries for a record: those before 5.4 have none for a tag.
+pub(crate) fn is_keyed(view: &RecordView<'_>) -> bool {
+    let keys = Keys::of(view.properties);
+    let is_rolled_back = sys_flag::transaction(view.sys_flag) == sys_flag::TRANSACTION_ROLLBACK;
+    !is_rolled_back && (!keys.unique.is_empty() || keys.items().next().is_some())
+}
+
+/// What is looked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub topic: &'a str,
+    pub key: &'a str,
+    pub kind: KeyKind,
+    pub hash: u32,
+    /// Both are part of the range.
+    pub begin_ms: i64,
+    pub end_ms: i64,
+}
+
+impl<'a> Wanted<'a> {
+    pub fn new(topic: &'a str, key: &'a str, kind: KeyKind, begin_ms: i64, end_ms: i64) -> Self {
+        Self { topic, key, kind, hash: hash_of(topic, key, kind), begin_ms, end_ms }
+    }
+
+    /// Whether a record is what is looked for: keys of other texts may have the same hash.
+    pub fn is(&self, view: &RecordView<'_>) -> bool {
+        if view.topic != self.topic || !(self.begin_ms..=self.end_ms).contains(&view.stored_at_ms) {
+            return false;
+        }
+        let keys = Keys::of(view.properties);
+        let key = self.key.as_bytes();
+        match self.kind {
+            KeyKind::Any => keys.unique == key || keys.items().any(|item| item == key),
+            KeyKind::Unique => keys.unique == key,
+            KeyKind::Tag => keys.tag == key,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: &[u8] = b"KEYS\x01a  b \x02UNIQ_KEY\x01u\x02TAGS\x01TagA\x02";
+
+    fn hashes(flags: i32, properties: &[u8]) -> Vec<u32> {
+        let mut hashes = Vec::new();
+        push_hashes("t", flags, properties, &mut hashes);
+        hashes
+    }
+
+    fn expected(keys: &[&str]) -> Vec<u32> {
+        keys.iter().map(|key| key_hash(rocketpy_filter::key_hash_code("t", key))).collect()
+    }
+
+    #[test]
+    fn a_record_is_indexed_by_its_unique_key_each_of_its_keys_and_its_tag() {
+        assert_eq!(hashes(0, T), expected(&["u", "a", "b", "T#TagA"]));
+        assert_eq!(hashes(0, b"KEYS\x01 \x02"), []);
+        assert_eq!(hashes(0, b"x\x01y\x02"), []);
+        let twice = [T, b"KEYS\x01c\x02"].concat();
+        assert_eq!(hashes(0, &twice), expected(&["u", "c", "T#TagA"]), "of two the last counts");
+        assert_eq!(hash_of("t", "TagA", KeyKind::Tag), expected(&["T#TagA"])[0]);
+        assert_eq!(hash_of("topicA", "key1", KeyKind::Any), 0x3d27_ad5d, "vector 15.1");
+    }
+
+    #[test]
+    fn a_half_message_is_indexed_and_one_that_rolls_back_is_not() {
+        assert_eq!(hashes(sys_flag::TRANSACTION_PREPARED, T).len(), 4);
+        assert_eq!(hashes(sys_flag::TRANSACTION_COMMIT, T).len(), 4);
+        assert_eq!(hashes(sys_flag::TRANSACTION_ROLLBACK, T), []);
+    }
+
+    #[test]
+    fn keys_that_are_no_text_do_no_harm() {
+        assert_eq!(hashes(0, b"KEYS\x01\xff a\x02").len(), 2);
+    }
+}

@@ -1,0 +1,331 @@
+//! Opens the index files that a folder holds, and makes the last one what is known to be right.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::RwLock;
+use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
+use rocketpy_protocol::disk::index::{entry_position, slot_of};
+use rocketpy_protocol::disk::{IndexEntry, IndexHeader};
+use rocketpy_protocol::record::{CheckMode, RecordCheck, RecordView, check_record};
+
+use super::file::{Geometry, NamedFile, list, path_of, read_header};
+use super::key::is_keyed;
+use super::writer::{Slots, Writer};
+use super::{Index, IndexMark, Sealed, State};
+use crate::mapped::MappedFile;
+
+/// The log that the index is of.
+pub(crate) struct Log<'a, R> {
+    pub files: &'a [MappedFile<R>],
+    /// Behind its last record.
+    pub end: u64,
+}
+
+/// What is known before a file is looked at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known {
+    /// What our own checkpoint says, where it counts.
+    pub mark: Option<IndexMark>,
+    /// The last process closed the store, and nothing was put since.
+    pub is_clean: bool,
+    /// When the last record of the files was stored that are durable as a whole.
+    pub full_to_ms: i64,
+}
+
+/// What the files are worth.
+enum Verdict<D: Disk> {
+    Sound(State<D>),
+    /// All are to be made anew, for this reason.
+    Lost(&'static str),
+}
+use Verdict::{Lost, Sound};
+
+struct Loader<'a, D: Disk> {
+    disk: &'a Arc<D>,
+    dir: &'a Path,
+    geometry: Geometry,
+    known: Known,
+    log: Log<'a, D::Region>,
+}
+
+impl<D: Disk> Index<D> {
+    /// Opens the files of a folder; whatever of them is not known to be right is made anew. Says whether all are.
+    ///
+    /// # Source
+    /// spec/store.md 5.5; durability.md R6.
+    pub fn open(
+        disk: &Arc<D>,
+        dir: PathBuf,
+        geometry: Geometry,
+        known: Known,
+        log: Log<'_, D::Region>,
+    ) -> Result<(Self, bool), EnvError> {
+        let loader = Loader { disk, dir: &dir, geometry, known, log };
+        let files = list(&**disk, &dir)?;
+        let verdict = match known.mark {
+            Some(mark) if mark.geometry == geometry => loader.by_mark(files, mark)?,
+            Some(_) => Lost("its files have another size now"),
+            None => loader.adopt(files)?,
+        };
+        let (state, rebuilt) = match verdict {
+            Sound(state) => (state, false),
+            Lost(reason) => {
+                tracing::warn!(reason, "the key index is made anew from the log");
+                (loader.start_anew()?, true)
+            }
+        };
+        Ok((Self { disk: Arc::clone(disk), geometry, state: RwLock::new(state), dir }, rebuilt))
+    }
+}
+
+impl<D: Disk> Loader<'_, D> {
+    fn log_min(&self) -> u64 {
+        self.log.files.first().map_or(self.log.end, |file| file.start)
+    }
+
+    fn state(&self, sealed: Vec<Arc<Sealed>>, current: Option<Writer<D>>, next: (u64, usize)) -> State<D> {
+        let next = next.max((self.log_min(), 0));
+        State { sealed, current, next, unsynced: Vec::new(), new_file: true, slots_at: Instant::now() }
+    }
+
+    /// Removes all files.
+    fn start_anew(&self) -> Result<State<D>, EnvError> {
+        for file in list(&**self.disk, self.dir)? {
+            self.disk.remove_file(&path_of(self.dir, file.name))?;
+        }
+        Ok(self.state(Vec::new(), None, (0, 0)))
+    }
+
+    fn open_file(&self, name: u64) -> Result<D::File, EnvError> {
+        self.disk.open_file(&path_of(self.dir, name), OpenMode::Write)
+    }
+
+    fn has_right_sizes(&self, files: &[NamedFile]) -> bool {
+        files.iter().all(|file| file.size_bytes == self.geometry.file_bytes())
+    }
+
+    /// A file as its head tells it; `None` when no writer leaves such a head.
+    fn sealed(&self, name: u64) -> Result<Option<Sealed>, EnvError> {
+        let header = read_header(&self.open_file(name)?)?;
+        let next_entry = header.next_entry.max(1);
+        let is_sound = next_entry <= self.geometry.entries
+            && header.begin_physical_offset <= header.end_physical_offset
+            && header.end_physical_offset <= i64::MAX as u64;
+        Ok(is_sound.then_some(Sealed { name, header, next_entry }))
+    }
+
+    /// Goes back to what our mark says was durable.
+    fn by_mark(&self, mut files: Vec<NamedFile>, mark: IndexMark) -> Result<Verdict<D>, EnvError> {
+        while let Some(newer) = files.pop_if(|file| file.name > mark.file) {
+            self.disk.remove_file(&path_of(self.dir, newer.name))?;
+        }
+        if files.last().map_or(0, |file| file.name) != mark.file {
+            return Ok(Lost("its last file is not there"));
+        }
+        if !self.has_right_sizes(&files) {
+            return Ok(Lost("a file has another size"));
+        }
+        let Some(last) = files.pop() else {
+            return Ok(Sound(self.state(Vec::new(), None, (mark.to, 0))));
+        };
+        let mut sealed = Vec::new();
+        for file in files {
+            match self.sealed(file.name)? {
+                Some(file) => sealed.push(Arc::new(file)),
+                None => return Ok(Lost("the head of a file is damaged")),
+            }
+        }
+        let keys: u64 = sealed.iter().map(|file| file.keys()).sum();
+        if keys + u64::from(mark.next_entry.max(1) - 1) != mark.keys {
+            return Ok(Lost("keys are missing"));
+        }
+        let Some(writer) = self.goes_on(last.name, mark.next_entry, self.known.is_clean)? else {
+            return Ok(Lost("its last file is damaged"));
+        };
+        let put = self.put_of(mark.to, &sealed, Some(&writer))?;
+        Ok(Sound(self.state(sealed, Some(writer), (mark.to, put))))
+    }
+
+    /// Takes over files that another program wrote last, or that were not kept up to date.
+    ///
+    /// # Source
+    /// spec/store.md 5.5: after a crash files count up to the time in the checkpoint. Files that were lost then leave a hole
+    /// in the log that the index covers.
+    fn adopt(&self, files: Vec<NamedFile>) -> Result<Verdict<D>, EnvError> {
+        if !self.has_right_sizes(&files) {
+            return Ok(Lost("a file has another size"));
+        }
+        let mut sealed = Vec::new();
+        let mut counts = true;
+        for file in files {
+            let Some(found) = self.sealed(file.name)? else {
+                return Ok(Lost("the head of a file is damaged"));
+            };
+            counts &= self.known.is_clean || found.header.end_stored_at_ms <= self.known.full_to_ms;
+            if counts && found.keys() > 0 {
+                sealed.push(Arc::new(found));
+            } else {
+                tracing::info!(name = found.name, "an index file is not known to be complete, making it anew");
+                self.disk.remove_file(&path_of(self.dir, found.name))?;
+            }
+        }
+        if let Some(reason) = self.hole(&sealed) {
+            return Ok(Lost(reason));
+        }
+        let mut current = None;
+        if let Some(last) = sealed.last() {
+            current = self.goes_on(last.name, last.next_entry, false)?;
+            if current.is_none() {
+                return Ok(Lost("its last file is damaged"));
+            }
+            sealed.pop();
+        }
+        let end = current.as_ref().map_or(0, |writer| writer.header.end_physical_offset);
+        let put = self.put_of(end, &sealed, current.as_ref())?;
+        Ok(Sound(self.state(sealed, current, (end, put))))
+    }
+
+    /// What shows that the files leave out records that have keys.
+    fn hole(&self, files: &[Arc<Sealed>]) -> Option<&'static str> {
+        let mut covered = None;
+        for file in files {
+            let begin = file.header.begin_physical_offset;
+            if covered.is_some_and(|end| begin < end) {
+                return Some("its files are not in the order of the log");
+            }
+            if self.has_keys(covered, begin) {
+                return Some("records are missing between its files");
+            }
+            covered = Some(file.header.end_physical_offset);
+        }
+        covered.is_some_and(|end| end >= self.log.end).then_some("it goes on behind the log")
+    }
+
+    /// Whether a record behind the one at `from`, or behind the start of the log, and before `to` has keys.
+    fn has_keys(&self, from: Option<u64>, to: u64) -> bool {
+        let mut at = from.unwrap_or(0).max(self.log_min());
+        while at < to.min(self.log.end) {
+            let Some(file) = self.log.files.iter().find(|file| (file.start..file.end()).contains(&at)) else {
+                return true;
+            };
+            let rest = file.region.view(at - file.start..file.region.written());
+            match check_record(rest, CheckMode::Layout) {
+                Ok(RecordCheck::Record(view)) => {
+                    if Some(at) != from && is_keyed(&view) {
+                        return true;
+                    }
+                    at += view.size() as u64;
+                }
+                Ok(RecordCheck::Blank { .. }) => at = file.end(),
+                Err(_) if rest.len() < 8 => at = file.end(),
+                Err(_) => return true, // what cannot be read may have some
+            }
+        }
+        false
+    }
+
+    /// How many keys of the record at an offset are in: those at the end of the files.
+    fn put_of(
+        &self,
+        offset: u64,
+        sealed: &[Arc<Sealed>],
+        current: Option<&Writer<D>>,
+    ) -> Result<usize, EnvError> {
+        let mut put = 0;
+        let current = current.map(|writer| (writer.name, writer.header.next_entry));
+        let sealed = sealed.iter().rev().map(|file| (file.name, file.next_entry));
+        for (name, next_entry) in current.into_iter().chain(sealed) {
+            let file = self.open_file(name)?;
+            for number in (1..next_entry).rev() {
+                let mut bytes = [0; IndexEntry::BYTES];
+                file.read_exact_at(entry_position(number, self.geometry.slots), &mut bytes)?;
+                if IndexEntry::decode(&bytes).physical_offset != offset {
+                    return Ok(put);
+                }
+                put += 1;
+            }
+        }
+        Ok(put)
+    }
+
+    /// Makes a file the one that is written, with the entries before `next_entry`; `None` when it is damaged.
+    fn goes_on(&self, name: u64, next_entry: u32, is_clean: bool) -> Result<Option<Writer<D>>, EnvError> {
+        let file = self.open_file(name)?;
+        let header = read_header(&file)?;
+        if is_clean && header.next_entry == next_entry {
+            let slots = Slots::read(&file, self.geometry.slots)?;
+            return Ok(Some(Writer::new(name, file, self.geometry, header, slots)));
+        }
+        let Some((header, mut slots)) = self.link(&file, header, next_entry)? else {
+            return Ok(None);
+        };
+        let behind = entry_position(next_entry, self.geometry.slots);
+        if behind < self.geometry.file_bytes() {
+            file.zero_range(behind..self.geometry.file_bytes(), false)?;
+        }
+        slots.compare(&file)?;
+        let mut writer = Writer::new(name, file, self.geometry, header, slots);
+        writer.write_slots()?;
+        Ok(Some(writer))
+    }
+
+    /// Slots and head as the entries before `next_entry` tell them; `None` when the entries contradict each other.
+    ///
+    /// After a power loss slots may lead anywhere; entries that were flushed are whole. Each says what its slot said before
+    /// it, so that a wrong one shows.
+    fn link(
+        &self,
+        file: &D::File,
+        former: IndexHeader,
+        next_entry: u32,
+    ) -> Result<Option<(IndexHeader, Slots)>, EnvError> {
+        const STEP: u32 = 1 << 14;
+        if next_entry < 2 || next_entry > self.geometry.entries {
+            return Ok(None);
+        }
+        let mut slots = Slots::new(self.geometry.slots);
+        let mut last = IndexEntry { physical_offset: former.begin_physical_offset, ..IndexEntry::default() };
+        let mut buffer = Vec::new();
+        let mut number = 1;
+        while number < next_entry {
+            let count = STEP.min(next_entry - number);
+            buffer.resize(count as usize * IndexEntry::BYTES, 0);
+            file.read_exact_at(entry_position(number, self.geometry.slots), &mut buffer)?;
+            for bytes in buffer.as_chunks::<{ IndexEntry::BYTES }>().0 {
+                let entry = IndexEntry::decode(bytes);
+                let slot = slot_of(entry.key_hash, self.geometry.slots);
+                let goes_on = entry.previous == slots.get(slot)
+                    && entry.physical_offset >= last.physical_offset
+                    && entry.physical_offset < self.log.end
+                    && (number > 1 || entry.physical_offset == former.begin_physical_offset);
+                if !goes_on {
+                    return Ok(None);
+                }
+                slots.set(slot, number);
+                last = entry;
+                number += 1;
+            }
+        }
+        slots.forget_changes();
+        let header = IndexHeader {
+            end_physical_offset: last.physical_offset,
+            end_stored_at_ms: self.stored_at(&last, &former),
+            used_slots: slots.used(),
+            next_entry,
+            ..former
+        };
+        Ok(Some((header, slots)))
+    }
+
+    /// When the record of an entry was stored; where it is gone from the log, as the entry knows it.
+    fn stored_at(&self, entry: &IndexEntry, header: &IndexHeader) -> i64 {
+        let at = entry.physical_offset;
+        let file = self.log.files.iter().find(|file| (file.start..file.end()).contains(&at));
+        let view = file.and_then(|file| {
+            RecordView::parse(file.region.view(at - file.start..file.region.written())).ok()
+        });
+        view.map_or(header.begin_stored_at_ms + i64::from(entry.seconds) * 1000, |view| view.stored_at_ms)
+    }
+}

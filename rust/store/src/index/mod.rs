@@ -1,0 +1,227 @@
+//! Index files: from a key to the records that have it.
+//!
+//! Derived from the log, like the consume queues, by the same rounds of dispatch. Entries are written in every round; slots
+//! are kept in memory for the file that is written, and follow in runs when there is time, the head last. What is known to
+//! be durable stands in the mark of the checkpoint; a start goes on from there.
+
+mod file;
+mod key;
+mod load;
+mod lookup;
+mod writer;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+use rocketpy_env::{Disk, DiskFile, EnvError, local_digits};
+use rocketpy_protocol::disk::IndexHeader;
+
+pub(crate) use file::Geometry;
+pub use key::KeyKind;
+pub(crate) use key::push_hashes;
+pub(crate) use load::{Known, Log};
+pub use lookup::QueryResult;
+pub(crate) use writer::Key;
+use writer::Writer;
+
+use crate::queue::files::FlushFailure;
+
+/// After a round with no more keys than this, slots are written at once: there is time.
+const FEW_KEYS: usize = 32;
+/// Under load slots are written so often.
+const SLOTS_EVERY: Duration = Duration::from_millis(200);
+
+/// What of the index is known to be durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IndexMark {
+    /// All keys of records before this are in.
+    pub to: u64,
+    /// Name of the last file, 0 for none.
+    pub file: u64,
+    /// Number of the next entry in it.
+    pub next_entry: u32,
+    /// Keys in all files.
+    pub keys: u64,
+    pub geometry: Geometry,
+}
+
+/// A file that is full.
+#[derive(Debug)]
+struct Sealed {
+    name: u64,
+    header: IndexHeader,
+    /// Number of the next entry.
+    next_entry: u32,
+}
+
+impl Sealed {
+    fn keys(&self) -> u64 {
+        u64::from(self.next_entry.max(1) - 1)
+    }
+}
+
+/// The index of an open store.
+#[doc(alias = "IndexService")]
+pub(crate) struct Index<D: Disk> {
+    disk: Arc<D>,
+    dir: PathBuf,
+    geometry: Geometry,
+    state: RwLock<State<D>>,
+}
+
+struct State<D: Disk> {
+    sealed: Vec<Arc<Sealed>>,
+    current: Option<Writer<D>>,
+    /// The first key that is not in: the offset of its record, and its number among the record's keys.
+    next: (u64, usize),
+    /// Full files that were written since the last flush.
+    unsynced: Vec<Arc<D::File>>,
+    /// Whether a file was made since: its name is not durable either.
+    new_file: bool,
+    /// When slots were last written.
+    slots_at: Instant,
+}
+
+/// What one flush makes durable.
+pub(crate) struct Unsynced<D: Disk> {
+    files: Vec<Arc<D::File>>,
+    new_file: bool,
+    /// What may be written down once the flush is through.
+    pub mark: IndexMark,
+    /// When the last record of the newest full file was stored.
+    pub full_to_ms: Option<i64>,
+}
+
+impl<D: Disk> State<D> {
+    /// The head of the newest file.
+    fn last_header(&self) -> IndexHeader {
+        match &self.current {
+            Some(writer) => writer.header,
+            None => self.sealed.last().map_or_else(IndexHeader::default, |sealed| sealed.header),
+        }
+    }
+
+    fn last_name(&self) -> u64 {
+        let sealed = self.sealed.last().map_or(0, |sealed| sealed.name);
+        self.current.as_ref().map_or(sealed, |writer| writer.name)
+    }
+
+    /// Puts the file that is full aside.
+    fn seal(&mut self) -> Result<(), EnvError> {
+        let Some(writer) = &mut self.current else { return Ok(()) };
+        writer.write_slots()?;
+        self.unsynced.extend(writer.take_unsynced());
+        let (name, header) = (writer.name, writer.header);
+        self.sealed.push(Arc::new(Sealed { name, header, next_entry: header.next_entry }));
+        self.current = None;
+        tracing::info!(name, keys = header.next_entry - 1, "an index file is full");
+        Ok(())
+    }
+}
+
+impl<D: Disk> Index<D> {
+    /// Offset from which records are to be put.
+    pub fn next(&self) -> u64 {
+        self.state.read().next.0
+    }
+
+    /// Puts the keys of a round, in the order of the log; those that are in already are passed over. With it all keys of
+    /// records before `to` are in.
+    ///
+    /// # Errors
+    /// Putting the same round again goes on where this one ended.
+    pub fn put(&self, keys: &[Key], to: u64) -> Result<(), EnvError> {
+        let mut state = self.state.write();
+        let state = &mut *state;
+        let mut number = 0;
+        let mut last = None;
+        for key in keys {
+            number = if last == Some(key.physical_offset) { number + 1 } else { 0 };
+            last = Some(key.physical_offset);
+            if (key.physical_offset, number) < state.next {
+                continue;
+            }
+            let writer = match &mut state.current {
+                Some(writer) if !writer.is_full() => writer,
+                _ => self.roll(state)?,
+            };
+            writer.put(key);
+            state.next = (key.physical_offset, number + 1);
+        }
+        if let Some(writer) = &mut state.current {
+            writer.write_entries()?;
+            if keys.len() <= FEW_KEYS || state.slots_at.elapsed() >= SLOTS_EVERY {
+                state.slots_at = Instant::now();
+                writer.write_slots()?;
+            }
+        }
+        state.next = state.next.max((to, 0));
+        Ok(())
+    }
+
+    /// Makes the next file.
+    fn roll<'a>(&self, state: &'a mut State<D>) -> Result<&'a mut Writer<D>, EnvError> {
+        state.seal()?;
+        let name = local_digits(self.disk.now_ms()).max(state.last_name() + 1);
+        let writer = Writer::create(&*self.disk, &self.dir, name, self.geometry, &state.last_header())?;
+        state.new_file = true;
+        Ok(state.current.insert(writer))
+    }
+
+    /// Writes what the files do not say yet; for a time without work.
+    pub fn settle(&self) -> Result<(), EnvError> {
+        match &mut self.state.write().current {
+            Some(writer) => writer.write_slots(),
+            None => Ok(()),
+        }
+    }
+
+    /// What is to be flushed, all of it written. Called while no round runs: the mark tells what rounds have done.
+    pub fn take_unsynced(&self) -> Result<Unsynced<D>, EnvError> {
+        let mut state = self.state.write();
+        let state = &mut *state;
+        if let Some(writer) = &mut state.current {
+            writer.write_slots()?;
+            state.unsynced.extend(writer.take_unsynced());
+        }
+        let sealed_keys: u64 = state.sealed.iter().map(|sealed| sealed.keys()).sum();
+        let next_entry = match (&state.current, state.sealed.last()) {
+            (Some(writer), _) => writer.header.next_entry,
+            (None, Some(sealed)) => sealed.next_entry,
+            (None, None) => 0,
+        };
+        let mark = IndexMark {
+            to: state.next.0,
+            file: state.last_name(),
+            next_entry,
+            keys: sealed_keys + state.current.as_ref().map_or(0, Writer::keys),
+            geometry: self.geometry,
+        };
+        Ok(Unsynced {
+            files: std::mem::take(&mut state.unsynced),
+            new_file: std::mem::take(&mut state.new_file),
+            mark,
+            full_to_ms: state.sealed.last().map(|sealed| sealed.header.end_stored_at_ms),
+        })
+    }
+
+    /// Makes durable what was taken, the names of new files as well.
+    ///
+    /// # Errors
+    /// After [`FlushFailure::NotTried`] the next call takes the same again; a failed flush poisons.
+    pub fn flush(&self, mut unsynced: Unsynced<D>) -> Result<(), FlushFailure> {
+        for file in &unsynced.files {
+            file.sync().map_err(FlushFailure::Failed)?;
+        }
+        if !unsynced.new_file {
+            return Ok(());
+        }
+        self.disk.sync_dir(&self.dir).map_err(FlushFailure::of).inspect_err(|_| {
+            let mut state = self.state.write();
+            state.unsynced.append(&mut unsynced.files);
+            state.new_file = true;
+        })
+    }
+}

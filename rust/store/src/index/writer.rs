@@ -1,0 +1,247 @@
+//! The index file that is written.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
+use rocketpy_protocol::disk::index::{ENTRY_BYTES, entry_position, slot_of, slot_position};
+use rocketpy_protocol::disk::{IndexEntry, IndexHeader};
+
+use super::file::{Geometry, path_of};
+
+/// Slots that are written at a time: 256 bytes.
+const UNIT: usize = 64;
+/// Clean units between two dirty ones that are written with them, rather than by a call of their own.
+const BRIDGE: usize = 16;
+
+/// One record's key as it goes into the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub hash: u32,
+    pub physical_offset: u64,
+    pub stored_at_ms: i64,
+}
+
+/// The slots of a file in memory, in the bytes of the file: they are read and written at random, a million times a second.
+///
+/// What they say is written to the file in runs, later than the entries. Entries alone tell what the slots say.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    slots: Vec<[u8; 4]>,
+    /// One bit for each unit that differs from the file.
+    dirty: Vec<u64>,
+}
+
+impl Slots {
+    pub fn new(count: u32) -> Self {
+        let units = (count as usize).div_ceil(UNIT);
+        Self { slots: vec![[0; 4]; count as usize], dirty: vec![0; units.div_ceil(64)] }
+    }
+
+    pub fn get(&self, slot: u32) -> u32 {
+        u32::from_be_bytes(self.slots[slot as usize])
+    }
+
+    pub fn set(&mut self, slot: u32, number: u32) {
+        self.slots[slot as usize] = number.to_be_bytes();
+        self.mark(slot as usize / UNIT);
+    }
+
+    fn mark(&mut self, unit: usize) {
+        self.dirty[unit / 64] |= 1 << (unit % 64);
+    }
+
+    pub fn is_dirty(&self) -> bool {
+        self.dirty.iter().any(|&word| word != 0)
+    }
+
+    /// Counts all as written.
+    pub fn forget_changes(&mut self) {
+        self.dirty.fill(0);
+    }
+
+    /// Slots that lead to an entry.
+    pub fn used(&self) -> u32 {
+        self.slots.iter().filter(|slot| **slot != [0; 4]).count() as u32
+    }
+
+    /// Takes the slots from a file, holes of it unread.
+    pub fn read<F: DiskFile>(file: &F, count: u32) -> Result<Self, EnvError> {
+        let mut slots = Self::new(count);
+        let start = slot_position(0);
+        let bytes = slots.slots.as_flattened_mut();
+        let mut at = 0;
+        while let Some(data) = file.next_data(start + at as u64)? {
+            let from = at.max(data.saturating_sub(start) as usize);
+            if from >= bytes.len() {
+                break;
+            }
+            at = bytes.len().min(from + (256 << 10));
+            file.read_exact_at(start + from as u64, &mut bytes[from..at])?;
+        }
+        Ok(slots)
+    }
+
+    /// Marks what differs from a file.
+    pub fn compare<F: DiskFile>(&mut self, file: &F) -> Result<(), EnvError> {
+        let on_disk = Self::read(file, self.slots.len() as u32)?;
+        for unit in 0..self.slots.len().div_ceil(UNIT) {
+            let range = unit * UNIT..self.slots.len().min((unit + 1) * UNIT);
+            if self.slots[range.clone()] != on_disk.slots[range] {
+                self.mark(unit);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what differs, in as few runs as pays.
+    pub fn write<F: DiskFile>(&mut self, file: &F) -> Result<(), EnvError> {
+        let mut run: Option<(usize, usize)> = None; // first and last unit
+        for (index, word) in self.dirty.iter().enumerate() {
+            let mut bits = *word;
+            while bits != 0 {
+                let unit = index * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                run = match run {
+                    Some((first, last)) if unit - last <= BRIDGE => Some((first, unit)),
+                    former => {
+                        if let Some((first, last)) = former {
+                            self.write_run(file, first, last)?;
+                        }
+                        Some((unit, unit))
+                    }
+                };
+            }
+        }
+        if let Some((first, last)) = run {
+            self.write_run(file, first, last)?;
+        }
+        self.forget_changes();
+        Ok(())
+    }
+
+    fn write_run<F: DiskFile>(&self, file: &F, first: usize, last: usize) -> Result<(), EnvError> {
+        let range = first * UNIT..self.slots.len().min((last + 1) * UNIT);
+        file.write_all_at(slot_position(range.start as u32), self.slots[range].as_flattened())
+    }
+}
+
+/// The file that is written, or about to be.
+pub(crate) struct Writer<D: Disk> {
+    pub name: u64,
+    pub file: Arc<D::File>,
+    pub geometry: Geometry,
+    pub header: IndexHeader,
+    pub slots: Slots,
+    /// Entries that are not in the file yet: those before `header.next_entry`.
+    pending: Vec<u8>,
+    /// Whether the head differs from the file.
+    header_is_dirty: bool,
+    /// Whether something was written since the last [`Writer::take_unsynced`].
+    unsynced: bool,
+}
+
+impl<D: Disk> Writer<D> {
+    /// Makes a file, sparse, that goes on after one whose head is `former`.
+    pub fn create(disk: &D, dir: &Path, name: u64, geometry: Geometry, former: &IndexHeader) -> Result<Self, EnvError> {
+        let path = path_of(dir, name);
+        let file = disk.open_file(&path, OpenMode::CreateOrWrite)?;
+        if let Err(error) = file.set_len(geometry.file_bytes()) {
+            let _ = disk.remove_file(&path); // a file of another length would count as damaged
+            return Err(error);
+        }
+        let header = IndexHeader {
+            begin_stored_at_ms: former.end_stored_at_ms,
+            end_stored_at_ms: former.end_stored_at_ms,
+            begin_physical_offset: former.end_physical_offset,
+            end_physical_offset: former.end_physical_offset,
+            used_slots: 0,
+            next_entry: 1,
+        };
+        Ok(Self::new(name, file, geometry, header, Slots::new(geometry.slots)))
+    }
+
+    /// Goes on with a file, as it was found or made right.
+    pub fn new(name: u64, file: D::File, geometry: Geometry, header: IndexHeader, slots: Slots) -> Self {
+        let header_is_dirty = true; // what the file has is not looked at
+        let file = Arc::new(file);
+        Self { name, file, geometry, header, slots, pending: Vec::new(), header_is_dirty, unsynced: true }
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.header.next_entry >= self.geometry.entries
+    }
+
+    /// Keys in the file.
+    pub fn keys(&self) -> u64 {
+        u64::from(self.header.next_entry - 1)
+    }
+
+    /// Adds a key, in memory.
+    ///
+    /// # Panics
+    /// When the file is full.
+    ///
+    /// # Source
+    /// spec/store.md 4.3.
+    #[inline]
+    pub fn put(&mut self, key: &Key) {
+        assert!(!self.is_full(), "a full index file takes no key");
+        let slot = slot_of(key.hash, self.geometry.slots);
+        let previous = self.slots.get(slot);
+        let entry = IndexEntry {
+            key_hash: key.hash,
+            physical_offset: key.physical_offset,
+            seconds: self.header.seconds_since_begin(key.stored_at_ms),
+            previous,
+        };
+        self.pending.extend_from_slice(&entry.encode());
+        self.slots.set(slot, self.header.next_entry);
+        self.header.count(key.physical_offset, key.stored_at_ms, previous == 0);
+        self.header_is_dirty = true;
+    }
+
+    /// Writes the entries that are not in the file yet; it may be tried again.
+    pub fn write_entries(&mut self) -> Result<(), EnvError> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        self.unsynced = true;
+        let position = entry_position(self.first_pending(), self.geometry.slots);
+        self.file.write_all_at(position, &self.pending)?;
+        self.pending.clear();
+        Ok(())
+    }
+
+    /// Writes slots and head, so that the file by itself says all that was put; the entries are in it.
+    pub fn write_slots(&mut self) -> Result<(), EnvError> {
+        self.write_entries()?;
+        if self.slots.is_dirty() || self.header_is_dirty {
+            self.unsynced = true;
+            self.slots.write(&*self.file)?;
+            self.file.write_all_at(0, &self.header.encode())?; // last: it counts what is there
+            self.header_is_dirty = false;
+        }
+        Ok(())
+    }
+
+    fn first_pending(&self) -> u32 {
+        self.header.next_entry - (self.pending.len() as u64 / ENTRY_BYTES) as u32
+    }
+
+    /// The newest entry of a slot that is in the file.
+    pub fn newest(&self, slot: u32) -> u32 {
+        let first_pending = self.first_pending();
+        let mut number = self.slots.get(slot);
+        while number >= first_pending && number != 0 {
+            let at = (number - first_pending) as usize * IndexEntry::BYTES;
+            number = self.pending[at..].first_chunk().map_or(0, |bytes| IndexEntry::decode(bytes).previous);
+        }
+        number
+    }
+
+    /// The file, if it was written since the last call.
+    pub fn take_unsynced(&mut self) -> Option<Arc<D::File>> {
+        std::mem::take(&mut self.unsynced).then(|| Arc::clone(&self.file))
+    }
+}

@@ -1,0 +1,28 @@
+//! Opens the key index of a store that is recovered.
+
+use rocketpy_env::{Disk, EnvError};
+
+use super::Recovery;
+use crate::index::{Geometry, Index, Known, Log};
+use crate::mapped::MappedFile;
+
+impl<D: Disk> Recovery<'_, D> {
+    /// The index, as far as it is known to be right, and whether it has to be made anew; `None` when none is kept. With
+    /// `again` something was put since the mark was written.
+    pub(super) fn index(
+        &self,
+        files: &[MappedFile<D::Region>],
+        end: u64,
+        again: bool,
+    ) -> Result<Option<(Index<D>, bool)>, EnvError> {
+        let Some(dir) = &self.folder.index else { return Ok(None) };
+        let geometry = Geometry { slots: self.config.index_slots, entries: self.config.index_entries };
+        let mark = self.checkpoint.mark.as_ref();
+        let known = Known {
+            mark: mark.and_then(|mark| mark.index),
+            is_clean: !self.dirty && !again,
+            full_to_ms: self.checkpoint.timestamps.index_msg_at_ms,
+        };
+        Index::open(self.disk, dir.clone(), geometry, known, Log { files, end }).map(Some)
+    }
+}
