@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_model::{MessageQueue, PhysicalOffset, QueueOffset};
 use rocketpy_protocol::code::response;
 
 /// Everything a client operation can fail with.
@@ -133,6 +133,18 @@ pub enum ClientError {
     /// A body that does not compress or decompress.
     #[error("{codec} failed: {reason}")]
     Codec { codec: &'static str, reason: String },
+    /// The body of a message is not what its checksum says; nothing of it is handed out.
+    #[error(
+        "message {queue_offset} at physical offset {physical_offset} is damaged, \
+         its body's checksum is stored as {stored_crc:#010x} and is {computed_crc:#010x}, queue: {queue}"
+    )]
+    DamagedMessage {
+        queue: MessageQueue,
+        queue_offset: QueueOffset,
+        physical_offset: PhysicalOffset,
+        stored_crc: u32,
+        computed_crc: u32,
+    },
     /// The queue is not assigned to this consumer.
     #[error("the queue is not assigned to this consumer: {queue}")]
     NotAssigned { queue: MessageQueue },
@@ -232,6 +244,9 @@ impl ClientError {
             }
             Self::WindowFull { .. } => Some("wait for acknowledgements, or raise the window".to_owned()),
             Self::Forked { .. } => Some("create clients after the fork, in the child".to_owned()),
+            Self::DamagedMessage { queue_offset, .. } => {
+                Some(format!("seek to {} to go on behind it", *queue_offset + 1))
+            }
             Self::NoStoredOffset { .. } => Some("start from Earliest, Latest or a timestamp".to_owned()),
             Self::Unsupported { property, .. } => Some(format!("send the message without {property}")),
             Self::Refused { code, .. } => refusal_hint(*code).map(str::to_owned),

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use rocketpy_filter::TagFilter;
-use rocketpy_model::{MessageQueue, QueueOffset, sys_flag};
+use rocketpy_model::{MessageQueue, PhysicalOffset, QueueOffset, sys_flag};
 use rocketpy_protocol::{
     Command,
     code::response,
     header::PullMessageResponseHeader,
-    record::{RecordView, records},
+    record::{RecordView, body_crc, records},
 };
 
 use super::{
@@ -40,7 +40,9 @@ pub(crate) enum Kind {
 /// Reads the answer to a pull of `queue` at `asked`.
 ///
 /// # Errors
-/// [`ClientError::Refused`], [`ClientError::BadAnswer`], [`ClientError::Unsupported`] for inner batches.
+/// [`ClientError::Refused`], [`ClientError::BadAnswer`], [`ClientError::Unsupported`] for inner batches;
+/// [`ClientError::DamagedMessage`] when the answer begins with one. Messages before a damaged one are given, and reading goes
+/// on at it.
 ///
 /// # Source
 /// spec/client.md 9.3, spec/remoting.md 5.3.
@@ -60,17 +62,23 @@ pub(crate) fn read_answer(
         _ => return Err(outcome::refused(operation, address, &answer)),
     };
     let header: PullMessageResponseHeader<'_> = wire::header(operation, address, &answer)?;
-    let next = wire::offset(operation, address, header.next_begin_offset)?;
+    let mut next = wire::offset(operation, address, header.next_begin_offset)?;
     let max_offset = QueueOffset(u64::try_from(header.max_offset).unwrap_or(0));
     let suggested_broker_id = u64::try_from(header.suggest_which_broker_id).unwrap_or(0);
     let part = if kind == Kind::Found {
         let delta = header.offset_delta.unwrap_or(0);
-        let spans = spans(&answer.body, delta, filter).map_err(|error| match error {
+        let Spans { spans, damaged } = spans(&answer.body, delta, filter).map_err(|error| match error {
             Undecodable::Record(reason) => outcome::bad_answer(operation, address, reason),
             Undecodable::InnerBatch => {
                 ClientError::Unsupported { feature: "inner batch", property: "INNER_NUM".to_owned() }
             }
         })?;
+        if let Some(damaged) = damaged {
+            if spans.is_empty() {
+                return Err(damaged.into_error(queue));
+            }
+            next = damaged.queue_offset;
+        }
         Some(PulledPart::new(queue.clone(), answer.body, spans.into(), max_offset))
     } else {
         None
@@ -84,8 +92,48 @@ enum Undecodable {
     InnerBatch,
 }
 
-/// Where the records lie that pass the filter. All are parsed, so that handing them out cannot fail.
-fn spans(body: &[u8], delta: i64, filter: &TagFilter) -> Result<Vec<RecordSpan>, Undecodable> {
+/// Where the records of an answer lie.
+struct Spans {
+    spans: Vec<RecordSpan>,
+    /// The first record whose body is not what was sent; `spans` end before it.
+    damaged: Option<Damaged>,
+}
+
+struct Damaged {
+    queue_offset: QueueOffset,
+    physical_offset: PhysicalOffset,
+    stored_crc: u32,
+    computed_crc: u32,
+}
+
+impl Damaged {
+    /// Compares the body with its checksum.
+    fn find(record: &RecordView<'_>, queue_offset: QueueOffset) -> Option<Self> {
+        let (stored_crc, computed_crc) = (record.body_crc, body_crc(record.body));
+        let physical_offset = record.physical_offset;
+        (stored_crc != computed_crc).then_some(Self {
+            queue_offset,
+            physical_offset,
+            stored_crc,
+            computed_crc,
+        })
+    }
+
+    fn into_error(self, queue: &MessageQueue) -> ClientError {
+        let Self { queue_offset, physical_offset, stored_crc, computed_crc } = self;
+        ClientError::DamagedMessage {
+            queue: queue.clone(),
+            queue_offset,
+            physical_offset,
+            stored_crc,
+            computed_crc,
+        }
+    }
+}
+
+/// Where the records lie that pass the filter. All are parsed, so that handing them out cannot fail, and their bodies compared
+/// with their checksums.
+fn spans(body: &[u8], delta: i64, filter: &TagFilter) -> Result<Spans, Undecodable> {
     const INNER_BATCH: i32 = sys_flag::NEED_UNWRAP | sys_flag::INNER_BATCH;
     let mut spans = Vec::with_capacity((body.len() / 128).min(4096));
     let mut start = 0;
@@ -96,13 +144,13 @@ fn spans(body: &[u8], delta: i64, filter: &TagFilter) -> Result<Vec<RecordSpan>,
         }
         // The broker compared hashes only.
         if filter.is_all() || filter.accepts_tag(record.tag()) {
-            spans.push(RecordSpan {
-                queue_offset: QueueOffset(record.queue_offset.get().wrapping_add_signed(delta)),
-                start: start as u32,
-                size_bytes: record.size() as u32,
-            });
+            let queue_offset = QueueOffset(record.queue_offset.get().wrapping_add_signed(delta));
+            if let Some(damaged) = Damaged::find(&record, queue_offset) {
+                return Ok(Spans { spans, damaged: Some(damaged) });
+            }
+            spans.push(RecordSpan { queue_offset, start: start as u32, size_bytes: record.size() as u32 });
         }
         start += record.size();
     }
-    Ok(spans)
+    Ok(Spans { spans, damaged: None })
 }

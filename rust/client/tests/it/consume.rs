@@ -12,7 +12,7 @@ use rocketpy_protocol::{
     code::{request, response},
     header::PullMessageRequestHeader,
     json, properties_text,
-    record::RecordFields,
+    record::{RecordFields, body_crc},
 };
 
 use crate::peer::{Act, PATIENCE, Peer, client, ok, pull_answer, single, status, with};
@@ -228,6 +228,47 @@ async fn a_broken_record_is_raised_and_nothing_of_its_answer_is_handed_out() {
     let error = consumer.poll(10, PATIENCE).await.unwrap_err();
     assert!(matches!(error, ClientError::BadAnswer { .. }), "{error:?}");
     assert_eq!(consumer.positions(), [(queue(), QueueOffset(0))]);
+}
+
+#[tokio::test]
+async fn a_damaged_body_is_raised_by_name_behind_the_messages_before_it_and_a_seek_goes_on_behind_it() {
+    let peer = single(1);
+    let damaged = |from: u64| {
+        let mut body = records(from..6);
+        let start = records(from..2).len();
+        body[start + 88] ^= 1; // the body of message 2
+        body
+    };
+    peer.script(|command| match command.code {
+        request::GET_MAX_OFFSET => Act::Answer(with(ok(), "offset", "6")),
+        _ => Act::Default,
+    });
+    let consumer = consumer(&peer).await;
+    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    reply.send(pull_answer(response::SUCCESS, 6, 6, damaged(0)));
+    assert_eq!(poll_offsets(&consumer, 10).await, [0, 1]);
+    let (pull, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    assert_eq!(pull_header(&pull).queue_offset, 2);
+    reply.send(pull_answer(response::SUCCESS, 6, 6, damaged(2)));
+    let error = consumer.poll(10, PATIENCE).await.unwrap_err();
+    let ClientError::DamagedMessage { queue: of, queue_offset, physical_offset, stored_crc, computed_crc } =
+        &error
+    else {
+        panic!("{error:?}")
+    };
+    assert_eq!((of, *queue_offset, *physical_offset), (&queue(), QueueOffset(2), PhysicalOffset(2000)));
+    assert_eq!((*stored_crc, *computed_crc), (body_crc(b"2"), body_crc(b"3")));
+    assert!(!error.retryable());
+    assert_eq!(consumer.positions(), [(queue(), QueueOffset(2))]);
+    consumer.seek(&queue(), Position::Offset(QueueOffset(3))).await.unwrap();
+    let reply = loop {
+        let (pull, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+        if pull_header(&pull).queue_offset == 3 {
+            break reply; // the one before may have been asked for again
+        }
+    };
+    reply.send(pull_answer(response::SUCCESS, 6, 6, records(3..6)));
+    assert_eq!(poll_offsets(&consumer, 10).await, [3, 4, 5]);
 }
 
 #[tokio::test]
