@@ -205,3 +205,20 @@ fn what_a_damaged_entry_or_a_made_up_range_says_takes_no_memory_and_ends_no_proc
     let covered = |start: QueueOffset| slices.iter().flatten().filter(|range| range.start == start).count();
     assert_eq!(covered(QueueOffset(0)), 3, "each range is there, but the one that is none");
 }
+
+#[test]
+fn the_records_before_an_entry_that_is_none_are_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    for number in 0..20u8 {
+        store.append(&record("t", 0, &[number])).unwrap();
+    }
+    settle(&store);
+    let queue = dir.path().join("consumequeue/t/0").join(format!("{:020}", 0));
+    overwrite(&queue, 10 * 20, &[0; 20]);
+    let fetch = store.get("t", 0, 3, &ALL, &TagFilter::All).unwrap();
+    assert_eq!((fetch.status, fetch.count, fetch.next_offset.get()), (FetchStatus::Found, 7, 10));
+    let error = store.get("t", 0, 10, &ALL, &TagFilter::All).unwrap_err();
+    assert!(error.to_string().contains("entry 10 of t-0"), "{error}");
+    assert_eq!(store.get("t", 0, 11, &ALL, &TagFilter::All).unwrap().count, 9);
+}
