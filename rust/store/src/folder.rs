@@ -182,17 +182,16 @@ pub(crate) struct NumberedFile {
 /// The numbered files of a folder, sorted; subfolders are passed over.
 ///
 /// # Errors
-/// [`StoreError::UnexpectedFile`] for a file whose name is not a number.
+/// [`StoreError::UnexpectedFile`] for a file whose name is not a number in 20 digits.
 pub(crate) fn numbered_files<D: Disk>(disk: &D, dir: &Path) -> Result<Vec<NumberedFile>, StoreError> {
     let mut files = Vec::new();
     for entry in disk.list(dir)? {
         if entry.kind != EntryKind::File {
             continue;
         }
-        let start = entry.name.to_str().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
-        let start =
-            start.and_then(|name| name.parse::<u64>().ok()).filter(|&start| i64::try_from(start).is_ok());
-        let Some(start) = start else {
+        let named = entry.name.to_str().and_then(|name| Some((name, name.parse::<u64>().ok()?)));
+        let fits = |&(name, start): &(&str, u64)| i64::try_from(start).is_ok() && name == file_name(start);
+        let Some((_, start)) = named.filter(fits) else {
             return Err(StoreError::UnexpectedFile { path: dir.join(&entry.name) });
         };
         files.push(NumberedFile { start, size_bytes: entry.size_bytes });
