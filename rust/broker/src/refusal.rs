@@ -189,6 +189,7 @@ fn code_of_append(error: &AppendError) -> i32 {
         | AppendError::PropertiesTooLong { .. }
         | AppendError::BodyTooLong { .. }
         | AppendError::RecordTooLong { .. }
+        | AppendError::LongerThanFile { .. }
         | AppendError::BadBatch { .. } => response::MESSAGE_ILLEGAL,
         AppendError::DiskFull { .. }
         | AppendError::Poisoned { .. }

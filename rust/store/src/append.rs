@@ -199,11 +199,10 @@ impl<D: Disk> Core<D> {
                     prepared_transaction_offset: PhysicalOffset::ZERO,
                     body: item.body,
                     properties: item.properties,
-                    more_properties: batch.properties,
                     ..self.fields(batch)
                 };
                 encoded.push(&fields, self.config.record_check)?;
-                self.check_fits(encoded)?; // at every step: properties for all may be long, and items short and many
+                self.check_fits(encoded)?; // at every step: items may be short and many, and a record is longer than its item
             }
             if encoded.plans.is_empty() {
                 return Err(AppendError::BadBatch { reason: "it holds no message".to_owned() });
@@ -239,11 +238,11 @@ impl<D: Disk> Core<D> {
 
     /// Whether the records fit into one file.
     fn check_fits(&self, encoded: &mut Encoded) -> Result<(), AppendError> {
-        let limit_bytes = self.config.commit_log_file_size as usize - BLANK_HEAD_BYTES;
+        let file_bytes = self.config.commit_log_file_size;
         let size_bytes = encoded.size_bytes;
-        if size_bytes > limit_bytes {
+        if size_bytes > file_bytes as usize - BLANK_HEAD_BYTES {
             encoded.give_back();
-            return Err(AppendError::RecordTooLong { size_bytes, limit_bytes });
+            return Err(AppendError::LongerThanFile { size_bytes, file_bytes });
         }
         Ok(())
     }

@@ -136,6 +136,14 @@ impl StoreConfig {
         if u64::from(self.max_message_size) > 1 << 30 {
             return bad("max_message_size", self.max_message_size.into(), "at most 1073741824");
         }
+        if u64::from(self.max_message_size) + 128 > self.commit_log_file_size {
+            // No reason to refuse: smaller messages are stored, and others are refused by name.
+            tracing::warn!(
+                max_message_size = self.max_message_size,
+                commit_log_file_size = self.commit_log_file_size,
+                "the largest messages that are allowed do not fit into a commit log file"
+            );
+        }
         if self.flush_interval.is_zero() || self.checkpoint_interval.is_zero() {
             return bad("flush_interval or checkpoint_interval", 0, "more than zero");
         }

@@ -123,6 +123,11 @@ pub enum AppendError {
     /// The whole record is longer than allowed.
     #[error("record exceeds {limit_bytes} bytes: {size_bytes}")]
     RecordTooLong { size_bytes: usize, limit_bytes: usize },
+    /// The record, or the records of a batch, which stay together, are longer than a commit log file.
+    #[error(
+        "one commit log file of {file_bytes} bytes cannot hold the record or the batch, bytes needed: {size_bytes}"
+    )]
+    LongerThanFile { size_bytes: usize, file_bytes: u64 },
     /// The body of a batch is not a batch.
     #[error("ill-formed batch: {reason}")]
     BadBatch { reason: String },
@@ -169,6 +174,9 @@ impl AppendError {
             Self::BodyTooLong { .. } | Self::RecordTooLong { .. } => {
                 Some("send a smaller message or raise maxMessageSize")
             }
+            Self::LongerThanFile { .. } => Some(
+                "send a smaller message or fewer in one batch; only a new store folder may have larger files (mappedFileSizeCommitLog)",
+            ),
             _ => None,
         }
     }

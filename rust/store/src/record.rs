@@ -26,7 +26,10 @@ pub struct NewRecord<'a> {
     pub prepared_transaction_offset: u64,
     /// Body as it is stored; for a batch the items of a wire batch.
     pub body: &'a [u8],
-    /// Properties text; for a batch it is added to the properties of every item.
+    /// Properties text. Not looked at for a batch: its items have their own.
+    ///
+    /// # Source
+    /// spec/remoting.md 4.6.1.
     pub properties: &'a [u8],
 }
 

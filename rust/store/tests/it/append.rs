@@ -129,7 +129,7 @@ fn a_batch_becomes_records_that_follow_each_other() {
     assert_eq!((appended.first_queue_offset.get(), appended.physical_offsets.len()), (1, 3));
     assert_eq!(store.append(&record("t", 1, b"after")).unwrap().queue_offset.get(), 4);
     settle(&store);
-    let fetch = store.get("t", 1, 1, &ALL, &TagFilter::parse("TagA")).unwrap();
+    let fetch = store.get("t", 1, 1, &ALL, &TagFilter::All).unwrap();
     let read = views(&fetch);
     assert_eq!(
         read.iter().map(|view| view.body).collect::<Vec<_>>(),
@@ -139,7 +139,11 @@ fn a_batch_becomes_records_that_follow_each_other() {
     for (view, at) in read.iter().zip(&appended.physical_offsets) {
         assert_eq!((view.physical_offset, view.flag), (*at, 5));
         assert_eq!(view.stored_at_ms, appended.stored_at_ms);
-        assert_eq!((view.keys(), view.tag()), (Some("k"), Some("TagA")), "the batch's properties are added");
+        assert_eq!(
+            (view.keys(), view.tag()),
+            (Some("k"), None),
+            "an item has its own properties and no other"
+        );
     }
     store.shutdown().unwrap();
     assert_queues_equal_log(&config);
@@ -261,23 +265,6 @@ fn a_full_hand_over_makes_dispatch_read_the_log() {
 }
 
 #[test]
-fn a_batch_that_grows_by_what_all_items_get_is_refused_before_it_fills_the_memory() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(small(dir.path())).unwrap();
-    let body = batch(&[b"".as_slice(); 1000]);
-    let properties = [b"k\x01".as_slice(), &[b'v'; 30_000], b"\x02"].concat();
-    let error =
-        store.append_batch(&NewRecord { properties: &properties, ..record("t", 0, &body) }).unwrap_err();
-    match error {
-        AppendError::RecordTooLong { size_bytes, limit_bytes } => {
-            assert!(size_bytes < limit_bytes + 31_000, "{size_bytes}: it stops at the first item too many");
-        }
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(store.append(&record("t", 0, b"x")).unwrap().queue_offset.get(), 0);
-}
-
-#[test]
 fn a_stop_does_not_wait_for_the_zeros_of_a_file_ahead() {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
@@ -340,4 +327,37 @@ fn those_who_wait_for_a_log_file_are_sent_away_by_a_stop() {
         store.shutdown().unwrap();
         assert!(matches!(waiting.join().unwrap(), AppendError::ShutDown));
     });
+}
+
+#[test]
+fn a_batch_of_many_small_items_is_refused_before_it_fills_the_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    let body = batch(&[b"".as_slice(); 1000]);
+    match store.append_batch(&record("t", 0, &body)).unwrap_err() {
+        AppendError::LongerThanFile { size_bytes, file_bytes } => {
+            assert!(
+                size_bytes < file_bytes as usize + 200,
+                "{size_bytes}: it stops at the first item too many"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(store.append(&record("t", 0, b"x")).unwrap().queue_offset.get(), 0);
+}
+
+#[test]
+fn what_no_log_file_can_hold_is_told_from_what_the_limit_forbids() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreConfig { max_message_size: 100_000, ..small(dir.path()) }).unwrap();
+    let error = store.append(&record("t", 0, &vec![0; 65_500])).unwrap_err();
+    assert!(matches!(error, AppendError::LongerThanFile { file_bytes: 65_536, .. }), "{error}");
+    let hint = error.hint().unwrap();
+    assert!(hint.contains("mappedFileSizeCommitLog") && !hint.contains("maxMessageSize"), "{hint}");
+    let items = batch(&[[0; 900].as_slice(); 70]);
+    let error = store.append_batch(&record("t", 0, &items)).unwrap_err();
+    assert!(matches!(error, AppendError::LongerThanFile { .. }), "{error}");
+    assert!(!error.retryable());
+    let error = store.append(&record("t", 0, &vec![0; 100_001])).unwrap_err();
+    assert!(error.hint().unwrap().contains("maxMessageSize"), "{error}");
 }
