@@ -73,8 +73,8 @@ pub struct StoreConfig {
     pub fault_in_ahead: u64,
     /// Whether the next commit log file is allocated before it is needed.
     pub allocate_ahead: bool,
-    /// Whether a new commit log file is brought into memory whole before it is used; default off.
-    #[doc(alias = "warmMapedFileEnable")]
+    /// Whether a new commit log file is brought into memory whole before it is used; default off. For measurements: no key of
+    /// the server's configuration sets it.
     pub warm_files: bool,
     /// Consume queue files that are kept open; default a quarter of the process's limit, at most 20,000.
     pub open_queue_files: usize,
@@ -135,6 +135,9 @@ impl StoreConfig {
         }
         if u64::from(self.max_message_size) > 1 << 30 {
             return bad("max_message_size", self.max_message_size.into(), "at most 1073741824");
+        }
+        if self.fault_in_ahead > 64 << 20 {
+            return bad("fault_in_ahead", self.fault_in_ahead, "at most 67108864");
         }
         if u64::from(self.max_message_size) + 128 > self.commit_log_file_size {
             // No reason to refuse: smaller messages are stored, and others are refused by name.

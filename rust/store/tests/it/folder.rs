@@ -144,6 +144,9 @@ fn values_out_of_bounds_are_named() {
         matches!(error, StoreError::BadConfig { field: "commit_log_file_size", value: 100, .. }),
         "{error}"
     );
+    let config = StoreConfig { fault_in_ahead: (64 << 20) + 1, ..small(dir.path()) };
+    let error = Store::open(config).unwrap_err();
+    assert!(matches!(error, StoreError::BadConfig { field: "fault_in_ahead", .. }), "{error}");
     let odd = StoreConfig { consume_queue_file_size: 2001, ..small(dir.path()) };
     assert_eq!(
         Store::open(odd).unwrap().config().consume_queue_file_size,
