@@ -58,6 +58,15 @@ pub trait Disk: Send + Sync + 'static {
     /// Reads a whole file of at most `limit_bytes`.
     fn read(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, EnvError>;
 
+    /// Gives a file or a folder another name on the same file system. The folders are not flushed.
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), EnvError>;
+
+    /// Gives a file a second name on the same file system. The folder is not flushed.
+    ///
+    /// # Errors
+    /// Whatever the reason but [`EnvError::NotFound`] and [`EnvError::AlreadyExists`]: a copy serves as well.
+    fn hard_link(&self, from: &Path, to: &Path) -> Result<(), EnvError>;
+
     /// Removes a file. The folder is not flushed.
     fn remove_file(&self, path: &Path) -> Result<(), EnvError>;
 
@@ -88,6 +97,9 @@ pub trait Disk: Send + Sync + 'static {
     /// # Errors
     /// [`EnvError::Locked`] at once when somebody has it.
     fn lock(&self, path: &Path) -> Result<Self::Lock, EnvError>;
+
+    /// Who has the lock of [`Disk::lock`] on a file, without taking it; `None` when nobody has, or there is no such file.
+    fn lock_holder(&self, path: &Path) -> Result<Option<LockHolder>, EnvError>;
 
     /// Space of the file system that holds the path.
     fn usage(&self, path: &Path) -> Result<DiskUsage, EnvError>;
@@ -199,6 +211,11 @@ pub trait DiskFile: Send + Sync + 'static {
     /// cannot meet a full disk then.
     fn allocate(&self, range: Range<u64>) -> Result<(), EnvError>;
 
+    /// Names that the file has; 1 where that is not known.
+    fn link_count(&self) -> Result<u64, EnvError> {
+        Ok(1)
+    }
+
     /// First offset at or behind `offset` that may hold data, `None` when only a hole follows.
     fn next_data(&self, offset: u64) -> Result<Option<u64>, EnvError>;
 }
@@ -212,6 +229,13 @@ pub enum OpenMode {
     Write,
     /// A file that is made when missing, for reading and writing.
     CreateOrWrite,
+}
+
+/// Who has a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockHolder {
+    /// `None` when it is this process.
+    pub pid: Option<u32>,
 }
 
 /// One entry of a folder.
@@ -236,6 +260,8 @@ pub enum EntryKind {
 /// Space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskUsage {
+    /// The same number for the same file system, as far as the system tells.
+    pub file_system: u64,
     pub total_bytes: u64,
     /// Bytes that nobody has taken, those among them that are kept for the superuser.
     pub free_bytes: u64,
@@ -260,7 +286,7 @@ mod tests {
     #[test]
     fn what_is_kept_for_the_superuser_does_not_count() {
         let usage = |total_bytes, free_bytes, available_bytes| {
-            DiskUsage { total_bytes, free_bytes, available_bytes }.used_percent()
+            DiskUsage { file_system: 1, total_bytes, free_bytes, available_bytes }.used_percent()
         };
         assert_eq!(usage(1000, 1000, 950), 0);
         assert_eq!(usage(1000, 505, 455), 53, "495 of 950, rounded up");

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::disk::DiskFile;
@@ -69,6 +69,10 @@ impl DiskFile for RealFile {
 
     fn allocate(&self, range: Range<u64>) -> Result<(), EnvError> {
         sys::allocate_range(&self.file, range).map_err(self.error("allocate"))
+    }
+
+    fn link_count(&self) -> Result<u64, EnvError> {
+        Ok(self.file.metadata().map_err(self.error("look at"))?.nlink())
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<u64>, EnvError> {

@@ -19,7 +19,7 @@ pub mod sim;
 mod sys;
 
 pub use clock::{LastLook, local_digits, local_hour, local_month_ms, now_ms, random_u64};
-pub use disk::{DirEntry, Disk, DiskFile, DiskUsage, EntryKind, OpenMode, Region};
+pub use disk::{DirEntry, Disk, DiskFile, DiskUsage, EntryKind, LockHolder, OpenMode, Region};
 pub use error::EnvError;
 pub use file::RealFile;
 pub use limits::{is_process_alive, raise_open_file_limit};

@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::disk::LockHolder;
 use crate::error::EnvError;
 
 /// Device and inode of every file that this process has locked: POSIX locks do not keep a process from itself.
@@ -53,6 +54,20 @@ impl RealLock {
         table.insert(identity);
         Ok(Self { file: Some(file), identity })
     }
+}
+
+/// Who has the lock on a file.
+pub(crate) fn holder(path: &Path) -> Result<Option<LockHolder>, EnvError> {
+    let mut table = held(); // nobody of this process takes the lock while the file is open here: closing would give it up
+    let identity = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => identity(&other.map_err(|source| EnvError::from_io("look at", path, source))?),
+    };
+    if table.get_or_insert_default().contains(&identity) {
+        return Ok(Some(LockHolder { pid: None }));
+    }
+    let file = File::open(path).map_err(|source| EnvError::from_io(EnvError::OPEN, path, source))?;
+    Ok(lock_holder(&file).map(|pid| LockHolder { pid: Some(pid) }))
 }
 
 fn identity(metadata: &fs::Metadata) -> (u64, u64) {

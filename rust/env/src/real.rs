@@ -7,10 +7,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::clock::{self, LastLook};
-use crate::disk::{DirEntry, Disk, DiskUsage, EntryKind, OpenMode};
+use crate::disk::{DirEntry, Disk, DiskUsage, EntryKind, LockHolder, OpenMode};
 use crate::error::EnvError;
 use crate::file::RealFile;
-use crate::lock::RealLock;
+use crate::lock::{self, RealLock};
 use crate::mapped::MappedRegion;
 use crate::planted::{self, Bug};
 use crate::sys;
@@ -156,6 +156,14 @@ impl Disk for RealDisk {
         Ok(bytes)
     }
 
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), EnvError> {
+        fs::rename(from, to).at("rename", from)
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> Result<(), EnvError> {
+        fs::hard_link(from, to).at("link", from)
+    }
+
     fn remove_file(&self, path: &Path) -> Result<(), EnvError> {
         fs::remove_file(path).at("remove", path)
     }
@@ -209,6 +217,10 @@ impl Disk for RealDisk {
 
     fn lock(&self, path: &Path) -> Result<RealLock, EnvError> {
         RealLock::take(path)
+    }
+
+    fn lock_holder(&self, path: &Path) -> Result<Option<LockHolder>, EnvError> {
+        lock::holder(path)
     }
 
     fn usage(&self, path: &Path) -> Result<DiskUsage, EnvError> {

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use super::memory::Memory;
 use super::world::{Fault, InodeId, Node};
 use super::{SimDisk, SimFile, SimRegion, no_space};
-use crate::disk::{DirEntry, Disk, DiskUsage, EntryKind, OpenMode};
+use crate::disk::{DirEntry, Disk, DiskUsage, EntryKind, LockHolder, OpenMode};
 use crate::error::EnvError;
 use crate::planted::{self, Bug};
 
@@ -184,6 +184,28 @@ impl Disk for SimDisk {
         Ok(world.inode(id).bytes().to_vec())
     }
 
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), EnvError> {
+        let mut world = self.begin("rename", from)?;
+        world.node("rename", from)?;
+        let below = world.below(from);
+        world.rename(from, to);
+        for path in below {
+            let inner = path.strip_prefix(from).expect("it lies below");
+            world.rename(&path, &to.join(inner));
+        }
+        Ok(())
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> Result<(), EnvError> {
+        let mut world = self.begin("link", from)?;
+        let id = world.file("link", from)?;
+        if world.names.contains_key(to) {
+            return Err(EnvError::AlreadyExists { operation: "link", path: to.to_path_buf() });
+        }
+        world.put(to, Node::File(id));
+        Ok(())
+    }
+
     fn remove_file(&self, path: &Path) -> Result<(), EnvError> {
         let mut world = self.begin("remove", path)?;
         world.file("remove", path)?;
@@ -269,6 +291,11 @@ impl Disk for SimDisk {
         }
         world.locked.push(path.to_path_buf());
         Ok(SimLock { disk: self.clone(), path: path.to_path_buf() })
+    }
+
+    fn lock_holder(&self, path: &Path) -> Result<Option<LockHolder>, EnvError> {
+        let world = self.begin("look at", path)?;
+        Ok(world.locked.iter().any(|locked| locked == path).then_some(LockHolder { pid: None }))
     }
 
     fn usage(&self, _path: &Path) -> Result<DiskUsage, EnvError> {

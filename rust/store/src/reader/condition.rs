@@ -10,7 +10,7 @@ use crate::checkpoint::{Checkpoint, Mark, Timestamps};
 
 /// Checkpoint and abort file of a store.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Condition {
+pub(crate) struct Condition {
     pub timestamps: Timestamps,
     pub mark: Option<Mark>,
     /// A process has the store open, or did not close it.

@@ -13,7 +13,7 @@ use crate::folder::{NumberedFile, file_name, numbered_files};
 const OPEN_FILES: usize = 4;
 
 /// The files of a commit log or of one consume queue, as they were listed last.
-pub(super) struct StreamFiles<D: Disk> {
+pub(crate) struct StreamFiles<D: Disk> {
     disk: Arc<D>,
     dir: PathBuf,
     files: Vec<NumberedFile>,
@@ -73,6 +73,11 @@ impl<D: Disk> StreamFiles<D> {
             Err(EnvError::UnexpectedEnd { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Closes what is open; the next read opens it again.
+    pub fn close(&mut self) {
+        self.open.clear();
     }
 
     fn handle(&mut self, start: u64) -> Result<&D::File, EnvError> {

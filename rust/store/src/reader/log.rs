@@ -12,8 +12,8 @@ use super::files::StreamFiles;
 use super::{QueueEntry, ReadError};
 
 /// The commit log of a folder.
-pub(super) struct LogFiles<D: Disk> {
-    files: StreamFiles<D>,
+pub(crate) struct LogFiles<D: Disk> {
+    pub files: StreamFiles<D>,
     pub condition: Condition,
     known: Known,
 }
@@ -155,7 +155,7 @@ fn head_at(bytes: &[u8], at: u64) -> Option<RecordHead<'_>> {
 ///
 /// # Errors
 /// What differs: what was found, what was expected.
-pub(super) fn check_head<'a>(
+pub(crate) fn check_head<'a>(
     bytes: &'a [u8],
     entry: &QueueEntry,
     queue_id: u32,

@@ -1,9 +1,9 @@
 //! Reads a store folder without a server: no lock, no map, safe beside a server that writes.
 
-mod condition;
-mod files;
-mod log;
-mod queue;
+pub(crate) mod condition;
+pub(crate) mod files;
+pub(crate) mod log;
+pub(crate) mod queue;
 mod range;
 mod scan;
 
@@ -205,10 +205,10 @@ pub struct TopicSummary {
 /// of the process. Nothing is held open between calls.
 #[derive(Debug)]
 pub struct StoreReader<D: Disk = RealDisk> {
-    disk: Arc<D>,
-    root: PathBuf,
+    pub(crate) disk: Arc<D>,
+    pub(crate) root: PathBuf,
     /// `commitlog` below the root, unless the configuration of the store's broker says otherwise.
-    log_dir: PathBuf,
+    pub(crate) log_dir: PathBuf,
 }
 
 impl StoreReader {
@@ -289,12 +289,12 @@ impl<D: Disk> StoreReader<D> {
         RangeScan::new(self, ranges, options)
     }
 
-    fn open_log(&self) -> Result<LogFiles<D>, ReadError> {
+    pub(crate) fn open_log(&self) -> Result<LogFiles<D>, ReadError> {
         let condition = Condition::read(&*self.disk, &self.root)?;
         LogFiles::list(Arc::clone(&self.disk), self.log_dir.clone(), condition)
     }
 
-    fn open_queue(
+    pub(crate) fn open_queue(
         &self,
         topic: &str,
         queue_id: u32,
@@ -332,12 +332,12 @@ impl<D: Disk> StoreReader<D> {
     }
 
     /// The queues of a topic.
-    fn queue_ids(&self, topic: &str) -> Result<BTreeSet<u32>, ReadError> {
+    pub(crate) fn queue_ids(&self, topic: &str) -> Result<BTreeSet<u32>, ReadError> {
         let names = self.folders(&self.queues_dir().join(topic))?;
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    fn queues_dir(&self) -> PathBuf {
+    pub(crate) fn queues_dir(&self) -> PathBuf {
         self.root.join("consumequeue")
     }
 
@@ -349,7 +349,7 @@ impl<D: Disk> StoreReader<D> {
     }
 
     /// Names of the folders in a folder.
-    fn folders(&self, dir: &Path) -> Result<Vec<String>, ReadError> {
+    pub(crate) fn folders(&self, dir: &Path) -> Result<Vec<String>, ReadError> {
         let entries = match self.disk.list(dir) {
             Err(error) if error.is_not_found() => return Ok(Vec::new()),
             other => other?,

@@ -15,8 +15,8 @@ use crate::fetch::QueueBounds;
 const ENTRY_BYTES: u64 = ConsumeQueueEntry::BYTES as u64;
 
 /// A consume queue with the bounds that it had when it was opened.
-pub(super) struct QueueFiles<D: Disk> {
-    files: StreamFiles<D>,
+pub(crate) struct QueueFiles<D: Disk> {
+    pub files: StreamFiles<D>,
     pub topic: Arc<str>,
     pub queue_id: u32,
     pub bounds: QueueBounds,
@@ -202,7 +202,7 @@ impl QueueEntry {
     }
 
     /// Whether it only fills a place: before the first entry of a queue that does not start at 0.
-    pub(super) const fn is_filler(&self) -> bool {
+    pub(crate) const fn is_filler(&self) -> bool {
         self.physical_offset.get() == 0 && self.size_bytes == ConsumeQueueEntry::PRE_BLANK.size_bytes
     }
 }

@@ -1,6 +1,6 @@
 //! Opens what the last process left: finds the end of the log and makes the consume queues equal to it.
 
-mod behind;
+pub(crate) mod behind;
 mod cut;
 mod index;
 pub(crate) mod queues;

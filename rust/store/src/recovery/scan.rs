@@ -5,7 +5,9 @@ use std::ops::Range;
 use rocketpy_env::Region;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::PhysicalOffset;
-use rocketpy_protocol::record::{BLANK_HEAD_BYTES, CheckMode, RecordCheck, RecordView, check_record};
+use rocketpy_protocol::record::{
+    BLANK_HEAD_BYTES, CheckMode, MAGIC_BLANK, RecordCheck, RecordView, check_record,
+};
 
 use crate::error::StoreError;
 use crate::keeper::step_trail;
@@ -78,30 +80,63 @@ fn scan_file<R: Region>(file: &MappedFile<R>, scan: &mut Scan, checked: &Range<u
             false => CheckMode::Body,
         };
         let rest = file.region.view(scan.end - file.start..file.region.len());
-        match check_record(rest, mode) {
-            // No file ends without a blank record; one that is too short for it is over all the same.
-            Err(_) if rest.len() < BLANK_HEAD_BYTES => scan.end = file.end(),
-            Err(error) => {
-                scan.reason = Some(error.to_string());
-                return;
-            }
-            Ok(RecordCheck::Blank { remaining }) if remaining as usize == rest.len() => scan.end = file.end(),
-            Ok(RecordCheck::Blank { remaining }) => {
-                scan.reason = Some(format!("a blank record says {remaining} of {} bytes", rest.len()));
-                return;
-            }
-            Ok(RecordCheck::Record(view)) if view.physical_offset.get() != scan.end => {
-                scan.reason = Some(format!("the record says that it lies at {}", view.physical_offset));
-                return;
-            }
-            Ok(RecordCheck::Record(view)) => {
+        match look(rest, scan.end, rest.len() as u64, mode) {
+            Ok(Look::FileEnd) => scan.end = file.end(),
+            Ok(Look::Record(view)) => {
                 step_trail(&mut scan.trail, scan.end);
                 scan.end += view.size() as u64;
                 scan.records += 1;
                 scan.last_stored_at = Some(view.stored_at_ms);
             }
+            Err(reason) => {
+                scan.reason = Some(reason);
+                return;
+            }
         }
     }
+}
+
+/// What stands at a place of the log.
+#[derive(Debug)]
+pub(crate) enum Look<'a> {
+    /// A sound record that says that it lies there.
+    Record(RecordView<'a>),
+    /// The filler at the end of a file: the log goes on with the next one.
+    FileEnd,
+}
+
+/// Looks at the place `at` of the log, `left` bytes before the end of its file. `bytes` begin there and hold the record whole.
+///
+/// # Errors
+/// Why it is neither a sound record nor the end of a file.
+///
+/// # Source
+/// spec/store.md 2.4, 2.8.
+pub(crate) fn look(bytes: &[u8], at: u64, left: u64, mode: CheckMode) -> Result<Look<'_>, String> {
+    // No file ends without a blank record; one that is too short for it is over all the same.
+    if left < BLANK_HEAD_BYTES as u64 {
+        return Ok(Look::FileEnd);
+    }
+    if let Some(remaining) = blank_remaining(bytes) {
+        return match u64::from(remaining) == left {
+            true => Ok(Look::FileEnd),
+            false => Err(format!("a blank record says {remaining} of {left} bytes")),
+        };
+    }
+    match check_record(bytes, mode) {
+        Ok(RecordCheck::Record(view)) if view.physical_offset.get() == at => Ok(Look::Record(view)),
+        Ok(RecordCheck::Record(view)) => {
+            Err(format!("the record says that it lies at {}", view.physical_offset))
+        }
+        Ok(RecordCheck::Blank { .. }) => unreachable!("a blank record was told above"),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// How many bytes the blank record at the start of `bytes` covers, if one is there.
+fn blank_remaining(bytes: &[u8]) -> Option<u32> {
+    let (remaining, magic) = bytes.get(..BLANK_HEAD_BYTES)?.split_first_chunk()?;
+    (*magic == MAGIC_BLANK.to_be_bytes()).then(|| u32::from_be_bytes(*remaining))
 }
 
 /// The record at the start of a file, if one is there.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use rocketpy_env::{
-    DirEntry, Disk, DiskFile, DiskUsage, EnvError, MappedRegion, OpenMode, RealDisk, RealFile, RealLock,
+    DirEntry, Disk, DiskFile, DiskUsage, EnvError, MappedRegion, LockHolder, OpenMode, RealDisk, RealFile, RealLock,
     Region,
 };
 
@@ -307,6 +307,14 @@ impl Disk for FaultyDisk {
         RealDisk.read(path, limit_bytes)
     }
 
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), EnvError> {
+        RealDisk.rename(from, to)
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> Result<(), EnvError> {
+        RealDisk.hard_link(from, to)
+    }
+
     fn remove_file(&self, path: &Path) -> Result<(), EnvError> {
         if !self.faults.removals_left.take() {
             return Err(EnvError::from_io("remove", path, std::io::Error::from_raw_os_error(5)));
@@ -345,6 +353,10 @@ impl Disk for FaultyDisk {
 
     fn lock(&self, path: &Path) -> Result<RealLock, EnvError> {
         RealDisk.lock(path)
+    }
+
+    fn lock_holder(&self, path: &Path) -> Result<Option<LockHolder>, EnvError> {
+        RealDisk.lock_holder(path)
     }
 
     fn usage(&self, path: &Path) -> Result<DiskUsage, EnvError> {
