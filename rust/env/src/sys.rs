@@ -167,6 +167,7 @@ pub(crate) fn usage(path: &Path) -> io::Result<DiskUsage> {
     let block = stat.f_frsize as u64;
     let bytes = |blocks: u64| blocks * block;
     Ok(DiskUsage {
+        file_system: stat.f_fsid as u64,
         total_bytes: bytes(stat.f_blocks as u64),
         free_bytes: bytes(stat.f_bfree as u64),
         available_bytes: bytes(stat.f_bavail as u64),

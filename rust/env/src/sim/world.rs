@@ -88,7 +88,12 @@ impl World {
             names,
             inodes: BTreeMap::new(),
             modified_at_ms: BTreeMap::new(),
-            usage: DiskUsage { total_bytes: 1 << 40, free_bytes: 1 << 39, available_bytes: 1 << 39 },
+            usage: DiskUsage {
+                file_system: 1,
+                total_bytes: 1 << 40,
+                free_bytes: 1 << 39,
+                available_bytes: 1 << 39,
+            },
             pending: Vec::new(),
             last_inode: 0,
             hidden: BTreeSet::new(),
