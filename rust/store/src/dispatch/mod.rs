@@ -179,7 +179,7 @@ impl<D: Disk> Core<D> {
         let mut fell_back = false;
         for _ in 0..ROUND_RECORDS {
             let at = progress.dispatched;
-            if at >= limit || dispatcher.keys.len() >= ROUND_KEYS {
+            if at >= limit || dispatcher.keys.len() >= ROUND_KEYS || dispatcher.runs.is_full() {
                 break;
             }
             let fact = match self.handed_over(dispatcher, at) {

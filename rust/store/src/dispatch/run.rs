@@ -58,7 +58,7 @@ impl Run {
     fn fill_to(&mut self, queue_offset: u64) {
         let missing = queue_offset.saturating_sub(self.next()) as usize;
         let blank = Entry::PRE_BLANK.encode();
-        self.bytes.reserve(missing * blank.len());
+        self.bytes.reserve((missing + 1) * blank.len()); // the entry as well
         for _ in 0..missing {
             self.bytes.extend_from_slice(&blank);
         }
@@ -88,7 +88,12 @@ pub(crate) struct Runs {
     last: Option<(u64, usize)>,
     /// Whether numbers were missing before some entry of this round.
     has_filled: bool,
+    /// Length of the entries of this round, what was taken back among them.
+    size_bytes: usize,
 }
+
+/// A round ends with this many bytes of entries. One entry may add the blanks of a whole file before it.
+const ROUND_BYTES: usize = 4 << 20;
 
 impl Runs {
     pub fn iter(&self) -> impl Iterator<Item = &Run> {
@@ -99,6 +104,7 @@ impl Runs {
         self.by_uid.clear();
         self.last = None;
         self.has_filled = false;
+        self.size_bytes = 0;
         for mut run in self.runs.drain(..) {
             if self.spare.len() < 64 && run.bytes.capacity() <= 1 << 20 {
                 run.bytes.clear();
@@ -139,6 +145,7 @@ impl Runs {
             );
         }
         let has_filled = fact.queue_offset > expected;
+        let before = run.bytes.len();
         run.fill_to(fact.queue_offset);
         let entry = Entry {
             physical_offset: fact.physical_offset.into(),
@@ -146,8 +153,15 @@ impl Runs {
             tags_code: fact.tags_code,
         };
         run.bytes.extend_from_slice(&entry.encode());
+        let added = run.bytes.len() - before;
         self.has_filled |= has_filled;
+        self.size_bytes += added;
         Added::New
+    }
+
+    /// Whether the round is to be written before more is added.
+    pub fn is_full(&self) -> bool {
+        self.size_bytes >= ROUND_BYTES
     }
 
     /// Whether queue offsets were missing before some entry of this round.

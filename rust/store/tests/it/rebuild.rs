@@ -256,3 +256,47 @@ fn a_hole_in_a_queue_hides_nothing_but_itself() {
     assert!(left < 140);
     assert_eq!(store.queue_bounds("t", 0).min.get(), left);
 }
+
+const LATE_QUEUES: u32 = 12;
+const LATE: u64 = 299_990;
+
+/// Makes anew the queues of a store that starts late, in little memory; by itself those of an empty one.
+#[test]
+fn child_rebuilds() {
+    let Some(root) = std::env::var_os("ROCKETPY_REBUILD_STORE") else {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!Store::open(small(dir.path())).unwrap().recovery().rebuilt_queues);
+        return;
+    };
+    let store = Store::open(late(std::path::Path::new(&root))).unwrap();
+    for queue_id in 0..LATE_QUEUES {
+        assert_eq!(store.queue_bounds("t", queue_id).min.get(), LATE);
+        assert_eq!(read_all(&store, "t", queue_id), [b"x"]);
+    }
+}
+
+/// Queue files of the usual size: what lies before a late start fills one with blanks.
+fn late(root: &std::path::Path) -> StoreConfig {
+    StoreConfig { consume_queue_file_size: 6_000_000, ..small(root) }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn queues_that_start_late_are_made_anew_in_little_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(late(dir.path())).unwrap();
+    for queue_id in 0..LATE_QUEUES {
+        let place = store.append(&record("t", queue_id, b"x")).unwrap().physical_offset.get();
+        overwrite(&dir.path().join("commitlog").join(format!("{:020}", 0)), place + 20, &LATE.to_be_bytes());
+    }
+    store.wait_flushed(store.max_physical_offset(), crate::support::PATIENCE).unwrap();
+    drop(store);
+    erase_mark(&late(dir.path()));
+    RealDisk.remove_dir_all(&dir.path().join("consumequeue")).unwrap();
+    // All blanks together are 72 MB.
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -d 45000; exec \"$0\" --exact rebuild::child_rebuilds --nocapture"]);
+    command.arg(std::env::current_exe().unwrap()).env("ROCKETPY_REBUILD_STORE", dir.path());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
