@@ -31,6 +31,8 @@ pub struct Faults {
     pub zeros_begun: AtomicBool,
     /// Nothing can be written into files.
     pub no_space_for_files: AtomicBool,
+    /// Nothing can be written into the checkpoint.
+    pub no_space_for_checkpoint: AtomicBool,
     /// Writes into the checkpoint that found no space.
     pub refused_checkpoints: AtomicU64,
     pub log_flushes: AtomicU64,
@@ -216,9 +218,12 @@ impl DiskFile for FaultyFile {
     }
 
     fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<(), EnvError> {
+        let is_checkpoint = self.place == Place::Checkpoint;
+        if is_checkpoint && self.faults.no_space_for_checkpoint.load(Ordering::SeqCst) {
+            self.faults.refused_checkpoints.fetch_add(1, Ordering::SeqCst);
+            return Err(no_space(Path::new("file")));
+        }
         if self.faults.no_space_for_files.load(Ordering::SeqCst) {
-            let is_checkpoint = u64::from(self.place == Place::Checkpoint);
-            self.faults.refused_checkpoints.fetch_add(is_checkpoint, Ordering::SeqCst);
             return Err(no_space(Path::new("file")));
         }
         if self.place == Place::Queue && !self.faults.queue_writes_left.take() {
