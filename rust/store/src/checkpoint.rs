@@ -310,6 +310,10 @@ mod tests {
         assert_eq!(Checkpoint::decode(&page(&sample(), [Some(wrong), None])).mark, None);
         let ahead = mark(1).index.map(|index| IndexMark { to: 31, ..index });
         let wrong = Mark { index: ahead, ..mark(1) };
-        assert_eq!(Checkpoint::decode(&page(&sample(), [Some(wrong), None])).mark, None, "an index ahead of the log");
+        assert_eq!(
+            Checkpoint::decode(&page(&sample(), [Some(wrong), None])).mark,
+            None,
+            "an index ahead of the log"
+        );
     }
 }

@@ -153,7 +153,8 @@ pub(crate) struct Counters {
 impl<D: Disk> Core<D> {
     /// Puts the parts together after the log was recovered and before dispatch goes on.
     pub fn new(disk: Arc<D>, config: StoreConfig, folder: Folder, recovered: Recovered<D>) -> Self {
-        let Recovered { files, queues, queue_files, end, progress, last_stored_at, keeper, index } = recovered;
+        let Recovered { files, queues, queue_files, end, progress, last_stored_at, keeper, index } =
+            recovered;
         let log = MappedFileQueue::new(
             Arc::clone(&disk),
             folder.commit_log.clone(),

@@ -51,7 +51,9 @@ pub(crate) fn list<D: Disk>(disk: &D, dir: &Path) -> Result<Vec<NamedFile>, EnvE
         });
         match name {
             Some(name) => files.push(NamedFile { name, size_bytes: entry.size_bytes }),
-            None => tracing::warn!(name = ?entry.name, "a file among the index files has no such name, passing over it"),
+            None => {
+                tracing::warn!(name = ?entry.name, "a file among the index files has no such name, passing over it")
+            }
         }
     }
     files.sort_by_key(|file| file.name);

@@ -167,7 +167,10 @@ impl<D: Disk> Loader<'_, D> {
             if counts && found.keys() > 0 {
                 sealed.push(Arc::new(found));
             } else {
-                tracing::info!(name = found.name, "an index file is not known to be complete, making it anew");
+                tracing::info!(
+                    name = found.name,
+                    "an index file is not known to be complete, making it anew"
+                );
                 self.disk.remove_file(&path_of(self.dir, found.name))?;
             }
         }

@@ -120,9 +120,9 @@ impl<D: Disk> Core<D> {
             if found.contains_key(&offset) {
                 return Ok(More::Yes); // the same key twice
             }
-            let record = self.record_at(PhysicalOffset(offset)).filter(|record| {
-                RecordView::parse(record).is_ok_and(|view| wanted.is(&view))
-            });
+            let record = self
+                .record_at(PhysicalOffset(offset))
+                .filter(|record| RecordView::parse(record).is_ok_and(|view| wanted.is(&view)));
             let Some(record) = record else {
                 return Ok::<_, StoreError>(More::Yes); // another key, or gone from the log
             };

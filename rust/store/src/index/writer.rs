@@ -143,7 +143,13 @@ pub(crate) struct Writer<D: Disk> {
 
 impl<D: Disk> Writer<D> {
     /// Makes a file, sparse, that goes on after one whose head is `former`.
-    pub fn create(disk: &D, dir: &Path, name: u64, geometry: Geometry, former: &IndexHeader) -> Result<Self, EnvError> {
+    pub fn create(
+        disk: &D,
+        dir: &Path,
+        name: u64,
+        geometry: Geometry,
+        former: &IndexHeader,
+    ) -> Result<Self, EnvError> {
         let path = path_of(dir, name);
         let file = disk.open_file(&path, OpenMode::CreateOrWrite)?;
         if let Err(error) = file.set_len(geometry.file_bytes()) {

@@ -7,6 +7,7 @@ mod faulty;
 mod flush;
 mod folder;
 mod format;
+mod index;
 mod index_oracle;
 mod offline;
 mod read;

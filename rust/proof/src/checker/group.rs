@@ -1,0 +1,192 @@
+//! What a consumer group got.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ledger::{Ledger, Message};
+use super::{Rule, Wrong, wrong};
+use crate::history::{Delivery, Group, QueueName};
+
+/// The last delivery of a message.
+#[derive(Debug, Clone, Copy)]
+struct Got {
+    era: u64,
+    times: u32,
+    offset: u64,
+}
+
+/// A group with its members.
+#[derive(Debug)]
+pub(super) struct Members {
+    group: Group,
+    /// The contract names it: it must get everything.
+    is_owed: bool,
+    /// By message, and in broadcasting by member.
+    got: BTreeMap<(u64, u32), Got>,
+    /// Changes with everything that explains a second delivery.
+    era: u64,
+    committed: BTreeMap<QueueName, u64>,
+    dead: BTreeSet<u64>,
+    /// Who is at work on which message of a queue.
+    at_work: BTreeMap<QueueName, (u32, u64)>,
+}
+
+impl Members {
+    pub fn new(group: Group) -> Self {
+        Self { is_owed: true, ..Self::of(group) }
+    }
+
+    pub fn named(name: &str) -> Self {
+        Self::of(Group {
+            name: name.to_owned(),
+            topics: Vec::new(),
+            tags: Vec::new(),
+            broadcasting: false,
+            members: Vec::new(),
+        })
+    }
+
+    fn of(group: Group) -> Self {
+        Self {
+            group,
+            is_owed: false,
+            got: BTreeMap::new(),
+            era: 0,
+            committed: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            at_work: BTreeMap::new(),
+        }
+    }
+
+    pub fn crash(&mut self) {
+        self.era += 1;
+        self.at_work.clear();
+    }
+
+    pub fn rebalance(&mut self) {
+        self.era += 1;
+    }
+
+    pub fn commit(&mut self, queue: &QueueName, offset: u64) {
+        let committed = self.committed.entry(queue.clone()).or_default();
+        *committed = offset.max(*committed);
+    }
+
+    pub fn positioned(&self, wrongs: &mut Wrong, queue: &QueueName, offset: u64, end: Option<u64>) {
+        let name = &self.group.name;
+        let committed = self.committed.get(queue).copied().unwrap_or(0);
+        if offset > committed {
+            wrong(
+                wrongs,
+                Rule::C12,
+                format!("{name} goes on at {offset} of {queue}, {committed} was committed"),
+            );
+        }
+        if let Some(end) = end.filter(|&end| offset > end) {
+            wrong(wrongs, Rule::C12, format!("{name} goes on at {offset} of {queue}, which ends at {end}"));
+        }
+    }
+
+    pub fn handling(&mut self, wrongs: &mut Wrong, member: u32, queue: &QueueName, message: u64) {
+        if let Some((other, former)) = self.at_work.insert(queue.clone(), (member, message)) {
+            let text = format!(
+                "{} works on message {message} of {queue} in member {member} while member {other} works on {former}",
+                self.group.name
+            );
+            wrong(wrongs, Rule::C6, text);
+        }
+    }
+
+    pub fn handled(&mut self, queue: &QueueName) {
+        self.at_work.remove(queue);
+    }
+
+    pub fn dead_letter(&mut self, wrongs: &mut Wrong, message: u64) {
+        if !self.dead.insert(message) {
+            wrong(
+                wrongs,
+                Rule::C10,
+                format!("message {message} is a dead letter of {} twice", self.group.name),
+            );
+        }
+    }
+
+    pub fn received(
+        &mut self,
+        wrongs: &mut Wrong,
+        member: u32,
+        delivery: &Delivery,
+        message: Option<&Message>,
+    ) {
+        let number = delivery.message;
+        let name = &self.group.name;
+        if message.is_some_and(|message| !self.wants(message)) {
+            wrong(
+                wrongs,
+                Rule::C13,
+                format!("message {number} does not pass the filter of {name}, which got it"),
+            );
+        }
+        if self.dead.contains(&number) {
+            wrong(
+                wrongs,
+                Rule::C10,
+                format!("message {number} was delivered to {name} after it was a dead letter"),
+            );
+        }
+        let key = (number, if self.group.broadcasting { member } else { 0 });
+        let now = Got { era: self.era, times: delivery.times, offset: delivery.offset };
+        let Some(former) = self.got.insert(key, now) else { return };
+        if now.times < former.times {
+            let text = format!(
+                "message {number} came to {name} for the {}th time after the {}th",
+                now.times, former.times
+            );
+            wrong(wrongs, Rule::C10, text);
+        }
+        let was_sent_twice =
+            former.offset != now.offset && message.is_some_and(|message| message.attempts > 1);
+        if former.era == now.era && now.times <= former.times && !was_sent_twice {
+            wrong(
+                wrongs,
+                Rule::C7,
+                format!("message {number} was delivered twice to {name}, and nothing explains it"),
+            );
+        }
+    }
+
+    fn wants(&self, message: &Message) -> bool {
+        let (topics, tags) = (&self.group.topics, &self.group.tags);
+        let has_tag = || message.send.tag.as_ref().is_some_and(|tag| tags.contains(tag));
+        (topics.is_empty() || topics.contains(&message.send.topic)) && (tags.is_empty() || has_tag())
+    }
+
+    /// Whether everything that is owed has come.
+    pub fn end(&self, wrongs: &mut Wrong, ledger: &Ledger) {
+        if !self.is_owed {
+            return;
+        }
+        let name = &self.group.name;
+        for (number, message) in
+            ledger.owed().filter(|(number, message)| self.wants(message) && !self.dead.contains(number))
+        {
+            if self.group.broadcasting {
+                for member in
+                    self.group.members.iter().filter(|&&member| !self.got.contains_key(&(number, member)))
+                {
+                    wrong(
+                        wrongs,
+                        Rule::C11,
+                        format!("message {number} did not come to member {member} of {name}"),
+                    );
+                }
+            } else if !self.got.contains_key(&(number, 0)) {
+                let rule = match (message.send.transaction, self.group.tags.is_empty()) {
+                    (true, _) => Rule::C8,
+                    (_, false) => Rule::C13,
+                    _ => Rule::C1,
+                };
+                wrong(wrongs, rule, format!("message {number} did not come to {name}"));
+            }
+        }
+    }
+}

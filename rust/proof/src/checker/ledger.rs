@@ -1,0 +1,361 @@
+//! What was sent, what was promised for it, and where it lies.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::{Counts, Rule, Wrong, wrong};
+use crate::history::{Acknowledged, CrashKind, Delivery, LogRange, QueueName, Send};
+
+/// An entry of a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub queue: QueueName,
+    pub offset: u64,
+}
+
+/// One message with all attempts to send it.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub send: Send,
+    pub attempts: u32,
+    /// Attempts that certainly had no effect.
+    refused: u32,
+    pub acknowledged: bool,
+    /// The outcome of its transaction.
+    pub decided: Option<bool>,
+    /// When it was first sent, and when the last attempt ended: counts of lines.
+    invoked_at: u64,
+    ended_at: Option<u64>,
+    place: Option<Place>,
+    log: Option<LogRange>,
+    /// Somebody saw it under a contract that lets nobody see what may be lost.
+    kept: bool,
+    /// It was there at an audit, or an acknowledgement says so.
+    stored: bool,
+    /// It is gone, and may be.
+    pub lost: bool,
+    /// All its attempts had ended when an audit did not find it.
+    absent: bool,
+}
+
+/// All messages of a run.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    pub acknowledged: Acknowledged,
+    messages: BTreeMap<u64, Message>,
+    /// The message of each entry that was ever seen.
+    places: HashMap<QueueName, BTreeMap<u64, u64>>,
+    /// Ends of the queues at the last audit.
+    ends: Option<HashMap<QueueName, u64>>,
+    flushed: u64,
+    pub flush_failed: bool,
+    /// What happened since the last audit.
+    power_cut: bool,
+    cut_at: Option<u64>,
+    clock: u64,
+    crashes: u64,
+    lost_as_allowed: u64,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self {
+            acknowledged: Acknowledged::AfterFlush,
+            messages: BTreeMap::new(),
+            places: HashMap::new(),
+            ends: None,
+            flushed: 0,
+            flush_failed: false,
+            power_cut: false,
+            cut_at: None,
+            clock: 0,
+            crashes: 0,
+            lost_as_allowed: 0,
+        }
+    }
+}
+
+impl Ledger {
+    pub fn counts(&self) -> Counts {
+        let acknowledged = self.messages.values().filter(|message| message.acknowledged).count() as u64;
+        Counts {
+            sent: self.messages.len() as u64,
+            acknowledged,
+            lost_as_allowed: self.lost_as_allowed,
+            crashes: self.crashes,
+        }
+    }
+
+    pub fn message(&self, number: u64) -> Option<&Message> {
+        self.messages.get(&number)
+    }
+
+    /// Messages that must be there for everybody.
+    pub fn owed(&self) -> impl Iterator<Item = (u64, &Message)> {
+        let is_owed = |message: &Message| {
+            let is_whole = !message.send.transaction || message.decided == Some(true);
+            message.acknowledged && !message.lost && is_whole
+        };
+        self.messages
+            .iter()
+            .filter(move |(_, message)| is_owed(message))
+            .map(|(&number, message)| (number, message))
+    }
+
+    pub fn audited_end(&self, queue: &QueueName) -> Option<u64> {
+        self.ends.as_ref().map(|ends| ends.get(queue).copied().unwrap_or(0))
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    // What the harness did.
+
+    pub fn invoked(&mut self, send: &Send) {
+        let now = self.tick();
+        let message = self.messages.entry(send.message).or_insert_with(|| Message {
+            send: send.clone(),
+            attempts: 0,
+            refused: 0,
+            acknowledged: false,
+            decided: None,
+            invoked_at: now,
+            ended_at: None,
+            place: None,
+            log: None,
+            kept: false,
+            stored: false,
+            lost: false,
+            absent: false,
+        });
+        message.attempts += 1;
+        message.absent = false;
+    }
+
+    pub fn ended(&mut self, number: u64, is_certain: bool) {
+        let now = self.tick();
+        if let Some(message) = self.messages.get_mut(&number) {
+            message.refused += u32::from(is_certain);
+            message.ended_at = Some(now);
+        }
+    }
+
+    pub fn decided(&mut self, number: u64, committed: bool) {
+        if let Some(message) = self.messages.get_mut(&number) {
+            message.decided = Some(committed);
+        }
+    }
+
+    pub fn flushed(&mut self, end: u64) {
+        self.flushed = self.flushed.max(end);
+    }
+
+    pub fn crash(&mut self, kind: CrashKind) {
+        self.flush_failed = false;
+        self.power_cut |= kind == CrashKind::Power;
+        self.crashes += u64::from(kind != CrashKind::Stop);
+    }
+
+    pub fn cut(&mut self, at: u64) {
+        self.flushed = self.flushed.min(at);
+        self.cut_at = Some(self.cut_at.map_or(at, |former| former.min(at)));
+    }
+
+    // What came back.
+
+    pub fn acknowledged(&mut self, wrongs: &mut Wrong, number: u64, place: &Place, log: Option<LogRange>) {
+        let now = self.tick();
+        if self.flush_failed {
+            wrong(wrongs, Rule::R1, format!("message {number} was acknowledged after a failed flush"));
+        }
+        self.put(wrongs, number, place);
+        if let Some(message) = self.messages.get_mut(&number) {
+            message.acknowledged = true;
+            message.stored = true;
+            message.lost = false;
+            message.ended_at = Some(now);
+            message.log = log.or(message.log);
+        }
+    }
+
+    /// Notes that a message is the one of an entry.
+    fn put(&mut self, wrongs: &mut Wrong, number: u64, place: &Place) {
+        let queue = match self.places.get_mut(&place.queue) {
+            Some(queue) => queue,
+            None => self.places.entry(place.queue.clone()).or_default(),
+        };
+        if let Some(former) = queue.insert(place.offset, number)
+            && former != number
+            && self.messages.get(&former).is_some_and(|former| !former.lost)
+        {
+            let Place { queue, offset } = place;
+            wrong(
+                wrongs,
+                Rule::C4,
+                format!("entry {offset} of {queue} was message {former}, now it is {number}"),
+            );
+        }
+        let Some(message) = self.messages.get_mut(&number) else { return };
+        if message.lost || message.absent {
+            wrong(wrongs, Rule::C4, format!("message {number} came back after it was gone"));
+        }
+        match &message.place {
+            Some(former) if former != place && message.attempts == 1 && !message.lost => {
+                let text = format!(
+                    "message {number} is at {} of {} and at {} of {}, and was sent once",
+                    former.offset, former.queue, place.offset, place.queue
+                );
+                wrong(wrongs, Rule::C7, text);
+            }
+            Some(former) if former == place => {}
+            _ => message.place = Some(place.clone()),
+        }
+    }
+
+    /// A message as anybody got it: it was sent, and these are its bytes.
+    fn got(&mut self, wrongs: &mut Wrong, delivery: &Delivery) {
+        let number = delivery.message;
+        match self.messages.get(&number) {
+            None => wrong(wrongs, Rule::C2, format!("message {number} was never sent")),
+            Some(message) if message.refused == message.attempts => {
+                wrong(
+                    wrongs,
+                    Rule::C2,
+                    format!("message {number} is there, and every attempt to send it was refused"),
+                );
+            }
+            Some(message) if message.send.digest != delivery.digest => {
+                let (offset, queue) = (delivery.offset, &delivery.queue);
+                wrong(wrongs, Rule::C3, format!("message {number} has other bytes at {offset} of {queue}"));
+            }
+            Some(message) if message.send.topic != delivery.queue.topic => {
+                wrong(
+                    wrongs,
+                    Rule::C2,
+                    format!("message {number} is in {}, another topic than its own", delivery.queue),
+                );
+            }
+            Some(_) => {}
+        }
+        self.put(wrongs, number, &Place { queue: delivery.queue.clone(), offset: delivery.offset });
+    }
+
+    /// A delivery to a group.
+    pub fn delivered(&mut self, wrongs: &mut Wrong, delivery: &Delivery, at_ms: i64) {
+        self.tick();
+        self.got(wrongs, delivery);
+        let keeps = self.acknowledged == Acknowledged::AfterFlush;
+        let Some(message) = self.messages.get_mut(&delivery.message) else { return };
+        message.kept |= keeps;
+        message.stored = true;
+        message.log = delivery.log.or(message.log);
+        if message.send.transaction && message.decided != Some(true) {
+            let state = if message.decided.is_some() { "rolled back" } else { "half" };
+            wrong(wrongs, Rule::C8, format!("message {} was delivered, and is {state}", delivery.message));
+        }
+        if let Some(not_before) = message.send.not_before_ms.filter(|&not_before| at_ms < not_before) {
+            let early = not_before - at_ms;
+            wrong(wrongs, Rule::C9, format!("message {} was delivered {early} ms early", delivery.message));
+        }
+    }
+
+    /// Everything that is there. What is not there must be allowed to be gone.
+    pub fn audited(&mut self, wrongs: &mut Wrong, deliveries: &[Delivery], in_flight: impl Fn(u64) -> bool) {
+        self.tick();
+        let mut by_queue: BTreeMap<&QueueName, Vec<&Delivery>> = BTreeMap::new();
+        for delivery in deliveries {
+            by_queue.entry(&delivery.queue).or_default().push(delivery);
+        }
+        for (queue, deliveries) in &mut by_queue {
+            deliveries.sort_by_key(|delivery| delivery.offset);
+            for pair in deliveries.windows(2).filter(|pair| pair[0].offset + 1 != pair[1].offset) {
+                let text = format!("entry {} of {queue} follows on {}", pair[1].offset, pair[0].offset);
+                wrong(wrongs, Rule::C4, text);
+            }
+        }
+        let present: BTreeSet<u64> = deliveries.iter().map(|delivery| delivery.message).collect();
+        let log_of: BTreeMap<u64, LogRange> =
+            deliveries.iter().filter_map(|delivery| Some((delivery.message, delivery.log?))).collect();
+        self.take_losses(wrongs, &present, &log_of, in_flight);
+        for delivery in deliveries {
+            self.got(wrongs, delivery);
+            if let Some(message) = self.messages.get_mut(&delivery.message) {
+                message.stored = true;
+                message.log = delivery.log.or(message.log);
+            }
+        }
+        let ends =
+            by_queue.iter().filter_map(|(queue, all)| Some(((*queue).clone(), all.last()?.offset + 1)));
+        self.ends = Some(ends.collect());
+        self.power_cut = false;
+        self.cut_at = None;
+        self.check_order(wrongs);
+    }
+
+    fn take_losses(
+        &mut self,
+        wrongs: &mut Wrong,
+        present: &BTreeSet<u64>,
+        log_of: &BTreeMap<u64, LogRange>,
+        in_flight: impl Fn(u64) -> bool,
+    ) {
+        let mut lost = Vec::new();
+        for (&number, message) in self.messages.iter_mut().filter(|(number, _)| !present.contains(number)) {
+            if !message.stored {
+                message.absent |= message.ended_at.is_some() && !in_flight(number);
+            } else if !message.lost {
+                lost.push(number);
+            }
+        }
+        let mut first_lost = u64::MAX;
+        for number in lost {
+            let is_flushed = self.messages[&number].log.is_some_and(|log| log.end <= self.flushed);
+            let message = self.messages.get_mut(&number).expect("it was just there");
+            let is_cut = self.cut_at.is_some_and(|at| message.log.is_some_and(|log| log.start >= at));
+            let is_promised = match self.acknowledged {
+                Acknowledged::AfterFlush => message.acknowledged || message.kept || is_flushed,
+                Acknowledged::BeforeFlush => is_flushed,
+            };
+            if !is_cut && (is_promised || !self.power_cut) {
+                let what = if message.acknowledged { "acknowledged" } else { "stored" };
+                let how = if self.power_cut { "a power cut" } else { "no power cut" };
+                let log = message.log;
+                wrong(
+                    wrongs,
+                    Rule::C1,
+                    format!("message {number} was {what} and is lost, after {how}: {log:?}"),
+                );
+            }
+            message.lost = true;
+            self.lost_as_allowed += u64::from(message.acknowledged);
+            first_lost = first_lost.min(message.log.map_or(u64::MAX, |log| log.start));
+        }
+        if let Some((number, log)) = log_of.iter().find(|(_, log)| log.start > first_lost) {
+            let text =
+                format!("message {number} at {} survived, a message at {first_lost} did not", log.start);
+            wrong(wrongs, Rule::C1, text);
+        }
+    }
+
+    /// Whether a message lies behind one that the same producer sent after it had ended.
+    pub fn check_order(&self, wrongs: &mut Wrong) {
+        for (queue, entries) in &self.places {
+            let mut latest: HashMap<u32, (u64, u64)> = HashMap::new();
+            for number in entries.values() {
+                let Some(message) = self.messages.get(number).filter(|message| message.attempts == 1) else {
+                    continue;
+                };
+                let (invoked_at, former) = latest.entry(message.send.producer).or_default();
+                if message.ended_at.is_some_and(|ended_at| ended_at < *invoked_at) && !message.lost {
+                    let text =
+                        format!("message {number} was sent before {former} and lies behind it in {queue}");
+                    wrong(wrongs, Rule::C5, text);
+                }
+                if message.invoked_at > *invoked_at {
+                    (*invoked_at, *former) = (message.invoked_at, *number);
+                }
+            }
+        }
+    }
+}

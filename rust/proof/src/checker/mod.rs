@@ -1,0 +1,265 @@
+//! The one checker of all harnesses: reads a history line by line and says which rule it breaks.
+//!
+//! # Source
+//! durability.md sections 1 and 3.
+
+mod group;
+mod ledger;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use group::Members;
+use ledger::{Ledger, Place};
+
+use crate::history::{Call, CrashKind, Event, Look, Reply};
+
+/// What a history may break.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// Every acknowledged message is there, and is delivered to every group.
+    C1,
+    /// Nothing is delivered that was never sent.
+    C2,
+    /// Bytes are equal.
+    C3,
+    /// A queue's offsets have no gap, no repeat and never change their message.
+    C4,
+    /// One producer's sends to one queue keep their order.
+    C5,
+    /// Orderly consumption never overlaps.
+    C6,
+    /// No duplicate without a crash, a retry or a rebalance that explains it.
+    C7,
+    /// Transactions: rolled back never seen, committed never missing, half never seen.
+    C8,
+    /// Never before the delivery time.
+    C9,
+    /// Retry counts grow, dead letter once.
+    C10,
+    /// In broadcasting every member gets every message.
+    C11,
+    /// A group never goes on ahead of what was committed, nor behind the end of a queue.
+    C12,
+    /// Filters pass what they should and nothing else.
+    C13,
+    /// Look-up by key, unique key and offset id finds it.
+    C14,
+    /// After healing everything drains.
+    C15,
+    /// After a failed flush nothing is acknowledged.
+    R1,
+    /// Damage before the durable mark refuses the start and is named; a torn tail is cut and counted.
+    R4,
+    /// After a recovery consume queues equal a rebuild from the log.
+    R6,
+    /// A store opens again, and none of its threads panics.
+    Alive,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A rule that a history breaks, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    pub rule: Rule,
+    pub text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule, self.text)
+    }
+}
+
+/// Counts of a history, for the lines that a harness prints.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Messages that were sent, acknowledged or not.
+    pub sent: u64,
+    pub acknowledged: u64,
+    /// Acknowledged and gone, where the contract allows it.
+    pub lost_as_allowed: u64,
+    pub crashes: u64,
+}
+
+/// Reads a history.
+#[derive(Debug)]
+pub struct Checker {
+    violations: Vec<Violation>,
+    ledger: Ledger,
+    groups: BTreeMap<String, Members>,
+    pending: HashMap<u64, Call>,
+    healed: bool,
+}
+
+/// Where rules note what is wrong.
+pub(crate) type Wrong = Vec<Violation>;
+
+pub(crate) fn wrong(violations: &mut Wrong, rule: Rule, text: impl Into<String>) {
+    violations.push(Violation { rule, text: text.into() });
+}
+
+/// Checks a whole history.
+pub fn check(events: &[Event]) -> Vec<Violation> {
+    let mut checker = Checker::default();
+    events.iter().for_each(|event| checker.observe(event));
+    checker.violations
+}
+
+impl Default for Checker {
+    fn default() -> Self {
+        Self {
+            violations: Vec::new(),
+            ledger: Ledger::default(),
+            groups: BTreeMap::new(),
+            pending: HashMap::new(),
+            healed: false,
+        }
+    }
+}
+
+impl Checker {
+    /// What was broken so far.
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.ledger.counts()
+    }
+
+    /// Reads the next line.
+    pub fn observe(&mut self, event: &Event) {
+        let wrongs = &mut self.violations;
+        match event {
+            Event::Begin { contract, .. } => {
+                self.ledger.acknowledged = contract.acknowledged;
+                let named = |group: &crate::history::Group| (group.name.clone(), Members::new(group.clone()));
+                self.groups = contract.groups.iter().map(named).collect();
+            }
+            Event::Invoke { op, call } => self.invoke(*op, call),
+            Event::Ok { op, reply } => {
+                if let Some(call) = self.pending.remove(op) {
+                    self.ok(&call, reply);
+                }
+            }
+            Event::Fail { op, reason } | Event::Unknown { op, reason } => {
+                if let Some(Call::Send(send)) = self.pending.remove(op) {
+                    let is_certain = matches!(event, Event::Fail { .. });
+                    self.ledger.ended(send.message, is_certain);
+                    if self.healed {
+                        let text = format!("message {} was not sent after healing: {reason}", send.message);
+                        wrong(wrongs, Rule::C15, text);
+                    }
+                }
+            }
+            Event::Flushed { end } => self.ledger.flushed(*end),
+            Event::FlushFailed => self.ledger.flush_failed = true,
+            Event::Crash { kind } => {
+                self.ledger.crash(*kind);
+                if *kind != CrashKind::Stop {
+                    self.groups.values_mut().for_each(Members::crash);
+                }
+            }
+            Event::Cut { at } => self.ledger.cut(*at),
+            Event::Decided { message, committed } => self.ledger.decided(*message, *committed),
+            Event::Healed => self.healed = true,
+            Event::End => self.end(),
+            Event::Rebalance { group } => self.group(group).rebalance(),
+            Event::Handling { group, member, queue, message } => {
+                let group = self.groups.entry(group.clone()).or_insert_with(|| Members::named(group));
+                group.handling(wrongs, *member, queue, *message);
+            }
+            Event::Handled { group, queue, .. } => self.group(group).handled(queue),
+            Event::DeadLetter { group, message } => {
+                let group = self.groups.entry(group.clone()).or_insert_with(|| Members::named(group));
+                group.dead_letter(wrongs, *message);
+            }
+            Event::Positioned { group, queue, offset } => {
+                let end = self.ledger.audited_end(queue);
+                let group = self.groups.entry(group.clone()).or_insert_with(|| Members::named(group));
+                group.positioned(wrongs, queue, *offset, end);
+            }
+        }
+    }
+
+    /// A group; one that the contract does not name is held to what it does alone, not to getting everything.
+    fn group(&mut self, name: &str) -> &mut Members {
+        self.groups.entry(name.to_owned()).or_insert_with(|| Members::named(name))
+    }
+
+    fn invoke(&mut self, op: u64, call: &Call) {
+        match call {
+            Call::Send(send) => self.ledger.invoked(send),
+            Call::Commit { group, queue, offset } => self.group(group).commit(queue, *offset),
+            Call::Receive { .. } | Call::Audit | Call::Find { .. } => {}
+        }
+        self.pending.insert(op, call.clone());
+    }
+
+    fn ok(&mut self, call: &Call, reply: &Reply) {
+        let wrongs = &mut self.violations;
+        match (call, reply) {
+            (Call::Send(send), Reply::Sent { queue, offset, log }) => {
+                let place = Place { queue: queue.clone(), offset: *offset };
+                self.ledger.acknowledged(wrongs, send.message, &place, *log);
+            }
+            (Call::Receive { group, member }, Reply::Received { at_ms, deliveries }) => {
+                let group = self.groups.entry(group.clone()).or_insert_with(|| Members::named(group));
+                for delivery in deliveries {
+                    self.ledger.delivered(wrongs, delivery, *at_ms);
+                    group.received(wrongs, *member, delivery, self.ledger.message(delivery.message));
+                }
+            }
+            (Call::Audit, Reply::Audited { deliveries }) => {
+                let in_flight = |message: u64| {
+                    let sends = self.pending.values();
+                    sends.into_iter().any(|call| matches!(call, Call::Send(send) if send.message == message))
+                };
+                self.ledger.audited(wrongs, deliveries, in_flight);
+            }
+            (Call::Find { by }, Reply::Found { messages }) => self.found(by, messages),
+            (Call::Commit { .. }, Reply::Committed) => {}
+            _ => wrong(wrongs, Rule::Alive, format!("{call:?} was answered by {reply:?}")),
+        }
+    }
+
+    fn found(&mut self, by: &Look, found: &[u64]) {
+        let wrongs = &mut self.violations;
+        let fits = |number: u64| match (by, self.ledger.message(number)) {
+            (_, None) => false,
+            (Look::Id { message }, _) => *message == number,
+            (Look::Key { topic, key }, Some(message)) => {
+                message.send.topic == *topic && message.send.keys.contains(key)
+            }
+        };
+        for &message in found.iter().filter(|&&message| !fits(message)) {
+            wrong(wrongs, Rule::C14, format!("message {message} was found by {by:?}, which is not its own"));
+        }
+        for (number, _) in self.ledger.owed().filter(|(number, _)| fits(*number)) {
+            if !found.contains(&number) {
+                wrong(wrongs, Rule::C14, format!("message {number} was not found by {by:?}"));
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        let wrongs = &mut self.violations;
+        self.ledger.check_order(wrongs);
+        for group in self.groups.values() {
+            group.end(wrongs, &self.ledger);
+        }
+        if self.healed && !self.pending.is_empty() {
+            let mut open: Vec<_> = self.pending.keys().collect();
+            open.sort();
+            wrong(wrongs, Rule::C15, format!("calls that never came back: {open:?}"));
+        }
+    }
+}

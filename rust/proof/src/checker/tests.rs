@@ -1,0 +1,308 @@
+//! Small histories by hand: one that is right, and one for each rule that breaks it.
+
+use super::*;
+use crate::history::{Acknowledged, Contract, Delivery, Group, LogRange, QueueName, Send};
+
+/// A history as it grows.
+struct Told {
+    events: Vec<Event>,
+    op: u64,
+}
+
+fn queue() -> QueueName {
+    QueueName { topic: "t".into(), queue_id: 0 }
+}
+
+fn send(message: u64) -> Send {
+    Send { message, topic: "t".into(), digest: message * 10, ..Send::default() }
+}
+
+fn at(message: u64, offset: u64) -> Delivery {
+    let log = Some(LogRange { start: offset * 100, end: offset * 100 + 100 });
+    Delivery { message, queue: queue(), offset, digest: message * 10, log, times: 0 }
+}
+
+fn group(name: &str) -> Group {
+    Group { name: name.into(), topics: vec![], tags: vec![], broadcasting: false, members: vec![] }
+}
+
+impl Told {
+    fn new(acknowledged: Acknowledged, groups: Vec<Group>) -> Self {
+        let contract = Contract { acknowledged, groups };
+        Self { events: vec![Event::Begin { harness: "test".into(), seed: 0, contract }], op: 0 }
+    }
+
+    fn sync() -> Self {
+        Self::new(Acknowledged::AfterFlush, vec![group("g")])
+    }
+
+    fn asynchronous() -> Self {
+        Self::new(Acknowledged::BeforeFlush, vec![])
+    }
+
+    fn then(mut self, event: Event) -> Self {
+        self.events.push(event);
+        self
+    }
+
+    fn call(mut self, call: Call) -> Self {
+        self.op += 1;
+        let op = self.op;
+        self.then(Event::Invoke { op, call })
+    }
+
+    fn ok(self, reply: Reply) -> Self {
+        let op = self.op;
+        self.then(Event::Ok { op, reply })
+    }
+
+    fn sent(self, message: u64, offset: u64) -> Self {
+        self.sent_as(send(message), offset)
+    }
+
+    fn sent_as(self, send: Send, offset: u64) -> Self {
+        let log = Some(LogRange { start: offset * 100, end: offset * 100 + 100 });
+        self.call(Call::Send(send)).ok(Reply::Sent { queue: queue(), offset, log })
+    }
+
+    fn unknown(self, message: u64) -> Self {
+        let told = self.call(Call::Send(send(message)));
+        let op = told.op;
+        told.then(Event::Unknown { op, reason: "a reset".into() })
+    }
+
+    fn received(self, deliveries: Vec<Delivery>) -> Self {
+        self.received_by("g", 0, 1_000, deliveries)
+    }
+
+    fn received_by(self, group: &str, member: u32, at_ms: i64, deliveries: Vec<Delivery>) -> Self {
+        self.call(Call::Receive { group: group.into(), member }).ok(Reply::Received { at_ms, deliveries })
+    }
+
+    fn audited(self, deliveries: Vec<Delivery>) -> Self {
+        self.call(Call::Audit).ok(Reply::Audited { deliveries })
+    }
+
+    fn crash(self, kind: CrashKind) -> Self {
+        self.then(Event::Crash { kind })
+    }
+
+    fn found(self, by: Look, messages: Vec<u64>) -> Self {
+        self.call(Call::Find { by }).ok(Reply::Found { messages })
+    }
+
+    #[track_caller]
+    fn breaks(self, rule: Rule) {
+        let violations = check(&self.events);
+        assert!(violations.iter().any(|violation| violation.rule == rule), "{rule} holds: {violations:?}");
+        assert!(violations.iter().all(|violation| violation.rule == rule), "and others: {violations:?}");
+    }
+
+    #[track_caller]
+    fn holds(self) {
+        assert_eq!(check(&self.events), []);
+    }
+}
+
+#[test]
+fn a_run_in_which_everything_is_right_breaks_no_rule() {
+    Told::sync()
+        .sent(1, 0)
+        .unknown(2)
+        .received(vec![at(1, 0)])
+        .call(Call::Commit { group: "g".into(), queue: queue(), offset: 1 })
+        .ok(Reply::Committed)
+        .crash(CrashKind::Power)
+        .audited(vec![at(1, 0), at(2, 1)])
+        .then(Event::Positioned { group: "g".into(), queue: queue(), offset: 1 })
+        .sent(3, 2)
+        .received(vec![at(1, 0), at(2, 1), at(3, 2)])
+        .found(Look::Id { message: 3 }, vec![3])
+        .then(Event::Healed)
+        .then(Event::End)
+        .holds();
+}
+
+#[test]
+fn c1_what_was_acknowledged_after_its_flush_survives_a_power_cut_and_comes_to_every_group() {
+    Told::sync().sent(1, 0).sent(2, 1).crash(CrashKind::Power).audited(vec![at(1, 0)]).breaks(Rule::C1);
+    Told::sync().sent(1, 0).sent(2, 1).received(vec![at(1, 0)]).then(Event::End).breaks(Rule::C1);
+    // Nor what somebody saw.
+    let seen = Told::sync().unknown(1).received(vec![at(1, 0)]);
+    seen.crash(CrashKind::Power).audited(vec![]).breaks(Rule::C1);
+    Told::sync().unknown(1).crash(CrashKind::Power).audited(vec![]).then(Event::End).holds();
+}
+
+#[test]
+fn c1_what_was_acknowledged_before_its_flush_survives_a_kill_and_a_prefix_a_power_cut() {
+    let sent = || Told::asynchronous().sent(1, 0).sent(2, 1).sent(3, 2);
+    sent().crash(CrashKind::Kill).audited(vec![at(1, 0), at(2, 1)]).breaks(Rule::C1);
+    sent().crash(CrashKind::Power).audited(vec![at(1, 0), at(2, 1)]).holds();
+    sent()
+        .then(Event::Flushed { end: 300 })
+        .crash(CrashKind::Power)
+        .audited(vec![at(1, 0), at(2, 1)])
+        .breaks(Rule::C1);
+    // The same message, now with another number: 2 is lost, 3 is not.
+    let moved = Delivery { offset: 1, ..at(3, 2) };
+    let violations = check(&sent().crash(CrashKind::Power).audited(vec![at(1, 0), moved]).events);
+    assert!(violations.iter().any(|violation| violation.text.contains("survived")), "{violations:?}");
+}
+
+#[test]
+fn c1_a_cut_that_was_told_explains_what_lay_behind_it_and_nothing_else() {
+    let sent = || Told::asynchronous().sent(1, 0).sent(2, 1).sent(3, 2).crash(CrashKind::Kill);
+    sent().then(Event::Cut { at: 100 }).audited(vec![at(1, 0)]).holds();
+    sent().then(Event::Cut { at: 200 }).audited(vec![at(1, 0)]).breaks(Rule::C1);
+}
+
+#[test]
+fn c2_nothing_comes_that_was_never_sent_or_that_was_refused() {
+    Told::sync().received(vec![at(9, 0)]).breaks(Rule::C2);
+    let refused = Told::sync().call(Call::Send(send(1))).then(Event::Fail { op: 1, reason: "full".into() });
+    refused.audited(vec![at(1, 0)]).breaks(Rule::C2);
+    let elsewhere = Delivery { queue: QueueName { topic: "u".into(), queue_id: 0 }, ..at(1, 0) };
+    Told::sync().unknown(1).audited(vec![elsewhere]).breaks(Rule::C2);
+}
+
+#[test]
+fn c3_bytes_are_equal() {
+    Told::sync().sent(1, 0).received(vec![Delivery { digest: 11, ..at(1, 0) }]).breaks(Rule::C3);
+}
+
+#[test]
+fn c4_offsets_have_no_gap_no_repeat_and_keep_their_message() {
+    Told::sync().sent(1, 0).sent(2, 2).audited(vec![at(1, 0), at(2, 2)]).breaks(Rule::C4);
+    Told::sync().sent(1, 0).sent(2, 0).breaks(Rule::C4);
+    // Lost as it may be, its number is free, and it does not come back.
+    let lost = || Told::asynchronous().sent(1, 0).crash(CrashKind::Power).audited(vec![]);
+    lost().sent(2, 0).audited(vec![at(2, 0)]).holds();
+    lost().audited(vec![at(1, 0)]).breaks(Rule::C4);
+    let absent = Told::asynchronous().unknown(1).audited(vec![]);
+    absent.crash(CrashKind::Kill).audited(vec![at(1, 0)]).breaks(Rule::C4);
+}
+
+#[test]
+fn c5_one_producers_sends_to_a_queue_keep_their_order() {
+    Told::asynchronous().unknown(1).unknown(2).audited(vec![at(2, 0), at(1, 1)]).breaks(Rule::C5);
+    let other = Send { producer: 7, ..send(2) };
+    Told::asynchronous().unknown(1).call(Call::Send(other)).audited(vec![at(2, 0), at(1, 1)]).holds();
+}
+
+#[test]
+fn c6_orderly_work_on_a_queue_never_overlaps() {
+    let handling = |member, message| Event::Handling { group: "g".into(), member, queue: queue(), message };
+    let handled = |member, message| Event::Handled { group: "g".into(), member, queue: queue(), message };
+    Told::sync().then(handling(1, 1)).then(handling(2, 2)).breaks(Rule::C6);
+    Told::sync().then(handling(1, 1)).then(handled(1, 1)).then(handling(2, 2)).holds();
+    Told::sync().then(handling(1, 1)).crash(CrashKind::Kill).then(handling(2, 1)).holds();
+}
+
+#[test]
+fn c7_a_duplicate_needs_a_crash_a_retry_or_a_rebalance() {
+    let twice = || Told::sync().sent(1, 0).received(vec![at(1, 0)]);
+    twice().received(vec![at(1, 0)]).breaks(Rule::C7);
+    twice().crash(CrashKind::Stop).received(vec![at(1, 0)]).breaks(Rule::C7);
+    twice().crash(CrashKind::Kill).received(vec![at(1, 0)]).holds();
+    twice().then(Event::Rebalance { group: "g".into() }).received(vec![at(1, 0)]).holds();
+    twice().received(vec![Delivery { times: 1, ..at(1, 0) }]).holds();
+    // It is there twice, and was sent once; or was sent again.
+    Told::sync().sent(1, 0).audited(vec![at(1, 0), at(1, 1)]).breaks(Rule::C7);
+    Told::sync()
+        .unknown(1)
+        .sent(1, 1)
+        .audited(vec![at(1, 0), at(1, 1)])
+        .received(vec![at(1, 0), at(1, 1)])
+        .holds();
+}
+
+#[test]
+fn c8_transactions_are_seen_when_they_are_committed_and_only_then() {
+    let half = || Told::sync().sent_as(Send { transaction: true, ..send(1) }, 0);
+    half().received(vec![at(1, 0)]).breaks(Rule::C8);
+    half().then(Event::Decided { message: 1, committed: false }).received(vec![at(1, 0)]).breaks(Rule::C8);
+    half().then(Event::Decided { message: 1, committed: true }).then(Event::End).breaks(Rule::C8);
+    half().then(Event::End).holds();
+    half()
+        .then(Event::Decided { message: 1, committed: true })
+        .received(vec![at(1, 0)])
+        .then(Event::End)
+        .holds();
+}
+
+#[test]
+fn c9_nothing_comes_before_its_time() {
+    let delayed = || Told::sync().sent_as(Send { not_before_ms: Some(1_000), ..send(1) }, 0);
+    delayed().received_by("g", 0, 999, vec![at(1, 0)]).breaks(Rule::C9);
+    delayed().received_by("g", 0, 1_000, vec![at(1, 0)]).holds();
+}
+
+#[test]
+fn c10_retry_counts_grow_and_a_message_dies_once() {
+    let tried =
+        || Told::sync().sent(1, 0).received(vec![Delivery { times: 3, ..at(1, 0) }]).crash(CrashKind::Kill);
+    tried().received(vec![Delivery { times: 2, ..at(1, 0) }]).breaks(Rule::C10);
+    let dead = || Event::DeadLetter { group: "g".into(), message: 1 };
+    tried().then(dead()).then(dead()).breaks(Rule::C10);
+    tried().then(dead()).received(vec![Delivery { times: 4, ..at(1, 0) }]).breaks(Rule::C10);
+    tried().then(dead()).then(Event::End).holds();
+}
+
+#[test]
+fn c11_in_broadcasting_every_member_gets_everything() {
+    let all = Group { broadcasting: true, members: vec![1, 2], ..group("all") };
+    let told = || Told::new(Acknowledged::AfterFlush, vec![all.clone()]).sent(1, 0);
+    told().received_by("all", 1, 0, vec![at(1, 0)]).then(Event::End).breaks(Rule::C11);
+    told()
+        .received_by("all", 1, 0, vec![at(1, 0)])
+        .received_by("all", 2, 0, vec![at(1, 0)])
+        .then(Event::End)
+        .holds();
+}
+
+#[test]
+fn c12_a_group_goes_on_neither_ahead_of_its_commit_nor_behind_the_end() {
+    let at_offset = |offset| Event::Positioned { group: "g".into(), queue: queue(), offset };
+    let commit = |offset| Call::Commit { group: "g".into(), queue: queue(), offset };
+    let told = || Told::sync().call(commit(2)).ok(Reply::Committed);
+    told().then(at_offset(3)).breaks(Rule::C12);
+    told().then(at_offset(2)).holds();
+    told().then(at_offset(0)).holds();
+    // The log lost what was committed: the position is clamped to what is left.
+    told().unknown(1).audited(vec![at(1, 0)]).then(at_offset(2)).breaks(Rule::C12);
+}
+
+#[test]
+fn c13_filters_pass_what_they_should() {
+    let picky = Group { tags: vec!["a".into()], ..group("picky") };
+    let told = |tag: &str| {
+        let send = Send { tag: Some(tag.into()), ..send(1) };
+        Told::new(Acknowledged::AfterFlush, vec![picky.clone()]).sent_as(send, 0)
+    };
+    told("b").received_by("picky", 0, 0, vec![at(1, 0)]).breaks(Rule::C13);
+    told("a").then(Event::End).breaks(Rule::C13);
+    told("b").then(Event::End).holds();
+}
+
+#[test]
+fn c14_a_look_up_finds_its_messages_and_no_others() {
+    let told = || Told::sync().sent_as(Send { keys: vec!["k".into()], ..send(1) }, 0).sent(2, 1);
+    let by_key = || Look::Key { topic: "t".into(), key: "k".into() };
+    told().found(by_key(), vec![]).breaks(Rule::C14);
+    told().found(by_key(), vec![1, 2]).breaks(Rule::C14);
+    told().found(by_key(), vec![1]).holds();
+    told().found(Look::Id { message: 2 }, vec![]).breaks(Rule::C14);
+}
+
+#[test]
+fn c15_after_healing_everything_drains() {
+    Told::sync().then(Event::Healed).call(Call::Send(send(1))).then(Event::End).breaks(Rule::C15);
+    Told::sync().then(Event::Healed).unknown(1).then(Event::End).breaks(Rule::C15);
+    Told::sync().call(Call::Send(send(1))).then(Event::End).holds();
+}
+
+#[test]
+fn r1_nothing_is_acknowledged_after_a_failed_flush() {
+    Told::sync().then(Event::FlushFailed).sent(1, 0).breaks(Rule::R1);
+    Told::sync().then(Event::FlushFailed).crash(CrashKind::Kill).sent(1, 0).holds();
+}

@@ -1,0 +1,306 @@
+//! What happened in a run, one event a line: every harness writes it, one checker reads it.
+//!
+//! A call is invoked and then ends as `ok`, `fail` (certainly not applied) or `unknown` (may be applied); the order of the
+//! lines is the order in which the recorder saw things. Messages have numbers that the harness gives and that travel in their
+//! bodies, so that a delivery is told apart from every other.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+/// A queue of a topic.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct QueueName {
+    pub topic: String,
+    pub queue_id: u32,
+}
+
+impl std::fmt::Display for QueueName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.topic, self.queue_id)
+    }
+}
+
+/// When a send is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Acknowledged {
+    /// After the flush: nothing that was acknowledged, or delivered, may be lost.
+    AfterFlush,
+    /// Before it: after a power cut a prefix survives, what was flushed among it.
+    BeforeFlush,
+}
+
+/// A consumer group that receives its topics from their start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    pub name: String,
+    /// All when empty.
+    #[serde(default)]
+    pub topics: Vec<String>,
+    /// Messages with these tags; all when empty.
+    #[serde(default)]
+    pub tags: Vec<String>,
+    /// Every member gets every message.
+    #[serde(default)]
+    pub broadcasting: bool,
+    /// Members, where every one of them counts: in broadcasting.
+    #[serde(default)]
+    pub members: Vec<u32>,
+}
+
+/// What the run is held to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contract {
+    pub acknowledged: Acknowledged,
+    #[serde(default)]
+    pub groups: Vec<Group>,
+}
+
+/// One line of a history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The first line.
+    Begin {
+        harness: String,
+        seed: u64,
+        contract: Contract,
+    },
+    Invoke {
+        op: u64,
+        call: Call,
+    },
+    Ok {
+        op: u64,
+        reply: Reply,
+    },
+    /// The call had no effect, and never will.
+    Fail {
+        op: u64,
+        reason: String,
+    },
+    /// The call may have had its effect, or may still have it.
+    Unknown {
+        op: u64,
+        reason: String,
+    },
+    /// The log is durable before this physical offset.
+    Flushed {
+        end: u64,
+    },
+    /// A flush failed: until the next crash nothing may be acknowledged.
+    FlushFailed,
+    /// The process ended.
+    Crash {
+        kind: CrashKind,
+    },
+    /// The medium lost what lies at this physical offset and behind, and recovery said so.
+    Cut {
+        at: u64,
+    },
+    /// The queues of a group were given to its members anew.
+    Rebalance {
+        group: String,
+    },
+    /// A transaction was decided; what is not decided stays half.
+    Decided {
+        message: u64,
+        committed: bool,
+    },
+    /// An orderly member begins and ends the work on a message.
+    Handling {
+        group: String,
+        member: u32,
+        queue: QueueName,
+        message: u64,
+    },
+    Handled {
+        group: String,
+        member: u32,
+        queue: QueueName,
+        message: u64,
+    },
+    /// A group gave a message up.
+    DeadLetter {
+        group: String,
+        message: u64,
+    },
+    /// Where a group goes on in a queue, as the broker says.
+    Positioned {
+        group: String,
+        queue: QueueName,
+        offset: u64,
+    },
+    /// No fault happens from here on.
+    Healed,
+    /// The last line; everything had the time to arrive.
+    End,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CrashKind {
+    /// In order.
+    Stop,
+    /// What the system holds in memory is still there.
+    Kill,
+    /// It is not.
+    Power,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "call", rename_all = "snake_case")]
+pub enum Call {
+    Send(Send),
+    Receive {
+        group: String,
+        member: u32,
+    },
+    Commit {
+        group: String,
+        queue: QueueName,
+        offset: u64,
+    },
+    /// Everything that is there, read from the start of every queue.
+    Audit,
+    Find {
+        by: Look,
+    },
+}
+
+/// One attempt to send a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Send {
+    pub message: u64,
+    pub producer: u32,
+    pub topic: String,
+    /// A checksum of what must be delivered.
+    pub digest: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<String>,
+    /// Not to be delivered before this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before_ms: Option<i64>,
+    /// A half message: delivered after a decision for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub transaction: bool,
+}
+
+/// How a message is looked up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Look {
+    Key {
+        topic: String,
+        key: String,
+    },
+    /// By its unique key or its offset id: exactly one.
+    Id {
+        message: u64,
+    },
+}
+
+/// What came back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+pub enum Reply {
+    Sent {
+        queue: QueueName,
+        offset: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        log: Option<LogRange>,
+    },
+    Received {
+        at_ms: i64,
+        deliveries: Vec<Delivery>,
+    },
+    Committed,
+    Audited {
+        deliveries: Vec<Delivery>,
+    },
+    Found {
+        messages: Vec<u64>,
+    },
+}
+
+/// Where a record lies in the commit log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogRange {
+    pub start: u64,
+    pub end: u64,
+}
+
+/// A message as somebody got it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivery {
+    pub message: u64,
+    pub queue: QueueName,
+    pub offset: u64,
+    pub digest: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogRange>,
+    /// Earlier deliveries of it to the group, as the broker counts.
+    #[serde(default)]
+    pub times: u32,
+}
+
+/// A line that is no event.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line} of the history is no event: {source}")]
+pub struct BadLine {
+    pub line: usize,
+    pub source: serde_json::Error,
+}
+
+/// Writes events as JSON lines.
+pub fn write(events: &[Event], mut out: impl io::Write) -> io::Result<()> {
+    for event in events {
+        serde_json::to_writer(&mut out, event)?;
+        out.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+/// Reads JSON lines.
+pub fn read(text: &str) -> Result<Vec<Event>, BadLine> {
+    let parse =
+        |(index, text)| serde_json::from_str(text).map_err(|source| BadLine { line: index + 1, source });
+    text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()).map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_history_survives_the_file() {
+        let queue = QueueName { topic: "t".into(), queue_id: 3 };
+        let log = Some(LogRange { start: 0, end: 100 });
+        let send =
+            Send { message: 7, topic: "t".into(), digest: 9, keys: vec!["k".into()], ..Send::default() };
+        let events = [
+            Event::Begin {
+                harness: "test".into(),
+                seed: 1,
+                contract: Contract { acknowledged: Acknowledged::AfterFlush, groups: Vec::new() },
+            },
+            Event::Invoke { op: 1, call: Call::Send(send) },
+            Event::Ok { op: 1, reply: Reply::Sent { queue, offset: 5, log } },
+            Event::FlushFailed,
+            Event::Crash { kind: CrashKind::Power },
+            Event::Invoke { op: 2, call: Call::Find { by: Look::Id { message: 7 } } },
+            Event::End,
+        ];
+        let mut bytes = Vec::new();
+        write(&events, &mut bytes).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(text.starts_with(r#"{"event":"begin","harness":"test","seed":1,"#), "{text}");
+        assert_eq!(read(&text).unwrap(), events);
+        assert_eq!(read("{}\n").unwrap_err().line, 1);
+    }
+}

@@ -1,0 +1,8 @@
+//! Proof of what an acknowledgement promises (docs/durability.md): histories, the one checker that reads them, and the
+//! harnesses that make them.
+
+pub mod checker;
+pub mod history;
+#[cfg(feature = "planted-bugs")]
+pub mod planted;
+pub mod sim;

@@ -1,0 +1,196 @@
+//! `rocketpy-proof`: runs the harnesses, many seeds or one.
+
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{Args, Parser, Subcommand};
+use rocketpy_env::{Disk, RealDisk};
+use rocketpy_proof::history;
+use rocketpy_proof::sim::{Outcome, Plan, Totals, enumerate, run, run_seeds};
+
+/// Proves what an acknowledgement of RocketPy promises.
+#[derive(Debug, Parser)]
+#[command(name = "rocketpy-proof")]
+struct Cli {
+    #[command(subcommand)]
+    harness: Harness,
+}
+
+#[derive(Debug, Subcommand)]
+enum Harness {
+    /// The store on a simulated disk.
+    Sim(Sim),
+    /// Plants one bug after the other and looks whether the ordinary run finds it.
+    #[cfg(feature = "planted-bugs")]
+    Planted {
+        /// Random seeds to try for each bug, before the enumerated script.
+        #[arg(long, default_value_t = 3000)]
+        seeds: u64,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Sim {
+    /// Runs this seed alone and prints its plan.
+    #[arg(long, conflicts_with_all = ["seeds", "soak", "enumerate"])]
+    seed: Option<u64>,
+    /// Runs the seeds A..B.
+    #[arg(long, value_name = "A..B", value_parser = seed_range)]
+    seeds: Option<Range<u64>>,
+    /// Runs random seeds from a random start on: so many, or without end.
+    #[arg(long, value_name = "N", num_args = 0..=1)]
+    soak: Option<Option<u64>>,
+    /// Ends a short script after every operation.
+    #[arg(long)]
+    enumerate: bool,
+    /// Threads; default one.
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
+    /// Writes the history of the seed, or of the first run that fails, as JSON lines.
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
+}
+
+fn seed_range(text: &str) -> Result<Range<u64>, String> {
+    let parts = text.split_once("..").ok_or("two numbers with .. between them")?;
+    let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{error}: {text}"));
+    Ok(number(parts.0)?..number(parts.1)?)
+}
+
+/// A line on standard output, which may be gone.
+macro_rules! say {
+    ($($text:tt)*) => { drop(writeln!(io::stdout(), $($text)*)) };
+}
+
+fn main() -> ExitCode {
+    // A run that fails by a panic says so itself, with its seed.
+    std::panic::set_hook(Box::new(|_| {}));
+    let is_sound = match Cli::parse().harness {
+        Harness::Sim(sim) => sim.run(),
+        #[cfg(feature = "planted-bugs")]
+        Harness::Planted { seeds } => planted(seeds),
+    };
+    if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+impl Sim {
+    fn run(&self) -> bool {
+        let is_sound = match (self.seed, &self.seeds, self.soak) {
+            (Some(seed), _, _) => self.one(seed),
+            (_, Some(seeds), _) => self.many(seeds.clone()),
+            (_, _, Some(count)) => {
+                let start = rocketpy_env::random_u64() >> 16;
+                self.many(start..start.saturating_add(count.unwrap_or(u64::MAX)))
+            }
+            _ if self.enumerate => true,
+            _ => self.many(0..10_000),
+        };
+        is_sound & (!self.enumerate || self.enumerate())
+    }
+
+    fn one(&self, seed: u64) -> bool {
+        say!("seed {seed}");
+        let outcome = run(Plan::of(seed));
+        say!("{:#?}", outcome.plan);
+        say!("{:?}, {} operations", outcome.counts, outcome.operations);
+        let is_sound = outcome.violations.is_empty();
+        self.keep_history(&outcome);
+        outcome.violations.iter().for_each(|violation| say!("{violation}"));
+        say!("seed {seed} {}", if is_sound { "holds" } else { "FAILS" });
+        is_sound
+    }
+
+    fn many(&self, seeds: Range<u64>) -> bool {
+        say!("seeds {}..{}", seeds.start, seeds.end);
+        let mut told = Told::new(self);
+        run_seeds(seeds.clone(), self.jobs, |outcome| told.note(&outcome));
+        told.last_line();
+        say!("seeds {}..{}", seeds.start, seeds.end);
+        told.totals.failed == 0
+    }
+
+    fn enumerate(&self) -> bool {
+        say!("the enumerated script");
+        let mut told = Told::new(self);
+        enumerate(|outcome| told.note(&outcome));
+        told.last_line();
+        told.totals.failed == 0
+    }
+
+    fn keep_history(&self, outcome: &Outcome) {
+        let Some(path) = &self.history else { return };
+        let mut bytes = Vec::new();
+        let written = history::write(&outcome.events, &mut bytes).map_err(|error| error.to_string());
+        if let Err(error) =
+            written.and_then(|()| RealDisk.replace(path, &bytes).map_err(|error| error.to_string()))
+        {
+            say!("the history was not written: {error}");
+        }
+    }
+}
+
+/// Tells how it goes.
+struct Told<'a> {
+    sim: &'a Sim,
+    totals: Totals,
+    started: Instant,
+    told: Instant,
+}
+
+/// More failures are not printed.
+const MOST_FAILURES: u64 = 20;
+
+impl<'a> Told<'a> {
+    fn new(sim: &'a Sim) -> Self {
+        Self { sim, totals: Totals::default(), started: Instant::now(), told: Instant::now() }
+    }
+
+    fn note(&mut self, outcome: &Outcome) -> bool {
+        self.totals.add(outcome);
+        if let Some(violation) = outcome.violations.first() {
+            if self.totals.failed == 1 {
+                self.sim.keep_history(outcome);
+            }
+            say!("seed {} FAILS: {violation}\n  boots {:?}", outcome.plan.seed, outcome.plan.boots);
+        }
+        if self.told.elapsed().as_secs() >= 10 {
+            self.told = Instant::now();
+            self.last_line();
+        }
+        self.totals.failed < MOST_FAILURES
+    }
+
+    fn last_line(&self) {
+        let Totals { runs, failed, messages, acknowledged, lost_as_allowed, crashes, operations } =
+            self.totals;
+        let rate = runs as f64 / self.started.elapsed().as_secs_f64();
+        say!(
+            "{runs} runs ({rate:.0}/s), {failed} failed, {crashes} crashes, {messages} messages, {acknowledged} acknowledged, \
+             {lost_as_allowed} of them lost as ASYNC_FLUSH allows, {operations} disk operations"
+        );
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+fn planted(seeds: u64) -> bool {
+    let table = rocketpy_proof::planted::all(seeds);
+    say!("{:<28} | {:<10} | {:<5} | {:>6} | {:>6} | how", "bug", "layer", "rule", "seed", "runs");
+    for (bug, caught) in &table {
+        match caught {
+            Some(catch) => say!(
+                "{:<28} | {:<10} | {:<5} | {:>6} | {:>6} | {}",
+                bug.title(),
+                catch.layer,
+                catch.violation.rule.to_string(),
+                catch.plan.seed,
+                catch.runs,
+                catch.violation.text
+            ),
+            None => say!("{:<28} | NOT CAUGHT", bug.title()),
+        }
+    }
+    table.iter().all(|(_, caught)| caught.is_some())
+}

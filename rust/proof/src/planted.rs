@@ -1,0 +1,49 @@
+//! Puts each planted bug in and lets the ordinary run find it.
+
+use rocketpy_store::planted::{self, Bug};
+
+use crate::checker::Violation;
+use crate::sim::{Outcome, Plan, enumerate, run_seeds};
+
+/// How a bug was found.
+#[derive(Debug)]
+pub struct Catch {
+    /// The part of the run that found it.
+    pub layer: &'static str,
+    pub violation: Violation,
+    pub plan: Plan,
+    /// Runs until then, this one included.
+    pub runs: u64,
+}
+
+/// The ordinary run up to its first failure: random seeds, then the enumerated script. It does not know what is planted.
+pub fn ordinary(seeds: u64) -> Option<Catch> {
+    let mut runs = 0;
+    let mut caught = None;
+    let mut note = |layer, outcome: Outcome| {
+        runs += 1;
+        if let Some(violation) = outcome.violations.into_iter().next() {
+            caught.get_or_insert(Catch { layer, violation, plan: outcome.plan, runs });
+        }
+        caught.is_none()
+    };
+    let mut is_clean = true;
+    run_seeds(0..seeds, 1, |outcome| {
+        is_clean = note("random", outcome);
+        is_clean
+    });
+    if is_clean {
+        enumerate(|outcome| note("enumerated", outcome));
+    }
+    caught
+}
+
+/// Runs with each bug in turn.
+pub fn all(seeds: u64) -> Vec<(Bug, Option<Catch>)> {
+    let caught = Bug::ALL.map(|bug| {
+        planted::set(Some(bug));
+        (bug, ordinary(seeds))
+    });
+    planted::set(None);
+    caught.into()
+}

@@ -1,0 +1,162 @@
+//! What a medium does to a store at rest, and how the next start must answer.
+
+use std::path::{Path, PathBuf};
+
+use rocketpy_store::StoreError;
+
+use super::plan::{Boot, Damage, ROOT};
+use super::run::{Guarded, Run, guarded};
+use super::verify;
+use crate::checker::Rule;
+use crate::history::{CrashKind, Event};
+
+fn log_path(start: u64) -> PathBuf {
+    Path::new(ROOT).join("commitlog").join(format!("{start:020}"))
+}
+
+impl Run {
+    /// Does the damage of a boot, after a process that ended like this.
+    pub fn damage(&mut self, boot: &Boot, after: CrashKind, was_stopped: bool) {
+        let Some(damage) = boot.damage else { return };
+        let options = self.disk.options();
+        self.disk.set_options(options.without_faults());
+        match damage {
+            Damage::DurableBit if self.plan.record_check => self.flip_durable_bit(),
+            // What the page cache still has of a killed process; nothing behind the flushed end is in any mark.
+            Damage::TailBit if self.plan.record_check && after == CrashKind::Kill => self.flip_tail_bit(boot),
+            Damage::LogFile => self.lose_log_file(),
+            Damage::QueueFile => self.lose_queue_file(),
+            // Without the mark only bodies are checked: a record that is torn in its properties would pass.
+            Damage::Checkpoint if after != CrashKind::Power && !was_stopped => self.spoil_checkpoint(),
+            _ => {}
+        }
+        self.disk.set_options(options);
+    }
+
+    fn flip(&mut self, start: u64, end: u64) -> (PathBuf, usize, u8) {
+        let at = self.rng.u64(start..end);
+        let path = log_path(at - at % self.plan.log_file);
+        let (place, bit) = ((at % self.plan.log_file) as usize, 1 << self.rng.u8(0..8));
+        self.flip_bit(&path, place, bit);
+        (path, place, bit)
+    }
+
+    fn flip_bit(&mut self, path: &Path, place: usize, bit: u8) {
+        if let Err(error) = self.disk.damage(path, |bytes| bytes[place] ^= bit) {
+            self.wrong(Rule::Alive, format!("a file of the log is gone: {error}"));
+        }
+    }
+
+    fn flip_durable_bit(&mut self) {
+        let records = verify::records(&self.disk, &self.plan);
+        let durable: Vec<_> = records.into_iter().filter(|record| record.end <= self.marked_to).collect();
+        let Some(&record) = self.rng.choice(&durable) else { return };
+        let (path, place, bit) = self.flip(record.start, record.end);
+        self.expect_refusal(|error| match error {
+            StoreError::InteriorDamage { path: named, physical_offset, .. } => {
+                *named == path && physical_offset.get() == record.start
+            }
+            _ => false,
+        });
+        self.flip_bit(&path, place, bit);
+    }
+
+    fn flip_tail_bit(&mut self, boot: &Boot) {
+        let records = verify::records(&self.disk, &self.plan);
+        let tail: Vec<_> = records.into_iter().filter(|record| record.start >= self.flushed_to).collect();
+        let Some(&record) = self.rng.choice(&tail) else { return };
+        self.flip(record.start, record.end);
+        self.journal.lock().push(Event::Cut { at: record.start });
+        let Some(store) = self.open() else { return };
+        let report = store.recovery();
+        if report.end.get() != record.start || report.truncated_bytes == 0 {
+            let text = format!("a damaged tail at {} is not cut there and counted: {report:?}", record.start);
+            self.wrong(Rule::R4, text);
+        }
+        self.look_around(&store);
+        self.crash(&Boot { damage: None, ..*boot }, Some(store));
+    }
+
+    fn lose_log_file(&mut self) {
+        let starts = (0..self.marked_to).step_by(self.plan.log_file as usize);
+        let mut starts: Vec<u64> = starts.collect();
+        if starts.len() > 1 {
+            starts.remove(0); // a log may begin late: that is what retention leaves
+        }
+        let Some(&start) = self.rng.choice(&starts) else { return };
+        let path = log_path(start);
+        let is_refused = |error: &StoreError| {
+            matches!(error, StoreError::MissingFile { .. } | StoreError::WrongFileSize { .. })
+        };
+        if self.rng.bool() {
+            match self.disk.hide(&path) {
+                Ok(hidden) => {
+                    self.expect_refusal(is_refused);
+                    self.disk.unhide(hidden);
+                }
+                Err(error) => self.wrong(Rule::Alive, format!("a file of the log is gone: {error}")),
+            }
+        } else {
+            let whole = self.disk.peek(&path).unwrap_or_default();
+            let len = self.rng.usize(100..whole.len().max(101));
+            let cut = self.disk.damage(&path, |bytes| bytes.truncate(len));
+            self.expect_refusal(is_refused);
+            let mended = self.disk.damage(&path, |bytes| *bytes = whole);
+            if cut.and(mended).is_err() {
+                self.wrong(Rule::Alive, "a file of the log is gone");
+            }
+        }
+    }
+
+    /// The store does not open, says why as expected, and changes nothing of the log and the queues.
+    fn expect_refusal(&mut self, is_expected: impl Fn(&StoreError) -> bool) {
+        let before = self.contents();
+        self.journal.lock().boot(self.disk.clone());
+        let opened = guarded(|| rocketpy_store::Store::open_stepped(self.disk.clone(), self.plan.config()));
+        match opened {
+            Guarded::Done(Err(error)) if is_expected(&error) => {
+                if self.contents() != before {
+                    self.wrong(Rule::R4, format!("a refused start changed files: {error}"));
+                }
+            }
+            Guarded::Done(Err(error)) => {
+                self.wrong(Rule::R4, format!("damage is called something else: {error}"))
+            }
+            Guarded::Done(Ok(_)) => {
+                self.wrong(Rule::R4, "damage before the durable mark does not refuse the start")
+            }
+            Guarded::Stopped => {}
+            Guarded::Panicked(text) => self.wrong(Rule::Alive, format!("a panic: {text}")),
+        }
+    }
+
+    fn contents(&self) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+        let files = self.disk.files().into_iter().filter(|(path, _)| !path.ends_with("lock"));
+        files.map(|(path, _)| (path.clone(), self.disk.peek(&path))).collect()
+    }
+
+    fn lose_queue_file(&mut self) {
+        let root = Path::new(ROOT).join("consumequeue");
+        let files: Vec<_> =
+            self.disk.files().into_iter().filter(|(path, _)| path.starts_with(&root)).collect();
+        if let Some((path, _)) = self.rng.choice(&files) {
+            let _ = self.disk.hide(path);
+        }
+    }
+
+    fn spoil_checkpoint(&mut self) {
+        let path = Path::new(ROOT).join("checkpoint");
+        if self.rng.bool() {
+            let _ = self.disk.hide(&path);
+        } else {
+            let places = [self.rng.usize(1024..1136), self.rng.usize(1536..1648)];
+            let _ = self.disk.damage(&path, |bytes| {
+                for place in places {
+                    if let Some(byte) = bytes.get_mut(place) {
+                        *byte ^= 0x10;
+                    }
+                }
+            });
+        }
+    }
+}

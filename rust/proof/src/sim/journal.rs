@@ -1,0 +1,106 @@
+//! Writes the history while the store calls back.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rocketpy_env::sim::SimDisk;
+use rocketpy_model::PhysicalOffset;
+use rocketpy_store::StoreListener;
+
+use crate::checker::Checker;
+use crate::history::{Call, CrashKind, Event, Reply};
+
+/// The history of a run, checked as it grows.
+pub struct Journal {
+    pub events: Vec<Event>,
+    pub checker: Checker,
+    last_op: u64,
+    /// Calls that wait for the flush of what lies before an offset.
+    waiting: Vec<(u64, u64, Reply)>,
+    disk: SimDisk,
+    /// Failed flushes of the disk when the process began.
+    failures_before: u64,
+    has_failed: bool,
+}
+
+impl Journal {
+    pub fn new(disk: SimDisk) -> Self {
+        Self {
+            events: Vec::new(),
+            checker: Checker::default(),
+            last_op: 0,
+            waiting: Vec::new(),
+            disk,
+            failures_before: 0,
+            has_failed: false,
+        }
+    }
+
+    pub fn push(&mut self, event: Event) {
+        self.checker.observe(&event);
+        self.events.push(event);
+    }
+
+    /// Notes a call; returns its number.
+    pub fn invoke(&mut self, call: Call) -> u64 {
+        self.last_op += 1;
+        self.push(Event::Invoke { op: self.last_op, call });
+        self.last_op
+    }
+
+    pub fn ok(&mut self, op: u64, reply: Reply) {
+        self.note_failures();
+        self.push(Event::Ok { op, reply });
+    }
+
+    /// The answer follows when the log is durable before `end`.
+    pub fn wait(&mut self, op: u64, end: u64, reply: Reply) {
+        self.waiting.push((op, end, reply));
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    fn note_failures(&mut self) {
+        if !self.has_failed && self.disk.failed_flushes() > self.failures_before {
+            self.has_failed = true;
+            self.push(Event::FlushFailed);
+        }
+    }
+
+    fn flushed(&mut self, offset: u64) {
+        let (done, waiting) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|(_, end, _)| *end <= offset);
+        self.waiting = waiting;
+        let done: Vec<(u64, u64, Reply)> = done;
+        for (op, _, reply) in done {
+            self.ok(op, reply);
+        }
+    }
+
+    /// The process begins: `disk` is its own.
+    pub fn boot(&mut self, disk: SimDisk) {
+        self.failures_before = disk.failed_flushes();
+        self.has_failed = false;
+        self.disk = disk;
+    }
+
+    /// The process is gone: nobody knows what became of the open calls.
+    pub fn crash(&mut self, kind: CrashKind, in_flight: Vec<u64>) {
+        let waiting = std::mem::take(&mut self.waiting).into_iter().map(|(op, _, _)| op);
+        for op in waiting.chain(in_flight).collect::<Vec<_>>() {
+            self.push(Event::Unknown { op, reason: "the process ended".to_owned() });
+        }
+        self.push(Event::Crash { kind });
+    }
+}
+
+/// Tells the journal what was flushed, as a broker is told.
+pub struct Ear(pub Arc<Mutex<Journal>>);
+
+impl StoreListener for Ear {
+    fn flushed(&self, offset: PhysicalOffset) {
+        self.0.lock().flushed(offset.get());
+    }
+}

@@ -1,0 +1,72 @@
+//! The store on a simulated disk: scripts, crashes and damage that a seed draws, or a crash after every operation.
+//!
+//! What it can show: that what was flushed survives, in any order of write-backs and with any outcome of a power cut, that
+//! recovery makes log and queues whole again, and that damage is told apart from a torn tail. What it cannot: that Linux and a
+//! disk do as the model says; the kills and power cuts of real processes show that.
+
+mod damage;
+mod enumerate;
+mod journal;
+mod message;
+mod plan;
+mod run;
+mod script;
+mod verify;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+pub use enumerate::enumerate;
+pub use plan::{Boot, Damage, Plan};
+pub use run::{Outcome, run};
+
+/// Sums of many runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub runs: u64,
+    pub failed: u64,
+    pub messages: u64,
+    pub acknowledged: u64,
+    /// Acknowledged before the flush and lost with the power: what the contract allows.
+    pub lost_as_allowed: u64,
+    pub crashes: u64,
+    pub operations: u64,
+}
+
+impl Totals {
+    /// Adds a run.
+    pub fn add(&mut self, outcome: &Outcome) {
+        self.runs += 1;
+        self.failed += u64::from(!outcome.violations.is_empty());
+        self.messages += outcome.counts.sent;
+        self.acknowledged += outcome.counts.acknowledged;
+        self.lost_as_allowed += outcome.counts.lost_as_allowed;
+        self.crashes += outcome.counts.crashes;
+        self.operations += outcome.operations;
+    }
+}
+
+/// Runs every seed of a range on so many threads. `note` is told of every run, in no order, and says whether to go on.
+pub fn run_seeds(seeds: Range<u64>, jobs: usize, note: impl FnMut(Outcome) -> bool + Send) {
+    let next = AtomicU64::new(seeds.start);
+    let end = AtomicU64::new(seeds.end);
+    let note = Mutex::new(note);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let outcome = run(Plan::of(seed));
+                    if !(note.lock())(outcome) {
+                        end.store(0, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,134 @@
+//! What a run does, drawn from its seed.
+
+use fastrand::Rng;
+use rocketpy_env::sim::SimOptions;
+use rocketpy_store::{FlushMode, StoreConfig};
+
+use crate::history::CrashKind;
+
+/// Where the simulated disk has the store.
+pub const ROOT: &str = "/store";
+
+/// A whole run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub seed: u64,
+    pub flush: FlushMode,
+    pub record_check: bool,
+    pub log_file: u64,
+    pub queue_file: u64,
+    pub topics: u32,
+    pub queues: u32,
+    pub body_max: usize,
+    pub handover_limit: usize,
+    pub open_queue_files: usize,
+    pub disk: SimOptions,
+    pub boots: Vec<Boot>,
+}
+
+/// One life of the process, after which another follows.
+#[derive(Debug, Clone, Copy)]
+pub struct Boot {
+    /// The process ends at this operation of the boot, be it in the midst of its recovery.
+    pub stop: Option<u64>,
+    /// Steps of the script.
+    pub steps: u32,
+    /// How it ends when it is not stopped before.
+    pub end: CrashKind,
+    /// What is lost with the power is drawn from this instead of from the run's seed.
+    pub outcome: Option<u64>,
+    /// What happens to the files while nobody has them.
+    pub damage: Option<Damage>,
+}
+
+/// What a medium does to a store at rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Damage {
+    /// A bit of a record before the durable mark is flipped: the start is refused. Then it is flipped back.
+    DurableBit,
+    /// A bit of a record behind all that was flushed is flipped: the log is cut there.
+    TailBit,
+    /// A log file with durable bytes is gone, or short: the start is refused. Then it is back.
+    LogFile,
+    /// A file of a consume queue is gone: the queues are made anew.
+    QueueFile,
+    /// The mark in the checkpoint is spoilt, or the whole file is gone.
+    Checkpoint,
+}
+
+impl Plan {
+    /// Draws a plan.
+    pub fn of(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let rng = &mut rng;
+        let rare =
+            |rng: &mut Rng, chance: u32, per_mille: u32| if rng.u32(0..100) < chance { per_mille } else { 0 };
+        let disk = SimOptions {
+            seed: rng.u64(..),
+            write_back_per_mille: *rng.choice(&[0, 10, 100, 500]).unwrap_or(&0),
+            write_back_fails_per_mille: rare(rng, 10, 50),
+            flush_fails_per_mille: rare(rng, 20, 20),
+            no_space_per_mille: rare(rng, 20, 20),
+            no_handle_per_mille: rare(rng, 10, 10),
+            clock_steps_per_mille: rare(rng, 20, 20),
+        };
+        let boots = rng.u32(1..6);
+        let boots = (0..boots).map(|_| Boot::of(rng, &disk)).collect();
+        Self {
+            seed,
+            flush: if rng.bool() { FlushMode::Sync } else { FlushMode::Async },
+            record_check: rng.u8(0..4) != 0,
+            log_file: rng.u64(16..=64) * 1024,
+            queue_file: rng.u64(1..=100) * 20,
+            topics: rng.u32(1..=3),
+            queues: rng.u32(1..=3),
+            body_max: *rng.choice(&[100, 1000, 6000]).unwrap_or(&100),
+            handover_limit: *rng.choice(&[1, 5, 65_536]).unwrap_or(&1),
+            open_queue_files: *rng.choice(&[1, 2, 100]).unwrap_or(&1),
+            disk,
+            boots,
+        }
+    }
+
+    /// The configuration of the store.
+    pub fn config(&self) -> StoreConfig {
+        StoreConfig {
+            commit_log_file_size: self.log_file,
+            consume_queue_file_size: self.queue_file,
+            flush: self.flush,
+            record_check: self.record_check,
+            max_message_size: 12 << 10,
+            handover_limit: self.handover_limit,
+            open_queue_files: self.open_queue_files,
+            ..StoreConfig::new(ROOT)
+        }
+    }
+}
+
+impl Boot {
+    fn of(rng: &mut Rng, disk: &SimOptions) -> Self {
+        let steps = rng.u32(5..120);
+        let stop = match rng.u8(0..4) {
+            0 => Some(rng.u64(1..150)), // mostly during recovery
+            1 => Some(rng.u64(1..u64::from(steps) * 4)),
+            _ => None,
+        };
+        let end =
+            *rng.choice(&[CrashKind::Stop, CrashKind::Kill, CrashKind::Power]).unwrap_or(&CrashKind::Kill);
+        let damage = match rng.u8(0..40) {
+            0 | 1 => Some(Damage::DurableBit),
+            2 | 3 => Some(Damage::TailBit),
+            4 => Some(Damage::LogFile),
+            5 => Some(Damage::QueueFile),
+            // Without a mark the format's own rule decides, which believes the clock.
+            6 if disk.clock_steps_per_mille == 0 => Some(Damage::Checkpoint),
+            _ => None,
+        };
+        Self { stop, steps, end, outcome: None, damage }
+    }
+
+    /// The last one: nothing ends it, nothing fails.
+    pub fn last() -> Self {
+        Self { stop: None, steps: 20, end: CrashKind::Stop, outcome: None, damage: None }
+    }
+}

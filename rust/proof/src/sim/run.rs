@@ -1,0 +1,316 @@
+//! One run: the lives of a store on a simulated disk, one after the other, and a history of them.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use fastrand::Rng;
+use parking_lot::Mutex;
+use rocketpy_env::sim::{SimDisk, SimOptions, Stopped};
+use rocketpy_store::{FlushMode, Store, StoreError};
+
+use super::journal::{Ear, Journal};
+use super::plan::{Boot, Plan};
+use super::verify;
+use crate::checker::{Counts, Rule, Violation};
+use crate::history::{Acknowledged, Contract, CrashKind, Event, Group, QueueName};
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Outcome {
+    pub plan: Plan,
+    /// Empty when all is well.
+    pub violations: Vec<Violation>,
+    pub events: Vec<Event>,
+    pub counts: Counts,
+    /// Of the simulated disk.
+    pub operations: u64,
+    /// How often a process was stopped at the operation that its boot names.
+    pub stops: u32,
+}
+
+/// A call into the store that may be the process's last one.
+pub(super) enum Guarded<T> {
+    Done(T),
+    Stopped,
+    Panicked(String),
+}
+
+/// A group that reads along.
+pub(super) struct Reader {
+    pub name: &'static str,
+    /// `None` reads everything.
+    pub tag: Option<&'static str>,
+    pub positions: BTreeMap<QueueName, u64>,
+    pub committed: BTreeMap<QueueName, u64>,
+}
+
+pub(super) struct Run {
+    pub plan: Plan,
+    pub rng: Rng,
+    pub disk: SimDisk,
+    pub journal: Arc<Mutex<Journal>>,
+    pub readers: Vec<Reader>,
+    pub last_message: u64,
+    /// Calls that the store has not come back from.
+    pub in_flight: Vec<u64>,
+    /// The operation at which this process ends.
+    stop: Option<u64>,
+    stops: u32,
+    /// The durable mark is at least here.
+    pub marked_to: u64,
+    /// Nothing behind this was flushed.
+    pub flushed_to: u64,
+    violations: Vec<Violation>,
+}
+
+/// Runs a plan to its end, or to the first violation.
+pub fn run(plan: Plan) -> Outcome {
+    let mut run = Run::new(plan);
+    for boot in run.plan.boots.clone() {
+        if run.is_broken() {
+            break;
+        }
+        run.boot(&boot, false);
+    }
+    if !run.is_broken() {
+        let options = run.disk.options().without_faults();
+        run.disk.set_options(options);
+        run.boot(&Boot::last(), true);
+    }
+    run.finish()
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}
+
+/// Calls something in which the process may end.
+pub(super) fn guarded<T>(act: impl FnOnce() -> T) -> Guarded<T> {
+    match catch_unwind(AssertUnwindSafe(act)) {
+        Ok(done) => Guarded::Done(done),
+        Err(panic) if Stopped::is(&*panic) => Guarded::Stopped,
+        Err(panic) => Guarded::Panicked(text_of(&*panic)),
+    }
+}
+
+impl Run {
+    fn new(plan: Plan) -> Self {
+        let disk = SimDisk::new(plan.disk);
+        let mut journal = Journal::new(disk.clone());
+        let group = |name: &str, tags: &[&str]| Group {
+            name: name.to_owned(),
+            topics: Vec::new(),
+            tags: tags.iter().map(|&tag| tag.to_owned()).collect(),
+            broadcasting: false,
+            members: Vec::new(),
+        };
+        let acknowledged = match plan.flush {
+            FlushMode::Sync => Acknowledged::AfterFlush,
+            FlushMode::Async => Acknowledged::BeforeFlush,
+        };
+        let contract = Contract { acknowledged, groups: vec![group("all", &[]), group("red", &["red"])] };
+        journal.push(Event::Begin { harness: "simulated disk".to_owned(), seed: plan.seed, contract });
+        let reader = |name, tag| Reader { name, tag, positions: BTreeMap::new(), committed: BTreeMap::new() };
+        Self {
+            rng: Rng::with_seed(plan.seed ^ 0x5eed),
+            disk,
+            journal: Arc::new(Mutex::new(journal)),
+            readers: vec![reader("all", None), reader("red", Some("red"))],
+            last_message: 0,
+            in_flight: Vec::new(),
+            stop: None,
+            stops: 0,
+            marked_to: 0,
+            flushed_to: 0,
+            violations: Vec::new(),
+            plan,
+        }
+    }
+
+    fn finish(self) -> Outcome {
+        let mut journal = self.journal.lock();
+        let mut violations = self.violations;
+        violations.extend_from_slice(journal.checker.violations());
+        Outcome {
+            violations,
+            counts: journal.checker.counts(),
+            events: std::mem::take(&mut journal.events),
+            operations: self.disk.operations(),
+            stops: self.stops,
+            plan: self.plan,
+        }
+    }
+
+    pub fn is_broken(&self) -> bool {
+        !self.violations.is_empty() || !self.journal.lock().checker.violations().is_empty()
+    }
+
+    pub fn wrong(&mut self, rule: Rule, text: impl Into<String>) {
+        self.violations.push(Violation { rule, text: text.into() });
+    }
+
+    /// Whether the disk does things that an error may come from.
+    pub fn has_faults(&self) -> bool {
+        let SimOptions {
+            flush_fails_per_mille,
+            write_back_fails_per_mille,
+            no_space_per_mille,
+            no_handle_per_mille,
+            ..
+        } = self.disk.options();
+        flush_fails_per_mille + write_back_fails_per_mille + no_space_per_mille + no_handle_per_mille > 0
+    }
+
+    /// Does something on a disk on which nothing happens by itself, outside the count of operations.
+    pub fn quiet<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let (options, before) = (self.disk.options(), self.disk.operations());
+        self.disk.set_options(SimOptions::default());
+        self.disk.stop_at(None);
+        let done = act(self);
+        self.disk.set_options(options);
+        let after = self.disk.operations();
+        self.stop = self.stop.map(|stop| stop + after - before);
+        self.disk.stop_at(self.stop);
+        done
+    }
+
+    /// One life of the process.
+    fn boot(&mut self, boot: &Boot, is_last: bool) {
+        self.stop = boot.stop.map(|stop| self.disk.operations() + stop);
+        self.disk.stop_at(self.stop);
+        let Some(store) = self.open() else {
+            if !self.is_broken() {
+                self.crash(boot, None);
+            }
+            return;
+        };
+        if is_last {
+            self.journal.lock().push(Event::Healed);
+        }
+        let lived = guarded(|| {
+            self.look_around(&store);
+            self.script(&store, boot.steps);
+            if is_last && !self.is_broken() {
+                self.drain(&store);
+            }
+            boot.end == CrashKind::Stop && !self.is_broken() && self.close(&store)
+        });
+        self.flushed_to = self.flushed_to.max(store.flushed_offset().get());
+        match lived {
+            Guarded::Done(true) => self.closed(&store, boot, is_last),
+            Guarded::Done(false) if self.is_broken() => {}
+            Guarded::Done(false) => self.crash(boot, Some(store)),
+            Guarded::Stopped => {
+                self.stops += 1;
+                self.crash(boot, Some(store));
+            }
+            Guarded::Panicked(text) => self.wrong(Rule::Alive, format!("a panic: {text}")),
+        }
+    }
+
+    /// Opens the store; `None` when the process ended, or could not go on for a reason that the disk gives.
+    pub fn open(&mut self) -> Option<Arc<Store<SimDisk>>> {
+        self.journal.lock().boot(self.disk.clone());
+        match guarded(|| Store::open_stepped(self.disk.clone(), self.plan.config())) {
+            Guarded::Done(Ok(store)) => {
+                store.set_listener(Arc::new(Ear(Arc::clone(&self.journal))));
+                self.marked_to = store.flushed_offset().get();
+                self.flushed_to = self.marked_to;
+                Some(store)
+            }
+            Guarded::Done(Err(StoreError::Env(_) | StoreError::Poisoned { .. })) if self.has_faults() => None,
+            Guarded::Done(Err(error)) => {
+                self.wrong(Rule::Alive, format!("the store does not open: {error}"));
+                None
+            }
+            Guarded::Stopped => {
+                self.stops += 1;
+                None
+            }
+            Guarded::Panicked(text) => {
+                self.wrong(Rule::Alive, format!("a panic while the store opens: {text}"));
+                None
+            }
+        }
+    }
+
+    /// What must hold right after a recovery.
+    pub fn look_around(&mut self, store: &Store<SimDisk>) {
+        self.quiet(|run| {
+            let end = store.max_physical_offset().get();
+            run.journal.lock().push(Event::Flushed { end: store.flushed_offset().get() });
+            if let Err(violation) = verify::check_files(&run.disk, &run.plan, end) {
+                run.violations.push(violation);
+            }
+            run.audit(store);
+            run.position_readers(store);
+        });
+    }
+
+    /// Closes the store in order. Says whether that was a success.
+    fn close(&mut self, store: &Store<SimDisk>) -> bool {
+        match store.shutdown() {
+            Ok(()) => true,
+            Err(error) => {
+                if !self.has_faults() {
+                    self.wrong(Rule::Alive, format!("the store does not close: {error}"));
+                }
+                false
+            }
+        }
+    }
+
+    /// The process closed its store: everything is durable, whatever happens to the machine.
+    fn closed(&mut self, store: &Store<SimDisk>, boot: &Boot, is_last: bool) {
+        let end = store.max_physical_offset().get();
+        if let Err(violation) = verify::check_files(&self.disk, &self.plan, end) {
+            self.violations.push(violation);
+        }
+        (self.marked_to, self.flushed_to) = (end, end);
+        self.stop = None;
+        {
+            let mut journal = self.journal.lock();
+            if journal.waiting() > 0 {
+                let text = format!("the store is closed, and {} sends were not answered", journal.waiting());
+                self.violations.push(Violation { rule: Rule::C15, text });
+            }
+            journal.push(Event::Flushed { end });
+            journal.crash(CrashKind::Stop, Vec::new());
+            if is_last {
+                journal.push(Event::End);
+                return;
+            }
+        }
+        let power = self.rng.bool();
+        self.disk = if power { self.disk.cut_power() } else { self.disk.kill() };
+        if power {
+            self.journal.lock().push(Event::Crash { kind: CrashKind::Power });
+        }
+        self.damage(boot, CrashKind::Stop, false);
+    }
+
+    /// The process ends in no order, if it is still there.
+    pub fn crash(&mut self, boot: &Boot, store: Option<Arc<Store<SimDisk>>>) {
+        let was_stopped = self.stop.is_some_and(|stop| self.disk.operations() >= stop);
+        let kind = match boot.end {
+            CrashKind::Stop if self.rng.bool() => CrashKind::Kill,
+            CrashKind::Stop => CrashKind::Power,
+            kind => kind,
+        };
+        if let Some(outcome) = boot.outcome {
+            self.disk.reseed(outcome);
+        }
+        self.disk = if kind == CrashKind::Power { self.disk.cut_power() } else { self.disk.kill() };
+        drop(store); // its handles are those of a former process
+        self.stop = None;
+        let in_flight = std::mem::take(&mut self.in_flight);
+        self.journal.lock().crash(kind, in_flight);
+        for reader in &mut self.readers {
+            reader.positions = reader.committed.clone();
+        }
+        self.damage(boot, kind, was_stopped);
+    }
+}
