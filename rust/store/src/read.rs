@@ -4,20 +4,17 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rocketpy_env::{Disk, EnvError, Region};
+use rocketpy_env::{Disk, Region};
 use rocketpy_filter::TagFilter;
-use rocketpy_model::{PhysicalOffset, QueueOffset, sys_flag};
-use rocketpy_protocol::record::{
-    MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT, RecordView, STORED_AT_AT_V4, STORED_AT_AT_V6,
-    SYS_FLAG_AT,
-};
+use rocketpy_model::{PhysicalOffset, QueueOffset};
+use rocketpy_protocol::record::{RecordHead, RecordView};
 
 use crate::core::Core;
 use crate::error::StoreError;
 use crate::fetch::{Boundary, Fetch, FetchStatus, QueueBounds, ReadLimits};
 use crate::mapped::MappedFile;
 use crate::queue::Queue;
-use crate::queue::entry::{self, ENTRY_BYTES, Entry};
+use crate::queue::entry::{self, ENTRY_BYTES, Entry, Window};
 
 /// Entries that one read with a tag filter looks at, at least.
 ///
@@ -26,8 +23,6 @@ use crate::queue::entry::{self, ENTRY_BYTES, Entry};
 const FILTER_WINDOW: u64 = 16_000 / ENTRY_BYTES;
 /// No read looks at more entries, whatever a client asks for.
 const MOST_ENTRIES: u64 = 65_536;
-/// Shortest record: every field up to the stored time is there.
-const HEAD_BYTES: u64 = (STORED_AT_AT_V6 + 8) as u64;
 
 thread_local! {
     static ENTRIES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -78,7 +73,7 @@ impl<D: Disk> Gathering<'_, D> {
                 None => return Lead::Broken,
             },
         };
-        if !leads_to_record(&file, entry, queue_offset) {
+        if record_head(&file, entry, queue_offset).is_none() {
             return Lead::Broken;
         }
         match &mut self.run {
@@ -101,28 +96,24 @@ impl<D: Disk> Gathering<'_, D> {
     }
 }
 
-/// Whether the entry's own record lies where it says: its size, magic and both offsets are there.
-fn leads_to_record<R: Region>(file: &MappedFile<R>, entry: &Entry, queue_offset: u64) -> bool {
+/// The head of the entry's own record, if that lies where it says: its size, magic and both offsets are there.
+fn record_head<'a, R: Region>(
+    file: &'a MappedFile<R>,
+    entry: &Entry,
+    queue_offset: u64,
+) -> Option<RecordHead<'a>> {
     let start = entry.physical_offset.get();
     let size = u64::from(entry.size_bytes);
-    if size < HEAD_BYTES || start + size > file.wrote() {
-        return false;
+    if size < RecordHead::BYTES as u64 || start + size > file.wrote() {
+        return None;
     }
     let at = start - file.start;
-    let head = file.region.view(at..at + HEAD_BYTES);
-    let magic = u32_at(head, 4);
-    u32_at(head, 0) == entry.size_bytes
-        && (magic == MAGIC_V1 || magic == MAGIC_V2)
-        && u64_at(head, QUEUE_OFFSET_AT) == queue_offset
-        && u64_at(head, PHYSICAL_OFFSET_AT) == start
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes[at..].first_chunk().map_or(0, |field| u32::from_be_bytes(*field))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes[at..].first_chunk().map_or(0, |field| u64::from_be_bytes(*field))
+    RecordHead::of(file.region.view(at..at + RecordHead::BYTES as u64)).filter(|head| {
+        head.is_record()
+            && head.size_bytes() == entry.size_bytes
+            && head.queue_offset().get() == queue_offset
+            && head.physical_offset() == entry.physical_offset
+    })
 }
 
 impl<D: Disk> Core<D> {
@@ -233,8 +224,10 @@ impl<D: Disk> Core<D> {
             return Ok(QueueOffset::ZERO);
         };
         let bounds = queue.bounds();
+        let mut window = Window::default();
         let low = entry::partition_point(bounds.min.get(), bounds.max.get(), |number| {
-            let stored_at_ms = self.entry_stored_at(&queue, number)?;
+            let entry = self.queue_files.entry_in(&mut window, &queue, number)?;
+            let stored_at_ms = self.entry_stored_at(&queue, number, entry)?;
             Ok::<_, StoreError>(stored_at_ms.map(|stored_at_ms| match boundary {
                 Boundary::Lower => stored_at_ms < time_ms,
                 Boundary::Upper => stored_at_ms <= time_ms,
@@ -250,29 +243,30 @@ impl<D: Disk> Core<D> {
     pub fn stored_at(&self, topic: &str, queue_id: u32, offset: u64) -> Result<Option<i64>, StoreError> {
         match self.queues.get(topic, queue_id) {
             Some(queue) if (queue.min()..queue.max()).contains(&offset) => {
-                self.entry_stored_at(&queue, offset)
+                self.entry_stored_at(&queue, offset, self.queue_files.entry(&queue, offset)?)
             }
             _ => Ok(None),
         }
     }
 
     /// When the record of an entry was stored; `None` when it is gone.
-    fn entry_stored_at(&self, queue: &Queue, queue_offset: u64) -> Result<Option<i64>, StoreError> {
-        let found: Result<Option<Entry>, EnvError> = self.queue_files.entry(queue, queue_offset);
-        let Some(entry) = found?.filter(|entry| !entry::is_preblank(entry)) else {
+    fn entry_stored_at(
+        &self,
+        queue: &Queue,
+        queue_offset: u64,
+        entry: Option<Entry>,
+    ) -> Result<Option<i64>, StoreError> {
+        let Some(entry) = entry.filter(|entry| !entry::is_preblank(entry)) else {
             return Ok(None);
         };
         let start = entry.physical_offset.get();
         let Some(file) = self.log.find(start) else {
             return Ok(None);
         };
-        if !leads_to_record(&file, &entry, queue_offset) {
-            return Err(broken_entry(queue, queue_offset, start));
+        match record_head(&file, &entry, queue_offset) {
+            Some(head) => Ok(Some(head.stored_at_ms())),
+            None => Err(broken_entry(queue, queue_offset, start)),
         }
-        let at = start - file.start;
-        let head = file.region.view(at..at + HEAD_BYTES);
-        let is_v6 = u32_at(head, SYS_FLAG_AT) as i32 & sys_flag::BORN_HOST_V6 != 0;
-        Ok(Some(u64_at(head, if is_v6 { STORED_AT_AT_V6 } else { STORED_AT_AT_V4 }) as i64))
     }
 
     pub fn record_at(&self, offset: PhysicalOffset) -> Option<Bytes> {

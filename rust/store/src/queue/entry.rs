@@ -25,6 +25,41 @@ pub(crate) fn record_end(entry: &Entry) -> u64 {
     if is_preblank(entry) { 0 } else { entry.physical_offset.get() + u64::from(entry.size_bytes) }
 }
 
+/// Entries of a queue that were read together with the one asked for: a walk to the left hardly reads.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    /// Number of the first entry in `bytes`.
+    first: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    /// Entries read at once.
+    const ENTRIES: u64 = 512;
+
+    /// One entry; `None` when it is none. When it was not read before, `read` gets the number of the first entry wanted, how
+    /// many, and where to put them: those before this one as well, down to `floor`, where its file begins. It says
+    /// whether they are there.
+    pub fn entry<E>(
+        &mut self,
+        number: u64,
+        floor: u64,
+        read: impl FnOnce(u64, u64, &mut Vec<u8>) -> Result<bool, E>,
+    ) -> Result<Option<Entry>, E> {
+        let read_to = self.first + self.bytes.len() as u64 / ENTRY_BYTES;
+        if !(self.first..read_to).contains(&number) {
+            let first = floor.max((number + 1).saturating_sub(Self::ENTRIES));
+            let is_there = read(first, number + 1 - first, &mut self.bytes);
+            self.first = first;
+            if !matches!(is_there, Ok(true)) {
+                self.bytes.clear();
+                return is_there.map(|_| None);
+            }
+        }
+        Ok(decode(&self.bytes[((number - self.first) * ENTRY_BYTES) as usize..]))
+    }
+}
+
 /// First number in `low..high` whose entry is not before what is looked for; those before it come first. For an entry that
 /// says nothing the nearest one to its left speaks, so that a hole hides nothing but itself.
 pub(crate) fn partition_point<E>(
@@ -51,6 +86,60 @@ pub(crate) fn partition_point<E>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Entries from 1000 on: some fillers, then records, with holes between.
+    fn queue() -> Vec<Option<Entry>> {
+        let entry = |number: u64| match number {
+            ..9_000 => Some(Entry::PRE_BLANK),
+            11_000..11_700 => None,
+            _ => Some(Entry { physical_offset: (number * 100).into(), size_bytes: 100, tags_code: 0 }),
+        };
+        (1000..12_000).map(entry).collect()
+    }
+
+    #[test]
+    fn a_walk_to_the_left_reads_many_entries_at_once_and_none_of_another_file() {
+        let queue = queue();
+        let mut window = Window::default();
+        let mut reads = 0;
+        let mut entry = |number: u64| {
+            window.entry(number, 6000, |first, count, bytes| {
+                assert!(first >= 6000 && first + count - 1 == number, "{first} {count}");
+                reads += 1;
+                bytes.clear();
+                for at in first..first + count {
+                    bytes.extend_from_slice(
+                        &queue[at as usize - 1000].map_or([0; 20], |entry| entry.encode()),
+                    );
+                }
+                Ok::<_, ()>(true)
+            })
+        };
+        for number in (6000..12_000).rev() {
+            assert_eq!(entry(number), Ok(queue[number as usize - 1000]), "{number}");
+        }
+        assert_eq!(reads, 6000_u64.div_ceil(512));
+        assert_eq!(Window::default().entry(5, 0, |_, _, _| Ok::<_, ()>(false)), Ok(None));
+        assert_eq!(Window::default().entry(5, 0, |_, _, _| Err(())), Err(()));
+    }
+
+    #[test]
+    fn a_hole_hides_nothing_but_itself() {
+        let queue = queue();
+        for wanted in [0, 9_000, 9_001, 10_999, 11_000, 11_500, 11_699, 11_700, 11_999, 12_000] {
+            let found = partition_point(1000, 12_000, |number| {
+                let entry = queue[number as usize - 1000].filter(|entry| !is_preblank(entry));
+                Ok::<_, ()>(entry.map(|entry| entry.physical_offset.get() < wanted * 100))
+            });
+            let (before, behind) = queue.split_at(found.unwrap() as usize - 1000);
+            let mut records = before.iter().flatten().filter(|entry| !is_preblank(entry));
+            assert!(records.all(|entry| entry.physical_offset.get() < wanted * 100), "{wanted}");
+            assert!(
+                behind.iter().flatten().all(|entry| entry.physical_offset.get() >= wanted * 100),
+                "{wanted}"
+            );
+        }
+    }
 
     #[test]
     fn bytes_that_are_no_entry_are_told() {

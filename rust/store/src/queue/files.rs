@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
 
-use super::entry::{self, ENTRY_BYTES, Entry};
+use super::entry::{self, ENTRY_BYTES, Entry, Window};
 use super::pool::FilePool;
 use super::{Dirty, Queue};
 use crate::folder::file_name;
@@ -48,6 +48,10 @@ impl<D: Disk> QueueFiles<D> {
 
     pub fn file_size(&self) -> u64 {
         self.file_size
+    }
+
+    pub fn entries_a_file(&self) -> u64 {
+        self.file_size / ENTRY_BYTES
     }
 
     pub fn topic_dir(&self, topic: &str) -> PathBuf {
@@ -145,6 +149,19 @@ impl<D: Disk> QueueFiles<D> {
         Ok(entry::decode(&bytes))
     }
 
+    /// Reads one entry, with those before it; `None` when nothing is written there.
+    pub fn entry_in(
+        &self,
+        window: &mut Window,
+        queue: &Queue,
+        queue_offset: u64,
+    ) -> Result<Option<Entry>, EnvError> {
+        let floor = self.file_start(queue_offset) / ENTRY_BYTES;
+        window.entry(queue_offset, floor, |first, count, bytes| {
+            self.read(queue, first, count, bytes).map(|read| read == count)
+        })
+    }
+
     /// Makes what was written to a queue since the last call durable, the names of new files as well.
     ///
     /// # Errors
@@ -179,6 +196,16 @@ impl<D: Disk> QueueFiles<D> {
     pub fn remove(&self, queue: &Queue) -> Result<(), EnvError> {
         self.pool.forget(queue.uid);
         match self.disk.remove_dir_all(&self.queue_dir(queue)) {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the file that holds an entry. The folder is not flushed.
+    pub fn remove_file(&self, queue: &Queue, queue_offset: u64) -> Result<(), EnvError> {
+        let start = self.file_start(queue_offset);
+        self.pool.forget_file((queue.uid, start));
+        match self.disk.remove_file(&self.path(queue, start)) {
             Err(error) if !error.is_not_found() => Err(error),
             _ => Ok(()),
         }

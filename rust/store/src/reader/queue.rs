@@ -11,12 +11,12 @@ use super::files::StreamFiles;
 use super::log::LogFiles;
 use super::{QueueEntry, ReadError};
 use crate::fetch::QueueBounds;
-
-const ENTRY_BYTES: u64 = ConsumeQueueEntry::BYTES as u64;
+use crate::queue::entry::{self, ENTRY_BYTES, Window, partition_point};
 
 /// A consume queue with the bounds that it had when it was opened.
 pub(crate) struct QueueFiles<D: Disk> {
     pub files: StreamFiles<D>,
+    window: Window,
     pub topic: Arc<str>,
     pub queue_id: u32,
     pub bounds: QueueBounds,
@@ -32,7 +32,7 @@ impl<D: Disk> QueueFiles<D> {
     ) -> Result<Self, ReadError> {
         let files = StreamFiles::list(disk, dir)?;
         let bounds = QueueBounds { min: QueueOffset(0), max: QueueOffset(0) };
-        let mut queue = Self { files, topic, queue_id, bounds };
+        let mut queue = Self { files, window: Window::default(), topic, queue_id, bounds };
         queue.find_bounds(log)?;
         Ok(queue)
     }
@@ -46,17 +46,17 @@ impl<D: Disk> QueueFiles<D> {
         let from = first.start / ENTRY_BYTES;
         let file_from = last.start / ENTRY_BYTES;
         let file_to = file_from + last.size_bytes / ENTRY_BYTES;
-        let mut max = self.partition_point(file_from, file_to, |entry| Ok(Some(entry.is_some())))?;
+        let mut max = partition_point(file_from, file_to, |number| {
+            Ok::<_, ReadError>(Some(self.entry(QueueOffset(number))?.is_some()))
+        })?;
         // Entries may have reached the disk before a crash without their records: those are not there. What was durable is
         // not given up like that, it is missed when it is read.
         while max > from && !self.has_record(max - 1, log)? {
             max -= 1;
         }
         let log_start = log.start();
-        let min = self.partition_point(from, max, |entry| {
-            Ok(entry.filter(|entry| !entry.is_filler()).map(|entry| entry.physical_offset < log_start))
-        })?;
-        self.bounds = QueueBounds { min: QueueOffset(min), max: QueueOffset(max) };
+        let min = self.at_place(log_start.get(), QueueOffset(from), QueueOffset(max))?;
+        self.bounds = QueueBounds { min, max: QueueOffset(max) };
         Ok(())
     }
 
@@ -83,42 +83,11 @@ impl<D: Disk> QueueFiles<D> {
     /// spec/store.md 11.6, boundary `lower`.
     pub fn at_time(&mut self, at_ms: i64, log: &mut LogFiles<D>) -> Result<QueueOffset, ReadError> {
         let (min, max) = (self.bounds.min.get(), self.bounds.max.get());
-        let queue_id = self.queue_id;
-        let found = self.partition_point(min, max, |entry| match entry {
-            Some(entry) => Ok(log.stored_at_ms(&entry, queue_id)?.map(|stored_at| stored_at < at_ms)),
-            None => Ok(None),
+        let found = partition_point(min, max, |number| match self.entry(QueueOffset(number))? {
+            Some(entry) => Ok(log.stored_at_ms(&entry, self.queue_id)?.map(|stored_at| stored_at < at_ms)),
+            None => Ok::<_, ReadError>(None),
         })?;
         Ok(QueueOffset(found))
-    }
-
-    /// The first number in `from..to` whose entry is not "before"; `to` when all are.
-    ///
-    /// `is_before` gives `None` for an entry that says nothing; then the nearest one to the left speaks for it, so that a
-    /// hole hides nothing but itself.
-    fn partition_point(
-        &mut self,
-        from: u64,
-        to: u64,
-        mut is_before: impl FnMut(Option<QueueEntry>) -> Result<Option<bool>, ReadError>,
-    ) -> Result<u64, ReadError> {
-        let (mut low, mut high) = (from, to);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let mut probe = middle;
-            let answer = loop {
-                let entry = self.entry(QueueOffset(probe))?;
-                let answer = is_before(entry)?;
-                if answer.is_some() || probe == low {
-                    break answer;
-                }
-                probe -= 1;
-            };
-            match answer {
-                Some(false) => high = probe,
-                Some(true) | None => low = middle + 1,
-            }
-        }
-        Ok(low)
     }
 
     /// The first number in `from..to` whose record lies at or behind a place of the log.
@@ -128,22 +97,26 @@ impl<D: Disk> QueueFiles<D> {
         from: QueueOffset,
         to: QueueOffset,
     ) -> Result<QueueOffset, ReadError> {
-        let found = self.partition_point(from.get(), to.get(), |entry| {
-            Ok(entry.filter(|entry| !entry.is_filler()).map(|entry| entry.physical_offset.get() < place))
+        let found = partition_point(from.get(), to.get(), |number| {
+            let entry = self.entry(QueueOffset(number))?.filter(|entry| !entry.is_filler());
+            Ok::<_, ReadError>(entry.map(|entry| entry.physical_offset.get() < place))
         })?;
         Ok(QueueOffset(found))
     }
 
     /// One entry; `None` when nothing is written there.
     pub fn entry(&mut self, offset: QueueOffset) -> Result<Option<QueueEntry>, ReadError> {
-        let mut bytes = [0; ConsumeQueueEntry::BYTES];
         let Some(position) = position(offset) else {
             return Ok(None);
         };
-        if !self.files.read(position, &mut bytes)? {
+        let Some(file) = self.files.find(position)? else {
             return Ok(None);
-        }
-        Ok(QueueEntry::decode(offset, &bytes))
+        };
+        let entry = self.window.entry(offset.get(), file.start / ENTRY_BYTES, |first, count, bytes| {
+            bytes.resize((count * ENTRY_BYTES) as usize, 0);
+            self.files.read(first * ENTRY_BYTES, bytes)
+        })?;
+        Ok(entry.map(|entry| QueueEntry::new(offset, entry)))
     }
 
     /// Appends entries from `from` on, at most `count` and not past the end of a file; a filler stands for one that is
@@ -169,8 +142,7 @@ impl<D: Disk> QueueFiles<D> {
         }
         let numbered = buffer.as_chunks::<{ ConsumeQueueEntry::BYTES }>().0.iter().zip(from.get()..);
         out.extend(numbered.map(|(bytes, number)| {
-            let offset = QueueOffset(number);
-            QueueEntry::decode(offset, bytes).unwrap_or(QueueEntry::filler(offset))
+            QueueEntry::new(QueueOffset(number), entry::decode(bytes).unwrap_or(ConsumeQueueEntry::PRE_BLANK))
         }));
         Ok(count)
     }
@@ -189,15 +161,8 @@ fn position(offset: QueueOffset) -> Option<u64> {
 }
 
 impl QueueEntry {
-    /// `None` when the bytes are no entry: one that was not written is all zero.
-    fn decode(queue_offset: QueueOffset, bytes: &[u8; ConsumeQueueEntry::BYTES]) -> Option<Self> {
-        let ConsumeQueueEntry { physical_offset, size_bytes, tags_code } = ConsumeQueueEntry::decode(bytes);
-        let is_entry = physical_offset.to_wire() >= 0 && size_bytes.cast_signed() > 0;
-        is_entry.then_some(Self { queue_offset, physical_offset, size_bytes, tags_code })
-    }
-
-    const fn filler(queue_offset: QueueOffset) -> Self {
-        let ConsumeQueueEntry { physical_offset, size_bytes, tags_code } = ConsumeQueueEntry::PRE_BLANK;
+    const fn new(queue_offset: QueueOffset, entry: ConsumeQueueEntry) -> Self {
+        let ConsumeQueueEntry { physical_offset, size_bytes, tags_code } = entry;
         Self { queue_offset, physical_offset, size_bytes, tags_code }
     }
 

@@ -14,7 +14,7 @@ use crate::fetch::QueueBounds;
 use crate::folder::{file_name, numbered_files};
 use crate::mapped::MappedFile;
 use crate::queue::Queue;
-use crate::queue::entry::{self, ENTRY_BYTES, Entry};
+use crate::queue::entry::{self, ENTRY_BYTES, Entry, Window};
 use crate::queue::files::QueueFiles;
 use crate::queue::table::QueueTable;
 
@@ -140,15 +140,9 @@ impl FoundQueue {
             self.warn_of_loss("a file between two others is not there", start);
             return Ok(true);
         }
-        if first > 0 {
-            // What came before the first entry is gone from the log when that entry's record is, and when it is a filler.
-            let entry = files.entry(&self.queue, first / ENTRY_BYTES)?;
-            let starts_late = entry
-                .is_some_and(|entry| entry::is_preblank(&entry) || entry.physical_offset.get() < log_min);
-            if !starts_late {
-                self.warn_of_loss("the files before its first may hold what the log still has", first);
-                return Ok(true);
-            }
+        if !self.starts_where_it_may(files, log_min)? {
+            self.warn_of_loss("the files before its first may hold what the log still has", first);
+            return Ok(true);
         }
         // The next file is made with the entry that goes into it: few queues end with a file, and all that lost their last.
         let ends_with_file = self.end * ENTRY_BYTES == last + files.file_size();
@@ -156,6 +150,15 @@ impl FoundQueue {
             self.warn_of_loss("its last file is full, the next may be lost", last + files.file_size());
         }
         Ok(ends_with_file)
+    }
+
+    /// Whether nothing that the log still has can be missing before the first file.
+    pub fn starts_where_it_may<D: Disk>(
+        &self,
+        files: &QueueFiles<D>,
+        log_min: u64,
+    ) -> Result<bool, EnvError> {
+        Ok(self.first() == 0 || leads_before(files, &self.queue, self.first(), log_min)?)
     }
 
     /// Says why the queues are made anew.
@@ -301,6 +304,17 @@ fn walk<D: Disk>(
     Ok(counted)
 }
 
+/// Whether what comes before an entry is gone from the log: when the entry's own record is, and when it is a filler.
+pub(crate) fn leads_before<D: Disk>(
+    files: &QueueFiles<D>,
+    queue: &Queue,
+    queue_offset: u64,
+    log_min: u64,
+) -> Result<bool, EnvError> {
+    let entry = files.entry(queue, queue_offset)?;
+    Ok(entry.is_some_and(|entry| entry::is_preblank(&entry) || entry.physical_offset.get() < log_min))
+}
+
 /// First entry of a queue that leads to a record at or behind the start of the log.
 ///
 /// # Source
@@ -315,8 +329,9 @@ pub(crate) fn first_living<D: Disk>(
     if first < queue.max() && files.entry(queue, first)?.as_ref().is_some_and(is_living) {
         return Ok(first); // nearly always; one entry is read, not twenty
     }
+    let mut window = Window::default();
     entry::partition_point(first, queue.max(), |index| {
-        let entry = files.entry(queue, index)?.filter(|entry| !entry::is_preblank(entry));
+        let entry = files.entry_in(&mut window, queue, index)?.filter(|entry| !entry::is_preblank(entry));
         Ok(entry.map(|entry| entry.physical_offset.get() < log_min))
     })
 }
