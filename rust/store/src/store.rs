@@ -277,6 +277,15 @@ impl<D: Disk> Store<D> {
     /// All queues that ever held a message, by topic and queue id.
     pub fn queues(&self) -> Vec<QueueSummary> {
         self.core.queues.summaries()
+    /// Removes the index files whose records are all gone from the log. Returns how many there were.
+    ///
+    /// # Errors
+    /// When a file cannot be removed; those before it are.
+    pub fn expire_index(&self) -> Result<usize, StoreError> {
+        let log_min = self.core.min();
+        Ok(self.core.index.as_ref().map_or(Ok(0), |index| index.expire(log_min))?)
+    }
+
     }
 
     /// Drops the queues of a topic. Returns how many there were.
