@@ -274,9 +274,6 @@ impl<D: Disk> Store<D> {
         self.core.query(topic, key, kind, limits, begin_ms, end_ms)
     }
 
-    /// All queues that ever held a message, by topic and queue id.
-    pub fn queues(&self) -> Vec<QueueSummary> {
-        self.core.queues.summaries()
     /// Removes the index files whose records are all gone from the log. Returns how many there were.
     ///
     /// # Errors
@@ -286,6 +283,9 @@ impl<D: Disk> Store<D> {
         Ok(self.core.index.as_ref().map_or(Ok(0), |index| index.expire(log_min))?)
     }
 
+    /// All queues that ever held a message, by topic and queue id.
+    pub fn queues(&self) -> Vec<QueueSummary> {
+        self.core.queues.summaries()
     }
 
     /// Drops the queues of a topic. Returns how many there were.

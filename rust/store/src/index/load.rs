@@ -139,7 +139,13 @@ impl<D: Disk> Loader<'_, D> {
         }
         let keys: u64 = sealed.iter().map(|file| file.keys()).sum();
         if keys + u64::from(mark.next_entry.max(1) - 1) != mark.keys {
-            return Ok(Lost("keys are missing"));
+            // Files whose records are gone from the log may have been removed since.
+            let Some(header) = self.sealed(last.name)? else {
+                return Ok(Lost("the head of its last file is damaged"));
+            };
+            if let Some(reason) = self.hole(sealed.iter().map(|file| &**file).chain([&header])) {
+                return Ok(Lost(reason));
+            }
         }
         let Some(writer) = self.goes_on(last.name, mark.next_entry, self.known.is_clean)? else {
             return Ok(Lost("its last file is damaged"));
@@ -174,8 +180,11 @@ impl<D: Disk> Loader<'_, D> {
                 self.disk.remove_file(&path_of(self.dir, found.name))?;
             }
         }
-        if let Some(reason) = self.hole(&sealed) {
+        if let Some(reason) = self.hole(sealed.iter().map(|file| &**file)) {
             return Ok(Lost(reason));
+        }
+        if sealed.last().is_some_and(|last| last.header.end_physical_offset >= self.log.end) {
+            return Ok(Lost("it goes on behind the log"));
         }
         let mut current = None;
         if let Some(last) = sealed.last() {
@@ -191,7 +200,7 @@ impl<D: Disk> Loader<'_, D> {
     }
 
     /// What shows that the files leave out records that have keys.
-    fn hole(&self, files: &[Arc<Sealed>]) -> Option<&'static str> {
+    fn hole<'f>(&self, files: impl Iterator<Item = &'f Sealed>) -> Option<&'static str> {
         let mut covered = None;
         for file in files {
             let begin = file.header.begin_physical_offset;
@@ -203,7 +212,7 @@ impl<D: Disk> Loader<'_, D> {
             }
             covered = Some(file.header.end_physical_offset);
         }
-        covered.is_some_and(|end| end >= self.log.end).then_some("it goes on behind the log")
+        None
     }
 
     /// Whether a record behind the one at `from`, or behind the start of the log, and before `to` has keys.

@@ -19,6 +19,7 @@ use rocketpy_env::{Disk, DiskFile, EnvError, local_digits};
 use rocketpy_protocol::disk::IndexHeader;
 
 pub(crate) use file::Geometry;
+use file::path_of;
 pub use key::KeyKind;
 pub(crate) use key::push_hashes;
 pub(crate) use load::{Known, Log};
@@ -168,6 +169,30 @@ impl<D: Disk> Index<D> {
         let writer = Writer::create(&*self.disk, &self.dir, name, self.geometry, &state.last_header())?;
         state.new_file = true;
         Ok(state.current.insert(writer))
+    }
+
+    /// Removes full files whose records are all before `log_min`, the oldest first. Returns how many.
+    ///
+    /// # Durability
+    /// The next flush makes it durable that they are gone. A crash before it leaves some, or none: both are sound.
+    #[doc(alias = "deleteExpiredFile")]
+    pub fn expire(&self, log_min: u64) -> Result<usize, EnvError> {
+        let mut state = self.state.write();
+        let mut removed = 0;
+        while let Some(oldest) = state.sealed.first()
+            && oldest.header.end_physical_offset < log_min
+        {
+            let name = oldest.name;
+            match self.disk.remove_file(&path_of(&self.dir, name)) {
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {}
+            }
+            state.sealed.remove(0);
+            state.new_file = true;
+            removed += 1;
+            tracing::info!(name, log_min, "removed an index file, its records are gone");
+        }
+        Ok(removed)
     }
 
     /// Writes what the files do not say yet; for a time without work.

@@ -525,3 +525,29 @@ fn queries_beside_appends_find_what_is_dispatched() {
     store.shutdown().unwrap();
     assert_queues_equal_log(&config);
 }
+
+#[test]
+fn index_files_whose_records_are_gone_can_be_removed_at_any_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    closed_store(&config, 1500);
+    let count = paths(&config).len();
+    RealDisk.remove_file(&config.commit_log_dir().join(format!("{:020}", 0))).unwrap();
+    let store = Store::open(config.clone()).unwrap();
+    assert!(!store.recovery().rebuilt_index);
+    let gone = store.expire_index().unwrap();
+    assert!(gone > 0 && paths(&config).len() == count - gone);
+    assert_eq!(store.expire_index().unwrap(), 0);
+    assert!(find(&store, "order-0").records.is_empty());
+    let killed = tempfile::tempdir().unwrap();
+    killed_copy(dir.path(), killed.path()); // the mark still counts the keys of what was removed
+    store.shutdown().unwrap();
+    for config in [config, small(killed.path())] {
+        let store = Store::open(config.clone()).unwrap();
+        assert!(!store.recovery().rebuilt_index);
+        assert_eq!(numbers(&find(&store, "order-1499")), [1499]);
+        drop(store);
+        RealDisk.remove_file(&paths(&config)[0]).unwrap();
+        assert!(Store::open(config).unwrap().recovery().rebuilt_index, "its records are still there");
+    }
+}
