@@ -4,7 +4,7 @@ pub(crate) mod condition;
 pub(crate) mod files;
 pub(crate) mod log;
 pub(crate) mod queue;
-mod range;
+pub(crate) mod range;
 mod scan;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -290,8 +290,12 @@ impl<D: Disk> StoreReader<D> {
     }
 
     pub(crate) fn open_log(&self) -> Result<LogFiles<D>, ReadError> {
-        let condition = Condition::read(&*self.disk, &self.root)?;
-        LogFiles::list(Arc::clone(&self.disk), self.log_dir.clone(), condition)
+        LogFiles::list(Arc::clone(&self.disk), self.log_dir.clone(), self.condition()?)
+    }
+
+    /// What the last process that wrote the store left word of, as of now.
+    fn condition(&self) -> Result<Condition, ReadError> {
+        Condition::read(&*self.disk, &self.root)
     }
 
     pub(crate) fn open_queue(
@@ -314,14 +318,16 @@ impl<D: Disk> StoreReader<D> {
             return Ok(());
         };
         let (mut entries, mut firsts) = (0, 0);
-        for topic in self.folders(&self.queues_dir())?.iter().filter(|name| check_topic(name).is_ok()) {
-            for queue_id in self.queue_ids(topic)? {
-                let queue = self.open_queue(topic, queue_id, log)?;
+        for topic in self.topic_names()? {
+            for queue_id in self.queue_ids(&topic)? {
+                let queue = self.open_queue(&topic, queue_id, log)?;
                 entries += queue.bounds.max.get();
                 firsts += queue.first();
             }
         }
-        if (entries, firsts) == (mark.entries, mark.firsts) {
+        // A server may have opened the store meanwhile: then there is more, or less, for good reason.
+        let is_closed = || Ok::<_, ReadError>(self.condition()?.closing_mark() == Some(mark));
+        if (entries, firsts) == (mark.entries, mark.firsts) || !is_closed()? {
             return Ok(());
         }
         Err(ReadError::IncompleteQueues {
@@ -329,6 +335,13 @@ impl<D: Disk> StoreReader<D> {
             found: entries.saturating_sub(firsts),
             expected: mark.entries.saturating_sub(mark.firsts),
         })
+    }
+
+    /// Names of the topics that have queues.
+    pub(crate) fn topic_names(&self) -> Result<Vec<String>, ReadError> {
+        let mut names = self.folders(&self.queues_dir())?;
+        names.retain(|name| check_topic(name).is_ok());
+        Ok(names)
     }
 
     /// The queues of a topic.
