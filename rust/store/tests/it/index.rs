@@ -133,6 +133,11 @@ fn keys_with_the_same_hash_do_not_find_each_other() {
     let newest = ReadLimits { max_messages: 1, ..ALL };
     let found = store.query_by_key("t", "Aa", KeyKind::Any, &newest, ALWAYS.0, ALWAYS.1).unwrap();
     assert_eq!(bodies(&found), [b"3"], "a record of another key does not count");
+    store.append(&NewRecord { topic: "Aa", ..keyed(b"5", b"KEYS\x01k\x02") }).unwrap();
+    store.append(&NewRecord { topic: "BB", ..keyed(b"6", b"KEYS\x01k\x02") }).unwrap();
+    settle(&store);
+    let found = store.query_by_key("Aa", "k", KeyKind::Any, &ALL, ALWAYS.0, ALWAYS.1).unwrap();
+    assert_eq!(bodies(&found), [b"5"], "nor do keys of topics with the same hash");
     store.shutdown().unwrap();
     assert_queues_equal_log(&config);
 }
@@ -199,6 +204,13 @@ fn only_records_of_the_time_that_is_asked_for_are_found_and_the_newest_of_too_ma
         assert_eq!(find_between(&store, "customer-3", at(from), at(to - 1)), expected, "both ends count");
     }
     assert_eq!(find_between(&store, "order-0", i64::MIN, at(0) - 1), [0; 0]);
+    assert_eq!(find_between(&store, "order-3", at(3), at(3)), [3]);
+    assert_eq!(
+        find_between(&store, "order-3", at(3) + 1, i64::MAX),
+        [0; 0],
+        "an entry knows its time to a second only"
+    );
+    assert_eq!(find_between(&store, "order-3", 0, at(3) - 1), [0; 0]);
     let limits = ReadLimits { max_messages: 3, ..ALL };
     let found = store.query_by_key("t", "customer-3", KeyKind::Any, &limits, 0, at(300)).unwrap();
     assert_eq!(numbers(&found), [283, 290, 297], "the newest three, the oldest first");
@@ -322,6 +334,29 @@ fn what_a_power_loss_leaves_behind_the_mark_does_not_count() {
 }
 
 #[test]
+fn keys_of_records_that_the_log_lost_are_gone() {
+    let hour = Duration::from_secs(3600);
+    let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let sizes = |config| StoreConfig { index_slots: 5000, index_entries: 4000, ..config };
+    let config = sizes(StoreConfig { checkpoint_interval: hour, ..small(dir.path()) });
+    closed_store(&config, 250);
+    let store = Store::open(config).unwrap();
+    append_numbers(&store, 250..255);
+    let lost = store.append(&keyed(&255_u32.to_be_bytes(), &properties(255))).unwrap().physical_offset.get();
+    append_numbers(&store, 256..260);
+    settle(&store);
+    killed_copy(dir.path(), killed.path());
+    let config = sizes(small(killed.path()));
+    overwrite(&config.commit_log_dir().join(format!("{:020}", 0)), lost, &[0; 2000]);
+    let store = Store::open(config.clone()).unwrap();
+    assert_eq!(store.max_physical_offset().get(), lost);
+    assert_eq!(numbers(&find(&store, "order-254")), [254]);
+    assert!(find(&store, "order-255").records.is_empty());
+    store.shutdown().unwrap();
+    assert_eq!(assert_index_equals_log(&config), 255 * 3, "nor is anything of them left in the files");
+}
+
+#[test]
 fn index_files_that_are_lost_or_damaged_are_made_anew() {
     type Damage = (&'static str, fn(&StoreConfig));
     let damages: [Damage; 6] = [
@@ -364,7 +399,9 @@ fn files_of_another_size_are_made_anew() {
     closed_store(&config, 350);
     assert_whole(&StoreConfig { index_entries: 200, ..config.clone() }, 350, true);
     assert_whole(&StoreConfig { index_slots: 100, index_entries: 200, ..config.clone() }, 351, true);
-    assert_whole(&StoreConfig { index_slots: 100, index_entries: 200, ..config }, 352, false);
+    assert_whole(&StoreConfig { index_slots: 100, index_entries: 200, ..config.clone() }, 352, false);
+    let of_same_length = StoreConfig { index_slots: 105, index_entries: 199, ..config };
+    assert_whole(&of_same_length, 353, true);
 }
 
 #[test]
