@@ -121,6 +121,10 @@ impl Inode {
         !std::mem::take(&mut self.error_waits) && !fails
     }
 
+    pub(super) fn forget_error(&mut self) {
+        self.error_waits = false;
+    }
+
     /// What an error nobody was told of comes to when the process ends: the system may forget it.
     pub(super) fn may_forget_error(&mut self, rng: &mut Rng) {
         self.error_waits &= rng.bool();

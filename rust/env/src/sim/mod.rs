@@ -186,6 +186,11 @@ impl SimDisk {
         self.lock_world().settle(false);
     }
 
+    /// Lets the system forget the failed write-backs that no flush has told of.
+    pub fn forget_errors(&self) {
+        self.lock_world().forget_errors();
+    }
+
     /// Changes a file at rest, behind everybody's back: flips bits, cuts it, as a failing medium does.
     ///
     /// # Errors

@@ -335,6 +335,10 @@ impl World {
 
     // The end of a process.
 
+    pub(super) fn forget_errors(&mut self) {
+        self.inodes.values_mut().for_each(Inode::forget_error);
+    }
+
     /// The process is gone; the page cache stays.
     pub(super) fn lose_process(&mut self) {
         for inode in self.inodes.values_mut() {

@@ -146,6 +146,7 @@ impl Run {
 
     fn spoil_checkpoint(&mut self) {
         let path = Path::new(ROOT).join("checkpoint");
+        self.marked_to = 0;
         if self.rng.bool() {
             let _ = self.disk.hide(&path);
         } else {

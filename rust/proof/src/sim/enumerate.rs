@@ -20,6 +20,7 @@ fn script(flush: FlushMode) -> Plan {
         record_check: true,
         log_file: 16 << 10,
         queue_file: 100,
+        index: Some((5, 20)),
         topics: 2,
         queues: 2,
         body_max: 3000,

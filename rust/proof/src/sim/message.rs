@@ -4,6 +4,11 @@ use rocketpy_protocol::record::RecordView;
 
 use crate::history::{Delivery, LogRange, QueueName, Send};
 
+/// The key of a message: several have the same.
+pub fn key_of(number: u64) -> String {
+    format!("key{}", number % 50)
+}
+
 /// What is sent.
 #[derive(Debug, Clone)]
 pub struct Message {
@@ -25,7 +30,7 @@ impl Message {
         rng.fill(&mut body);
         body[..8].copy_from_slice(&number.to_be_bytes());
         let tag = TAGS[(number % 3) as usize].to_owned();
-        let key = format!("key{}", number % 50);
+        let key = key_of(number);
         let properties = format!("TAGS\x01{tag}\x02KEYS\x01{key}\x02").into_bytes();
         Self { number, queue, body, properties, tag, key }
     }

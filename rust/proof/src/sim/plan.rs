@@ -17,6 +17,8 @@ pub struct Plan {
     pub record_check: bool,
     pub log_file: u64,
     pub queue_file: u64,
+    /// Slots and entries of an index file; `None` for no index.
+    pub index: Option<(u32, u32)>,
     pub topics: u32,
     pub queues: u32,
     pub body_max: usize,
@@ -80,9 +82,11 @@ impl Plan {
             record_check: rng.u8(0..4) != 0,
             log_file: rng.u64(16..=64) * 1024,
             queue_file: rng.u64(1..=100) * 20,
+            index: (rng.u8(0..5) != 0).then(|| (rng.u32(1..40), rng.u32(2..60))),
             topics: rng.u32(1..=3),
-            queues: rng.u32(1..=3),
-            body_max: *rng.choice(&[100, 1000, 6000]).unwrap_or(&100),
+            // More than the few that a checkpoint flushes one by one.
+            queues: if rng.u8(0..8) == 0 { 40 } else { rng.u32(1..=3) },
+            body_max: *rng.choice(&[100, 1000, 3000]).unwrap_or(&100),
             handover_limit: *rng.choice(&[1, 5, 65_536]).unwrap_or(&1),
             open_queue_files: *rng.choice(&[1, 2, 100]).unwrap_or(&1),
             disk,
@@ -95,9 +99,12 @@ impl Plan {
         StoreConfig {
             commit_log_file_size: self.log_file,
             consume_queue_file_size: self.queue_file,
+            index: self.index.is_some(),
+            index_slots: self.index.map_or(1, |(slots, _)| slots),
+            index_entries: self.index.map_or(2, |(_, entries)| entries),
             flush: self.flush,
             record_check: self.record_check,
-            max_message_size: 12 << 10,
+            max_message_size: 14 << 10,
             handover_limit: self.handover_limit,
             open_queue_files: self.open_queue_files,
             ..StoreConfig::new(ROOT)

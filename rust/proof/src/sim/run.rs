@@ -77,6 +77,7 @@ pub fn run(plan: Plan) -> Outcome {
     if !run.is_broken() {
         let options = run.disk.options().without_faults();
         run.disk.set_options(options);
+        run.disk.forget_errors();
         run.boot(&Boot::last(), true);
     }
     run.finish()
@@ -198,7 +199,7 @@ impl Run {
             }
             boot.end == CrashKind::Stop && !self.is_broken() && self.close(&store)
         });
-        self.flushed_to = self.flushed_to.max(store.flushed_offset().get());
+        self.flushed_to = store.flushed_offset().get();
         match lived {
             Guarded::Done(true) => self.closed(&store, boot, is_last),
             Guarded::Done(false) if self.is_broken() => {}
@@ -246,6 +247,7 @@ impl Run {
                 run.violations.push(violation);
             }
             run.audit(store);
+            run.look_up(store);
             run.position_readers(store);
         });
     }
@@ -304,6 +306,9 @@ impl Run {
             self.disk.reseed(outcome);
         }
         self.disk = if kind == CrashKind::Power { self.disk.cut_power() } else { self.disk.kill() };
+        if store.is_none() {
+            self.flushed_to = u64::MAX; // recovery may have got anywhere
+        }
         drop(store); // its handles are those of a former process
         self.stop = None;
         let in_flight = std::mem::take(&mut self.in_flight);

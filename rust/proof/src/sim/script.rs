@@ -7,12 +7,12 @@ use rocketpy_filter::TagFilter;
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::batch::BatchItem;
 use rocketpy_protocol::record::records;
-use rocketpy_store::{AppendError, Fetch, FlushMode, NewRecord, ReadLimits, Store, StoreError};
+use rocketpy_store::{AppendError, Fetch, FlushMode, KeyKind, NewRecord, ReadLimits, Store, StoreError};
 
-use super::message::{Message, delivery};
+use super::message::{Message, delivery, key_of};
 use super::run::Run;
 use crate::checker::Rule;
-use crate::history::{Call, Delivery, Event, LogRange, QueueName, Reply};
+use crate::history::{Call, Delivery, Event, LogRange, Look, QueueName, Reply};
 
 /// Most messages of one read.
 const MOST: ReadLimits = ReadLimits { max_messages: 1000, max_bytes: 1 << 20 };
@@ -234,6 +234,29 @@ impl Run {
         journal.push(Event::Ok { op, reply: Reply::Audited { deliveries: all } });
     }
 
+    /// Looks some keys up. What is dispatched is in the index.
+    pub fn look_up(&mut self, store: &Store<SimDisk>) {
+        if self.plan.index.is_none() {
+            return;
+        }
+        for _ in 0..2 {
+            let topic = self.some_queue().topic;
+            let key = key_of(self.rng.u64(0..=self.last_message));
+            let by = Look::Key { topic: topic.clone(), key: key.clone() };
+            let op = self.journal.lock().invoke(Call::Find { by });
+            let found = store.query_by_key(&topic, &key, KeyKind::Any, &MOST, 0, i64::MAX);
+            let found = match found {
+                Ok(found) => found,
+                Err(error) => {
+                    return self.wrong(Rule::C14, format!("no look-up of {key} in {topic}: {error}"));
+                }
+            };
+            let views = found.records.iter().flat_map(|bytes| records(bytes)).flatten();
+            let messages = views.map(|view| delivery(&view, false).message).collect();
+            self.journal.lock().push(Event::Ok { op, reply: Reply::Found { messages } });
+        }
+    }
+
     /// Where the groups go on after a start.
     ///
     /// CLAMP: a broker keeps these offsets in its own files and clamps them to the ends of the queues (durability.md R7). Until
@@ -261,6 +284,7 @@ impl Run {
             self.wrong(Rule::C15, format!("the last flush fails on a sound disk: {error}"));
         }
         while store.step_dispatch().is_ok_and(|worked| worked) {}
+        self.look_up(store);
         for reader in 0..self.readers.len() {
             for summary in store.queues() {
                 let queue = QueueName { topic: summary.topic.to_string(), queue_id: summary.queue_id };
