@@ -25,6 +25,7 @@ mod recovery;
 #[cfg(feature = "sim")]
 mod stepped;
 mod store;
+pub mod tools;
 mod wake;
 
 pub use config::{FlushMode, OnFailedFlush, StoreConfig};

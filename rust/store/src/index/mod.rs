@@ -18,8 +18,7 @@ use parking_lot::RwLock;
 use rocketpy_env::{Disk, DiskFile, EnvError, local_digits};
 use rocketpy_protocol::disk::IndexHeader;
 
-pub(crate) use file::Geometry;
-use file::path_of;
+pub(crate) use file::{Geometry, NamedFile, list as list_files, path_of, read_header};
 pub use key::KeyKind;
 pub(crate) use key::push_hashes;
 pub(crate) use load::{Known, Log};

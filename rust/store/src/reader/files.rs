@@ -32,6 +32,12 @@ impl<D: Disk> StreamFiles<D> {
         &self.files
     }
 
+    /// Where files are missing between two others: from and to.
+    pub fn holes(&self) -> Vec<(u64, u64)> {
+        let gaps = self.files.windows(2).map(|pair| (end_of(pair[0]), pair[1].start));
+        gaps.filter(|(from, to)| from != to).collect()
+    }
+
     /// Position of the first byte, `None` without any file.
     pub fn start(&self) -> Option<u64> {
         self.files.first().map(|file| file.start)

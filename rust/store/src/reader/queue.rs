@@ -72,6 +72,14 @@ impl<D: Disk> QueueFiles<D> {
             || log.must_hold(entry.physical_offset)?)
     }
 
+    /// Behind the record that the last entry leads to; 0 when there is none.
+    pub fn end_of_last(&mut self) -> Result<u64, ReadError> {
+        let last = self.bounds.max.get().checked_sub(1).filter(|&last| last >= self.bounds.min.get());
+        let Some(last) = last else { return Ok(0) };
+        let entry = self.entry(QueueOffset(last))?.filter(|entry| !entry.is_filler());
+        Ok(entry.map_or(0, |entry| entry.physical_offset.get().saturating_add(entry.size_bytes.into())))
+    }
+
     /// First entry that the first file has room for; 0 without any file.
     pub fn first(&self) -> u64 {
         self.files.start().unwrap_or(0) / ENTRY_BYTES

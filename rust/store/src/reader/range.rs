@@ -125,7 +125,7 @@ fn check_inside<D: Disk>(
     Err(ReadError::Missing { range: MissingRange { topic, queue_id, start, end, reason: reason.to_owned() } })
 }
 
-fn estimated_bytes<D: Disk>(
+pub(crate) fn estimated_bytes<D: Disk>(
     queue: &mut QueueFiles<D>,
     start: QueueOffset,
     end: QueueOffset,

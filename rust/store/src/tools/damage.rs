@@ -1,0 +1,32 @@
+//! Damaged parts of the log.
+
+/// A part of the log that holds no sound record: `from..to`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Hole {
+    pub from: u64,
+    pub to: u64,
+    pub kind: HoleKind,
+    pub reason: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HoleKind {
+    /// Sound ground follows in the same file.
+    Inside,
+    /// It goes on to the end of its file; another file follows.
+    ToFileEnd,
+    /// Whole files that are missing.
+    MissingFiles,
+    /// Nothing sound follows: the end of the log, or a torn tail.
+    Tail,
+}
+
+impl Hole {
+    pub fn size_bytes(&self) -> u64 {
+        self.to - self.from
+    }
+
+    pub fn contains(&self, physical_offset: u64) -> bool {
+        (self.from..self.to).contains(&physical_offset)
+    }
+}

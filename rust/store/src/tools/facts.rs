@@ -1,0 +1,165 @@
+//! What a store holds, without a look at every record.
+
+use std::path::PathBuf;
+
+use rocketpy_env::Disk;
+use serde::Serialize;
+
+use super::ToolError;
+use crate::checkpoint::Mark;
+use crate::reader::log::LogFiles;
+use crate::reader::queue::QueueFiles;
+use crate::reader::{ReadError, StoreReader};
+
+/// Facts of a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StoreFacts {
+    pub path: PathBuf,
+    /// A process has the store open.
+    pub is_locked: bool,
+    /// That process; `None` when nobody has it, or this process has.
+    pub locked_by: Option<u32>,
+    /// The store was not closed: a process has it open, or was killed.
+    pub has_abort_file: bool,
+    pub log: LogFacts,
+    /// What the checkpoint knows by offsets; `None` when another program wrote last, or nobody.
+    pub mark: Option<MarkFacts>,
+    /// Times of the checkpoint: up to when log, consume queues and index were durable, in milliseconds since 1970.
+    pub physic_msg_at_ms: i64,
+    pub logics_msg_at_ms: i64,
+    pub index_msg_at_ms: i64,
+    pub topics: Vec<TopicFacts>,
+}
+
+/// Facts of the commit log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LogFacts {
+    pub path: PathBuf,
+    pub files: u64,
+    /// Length of one file.
+    pub file_size_bytes: u64,
+    /// First byte that is still there, and the byte behind the last file.
+    pub start: u64,
+    pub end_of_files: u64,
+    /// Missing files between others, as `(from, to)`.
+    pub holes: Vec<(u64, u64)>,
+}
+
+/// The durable mark of a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct MarkFacts {
+    pub generation: u64,
+    /// The log was durable before this.
+    pub log_to: u64,
+    /// Consume queues were durable for the records before this.
+    pub queues_to: u64,
+    /// Recovery checks from here.
+    pub verify_from: u64,
+    /// Every record from here on has a checksum of its own.
+    pub checked_from: Option<u64>,
+    /// The index was durable for the records before this.
+    pub index_to: Option<u64>,
+    /// The store was closed with it.
+    pub closed: bool,
+}
+
+impl From<Mark> for MarkFacts {
+    fn from(mark: Mark) -> Self {
+        Self {
+            generation: mark.generation,
+            log_to: mark.log_to,
+            queues_to: mark.queues_to,
+            verify_from: mark.verify_from,
+            checked_from: mark.checked_from,
+            index_to: mark.index.map(|index| index.to),
+            closed: mark.closed,
+        }
+    }
+}
+
+/// Facts of a topic.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TopicFacts {
+    pub topic: String,
+    pub queues: Vec<QueueFacts>,
+}
+
+/// Facts of a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct QueueFacts {
+    pub queue_id: u32,
+    /// Offset of the oldest message that is there, and after the newest.
+    pub min_offset: u64,
+    pub max_offset: u64,
+    /// When they were stored, in milliseconds since 1970.
+    pub first_stored_at_ms: Option<i64>,
+    pub last_stored_at_ms: Option<i64>,
+    /// Length of its records, from a sample.
+    pub estimated_bytes: u64,
+    pub files: u64,
+    /// Missing files between others, as queue offsets `(from, to)`.
+    pub holes: Vec<(u64, u64)>,
+}
+
+/// Gathers the facts of a store; no record is checked.
+///
+/// # Errors
+/// When a file operation fails.
+pub fn facts<D: Disk>(reader: &StoreReader<D>) -> Result<StoreFacts, ToolError> {
+    let holder = reader.disk.lock_holder(&reader.root.join("lock"))?;
+    let mut log = reader.open_log()?;
+    let condition = log.condition;
+    let mut topics = Vec::new();
+    for topic in reader.topic_names()? {
+        let mut queues = Vec::new();
+        for queue_id in reader.queue_ids(&topic)? {
+            let queue = reader.open_queue(&topic, queue_id, &mut log)?;
+            queues.push(queue_facts(queue, &mut log)?);
+        }
+        topics.push(TopicFacts { topic, queues });
+    }
+    Ok(StoreFacts {
+        path: reader.root.clone(),
+        is_locked: holder.is_some(),
+        locked_by: holder.and_then(|holder| holder.pid),
+        has_abort_file: condition.is_dirty,
+        log: log_facts(reader, &log),
+        mark: condition.mark.map(MarkFacts::from),
+        physic_msg_at_ms: condition.timestamps.physic_msg_at_ms,
+        logics_msg_at_ms: condition.timestamps.logics_msg_at_ms,
+        index_msg_at_ms: condition.timestamps.index_msg_at_ms,
+        topics,
+    })
+}
+
+fn log_facts<D: Disk>(reader: &StoreReader<D>, log: &LogFiles<D>) -> LogFacts {
+    let files = log.files.files();
+    LogFacts {
+        path: reader.log_dir.clone(),
+        files: files.len() as u64,
+        file_size_bytes: files.first().map_or(0, |file| file.size_bytes),
+        start: log.start().get(),
+        end_of_files: files.last().map_or(0, |file| file.start.saturating_add(file.size_bytes)),
+        holes: log.files.holes(),
+    }
+}
+
+fn queue_facts<D: Disk>(mut queue: QueueFiles<D>, log: &mut LogFiles<D>) -> Result<QueueFacts, ReadError> {
+    let (min, max, queue_id) = (queue.bounds.min, queue.bounds.max, queue.queue_id);
+    let mut stored_at_ms = |number: u64| match queue.entry(number.into())? {
+        Some(entry) if (min.get()..max.get()).contains(&number) => log.stored_at_ms(&entry, queue_id),
+        _ => Ok(None),
+    };
+    let first_stored_at_ms = stored_at_ms(min.get())?;
+    let last_stored_at_ms = stored_at_ms(max.get().saturating_sub(1))?;
+    Ok(QueueFacts {
+        queue_id,
+        min_offset: min.get(),
+        max_offset: max.get(),
+        first_stored_at_ms,
+        last_stored_at_ms,
+        estimated_bytes: crate::reader::range::estimated_bytes(&mut queue, min, max)?,
+        files: queue.files.files().len() as u64,
+        holes: queue.files.holes().into_iter().map(|(from, to)| (from / 20, to / 20)).collect(),
+    })
+}

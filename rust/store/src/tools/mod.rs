@@ -1,0 +1,105 @@
+//! Tools for the folder of a store: facts, checks, repair, snapshots, and messages from one store to another.
+//!
+//! All read by position and without a lock, so that they work beside a server; what changes a folder takes its lock.
+
+mod damage;
+mod facts;
+mod folder_copy;
+mod index;
+mod manifest;
+mod queues;
+mod repair;
+mod report;
+mod select;
+mod snapshot;
+mod transfer;
+mod verify;
+mod walk;
+
+use std::path::PathBuf;
+
+use rocketpy_env::EnvError;
+
+pub use facts::{LogFacts, QueueFacts, StoreFacts, TopicFacts, facts};
+pub use repair::{Repair, RepairAction, plan_repair, repair};
+pub use report::{Problem, ProblemKind, VerifyReport};
+pub use select::{Selected, Selection};
+pub use snapshot::{Snapshot, snapshot};
+pub use transfer::{Transfer, TransferReport};
+pub use verify::verify;
+
+use crate::error::{AppendError, StoreError};
+use crate::reader::ReadError;
+
+/// A tool could not do its work.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ToolError {
+    /// The store could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A file operation failed.
+    #[error(transparent)]
+    Env(#[from] EnvError),
+    /// The store could not be opened.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A record was refused by the store that it was to go into; those before it are in.
+    #[error("record {number} is refused: {cause}")]
+    Refused { number: u64, cause: AppendError },
+    /// The folder that a tool is to make is there already, with something in it.
+    #[error("the folder is not empty: {}", path.display())]
+    TargetNotEmpty { path: PathBuf },
+    /// The folder that a tool is to make lies inside the store.
+    #[error("the folder lies inside the store: {}", path.display())]
+    TargetInside { path: PathBuf },
+    /// The checkpoint did not follow the log within the time that a snapshot waits.
+    #[error("the checkpoint stands at {found}, the log was dispatched to {wanted} when the snapshot began")]
+    CheckpointBehind { found: u64, wanted: u64 },
+    /// A damaged part of the log is too short to hold a record that stands for it.
+    #[error("{size_bytes} damaged bytes at {physical_offset} are too few for a record that stands for them: {}", path.display())]
+    HoleTooShort { path: PathBuf, physical_offset: u64, size_bytes: u64 },
+    /// What was given is no store's topic table.
+    #[error("not a table of topics ({reason}): {}", path.display())]
+    BadTopics { path: PathBuf, reason: String },
+    /// The caller wanted no more.
+    #[error("stopped before the end")]
+    Stopped,
+}
+
+impl ToolError {
+    /// The way out, for a person.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Env(error) | Self::Read(ReadError::Env(error)) => error.hint().map(str::to_owned),
+            Self::Store(error) => error.hint(),
+            Self::Refused { cause, .. } => cause.hint().map(str::to_owned),
+            Self::TargetNotEmpty { .. } => Some("name a folder that is new or empty".to_owned()),
+            Self::TargetInside { .. } => Some("name a folder beside the store".to_owned()),
+            Self::CheckpointBehind { .. } => {
+                Some("the server writes it every second: try again when the disk is less busy".to_owned())
+            }
+            Self::HoleTooShort { .. } => Some("restore the file from a copy or from a slave".to_owned()),
+            Self::BadTopics { .. } => Some("restore the file from its .bak".to_owned()),
+            Self::Read(_) | Self::Stopped => None,
+        }
+    }
+}
+
+/// How far a tool has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+}
+
+/// Is told how far a tool has come, many times a second; says whether it shall go on.
+pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> bool;
+
+/// Tells how far a tool has come.
+///
+/// # Errors
+/// [`ToolError::Stopped`] when it shall not go on.
+fn tell(watch: Watch<'_>, done_bytes: u64, total_bytes: u64) -> Result<(), ToolError> {
+    watch(Progress { done_bytes, total_bytes }).then_some(()).ok_or(ToolError::Stopped)
+}

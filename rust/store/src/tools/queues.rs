@@ -1,0 +1,210 @@
+//! Consume queues side by side with the log.
+
+use std::collections::{BTreeMap, HashMap};
+
+use rocketpy_env::Disk;
+use rocketpy_model::QueueOffset;
+use rocketpy_protocol::record::RecordView;
+
+use super::report::{Problem, ProblemKind, VerifyReport};
+use crate::append::counts_in_queue;
+use crate::dispatch::TagSource;
+use crate::queue::entry::ENTRY_BYTES;
+use crate::reader::log::LogFiles;
+use crate::reader::queue::QueueFiles;
+use crate::reader::{QueueEntry, ReadError, StoreReader};
+
+/// Entries that all queues hold ahead together, and the fewest of one.
+const ENTRIES_AHEAD: u64 = 1 << 18;
+const FEWEST_ENTRIES: u64 = 64;
+
+/// One queue, read in step with the log.
+pub(super) struct Cursor<D: Disk> {
+    pub queue: QueueFiles<D>,
+    /// Next entry to load.
+    next: QueueOffset,
+    entries: Vec<QueueEntry>,
+    taken: usize,
+    at_once: u64,
+    /// An entry led to its record.
+    has_matched: bool,
+}
+
+impl<D: Disk> Cursor<D> {
+    /// The next entry that is no filler.
+    fn peek(
+        &mut self,
+        bytes: &mut Vec<u8>,
+        report: &mut VerifyReport,
+    ) -> Result<Option<QueueEntry>, ReadError> {
+        loop {
+            if let Some(&entry) = self.entries.get(self.taken) {
+                if !entry.is_filler() {
+                    return Ok(Some(entry));
+                }
+                report.filler_entries += 1;
+                self.taken += 1;
+                continue;
+            }
+            let max = self.queue.bounds.max;
+            if self.next >= max {
+                return Ok(None);
+            }
+            self.entries.clear();
+            self.taken = 0;
+            let count = self.at_once.min(max - self.next);
+            let loaded = self.queue.entries(self.next, count, bytes, &mut self.entries)?;
+            self.next = match loaded {
+                0 => self.queue.next_file(self.next)?.unwrap_or(max),
+                loaded => self.next + loaded,
+            };
+            self.queue.files.close(); // a store may have more queues than a process may have files
+        }
+    }
+
+    fn problem(
+        &mut self,
+        kind: ProblemKind,
+        number: u64,
+        found: String,
+        expected: String,
+    ) -> Result<Problem, ReadError> {
+        let position = number * ENTRY_BYTES;
+        let start = self.queue.files.find(position)?.map_or(0, |file| file.start);
+        let path = self.queue.files.path_at(position)?;
+        let problem = Problem::new(kind, path, position - start, found, expected);
+        Ok(problem.of_queue(&self.queue.topic, self.queue.queue_id, number))
+    }
+}
+
+/// All queues of a store.
+pub(super) struct Queues<D: Disk> {
+    cursors: Vec<Cursor<D>>,
+    by_name: HashMap<String, BTreeMap<u32, usize>>,
+    bytes: Vec<u8>,
+    /// Records before this must have their entries.
+    pub entered_to: u64,
+}
+
+impl<D: Disk> Queues<D> {
+    /// Opens the queues of a store as they are now.
+    pub fn open(reader: &StoreReader<D>, log: &mut LogFiles<D>) -> Result<Self, ReadError> {
+        let mut queues =
+            Self { cursors: Vec::new(), by_name: HashMap::new(), bytes: Vec::new(), entered_to: u64::MAX };
+        for topic in reader.topic_names()? {
+            let mut ids = BTreeMap::new();
+            for queue_id in reader.queue_ids(&topic)? {
+                let mut queue = reader.open_queue(&topic, queue_id, log)?;
+                queue.files.close();
+                ids.insert(queue_id, queues.cursors.len());
+                queues.cursors.push(Cursor {
+                    next: queue.bounds.min,
+                    queue,
+                    entries: Vec::new(),
+                    taken: 0,
+                    at_once: FEWEST_ENTRIES,
+                    has_matched: false,
+                });
+            }
+            queues.by_name.insert(topic, ids);
+        }
+        let at_once = (ENTRIES_AHEAD / (queues.cursors.len() as u64).max(1)).max(FEWEST_ENTRIES);
+        queues.cursors.iter_mut().for_each(|cursor| cursor.at_once = at_once);
+        Ok(queues)
+    }
+
+    pub fn count(&self) -> u64 {
+        self.cursors.len() as u64
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut QueueFiles<D>> {
+        self.cursors.iter_mut().map(|cursor| &mut cursor.queue)
+    }
+
+    /// Compares the entry of a record; records come in the order of the log.
+    pub fn check(&mut self, view: &RecordView<'_>, report: &mut VerifyReport) -> Result<(), ReadError> {
+        if !counts_in_queue(view.sys_flag) {
+            report.records_without_entry += 1;
+            return Ok(());
+        }
+        let index = self.by_name.get(view.topic).and_then(|ids| ids.get(&view.queue_id));
+        let Some(&index) = index else {
+            report.records_without_queue += 1;
+            return Ok(());
+        };
+        let at = view.physical_offset;
+        let cursor = &mut self.cursors[index];
+        while let Some(entry) = cursor.peek(&mut self.bytes, report)? {
+            if entry.physical_offset > at {
+                break;
+            }
+            cursor.taken += 1;
+            if entry.physical_offset == at {
+                cursor.has_matched = true;
+                return compare(cursor, &entry, view, report);
+            }
+            report.note(without_record(cursor, &entry)?);
+        }
+        if at.get() >= self.entered_to {
+            report.records_to_dispatch += 1;
+        } else if !cursor.has_matched && cursor.queue.first() == 0 && cursor.queue.bounds.min.get() == 0 {
+            report.records_without_queue += 1; // of a former topic of the name
+        } else {
+            let number = view.queue_offset.get();
+            let expected = format!("an entry that leads to {at}");
+            let missing =
+                cursor.problem(ProblemKind::RecordWithoutEntry, number, "none".to_owned(), expected)?;
+            report.note(missing.in_log(at.get()));
+        }
+        Ok(())
+    }
+
+    /// Notes the entries that lead behind the last record; where the store is open they may be on their way.
+    pub fn finish(
+        &mut self,
+        log_end: u64,
+        is_complete: bool,
+        report: &mut VerifyReport,
+    ) -> Result<(), ReadError> {
+        for cursor in &mut self.cursors {
+            while let Some(entry) = cursor.peek(&mut self.bytes, report)? {
+                if entry.physical_offset.get() >= log_end && !is_complete {
+                    break;
+                }
+                cursor.taken += 1;
+                report.note(without_record(cursor, &entry)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn without_record<D: Disk>(cursor: &mut Cursor<D>, entry: &QueueEntry) -> Result<Problem, ReadError> {
+    let at = entry.physical_offset.get();
+    let found = format!("it leads to {at}, where no sound record of the queue begins");
+    let expected = "the place of a record".to_owned();
+    let number = entry.queue_offset.get();
+    Ok(cursor.problem(ProblemKind::EntryWithoutRecord, number, found, expected)?.in_log(at))
+}
+
+fn compare<D: Disk>(
+    cursor: &mut Cursor<D>,
+    entry: &QueueEntry,
+    view: &RecordView<'_>,
+    report: &mut VerifyReport,
+) -> Result<(), ReadError> {
+    let tags_code = TagSource::of(view.topic, view.properties).code(view.stored_at_ms);
+    let found = (entry.queue_offset, entry.size_bytes, entry.tags_code);
+    let expected = (view.queue_offset, view.size() as u32, tags_code);
+    if found == expected {
+        report.entries += 1;
+        return Ok(());
+    }
+    let text = |(number, size, code): (QueueOffset, u32, i64)| {
+        format!("queue offset {number}, size {size}, tag code {code}")
+    };
+    let number = entry.queue_offset.get();
+    let differs = cursor.problem(ProblemKind::EntryDiffers, number, text(found), text(expected))?;
+    report.note(differs.in_log(view.physical_offset.get()));
+    Ok(())
+}

@@ -1,0 +1,383 @@
+//! Makes a damaged store one that a server opens, and keeps what it takes away.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
+use rocketpy_model::{PhysicalOffset, QueueOffset, sys_flag};
+use rocketpy_protocol::disk::ConsumeQueueEntry;
+use rocketpy_protocol::record::{
+    BLANK_HEAD_BYTES, CRC_PROPERTY_BYTES, FIXED_BYTES_V1, RecordFields, blank_head,
+};
+use serde::Serialize;
+
+use super::damage::{Hole, HoleKind};
+use super::manifest::SideFolder;
+use super::report::{Problem, ProblemKind};
+use super::verify::{Examined, examine};
+use super::{ToolError, Watch};
+use crate::error::StoreError;
+use crate::folder::file_name;
+use crate::reader::StoreReader;
+
+/// The topic of a record that stands for damaged bytes. It gets no queue: its type is that of a rolled back message.
+const FILLER_TOPIC: &str = "RMQ_SYS_REPAIRED_LOG";
+
+/// One thing that a repair does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "action")]
+pub enum RepairAction {
+    /// Writes one record over damaged bytes that sound records follow. No queue leads to it.
+    FillWithRecord { path: PathBuf, file_offset: u64, physical_offset: u64, size_bytes: u64, reason: String },
+    /// Ends a file of the log where its damage begins; the log goes on with the next one.
+    EndFile { path: PathBuf, file_offset: u64, physical_offset: u64, size_bytes: u64, reason: String },
+    /// Makes a file of the log that is missing between two others, without any record.
+    MakeFile { path: PathBuf, physical_offset: u64, size_bytes: u64 },
+    /// Ends the log: writes zeros over what follows its last sound record.
+    CutTail { path: PathBuf, file_offset: u64, physical_offset: u64, size_bytes: u64, reason: String },
+    /// Turns a consume queue entry that leads into damage into one that only fills its place.
+    BlankEntry {
+        path: PathBuf,
+        file_offset: u64,
+        topic: String,
+        queue_id: u32,
+        queue_offset: u64,
+        physical_offset: u64,
+    },
+    /// Puts all consume queues aside; the next start makes them anew from the log.
+    RebuildQueues { path: PathBuf, reason: String },
+    /// Puts the index files aside; the next start makes them anew from the log.
+    RebuildIndex { path: PathBuf, reason: String },
+    /// Puts the checkpoint aside; the next start looks at the whole log.
+    DropCheckpoint { path: PathBuf, reason: String },
+}
+
+/// What a repair does, or has done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Repair {
+    pub path: PathBuf,
+    /// In the order in which it is done; none when nothing is wrong.
+    pub actions: Vec<RepairAction>,
+    /// The folder that keeps what was taken away; `None` for a preview.
+    pub kept_in: Option<PathBuf>,
+}
+
+/// Says what [`repair`] would do. Takes no lock and changes nothing.
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn plan_repair<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<Repair, ToolError> {
+    let actions = plan(reader, &examine(reader, watch)?)?;
+    Ok(Repair { path: reader.root.clone(), actions, kept_in: None })
+}
+
+/// Takes the lock of a store and makes it one that a server opens: every sound record stays, at its place.
+///
+/// What ended half-way is repaired by the next call.
+///
+/// # Errors
+/// [`StoreError::Locked`]; [`ToolError::HoleTooShort`]; or a file operation failed.
+///
+/// # Durability
+/// Everything that is written over or moved is durable in the side folder before.
+pub fn repair<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<Repair, ToolError> {
+    let disk = &*reader.disk;
+    let lock = disk.lock(&reader.root.join("lock")).map_err(|error| match error {
+        EnvError::Locked { pid, .. } => StoreError::Locked { path: reader.root.clone(), pid },
+        other => other.into(),
+    })?;
+    let actions = plan(reader, &examine(reader, watch)?)?;
+    let mut kept_in = None;
+    if !actions.is_empty() {
+        let mut side = SideFolder::make(disk, &reader.root, &actions)?;
+        for action in &actions {
+            apply(reader, &mut side, action)?;
+        }
+        side.write(true)?;
+        kept_in = Some(side.dir);
+    }
+    drop(lock);
+    Ok(Repair { path: reader.root.clone(), actions, kept_in })
+}
+
+fn plan<D: Disk>(reader: &StoreReader<D>, examined: &Examined) -> Result<Vec<RepairAction>, ToolError> {
+    let mut actions = Vec::new();
+    for hole in &examined.holes {
+        plan_hole(reader, examined, hole, &mut actions)?;
+    }
+    let mut entries = Vec::new();
+    let queue_reason = queue_reason(examined, &mut entries);
+    let lost_end = lost_end(examined);
+    let root = &reader.root;
+    if queue_reason.is_some() || lost_end.is_some() {
+        let reason = lost_end.clone().or(queue_reason).unwrap_or_default();
+        actions.push(RepairAction::DropCheckpoint { path: root.join("checkpoint"), reason: reason.clone() });
+        actions.push(RepairAction::RebuildQueues { path: root.join("consumequeue"), reason });
+    } else {
+        actions.append(&mut entries);
+    }
+    let index = examined.report.problems.iter().find(|problem| is_of_index(examined, problem));
+    if let Some(problem) = index {
+        let reason =
+            format!("{}: found {}, expected {}", problem.path.display(), problem.found, problem.expected);
+        actions.push(RepairAction::RebuildIndex { path: root.join("index"), reason });
+    }
+    actions.retain(|action| action.is_needed(&*reader.disk));
+    Ok(actions)
+}
+
+fn is_of_index(examined: &Examined, problem: &Problem) -> bool {
+    match problem.kind {
+        ProblemKind::IndexDiffers | ProblemKind::KeyWithoutIndexEntry => true,
+        ProblemKind::BadFile => problem.path.parent().is_some_and(|dir| dir.ends_with("index")),
+        // An entry that leads into damage finds no record there: a look-up passes over it.
+        ProblemKind::IndexEntryWithoutRecord => {
+            !problem.physical_offset.is_some_and(|at| examined.holes.iter().any(|hole| hole.contains(at)))
+        }
+        _ => false,
+    }
+}
+
+/// Why the end of the log is not what the checkpoint knows.
+fn lost_end(examined: &Examined) -> Option<String> {
+    let problem = examined.report.problems.iter().find(|one| one.kind == ProblemKind::LogEndsEarly)?;
+    Some(format!("the log ends at {}, expected: {}", examined.report.log_end, problem.expected))
+}
+
+/// Why the consume queues have to be made anew, if they have. Else gathers the entries that lead into damage.
+fn queue_reason(examined: &Examined, entries: &mut Vec<RepairAction>) -> Option<String> {
+    let queues_to = examined.mark.map_or(u64::MAX, |mark| mark.queues_to);
+    for problem in &examined.report.problems {
+        match problem.kind {
+            ProblemKind::EntryWithoutRecord => {}
+            ProblemKind::IncompleteQueues | ProblemKind::EntryDiffers | ProblemKind::RecordWithoutEntry => {
+                return Some(format!("found {}, expected {}", problem.found, problem.expected));
+            }
+            _ => continue,
+        }
+        let at = problem.physical_offset.unwrap_or(0);
+        let in_hole = examined.holes.iter().any(|hole| hole.contains(at) && hole.kind != HoleKind::Tail);
+        if !in_hole {
+            return Some(format!("found {}, expected {}", problem.found, problem.expected));
+        }
+        if at >= queues_to {
+            continue; // the next start writes it anew
+        }
+        entries.push(RepairAction::BlankEntry {
+            path: problem.path.clone(),
+            file_offset: problem.file_offset,
+            topic: problem.topic.clone().unwrap_or_default(),
+            queue_id: problem.queue_id.unwrap_or(0),
+            queue_offset: problem.queue_offset.unwrap_or(0),
+            physical_offset: at,
+        });
+    }
+    let is_listed = examined.report.problem_count == examined.report.problems.len() as u64;
+    (!is_listed).then(|| "there is more damage than is listed".to_owned())
+}
+
+fn plan_hole<D: Disk>(
+    reader: &StoreReader<D>,
+    examined: &Examined,
+    hole: &Hole,
+    actions: &mut Vec<RepairAction>,
+) -> Result<(), ToolError> {
+    let mut log = reader.open_log()?;
+    let file_size = log.files.files().first().map_or(1, |file| file.size_bytes).max(1);
+    let (physical_offset, size_bytes, reason) = (hole.from, hole.size_bytes(), hole.reason.clone());
+    let path = log.files.path_at(physical_offset)?;
+    let start = log.files.find(physical_offset)?.map_or(physical_offset, |file| file.start);
+    let file_offset = physical_offset - start;
+    match hole.kind {
+        HoleKind::Inside => {
+            if size_bytes < smallest_filler(true) {
+                return Err(ToolError::HoleTooShort { path, physical_offset, size_bytes });
+            }
+            actions.push(RepairAction::FillWithRecord {
+                path,
+                file_offset,
+                physical_offset,
+                size_bytes,
+                reason,
+            });
+        }
+        HoleKind::ToFileEnd => {
+            actions.push(RepairAction::EndFile { path, file_offset, physical_offset, size_bytes, reason });
+        }
+        HoleKind::MissingFiles => {
+            for start in (hole.from..hole.to).step_by(file_size as usize) {
+                let path = reader.log_dir.join(file_name(start));
+                actions.push(RepairAction::MakeFile { path, physical_offset: start, size_bytes: file_size });
+            }
+        }
+        HoleKind::Tail => {
+            let _ = examined;
+            let mut at = hole.from;
+            while at < hole.to {
+                let Some(file) = log.files.find(at)? else { break };
+                let end = hole.to.min(file.start + file.size_bytes);
+                actions.push(RepairAction::CutTail {
+                    path: log.files.path_at(at)?,
+                    file_offset: at - file.start,
+                    physical_offset: at,
+                    size_bytes: end - at,
+                    reason: reason.clone(),
+                });
+                at = end;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl RepairAction {
+    /// Whether there is something to do it to.
+    fn is_needed<D: Disk>(&self, disk: &D) -> bool {
+        match self {
+            Self::DropCheckpoint { path, .. } => disk.open_file(path, OpenMode::Read).is_ok(),
+            Self::RebuildQueues { path, .. } | Self::RebuildIndex { path, .. } => disk.list(path).is_ok(),
+            _ => true,
+        }
+    }
+}
+
+fn apply<D: Disk>(
+    reader: &StoreReader<D>,
+    side: &mut SideFolder<'_, D>,
+    action: &RepairAction,
+) -> Result<(), ToolError> {
+    let disk = &*reader.disk;
+    match action {
+        RepairAction::FillWithRecord { path, file_offset, physical_offset, size_bytes, .. } => {
+            side.keep_bytes(path, *file_offset, *size_bytes)?;
+            side.unshare(path)?;
+            let stored_at_ms = stored_before(reader, *physical_offset)?;
+            write(disk, path, *file_offset, &filler(*physical_offset, *size_bytes, stored_at_ms))?;
+        }
+        RepairAction::EndFile { path, file_offset, size_bytes, .. } => {
+            side.keep_bytes(path, *file_offset, *size_bytes)?;
+            side.unshare(path)?;
+            let mut rest = vec![0; *size_bytes as usize];
+            let head = BLANK_HEAD_BYTES.min(rest.len());
+            rest[..head].copy_from_slice(&blank_head(*size_bytes as u32)[..head]);
+            write(disk, path, *file_offset, &rest)?;
+        }
+        RepairAction::MakeFile { path, size_bytes, .. } => {
+            use rocketpy_env::Region as _;
+            let region = disk.create_region(path, *size_bytes)?;
+            region.append(&blank_head(*size_bytes as u32), *size_bytes);
+            region.flush(0..*size_bytes)?;
+        }
+        RepairAction::CutTail { path, file_offset, size_bytes, .. } => {
+            side.keep_bytes(path, *file_offset, *size_bytes)?;
+            side.unshare(path)?;
+            let file = disk.open_file(path, OpenMode::Write)?;
+            file.zero_range(*file_offset..file_offset + size_bytes, true)?;
+            file.sync()?;
+        }
+        RepairAction::BlankEntry { path, file_offset, .. } => {
+            side.keep_bytes(path, *file_offset, ConsumeQueueEntry::BYTES as u64)?;
+            side.unshare(path)?;
+            write(disk, path, *file_offset, &ConsumeQueueEntry::PRE_BLANK.encode())?;
+        }
+        RepairAction::RebuildQueues { path, .. } | RepairAction::RebuildIndex { path, .. } => {
+            side.take(path)?
+        }
+        RepairAction::DropCheckpoint { path, .. } => {
+            mark_open(disk, &reader.root)?; // else what follows counts as closed, and its end as known
+            side.take(path)?;
+        }
+    }
+    Ok(())
+}
+
+fn write<D: Disk>(disk: &D, path: &Path, at: u64, bytes: &[u8]) -> Result<(), EnvError> {
+    let file = disk.open_file(path, OpenMode::Write)?;
+    file.write_all_at(at, bytes)?;
+    file.sync()
+}
+
+/// Says that the store was not closed.
+fn mark_open<D: Disk>(disk: &D, root: &Path) -> Result<(), EnvError> {
+    let file = disk.open_file(&root.join("abort"), OpenMode::CreateOrWrite)?;
+    file.sync()?;
+    disk.sync_dir(root)
+}
+
+/// When the last sound record before a place of the log was stored, 1 when there is none: recovery looks at it.
+fn stored_before<D: Disk>(reader: &StoreReader<D>, at: u64) -> Result<i64, ToolError> {
+    use super::walk::{Checks, LogWalk, Step};
+    let mut walk = LogWalk::new(reader, 0..0, Checks::Layout)?;
+    if let Some(file_end) = walk.file_end(at)? {
+        let file_size = reader.open_log()?.files.files().first().map_or(0, |file| file.size_bytes);
+        walk.go_to((file_end - file_size).max(walk.start()));
+    }
+    walk.stop_at(at);
+    let mut stored_at_ms = 1;
+    while let Step::Record(view) = walk.step()? {
+        stored_at_ms = view.stored_at_ms;
+    }
+    Ok(stored_at_ms)
+}
+
+/// Bytes of the shortest record that may stand for damage.
+const fn smallest_filler(record_check: bool) -> u64 {
+    let check = if record_check { CRC_PROPERTY_BYTES } else { 0 };
+    (FIXED_BYTES_V1 + 1 + check) as u64
+}
+
+/// A record of an exact length that no queue and no index leads to: the type of a rolled back message.
+///
+/// # Source
+/// spec/store.md 3.1, 4.4.
+fn filler(physical_offset: u64, size_bytes: u64, stored_at_ms: i64) -> Vec<u8> {
+    let record_check = size_bytes >= smallest_filler(true);
+    let room = (size_bytes - smallest_filler(record_check)) as usize;
+    let topic = if room >= FILLER_TOPIC.len() - 1 { FILLER_TOPIC } else { &FILLER_TOPIC[..1] };
+    let body = vec![0; room + 1 - topic.len()];
+    let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let fields = RecordFields {
+        topic,
+        queue_id: 0,
+        flag: 0,
+        sys_flag: sys_flag::TRANSACTION_ROLLBACK,
+        born_at_ms: stored_at_ms,
+        born_host: nowhere,
+        store_host: nowhere,
+        reconsume_times: 0,
+        prepared_transaction_offset: PhysicalOffset::ZERO,
+        body: &body,
+        properties: b"",
+        more_properties: b"",
+    };
+    let mut bytes = Vec::with_capacity(size_bytes as usize);
+    let plan = fields.encode(record_check, &mut bytes).expect("a short topic and no properties fit");
+    plan.finish(&mut bytes, QueueOffset::ZERO, PhysicalOffset(physical_offset), stored_at_ms);
+    assert_eq!(bytes.len() as u64, size_bytes, "it fills the damage");
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use rocketpy_protocol::record::{CheckMode, RecordCheck, check_record};
+
+    use super::*;
+
+    #[test]
+    fn a_filler_has_every_length_from_the_shortest_record_on() {
+        for size in smallest_filler(true)..400 {
+            let bytes = filler(1000, size, 7);
+            match check_record(&bytes, CheckMode::RecordRequired) {
+                Ok(RecordCheck::Record(view)) => {
+                    assert_eq!(
+                        (view.size() as u64, view.physical_offset.get(), view.stored_at_ms),
+                        (size, 1000, 7)
+                    );
+                    assert!(!crate::append::counts_in_queue(view.sys_flag));
+                    rocketpy_model::name::check_topic(view.topic).unwrap();
+                }
+                other => panic!("{size}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Chooses records of a store, by queue or by their place in the log.
+
+use rocketpy_env::{Disk, RealDisk};
+use rocketpy_model::QueueOffset;
+use rocketpy_model::property;
+use rocketpy_protocol::properties_text::iter_bytes;
+use rocketpy_protocol::record::RecordView;
+
+use super::walk::{Checks, LogWalk, Step};
+use super::{Progress, ToolError};
+use crate::reader::condition::Condition;
+use crate::reader::{Missing, RangeOptions, RangeScan, ReadError, ScanOptions, StoreReader};
+
+/// Bytes of records that one step gives at the most, unless one alone has more.
+const STEP_BYTES: usize = 1 << 20;
+
+/// Which records are wanted. The default is all of them.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Only these topics; none stands for all.
+    pub topics: Vec<String>,
+    /// Only these queues.
+    pub queues: Option<Vec<u32>>,
+    /// Queue offsets from, and before.
+    pub queue_from: Option<u64>,
+    pub queue_before: Option<u64>,
+    /// Physical offsets from, and before.
+    pub physical_from: Option<u64>,
+    pub physical_before: Option<u64>,
+    /// Stored at or after, and before, in milliseconds since 1970.
+    pub stored_from_ms: Option<i64>,
+    pub stored_before_ms: Option<i64>,
+    /// Only records with this key, or this unique key.
+    pub key: Option<String>,
+    /// Leaves damaged records out, and counts them; else they end the reading with an error.
+    pub skips_damage: bool,
+    /// Leaves the checksums of records alone.
+    pub trusts_checksums: bool,
+}
+
+impl Selection {
+    fn wants(&self, view: &RecordView<'_>) -> bool {
+        let within = |value: u64, from: Option<u64>, before: Option<u64>| {
+            from.is_none_or(|from| value >= from) && before.is_none_or(|before| value < before)
+        };
+        (self.topics.is_empty() || self.topics.iter().any(|topic| topic == view.topic))
+            && self.queues.as_ref().is_none_or(|queues| queues.contains(&view.queue_id))
+            && within(view.queue_offset.get(), self.queue_from, self.queue_before)
+            && within(view.physical_offset.get(), self.physical_from, self.physical_before)
+            && self.stored_from_ms.is_none_or(|from| view.stored_at_ms >= from)
+            && self.stored_before_ms.is_none_or(|before| view.stored_at_ms < before)
+            && self.key.as_ref().is_none_or(|key| has_key(view, key))
+    }
+}
+
+/// Whether a record has a key, or it is its unique key.
+fn has_key(view: &RecordView<'_>, key: &str) -> bool {
+    iter_bytes(view.properties).any(|(name, value)| {
+        (name == property::KEYS.as_bytes()
+            && value.split(|&byte| byte == b' ').any(|item| item == key.as_bytes()))
+            || (name == property::UNIQUE_KEY.as_bytes() && value == key.as_bytes())
+    })
+}
+
+/// The chosen records: by queue, in one pass over the log, where topics are named; else all of the log, those without a queue
+/// entry as well.
+pub struct Selected<D: Disk = RealDisk> {
+    selection: Selection,
+    source: Source<D>,
+    /// Damaged records that were left out.
+    left_out: u64,
+    progress: Progress,
+    has_ended: bool,
+}
+
+enum Source<D: Disk> {
+    Queues(Box<RangeScan<D>>),
+    Log(Box<LogWalk<D>>),
+}
+
+impl<D: Disk> Selected<D> {
+    /// Begins to read.
+    ///
+    /// # Errors
+    /// A topic that the store does not hold; or a file operation failed.
+    pub fn new(reader: &StoreReader<D>, selection: Selection) -> Result<Self, ToolError> {
+        let by_place = selection.physical_from.is_some() || selection.physical_before.is_some();
+        let (source, total_bytes) = match selection.topics.is_empty() || by_place {
+            true => open_log(reader, &selection)?,
+            false => open_queues(reader, &selection)?,
+        };
+        let progress = Progress { done_bytes: 0, total_bytes };
+        Ok(Self { selection, source, left_out: 0, progress, has_ended: false })
+    }
+
+    /// Damaged records, and places of queues without one, that were left out so far.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// Reads on and calls `visit` with the next chosen records; false at the end. There may be none in a step.
+    ///
+    /// # Errors
+    /// A damaged record, unless it is to be left out; what `visit` gives; or a file operation failed. It has ended then.
+    pub fn step<E: From<ToolError>>(
+        &mut self,
+        visit: impl FnMut(&RecordView<'_>) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        if self.has_ended {
+            return Ok(false);
+        }
+        let done = match self.source {
+            Source::Queues(_) => self.step_queues(visit),
+            Source::Log(_) => self.step_log(visit),
+        };
+        self.has_ended = !matches!(done, Ok(true));
+        done
+    }
+
+    fn step_queues<E: From<ToolError>>(
+        &mut self,
+        mut visit: impl FnMut(&RecordView<'_>) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let Source::Queues(scan) = &mut self.source else { return Ok(false) };
+        let has_more = scan.advance().map_err(ToolError::from)?;
+        self.left_out += scan.take_missing().iter().map(|lost| lost.end - lost.start).sum::<u64>();
+        for (record, bytes) in scan.block().iter() {
+            self.progress.done_bytes += u64::from(record.size_bytes);
+            match RecordView::parse(bytes) {
+                Ok(view) if self.selection.wants(&view) => visit(&view)?,
+                Ok(_) => {}
+                Err(_) if self.selection.skips_damage => self.left_out += 1,
+                Err(error) => {
+                    let read = ReadError::BadFile { path: Default::default(), reason: error.to_string() };
+                    return Err(ToolError::from(read).into());
+                }
+            }
+        }
+        Ok(has_more)
+    }
+
+    fn step_log<E: From<ToolError>>(
+        &mut self,
+        mut visit: impl FnMut(&RecordView<'_>) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let Source::Log(walk) = &mut self.source else { return Ok(false) };
+        let begun_at = walk.at();
+        loop {
+            match walk.step().map_err(ToolError::from)? {
+                Step::Record(view) => {
+                    if self.selection.wants(&view) {
+                        visit(&view)?;
+                    }
+                }
+                Step::Damage { at, reason } => {
+                    let Some(ground) = walk.find_ground(at).map_err(ToolError::from)? else {
+                        return Ok(false);
+                    };
+                    let is_zero = walk.end_of_data(at).map_err(ToolError::from)? == at;
+                    if is_zero {
+                        return Ok(false); // files are made ahead
+                    }
+                    if !self.selection.skips_damage {
+                        let path = walk.place(at).map_err(ToolError::from)?.0;
+                        let reason = format!("physical offset {at}: {reason}");
+                        return Err(ToolError::from(ReadError::BadFile { path, reason }).into());
+                    }
+                    self.left_out += 1;
+                    walk.go_to(ground);
+                }
+                Step::MissingFiles { .. } => self.left_out += 1,
+                Step::End => return Ok(false),
+            }
+            if walk.at() - begun_at >= STEP_BYTES as u64 {
+                self.progress.done_bytes += walk.at() - begun_at;
+                return Ok(true);
+            }
+        }
+    }
+}
+
+fn open_log<D: Disk>(reader: &StoreReader<D>, selection: &Selection) -> Result<(Source<D>, u64), ToolError> {
+    let condition = Condition::read(&*reader.disk, &reader.root)?;
+    let checks = if selection.trusts_checksums { Checks::Layout } else { Checks::All };
+    let mut walk = LogWalk::new(reader, condition.checked(), checks)?;
+    let start = walk.start().max(selection.physical_from.unwrap_or(0));
+    if start > walk.start() {
+        // Records have no index by place: from the start of the file that holds it.
+        let file_start = walk.place(start)?.1;
+        walk.go_to(start - file_start);
+    }
+    if let Some(before) = selection.physical_before {
+        walk.stop_at(before);
+    }
+    let end = walk.end_of_files().min(selection.physical_before.unwrap_or(u64::MAX));
+    Ok((Source::Log(Box::new(walk)), end.saturating_sub(start)))
+}
+
+fn open_queues<D: Disk>(
+    reader: &StoreReader<D>,
+    selection: &Selection,
+) -> Result<(Source<D>, u64), ToolError> {
+    let missing = if selection.skips_damage { Missing::Skip } else { Missing::Fail };
+    let mut ranges = Vec::new();
+    for topic in &selection.topics {
+        let options = RangeOptions {
+            queues: selection.queues.clone(),
+            stored_from_ms: selection.stored_from_ms,
+            stored_before_ms: selection.stored_before_ms,
+            missing,
+            ..RangeOptions::default()
+        };
+        for mut range in reader.ranges(topic, &options)? {
+            range.start = range.start.max(QueueOffset(selection.queue_from.unwrap_or(0)));
+            range.end = range.end.min(QueueOffset(selection.queue_before.unwrap_or(u64::MAX)));
+            if range.start < range.end {
+                ranges.push(range);
+            }
+        }
+    }
+    let total = ranges.iter().map(|range| range.estimated_bytes).sum();
+    let options = ScanOptions { verify: !selection.trusts_checksums, missing, ..ScanOptions::default() };
+    let scan = reader.scan(&ranges, options)?;
+    Ok((Source::Queues(Box::new(scan)), total))
+}

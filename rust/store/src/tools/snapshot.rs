@@ -1,0 +1,281 @@
+//! A copy of a store as it was at one moment, while a server writes it.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rocketpy_env::{Disk, EnvError};
+use rocketpy_model::QueueOffset;
+use serde::Serialize;
+
+use super::folder_copy::NewFolder;
+use super::walk::{Checks, LogWalk, Step};
+use super::{ToolError, Watch, tell};
+use crate::checkpoint::{CheckpointFile, Mark, Timestamps};
+use crate::folder::file_name;
+use crate::queue::entry::ENTRY_BYTES;
+use crate::queue::files::FlushFailure;
+use crate::reader::condition::Condition;
+use crate::reader::log::LogFiles;
+use crate::reader::queue::QueueFiles;
+use crate::reader::{ReadError, StoreReader};
+
+/// How long a snapshot waits for the checkpoint of a server to follow the log.
+const PATIENCE: Duration = Duration::from_secs(30);
+const STEP: Duration = Duration::from_millis(50);
+
+/// Metadata that a later message may change: copied behind the cut, so that every topic of it is known.
+const NAMES: [&str; 2] = ["topics.json", "subscriptionGroup.json"];
+
+/// A snapshot that was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Snapshot {
+    pub path: PathBuf,
+    /// It holds the log before this.
+    pub log_end: u64,
+    pub log_start: u64,
+    /// Log files that the store and the snapshot share.
+    pub linked_files: u64,
+    /// Log files that were copied: the one that is written, and all when the two lie on different file systems.
+    pub copied_files: u64,
+    pub copied_bytes: u64,
+    pub queues: u64,
+    /// Entries of all queues.
+    pub entries: u64,
+    /// Metadata files.
+    pub metadata_files: u64,
+    /// What of the store is not in the snapshot; the index is made anew from the log.
+    pub left_out: Vec<String>,
+}
+
+/// Makes a snapshot of a store in a new folder. Everything that was readable when it began is in it.
+///
+/// Complete log files are shared by hard links, and nobody writes them any more; everything else is copied.
+///
+/// # Errors
+/// [`ToolError::TargetNotEmpty`], [`ToolError::TargetInside`]; [`ToolError::CheckpointBehind`] when the server's checkpoint
+/// stands still. What was made of the folder is removed then.
+///
+/// # Durability
+/// On return the snapshot is durable, and the store was durable up to where it was cut.
+pub fn snapshot<D: Disk>(
+    reader: &StoreReader<D>,
+    target: &Path,
+    watch: Watch<'_>,
+) -> Result<Snapshot, ToolError> {
+    let disk = &*reader.disk;
+    let folder = NewFolder::make(disk, target, &reader.root)?;
+    let config = target.join("config");
+    // Before the cut: no offset of a group lies ahead of the log.
+    let is_name = |name: &str| NAMES.contains(&name);
+    let mut metadata_files =
+        folder.copy_metadata(&reader.root.join("config"), &config, |name| !is_name(name))?;
+    let (mut log, cut) = wait_for_cut(reader, watch)?;
+    metadata_files += folder.copy_metadata(&reader.root.join("config"), &config, is_name)?;
+    let mut made = Snapshot {
+        path: target.to_path_buf(),
+        log_end: cut,
+        log_start: 0,
+        linked_files: 0,
+        copied_files: 0,
+        copied_bytes: 0,
+        queues: 0,
+        entries: 0,
+        metadata_files,
+        left_out: left_out(reader)?,
+    };
+    copy_log(reader, &folder, &log, cut, &mut made, watch)?;
+    let firsts = copy_queues(reader, &folder, &mut log, cut, &mut made, watch)?;
+    write_checkpoint(reader, &folder, &log.condition, firsts, &made)?;
+    folder.keep()?;
+    Ok(made)
+}
+
+/// Files and folders that are not copied.
+fn left_out<D: Disk>(reader: &StoreReader<D>) -> Result<Vec<String>, EnvError> {
+    const COPIED: [&str; 6] = ["commitlog", "consumequeue", "config", "checkpoint", "abort", "lock"];
+    let names = reader.disk.list(&reader.root)?.into_iter().filter_map(|entry| entry.name.into_string().ok());
+    Ok(names.filter(|name| !COPIED.contains(&name.as_str()) && !name.starts_with('.')).collect())
+}
+
+/// Where the snapshot ends: behind everything that was dispatched when it was asked for, and that is durable.
+fn wait_for_cut<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<(LogFiles<D>, u64), ToolError> {
+    let mut log = reader.open_log()?;
+    let wanted = dispatched(reader, &mut log)?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let Some(mark) = log.condition.mark else { return Ok((log, wanted)) };
+        if mark.queues_to >= wanted {
+            return Ok((log, mark.queues_to));
+        }
+        if reader.disk.lock_holder(&reader.root.join("lock"))?.is_none() {
+            // Nobody writes any more: what the checkpoint does not count was lost, or is to be recovered.
+            return Ok((log, if mark.closed { mark.log_to } else { mark.queues_to }));
+        }
+        if Instant::now() >= deadline {
+            return Err(ToolError::CheckpointBehind { found: mark.queues_to, wanted });
+        }
+        tell(watch, 0, 1)?;
+        std::thread::sleep(STEP);
+        log = reader.open_log()?;
+    }
+}
+
+/// Behind the last record that a queue leads to.
+fn dispatched<D: Disk>(reader: &StoreReader<D>, log: &mut LogFiles<D>) -> Result<u64, ReadError> {
+    let mut end = log.start().get();
+    for topic in reader.topic_names()? {
+        for queue_id in reader.queue_ids(&topic)? {
+            end = end.max(reader.open_queue(&topic, queue_id, log)?.end_of_last()?);
+        }
+    }
+    Ok(end)
+}
+
+/// Links the files that end before the cut and copies the one that holds it.
+fn copy_log<D: Disk>(
+    reader: &StoreReader<D>,
+    folder: &NewFolder<'_, D>,
+    log: &LogFiles<D>,
+    cut: u64,
+    made: &mut Snapshot,
+    watch: Watch<'_>,
+) -> Result<(), ToolError> {
+    let dir = folder.path.join("commitlog");
+    folder.disk.create_dir_all(&dir)?;
+    let files = log.files.files().iter().filter(|file| file.start < cut);
+    made.log_start = u64::MAX;
+    for file in files {
+        let (from, to) = (reader.log_dir.join(file_name(file.start)), dir.join(file_name(file.start)));
+        let is_complete = file.start + file.size_bytes <= cut;
+        match take_over(folder, &from, &to, is_complete, cut - file.start) {
+            Ok(true) => made.linked_files += 1,
+            Ok(false) => {
+                made.copied_files += 1;
+                made.copied_bytes += file.size_bytes.min(cut - file.start);
+            }
+            // Retention took the oldest away meanwhile.
+            Err(error) if error.is_not_found() && made.log_start == u64::MAX => continue,
+            Err(error) => return Err(error.into()),
+        }
+        made.log_start = made.log_start.min(file.start);
+        tell(watch, (file.start + file.size_bytes).min(cut), cut)?;
+    }
+    made.log_start = made.log_start.min(cut);
+    Ok(())
+}
+
+/// Links or copies a file of the log. Says whether it is linked.
+fn take_over<D: Disk>(
+    folder: &NewFolder<'_, D>,
+    from: &Path,
+    to: &Path,
+    is_complete: bool,
+    size_bytes: u64,
+) -> Result<bool, EnvError> {
+    if is_complete {
+        match folder.disk.hard_link(from, to) {
+            Ok(()) => return Ok(true),
+            Err(error) if error.is_not_found() => return Err(error),
+            Err(error) => tracing::debug!(%error, "a log file can not be linked, copying it"),
+        }
+    }
+    folder.copy_file(from, to, size_bytes, true).map(|()| false)
+}
+
+/// Copies all queues up to the cut. Returns the sum of their first entries.
+fn copy_queues<D: Disk>(
+    reader: &StoreReader<D>,
+    folder: &NewFolder<'_, D>,
+    log: &mut LogFiles<D>,
+    cut: u64,
+    made: &mut Snapshot,
+    watch: Watch<'_>,
+) -> Result<u64, ToolError> {
+    let mut firsts = 0;
+    folder.disk.create_dir_all(&folder.path.join("consumequeue"))?;
+    for topic in reader.topic_names()? {
+        for queue_id in reader.queue_ids(&topic)? {
+            let dir = PathBuf::from("consumequeue").join(&topic).join(queue_id.to_string());
+            let mut queue = reader.open_queue(&topic, queue_id, log)?;
+            let end = queue.at_place(cut, queue.first().into(), queue.bounds.max)?;
+            if queue.files.files().is_empty() || (end.get() == queue.first() && queue.first() == 0) {
+                continue; // made behind the cut
+            }
+            made.queues += 1;
+            made.entries += end.get();
+            firsts += copy_queue(folder, &mut queue, &reader.root.join(&dir), &dir, end)?;
+            tell(watch, cut, cut)?;
+        }
+    }
+    Ok(firsts)
+}
+
+/// Copies the files of a queue up to an entry. Returns its first entry.
+fn copy_queue<D: Disk>(
+    folder: &NewFolder<'_, D>,
+    queue: &mut QueueFiles<D>,
+    from: &Path,
+    dir: &Path,
+    end: QueueOffset,
+) -> Result<u64, EnvError> {
+    let to = folder.path.join(dir);
+    folder.disk.create_dir_all(&to)?;
+    let end = end.get() * ENTRY_BYTES;
+    let mut first = None;
+    for file in queue.files.files().iter().filter(|file| file.start < end || file.start == 0) {
+        let name = file_name(file.start);
+        match folder.copy_file(&from.join(&name), &to.join(&name), end.saturating_sub(file.start), false) {
+            Err(error) if error.is_not_found() && first.is_none() => {} // retention took it away meanwhile
+            Err(error) => return Err(error),
+            Ok(()) => first = first.or(Some(file.start / ENTRY_BYTES)),
+        }
+    }
+    Ok(first.unwrap_or(0))
+}
+
+/// Writes the checkpoint of a store that was closed at the cut. It is written last: a part of a snapshot has none.
+fn write_checkpoint<D: Disk>(
+    reader: &StoreReader<D>,
+    folder: &NewFolder<'_, D>,
+    condition: &Condition,
+    firsts: u64,
+    made: &Snapshot,
+) -> Result<(), ToolError> {
+    let cut = made.log_end;
+    let former = condition.mark.unwrap_or_default();
+    let has_verify_from = condition.mark.is_some() && (made.log_start..=cut).contains(&former.verify_from);
+    let verify_from = if has_verify_from { former.verify_from } else { made.log_start };
+    let mark = Mark {
+        generation: 0,
+        verify_from,
+        queues_to: cut,
+        entries: made.entries,
+        firsts,
+        log_to: cut,
+        checked_from: condition.mark.and_then(|mark| mark.checked_from).filter(|&from| from <= cut),
+        closed: true,
+        index: None,
+    };
+    let last = last_stored_at(reader, verify_from, cut)?;
+    let times = condition.timestamps;
+    let timestamps = Timestamps {
+        physic_msg_at_ms: times.physic_msg_at_ms.min(last),
+        logics_msg_at_ms: times.logics_msg_at_ms.min(last),
+        index_msg_at_ms: 0,
+        ..times
+    };
+    let mut file = CheckpointFile::open(folder.disk, &folder.path.join("checkpoint"))?;
+    Ok(file.write(timestamps, mark).map_err(FlushFailure::into_error)?)
+}
+
+/// When the last record before the cut was stored.
+fn last_stored_at<D: Disk>(reader: &StoreReader<D>, from: u64, cut: u64) -> Result<i64, ReadError> {
+    let mut walk = LogWalk::new(reader, 0..0, Checks::Layout)?;
+    walk.go_to(from.max(walk.start()));
+    walk.stop_at(cut);
+    let mut stored_at_ms = 0;
+    while let Step::Record(view) = walk.step()? {
+        stored_at_ms = view.stored_at_ms;
+    }
+    Ok(stored_at_ms)
+}

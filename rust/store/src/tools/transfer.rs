@@ -1,0 +1,226 @@
+//! Messages from one store, or from anywhere, into another one.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocketpy_env::{Disk, EnvError, RealDisk};
+use rocketpy_model::system;
+use rocketpy_protocol::record::RecordView;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{Selected, ToolError, Watch};
+use crate::append::counts_in_queue;
+use crate::config::StoreConfig;
+use crate::error::AppendError;
+use crate::reader::StoreReader;
+use crate::record::NewRecord;
+use crate::store::Store;
+
+/// Largest table of topics.
+const TABLE_BYTES: u64 = 1 << 30;
+/// How long an append waits for a log file that is being made, at most.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What went into a store.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct TransferReport {
+    /// Messages that are in the store now.
+    pub messages: u64,
+    pub body_bytes: u64,
+    /// Of each topic.
+    pub topics: BTreeMap<String, u64>,
+    /// Records that are no message of a user: those of system topics, and prepared and rolled back ones.
+    pub passed_over: u64,
+    /// Damaged records that were left out.
+    pub left_out: u64,
+    /// Topics that were added to the table of topics.
+    pub new_topics: Vec<String>,
+}
+
+/// A store that messages are put into. No server has it.
+pub struct Transfer {
+    store: Arc<Store>,
+    /// Queues of each topic.
+    queues: BTreeMap<String, u32>,
+    report: TransferReport,
+}
+
+impl Transfer {
+    /// Opens the store, or makes it, with the file sizes of what is there.
+    ///
+    /// # Errors
+    /// [`crate::StoreError::Locked`] and the other errors of a start.
+    pub fn open(root: &Path, log_dir: Option<&Path>, like: Option<&Path>) -> Result<Self, ToolError> {
+        let mut config =
+            StoreConfig { commit_log_dir: log_dir.map(Path::to_path_buf), ..StoreConfig::new(root) };
+        for root in [Some(root), like].into_iter().flatten() {
+            let own_log = log_dir.filter(|_| root == config.root).map(Path::to_path_buf);
+            if let Some((log_file, queue_file)) = file_sizes(root, own_log.as_deref())? {
+                config.commit_log_file_size = log_file;
+                config.consume_queue_file_size = queue_file.unwrap_or(config.consume_queue_file_size);
+                break;
+            }
+        }
+        Ok(Self { store: Store::open(config)?, queues: BTreeMap::new(), report: TransferReport::default() })
+    }
+
+    /// Appends one message. Topic, queue, body, properties, flag and what its producer stated stay; its offsets and the time at
+    /// which it was stored are new.
+    ///
+    /// # Errors
+    /// [`ToolError::Refused`].
+    pub fn append(&mut self, record: &NewRecord<'_>) -> Result<(), ToolError> {
+        let refused = |cause| ToolError::Refused { number: self.report.messages, cause };
+        let started = std::time::Instant::now();
+        loop {
+            match self.store.append(record) {
+                Ok(_) => break,
+                Err(AppendError::Busy { .. }) if started.elapsed() < PATIENCE => {}
+                Err(cause) => return Err(refused(cause)),
+            }
+        }
+        self.report.messages += 1;
+        self.report.body_bytes += record.body.len() as u64;
+        match self.report.topics.get_mut(record.topic) {
+            Some(count) => *count += 1,
+            None => drop(self.report.topics.insert(record.topic.to_owned(), 1)),
+        }
+        match self.queues.get_mut(record.topic) {
+            Some(queues) => *queues = (*queues).max(record.queue_id + 1),
+            None => drop(self.queues.insert(record.topic.to_owned(), record.queue_id + 1)),
+        }
+        Ok(())
+    }
+
+    /// Appends the messages of another store, in the order of its log.
+    ///
+    /// # Errors
+    /// Those of reading, and [`ToolError::Refused`]; messages before it are in.
+    pub fn append_all<D: Disk>(&mut self, mut from: Selected<D>, watch: Watch<'_>) -> Result<(), ToolError> {
+        loop {
+            let has_more = from.step(|view| self.append_view(view))?;
+            self.report.left_out = from.left_out();
+            if !has_more {
+                return Ok(());
+            }
+            watch(from.progress()).then_some(()).ok_or(ToolError::Stopped)?;
+        }
+    }
+
+    fn append_view(&mut self, view: &RecordView<'_>) -> Result<(), ToolError> {
+        if !counts_in_queue(view.sys_flag) || system::is_system_topic(view.topic) {
+            self.report.passed_over += 1;
+            return Ok(());
+        }
+        self.append(&NewRecord {
+            topic: view.topic,
+            queue_id: view.queue_id,
+            flag: view.flag,
+            sys_flag: view.sys_flag,
+            born_at_ms: view.born_at_ms,
+            born_host: view.born_host,
+            reconsume_times: view.reconsume_times,
+            prepared_transaction_offset: 0,
+            body: view.body,
+            properties: view.properties,
+        })
+    }
+
+    /// Closes the store and enters its topics into the table of topics, as `like` has them where it has. What was appended
+    /// is durable then.
+    ///
+    /// # Errors
+    /// The messages are in; the next start recovers them.
+    pub fn finish(mut self, like: Option<&Path>) -> Result<TransferReport, ToolError> {
+        let root = self.store.config().root.clone();
+        self.store.shutdown()?;
+        self.report.new_topics = add_topics(&root, like, &self.queues)?;
+        Ok(self.report)
+    }
+}
+
+/// Sizes of the files of a store: log, consume queue. `None` for what is no store yet.
+fn file_sizes(root: &Path, log_dir: Option<&Path>) -> Result<Option<(u64, Option<u64>)>, ToolError> {
+    let Ok(reader) = StoreReader::open_on(RealDisk, root, log_dir) else { return Ok(None) };
+    let log = reader.open_log()?;
+    let Some(log_file) = log.files.files().first().map(|file| file.size_bytes) else { return Ok(None) };
+    let mut log = log;
+    for topic in reader.topic_names()? {
+        for queue_id in reader.queue_ids(&topic)? {
+            let queue = reader.open_queue(&topic, queue_id, &mut log)?;
+            if let Some(file) = queue.files.files().first() {
+                return Ok(Some((log_file, Some(file.size_bytes))));
+            }
+        }
+    }
+    Ok(Some((log_file, None)))
+}
+
+/// Enters topics that a table of topics does not have, or has with too few queues. Returns the new ones.
+fn add_topics(
+    root: &Path,
+    like: Option<&Path>,
+    queues: &BTreeMap<String, u32>,
+) -> Result<Vec<String>, ToolError> {
+    let path = root.join("config/topics.json");
+    let mut table = read_table(&path)?.unwrap_or_else(|| json!({ "topicConfigTable": {} }));
+    let like = match like {
+        Some(like) => read_table(&like.join("config/topics.json"))?,
+        None => None,
+    };
+    let bad = || ToolError::BadTopics { path: path.clone(), reason: "no topicConfigTable".to_owned() };
+    let topics = table.get_mut("topicConfigTable").and_then(Value::as_object_mut).ok_or_else(bad)?;
+    let mut added = Vec::new();
+    let mut has_changed = false;
+    for (topic, &count) in queues {
+        if !topics.contains_key(topic) {
+            let known = like.as_ref().and_then(|table| table.get("topicConfigTable")?.get(topic));
+            topics.insert(topic.clone(), known.cloned().unwrap_or_else(|| plain_topic(topic)));
+            added.push(topic.clone());
+            has_changed = true;
+        }
+        if let Some(config) = topics.get_mut(topic).and_then(Value::as_object_mut) {
+            has_changed |= raise(config, "readQueueNums", count) | raise(config, "writeQueueNums", count);
+        }
+    }
+    if has_changed {
+        RealDisk.create_dir_all(&root.join("config"))?;
+        let text = serde_json::to_vec_pretty(&table).expect("what was JSON becomes JSON");
+        RealDisk.replace_keeping_backup(&path, &text)?;
+    }
+    Ok(added)
+}
+
+/// # Source
+/// spec/store.md 1.4.
+fn plain_topic(topic: &str) -> Value {
+    json!({
+        "attributes": {}, "order": false, "perm": 6, "readQueueNums": 1, "topicFilterType": "SINGLE_TAG",
+        "topicName": topic, "topicSysFlag": 0, "writeQueueNums": 1,
+    })
+}
+
+/// Raises a number of queues to what is needed.
+fn raise(config: &mut Map<String, Value>, name: &str, needed: u32) -> bool {
+    let is_enough =
+        config.get(name).and_then(Value::as_u64).is_some_and(|queues| queues >= u64::from(needed));
+    if !is_enough {
+        config.insert(name.to_owned(), json!(needed));
+    }
+    !is_enough
+}
+
+fn read_table(path: &Path) -> Result<Option<Value>, ToolError> {
+    let bytes = match RealDisk.read(path, TABLE_BYTES) {
+        Err(EnvError::NotFound { .. }) => return Ok(None),
+        other => other?,
+    };
+    let bad = |error: serde_json::Error| ToolError::BadTopics {
+        path: path.to_path_buf(),
+        reason: error.to_string(),
+    };
+    serde_json::from_slice(&bytes).map(Some).map_err(bad)
+}

@@ -1,0 +1,244 @@
+//! Checks a store: every record, and consume queues and index files against the log, both ways.
+
+use rocketpy_env::Disk;
+
+use super::damage::{Hole, HoleKind};
+use super::index::IndexCheck;
+use super::queues::Queues;
+use super::report::{Problem, ProblemKind, VerifyReport};
+use super::walk::{Checks, LogWalk, Step};
+use super::{ToolError, Watch, tell};
+use crate::checkpoint::Mark;
+use crate::reader::condition::Condition;
+use crate::reader::{ReadError, StoreReader};
+
+/// The sum of a mark that says that no queue counts.
+const NO_SUM: u64 = u64::MAX;
+
+/// Checks a store without a lock. Beside a server the check ends where the server had come when it began.
+///
+/// # Errors
+/// When the store cannot be read at all; what is wrong with it stands in the report.
+pub fn verify<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<VerifyReport, ToolError> {
+    Ok(examine(reader, watch)?.report)
+}
+
+/// A report with what a repair has to know.
+pub(super) struct Examined {
+    pub report: VerifyReport,
+    pub holes: Vec<Hole>,
+    pub mark: Option<Mark>,
+}
+
+pub(super) fn examine<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<Examined, ToolError> {
+    let is_live = reader.disk.lock_holder(&reader.root.join("lock"))?.is_some();
+    let mut log = reader.open_log()?; // what the checkpoint says is read first: it holds of what is read later
+    let condition = log.condition;
+    let mut report = VerifyReport {
+        path: reader.root.clone(),
+        is_live,
+        is_closed: !condition.is_dirty,
+        has_mark: condition.mark.is_some(),
+        log_files: log.files.files().len() as u64,
+        ..VerifyReport::default()
+    };
+    note_bad_files(reader, &mut report)?;
+    let mut queues = Queues::open(reader, &mut log)?;
+    let covered = covered(&mut queues)?;
+    queues.entered_to = match (condition.is_dirty, condition.mark) {
+        (false, _) => u64::MAX,
+        (true, Some(mark)) => mark.queues_to,
+        (true, None) => covered,
+    };
+    check_sums(reader, &condition, &mut queues, is_live, &mut report)?;
+    let index = IndexCheck::open(reader, &condition, &mut report)?;
+    let walk = LogWalk::new(reader, condition.checked(), Checks::All)?;
+    let mut examination = Examination { walk, queues, index, report, holes: Vec::new() };
+    if is_live {
+        examination.walk.stop_at(condition.mark.map_or(0, |mark| mark.log_to).max(covered));
+    }
+    examination.walk_log(&condition, watch)?;
+    examination.finish(&condition)
+}
+
+/// Behind the last record that an entry of a queue leads to.
+fn covered<D: Disk>(queues: &mut Queues<D>) -> Result<u64, ReadError> {
+    let mut covered = 0;
+    for queue in queues.iter_mut() {
+        covered = covered.max(queue.end_of_last()?);
+        queue.files.close();
+    }
+    Ok(covered)
+}
+
+/// Notes files of the log whose length is another one than that of the first.
+fn note_bad_files<D: Disk>(reader: &StoreReader<D>, report: &mut VerifyReport) -> Result<(), ToolError> {
+    let files = crate::reader::files::StreamFiles::list(reader.disk.clone(), reader.log_dir.clone())?;
+    let Some(expected) = files.files().first().map(|file| file.size_bytes) else { return Ok(()) };
+    for file in files.files().iter().filter(|file| file.size_bytes != expected) {
+        let path = reader.log_dir.join(crate::folder::file_name(file.start));
+        let (found, expected) =
+            (format!("{} bytes", file.size_bytes), format!("{expected} bytes, as the first file"));
+        let problem = Problem::new(ProblemKind::BadFile, path, file.size_bytes, found, expected);
+        report.note(problem.in_log(file.start));
+    }
+    Ok(())
+}
+
+/// Compares all queues with the sums of the mark.
+fn check_sums<D: Disk>(
+    reader: &StoreReader<D>,
+    condition: &Condition,
+    queues: &mut Queues<D>,
+    is_live: bool,
+    report: &mut VerifyReport,
+) -> Result<(), ToolError> {
+    let Some(mark) = condition.mark.filter(|mark| mark.entries != NO_SUM) else { return Ok(()) };
+    let (mut entries, mut firsts) = (0, 0);
+    for queue in queues.iter_mut() {
+        let (first, max) = (queue.first().into(), queue.bounds.max);
+        entries += queue.at_place(mark.queues_to, first, max)?.get();
+        firsts += queue.first();
+        queue.files.close();
+    }
+    if (entries, firsts) == (mark.entries, mark.firsts) {
+        return Ok(());
+    }
+    // A server that deletes a topic, or an old file, writes the mark anew.
+    if is_live
+        && Condition::read(&*reader.disk, &reader.root)?.mark.map(|now| now.generation)
+            != Some(mark.generation)
+    {
+        return Ok(());
+    }
+    let text = |entries: u64, firsts: u64| format!("ends that sum up to {entries}, starts to {firsts}");
+    let (found, expected) = (text(entries, firsts), text(mark.entries, mark.firsts));
+    report.note(Problem::new(ProblemKind::IncompleteQueues, reader.queues_dir(), 0, found, expected));
+    Ok(())
+}
+
+struct Examination<D: Disk> {
+    walk: LogWalk<D>,
+    queues: Queues<D>,
+    index: IndexCheck<D>,
+    report: VerifyReport,
+    holes: Vec<Hole>,
+}
+
+impl<D: Disk> Examination<D> {
+    fn walk_log(&mut self, condition: &Condition, watch: Watch<'_>) -> Result<(), ToolError> {
+        let checked = condition.checked();
+        let start = self.walk.start();
+        self.report.log_start = start;
+        self.report.log_end = start;
+        let total = self.walk.end_of_files() - start;
+        let mut told_at = start;
+        loop {
+            match self.walk.step()? {
+                Step::Record(view) => {
+                    self.report.records += 1;
+                    let at = view.physical_offset.get();
+                    self.report.records_with_own_check += u64::from(checked.contains(&at));
+                    self.queues.check(&view, &mut self.report)?;
+                    self.index.check(&view, &mut self.report)?;
+                    self.report.log_end = at + view.size() as u64;
+                }
+                Step::Damage { at, reason } => {
+                    if !self.damage(at, reason)? {
+                        break;
+                    }
+                }
+                Step::MissingFiles { at, next } => {
+                    let reason = "the files are not there".to_owned();
+                    self.holes.push(Hole { from: at, to: next, kind: HoleKind::MissingFiles, reason });
+                }
+                Step::End => break,
+            }
+            if self.walk.at() - told_at >= 1 << 18 {
+                told_at = self.walk.at();
+                tell(watch, told_at - start, total)?;
+            }
+        }
+        tell(watch, total, total)
+    }
+
+    /// Notes damage and goes on behind it. Says whether there is sound ground.
+    fn damage(&mut self, at: u64, reason: String) -> Result<bool, ToolError> {
+        let ground = self.walk.find_ground(at)?;
+        let file_end = self.walk.file_end(at)?.unwrap_or(at);
+        let (to, kind) = match ground {
+            Some(to) if to < file_end => (to, HoleKind::Inside),
+            Some(to) => (to, HoleKind::ToFileEnd),
+            None => (file_end, HoleKind::Tail),
+        };
+        self.holes.push(Hole { from: at, to, kind, reason });
+        if let Some(ground) = ground {
+            self.walk.go_to(ground);
+        }
+        Ok(ground.is_some())
+    }
+
+    fn finish(mut self, condition: &Condition) -> Result<Examined, ToolError> {
+        self.settle_tail()?;
+        // What was closed ends with its last record; entries that lead on are wrong.
+        let is_complete = !condition.is_dirty && !self.report.is_live;
+        let log_end = self.report.log_end;
+        self.queues.finish(log_end, is_complete, &mut self.report)?;
+        self.report.queues = self.queues.count();
+        self.index.finish(log_end, &mut self.report)?;
+        for hole in &self.holes {
+            if hole.kind == HoleKind::Tail && !is_lost(hole, condition) {
+                self.report.tail_bytes = hole.size_bytes();
+                continue;
+            }
+            let (path, file_offset) = self.walk.place(hole.from)?;
+            let kind = match hole.kind {
+                HoleKind::MissingFiles => ProblemKind::MissingLogFiles,
+                HoleKind::Tail => ProblemKind::LogEndsEarly,
+                HoleKind::Inside | HoleKind::ToFileEnd => ProblemKind::DamagedRecord,
+            };
+            let expected = match condition.mark.filter(|mark| hole.from < mark.log_to) {
+                Some(mark) => format!("a sound record, the log was durable to {}", mark.log_to),
+                None => "a sound record".to_owned(),
+            };
+            let mut problem = Problem::new(kind, path, file_offset, &hole.reason, expected).in_log(hole.from);
+            problem.size_bytes = Some(hole.size_bytes());
+            self.report.note(problem);
+        }
+        let has_lost_tail =
+            self.holes.last().is_some_and(|hole| hole.kind == HoleKind::Tail && is_lost(hole, condition));
+        if let Some(mark) = condition.mark.filter(|_| !has_lost_tail) {
+            self.note_early_end(&mark, log_end)?;
+        }
+        Ok(Examined { report: self.report, holes: self.holes, mark: condition.mark })
+    }
+
+    /// Damage that nothing sound follows is one tail, over however many files it goes; zeros are none: files are made ahead.
+    fn settle_tail(&mut self) -> Result<(), ReadError> {
+        let log_end = self.report.log_end;
+        let behind: Vec<Hole> = self.holes.extract_if(.., |hole| hole.from >= log_end).collect();
+        let Some(first) = behind.into_iter().next() else { return Ok(()) };
+        let to = self.walk.end_of_data(first.from)?;
+        if to > first.from {
+            self.holes.push(Hole { to, kind: HoleKind::Tail, ..first });
+        }
+        Ok(())
+    }
+
+    fn note_early_end(&mut self, mark: &Mark, log_end: u64) -> Result<(), ToolError> {
+        // A file that was filled to its end is over behind the filler.
+        if self.walk.at() >= mark.log_to {
+            return Ok(());
+        }
+        let (path, file_offset) = self.walk.place(log_end)?;
+        let expected = format!("records up to {}", mark.log_to);
+        let problem = Problem::new(ProblemKind::LogEndsEarly, path, file_offset, "the log ends", expected);
+        self.report.note(problem.in_log(log_end));
+        Ok(())
+    }
+}
+
+/// Whether a tail holds what was durable.
+fn is_lost(hole: &Hole, condition: &Condition) -> bool {
+    condition.mark.is_some_and(|mark| hole.from < mark.log_to)
+}

@@ -1,0 +1,230 @@
+//! Walks the log record by record, by position, and finds sound ground again behind damage.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rocketpy_env::Disk;
+use rocketpy_protocol::record::{CheckMode, RecordView};
+
+use crate::reader::files::StreamFiles;
+use crate::reader::{ReadError, StoreReader};
+use crate::recovery::behind::next_magic;
+use crate::recovery::scan::{Look, look};
+
+/// Bytes of the log that are read at once.
+const WINDOW_BYTES: usize = 1 << 20;
+
+/// Which checks a walk makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Checks {
+    /// Each record's checksum.
+    All,
+    /// The layout only.
+    Layout,
+}
+
+/// A walk over the log of a folder.
+pub(super) struct LogWalk<D: Disk> {
+    files: StreamFiles<D>,
+    /// Next place to look at.
+    at: u64,
+    /// Where to stop: places from here on are not looked at.
+    stop: u64,
+    checked: Range<u64>,
+    checks: Checks,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+/// What comes next in the log.
+#[derive(Debug)]
+pub(super) enum Step<'a> {
+    /// A sound record.
+    Record(RecordView<'a>),
+    /// Neither a sound record nor the end of a file; [`LogWalk::find_ground`] goes on behind it.
+    Damage { at: u64, reason: String },
+    /// Files are missing up to `next`; the walk goes on there.
+    MissingFiles { at: u64, next: u64 },
+    /// The end of the last file, or of what is looked at.
+    End,
+}
+
+/// What stands at a place, with its length in place of its bytes.
+enum Here {
+    Record(usize),
+    FileEnd,
+    Damage(String),
+}
+
+impl<D: Disk> LogWalk<D> {
+    /// A walk from the start of the log on. Where `checked` says so, a record without a checksum of its own is damaged.
+    pub fn new(reader: &StoreReader<D>, checked: Range<u64>, checks: Checks) -> Result<Self, ReadError> {
+        let files = StreamFiles::list(Arc::clone(&reader.disk), reader.log_dir.clone())?;
+        let at = files.start().unwrap_or(0);
+        Ok(Self { files, at, stop: u64::MAX, checked, checks, window: Vec::new(), window_at: 0 })
+    }
+
+    /// Looks at no place from here on.
+    pub fn stop_at(&mut self, stop: u64) {
+        self.stop = stop;
+    }
+
+    /// Goes on at a place where a record begins, or a file.
+    pub fn go_to(&mut self, at: u64) {
+        self.at = at;
+    }
+
+    /// The next place.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    pub fn start(&self) -> u64 {
+        self.files.start().unwrap_or(0)
+    }
+
+    /// Bytes of all files as they were listed.
+    pub fn end_of_files(&self) -> u64 {
+        self.files.files().last().map_or(0, |file| file.start.saturating_add(file.size_bytes))
+    }
+
+    /// The file that holds a place, and the place in it.
+    pub fn place(&mut self, at: u64) -> Result<(PathBuf, u64), ReadError> {
+        let start = self.files.find(at)?.map_or(at, |file| file.start);
+        Ok((self.files.path_at(at)?, at - start))
+    }
+
+    /// Position behind the file that holds a place.
+    pub fn file_end(&mut self, at: u64) -> Result<Option<u64>, ReadError> {
+        Ok(self.files.find(at)?.map(|file| file.start.saturating_add(file.size_bytes)))
+    }
+
+    /// Start of the first file behind a place.
+    pub fn next_file(&self, at: u64) -> Option<u64> {
+        self.files.files().iter().map(|file| file.start).find(|&start| start >= at)
+    }
+
+    /// Looks at the next place, and goes behind what is sound there.
+    pub fn step(&mut self) -> Result<Step<'_>, ReadError> {
+        loop {
+            let at = self.at;
+            if at >= self.stop {
+                return Ok(Step::End);
+            }
+            let Some(file_end) = self.file_end(at)? else {
+                return Ok(match self.next_file(at) {
+                    Some(next) => {
+                        self.at = next;
+                        Step::MissingFiles { at, next }
+                    }
+                    None => Step::End,
+                });
+            };
+            match self.here(at, file_end)? {
+                Here::FileEnd => self.at = file_end,
+                Here::Damage(reason) => return Ok(Step::Damage { at, reason }),
+                Here::Record(size) => {
+                    self.at = at + size as u64;
+                    let start = (at - self.window_at) as usize;
+                    let view = RecordView::parse(&self.window[start..start + size]);
+                    return Ok(view
+                        .map_or_else(|error| Step::Damage { at, reason: error.to_string() }, Step::Record));
+                }
+            }
+        }
+    }
+
+    fn here(&mut self, at: u64, file_end: u64) -> Result<Here, ReadError> {
+        let left = file_end - at;
+        if !self.load(at, 8, file_end)? {
+            return Ok(Here::Damage("the file ends, or is gone".to_owned()));
+        }
+        let head = &self.window[(at - self.window_at) as usize..];
+        let size = head.first_chunk().map_or(0, |size| u32::from_be_bytes(*size));
+        let is_record = next_magic(&head[..head.len().min(8)], 0, 1).is_some();
+        if is_record && u64::from(size) <= left && !self.load(at, size as usize, file_end)? {
+            return Ok(Here::Damage("the file ends, or is gone".to_owned()));
+        }
+        let mode = match (self.checks, self.checked.contains(&at)) {
+            (Checks::Layout, _) => CheckMode::Layout,
+            (Checks::All, true) => CheckMode::RecordRequired,
+            (Checks::All, false) => CheckMode::Body,
+        };
+        Ok(match look(&self.window[(at - self.window_at) as usize..], at, left, mode) {
+            Ok(Look::Record(view)) => Here::Record(view.size()),
+            Ok(Look::FileEnd) => Here::FileEnd,
+            Err(reason) => Here::Damage(reason),
+        })
+    }
+
+    /// Makes sure that the window holds `wanted` bytes from a place on, or all up to the end of the file.
+    fn load(&mut self, at: u64, wanted: usize, file_end: u64) -> Result<bool, ReadError> {
+        let wanted = (wanted as u64).min(file_end - at) as usize;
+        let end = self.window_at + self.window.len() as u64;
+        if at >= self.window_at && at + wanted as u64 <= end {
+            return Ok(true);
+        }
+        self.window.resize((wanted.max(WINDOW_BYTES) as u64).min(file_end - at) as usize, 0);
+        self.window_at = at;
+        let is_there = self.files.read(at, &mut self.window)?;
+        if !is_there {
+            self.window.clear();
+        }
+        Ok(is_there)
+    }
+
+    /// Whether what stands at a place is sound.
+    fn is_sound(&mut self, at: u64, file_end: u64) -> Result<bool, ReadError> {
+        Ok(at < file_end && !matches!(self.here(at, file_end)?, Here::Damage(_)))
+    }
+
+    /// The first sound place behind damage at `at`: a record in the same file, else the start of the next file; `None` when
+    /// nothing sound follows in this file and there is no other.
+    ///
+    /// The length that the damaged record states comes first: what its body holds may look like a record.
+    pub fn find_ground(&mut self, at: u64) -> Result<Option<u64>, ReadError> {
+        let Some(file_end) = self.file_end(at)? else {
+            return Ok(self.next_file(at));
+        };
+        if self.load(at, 4, file_end)? {
+            let head = self.window[(at - self.window_at) as usize..].first_chunk();
+            let stated = at + head.map_or(0, |size| u64::from(u32::from_be_bytes(*size)));
+            if stated > at && stated < file_end && self.is_sound(stated, file_end)? {
+                return Ok(Some(stated));
+            }
+        }
+        let mut from = at + 1;
+        while from < file_end && self.load(from, WINDOW_BYTES, file_end)? {
+            let offset = (from - self.window_at) as usize;
+            let window_end = self.window_at + self.window.len() as u64;
+            match next_magic(&self.window[offset..], 0, self.window.len()) {
+                Some(found) if self.is_sound(from + found as u64, file_end)? => {
+                    return Ok(Some(from + found as u64));
+                }
+                Some(found) => from += found as u64 + 1,
+                // The head of a record may lie across the end of the window.
+                None => from = if window_end >= file_end { file_end } else { window_end - 7 },
+            }
+        }
+        Ok(self.next_file(file_end))
+    }
+
+    /// Where the last byte from `at` to the end of all files that is not zero ends; `at` when all are zero.
+    pub fn end_of_data(&mut self, at: u64) -> Result<u64, ReadError> {
+        let mut end = at;
+        let mut from = at;
+        while let Some(file_end) = self.file_end(from)? {
+            while from < file_end && self.load(from, WINDOW_BYTES, file_end)? {
+                let offset = (from - self.window_at) as usize;
+                let nonzero = crate::mapped::nonzero_end(&self.window[offset..]) as u64;
+                if nonzero > 0 {
+                    end = from + nonzero;
+                }
+                from = self.window_at + self.window.len() as u64;
+            }
+            from = file_end;
+        }
+        Ok(end)
+    }
+}
