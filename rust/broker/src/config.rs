@@ -102,6 +102,16 @@ pub struct BrokerConfig {
     pub consume_queue_file_size: u64,
     /// Whole-record check of every record (`enabledAppendPropCRC`; default true here, false in Apache's).
     pub record_check: bool,
+    /// Whether messages can be looked up by key (`messageIndexEnable`, default true).
+    pub index: bool,
+    /// Hash slots of an index file (`maxHashSlotNum`), default 5,000,000.
+    pub index_slots: u32,
+    /// Entry numbers of an index file (`maxIndexNum`), default 20,000,000.
+    pub index_entries: u32,
+    /// Most messages of one look-up by key (`maxMsgsNumBatch`), default 64.
+    pub query_max: u32,
+    /// Messages of one look-up by unique key (`defaultQueryMaxNum`), default 32.
+    pub default_query_max: u32,
     /// Largest frame that is accepted, default 16 MiB (`com.rocketmq.remoting.frameMaxLength`).
     pub max_frame_bytes: usize,
     /// Most client connections, default 65,536.
@@ -154,6 +164,11 @@ impl Default for BrokerConfig {
             commit_log_file_size: 1 << 30,
             consume_queue_file_size: 6_000_000,
             record_check: true,
+            index: true,
+            index_slots: 5_000_000,
+            index_entries: 20_000_000,
+            query_max: 64,
+            default_query_max: 32,
             max_frame_bytes: 16 << 20,
             max_connections: 65_536,
             idle_timeout: Duration::from_secs(120),
@@ -179,6 +194,7 @@ impl BrokerConfig {
             ("brokerTopicEnable", self.broker_topic.to_string()),
             ("channelExpiredTimeout", millis(self.client_expiry)),
             ("clusterTopicEnable", self.cluster_topic.to_string()),
+            ("defaultQueryMaxNum", self.default_query_max.to_string()),
             ("defaultTopicQueueNums", self.default_topic_queues.to_string()),
             ("enabledAppendPropCRC", self.record_check.to_string()),
             ("flushConsumerOffsetInterval", millis(self.persist_offsets_every)),
@@ -189,9 +205,13 @@ impl BrokerConfig {
             ("longPollingEnable", self.long_polling.to_string()),
             ("mappedFileSizeCommitLog", self.commit_log_file_size.to_string()),
             ("mappedFileSizeConsumeQueue", self.consume_queue_file_size.to_string()),
+            ("maxHashSlotNum", self.index_slots.to_string()),
+            ("maxIndexNum", self.index_entries.to_string()),
             ("maxMessageSize", self.max_message_size.to_string()),
+            ("maxMsgsNumBatch", self.query_max.to_string()),
             ("maxTransferBytesOnMessageInMemory", self.max_transfer_bytes.to_string()),
             ("maxTransferCountOnMessageInMemory", self.max_transfer_messages.to_string()),
+            ("messageIndexEnable", self.index.to_string()),
             ("msgTraceTopicName", self.trace_topic_name.clone()),
             ("namesrvAddr", self.name_servers.join(";")),
             ("notifyConsumerIdsChangedEnable", self.notify_consumer_ids_changed.to_string()),

@@ -106,6 +106,7 @@ fn answer(shared: &Arc<Shared>, connection: &Arc<Connection>, request: &Command)
         code::SEARCH_OFFSET_BY_TIMESTAMP => offset::search(shared, request),
         code::GET_EARLIEST_MSG_STORETIME => offset::earliest_stored_at(shared, request),
         code::VIEW_MESSAGE_BY_ID => message::view(shared, request),
+        code::QUERY_MESSAGE => message::query(shared, request),
         code::HEART_BEAT => client::heartbeat(shared, connection, request),
         code::UNREGISTER_CLIENT => client::unregister(shared, connection, request),
         code::CHECK_CLIENT_CONFIG => client::check(request),
@@ -136,7 +137,6 @@ fn why_not(code: i32) -> &'static str {
             "failed messages are not taken back yet; consume them again from their offset"
         }
         code::END_TRANSACTION => "transactions are not there yet; send plain messages",
-        code::QUERY_MESSAGE => "there is no key index yet; view a message by its offset message id",
         code::SEND_REPLY_MESSAGE | code::SEND_REPLY_MESSAGE_V2 => "request-reply is not there yet",
         code::INVOKE_BROKER_TO_RESET_OFFSET => "commit the offsets instead while the group is stopped",
         _ if code::name_of(code).is_some() => "this broker does not have that function yet",

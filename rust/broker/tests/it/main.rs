@@ -8,6 +8,7 @@ mod held_pulls;
 mod members;
 mod offsets;
 mod pulls;
+mod queries;
 mod refused_sends;
 mod restarts;
 mod sends;

@@ -125,7 +125,6 @@ async fn unknown_and_missing_request_codes_are_named() {
     for (code, named) in [
         (request::CONSUMER_SEND_MSG_BACK, "CONSUMER_SEND_MSG_BACK"),
         (request::END_TRANSACTION, "END_TRANSACTION"),
-        (request::QUERY_MESSAGE, "QUERY_MESSAGE"),
         (request::SEND_REPLY_MESSAGE_V2, "SEND_REPLY_MESSAGE_V2"),
         (request::QUERY_ASSIGNMENT, "QUERY_ASSIGNMENT"),
         (200_050, "200050"),

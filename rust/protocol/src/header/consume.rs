@@ -148,6 +148,10 @@ header! {
         max_num: i32 = "maxNum",
         begin_timestamp: i64 = "beginTimestamp",
         end_timestamp: i64 = "endTimestamp",
+        /// Apache's 5.4 and later: `K` a key, `U` a unique key, `T` a tag.
+        index_type: Option<&'a str> = "indexType",
+        /// Where a former answer of an index in RocksDB ended; index files know no such place.
+        last_key: Option<&'a str> = "lastKey",
         is_unique_key: Option<bool> = "_UNIQUE_KEY_QUERY",
     }
 }

@@ -90,11 +90,21 @@ pub(super) const KEYS: &[Key] = keys! {
     "flushIntervalCommitLog" => |c, v| c.broker.flush_interval = millis(v, 1, DAY_MS)?;
     "syncFlushTimeout" => |c, v| c.broker.sync_flush_timeout = millis(v, 1, DAY_MS)?;
     "enabledAppendPropCRC" => |c, v| c.broker.record_check = boolean(v)?;
+    "messageIndexEnable" => |c, v| c.broker.index = boolean(v)?;
+    "maxHashSlotNum" => |c, v| c.broker.index_slots = count(v, 1, 100_000_000)?;
+    "maxIndexNum" => |c, v| c.broker.index_entries = count(v, 2, 2_000_000_000)?;
+    "maxMsgsNumBatch" => |c, v| c.broker.query_max = count(v, 1, 10_000)?;
+    "defaultQueryMaxNum" => |c, v| c.broker.default_query_max = count(v, 1, 10_000)?;
 };
 
 fn size(text: &str, least: i64, most: i64) -> Result<usize, Wanted> {
     let value = integer(text, least, most)?;
     usize::try_from(value).map_err(|_| format!("at most {}", usize::MAX))
+}
+
+fn count(text: &str, least: i64, most: i64) -> Result<u32, Wanted> {
+    let value = integer(text, least, most)?;
+    u32::try_from(value).map_err(|_| format!("at most {}", u32::MAX))
 }
 
 fn bytes(text: &str, least: i64, most: i64) -> Result<u64, Wanted> {

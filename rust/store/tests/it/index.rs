@@ -337,7 +337,7 @@ fn what_a_power_loss_leaves_behind_the_mark_does_not_count() {
 fn keys_of_records_that_the_log_lost_are_gone() {
     let hour = Duration::from_secs(3600);
     let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let sizes = |config| StoreConfig { index_slots: 5000, index_entries: 4000, ..config };
+    let sizes = |config| StoreConfig { index_slots: 200_000, index_entries: 4000, ..config }; // units far apart
     let config = sizes(StoreConfig { checkpoint_interval: hour, ..small(dir.path()) });
     closed_store(&config, 250);
     let store = Store::open(config).unwrap();
@@ -400,6 +400,10 @@ fn files_of_another_size_are_made_anew() {
     assert_whole(&StoreConfig { index_entries: 200, ..config.clone() }, 350, true);
     assert_whole(&StoreConfig { index_slots: 100, index_entries: 200, ..config.clone() }, 351, true);
     assert_whole(&StoreConfig { index_slots: 100, index_entries: 200, ..config.clone() }, 352, false);
+    let (small_dir, few) = (tempfile::tempdir().unwrap(), 20);
+    let config_of_few = small(small_dir.path());
+    closed_store(&config_of_few, few);
+    assert_whole(&StoreConfig { index_slots: 66, index_entries: 299, ..config_of_few }, few, true);
     let of_same_length = StoreConfig { index_slots: 105, index_entries: 199, ..config };
     assert_whole(&of_same_length, 353, true);
 }
