@@ -8,11 +8,14 @@
 mod clock;
 mod disk;
 mod error;
+pub mod failpoint;
 mod file;
 mod limits;
 mod lock;
 mod mapped;
 pub mod planted;
+#[cfg(feature = "power-cut")]
+mod power_cut;
 mod real;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -25,5 +28,7 @@ pub use file::RealFile;
 pub use limits::{is_process_alive, raise_open_file_limit};
 pub use lock::RealLock;
 pub use mapped::{MappedRegion, RegionSlice};
+#[cfg(feature = "power-cut")]
+pub use power_cut::cut_power;
 pub use real::RealDisk;
 pub use sys::open_file_limit;

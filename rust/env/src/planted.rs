@@ -5,6 +5,9 @@
 /// Whether this build can have planted bugs.
 pub const PLANTED_BUGS: bool = cfg!(feature = "planted-bugs");
 
+/// The environment variable that plants the bug of this title in a process that has not chosen one itself.
+pub const VARIABLE: &str = "ROCKETPY_TEST_PLANTED";
+
 /// A fault that may be planted. Those of a part are added with the part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -55,9 +58,11 @@ impl Bug {
 mod selection {
     use std::sync::atomic::{AtomicU8, Ordering};
 
-    use super::Bug;
+    use super::{Bug, VARIABLE};
 
-    static PLANTED: AtomicU8 = AtomicU8::new(0);
+    static PLANTED: AtomicU8 = AtomicU8::new(NOT_LOOKED);
+    /// The environment was not asked yet.
+    const NOT_LOOKED: u8 = u8::MAX;
 
     /// Plants a bug in this process, in place of the former one.
     pub fn set(bug: Option<Bug>) {
@@ -66,7 +71,22 @@ mod selection {
 
     /// Whether a bug is planted.
     pub fn has(bug: Bug) -> bool {
-        PLANTED.load(Ordering::Relaxed) == bug as u8
+        let planted = match PLANTED.load(Ordering::Relaxed) {
+            NOT_LOOKED => look(),
+            planted => planted,
+        };
+        planted == bug as u8
+    }
+
+    /// The bug that the environment names.
+    fn look() -> u8 {
+        let title = std::env::var(VARIABLE).ok();
+        let bug = title.map(|title| {
+            let named = Bug::ALL.into_iter().find(|bug| bug.title() == title);
+            named.unwrap_or_else(|| panic!("{VARIABLE} names no bug: {title}"))
+        });
+        set(bug);
+        bug.map_or(0, |bug| bug as u8)
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::clock::{self, LastLook};
 use crate::disk::{DirEntry, Disk, DiskUsage, EntryKind, LockHolder, OpenMode};
 use crate::error::EnvError;
+use crate::failpoint::{self, Point};
 use crate::file::RealFile;
 use crate::lock::{self, RealLock};
 use crate::mapped::MappedRegion;
@@ -85,6 +86,14 @@ fn write_temporary(path: &Path, bytes: &[u8]) -> Result<PathBuf, EnvError> {
     Ok(temporary)
 }
 
+/// Gives a file that is whole the name of the one that it replaces.
+fn take_name(temporary: &Path, path: &Path) -> Result<(), EnvError> {
+    failpoint::reach(Point::Rename);
+    fs::rename(temporary, path).at("replace", path)?;
+    failpoint::reach(Point::AfterRename);
+    Ok(())
+}
+
 impl Disk for RealDisk {
     type Region = MappedRegion;
     type File = RealFile;
@@ -125,7 +134,7 @@ impl Disk for RealDisk {
 
     fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError> {
         let temporary = write_temporary(path, bytes)?;
-        fs::rename(&temporary, path).at("replace", path)?;
+        take_name(&temporary, path)?;
         self.sync_dir(parent(path))
     }
 
@@ -142,7 +151,7 @@ impl Disk for RealDisk {
             Err(_) => fs::copy(path, &backup).map(drop).at("copy to", &backup)?,
             Ok(()) => {}
         }
-        fs::rename(&temporary, path).at("replace", path)?;
+        take_name(&temporary, path)?;
         self.sync_dir(parent(path))
     }
 

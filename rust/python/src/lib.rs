@@ -31,6 +31,8 @@ mod wait;
 
 use pyo3::prelude::*;
 
+#[cfg(not(debug_assertions))] // checks of the whole workspace build it together with the proof
+const _: () = assert!(!rocketpy_env::failpoint::FAILPOINTS, "a module for users does not kill its process");
 const _: () = assert!(!rocketpy_store::planted::PLANTED_BUGS, "a module for users has no planted bugs");
 
 #[pymodule(name = "_rocketpy")]
