@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rocketpy_env::failpoint::{self, Point};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::code::response;
 use rocketpy_remoting::{Reply, Response, cork};
@@ -70,6 +71,7 @@ impl HeldSends {
         };
         let _cork = cork();
         for held in covered {
+            failpoint::reach(Point::BeforeAcknowledge);
             held.reply.send(held.response);
         }
     }

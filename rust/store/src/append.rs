@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, Region};
 use rocketpy_model::{PhysicalOffset, QueueOffset, sys_flag};
@@ -315,6 +316,7 @@ impl<D: Disk> Core<D> {
         if counted && queue_offset == 0 {
             queue.set_born(place.physical_offset);
         }
+        failpoint::reach(Point::BeforeAppend);
         encoded.finish(place, if counted { queue.uid } else { NO_QUEUE }, handover);
         file.region.append_parts(&encoded.parts(body), size);
         file.region.expect(size); // the next record is probably as long
@@ -323,6 +325,7 @@ impl<D: Disk> Core<D> {
         }
         let end = place.physical_offset + size;
         self.publish(end, Some(stored_at_ms));
+        failpoint::reach(Point::AfterAppend);
         writer.appended_records += encoded.plans.len() as u64;
         writer.appended_bytes += size;
         let is_async = self.config.flush == FlushMode::Async; // else the flush wakes it
@@ -352,6 +355,7 @@ impl<D: Disk> Core<D> {
         if let Some(file) = &writer.active {
             let blank = blank_head(left as u32);
             file.region.append(&blank[..BLANK_HEAD_BYTES.min(left as usize)], left);
+            failpoint::reach(Point::Roll);
         }
         self.log.push(Arc::clone(&next));
         self.publish(next.start, None);

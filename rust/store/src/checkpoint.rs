@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
 pub(crate) use rocketpy_protocol::disk::Checkpoint as Timestamps;
 
@@ -223,6 +224,7 @@ impl<D: Disk> CheckpointFile<D> {
         self.file.write_all_at(at, &mark.encode(&bytes)).map_err(NotTried)?;
         self.file.sync().map_err(Failed)?;
         if timestamps != self.last.timestamps {
+            failpoint::reach(Point::Checkpoint);
             self.file.write_all_at(0, &bytes).map_err(NotTried)?;
             self.file.sync().map_err(Failed)?;
         }

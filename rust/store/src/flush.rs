@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, EnvError, Region};
 use rocketpy_model::PhysicalOffset;
@@ -152,6 +153,7 @@ impl<D: Disk> Core<D> {
             self.flusher.flushed.store(target, Ordering::Release);
             self.listener().flushed(PhysicalOffset(target));
         }
+        failpoint::reach(Point::BeforeFlush);
         while at < target {
             let file = self.log.find(at).expect("the log reaches from the flushed to the written offset");
             let stop = target.min(file.end());
@@ -164,6 +166,7 @@ impl<D: Disk> Core<D> {
             }
             at = stop;
         }
+        failpoint::reach(Point::AfterFlush);
         self.flusher.flushed_stored_at.store(stored_at_ms, Ordering::Release);
         self.flusher.flushed.store(target, Ordering::Release);
         let took_us = started.elapsed().as_micros() as u64;

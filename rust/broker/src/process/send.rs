@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::random_u64;
 use rocketpy_model::{PhysicalOffset, TopicConfig, TopicFilterType, name, perm, sys_flag, system};
 use rocketpy_protocol::code::response;
@@ -74,6 +75,7 @@ pub(super) fn send(shared: &Arc<Shared>, connection: &Connection, request: &Comm
 fn acknowledge(shared: &Shared, stored: Stored, reply: Reply) {
     let Stored { response, end, answer_before_flush, .. } = stored;
     if !shared.sync_flush || answer_before_flush {
+        failpoint::reach(Point::BeforeAcknowledge);
         return reply.send(response);
     }
     shared.held_sends.hold(end, shared.config.sync_flush_timeout, reply, response);
