@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
 
 use super::entry::{self, ENTRY_BYTES, Entry, Window};
@@ -224,7 +225,10 @@ impl<D: Disk> QueueFiles<D> {
     pub fn remove_topic_dir(&self, topic: &str) -> Result<bool, EnvError> {
         match self.disk.remove_dir_all(&self.topic_dir(topic)) {
             Err(error) if error.is_not_found() => Ok(false),
-            other => other.and_then(|()| self.disk.sync_dir(&self.dir)).map(|()| true),
+            other => {
+                failpoint::reach(Point::Delete);
+                other.and_then(|()| self.disk.sync_dir(&self.dir)).map(|()| true)
+            }
         }
     }
 }
