@@ -192,6 +192,7 @@ fn code_of_append(error: &AppendError) -> i32 {
         | AppendError::LongerThanFile { .. }
         | AppendError::BadBatch { .. } => response::MESSAGE_ILLEGAL,
         AppendError::DiskFull { .. }
+        | AppendError::DiskNearlyFull { .. }
         | AppendError::Poisoned { .. }
         | AppendError::QueueNotWriteable { .. }
         | AppendError::ShutDown => response::SERVICE_NOT_AVAILABLE,

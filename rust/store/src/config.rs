@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::StoreError;
+use crate::retention::RetentionConfig;
 
 /// When an acknowledged record is durable.
 #[doc(alias = "FlushDiskType")]
@@ -35,6 +36,11 @@ pub struct StoreConfig {
     pub root: PathBuf,
     /// Folder of the commit log; default `root/commitlog`.
     pub commit_log_dir: Option<PathBuf>,
+    /// Further folders of the commit log, on other disks: new files take turns.
+    pub more_commit_log_dirs: Vec<PathBuf>,
+    /// Those folders of the commit log that get no new file; their files are read, and go when they are old.
+    #[doc(alias = "readOnlyCommitLogStorePaths")]
+    pub read_only_commit_log_dirs: Vec<PathBuf>,
     /// Size of one commit log file, 1 GiB; 16 KiB to 2 GiB - 1. The same at every start of a folder.
     pub commit_log_file_size: u64,
     /// Size of one consume queue file, 6,000,000; rounded up to a multiple of 20; 20 bytes to 1 GiB.
@@ -76,6 +82,8 @@ pub struct StoreConfig {
     /// Whether a new commit log file is brought into memory whole before it is used; default off. For measurements: no key of
     /// the server's configuration sets it.
     pub warm_files: bool,
+    /// When old files go, and when the disk is too full for appends.
+    pub retention: RetentionConfig,
     /// Consume queue files that are kept open; default a quarter of the process's limit, at most 20,000.
     pub open_queue_files: usize,
 }
@@ -86,6 +94,8 @@ impl StoreConfig {
         Self {
             root: root.as_ref().to_path_buf(),
             commit_log_dir: None,
+            more_commit_log_dirs: Vec::new(),
+            read_only_commit_log_dirs: Vec::new(),
             commit_log_file_size: 1 << 30,
             consume_queue_file_size: 6_000_000,
             flush: FlushMode::Async,
@@ -104,13 +114,30 @@ impl StoreConfig {
             fault_in_ahead: 64 << 20,
             allocate_ahead: true,
             warm_files: false,
+            retention: RetentionConfig::default(),
             open_queue_files: default_open_queue_files(),
         }
     }
 
-    /// The folder of the commit log files.
+    /// The first folder of the commit log files.
     pub fn commit_log_dir(&self) -> PathBuf {
         self.commit_log_dir.clone().unwrap_or_else(|| self.root.join("commitlog"))
+    }
+
+    /// All folders of the commit log files, sorted.
+    pub fn commit_log_dirs(&self) -> Vec<PathBuf> {
+        let all = [self.commit_log_dir()].into_iter().chain(self.more_commit_log_dirs.clone());
+        let mut dirs: Vec<_> = all.chain(self.read_only_commit_log_dirs.clone()).collect();
+        dirs.sort();
+        dirs.dedup();
+        dirs
+    }
+
+    /// The folders that get new commit log files, sorted.
+    pub fn writable_commit_log_dirs(&self) -> Vec<PathBuf> {
+        let mut dirs = self.commit_log_dirs();
+        dirs.retain(|dir| !self.read_only_commit_log_dirs.contains(dir));
+        dirs
     }
 
     /// Checks the bounds that the field docs name and rounds the queue file size up to whole entries.
@@ -151,6 +178,10 @@ impl StoreConfig {
             return bad("flush_interval or checkpoint_interval", 0, "more than zero");
         }
         self.consume_queue_file_size = self.consume_queue_file_size.div_ceil(20) * 20;
+        if self.writable_commit_log_dirs().is_empty() {
+            return bad("commit log folders that are not read-only", 0, "one or more");
+        }
+        self.retention = self.retention.checked()?;
         self.handover_limit = self.handover_limit.max(1);
         self.open_queue_files = self.open_queue_files.max(1);
         Ok(self)

@@ -21,6 +21,7 @@ use crate::mapped::{MappedFile, MappedFileQueue};
 use crate::queue::files::QueueFiles;
 use crate::queue::table::QueueTable;
 use crate::recovery::Recovered;
+use crate::retention::{FullDisk, Retention};
 use crate::wake::Wake;
 
 /// The state of an open store. Threads and callers hold it together.
@@ -41,6 +42,7 @@ pub(crate) struct Core<D: Disk> {
     /// Held for one round of dispatch.
     pub dispatcher: Mutex<Dispatcher>,
     pub keeper: Mutex<Keeper<D>>,
+    pub retention: Retention,
     /// End of the log: every byte before it is final and readable.
     wrote: AtomicU64,
     /// When the last record before `wrote` was stored; never ahead of `wrote`.
@@ -56,6 +58,8 @@ pub(crate) struct Core<D: Disk> {
     poison: OnceLock<Arc<EnvError>>,
     /// Why consume queues can not be written at the moment.
     queue_fault: Mutex<Option<Arc<EnvError>>>,
+    /// The disk that is fuller than it may be.
+    full_disk: Mutex<Option<FullDisk>>,
     listener: RwLock<Arc<dyn StoreListener>>,
     store_host: HostCell,
     pub counters: Counters,
@@ -69,6 +73,8 @@ mod refused {
     pub const POISONED: u8 = 2;
     /// Consume queues can not be written.
     pub const QUEUES: u8 = 4;
+    /// The disk is fuller than it may be.
+    pub const SPACE: u8 = 8;
 }
 
 /// What the append lock guards.
@@ -157,7 +163,7 @@ impl<D: Disk> Core<D> {
             recovered;
         let log = MappedFileQueue::new(
             Arc::clone(&disk),
-            folder.commit_log.clone(),
+            config.writable_commit_log_dirs(),
             config.commit_log_file_size,
             files,
         );
@@ -173,6 +179,7 @@ impl<D: Disk> Core<D> {
                 Handover::new(config.handover_limit),
             )),
             keeper: Mutex::new(keeper),
+            retention: Retention::new(),
             wrote: AtomicU64::new(end),
             last_stored_at: AtomicI64::new(last_stored_at),
             dispatched: AtomicU64::new(progress.dispatched),
@@ -182,6 +189,7 @@ impl<D: Disk> Core<D> {
             stopping: AtomicBool::new(false),
             poison: OnceLock::new(),
             queue_fault: Mutex::new(None),
+            full_disk: Mutex::new(None),
             listener: RwLock::new(Arc::new(NoListener)),
             store_host: HostCell::new(config.store_host),
             counters: Counters::default(),
@@ -256,6 +264,7 @@ impl<D: Disk> Core<D> {
         self.keeper_wake.wake();
         self.flusher.wake.wake();
         self.allocator.wake.wake();
+        self.retention.wake.wake();
         self.allocator.notify();
     }
 
@@ -276,7 +285,15 @@ impl<D: Disk> Core<D> {
         if let Some(cause) = self.poison_cause() {
             return Err(AppendError::Poisoned { cause });
         }
-        self.queue_fault.lock().clone().map_or(Ok(()), |cause| Err(AppendError::QueueNotWriteable { cause }))
+        if let Some(cause) = self.queue_fault.lock().clone() {
+            return Err(AppendError::QueueNotWriteable { cause });
+        }
+        match self.full_disk.lock().clone() {
+            Some(FullDisk { path, used_percent, limit_percent }) => {
+                Err(AppendError::DiskNearlyFull { path, used_percent, limit_percent })
+            }
+            None => Ok(()), // it went away since the look
+        }
     }
 
     /// The failed flush, once there was one.
@@ -331,6 +348,21 @@ impl<D: Disk> Core<D> {
     /// Whether consume queues can be written as far as is known.
     pub fn queues_blocked(&self) -> bool {
         self.refusing.load(Ordering::Acquire) & refused::QUEUES != 0
+    }
+
+    /// Notes whether the disk is too full for appends.
+    pub fn set_full_disk(&self, full: Option<FullDisk>) {
+        let mut state = self.full_disk.lock();
+        *state = full;
+        match &*state {
+            Some(_) => self.refusing.fetch_or(refused::SPACE, Ordering::AcqRel),
+            None => self.refusing.fetch_and(!refused::SPACE, Ordering::AcqRel),
+        };
+    }
+
+    /// Whether appends are refused because the disk is too full.
+    pub fn is_refusing_for_space(&self) -> bool {
+        self.refusing.load(Ordering::Acquire) & refused::SPACE != 0
     }
 
     pub fn listener(&self) -> Arc<dyn StoreListener> {

@@ -134,6 +134,9 @@ pub enum AppendError {
     /// The disk is full: no new commit log file could be made. Appends go on by themselves when space is back.
     #[error("no space left for a commit log file of {needed_bytes} bytes: {}", path.display())]
     DiskFull { path: PathBuf, needed_bytes: u64 },
+    /// The disk is fuller than it may be. Appends go on by themselves when space is back.
+    #[error("the disk is {used_percent} % full, messages are refused beyond {limit_percent} %: {}", path.display())]
+    DiskNearlyFull { path: PathBuf, used_percent: u64, limit_percent: u64 },
     /// The next commit log file is being made, and this takes longer than a sender can wait.
     #[error("the disk is busy, the next commit log file is still being made after {} ms: {}", waited.as_millis(), path.display())]
     Busy { path: PathBuf, waited: Duration },
@@ -156,14 +159,18 @@ impl AppendError {
     pub fn retryable(&self) -> bool {
         matches!(
             self,
-            Self::DiskFull { .. } | Self::Busy { .. } | Self::NoFile { .. } | Self::QueueNotWriteable { .. }
+            Self::DiskFull { .. }
+                | Self::DiskNearlyFull { .. }
+                | Self::Busy { .. }
+                | Self::NoFile { .. }
+                | Self::QueueNotWriteable { .. }
         )
     }
 
     /// The way out, for a person.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::DiskFull { .. } | Self::QueueNotWriteable { .. } => {
+            Self::DiskFull { .. } | Self::DiskNearlyFull { .. } | Self::QueueNotWriteable { .. } => {
                 Some("free disk space; writes go on by themselves")
             }
             Self::Busy { .. } => Some("send again later; writes go on by themselves"),

@@ -31,7 +31,10 @@ const OWN_NAMES: [&str; 10] = [
 #[derive(Debug, Clone)]
 pub(crate) struct Folder {
     pub root: PathBuf,
+    /// The first folder of the log; stands for all of them in messages.
     pub commit_log: PathBuf,
+    /// All folders of the log, sorted.
+    pub commit_logs: Vec<PathBuf>,
     pub consume_queue: PathBuf,
     /// `None` when no index is kept.
     pub index: Option<PathBuf>,
@@ -45,6 +48,7 @@ impl Folder {
         let root = config.root.clone();
         Self {
             commit_log: config.commit_log_dir(),
+            commit_logs: config.commit_log_dirs(),
             consume_queue: root.join("consumequeue"),
             index: config.index.then(|| root.join("index")),
             checkpoint: root.join("checkpoint"),
@@ -70,7 +74,7 @@ impl Folder {
         if !exists(disk, &self.checkpoint)? {
             sync_name(disk, &self.root)?; // whoever made the folder may have died before its name was durable
         }
-        make_folder(disk, &self.commit_log)?;
+        self.commit_logs.iter().try_for_each(|dir| make_folder(disk, dir))?;
         make_folder(disk, &self.consume_queue)?;
         if let Some(index) = &self.index {
             make_folder(disk, index)?;
@@ -164,6 +168,11 @@ fn foreign_name<D: Disk>(disk: &D, root: &Path) -> Result<Option<String>, StoreE
     Ok(foreign)
 }
 
+/// The folder that a file lies in.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("."))
+}
+
 /// The name of a file that starts at an offset of its stream.
 ///
 /// # Source
@@ -177,6 +186,7 @@ pub(crate) fn file_name(start: u64) -> String {
 pub(crate) struct NumberedFile {
     pub start: u64,
     pub size_bytes: u64,
+    pub modified_at_ms: i64,
 }
 
 /// The numbered files of a folder, sorted; subfolders are passed over.
@@ -194,7 +204,11 @@ pub(crate) fn numbered_files<D: Disk>(disk: &D, dir: &Path) -> Result<Vec<Number
         let Some((_, start)) = named.filter(fits) else {
             return Err(StoreError::UnexpectedFile { path: dir.join(&entry.name) });
         };
-        files.push(NumberedFile { start, size_bytes: entry.size_bytes });
+        files.push(NumberedFile {
+            start,
+            size_bytes: entry.size_bytes,
+            modified_at_ms: entry.modified_at_ms,
+        });
     }
     files.sort_by_key(|file| file.start);
     Ok(files)

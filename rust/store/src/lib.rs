@@ -22,6 +22,7 @@ mod read;
 pub mod reader;
 mod record;
 mod recovery;
+mod retention;
 #[cfg(feature = "sim")]
 mod stepped;
 mod store;
@@ -35,6 +36,10 @@ pub use index::{KeyKind, QueryResult};
 pub use listener::{Arrival, NoListener, StoreListener};
 pub use record::{Appended, AppendedBatch, NewRecord};
 pub use recovery::RecoveryReport;
+pub use retention::{
+    BadHours, Cleaned, DeleteHours, FolderPlan, FolderSpace, FullDisk, Keep, LogFile, Occasion, Removal,
+    RetentionConfig, RetentionPlan, Rule, Situation, plan, plan_folder,
+};
 pub use store::{Store, StoreStats};
 
 #[doc(hidden)]

@@ -5,6 +5,7 @@ use rocketpy_model::name::check_topic;
 
 use crate::core::Core;
 use crate::error::{FlushError, StoreError};
+use crate::folder::folder_of;
 
 impl<D: Disk> Core<D> {
     /// Dispatches what recovery left behind and writes the checkpoint: the store is whole on return.
@@ -49,7 +50,7 @@ impl<D: Disk> Core<D> {
         self.keep(true)?;
         if let Some(unused) = self.allocator.take_unused() {
             self.disk.remove_file(&unused.path)?;
-            self.disk.sync_dir(&self.folder.commit_log).map_err(|error| self.noted(error))?;
+            self.disk.sync_dir(folder_of(&unused.path)).map_err(|error| self.noted(error))?;
         }
         self.folder.mark_closed(&*self.disk)
     }

@@ -1,6 +1,6 @@
 //! The mapped files of the commit log.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -9,6 +9,7 @@ use rocketpy_model::PhysicalOffset;
 
 use crate::error::StoreError;
 use crate::folder::{NumberedFile, file_name, numbered_files};
+use crate::retention::folder_for;
 
 /// One file of the commit log, mapped whole.
 #[doc(alias = "DefaultMappedFile")]
@@ -36,26 +37,70 @@ impl<R: Region> MappedFile<R> {
 #[derive(Debug)]
 pub(crate) struct MappedFileQueue<D: Disk> {
     pub disk: Arc<D>,
-    pub dir: PathBuf,
+    /// Folders that get new files, sorted.
+    writable: Vec<PathBuf>,
+    /// Those of them that get none while another one may.
+    full: RwLock<Vec<PathBuf>>,
     pub file_size: u64,
     files: RwLock<Vec<Arc<MappedFile<D::Region>>>>,
 }
 
 impl<D: Disk> MappedFileQueue<D> {
-    pub fn new(disk: Arc<D>, dir: PathBuf, file_size: u64, files: Vec<MappedFile<D::Region>>) -> Self {
+    pub fn new(
+        disk: Arc<D>,
+        writable: Vec<PathBuf>,
+        file_size: u64,
+        files: Vec<MappedFile<D::Region>>,
+    ) -> Self {
         let files = files.into_iter().map(Arc::new).collect();
-        Self { disk, dir, file_size, files: RwLock::new(files) }
+        Self { disk, writable, full: RwLock::default(), file_size, files: RwLock::new(files) }
     }
 
-    /// Makes the file that starts at an offset, durable and mapped; it is not part of the log yet.
+    /// Folders that get new files.
+    pub fn writable(&self) -> &[PathBuf] {
+        &self.writable
+    }
+
+    /// Says which folders get no new file while another one may.
+    pub fn set_full_folders(&self, full: &[PathBuf]) {
+        *self.full.write() = full.to_vec();
+    }
+
+    /// Makes the file that starts at an offset, durable and mapped; it is not part of the log yet. A folder without space
+    /// is left out when there is another.
     pub fn create(
         &self,
         start: u64,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<MappedFile<D::Region>, rocketpy_env::EnvError> {
-        let path = self.dir.join(file_name(start));
-        let region = self.disk.create_region_while(&path, self.file_size, is_wanted)?;
-        Ok(MappedFile { start, region, path })
+        let mut full = self.full.read().clone();
+        loop {
+            let dir =
+                folder_for(start, self.file_size, &self.writable, &full).expect("some folder is writable");
+            let path = dir.join(file_name(start));
+            match self.disk.create_region_while(&path, self.file_size, is_wanted) {
+                Err(rocketpy_env::EnvError::NoSpace { .. })
+                    if self.writable.iter().any(|other| other != dir && !full.contains(other)) =>
+                {
+                    tracing::warn!(path = %path.display(), "no space for a commit log file, trying another folder");
+                    full.push(dir.clone());
+                }
+                made => return made.map(|region| MappedFile { start, region, path }),
+            }
+        }
+    }
+
+    /// Takes the first file out of the log, if it starts there and is not the last. Who holds it keeps it mapped.
+    pub fn forget_first(&self, start: u64) {
+        let mut files = self.files.write();
+        if files.len() > 1 && files[0].start == start {
+            files.remove(0);
+        }
+    }
+
+    /// All files in order.
+    pub fn all(&self) -> Vec<Arc<MappedFile<D::Region>>> {
+        self.files.read().clone()
     }
 
     /// Adds the next file.
@@ -98,23 +143,31 @@ pub(crate) struct LoadedLog<R> {
     pub unfinished: Option<PathBuf>,
 }
 
-/// Maps the files of a folder. Nothing is changed.
+/// Maps the files of the folders of a log. Nothing is changed.
 ///
 /// # Errors
-/// [`StoreError::WrongFileSize`], [`StoreError::UnexpectedFile`], [`StoreError::MissingFile`] for a hole between two.
+/// [`StoreError::WrongFileSize`], [`StoreError::UnexpectedFile`] also for a file that another folder has already,
+/// [`StoreError::MissingFile`] for a hole between two.
 ///
 /// # Source
 /// spec/store.md 1.2.
 pub(crate) fn load<D: Disk>(
     disk: &D,
-    dir: &Path,
+    dirs: &[PathBuf],
     file_size: u64,
 ) -> Result<LoadedLog<D::Region>, StoreError> {
-    let mut found = numbered_files(disk, dir)?;
-    let unfinished = take_unfinished(disk, dir, file_size, &mut found)?;
+    let mut found = Vec::new();
+    for dir in dirs {
+        found.extend(numbered_files(disk, dir)?.into_iter().map(|file| (file, dir)));
+    }
+    found.sort_by_key(|(file, _)| file.start);
+    let unfinished = take_unfinished(disk, file_size, &mut found)?;
     let mut files: Vec<MappedFile<D::Region>> = Vec::with_capacity(found.len());
-    for NumberedFile { start, size_bytes } in found {
+    for (NumberedFile { start, size_bytes, .. }, dir) in found {
         let path = dir.join(file_name(start));
+        if files.last().is_some_and(|last| last.start == start) {
+            return Err(StoreError::UnexpectedFile { path });
+        }
         if size_bytes != file_size {
             return Err(StoreError::WrongFileSize {
                 path,
@@ -136,11 +189,10 @@ pub(crate) fn load<D: Disk>(
 /// Takes a last file that is shorter than it has to be and holds nothing but zeros: its making was cut short.
 fn take_unfinished<D: Disk>(
     disk: &D,
-    dir: &Path,
     file_size: u64,
-    found: &mut Vec<NumberedFile>,
+    found: &mut Vec<(NumberedFile, &PathBuf)>,
 ) -> Result<Option<PathBuf>, StoreError> {
-    let Some(last) = found.last().filter(|last| last.size_bytes < file_size) else {
+    let Some((last, dir)) = found.last().filter(|(last, _)| last.size_bytes < file_size) else {
         return Ok(None);
     };
     let path = dir.join(file_name(last.start));

@@ -6,6 +6,7 @@ use rocketpy_env::Disk;
 
 use crate::config::StoreConfig;
 use crate::error::{FlushError, StoreError};
+use crate::retention::Cleaned;
 use crate::store::Store;
 
 impl<D: Disk> Store<D> {
@@ -34,6 +35,11 @@ impl<D: Disk> Store<D> {
     /// A round of the checkpoint thread.
     pub fn step_checkpoint(&self) -> Result<(), StoreError> {
         self.core().keep(false)
+    }
+
+    /// A round of the cleaning thread.
+    pub fn step_clean(&self) -> Result<Cleaned, StoreError> {
+        self.clean()
     }
 
     /// A round of the allocating thread.

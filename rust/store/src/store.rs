@@ -23,6 +23,7 @@ use crate::index::{KeyKind, QueryResult};
 use crate::listener::StoreListener;
 use crate::record::{Appended, AppendedBatch, NewRecord};
 use crate::recovery::{RecoveryReport, recover};
+use crate::retention::Cleaned;
 
 /// An open store: commit log, consume queues, and the threads that keep them.
 ///
@@ -31,7 +32,7 @@ use crate::recovery::{RecoveryReport, recover};
 #[doc(alias = "DefaultMessageStore")]
 pub struct Store<D: Disk = RealDisk> {
     core: Arc<Core<D>>,
-    /// Flush, dispatch, allocate, checkpoint; empty once the store is closed.
+    /// Flush, dispatch, allocate, checkpoint, clean; empty once the store is closed.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Given back when the store is closed.
     lock: Mutex<Option<D::Lock>>,
@@ -82,6 +83,7 @@ impl<D: Disk> Store<D> {
         let folder = Folder::new(&config);
         let lock = folder.claim(&*disk)?;
         let (core, report) = Self::recovered(&disk, &config, &folder)?;
+        core.look_at_space()?;
         tracing::info!(
             root = %core.folder.root.display(), clean_exit = report.clean_exit, end = %report.end,
             truncated_bytes = report.truncated_bytes, rebuilt_queues = report.rebuilt_queues,
@@ -117,7 +119,8 @@ impl<D: Disk> Store<D> {
         self.start_thread("rocketpy-flush", Core::run_flush)?;
         self.start_thread("rocketpy-dispatch", Core::run_dispatch)?;
         self.start_thread("rocketpy-allocate", Core::run_allocator)?;
-        self.start_thread("rocketpy-checkpoint", Core::run_keeper)
+        self.start_thread("rocketpy-checkpoint", Core::run_keeper)?;
+        self.start_thread("rocketpy-clean", Core::run_cleaner)
     }
 
     fn start_thread(&self, name: &str, life: fn(&Core<D>)) -> Result<(), StoreError> {
@@ -295,6 +298,36 @@ impl<D: Disk> Store<D> {
     /// all consume queues anew from the log does.
     pub fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
         self.core.delete_topic(topic)
+    }
+
+    /// Runs one round of retention now, without its pauses: what the cleaning thread does by itself.
+    ///
+    /// # Errors
+    /// What is not done yet is left to the next round.
+    ///
+    /// # Durability
+    /// On return the removals survive a power loss.
+    pub fn clean(&self) -> Result<Cleaned, StoreError> {
+        self.core.clean(&|_| ())
+    }
+
+    /// Lets files of the log that are old enough go soon, whatever the hour.
+    #[doc(alias = "executeDeleteFilesManually")]
+    pub fn delete_expired(&self) {
+        self.core.ask_for_cleaning();
+    }
+
+    /// Says how long messages of each topic stay readable, in place of what was said before: minimum offsets of its queues
+    /// move, at once and from then on; the log keeps the records until all of them may go. A topic that is not named keeps
+    /// what the log has. Not written down: to be said again after a start.
+    ///
+    /// # Errors
+    /// [`StoreError::Env`]; what is not done yet follows by itself.
+    pub fn set_topic_retention(
+        &self,
+        topics: std::collections::HashMap<Arc<str>, Duration>,
+    ) -> Result<(), StoreError> {
+        self.core.set_topic_retention(topics)
     }
 
     /// Counts and states of this moment.

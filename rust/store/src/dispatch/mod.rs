@@ -94,6 +94,11 @@ impl Dispatcher {
         self.progress
     }
 
+    /// Notes that a queue's files start later.
+    pub fn move_firsts(&mut self, by: u64) {
+        self.progress.firsts += by;
+    }
+
     /// Takes deleted queues out of the sums.
     pub fn forget_queues(&mut self, queues: &[Arc<Queue>]) {
         self.progress.entries -= queues.iter().map(|queue| queue.max()).sum::<u64>();

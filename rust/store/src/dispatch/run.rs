@@ -132,6 +132,12 @@ impl Runs {
             run.step_back(fact.queue_offset);
         }
         let expected = run.next();
+        // Nothing of the queue can be read: what came before is gone, and more of it than its files say.
+        run.restart |= rebuilding
+            && run.bytes.is_empty()
+            && fact.queue_offset > expected
+            && expected > 0
+            && run.queue.min() == run.queue.max();
         if run.bytes.is_empty() && (run.restart || expected == 0) && fact.queue_offset != expected {
             run.first = fact.queue_offset - fact.queue_offset % entries_a_file;
             run.min = Some(fact.queue_offset);

@@ -51,6 +51,10 @@ impl<D: Disk> QueueFiles<D> {
         self.file_size
     }
 
+    pub fn entries_a_file(&self) -> u64 {
+        self.file_size / ENTRY_BYTES
+    }
+
     pub fn topic_dir(&self, topic: &str) -> PathBuf {
         self.dir.join(topic)
     }
@@ -193,6 +197,16 @@ impl<D: Disk> QueueFiles<D> {
     pub fn remove(&self, queue: &Queue) -> Result<(), EnvError> {
         self.pool.forget(queue.uid);
         match self.disk.remove_dir_all(&self.queue_dir(queue)) {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the file that holds an entry. The folder is not flushed.
+    pub fn remove_file(&self, queue: &Queue, queue_offset: u64) -> Result<(), EnvError> {
+        let start = self.file_start(queue_offset);
+        self.pool.forget_file((queue.uid, start));
+        match self.disk.remove_file(&self.path(queue, start)) {
             Err(error) if !error.is_not_found() => Err(error),
             _ => Ok(()),
         }

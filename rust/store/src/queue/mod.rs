@@ -141,6 +141,11 @@ impl Queue {
         dirty.files.retain(|&start| start < from);
     }
 
+    /// Drops the note of a file that was removed.
+    pub fn forget_dirty_file(&self, file_start: u64) {
+        self.dirty.lock().files.retain(|&start| start != file_start);
+    }
+
     /// Takes the notes of what to flush; what is written from now on is noted anew.
     pub fn take_dirty(&self) -> Dirty {
         std::mem::take(&mut *self.dirty.lock())

@@ -67,6 +67,13 @@ impl<F> FilePool<F> {
         state.order.retain(|key| key.0 != uid);
     }
 
+    /// Closes a file.
+    pub fn forget_file(&self, key: FileKey) {
+        let mut state = self.state.lock();
+        state.open.remove(&key);
+        state.order.retain(|other| *other != key);
+    }
+
     #[cfg(test)]
     fn len(&self) -> usize {
         self.state.lock().open.len()

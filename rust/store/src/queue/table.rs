@@ -158,6 +158,11 @@ impl QueueTable {
         self.topics.read().values().flatten().map(Arc::clone).collect()
     }
 
+    /// The queues of a topic.
+    pub fn of_topic(&self, topic: &str) -> Vec<Arc<Queue>> {
+        self.topics.read().get(topic).cloned().unwrap_or_default()
+    }
+
     pub fn count(&self) -> usize {
         self.topics.read().values().map(Vec::len).sum()
     }

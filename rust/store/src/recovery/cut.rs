@@ -8,6 +8,7 @@ use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
 use super::scan::Scan;
 use super::{Plan, Recovery};
 use crate::error::StoreError;
+use crate::folder::folder_of;
 use crate::mapped::{MappedFile, nonzero_end};
 
 impl<D: Disk> Recovery<'_, D> {
@@ -21,7 +22,7 @@ impl<D: Disk> Recovery<'_, D> {
         if let Some(path) = log_file {
             tracing::warn!(path = %path.display(), "removing an unfinished commit log file");
             self.disk.remove_file(&path)?;
-            self.disk.sync_dir(&self.folder.commit_log)?;
+            self.disk.sync_dir(folder_of(&path))?;
         }
         self.found.iter().try_for_each(|found| found.remove_unfinished(&**self.disk, &self.queue_files))
     }
@@ -41,7 +42,7 @@ impl<D: Disk> Recovery<'_, D> {
             let Some(file) = files.pop() else { break };
             cut += torn_bytes(&file, 0);
             self.disk.remove_file(&file.path)?;
-            self.disk.sync_dir(&self.folder.commit_log)?;
+            self.disk.sync_dir(folder_of(&file.path))?;
         }
         for file in files.iter_mut() {
             if scan.end < file.end() {
@@ -68,7 +69,7 @@ impl<D: Disk> Recovery<'_, D> {
             }
         }
         if self.dirty {
-            self.disk.sync_dir(&self.folder.commit_log)?; // the last process may have died before it did
+            self.folder.commit_logs.iter().try_for_each(|dir| self.disk.sync_dir(dir))?; // the last process may have died before it did
         }
         if cut > 0 {
             tracing::warn!(

@@ -141,7 +141,7 @@ pub(crate) fn recover<D: Disk>(
         found,
     };
     let LoadedLog { mut files, unfinished } =
-        mapped::load(&**disk, &folder.commit_log, config.commit_log_file_size)?;
+        mapped::load(&**disk, &folder.commit_logs, config.commit_log_file_size)?;
     let mut plan = recovery.plan(&files)?;
     if rebuild {
         plan.rebuild_from(files.first().map_or(0, |file| file.start));
@@ -203,7 +203,7 @@ impl<D: Disk> Recovery<'_, D> {
                 rebuild: false,
                 covered: 0,
             };
-            if !self.queues_are_whole(&mark, queues_to)? {
+            if !self.queues_are_whole(&mark, queues_to, min)? {
                 plan.rebuild_from(min);
             }
             return Ok(plan);
@@ -215,8 +215,9 @@ impl<D: Disk> Recovery<'_, D> {
     ///
     /// The sums show every loss: one at the end of a queue makes the sum of the ends smaller, one at its start makes that of
     /// the starts larger, one of a whole queue both smaller, and one in between is a hole between its files. Only folders
-    /// and the last file of each queue are looked at.
-    fn queues_are_whole(&mut self, mark: &Mark, queues_to: u64) -> Result<bool, EnvError> {
+    /// and the last file of each queue are looked at; where the starts differ also the first, because retention may have
+    /// removed files since.
+    fn queues_are_whole(&mut self, mark: &Mark, queues_to: u64, log_min: u64) -> Result<bool, EnvError> {
         let file_size = self.queue_files.file_size();
         for queue in &mut self.found {
             if let Some(start) = queue.hole(file_size) {
@@ -227,7 +228,12 @@ impl<D: Disk> Recovery<'_, D> {
         }
         let entries: u64 = self.found.iter().map(|queue| queue.end).sum();
         let firsts: u64 = self.found.iter().map(FoundQueue::first).sum();
-        let is_whole = (entries, firsts) == (mark.entries, mark.firsts);
+        let mut is_whole = entries == mark.entries;
+        if is_whole && firsts != mark.firsts {
+            for queue in &self.found {
+                is_whole &= queue.starts_where_it_may(&self.queue_files, log_min)?;
+            }
+        }
         if !is_whole {
             tracing::warn!(
                 entries,
@@ -308,15 +314,11 @@ impl<D: Disk> Recovery<'_, D> {
 
     /// Cuts every queue back to what counts, or removes them all, and puts what stays into the table.
     fn cut_queues(&mut self, plan: &Plan, files: &[MappedFile<D::Region>]) -> Result<(), StoreError> {
+        let log_min = files.first().map_or(0, |file| file.start);
         if plan.rebuild {
-            for found in self.found.drain(..) {
-                self.queue_files.forget(&found.queue);
-                self.queue_files.remove_topic_dir(&found.queue.topic)?;
-            }
-            return Ok(());
+            return self.remove_queues(log_min);
         }
         let trusted = !self.dirty && self.checkpoint.mark.is_some();
-        let log_min = files.first().map_or(0, |file| file.start);
         for found in self.found.drain(..) {
             if !trusted {
                 found.truncate(&**self.disk, &self.queue_files)?;
@@ -325,11 +327,38 @@ impl<D: Disk> Recovery<'_, D> {
             if found.files.is_empty() {
                 continue;
             }
-            let first = found.first();
-            found.queue.set_first(first);
-            found.queue.publish(found.end);
-            found.queue.set_next(found.end);
-            found.queue.set_min(queues::first_living(&self.queue_files, &found.queue, first, log_min)?);
+            found.set_bounds(&self.queue_files, log_min)?;
+            self.table.insert(found.queue);
+        }
+        Ok(())
+    }
+
+    /// Removes the queues that are made anew. One whose records are all gone from the log stays, because its numbers are
+    /// nowhere else: its next message must not get one that was used.
+    ///
+    /// # Source
+    /// spec/store.md 3.4: the end of a queue survives its messages.
+    fn remove_queues(&mut self, log_min: u64) -> Result<(), StoreError> {
+        let mut spent = Vec::new();
+        let mut gone = Vec::new();
+        for mut found in self.found.drain(..) {
+            let is_spent = found.is_spent(&self.queue_files, log_min)?;
+            if is_spent { spent.push(found) } else { gone.push(found) }
+        }
+        for found in gone {
+            let FoundQueue { queue, .. } = found;
+            self.queue_files.forget(&queue);
+            if spent.iter().any(|other| other.queue.topic == queue.topic) {
+                self.queue_files.remove(&queue)?;
+                self.disk.sync_dir(&self.queue_files.topic_dir(&queue.topic))?;
+            } else {
+                self.queue_files.remove_topic_dir(&queue.topic)?;
+            }
+        }
+        for found in spent {
+            found.truncate(&**self.disk, &self.queue_files)?;
+            self.table.note_dirty(&found.queue);
+            found.set_bounds(&self.queue_files, log_min)?;
             self.table.insert(found.queue);
         }
         Ok(())

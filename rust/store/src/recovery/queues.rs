@@ -14,7 +14,7 @@ use crate::fetch::QueueBounds;
 use crate::folder::{file_name, numbered_files};
 use crate::mapped::MappedFile;
 use crate::queue::Queue;
-use crate::queue::entry::{self, ENTRY_BYTES, Entry, Window};
+use crate::queue::entry::{self, ENTRY_BYTES, Entry, Window, record_end};
 use crate::queue::files::QueueFiles;
 use crate::queue::table::QueueTable;
 
@@ -161,6 +161,26 @@ impl FoundQueue {
         Ok(self.first() == 0 || leads_before(files, &self.queue, self.first(), log_min)?)
     }
 
+    /// Whether all its records are gone from the log, as far as its entries make sense; finds their end.
+    pub fn is_spent<D: Disk>(&mut self, files: &QueueFiles<D>, log_min: u64) -> Result<bool, EnvError> {
+        if log_min == 0 || self.hole(files.file_size()).is_some() {
+            return Ok(false);
+        }
+        self.find_end(files, u64::MAX, Trust::Walk)?;
+        let last = self.last_entry(files)?;
+        Ok(last.is_some_and(|last| !entry::is_preblank(&last) && record_end(&last) <= log_min))
+    }
+
+    /// Gives the queue the bounds that were found.
+    pub fn set_bounds<D: Disk>(&self, files: &QueueFiles<D>, log_min: u64) -> Result<(), EnvError> {
+        let (queue, first) = (&self.queue, self.first());
+        queue.set_first(first);
+        queue.publish(self.end);
+        queue.set_next(self.end);
+        queue.set_min(first_living(files, queue, first, log_min)?);
+        Ok(())
+    }
+
     /// Says why the queues are made anew.
     pub fn warn_of_loss(&self, reason: &'static str, file_start: u64) {
         let (topic, queue_id) = (&*self.queue.topic, self.queue.queue_id);
@@ -297,7 +317,7 @@ fn walk<D: Disk>(
             if !goes_on || !counts(entry.as_ref(), limit) {
                 return Ok(counted);
             }
-            last_end = entry.map_or(0, |entry| entry::record_end(&entry)).max(last_end);
+            last_end = entry.map_or(0, |entry| record_end(&entry)).max(last_end);
             counted += 1;
         }
     }

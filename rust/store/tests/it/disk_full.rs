@@ -157,7 +157,20 @@ fn a_topic_is_deleted_while_queues_cannot_be_written() {
 }
 
 /// A file system of its own that is taken away in the end.
-struct Mounted<'a>(&'a Path);
+pub struct Mounted<'a>(&'a Path);
+
+/// Mounts a file system of a size, in memory. `None` where that takes rights that are not there; under `CI` that is a failure.
+pub fn mount<'a>(dir: &'a Path, size: &str) -> Option<Mounted<'a>> {
+    let size_option = format!("size={size}");
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &size_option, "tmpfs"]).arg(dir).output();
+    if mount.as_ref().is_ok_and(|output| output.status.success()) {
+        return Some(Mounted(dir));
+    }
+    let reason = format!("root is needed to mount a file system of {size}: {mount:?}");
+    assert!(std::env::var_os("CI").is_none(), "{reason}");
+    eprintln!("skipped: {reason}");
+    None
+}
 
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {
@@ -168,15 +181,7 @@ impl Drop for Mounted<'_> {
 #[test]
 fn a_real_file_system_that_is_full() {
     let dir = tempfile::tempdir().unwrap();
-    let mount =
-        Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(dir.path()).output();
-    if !mount.as_ref().is_ok_and(|output| output.status.success()) {
-        let reason = format!("root is needed to mount a file system of 1 MiB: {mount:?}");
-        assert!(std::env::var_os("CI").is_none(), "{reason}");
-        eprintln!("skipped: {reason}");
-        return;
-    }
-    let mounted = Mounted(dir.path());
+    let Some(mounted) = mount(dir.path(), "1m") else { return };
     let root = dir.path().join("store");
     let ballast = dir.path().join("ballast");
     RealDisk.replace(&ballast, &vec![1; 600 << 10]).unwrap();

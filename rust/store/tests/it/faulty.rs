@@ -1,5 +1,6 @@
 //! A real disk with a clock of its own and faults on demand.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -7,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use rocketpy_env::{
-    DirEntry, Disk, DiskFile, DiskUsage, EnvError, MappedRegion, LockHolder, OpenMode, RealDisk, RealFile, RealLock,
-    Region,
+    DirEntry, Disk, DiskFile, DiskUsage, EnvError, LockHolder, MappedRegion, OpenMode, RealDisk, RealFile,
+    RealLock, Region,
 };
 
 /// What a test can switch.
@@ -19,6 +20,8 @@ pub struct Faults {
     pub fail_next_file_flush: AtomicBool,
     /// The flush of the folder after the next new mapped file fails; the one after it succeeds, as on Linux.
     pub fail_next_folder_flush: AtomicBool,
+    /// The next flush of a folder fails.
+    pub fail_next_folder_sync: AtomicBool,
     pub fail_next_folder_removal: AtomicBool,
     pub synced_folders: Mutex<Vec<PathBuf>>,
     /// No folder can be opened to be flushed.
@@ -42,6 +45,10 @@ pub struct Faults {
     pub removals_left: Left,
     /// Writes into consume queues that still succeed; every further one finds the disk full.
     pub queue_writes_left: Left,
+    /// How full the file systems of folders are, in percent, in place of what the system says.
+    used_percent: Mutex<BTreeMap<PathBuf, u64>>,
+    /// No new mapped file can be made below this folder.
+    no_space_below: Mutex<Option<PathBuf>>,
     /// 0: the clock of the machine.
     clock_ms: AtomicI64,
     gate: Gate,
@@ -101,6 +108,15 @@ pub struct FaultyDisk {
 impl FaultyDisk {
     pub fn set_clock(&self, now_ms: i64) {
         self.faults.clock_ms.store(now_ms, Ordering::SeqCst);
+    }
+
+    /// Says how full the file system of a folder is.
+    pub fn set_used_percent(&self, dir: &Path, percent: u64) {
+        self.faults.used_percent.lock().insert(dir.to_path_buf(), percent);
+    }
+
+    pub fn no_space_below(&self, dir: &Path) {
+        *self.faults.no_space_below.lock() = Some(dir.to_path_buf());
     }
 
     pub fn shut_gate(&self) {
@@ -270,7 +286,8 @@ impl Disk for FaultyDisk {
         len: u64,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<FaultyRegion, EnvError> {
-        if self.faults.no_space_for_log.load(Ordering::SeqCst) {
+        let is_below = self.faults.no_space_below.lock().as_ref().is_some_and(|dir| path.starts_with(dir));
+        if is_below || self.faults.no_space_for_log.load(Ordering::SeqCst) {
             return Err(no_space(path));
         }
         if self.faults.endless_zeros.load(Ordering::SeqCst) {
@@ -340,6 +357,9 @@ impl Disk for FaultyDisk {
 
     fn sync_dir(&self, path: &Path) -> Result<(), EnvError> {
         self.faults.open_folder(path)?;
+        if self.faults.fail_next_folder_sync.swap(false, Ordering::SeqCst) {
+            return Err(broken_device(path));
+        }
         self.faults.synced_folders.lock().push(path.to_path_buf());
         RealDisk.sync_dir(path)
     }
@@ -365,7 +385,12 @@ impl Disk for FaultyDisk {
     }
 
     fn usage(&self, path: &Path) -> Result<DiskUsage, EnvError> {
-        RealDisk.usage(path)
+        let used = self.faults.used_percent.lock();
+        let of_folder = used.iter().enumerate().rev().find(|(_, (dir, _))| path.starts_with(dir));
+        let Some((number, (_, percent))) = of_folder else { return RealDisk.usage(path) };
+        let free_bytes = (100 - percent) << 18;
+        let file_system = number as u64;
+        Ok(DiskUsage { file_system, total_bytes: 100 << 18, free_bytes, available_bytes: free_bytes })
     }
 
     fn now_ms(&self) -> i64 {

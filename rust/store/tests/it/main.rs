@@ -13,6 +13,8 @@ mod offline;
 mod read;
 mod rebuild;
 mod recovery;
+mod retention;
 mod support;
+mod tools;
 mod topic;
 mod torn;

@@ -121,11 +121,17 @@ fn a_queue_that_lost_its_first_files_with_the_start_of_the_log_is_whole() {
         }
         store.shutdown().unwrap();
     }
-    // One file more than the log has lost: the mark knows where the queue started.
-    RealDisk.remove_file(&dir.path().join("consumequeue/b/0").join(format!("{:020}", 2000))).unwrap();
-    let store = Store::open(config).unwrap();
-    assert!(store.recovery().rebuilt_queues);
-    assert_eq!(read_all(&store, "b", 0).len(), living(("b", 0)));
+    let entries = &before[&("b".to_owned(), 0)];
+    assert!(entries[200].0 < 64 << 10 && entries[299].0 >= 64 << 10);
+    // The second file leads nowhere either, as the first entry behind it tells; the third one does.
+    for (start, is_rebuilt) in [(2000, false), (4000, true)] {
+        let file = dir.path().join("consumequeue/b/0").join(format!("{start:020}"));
+        RealDisk.remove_file(&file).unwrap();
+        let store = Store::open(config.clone()).unwrap();
+        assert_eq!(store.recovery().rebuilt_queues, is_rebuilt, "{start}");
+        assert_eq!(read_all(&store, "b", 0).len(), living(("b", 0)));
+        store.shutdown().unwrap();
+    }
 }
 
 #[test]

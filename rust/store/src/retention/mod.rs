@@ -1,0 +1,20 @@
+//! Lets old messages go, and refuses new ones before the disk is full.
+//!
+//! A decision is a function of what is there ([`plan`]); the running store carries it out, and [`plan_folder`] shows what it
+//! would do.
+
+mod config;
+mod offline;
+mod plan;
+mod run;
+#[cfg(test)]
+mod tests;
+
+pub use config::{BadHours, DeleteHours, RetentionConfig};
+pub use offline::{FolderPlan, plan_folder};
+pub(crate) use plan::folder_for;
+pub use plan::{
+    FolderSpace, FullDisk, Keep, LogFile, Occasion, Removal, RetentionPlan, Rule, Situation, plan,
+};
+pub use run::Cleaned;
+pub(crate) use run::Retention;

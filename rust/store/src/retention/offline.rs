@@ -1,0 +1,92 @@
+//! What a running store would remove from a folder: looks and changes nothing.
+
+use std::path::{Path, PathBuf};
+
+use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, RealDisk, local_hour};
+use rocketpy_protocol::record::RecordHead;
+
+use super::RetentionConfig;
+use super::plan::{FolderSpace, LogFile, RetentionPlan, Situation, plan};
+use super::run::stored_at_in;
+use crate::config::StoreConfig;
+use crate::error::StoreError;
+use crate::folder::{file_name, numbered_files};
+
+/// What is there, and what would go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FolderPlan {
+    pub situation: Situation,
+    pub plan: RetentionPlan,
+    /// The rules, their percentages in bounds.
+    pub rules: RetentionConfig,
+}
+
+/// Says what the store of this configuration would remove from its folder now, and why. A server may run on it.
+///
+/// `is_asked` stands for a request to remove what is old enough whatever the hour.
+///
+/// # Errors
+/// [`StoreError::BadConfig`], [`StoreError::UnexpectedFile`], [`StoreError::Env`] also when there is no store.
+pub fn plan_folder(config: &StoreConfig, is_asked: bool) -> Result<FolderPlan, StoreError> {
+    plan_on(&RealDisk, config, is_asked)
+}
+
+pub(crate) fn plan_on<D: Disk>(
+    disk: &D,
+    config: &StoreConfig,
+    is_asked: bool,
+) -> Result<FolderPlan, StoreError> {
+    let rules = config.retention.clone().checked()?;
+    let now_ms = disk.now_ms();
+    let dirs = config.commit_log_dirs();
+    let mut found = Vec::new();
+    for dir in &dirs {
+        found.extend(numbered_files(disk, dir)?.into_iter().map(|file| (file, dir)));
+    }
+    found.sort_by_key(|(file, _)| file.start);
+    let mut files = Vec::with_capacity(found.len());
+    for (index, (file, dir)) in found.iter().enumerate() {
+        let path = dir.join(file_name(file.start));
+        let next_stored = match found.get(index + 1) {
+            Some((next, dir)) => first_stored_at(disk, &dir.join(file_name(next.start)), next.start)?,
+            None => None,
+        };
+        let written_at_ms = file.modified_at_ms.max(next_stored.unwrap_or_default());
+        files.push(LogFile { path, start: file.start, size_bytes: file.size_bytes, written_at_ms });
+    }
+    let space = |path: PathBuf| disk.usage(&path).map(|usage| FolderSpace { path, usage });
+    let writable = config.writable_commit_log_dirs();
+    let situation = Situation {
+        files: without_spare(disk, files)?,
+        log_folders: writable.into_iter().map(space).collect::<Result<_, EnvError>>()?,
+        queue_folder: space(config.root.join("consumequeue"))?,
+        now_ms,
+        hour: local_hour(now_ms),
+        is_asked,
+        is_refusing: false,
+    };
+    let plan = plan(&situation, &rules);
+    Ok(FolderPlan { situation, plan, rules })
+}
+
+/// Leaves out the last file when it was made ahead and holds no record: to a store the one before it is the last.
+fn without_spare<D: Disk>(disk: &D, mut files: Vec<LogFile>) -> Result<Vec<LogFile>, EnvError> {
+    if files.len() > 1
+        && let Some(last) = files.last()
+        && first_stored_at(disk, &last.path, last.start)?.is_none()
+    {
+        files.pop();
+    }
+    Ok(files)
+}
+
+/// When the first record of a file was stored, if one is there. A file that is gone meanwhile has none.
+fn first_stored_at<D: Disk>(disk: &D, path: &Path, start: u64) -> Result<Option<i64>, EnvError> {
+    let file = match disk.open_file(path, OpenMode::Read) {
+        Err(error) if error.is_not_found() => return Ok(None),
+        other => other?,
+    };
+    let mut head = [0; RecordHead::BYTES];
+    let count = file.read_at(0, &mut head)?;
+    Ok(stored_at_in(&head[..count], start))
+}

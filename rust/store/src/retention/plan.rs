@@ -1,0 +1,319 @@
+//! What goes and why: a function of what is there, without a look at disk or clock.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use rocketpy_env::DiskUsage;
+
+use super::RetentionConfig;
+
+/// A file of the log as retention sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogFile {
+    pub path: PathBuf,
+    /// Physical offset of its first byte.
+    pub start: u64,
+    pub size_bytes: u64,
+    /// When it was last written: its modification time, or the time of its last record when that is later.
+    pub written_at_ms: i64,
+}
+
+impl LogFile {
+    /// Physical offset behind its last byte.
+    pub fn end(&self) -> u64 {
+        self.start + self.size_bytes
+    }
+}
+
+/// A folder and the file system that it lies on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FolderSpace {
+    pub path: PathBuf,
+    pub usage: DiskUsage,
+}
+
+/// All that a decision depends on, besides the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Situation {
+    /// The files of the log, oldest first.
+    pub files: Vec<LogFile>,
+    /// The folders of the log.
+    pub log_folders: Vec<FolderSpace>,
+    /// The folder of the consume queues.
+    pub queue_folder: FolderSpace,
+    pub now_ms: i64,
+    /// Hour of the local day.
+    pub hour: u32,
+    /// Somebody asked for files that are old enough to go now.
+    pub is_asked: bool,
+    /// Appends are refused for want of space as it is.
+    pub is_refusing: bool,
+}
+
+/// A file system that is fuller than it may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FullDisk {
+    pub path: PathBuf,
+    pub used_percent: u64,
+    pub limit_percent: u64,
+}
+
+impl fmt::Display for FullDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, used_percent, limit_percent } = self;
+        write!(f, "the disk is {used_percent} % full, the limit is {limit_percent} %: {}", path.display())
+    }
+}
+
+/// Why files that are old enough may go now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Occasion {
+    /// It is an hour for it.
+    Hour(u32),
+    /// Somebody asked.
+    Asked,
+    /// The disk has little space left.
+    Disk(FullDisk),
+}
+
+/// The rule by which a file goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rule {
+    /// It is old enough.
+    Expired { reserved_ms: i64, occasion: Occasion },
+    /// The disk is so full that age does not count.
+    Forced(FullDisk),
+    /// The log is longer than it may be.
+    TotalSize { total_bytes: u64, limit_bytes: u64 },
+}
+
+impl Rule {
+    /// A short name of the rule.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Expired { .. } => "expired",
+            Self::Forced(_) => "disk full",
+            Self::TotalSize { .. } => "total size",
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired { reserved_ms, occasion } => {
+                write!(f, "older than {} h, and ", hours(*reserved_ms))?;
+                match occasion {
+                    Occasion::Hour(hour) => write!(f, "it is the hour {hour:02} of deleteWhen"),
+                    Occasion::Asked => write!(f, "somebody asked for it"),
+                    Occasion::Disk(full) => full.fmt(f),
+                }
+            }
+            Self::Forced(full) => write!(f, "age does not count: {full}"),
+            Self::TotalSize { total_bytes, limit_bytes } => {
+                write!(f, "the log has {total_bytes} bytes, the limit is {limit_bytes}")
+            }
+        }
+    }
+}
+
+/// Milliseconds as hours with a digit behind the point.
+fn hours(ms: i64) -> String {
+    format!("{:.1}", ms as f64 / 3_600_000.0)
+}
+
+/// A file that goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Removal {
+    pub file: LogFile,
+    /// Since its last write; 0 for one that lies in the future.
+    pub age_ms: i64,
+    pub rule: Rule,
+}
+
+/// Why the first file that stays does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Keep {
+    /// It is the last one.
+    Last,
+    /// It is not old enough, and nothing else asks for its space.
+    Young { age_ms: i64, reserved_ms: i64 },
+    /// It is old enough, but it is neither the hour for it nor does the disk ask for its space.
+    NotNow,
+    /// One round removes no more.
+    EnoughForNow,
+}
+
+impl fmt::Display for Keep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Last => write!(f, "the last file always stays"),
+            Self::Young { age_ms, reserved_ms } => {
+                write!(f, "{} h old, files stay {} h", hours(*age_ms), hours(*reserved_ms))
+            }
+            Self::NotNow => write!(f, "old enough, but it is no hour of deleteWhen and the disk has space"),
+            Self::EnoughForNow => write!(f, "one round removes no more files, the next goes on"),
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetentionPlan {
+    /// Files that go, oldest first: what stays has no hole.
+    pub removals: Vec<Removal>,
+    /// The first file that stays, and why; `None` without any file.
+    pub kept: Option<(LogFile, Keep)>,
+    /// Folders of the log that get no new file while another one may.
+    pub full_folders: Vec<PathBuf>,
+    /// Why appends are refused from now on.
+    pub refusal: Option<FullDisk>,
+}
+
+/// Decides.
+///
+/// Of several folders of the log the one with the most space counts, because new files go there.
+///
+/// A full disk takes no more files whatever their age than bring it back below its limit; Apache takes `files_a_round`.
+///
+/// # Source
+/// spec/store.md 7.2, 7.3.
+pub fn plan(situation: &Situation, config: &RetentionConfig) -> RetentionPlan {
+    let mut disks = Disks::of(situation);
+    let occasion = disks.occasion(situation, config);
+    let mut total_bytes: u64 = situation.files.iter().map(|file| file.size_bytes).sum();
+    let mut removals = Vec::new();
+    let mut kept = None;
+    for (index, file) in situation.files.iter().enumerate() {
+        let age_ms = situation.now_ms.saturating_sub(file.written_at_ms).max(0);
+        let is_last = index + 1 == situation.files.len();
+        let decision = if is_last {
+            Err(Keep::Last)
+        } else {
+            decide(age_ms, total_bytes, &disks, occasion.as_ref(), config)
+        };
+        match decision {
+            Ok(_) if removals.len() == config.files_a_round => {
+                kept = Some((file.clone(), Keep::EnoughForNow));
+                break;
+            }
+            Ok(rule) => {
+                total_bytes -= file.size_bytes;
+                disks.free(file);
+                removals.push(Removal { file: file.clone(), age_ms, rule });
+            }
+            Err(why) => {
+                kept = Some((file.clone(), why));
+                break;
+            }
+        }
+    }
+    let now = Disks::of(situation);
+    RetentionPlan {
+        removals,
+        kept,
+        full_folders: now.full_folders(config),
+        refusal: now.refusal(situation.is_refusing, config),
+    }
+}
+
+fn decide(
+    age_ms: i64,
+    total_bytes: u64,
+    disks: &Disks<'_>,
+    occasion: Option<&Occasion>,
+    config: &RetentionConfig,
+) -> Result<Rule, Keep> {
+    let reserved_ms = config.reserved_ms();
+    if age_ms >= reserved_ms
+        && let Some(occasion) = occasion
+    {
+        return Ok(Rule::Expired { reserved_ms, occasion: occasion.clone() });
+    }
+    if let Some(limit_bytes) = config.max_bytes.filter(|limit| total_bytes > *limit) {
+        return Ok(Rule::TotalSize { total_bytes, limit_bytes });
+    }
+    if config.clean_forcibly
+        && let Some(full) = disks.beyond(config.force_used_percent)
+    {
+        return Ok(Rule::Forced(full));
+    }
+    Err(if age_ms >= reserved_ms { Keep::NotNow } else { Keep::Young { age_ms, reserved_ms } })
+}
+
+/// The file systems as they will be.
+struct Disks<'a> {
+    log: Vec<(&'a PathBuf, DiskUsage)>,
+    queues: (&'a PathBuf, DiskUsage),
+}
+
+impl<'a> Disks<'a> {
+    fn of(situation: &'a Situation) -> Self {
+        let of = |folder: &'a FolderSpace| (&folder.path, folder.usage);
+        Self { log: situation.log_folders.iter().map(of).collect(), queues: of(&situation.queue_folder) }
+    }
+
+    /// Counts a file as gone.
+    fn free(&mut self, file: &LogFile) {
+        let holder = self.log.iter().find(|(path, _)| file.path.parent() == Some(path));
+        let Some(place) = holder.map(|(_, usage)| *usage) else { return };
+        let all = self.log.iter_mut().chain([&mut self.queues]).map(|(_, usage)| usage);
+        for usage in all.filter(|usage| is_same(usage, &place)) {
+            usage.free_bytes = (usage.free_bytes + file.size_bytes).min(usage.total_bytes);
+            usage.available_bytes = (usage.available_bytes + file.size_bytes).min(usage.free_bytes);
+        }
+    }
+
+    /// The folder of the log with the most space, and that of the consume queues.
+    fn deciding(&self) -> impl Iterator<Item = (&'a PathBuf, u64)> {
+        let percent = |(path, usage): &(&'a PathBuf, DiskUsage)| (*path, usage.used_percent());
+        let emptiest = self.log.iter().map(percent).min_by_key(|(_, percent)| *percent);
+        emptiest.into_iter().chain([percent(&self.queues)])
+    }
+
+    fn beyond(&self, limit_percent: u64) -> Option<FullDisk> {
+        let (path, used_percent) = self.deciding().find(|(_, percent)| *percent > limit_percent)?;
+        Some(FullDisk { path: path.clone(), used_percent, limit_percent })
+    }
+
+    fn occasion(&self, situation: &Situation, config: &RetentionConfig) -> Option<Occasion> {
+        if config.delete_hours.contains(situation.hour) {
+            return Some(Occasion::Hour(situation.hour));
+        }
+        if situation.is_asked {
+            return Some(Occasion::Asked);
+        }
+        self.beyond(config.max_used_percent).map(Occasion::Disk)
+    }
+
+    fn full_folders(&self, config: &RetentionConfig) -> Vec<PathBuf> {
+        let full = self.log.iter().filter(|(_, usage)| usage.used_percent() > config.force_used_percent);
+        full.map(|(path, _)| (*path).clone()).collect()
+    }
+
+    fn refusal(&self, is_refusing: bool, config: &RetentionConfig) -> Option<FullDisk> {
+        let still = || if is_refusing { self.beyond(config.force_used_percent) } else { None };
+        self.beyond(config.refuse_used_percent).or_else(still)
+    }
+}
+
+/// Whether two folders lie on one file system.
+fn is_same(a: &DiskUsage, b: &DiskUsage) -> bool {
+    (a.file_system, a.total_bytes) == (b.file_system, b.total_bytes)
+}
+
+/// The folder that a new file goes to, by its number among those that may have one.
+///
+/// # Source
+/// spec/store.md 1.1: full folders are left out while there is another one.
+pub(crate) fn folder_for<'a>(
+    start: u64,
+    file_size: u64,
+    folders: &'a [PathBuf],
+    full: &[PathBuf],
+) -> Option<&'a PathBuf> {
+    let open: Vec<_> = folders.iter().filter(|folder| !full.contains(folder)).collect();
+    let among = if open.is_empty() { folders.iter().collect() } else { open };
+    let count = among.len() as u64;
+    (count > 0).then(|| among[(start / file_size % count) as usize])
+}
