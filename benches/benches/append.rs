@@ -5,35 +5,18 @@
 //! the hand-over to dispatch, which works on its own thread meanwhile. Timed flushes are off: they are another kernel.
 
 use std::hint::black_box;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
+use rocketpy_benches::{PLAIN, record};
 use rocketpy_env::{Disk, RealDisk, Region};
-use rocketpy_store::{NewRecord, Store, StoreConfig};
+use rocketpy_store::{Store, StoreConfig};
 
 /// One file holds one run of appends.
 const FILE_BYTES: u64 = 256 << 20;
 /// Appends of one run, which criterion sees as one iteration: setting up takes longer than they do.
 const RUN: u64 = 200_000;
-const PROPERTIES: &[u8] = b"UNIQ_KEY\x017F00000100002A9F0000000000000001\x02TAGS\x01TagA\x02";
-
-fn record(body: &[u8]) -> NewRecord<'_> {
-    NewRecord {
-        topic: "bench",
-        queue_id: 3,
-        flag: 0,
-        sys_flag: 0,
-        born_at_ms: 1_700_000_000_000,
-        born_host: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 50_000)),
-        reconsume_times: 0,
-        prepared_transaction_offset: 0,
-        body,
-        properties: PROPERTIES,
-    }
-}
-
 fn open(record_check: bool, dir: &std::path::Path) -> std::sync::Arc<Store> {
     let hour = Duration::from_secs(3600);
     let config = StoreConfig {
@@ -46,7 +29,7 @@ fn open(record_check: bool, dir: &std::path::Path) -> std::sync::Arc<Store> {
         ..StoreConfig::new(dir)
     };
     let store = Store::open(config).unwrap();
-    store.append(&record(b"first")).unwrap(); // makes and warms the file
+    store.append(&record(b"first", PLAIN)).unwrap(); // makes and warms the file
     store
 }
 
@@ -59,8 +42,32 @@ fn append_store(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, body: &[u8
                 let started = Instant::now();
                 for _ in 0..RUN {
                     // One field: a result that is moved as a whole waits until the copied bytes have left the processor.
-                    black_box(store.append(&record(black_box(body))).unwrap().end);
+                    black_box(store.append(&record(black_box(body), PLAIN)).unwrap().end);
                 }
+                started.elapsed()
+            };
+            (0..runs).map(|_| timed()).sum()
+        });
+    });
+}
+
+/// As many appends from two threads at once.
+fn append_twice(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, body: &[u8], record_check: bool) {
+    group.bench_function(name, |bencher| {
+        bencher.iter_custom(|runs| {
+            let timed = || {
+                let dir = tempfile::tempdir().unwrap();
+                let store = open(record_check, dir.path());
+                let started = Instant::now();
+                std::thread::scope(|scope| {
+                    for _ in 0..2 {
+                        scope.spawn(|| {
+                            for _ in 0..RUN / 2 {
+                                black_box(store.append(&record(black_box(body), PLAIN)).unwrap().end);
+                            }
+                        });
+                    }
+                });
                 started.elapsed()
             };
             (0..runs).map(|_| timed()).sum()
@@ -92,7 +99,7 @@ fn append(criterion: &mut Criterion) {
         let body = vec![7; body_bytes];
         let size = {
             let dir = tempfile::tempdir().unwrap();
-            u64::from(open(false, dir.path()).append(&record(&body)).unwrap().size_bytes)
+            u64::from(open(false, dir.path()).append(&record(&body, PLAIN)).unwrap().size_bytes)
         };
         let mut group = criterion.benchmark_group(format!("append {body_bytes} B"));
         group.sample_size(10).sampling_mode(SamplingMode::Flat).warm_up_time(Duration::from_secs(1));
@@ -100,6 +107,8 @@ fn append(criterion: &mut Criterion) {
         copy_bare(&mut group, size);
         append_store(&mut group, "store, record check off", &body, false);
         append_store(&mut group, "store, record check on", &body, true);
+        append_twice(&mut group, "two threads, record check off", &body, false);
+        append_twice(&mut group, "two threads, record check on", &body, true);
         group.finish();
     }
 }

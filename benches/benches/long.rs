@@ -1,0 +1,226 @@
+//! What takes gigabytes: rolling from file to file, recovery after a kill, and many queues. Prints a line for each figure
+//! and writes them to `target/figures/store.json`; `ROCKETPY_LONG=small` runs everything once on small data.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rocketpy_benches::{PLAIN, TWO_KEYS, record};
+use rocketpy_env::{Disk, RealDisk};
+use rocketpy_store::{NewRecord, Store, StoreConfig};
+
+const GIB: u64 = 1 << 30;
+/// Names the folder that this process is to fill and to be killed over.
+const FILL: &str = "ROCKETPY_LONG_FILL";
+
+type Figures = BTreeMap<String, BTreeMap<&'static str, f64>>;
+
+fn main() {
+    if let Ok(root) = std::env::var(FILL) {
+        return fill(Path::new(&root));
+    }
+    let small = std::env::var("ROCKETPY_LONG").is_ok_and(|size| size == "small");
+    let mut figures = Figures::new();
+    roll(if small { 1 } else { 8 }, &mut figures);
+    dispatch(if small { 100_000 } else { 2_000_000 }, &mut figures);
+    for gib in if small { vec![1] } else { vec![1, 5, 20] } {
+        recovery(gib, &mut figures);
+    }
+    queues(if small { &[16, 1_000] } else { &[16, 10_000, 100_000] }, &mut figures);
+    let json = figures.iter().map(|(name, values)| {
+        let values: Vec<_> = values.iter().map(|(key, value)| format!("\"{key}\": {value}")).collect();
+        format!(" \"{name}\": {{{}}}", values.join(", "))
+    });
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/figures");
+    RealDisk.create_dir_all(&folder).unwrap();
+    let text = format!("{{\n{}\n}}\n", json.collect::<Vec<_>>().join(",\n"));
+    RealDisk.replace(&folder.join("store.json"), text.as_bytes()).unwrap();
+}
+
+fn note(figures: &mut Figures, name: impl Into<String>, values: &[(&'static str, f64)]) {
+    let name = name.into();
+    let text: Vec<_> = values.iter().map(|(key, value)| format!("{key} {value:.4}")).collect();
+    eprintln!("{name}: {}", text.join(", "));
+    figures.insert(name, values.iter().copied().collect());
+}
+
+fn wait_for_dispatch(store: &Store) {
+    while store.dispatched_offset() < store.max_physical_offset() {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Appends gigabytes over files of 1 GiB: the time of all beside that of as many stretches without a new file.
+fn roll(gib: u64, figures: &mut Figures) {
+    const STRETCH: u64 = 4 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let file_bytes = if gib == 1 { GIB / 4 } else { GIB };
+    let store = Store::open(StoreConfig { commit_log_file_size: file_bytes, ..StoreConfig::new(dir.path()) })
+        .unwrap();
+    let body = [7; 1024];
+    store.append(&record(&body, PLAIN)).unwrap();
+    let (mut plain, mut all, mut slowest_roll, mut slowest) =
+        (Vec::new(), Duration::ZERO, Duration::ZERO, Duration::ZERO);
+    let mut end = store.max_physical_offset().get();
+    while end < gib * GIB {
+        let (from, started) = (end, Instant::now());
+        while end < from + STRETCH {
+            let (before, began) = (end, Instant::now());
+            end = store.append(&record(black_box(&body), PLAIN)).unwrap().end.get();
+            let took = began.elapsed();
+            slowest = slowest.max(took);
+            if before / file_bytes != (end - 1) / file_bytes {
+                slowest_roll = slowest_roll.max(took);
+            }
+        }
+        let took = started.elapsed();
+        all += took;
+        if from / file_bytes == (end - 1) / file_bytes {
+            plain.push(took);
+        }
+    }
+    let mean = plain.iter().sum::<Duration>().as_secs_f64() / plain.len() as f64;
+    let stretches = (end as f64 / STRETCH as f64).max(1.0);
+    note(
+        figures,
+        "append through roll-overs",
+        &[
+            ("value", mean * stretches / all.as_secs_f64()),
+            ("slowest_append_at_a_roll_ms", slowest_roll.as_secs_f64() * 1e3),
+            ("slowest_append_ms", slowest.as_secs_f64() * 1e3),
+            ("gib_per_s", end as f64 / GIB as f64 / all.as_secs_f64()),
+        ],
+    );
+}
+
+/// Records of 128 B with two keys until queue and index entries are written, beside the appends alone.
+fn dispatch(count: u64, figures: &mut Figures) {
+    let run = |index: bool| {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(StoreConfig { index, ..StoreConfig::new(dir.path()) }).unwrap();
+        let body = [7; 128];
+        store.append(&record(&body, TWO_KEYS)).unwrap();
+        wait_for_dispatch(&store);
+        let started = Instant::now();
+        for number in 0..count {
+            let unique = format!(
+                "UNIQ_KEY\x017F0000010000000000000000{number:08X}\x02KEYS\x01N{} UA{number}\x02TAGS\x01UA\x02",
+                number % 2512
+            );
+            store.append(&record(black_box(&body), unique.as_bytes())).unwrap();
+        }
+        let appended = started.elapsed();
+        wait_for_dispatch(&store);
+        (count as f64 / appended.as_secs_f64(), count as f64 / started.elapsed().as_secs_f64())
+    };
+    let (alone, _) = run(false);
+    let (beside, all) = run(true);
+    note(
+        figures,
+        "dispatch with three index entries a record",
+        &[("value", all), ("appends_per_s", beside), ("appends_per_s_without_index", alone)],
+    );
+}
+
+/// Fills the folder and waits for the end.
+#[allow(clippy::print_stdout, reason = "the parent process reads it")]
+fn fill(root: &Path) {
+    let gib: u64 = std::env::var("ROCKETPY_LONG_GIB").unwrap().parse().unwrap();
+    let store = Store::open(StoreConfig::new(root)).unwrap();
+    let body = [7; 4096];
+    let mut end = 0;
+    let mut number = 0;
+    while end < gib * GIB {
+        let record = NewRecord { queue_id: number % 64, ..record(&body, PLAIN) };
+        end = store.append(&record).unwrap().end.get();
+        number += 1;
+    }
+    println!("filled"); // and goes on, so that the kill comes in the midst of appends
+    loop {
+        store.append(&record(&body, PLAIN)).unwrap();
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Time to open what a killed process left.
+fn recovery(gib: u64, figures: &mut Figures) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .env(FILL, dir.path())
+        .env("ROCKETPY_LONG_GIB", gib.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "filled\n");
+    std::thread::sleep(Duration::from_secs(2)); // a checkpoint or two
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let started = Instant::now();
+    let store = Store::open(StoreConfig::new(dir.path())).unwrap();
+    let took = started.elapsed();
+    assert!(!store.recovery().clean_exit);
+    note(figures, format!("recovery after a kill, {gib} GiB"), &[("value", took.as_secs_f64())]);
+}
+
+fn process_status(key: &str) -> f64 {
+    let status = RealDisk.read(Path::new("/proc/self/status"), 1 << 16).unwrap();
+    let status = String::from_utf8_lossy(&status).into_owned();
+    let line = status.lines().find(|line| line.starts_with(key)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn open_files() -> f64 {
+    RealDisk.list(Path::new("/proc/self/fd")).map_or(0.0, |entries| entries.len() as f64)
+}
+
+/// Appends and dispatch over many queues, opening them again, and what they cost.
+fn queues(counts: &[u32], figures: &mut Figures) {
+    const A_TOPIC: u32 = 1000;
+    let mut few = None;
+    for &count in counts {
+        let dir = tempfile::tempdir().unwrap();
+        let root: PathBuf = dir.path().to_path_buf();
+        let topics: Vec<Arc<str>> =
+            (0..count.div_ceil(A_TOPIC)).map(|topic| format!("topic-{topic}").into()).collect();
+        let store = Store::open(StoreConfig::new(&root)).unwrap();
+        let body = [7; 128];
+        let append = |number: u32| {
+            let queue = number % count;
+            let topic = &*topics[(queue / A_TOPIC) as usize];
+            let record = NewRecord { topic, queue_id: queue % A_TOPIC, ..record(&body, PLAIN) };
+            store.append(&record).unwrap();
+        };
+        (0..count).for_each(append); // makes the queues
+        wait_for_dispatch(&store);
+        let messages = 1_000_000.max(count * 4);
+        let started = Instant::now();
+        (0..messages).for_each(append);
+        wait_for_dispatch(&store);
+        let rate = f64::from(messages) / started.elapsed().as_secs_f64();
+        let (files, memory) = (open_files(), process_status("RssAnon") / 1024.0);
+        store.shutdown().unwrap();
+        drop(store);
+        let started = Instant::now();
+        let store = Store::open(StoreConfig::new(&root)).unwrap();
+        let opened = started.elapsed().as_secs_f64();
+        assert_eq!(store.queues().len(), count as usize);
+        let few = *few.get_or_insert(rate);
+        note(
+            figures,
+            format!("{count} queues"),
+            &[
+                ("value", rate / few),
+                ("messages_per_s", rate),
+                ("open_s", opened),
+                ("open_files", files),
+                ("anonymous_memory_mib", memory),
+            ],
+        );
+    }
+}
