@@ -218,7 +218,8 @@ impl<D: Disk> Core<D> {
             dispatcher.pending.extend(dispatcher.taken.drain(..));
             dispatcher.pending_keys.extend(dispatcher.taken_keys.drain(..));
         }
-        while let Some(fact) = dispatcher.pending.pop_front_if(|fact| fact.physical_offset <= at) {
+        while dispatcher.pending.front().is_some_and(|fact| fact.physical_offset <= at) {
+            let fact = dispatcher.pending.pop_front()?;
             let hashes = dispatcher.pending_keys.drain(..fact.keys as usize);
             if fact.physical_offset == at {
                 dispatcher.keys.extend(hashes.map(|hash| fact.key(hash)));

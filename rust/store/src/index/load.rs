@@ -36,7 +36,7 @@ pub(crate) struct Known {
 
 /// What the files are worth.
 enum Verdict<D: Disk> {
-    Sound(State<D>),
+    Sound(Box<State<D>>),
     /// All are to be made anew, for this reason.
     Lost(&'static str),
 }
@@ -70,7 +70,7 @@ impl<D: Disk> Index<D> {
             None => loader.adopt(files)?,
         };
         let (state, rebuilt) = match verdict {
-            Sound(state) => (state, false),
+            Sound(state) => (*state, false),
             Lost(reason) => {
                 tracing::warn!(reason, "the key index is made anew from the log");
                 (loader.start_anew()?, true)
@@ -128,7 +128,7 @@ impl<D: Disk> Loader<'_, D> {
             return Ok(Lost("a file has another size"));
         }
         let Some(last) = files.pop() else {
-            return Ok(Sound(self.state(Vec::new(), None, (mark.to, 0))));
+            return Ok(Sound(Box::new(self.state(Vec::new(), None, (mark.to, 0)))));
         };
         let mut sealed = Vec::new();
         for file in files {
@@ -151,7 +151,7 @@ impl<D: Disk> Loader<'_, D> {
             return Ok(Lost("its last file is damaged"));
         };
         let put = self.put_of(mark.to, &sealed, Some(&writer))?;
-        Ok(Sound(self.state(sealed, Some(writer), (mark.to, put))))
+        Ok(Sound(Box::new(self.state(sealed, Some(writer), (mark.to, put)))))
     }
 
     /// Takes over files that another program wrote last, or that were not kept up to date.
@@ -196,7 +196,7 @@ impl<D: Disk> Loader<'_, D> {
         }
         let end = current.as_ref().map_or(0, |writer| writer.header.end_physical_offset);
         let put = self.put_of(end, &sealed, current.as_ref())?;
-        Ok(Sound(self.state(sealed, current, (end, put))))
+        Ok(Sound(Box::new(self.state(sealed, current, (end, put)))))
     }
 
     /// What shows that the files leave out records that have keys.
