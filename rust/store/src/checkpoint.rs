@@ -180,6 +180,8 @@ pub(crate) struct CheckpointFile<D: Disk> {
     file: D::File,
     last: Checkpoint,
     generation: u64,
+    /// Which of the two places holds the mark of `last`.
+    last_at: usize,
 }
 
 impl<D: Disk> CheckpointFile<D> {
@@ -197,7 +199,8 @@ impl<D: Disk> CheckpointFile<D> {
         // A void mark keeps its place in the count: a generation is never used twice.
         let page = disk.read(path, 1 << 20)?;
         let generation = MARK_AT.map(|at| u64::from_be_bytes(array(&page[at as usize + 8..])));
-        Ok(Self { file, last, generation: generation[0].max(generation[1]) % (u64::MAX / 2) })
+        let last_at = usize::from(last.mark.is_none_or(|mark| mark.generation == generation[1]));
+        Ok(Self { file, last, generation: generation[0].max(generation[1]) % (u64::MAX / 2), last_at })
     }
 
     /// The timestamps as they were last read or written.
@@ -220,15 +223,16 @@ impl<D: Disk> CheckpointFile<D> {
         let generation = self.generation + 1;
         let mark = Mark { generation, ..mark };
         let bytes = timestamps.encode();
-        let at = MARK_AT[(generation % 2) as usize];
-        self.file.write_all_at(at, &mark.encode(&bytes)).map_err(NotTried)?;
+        // Never over the mark that counts, whatever generation a void one beside it has.
+        let to = 1 - self.last_at;
+        self.file.write_all_at(MARK_AT[to], &mark.encode(&bytes)).map_err(NotTried)?;
         self.file.sync().map_err(Failed)?;
         if timestamps != self.last.timestamps {
             failpoint::reach(Point::Checkpoint);
             self.file.write_all_at(0, &bytes).map_err(NotTried)?;
             self.file.sync().map_err(Failed)?;
         }
-        self.generation = generation;
+        (self.generation, self.last_at) = (generation, to);
         self.last = Checkpoint { timestamps, mark: Some(mark) };
         Ok(())
     }
@@ -304,6 +308,31 @@ mod tests {
         assert_eq!(Checkpoint::decode(&page(&sample(), [Some(closed), None])).mark, Some(closed));
         assert_eq!((closed.checked(false), closed.checked(true)), (5..u64::MAX, 5..30));
         assert!(Mark { checked_from: None, ..mark(1) }.checked(false).is_empty());
+    }
+
+    #[test]
+    fn the_mark_that_counts_is_not_written_over_while_a_void_one_lies_beside_it() {
+        use rocketpy_env::RealDisk;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("checkpoint");
+        // A crash came between the newer mark and the timestamps that make it valid.
+        for place in [0, 1] {
+            let mut marks = [Some(mark(4)); 2];
+            marks[1 - place] = None;
+            let mut bytes = page(&sample(), marks);
+            let later = Timestamps { physic_msg_at_ms: T + 1, ..sample() };
+            let void = Mark { generation: 5, ..mark(5) }.encode(&later.encode());
+            let void_at = MARK_AT[1 - place] as usize;
+            bytes[void_at..void_at + MARK_BYTES].copy_from_slice(&void);
+            RealDisk.replace(&path, &bytes).unwrap();
+
+            let mut file = CheckpointFile::open(&RealDisk, &path).unwrap();
+            file.write(Timestamps { physic_msg_at_ms: T + 2, ..sample() }, mark(0)).unwrap();
+            // The same crash again: the old timestamps are there.
+            let mut bytes = RealDisk.read(&path, 1 << 20).unwrap();
+            bytes[..Timestamps::BYTES].copy_from_slice(&sample().encode());
+            assert_eq!(Checkpoint::decode(&bytes).mark, Some(mark(4)), "in place {place}");
+        }
     }
 
     #[test]
