@@ -1,0 +1,110 @@
+"""What the criterion kernels and the long bench have left in ``target``, as figures beside their targets."""
+
+import json
+from pathlib import Path
+
+Figure = dict[str, float | str]
+
+CRITERION = Path("target/criterion")
+LONG = Path("target/figures/store.json")
+
+
+def times() -> dict[tuple[str, str], float]:
+    """Mean time of one iteration in nanoseconds, by group and function."""
+    found = {}
+    for path in CRITERION.glob("**/new/benchmark.json"):
+        name = json.loads(path.read_text())
+        mean = json.loads(path.with_name("estimates.json").read_text())["mean"]["point_estimate"]
+        found[name["group_id"], name["function_id"]] = mean
+    return found
+
+
+def figures() -> dict[str, Figure]:
+    """Every figure of this page, by name."""
+    return appends() | flushes() | checks() | scans() | long_ones()
+
+
+def figure(value: float, unit: str, target: str = "", **more: float) -> Figure:
+    return {"value": value, "unit": unit, "target": target, **more}
+
+
+def appends() -> dict[str, Figure]:
+    found, result = times(), {}
+    for size in (128, 1024):
+        group = f"append {size} B"
+        bare = found[group, "bare copy"]
+        for name in ("store", "two threads"):
+            for check in ("off", "on"):
+                took = found[group, f"{name}, record check {check}"]
+                ratio_counts = size == 1024 and name == "store" and check == "off"
+                result[f"append {size} B, {name}, record check {check}, against a bare copy"] = figure(
+                    bare / took, "of the copy", ">= 0.5" if ratio_counts else "", records_per_s=2e5 / took * 1e9
+                )
+        rate = 2e5 / found[group, "store, record check off"] * 1e9
+        result[f"append {size} B, record check off"] = figure(rate, "records/s", ">= 4e6" if size == 128 else "")
+    return result
+
+
+def flushes() -> dict[str, Figure]:
+    found = times()
+    bare = found["synchronous flush", "bare write and flush"]
+    targets = {1: ">= 0.8", 8: "", 64: ">= 40"}
+    return {
+        f"synchronous flush, {writers} waiting writers, against one bare loop": figure(
+            bare / found["synchronous flush", f"store, {writers} writers"],
+            "of the bare rate",
+            target,
+            acknowledged_per_s=256e9 / found["synchronous flush", f"store, {writers} writers"],
+        )
+        for writers, target in targets.items()
+    }
+
+
+def checks() -> dict[str, Figure]:
+    """The body's checksum is a part of both ways to encode: what the record's adds counts, and the body's once."""
+    found, result = times(), {}
+    for size in (128, 1024, 16384):
+        group = f"record check {size} B"
+        alone = found[group, "checksum alone"]
+        added = found[group, "encode with"] - found[group, "encode without"]
+        result[f"record check at append, {size} B, against the checksum of the bytes"] = figure(
+            (added + alone) / alone, "times the checksum", "<= 1.2", added_ns=added, checksum_ns=alone
+        )
+        at_recovery = found[group, "check at recovery"] - found[group, "layout at recovery"]
+        result[f"record check at recovery, {size} B, against the checksum of the bytes"] = figure(
+            at_recovery / alone, "times the checksum", "<= 1.2", layout_ns=found[group, "layout at recovery"]
+        )
+    return result
+
+
+def scans() -> dict[str, Figure]:
+    found, group, bytes_read = times(), "scan of 1 KiB bodies", 200_000 * 1024
+    return {
+        f"scan of 1 KiB bodies to Arrow, {name}": figure(
+            bytes_read / found[group, name],
+            "GB/s a core",
+            target,
+            of_reading=found[group, "baseline: read the log"] / found[group, name],
+        )
+        for name, target in {
+            "twelve columns": ">= 3",
+            "twelve columns, checksums not compared": "",
+            "body alone": "",
+        }.items()
+    }
+
+
+def long_ones() -> dict[str, Figure]:
+    targets = {"append through": ">= 0.9", "dispatch": ">= 1e6", "recovery": "<= 1", "queues": ">= 0.9"}
+    units = {
+        "append through": "of the rate without",
+        "dispatch": "records/s",
+        "recovery": "s",
+        "queues": "of the rate with 16",
+    }
+    result = {}
+    for name, values in json.loads(LONG.read_text()).items():
+        kind = next(kind for kind in targets if kind in name)
+        value = values.pop("value")
+        result[name] = figure(value, units[kind], targets[kind], **values)
+    return result
