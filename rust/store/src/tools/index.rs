@@ -66,14 +66,18 @@ impl<D: Disk> IndexCheck<D> {
         let mark = condition.mark.and_then(|mark| mark.index);
         let geometry = mark.map_or(Geometry { slots: SLOTS, entries: ENTRIES }, |mark| mark.geometry);
         let listed = match list_files(&*reader.disk, &dir) {
-            Err(error) if error.is_not_found() => Vec::new(),
-            other => other?,
+            Err(error) if error.is_not_found() => None, // the next start makes it anew
+            other => Some(other?),
         };
+        let (has_folder, listed) = (listed.is_some(), listed.unwrap_or_default());
         let mut files = Vec::new();
         for file in listed {
             let is_behind = mark.is_some_and(|mark| file.name > mark.file);
             if is_behind && condition.is_dirty {
                 continue;
+            }
+            if file.size_bytes != geometry.file_bytes() && mark.is_none() {
+                continue; // made with other numbers of slots and entries, which nobody wrote down
             }
             if file.size_bytes != geometry.file_bytes() {
                 let found = format!("{} bytes", file.size_bytes);
@@ -94,7 +98,7 @@ impl<D: Disk> IndexCheck<D> {
             current: None,
             entered_to: mark.map_or(0, |mark| mark.to),
             is_settled: !condition.is_dirty,
-            is_ours: mark.is_some(),
+            is_ours: has_folder && mark.is_some(),
             log_start: reader.open_log().map_or(0, |log| log.start().get()),
             hashes: Vec::new(),
         })

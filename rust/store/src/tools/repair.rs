@@ -67,7 +67,8 @@ pub struct Repair {
 /// # Errors
 /// When the store cannot be read.
 pub fn plan_repair<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<Repair, ToolError> {
-    let actions = plan(reader, &examine(reader, watch)?)?;
+    let is_live = reader.disk.lock_holder(&reader.root.join("lock"))?.is_some();
+    let actions = plan(reader, &examine(reader, is_live, watch)?)?;
     Ok(Repair { path: reader.root.clone(), actions, kept_in: None })
 }
 
@@ -86,7 +87,7 @@ pub fn repair<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<Repa
         EnvError::Locked { pid, .. } => StoreError::Locked { path: reader.root.clone(), pid },
         other => other.into(),
     })?;
-    let actions = plan(reader, &examine(reader, watch)?)?;
+    let actions = plan(reader, &examine(reader, false, watch)?)?;
     let mut kept_in = None;
     if !actions.is_empty() {
         let mut side = SideFolder::make(disk, &reader.root, &actions)?;
@@ -103,7 +104,7 @@ pub fn repair<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<Repa
 fn plan<D: Disk>(reader: &StoreReader<D>, examined: &Examined) -> Result<Vec<RepairAction>, ToolError> {
     let mut actions = Vec::new();
     for hole in &examined.holes {
-        plan_hole(reader, examined, hole, &mut actions)?;
+        plan_hole(reader, hole, &mut actions)?;
     }
     let mut entries = Vec::new();
     let queue_reason = queue_reason(examined, &mut entries);
@@ -116,7 +117,7 @@ fn plan<D: Disk>(reader: &StoreReader<D>, examined: &Examined) -> Result<Vec<Rep
     } else {
         actions.append(&mut entries);
     }
-    let index = examined.report.problems.iter().find(|problem| is_of_index(examined, problem));
+    let index = examined.report.problems.iter().find(|problem| is_of_index(problem));
     if let Some(problem) = index {
         let reason =
             format!("{}: found {}, expected {}", problem.path.display(), problem.found, problem.expected);
@@ -126,14 +127,12 @@ fn plan<D: Disk>(reader: &StoreReader<D>, examined: &Examined) -> Result<Vec<Rep
     Ok(actions)
 }
 
-fn is_of_index(examined: &Examined, problem: &Problem) -> bool {
+fn is_of_index(problem: &Problem) -> bool {
     match problem.kind {
-        ProblemKind::IndexDiffers | ProblemKind::KeyWithoutIndexEntry => true,
+        ProblemKind::IndexDiffers
+        | ProblemKind::KeyWithoutIndexEntry
+        | ProblemKind::IndexEntryWithoutRecord => true,
         ProblemKind::BadFile => problem.path.parent().is_some_and(|dir| dir.ends_with("index")),
-        // An entry that leads into damage finds no record there: a look-up passes over it.
-        ProblemKind::IndexEntryWithoutRecord => {
-            !problem.physical_offset.is_some_and(|at| examined.holes.iter().any(|hole| hole.contains(at)))
-        }
         _ => false,
     }
 }
@@ -178,7 +177,6 @@ fn queue_reason(examined: &Examined, entries: &mut Vec<RepairAction>) -> Option<
 
 fn plan_hole<D: Disk>(
     reader: &StoreReader<D>,
-    examined: &Examined,
     hole: &Hole,
     actions: &mut Vec<RepairAction>,
 ) -> Result<(), ToolError> {
@@ -211,7 +209,6 @@ fn plan_hole<D: Disk>(
             }
         }
         HoleKind::Tail => {
-            let _ = examined;
             let mut at = hole.from;
             while at < hole.to {
                 let Some(file) = log.files.find(at)? else { break };

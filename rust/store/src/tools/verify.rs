@@ -20,7 +20,8 @@ const NO_SUM: u64 = u64::MAX;
 /// # Errors
 /// When the store cannot be read at all; what is wrong with it stands in the report.
 pub fn verify<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<VerifyReport, ToolError> {
-    Ok(examine(reader, watch)?.report)
+    let is_live = reader.disk.lock_holder(&reader.root.join("lock"))?.is_some();
+    Ok(examine(reader, is_live, watch)?.report)
 }
 
 /// A report with what a repair has to know.
@@ -30,8 +31,12 @@ pub(super) struct Examined {
     pub mark: Option<Mark>,
 }
 
-pub(super) fn examine<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<Examined, ToolError> {
-    let is_live = reader.disk.lock_holder(&reader.root.join("lock"))?.is_some();
+/// Checks a store; `is_live` says that somebody else has it open.
+pub(super) fn examine<D: Disk>(
+    reader: &StoreReader<D>,
+    is_live: bool,
+    watch: Watch<'_>,
+) -> Result<Examined, ToolError> {
     let mut log = reader.open_log()?; // what the checkpoint says is read first: it holds of what is read later
     let condition = log.condition;
     let mut report = VerifyReport {
