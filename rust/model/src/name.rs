@@ -84,6 +84,15 @@ pub fn check_group(name: &str) -> Result<(), NameError> {
     check(NameKind::Group, name, GROUP_MAX_BYTES, is_topic_byte)
 }
 
+/// Checks the name of a group that a broker's table holds already. Earlier versions of Apache let names be longer than
+/// [`check_group`] does, and later ones keep them: all whose retry topic has a name that [`check_topic`] accepts.
+///
+/// # Errors
+/// When it is empty, longer than 248 or has a character outside `%|a-zA-Z0-9_-`.
+pub fn check_stored_group(name: &str) -> Result<(), NameError> {
+    check(NameKind::Group, name, DERIVED_TOPIC_MAX_BYTES - RETRY_PREFIX.len(), is_topic_byte)
+}
+
 /// Checks the name of a cluster. Dots are allowed inside, host names are often used.
 ///
 /// # Errors
@@ -166,6 +175,16 @@ mod tests {
         assert!(check_cluster("..").is_err());
         assert!(check_cluster(".hidden").is_err());
         assert_eq!(check_topic(""), Err(NameError::Empty { kind: NameKind::Topic }));
+    }
+
+    #[test]
+    fn a_stored_group_may_be_as_long_as_its_retry_topic_allows() {
+        let longest = "g".repeat(248);
+        assert!(check_group(&longest).is_err());
+        assert_eq!(check_stored_group(&longest), Ok(()));
+        assert_eq!(check_topic(&format!("{RETRY_PREFIX}{longest}")), Ok(()));
+        assert!(check_stored_group(&"g".repeat(249)).is_err());
+        assert!(check_stored_group("a/b").is_err());
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl GroupTable {
         let loaded = file.load::<SubscriptionGroupWrapper>()?.unwrap_or_default();
         let mut groups: HashMap<Arc<str>, Arc<GroupConfig>> = HashMap::new();
         for (name, mut group) in loaded.subscription_group_table {
-            if let Err(error) = name::check_group(&name) {
+            if let Err(error) = name::check_stored_group(&name) {
                 warn!(%error, "group left out of the group table");
                 continue;
             }

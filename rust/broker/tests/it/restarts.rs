@@ -67,7 +67,10 @@ async fn tables_of_an_apache_broker_are_read() {
                   \"../outside\":{\"topicName\":\"../outside\"},\
                   \"huge\":{\"readQueueNums\":2147483647,\"writeQueueNums\":4}}}";
     RealDisk.replace(&tables.join("topics.json"), topics.as_bytes()).unwrap();
-    let groups = r#"{"subscriptionGroupTable":{"huge":{"retryQueueNums":2147483647,"retryMaxTimes":-1}}}"#;
+    let long = "g".repeat(150); // Apache 4 and early 5 had such groups, later versions keep them
+    let groups = format!(
+        r#"{{"subscriptionGroupTable":{{"huge":{{"retryQueueNums":2147483647,"retryMaxTimes":-1}},"{long}":{{}},"../g":{{}}}}}}"#
+    );
     RealDisk.replace(&tables.join("subscriptionGroup.json"), groups.as_bytes()).unwrap();
     let offsets = "{\"offsetTable\":{\"legacy@old-group\":{0:0,1:0},\"no-group\":{0:1}}}";
     RealDisk.replace(&tables.join("consumerOffset.json"), offsets.as_bytes()).unwrap();
@@ -76,6 +79,8 @@ async fn tables_of_an_apache_broker_are_read() {
     assert_eq!(crate::topics::get(&fixture, "huge").await.unwrap().read_queues, 16_384);
     let groups = crate::groups::all(&fixture).await.subscription_group_table;
     assert_eq!((groups["huge"].retry_queues, groups["huge"].retry_max_times), (16_384, 0));
+    assert!(groups.contains_key(&long));
+    assert!(!groups.contains_key("../g"));
     assert_eq!(crate::topics::get(&fixture, "../outside").await.unwrap_err().code, 17);
     assert_eq!(crate::offsets::stored(&fixture, "old-group", "legacy", 1).await, Some(0));
 }
