@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use rocketpy_env::{Disk, RealDisk, now_ms};
 use rocketpy_model::{PhysicalOffset, name};
 use rocketpy_remoting::{Client, ClientConfig, Reserved, Server, ServerConfig};
-use rocketpy_store::{Arrival, FlushMode, NoListener, Store, StoreConfig, StoreError, StoreListener};
+use rocketpy_store::{Arrival, NoListener, Store, StoreConfig, StoreError, StoreListener};
 use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
@@ -15,7 +15,7 @@ use crate::process::{self, Processor};
 use crate::registration::{Identity, Registrar};
 use crate::shared::{Advertised, Shared};
 use crate::stats::SAMPLE_EVERY;
-use crate::{BrokerConfig, BrokerError, FlushDiskType};
+use crate::{BrokerConfig, BrokerError};
 
 /// How long the connections get to take their last answers.
 const DRAIN: Duration = Duration::from_millis(150);
@@ -213,24 +213,7 @@ fn outward_ip() -> IpAddr {
 /// Opens store and tables. Blocks.
 fn open(config: BrokerConfig, ip: IpAddr) -> Result<Shared, BrokerError> {
     let store_host = SocketAddr::new(ip, config.listen.port());
-    let store = Store::open(StoreConfig {
-        commit_log_dir: config.commit_log_dir.clone(),
-        commit_log_file_size: config.commit_log_file_size,
-        consume_queue_file_size: config.consume_queue_file_size,
-        flush: match config.flush {
-            FlushDiskType::Async => FlushMode::Async,
-            FlushDiskType::Sync => FlushMode::Sync,
-        },
-        flush_interval: config.flush_interval,
-        record_check: config.record_check,
-        index: config.index,
-        index_slots: config.index_slots,
-        index_entries: config.index_entries,
-        max_message_size: u32::try_from(config.max_message_size).unwrap_or(u32::MAX),
-        store_host,
-        on_failed_flush: config.on_failed_flush,
-        ..StoreConfig::new(&config.store_root)
-    })?;
+    let store = Store::open(StoreConfig { store_host, ..config.store() })?;
     RealDisk.create_dir_all(&config.store_root.join("config"))?;
     Shared::open(config, store, store_host)
 }

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rocketpy_model::{Permission, system};
-use rocketpy_store::OnFailedFlush;
+use rocketpy_store::{OnFailedFlush, RetentionConfig, StoreConfig};
 
 /// When a send is acknowledged in relation to the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,8 +21,14 @@ pub enum FlushDiskType {
 pub struct BrokerConfig {
     /// Root of the store (`storePathRootDir`).
     pub store_root: PathBuf,
-    /// Folder of the commit log files; `store_root/commitlog` when absent (`storePathCommitLog`).
+    /// Folder of the commit log files; `store_root/commitlog` when absent (the first of `storePathCommitLog`).
     pub commit_log_dir: Option<PathBuf>,
+    /// Further folders of it, in which new files take turns (the others of `storePathCommitLog`).
+    pub more_commit_log_dirs: Vec<PathBuf>,
+    /// Folders of it that get no new file (`readOnlyCommitLogStorePaths`).
+    pub read_only_commit_log_dirs: Vec<PathBuf>,
+    /// When old files go, and when the disk is too full for messages.
+    pub retention: RetentionConfig,
     /// Address that listens; port 0 takes a free one. Default `127.0.0.1:10911` (Apache: `0.0.0.0`).
     pub listen: SocketAddr,
     /// Whether `listen.port() - 2` is served as well, when it is free (default false).
@@ -125,6 +131,9 @@ impl Default for BrokerConfig {
         BrokerConfig {
             store_root: PathBuf::from("store"),
             commit_log_dir: None,
+            more_commit_log_dirs: Vec::new(),
+            read_only_commit_log_dirs: Vec::new(),
+            retention: RetentionConfig::default(),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10911),
             vip_channel: false,
             advertised_host: None,
@@ -177,10 +186,37 @@ impl Default for BrokerConfig {
 }
 
 impl BrokerConfig {
+    /// The store of this broker, but for the address that goes into records.
+    pub fn store(&self) -> StoreConfig {
+        StoreConfig {
+            commit_log_dir: self.commit_log_dir.clone(),
+            more_commit_log_dirs: self.more_commit_log_dirs.clone(),
+            read_only_commit_log_dirs: self.read_only_commit_log_dirs.clone(),
+            retention: self.retention.clone(),
+            commit_log_file_size: self.commit_log_file_size,
+            consume_queue_file_size: self.consume_queue_file_size,
+            flush: match self.flush {
+                FlushDiskType::Async => rocketpy_store::FlushMode::Async,
+                FlushDiskType::Sync => rocketpy_store::FlushMode::Sync,
+            },
+            flush_interval: self.flush_interval,
+            record_check: self.record_check,
+            index: self.index,
+            index_slots: self.index_slots,
+            index_entries: self.index_entries,
+            max_message_size: u32::try_from(self.max_message_size).unwrap_or(u32::MAX),
+            on_failed_flush: self.on_failed_flush,
+            ..StoreConfig::new(&self.store_root)
+        }
+    }
+
     /// The configuration under Apache's key names, as GET_BROKER_CONFIG answers it.
     pub(crate) fn properties(&self, advertised_host: &str, port: u16) -> Vec<(&'static str, String)> {
         let millis = |duration: Duration| duration.as_millis().to_string();
-        let commit_log = self.commit_log_dir.clone().unwrap_or_else(|| self.store_root.join("commitlog"));
+        let store = self.store();
+        let list =
+            |dirs: &[PathBuf]| dirs.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(",");
+        let retention = &self.retention;
         vec![
             ("autoCreateSubscriptionGroup", self.auto_create_group.to_string()),
             ("autoCreateTopicEnable", self.auto_create_topic.to_string()),
@@ -193,10 +229,20 @@ impl BrokerConfig {
             ("brokerRole", "ASYNC_MASTER".to_owned()),
             ("brokerTopicEnable", self.broker_topic.to_string()),
             ("channelExpiredTimeout", millis(self.client_expiry)),
+            ("cleanFileForciblyEnable", retention.clean_forcibly.to_string()),
+            ("cleanResourceInterval", millis(retention.interval)),
             ("clusterTopicEnable", self.cluster_topic.to_string()),
             ("defaultQueryMaxNum", self.default_query_max.to_string()),
             ("defaultTopicQueueNums", self.default_topic_queues.to_string()),
+            ("deleteCommitLogFilesInterval", millis(retention.log_file_pause)),
+            ("deleteConsumeQueueFilesInterval", millis(retention.queue_file_pause)),
+            ("deleteFileBatchMax", retention.files_a_round.to_string()),
+            ("deleteWhen", retention.delete_hours.to_string()),
+            ("diskMaxUsedSpaceRatio", retention.max_used_percent.to_string()),
+            ("diskSpaceCleanForciblyRatio", retention.force_used_percent.to_string()),
+            ("diskSpaceWarningLevelRatio", retention.refuse_used_percent.to_string()),
             ("enabledAppendPropCRC", self.record_check.to_string()),
+            ("fileReservedTime", (retention.reserved_time.as_secs() / 3600).to_string()),
             ("flushConsumerOffsetInterval", millis(self.persist_offsets_every)),
             ("flushDiskType", self.flush.apache_name().to_owned()),
             ("flushIntervalCommitLog", millis(self.flush_interval)),
@@ -215,12 +261,14 @@ impl BrokerConfig {
             ("msgTraceTopicName", self.trace_topic_name.clone()),
             ("namesrvAddr", self.name_servers.join(";")),
             ("notifyConsumerIdsChangedEnable", self.notify_consumer_ids_changed.to_string()),
+            ("readOnlyCommitLogStorePaths", list(&self.read_only_commit_log_dirs)),
             ("regionId", self.region_id.clone()),
             ("registerBrokerTimeoutMills", millis(self.register_timeout)),
             ("registerNameServerPeriod", millis(self.register_period)),
+            ("retentionMaxBytes", retention.max_bytes.unwrap_or(0).to_string()),
             ("serverChannelMaxIdleTimeSeconds", self.idle_timeout.as_secs().to_string()),
             ("shortPollingTimeMills", millis(self.short_polling)),
-            ("storePathCommitLog", commit_log.display().to_string()),
+            ("storePathCommitLog", list(&store.commit_log_dirs())),
             ("storePathRootDir", self.store_root.display().to_string()),
             ("syncFlushTimeout", millis(self.sync_flush_timeout)),
             ("traceOn", self.trace_on.to_string()),
@@ -230,7 +278,7 @@ impl BrokerConfig {
 }
 
 impl FlushDiskType {
-    fn apache_name(self) -> &'static str {
+    pub(crate) fn apache_name(self) -> &'static str {
         match self {
             FlushDiskType::Async => "ASYNC_FLUSH",
             FlushDiskType::Sync => "SYNC_FLUSH",

@@ -17,8 +17,9 @@ mod registration;
 mod shared;
 mod stats;
 mod table;
+mod topic_attribute;
 
 pub use broker::Broker;
 pub use config::{BrokerConfig, FlushDiskType};
 pub use error::BrokerError;
-pub use rocketpy_store::{OnFailedFlush, StoreError};
+pub use rocketpy_store::{BadHours, DeleteHours, OnFailedFlush, RetentionConfig, StoreConfig, StoreError};

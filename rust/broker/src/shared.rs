@@ -7,7 +7,7 @@ use rocketpy_env::{Disk, RealDisk, now_ms, random_u64};
 use rocketpy_filter::TagFilter;
 use rocketpy_model::TopicConfig;
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
-use rocketpy_store::Store;
+use rocketpy_store::{Store, StoreError};
 
 use crate::held_pull::HeldPulls;
 use crate::held_send::HeldSends;
@@ -19,6 +19,7 @@ use crate::table::group::GroupTable;
 use crate::table::offset::OffsetTable;
 use crate::table::queue_lock::QueueLocks;
 use crate::table::topic::TopicTable;
+use crate::topic_attribute;
 use crate::{BrokerConfig, BrokerError, FlushDiskType};
 
 /// Share of the machine's memory whose last messages count as hot (`accessMessageInMemoryMaxRatio`).
@@ -94,7 +95,7 @@ impl Shared {
             i64::try_from(store.queue_bounds(topic, queue_id).max.get()).unwrap_or(i64::MAX)
         });
         let started_at_ms = now_ms();
-        Ok(Shared {
+        let shared = Shared {
             store,
             topics,
             groups,
@@ -119,7 +120,18 @@ impl Shared {
             advertised: OnceLock::new(),
             registrar: OnceLock::new(),
             config,
-        })
+        };
+        shared.set_topic_retention().map_err(BrokerError::from)?;
+        Ok(shared)
+    }
+
+    /// Tells the store how long messages of each topic stay readable.
+    pub(crate) fn set_topic_retention(&self) -> Result<(), StoreError> {
+        let (_, topics) = self.topics.all();
+        let ages = topics
+            .values()
+            .filter_map(|topic| Some((Arc::from(topic.name.as_str()), topic_attribute::retention(topic)?)));
+        self.store.set_topic_retention(ages.collect())
     }
 
     /// Says how clients reach this broker. Called once, after the bind.

@@ -124,6 +124,10 @@ fn answer(shared: &Arc<Shared>, connection: &Arc<Connection>, request: &Command)
         code::GET_ALL_SUBSCRIPTIONGROUP_CONFIG => group::all(shared),
         code::GET_CONSUME_STATS => group::consume_stats(shared, request),
         code::QUERY_TOPIC_CONSUME_BY_WHO => group::of_topic(shared, request),
+        code::DELETE_EXPIRED_COMMITLOG => {
+            shared.store.delete_expired();
+            Ok(Response::success())
+        }
         code::GET_BROKER_CONFIG => state::config(shared),
         code::GET_BROKER_RUNTIME_INFO => state::runtime_info(shared),
         code => Err(Refusal::NotThereYet { code, why: why_not(code) }),

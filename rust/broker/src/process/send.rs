@@ -22,6 +22,7 @@ use crate::message_properties::{DelayLevel, PropertyFacts, check_sys_flag, inspe
 use crate::refusal::Refusal;
 use crate::registration::Announced;
 use crate::shared::Shared;
+use crate::{FlushDiskType, topic_attribute};
 
 /// A topic, and the announcement to wait for when it is new.
 type Created = (Arc<TopicConfig>, Option<Announced>);
@@ -40,7 +41,7 @@ struct Destination {
 struct Stored {
     response: Response,
     end: PhysicalOffset,
-    answer_before_flush: bool,
+    waits_for_flush: bool,
     announced: Option<Announced>,
 }
 
@@ -73,8 +74,8 @@ pub(super) fn send(shared: &Arc<Shared>, connection: &Connection, request: &Comm
 
 /// Answers now, or when the flush has covered the message.
 fn acknowledge(shared: &Shared, stored: Stored, reply: Reply) {
-    let Stored { response, end, answer_before_flush, .. } = stored;
-    if !shared.sync_flush || answer_before_flush {
+    let Stored { response, end, waits_for_flush, .. } = stored;
+    if !waits_for_flush {
         failpoint::reach(Point::BeforeAcknowledge);
         return reply.send(response);
     }
@@ -123,8 +124,17 @@ fn store(shared: &Shared, connection: &Connection, request: &Command) -> Result<
             batch_key: None,
         },
     );
-    let (end, answer_before_flush) = (appended.end, facts.answer_before_flush);
-    Ok(Stored { response, end, answer_before_flush, announced: destination.announced })
+    let waits_for_flush = waits_for_flush(shared, &destination.topic, &facts);
+    Ok(Stored { response, end: appended.end, waits_for_flush, announced: destination.announced })
+}
+
+/// Whether the answer comes after the flush: the message's own wish first, then its topic's, then the broker's.
+///
+/// # Source
+/// spec/store.md 6.1 for the message; a topic's `flush.type` is not Apache's.
+fn waits_for_flush(shared: &Shared, topic: &TopicConfig, facts: &PropertyFacts<'_>) -> bool {
+    let by_topic = topic_attribute::flush_type(topic).map(|kind| kind == FlushDiskType::Sync);
+    !facts.answer_before_flush && by_topic.unwrap_or(shared.sync_flush)
 }
 
 fn record<'a>(
@@ -188,8 +198,8 @@ fn store_batch(
             batch_key: facts.unique_key,
         },
     );
-    let (end, answer_before_flush) = (appended.end, facts.answer_before_flush);
-    Ok(Stored { response, end, answer_before_flush, announced: destination.announced })
+    let waits_for_flush = waits_for_flush(shared, &destination.topic, facts);
+    Ok(Stored { response, end: appended.end, waits_for_flush, announced: destination.announced })
 }
 
 fn destination(shared: &Shared, header: &SendMessageRequestHeader<'_>) -> Result<Destination, Refusal> {

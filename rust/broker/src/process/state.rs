@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use rocketpy_env::{Disk, RealDisk};
+use rocketpy_env::{Disk, DiskUsage, RealDisk};
 use rocketpy_model::perm;
 use rocketpy_protocol::body::KvTable;
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::GetBrokerConfigResponseHeader;
 use rocketpy_protocol::json;
+use rocketpy_store::Store;
 
 use super::{Answer, success_json};
 use crate::shared::Shared;
@@ -110,13 +111,26 @@ fn store(shared: &Shared, table: &mut Table) {
     put(table, "remainHowManyDataToCommit", 0);
     put(table, "remainHowManyDataToFlush", max.saturating_sub(store.flushed_offset().get()));
     put(table, "remainTransientStoreBufferNumbs", 0);
-    if let Ok(usage) = RealDisk.usage(&store.config().commit_log_dir()) {
-        let used = usage.total_bytes.saturating_sub(usage.available_bytes);
-        let ratio = used as f64 / usage.total_bytes.max(1) as f64;
-        put(table, "commitLogDiskRatio", ratio);
-        put(table, "consumeQueueDiskRatio", ratio);
+    disks(store, table);
+}
+
+/// How full the file systems of the store are; of several folders of the log the emptiest counts, as for retention.
+fn disks(store: &Store, table: &mut Table) {
+    let ratio = |usage: &DiskUsage| usage.used_percent() as f64 / 100.0;
+    let dirs = store.config().commit_log_dirs();
+    let usages: Vec<_> = dirs.iter().filter_map(|dir| Some((dir, RealDisk.usage(dir).ok()?))).collect();
+    if usages.len() > 1 {
+        for (dir, usage) in &usages {
+            put(table, &format!("commitLogDiskRatio_{}", dir.display()), ratio(usage));
+        }
+    }
+    if let Some((_, usage)) = usages.iter().min_by_key(|(_, usage)| usage.used_percent()) {
+        put(table, "commitLogDiskRatio", ratio(usage));
         let capacity = format!("Total : {}, Free : {}.", gib(usage.total_bytes), gib(usage.available_bytes));
         put(table, "commitLogDirCapacity", capacity);
+    }
+    if let Ok(usage) = RealDisk.usage(&store.config().root) {
+        put(table, "consumeQueueDiskRatio", ratio(&usage));
     }
 }
 

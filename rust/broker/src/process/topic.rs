@@ -21,7 +21,8 @@ use super::offset::signed;
 use super::{Answer, blocking, success_json};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
-use crate::table::topic::{MAX_QUEUES, is_system};
+use crate::table::topic::{MAX_QUEUES, TopicChange, is_system};
+use crate::topic_attribute;
 
 /// How long the answer to a creation waits for the name servers: a route query right after it finds the topic.
 pub(super) const ANNOUNCE_WAIT: Duration = Duration::from_secs(2);
@@ -31,7 +32,7 @@ pub(super) fn put(shared: &Arc<Shared>, request: &Command, reply: Reply) {
     let wanted = CreateTopicRequestHeader::read(&request.ext).map_err(Refusal::from);
     let change = wanted
         .and_then(|header| wanted_topic(shared, &header))
-        .and_then(|topic| blocking(|| shared.topics.put(topic)));
+        .and_then(|topic| blocking(|| put_and_age(shared, topic)));
     let change = match change {
         Ok(change) => change,
         Err(refusal) => return reply.send(refusal.response()),
@@ -55,6 +56,15 @@ pub(super) fn put(shared: &Arc<Shared>, request: &Command, reply: Reply) {
         }
         reply.send(Response::success());
     });
+}
+
+/// Stores the topic; how long its messages stay readable counts at once.
+fn put_and_age(shared: &Shared, topic: TopicConfig) -> Result<Option<TopicChange>, Refusal> {
+    let change = shared.topics.put(topic)?;
+    if change.is_some() {
+        shared.set_topic_retention()?;
+    }
+    Ok(change)
 }
 
 fn wanted_topic(shared: &Shared, header: &CreateTopicRequestHeader<'_>) -> Result<TopicConfig, Refusal> {
@@ -116,25 +126,14 @@ fn attributes(
             continue;
         }
         let pair = part.strip_prefix('+').and_then(|pair| pair.split_once('='));
-        let known = pair.filter(|(name, value)| is_served(name, value));
+        let known = pair.filter(|(name, value)| topic_attribute::is_served(name, value));
         let Some((name, value)) = known else {
-            let wanted =
-                "+queue.type=SimpleCQ, +cleanup.policy=DELETE or +message.type=NORMAL, FIFO or UNSPECIFIED";
+            let wanted = topic_attribute::WANTED;
             return Err(Refusal::Value { field: "attributes", wanted, value: part.to_owned() });
         };
         attributes.insert(name.to_owned(), value.to_owned());
     }
     Ok(attributes)
-}
-
-/// The attributes that change nothing here; others ask for queues, clean-up or messages of kinds that are not there yet.
-fn is_served(name: &str, value: &str) -> bool {
-    matches!(
-        (name, value),
-        ("queue.type", "SimpleCQ")
-            | ("cleanup.policy", "DELETE")
-            | ("message.type", "NORMAL" | "FIFO" | "UNSPECIFIED")
-    )
 }
 
 /// DELETE_TOPIC_IN_BROKER: the topic, its queues and the offsets stored for it.
@@ -143,6 +142,7 @@ pub(super) fn delete(shared: &Arc<Shared>, request: &Command) -> Answer {
     check_own(shared, header.topic)?;
     let queues = blocking(|| -> Result<usize, Refusal> {
         shared.topics.remove(header.topic)?;
+        shared.set_topic_retention()?;
         Ok(shared.store.delete_topic(header.topic)?)
     })?;
     shared.offsets.remove_topic(header.topic);

@@ -11,6 +11,7 @@ mod pulls;
 mod queries;
 mod refused_sends;
 mod restarts;
+mod retention;
 mod sends;
 mod state;
 mod support;

@@ -145,6 +145,13 @@ pub fn create_topic(topic: &str, queues: i32, perm: i32) -> Command {
     Command::request(request::UPDATE_AND_CREATE_TOPIC, &header)
 }
 
+/// Creates a topic with one queue, or changes it.
+pub fn create_topic_with(topic: &str, attributes: &str) -> Command {
+    let mut command = create_topic(topic, 1, 6);
+    command.ext.push("attributes", attributes);
+    command
+}
+
 /// A send request with usual values.
 #[derive(Clone, Copy)]
 pub struct Send<'a> {

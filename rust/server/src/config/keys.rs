@@ -37,6 +37,8 @@ pub(super) const KEYS: &[Key] = keys! {
     "maxFrameBytes" => |c, v| c.broker.max_frame_bytes = size(v, 4096, 1 << 30)?;
     "maxGroups" => |c, v| c.broker.max_groups = size(v, 32, 10_000_000)?;
     "onFailedFlush" => |c, v| c.broker.on_failed_flush = on_failed_flush(v)?;
+    "retentionMaxBytes" => |c, v| c.broker.retention.max_bytes =
+        Some(bytes(v, 0, i64::MAX)?).filter(|limit| *limit > 0);
     "maxTopics" => |c, v| c.broker.max_topics = size(v, 32, 10_000_000)?;
 
     // Identity and network.
@@ -82,9 +84,27 @@ pub(super) const KEYS: &[Key] = keys! {
 
     // Store.
     "storePathRootDir" => |c, v| c.broker.store_root = path(v)?;
-    "storePathCommitLog" => |c, v| c.broker.commit_log_dir = Some(path(v)?);
+    "storePathCommitLog" => |c, v| {
+        let mut dirs = paths(v)?.into_iter();
+        c.broker.commit_log_dir = dirs.next();
+        c.broker.more_commit_log_dirs = dirs.collect();
+    };
+    "readOnlyCommitLogStorePaths" => |c, v| c.broker.read_only_commit_log_dirs =
+        if v.is_empty() { Vec::new() } else { paths(v)? };
     "mappedFileSizeCommitLog" => |c, v| c.broker.commit_log_file_size = bytes(v, 16_384, (1 << 31) - 1)?;
     "mappedFileSizeConsumeQueue" => |c, v| c.broker.consume_queue_file_size = bytes(v, 20, 1 << 30)?;
+    "fileReservedTime" => |c, v| c.broker.retention.reserved_time =
+        Duration::from_secs(bytes(v, 0, 1_000_000).map_err(|wanted| format!("{wanted} (hours)"))? * 3600);
+    "deleteWhen" => |c, v| c.broker.retention.delete_hours =
+        v.parse().map_err(|wanted: rocketpy_broker::BadHours| wanted.to_string())?;
+    "diskMaxUsedSpaceRatio" => |c, v| c.broker.retention.max_used_percent = bytes(v, 0, 100)?;
+    "diskSpaceCleanForciblyRatio" => |c, v| c.broker.retention.force_used_percent = bytes(v, 0, 100)?;
+    "diskSpaceWarningLevelRatio" => |c, v| c.broker.retention.refuse_used_percent = bytes(v, 0, 100)?;
+    "cleanFileForciblyEnable" => |c, v| c.broker.retention.clean_forcibly = boolean(v)?;
+    "cleanResourceInterval" => |c, v| c.broker.retention.interval = millis(v, 1, DAY_MS)?;
+    "deleteFileBatchMax" => |c, v| c.broker.retention.files_a_round = size(v, 1, 1_000_000)?;
+    "deleteCommitLogFilesInterval" => |c, v| c.broker.retention.log_file_pause = millis(v, 0, DAY_MS)?;
+    "deleteConsumeQueueFilesInterval" => |c, v| c.broker.retention.queue_file_pause = millis(v, 0, DAY_MS)?;
     "maxMessageSize" => |c, v| c.broker.max_message_size = size(v, 1, 1 << 30)?;
     "flushDiskType" => |c, v| c.broker.flush = flush(v)?;
     "flushIntervalCommitLog" => |c, v| c.broker.flush_interval = millis(v, 1, DAY_MS)?;
@@ -148,9 +168,18 @@ fn path(text: &str) -> Result<PathBuf, Wanted> {
         return Err("the path of a folder".to_owned());
     }
     if text.contains(',') {
-        return Err("the path of one folder; several commit log folders are not there yet".to_owned());
+        return Err("the path of one folder".to_owned());
     }
     Ok(PathBuf::from(text))
+}
+
+/// Folders parted by commas.
+fn paths(text: &str) -> Result<Vec<PathBuf>, Wanted> {
+    let paths: Vec<_> = text.split(',').map(str::trim).filter(|path| !path.is_empty()).collect();
+    match paths.is_empty() {
+        true => Err("the path of a folder, or several parted by commas".to_owned()),
+        false => Ok(paths.into_iter().map(PathBuf::from).collect()),
+    }
 }
 
 fn flush(text: &str) -> Result<FlushDiskType, Wanted> {

@@ -168,6 +168,7 @@ fn folded(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::time::Duration;
 
     use rocketpy_env::{Disk, RealDisk};
 
@@ -224,9 +225,55 @@ mod tests {
         config.set("aclEnable", "false").unwrap();
         config.set("brokerRole", "ASYNC_MASTER").unwrap();
         assert!(config.set("brokerRole", "SLAVE").is_err());
-        config.set("deleteWhen", "04").unwrap();
-        config.set("deleteWhen", "05").unwrap();
-        assert_eq!(config.ignored, ["deleteWhen"]);
+        config.set("redeleteHangedFileInterval", "04").unwrap();
+        config.set("redeleteHangedFileInterval", "05").unwrap();
+        assert_eq!(config.ignored, ["redeleteHangedFileInterval"]);
+    }
+
+    #[test]
+    fn keys_of_retention_have_the_units_of_apache() {
+        let mut config = ServerConfig::default();
+        for (key, value) in [
+            ("storePathCommitLog", "/a/log, /b/log"),
+            ("readOnlyCommitLogStorePaths", "/c/log"),
+            ("fileReservedTime", "48"),
+            ("deleteWhen", "03;15"),
+            ("diskMaxUsedSpaceRatio", "70"),
+            ("diskSpaceCleanForciblyRatio", "80"),
+            ("diskSpaceWarningLevelRatio", "88"),
+            ("cleanFileForciblyEnable", "false"),
+            ("cleanResourceInterval", "5000"),
+            ("deleteFileBatchMax", "3"),
+            ("deleteCommitLogFilesInterval", "50"),
+            ("deleteConsumeQueueFilesInterval", "0"),
+            ("retentionMaxBytes", "1000000000000"),
+        ] {
+            config.set(key, value).unwrap();
+        }
+        let store = config.broker.store();
+        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
+        assert_eq!(store.commit_log_dirs(), paths(&["/a/log", "/b/log", "/c/log"]));
+        assert_eq!(store.writable_commit_log_dirs(), paths(&["/a/log", "/b/log"]));
+        let millis = Duration::from_millis;
+        let expected = rocketpy_broker::RetentionConfig {
+            reserved_time: Duration::from_secs(48 * 3600),
+            delete_hours: rocketpy_broker::DeleteHours::of(&[3, 15]),
+            max_used_percent: 70,
+            force_used_percent: 80,
+            refuse_used_percent: 88,
+            clean_forcibly: false,
+            max_bytes: Some(1_000_000_000_000),
+            files_a_round: 3,
+            log_file_pause: millis(50),
+            queue_file_pause: millis(0),
+            interval: millis(5000),
+            first_after: Duration::from_secs(60),
+        };
+        assert_eq!(store.retention, expected);
+        config.set("retentionMaxBytes", "0").unwrap();
+        config.set("readOnlyCommitLogStorePaths", "").unwrap();
+        assert_eq!(config.broker.retention.max_bytes, None);
+        assert_eq!(config.broker.read_only_commit_log_dirs, paths(&[]));
     }
 
     #[test]
@@ -242,6 +289,10 @@ mod tests {
             ("brokerPermission", "3", "read"),
             ("syncFlushTimeout", "-1", "milliseconds"),
             ("brokerIP1", "10.0.0.1:10911", "without a port"),
+            ("deleteWhen", "24", "23"),
+            ("fileReservedTime", "-1", "hours"),
+            ("diskMaxUsedSpaceRatio", "101", "100"),
+            ("storePathCommitLog", " , ", "commas"),
         ] {
             let error = config.set(key, value).unwrap_err().to_string();
             assert!(error.contains(wanted) && error.contains(key), "{error}");

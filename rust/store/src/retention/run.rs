@@ -48,6 +48,8 @@ pub(crate) struct Retention {
 struct State {
     /// Files that are old enough go at any hour until none is left.
     is_asked: bool,
+    /// Somebody has asked since the last round.
+    rings: bool,
     /// How long messages of a topic stay readable.
     topics: HashMap<Arc<str>, Duration>,
     /// The first file that stayed at the last round, for the log.
@@ -76,14 +78,15 @@ impl<D: Disk> Core<D> {
         let started = Instant::now();
         loop {
             let next = Instant::now() + config.interval;
-            let is_called = || self.is_stopping() || self.retention.state.lock().is_asked;
+            let is_called = || self.is_stopping() || self.retention.state.lock().rings;
             while Instant::now() < next && !is_called() {
                 self.retention.wake.sleep(next.saturating_duration_since(Instant::now()), is_called);
             }
             if self.is_stopping() || self.poison_cause().is_some() {
                 return;
             }
-            let is_due = started.elapsed() >= config.first_after || is_called();
+            let rings = std::mem::take(&mut self.retention.state.lock().rings);
+            let is_due = rings || started.elapsed() >= config.first_after;
             let result =
                 if is_due { self.clean(&|time| self.rest(time)).map(drop) } else { self.look_at_space() };
             if let Err(error) = result {
@@ -103,7 +106,9 @@ impl<D: Disk> Core<D> {
 
     /// Lets files that are old enough go at once, whatever the hour.
     pub fn ask_for_cleaning(&self) {
-        self.retention.state.lock().is_asked = true;
+        let mut state = self.retention.state.lock();
+        (state.is_asked, state.rings) = (true, true);
+        drop(state);
         self.retention.wake.wake();
     }
 
@@ -141,8 +146,8 @@ impl<D: Disk> Core<D> {
         let situation = self.situation(self.log_files()?)?;
         let plan = plan(&situation, &self.config.retention);
         self.take_space(&plan);
-        let has_more = matches!(plan.kept, Some((_, Keep::EnoughForNow)));
         let log_files = self.remove_log_files(&plan.removals, &mut round, pause)?;
+        let has_more = matches!(plan.kept, Some((_, Keep::EnoughForNow))) || log_files < plan.removals.len();
         self.tell_kept(&plan);
         if !has_more {
             self.retention.state.lock().is_asked = false;
@@ -200,8 +205,8 @@ impl<D: Disk> Core<D> {
         if removals.is_empty() {
             return Ok(0);
         }
-        let written_down_to = self.dispatched().min(self.flusher.flushed());
-        self.keep(false)?; // the mark must not lie before the log
+        let written_down_to = self.dispatched();
+        self.keep(false)?; // flushes, too, at least so far: the mark must not lie before the log
         let mut removed = 0;
         for removal in removals.iter().take_while(|removal| removal.file.end() <= written_down_to) {
             if removed > 0 {

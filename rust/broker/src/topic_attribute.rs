@@ -1,0 +1,77 @@
+//! Attributes of a topic that change what this broker does with its messages.
+
+use std::time::Duration;
+
+use rocketpy_model::TopicConfig;
+
+use crate::FlushDiskType;
+
+/// Hours for which the messages of the topic stay readable; 0 or none: as long as the log has them.
+const RETENTION_HOURS: &str = "retention.hours";
+/// When a send to the topic is acknowledged, in place of the broker's `flushDiskType`.
+const FLUSH_TYPE: &str = "flush.type";
+
+/// What a value must be, for a person.
+pub(crate) const WANTED: &str = "+queue.type=SimpleCQ, +cleanup.policy=DELETE, +message.type=NORMAL, FIFO or UNSPECIFIED, \
+     +retention.hours=HOURS, +flush.type=ASYNC_FLUSH or SYNC_FLUSH";
+
+/// Whether this broker does what the attribute says. Others ask for queues, clean-up or messages of kinds that are not
+/// there yet.
+pub(crate) fn is_served(name: &str, value: &str) -> bool {
+    match name {
+        "queue.type" => value == "SimpleCQ",
+        "cleanup.policy" => value == "DELETE",
+        "message.type" => matches!(value, "NORMAL" | "FIFO" | "UNSPECIFIED"),
+        RETENTION_HOURS => hours(value).is_some(),
+        FLUSH_TYPE => flush(value).is_some(),
+        _ => false,
+    }
+}
+
+fn hours(value: &str) -> Option<u32> {
+    value.parse().ok().filter(|hours| *hours <= 1_000_000)
+}
+
+fn flush(value: &str) -> Option<FlushDiskType> {
+    [FlushDiskType::Async, FlushDiskType::Sync].into_iter().find(|kind| kind.apache_name() == value)
+}
+
+/// When sends to the topic are acknowledged, if it says so.
+pub(crate) fn flush_type(topic: &TopicConfig) -> Option<FlushDiskType> {
+    topic.attributes.get(FLUSH_TYPE).and_then(|value| flush(value))
+}
+
+/// How long messages of the topic stay readable, if it says so.
+pub(crate) fn retention(topic: &TopicConfig) -> Option<Duration> {
+    let hours = topic.attributes.get(RETENTION_HOURS).and_then(|value| hours(value))?;
+    (hours > 0).then(|| Duration::from_secs(u64::from(hours) * 3600))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_says_how_long_and_when_and_nonsense_says_nothing() {
+        let topic = |name: &str, value: &str| {
+            let mut topic = TopicConfig::new("t", 1);
+            topic.attributes.insert(name.to_owned(), value.to_owned());
+            topic
+        };
+        assert_eq!(retention(&topic(RETENTION_HOURS, "2")), Some(Duration::from_secs(7200)));
+        assert_eq!(retention(&topic(RETENTION_HOURS, "0")), None);
+        assert_eq!(retention(&topic(RETENTION_HOURS, "-2")), None, "whoever wrote the file");
+        assert_eq!(flush_type(&topic(FLUSH_TYPE, "SYNC_FLUSH")), Some(FlushDiskType::Sync));
+        assert_eq!(flush_type(&topic(FLUSH_TYPE, "sync")), None);
+        for (name, value) in [
+            (RETENTION_HOURS, "x"),
+            (RETENTION_HOURS, "1000001"),
+            (FLUSH_TYPE, ""),
+            ("queue.type", "BatchCQ"),
+            ("x", "y"),
+        ] {
+            assert!(!is_served(name, value), "{name}={value}");
+        }
+        assert!(is_served(RETENTION_HOURS, "0") && is_served(FLUSH_TYPE, "ASYNC_FLUSH"));
+    }
+}
