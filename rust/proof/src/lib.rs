@@ -5,4 +5,5 @@ pub mod checker;
 pub mod history;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
+pub mod real;
 pub mod sim;

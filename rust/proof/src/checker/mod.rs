@@ -55,6 +55,8 @@ pub enum Rule {
     R4,
     /// After a recovery consume queues equal a rebuild from the log.
     R6,
+    /// Metadata that was acknowledged is there after a start: it was durable before the answer.
+    R9,
     /// A store opens again, and none of its threads panics.
     Alive,
 }

@@ -49,7 +49,7 @@ impl Message {
     }
 }
 
-fn digest(body: &[u8], properties: Option<(&str, &str)>) -> u64 {
+pub(crate) fn digest(body: &[u8], properties: Option<(&str, &str)>) -> u64 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(body);
     if let Some((tag, key)) = properties {

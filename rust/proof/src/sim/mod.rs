@@ -7,7 +7,7 @@
 mod damage;
 mod enumerate;
 mod journal;
-mod message;
+pub(crate) mod message;
 mod plan;
 mod run;
 mod script;

@@ -1,0 +1,283 @@
+//! One store and the lives of its server, one after the other.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use rocketpy_client::{Client, ClientConfig};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use super::journal::Journal;
+use super::load::{GROUPS, Load};
+use super::mount::Mounted;
+use super::plan::{Ending, FLUSH_INTERVAL_MS, How, Shape};
+use super::server::{Death, Launch, Server, Started};
+use super::survey::Survey;
+use super::{Flush, Harness, Options, Totals, is_interrupted};
+use crate::checker::{Rule, Violation};
+use crate::history::{Acknowledged, Contract, CrashKind, Event, Group};
+
+/// What was acknowledged so long before a power cut is durable under ASYNC_FLUSH: the interval, one flush, and the patience that
+/// a loaded machine needs.
+const DURABLE_AFTER: Duration = Duration::from_millis(FLUSH_INTERVAL_MS + 900);
+/// A server that does not answer has this long to be found dead.
+const FOUND_DEAD_WITHIN: Duration = Duration::from_secs(5);
+const TASKS_END_WITHIN: Duration = Duration::from_secs(30);
+
+/// A store and everything around it.
+pub struct Life<'a> {
+    options: &'a Options,
+    runtime: &'a Runtime,
+    totals: &'a mut Totals,
+    shape: Shape,
+    rng: Rng,
+    load: Load,
+    /// Before the folder: it is unmounted first.
+    disk: Option<Mounted>,
+    folder: TempDir,
+    cycle: u64,
+}
+
+impl<'a> Life<'a> {
+    pub fn new(
+        options: &'a Options,
+        seed: u64,
+        runtime: &'a Runtime,
+        totals: &'a mut Totals,
+    ) -> Result<Self, String> {
+        let mut rng = Rng::with_seed(seed);
+        let shape = Shape::draw(&mut rng, options);
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let disk = match options.harness {
+            Harness::Power => Some(Mounted::make(folder.path(), shape.kind)?),
+            Harness::Kill => None,
+        };
+        let mut journal = match &options.history {
+            Some(path) => Journal::to_file(path)?,
+            None => Journal::default(),
+        };
+        let harness = format!("{:?}", options.harness).to_lowercase();
+        journal.push(Event::Begin { harness, seed, contract: contract(shape.flush) });
+        totals.stores += 1;
+        let load = Load::new(journal, shape.topics, shape.body_max);
+        Ok(Self { options, runtime, totals, shape, rng, load, disk, folder, cycle: 0 })
+    }
+
+    /// Runs so many cycles and a last one in which nothing fails. Says in which a rule was broken, and how.
+    pub fn run(
+        &mut self,
+        cycles: u64,
+        note: &mut impl FnMut(&Totals),
+    ) -> Result<Option<(u64, Vec<Violation>)>, String> {
+        let before = *self.totals;
+        while self.cycle < cycles && !self.is_broken() && !is_interrupted() {
+            let ending = Ending::draw(&mut self.rng, self.options, self.cycle, self.totals);
+            self.cycle(&ending, false)?;
+            self.cycle += 1;
+            self.totals.cycles += 1;
+            let mut now = *self.totals;
+            now.add(self.load.journal.lock().checker.counts());
+            note(&now);
+        }
+        if !self.is_broken() {
+            self.cycle(&Ending::healed(), true)?;
+        }
+        debug_assert_eq!(before.messages, self.totals.messages, "a store is counted once");
+        let journal = self.load.journal.lock();
+        self.totals.add(journal.checker.counts());
+        Ok(journal.is_broken().then(|| (self.cycle, journal.violations())))
+    }
+
+    fn is_broken(&self) -> bool {
+        self.load.journal.lock().is_broken()
+    }
+
+    fn wrong(&self, rule: Rule, text: impl Into<String>) {
+        self.load.journal.lock().wrong(rule, text);
+    }
+
+    fn store(&self) -> PathBuf {
+        self.disk.as_ref().map_or(self.folder.path(), Mounted::dir).join("store")
+    }
+
+    /// One life of the server.
+    fn cycle(&mut self, ending: &Ending, is_last: bool) -> Result<(), String> {
+        let (store, ready) = (self.store(), self.folder.path().join("ready"));
+        let launch = Launch {
+            binary: &self.options.server,
+            store: &store,
+            ready: &ready,
+            settings: &self.shape.settings,
+            kill_at: ending.kill_at,
+            planted: self.options.planted.as_deref(),
+            kill_after: ending.in_start,
+        };
+        match launch.start() {
+            Ok(Started::Ready(server)) => self.live(server, ending, is_last),
+            Ok(Started::Ended(death)) => {
+                self.died(&death, ending, "in its start");
+                self.totals.killed_in_start += u64::from(ending.in_start.is_some());
+                Ok(())
+            }
+            Err(text) => {
+                self.wrong(Rule::Alive, text);
+                Ok(())
+            }
+        }
+    }
+
+    fn live(&mut self, mut server: Server, ending: &Ending, is_last: bool) -> Result<(), String> {
+        let client =
+            Client::new(ClientConfig::new([server.name_server.clone()]), self.runtime.handle().clone());
+        let client = client.map_err(|error| error.to_string())?;
+        let survey =
+            Survey { load: &self.load, client: &client, broker: &server.broker, queues: self.shape.queues };
+        let seen = self.runtime.block_on(survey.run(&mut self.rng));
+        if let Err(error) = seen {
+            if server.wait_for_end(FOUND_DEAD_WITHIN) {
+                self.died(&server.kill(), ending, "while it was looked at");
+            } else {
+                self.wrong(Rule::Alive, format!("the server does not answer: {error}"));
+            }
+            return Ok(());
+        }
+        if self.is_broken() {
+            return Ok(());
+        }
+        if is_last {
+            self.load.journal.lock().push(Event::Healed);
+        }
+        let tasks = self.load.begin(&client, &mut self.rng, !is_last);
+        server.wait_for_end(ending.load);
+        if is_last {
+            return self.finish(server, tasks, &client);
+        }
+        if ending.is_quiet {
+            self.load.end();
+            self.runtime.block_on(tasks.join_all());
+            self.runtime.block_on(self.load.make_topic(&client));
+            self.end(server, ending, JoinSet::new(), &client)
+        } else {
+            self.end(server, ending, tasks, &client)
+        }
+    }
+
+    /// Ends a life as was drawn.
+    fn end(
+        &mut self,
+        mut server: Server,
+        ending: &Ending,
+        tasks: JoinSet<()>,
+        client: &Client,
+    ) -> Result<(), String> {
+        let ended_itself = server.has_ended();
+        let death = match ending.how {
+            How::Kill => server.kill(),
+            How::Stop => server.stop(),
+            How::Power => {
+                self.note_flushed();
+                self.disk.as_ref().map_or(Ok(()), Mounted::cut)?;
+                server.kill()
+            }
+        };
+        self.join(tasks, client);
+        if !ended_itself && ending.how == How::Kill {
+            self.totals.killed_by_time += 1;
+        }
+        let when = if ended_itself { "under load" } else { "when it was ended" };
+        self.died(&death, &Ending { kill_at: ending.kill_at.filter(|_| ended_itself), ..*ending }, when);
+        if ending.how == How::Power
+            && let Some(disk) = &mut self.disk
+        {
+            disk.restore()?;
+        }
+        Ok(())
+    }
+
+    fn join(&self, tasks: JoinSet<()>, client: &Client) {
+        self.load.end();
+        let joined = self.runtime.block_on(async {
+            let joined = tokio::time::timeout(TASKS_END_WITHIN, tasks.join_all()).await;
+            let _ = tokio::time::timeout(TASKS_END_WITHIN, client.close()).await;
+            joined
+        });
+        if joined.is_err() {
+            self.wrong(Rule::Alive, format!("calls did not come back in {TASKS_END_WITHIN:?}"));
+        }
+    }
+
+    /// What was acknowledged long enough ago is durable, whatever the flush policy.
+    fn note_flushed(&self) {
+        let now = Instant::now();
+        let mut acknowledged = self.load.acknowledged.lock();
+        let mut end = 0;
+        while let Some((at, start)) = acknowledged.front().copied()
+            && now.duration_since(at) >= DURABLE_AFTER
+        {
+            acknowledged.pop_front();
+            end = end.max(start + 1);
+        }
+        acknowledged.clear();
+        if end > 0 {
+            self.load.journal.lock().push(Event::Flushed { end });
+        }
+    }
+
+    /// The process is gone: notes how, and what must not be.
+    fn died(&mut self, death: &Death, ending: &Ending, when: &str) {
+        let kind = match ending.how {
+            How::Kill => CrashKind::Kill,
+            How::Stop => CrashKind::Stop,
+            How::Power => CrashKind::Power,
+        };
+        if let Some((point, _)) = ending.kill_at
+            && death.was_killed()
+        {
+            self.totals.points[point as usize] += 1;
+        }
+        self.totals.stopped += u64::from(kind == CrashKind::Stop);
+        self.totals.power_cuts += u64::from(kind == CrashKind::Power);
+        let is_well = match ending.how {
+            How::Kill => death.was_killed(),
+            How::Stop => death.status.success(),
+            How::Power => when == "when it was ended", // and then the disk is gone: any end will do
+        };
+        if !is_well {
+            self.wrong(Rule::Alive, format!("the server ended {when}, {}: {}", death.status, death.log));
+        } else if kind != CrashKind::Power && death.log.contains("panicked at") {
+            self.wrong(Rule::Alive, format!("a panic: {}", death.log));
+        }
+        self.load.journal.lock().push(Event::Crash { kind });
+    }
+
+    /// Nothing fails any more: everything arrives, and the server stops in order.
+    fn finish(&mut self, server: Server, tasks: JoinSet<()>, client: &Client) -> Result<(), String> {
+        self.load.drain();
+        self.runtime.block_on(tasks.join_all());
+        let survey = Survey { load: &self.load, client, broker: &server.broker, queues: self.shape.queues };
+        if let Err(error) = self.runtime.block_on(survey.run(&mut self.rng)) {
+            self.wrong(Rule::C15, format!("the server does not answer: {error}"));
+        }
+        self.runtime.block_on(client.close());
+        self.died(&server.stop(), &Ending::healed(), "when it was stopped");
+        self.load.journal.lock().push(Event::End);
+        Ok(())
+    }
+}
+
+fn contract(flush: Flush) -> Contract {
+    let acknowledged = match flush {
+        Flush::Sync => Acknowledged::AfterFlush,
+        Flush::Async => Acknowledged::BeforeFlush,
+    };
+    let group = |(name, tags): (&str, &str)| Group {
+        name: name.to_owned(),
+        topics: Vec::new(),
+        tags: if tags == "*" { Vec::new() } else { vec![tags.to_owned()] },
+        broadcasting: false,
+        members: Vec::new(),
+    };
+    Contract { acknowledged, groups: GROUPS.map(group).into() }
+}

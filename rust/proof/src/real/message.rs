@@ -1,0 +1,45 @@
+//! Messages of the load, told apart by the number in their bodies.
+
+use fastrand::Rng;
+use rocketpy_model::{Message, MessageQueue};
+use rocketpy_protocol::record::RecordView;
+
+use crate::history::{Delivery, QueueName, Send};
+use crate::sim::message;
+
+pub const TAGS: [&str; 3] = ["red", "green", "blue"];
+
+/// The key of a message; four have the same.
+pub fn key_of(number: u64) -> String {
+    format!("k{}", number / 4)
+}
+
+/// A message of a number: everything but its length follows from it.
+pub fn build(number: u64, producer: u32, topic: &str, body_bytes: usize) -> (Message, Send) {
+    let mut body = vec![0; body_bytes.max(8)];
+    Rng::with_seed(number).fill(&mut body);
+    body[..8].copy_from_slice(&number.to_be_bytes());
+    let (tag, key) = (TAGS[(number % 3) as usize], key_of(number));
+    let call = Send {
+        message: number,
+        producer,
+        topic: topic.to_owned(),
+        digest: message::digest(&body, Some((tag, &key))),
+        tag: Some(tag.to_owned()),
+        keys: vec![key.clone()],
+        ..Send::default()
+    };
+    let mut message = Message::new(topic, body);
+    message.set_tag(tag).expect("a tag without separators");
+    message.set_keys([key.as_str()]).expect("a key without separators");
+    (message, call)
+}
+
+/// A record as somebody got it.
+pub fn delivery(view: &RecordView<'_>) -> Delivery {
+    message::delivery(view, true)
+}
+
+pub fn queue_name(queue: &MessageQueue) -> QueueName {
+    QueueName { topic: queue.topic.to_string(), queue_id: queue.queue_id }
+}

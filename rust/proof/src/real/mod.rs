@@ -1,0 +1,149 @@
+//! The real server in a process of its own, under a load, killed or without power again and again, on one store.
+//!
+//! What a kill can show: that every acknowledgement, roll, checkpoint and change of metadata leaves files from which the next
+//! start goes on, at any moment. What it cannot: a missing flush, because what the system holds in memory outlives the process.
+//! That shows the power cut: the file system drops all that was not flushed. What neither shows: a disk that loses its own
+//! cache or writes sectors out of order; the simulated disk shows that.
+
+mod journal;
+mod life;
+mod load;
+mod message;
+mod mount;
+mod plan;
+mod server;
+mod survey;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fastrand::Rng;
+use rocketpy_env::failpoint::Point;
+
+use crate::checker::{Counts, Violation};
+
+pub use mount::{Kind, Mounted};
+
+/// When sends are acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flush {
+    Sync,
+    Async,
+}
+
+/// How the lives of the server end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Harness {
+    Kill,
+    Power,
+}
+
+/// What is run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub harness: Harness,
+    pub seed: u64,
+    /// Lives of the server.
+    pub cycles: u64,
+    /// A new store after so many.
+    pub cycles_a_store: u64,
+    /// Drawn for each store when it is not given.
+    pub flush: Option<Flush>,
+    /// `rocketpy-proof-server`.
+    pub server: PathBuf,
+    /// Gets the history of the last store, as JSON lines.
+    pub history: Option<PathBuf>,
+    /// The title of a bug that is planted in the server.
+    pub planted: Option<String>,
+}
+
+/// Sums of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub stores: u64,
+    pub cycles: u64,
+    pub failed: u64,
+    /// Ends by a point, in the order of [`Point::ALL`].
+    points: [u64; Point::ALL.len()],
+    pub killed_in_start: u64,
+    pub killed_by_time: u64,
+    pub stopped: u64,
+    pub power_cuts: u64,
+    pub messages: u64,
+    pub acknowledged: u64,
+    /// Acknowledged before the flush and lost with the power: what the contract allows.
+    pub lost_as_allowed: u64,
+}
+
+impl Totals {
+    /// How often a server ended itself at a point.
+    pub fn at(&self, point: Point) -> u64 {
+        self.points[point as usize]
+    }
+
+    fn add(&mut self, counts: Counts) {
+        self.messages += counts.sent;
+        self.acknowledged += counts.acknowledged;
+        self.lost_as_allowed += counts.lost_as_allowed;
+    }
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Outcome {
+    pub totals: Totals,
+    /// Of the first store that broke a rule; empty when all is well.
+    pub violations: Vec<Violation>,
+    /// The seed of that store, and the cycle of it in which it broke.
+    pub broken_at: Option<(u64, u64)>,
+}
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether somebody asked the harness to end.
+pub fn is_interrupted() -> bool {
+    INTERRUPTED.load(Ordering::SeqCst)
+}
+
+/// Runs all cycles, or until a rule is broken. `note` is told after every cycle.
+///
+/// # Errors
+/// The harness itself can not go on: no temporary folder, no server to start, no right to mount.
+pub fn run(options: &Options, mut note: impl FnMut(&Totals)) -> Result<Outcome, String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
+    runtime.spawn(listen_for_interrupt());
+    let mut outcome = Outcome { totals: Totals::default(), violations: Vec::new(), broken_at: None };
+    let mut seeds = Rng::with_seed(options.seed);
+    while outcome.totals.cycles < options.cycles && !is_interrupted() {
+        // The first store has the seed of the run: one that broke is run again alone by its own.
+        let seed = if outcome.totals.stores == 0 { options.seed } else { seeds.u64(..) >> 16 };
+        let cycles = options.cycles_a_store.min(options.cycles - outcome.totals.cycles);
+        let mut life = life::Life::new(options, seed, &runtime, &mut outcome.totals)?;
+        let broken = life.run(cycles, &mut note)?;
+        if let Some((cycle, violations)) = broken {
+            outcome.violations = violations;
+            outcome.broken_at = Some((seed, cycle));
+            outcome.totals.failed += 1;
+            break;
+        }
+    }
+    Ok(outcome)
+}
+
+async fn listen_for_interrupt() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    INTERRUPTED.store(true, Ordering::SeqCst);
+}

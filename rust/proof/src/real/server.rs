@@ -1,0 +1,177 @@
+//! The server in a process of its own, which ends as the harness or the server itself decides.
+
+use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rocketpy_env::failpoint::{self, Point};
+use rocketpy_env::{Disk, RealDisk, planted};
+
+/// A start that takes longer is one that never ends.
+const START_WITHIN: Duration = Duration::from_secs(60);
+/// An orderly stop that takes longer is killed.
+const STOP_WITHIN: Duration = Duration::from_secs(15);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Of what the server says, the last is kept.
+const LOG_BYTES: usize = 32 << 10;
+const SIGKILL: i32 = 9;
+
+/// How a server is started.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    pub binary: &'a Path,
+    pub store: &'a Path,
+    /// Where it says that it accepts.
+    pub ready: &'a Path,
+    pub settings: &'a [String],
+    /// The point at which it ends itself.
+    pub kill_at: Option<(Point, u64)>,
+    /// The title of a planted bug.
+    pub planted: Option<&'a str>,
+    /// It is killed after this time if it is not ready before.
+    pub kill_after: Option<Duration>,
+}
+
+/// A running server; killed when it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    log: Option<JoinHandle<String>>,
+    pub name_server: String,
+    pub broker: String,
+}
+
+/// A server that is no more.
+#[derive(Debug)]
+pub struct Death {
+    pub status: ExitStatus,
+    /// The end of what it said.
+    pub log: String,
+}
+
+impl Death {
+    pub fn was_killed(&self) -> bool {
+        self.status.signal() == Some(SIGKILL)
+    }
+}
+
+/// What came of a start.
+#[derive(Debug)]
+pub enum Started {
+    Ready(Server),
+    Ended(Death),
+}
+
+impl Launch<'_> {
+    fn command(&self) -> Command {
+        let mut command = Command::new(self.binary);
+        command.arg("server").arg(self.store).args(["--port", "0", "--name-server-port", "0"]);
+        for setting in self.settings {
+            command.arg("--set").arg(setting);
+        }
+        command.arg("--ready-file").arg(self.ready);
+        // What the terminal sends to the harness is not for the server: the harness ends it.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.env("ROCKETPY_LOG", "info").env_remove(failpoint::VARIABLE).env_remove(planted::VARIABLE);
+        if let Some((point, times)) = self.kill_at {
+            command.env(failpoint::VARIABLE, format!("{}:{times}", point.name()));
+        }
+        if let Some(bug) = self.planted {
+            command.env(planted::VARIABLE, bug);
+        }
+        command
+    }
+
+    /// Starts it and waits until it accepts or has ended.
+    ///
+    /// # Errors
+    /// There is no such program, or it neither accepts nor ends.
+    pub fn start(&self) -> Result<Started, String> {
+        let _ = RealDisk.remove_file(self.ready);
+        let mut child =
+            self.command().spawn().map_err(|error| format!("{}: {error}", self.binary.display()))?;
+        let mut stderr = child.stderr.take().ok_or("no standard error")?;
+        let log = std::thread::spawn(move || read_end(&mut stderr));
+        let mut server = Server { child, log: Some(log), name_server: String::new(), broker: String::new() };
+        let started = Instant::now();
+        loop {
+            if let Some(status) = server.child.try_wait().map_err(|error| error.to_string())? {
+                return Ok(Started::Ended(server.death(status)));
+            }
+            if let Ok(bytes) = RealDisk.read(self.ready, 1 << 16)
+                && let Ok(ready) = serde_json::from_slice::<serde_json::Value>(&bytes)
+            {
+                let text = |key: &str| ready[key].as_str().unwrap_or_default().to_owned();
+                (server.name_server, server.broker) = (text("name_server"), text("broker"));
+                return Ok(Started::Ready(server));
+            }
+            if self.kill_after.is_some_and(|after| started.elapsed() >= after) {
+                return Ok(Started::Ended(server.kill()));
+            }
+            if started.elapsed() > START_WITHIN {
+                return Err(format!("neither ready nor ended after {START_WITHIN:?}: {}", server.kill().log));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+/// Reads to the end and keeps the last of it.
+fn read_end(from: &mut impl Read) -> String {
+    let (mut kept, mut buffer) = (Vec::new(), [0; 4096]);
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        kept.extend_from_slice(&buffer[..count]);
+        if kept.len() > 2 * LOG_BYTES {
+            kept.drain(..kept.len() - LOG_BYTES);
+        }
+    }
+    String::from_utf8_lossy(&kept).into_owned()
+}
+
+impl Server {
+    fn death(&mut self, status: ExitStatus) -> Death {
+        let log = self.log.take().and_then(|log| log.join().ok()).unwrap_or_default();
+        Death { status, log }
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
+    /// Waits until it ends by itself, for so long.
+    pub fn wait_for_end(&mut self, within: Duration) -> bool {
+        let started = Instant::now();
+        while !self.has_ended() {
+            if started.elapsed() >= within {
+                return false;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        true
+    }
+
+    /// Kills it, if it is still there.
+    pub fn kill(mut self) -> Death {
+        let _ = self.child.kill();
+        let status = self.child.wait().unwrap_or_default();
+        self.death(status)
+    }
+
+    /// Asks it to stop, and kills it when it does not.
+    pub fn stop(mut self) -> Death {
+        let _ = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status();
+        self.wait_for_end(STOP_WITHIN);
+        self.kill()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,174 @@
+//! What must hold right after a start: everything is there, is found, and groups go on where they may.
+
+use fastrand::Rng;
+use rocketpy_client::{Admin, Client, ClientError, RangeReader, TopicSpec};
+use rocketpy_model::QueueOffset;
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::header::QueryMessageRequestHeader;
+use rocketpy_protocol::message_id::OffsetMessageId;
+use rocketpy_protocol::record::{RecordView, records};
+use rocketpy_remoting as remoting;
+
+use super::load::{GROUPS, Load};
+use super::message::{delivery, key_of, queue_name};
+use crate::checker::Rule;
+use crate::history::{Call, Delivery, Event, Look, Reply};
+
+/// Messages that are looked up after a start, each in three ways.
+const LOOK_UPS: usize = 8;
+/// More than have a key.
+const MOST_FOUND: i32 = 32;
+const LOOK_UP_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// A message as the audit found it.
+struct Present {
+    delivery: Delivery,
+    unique_key: String,
+}
+
+/// A server right after its start.
+pub struct Survey<'a> {
+    pub load: &'a Load,
+    pub client: &'a Client,
+    pub broker: &'a str,
+    pub queues: u32,
+}
+
+impl Survey<'_> {
+    /// Reads and looks up; then makes the topics that are missing.
+    ///
+    /// # Errors
+    /// What the server did not answer.
+    pub async fn run(&self, rng: &mut Rng) -> Result<(), ClientError> {
+        let present = self.read_all().await?;
+        let deliveries = present.iter().map(|present| present.delivery.clone()).collect();
+        self.load.journal.lock().done(Call::Audit, Reply::Audited { deliveries });
+        self.check_positions().await?;
+        self.check_topics().await?;
+        for _ in 0..LOOK_UPS.min(present.len()) {
+            self.look_up(&present[rng.usize(..present.len())]).await?;
+        }
+        let admin = Admin::new(self.client);
+        for topic in self.load.topics.iter() {
+            admin.create_topic(&TopicSpec::new(topic, self.queues)).await?;
+        }
+        Ok(())
+    }
+
+    async fn read_all(&self) -> Result<Vec<Present>, ClientError> {
+        let admin = Admin::new(self.client);
+        let mut present = Vec::new();
+        for topic in self.load.topics.iter() {
+            let queues = match admin.queues(topic).await {
+                Err(ClientError::NoRoute { .. }) => continue, // nothing of it is there, and the checker judges that
+                queues => queues?,
+            };
+            for queue in queues {
+                let end = admin.max_offset(&queue).await?;
+                let mut reader = RangeReader::new(self.client, queue, QueueOffset::ZERO, end, "*").await?;
+                while let Some(part) = reader.next().await? {
+                    present.extend(part.iter().map(|view| Present {
+                        delivery: delivery(&view),
+                        unique_key: view.unique_key().unwrap_or_default().to_owned(),
+                    }));
+                }
+            }
+        }
+        Ok(present)
+    }
+
+    async fn check_positions(&self) -> Result<(), ClientError> {
+        let admin = Admin::new(self.client);
+        for topic in self.load.topics.iter() {
+            let queues = match admin.queues(topic).await {
+                Err(ClientError::NoRoute { .. }) => continue,
+                queues => queues?,
+            };
+            for queue in queues {
+                for (group, _) in GROUPS {
+                    if let Some(offset) = admin.committed_offset(group, &queue).await? {
+                        let (group, queue) = (group.to_owned(), queue_name(&queue));
+                        let positioned = Event::Positioned { group, queue, offset: offset.get() };
+                        self.load.journal.lock().push(positioned);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Topics whose creation was acknowledged are there, those whose deletion was are not.
+    async fn check_topics(&self) -> Result<(), ClientError> {
+        let topics = Admin::new(self.client).topics().await?;
+        let metadata = self.load.metadata.lock();
+        let mut journal = self.load.journal.lock();
+        for lost in metadata.there.iter().filter(|name| !topics.contains(name)) {
+            journal.wrong(Rule::R9, format!("topic {lost} was made, and is gone"));
+        }
+        for back in metadata.gone.iter().filter(|name| topics.contains(name)) {
+            journal.wrong(Rule::R9, format!("topic {back} was deleted, and is there"));
+        }
+        Ok(())
+    }
+
+    async fn look_up(&self, present: &Present) -> Result<(), ClientError> {
+        let (message, topic) = (present.delivery.message, &present.delivery.queue.topic);
+        let key = key_of(message);
+        let of_key = Look::Key { topic: topic.clone(), key: key.clone() };
+        let by_id = self.by_offset_id(&present.delivery).await?;
+        let by_unique_key = self.by_key(topic, &present.unique_key, true).await?;
+        let by_key = self.by_key(topic, &key, false).await?;
+        let mut journal = self.load.journal.lock();
+        journal.done(Call::Find { by: Look::Id { message } }, Reply::Found { messages: by_id });
+        journal.done(Call::Find { by: Look::Id { message } }, Reply::Found { messages: by_unique_key });
+        journal.done(Call::Find { by: of_key }, Reply::Found { messages: by_key });
+        Ok(())
+    }
+
+    /// By the place in the log; the address in an old id is that of a process that is no more.
+    async fn by_offset_id(&self, delivery: &Delivery) -> Result<Vec<u64>, ClientError> {
+        let (Ok(host), Some(log)) = (self.broker.parse(), delivery.log) else { return Ok(Vec::new()) };
+        let mut id = String::new();
+        OffsetMessageId { host, physical_offset: log.start.into() }.write(&mut id);
+        match Admin::new(self.client).view_message(&id).await {
+            Ok(record) => Ok(RecordView::parse(&record).iter().map(number).collect()),
+            Err(ClientError::Refused { .. }) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn by_key(&self, topic: &str, key: &str, is_unique: bool) -> Result<Vec<u64>, ClientError> {
+        let header = QueryMessageRequestHeader {
+            topic,
+            key,
+            max_num: MOST_FOUND,
+            begin_timestamp: 0,
+            end_timestamp: i64::MAX,
+            index_type: None,
+            last_key: None,
+            is_unique_key: is_unique.then_some(true),
+        };
+        let caller = remoting::Client::new(remoting::ClientConfig::default());
+        let command = Command::request(request::QUERY_MESSAGE, &header);
+        let answer = caller.call(self.broker, command, LOOK_UP_WITHIN).await;
+        let lost = |reason: String| ClientError::BadAnswer {
+            operation: "message query",
+            address: self.broker.to_owned(),
+            reason,
+        };
+        let answer = answer.map_err(|error| lost(error.to_string()))?;
+        match answer.code {
+            response::SUCCESS => {
+                let views = records(&answer.body).map(|view| view.map(|view| number(&view)));
+                views.collect::<Result<_, _>>().map_err(|error| lost(error.to_string()))
+            }
+            response::QUERY_NOT_FOUND => Ok(Vec::new()),
+            code => Err(lost(format!("{code}: {}", answer.remark.unwrap_or_default()))),
+        }
+    }
+}
+
+fn number(view: &RecordView<'_>) -> u64 {
+    delivery(view).message
+}

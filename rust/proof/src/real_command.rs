@@ -1,0 +1,124 @@
+//! `rocketpy-proof kill` and `rocketpy-proof power`.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use rocketpy_env::failpoint::Point;
+use rocketpy_proof::real::{Flush, Harness, Options, Totals, run};
+
+/// Lives of a real server.
+#[derive(Debug, Args)]
+pub struct Real {
+    /// Lives of the server.
+    #[arg(long, default_value_t = 100)]
+    cycles: u64,
+    /// What the harness draws from; a random one when it is not given.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// SYNC_FLUSH alone; both flush policies in turn when neither is given.
+    #[arg(long, conflicts_with = "async")]
+    sync: bool,
+    /// ASYNC_FLUSH alone.
+    #[arg(long)]
+    r#async: bool,
+    /// A new store after so many lives.
+    #[arg(long, default_value_t = 40)]
+    cycles_a_store: u64,
+    /// The server's binary; default: rocketpy-proof-server beside this one.
+    #[arg(long)]
+    server: Option<PathBuf>,
+    /// Writes the history of the last store as JSON lines.
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
+    /// Plants the bug of this title in the server: a build with the feature planted-bugs.
+    #[cfg(feature = "planted-bugs")]
+    #[arg(long)]
+    bug: Option<String>,
+}
+
+/// A line on standard output, which may be gone.
+macro_rules! say {
+    ($($text:tt)*) => { drop(writeln!(io::stdout(), $($text)*)) };
+}
+
+/// `rocketpy-proof-server` in the folder of this binary.
+pub fn server_beside() -> PathBuf {
+    std::env::current_exe().unwrap_or_default().with_file_name("rocketpy-proof-server")
+}
+
+impl Real {
+    fn options(&self, harness: Harness) -> Options {
+        let flush = match (self.sync, self.r#async) {
+            (true, _) => Some(Flush::Sync),
+            (_, true) => Some(Flush::Async),
+            _ => None,
+        };
+        Options {
+            harness,
+            seed: self.seed.unwrap_or_else(|| rocketpy_env::random_u64() >> 32),
+            cycles: self.cycles,
+            cycles_a_store: self.cycles_a_store.max(1),
+            flush,
+            server: self.server.clone().unwrap_or_else(server_beside),
+            history: self.history.clone(),
+            #[cfg(feature = "planted-bugs")]
+            planted: self.bug.clone(),
+            #[cfg(not(feature = "planted-bugs"))]
+            planted: None,
+        }
+    }
+
+    /// Runs; says whether no rule was broken.
+    pub fn run(&self, harness: Harness) -> bool {
+        let options = self.options(harness);
+        say!("seed {}", options.seed);
+        let started = Instant::now();
+        let mut told = Instant::now();
+        let outcome = run(&options, |totals| {
+            if told.elapsed().as_secs() >= 10 {
+                told = Instant::now();
+                say!("{}", line(totals, started));
+            }
+        });
+        let is_sound = match &outcome {
+            Ok(outcome) => {
+                say!("{}", line(&outcome.totals, started));
+                say!("{}", ends(&outcome.totals));
+                outcome.violations.iter().take(10).for_each(|violation| say!("{violation}"));
+                if let Some((seed, cycle)) = outcome.broken_at {
+                    say!("FAILS in cycle {cycle} of the store with --seed {seed}");
+                }
+                outcome.violations.is_empty()
+            }
+            Err(reason) => {
+                say!("it can not be run: {reason}");
+                false
+            }
+        };
+        say!("seed {}", options.seed);
+        is_sound
+    }
+}
+
+fn line(totals: &Totals, started: Instant) -> String {
+    let Totals { stores, cycles, failed, messages, acknowledged, lost_as_allowed, .. } = totals;
+    let rate = *cycles as f64 / started.elapsed().as_secs_f64();
+    format!(
+        "{cycles} cycles ({rate:.2}/s) on {stores} stores, {failed} failed, {messages} messages, \
+         {acknowledged} acknowledged, {lost_as_allowed} of them lost as ASYNC_FLUSH allows"
+    )
+}
+
+/// How the lives ended.
+fn ends(totals: &Totals) -> String {
+    let mut text = format!(
+        "ended by time {}, in the start {}, in order {}, without power {}",
+        totals.killed_by_time, totals.killed_in_start, totals.stopped, totals.power_cuts
+    );
+    for point in Point::ALL {
+        text += &format!(", at {} {}", point.name(), totals.at(point));
+    }
+    text
+}
