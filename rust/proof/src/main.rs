@@ -1,5 +1,7 @@
 //! `rocketpy-proof`: runs the harnesses, many seeds or one.
 
+mod real_command;
+
 use std::io::{self, Write};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -23,6 +25,10 @@ struct Cli {
 enum Harness {
     /// The store on a simulated disk.
     Sim(Sim),
+    /// The server in a process of its own, killed again and again on one store.
+    Kill(real_command::Real),
+    /// The server on a file system that loses its power again and again. Needs root and loop devices.
+    Power(real_command::Real),
     /// Plants one bug after the other and looks whether the ordinary run finds it.
     #[cfg(feature = "planted-bugs")]
     Planted {
@@ -70,6 +76,8 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     let is_sound = match Cli::parse().harness {
         Harness::Sim(sim) => sim.run(),
+        Harness::Kill(real) => real.run(rocketpy_proof::real::Harness::Kill),
+        Harness::Power(real) => real.run(rocketpy_proof::real::Harness::Power),
         #[cfg(feature = "planted-bugs")]
         Harness::Planted { seeds } => planted(seeds),
     };
