@@ -203,6 +203,20 @@ impl<D: Disk> CheckpointFile<D> {
         Ok(Self { file, last, generation: generation[0].max(generation[1]) % (u64::MAX / 2), last_at })
     }
 
+    /// Writes the file in place as it is, durably: what the last process left in memory may never have got to the disk, and
+    /// the flush that failed was told to nobody else.
+    ///
+    /// A power cut in the midst of it leaves a pair whole: at most one sector is not yet as it is in memory.
+    ///
+    /// # Source
+    /// durability.md R1.
+    pub fn write_again(&self) -> Result<(), EnvError> {
+        let mut page = vec![0; Timestamps::FILE_BYTES];
+        self.file.read_exact_at(0, &mut page)?;
+        self.file.write_all_at(0, &page)?;
+        self.file.sync()
+    }
+
     /// The timestamps as they were last read or written.
     pub fn timestamps(&self) -> Timestamps {
         self.last.timestamps

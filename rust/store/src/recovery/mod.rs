@@ -372,6 +372,9 @@ impl<D: Disk> Recovery<'_, D> {
         scan: &Scan,
     ) -> Result<Keeper<D>, EnvError> {
         let checkpoint = CheckpointFile::open(&**self.disk, &self.folder.checkpoint)?;
+        if self.dirty {
+            checkpoint.write_again()?;
+        }
         let mut keeper = Keeper::new(checkpoint, scan.trail, self.checked_from(scan.end));
         if plan.rebuild {
             keeper.distrust_queues(files.first().map_or(0, |file| file.start), scan.end)?;
