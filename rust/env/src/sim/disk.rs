@@ -74,7 +74,9 @@ impl SimDisk {
             if world.strikes(Fault::NoSpace) {
                 return Err(no_space("allocate", path));
             }
-            world.create(len as usize)
+            let id = world.create(len as usize);
+            world.inode(id).allocate(0, len as usize);
+            id
         };
         let mut world = self.begin("flush", path)?;
         let before = world.failed_flushes;

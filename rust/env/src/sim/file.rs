@@ -39,12 +39,14 @@ impl DiskFile for SimFile {
 
     fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<(), EnvError> {
         let mut world = self.disk.begin("write", &self.path)?;
-        if world.strikes(Fault::NoSpace) {
-            let written = world.rng.usize(0..=bytes.len());
-            world.write(self.id, offset as usize, &bytes[..written]);
+        let at = offset as usize;
+        let holes = world.inode(self.id).holes(at, at + bytes.len());
+        if !holes.is_empty() && world.strikes(Fault::NoSpace) {
+            let hole = world.rng.usize(0..holes.len());
+            world.write(self.id, at, &bytes[..holes[hole] - at]);
             return Err(no_space("write", &self.path));
         }
-        world.write(self.id, offset as usize, bytes);
+        world.write(self.id, at, bytes);
         Ok(())
     }
 
@@ -59,19 +61,25 @@ impl DiskFile for SimFile {
         world.flush(self.id, 0, len, &self.path)
     }
 
-    fn zero_range(&self, range: Range<u64>, _keep_allocated: bool) -> Result<(), EnvError> {
+    fn zero_range(&self, range: Range<u64>, keep_allocated: bool) -> Result<(), EnvError> {
         let mut world = self.disk.begin("write zeros into", &self.path)?;
         let to = range.end.min(world.len_of(self.id)) as usize;
         let from = (range.start as usize).min(to);
         world.write(self.id, from, &vec![0; to - from]);
+        if !keep_allocated {
+            world.inode(self.id).punch(from, to);
+        }
         Ok(())
     }
 
-    fn allocate(&self, _range: Range<u64>) -> Result<(), EnvError> {
-        match self.disk.begin("allocate", &self.path)?.strikes(Fault::NoSpace) {
-            true => Err(no_space("allocate", &self.path)),
-            false => Ok(()),
+    fn allocate(&self, range: Range<u64>) -> Result<(), EnvError> {
+        let mut world = self.disk.begin("allocate", &self.path)?;
+        let (from, to) = (range.start as usize, range.end as usize);
+        if !world.inode(self.id).holes(from, to).is_empty() && world.strikes(Fault::NoSpace) {
+            return Err(no_space("allocate", &self.path));
         }
+        world.inode(self.id).allocate(from, to);
+        Ok(())
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<u64>, EnvError> {

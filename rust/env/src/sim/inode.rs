@@ -21,6 +21,8 @@ pub(super) struct Inode {
     durable_len: usize,
     /// Pages that differ from the medium as far as the system knows.
     dirty: BTreeSet<usize>,
+    /// Pages that have space on the medium: writing them cannot meet a full disk.
+    allocated: BTreeSet<usize>,
     /// A write-back failed, and no flush has told anybody.
     error_waits: bool,
     /// The file became shorter, and that is not durable: the blocks behind are still the old ones.
@@ -34,6 +36,7 @@ impl Inode {
             durable: Vec::new(),
             durable_len: 0,
             dirty: BTreeSet::new(),
+            allocated: BTreeSet::new(),
             error_waits: false,
             cut: false,
         }
@@ -56,6 +59,24 @@ impl Inode {
         }
         self.cached.write(at, bytes);
         self.dirty.extend(at / PAGE..=(at + bytes.len() - 1) / PAGE);
+        self.allocate(at, at + bytes.len());
+    }
+
+    /// Gives a range space.
+    pub(super) fn allocate(&mut self, from: usize, to: usize) {
+        self.allocated.extend(from / PAGE..to.div_ceil(PAGE));
+    }
+
+    /// Takes the space of the whole pages of a range.
+    pub(super) fn punch(&mut self, from: usize, to: usize) {
+        let to = if to >= self.len() { to.div_ceil(PAGE) } else { to / PAGE };
+        self.allocated.retain(|page| !(from.div_ceil(PAGE)..to).contains(page));
+    }
+
+    /// Starts of the pages of a range that need space, cut to the range.
+    pub(super) fn holes(&self, from: usize, to: usize) -> Vec<usize> {
+        let pages = (from / PAGE..to.div_ceil(PAGE)).filter(|page| !self.allocated.contains(page));
+        pages.map(|page| (page * PAGE).max(from)).collect()
     }
 
     pub(super) fn set_len(&mut self, len: usize) {
@@ -64,6 +85,7 @@ impl Inode {
         memory.write(0, self.cached.slice(0..len.min(self.len())));
         self.cached = Arc::new(memory);
         self.dirty.retain(|page| page * PAGE < len);
+        self.allocated.retain(|page| page * PAGE < len);
     }
 
     /// Takes a length over to the medium.

@@ -250,6 +250,21 @@ fn a_full_disk_refuses_new_files_and_leaves_nothing_under_their_names() {
 }
 
 #[test]
+fn bytes_that_have_their_space_are_written_on_a_full_disk_and_those_that_need_some_are_not() {
+    let disk = quiet(1);
+    let file = with_file(&disk);
+    file.set_len(16_384).unwrap();
+    disk.set_options(SimOptions { no_space_per_mille: 1000, ..disk.options() });
+    file.write_all_at(100, b"in place").unwrap();
+    assert!(matches!(file.write_all_at(8000, &[7; 400]), Err(EnvError::NoSpace { .. })));
+    assert_eq!(content(&disk).unwrap()[8000..8400], [vec![7; 192], vec![0; 208]].concat(), "up to the hole");
+    file.zero_range(0..4096, false).unwrap();
+    assert!(file.write_all_at(0, b"x").is_err(), "its space was given back");
+    file.zero_range(4096..8192, true).unwrap();
+    file.write_all_at(4096, b"x").unwrap();
+}
+
+#[test]
 fn damage_and_hidden_files_outlast_the_power_and_can_be_taken_back() {
     let disk = quiet(1);
     with_file(&disk).write_all_at(0, b"bytes").unwrap();

@@ -122,8 +122,12 @@ impl Run {
             Guarded::Done(Err(error)) => {
                 self.wrong(Rule::R4, format!("damage is called something else: {error}"))
             }
-            Guarded::Done(Ok(_)) => {
-                self.wrong(Rule::R4, "damage before the durable mark does not refuse the start")
+            Guarded::Done(Ok(store)) => {
+                let (marked_to, report) = (self.marked_to, store.recovery());
+                let text = format!(
+                    "damage before the durable mark {marked_to} does not refuse the start: {report:?}"
+                );
+                self.wrong(Rule::R4, text);
             }
             Guarded::Stopped => {}
             Guarded::Panicked(text) => self.wrong(Rule::Alive, format!("a panic: {text}")),
@@ -147,6 +151,7 @@ impl Run {
     fn spoil_checkpoint(&mut self) {
         let path = Path::new(ROOT).join("checkpoint");
         self.marked_to = 0;
+        self.has_mark = false;
         if self.rng.bool() {
             let _ = self.disk.hide(&path);
         } else {

@@ -28,6 +28,8 @@ pub struct Outcome {
     pub operations: u64,
     /// How often a process was stopped at the operation that its boot names.
     pub stops: u32,
+    /// What each start found, or why there was none.
+    pub starts: Vec<String>,
 }
 
 /// A call into the store that may be the process's last one.
@@ -44,6 +46,18 @@ pub(super) struct Reader {
     pub tag: Option<&'static str>,
     pub positions: BTreeMap<QueueName, u64>,
     pub committed: BTreeMap<QueueName, u64>,
+}
+
+impl Reader {
+    fn group(&self) -> Group {
+        Group {
+            name: self.name.to_owned(),
+            topics: Vec::new(),
+            tags: self.tag.into_iter().map(str::to_owned).collect(),
+            broadcasting: false,
+            members: Vec::new(),
+        }
+    }
 }
 
 pub(super) struct Run {
@@ -63,6 +77,9 @@ pub(super) struct Run {
     /// Nothing behind this was flushed.
     pub flushed_to: u64,
     violations: Vec<Violation>,
+    starts: Vec<String>,
+    /// A store was open on this disk, and its checkpoint was not spoilt since.
+    pub has_mark: bool,
 }
 
 /// Runs a plan to its end, or to the first violation.
@@ -101,25 +118,27 @@ impl Run {
     fn new(plan: Plan) -> Self {
         let disk = SimDisk::new(plan.disk);
         let mut journal = Journal::new(disk.clone());
-        let group = |name: &str, tags: &[&str]| Group {
-            name: name.to_owned(),
-            topics: Vec::new(),
-            tags: tags.iter().map(|&tag| tag.to_owned()).collect(),
-            broadcasting: false,
-            members: Vec::new(),
-        };
         let acknowledged = match plan.flush {
             FlushMode::Sync => Acknowledged::AfterFlush,
             FlushMode::Async => Acknowledged::BeforeFlush,
         };
-        let contract = Contract { acknowledged, groups: vec![group("all", &[]), group("red", &["red"])] };
+        // Without a check of whole records a torn one may lose its tag and its keys: only bodies are promised then.
+        let tags: &[Option<&'static str>] = if plan.record_check { &[None, Some("red")] } else { &[None] };
+        let reader = |&tag: &Option<&'static str>| Reader {
+            name: tag.unwrap_or("all"),
+            tag,
+            positions: BTreeMap::new(),
+            committed: BTreeMap::new(),
+        };
+        let readers: Vec<_> = tags.iter().map(reader).collect();
+        let groups = readers.iter().map(Reader::group).collect();
+        let contract = Contract { acknowledged, groups };
         journal.push(Event::Begin { harness: "simulated disk".to_owned(), seed: plan.seed, contract });
-        let reader = |name, tag| Reader { name, tag, positions: BTreeMap::new(), committed: BTreeMap::new() };
         Self {
             rng: Rng::with_seed(plan.seed ^ 0x5eed),
             disk,
             journal: Arc::new(Mutex::new(journal)),
-            readers: vec![reader("all", None), reader("red", Some("red"))],
+            readers,
             last_message: 0,
             in_flight: Vec::new(),
             stop: None,
@@ -127,6 +146,8 @@ impl Run {
             marked_to: 0,
             flushed_to: 0,
             violations: Vec::new(),
+            starts: Vec::new(),
+            has_mark: false,
             plan,
         }
     }
@@ -141,6 +162,7 @@ impl Run {
             events: std::mem::take(&mut journal.events),
             operations: self.disk.operations(),
             stops: self.stops,
+            starts: self.starts,
             plan: self.plan,
         }
     }
@@ -218,17 +240,28 @@ impl Run {
         match guarded(|| Store::open_stepped(self.disk.clone(), self.plan.config())) {
             Guarded::Done(Ok(store)) => {
                 store.set_listener(Arc::new(Ear(Arc::clone(&self.journal))));
+                self.starts.push(format!("{:?}", store.recovery()));
+                if self.has_mark && !store.recovery().had_mark {
+                    self.wrong(Rule::R4, "the durable mark was lost");
+                }
+                self.has_mark = true;
                 self.marked_to = store.flushed_offset().get();
                 self.flushed_to = self.marked_to;
                 Some(store)
             }
-            Guarded::Done(Err(StoreError::Env(_) | StoreError::Poisoned { .. })) if self.has_faults() => None,
+            Guarded::Done(Err(error @ (StoreError::Env(_) | StoreError::Poisoned { .. })))
+                if self.has_faults() =>
+            {
+                self.starts.push(error.to_string());
+                None
+            }
             Guarded::Done(Err(error)) => {
                 self.wrong(Rule::Alive, format!("the store does not open: {error}"));
                 None
             }
             Guarded::Stopped => {
                 self.stops += 1;
+                self.starts.push("stopped".to_owned());
                 None
             }
             Guarded::Panicked(text) => {

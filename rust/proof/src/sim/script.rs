@@ -236,7 +236,7 @@ impl Run {
 
     /// Looks some keys up. What is dispatched is in the index.
     pub fn look_up(&mut self, store: &Store<SimDisk>) {
-        if self.plan.index.is_none() {
+        if self.plan.index.is_none() || !self.plan.record_check {
             return;
         }
         for _ in 0..2 {
