@@ -15,6 +15,7 @@ mod rebuild;
 mod recovery;
 mod retention;
 mod support;
+mod time;
 mod tools;
 mod topic;
 mod torn;
