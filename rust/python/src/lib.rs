@@ -26,6 +26,7 @@ mod runtime;
 mod server;
 mod start;
 mod store;
+mod store_tools;
 mod untracked;
 mod wait;
 
@@ -59,6 +60,11 @@ mod extension {
     use crate::server::PyServer;
     #[pymodule_export]
     use crate::store::{PyStoreReader, Scan};
+
+    #[pymodule_export]
+    use crate::store_tools::{
+        StoreRecords, StoreTransfer, store_facts, store_repair, store_snapshot, store_verify,
+    };
 
     /// Writes the log lines of servers in this process to standard error, as `ROCKETPY_LOG` chooses them.
     #[pyfunction]

@@ -2,6 +2,7 @@
 
 use arrow_schema::ArrowError;
 use rocketpy_store::reader::ReadError;
+use rocketpy_store::tools::ToolError;
 
 use crate::Column;
 
@@ -20,6 +21,9 @@ pub enum ScanError {
     /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] ReadError),
+    /// A choice of records of a store cannot be read.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
     /// A batch could not be put together.
     #[error("record batch: {0}")]
     Arrow(#[from] ArrowError),
@@ -44,6 +48,7 @@ impl ScanError {
                 "start a server on the folder, it makes them anew; or read without failing on data loss what is there"
                     .to_owned(),
             ),
+            Self::Tool(error) => error.hint(),
             Self::Store(_) | Self::Arrow(_) => None,
         }
     }

@@ -10,6 +10,7 @@ use rocketpy_scan::ScanError;
 use rocketpy_server::{BrokerError, ConfigError, ServerError};
 use rocketpy_store::StoreError;
 use rocketpy_store::reader::ReadError;
+use rocketpy_store::tools::ToolError;
 
 use super::{Facts, Raise};
 
@@ -107,12 +108,29 @@ impl Raise for ReadError {
     }
 }
 
+impl Raise for ToolError {
+    fn facts(&self) -> Facts {
+        let class = match self {
+            Self::Read(error) => return error.facts(),
+            Self::Env(error) => return error.facts(),
+            Self::Store(error) => return error.facts(),
+            Self::Refused { .. } | Self::CheckpointBehind { .. } => "StoreError",
+            Self::TargetNotEmpty { .. } | Self::TargetInside { .. } => "InvalidArgumentError",
+            Self::HoleTooShort { .. } | Self::BadTopics { .. } => "DamagedDataError",
+            Self::Stopped => "RocketPyError",
+        };
+        let retryable = matches!(self, Self::CheckpointBehind { .. });
+        Facts { retryable, hint: self.hint(), ..Facts::new(class, self.to_string()) }
+    }
+}
+
 impl Raise for ScanError {
     fn facts(&self) -> Facts {
         let class = match self {
             Self::UnknownColumn { .. } => "InvalidArgumentError",
             Self::Damaged { .. } | Self::Body { .. } => "DamagedDataError",
             Self::Store(error) => error.facts().class,
+            Self::Tool(error) => error.facts().class,
             Self::Arrow(_) => "RocketPyError",
         };
         Facts { hint: self.hint(), ..Facts::new(class, self.to_string()) }

@@ -135,7 +135,7 @@ pub fn facts<D: Disk>(reader: &StoreReader<D>) -> Result<StoreFacts, ToolError> 
 fn log_facts<D: Disk>(reader: &StoreReader<D>, log: &LogFiles<D>) -> LogFacts {
     let files = log.files.files();
     LogFacts {
-        path: reader.log_dir.clone(),
+        path: reader.log_dirs[0].clone(),
         files: files.len() as u64,
         file_size_bytes: files.first().map_or(0, |file| file.size_bytes),
         start: log.start().get(),

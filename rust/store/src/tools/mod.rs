@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 use rocketpy_env::EnvError;
 
-pub use facts::{LogFacts, QueueFacts, StoreFacts, TopicFacts, facts};
+pub use facts::{LogFacts, MarkFacts, QueueFacts, StoreFacts, TopicFacts, facts};
 pub use repair::{Repair, RepairAction, plan_repair, repair};
 pub use report::{Problem, ProblemKind, VerifyReport};
 pub use select::{Selected, Selection};
@@ -95,6 +95,15 @@ pub struct Progress {
 
 /// Is told how far a tool has come, many times a second; says whether it shall go on.
 pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> bool;
+
+/// A report of a tool as JSON.
+///
+/// # Panics
+/// Never for the reports of this module: they are numbers, texts and paths in UTF-8 as far as they have it.
+#[must_use]
+pub fn to_json<T: serde::Serialize>(report: &T) -> String {
+    serde_json::to_string(report).expect("numbers and texts become JSON")
+}
 
 /// Tells how far a tool has come.
 ///

@@ -204,7 +204,7 @@ fn plan_hole<D: Disk>(
         }
         HoleKind::MissingFiles => {
             for start in (hole.from..hole.to).step_by(file_size as usize) {
-                let path = reader.log_dir.join(file_name(start));
+                let path = reader.log_dirs[0].join(file_name(start));
                 actions.push(RepairAction::MakeFile { path, physical_offset: start, size_bytes: file_size });
             }
         }

@@ -145,7 +145,7 @@ fn copy_log<D: Disk>(
     let files = log.files.files().iter().filter(|file| file.start < cut);
     made.log_start = u64::MAX;
     for file in files {
-        let (from, to) = (reader.log_dir.join(file_name(file.start)), dir.join(file_name(file.start)));
+        let (from, to) = (log.files.path_of(file.start), dir.join(file_name(file.start)));
         let is_complete = file.start + file.size_bytes <= cut;
         match take_over(folder, &from, &to, is_complete, cut - file.start) {
             Ok(true) => made.linked_files += 1,

@@ -78,10 +78,10 @@ fn covered<D: Disk>(queues: &mut Queues<D>) -> Result<u64, ReadError> {
 
 /// Notes files of the log whose length is another one than that of the first.
 fn note_bad_files<D: Disk>(reader: &StoreReader<D>, report: &mut VerifyReport) -> Result<(), ToolError> {
-    let files = crate::reader::files::StreamFiles::list(reader.disk.clone(), reader.log_dir.clone())?;
+    let files = crate::reader::files::StreamFiles::list_all(reader.disk.clone(), reader.log_dirs.clone())?;
     let Some(expected) = files.files().first().map(|file| file.size_bytes) else { return Ok(()) };
     for file in files.files().iter().filter(|file| file.size_bytes != expected) {
-        let path = reader.log_dir.join(crate::folder::file_name(file.start));
+        let path = files.path_of(file.start);
         let (found, expected) =
             (format!("{} bytes", file.size_bytes), format!("{expected} bytes, as the first file"));
         let problem = Problem::new(ProblemKind::BadFile, path, file.size_bytes, found, expected);

@@ -60,7 +60,7 @@ enum Here {
 impl<D: Disk> LogWalk<D> {
     /// A walk from the start of the log on. Where `checked` says so, a record without a checksum of its own is damaged.
     pub fn new(reader: &StoreReader<D>, checked: Range<u64>, checks: Checks) -> Result<Self, ReadError> {
-        let files = StreamFiles::list(Arc::clone(&reader.disk), reader.log_dir.clone())?;
+        let files = StreamFiles::list_all(Arc::clone(&reader.disk), reader.log_dirs.clone())?;
         let at = files.start().unwrap_or(0);
         Ok(Self { files, at, stop: u64::MAX, checked, checks, window: Vec::new(), window_at: 0 })
     }

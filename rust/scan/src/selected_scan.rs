@@ -1,0 +1,90 @@
+//! Chosen records of a store as record batches.
+
+use std::collections::VecDeque;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use rocketpy_store::tools::Selected;
+
+use crate::{BatchLimits, Columns, RecordBatchBuilder, ScanError, Step};
+
+/// Record batches of the records that a selection chooses. An error ends it.
+pub struct SelectedScan {
+    selected: Selected,
+    builder: RecordBatchBuilder,
+    ready: VecDeque<RecordBatch>,
+    broker_name: Option<String>,
+    has_ended: bool,
+}
+
+impl SelectedScan {
+    /// Batches of what is left of a selection; a store folder does not know its broker's name.
+    #[must_use]
+    pub fn new(
+        selected: Selected,
+        columns: Columns,
+        limits: BatchLimits,
+        broker_name: Option<String>,
+    ) -> Self {
+        let builder = RecordBatchBuilder::new(columns, limits);
+        Self { selected, builder, ready: VecDeque::new(), broker_name, has_ended: false }
+    }
+
+    #[must_use]
+    pub fn schema(&self) -> SchemaRef {
+        self.builder.schema()
+    }
+
+    /// What is read.
+    #[must_use]
+    pub const fn selected(&self) -> &Selected {
+        &self.selected
+    }
+
+    /// Reads a little further, for callers that have to look up now and then.
+    ///
+    /// # Errors
+    /// A damaged record, unless it is to be left out; or the store cannot be read.
+    pub fn step(&mut self) -> Result<Step, ScanError> {
+        if let Some(batch) = self.ready.pop_front() {
+            return Ok(Step::Batch(batch));
+        }
+        if self.has_ended {
+            return if self.builder.is_empty() {
+                Ok(Step::End)
+            } else {
+                self.builder.finish().map(Step::Batch)
+            };
+        }
+        let Self { selected, builder, ready, broker_name, .. } = self;
+        let has_more = selected.step(|view| {
+            if builder.is_full_before(view) {
+                ready.push_back(builder.finish()?);
+            }
+            builder.push(view, broker_name.as_deref())
+        });
+        self.has_ended = !matches!(has_more, Ok(true));
+        if has_more.is_err() {
+            self.builder = RecordBatchBuilder::new(Columns::default(), BatchLimits::default()); // nothing follows
+            self.ready.clear();
+        }
+        has_more.map(|_| Step::More)
+    }
+
+    /// Reads a little further and appends the bytes of the chosen records; false at the end.
+    ///
+    /// # Errors
+    /// As [`SelectedScan::step`].
+    pub fn step_raw(&mut self, bytes: &mut Vec<u8>) -> Result<bool, ScanError> {
+        self.selected.step(|view| {
+            bytes.extend_from_slice(view.bytes);
+            Ok(())
+        })
+    }
+
+    /// What is left to read.
+    #[must_use]
+    pub fn into_selected(self) -> Selected {
+        self.selected
+    }
+}
