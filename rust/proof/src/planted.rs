@@ -3,6 +3,7 @@
 use rocketpy_store::planted::{self, Bug};
 
 use crate::checker::Violation;
+use crate::real::{self, Harness, Options};
 use crate::sim::{Outcome, Plan, enumerate, run_seeds};
 
 /// How a bug was found.
@@ -46,4 +47,33 @@ pub fn all(seeds: u64) -> Vec<(Bug, Option<Catch>)> {
     });
     planted::set(None);
     caught.into()
+}
+
+/// The harness of real servers that must find a bug; `None` for what the simulated disk alone must find.
+pub const fn real_harness(bug: Bug) -> Option<Harness> {
+    match bug {
+        // A kill can not show them: what the system holds in memory outlives the process.
+        Bug::AckBeforeFlush | Bug::NoDirectoryFsync => Some(Harness::Power),
+        _ => None,
+    }
+}
+
+/// The ordinary run of real servers up to its first failure: kills, then power cuts, so many cycles of each. `options` say
+/// all else; the bug is the server's. Says in which of the two it was found, by what, and after how many cycles of it.
+///
+/// # Errors
+/// As [`real::run`].
+pub fn ordinary_real(
+    bug: Bug,
+    cycles: u64,
+    options: &Options,
+) -> Result<Option<(Harness, Violation, u64)>, String> {
+    for harness in [Harness::Kill, Harness::Power] {
+        let planted = Some(bug.title().to_owned());
+        let outcome = real::run(&Options { harness, cycles, planted, ..options.clone() }, |_| ())?;
+        if let Some(violation) = outcome.violations.into_iter().next() {
+            return Ok(Some((harness, violation, outcome.totals.cycles)));
+        }
+    }
+    Ok(None)
 }

@@ -22,7 +22,7 @@ use super::message::{self, queue_name};
 use crate::history::{Call, Event, LogRange, Reply, Send};
 
 /// Producers, each of which waits for an answer before it goes on.
-const PRODUCERS: u32 = 3;
+const PRODUCERS: u32 = 4;
 /// Groups and the tags that they want.
 pub const GROUPS: [(&str, &str); 2] = [("all", "*"), ("red", "red")];
 /// Who was refused takes a breath.
@@ -131,7 +131,7 @@ impl Load {
                 })
                 .collect();
             let all_well = self.send(&producer, built, queue).await;
-            let pause = if all_well { Duration::from_millis(rng.u64(0..4)) } else { BREATH };
+            let pause = if all_well { Duration::from_millis(rng.u64(0..3)) } else { BREATH };
             tokio::time::sleep(pause).await;
         }
     }

@@ -80,7 +80,7 @@ impl Ending {
         let mut ending = Self {
             kill_at: None,
             in_start: None,
-            load: Duration::from_millis(rng.u64(20..500)),
+            load: Duration::from_millis(rng.u64(20..if how == How::Power { 900 } else { 500 })),
             is_quiet: how == How::Power && rng.bool(),
             how,
         };

@@ -1,0 +1,28 @@
+//! kill -9 of the real server, at every point that has a name and at random times.
+//!
+//! Shows that nothing acknowledged is lost with the process, and that every start goes on from what the former one left. It
+//! cannot show a missing flush: what the system holds in memory outlives the process.
+
+use rocketpy_env::failpoint::Point;
+use rocketpy_proof::real::{Flush, Harness};
+
+use crate::{options, prove};
+
+#[test]
+fn nothing_acknowledged_is_lost_with_the_process_wherever_it_ends() {
+    let outcome = prove(&options(Harness::Kill, 26, 13, Flush::Sync));
+    let missed: Vec<&str> = Point::ALL
+        .into_iter()
+        .filter(|&point| outcome.totals.at(point) == 0)
+        .map(Point::name)
+        .collect();
+    assert!(missed.is_empty(), "points at which no server ended: {missed:?}");
+    assert!(outcome.totals.acknowledged > 500, "{:?}", outcome.totals);
+}
+
+#[test]
+fn under_async_flush_a_kill_loses_nothing_either() {
+    let outcome = prove(&options(Harness::Kill, 14, 14, Flush::Async));
+    assert!(outcome.totals.acknowledged > 300, "{:?}", outcome.totals);
+    assert_eq!(outcome.totals.lost_as_allowed, 0);
+}

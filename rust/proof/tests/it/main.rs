@@ -1,0 +1,34 @@
+//! The harnesses of real servers: a fixed share of what `make soak` runs without end.
+
+mod kill;
+mod power;
+
+use rocketpy_proof::real::{Flush, Harness, Options, Outcome, run};
+
+/// Other seeds than the tests' own: what `rocketpy-proof` prints is run again by its `--seed`.
+fn seed() -> u64 {
+    std::env::var("ROCKETPY_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20)
+}
+
+fn options(harness: Harness, cycles: u64, cycles_a_store: u64, flush: Flush) -> Options {
+    Options {
+        harness,
+        seed: seed(),
+        cycles,
+        cycles_a_store,
+        flush: Some(flush),
+        server: env!("CARGO_BIN_EXE_rocketpy-proof-server").into(),
+        history: None,
+        planted: None,
+    }
+}
+
+/// Runs and expects every rule to hold.
+fn prove(options: &Options) -> Outcome {
+    eprintln!("seed {}", options.seed);
+    let outcome = run(options, |_| ()).unwrap_or_else(|reason| panic!("seed {}: {reason}", options.seed));
+    let violations: Vec<String> = outcome.violations.iter().take(10).map(ToString::to_string).collect();
+    assert!(violations.is_empty(), "seed {}, at {:?}: {violations:#?}", options.seed, outcome.broken_at);
+    eprintln!("{:?}\nseed {}", outcome.totals, options.seed);
+    outcome
+}

@@ -1,0 +1,63 @@
+//! The share of simulated runs that every test run does.
+//!
+//! What they can show stands at the head of `rocketpy_proof::sim`; `make soak` runs without end.
+
+use std::num::NonZero;
+
+use rocketpy_proof::sim::{Outcome, Plan, Totals, enumerate, run, run_seeds};
+
+/// Random seeds of a test run.
+const SEEDS: u64 = 4000;
+
+fn assert_sound(outcome: &Outcome) {
+    let (seed, boots) = (outcome.plan.seed, &outcome.plan.boots);
+    assert!(
+        outcome.violations.is_empty(),
+        "seed {seed}: {:?}\n{boots:#?}\n{:#?}\ncargo run -p rocketpy-proof -- sim --seed {seed}",
+        outcome.violations,
+        outcome.starts
+    );
+}
+
+#[test]
+fn no_seed_breaks_what_an_acknowledgement_promises() {
+    println!("seeds 0..{SEEDS}");
+    let mut totals = Totals::default();
+    let jobs = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let mut failed = None;
+    run_seeds(0..SEEDS, jobs, |outcome| {
+        totals.add(&outcome);
+        if !outcome.violations.is_empty() {
+            failed.get_or_insert(outcome);
+        }
+        failed.is_none()
+    });
+    if let Some(failed) = failed {
+        assert_sound(&failed);
+    }
+    println!("seeds 0..{SEEDS}: {totals:?}");
+    assert_eq!(totals.runs, SEEDS);
+    assert!(totals.crashes > SEEDS && totals.lost_as_allowed > SEEDS / 4, "the disk does its worst: {totals:?}");
+}
+
+#[test]
+fn a_crash_after_any_operation_of_a_short_script_loses_nothing() {
+    let mut totals = Totals::default();
+    enumerate(|outcome| {
+        assert_sound(&outcome);
+        totals.add(&outcome);
+        true
+    });
+    println!("{totals:?}");
+    assert!(totals.runs > 2000 && totals.lost_as_allowed > 0, "{totals:?}");
+}
+
+#[test]
+fn a_seed_gives_the_same_history_every_time() {
+    for seed in 0..40 {
+        let (first, second) = (run(Plan::of(seed)), run(Plan::of(seed)));
+        assert_eq!(first.operations, second.operations, "seed {seed}");
+        assert!(first.events == second.events, "the histories of seed {seed} differ");
+    }
+    assert!(run(Plan::of(1)).events != run(Plan::of(2)).events);
+}
