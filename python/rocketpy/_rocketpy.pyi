@@ -1,7 +1,7 @@
 # The extension module. The classes of the package wrap those here; `Message`, `ReceivedMessage`, `ArrowBatch` and
 # `Scan` are public as they are.
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import datetime
 from typing import Any, Self, Unpack, final
@@ -21,8 +21,14 @@ __all__ = [
     "SentMany",
     "Server",
     "StoreReader",
+    "StoreRecords",
+    "StoreTransfer",
     "__version__",
     "log_to_stderr",
+    "store_facts",
+    "store_repair",
+    "store_snapshot",
+    "store_verify",
 ]
 __version__: str
 
@@ -251,6 +257,10 @@ class Admin:
     def search_offset(self, queue: MessageQueue, at_ms: int) -> int: ...
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None: ...
     def view_message(self, offset_msg_id: str) -> ReceivedMessage: ...
+    def query_messages(
+        self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int, max_messages: int
+    ) -> list[ReceivedMessage]: ...
+    def message(self, topic: str, msg_id: str) -> ReceivedMessage | None: ...
     def brokers(self) -> list[tuple[str, str, dict[int, str]]]: ...
     def close(self) -> None: ...
 
@@ -293,3 +303,44 @@ class StoreReader:
         fail_on_data_loss: bool,
         verify: bool,
     ) -> Scan: ...
+
+def store_facts(path: str, commit_log: str | None) -> str: ...
+def store_verify(path: str, commit_log: str | None, progress: Callable[[int, int], object] | None) -> str: ...
+def store_repair(
+    path: str, commit_log: str | None, apply: bool, progress: Callable[[int, int], object] | None
+) -> str: ...
+def store_snapshot(
+    path: str, target: str, commit_log: str | None, progress: Callable[[int, int], object] | None
+) -> str: ...
+
+@final
+class StoreRecords:
+    def __new__(
+        cls,
+        path: str,
+        commit_log: str | None,
+        topics: list[str],
+        queues: list[int] | None,
+        queue_offsets: tuple[int | None, int | None],
+        physical_offsets: tuple[int | None, int | None],
+        stored_ms: tuple[int | None, int | None],
+        key: str | None,
+        skips_damage: bool,
+        verify: bool,
+        columns: list[str] | None,
+        batch_rows: int,
+        batch_bytes: int,
+    ) -> Self: ...
+    def next_batch(self) -> ArrowBatch | None: ...
+    def next_raw(self) -> bytes | None: ...
+    @property
+    def state(self) -> tuple[int, int, int]: ...
+
+@final
+class StoreTransfer:
+    def __new__(cls, path: str, commit_log: str | None, like: str | None) -> Self: ...
+    def append_records(
+        self, records: StoreRecords, progress: Callable[[int, int], object] | None
+    ) -> None: ...
+    def append(self, messages: list[tuple[str, int, int, int, int, str, int, bytes, bytes]]) -> None: ...
+    def finish(self) -> str: ...

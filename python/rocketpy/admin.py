@@ -13,7 +13,7 @@ from rocketpy.names import name_server_list
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
-    from typing import Unpack
+    from typing import Literal, Unpack
 
     from rocketpy._rocketpy import ReceivedMessage
     from rocketpy.config import ClientOptions, Instant, Start
@@ -253,6 +253,61 @@ class Admin(Closing):
             RefusedError: There is no message at that place.
         """
         return self._native.view_message(offset_msg_id)
+
+    def query_messages(
+        self,
+        topic: str,
+        key: str,
+        *,
+        kind: Literal["key", "unique_key", "tag"] = "key",
+        begin: Instant | None = None,
+        end: Instant | None = None,
+        max_messages: int = 64,
+    ) -> list[ReceivedMessage]:
+        """Messages of a topic that have a key, the oldest first: what the index of its brokers finds.
+
+        A message is found a moment after it was stored, and as long as it is in the log.
+
+        Args:
+            topic: The topic.
+            key: One of the messages' keys; another thing when `kind` says so.
+            kind: `"key"`, `"unique_key"` (the `msg_id` of a receipt), or `"tag"` (brokers before Apache's 5.4 find nothing).
+            begin: Stored at or after this: seconds since 1970 UTC, or a datetime.
+            end: Stored at or before this.
+            max_messages: Of more the newest. A broker gives no more than it is set to (`maxMsgsNumBatch`, 64).
+
+        Raises:
+            TopicNotFoundError: No name server knows the topic.
+
+        Examples:
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.admin() as admin, server.producer("query-doc") as producer:
+            ...     receipt = producer.send(Message("query-doc", b"late", keys=["N14228"]))
+            ...     while not (found := admin.query_messages("query-doc", "N14228")):
+            ...         pass
+            ...     [message.body for message in found]
+            [b'late']
+        """
+        return self._native.query_messages(
+            topic,
+            key,
+            kind,
+            0 if begin is None else instant_ms(begin),
+            2**63 - 1 if end is None else instant_ms(end),
+            max_messages,
+        )
+
+    def message(self, topic: str, msg_id: str) -> ReceivedMessage | None:
+        """The message of a topic that an id names; None when there is none.
+
+        Args:
+            topic: The topic.
+            msg_id: The `msg_id` or the `offset_msg_id` of a receipt or of a received message.
+
+        Raises:
+            TopicNotFoundError: No name server knows the topic.
+        """
+        return self._native.message(topic, msg_id)
 
     def brokers(self) -> list[BrokerInfo]:
         """Brokers of the cluster, sorted by name."""

@@ -21,8 +21,8 @@ mod route;
 mod wire;
 
 pub use admin::{
-    Admin, BrokerDescription, ClusterDescription, GroupLag, GroupSummary, LagRow, OffsetTarget, QueueStats,
-    TopicBroker, TopicDescription, TopicSpec,
+    Admin, BrokerDescription, ClusterDescription, FoundMessage, GroupLag, GroupSummary, LagRow, MessageQuery,
+    OffsetTarget, QueryKind, QueueStats, TopicBroker, TopicDescription, TopicSpec,
 };
 pub use client::Client;
 pub use config::{ClientConfig, ConsumerConfig, ProducerConfig, Start, Subscription};

@@ -10,15 +10,20 @@ use rocketpy_protocol::{
         DeleteTopicRequestHeader, GetConsumeStatsRequestHeader, GetConsumerListByGroupRequestHeader,
         GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader,
         GetRouteInfoRequestHeader, GetTopicStatsInfoRequestHeader, PullMessageRequestHeader,
-        QueryConsumerOffsetRequestHeader, SearchOffsetRequestHeader, SendMessageRequestHeader,
-        SendMessageRequestHeaderV2, UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader,
-        ViewMessageRequestHeader, key,
+        QueryConsumerOffsetRequestHeader, QueryMessageRequestHeader, SearchOffsetRequestHeader,
+        SendMessageRequestHeader, SendMessageRequestHeaderV2, UnregisterClientRequestHeader,
+        UpdateConsumerOffsetRequestHeader, ViewMessageRequestHeader, key,
     },
     json,
 };
 use serde::de::DeserializeOwned;
 
-use crate::{error::ClientError, outcome, producer::Outgoing};
+use crate::{
+    admin::{MessageQuery, QueryKind},
+    error::ClientError,
+    outcome,
+    producer::Outgoing,
+};
 
 /// Reads an answer's custom header.
 pub(crate) fn header<'a, H: Header<'a>>(
@@ -255,4 +260,19 @@ pub(crate) fn earliest_stored_at(queue: &MessageQueue) -> Command {
 pub(crate) fn view_message(physical_offset: i64) -> Command {
     let header = ViewMessageRequestHeader { topic: None, offset: physical_offset };
     Command::request(request::VIEW_MESSAGE_BY_ID, &header)
+}
+
+/// Asks for messages by key.
+pub(crate) fn query_messages(topic: &str, key: &str, query: &MessageQuery) -> Command {
+    let header = QueryMessageRequestHeader {
+        topic,
+        key,
+        max_num: i32::try_from(query.max_messages).unwrap_or(i32::MAX),
+        begin_timestamp: query.begin_ms,
+        end_timestamp: query.end_ms,
+        index_type: (query.kind == QueryKind::Tag).then_some("T"),
+        last_key: None,
+        is_unique_key: Some(query.kind == QueryKind::UniqueKey),
+    };
+    Command::request(request::QUERY_MESSAGE, &header)
 }

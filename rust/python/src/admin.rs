@@ -6,7 +6,9 @@ use std::time::SystemTime;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rocketpy_client::{Admin, Client, ClientError, OffsetTarget, Start, TopicSpec};
+use rocketpy_client::{
+    Admin, Client, ClientError, FoundMessage, MessageQuery, OffsetTarget, QueryKind, Start, TopicSpec,
+};
 use rocketpy_model::{MessageQueue, Permission, QueueOffset};
 use rocketpy_protocol::record::RecordView;
 use tokio::runtime::Handle;
@@ -230,6 +232,35 @@ impl PyAdmin {
         Ok(ReceivedMessage::new(record, Origin::new(Arc::new(queue))))
     }
 
+    #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
+    fn query_messages(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        key: &str,
+        kind: &str,
+        begin_ms: i64,
+        end_ms: i64,
+        max_messages: &Bound<'_, PyAny>,
+    ) -> PyResult<Vec<ReceivedMessage>> {
+        let kind = match kind {
+            "key" => QueryKind::Key,
+            "unique_key" => QueryKind::UniqueKey,
+            "tag" => QueryKind::Tag,
+            other => return Err(error::invalid(format!("a kind is key, unique_key or tag, not {other}"))),
+        };
+        let max_messages = within("max_messages", max_messages, 1..=i64::from(i32::MAX))? as u32;
+        let query = MessageQuery { kind, max_messages, begin_ms, end_ms };
+        let running = self.running.get()?;
+        let found = running.wait(py, running.admin.query_messages(topic, key, &query))?;
+        Ok(found.into_iter().map(received).collect())
+    }
+
+    fn message(&self, py: Python<'_>, topic: &str, msg_id: &str) -> PyResult<Option<ReceivedMessage>> {
+        let running = self.running.get()?;
+        Ok(running.wait(py, running.admin.message(topic, msg_id))?.map(received))
+    }
+
     fn brokers(&self, py: Python<'_>) -> PyResult<Vec<BrokerRow>> {
         let running = self.running.get()?;
         let cluster = running.wait(py, running.admin.cluster())?;
@@ -244,6 +275,10 @@ impl PyAdmin {
         let running = self.running.get()?;
         wait(py, &running.runtime, running.client.close())
     }
+}
+
+fn received(found: FoundMessage) -> ReceivedMessage {
+    ReceivedMessage::new(found.record, Origin::new(Arc::new(found.queue)))
 }
 
 /// A number of queues given by Python. The broker has the last word about how many are too many.

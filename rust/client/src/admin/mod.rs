@@ -1,6 +1,7 @@
 //! Topics, groups, offsets and clusters.
 
 mod group;
+mod message;
 mod topic;
 mod types;
 
@@ -12,6 +13,7 @@ use rocketpy_protocol::{
     record::RecordView,
 };
 
+pub use self::message::{FoundMessage, MessageQuery, QueryKind};
 pub use self::types::{
     BrokerDescription, ClusterDescription, GroupLag, GroupSummary, LagRow, OffsetTarget, QueueStats,
     TopicBroker, TopicDescription, TopicSpec,

@@ -4,11 +4,13 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use rocketpy_broker::{Broker, BrokerConfig};
 use rocketpy_client::{
-    Admin, Client, ClientConfig, ClientError, ConsumerConfig, OffsetTarget, Producer, ProducerConfig,
-    PullConsumer, RangeReader, SendOptions, Start, Subscription, TopicSpec,
+    Admin, Client, ClientConfig, ClientError, ConsumerConfig, FoundMessage, MessageQuery, OffsetTarget,
+    Producer, ProducerConfig, PullConsumer, QueryKind, RangeReader, SendOptions, Start, Subscription,
+    TopicSpec,
 };
 use rocketpy_model::{Message, QueueOffset};
 use rocketpy_namesrv::{NameServer, NameServerConfig};
+use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -396,4 +398,56 @@ async fn submitted_messages_arrive_in_order() {
         }
     }
     assert_eq!(numbers.len(), 2000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_are_found_by_key_by_unique_key_by_tag_and_by_place() {
+    let cluster = Cluster::start().await;
+    let (admin, producer) = (cluster.admin(), cluster.producer().await);
+    admin.create_topic(&TopicSpec::new("t", 4)).await.unwrap();
+    let mut receipts = Vec::new();
+    for number in 0..20 {
+        let mut message = numbered(number);
+        message.set_keys(["all", &format!("own-{number}")]).unwrap();
+        receipts.push(producer.send(&message, SendOptions::default()).await.unwrap());
+    }
+    let body = |found: &FoundMessage| {
+        let view = RecordView::parse(&found.record).unwrap();
+        String::from_utf8(view.body.to_vec()).unwrap()
+    };
+    let found = async |key: &str, query: &MessageQuery| {
+        let found = admin.query_messages("t", key, query).await.unwrap();
+        found.iter().map(body).collect::<Vec<_>>()
+    };
+    let all = MessageQuery::default();
+    while found("own-19", &all).await.is_empty() {} // acknowledged before it is in the index
+    assert_eq!(found("own-7", &all).await, ["7"]);
+    let numbers = |range: std::ops::Range<u32>| range.map(|number| number.to_string()).collect::<Vec<_>>();
+    let mut by_all = found("all", &all).await;
+    by_all.sort_by_key(|number| number.parse::<u32>().unwrap());
+    assert_eq!(by_all, numbers(0..20), "from every queue");
+    assert_eq!(found("all", &MessageQuery { max_messages: 3, ..all }).await.len(), 3);
+    assert_eq!(found("all", &MessageQuery { end_ms: 1000, ..all }).await, numbers(0..0));
+    assert_eq!(found("even", &MessageQuery { kind: QueryKind::Tag, ..all }).await.len(), 10);
+    assert_eq!(found(&receipts[3].msg_id, &all).await, numbers(0..0), "a unique key is no key");
+
+    let (third, nothing) = (&receipts[3], "7F0000010001000000000000000000FF");
+    let by_id = admin.message_by_unique_key("t", &third.msg_id).await.unwrap().unwrap();
+    assert_eq!((body(&by_id), &by_id.queue), ("3".to_owned(), &third.queue));
+    assert_eq!(admin.message("t", &third.msg_id).await.unwrap(), Some(by_id.clone()));
+    assert_eq!(admin.message("t", &third.offset_msg_id).await.unwrap(), Some(by_id));
+    assert_eq!(admin.message_by_unique_key("t", nothing).await.unwrap(), None);
+    assert_eq!(admin.message("t", nothing).await.unwrap(), None);
+    assert_eq!(admin.message("t", "no id at all").await.unwrap(), None);
+    // No message begins one byte further, and another server is not asked.
+    let place: OffsetMessageId = third.offset_msg_id.parse().unwrap();
+    let beside = OffsetMessageId { physical_offset: place.physical_offset + 1, ..place };
+    assert_eq!(admin.message("t", &beside.to_string()).await.unwrap(), None);
+    let elsewhere = OffsetMessageId { host: "203.0.113.7:10911".parse().unwrap(), ..place };
+    assert_eq!(admin.message("t", &elsewhere.to_string()).await.unwrap(), None);
+
+    let error = admin.query_messages("not a topic", "k", &all).await.unwrap_err();
+    assert!(matches!(error, ClientError::InvalidTopic { .. }), "{error}");
+    let error = admin.query_messages("nowhere", "k", &all).await.unwrap_err();
+    assert!(matches!(error, ClientError::NoRoute { .. }), "{error}");
 }

@@ -1,0 +1,73 @@
+"""`rocketpy message`: single messages, looked up by key or by id."""
+
+from typing import Annotated
+
+import typer
+
+from rocketpy import Admin, ReceivedMessage
+from rocketpy.cli import output
+from rocketpy.cli.consume import as_json as facts_of
+from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.cli.options import LOCAL, Json, NameServer, moment
+
+BODY_SHOWN = 200
+"""Characters of a body that the table shows."""
+
+
+def query(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    key: Annotated[str | None, typer.Option("--key", "-k", help="One of the keys of the messages.")] = None,
+    unique_key: Annotated[
+        str | None, typer.Option("--unique-key", "-u", help="The id that its producer gave a message: msg_id.")
+    ] = None,
+    message_id: Annotated[
+        str | None, typer.Option("--id", "-i", help="The id of a message's place (offset_msg_id), or its msg_id.")
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="The tag of the messages.")] = None,
+    begin: Annotated[
+        str | None, typer.Option("--begin", metavar="TIME", help="Stored at or after this time, or -10m.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--end", metavar="TIME", help="Stored at or before this time.")] = None,
+    most: Annotated[int, typer.Option("--max", min=1, help="Of more messages the newest.")] = 64,
+    name_server: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Find the messages of a topic that have a key, a tag, or an id."""
+    wanted = {"--key": key, "--unique-key": unique_key, "--id": message_id, "--tag": tag}
+    given = [(flag, value) for flag, value in wanted.items() if value is not None]
+    if len(given) != 1:
+        raise CommandError(f"one of {', '.join(wanted)} is needed", ExitCode.USAGE, "add --key and a key")
+    [(flag, value)] = given
+    with Admin(name_servers=name_server) as admin:
+        if flag == "--id":
+            one = admin.message(topic, value)
+            found = [] if one is None else [one]
+        else:
+            found = admin.query_messages(
+                topic,
+                value,
+                kind={"--key": "key", "--unique-key": "unique_key", "--tag": "tag"}[flag],
+                begin=None if begin is None else moment(begin),
+                end=None if end is None else moment(end),
+                max_messages=most,
+            )
+    if found or as_json:
+        output.show([facts_of(one) if as_json else row(one) for one in found], as_json=as_json)
+    if not found:
+        hint = "keys are those of `rocketpy produce --key`; --begin and --end leave out what was stored at other times"
+        raise CommandError(f"no message of {topic} has {flag} {value}", ExitCode.NOT_FOUND, hint)
+
+
+def row(message: ReceivedMessage) -> dict[str, object]:
+    """What the table shows of a message."""
+    body = message.body.decode(errors="replace")
+    return {
+        "broker_name": message.broker_name,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "stored_at": message.stored_at,
+        "msg_id": message.msg_id,
+        "tag": message.tag,
+        "keys": " ".join(message.keys),
+        "body": body if len(body) <= BODY_SHOWN else body[:BODY_SHOWN] + "...",
+    }

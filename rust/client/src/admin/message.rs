@@ -1,0 +1,233 @@
+//! Messages by key and by id.
+
+use std::{collections::HashSet, sync::Arc};
+
+use bytes::Bytes;
+use rocketpy_env::{local_month_ms, now_ms};
+use rocketpy_model::{MessageQueue, name, property};
+use rocketpy_protocol::{
+    code::response,
+    message_id::{OffsetMessageId, UniqueKey},
+    properties_text,
+    record::{RecordView, records},
+};
+use tokio::task::JoinSet;
+
+use super::Admin;
+use crate::{error::ClientError, instance::Instance, outcome, wire};
+
+const OPERATION: &str = "message query";
+/// How much earlier than its id says a message may have been stored: clocks differ.
+const CLOCKS_DIFFER_MS: i64 = 1000;
+
+/// What a key is looked up as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum QueryKind {
+    /// One of the message's keys.
+    #[default]
+    Key,
+    /// The unique key that its producer gave it: its message id.
+    UniqueKey,
+    /// Its tag; brokers before Apache's 5.4 know no such index.
+    Tag,
+}
+
+/// Which messages of a key are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageQuery {
+    pub kind: QueryKind,
+    /// Most messages; of more the newest. Brokers give no more than 64 each, or as many as they are set to.
+    pub max_messages: u32,
+    /// Stored at or after this time (milliseconds since 1970).
+    pub begin_ms: i64,
+    /// Stored at or before this time.
+    pub end_ms: i64,
+}
+
+impl Default for MessageQuery {
+    fn default() -> Self {
+        Self { kind: QueryKind::Key, max_messages: 64, begin_ms: 0, end_ms: i64::MAX }
+    }
+}
+
+/// A stored message, as a look-up found it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundMessage {
+    pub queue: MessageQueue,
+    /// The stored record; parse it with [`RecordView`].
+    pub record: Bytes,
+    pub stored_at_ms: i64,
+}
+
+impl Admin {
+    /// The messages of a topic that have a key, the oldest first. Asks every broker of the topic.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidTopic`], [`ClientError::NoRoute`]; the first failure of a broker: what the others found is not
+    /// given for the whole.
+    #[doc(alias = "queryMessage")]
+    pub async fn query_messages(
+        &self,
+        topic: &str,
+        key: &str,
+        query: &MessageQuery,
+    ) -> Result<Vec<FoundMessage>, ClientError> {
+        name::check_topic(topic).map_err(|error| ClientError::InvalidTopic {
+            topic: topic.to_owned(),
+            reason: error.to_string(),
+        })?;
+        self.client.instance().check()?;
+        let route = self.fetch(topic).await?;
+        let mut asked = JoinSet::new();
+        for broker in &route.brokers {
+            let Some(address) = broker.any_address() else { continue };
+            let (instance, query) = (Arc::clone(self.client.instance()), *query);
+            let (topic, key) = (topic.to_owned(), key.to_owned());
+            let (address, broker_name) = (address.to_owned(), broker.broker_name.clone());
+            asked.spawn_on(
+                async move { instance.query(&address, &broker_name, &topic, &key, &query).await },
+                self.client.runtime(),
+            );
+        }
+        let mut found = Vec::new();
+        while let Some(answer) = asked.join_next().await {
+            let answer = answer.map_err(|_| ClientError::Closed { what: "client" })?;
+            found.extend(answer?);
+        }
+        found.sort_by(|a, b| (a.stored_at_ms, &a.queue).cmp(&(b.stored_at_ms, &b.queue)));
+        let too_many = found.len().saturating_sub(query.max_messages as usize);
+        found.drain(..too_many);
+        Ok(found)
+    }
+
+    /// The message that has a unique key: the `msg_id` of its receipt. Of several (sent again after a time-out) the first.
+    ///
+    /// Looks first from the time that the id itself says, which knows its month only, then at all times.
+    ///
+    /// # Errors
+    /// Those of [`Admin::query_messages`].
+    #[doc(alias = "queryMsgByUniqueKey")]
+    pub async fn message_by_unique_key(
+        &self,
+        topic: &str,
+        unique_key: &str,
+    ) -> Result<Option<FoundMessage>, ClientError> {
+        let begin_ms = sent_at_ms(unique_key, now_ms()).map_or(0, |at_ms| at_ms - CLOCKS_DIFFER_MS);
+        let mut query = MessageQuery { kind: QueryKind::UniqueKey, begin_ms, ..MessageQuery::default() };
+        let mut found = self.query_messages(topic, unique_key, &query).await?;
+        if found.is_empty() && begin_ms > 0 {
+            query.begin_ms = 0;
+            found = self.query_messages(topic, unique_key, &query).await?;
+        }
+        Ok(found.into_iter().next())
+    }
+
+    /// The message of a topic that an id names: a unique key, or an offset message id of one of the topic's brokers.
+    ///
+    /// # Errors
+    /// Those of [`Admin::query_messages`].
+    #[doc(alias = "queryMsgById")]
+    pub async fn message(&self, topic: &str, id: &str) -> Result<Option<FoundMessage>, ClientError> {
+        if let Some(found) = self.message_by_unique_key(topic, id).await? {
+            return Ok(Some(found));
+        }
+        let Ok(offset_id) = id.parse::<OffsetMessageId>() else { return Ok(None) };
+        let address = offset_id.host.to_string();
+        let route = self.fetch(topic).await?;
+        let brokers: HashSet<_> =
+            route.brokers.iter().flat_map(|broker| broker.broker_addrs.values()).collect();
+        if !brokers.contains(&address) {
+            return Ok(None); // an id chooses no server to connect to
+        }
+        let broker_name = route
+            .brokers
+            .iter()
+            .find(|broker| broker.broker_addrs.values().any(|other| *other == address))
+            .map_or("", |broker| &broker.broker_name);
+        match self.view_message(id).await {
+            Ok(record) => Ok(Some(found(broker_name, record)).filter(|found| *found.queue.topic == *topic)),
+            Err(ClientError::Refused { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A record that was checked to be one.
+fn found(broker_name: &str, record: Bytes) -> FoundMessage {
+    let view = RecordView::parse(&record).expect("the record was parsed before");
+    let queue = MessageQueue::new(view.topic, broker_name, view.queue_id);
+    let stored_at_ms = view.stored_at_ms;
+    FoundMessage { queue, record, stored_at_ms }
+}
+
+impl Instance {
+    /// Asks one broker.
+    async fn query(
+        &self,
+        address: &str,
+        broker_name: &str,
+        topic: &str,
+        key: &str,
+        query: &MessageQuery,
+    ) -> Result<Vec<FoundMessage>, ClientError> {
+        let request = wire::query_messages(topic, key, query);
+        let answer = self.call(address, OPERATION, request, self.config.api_timeout).await?;
+        if answer.code == response::QUERY_NOT_FOUND {
+            return Ok(Vec::new());
+        }
+        let answer = outcome::success(OPERATION, address, answer)?;
+        let mut all = Vec::new();
+        for view in records(&answer.body) {
+            let view = view.map_err(|error| outcome::bad_answer(OPERATION, address, error))?;
+            if is_wanted(&view, topic, key, query) {
+                all.push(found(broker_name, answer.body.slice_ref(view.bytes)));
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Whether a record is what was asked for: other brokers give those of other keys with the same hash.
+fn is_wanted(view: &RecordView<'_>, topic: &str, key: &str, query: &MessageQuery) -> bool {
+    let value = |name| properties_text::get(view.properties, name).unwrap_or("");
+    let has_key = match query.kind {
+        QueryKind::Key => value(property::KEYS).split(' ').any(|item| item == key),
+        QueryKind::UniqueKey => value(property::UNIQUE_KEY) == key,
+        QueryKind::Tag => value(property::TAGS) == key,
+    };
+    has_key && view.topic == topic && (query.begin_ms..=query.end_ms).contains(&view.stored_at_ms)
+}
+
+/// When the sender of a unique key made it, at the latest possible month; `None` for a text that is no such key.
+fn sent_at_ms(unique_key: &str, now_ms: i64) -> Option<i64> {
+    let key: UniqueKey = unique_key.parse().ok()?;
+    let month = local_month_ms(now_ms);
+    let at_ms = month.start + i64::from(key.month_ms);
+    Some(if at_ms <= now_ms {
+        at_ms
+    } else {
+        local_month_ms(month.start - 1).start + i64::from(key.month_ms)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rocketpy_protocol::message_id::UniqueKeys;
+
+    use super::*;
+
+    #[test]
+    fn a_unique_key_says_when_it_was_made_in_this_month_or_the_last() {
+        let month = local_month_ms(1_700_000_000_000);
+        let keys = UniqueKeys::new("10.0.0.1".parse().unwrap(), 1, 2);
+        for (made, now) in [
+            (month.start + 5000, month.start + 6000),
+            (month.start, month.start),
+            (month.end - 1, month.end + 10_000),
+        ] {
+            let key = keys.next(made, local_month_ms(made).start).to_string();
+            assert_eq!(sent_at_ms(&key, now), Some(made), "{made} at {now}");
+        }
+        assert_eq!(sent_at_ms("order-1", month.start), None);
+    }
+}
