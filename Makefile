@@ -11,14 +11,19 @@ export PATH := $(VENV)/bin:$(PATH)
 export PYO3_PYTHON := $(VENV)/bin/python
 unexport VIRTUAL_ENV CONDA_PREFIX PYTHONPATH
 
-.PHONY: demo test lint bench wheel
+.PHONY: demo test lint bench wheel soak
 
 demo: $(INSTALLED)
 	rocketpy demo .demo
 
 test: $(INSTALLED)
 	cargo test --workspace --locked
+	cargo test --locked -p rocketpy-proof --features planted-bugs planted
 	pytest
+
+# The proof without end, or for N turns: simulated seeds, kills, power cuts (docs/durability.md).
+soak:
+	cargo run --release --locked -p rocketpy-proof -- soak $(N)
 
 lint: $(INSTALLED)
 	tools/lint

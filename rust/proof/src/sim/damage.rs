@@ -8,7 +8,7 @@ use super::plan::{Boot, Damage, ROOT};
 use super::run::{Guarded, Run, guarded};
 use super::verify;
 use crate::checker::Rule;
-use crate::history::{CrashKind, Event};
+use crate::history::{CrashKind, Event, LogRange};
 
 fn log_path(start: u64) -> PathBuf {
     Path::new(ROOT).join("commitlog").join(format!("{start:020}"))
@@ -49,7 +49,9 @@ impl Run {
 
     fn flip_durable_bit(&mut self) {
         let records = verify::records(&self.disk, &self.plan);
-        let durable: Vec<_> = records.into_iter().filter(|record| record.end <= self.marked_to).collect();
+        let durable = self.trusted_from..self.marked_to;
+        let is_durable = |record: &LogRange| durable.start <= record.start && record.end <= durable.end;
+        let durable: Vec<_> = records.into_iter().filter(is_durable).collect();
         let Some(&record) = self.rng.choice(&durable) else { return };
         let (path, place, bit) = self.flip(record.start, record.end);
         self.expect_refusal(|error| match error {
@@ -80,7 +82,8 @@ impl Run {
     fn lose_log_file(&mut self) {
         let starts = (0..self.marked_to).step_by(self.plan.log_file as usize);
         let mut starts: Vec<u64> = starts.collect();
-        if starts.len() > 1 {
+        let is_long = self.disk.peek(&log_path(self.plan.log_file)).is_some();
+        if is_long && !starts.is_empty() {
             starts.remove(0); // a log may begin late: that is what retention leaves
         }
         let Some(&start) = self.rng.choice(&starts) else { return };
@@ -128,6 +131,7 @@ impl Run {
                     "damage before the durable mark {marked_to} does not refuse the start: {report:?}"
                 );
                 self.wrong(Rule::R4, text);
+                self.abandon(store);
             }
             Guarded::Stopped => {}
             Guarded::Panicked(text) => self.wrong(Rule::Alive, format!("a panic: {text}")),

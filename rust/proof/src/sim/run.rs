@@ -80,6 +80,9 @@ pub(super) struct Run {
     starts: Vec<String>,
     /// A store was open on this disk, and its checkpoint was not spoilt since.
     pub has_mark: bool,
+    /// Records before this were there when the checkpoint was spoilt: a later recovery may not look at all of them again, and
+    /// does not insist on their checksums.
+    pub trusted_from: u64,
 }
 
 /// Runs a plan to its end, or to the first violation.
@@ -148,6 +151,7 @@ impl Run {
             violations: Vec::new(),
             starts: Vec::new(),
             has_mark: false,
+            trusted_from: 0,
             plan,
         }
     }
@@ -224,14 +228,23 @@ impl Run {
         self.flushed_to = store.flushed_offset().get();
         match lived {
             Guarded::Done(true) => self.closed(&store, boot, is_last),
-            Guarded::Done(false) if self.is_broken() => {}
+            Guarded::Done(false) if self.is_broken() => self.abandon(store),
             Guarded::Done(false) => self.crash(boot, Some(store)),
             Guarded::Stopped => {
                 self.stops += 1;
                 self.crash(boot, Some(store));
             }
-            Guarded::Panicked(text) => self.wrong(Rule::Alive, format!("a panic: {text}")),
+            Guarded::Panicked(text) => {
+                self.wrong(Rule::Alive, format!("a panic: {text}"));
+                self.abandon(store);
+            }
         }
+    }
+
+    /// Lets go of a store in which something is wrong: it tries to close itself, and whatever happens then says nothing.
+    pub fn abandon(&mut self, store: Arc<Store<SimDisk>>) {
+        self.disk = self.disk.kill();
+        drop(guarded(move || drop(store)));
     }
 
     /// Opens the store; `None` when the process ended, or could not go on for a reason that the disk gives.
@@ -245,6 +258,9 @@ impl Run {
                     self.wrong(Rule::R4, "the durable mark was lost");
                 }
                 self.has_mark = true;
+                if !store.recovery().had_mark {
+                    self.trusted_from = store.recovery().end.get();
+                }
                 self.marked_to = store.flushed_offset().get();
                 self.flushed_to = self.marked_to;
                 Some(store)
