@@ -1,7 +1,11 @@
-//! The harnesses of real servers: a fixed share of what `make soak` runs without end.
+//! A fixed share of what `make soak` runs without end; with `planted-bugs`, whether each of them is caught.
 
 mod kill;
+#[cfg(feature = "planted-bugs")]
+mod planted;
 mod power;
+#[cfg(not(feature = "planted-bugs"))]
+mod sim;
 
 use rocketpy_proof::real::{Flush, Harness, Options, Outcome, run};
 

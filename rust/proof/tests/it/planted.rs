@@ -13,14 +13,19 @@ fn every_planted_bug_is_caught() {
     let _ = std::panic::take_hook();
     for (bug, caught) in &table {
         match caught {
-            Some(catch) => println!(
+            Some(catch) => eprintln!(
                 "{:<28} {:<10} seed {:>5} {:>5} runs  {}",
-                bug.title(), catch.layer, catch.plan.seed, catch.runs, catch.violation
+                bug.title(),
+                catch.layer,
+                catch.plan.seed,
+                catch.runs,
+                catch.violation
             ),
-            None => println!("{:<28} NOT CAUGHT", bug.title()),
+            None => eprintln!("{:<28} NOT CAUGHT", bug.title()),
         }
     }
-    let missed: Vec<_> = table.iter().filter(|(_, caught)| caught.is_none()).map(|(bug, _)| bug.title()).collect();
+    let missed: Vec<_> =
+        table.iter().filter(|(_, caught)| caught.is_none()).map(|(bug, _)| bug.title()).collect();
     assert_eq!(missed, [] as [&str; 0]);
     assert_eq!(table.len(), Bug::ALL.len());
 }

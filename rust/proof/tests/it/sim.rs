@@ -21,7 +21,7 @@ fn assert_sound(outcome: &Outcome) {
 
 #[test]
 fn no_seed_breaks_what_an_acknowledgement_promises() {
-    println!("seeds 0..{SEEDS}");
+    eprintln!("seeds 0..{SEEDS}");
     let mut totals = Totals::default();
     let jobs = std::thread::available_parallelism().map_or(1, NonZero::get);
     let mut failed = None;
@@ -35,9 +35,12 @@ fn no_seed_breaks_what_an_acknowledgement_promises() {
     if let Some(failed) = failed {
         assert_sound(&failed);
     }
-    println!("seeds 0..{SEEDS}: {totals:?}");
+    eprintln!("seeds 0..{SEEDS}: {totals:?}");
     assert_eq!(totals.runs, SEEDS);
-    assert!(totals.crashes > SEEDS && totals.lost_as_allowed > SEEDS / 4, "the disk does its worst: {totals:?}");
+    assert!(
+        totals.crashes > SEEDS && totals.lost_as_allowed > SEEDS / 4,
+        "the disk does its worst: {totals:?}"
+    );
 }
 
 #[test]
@@ -48,7 +51,7 @@ fn a_crash_after_any_operation_of_a_short_script_loses_nothing() {
         totals.add(&outcome);
         true
     });
-    println!("{totals:?}");
+    eprintln!("{totals:?}");
     assert!(totals.runs > 2000 && totals.lost_as_allowed > 0, "{totals:?}");
 }
 
