@@ -15,8 +15,10 @@ const OPEN_FILES: usize = 4;
 /// The files of a commit log or of one consume queue, as they were listed last.
 pub(crate) struct StreamFiles<D: Disk> {
     disk: Arc<D>,
-    dir: PathBuf,
+    dirs: Vec<PathBuf>,
     files: Vec<NumberedFile>,
+    /// Which of the folders each of the files lies in.
+    places: Vec<usize>,
     /// Start and handle; the one used last stands last.
     open: Vec<(u64, D::File)>,
 }
@@ -24,8 +26,20 @@ pub(crate) struct StreamFiles<D: Disk> {
 impl<D: Disk> StreamFiles<D> {
     /// Lists a folder; one that is not there holds no file.
     pub fn list(disk: Arc<D>, dir: PathBuf) -> Result<Self, ReadError> {
-        let files = list(&*disk, &dir)?;
-        Ok(Self { disk, dir, files, open: Vec::new() })
+        Self::list_all(disk, vec![dir])
+    }
+
+    /// Lists several folders that hold one stream together; at least one.
+    pub fn list_all(disk: Arc<D>, dirs: Vec<PathBuf>) -> Result<Self, ReadError> {
+        let mut listed = Self { disk, dirs, files: Vec::new(), places: Vec::new(), open: Vec::new() };
+        listed.relist()?;
+        Ok(listed)
+    }
+
+    /// Path of a file; in the first folder when it is not there.
+    pub fn path_of(&self, start: u64) -> PathBuf {
+        let found = self.files.binary_search_by_key(&start, |file| file.start);
+        self.dirs[found.map_or(0, |index| self.places[index])].join(file_name(start))
     }
 
     pub fn files(&self) -> &[NumberedFile] {
@@ -55,12 +69,17 @@ impl<D: Disk> StreamFiles<D> {
     /// The file that holds a position; the folder when none does.
     pub fn path_at(&mut self, position: u64) -> Result<PathBuf, ReadError> {
         let file = self.find(position)?;
-        Ok(file.map_or_else(|| self.dir.clone(), |file| self.dir.join(file_name(file.start))))
+        Ok(file.map_or_else(|| self.dirs[0].clone(), |file| self.path_of(file.start)))
     }
 
-    /// Looks at the folder again.
+    /// Looks at the folders again.
     pub fn relist(&mut self) -> Result<(), ReadError> {
-        self.files = list(&*self.disk, &self.dir)?;
+        let mut found = Vec::new();
+        for (place, dir) in self.dirs.iter().enumerate() {
+            found.extend(list(&*self.disk, dir)?.into_iter().map(|file| (file, place)));
+        }
+        found.sort_by_key(|(file, _)| file.start);
+        (self.files, self.places) = found.into_iter().unzip();
         Ok(())
     }
 
@@ -81,6 +100,13 @@ impl<D: Disk> StreamFiles<D> {
         }
     }
 
+    /// First position from one on, in its file, that may hold something else than zeros; `None` when none does.
+    pub fn next_data(&mut self, position: u64) -> Result<Option<u64>, ReadError> {
+        let Some(file) = self.find(position)? else { return Ok(None) };
+        let found = self.handle(file.start)?.next_data(position - file.start)?;
+        Ok(found.map(|offset| file.start + offset).filter(|&found| found < end_of(file)))
+    }
+
     /// Closes what is open; the next read opens it again.
     pub fn close(&mut self) {
         self.open.clear();
@@ -93,7 +119,7 @@ impl<D: Disk> StreamFiles<D> {
                 self.open.push(used);
             }
             None => {
-                let file = self.disk.open_file(&self.dir.join(file_name(start)), OpenMode::Read)?;
+                let file = self.disk.open_file(&self.path_of(start), OpenMode::Read)?;
                 if self.open.len() == OPEN_FILES {
                     self.open.remove(0);
                 }

@@ -70,6 +70,8 @@ pub struct Selected<D: Disk = RealDisk> {
     /// Damaged records that were left out.
     left_out: u64,
     progress: Progress,
+    /// The log was durable before this.
+    durable_to: u64,
     has_ended: bool,
 }
 
@@ -90,7 +92,9 @@ impl<D: Disk> Selected<D> {
             false => open_queues(reader, &selection)?,
         };
         let progress = Progress { done_bytes: 0, total_bytes };
-        Ok(Self { selection, source, left_out: 0, progress, has_ended: false })
+        let condition = Condition::read(&*reader.disk, &reader.root)?;
+        let durable_to = condition.mark.map_or(0, |mark| mark.log_to);
+        Ok(Self { selection, source, left_out: 0, progress, durable_to, has_ended: false })
     }
 
     /// Damaged records, and places of queues without one, that were left out so far.
@@ -159,11 +163,11 @@ impl<D: Disk> Selected<D> {
                     }
                 }
                 Step::Damage { at, reason } => {
-                    let Some(ground) = walk.find_ground(at).map_err(ToolError::from)? else {
-                        return Ok(false);
-                    };
-                    let is_zero = walk.end_of_data(at).map_err(ToolError::from)? == at;
-                    if is_zero {
+                    let ground = walk.find_ground(at, &mut |_| Ok(()))?;
+                    if ground.is_none() && at >= self.durable_to {
+                        return Ok(false); // it was never known to be durable: the end of the log
+                    }
+                    if walk.end_of_data(at, &mut |_| Ok(()))? == at {
                         return Ok(false); // files are made ahead
                     }
                     if !self.selection.skips_damage {
@@ -172,6 +176,7 @@ impl<D: Disk> Selected<D> {
                         return Err(ToolError::from(ReadError::BadFile { path, reason }).into());
                     }
                     self.left_out += 1;
+                    let Some(ground) = ground else { return Ok(false) };
                     walk.go_to(ground);
                 }
                 Step::MissingFiles { .. } => self.left_out += 1,

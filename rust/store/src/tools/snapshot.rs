@@ -83,7 +83,7 @@ pub fn snapshot<D: Disk>(
         metadata_files,
         left_out: left_out(reader)?,
     };
-    copy_log(reader, &folder, &log, cut, &mut made, watch)?;
+    copy_log(&folder, &log, cut, &mut made, watch)?;
     let firsts = copy_queues(reader, &folder, &mut log, cut, &mut made, watch)?;
     write_checkpoint(reader, &folder, &log.condition, firsts, &made)?;
     folder.keep()?;
@@ -133,7 +133,6 @@ fn dispatched<D: Disk>(reader: &StoreReader<D>, log: &mut LogFiles<D>) -> Result
 
 /// Links the files that end before the cut and copies the one that holds it.
 fn copy_log<D: Disk>(
-    reader: &StoreReader<D>,
     folder: &NewFolder<'_, D>,
     log: &LogFiles<D>,
     cut: u64,

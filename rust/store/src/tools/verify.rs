@@ -63,7 +63,7 @@ pub(super) fn examine<D: Disk>(
         examination.walk.stop_at(condition.mark.map_or(0, |mark| mark.log_to).max(covered));
     }
     examination.walk_log(&condition, watch)?;
-    examination.finish(&condition)
+    examination.finish(&condition, watch)
 }
 
 /// Behind the last record that an entry of a queue leads to.
@@ -149,7 +149,7 @@ impl<D: Disk> Examination<D> {
                     self.report.log_end = at + view.size() as u64;
                 }
                 Step::Damage { at, reason } => {
-                    if !self.damage(at, reason)? {
+                    if !self.damage(at, reason, watch)? {
                         break;
                     }
                 }
@@ -168,8 +168,9 @@ impl<D: Disk> Examination<D> {
     }
 
     /// Notes damage and goes on behind it. Says whether there is sound ground.
-    fn damage(&mut self, at: u64, reason: String) -> Result<bool, ToolError> {
-        let ground = self.walk.find_ground(at)?;
+    fn damage(&mut self, at: u64, reason: String, watch: Watch<'_>) -> Result<bool, ToolError> {
+        let (start, total) = (self.walk.start(), self.walk.end_of_files() - self.walk.start());
+        let ground = self.walk.find_ground(at, &mut |at| tell(watch, at - start, total))?;
         let file_end = self.walk.file_end(at)?.unwrap_or(at);
         let (to, kind) = match ground {
             Some(to) if to < file_end => (to, HoleKind::Inside),
@@ -183,8 +184,8 @@ impl<D: Disk> Examination<D> {
         Ok(ground.is_some())
     }
 
-    fn finish(mut self, condition: &Condition) -> Result<Examined, ToolError> {
-        self.settle_tail()?;
+    fn finish(mut self, condition: &Condition, watch: Watch<'_>) -> Result<Examined, ToolError> {
+        self.settle_tail(watch)?;
         // What was closed ends with its last record; entries that lead on are wrong.
         let is_complete = !condition.is_dirty && !self.report.is_live;
         let log_end = self.report.log_end;
@@ -219,11 +220,12 @@ impl<D: Disk> Examination<D> {
     }
 
     /// Damage that nothing sound follows is one tail, over however many files it goes; zeros are none: files are made ahead.
-    fn settle_tail(&mut self) -> Result<(), ReadError> {
+    fn settle_tail(&mut self, watch: Watch<'_>) -> Result<(), ToolError> {
         let log_end = self.report.log_end;
         let behind: Vec<Hole> = self.holes.extract_if(.., |hole| hole.from >= log_end).collect();
         let Some(first) = behind.into_iter().next() else { return Ok(()) };
-        let to = self.walk.end_of_data(first.from)?;
+        let (start, total) = (self.walk.start(), self.walk.end_of_files() - self.walk.start());
+        let to = self.walk.end_of_data(first.from, &mut |at| tell(watch, at - start, total))?;
         if to > first.from {
             self.holes.push(Hole { to, kind: HoleKind::Tail, ..first });
         }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use rocketpy_env::Disk;
 use rocketpy_protocol::record::{CheckMode, RecordView};
 
+use super::ToolError;
+use crate::mapped::nonzero_end;
 use crate::reader::files::StreamFiles;
 use crate::reader::{ReadError, StoreReader};
 use crate::recovery::behind::next_magic;
@@ -14,6 +16,9 @@ use crate::recovery::scan::{Look, look};
 
 /// Bytes of the log that are read at once.
 const WINDOW_BYTES: usize = 1 << 20;
+
+/// Bytes of a record up to its magic number, and that number.
+const HEAD_BYTES: u64 = 8;
 
 /// Which checks a walk makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,7 +188,14 @@ impl<D: Disk> LogWalk<D> {
     /// nothing sound follows in this file and there is no other.
     ///
     /// The length that the damaged record states comes first: what its body holds may look like a record.
-    pub fn find_ground(&mut self, at: u64) -> Result<Option<u64>, ReadError> {
+    ///
+    /// # Errors
+    /// What `tick` gives, which is told now and then where this is; or a file operation failed.
+    pub fn find_ground(
+        &mut self,
+        at: u64,
+        tick: &mut dyn FnMut(u64) -> Result<(), ToolError>,
+    ) -> Result<Option<u64>, ToolError> {
         let Some(file_end) = self.file_end(at)? else {
             return Ok(self.next_file(at));
         };
@@ -195,7 +207,12 @@ impl<D: Disk> LogWalk<D> {
             }
         }
         let mut from = at + 1;
-        while from < file_end && self.load(from, WINDOW_BYTES, file_end)? {
+        while let Some(data) = self.files.next_data(from)? {
+            from = data.saturating_sub(HEAD_BYTES - 1).max(from); // a head may begin with zeros that lie in a hole
+            if !self.load(from, WINDOW_BYTES, file_end)? {
+                break;
+            }
+            tick(from)?;
             let offset = (from - self.window_at) as usize;
             let window_end = self.window_at + self.window.len() as u64;
             match next_magic(&self.window[offset..], 0, self.window.len()) {
@@ -203,25 +220,38 @@ impl<D: Disk> LogWalk<D> {
                     return Ok(Some(from + found as u64));
                 }
                 Some(found) => from += found as u64 + 1,
-                // The head of a record may lie across the end of the window.
-                None => from = if window_end >= file_end { file_end } else { window_end - 7 },
+                None if window_end >= file_end => break,
+                None => from = window_end - (HEAD_BYTES - 1), // a head may lie across the end of the window
             }
         }
         Ok(self.next_file(file_end))
     }
 
     /// Where the last byte from `at` to the end of all files that is not zero ends; `at` when all are zero.
-    pub fn end_of_data(&mut self, at: u64) -> Result<u64, ReadError> {
+    ///
+    /// # Errors
+    /// As [`LogWalk::find_ground`].
+    pub fn end_of_data(
+        &mut self,
+        at: u64,
+        tick: &mut dyn FnMut(u64) -> Result<(), ToolError>,
+    ) -> Result<u64, ToolError> {
         let mut end = at;
         let mut from = at;
         while let Some(file_end) = self.file_end(from)? {
-            while from < file_end && self.load(from, WINDOW_BYTES, file_end)? {
-                let offset = (from - self.window_at) as usize;
-                let nonzero = crate::mapped::nonzero_end(&self.window[offset..]) as u64;
+            while let Some(data) = self.files.next_data(from)? {
+                if !self.load(data, WINDOW_BYTES, file_end)? {
+                    break;
+                }
+                tick(data)?;
+                let nonzero = nonzero_end(&self.window[(data - self.window_at) as usize..]) as u64;
                 if nonzero > 0 {
-                    end = from + nonzero;
+                    end = data + nonzero;
                 }
                 from = self.window_at + self.window.len() as u64;
+                if from >= file_end {
+                    break;
+                }
             }
             from = file_end;
         }
