@@ -32,8 +32,8 @@ const WALK_BYTES: usize = 256 << 10;
 
 impl<D: Disk> LogFiles<D> {
     /// Lists the files; `condition` was read before.
-    pub fn list(disk: Arc<D>, dir: PathBuf, condition: Condition) -> Result<Self, ReadError> {
-        let files = StreamFiles::list(disk, dir)?;
+    pub fn list(disk: Arc<D>, dirs: Vec<PathBuf>, condition: Condition) -> Result<Self, ReadError> {
+        let files = StreamFiles::list_all(disk, dirs)?;
         let mut log = Self { files, condition, known: Known::DurableTo(0) };
         log.known = match condition.mark {
             Some(mark) => Known::DurableTo(mark.log_to),

@@ -207,8 +207,8 @@ pub struct TopicSummary {
 pub struct StoreReader<D: Disk = RealDisk> {
     pub(crate) disk: Arc<D>,
     pub(crate) root: PathBuf,
-    /// `commitlog` below the root, unless the configuration of the store's broker says otherwise.
-    pub(crate) log_dir: PathBuf,
+    /// `commitlog` below the root, unless the configuration of the store's broker says otherwise; at least one.
+    pub(crate) log_dirs: Vec<PathBuf>,
 }
 
 impl StoreReader {
@@ -220,7 +220,8 @@ impl StoreReader {
         Self::open_on(RealDisk, root.as_ref(), None)
     }
 
-    /// Opens a folder whose log lies elsewhere, as the key `storePathCommitLog` of its broker says.
+    /// Opens a folder whose log lies elsewhere, as the key `storePathCommitLog` of its broker says: in one folder, or in
+    /// several parted by commas.
     ///
     /// # Errors
     /// [`ReadError::NotAStore`] when there is no such folder.
@@ -240,7 +241,10 @@ impl<D: Disk> StoreReader<D> {
             return Err(ReadError::NotAStore { path: root.to_path_buf() });
         }
         if is_folder(&disk, &dir)? {
-            return Ok(Self { disk: Arc::new(disk), root: root.to_path_buf(), log_dir: dir });
+            return Ok(Self { disk: Arc::new(disk), root: root.to_path_buf(), log_dirs: vec![dir] });
+        }
+        if let Some(log_dirs) = several_folders(&disk, log_dir)? {
+            return Ok(Self { disk: Arc::new(disk), root: root.to_path_buf(), log_dirs });
         }
         if log_dir.is_none() && is_folder(&disk, &root.join("consumequeue"))? {
             return Err(ReadError::LogElsewhere { path: root.to_path_buf() });
@@ -290,7 +294,7 @@ impl<D: Disk> StoreReader<D> {
     }
 
     pub(crate) fn open_log(&self) -> Result<LogFiles<D>, ReadError> {
-        LogFiles::list(Arc::clone(&self.disk), self.log_dir.clone(), self.condition()?)
+        LogFiles::list(Arc::clone(&self.disk), self.log_dirs.clone(), self.condition()?)
     }
 
     /// What the last process that wrote the store left word of, as of now.
@@ -379,4 +383,19 @@ fn is_folder<D: Disk>(disk: &D, path: &Path) -> Result<bool, ReadError> {
         Err(EnvError::NotFound { .. } | EnvError::NotAFolder { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The folders that a text parted by commas names, when all of them are there.
+fn several_folders<D: Disk>(disk: &D, log_dir: Option<&Path>) -> Result<Option<Vec<PathBuf>>, ReadError> {
+    let Some(text) = log_dir.and_then(Path::to_str).filter(|text| text.contains(',')) else {
+        return Ok(None);
+    };
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let dirs: Vec<_> = parts.map(PathBuf::from).collect();
+    for dir in &dirs {
+        if !is_folder(disk, dir)? {
+            return Ok(None);
+        }
+    }
+    Ok((!dirs.is_empty()).then_some(dirs))
 }

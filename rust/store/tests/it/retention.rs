@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rocketpy_env::{Disk, RealDisk, local_hour, now_ms};
 use rocketpy_filter::TagFilter;
+use rocketpy_store::reader::{RangeOptions, ReadError, ScanOptions, StoreReader};
 use rocketpy_store::{
     AppendError, DeleteHours, FetchStatus, Keep, RetentionConfig, Store, StoreConfig, StoreError, plan_folder,
 };
@@ -384,6 +385,20 @@ fn several_folders_of_the_log_take_turns_and_are_one_log() {
     let store = Store::open_on(disk.clone(), config.clone()).unwrap();
     assert!(!store.recovery().rebuilt_queues);
     assert_eq!(readable(&store, "t"), 0..6 * A_FILE);
+    let both = [a.to_str().unwrap(), b.to_str().unwrap()].join(", ");
+    let scanned = |log: &Path| {
+        let reader = StoreReader::open_with_log(&config.root, log)?;
+        let ranges = reader.ranges("t", &RangeOptions::default())?;
+        let mut scan = reader.scan(&ranges, ScanOptions::default())?;
+        let mut count = 0;
+        while let Some(block) = scan.next_block()? {
+            count += block.records.len();
+        }
+        Ok::<_, ReadError>(count)
+    };
+    assert_eq!(scanned(Path::new(&both)).unwrap(), 6 * A_FILE, "also to who reads the files");
+    assert!(scanned(&a).is_err(), "one of the two is not the log");
+    assert!(scanned(&a.join(",x")).is_err());
     disk.set_clock(now_ms() + 2 * HOUR_MS);
     fill(&store, "t", 6 * A_FILE..7 * A_FILE);
     assert!(store.clean().unwrap().log_files >= 4);
