@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +83,39 @@ class Cpp:
         return json_lines([self.python, str(HERE / "cpp_driver.py"), *args], home)
 
 
+class StoreDriver:
+    """The Java client in one process that does one thing after the other, for stores behind several addresses."""
+
+    def __init__(self, java: Java, home: Path) -> None:
+        command = java.command("StoreDriver", home)
+        with (home / "driver.log").open("w") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, encoding="utf-8"
+            )
+
+    def run(self, address: str, command: str, *arguments: str, questions: Iterable[dict] = ()) -> list[dict]:
+        """Returns the objects that it printed."""
+        request = {"name_server": address, "command": command, "arguments": arguments, "questions": list(questions)}
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        lines: list[dict] = []
+        for text in self.process.stdout:
+            if not text.startswith("{"):
+                continue
+            line = json.loads(text)
+            assert "failed" not in line, f"{command}: {line['failed']}; {len(lines)} lines: {lines[-3:]}"
+            if "done" in line:
+                return lines
+            lines.append(line)
+        raise AssertionError(f"{command}: the driver ended with {self.process.wait()}")
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
 def start(command: list[str], home: Path | None = None) -> subprocess.Popen:
     environment = os.environ | ({"HOME": str(home)} if home else {})
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -104,30 +137,50 @@ def json_lines(command: list[str], home: Path | None = None) -> list[dict]:
 
 
 def set_up_java() -> Java:
-    """Brings the jars with Maven and compiles the driver, both kept until their sources change."""
-    tools = {name: shutil.which(name) for name in ("mvn", "javac", "java")}
-    for name, path in tools.items():
-        if path is None:
-            missing(f"{name} is not on the path, and Apache's Java client needs it")
+    """Brings the jars with Maven and compiles the drivers, both kept until their sources change."""
+    tools = tools_for_java()
+    sources = sorted((HERE / "java").glob("*.java"))
+    wanted = "".join(path.read_text() for path in [HERE / "java" / "pom.xml", *sources])
     with only_one(BUILD / "lock"):
-        stamp, wanted = (
-            BUILD / "stamp",
-            (HERE / "java" / "pom.xml").read_text() + (HERE / "java" / "Driver.java").read_text(),
-        )
+        stamp = BUILD / "stamp"
         if not stamp.exists() or stamp.read_text() != wanted:
-            subprocess.run(
-                ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={BUILD}/lib"],
-                cwd=HERE / "java",
-                stdout=subprocess.DEVNULL,
-                check=True,
-            )
+            bring_jars(HERE / "java", BUILD / "lib")
             (BUILD / "classes").mkdir(exist_ok=True)
             subprocess.run(
-                ["javac", "-cp", f"{BUILD}/lib/*", "-d", f"{BUILD}/classes", str(HERE / "java" / "Driver.java")],
+                ["javac", "-cp", f"{BUILD}/lib/*", "-d", f"{BUILD}/classes", *map(str, sources)],
                 check=True,
             )
             stamp.write_text(wanted)
     return Java(tools["java"], f"{BUILD}/classes:{BUILD}/lib/*")
+
+
+def set_up_apache_4_9() -> Java:
+    """Brings the servers of Apache 4.9, which run with the jars of their own version only."""
+    tools = tools_for_java()
+    wanted = (HERE / "java" / "apache-4.9" / "pom.xml").read_text()
+    with only_one(BUILD / "lock-4.9"):
+        stamp = BUILD / "stamp-4.9"
+        if not stamp.exists() or stamp.read_text() != wanted:
+            bring_jars(HERE / "java" / "apache-4.9", BUILD / "lib-4.9")
+            stamp.write_text(wanted)
+    return Java(tools["java"], f"{BUILD}/lib-4.9/*")
+
+
+def tools_for_java() -> dict[str, str]:
+    tools = {name: shutil.which(name) for name in ("mvn", "javac", "java")}
+    for name, path in tools.items():
+        if path is None:
+            missing(f"{name} is not on the path, and Apache's Java client needs it")
+    return {name: path for name, path in tools.items() if path is not None}
+
+
+def bring_jars(project: Path, to: Path) -> None:
+    subprocess.run(
+        ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={to}"],
+        cwd=project,
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
 
 
 def set_up_cpp() -> Cpp:
@@ -149,23 +202,65 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def free_broker_port() -> int:
+    """A port whose second neighbour below is free too: Apache's broker listens there as well."""
+    while True:
+        port = free_port()
+        try:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port - 2))
+            return port
+        except OSError:
+            continue
+
+
+def connect(port: int, timeout: float) -> socket.socket:
+    """Connects to a port of loopback, of IPv4 or else of IPv6."""
+    try:
+        return socket.create_connection(("127.0.0.1", port), timeout)
+    except ConnectionRefusedError:
+        return socket.create_connection(("::1", port), timeout)
+
+
 def accepts(port: int) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=0.2).close()
+        connect(port, timeout=0.2).close()
     except OSError:
         return False
     return True
 
 
-def has_route(port: int, topic: str) -> bool:
-    """Asks a name server for a topic's route (request code 105) with a frame made by hand."""
-    header = json.dumps({"code": 105, "version": 479, "opaque": 1, "flag": 0, "extFields": {"topic": topic}}).encode()
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+def ask(port: int, code: int, **fields: object) -> int:
+    """Sends one request with a frame made by hand; returns the code of the answer."""
+    texts = {name: str(value) for name, value in fields.items()}
+    header = json.dumps({"code": code, "version": 409, "opaque": 1, "flag": 0, "extFields": texts}).encode()
+    with connect(port, timeout=10) as connection:
         connection.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
         stream = connection.makefile("rb")
         _length, header_length = struct.unpack(">II", stream.read(8))
-        answer = json.loads(stream.read(header_length & 0xFFFFFF))
-    return answer["code"] == 0
+        return json.loads(stream.read(header_length & 0xFFFFFF))["code"]
+
+
+def has_route(port: int, topic: str) -> bool:
+    """Asks a name server for a topic's route."""
+    return ask(port, 105, topic=topic) == 0
+
+
+def make_topic(port: int, topic: str) -> bool:
+    """Asks a broker for a topic of two queues; Apache's broker then tells its name server about it at once."""
+    answer = ask(
+        port,
+        17,
+        topic=topic,
+        defaultTopic="TBW102",
+        readQueueNums=2,
+        writeQueueNums=2,
+        perm=6,
+        topicFilterType="SINGLE_TAG",
+        topicSysFlag=0,
+        order="false",
+    )
+    return answer == 0
 
 
 def wait_until(condition, process: subprocess.Popen, what: str, seconds: float = 90) -> None:
@@ -176,59 +271,75 @@ def wait_until(condition, process: subprocess.Popen, what: str, seconds: float =
         time.sleep(0.05)  # the pace of asking, not a wait for a result
 
 
+def server_command() -> list[str]:
+    """The installed package's server, or the program that INTEROP_SERVER names, for work on the server."""
+    program = os.environ.get("INTEROP_SERVER")
+    return [program, "server"] if program else [sys.executable, "-m", "rocketpy", "server"]
+
+
 @contextmanager
-def rocketpy_server(home: Path) -> Iterator[str]:
-    """``rocketpy server`` in a process of its own; yields its name server's address."""
+def rocketpy_server(home: Path, *flags: str, store: Path | None = None, clean: bool = True) -> Iterator[str]:
+    """``rocketpy server`` in a process of its own; yields its name server's address. Ends by SIGTERM, or by kill -9."""
     home.mkdir(parents=True, exist_ok=True)
     ready = home / "ready.json"
-    command = [
-        sys.executable,
-        "-m",
-        "rocketpy",
-        "server",
-        str(home / "store"),
-        "--port",
-        "0",
-        "--name-server-port",
-        "0",
-    ]
-    with (home / "server.log").open("w") as log:
+    ready.unlink(missing_ok=True)
+    command = [*server_command(), str(store or home / "store"), "--port", "0", "--name-server-port", "0", *flags]
+    with (home / "server.log").open("a") as log:
         process = subprocess.Popen([*command, "--ready-file", str(ready)], stdout=log, stderr=subprocess.STDOUT)
     try:
-        wait_until(ready.exists, process, "rocketpy server")
+        wait_until(ready.exists, process, f"rocketpy server: {(home / 'server.log')}")
         yield json.loads(ready.read_text())["name_server"]
     finally:
-        process.terminate()
-        assert process.wait(timeout=10) == 0, (home / "server.log").read_text()[-4000:]
+        if clean:
+            process.terminate()
+            assert process.wait(timeout=10) == 0, (home / "server.log").read_text()[-4000:]
+        else:
+            process.kill()
+            process.wait()
+
+
+def write_properties(path: Path, settings: Mapping[str, object]) -> None:
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
 
 @contextmanager
-def apache_cluster(java: Java, home: Path) -> Iterator[str]:
-    """Apache's name server and broker 5.5.0 on free ports of loopback; yields the name server's address."""
+def apache_cluster(
+    java: Java,
+    home: Path,
+    settings: Mapping[str, object] | None = None,
+    topics: Iterable[str] = (),
+    clean: bool = False,
+) -> Iterator[str]:
+    """Apache's name server and broker on free ports of loopback; yields the name server's address.
+
+    The version is that of the jars. The store is `home/store` and the broker's configuration `home/broker.conf`; the
+    broker ends by kill -9, or in order when `clean`. With `topics`, which are made, it is ready 10 s sooner: that long
+    Apache's broker waits before it tells the name server of all its topics.
+    """
     home.mkdir(parents=True, exist_ok=True)
-    name_server_port, port = free_port(), free_port()
-    (home / "namesrv.conf").write_text(f"listenPort={name_server_port}\nbindAddress=127.0.0.1\n")
-    (home / "broker.conf").write_text(
-        "\n".join(
-            (
-                f"listenPort={port}",
-                f"haListenPort={free_port()}",
-                "bindAddress=127.0.0.1",
-                "brokerIP1=127.0.0.1",
-                "brokerName=apache",
-                "brokerClusterName=apache",
-                f"storePathRootDir={home}/store",
-                "mappedFileSizeCommitLog=67108864",
-                "diskMaxUsedSpaceRatio=95",
-            )
-        )
-    )
+    name_server_port, port = free_port(), free_broker_port()
+    (home / "conf").mkdir(exist_ok=True)
+    for name in ("namesrv", "broker"):
+        (home / "conf" / f"logback_{name}.xml").write_text("<configuration/>")  # 4.9 does not start without
+    write_properties(home / "namesrv.conf", {"listenPort": name_server_port, "bindAddress": "127.0.0.1"})
+    defaults = {
+        "listenPort": port,
+        "haListenPort": free_port(),
+        "bindAddress": "127.0.0.1",
+        "brokerIP1": "127.0.0.1",
+        "brokerName": "apache",
+        "brokerClusterName": "apache",
+        "storePathRootDir": home / "store",
+        "mappedFileSizeCommitLog": 67108864,
+        "diskMaxUsedSpaceRatio": 95,
+    }
+    write_properties(home / "broker.conf", defaults | dict(settings or {}))
     environment = os.environ | {"ROCKETMQ_HOME": str(home), "HOME": str(home)}
     processes: list[subprocess.Popen] = []
 
     def launch(main: str, *args: str) -> subprocess.Popen:
         command = java.command(main, home, *args, options=("-Xmx1g", "-XX:MaxDirectMemorySize=512m"))
-        with (home / f"{main.rsplit('.', 1)[1]}.log").open("w") as log:
+        with (home / f"{main.rsplit('.', 1)[1]}.log").open("a") as log:
             process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
         processes.append(process)
         return process
@@ -239,8 +350,20 @@ def apache_cluster(java: Java, home: Path) -> Iterator[str]:
         address = f"127.0.0.1:{name_server_port}"
         broker = launch("org.apache.rocketmq.broker.BrokerStartup", "-n", address, "-c", str(home / "broker.conf"))
         wait_until(lambda: accepts(port), broker, "Apache's broker")
-        wait_until(lambda: has_route(name_server_port, "TBW102"), broker, "Apache's broker's registration")
+        for topic in topics:
+            wait_until(lambda topic=topic: make_topic(port, topic), broker, f"Apache's broker's topic {topic}")
+        for topic in topics or ["TBW102"]:
+            wait_until(
+                lambda topic=topic: has_route(name_server_port, topic), broker, f"Apache's broker's route of {topic}"
+            )
         yield address
+        if clean:
+            broker.terminate()
+            broker.wait(timeout=60)
+    except AssertionError:
+        for path in home.glob("*Startup.log"):
+            print(path.name, path.read_text()[-2000:])  # for the report of the test that failed
+        raise
     finally:
         for process in reversed(processes):
             process.kill()
