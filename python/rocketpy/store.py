@@ -8,6 +8,27 @@ from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
 from rocketpy.config import instant_ms
+from rocketpy.store_tools import (
+    LogFacts,
+    Mark,
+    Problem,
+    QueueFacts,
+    Repair,
+    RepairAction,
+    Snapshot,
+    StoreFacts,
+    StoreRecords,
+    TopicFacts,
+    TransferReport,
+    VerifyReport,
+    export_messages,
+    import_messages,
+    records,
+    repair,
+    snapshot,
+    stat,
+    verify,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +36,32 @@ if TYPE_CHECKING:
     from rocketpy._rocketpy import Scan
     from rocketpy.config import Instant
 
-__all__ = ["QueueRange", "StoreRange", "StoreReader", "StoredQueue", "StoredTopic"]
+__all__ = [
+    "LogFacts",
+    "Mark",
+    "Problem",
+    "QueueFacts",
+    "QueueRange",
+    "Repair",
+    "RepairAction",
+    "Snapshot",
+    "StoreFacts",
+    "StoreRange",
+    "StoreReader",
+    "StoreRecords",
+    "StoredQueue",
+    "StoredTopic",
+    "TopicFacts",
+    "TransferReport",
+    "VerifyReport",
+    "export_messages",
+    "import_messages",
+    "records",
+    "repair",
+    "snapshot",
+    "stat",
+    "verify",
+]
 
 PART_BYTES = 128 << 20
 

@@ -49,7 +49,8 @@ def test_a_log_that_lies_elsewhere_is_named_by_an_option(command, start, tmp_pat
         assert store in error
         assert "--commit-log DIR" in hint
     facts = json.loads(command("store", "stat", store, "--commit-log", log, "--json").stdout)
-    assert facts["topics"] == [{"topic": "orders", "queues": 1, "messages": 1}]
+    (row,) = facts["topics"]
+    assert (row["topic"], row["queues"], row["messages"]) == ("orders", 1, 1)
     assert facts["commit_log"]["files"] >= 1
     assert command("store", "dump", store, "--topic", "orders", "--commit-log", log).stdout == "one\n"
 

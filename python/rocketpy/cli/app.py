@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy.cli import bench, consume, demo, group, message, produce, store, topic
+from rocketpy.cli import bench, consume, demo, group, message, produce, store, store_tools, topic
 from rocketpy.cli.exits import HINTS, ExitCode, Reported, reported
 from rocketpy.cli.flags import COMMANDS, Command, Flag
 
@@ -94,7 +94,9 @@ def make_app() -> typer.Typer:
         ),
         ("message", "Single messages of a cluster.", CLIENTS): (("query", message.query),),
         ("store", "A store folder, read beside its server or without one.", TOOLS): (
-            ("stat", store.stat), ("dump", store.dump)
+            ("stat", store.stat), ("verify", store_tools.verify), ("dump", store.dump), ("repair", store_tools.repair),
+            ("snapshot", store_tools.snapshot), ("export", store_tools.export_messages),
+            ("import", store_tools.import_messages),
         ),
         ("bench", "Measures this machine, client and server apart.", TOOLS): (
             ("produce", bench.bench_produce), ("consume", bench.bench_consume)

@@ -4,11 +4,21 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +31,8 @@ def plain(value: Any) -> Any:
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, Mapping):
@@ -109,3 +121,17 @@ def progress(*, quiet: bool = False, transient: bool = False) -> Progress:
 def rows_of(values: Iterable[Any]) -> list[dict[str, Any]]:
     """Dataclass values as rows."""
     return [{field.name: getattr(value, field.name) for field in dataclasses.fields(value)} for value in values]
+
+
+def byte_progress() -> Progress:
+    """A progress bar of bytes, on standard error, when a person looks at it."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeElapsedColumn(),
+        console=STDERR,
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )

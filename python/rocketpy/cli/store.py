@@ -1,15 +1,16 @@
-"""`rocketpy store`: look into a store folder, with or without a server on it."""
+"""`rocketpy store stat` and `dump`: look into a store folder, with or without a server on it."""
 
 import base64
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from rocketpy import StoreReader
+from rocketpy import store
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import Json, Tags, moment
@@ -19,31 +20,72 @@ Log = Annotated[
     Path | None,
     typer.Option("--commit-log", metavar="DIR", help="Folder of its log, where the broker sets storePathCommitLog."),
 ]
+From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Stored at or after: a time, or -10m.")]
+To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Stored before: a time, or -10m.")]
 
 
 def stat(folder: Folder, commit_log: Log = None, as_json: Json = False) -> None:
-    """Show what a store holds: files, topics, messages."""
-    topics = [
-        {
-            "topic": topic.name,
-            "queues": len(topic.queues),
-            "messages": sum(queue.max_offset - queue.min_offset for queue in topic.queues),
-        }
-        for topic in StoreReader(folder, commit_log=commit_log).topics()
-    ]
-    logs, queues = files(commit_log or folder / "commitlog"), files(folder / "consumequeue")
-    in_order = not (folder / "abort").exists()
+    """Show what a store holds: files, marks, topics, queues, messages, their ages and holes."""
+    facts = store.stat(folder, commit_log=commit_log)
+    logs, queues = files(Path(facts.log.path)), files(folder / "consumequeue")
     if as_json:
-        whole = {"path": str(folder), "commit_log": logs, "consume_queues": queues, "stopped_in_order": in_order}
-        output.show_one({**whole, "topics": topics}, as_json=True)
+        output.show_one(as_object(facts, logs, queues), as_json=True)
         return
-    facts = {
-        "commit_log": f"{logs['files']:,} files, {logs['bytes_on_disk']:,} bytes on disk",
-        "consume_queues": f"{queues['files']:,} files, {queues['bytes_on_disk']:,} bytes on disk",
-        "stopped_in_order": "yes" if in_order else "no: a server runs on it, or was killed",
+    output.show_one(as_text(facts, logs, queues), as_json=False)
+    rows = [topic_row(topic) for topic in facts.topics]
+    output.show(rows, as_json=False, empty="no messages")
+
+
+def as_object(facts: store.StoreFacts, logs: dict[str, int], queues: dict[str, int]) -> dict[str, Any]:
+    """All facts, for JSON."""
+    log = {name: value for name, value in output.plain(facts.log).items() if name not in ("files", "path")}
+    return {
+        "path": facts.path,
+        "commit_log": logs | {"path": facts.log.path} | log,
+        "consume_queues": queues,
+        "stopped_in_order": not facts.has_abort_file,
+        "locked": facts.is_locked,
+        "locked_by": facts.locked_by,
+        "mark": facts.mark,
+        "log_durable_at": facts.log_durable_at,
+        "queues_durable_at": facts.queues_durable_at,
+        "topics": [topic_row(topic) | {"queue_list": topic.queues} for topic in facts.topics],
     }
-    output.show_one(facts, as_json=False)
-    output.show(topics, as_json=False, empty="no messages")
+
+
+def as_text(facts: store.StoreFacts, logs: dict[str, int], queues: dict[str, int]) -> dict[str, str]:
+    """The facts that people want first."""
+    mark = facts.mark
+    holder = "nobody" if not facts.is_locked else f"process {facts.locked_by}"
+    lines = {
+        "commit_log": f"{logs['files']:,} files, {logs['bytes_on_disk']:,} bytes on disk, from {facts.log.start:,}",
+        "consume_queues": f"{queues['files']:,} files, {queues['bytes_on_disk']:,} bytes on disk",
+        "stopped_in_order": "yes" if not facts.has_abort_file else "no: a server runs on it, or was killed",
+        "held_by": holder,
+        "durable": "no mark of ours: another program wrote last, or nobody"
+        if mark is None
+        else f"log to {mark.log_to:,}, consume queues to {mark.queues_to:,}, closed: {'yes' if mark.closed else 'no'}",
+    }
+    holes = [f"log {start:,} to {end:,}" for start, end in facts.log.holes]
+    for topic in facts.topics:
+        for queue in topic.queues:
+            holes += [f"{topic.topic}-{queue.queue_id} {start:,} to {end:,}" for start, end in queue.holes]
+    return lines | ({"missing_files": "; ".join(holes)} if holes else {})
+
+
+def topic_row(topic: store.TopicFacts) -> dict[str, Any]:
+    """One topic in a line."""
+    return {
+        "topic": topic.topic,
+        "queues": len(topic.queues),
+        "messages": topic.messages,
+        "estimated_bytes": topic.estimated_bytes,
+        "first_stored_at": topic.first_stored_at,
+        "last_stored_at": topic.last_stored_at,
+        "age_seconds": None
+        if topic.last_stored_at is None
+        else round((datetime.now(UTC) - topic.last_stored_at).total_seconds(), 3),
+    }
 
 
 def files(folder: Path) -> dict[str, int]:
@@ -54,42 +96,138 @@ def files(folder: Path) -> dict[str, int]:
 
 def dump(
     folder: Folder,
-    topic: Annotated[str, typer.Option("--topic", help="Topic to print.")],
+    topic: Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; may be repeated.")] = None,
     queue: Annotated[list[int] | None, typer.Option("--queue", help="Only this queue; may be repeated.")] = None,
     tags: Tags = "*",
-    start: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Stored at or after: a time, or -10m.")
+    key: Annotated[str | None, typer.Option("--key", help="With this key, or this unique key.")] = None,
+    offsets: Annotated[
+        str | None, typer.Option("--offsets", metavar="FROM:BEFORE", help="Queue offsets; either end may be left out.")
     ] = None,
-    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Stored before: a time, or -10m.")] = None,
+    physical: Annotated[
+        str | None, typer.Option("--physical", metavar="FROM:BEFORE", help="Physical offsets in the same way.")
+    ] = None,
+    start: From = None,
+    end: To = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Stop after this many.")] = None,
+    form: Annotated[
+        Literal["body", "jsonl", "raw", "parquet"],
+        typer.Option("--format", help="Bodies, one a line; JSON lines; the stored records; or a Parquet file."),
+    ] = "body",
+    target: Annotated[Path | None, typer.Option("--output", "-o", help="File to write, instead of the output.")] = None,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare the checksum of each record.")] = True,
+    skip: Annotated[bool, typer.Option("--skip-damage", help="Leave damaged records out, and count them.")] = False,
     commit_log: Log = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line instead of the bodies.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
 ) -> None:
-    """Print the messages of a topic, queue by queue, read from the files. Needs the extra `arrow`."""
-    reader = StoreReader(folder, commit_log=commit_log)
-    ranges = reader.ranges(
-        topic,
+    """Print messages or records, read from the files. Without a topic in the order of the log. JSON and Parquet need `arrow`."""
+    form = "jsonl" if as_json else form
+    if form == "parquet" and target is None:
+        raise CommandError("a Parquet file cannot go to the output", ExitCode.USAGE, "name a file with --output")
+    if form == "raw" and (limit is not None or tags != "*"):
+        raise CommandError("raw records are not counted or chosen by tag", ExitCode.USAGE, "leave --limit and --tags out")
+    chosen = store.records(
+        folder,
+        topics=topic or (),
         queues=queue,
+        queue_offsets=span(offsets),
+        physical_offsets=span(physical),
         stored_from=None if start is None else moment(start),
         stored_before=None if end is None else moment(end),
+        key=key,
+        columns=COLUMNS if form != "body" else ["body", "tag"],
+        fail_on_damage=not skip,
+        verify=verify,
+        commit_log=commit_log,
     )
-    for number, row in enumerate(rows(reader.scan(ranges, tags=tags, verify=verify)), 1):
-        line = json.dumps(printable(row)).encode() if as_json else row["body"]
-        sys.stdout.buffer.write(line + b"\n")
+    wanted = {part.strip() for part in tags.split("||")} - {"", "*"}
+    if form == "parquet":
+        write_parquet(chosen, wanted, limit, target)
+    else:
+        pieces = chosen.raw() if form == "raw" else lines(chosen, wanted, limit, form)
+        write(pieces, target)
+    if chosen.left_out:
+        print(f"left out: {chosen.left_out} damaged records", file=sys.stderr)
+
+
+COLUMNS = [
+    "topic", "queue_id", "queue_offset", "broker_name", "tag", "keys", "body", "properties", "born_at", "stored_at",
+    "msg_id", "reconsume_times", "physical_offset", "born_host", "flag",
+]  # fmt: skip
+"""What JSON lines and Parquet files hold: enough to import them again."""
+
+
+def span(text: str | None) -> tuple[int | None, int | None]:
+    """Reads two offsets.
+
+    Examples:
+        >>> span("10:20"), span(":20"), span("10:"), span(None)
+        ((10, 20), (None, 20), (10, None), (None, None))
+    """
+    if text is None:
+        return (None, None)
+    parts = text.split(":")
+    if len(parts) != 2 or not all(part.strip().isdigit() or not part.strip() for part in parts):
+        raise CommandError(f"no range of offsets: {text}", ExitCode.USAGE, "write 100:200, 100: or :200")
+    first, last = (int(part) if part.strip() else None for part in parts)
+    return (first, last)
+
+
+def lines(chosen: store.StoreRecords, tags: set[str], limit: int | None, form: str) -> Iterator[bytes]:
+    """Each record as a line."""
+    for number, row in enumerate(rows(chosen, tags), 1):
+        yield (json.dumps(printable(row)).encode() if form == "jsonl" else row["body"]) + b"\n"
         if number == limit:
-            break
-    sys.stdout.buffer.flush()
+            return
 
 
-def rows(scan: Any) -> Iterator[dict[str, Any]]:
-    """The rows of a scan as Python values."""
+def write(pieces: Iterable[bytes], target: Path | None) -> None:
+    """Writes to a file, or to the output."""
+    if target is None:
+        for piece in pieces:
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+        return
+    with target.open("wb") as file:
+        for piece in pieces:
+            file.write(piece)
+
+
+def batches(chosen: store.StoreRecords, tags: set[str]) -> Iterator[Any]:
+    """The batches of a choice, as pyarrow knows them, with the rows of some tags."""
     try:
         import pyarrow
+        import pyarrow.compute
     except ImportError:
         raise CommandError("pyarrow is not installed", ExitCode.NOT_FOUND, 'pip install "rocketpy-mq[arrow]"') from None
-    for batch in scan:
-        yield from pyarrow.record_batch(batch).to_pylist()
+    for native in chosen:
+        batch = pyarrow.record_batch(native)
+        if tags:
+            batch = batch.filter(pyarrow.compute.is_in(batch["tag"], pyarrow.array(sorted(tags))))
+        yield batch
+
+
+def rows(chosen: store.StoreRecords, tags: set[str]) -> Iterator[dict[str, Any]]:
+    """The rows of a choice as Python values."""
+    for batch in batches(chosen, tags):
+        yield from batch.to_pylist()
+
+
+def write_parquet(chosen: store.StoreRecords, tags: set[str], limit: int | None, target: Path | None) -> None:
+    """Writes a Parquet file; without a row there is none."""
+    writer = None
+    left = limit
+    try:
+        for batch in batches(chosen, tags):
+            import pyarrow.parquet
+
+            writer = writer or pyarrow.parquet.ParquetWriter(target, batch.schema)
+            writer.write_batch(batch if left is None else batch.slice(0, left))
+            left = None if left is None else left - min(left, batch.num_rows)
+            if left == 0:
+                break
+    finally:
+        if writer is not None:
+            writer.close()
 
 
 def printable(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,181 @@
+"""`rocketpy store verify`, `repair`, `snapshot`, `export` and `import`: check a store folder, mend it, take messages along."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rocketpy import store
+from rocketpy.cli import output
+from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.cli.options import Json, moment
+from rocketpy.cli.store import Folder, From, Log, To
+from rocketpy.store_tools import OnProgress
+
+SHOWN = 20
+"""Problems that a terminal gets; JSON has all that are listed."""
+
+Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; may be repeated.")]
+Skip = Annotated[bool, typer.Option("--skip-damage", help="Leave damaged records out, and count them.")]
+
+
+@contextlib.contextmanager
+def bar(title: str) -> Iterator[OnProgress]:
+    """A progress bar of bytes, when a person looks at it."""
+    with output.byte_progress() as progress:
+        task = progress.add_task(title, total=None)
+
+        def on_progress(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        yield on_progress
+
+
+def verify(folder: Folder, commit_log: Log = None, as_json: Json = False) -> None:
+    """Check every record, and consume queues and index against the log, both ways. Exit code 1 when something is wrong."""
+    with bar("checking") as on_progress:
+        report = store.verify(folder, commit_log=commit_log, on_progress=on_progress)
+    if as_json:
+        output.show_one(output.plain(report) | {"is_sound": report.is_sound}, as_json=True)
+    else:
+        facts = {name: value for name, value in output.plain(report).items() if name != "problems"}
+        output.show_one(facts, as_json=False)
+        output.show([problem_row(one) for one in report.problems[:SHOWN]], as_json=False, empty="nothing is wrong")
+        if report.problem_count > SHOWN:
+            print(f"... and {report.problem_count - SHOWN:,} more; --json lists them")
+    if not report.is_sound:
+        raise CommandError(
+            f"problems found: {report.problem_count}",
+            ExitCode.FAILURE,
+            f"look at what `rocketpy store repair {folder}` would do; it changes nothing",
+        )
+
+
+def problem_row(problem: store.Problem) -> dict[str, Any]:
+    """A problem in a line."""
+    queue = "" if problem.topic is None else f"{problem.topic}-{problem.queue_id} {problem.queue_offset}"
+    return {
+        "kind": problem.kind.replace("_", " "),
+        "file": problem.path,
+        "offset": problem.file_offset,
+        "queue": queue,
+        "found": problem.found,
+        "expected": problem.expected,
+    }
+
+
+def repair(
+    folder: Folder,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it. Without it nothing is changed.")] = False,
+    commit_log: Log = None,
+    as_json: Json = False,
+) -> None:
+    """Say what makes a damaged store whole, and do it with --apply. Keeps each byte that it takes away in DIR/repair-TIME."""
+    with bar("repairing" if apply else "looking") as on_progress:
+        done = store.repair(folder, apply=apply, commit_log=commit_log, on_progress=on_progress)
+    if as_json:
+        output.show_one(output.plain(done), as_json=True)
+        return
+    output.show([action_row(action) for action in done.actions], as_json=False, empty="there is nothing to repair")
+    if done.kept_in is not None:
+        print(f"done; what was taken away is kept in {done.kept_in}")
+    elif done.actions:
+        print("nothing was changed; --apply does it")
+
+
+def action_row(action: store.RepairAction) -> dict[str, Any]:
+    """An action in a line."""
+    return {
+        "action": action.action.replace("_", " "),
+        "file": action.path,
+        "offset": action.file_offset,
+        "bytes": action.size_bytes,
+        "reason": action.reason or f"{action.topic}-{action.queue_id} {action.queue_offset}",
+    }
+
+
+def snapshot(
+    folder: Folder,
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A new or empty folder.")],
+    commit_log: Log = None,
+    as_json: Json = False,
+) -> None:
+    """Make a consistent copy while the server runs: complete log files are hard links, the rest is copied."""
+    with bar("copying") as on_progress:
+        made = store.snapshot(folder, target, commit_log=commit_log, on_progress=on_progress)
+    output.show_one(output.plain(made), as_json=as_json)
+
+
+def export_messages(
+    source: Annotated[Path, typer.Argument(metavar="SRC", help="Folder of the store.")],
+    target: Annotated[Path, typer.Argument(metavar="DST", help="Folder of the new store: new or empty.")],
+    topic: Topics = None,
+    queue: Annotated[list[int] | None, typer.Option("--queue", help="Only this queue; may be repeated.")] = None,
+    start: From = None,
+    end: To = None,
+    skip: Skip = False,
+    commit_log: Log = None,
+    as_json: Json = False,
+) -> None:
+    """Write messages into a new store. For JSON lines or Parquet take `store dump --format`."""
+    with bar("exporting") as on_progress:
+        report = store.export_messages(
+            source,
+            target,
+            topics=topic or (),
+            queues=queue,
+            stored_from=None if start is None else moment(start),
+            stored_before=None if end is None else moment(end),
+            fail_on_damage=not skip,
+            commit_log=commit_log,
+            on_progress=on_progress,
+        )
+    output.show_one(output.plain(report), as_json=as_json)
+
+
+def import_messages(
+    source: Annotated[
+        Path, typer.Argument(metavar="SRC", help="Folder of another store, a file of JSON lines, or - for the input.")
+    ],
+    target: Annotated[Path, typer.Argument(metavar="DST", help="Folder of the store; no server may have it.")],
+    topic: Topics = None,
+    skip: Skip = False,
+    commit_log: Log = None,
+    as_json: Json = False,
+) -> None:
+    """Append the messages of another store, or JSON lines as `store dump --format jsonl` prints them, to a store."""
+    if source.is_dir():
+        with bar("importing") as on_progress:
+            report = store.import_messages(
+                source,
+                target,
+                topics=topic or (),
+                fail_on_damage=not skip,
+                commit_log=commit_log,
+                on_progress=on_progress,
+            )
+    else:
+        wanted = set(topic or ())
+        is_wanted: Callable[[dict[str, Any]], bool] = lambda row: not wanted or row.get("topic") in wanted  # noqa: E731
+        report = store.import_messages(filter(is_wanted, json_lines(source)), target)
+    output.show_one(output.plain(report), as_json=as_json)
+
+
+def json_lines(source: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file of JSON lines."""
+    with contextlib.ExitStack() as stack:
+        file = sys.stdin if str(source) == "-" else stack.enter_context(source.open(encoding="utf-8"))
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise CommandError(f"line {number} of {source} is no JSON: {error}", ExitCode.USAGE) from None
+            if not isinstance(row, dict):
+                raise CommandError(f"line {number} of {source} is no object", ExitCode.USAGE)
+            yield row

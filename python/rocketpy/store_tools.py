@@ -1,0 +1,619 @@
+"""Tools for store folders: facts, checks, repair, snapshots, messages out of a store and into it. All of `rocketpy.store`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rocketpy import _rocketpy
+from rocketpy.config import instant_ms
+from rocketpy.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from rocketpy._rocketpy import ArrowBatch
+    from rocketpy.config import Instant
+
+__all__ = [
+    "LogFacts",
+    "Mark",
+    "Problem",
+    "QueueFacts",
+    "Repair",
+    "RepairAction",
+    "Snapshot",
+    "StoreFacts",
+    "StoreRecords",
+    "TopicFacts",
+    "TransferReport",
+    "VerifyReport",
+    "export_messages",
+    "import_messages",
+    "records",
+    "repair",
+    "snapshot",
+    "stat",
+    "verify",
+]
+
+Folder = str | os.PathLike[str]
+
+PAIR, NAME = "\x02", "\x01"
+"""Behind a property, and between its name and its value (the separators of the stored text)."""
+ROWS_AT_ONCE = 1000
+
+
+class OnProgress(Protocol):
+    """Is called many times a second; what it raises ends the tool."""
+
+    def __call__(self, done: int, total: int, /) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a checkpoint knows to be durable, by physical offsets."""
+
+    generation: int
+    log_to: int
+    """The log, before this."""
+    queues_to: int
+    """The consume queues, for the records before this."""
+    verify_from: int
+    """Recovery checks from here."""
+    checked_from: int | None
+    """Every record from here on has a checksum of all of its bytes."""
+    index_to: int | None
+    """The index, for the records before this."""
+    closed: bool
+    """The store was closed with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """The commit log of a store."""
+
+    path: str
+    files: int
+    file_size_bytes: int
+    start: int
+    """First byte that is still there."""
+    end_of_files: int
+    """Behind the last file; its end may not be written yet."""
+    holes: tuple[tuple[int, int], ...]
+    """Physical offsets where files are missing between others: from, and before."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """One queue of a store."""
+
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    """After the newest message."""
+    first_stored_at: datetime | None
+    last_stored_at: datetime | None
+    estimated_bytes: int
+    """Length of its records, from a sample."""
+    files: int
+    holes: tuple[tuple[int, int], ...]
+    """Queue offsets where files are missing between others: from, and before."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """One topic of a store."""
+
+    topic: str
+    queues: tuple[QueueFacts, ...]
+
+    @property
+    def messages(self) -> int:
+        """Messages that are there."""
+        return sum(queue.max_offset - queue.min_offset for queue in self.queues)
+
+    @property
+    def estimated_bytes(self) -> int:
+        """Length of its records, from a sample."""
+        return sum(queue.estimated_bytes for queue in self.queues)
+
+    @property
+    def first_stored_at(self) -> datetime | None:
+        """When the oldest message was stored."""
+        return min((queue.first_stored_at for queue in self.queues if queue.first_stored_at), default=None)
+
+    @property
+    def last_stored_at(self) -> datetime | None:
+        """When the newest message was stored."""
+        return max((queue.last_stored_at for queue in self.queues if queue.last_stored_at), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """What a store holds, without a look at every record."""
+
+    path: str
+    is_locked: bool
+    """A process has it open."""
+    locked_by: int | None
+    """That process; None when there is none, or it is this one."""
+    has_abort_file: bool
+    """It was not closed: a process has it open, or was killed."""
+    log: LogFacts
+    mark: Mark | None
+    """None when another program wrote last, or nobody."""
+    log_durable_at: datetime | None
+    queues_durable_at: datetime | None
+    topics: tuple[TopicFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a store."""
+
+    kind: str
+    """`damaged_record`, `missing_log_files`, `log_ends_early`, `incomplete_queues`, `entry_without_record`,
+    `entry_differs`, `record_without_entry`, `bad_file`, `index_entry_without_record`, `key_without_index_entry` or
+    `index_differs`."""
+    path: str
+    """The file, or the folder where no file is."""
+    file_offset: int
+    physical_offset: int | None
+    size_bytes: int | None
+    """Damaged or missing bytes."""
+    topic: str | None
+    queue_id: int | None
+    queue_offset: int | None
+    found: str
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What a check of a store looked at and found."""
+
+    path: str
+    is_live: bool
+    is_closed: bool
+    has_mark: bool
+    log_start: int
+    log_end: int
+    """Where the check ended: the end of the log, or of what a server had dispatched when the check began."""
+    tail_bytes: int
+    """A torn tail of this length lies behind the end: the next start cuts it off."""
+    log_files: int
+    records: int
+    records_with_own_check: int
+    queues: int
+    entries: int
+    filler_entries: int
+    records_without_queue: int
+    """Their topic was deleted."""
+    records_to_dispatch: int
+    records_without_entry: int
+    """Prepared and rolled back transaction messages, and records that stand for repaired damage."""
+    index_files: int
+    index_entries: int
+    problem_count: int
+    problems: tuple[Problem, ...]
+    """The first 10,000."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.problem_count == 0
+
+
+@dataclass(frozen=True, slots=True)
+class RepairAction:
+    """One thing that a repair does."""
+
+    action: str
+    """`fill_with_record`, `end_file`, `make_file`, `cut_tail`, `blank_entry`, `rebuild_queues`, `rebuild_index` or
+    `drop_checkpoint`."""
+    path: str
+    file_offset: int | None = None
+    physical_offset: int | None = None
+    size_bytes: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What a repair does, or has done."""
+
+    path: str
+    actions: tuple[RepairAction, ...]
+    kept_in: str | None
+    """The folder that keeps what was taken away, with `manifest.json`; None for a preview."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot that was made."""
+
+    path: str
+    log_start: int
+    log_end: int
+    """It holds the log before this."""
+    linked_files: int
+    """Log files that the store and the snapshot share."""
+    copied_files: int
+    copied_bytes: int
+    queues: int
+    entries: int
+    metadata_files: int
+    left_out: tuple[str, ...]
+    """What of the store is not in it; the index is made anew from the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferReport:
+    """What went into a store, or out of one."""
+
+    messages: int
+    body_bytes: int
+    topics: Mapping[str, int] = field(default_factory=dict)
+    """Messages of each topic."""
+    passed_over: int = 0
+    """Records that are no message of a user: of system topics, prepared, rolled back."""
+    left_out: int = 0
+    """Damaged records."""
+    new_topics: tuple[str, ...] = ()
+    """Topics that were added to the table of topics."""
+
+
+def stat(path: Folder, *, commit_log: Folder | None = None) -> StoreFacts:
+    """Says what a store holds. Takes no lock and checks no record.
+
+    Args:
+        path: The folder of the store.
+        commit_log: The folder of its log, where the broker's configuration says `storePathCommitLog`.
+
+    Raises:
+        NotAStoreError: The folder is not a store.
+
+    Examples:
+        >>> import rocketpy, rocketpy.store
+        >>> store = getfixture("tmp_path") / "store"
+        >>> with rocketpy.Server(store) as server, server.producer("ingest") as producer:
+        ...     _ = producer.send_many([rocketpy.Message("flights", b"%d" % n) for n in range(10)])
+        >>> sum(topic.messages for topic in rocketpy.store.stat(store).topics)
+        10
+        >>> rocketpy.store.verify(store).is_sound
+        True
+    """
+    facts = json.loads(_rocketpy.store_facts(os.fspath(path), _optional(commit_log)))
+    times = {name: facts.pop(name) for name in ("physic_msg_at_ms", "logics_msg_at_ms", "index_msg_at_ms")}
+    mark, log = facts.pop("mark"), facts.pop("log")
+    topics = tuple(
+        TopicFacts(one["topic"], tuple(_queue_facts(queue) for queue in one["queues"])) for one in facts.pop("topics")
+    )
+    return StoreFacts(
+        **facts,
+        log=LogFacts(**log | {"holes": _pairs(log["holes"])}),
+        mark=None if mark is None else Mark(**mark),
+        log_durable_at=_moment(times["physic_msg_at_ms"]),
+        queues_durable_at=_moment(times["logics_msg_at_ms"]),
+        topics=topics,
+    )
+
+
+def verify(
+    path: Folder, *, commit_log: Folder | None = None, on_progress: OnProgress | None = None
+) -> VerifyReport:
+    """Checks a store: every record, consume queues and index files against the log and the log against them, the mark.
+
+    Takes no lock. Beside a server it ends where the server had come when it began.
+
+    Args:
+        path: The folder of the store.
+        commit_log: The folder of its log, where it lies elsewhere.
+        on_progress: Gets bytes done and bytes in all.
+
+    Raises:
+        NotAStoreError: The folder is not a store. What is wrong with a store stands in the report.
+    """
+    report = json.loads(_rocketpy.store_verify(os.fspath(path), _optional(commit_log), on_progress))
+    return VerifyReport(**report | {"problems": tuple(Problem(**problem) for problem in report["problems"])})
+
+
+def repair(
+    path: Folder,
+    *,
+    apply: bool = False,
+    commit_log: Folder | None = None,
+    on_progress: OnProgress | None = None,
+) -> Repair:
+    """Makes a damaged store one that a server opens; every sound record stays, at its place.
+
+    Args:
+        path: The folder of the store.
+        apply: Does it; else it is only said what would be done, and nothing is changed.
+        commit_log: The folder of its log, where it lies elsewhere.
+        on_progress: Gets bytes done and bytes in all.
+
+    Returns:
+        What is to be done, or was done. Every byte that was taken away lies in `kept_in`.
+
+    Raises:
+        StoreLockedError: A server has the store (with `apply`). A retry is safe once it is stopped.
+    """
+    done = json.loads(_rocketpy.store_repair(os.fspath(path), _optional(commit_log), apply, on_progress))
+    return Repair(**done | {"actions": tuple(RepairAction(**action) for action in done["actions"])})
+
+
+def snapshot(
+    path: Folder,
+    target: Folder,
+    *,
+    commit_log: Folder | None = None,
+    on_progress: OnProgress | None = None,
+) -> Snapshot:
+    """Makes a snapshot of a store, also while a server writes it. All that was readable when it began is in it.
+
+    Complete log files are hard links, the rest is copied. It opens with `StoreReader`, and a server may be started on it.
+
+    Args:
+        path: The folder of the store.
+        target: A folder that is new or empty, outside the store.
+        commit_log: The folder of its log, where it lies elsewhere.
+        on_progress: Gets bytes done and bytes in all.
+
+    Raises:
+        InvalidArgumentError: The target is not empty, or lies inside the store.
+        StoreError: The server's checkpoint stands still, or the disk is full. Nothing of the target is left then; a
+            retry is safe.
+    """
+    made = json.loads(
+        _rocketpy.store_snapshot(os.fspath(path), os.fspath(target), _optional(commit_log), on_progress)
+    )
+    return Snapshot(**made | {"left_out": tuple(made["left_out"])})
+
+
+class StoreRecords:
+    """Chosen records of a store: iterate for Arrow batches, or take the stored bytes with `raw`. Either once."""
+
+    __slots__ = ("_native",)
+
+    def __init__(self, native: _rocketpy.StoreRecords) -> None:
+        self._native = native
+
+    def __iter__(self) -> Iterator[ArrowBatch]:
+        while (batch := self._native.next_batch()) is not None:
+            yield batch
+
+    def raw(self) -> Iterator[bytes]:
+        """The bytes of the records as they are stored, in pieces of whole records."""
+        while (piece := self._native.next_raw()) is not None:
+            yield piece
+
+    @property
+    def left_out(self) -> int:
+        """Damaged records that were left out so far."""
+        return self._native.state[0]
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Bytes of records that were read, and about how many there are in all."""
+        return self._native.state[1:]
+
+
+def records(
+    path: Folder,
+    *,
+    topics: str | Iterable[str] = (),
+    queues: Iterable[int] | None = None,
+    queue_offsets: tuple[int | None, int | None] = (None, None),
+    physical_offsets: tuple[int | None, int | None] = (None, None),
+    stored_from: Instant | None = None,
+    stored_before: Instant | None = None,
+    key: str | None = None,
+    columns: Iterable[str] | None = None,
+    batch_rows: int = 8192,
+    batch_bytes: int = 1 << 20,
+    fail_on_damage: bool = True,
+    verify: bool = True,
+    commit_log: Folder | None = None,
+) -> StoreRecords:
+    """Chooses records of a store, by queue where topics are named, else by their place in the log.
+
+    Args:
+        path: The folder of the store.
+        topics: Only these topics. Without any, records that no consume queue leads to are given as well.
+        queues: Only these queues.
+        queue_offsets: From, and before.
+        physical_offsets: From, and before.
+        stored_from: Stored at or after this point in time.
+        stored_before: Stored before this point in time.
+        key: With this key, or this unique key.
+        columns: Columns of the batches, as `StoreReader.scan` knows them.
+        batch_rows: Most rows of a batch.
+        batch_bytes: Bytes of bodies and properties after which a batch is full.
+        fail_on_damage: Whether a damaged record is an error, or is left out and counted.
+        verify: Whether checksums are compared.
+        commit_log: The folder of its log, where it lies elsewhere.
+
+    Raises:
+        TopicNotFoundError: The store holds no message of a topic.
+        DamagedDataError: From the iteration. A retry gives the same.
+    """
+    return StoreRecords(
+        _rocketpy.StoreRecords(
+            os.fspath(path),
+            _optional(commit_log),
+            [topics] if isinstance(topics, str) else list(topics),
+            None if queues is None else list(queues),
+            queue_offsets,
+            physical_offsets,
+            (_ms(stored_from), _ms(stored_before)),
+            key,
+            not fail_on_damage,
+            verify,
+            None if columns is None else list(columns),
+            batch_rows,
+            batch_bytes,
+        )
+    )
+
+
+def export_messages(
+    source: Folder,
+    target: Folder,
+    *,
+    topics: str | Iterable[str] = (),
+    queues: Iterable[int] | None = None,
+    stored_from: Instant | None = None,
+    stored_before: Instant | None = None,
+    fail_on_damage: bool = True,
+    commit_log: Folder | None = None,
+    on_progress: OnProgress | None = None,
+) -> TransferReport:
+    """Writes messages of a store into a new store, with topic, queue, tag, keys, properties and the time of their making.
+
+    Their offsets and the time at which they are stored are new. Beside a running server it takes what it holds now.
+
+    Args:
+        source: The folder of the store. No lock is taken.
+        target: The folder of the new store; it is made, or empty.
+        topics: Only these topics.
+        queues: Only these queues.
+        stored_from: Stored at or after this point in time.
+        stored_before: Stored before this point in time.
+        fail_on_damage: Whether a damaged record is an error, or is left out and counted.
+        commit_log: The folder of the source's log, where it lies elsewhere.
+        on_progress: Gets bytes done and bytes in all.
+
+    Raises:
+        InvalidArgumentError: The target is not empty.
+    """
+    if os.path.isdir(target) and os.listdir(target):
+        raise InvalidArgumentError(
+            f"the folder is not empty: {os.fspath(target)}", hint="name a folder that is new or empty, or import into it"
+        )
+    chosen = records(
+        source,
+        topics=topics,
+        queues=queues,
+        stored_from=stored_from,
+        stored_before=stored_before,
+        fail_on_damage=fail_on_damage,
+        commit_log=commit_log,
+    )
+    return _transfer(chosen, source, target, on_progress)
+
+
+def import_messages(
+    source: Folder | Iterable[Mapping[str, Any]],
+    target: Folder,
+    *,
+    topics: str | Iterable[str] = (),
+    fail_on_damage: bool = True,
+    commit_log: Folder | None = None,
+    on_progress: OnProgress | None = None,
+) -> TransferReport:
+    """Appends messages of another store, or rows of JSON lines, to a store that no server has.
+
+    Args:
+        source: The folder of another store; or rows as `rocketpy store dump --json` prints them: `topic` and `body` (or
+            `body_base64`), and as far as they are there `queue_id`, `properties`, `tag`, `keys`, `born_at`, `flag`,
+            `born_host`, `reconsume_times`.
+        target: The folder of the store; made when it is missing.
+        topics: Only these topics of a store.
+        fail_on_damage: Whether a damaged record is an error, or is left out and counted.
+        commit_log: The folder of the source's log, where it lies elsewhere.
+        on_progress: Gets bytes done and bytes in all, of a store.
+
+    Returns:
+        What went in. Everything is durable.
+
+    Raises:
+        StoreLockedError: A server has the store.
+        InvalidArgumentError: A row has no topic or no body. The rows before it are in.
+    """
+    if isinstance(source, str | os.PathLike):
+        chosen = records(source, topics=topics, fail_on_damage=fail_on_damage, commit_log=commit_log)
+        return _transfer(chosen, source, target, on_progress)
+    transfer = _rocketpy.StoreTransfer(os.fspath(target), None, None)
+    gathered = []
+    try:
+        for row in source:
+            gathered.append(_message(row))
+            if len(gathered) == ROWS_AT_ONCE:
+                transfer.append(gathered)
+                gathered = []
+    finally:
+        transfer.append(gathered)
+        report = json.loads(transfer.finish())
+    return TransferReport(**report | {"new_topics": tuple(report["new_topics"])})
+
+
+def _transfer(chosen: StoreRecords, source: Folder, target: Folder, on_progress: OnProgress | None) -> TransferReport:
+    transfer = _rocketpy.StoreTransfer(os.fspath(target), None, os.fspath(source))
+    try:
+        transfer.append_records(chosen._native, on_progress)
+    finally:
+        report = json.loads(transfer.finish())
+    return TransferReport(**report | {"new_topics": tuple(report["new_topics"])})
+
+
+def _message(row: Mapping[str, Any]) -> tuple[str, int, int, int, int, str, int, bytes, bytes]:
+    """A row as the store takes it."""
+    topic, body = row.get("topic"), row.get("body", row.get("body_base64"))
+    if not isinstance(topic, str) or not isinstance(body, str | bytes):
+        raise InvalidArgumentError(f"a row needs a topic and a body: {str(dict(row))[:200]}")
+    if isinstance(body, str):
+        body = body.encode() if "body" in row else base64.b64decode(body)
+    properties = {str(name): str(value) for name, value in dict(row.get("properties") or {}).items()}
+    if row.get("tag"):
+        properties.setdefault("TAGS", row["tag"])
+    if row.get("keys"):
+        keys = row["keys"]
+        properties.setdefault("KEYS", keys if isinstance(keys, str) else " ".join(keys))
+    text = "".join(f"{name}{NAME}{value}{PAIR}" for name, value in properties.items() if value)
+    if text.count(NAME) != text.count(PAIR) or text.count(PAIR) != sum(map(bool, properties.values())):
+        raise InvalidArgumentError(f"a property of a message of {topic} holds a separator of properties")
+    born_at = row.get("born_at")
+    moment = datetime.fromisoformat(born_at) if isinstance(born_at, str) else born_at
+    return (
+        topic,
+        int(row.get("queue_id", 0)),
+        int(row.get("flag", 0)),
+        0,
+        int(datetime.now(UTC).timestamp() * 1000) if moment is None else instant_ms(moment),
+        str(row.get("born_host", "")),
+        int(row.get("reconsume_times", 0)),
+        body,
+        text.encode(),
+    )
+
+
+def _optional(path: Folder | None) -> str | None:
+    return None if path is None else os.fspath(path)
+
+
+def _ms(instant: Instant | None) -> int | None:
+    return None if instant is None else instant_ms(instant)
+
+
+def _moment(at_ms: int | None) -> datetime | None:
+    return datetime.fromtimestamp(at_ms / 1000, UTC) if at_ms else None
+
+
+def _pairs(pairs: Iterable[Iterable[int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((start, end) for start, end in pairs)
+
+
+def _queue_facts(queue: dict[str, Any]) -> QueueFacts:
+    first, last = queue.pop("first_stored_at_ms"), queue.pop("last_stored_at_ms")
+    return QueueFacts(
+        **queue | {"holes": _pairs(queue["holes"])}, first_stored_at=_moment(first), last_stored_at=_moment(last)
+    )

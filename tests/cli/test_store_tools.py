@@ -1,0 +1,236 @@
+"""`rocketpy store verify`, `dump`, `repair`, `snapshot`, `export`, `import` on stores that a real server wrote."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from rocketpy import StoreReader, store
+
+SMALL = ("--set", "mappedFileSizeCommitLog=65536", "--set", "mappedFileSizeConsumeQueue=2000")
+
+
+@pytest.fixture
+def live(start, tmp_path: Path):
+    """A server on a store of small files."""
+    return start("server", str(tmp_path / "store"), "--port", "0", "--name-server-port", "0", *SMALL)
+
+
+@pytest.fixture
+def closed(live, command, tmp_path: Path) -> Path:
+    """The folder of a store with 600 messages, whose server stopped in order."""
+    fill(command, live)
+    assert live.stop() == 0
+    return tmp_path / "store"
+
+
+def fill(command, server, messages: int = 600) -> None:
+    lines = "".join(f"message {number} {'x' * 100}\n" for number in range(messages))
+    command("produce", "orders", "--tag", "paid", "--key", "k", stdin=lines, name_server=server.name_server)
+
+
+def damage(folder: Path, text: bytes) -> tuple[Path, int]:
+    """Changes one byte of the body that holds a text; says where it is."""
+    for log in sorted((folder / "commitlog").iterdir()):
+        at = log.read_bytes().find(text)
+        if at >= 0:
+            with log.open("r+b") as file:
+                file.seek(at)
+                file.write(b"M")
+            return log, at
+    raise AssertionError(text)
+
+
+def test_a_sound_store_passes_with_0_closed_and_while_its_server_runs(command, live, tmp_path: Path):
+    fill(command, live)
+    report = json.loads(command("store", "verify", str(tmp_path / "store"), "--json").stdout)
+    assert report["is_sound"]
+    assert report["is_live"]
+    assert report["records"] >= 600
+    assert live.stop() == 0
+    report = json.loads(command("store", "verify", str(tmp_path / "store"), "--json").stdout)
+    assert report["is_closed"]
+    assert report["problems"] == []
+    assert set(report) == {*store.VerifyReport.__slots__, "is_sound"}
+    assert "nothing is wrong" in command("store", "verify", str(tmp_path / "store")).stdout
+
+
+def test_damage_ends_with_1_and_is_named_with_file_place_found_and_expected(command, closed: Path):
+    log, at = damage(closed, b"message 300 ")
+    result = command("store", "verify", str(closed), "--json", code=1)
+    report = json.loads(result.stdout)
+    (record,) = (one for one in report["problems"] if one["kind"] == "damaged_record")
+    assert record["path"] == str(log)
+    assert record["file_offset"] < at < record["file_offset"] + record["size_bytes"]
+    assert "crc" in record["found"].lower() or "checksum" in record["found"].lower()
+    assert record["expected"]
+    assert set(record) == set(store.Problem.__slots__)
+    assert "rocketpy store repair" in result.stderr.splitlines()[-1]
+    assert str(log) in command("store", "verify", str(closed), code=1).stdout
+
+
+def test_a_repair_previews_then_keeps_what_it_takes_and_a_server_serves_the_rest(command, start, closed: Path):
+    log, _ = damage(closed, b"message 300 ")
+    before = log.read_bytes()
+    assert "nothing was changed" in command("store", "repair", str(closed)).stdout
+    assert log.read_bytes() == before
+    done = json.loads(command("store", "repair", str(closed), "--apply", "--json").stdout)
+    actions = [action["action"] for action in done["actions"]]
+    assert actions[:2] == ["fill_with_record", "blank_entry"]
+    filled = done["actions"][0]
+    (kept,) = (Path(done["kept_in"]) / "commitlog" / log.name).iterdir()
+    assert kept.read_bytes() == before[filled["file_offset"] :][: filled["size_bytes"]]
+    assert json.loads((Path(done["kept_in"]) / "manifest.json").read_text())["done"]
+    command("store", "verify", str(closed))
+    assert "nothing to repair" in command("store", "repair", str(closed)).stdout
+    server = start("server", str(closed), "--port", "0", "--name-server-port", "0", *SMALL)
+    bodies = command("consume", "orders", "--group", "g", "--from", "earliest", "--count", "599",
+                     name_server=server.name_server).stdout  # fmt: skip
+    assert len(bodies.splitlines()) == 599
+    assert "message 300 " not in bodies
+    command("store", "repair", str(closed), "--apply", code=7)
+
+
+def test_a_snapshot_of_a_running_server_opens_as_a_server_and_leaves_the_store_alone(
+    command, start, live, tmp_path: Path
+):
+    fill(command, live)
+    root, target = tmp_path / "store", tmp_path / "snapshot"
+    made = json.loads(command("store", "snapshot", str(root), str(target), "--json").stdout)
+    assert made["linked_files"] >= 1
+    assert made["entries"] >= 600
+    command("store", "verify", str(target))
+    assert sum(queue.max_offset for queue in StoreReader(target).topics()[0].queues) == 600
+    complete = [path for path in (root / "commitlog").iterdir() if path.stat().st_nlink > 1]
+    assert len(complete) == made["linked_files"]
+    before = {path: (path.stat().st_ino, path.stat().st_mtime_ns, path.read_bytes()) for path in complete}
+    copy = start("server", str(target), "--port", "0", "--name-server-port", "0", *SMALL)
+    read = command("consume", "orders", "--group", "g", "--from", "earliest", "--count", "600",
+                   name_server=copy.name_server)  # fmt: skip
+    assert len(read.stdout.splitlines()) == 600
+    fill(command, copy, 300)
+    copy.process.kill()
+    copy.process.wait()
+    again = start("server", str(target), "--port", "0", "--name-server-port", "0", *SMALL)
+    assert again.stop() == 0
+    after = {path: (path.stat().st_ino, path.stat().st_mtime_ns, path.read_bytes()) for path in complete}
+    assert after == before
+    command("store", "snapshot", str(root), str(target), code=2)
+
+
+def test_records_are_dumped_by_place_key_and_offset_as_json_raw_and_parquet(command, closed: Path, tmp_path: Path):
+    rows = [json.loads(line) for line in command("store", "dump", str(closed), "--json").stdout.splitlines()]
+    assert len(rows) == 600
+    row = rows[10]
+    place = f"{row['physical_offset']}:{row['physical_offset'] + 1}"
+    (same,) = command("store", "dump", str(closed), "--physical", place, "--json").stdout.splitlines()
+    assert json.loads(same) == row
+    assert len(command("store", "dump", str(closed), "--key", row["msg_id"]).stdout.splitlines()) == 1
+    offsets = f"{row['queue_offset']}:{row['queue_offset'] + 2}"
+    queue = ("--topic", "orders", "--queue", str(row["queue_id"]), "--offsets", offsets)
+    assert len(command("store", "dump", str(closed), *queue).stdout.splitlines()) == 2
+    raw, parquet = tmp_path / "raw", tmp_path / "rows.parquet"
+    command("store", "dump", str(closed), "--physical", place, "--format", "raw", "--output", str(raw))
+    bytes_of_log = min((closed / "commitlog").iterdir()).read_bytes()
+    assert raw.read_bytes() == bytes_of_log[row["physical_offset"] :][: raw.stat().st_size]
+    assert row["body"].encode() in raw.read_bytes()
+    command("store", "dump", str(closed), "--tags", "paid", "--format", "parquet", "--output", str(parquet))
+    table = pytest.importorskip("pyarrow.parquet").read_table(parquet)
+    assert table.num_rows == 600
+    assert table["body"][10].as_py().decode() == row["body"]
+    command("store", "dump", str(closed), "--format", "parquet", code=2)
+    command("store", "dump", str(closed), "--offsets", "x", code=2)
+
+
+def test_messages_go_out_into_a_new_store_and_in_as_json_lines(command, start, closed: Path, tmp_path: Path):
+    target = tmp_path / "target"
+    report = json.loads(command("store", "export", str(closed), str(target), "--topic", "orders", "--json").stdout)
+    assert report["messages"] == 600
+    assert report["new_topics"] == ["orders"]
+    command("store", "export", str(closed), str(target), code=2)
+    lines = command("store", "dump", str(closed), "--topic", "orders", "--json").stdout
+    report = json.loads(command("store", "import", "-", str(target), "--json", stdin=lines).stdout)
+    assert report["messages"] == 600
+    report = json.loads(command("store", "import", str(closed), str(target), "--json").stdout)
+    assert report["messages"] == 600
+    command("store", "verify", str(target))
+    old = [json.loads(line) for line in lines.splitlines()]
+    new = [json.loads(line) for line in command("store", "dump", str(target), "--json").stdout.splitlines()]
+    names = ("topic", "queue_id", "tag", "keys", "body", "properties", "born_at", "msg_id")
+
+    def content(rows):
+        return sorted(json.dumps({name: row[name] for name in names}, sort_keys=True) for row in rows)
+
+    assert content(new) == sorted(content(old) * 3)
+    server = start("server", str(target), "--port", "0", "--name-server-port", "0", *SMALL)
+    read = command("consume", "orders", "--group", "g", "--from", "earliest", "--count", "1800",
+                   name_server=server.name_server)  # fmt: skip
+    assert len(read.stdout.splitlines()) == 1800
+    command("store", "import", str(closed), str(target), code=7)
+    command("store", "import", "-", str(tmp_path / "bad"), stdin="no json\n", code=2)
+
+
+def test_stat_names_holder_mark_ages_and_holes(command, live, tmp_path: Path):
+    fill(command, live)
+    root = tmp_path / "store"
+    facts = json.loads(command("store", "stat", str(root), "--json").stdout)
+    assert facts["locked_by"] == live.process.pid
+    assert facts["mark"]["log_to"] >= 0
+    (topic,) = (one for one in facts["topics"] if one["topic"] == "orders")
+    assert topic["estimated_bytes"] > 60_000
+    assert 0 <= topic["age_seconds"] < 600
+    assert sum(queue["max_offset"] for queue in topic["queue_list"]) == 600
+    assert f"process {live.process.pid}" in command("store", "stat", str(root)).stdout
+    assert live.stop() == 0
+    (root / "commitlog" / f"{65536:020}").unlink()
+    facts = json.loads(command("store", "stat", str(root), "--json").stdout)
+    assert facts["commit_log"]["holes"] == [[65536, 131072]]
+    assert not facts["locked"]
+
+
+def test_ctrl_c_ends_a_check(executable, closed: Path):
+    # Hundreds of megabytes without a record: damage that the check has to look through.
+    log = max((closed / "commitlog").iterdir())
+    with log.open("r+b") as file:
+        file.seek(0, os.SEEK_END)
+        for _ in range(512):
+            file.write(b"\xda" * (1 << 20))
+    with subprocess.Popen([*executable, "store", "verify", str(closed)], stderr=subprocess.PIPE) as process:
+        try:
+            wait_until_open(process, log)
+            process.send_signal(signal.SIGINT)
+            _, stderr = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == 130, stderr
+    assert b"Traceback" not in stderr
+
+
+def wait_until_open(process: subprocess.Popen, path: Path) -> None:
+    """Waits until a process has a file open."""
+    handles = Path(f"/proc/{process.pid}/fd")
+    deadline = time.monotonic() + 60
+    while path.name not in {os.path.basename(os.path.realpath(handle)) for handle in handles.iterdir()}:
+        assert process.poll() is None, "it ended by itself"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_the_tools_are_functions_with_typed_results(closed: Path, tmp_path: Path):
+    seen: list[tuple[int, int]] = []
+    report = store.verify(closed, on_progress=lambda done, total: seen.append((done, total)))
+    assert isinstance(report, store.VerifyReport)
+    assert report.is_sound
+    assert store.repair(closed).actions == ()
+    assert store.snapshot(closed, tmp_path / "snapshot").log_end == report.log_end
+    assert store.stat(closed).mark.closed
+    given = [{"topic": "made", "body": b"\xff", "properties": {"a": "b"}, "keys": ["x"], "tag": "T"}]
+    assert store.import_messages(given, tmp_path / "new").messages == 1
+    (batch,) = store.records(tmp_path / "new", key="x", columns=["topic", "body", "tag"])
+    assert batch.num_rows == 1
+    with pytest.raises(ZeroDivisionError):
+        store.verify(closed, on_progress=lambda done, total: 1 // 0) if seen else 1 // 0
