@@ -68,3 +68,18 @@ def test_a_held_pull_wakes_the_java_consumer_for_a_new_message(java: Java, rocke
     assert '"route-0"' in first  # it has its queues and waits
     send(rocketpy_address, messages(topic, 3, "later"))
     assert sorted(one["body"] for one in finish(consumer)) == [f"later-{i}" for i in range(3)]
+
+
+def test_apache_tools_find_messages_by_key_by_unique_key_and_by_id(java: Java, rocketpy_address: str, home):
+    topic = fresh("found")
+    sent = java.drive(home, "send", rocketpy_address, topic, "5", "found", "TagA")
+    send(rocketpy_address, messages(topic, 5, "python"))
+    assert len(read(rocketpy_address, topic, 10)) == 10  # so that all are dispatched, the index with them
+    for prefix, origin in (("found", "java"), ("python", "python")):
+        [found] = java.drive(home, "key", rocketpy_address, topic, f"{prefix}-3")
+        assert (found["body"], found["origin"]) == (f"{prefix}-3", origin)
+    one = sent[2]
+    for command, asked in (("unique", one["msg_id"]), ("view", one["msg_id"]), ("view", one["offset_msg_id"])):
+        [found] = java.drive(home, command, rocketpy_address, topic, asked)
+        assert (found["queue_id"], found["queue_offset"]) == (one["queue_id"], one["queue_offset"]), command
+        assert found["body"] == "found-2"

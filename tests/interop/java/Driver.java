@@ -7,6 +7,7 @@ import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -17,6 +18,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
  * Drives Apache's Java client from the interoperability tests: one command a run, one JSON object a line on
@@ -25,6 +27,7 @@ import org.apache.rocketmq.common.message.MessageExt;
  * <pre>
  *   Driver send|async|oneway|batch NAMESRV TOPIC COUNT PREFIX [TAG] [BODY_BYTES]
  *   Driver push|lite NAMESRV TOPIC COUNT GROUP [EXPRESSION]
+ *   Driver key|unique|view NAMESRV TOPIC KEY_OR_ID
  * </pre>
  *
  * Message i of a producer has body PREFIX-i (padded with dots to BODY_BYTES), key PREFIX-i and, when a tag is
@@ -40,6 +43,7 @@ public final class Driver {
                 case "send", "async", "oneway", "batch" -> produce(args);
                 case "push" -> push(args);
                 case "lite" -> lite(args);
+                case "key", "unique", "view" -> query(args);
                 default -> throw new IllegalArgumentException("unknown command: " + args[0]);
             }
         } catch (Exception error) {
@@ -156,6 +160,26 @@ public final class Driver {
         consumer.shutdown();
         if (left > 0) {
             throw new IllegalStateException("still missing: " + left);
+        }
+    }
+
+    /** Looks messages up as Apache's command line tools do. */
+    private static void query(String[] args) throws Exception {
+        DefaultMQAdminExt admin = new DefaultMQAdminExt();
+        admin.setInstanceName("interop-" + args[0]);
+        admin.setNamesrvAddr(args[1]);
+        admin.start();
+        try {
+            if (args[0].equals("view")) {
+                print(admin.viewMessage(args[2], args[3]));
+                return;
+            }
+            QueryResult result = args[0].equals("key")
+                ? admin.queryMessage(args[2], args[3], 64, 0, Long.MAX_VALUE)
+                : admin.queryMessageByUniqKey(null, args[2], args[3], 32, 0, Long.MAX_VALUE);
+            result.getMessageList().forEach(Driver::print);
+        } finally {
+            admin.shutdown();
         }
     }
 

@@ -11,11 +11,8 @@ use crate::{options, prove};
 #[test]
 fn nothing_acknowledged_is_lost_with_the_process_wherever_it_ends() {
     let outcome = prove(&options(Harness::Kill, 26, 13, Flush::Sync));
-    let missed: Vec<&str> = Point::ALL
-        .into_iter()
-        .filter(|&point| outcome.totals.at(point) == 0)
-        .map(Point::name)
-        .collect();
+    let missed: Vec<&str> =
+        Point::ALL.into_iter().filter(|&point| outcome.totals.at(point) == 0).map(Point::name).collect();
     assert!(missed.is_empty(), "points at which no server ended: {missed:?}");
     assert!(outcome.totals.acknowledged > 500, "{:?}", outcome.totals);
 }

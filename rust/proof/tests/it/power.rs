@@ -3,14 +3,13 @@
 //! Shows that what was acknowledged was flushed, names of files among it. The disk under the loop device keeps what reached
 //! it, so this cannot show sectors that a disk loses or writes out of order: the simulated disk does.
 
-use rocketpy_proof::real::{Flush, Harness, Kind, Mounted};
+use rocketpy_proof::real::{Flush, Harness, Mounted};
 
 use crate::{options, prove};
 
 /// Whether power can be cut here. Where it cannot, standard error has the reason; under `CI` that is a failure.
 fn can_cut() -> bool {
-    let folder = tempfile::tempdir().unwrap();
-    let cut = Mounted::make(folder.path(), Kind::Ext4).and_then(|mounted| mounted.cut());
+    let cut = Mounted::can_be_cut();
     if let Err(reason) = &cut {
         let reason = format!("root, loop devices and mkfs.ext4 are needed: {reason}");
         assert!(std::env::var_os("CI").is_none(), "{reason}");

@@ -96,7 +96,7 @@ impl Raise for ReadError {
     fn facts(&self) -> Facts {
         let class = match self {
             Self::Env(error) => return error.facts(),
-            Self::NotAStore { .. } | Self::LogElsewhere { .. } => "NotAStoreError",
+            Self::NotAStore { .. } | Self::LogElsewhere { .. } | Self::NoIndex { .. } => "NotAStoreError",
             Self::UnknownTopic { .. } => "TopicNotFoundError",
             Self::UnknownQueue { .. } | Self::InvertedRange { .. } | Self::Missing { .. } => "OffsetError",
             Self::BadFile { .. } | Self::BrokenRecord { .. } | Self::IncompleteQueues { .. } => {

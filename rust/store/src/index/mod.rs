@@ -18,9 +18,11 @@ use parking_lot::RwLock;
 use rocketpy_env::{Disk, DiskFile, EnvError, local_digits};
 use rocketpy_protocol::disk::IndexHeader;
 
-pub(crate) use file::{Geometry, NamedFile, list as list_files, path_of, read_header};
+pub(crate) use file::{
+    Chain, Geometry, More, NamedFile, list as list_files, path_of, read_header, read_slot,
+};
 pub use key::KeyKind;
-pub(crate) use key::push_hashes;
+pub(crate) use key::{Wanted, push_hashes};
 pub(crate) use load::{Known, Log};
 pub use lookup::QueryResult;
 pub(crate) use writer::Key;

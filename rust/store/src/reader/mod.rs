@@ -2,6 +2,7 @@
 
 pub(crate) mod condition;
 pub(crate) mod files;
+mod key;
 pub(crate) mod log;
 pub(crate) mod queue;
 pub(crate) mod range;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use self::condition::Condition;
 use self::log::LogFiles;
 use self::queue::QueueFiles;
+pub use self::key::{KeyQuery, KeyedRecord};
 pub use self::scan::RangeScan;
 use crate::fetch::QueueBounds;
 
@@ -35,6 +37,9 @@ pub enum ReadError {
     /// The folder has consume queues, and no commit log beside them.
     #[error("a store without its commit log: {}", path.display())]
     LogElsewhere { path: PathBuf },
+    /// The folder holds no index files.
+    #[error("the store has no key index: {}", path.display())]
+    NoIndex { path: PathBuf },
     /// The store has no queue of the topic.
     #[error("the store holds no message of topic {topic}: {}", path.display())]
     UnknownTopic { topic: String, path: PathBuf },

@@ -10,6 +10,7 @@ use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::sys_flag;
 use rocketpy_protocol::batch::BatchItem;
 use rocketpy_protocol::record::{RecordView, records};
+use rocketpy_store::reader::{KeyQuery, KeyedRecord, ReadError, StoreReader};
 use rocketpy_store::{KeyKind, NewRecord, QueryResult, ReadLimits, Store, StoreConfig, StoreError};
 
 use crate::faulty::FaultyDisk;
@@ -158,11 +159,13 @@ fn items_of_a_batch_are_found_by_their_own_keys() {
         item.encode(&mut body).unwrap();
     }
     store.append_batch(&NewRecord { body: &body, properties: b"", ..record("t", 0, b"") }).unwrap();
+    append_numbers(&store, 3..4);
     settle(&store);
     assert_eq!(bodies(&find(&store, "U00000001")), [b"1"]);
     assert_eq!(bodies(&find(&store, "order-2")), [b"2"]);
+    assert_eq!(numbers(&find(&store, "order-3")), [3]);
     store.shutdown().unwrap();
-    assert_eq!(assert_index_equals_log(&config), 9);
+    assert_eq!(assert_index_equals_log(&config), 12);
 }
 
 #[test]
@@ -591,4 +594,51 @@ fn index_files_whose_records_are_gone_can_be_removed_at_any_time() {
         RealDisk.remove_file(&paths(&config)[0]).unwrap();
         assert!(Store::open(config).unwrap().recovery().rebuilt_index, "its records are still there");
     }
+}
+
+#[test]
+fn the_offline_reader_finds_the_same_beside_a_store_that_is_open_and_without_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let config = small(dir.path());
+    let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+    for number in 0..300 {
+        disk.set_clock(FIRST_MS + i64::from(number) * 700);
+        append_numbers(&store, number..number + 1);
+    }
+    settle(&store);
+    let reader = StoreReader::open(dir.path()).unwrap();
+    let offline = |key: &str, query: &KeyQuery| {
+        let found = reader.query("t", key, query).unwrap();
+        let number = |record: &KeyedRecord| {
+            let view = RecordView::parse(&record.bytes).unwrap();
+            assert_eq!(view.physical_offset, record.physical_offset);
+            u32::from_be_bytes(*view.body.first_chunk().unwrap())
+        };
+        found.iter().map(number).collect::<Vec<_>>()
+    };
+    let all = KeyQuery::default();
+    eventually("slots are written", || offline("order-299", &all) == [299]);
+    let check = || {
+        for key in ["order-0", "order-150", "customer-3", "U00000042", "nothing"] {
+            assert_eq!(offline(key, &all), numbers(&find(&store, key)), "{key}");
+        }
+        let at = |number: i64| FIRST_MS + number * 700;
+        let some = KeyQuery { begin_ms: at(100), end_ms: at(200), ..all };
+        assert_eq!(offline("customer-3", &some), find_between(&store, "customer-3", at(100), at(200)));
+        assert_eq!(offline("customer-3", &KeyQuery { max_records: 2, ..some }), [192, 199]);
+        assert_eq!(offline("order-5", &KeyQuery { kind: KeyKind::Unique, ..all }), [0; 0]);
+        assert_eq!(offline("U00000005", &KeyQuery { kind: KeyKind::Unique, ..all }), [5]);
+    };
+    check();
+    // The sizes of the files are those of the checkpoint, or those that are given.
+    let error =
+        reader.query("t", "order-5", &KeyQuery { slots_and_entries: Some((10, 10)), ..all }).unwrap_err();
+    assert!(matches!(&error, ReadError::BadFile { reason, .. } if reason.contains("10 slots")), "{error}");
+    let given = KeyQuery { slots_and_entries: Some((61, 300)), ..all };
+    assert_eq!(offline("order-5", &given), [5]);
+    store.shutdown().unwrap();
+    assert_eq!(offline("customer-3", &all).len(), 43);
+    RealDisk.remove_dir_all(&dir.path().join("index")).unwrap();
+    assert!(matches!(reader.query("t", "order-5", &all), Err(ReadError::NoIndex { .. })));
 }

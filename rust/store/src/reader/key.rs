@@ -1,0 +1,146 @@
+//! Records by key, from the index files of a folder.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use rocketpy_env::{Disk, OpenMode};
+use rocketpy_model::PhysicalOffset;
+use rocketpy_protocol::disk::index::{ENTRIES, SLOTS, slot_of};
+use rocketpy_protocol::record::{CheckMode, FIXED_BYTES_V1, RecordCheck, check_record};
+
+use super::log::LogFiles;
+use super::{ReadError, StoreReader};
+use crate::checkpoint::Checkpoint;
+use crate::index::{Chain, Geometry, KeyKind, More, Wanted, list_files, path_of, read_header, read_slot};
+
+/// Which records of a key are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyQuery {
+    pub kind: KeyKind,
+    /// Most records; of more the newest.
+    pub max_records: usize,
+    /// Stored at or after this time, in milliseconds.
+    pub begin_ms: i64,
+    /// Stored at or before this time.
+    pub end_ms: i64,
+    /// Hash slots and entry numbers of the index files, where another program was told other numbers than the usual ones.
+    /// Those of our own stores are known.
+    pub slots_and_entries: Option<(u32, u32)>,
+}
+
+impl Default for KeyQuery {
+    fn default() -> Self {
+        Self {
+            kind: KeyKind::Any,
+            max_records: usize::MAX,
+            begin_ms: i64::MIN,
+            end_ms: i64::MAX,
+            slots_and_entries: None,
+        }
+    }
+}
+
+/// A record that was found by its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyedRecord {
+    pub physical_offset: PhysicalOffset,
+    pub bytes: Vec<u8>,
+}
+
+impl<D: Disk> StoreReader<D> {
+    /// The records of a key, in the order of the log.
+    ///
+    /// Beside a server that writes, what was stored in the last second may not be found yet.
+    ///
+    /// # Errors
+    /// [`ReadError::NoIndex`] when the folder has none; [`ReadError::BadFile`] for an index file of another size, and for a
+    /// record that is damaged.
+    pub fn query(&self, topic: &str, key: &str, query: &KeyQuery) -> Result<Vec<KeyedRecord>, ReadError> {
+        let wanted = Wanted::new(topic, key, query.kind, query.begin_ms, query.end_ms);
+        let dir = self.root.join("index");
+        let files = match list_files(&*self.disk, &dir) {
+            Err(error) if error.is_not_found() => return Err(ReadError::NoIndex { path: dir }),
+            other => other?,
+        };
+        let geometry = self.index_geometry(query)?;
+        let mut log = self.open_log()?;
+        let mut found = BTreeMap::new();
+        for file in files.iter().rev() {
+            let path = path_of(&dir, file.name);
+            if file.size_bytes != geometry.file_bytes() {
+                let Geometry { slots, entries } = geometry;
+                let reason =
+                    format!("{} bytes, not those of {slots} slots and {entries} entries", file.size_bytes);
+                return Err(ReadError::BadFile { path, reason });
+            }
+            let handle = match self.disk.open_file(&path, OpenMode::Read) {
+                Err(error) if error.is_not_found() => continue, // removed meanwhile
+                other => other?,
+            };
+            let header = read_header(&handle)?;
+            let first = read_slot(&handle, slot_of(wanted.hash, geometry.slots))?;
+            let chain = Chain { geometry, header, first };
+            // The head of the file that is written lags behind its entries: only its begin is final.
+            let may_be_written = Some(file) == files.last();
+            if may_be_written || chain.may_hold(&wanted) {
+                let more = chain.walk(&handle, &wanted, |offset| {
+                    if found.len() >= query.max_records {
+                        return Ok(More::No);
+                    }
+                    if let Some(bytes) = read_wanted(&mut log, offset, &wanted)? {
+                        found.insert(offset, bytes);
+                    }
+                    Ok::<_, ReadError>(More::Yes)
+                })?;
+                if more == More::No {
+                    break;
+                }
+            }
+            if chain.is_last(&wanted) {
+                break;
+            }
+        }
+        let record = |(offset, bytes)| KeyedRecord { physical_offset: PhysicalOffset(offset), bytes };
+        Ok(found.into_iter().map(record).collect())
+    }
+
+    fn index_geometry(&self, query: &KeyQuery) -> Result<Geometry, ReadError> {
+        if let Some((slots, entries)) = query.slots_and_entries {
+            return Ok(Geometry { slots: slots.max(1), entries });
+        }
+        let mark = Checkpoint::read(&*self.disk, &self.root.join("checkpoint"))?.mark;
+        let known = mark.and_then(|mark| mark.index).map(|index| index.geometry);
+        Ok(known.unwrap_or(Geometry { slots: SLOTS, entries: ENTRIES }))
+    }
+}
+
+/// The record at an offset, if it is there and is what is wanted.
+fn read_wanted<D: Disk>(
+    log: &mut LogFiles<D>,
+    offset: u64,
+    wanted: &Wanted<'_>,
+) -> Result<Option<Vec<u8>>, ReadError> {
+    let at = PhysicalOffset(offset);
+    let Some(file_end) = log.file_end(at)? else { return Ok(None) };
+    let mut size = [0; 4];
+    if !log.read(at, &mut size)? {
+        return Ok(None);
+    }
+    let size = u64::from(u32::from_be_bytes(size));
+    if size < FIXED_BYTES_V1 as u64 || size > file_end - offset {
+        return Ok(None); // an entry that leads to no record: it was cut off, or the file was removed
+    }
+    let mut bytes = vec![0; size as usize];
+    if !log.read(at, &mut bytes)? {
+        return Ok(None);
+    }
+    match check_record(&bytes, CheckMode::Layout) {
+        Ok(RecordCheck::Record(view)) if view.physical_offset == at && wanted.is(&view) => {}
+        _ => return Ok(None),
+    }
+    if let Err(error) = check_record(&bytes, CheckMode::Body) {
+        let path: PathBuf = log.path_at(at)?;
+        return Err(ReadError::BadFile { path, reason: format!("the record at {offset}: {error}") });
+    }
+    Ok(Some(bytes))
+}
