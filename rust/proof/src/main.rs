@@ -6,11 +6,13 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::{Args, Parser, Subcommand};
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_proof::history;
+use rocketpy_proof::real::{self, Mounted, is_interrupted, listen_for_interrupt};
 use rocketpy_proof::sim::{Outcome, Plan, Totals, enumerate, run, run_seeds};
 
 /// Proves what an acknowledgement of RocketPy promises.
@@ -29,16 +31,24 @@ enum Harness {
     Kill(real_command::Real),
     /// The server on a file system that loses its power again and again. Needs root and loop devices.
     Power(real_command::Real),
+    /// All of them in turn, with random seeds, without end.
+    Soak {
+        /// Ends after so many turns.
+        turns: Option<u64>,
+    },
     /// Plants one bug after the other and looks whether the ordinary run finds it.
     #[cfg(feature = "planted-bugs")]
     Planted {
         /// Random seeds to try for each bug, before the enumerated script.
         #[arg(long, default_value_t = 3000)]
         seeds: u64,
+        /// Lives of real servers to try for each bug, killed and without power.
+        #[arg(long, default_value_t = 20)]
+        cycles: u64,
     },
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 struct Sim {
     /// Runs this seed alone and prints its plan.
     #[arg(long, conflicts_with_all = ["seeds", "soak", "enumerate"])]
@@ -72,20 +82,60 @@ macro_rules! say {
 }
 
 fn main() -> ExitCode {
-    // A run that fails by a panic says so itself, with its seed.
-    std::panic::set_hook(Box::new(|_| {}));
+    // A simulated run that fails by a panic says so itself, with its seed.
+    let told = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !SIMULATES.load(Ordering::Relaxed) {
+            told(panic);
+        }
+    }));
     let is_sound = match Cli::parse().harness {
         Harness::Sim(sim) => sim.run(),
-        Harness::Kill(real) => real.run(rocketpy_proof::real::Harness::Kill),
-        Harness::Power(real) => real.run(rocketpy_proof::real::Harness::Power),
+        Harness::Kill(real) => real.run(real::Harness::Kill),
+        Harness::Power(real) => real.run(real::Harness::Power),
+        Harness::Soak { turns } => soak(turns.unwrap_or(u64::MAX)),
         #[cfg(feature = "planted-bugs")]
-        Harness::Planted { seeds } => planted(seeds),
+        Harness::Planted { seeds, cycles } => planted(seeds) & real_command::planted(cycles),
     };
     if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Whether panics are caught by the simulated runs.
+static SIMULATES: AtomicBool = AtomicBool::new(false);
+
+/// Simulated seeds, kills and power cuts of one turn.
+const SOAK_TURN: (u64, u64, u64) = (20_000, 80, 40);
+
+/// Runs all harnesses in turn until one fails, or somebody interrupts.
+fn soak(turns: u64) -> bool {
+    listen_for_interrupt();
+    let (seeds, kills, cuts) = SOAK_TURN;
+    let can_cut = Mounted::can_be_cut();
+    if let Err(reason) = &can_cut {
+        say!("no power cuts: root, loop devices and mkfs.ext4 are needed: {reason}");
+    }
+    for turn in (1..=turns).take_while(|_| !is_interrupted()) {
+        say!("turn {turn}");
+        let sim = Sim { soak: Some(Some(seeds)), jobs: 2, ..Sim::default() };
+        let is_sound = sim.run()
+            && real_command::Real::of(kills).run(real::Harness::Kill)
+            && (can_cut.is_err() || real_command::Real::of(cuts).run(real::Harness::Power));
+        if !is_sound {
+            return false;
+        }
+    }
+    true
+}
+
 impl Sim {
     fn run(&self) -> bool {
+        SIMULATES.store(true, Ordering::Relaxed);
+        let is_sound = self.run_all();
+        SIMULATES.store(false, Ordering::Relaxed);
+        is_sound
+    }
+
+    fn run_all(&self) -> bool {
         let is_sound = match (self.seed, &self.seeds, self.soak) {
             (Some(seed), _, _) => self.one(seed),
             (_, Some(seeds), _) => self.many(seeds.clone()),
@@ -103,6 +153,7 @@ impl Sim {
         say!("seed {seed}");
         let outcome = run(Plan::of(seed));
         say!("{:#?}", outcome.plan);
+        outcome.starts.iter().for_each(|start| say!("start: {start}"));
         say!("{:?}, {} operations", outcome.counts, outcome.operations);
         let is_sound = outcome.violations.is_empty();
         self.keep_history(&outcome);
@@ -168,7 +219,7 @@ impl<'a> Told<'a> {
             self.told = Instant::now();
             self.last_line();
         }
-        self.totals.failed < MOST_FAILURES
+        self.totals.failed < MOST_FAILURES && !is_interrupted()
     }
 
     fn last_line(&self) {
@@ -184,6 +235,7 @@ impl<'a> Told<'a> {
 
 #[cfg(feature = "planted-bugs")]
 fn planted(seeds: u64) -> bool {
+    SIMULATES.store(true, Ordering::Relaxed);
     let table = rocketpy_proof::planted::all(seeds);
     say!("{:<28} | {:<10} | {:<5} | {:>6} | {:>6} | how", "bug", "layer", "rule", "seed", "runs");
     for (bug, caught) in &table {
@@ -200,5 +252,6 @@ fn planted(seeds: u64) -> bool {
             None => say!("{:<28} | NOT CAUGHT", bug.title()),
         }
     }
+    SIMULATES.store(false, Ordering::Relaxed);
     table.iter().all(|(_, caught)| caught.is_some())
 }

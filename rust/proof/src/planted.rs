@@ -1,6 +1,7 @@
 //! Puts each planted bug in and lets the ordinary run find it.
 
-use rocketpy_store::planted::{self, Bug};
+pub use rocketpy_store::planted::Bug;
+use rocketpy_store::planted::{self};
 
 use crate::checker::Violation;
 use crate::real::{self, Harness, Options};

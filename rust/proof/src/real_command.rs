@@ -9,7 +9,7 @@ use rocketpy_env::failpoint::Point;
 use rocketpy_proof::real::{Flush, Harness, Options, Totals, run};
 
 /// Lives of a real server.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Real {
     /// Lives of the server.
     #[arg(long, default_value_t = 100)]
@@ -24,7 +24,7 @@ pub struct Real {
     #[arg(long)]
     r#async: bool,
     /// A new store after so many lives.
-    #[arg(long, default_value_t = 40)]
+    #[arg(long, default_value_t = CYCLES_A_STORE)]
     cycles_a_store: u64,
     /// The server's binary; default: rocketpy-proof-server beside this one.
     #[arg(long)]
@@ -48,7 +48,15 @@ pub fn server_beside() -> PathBuf {
     std::env::current_exe().unwrap_or_default().with_file_name("rocketpy-proof-server")
 }
 
+/// A new store after so many lives: a store that grows makes every look at it longer.
+const CYCLES_A_STORE: u64 = 40;
+
 impl Real {
+    /// Lives with a random seed.
+    pub fn of(cycles: u64) -> Self {
+        Self { cycles, cycles_a_store: CYCLES_A_STORE, ..Self::default() }
+    }
+
     fn options(&self, harness: Harness) -> Options {
         let flush = match (self.sync, self.r#async) {
             (true, _) => Some(Flush::Sync),
@@ -121,4 +129,35 @@ fn ends(totals: &Totals) -> String {
         text += &format!(", at {} {}", point.name(), totals.at(point));
     }
     text
+}
+
+/// Plants each bug that real servers must show, and looks whether their ordinary run finds it.
+#[cfg(feature = "planted-bugs")]
+pub fn planted(cycles: u64) -> bool {
+    use rocketpy_proof::planted::{Bug, ordinary_real, real_harness};
+    let mut all_caught = true;
+    for bug in Bug::ALL {
+        let Some(expected) = real_harness(bug) else { continue };
+        let options = Real { sync: true, seed: Some(1), ..Real::of(cycles) }.options(expected);
+        match ordinary_real(bug, cycles, &options) {
+            Ok(Some((harness, violation, cycles))) => {
+                all_caught &= harness == expected;
+                say!(
+                    "{:<28} | {harness:<10?} | {:<5} | after {cycles} cycles | {}",
+                    bug.title(),
+                    violation.rule.to_string(),
+                    violation.text
+                );
+            }
+            Ok(None) => {
+                all_caught = false;
+                say!("{:<28} | NOT CAUGHT by {expected:?}", bug.title());
+            }
+            Err(reason) => {
+                all_caught = false;
+                say!("{:<28} | it can not be run: {reason}", bug.title());
+            }
+        }
+    }
+    all_caught
 }

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use rocketpy_client::{Client, ClientConfig};
+use rocketpy_store::reader::StoreReader;
+use rocketpy_store::tools::verify;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -143,6 +145,9 @@ impl<'a> Life<'a> {
             }
             return Ok(());
         }
+        if self.rng.u8(0..4) == 0 || is_last {
+            self.check_files("after its start", false);
+        }
         if self.is_broken() {
             return Ok(());
         }
@@ -252,6 +257,25 @@ impl<'a> Life<'a> {
         self.load.journal.lock().push(Event::Crash { kind });
     }
 
+    /// Every record, queue entry and index entry of the files is as a rebuild from the log would make it. Nobody writes.
+    fn check_files(&self, when: &str, is_closed: bool) {
+        let report = StoreReader::open(self.store())
+            .map_err(|error| error.to_string())
+            .and_then(|reader| verify(&reader, &mut |_| true).map_err(|error| error.to_string()));
+        match report {
+            Err(error) => self.wrong(Rule::R6, format!("the store can not be read {when}: {error}")),
+            Ok(report) if !report.is_sound() || report.is_closed != is_closed => {
+                let problem = report.problems.first();
+                let (count, closed) = (report.problem_count, report.is_closed);
+                self.wrong(
+                    Rule::R6,
+                    format!("the store has {count} problems {when}, closed {closed}, the first: {problem:?}"),
+                );
+            }
+            Ok(_) => {}
+        }
+    }
+
     /// Nothing fails any more: everything arrives, and the server stops in order.
     fn finish(&mut self, server: Server, tasks: JoinSet<()>, client: &Client) -> Result<(), String> {
         self.load.drain();
@@ -262,6 +286,7 @@ impl<'a> Life<'a> {
         }
         self.runtime.block_on(client.close());
         self.died(&server.stop(), &Ending::healed(), "when it was stopped");
+        self.check_files("after its stop", true);
         self.load.journal.lock().push(Event::End);
         Ok(())
     }

@@ -15,6 +15,7 @@ mod server;
 mod survey;
 
 use std::path::PathBuf;
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fastrand::Rng;
@@ -115,7 +116,7 @@ pub fn run(options: &Options, mut note: impl FnMut(&Totals)) -> Result<Outcome, 
         .enable_all()
         .build()
         .map_err(|error| error.to_string())?;
-    runtime.spawn(listen_for_interrupt());
+    listen_for_interrupt();
     let mut outcome = Outcome { totals: Totals::default(), violations: Vec::new(), broken_at: None };
     let mut seeds = Rng::with_seed(options.seed);
     while outcome.totals.cycles < options.cycles && !is_interrupted() {
@@ -134,7 +135,19 @@ pub fn run(options: &Options, mut note: impl FnMut(&Totals)) -> Result<Outcome, 
     Ok(outcome)
 }
 
-async fn listen_for_interrupt() {
+/// From here on SIGINT and SIGTERM end runs between two cycles, with everything put away.
+pub fn listen_for_interrupt() {
+    static LISTENS: Once = Once::new();
+    LISTENS.call_once(|| {
+        std::thread::spawn(|| {
+            if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                runtime.block_on(interrupted());
+            }
+        });
+    });
+}
+
+async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) =
         (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))

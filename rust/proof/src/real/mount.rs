@@ -63,6 +63,15 @@ impl Mounted {
         Ok(mounted)
     }
 
+    /// Whether power can be cut here.
+    ///
+    /// # Errors
+    /// What is missing, in words.
+    pub fn can_be_cut() -> Result<(), String> {
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        Self::make(folder.path(), Kind::Ext4)?.cut()
+    }
+
     /// Whether XFS can be made here.
     pub fn has_xfs() -> bool {
         Command::new("mkfs.xfs").arg("-V").output().is_ok_and(|output| output.status.success())
