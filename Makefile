@@ -23,7 +23,8 @@ test: $(INSTALLED)
 
 # The proof without end, or for N turns: simulated seeds, kills, power cuts (docs/durability.md).
 soak:
-	cargo run --release --locked -p rocketpy-proof -- soak $(N)
+	cargo build --release --locked -p rocketpy-proof
+	target/release/rocketpy-proof soak $(N)
 
 lint: $(INSTALLED)
 	tools/lint
