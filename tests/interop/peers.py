@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import random
 import shutil
 import socket
 import struct
@@ -203,15 +204,23 @@ def free_port() -> int:
 
 
 def free_broker_port() -> int:
-    """A port whose second neighbour below is free too: Apache's broker listens there as well."""
+    """A port with free neighbours, on which Apache's broker listens too: 2 below, and in 4.9 the one above.
+
+    It lies below those that outgoing connections take, any of which may become a neighbour at any time.
+    """
     while True:
-        port = free_port()
-        try:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", port - 2))
+        port = random.randrange(12_000, 32_000)
+        if all(is_free(host, one) for host in ("127.0.0.1", "::1") for one in (port - 2, port, port + 1)):
             return port
-        except OSError:
-            continue
+
+
+def is_free(host: str, port: int) -> bool:
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            probe.bind((host, port))
+    except OSError:
+        return False
+    return True
 
 
 def connect(port: int, timeout: float) -> socket.socket:
