@@ -292,6 +292,16 @@ class StoreReader:
         min_parts: int,
         fail_on_data_loss: bool,
     ) -> list[list[tuple[str, int, int, int, int]]]: ...
+    def query(
+        self,
+        topic: str,
+        key: str,
+        kind: str,
+        begin_ms: int,
+        end_ms: int,
+        max_messages: int | None,
+        slots_and_entries: tuple[int, int] | None,
+    ) -> list[ReceivedMessage]: ...
     def scan(
         self,
         ranges: list[tuple[str, int, int, int, int]],

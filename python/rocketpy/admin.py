@@ -280,9 +280,10 @@ class Admin(Closing):
             TopicNotFoundError: No name server knows the topic.
 
         Examples:
+            >>> import rocketpy
             >>> server = getfixture("rocketpy_server")
             >>> with server.admin() as admin, server.producer("query-doc") as producer:
-            ...     receipt = producer.send(Message("query-doc", b"late", keys=["N14228"]))
+            ...     receipt = producer.send(rocketpy.Message("query-doc", b"late", keys=["N14228"]))
             ...     while not (found := admin.query_messages("query-doc", "N14228")):
             ...         pass
             ...     [message.body for message in found]

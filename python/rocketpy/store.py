@@ -32,8 +32,9 @@ from rocketpy.store_tools import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from typing import Literal
 
-    from rocketpy._rocketpy import Scan
+    from rocketpy._rocketpy import ReceivedMessage, Scan
     from rocketpy.config import Instant
 
 __all__ = [
@@ -201,6 +202,44 @@ class StoreReader:
             fail_on_data_loss,
         )
         return [StoreRange(tuple(QueueRange(*part) for part in parts)) for parts in ranges]
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        *,
+        kind: Literal["key", "unique_key", "tag"] = "key",
+        begin: Instant | None = None,
+        end: Instant | None = None,
+        max_messages: int | None = None,
+        slots_and_entries: tuple[int, int] | None = None,
+    ) -> list[ReceivedMessage]:
+        """Messages of a topic that have a key, in the order of the log: what the store's index files find.
+
+        Beside a server that writes, what was stored in the last second may not be found yet.
+
+        Args:
+            topic: The topic.
+            key: One of the messages' keys, or a unique key; another thing when `kind` says so.
+            kind: `"key"`, `"unique_key"` (the `msg_id` of a receipt), or `"tag"`.
+            begin: Stored at or after this: seconds since 1970 UTC, or a datetime.
+            end: Stored at or before this.
+            max_messages: Of more the newest.
+            slots_and_entries: `maxHashSlotNum` and `maxIndexNum` of the Apache broker that wrote the index, when they were set.
+
+        Raises:
+            NotAStoreError: The store has no index.
+            DamagedDataError: An index file has another size, or a message is damaged.
+        """
+        return self._native.query(
+            topic,
+            key,
+            kind,
+            -(2**63) if begin is None else instant_ms(begin),
+            2**63 - 1 if end is None else instant_ms(end),
+            max_messages,
+            slots_and_entries,
+        )
 
     def scan(
         self,

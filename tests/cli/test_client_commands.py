@@ -307,3 +307,26 @@ def test_the_variable_of_apaches_tools_names_the_cluster(command, server, topic:
 def test_version_and_unknown_commands(command):
     assert command("--version").stdout.startswith("rocketpy ")
     assert command("tpic", code=2).stderr.splitlines()[-1].startswith("hint: ")
+
+
+def test_messages_are_queried_by_key_by_tag_and_by_id(rocketpy, topic: str):
+    messages = [{"body": f"body-{n}", "tag": "paid", "keys": ["all", f"own-{n}"]} for n in range(3)]
+    rocketpy("produce", topic, "--format", "json", stdin="\n".join(map(json.dumps, messages)))
+    assert len(rocketpy("consume", topic).stdout.splitlines()) == 3  # all are dispatched, the index with them
+
+    def found(*flags: str) -> list[dict]:
+        return json.loads(rocketpy("message", "query", topic, *flags, "--json").stdout)
+
+    [one] = found("--key", "own-1")
+    assert (one["body"], one["tag"], one["keys"]) == ("body-1", "paid", ["all", "own-1"])
+    assert found("--unique-key", one["msg_id"]) == [one]
+    assert found("--id", one["msg_id"]) == [one]
+    assert {line["body"] for line in found("--key", "all")} == {"body-0", "body-1", "body-2"}
+    assert len(found("--tag", "paid", "--max", "2")) == 2
+    assert found("--key", "own-1", "--begin", "-1h") == [one]
+    assert "body-1" in rocketpy("message", "query", topic, "--key", "own-1").stdout
+    late = rocketpy("message", "query", topic, "--key", "own-1", "--end", "-1h", code=3)
+    assert "own-1" in late.stderr
+    assert json.loads(rocketpy("message", "query", topic, "--key", "nothing", "--json", code=3).stdout) == []
+    assert "--unique-key" in rocketpy("message", "query", topic, code=2).stderr
+    rocketpy("message", "query", topic, "--key", "a", "--tag", "b", code=2)

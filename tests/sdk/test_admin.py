@@ -231,3 +231,57 @@ def test_a_closed_admin_says_so(rocketpy_server):
     admin.close()
     with pytest.raises(rocketpy.ClosedError):
         admin.topics()
+
+
+@pytest.fixture
+def keyed(producer, admin, rocketpy_topic):
+    """Receipts of three messages with keys, which the index has."""
+    sent = [
+        producer.send(Message(rocketpy_topic, b"%d" % n, tag="paid", keys=["all", f"own-{n}"])) for n in range(3)
+    ]
+    while len(admin.query_messages(rocketpy_topic, "all")) < 3:
+        time.sleep(0.002)
+    return sent
+
+
+def test_messages_are_found_by_key_by_tag_and_by_unique_key(admin, rocketpy_topic, keyed):
+    def bodies(key, **options):
+        return sorted(message.body for message in admin.query_messages(rocketpy_topic, key, **options))
+
+    assert bodies("own-1") == [b"1"]
+    assert bodies("all") == [b"0", b"1", b"2"]
+    assert bodies("all", max_messages=2) == [b"1", b"2"]
+    assert bodies("paid") == []
+    assert bodies("paid", kind="tag") == [b"0", b"1", b"2"]
+    assert bodies(keyed[2].msg_id, kind="unique_key") == [b"2"]
+    [first] = admin.query_messages(rocketpy_topic, "own-0")
+    assert (first.keys, first.queue, first.queue_offset) == (("all", "own-0"), keyed[0].queue, keyed[0].queue_offset)
+    assert bodies("own-0", begin=first.stored_at, end=first.stored_at) == [b"0"]
+    assert bodies("own-0", begin=first.stored_at_ms / 1000 + 1) == []
+    assert bodies("own-0", end=first.stored_at_ms / 1000 - 1) == []
+    with pytest.raises(rocketpy.InvalidArgumentError, match="not colour"):
+        bodies("own-0", kind="colour")
+    with pytest.raises(rocketpy.InvalidArgumentError, match="max_messages"):
+        bodies("own-0", max_messages=0)
+    with pytest.raises(rocketpy.TopicNotFoundError):
+        admin.query_messages(fresh_name(), "own-0")
+
+
+def test_a_message_is_found_by_either_of_its_ids(admin, rocketpy_topic, keyed):
+    for msg_id in (keyed[1].msg_id, keyed[1].offset_msg_id):
+        message = admin.message(rocketpy_topic, msg_id)
+        assert (message.body, message.queue) == (b"1", keyed[1].queue)
+    assert admin.message(rocketpy_topic, "no-such-id") is None
+
+
+def test_a_store_finds_messages_by_key_without_its_server(tmp_path):
+    with rocketpy.Server(tmp_path / "store") as server, server.producer("writer") as producer:
+        sent = [producer.send(Message("flights", b"%d" % n, keys=[f"own-{n}", "all"])) for n in range(3)]
+    reader = rocketpy.StoreReader(tmp_path / "store")
+    assert [message.body for message in reader.query("flights", "all")] == [b"0", b"1", b"2"]
+    assert [message.body for message in reader.query("flights", "all", max_messages=1)] == [b"2"]
+    [one] = reader.query("flights", sent[1].msg_id, kind="unique_key")
+    assert (one.body, one.queue_id, one.queue_offset) == (b"1", sent[1].queue.queue_id, sent[1].queue_offset)
+    assert reader.query("flights", "nothing") == []
+    with pytest.raises(rocketpy.DamagedDataError, match="10 slots"):
+        reader.query("flights", "all", slots_and_entries=(10, 20))

@@ -247,7 +247,7 @@ impl PyAdmin {
             "key" => QueryKind::Key,
             "unique_key" => QueryKind::UniqueKey,
             "tag" => QueryKind::Tag,
-            other => return Err(error::invalid(format!("a kind is key, unique_key or tag, not {other}"))),
+            other => return Err(no_kind(other)),
         };
         let max_messages = within("max_messages", max_messages, 1..=i64::from(i32::MAX))? as u32;
         let query = MessageQuery { kind, max_messages, begin_ms, end_ms };
@@ -275,6 +275,11 @@ impl PyAdmin {
         let running = self.running.get()?;
         wait(py, &running.runtime, running.client.close())
     }
+}
+
+/// The error of a kind of key that is none.
+pub(crate) fn no_kind(kind: &str) -> PyErr {
+    error::invalid(format!("a kind is key, unique_key or tag, not {kind}"))
 }
 
 fn received(found: FoundMessage) -> ReceivedMessage {

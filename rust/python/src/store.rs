@@ -1,18 +1,24 @@
 //! Reading a store folder.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use rocketpy_filter::TagFilter;
-use rocketpy_model::QueueOffset;
+use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_protocol::record::RecordView;
 use rocketpy_scan::{PlanOptions, Step, StoreScan, StoreScanOptions, plan};
-use rocketpy_store::reader::{QueueRange, StoreReader};
+use rocketpy_store::KeyKind;
+use rocketpy_store::reader::{KeyQuery, KeyedRecord, QueueRange, StoreReader};
 
+use crate::admin::no_kind;
 use crate::arrow::{self, ArrowBatch};
 use crate::error::{self, raise};
 use crate::number::{count, offset, within};
+use crate::received::{Origin, ReceivedMessage};
 
 /// Topic; queue, smallest and largest offset of each queue.
 type Topic = (String, Vec<(u32, u64, u64)>);
@@ -76,6 +82,30 @@ impl PyStoreReader {
     }
 
     #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
+    fn query(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        key: &str,
+        kind: &str,
+        begin_ms: i64,
+        end_ms: i64,
+        max_messages: Option<&Bound<'_, PyAny>>,
+        slots_and_entries: Option<(u32, u32)>,
+    ) -> PyResult<Vec<ReceivedMessage>> {
+        let kind = match kind {
+            "key" => KeyKind::Any,
+            "unique_key" => KeyKind::Unique,
+            "tag" => KeyKind::Tag,
+            other => return Err(no_kind(other)),
+        };
+        let max_records = max_messages.map_or(Ok(usize::MAX), |most| count("max_messages", most))?;
+        let query = KeyQuery { kind, max_records, begin_ms, end_ms, slots_and_entries };
+        let found = py.detach(|| self.reader.query(topic, key, &query)).map_err(raise)?;
+        found.into_iter().map(received).collect()
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
     fn scan(
         &self,
         py: Python<'_>,
@@ -101,6 +131,16 @@ impl PyStoreReader {
         let scan = py.detach(|| StoreScan::new(&self.reader, ranges, options)).map_err(raise)?;
         Ok(Scan { schema: columns.schema(), scan: Mutex::new(Some(scan)) })
     }
+}
+
+/// A stored record as a message; which broker stored it is not known.
+fn received(found: KeyedRecord) -> PyResult<ReceivedMessage> {
+    let record = Bytes::from(found.bytes);
+    let queue = {
+        let view = RecordView::parse(&record).map_err(raise)?;
+        MessageQueue::new(view.topic, "", view.queue_id)
+    };
+    Ok(ReceivedMessage::new(record, Origin::new(Arc::new(queue))))
 }
 
 fn bounds(given: Vec<(u32, Bound<'_, PyAny>)>) -> PyResult<Vec<(u32, QueueOffset)>> {
