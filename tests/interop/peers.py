@@ -96,20 +96,26 @@ class StoreDriver:
 
     def run(self, address: str, command: str, *arguments: str, questions: Iterable[dict] = ()) -> list[dict]:
         """Returns the objects that it printed."""
+        return list(self.begin(address, command, *arguments, questions=questions))
+
+    def begin(self, address: str, command: str, *arguments: str, questions: Iterable[dict] = ()) -> Iterator[dict]:
+        """Starts a command; its objects come as it prints them, and have to be taken to the end."""
         request = {"name_server": address, "command": command, "arguments": arguments, "questions": list(questions)}
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
-        lines: list[dict] = []
+        return self._lines(command)
+
+    def _lines(self, command: str) -> Iterator[dict]:
+        assert self.process.stdout is not None
         for text in self.process.stdout:
             if not text.startswith("{"):
                 continue
             line = json.loads(text)
-            assert "failed" not in line, f"{command}: {line['failed']}; {len(lines)} lines: {lines[-3:]}"
+            assert "failed" not in line, f"{command}: {line['failed']}"
             if "done" in line:
-                return lines
-            lines.append(line)
+                return
+            yield line
         raise AssertionError(f"{command}: the driver ended with {self.process.wait()}")
 
     def close(self) -> None:

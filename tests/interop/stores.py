@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TOPIC = "kinds"
+FLOOD = "flood"
+"""Of messages that were on their way when a broker was killed."""
 LONG_GROUP = "g" * 150
 LONG_TOPIC = f"%RETRY%{LONG_GROUP}"
 GROUP = "billing"
@@ -31,7 +33,12 @@ class Case:
 
     @property
     def topics(self) -> list[str]:
-        return [TOPIC, LONG_TOPIC] if self.is_5 else [TOPIC]
+        return [TOPIC, FLOOD, LONG_TOPIC] if self.is_5 else [TOPIC, FLOOD]
+
+    @property
+    def read_topics(self) -> list[str]:
+        """Those that are read to the last message."""
+        return [topic for topic in self.topics if topic != FLOOD]
 
     @property
     def kinds(self) -> list[str]:
@@ -146,7 +153,7 @@ def is_state_of_apache(name: str) -> bool:
         case "config":
             return rest.removesuffix(".bak") not in OUR_TABLES
         case "consumequeue":
-            return not rest.startswith((f"{TOPIC}/", f"{LONG_TOPIC}/"))
+            return not rest.startswith((f"{TOPIC}/", f"{FLOOD}/", f"{LONG_TOPIC}/"))
         case _:
             return True
 
@@ -165,7 +172,9 @@ def log(store: Path) -> bytes:
 
 
 def queue_files(store: Path) -> dict[str, bytes]:
-    return {name: path.read_bytes() for name, path in files(store / "consumequeue").items()}
+    """Without those of the messages that were on their way."""
+    found = files(store / "consumequeue")
+    return {name: path.read_bytes() for name, path in found.items() if not name.startswith(f"{FLOOD}/")}
 
 
 def key_hash(text: str) -> int:
@@ -178,7 +187,7 @@ def key_hash(text: str) -> int:
 
 TAG_HASHES = {
     key_hash(f"{topic}#T#{tag}")
-    for topic in (TOPIC, "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC")
+    for topic in (TOPIC, FLOOD, "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC")
     for tag in ("TagA", "d")
 }
 """Index entries of tags, which Apache writes since 5.4."""

@@ -40,6 +40,7 @@ import org.apache.rocketmq.remoting.protocol.header.SendMessageRequestHeader;
  *
  * <pre>
  *   fill    TOPIC PREFIX [delay] [timer] [transaction] [long]
+ *   flood   TOPIC PREFIX        one message after the other until one fails; each that was acknowledged, at once
  *   read    TOPIC...            every message of every queue, from minimum to maximum offset
  *   consume TOPIC COUNT GROUP   as a member of the group, until that many came
  *   query                       answers "questions"
@@ -74,6 +75,7 @@ public final class StoreDriver {
         List<String> rest = request.getList("arguments", String.class);
         switch (request.getString("command")) {
             case "fill" -> driver.fill(rest.get(0), rest.get(1), rest.subList(2, rest.size()));
+            case "flood" -> driver.flood(rest.get(0), rest.get(1));
             case "read" -> driver.read(rest);
             case "consume" -> driver.consume(rest.get(0), Integer.parseInt(rest.get(1)), rest.get(2));
             case "query" -> driver.query(request.getList("questions", JSONObject.class));
@@ -123,6 +125,26 @@ public final class StoreDriver {
         }
         if (more.contains("transaction")) {
             transactions(topic, prefix);
+        }
+        producer.shutdown();
+    }
+
+    private void flood(String topic, String prefix) throws Exception {
+        DefaultMQProducer producer = started(new DefaultMQProducer("flood"));
+        producer.setRetryTimesWhenSendFailed(0);
+        producer.setSendMsgTimeout(3000);
+        producer.setCompressMsgBodyOverHowmuch(FOUR_MIB);
+        byte[] body = noise(20_000, 1);
+        try {
+            for (int i = 0; ; i++) {
+                String key = prefix + "-flood-" + i;
+                if (!producer.send(message(topic, key, body)).getSendStatus().name().equals("SEND_OK")) {
+                    break;
+                }
+                print(Map.of("keys", key));
+            }
+        } catch (Exception ended) {
+            System.err.println("flood ended: " + ended);
         }
         producer.shutdown();
     }
