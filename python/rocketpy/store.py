@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
 from rocketpy.config import instant_ms
-from rocketpy.store_tools import (
+from rocketpy.store_reports import (
     LogFacts,
     Mark,
     Problem,
@@ -17,10 +17,12 @@ from rocketpy.store_tools import (
     RepairAction,
     Snapshot,
     StoreFacts,
-    StoreRecords,
     TopicFacts,
     TransferReport,
     VerifyReport,
+)
+from rocketpy.store_tools import (
+    StoreRecords,
     export_messages,
     import_messages,
     records,

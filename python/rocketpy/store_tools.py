@@ -1,17 +1,30 @@
-"""Tools for store folders: facts, checks, repair, snapshots, messages out of a store and into it. All of `rocketpy.store`."""
+"""Tools for store folders, all of `rocketpy.store`: facts, checks, repair, snapshots, messages out and in."""
 
 from __future__ import annotations
 
 import base64
 import json
 import os
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketpy import _rocketpy
 from rocketpy.config import instant_ms
 from rocketpy.errors import InvalidArgumentError
+from rocketpy.store_reports import (
+    LogFacts,
+    Mark,
+    Problem,
+    QueueFacts,
+    Repair,
+    RepairAction,
+    Snapshot,
+    StoreFacts,
+    TopicFacts,
+    TransferReport,
+    VerifyReport,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -20,18 +33,7 @@ if TYPE_CHECKING:
     from rocketpy.config import Instant
 
 __all__ = [
-    "LogFacts",
-    "Mark",
-    "Problem",
-    "QueueFacts",
-    "Repair",
-    "RepairAction",
-    "Snapshot",
-    "StoreFacts",
     "StoreRecords",
-    "TopicFacts",
-    "TransferReport",
-    "VerifyReport",
     "export_messages",
     "import_messages",
     "records",
@@ -52,223 +54,6 @@ class OnProgress(Protocol):
     """Is called many times a second; what it raises ends the tool."""
 
     def __call__(self, done: int, total: int, /) -> object: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """What a checkpoint knows to be durable, by physical offsets."""
-
-    generation: int
-    log_to: int
-    """The log, before this."""
-    queues_to: int
-    """The consume queues, for the records before this."""
-    verify_from: int
-    """Recovery checks from here."""
-    checked_from: int | None
-    """Every record from here on has a checksum of all of its bytes."""
-    index_to: int | None
-    """The index, for the records before this."""
-    closed: bool
-    """The store was closed with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogFacts:
-    """The commit log of a store."""
-
-    path: str
-    files: int
-    file_size_bytes: int
-    start: int
-    """First byte that is still there."""
-    end_of_files: int
-    """Behind the last file; its end may not be written yet."""
-    holes: tuple[tuple[int, int], ...]
-    """Physical offsets where files are missing between others: from, and before."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueFacts:
-    """One queue of a store."""
-
-    queue_id: int
-    min_offset: int
-    max_offset: int
-    """After the newest message."""
-    first_stored_at: datetime | None
-    last_stored_at: datetime | None
-    estimated_bytes: int
-    """Length of its records, from a sample."""
-    files: int
-    holes: tuple[tuple[int, int], ...]
-    """Queue offsets where files are missing between others: from, and before."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicFacts:
-    """One topic of a store."""
-
-    topic: str
-    queues: tuple[QueueFacts, ...]
-
-    @property
-    def messages(self) -> int:
-        """Messages that are there."""
-        return sum(queue.max_offset - queue.min_offset for queue in self.queues)
-
-    @property
-    def estimated_bytes(self) -> int:
-        """Length of its records, from a sample."""
-        return sum(queue.estimated_bytes for queue in self.queues)
-
-    @property
-    def first_stored_at(self) -> datetime | None:
-        """When the oldest message was stored."""
-        return min((queue.first_stored_at for queue in self.queues if queue.first_stored_at), default=None)
-
-    @property
-    def last_stored_at(self) -> datetime | None:
-        """When the newest message was stored."""
-        return max((queue.last_stored_at for queue in self.queues if queue.last_stored_at), default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class StoreFacts:
-    """What a store holds, without a look at every record."""
-
-    path: str
-    is_locked: bool
-    """A process has it open."""
-    locked_by: int | None
-    """That process; None when there is none, or it is this one."""
-    has_abort_file: bool
-    """It was not closed: a process has it open, or was killed."""
-    log: LogFacts
-    mark: Mark | None
-    """None when another program wrote last, or nobody."""
-    log_durable_at: datetime | None
-    queues_durable_at: datetime | None
-    topics: tuple[TopicFacts, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong with a store."""
-
-    kind: str
-    """`damaged_record`, `missing_log_files`, `log_ends_early`, `incomplete_queues`, `entry_without_record`,
-    `entry_differs`, `record_without_entry`, `bad_file`, `index_entry_without_record`, `key_without_index_entry` or
-    `index_differs`."""
-    path: str
-    """The file, or the folder where no file is."""
-    file_offset: int
-    physical_offset: int | None
-    size_bytes: int | None
-    """Damaged or missing bytes."""
-    topic: str | None
-    queue_id: int | None
-    queue_offset: int | None
-    found: str
-    expected: str
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
-    """What a check of a store looked at and found."""
-
-    path: str
-    is_live: bool
-    is_closed: bool
-    has_mark: bool
-    log_start: int
-    log_end: int
-    """Where the check ended: the end of the log, or of what a server had dispatched when the check began."""
-    tail_bytes: int
-    """A torn tail of this length lies behind the end: the next start cuts it off."""
-    log_files: int
-    records: int
-    records_with_own_check: int
-    queues: int
-    entries: int
-    filler_entries: int
-    records_without_queue: int
-    """Their topic was deleted."""
-    records_to_dispatch: int
-    records_without_entry: int
-    """Prepared and rolled back transaction messages, and records that stand for repaired damage."""
-    index_files: int
-    index_entries: int
-    problem_count: int
-    problems: tuple[Problem, ...]
-    """The first 10,000."""
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether nothing is wrong."""
-        return self.problem_count == 0
-
-
-@dataclass(frozen=True, slots=True)
-class RepairAction:
-    """One thing that a repair does."""
-
-    action: str
-    """`fill_with_record`, `end_file`, `make_file`, `cut_tail`, `blank_entry`, `rebuild_queues`, `rebuild_index` or
-    `drop_checkpoint`."""
-    path: str
-    file_offset: int | None = None
-    physical_offset: int | None = None
-    size_bytes: int | None = None
-    topic: str | None = None
-    queue_id: int | None = None
-    queue_offset: int | None = None
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """What a repair does, or has done."""
-
-    path: str
-    actions: tuple[RepairAction, ...]
-    kept_in: str | None
-    """The folder that keeps what was taken away, with `manifest.json`; None for a preview."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A snapshot that was made."""
-
-    path: str
-    log_start: int
-    log_end: int
-    """It holds the log before this."""
-    linked_files: int
-    """Log files that the store and the snapshot share."""
-    copied_files: int
-    copied_bytes: int
-    queues: int
-    entries: int
-    metadata_files: int
-    left_out: tuple[str, ...]
-    """What of the store is not in it; the index is made anew from the log."""
-
-
-@dataclass(frozen=True, slots=True)
-class TransferReport:
-    """What went into a store, or out of one."""
-
-    messages: int
-    body_bytes: int
-    topics: Mapping[str, int] = field(default_factory=dict)
-    """Messages of each topic."""
-    passed_over: int = 0
-    """Records that are no message of a user: of system topics, prepared, rolled back."""
-    left_out: int = 0
-    """Damaged records."""
-    new_topics: tuple[str, ...] = ()
-    """Topics that were added to the table of topics."""
 
 
 def stat(path: Folder, *, commit_log: Folder | None = None) -> StoreFacts:
@@ -307,9 +92,7 @@ def stat(path: Folder, *, commit_log: Folder | None = None) -> StoreFacts:
     )
 
 
-def verify(
-    path: Folder, *, commit_log: Folder | None = None, on_progress: OnProgress | None = None
-) -> VerifyReport:
+def verify(path: Folder, *, commit_log: Folder | None = None, on_progress: OnProgress | None = None) -> VerifyReport:
     """Checks a store: every record, consume queues and index files against the log and the log against them, the mark.
 
     Takes no lock. Beside a server it ends where the server had come when it began.
@@ -360,7 +143,7 @@ def snapshot(
 ) -> Snapshot:
     """Makes a snapshot of a store, also while a server writes it. All that was readable when it began is in it.
 
-    Complete log files are hard links, the rest is copied. It opens with `StoreReader`, and a server may be started on it.
+    Complete log files are hard links, the rest is copied. It opens with `StoreReader`, and a server may start on it.
 
     Args:
         path: The folder of the store.
@@ -373,9 +156,7 @@ def snapshot(
         StoreError: The server's checkpoint stands still, or the disk is full. Nothing of the target is left then; a
             retry is safe.
     """
-    made = json.loads(
-        _rocketpy.store_snapshot(os.fspath(path), os.fspath(target), _optional(commit_log), on_progress)
-    )
+    made = json.loads(_rocketpy.store_snapshot(os.fspath(path), os.fspath(target), _optional(commit_log), on_progress))
     return Snapshot(**made | {"left_out": tuple(made["left_out"])})
 
 
@@ -477,7 +258,7 @@ def export_messages(
     commit_log: Folder | None = None,
     on_progress: OnProgress | None = None,
 ) -> TransferReport:
-    """Writes messages of a store into a new store, with topic, queue, tag, keys, properties and the time of their making.
+    """Writes messages of a store into a new one, with topic, queue, tag, keys, properties and the time of their making.
 
     Their offsets and the time at which they are stored are new. Beside a running server it takes what it holds now.
 
@@ -495,9 +276,10 @@ def export_messages(
     Raises:
         InvalidArgumentError: The target is not empty.
     """
-    if os.path.isdir(target) and os.listdir(target):
+    if Path(target).is_dir() and any(Path(target).iterdir()):
         raise InvalidArgumentError(
-            f"the folder is not empty: {os.fspath(target)}", hint="name a folder that is new or empty, or import into it"
+            f"the folder is not empty: {os.fspath(target)}",
+            hint="name a folder that is new or empty, or import into it",
         )
     chosen = records(
         source,

@@ -214,7 +214,7 @@ def wait_until_open(process: subprocess.Popen, path: Path) -> None:
     """Waits until a process has a file open."""
     handles = Path(f"/proc/{process.pid}/fd")
     deadline = time.monotonic() + 60
-    while path.name not in {os.path.basename(os.path.realpath(handle)) for handle in handles.iterdir()}:
+    while path.name not in {handle.resolve().name for handle in handles.iterdir()}:
         assert process.poll() is None, "it ended by itself"
         assert time.monotonic() < deadline
         time.sleep(0.02)

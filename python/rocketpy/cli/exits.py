@@ -42,7 +42,7 @@ HINTS = {
     ExitCode.REFUSED: "the server or the store does not allow this; another value may pass",
     ExitCode.UNCERTAIN: "it may have been done: look before trying again",
     ExitCode.CONFLICT: "another process holds it: stop that one or choose another folder or port",
-    ExitCode.DAMAGED: "nothing was changed; copy the folder before any repair",
+    ExitCode.DAMAGED: "nothing was changed; look at what `rocketpy store verify` and `rocketpy store repair` say",
     ExitCode.MISMATCH: "what was read differs from what was sent; keep the folder and report this",
 }
 

@@ -119,12 +119,14 @@ def dump(
     commit_log: Log = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
 ) -> None:
-    """Print messages or records, read from the files. Without a topic in the order of the log. JSON and Parquet need `arrow`."""
+    """Print messages, read from the files; without a topic in the order of the log. Needs the extra `arrow`."""
     form = "jsonl" if as_json else form
     if form == "parquet" and target is None:
         raise CommandError("a Parquet file cannot go to the output", ExitCode.USAGE, "name a file with --output")
     if form == "raw" and (limit is not None or tags != "*"):
-        raise CommandError("raw records are not counted or chosen by tag", ExitCode.USAGE, "leave --limit and --tags out")
+        raise CommandError(
+            "raw records are not counted or chosen by tag", ExitCode.USAGE, "leave --limit and --tags out"
+        )
     chosen = store.records(
         folder,
         topics=topic or (),

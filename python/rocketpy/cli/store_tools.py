@@ -1,9 +1,9 @@
-"""`rocketpy store verify`, `repair`, `snapshot`, `export` and `import`: check a store folder, mend it, take messages along."""
+"""`rocketpy store verify`, `repair`, `snapshot`, `export`, `import`: check a store folder, mend it, copy it."""
 
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,7 +36,7 @@ def bar(title: str) -> Iterator[OnProgress]:
 
 
 def verify(folder: Folder, commit_log: Log = None, as_json: Json = False) -> None:
-    """Check every record, and consume queues and index against the log, both ways. Exit code 1 when something is wrong."""
+    """Check every record, and consume queues and index against the log, both ways. Exit code 1: something is wrong."""
     with bar("checking") as on_progress:
         report = store.verify(folder, commit_log=commit_log, on_progress=on_progress)
     if as_json:
@@ -74,7 +74,7 @@ def repair(
     commit_log: Log = None,
     as_json: Json = False,
 ) -> None:
-    """Say what makes a damaged store whole, and do it with --apply. Keeps each byte that it takes away in DIR/repair-TIME."""
+    """Say what makes a damaged store whole; --apply does it, and keeps what it takes away in DIR/repair-TIME."""
     with bar("repairing" if apply else "looking") as on_progress:
         done = store.repair(folder, apply=apply, commit_log=commit_log, on_progress=on_progress)
     if as_json:
@@ -160,8 +160,8 @@ def import_messages(
             )
     else:
         wanted = set(topic or ())
-        is_wanted: Callable[[dict[str, Any]], bool] = lambda row: not wanted or row.get("topic") in wanted  # noqa: E731
-        report = store.import_messages(filter(is_wanted, json_lines(source)), target)
+        rows = (row for row in json_lines(source) if not wanted or row.get("topic") in wanted)
+        report = store.import_messages(rows, target)
     output.show_one(output.plain(report), as_json=as_json)
 
 

@@ -82,7 +82,7 @@ impl StoreError {
                 "open the store with the file size it was made with, here perhaps {found_bytes} bytes"
             )),
             Self::InteriorDamage { .. } | Self::MissingFile { .. } => {
-                Some("nothing was changed; copy the folder before any repair, then restore the file from a copy or from a slave".to_owned())
+                Some("nothing was changed; restore the file from a copy or from a slave, or look at what `rocketpy store repair` would do".to_owned())
             }
             Self::Poisoned { .. } => {
                 Some("check the disk, then start again: recovery keeps what is durable".to_owned())

@@ -64,8 +64,10 @@ fn log_file(config: &StoreConfig, physical_offset: u64) -> (PathBuf, u64) {
     (config.commit_log_dir().join(format!("{start:020}")), physical_offset - start)
 }
 
-/// Place, length, topic, queue, queue offset and body of every record that gets a queue entry.
-type Placed = BTreeMap<u64, (u64, String, u32, u64, Vec<u8>)>;
+/// Length, topic, queue, queue offset and body of a record.
+type Seen = (u64, String, u32, u64, Vec<u8>);
+/// Every record that gets a queue entry, by its place.
+type Placed = BTreeMap<u64, Seen>;
 
 fn records(root: &Path) -> Placed {
     let mut found = Placed::new();
@@ -75,7 +77,7 @@ fn records(root: &Path) -> Placed {
     found
 }
 
-fn selected(root: &Path, selection: Selection) -> Vec<(u64, (u64, String, u32, u64, Vec<u8>))> {
+fn selected(root: &Path, selection: Selection) -> Vec<(u64, Seen)> {
     let mut selected = Selected::new(&StoreReader::open(root).unwrap(), selection).unwrap();
     let mut found = Vec::new();
     let take = |found: &mut Vec<_>, view: &rocketpy_protocol::record::RecordView<'_>| {
@@ -290,7 +292,7 @@ fn facts_say_what_there_is() {
 }
 
 /// Repairs a store and opens it, and checks that every record outside the damage is where it was. Returns what was done.
-fn repaired(config: &StoreConfig, before: &Placed, damaged: &[std::ops::Range<u64>]) -> Vec<RepairAction> {
+fn repaired(config: &StoreConfig, before: &Placed, damaged: &[(u64, u64)]) -> Vec<RepairAction> {
     let root = &config.root;
     let reader = StoreReader::open(root).unwrap();
     let bytes_before = contents(root);
@@ -300,8 +302,7 @@ fn repaired(config: &StoreConfig, before: &Placed, damaged: &[std::ops::Range<u6
     assert_eq!(repair.actions, preview.actions, "it does what it said");
     assert_eq!(repair.kept_in.is_some(), !repair.actions.is_empty());
     assert_sound(root);
-    let is_damaged =
-        |at: &u64, size: u64| damaged.iter().any(|range| range.start < at + size && *at < range.end);
+    let is_damaged = |at: &u64, size: u64| damaged.iter().any(|&(from, to)| from < at + size && *at < to);
     let store = Store::open(config.clone()).unwrap();
     for (at, (size, topic, queue_id, queue_offset, body)) in before {
         if is_damaged(at, *size) {
@@ -353,7 +354,7 @@ fn whatever_is_damaged_every_record_outside_stays_at_its_place_and_a_server_open
                 let (path, place) = log_file(&config, at);
                 overwrite(&path, place, &[random(256) as u8]);
             }
-            damaged.push(from..from + size);
+            damaged.push((from, from + size));
         }
         if round % 3 == 0 {
             let entry = random(30) * 20 + random(20);
@@ -404,7 +405,7 @@ fn a_lost_end_lost_queues_and_a_lost_log_file_are_repaired() {
     let (path, place) = log_file(&config, *at);
     overwrite(&path, place + 30, b"damaged");
     assert!(matches!(Store::open(config.clone()), Err(StoreError::InteriorDamage { .. })));
-    let actions = repaired(&config, &before, &[*at..at + size]);
+    let actions = repaired(&config, &before, &[(*at, at + size)]);
     assert!(
         actions.iter().any(|action| matches!(action, RepairAction::DropCheckpoint { .. })),
         "{actions:#?}"
@@ -426,7 +427,7 @@ fn a_lost_end_lost_queues_and_a_lost_log_file_are_repaired() {
     let size = config.commit_log_file_size;
     RealDisk.remove_file(&log_file(&config, size).0).unwrap();
     assert!(matches!(Store::open(config.clone()), Err(StoreError::MissingFile { .. })));
-    let actions = repaired(&config, &before, &[size..2 * size]);
+    let actions = repaired(&config, &before, &[(size, 2 * size)]);
     assert!(actions.iter().any(|action| matches!(action, RepairAction::MakeFile { .. })), "{actions:#?}");
     // The index is damaged.
     let dir = tempfile::tempdir().unwrap();
