@@ -27,6 +27,7 @@ __all__ = [
     "log_to_stderr",
     "store_facts",
     "store_repair",
+    "store_retention",
     "store_snapshot",
     "store_verify",
 ]
@@ -48,6 +49,7 @@ class Message:
         order_key: str | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int | None = None,
+        wait_store_ok: bool = True,
     ) -> Self: ...
     @property
     def topic(self) -> str: ...
@@ -65,6 +67,8 @@ class Message:
     def properties(self) -> dict[str, str]: ...
     @property
     def flag(self) -> int: ...
+    @property
+    def wait_store_ok(self) -> bool: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -319,6 +323,16 @@ def store_verify(path: str, commit_log: str | None, progress: Callable[[int, int
 def store_repair(
     path: str, commit_log: str | None, apply: bool, progress: Callable[[int, int], object] | None
 ) -> str: ...
+def store_retention(
+    path: str, config: str | None, settings: list[tuple[str, str]], asked: bool
+) -> tuple[
+    list[tuple[tuple[str, int, int, int], tuple[int, str, str]]],
+    tuple[tuple[str, int, int, int], str] | None,
+    list[tuple[str, int]],
+    str | None,
+    int,
+    int,
+]: ...
 def store_snapshot(
     path: str, target: str, commit_log: str | None, progress: Callable[[int, int], object] | None
 ) -> str: ...

@@ -21,6 +21,7 @@ from rocketpy.store_reports import (
     TransferReport,
     VerifyReport,
 )
+from rocketpy.store_retention import FolderUsage, KeptFile, Removal, RetentionPlan, retention
 from rocketpy.store_tools import (
     StoreRecords,
     export_messages,
@@ -40,13 +41,17 @@ if TYPE_CHECKING:
     from rocketpy.config import Instant
 
 __all__ = [
+    "FolderUsage",
+    "KeptFile",
     "LogFacts",
     "Mark",
     "Problem",
     "QueueFacts",
     "QueueRange",
+    "Removal",
     "Repair",
     "RepairAction",
+    "RetentionPlan",
     "Snapshot",
     "StoreFacts",
     "StoreRange",
@@ -61,6 +66,7 @@ __all__ = [
     "import_messages",
     "records",
     "repair",
+    "retention",
     "snapshot",
     "stat",
     "verify",

@@ -74,6 +74,17 @@ def test_copies_and_pickles_are_equal(again):
     assert again(message) == message
 
 
+def test_a_message_may_do_without_the_flush():
+    assert Message("flights", b"x").wait_store_ok
+    hasty = Message("flights", b"x", wait_store_ok=False, properties={"a": "b"})
+    assert not hasty.wait_store_ok
+    assert hasty.properties == {"a": "b"}
+    assert hasty != Message("flights", b"x", properties={"a": "b"})
+    again = pickle.loads(pickle.dumps(hasty))
+    assert again == hasty
+    assert not again.wait_store_ok
+
+
 def test_repr_shows_everything_but_the_body():
     text = repr(Message("flights", b"secret", tag="UA"))
     assert "flights" in text

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy.cli import bench, consume, demo, group, message, produce, store, store_tools, topic
+from rocketpy.cli import bench, consume, demo, group, message, produce, store, store_retention, store_tools, topic
 from rocketpy.cli.exits import HINTS, ExitCode, Reported, reported
 from rocketpy.cli.flags import COMMANDS, Command, Flag
 
@@ -96,7 +96,7 @@ def make_app() -> typer.Typer:
         ("store", "A store folder, read beside its server or without one.", TOOLS): (
             ("stat", store.stat), ("verify", store_tools.verify), ("dump", store.dump), ("repair", store_tools.repair),
             ("snapshot", store_tools.snapshot), ("export", store_tools.export_messages),
-            ("import", store_tools.import_messages),
+            ("import", store_tools.import_messages), ("retention", store_retention.retention),
         ),
         ("bench", "Measures this machine, client and server apart.", TOOLS): (
             ("produce", bench.bench_produce), ("consume", bench.bench_consume)

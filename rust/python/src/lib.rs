@@ -26,6 +26,7 @@ mod runtime;
 mod server;
 mod start;
 mod store;
+mod store_retention;
 mod store_tools;
 mod untracked;
 mod wait;
@@ -61,6 +62,8 @@ mod extension {
     #[pymodule_export]
     use crate::store::{PyStoreReader, Scan};
 
+    #[pymodule_export]
+    use crate::store_retention::store_retention;
     #[pymodule_export]
     use crate::store_tools::{
         StoreRecords, StoreTransfer, store_facts, store_repair, store_snapshot, store_verify,

@@ -26,6 +26,8 @@ use crate::untracked;
 ///     properties: Further properties. Names of the system's own are refused; those that ask for a delay, a timer or a
 ///         transaction are refused by the send, with `NotSupportedError`.
 ///     flag: A number of the user's own, of 32 bits; default 0.
+///     wait_store_ok: Whether the acknowledgement waits for the flush, where the broker or the topic flushes before it
+///         acknowledges (SYNC_FLUSH). False: it comes earlier, and a power loss right after it may take the message.
 ///
 /// Raises:
 ///     InvalidArgumentError: A name or a value breaks its rules.
@@ -75,7 +77,10 @@ impl PyMessage {
 #[pymethods]
 impl PyMessage {
     #[new]
-    #[pyo3(signature = (topic, body, *, tag=None, keys=None, order_key=None, properties=None, flag=None))]
+    #[pyo3(signature = (
+        topic, body, *, tag=None, keys=None, order_key=None, properties=None, flag=None, wait_store_ok=true
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "named by the caller")]
     fn new(
         topic: &str,
         body: &Bound<'_, PyAny>,
@@ -84,6 +89,7 @@ impl PyMessage {
         order_key: Option<&str>,
         properties: Option<&Bound<'_, PyMapping>>,
         flag: Option<&Bound<'_, PyAny>>,
+        wait_store_ok: bool,
     ) -> PyResult<Py<Self>> {
         let range = i64::from(i32::MIN)..=i64::from(i32::MAX);
         let flag = flag.map_or(Ok(0), |flag| within("flag", flag, range))? as i32;
@@ -106,6 +112,9 @@ impl PyMessage {
         }
         if let Some(order_key) = order_key {
             message.set_order_key(order_key).map_err(raise)?;
+        }
+        if !wait_store_ok {
+            message.properties.set(property::WAIT, "false").map_err(raise)?;
         }
         untracked::new(body.py(), Self { message: Arc::new(message) }).map(Bound::unbind)
     }
@@ -162,6 +171,12 @@ impl PyMessage {
         self.message.flag
     }
 
+    /// Whether the acknowledgement waits for the flush, where the broker or the topic flushes before it acknowledges.
+    #[getter]
+    fn wait_store_ok(&self) -> bool {
+        self.message.properties.get(property::WAIT) != Some("false")
+    }
+
     fn __len__(&self) -> usize {
         self.message.body.len()
     }
@@ -186,13 +201,14 @@ impl PyMessage {
         named.set_item("order_key", self.order_key())?;
         named.set_item("properties", self.properties(py)?)?;
         named.set_item("flag", self.flag())?;
+        named.set_item("wait_store_ok", self.wait_store_ok())?;
         Ok(((self.topic(), self.body(py)), named))
     }
 }
 
 /// True for the properties that are arguments of their own.
 fn is_argument(name: &str) -> bool {
-    matches!(name, property::TAGS | property::KEYS | property::SHARDING_KEY)
+    matches!(name, property::TAGS | property::KEYS | property::SHARDING_KEY | property::WAIT)
 }
 
 /// Copies the body out of any bytes-like object.

@@ -1,0 +1,59 @@
+"""`rocketpy store retention`: what would go from a store folder, and why."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rocketpy import store
+from rocketpy.cli import output
+from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.cli.options import Json
+from rocketpy.cli.store import Folder, Log
+
+
+def retention(
+    folder: Folder,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go and why; nothing is changed.")] = False,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Configuration of its server: TOML, or broker.conf.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A configuration key; may be repeated.")
+    ] = None,
+    ask: Annotated[
+        bool, typer.Option("--ask", help="As if somebody asked for what is old enough to go, whatever the hour.")
+    ] = False,
+    commit_log: Log = None,
+    as_json: Json = False,
+) -> None:
+    """Show which files of the log its server would remove now, and why."""
+    if not dry_run:
+        raise CommandError(
+            "only --dry-run is there: the server removes files by itself", ExitCode.USAGE, "add --dry-run"
+        )
+    plan = store.retention(folder, commit_log=commit_log, config=config, settings=pairs(settings or []), ask=ask)
+    if as_json:
+        output.show_one(output.plain(plan), as_json=True)
+        return
+    facts: dict[str, Any] = {
+        "log": f"{plan.log_files:,} files, {plan.log_bytes:,} bytes",
+        "goes": f"{len(plan.removals):,} files, {sum(one.size_bytes for one in plan.removals):,} bytes",
+        "stays": "nothing is there" if plan.kept is None else f"from {plan.kept.path}: {plan.kept.reason}",
+        "messages": "are taken" if plan.refusal is None else f"are refused: {plan.refusal}",
+    }
+    facts |= {f"disk of {one.path}": f"{one.used_percent} % full" for one in plan.folders}
+    output.show_one(facts, as_json=False)
+    rows = [
+        {"file": one.path, "bytes": one.size_bytes, "written_at": one.written_at, "rule": one.rule, "why": one.reason}
+        for one in plan.removals
+    ]
+    output.show(rows, as_json=False, empty="nothing goes")
+
+
+def pairs(settings: list[str]) -> dict[str, str]:
+    """Splits `KEY=VALUE`."""
+    split = [setting.partition("=") for setting in settings]
+    if any(not key or not equals for key, equals, _ in split):
+        raise CommandError("--set takes KEY=VALUE", ExitCode.USAGE, "for example --set fileReservedTime=48")
+    return {key: value for key, _, value in split}

@@ -1,0 +1,91 @@
+"""`rocketpy store retention`, and consumers and groups that go to a time, back and forward."""
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from rocketpy import Admin, ConfigError, Consumer, Message, NotAStoreError, Producer, Start, store
+
+SMALL = ("--set", "mappedFileSizeCommitLog=65536", "--set", "mappedFileSizeConsumeQueue=2000")
+
+
+@pytest.fixture
+def live(start, tmp_path: Path):
+    """A server on a store of small files."""
+    return start("server", str(tmp_path / "store"), "--port", "0", "--name-server-port", "0", *SMALL)
+
+
+def produce(server, first: int, count: int, size: int = 100) -> None:
+    with Producer("ingest", name_servers=server.name_server) as producer:
+        for number in range(first, first + count):
+            producer.send(Message("orders", f"{number:06} {'x' * size}".encode()))
+
+
+def test_a_dry_run_names_files_and_reasons_and_changes_nothing(command, live, tmp_path: Path):
+    folder = tmp_path / "store"
+    produce(live, 0, 300, size=1000)
+    before = sorted(path.name for path in (folder / "commitlog").iterdir())
+    limit = ("--set", "retentionMaxBytes=150000")
+    plan = json.loads(command("store", "retention", str(folder), "--dry-run", "--json", *limit).stdout)
+    assert [Path(one["path"]).name for one in plan["removals"]] == before[: len(plan["removals"])]
+    assert {one["rule"] for one in plan["removals"]} == {"total size"}
+    assert "the limit is 150000" in plan["removals"][0]["reason"]
+    assert plan["kept"]["start"] == sum(one["size_bytes"] for one in plan["removals"])
+    assert set(plan) == set(store.RetentionPlan.__slots__)
+    text = command("store", "retention", str(folder), "--dry-run", *limit).stdout
+    assert before[0] in text
+    assert "total size" in text
+    assert "nothing goes" in command("store", "retention", str(folder), "--dry-run").stdout
+    asked = command("store", "retention", str(folder), "--dry-run", "--ask", "--set", "fileReservedTime=0").stdout
+    assert "somebody asked" in asked
+    assert sorted(path.name for path in (folder / "commitlog").iterdir()) == before
+
+
+def test_the_python_twin_reads_the_servers_own_configuration(live, tmp_path: Path):
+    produce(live, 0, 200, size=1000)
+    config = tmp_path / "broker.conf"
+    hours = ";".join(f"{hour:02}" for hour in range(24))
+    config.write_text(f"fileReservedTime=0\ndeleteWhen={hours}\n")
+    plan = store.retention(tmp_path / "store", config=config)
+    assert {one.rule for one in plan.removals} == {"expired"}
+    assert all(one.written_at <= datetime.now(UTC) and one.age.total_seconds() >= 0 for one in plan.removals)
+    assert len(plan.removals) < plan.log_files
+    assert store.retention(tmp_path / "store", config=config, settings={"fileReservedTime": 1}).removals == ()
+    with pytest.raises(ConfigError, match="fileReservedTime"):
+        store.retention(tmp_path / "store", settings={"fileReservedTime": "soon"})
+    with pytest.raises(NotAStoreError):
+        store.retention(tmp_path / "nothing")
+
+
+def test_without_dry_run_and_with_a_bad_setting_the_command_says_what_to_write(command, tmp_path: Path):
+    assert "--dry-run" in command("store", "retention", str(tmp_path), code=2).stderr.splitlines()[-1]
+    assert "KEY=VALUE" in command("store", "retention", str(tmp_path), "--dry-run", "--set", "x", code=2).stderr
+
+
+def test_groups_and_consumers_go_to_a_time_forward_and_back(command, live):
+    name_server = live.name_server
+    command("topic", "create", "orders", "--queues", "1", name_server=name_server)
+    moments = []
+    for first in (0, 10, 20):
+        time.sleep(0.05)  # stored times differ: that is what is tested
+        moments.append(datetime.now(UTC))
+        time.sleep(0.05)
+        produce(live, first, 10)
+    command("group", "create", "audit", name_server=name_server)
+    for moment, offset in [(moments[2], 20), (moments[0], 0), (moments[1], 10), (datetime.now(UTC), 30)]:
+        to = ("--to", moment.isoformat())
+        rows = command("group", "reset", "audit", "--topic", "orders", *to, "--json", name_server=name_server).stdout
+        assert [row["offset"] for row in json.loads(rows)] == [offset]
+        with Admin(name_servers=name_server) as admin:
+            assert [one.committed_offset for one in admin.group_lag("audit")] == [offset]
+    with Consumer("audit", "orders", name_servers=name_server, start=Start.EARLIEST) as consumer:
+        while not consumer.assignment():
+            consumer.poll(max_messages=1, timeout=0.1)
+        (queue,) = consumer.assignment()
+        for moment, offset in [(moments[1], 10), (moments[2], 20), (moments[0], 0)]:
+            assert consumer.seek(queue, Start.at(moment)) == offset
+            message = next(iter(consumer.poll(max_messages=1, timeout=10)))
+            assert (message.queue_offset, message.body[:6]) == (offset, b"%06d" % offset)
