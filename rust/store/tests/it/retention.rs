@@ -391,8 +391,8 @@ fn several_folders_of_the_log_take_turns_and_are_one_log() {
         let ranges = reader.ranges("t", &RangeOptions::default())?;
         let mut scan = reader.scan(&ranges, ScanOptions::default())?;
         let mut count = 0;
-        while let Some(block) = scan.next_block()? {
-            count += block.records.len();
+        while scan.advance()? {
+            count += scan.block().records.len();
         }
         Ok::<_, ReadError>(count)
     };
