@@ -92,7 +92,7 @@ pub struct Counts {
 }
 
 /// Reads a history.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Checker {
     violations: Vec<Violation>,
     ledger: Ledger,
@@ -113,18 +113,6 @@ pub fn check(events: &[Event]) -> Vec<Violation> {
     let mut checker = Checker::default();
     events.iter().for_each(|event| checker.observe(event));
     checker.violations
-}
-
-impl Default for Checker {
-    fn default() -> Self {
-        Self {
-            violations: Vec::new(),
-            ledger: Ledger::default(),
-            groups: BTreeMap::new(),
-            pending: HashMap::new(),
-            healed: false,
-        }
-    }
 }
 
 impl Checker {

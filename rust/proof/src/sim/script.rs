@@ -128,7 +128,7 @@ impl Run {
                 | AppendError::Poisoned { .. }
                 | AppendError::QueueNotWriteable { .. }
         );
-        if !(is_of_disk && self.has_faults()) && !matches!(error, AppendError::BodyTooLong { .. }) {
+        if !is_of_disk || !self.has_faults() {
             self.wrong(Rule::Alive, format!("an append is refused on a sound disk: {error}"));
         }
         for &op in ops {
