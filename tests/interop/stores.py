@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import struct
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ class Case:
     rocketpy_clean: bool
     ipv6: bool = False
     record_check: bool = False
+    index_slots: int = 5000
+    index_entries: int = 50
 
     @property
     def is_5(self) -> bool:
@@ -54,8 +57,8 @@ class Case:
         """
         settings: dict[str, object] = {
             "mappedFileSizeCommitLog": 6 << 20,
-            "maxHashSlotNum": 5000,
-            "maxIndexNum": 50,
+            "maxHashSlotNum": self.index_slots,
+            "maxIndexNum": self.index_entries,
             "messageIndexSafe": "true",
             "flushConsumerOffsetInterval": 500,
             "flushDelayOffsetInterval": 500,
@@ -78,7 +81,7 @@ class Case:
 CASES = [
     Case("5.5.0", clean=True, rocketpy_clean=False),
     Case("5.5.0", clean=False, rocketpy_clean=True, ipv6=True, record_check=True),
-    Case("4.9.7", clean=True, rocketpy_clean=True, ipv6=True),
+    Case("4.9.7", clean=True, rocketpy_clean=True, ipv6=True, index_slots=5_000_000, index_entries=20_000_000),
     Case("4.9.7", clean=False, rocketpy_clean=False),
 ]
 
@@ -144,6 +147,21 @@ def files(root: Path) -> dict[str, Path]:
     return {str(path.relative_to(root)): path for path in sorted(root.rglob("*")) if path.is_file()}
 
 
+def copy_sparse(source: str, target: str) -> None:
+    """Copies what is written of a file: a store of Apache's is some hundred megabytes of holes."""
+    with Path(source).open("rb") as read, Path(target).open("wb") as write:
+        size_bytes, at = os.fstat(read.fileno()).st_size, 0
+        while at < size_bytes:
+            try:
+                at = os.lseek(read.fileno(), at, os.SEEK_DATA)
+            except OSError:  # no data any more
+                break
+            end = os.lseek(read.fileno(), at, os.SEEK_HOLE)
+            os.pwrite(write.fileno(), os.pread(read.fileno(), end - at, at), at)
+            at = end
+        write.truncate(size_bytes)
+
+
 def is_state_of_apache(name: str) -> bool:
     """Whether a file belongs to a feature of Apache's that RocketPy has not: delays, timers, transactions and so on."""
     first, _, rest = name.partition("/")
@@ -193,13 +211,12 @@ TAG_HASHES = {
 """Index entries of tags, which Apache writes since 5.4."""
 
 
-def index_entries(store: Path) -> list[tuple[int, int]]:
+def index_entries(store: Path, case: Case) -> list[tuple[int, int]]:
     """Key hash and physical offset of every index entry, in the order of writing."""
     found = []
     for path in files(store / "index").values():
-        content = path.read_bytes()
-        (following,) = struct.unpack(">i", content[36:40])
-        for number in range(1, following):
-            at = 40 + 5000 * 4 + number * 20
-            found.append(struct.unpack(">iq", content[at : at + 12]))
+        with path.open("rb") as file:
+            (following,) = struct.unpack(">36xi", file.read(40))
+            file.seek(case.index_slots * 4 + 20, 1)  # entry 0 is never used
+            found += [struct.unpack(">iq8x", file.read(20)) for _ in range(1, following)]
     return found
