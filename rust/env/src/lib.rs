@@ -29,6 +29,6 @@ pub use limits::{is_process_alive, raise_open_file_limit};
 pub use lock::RealLock;
 pub use mapped::{MappedRegion, RegionSlice};
 #[cfg(feature = "power-cut")]
-pub use power_cut::cut_power;
+pub use power_cut::{cut_power, freeze_process};
 pub use real::RealDisk;
 pub use sys::open_file_limit;

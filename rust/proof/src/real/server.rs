@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rocketpy_env::failpoint::{self, Point};
-use rocketpy_env::{Disk, RealDisk, planted};
+use rocketpy_env::{Disk, RealDisk, freeze_process, planted};
 
 /// A start that takes longer is one that never ends.
 const START_WITHIN: Duration = Duration::from_secs(60);
@@ -152,6 +152,11 @@ impl Server {
             std::thread::sleep(LOOK_EVERY);
         }
         true
+    }
+
+    /// Nothing leaves it any more; see [`freeze_process`].
+    pub fn freeze(&self) -> Result<(), String> {
+        freeze_process(self.child.id()).map_err(|error| error.to_string())
     }
 
     /// Kills it, if it is still there.

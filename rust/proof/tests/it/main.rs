@@ -3,6 +3,8 @@
 mod kill;
 #[cfg(feature = "planted-bugs")]
 mod planted;
+#[cfg(feature = "planted-bugs")]
+mod planted_real;
 mod power;
 #[cfg(not(feature = "planted-bugs"))]
 mod sim;
