@@ -14,6 +14,8 @@ mod read;
 mod rebuild;
 mod recovery;
 mod retention;
+#[cfg(feature = "sim")]
+mod retention_sim;
 mod support;
 mod time;
 mod tools;
