@@ -49,7 +49,7 @@ impl Run {
 
     fn flip_durable_bit(&mut self) {
         let records = verify::records(&self.disk, &self.plan);
-        let durable = self.trusted_from..self.marked_to;
+        let durable = self.trusted_from.min(self.marked_to)..self.marked_to;
         let is_durable = |record: &LogRange| durable.start <= record.start && record.end <= durable.end;
         let durable: Vec<_> = records.into_iter().filter(is_durable).collect();
         let Some(&record) = self.rng.choice(&durable) else { return };
@@ -156,6 +156,7 @@ impl Run {
         let path = Path::new(ROOT).join("checkpoint");
         self.marked_to = 0;
         self.has_mark = false;
+        self.trusted_from = u64::MAX; // until a start is through
         if self.rng.bool() {
             let _ = self.disk.hide(&path);
         } else {

@@ -258,7 +258,7 @@ impl Run {
                     self.wrong(Rule::R4, "the durable mark was lost");
                 }
                 self.has_mark = true;
-                if !store.recovery().had_mark {
+                if !store.recovery().had_mark || self.trusted_from == u64::MAX {
                     self.trusted_from = store.recovery().end.get();
                 }
                 self.marked_to = store.flushed_offset().get();
