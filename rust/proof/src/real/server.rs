@@ -131,6 +131,17 @@ fn read_end(from: &mut impl Read) -> String {
     String::from_utf8_lossy(&kept).into_owned()
 }
 
+/// Whether the first thread of a process stands still, or is gone.
+fn is_stopped(id: u32) -> bool {
+    let stat = RealDisk.read(Path::new(&format!("/proc/{id}/stat")), 1 << 12);
+    // The state follows on the name, which is in parentheses and may hold anything.
+    let state = stat.ok().and_then(|stat| {
+        let name_end = stat.iter().rposition(|&byte| byte == b')')?;
+        stat.get(name_end + 2).copied()
+    });
+    matches!(state, None | Some(b'T' | b't' | b'Z' | b'X'))
+}
+
 impl Server {
     fn death(&mut self, status: ExitStatus) -> Death {
         let log = self.log.take().and_then(|log| log.join().ok()).unwrap_or_default();
@@ -154,9 +165,19 @@ impl Server {
         true
     }
 
-    /// Nothing leaves it any more; see [`freeze_process`].
+    /// On return nothing leaves it any more; see [`freeze_process`]. Calls into the system may still be under way.
     pub fn freeze(&self) -> Result<(), String> {
-        freeze_process(self.child.id()).map_err(|error| error.to_string())
+        let id = self.child.id();
+        freeze_process(id).map_err(|error| error.to_string())?;
+        // The first thread takes the signal and stops all others before itself.
+        let started = Instant::now();
+        while !is_stopped(id) {
+            if started.elapsed() > STOP_WITHIN {
+                return Err(format!("process {id} does not stop"));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 
     /// Kills it, if it is still there.
