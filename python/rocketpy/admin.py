@@ -271,7 +271,8 @@ class Admin(Closing):
         Args:
             topic: The topic.
             key: One of the messages' keys; another thing when `kind` says so.
-            kind: `"key"`, `"unique_key"` (the `msg_id` of a receipt), or `"tag"` (brokers before Apache's 5.4 find nothing).
+            kind: `"key"`, `"unique_key"` (the `msg_id` of a receipt), or `"tag"` (Apache's brokers before 5.4 find
+                nothing).
             begin: Stored at or after this: seconds since 1970 UTC, or a datetime.
             end: Stored at or before this.
             max_messages: Of more the newest. A broker gives no more than it is set to (`maxMsgsNumBatch`, 64).

@@ -233,7 +233,8 @@ class StoreReader:
             begin: Stored at or after this: seconds since 1970 UTC, or a datetime.
             end: Stored at or before this.
             max_messages: Of more the newest.
-            slots_and_entries: `maxHashSlotNum` and `maxIndexNum` of the Apache broker that wrote the index, when they were set.
+            slots_and_entries: `maxHashSlotNum` and `maxIndexNum` of the Apache broker that wrote the index, when they
+                were set.
 
         Raises:
             NotAStoreError: The store has no index.

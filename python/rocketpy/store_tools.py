@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketpy import _rocketpy
 from rocketpy.config import instant_ms
-from rocketpy.errors import InvalidArgumentError
+from rocketpy.errors import InvalidArgumentError, OffsetError
 from rocketpy.store_reports import (
     LogFacts,
     Mark,
@@ -225,14 +225,18 @@ def records(
 
     Raises:
         TopicNotFoundError: The store holds no message of a topic.
+        OffsetError: The topics named have no message in one of the queues.
+        InvalidArgumentError: A queue is no number from 0.
         DamagedDataError: From the iteration. A retry gives the same.
     """
-    return StoreRecords(
+    topics = [topics] if isinstance(topics, str) else list(topics)
+    numbers = _queue_numbers(queues)
+    chosen = StoreRecords(
         _rocketpy.StoreRecords(
             os.fspath(path),
             _optional(commit_log),
-            [topics] if isinstance(topics, str) else list(topics),
-            None if queues is None else list(queues),
+            topics,
+            numbers,
             queue_offsets,
             physical_offsets,
             (_ms(stored_from), _ms(stored_before)),
@@ -244,6 +248,29 @@ def records(
             batch_bytes,
         )
     )
+    for number in numbers or ():
+        _check_queue(path, topics, number)
+    return chosen
+
+
+def _queue_numbers(queues: Iterable[int] | None) -> list[int] | None:
+    """The numbers of queues, each one that a queue can have."""
+    numbers = None if queues is None else list(queues)
+    for number in numbers or ():
+        if not 0 <= number < 1 << 31:
+            raise InvalidArgumentError(f"no number of a queue: {number}", hint="queues are numbered from 0")
+    return numbers
+
+
+def _check_queue(path: Folder, topics: list[str], number: int) -> None:
+    """A queue that none of the topics has is a mistake rather than an empty result."""
+    folders = [folder for folder in (Path(path, "consumequeue", topic) for topic in topics) if folder.is_dir()]
+    if folders and not any((folder / str(number)).is_dir() for folder in folders):
+        there = sorted({int(one.name) for folder in folders for one in folder.iterdir() if one.name.isdigit()})
+        raise OffsetError(
+            f"the store holds no message in queue {number} of {', '.join(topics)}",
+            hint=f"queues with messages: {', '.join(map(str, there))}",
+        )
 
 
 def export_messages(

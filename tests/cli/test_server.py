@@ -165,10 +165,19 @@ def test_a_broker_that_knows_no_name_server_says_how_to_name_one(command, tmp_pa
 
 def test_the_log_goes_to_standard_error_as_the_variable_chooses(start, tmp_path: Path):
     server = start(
-        "server", str(tmp_path / "store"), "--port", "0", "--name-server-port", "0", "--set", "redeleteHangedFileInterval=120000"
+        "server",
+        str(tmp_path / "store"),
+        "--port",
+        "0",
+        "--name-server-port",
+        "0",
+        "--set",
+        "redeleteHangedFileInterval=120000",
     )
     server.stop()
-    assert "redeleteHangedFileInterval" in server.log.read_text(), "an Apache key without a meaning is listed in one warning"
+    assert "redeleteHangedFileInterval" in server.log.read_text(), (
+        "an Apache key without a meaning is listed in one warning"
+    )
 
 
 def test_a_configuration_file_that_is_not_there_is_named(command, tmp_path: Path):

@@ -236,9 +236,7 @@ def test_a_closed_admin_says_so(rocketpy_server):
 @pytest.fixture
 def keyed(producer, admin, rocketpy_topic):
     """Receipts of three messages with keys, which the index has."""
-    sent = [
-        producer.send(Message(rocketpy_topic, b"%d" % n, tag="paid", keys=["all", f"own-{n}"])) for n in range(3)
-    ]
+    sent = [producer.send(Message(rocketpy_topic, b"%d" % n, tag="paid", keys=["all", f"own-{n}"])) for n in range(3)]
     while len(admin.query_messages(rocketpy_topic, "all")) < 3:
         time.sleep(0.002)
     return sent

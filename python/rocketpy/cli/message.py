@@ -1,6 +1,6 @@
 """`rocketpy message`: single messages, looked up by key or by id."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,6 +12,8 @@ from rocketpy.cli.options import LOCAL, Json, NameServer, moment
 
 BODY_SHOWN = 200
 """Characters of a body that the table shows."""
+
+KINDS: dict[str, Literal["key", "unique_key", "tag"]] = {"--key": "key", "--unique-key": "unique_key", "--tag": "tag"}
 
 
 def query(
@@ -46,7 +48,7 @@ def query(
             found = admin.query_messages(
                 topic,
                 value,
-                kind={"--key": "key", "--unique-key": "unique_key", "--tag": "tag"}[flag],
+                kind=KINDS[flag],
                 begin=None if begin is None else moment(begin),
                 end=None if end is None else moment(end),
                 max_messages=most,
