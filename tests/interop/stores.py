@@ -111,7 +111,10 @@ def write_tables(store: Path, case: Case) -> None:
     (store / "config").mkdir(parents=True)
     for name, table in (
         ("topics.json", {"topicConfigTable": {"typed": topic}}),
-        ("subscriptionGroup.json", {"subscriptionGroupTable": {LONG_GROUP: group}, "forbiddenTable": {}}),
+        (
+            "subscriptionGroup.json",
+            {"subscriptionGroupTable": {LONG_GROUP: group}, "forbiddenTable": {LONG_GROUP: {"typed": 1}}},
+        ),
     ):
         (store / "config" / name).write_text(json.dumps({"dataVersion": version} | table))
 
