@@ -4,6 +4,7 @@ mod address;
 mod config;
 mod error;
 mod limits;
+mod log_files;
 mod logging;
 mod process;
 

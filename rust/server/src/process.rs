@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio::runtime::Runtime;
 use tracing::{error, info, warn};
 
-use crate::{ServerConfig, ServerError, address, limits};
+use crate::{ServerConfig, ServerError, address, limits, log_files};
 
 /// How long a start waits for the name servers; one that is down must not keep the broker from starting.
 const REGISTER_WAIT: Duration = Duration::from_secs(2);
@@ -65,6 +65,9 @@ impl Process {
             remove_stale_ready_file(path)?;
         }
         limits::fit(&mut config, has_name_server, has_broker);
+        if has_broker {
+            log_files::adopt_size(&mut config);
+        }
         if !config.ignored.is_empty() {
             warn!(keys = config.ignored.join(" "), "configuration keys without a meaning here");
         }

@@ -1,6 +1,6 @@
 //! What can go wrong in a store, with the facts, whether a retry helps and whether the call may have been applied.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +59,21 @@ pub enum StoreError {
     BrokenEntry { topic: Arc<str>, queue_id: u32, queue_offset: u64, physical_offset: u64 },
 }
 
+/// Which key says the size, and what to do with a file that cannot have been made so.
+fn wrong_file_size_hint(path: &Path, found_bytes: u64) -> String {
+    let of_queue = path.components().any(|part| part.as_os_str() == "consumequeue");
+    let (key, least) =
+        if of_queue { ("mappedFileSizeConsumeQueue", 20) } else { ("mappedFileSizeCommitLog", 16 << 10) };
+    if found_bytes < least {
+        return format!(
+            "no store has files of {found_bytes} bytes, this one was cut off: restore it from a copy"
+        );
+    }
+    format!(
+        "a store keeps the file size it was made with: set {key}={found_bytes} if all its files have that size"
+    )
+}
+
 fn holder(pid: Option<u32>) -> String {
     pid.map_or_else(|| "this process".to_owned(), |pid| format!("process {pid}"))
 }
@@ -78,9 +93,7 @@ impl StoreError {
             }
             Self::Locked { .. } => Some("stop the other store first, or name another folder".to_owned()),
             Self::UnexpectedFile { .. } => Some("move that file out of the store".to_owned()),
-            Self::WrongFileSize { found_bytes, .. } => Some(format!(
-                "open the store with the file size it was made with, here perhaps {found_bytes} bytes"
-            )),
+            Self::WrongFileSize { path, found_bytes, .. } => Some(wrong_file_size_hint(path, *found_bytes)),
             Self::InteriorDamage { .. } | Self::MissingFile { .. } => {
                 Some("nothing was changed; restore the file from a copy or from a slave, or look at what `rocketpy store repair` would do".to_owned())
             }

@@ -91,7 +91,10 @@ pub(super) const KEYS: &[Key] = keys! {
     };
     "readOnlyCommitLogStorePaths" => |c, v| c.broker.read_only_commit_log_dirs =
         if v.is_empty() { Vec::new() } else { paths(v)? };
-    "mappedFileSizeCommitLog" => |c, v| c.broker.commit_log_file_size = bytes(v, 16_384, (1 << 31) - 1)?;
+    "mappedFileSizeCommitLog" => |c, v| {
+        c.broker.commit_log_file_size = bytes(v, 16_384, (1 << 31) - 1)?;
+        c.is_log_file_size_given = true;
+    };
     "mappedFileSizeConsumeQueue" => |c, v| c.broker.consume_queue_file_size = bytes(v, 20, 1 << 30)?;
     "fileReservedTime" => |c, v| c.broker.retention.reserved_time =
         Duration::from_secs(bytes(v, 0, 1_000_000).map_err(|wanted| format!("{wanted} (hours)"))? * 3600);

@@ -63,6 +63,8 @@ pub struct ServerConfig {
     pub broker: BrokerConfig,
     /// About the name server; its `listen` is filled at start.
     pub name_server: NameServerConfig,
+    /// Whether `mappedFileSizeCommitLog` was given: without it, a store that has log files keeps their size.
+    pub is_log_file_size_given: bool,
     /// Apache keys that were given and have no meaning here; reported in one warning at start.
     pub ignored: Vec<&'static str>,
 }
@@ -76,6 +78,7 @@ impl Default for ServerConfig {
             ready_file: None,
             broker: BrokerConfig::default(),
             name_server: NameServerConfig::default(),
+            is_log_file_size_given: false,
             ignored: Vec::new(),
         }
     }

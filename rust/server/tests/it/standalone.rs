@@ -103,3 +103,22 @@ fn a_stop_closes_what_still_waits() {
         Err(error) => assert!(error.retryable(), "{error}"),
     }
 }
+
+#[test]
+fn a_store_keeps_the_size_of_its_log_files_unless_another_one_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Standalone::start(config(folder.path())).unwrap();
+    let caller = Caller::new();
+    let broker = server.addresses().broker.clone().unwrap();
+    caller.send(&broker, "kept", "body");
+    server.stop(STOP);
+    drop(server);
+
+    let mut unsaid = ServerConfig { port: Some(0), name_server_port: Some(0), ..ServerConfig::default() };
+    unsaid.broker.store_root = folder.path().to_owned();
+    let mut other = unsaid.clone();
+    Standalone::start(unsaid).unwrap().stop(STOP);
+    other.set("mappedFileSizeCommitLog", "1073741824").unwrap();
+    let error = Standalone::start(other).unwrap_err();
+    assert!(error.hint().unwrap().contains("mappedFileSizeCommitLog=1048576"), "{error}");
+}

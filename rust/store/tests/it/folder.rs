@@ -101,12 +101,14 @@ fn files_of_another_size_are_named() {
         matches!(error, StoreError::WrongFileSize { found_bytes: 65_536, expected_bytes: 131_072, .. }),
         "{error}"
     );
+    assert!(error.hint().unwrap().contains("mappedFileSizeCommitLog=65536"), "{error}");
     let other = StoreConfig { consume_queue_file_size: 4000, ..small(dir.path()) };
     let error = Store::open(other).unwrap_err();
     assert!(
         matches!(error, StoreError::WrongFileSize { found_bytes: 2000, expected_bytes: 4000, .. }),
         "{error}"
     );
+    assert!(error.hint().unwrap().contains("mappedFileSizeConsumeQueue=2000"), "{error}");
     Store::open(small(dir.path())).unwrap();
 }
 

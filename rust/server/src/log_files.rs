@@ -1,0 +1,48 @@
+use rocketpy_broker::BrokerConfig;
+use rocketpy_env::{Disk, EntryKind, RealDisk};
+use tracing::info;
+
+use crate::ServerConfig;
+
+/// A file of another length than whole pages was cut off rather than made with that size.
+const PAGE: u64 = 4096;
+
+/// Takes the size of the log files that the store has already, unless the configuration says a size itself.
+pub(crate) fn adopt_size(config: &mut ServerConfig) {
+    let default_bytes = BrokerConfig::default().commit_log_file_size;
+    if config.is_log_file_size_given || config.broker.commit_log_file_size != default_bytes {
+        return;
+    }
+    let Some(found_bytes) = size_found(&config.broker) else { return };
+    if found_bytes != default_bytes {
+        info!(
+            mappedFileSizeCommitLog = found_bytes,
+            default_bytes, "the log files found have another size than the default one; theirs is taken"
+        );
+        config.broker.commit_log_file_size = found_bytes;
+    }
+}
+
+/// The one size of all finished log files. `None` without a file, or when the start has to look closer: it names what is wrong.
+fn size_found(broker: &BrokerConfig) -> Option<u64> {
+    let mut size = None;
+    for dir in broker.store().commit_log_dirs() {
+        for entry in RealDisk.list(&dir).unwrap_or_default() {
+            if entry.kind != EntryKind::File
+                || !is_log_file(entry.name.as_encoded_bytes())
+                || entry.size_bytes == 0
+            {
+                continue;
+            }
+            if *size.get_or_insert(entry.size_bytes) != entry.size_bytes {
+                return None;
+            }
+        }
+    }
+    size.filter(|size| (16_384..1 << 31).contains(size) && size.is_multiple_of(PAGE))
+}
+
+/// Log files are named by twenty digits, the first physical offset.
+fn is_log_file(name: &[u8]) -> bool {
+    name.len() == 20 && name.iter().all(u8::is_ascii_digit)
+}
