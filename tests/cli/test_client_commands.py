@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpy import Consumer, Start
+from rocketpy import Admin, Consumer, Start
 
 
 def lines_of(text: str) -> list[dict]:
@@ -249,6 +249,57 @@ def test_a_topic_that_does_not_exist_is_named_with_the_way_out(rocketpy):
     error, hint = result.stderr.splitlines()[-2:]
     assert "no-such-topic" in error
     assert hint == "hint: create it with `rocketpy topic create no-such-topic`"
+
+
+def test_creating_a_topic_again_changes_only_what_is_said_and_takes_no_messages_away_unasked(rocketpy):
+    name = f"wide-{uuid.uuid4().hex[:8]}"
+    rocketpy("topic", "create", name, "--queues", "16")
+    rocketpy("produce", name, stdin="\n".join(map(str, range(64))))
+
+    def queues() -> int:
+        return len(json.loads(rocketpy("topic", "describe", name, "--json").stdout))
+
+    again = rocketpy("topic", "create", name, "--json")
+    assert json.loads(again.stdout) == {"topic": name, "queues": 16}
+    assert "stays as it is" in again.stderr
+    assert queues() == 16
+    refused = rocketpy("topic", "create", name, "--queues", "2", code=5).stderr
+    assert "queues of" in refused
+    assert "--force" in refused
+    assert queues() == 16
+    rocketpy("topic", "create", name, "--queues", "2", "--force")
+    assert queues() == 2
+    rocketpy("topic", "create", name, "--queues", "16")
+    assert len(rocketpy("consume", name).stdout.splitlines()) == 64
+
+
+def test_more_queues_leave_a_topic_as_readable_and_writable_as_it_was(rocketpy, server, topic: str):
+    with Admin(name_servers=server.name_server) as admin:
+        admin.create_topic(topic, 4, writable=False)
+        rocketpy("topic", "create", topic, "--queues", "6")
+        (broker,) = admin.describe_topic(topic).brokers
+    assert (broker.read_queues, broker.readable, broker.writable) == (6, True, False)
+
+
+def test_a_number_of_queues_that_no_broker_takes_is_wrong_usage(rocketpy):
+    assert "16384" in rocketpy("topic", "create", "far-too-wide", "--queues", "99999", code=2).stderr
+
+
+@pytest.mark.parametrize("verb", ["delete", "describe"])
+def test_a_topic_that_is_not_there_is_looked_for_rather_than_made(rocketpy, verb: str):
+    hint = rocketpy("topic", verb, "no-such-topic", code=3).stderr.splitlines()[-1]
+    assert "topic list" in hint
+    assert "create" not in hint
+
+
+def test_a_broker_in_place_of_a_name_server_is_guessed(command, server):
+    error = command("topic", "list", "--name-server", server.ready["broker"], code=5).stderr
+    assert "not a broker" in error.splitlines()[-1]
+
+
+def test_a_named_file_that_is_missing_has_its_code(rocketpy, topic: str, tmp_path: Path):
+    missing = str(tmp_path / "missing")
+    assert missing in rocketpy("produce", topic, "--format", "files", stdin=missing, code=3).stderr
 
 
 @pytest.mark.parametrize("name", ["a/b", "x" * 300, "spaced out"])

@@ -182,7 +182,7 @@ def test_the_log_goes_to_standard_error_as_the_variable_chooses(start, tmp_path:
 
 def test_a_configuration_file_that_is_not_there_is_named(command, tmp_path: Path):
     missing = str(tmp_path / "broker.conf")
-    error = command("server", str(tmp_path / "store"), "--config", missing, code=None).stderr
+    error = command("server", str(tmp_path / "store"), "--config", missing, code=3).stderr
     assert missing in error
 
 

@@ -33,11 +33,24 @@ def test_a_topic_that_the_store_does_not_hold_is_named(command, server):
     assert "no-such-topic" in command("store", "dump", store, "--topic", "no-such-topic", code=3).stderr
 
 
+def test_a_queue_that_cannot_be_or_holds_nothing_is_named(rocketpy, command, server, topic: str):
+    rocketpy("produce", topic, "--order-key", "k", stdin="one\n")
+    store = server.process.args[server.process.args.index("server") + 1]
+    dump = ("store", "dump", store, "--topic", topic, "--queue")
+    assert "-1" in command(*dump, "-1", code=2).stderr
+    result = command(*dump, "99", code=3)
+    assert f"queue 99 of {topic}" in result.stderr
+    (holds,) = result.stderr.splitlines()[-1].removeprefix("hint: queues with messages: ").split(", ")
+    assert command(*dump, holds).stdout == "one\n"
+
+
 def test_a_folder_that_is_no_store_is_named(command, tmp_path: Path):
     (tmp_path / "file").touch()
     assert str(tmp_path) in command("store", "stat", str(tmp_path), code=3).stderr
     missing = str(tmp_path / "missing")
-    assert missing in command("store", "stat", missing, code=3).stderr
+    result = command("store", "stat", missing, code=3)
+    assert missing in result.stderr
+    assert "topic list" not in result.stderr
 
 
 def test_a_log_that_lies_elsewhere_is_named_by_an_option(command, start, tmp_path: Path):
@@ -67,6 +80,7 @@ def test_dump_ends_at_a_damaged_record_unless_told_not_to_look(command, start, t
     result = command(*dump, code=8)
     assert result.stdout == ""
     assert str(log) in result.stderr
+    assert "--no-verify" in result.stderr.splitlines()[-1]
     assert command(*dump, "--no-verify").stdout == "Damaged\n"
 
 

@@ -33,6 +33,8 @@ class ExitCode(IntEnum):
 
 NOT_FOUND_CODES = (17, 22, 26)
 """TOPIC_NOT_EXIST, QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST (response codes of the protocol)."""
+REQUEST_CODE_NOT_SUPPORTED = 3
+"""Also what a broker answers to what only a name server knows."""
 
 HINTS = {
     ExitCode.FAILURE: "this looks like a defect; please report it with the command and this message",
@@ -73,6 +75,10 @@ def code_of(error: "RocketPyError") -> ExitCode:
 
     if error.may_have_been_applied:
         return ExitCode.UNCERTAIN
+    if isinstance(error, errors.PartlySentError) and error.receipts is not None:
+        first = next((failure for _, failure in error.receipts.failures()), None)
+        if isinstance(first, errors.RocketPyError):
+            return code_of(first)
     if isinstance(error, errors.RefusedError) and error.code in NOT_FOUND_CODES:
         return ExitCode.NOT_FOUND
     kinds: dict[ExitCode, tuple[type[Exception], ...]] = {
@@ -91,6 +97,17 @@ def code_of(error: "RocketPyError") -> ExitCode:
     return next((code for code, kind in kinds.items() if isinstance(error, kind)), ExitCode.FAILURE)
 
 
+def hint_of(error: "RocketPyError") -> str | None:
+    """The way out of errors that the sentence of their exit code does not fit."""
+    from rocketpy import errors
+
+    if isinstance(error, errors.NotAStoreError):
+        return "check the path: a store is the folder that `rocketpy server DIR` was started on"
+    if error.code == REQUEST_CODE_NOT_SUPPORTED:
+        return "that server does not serve such requests; --name-server wants a name server, not a broker"
+    return None
+
+
 @contextlib.contextmanager
 def reported() -> Iterator[None]:
     """Turns whatever a command raises into its error lines and its exit code."""
@@ -102,7 +119,7 @@ def reported() -> Iterator[None]:
     except CommandError as error:
         fail(str(error), error.code, error.hint)
     except RocketPyError as error:
-        fail(str(error), code_of(error), error.hint)
+        fail(str(error), code_of(error), error.hint or hint_of(error))
     except KeyboardInterrupt:
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     except BrokenPipeError:

@@ -127,7 +127,7 @@ def message_groups(
                     yield messages
                 raise CommandError(
                     f"line {number}: {error}",
-                    ExitCode.USAGE,
+                    ExitCode.NOT_FOUND if isinstance(error, FileNotFoundError) else ExitCode.USAGE,
                     f"the lines before {number} were sent; mend it and go on from there",
                 ) from error
             size_bytes += len(messages[-1])

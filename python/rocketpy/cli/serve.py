@@ -5,9 +5,10 @@ import os
 import select
 import signal
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rocketpy.cli.exits import ExitCode, Reported, fail, reported
+from rocketpy.cli.exits import CommandError, ExitCode, Reported, fail, reported
 from rocketpy.cli.flags import COMMANDS
 
 if TYPE_CHECKING:
@@ -93,6 +94,12 @@ def make(name: str, options: Mapping[str, Any]) -> "Server | NameServer | Broker
 
     log_to_stderr()
 
+    if options["config"] is not None and not Path(options["config"]).exists():
+        raise CommandError(
+            f"no such configuration file: {options['config']}",
+            ExitCode.NOT_FOUND,
+            "check the path: a file of KEY=VALUE lines, or a TOML file",
+        )
     common = {"host": options["host"], "config": options["config"], "ready_file": options["ready_file"]}
     if name == "namesrv":
         return NameServer(port=options["port"], **common)

@@ -14,8 +14,9 @@ from rocketpy import store
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import Json, Tags, moment
+from rocketpy.errors import DamagedDataError
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the store.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="Folder of the store.")]
 Log = Annotated[
     Path | None,
     typer.Option("--commit-log", metavar="DIR", help="Folder of its log, where the broker sets storePathCommitLog."),
@@ -142,14 +143,21 @@ def dump(
         commit_log=commit_log,
     )
     wanted = {part.strip() for part in tags.split("||")} - {"", "*"}
-    if form == "parquet":
-        write_parquet(chosen, wanted, limit, target)
-    else:
-        pieces = chosen.raw() if form == "raw" else lines(chosen, wanted, limit, form)
-        write(pieces, target)
+    try:
+        if form == "parquet":
+            write_parquet(chosen, wanted, limit, target)
+        else:
+            pieces = chosen.raw() if form == "raw" else lines(chosen, wanted, limit, form)
+            write(pieces, target)
+    except DamagedDataError as error:
+        if error.hint and "without failing on data loss" not in error.hint:
+            raise
+        raise CommandError(str(error), ExitCode.DAMAGED, DAMAGE_HINT) from error
     if chosen.left_out:
         print(f"left out: {chosen.left_out} damaged records", file=sys.stderr)
 
+
+DAMAGE_HINT = "--skip-damage leaves damaged records out and counts them; --no-verify compares no checksums"
 
 COLUMNS = [
     "topic", "queue_id", "queue_offset", "broker_name", "tag", "keys", "body", "properties", "born_at", "stored_at",

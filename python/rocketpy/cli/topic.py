@@ -1,14 +1,23 @@
 """`rocketpy topic`: list, create, delete, describe."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
 from rocketpy import Admin
+from rocketpy.admin import TopicInfo
 from rocketpy.cli import output
+from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, Json, NameServer
+from rocketpy.errors import TopicNotFoundError
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC")]
+QUEUES = 8
+MAX_QUEUES = 16_384
+"""The broker's limit."""
 SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "rmq_sys_", "RMQ_SYS_")
 SYSTEM_NAMES = {"TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest"}
 
@@ -35,25 +44,91 @@ def list_topics(
 
 def create(
     topic: Name,
-    queues: Annotated[int, typer.Option("--queues", min=1, help="Queues to read and to write, at each broker.")] = 8,
+    queues: Annotated[
+        int | None,
+        typer.Option(
+            "--queues",
+            min=1,
+            max=MAX_QUEUES,
+            help=f"Queues to read and to write, at each broker; {QUEUES} in a new topic.",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Take queues away although they hold messages.")] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Create a topic, or change the number of its queues."""
+    """Create a topic, or change the number of its queues. Without --queues a topic that is there stays as it is."""
     with Admin(name_servers=name_server) as admin:
-        admin.create_topic(topic, queues=queues)
+        known = None if is_system(topic) else find(admin, topic)
+        if known is None:
+            queues = queues or QUEUES
+            admin.create_topic(topic, queues=queues)
+        elif queues is None:
+            queues = max(broker.read_queues for broker in known.brokers)
+            print(f"{topic} is there already and stays as it is; --queues changes its queues", file=sys.stderr)
+        else:
+            if not force:
+                check_fewer(known, queues)
+            change(admin, known, queues)
     output.show_one({"topic": topic, "queues": queues}, as_json=as_json)
+
+
+def find(admin: Admin, topic: str) -> TopicInfo | None:
+    """A topic, if it is there."""
+    try:
+        known = admin.describe_topic(topic)
+    except TopicNotFoundError:
+        return None
+    return known if known.brokers else None
+
+
+def check_fewer(known: TopicInfo, queues: int) -> None:
+    """Refuses to take away queues that hold messages.
+
+    Raises:
+        CommandError: Some of them do.
+    """
+    full = [one for one in known.queues if one.queue.queue_id >= queues and one.max_offset > one.min_offset]
+    if full:
+        messages = sum(one.max_offset - one.min_offset for one in full)
+        raise CommandError(
+            f"queues of {known.name} from {queues} on hold {messages:,} messages that nobody could read any more",
+            ExitCode.REFUSED,
+            "consume them first, or add --force; the same number of queues as before brings them back",
+        )
+
+
+def change(admin: Admin, known: TopicInfo, queues: int) -> None:
+    """Changes the number of queues and nothing else, at every broker."""
+    permissions = {(broker.readable, broker.writable) for broker in known.brokers}
+    if len(permissions) == 1:
+        ((readable, writable),) = permissions
+        admin.create_topic(known.name, queues=queues, readable=readable, writable=writable)
+        return
+    for broker in known.brokers:
+        admin.create_topic(
+            known.name, queues=queues, readable=broker.readable, writable=broker.writable, broker=broker.broker_name
+        )
+
+
+@contextmanager
+def existing() -> Iterator[None]:
+    """Names the way out for a command that only makes sense with a topic that is there."""
+    try:
+        yield
+    except TopicNotFoundError as error:
+        raise CommandError(str(error), ExitCode.NOT_FOUND, "`rocketpy topic list` shows the topics") from error
 
 
 def delete(topic: Name, name_server: NameServer = LOCAL) -> None:
     """Delete a topic. Its messages stay in the log, out of reach."""
-    with Admin(name_servers=name_server) as admin:
+    with Admin(name_servers=name_server) as admin, existing():
         admin.delete_topic(topic)
 
 
 def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show the queues of a topic: where they are and what they hold."""
-    with Admin(name_servers=name_server) as admin:
+    with Admin(name_servers=name_server) as admin, existing():
         described = admin.describe_topic(topic)
     rows = [
         {
