@@ -171,6 +171,9 @@ pub struct ConsumerConfig {
     pub retry_topic: bool,
     /// Starts although a topic has no route yet, and waits for it. Default: off, an error.
     pub allow_missing_topic: bool,
+    /// Largest body when decompressed, whatever its ratio. Default `None`: 64 MiB, and above 16 MiB at most a hundred times what was
+    /// stored.
+    pub max_body_bytes: Option<usize>,
 }
 
 impl Default for ConsumerConfig {
@@ -189,6 +192,7 @@ impl Default for ConsumerConfig {
             rebalance_min_gap: Duration::from_millis(200),
             retry_topic: false,
             allow_missing_topic: false,
+            max_body_bytes: None,
         }
     }
 }
@@ -200,6 +204,7 @@ impl ConsumerConfig {
         at_least("prefetch_total_bytes", self.prefetch_total_bytes, 1)?;
         at_least("pull_messages", self.pull_messages as usize, 1)?;
         at_least("pull_bytes", self.pull_bytes as usize, 1)?;
+        at_least("max_body_bytes", self.max_body_bytes.unwrap_or(1), 1)?;
         at_most("pull_messages", self.pull_messages, 65_536)?;
         at_most("pull_bytes", self.pull_bytes, MAX_PULL_BYTES)?;
         if self.pull_timeout <= self.suspend {

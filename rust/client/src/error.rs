@@ -123,7 +123,13 @@ pub enum ClientError {
     NotSent { first: Arc<ClientError> },
     /// Some messages of `send_many` were not acknowledged.
     #[error("{failed} of {total} messages were not acknowledged, the first: {first}")]
-    PartlySent { failed: usize, total: usize, first: Arc<ClientError> },
+    PartlySent {
+        failed: usize,
+        total: usize,
+        /// True when any of the messages that were not acknowledged may have been stored.
+        may_have_been_applied: bool,
+        first: Arc<ClientError>,
+    },
     /// The window of unacknowledged messages stayed full.
     #[error("the send window stayed full for {timeout_ms} ms ({in_flight} messages in flight)")]
     WindowFull { in_flight: usize, timeout_ms: u64 },
@@ -144,6 +150,18 @@ pub enum ClientError {
         physical_offset: PhysicalOffset,
         stored_crc: u32,
         computed_crc: u32,
+    },
+    /// The body of a message does not decompress within the limits; nothing of it is handed out.
+    #[error(
+        "the body of message {queue_offset} at physical offset {physical_offset} does not decompress ({reason}), queue: {queue}"
+    )]
+    UnreadableBody {
+        queue: MessageQueue,
+        queue_offset: QueueOffset,
+        physical_offset: PhysicalOffset,
+        reason: String,
+        /// The limit, when the body goes past it.
+        limit_bytes: Option<usize>,
     },
     /// The queue is not assigned to this consumer.
     #[error("the queue is not assigned to this consumer: {queue}")]
@@ -219,8 +237,9 @@ impl ClientError {
         match self {
             Self::Timeout { may_have_been_applied, .. }
             | Self::ConnectionLost { may_have_been_applied, .. }
-            | Self::SendFailed { may_have_been_applied, .. } => *may_have_been_applied,
-            Self::BadAnswer { .. } | Self::FlushTimeout { .. } | Self::PartlySent { .. } => true,
+            | Self::SendFailed { may_have_been_applied, .. }
+            | Self::PartlySent { may_have_been_applied, .. } => *may_have_been_applied,
+            Self::BadAnswer { .. } | Self::FlushTimeout { .. } => true,
             _ => false,
         }
     }
@@ -245,6 +264,13 @@ impl ClientError {
             Self::WindowFull { .. } => Some("wait for acknowledgements, or raise the window".to_owned()),
             Self::Forked { .. } => Some("create clients after the fork, in the child".to_owned()),
             Self::DamagedMessage { queue_offset, .. } => {
+                Some(format!("seek to {} to go on behind it", *queue_offset + 1))
+            }
+            Self::UnreadableBody { queue_offset, limit_bytes: Some(limit), .. } => Some(format!(
+                "give the consumer a greater max_body_bytes (the limit was {limit}), or seek to {} to go on behind it",
+                *queue_offset + 1
+            )),
+            Self::UnreadableBody { queue_offset, .. } => {
                 Some(format!("seek to {} to go on behind it", *queue_offset + 1))
             }
             Self::NoStoredOffset { .. } => Some("start from Earliest, Latest or a timestamp".to_owned()),
@@ -283,7 +309,9 @@ fn refusal_hint(code: i32) -> Option<&'static str> {
         }
         response::SYSTEM_BUSY => Some("send more slowly, or retry later"),
         response::NO_PERMISSION => Some("check the permissions of the topic and of the broker"),
-        response::SUBSCRIPTION_GROUP_NOT_EXIST => Some("create the group at the broker"),
+        response::SUBSCRIPTION_GROUP_NOT_EXIST => {
+            Some("create the group at the broker: `rocketpy group create NAME`")
+        }
         _ => None,
     }
 }

@@ -28,6 +28,15 @@ impl DecompressLimits {
     /// What holds unless a caller says otherwise.
     pub const DEFAULT: Self = Self { max_bytes: 64 << 20, max_ratio: 100, free_bytes: 4 << 20 };
 
+    /// What holds for the body of a message: up to 16 MiB, the largest frame, its ratio is not asked.
+    pub const MESSAGE: Self = Self { free_bytes: 16 << 20, ..Self::DEFAULT };
+
+    /// Up to `max_bytes`, whatever the ratio.
+    #[must_use]
+    pub const fn up_to(max_bytes: usize) -> Self {
+        Self { max_bytes, free_bytes: max_bytes, ..Self::DEFAULT }
+    }
+
     /// The most that a body of `compressed` bytes may become.
     #[must_use]
     pub fn allowed(&self, compressed: usize) -> usize {

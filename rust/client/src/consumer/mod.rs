@@ -2,6 +2,7 @@
 
 mod allocate;
 mod batch;
+mod bodies;
 mod commit;
 mod decode;
 mod pull;

@@ -7,12 +7,19 @@ use std::{
 };
 
 use rocketpy_env::random_u64;
-use rocketpy_model::MessageQueue;
+use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_protocol::code::response;
 use tracing::{debug, info, warn};
 
 use super::{Shared, allocate, commit, pull};
-use crate::{error::ClientError, route::TopicRoute};
+use crate::{
+    error::ClientError,
+    outcome,
+    route::TopicRoute,
+    wire::{self, Pull},
+};
 
+const OPERATION: &str = "pull";
 /// The next round comes so soon when something was missing in the last one.
 const UNBALANCED_PAUSE: Duration = Duration::from_secs(1);
 /// A queue that another member may have had is pulled after this time.
@@ -64,6 +71,11 @@ async fn round(shared: &Arc<Shared>) -> BTreeSet<usize> {
             Err(error) => {
                 debug!(group = %shared.group, topic = subscription.topic, %error, "topic not rebalanced");
                 left.insert(index);
+                if matches!(error, ClientError::NoMembers { .. } | ClientError::Refused { .. })
+                    && !subscription.is_retry
+                {
+                    tell_of_missing_group(shared, index).await;
+                }
                 let state = shared.state.lock();
                 let kept = state.queues().filter(|queue| *queue.topic == *subscription.topic);
                 wanted.extend(kept.map(|queue| (queue.clone(), index)));
@@ -92,6 +104,36 @@ async fn share_of(shared: &Shared, topic: &str) -> Result<Share, ClientError> {
         warn!(group = %shared.group, topic, "this member is not in its group's list, it reads nothing");
     }
     Ok(Share { queues, others: members.len() > 1 })
+}
+
+/// Tells the user when the broker does not have the group and makes none by itself.
+///
+/// It passes over the heartbeats of such a group, so that nobody is ever a member and nothing would be pulled; a pull is told.
+async fn tell_of_missing_group(shared: &Shared, index: usize) {
+    let (instance, subscription) = (shared.client.instance(), &shared.subscriptions[index]);
+    let Ok(route) = instance.route(&subscription.topic).await else { return };
+    for queue in &*route.subscribe {
+        let Some(address) = route.reading_address(&queue.broker_name, 0) else { continue };
+        let request = wire::lite_pull(&Pull {
+            group: &shared.group,
+            queue,
+            offset: QueueOffset(0),
+            max_messages: 1,
+            max_bytes: 1,
+            suspend_ms: None,
+            subscription: &subscription.expression,
+        });
+        let answer = instance.call(address, OPERATION, request, instance.config.api_timeout).await;
+        if let Ok(answer) = answer
+            && answer.code == response::SUBSCRIPTION_GROUP_NOT_EXIST
+        {
+            let error = outcome::refused(OPERATION, address, &answer);
+            warn!(group = %shared.group, %error, "the group does not exist at the broker, nothing is read");
+            shared.state.lock().fail(error);
+            shared.arrived.notify_waiters();
+        }
+        return;
+    }
 }
 
 /// The group's members, from any broker of the topic.

@@ -154,6 +154,15 @@ impl Request {
     fn not_sent(messages: u32, first: Arc<ClientError>) -> Self {
         Self { result: Err(ClientError::NotSent { first }), keys: KeyList::default(), messages }
     }
+
+    /// Whether it failed and may be stored nevertheless; also when the runtime ended while it was under way.
+    fn may_have_been_applied(&self) -> bool {
+        match &self.result {
+            Ok(_) => false,
+            Err(ClientError::NotSent { first }) => matches!(**first, ClientError::Closed { .. }),
+            Err(error) => error.may_have_been_applied(),
+        }
+    }
 }
 
 impl SentMany {
@@ -230,6 +239,7 @@ impl SentMany {
             Some(first) => Err(ClientError::PartlySent {
                 failed: self.len() - self.acknowledged,
                 total: self.len(),
+                may_have_been_applied: self.requests.iter().any(Request::may_have_been_applied),
                 first: Arc::new(first.clone()),
             }),
         }

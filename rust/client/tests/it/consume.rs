@@ -5,11 +5,12 @@ use std::{net::SocketAddr, time::Duration};
 use rocketpy_client::{
     Client, ClientError, ConsumerConfig, Position, PullConsumer, RangeReader, Start, Subscription,
 };
-use rocketpy_model::{MessageQueue, PhysicalOffset, QueueOffset};
+use rocketpy_model::{MessageQueue, PhysicalOffset, QueueOffset, sys_flag};
 use rocketpy_protocol::{
     Command, Header,
     body::{ConsumeType, HeartbeatData},
     code::{request, response},
+    compression::{CompressionType, compress},
     header::PullMessageRequestHeader,
     json, properties_text,
     record::{RecordFields, body_crc},
@@ -19,6 +20,10 @@ use crate::peer::{Act, PATIENCE, Peer, client, ok, pull_answer, single, status, 
 
 /// A stored message of topic `t`.
 fn record(offset: u64, body: &str, tag: &str) -> Vec<u8> {
+    stored(offset, body.as_bytes(), tag, 0)
+}
+
+fn stored(offset: u64, body: &[u8], tag: &str, sys_flag: i32) -> Vec<u8> {
     let host: SocketAddr = "127.0.0.1:10911".parse().unwrap();
     let mut properties = Vec::new();
     properties_text::push(&mut properties, "TAGS", tag);
@@ -26,13 +31,13 @@ fn record(offset: u64, body: &str, tag: &str) -> Vec<u8> {
         topic: "t",
         queue_id: 0,
         flag: 0,
-        sys_flag: 0,
+        sys_flag,
         born_at_ms: 1,
         born_host: host,
         store_host: host,
         reconsume_times: 0,
         prepared_transaction_offset: PhysicalOffset(0),
-        body: body.as_bytes(),
+        body,
         properties: &properties,
         more_properties: &[],
     };
@@ -314,6 +319,88 @@ async fn a_paused_queue_hands_nothing_out_until_it_is_resumed() {
         consumer.pause(&[MessageQueue::new("t", "b", 7)]),
         Err(ClientError::NotAssigned { .. })
     ));
+}
+
+/// Five records from `from` on; the body of message 2 is of `size` bytes, compressed.
+fn with_compressed(from: u64, size: usize) -> Vec<u8> {
+    let packed = compress(CompressionType::Zlib, 5, &vec![b'x'; size]).unwrap();
+    (from..5)
+        .flat_map(|offset| match offset {
+            2 => stored(2, &packed, "a", sys_flag::COMPRESSED),
+            _ => record(offset, &offset.to_string(), "a"),
+        })
+        .collect()
+}
+
+async fn offsets_of_bodies(consumer: &PullConsumer) -> Vec<u64> {
+    let batch = consumer.poll_bodies(10, PATIENCE).await.unwrap();
+    batch.iter().map(|message| message.queue_offset().get()).collect()
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_decompress_is_raised_each_time_and_only_a_seek_goes_behind_it() {
+    let peer = single(1);
+    peer.script(|command| match command.code {
+        request::GET_MAX_OFFSET => Act::Answer(with(ok(), "offset", "5")),
+        request::LITE_PULL_MESSAGE => match pull_header(command).queue_offset {
+            5 => Act::Hold,
+            from => Act::Answer(pull_answer(response::SUCCESS, 5, 5, with_compressed(from as u64, 20 << 20))),
+        },
+        _ => Act::Default,
+    });
+    let consumer = consumer(&peer).await;
+    assert_eq!(offsets_of_bodies(&consumer).await, [0, 1]);
+    for _ in 0..3 {
+        let error = consumer.poll_bodies(10, PATIENCE).await.unwrap_err();
+        assert!(
+            matches!(&error, ClientError::UnreadableBody { queue_offset: QueueOffset(2), limit_bytes, .. }
+                if *limit_bytes == Some(16 << 20)),
+            "{error:?}"
+        );
+        let hint = error.hint().unwrap();
+        assert!(hint.contains("max_body_bytes") && hint.contains("16777216") && hint.contains("seek to 3"));
+        assert_eq!(consumer.positions(), [(queue(), QueueOffset(2))]);
+    }
+    consumer.commit().await.unwrap();
+    assert_eq!(consumer.committed(&queue()).await.unwrap(), Some(QueueOffset(2)));
+    consumer.seek(&queue(), Position::Offset(QueueOffset(3))).await.unwrap();
+    assert_eq!(offsets_of_bodies(&consumer).await, [3, 4]);
+}
+
+#[tokio::test]
+async fn a_body_of_more_than_4_mib_is_read_and_one_past_the_limit_when_that_is_raised() {
+    for (size, max_body_bytes) in [(5_000_000, None), (20 << 20, Some(20 << 20))] {
+        let peer = single(1);
+        peer.script(move |command| match command.code {
+            request::LITE_PULL_MESSAGE => match pull_header(command).queue_offset {
+                5 => Act::Hold,
+                from => Act::Answer(pull_answer(response::SUCCESS, 5, 5, with_compressed(from as u64, size))),
+            },
+            _ => Act::Default,
+        });
+        let config = ConsumerConfig { start: Start::Earliest, max_body_bytes, ..ConsumerConfig::default() };
+        let consumer = join(&client(&[&peer]), config).await.unwrap();
+        let batch = consumer.poll_bodies(10, PATIENCE).await.unwrap();
+        assert_eq!(batch.len(), 5);
+        let part = &batch.parts()[0];
+        assert_eq!(part.record(2).plain_body(&consumer.body_limits()).unwrap().len(), size);
+    }
+}
+
+#[tokio::test]
+async fn a_group_that_the_broker_neither_has_nor_makes_is_an_error_of_the_poll() {
+    let peer = single(1);
+    peer.script(|command| match command.code {
+        request::HEART_BEAT => Act::Answer(ok()),
+        request::LITE_PULL_MESSAGE => {
+            Act::Answer(status(response::SUBSCRIPTION_GROUP_NOT_EXIST, "no such group"))
+        }
+        _ => Act::Default,
+    });
+    let consumer = consumer(&peer).await;
+    let error = consumer.poll(10, PATIENCE).await.unwrap_err();
+    assert_eq!(error.code(), Some(response::SUBSCRIPTION_GROUP_NOT_EXIST), "{error:?}");
+    assert!(error.hint().unwrap().contains("rocketpy group create"));
 }
 
 /// Makes the group's members those, and waits until the consumer has so many queues.

@@ -140,6 +140,7 @@ async fn what_follows_a_failed_request_of_a_queue_is_not_sent() {
     }
     let error = outcome.check().unwrap_err();
     assert!(matches!(error, ClientError::PartlySent { failed: 40, total: 50, .. }), "{error:?}");
+    assert!(!error.may_have_been_applied(), "the broker refused the one, and the rest was not sent");
     assert_eq!(sends(&peer).len(), 2);
 }
 
