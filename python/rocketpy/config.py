@@ -166,3 +166,5 @@ class ConsumerOptions(ClientOptions, total=False):
     """Also reads the group's retry topic, as Apache's push consumers do. Default False."""
     allow_missing_topic: bool
     """Starts although a topic does not exist yet, and waits for it. Default False: an error."""
+    max_body_bytes: int | None
+    """Largest body when decompressed. Default None: 64 MiB, and above 16 MiB at most a hundred times what was stored."""

@@ -204,6 +204,7 @@ def records(
     fail_on_damage: bool = True,
     verify: bool = True,
     commit_log: Folder | None = None,
+    max_body_bytes: int | None = None,
 ) -> StoreRecords:
     """Chooses records of a store, by queue where topics are named, else by their place in the log.
 
@@ -222,6 +223,8 @@ def records(
         fail_on_damage: Whether a damaged record is an error, or is left out and counted.
         verify: Whether checksums are compared.
         commit_log: The folder of its log, where it lies elsewhere.
+        max_body_bytes: Largest body when decompressed. Default: 64 MiB, and above 16 MiB at most a hundred times what is
+            stored.
 
     Raises:
         TopicNotFoundError: The store holds no message of a topic.
@@ -246,6 +249,7 @@ def records(
             None if columns is None else list(columns),
             batch_rows,
             batch_bytes,
+            max_body_bytes,
         )
     )
     for number in numbers or ():

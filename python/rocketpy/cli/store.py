@@ -118,6 +118,12 @@ def dump(
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare the checksum of each record.")] = True,
     skip: Annotated[bool, typer.Option("--skip-damage", help="Leave damaged records out, and count them.")] = False,
     commit_log: Log = None,
+    max_body_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--max-body-bytes", min=1, help="Largest body when decompressed. Default: 64 MiB, within a ratio."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
 ) -> None:
     """Print messages, read from the files; without a topic in the order of the log. Needs the extra `arrow`."""
@@ -141,6 +147,7 @@ def dump(
         fail_on_damage=not skip,
         verify=verify,
         commit_log=commit_log,
+        max_body_bytes=max_body_bytes,
     )
     wanted = {part.strip() for part in tags.split("||")} - {"", "*"}
     try:

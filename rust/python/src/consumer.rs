@@ -11,6 +11,7 @@ use rocketpy_client::{
     Client, ConsumerConfig, Position, PullConsumer, PulledBatch, PulledPart, Start, Subscription,
 };
 use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_scan::{BatchLimits, Columns, RecordBatchBuilder, ScanError};
 use tokio::runtime::Handle;
 
@@ -99,11 +100,12 @@ impl PyConsumer {
     ) -> PyResult<Bound<'py, PyList>> {
         let running = self.running.get()?;
         let max_messages = count("max_messages", max_messages)?;
-        let batch =
-            wait(py, &running.runtime, running.consumer.poll(max_messages, timeout.0))?.map_err(raise)?;
+        let batch = wait(py, &running.runtime, running.consumer.poll_bodies(max_messages, timeout.0))?
+            .map_err(raise)?;
+        let limits = running.consumer.body_limits();
         let messages = PyList::empty(py);
         for part in batch.parts() {
-            for message in received(part) {
+            for message in received(part, limits) {
                 messages.append(untracked::new(py, message)?)?;
             }
         }
@@ -113,8 +115,9 @@ impl PyConsumer {
     /// The next message alone, or None when none came in time.
     fn next(&self, py: Python<'_>, timeout: Seconds) -> PyResult<Option<ReceivedMessage>> {
         let running = self.running.get()?;
-        let batch = wait(py, &running.runtime, running.consumer.poll(1, timeout.0))?.map_err(raise)?;
-        Ok(batch.parts().iter().flat_map(received).next())
+        let batch = wait(py, &running.runtime, running.consumer.poll_bodies(1, timeout.0))?.map_err(raise)?;
+        let limits = running.consumer.body_limits();
+        Ok(batch.parts().iter().flat_map(|part| received(part, limits)).next())
     }
 
     #[pyo3(signature = (max_rows, timeout, columns=None))]
@@ -214,8 +217,8 @@ impl PyConsumer {
 }
 
 /// The messages of a part, each sharing the bytes of the pull answer.
-pub(crate) fn received(part: &PulledPart) -> impl Iterator<Item = ReceivedMessage> {
-    let origin = Origin::new(Arc::clone(part.queue()));
+pub(crate) fn received(part: &PulledPart, limits: DecompressLimits) -> impl Iterator<Item = ReceivedMessage> {
+    let origin = Origin::with_limits(Arc::clone(part.queue()), limits);
     (0..part.len()).map(move |index| ReceivedMessage::new(part.record_bytes(index), Arc::clone(&origin)))
 }
 
@@ -237,7 +240,7 @@ impl Running {
             let mut spent = self.spent.lock();
             if spent.len() < SPENT_BATCHES { None } else { spent.pop_front() }
         };
-        let filled = fill(columns, pulled, spent)?;
+        let filled = fill(columns, pulled, spent, self.consumer.body_limits())?;
         let mut spent = self.spent.lock();
         if filled.batch.num_rows() == 0 {
             spent.clear();
@@ -249,13 +252,19 @@ impl Running {
 }
 
 /// Makes one batch of the messages, up to its limit in bytes or up to a body that does not decompress.
-fn fill(columns: Columns, pulled: PulledBatch, spent: Option<RecordBatch>) -> Result<Filled, ScanError> {
+fn fill(
+    columns: Columns,
+    pulled: PulledBatch,
+    spent: Option<RecordBatch>,
+    body_limits: DecompressLimits,
+) -> Result<Filled, ScanError> {
     let (rows, record_bytes) = (pulled.len(), pulled.size_bytes());
     let limits = BatchLimits { rows, bytes: BatchLimits::MOST_BYTES };
     let mut builder = match spent {
         Some(spent) => RecordBatchBuilder::with_room_of(spent, columns, limits, rows, record_bytes),
         None => RecordBatchBuilder::with_room(columns, limits, rows, record_bytes),
-    };
+    }
+    .with_body_limits(body_limits);
     let (mut left, mut damage) = (Vec::new(), None);
     // Each part is dropped behind its last message: its memory takes the pull answers that come meanwhile.
     for part in pulled.into_parts() {
@@ -308,5 +317,6 @@ fn config(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
     options.set_duration("pull_timeout", &mut config.pull_timeout)?;
     options.set("retry_topic", &mut config.retry_topic)?;
     options.set("allow_missing_topic", &mut config.allow_missing_topic)?;
+    config.max_body_bytes = options.take::<Option<usize>>("max_body_bytes")?.flatten();
     Ok(config)
 }

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rocketpy_client::{Client, PulledPart, RangeReader};
+use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_scan::RecordBatchBuilder;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
@@ -86,7 +87,7 @@ impl PyRangeReader {
     fn next_messages(&self, py: Python<'_>) -> PyResult<Option<Vec<ReceivedMessage>>> {
         let running = self.running.get()?;
         let part = wait(py, &running.runtime, async { running.state.lock().await.next_part().await })??;
-        Ok(part.map(|(part, done)| received(&part).skip(done).collect()))
+        Ok(part.map(|(part, done)| received(&part, DecompressLimits::MESSAGE).skip(done).collect()))
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

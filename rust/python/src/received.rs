@@ -20,11 +20,17 @@ use crate::{buffer, queue};
 pub(crate) struct Origin {
     queue: Arc<MessageQueue>,
     object: PyOnceLock<Py<PyAny>>,
+    /// How far bodies may grow.
+    limits: DecompressLimits,
 }
 
 impl Origin {
     pub(crate) fn new(queue: Arc<MessageQueue>) -> Arc<Self> {
-        Arc::new(Self { queue, object: PyOnceLock::new() })
+        Self::with_limits(queue, DecompressLimits::MESSAGE)
+    }
+
+    pub(crate) fn with_limits(queue: Arc<MessageQueue>, limits: DecompressLimits) -> Arc<Self> {
+        Arc::new(Self { queue, object: PyOnceLock::new(), limits })
     }
 }
 
@@ -62,14 +68,14 @@ impl ReceivedMessage {
     /// The body, decompressed when it was compressed; made anew each time.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let body = self.view()?.plain_body(&DecompressLimits::default()).map_err(raise)?;
+        let body = self.view()?.plain_body(&self.origin.limits).map_err(raise)?;
         Ok(PyBytes::new(py, &body))
     }
 
     /// The body as a read-only memoryview; nothing is copied unless it was compressed.
     #[getter]
     fn body_view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let body = match self.view()?.plain_body(&DecompressLimits::default()).map_err(raise)? {
+        let body = match self.view()?.plain_body(&self.origin.limits).map_err(raise)? {
             std::borrow::Cow::Borrowed(body) => self.record.slice_ref(body),
             std::borrow::Cow::Owned(body) => Bytes::from(body),
         };

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_scan::{SelectedScan, Step};
 use rocketpy_store::NewRecord;
 use rocketpy_store::reader::{ReadError, StoreReader};
@@ -121,6 +122,7 @@ impl StoreRecords {
         columns: Option<Vec<String>>,
         batch_rows: &Bound<'_, PyAny>,
         batch_bytes: &Bound<'_, PyAny>,
+        max_body_bytes: Option<usize>,
     ) -> PyResult<Self> {
         let selection = Selection {
             topics,
@@ -138,7 +140,8 @@ impl StoreRecords {
         let columns = arrow::columns(columns)?;
         let limits = arrow::limits(batch_rows, batch_bytes)?;
         let selected = py.detach(|| Selected::new(&open(&path, commit_log)?, selection)).map_err(raise)?;
-        let scan = SelectedScan::new(selected, columns, limits, None);
+        let bodies = max_body_bytes.map_or(DecompressLimits::MESSAGE, DecompressLimits::up_to);
+        let scan = SelectedScan::new(selected, columns, limits, None).with_body_limits(bodies);
         Ok(Self { state: Mutex::new(Some(scan)) })
     }
 

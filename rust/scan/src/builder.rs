@@ -40,7 +40,7 @@ impl BatchLimits {
 const _: () = {
     const MOST: usize = i32::MAX as usize;
     assert!(3 * (BatchLimits::MOST_BYTES + properties_text::MAX_BYTES) < MOST);
-    assert!(BatchLimits::MOST_BYTES + DecompressLimits::DEFAULT.max_bytes < MOST);
+    assert!(2 * BatchLimits::MOST_BYTES < MOST);
     assert!(BatchLimits::MOST_ROWS * TOPIC_MAX_BYTES < MOST);
 };
 
@@ -69,7 +69,7 @@ impl RecordBatchBuilder {
     pub fn new(columns: Columns, limits: BatchLimits) -> Self {
         let (schema, limits) = (columns.schema(), limits.bounded());
         let rows = Rows::new(&columns, limits);
-        Self { columns, schema, limits, decompress: DecompressLimits::default(), rows }
+        Self { columns, schema, limits, decompress: DecompressLimits::MESSAGE, rows }
     }
 
     /// Makes an empty builder for one batch whose size is known: `rows` records with `body_bytes` of bodies. Memory is taken
@@ -79,7 +79,7 @@ impl RecordBatchBuilder {
         let (schema, limits) = (columns.schema(), limits.bounded());
         let (rows, body_bytes) = (rows.min(limits.rows), body_bytes.min(limits.bytes));
         let rows = Rows::within(&columns, rows, body_bytes, Spent::default());
-        Self { columns, schema, limits, decompress: DecompressLimits::default(), rows }
+        Self { columns, schema, limits, decompress: DecompressLimits::MESSAGE, rows }
     }
 
     /// As [`with_room`](Self::with_room), in the memory of an earlier batch of the same columns as far as nobody reads that any
@@ -95,7 +95,15 @@ impl RecordBatchBuilder {
         let (schema, limits) = (columns.schema(), limits.bounded());
         let (rows, body_bytes) = (rows.min(limits.rows), body_bytes.min(limits.bytes));
         let rows = Rows::within(&columns, rows, body_bytes, Spent::new(&columns, spent));
-        Self { columns, schema, limits, decompress: DecompressLimits::default(), rows }
+        Self { columns, schema, limits, decompress: DecompressLimits::MESSAGE, rows }
+    }
+
+    /// The same, with other limits for bodies that are decompressed. More than 512 MiB counts as that.
+    #[must_use]
+    pub fn with_body_limits(mut self, limits: DecompressLimits) -> Self {
+        self.decompress =
+            DecompressLimits { max_bytes: limits.max_bytes.min(BatchLimits::MOST_BYTES), ..limits };
+        self
     }
 
     /// Schema of every batch.
@@ -132,6 +140,10 @@ impl RecordBatchBuilder {
         let body = if self.columns.has(Column::Body) {
             let failed = |error: CompressionError| ScanError::Body {
                 physical_offset: record.physical_offset.get(),
+                limit_bytes: match &error {
+                    CompressionError::TooLarge { limit, .. } => Some(*limit),
+                    _ => None,
+                },
                 reason: error.to_string(),
             };
             Some(record.plain_body(&self.decompress).map_err(failed)?)

@@ -17,7 +17,12 @@ pub enum ScanError {
     Damaged { topic: String, queue_id: u32, queue_offset: u64, reason: String },
     /// A compressed body does not give back a body within the bounds.
     #[error("body of the record does not decompress ({reason}) at physical offset: {physical_offset}")]
-    Body { physical_offset: u64, reason: String },
+    Body {
+        physical_offset: u64,
+        reason: String,
+        /// The limit, when the body goes past it.
+        limit_bytes: Option<usize>,
+    },
     /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] ReadError),
@@ -38,6 +43,9 @@ impl ScanError {
                 let names: Vec<_> = Column::ALL.iter().map(|column| column.name()).collect();
                 Some(format!("columns are {}", names.join(", ")))
             }
+            Self::Body { limit_bytes: Some(limit), .. } => Some(format!(
+                "raise the limit of {limit} bytes by max_body_bytes, of a consumer or of store.records (store dump --max-body-bytes)"
+            )),
             Self::Damaged { .. }
             | Self::Body { .. }
             | Self::Store(ReadError::Missing { .. } | ReadError::BrokenRecord { .. }) => Some(

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_store::tools::Selected;
 
 use crate::{BatchLimits, Columns, RecordBatchBuilder, ScanError, Step};
@@ -28,6 +29,13 @@ impl SelectedScan {
     ) -> Self {
         let builder = RecordBatchBuilder::new(columns, limits);
         Self { selected, builder, ready: VecDeque::new(), broker_name, has_ended: false }
+    }
+
+    /// The same, with another limit for bodies that are decompressed.
+    #[must_use]
+    pub fn with_body_limits(mut self, limits: DecompressLimits) -> Self {
+        self.builder = self.builder.with_body_limits(limits);
+        self
     }
 
     #[must_use]

@@ -48,7 +48,9 @@ fn class(error: &ClientError) -> &'static str {
         | ClientError::FlushTimeout { .. }
         | ClientError::WindowFull { .. } => "RequestTimeoutError",
         ClientError::BadAnswer { .. } => "ProtocolError",
-        ClientError::Codec { .. } | ClientError::DamagedMessage { .. } => "DamagedDataError",
+        ClientError::Codec { .. }
+        | ClientError::DamagedMessage { .. }
+        | ClientError::UnreadableBody { .. } => "DamagedDataError",
         ClientError::SendFailed { last, .. } => class(last),
         ClientError::NotSent { first } => class(first),
         ClientError::PartlySent { .. } => "PartlySentError",

@@ -1,0 +1,59 @@
+"""Sends and groups that a server refuses, and bodies that grow when they are read."""
+
+import pytest
+from rocketpy import Consumer, DamagedDataError, Message, Producer, Start
+
+
+@pytest.fixture
+def serve(start, tmp_path):
+    """Starts a server with some settings."""
+
+    def serve(*settings: str):
+        given = [argument for setting in settings for argument in ("--set", setting)]
+        return start("server", str(tmp_path / "store"), "--port", "0", "--name-server-port", "0", *given)
+
+    return serve
+
+
+def test_sends_that_were_refused_outright_are_not_uncertain(serve, command):
+    server = serve("brokerPermission=4")
+    refused = command("produce", "t", stdin="x\ny\n", name_server=server.name_server, code=5)
+    assert "NO_PERMISSION" in refused.stderr
+
+
+def test_a_member_of_a_group_that_is_not_there_and_is_not_made_is_told(serve, command):
+    server = serve("autoCreateSubscriptionGroup=false")
+    command("produce", "t", stdin="x\n", name_server=server.name_server)
+    error = command("consume", "t", "--group", "new", name_server=server.name_server, code=3).stderr
+    assert "SUBSCRIPTION_GROUP_NOT_EXIST" in error
+    assert "rocketpy group create" in error
+
+
+def test_no_message_is_lost_around_a_body_that_grows_past_the_limit(serve, command, tmp_path):
+    server = serve("maxMessageSize=8388608", "mappedFileSizeCommitLog=16777216")
+    command("topic", "create", "t", "--queues", "1", name_server=server.name_server)
+    bodies = [b"first", b"x" * 5_000_000, b"y" * (20 << 20), b"last"]
+    with Producer("p", name_servers=server.name_server, max_message_size=32 << 20) as producer:
+        for body in bodies:
+            producer.send(Message("t", body))
+    with Consumer("bounded", "t", name_servers=server.name_server, start=Start.EARLIEST) as consumer:
+        assert [message.body for message in consumer.poll(timeout=10)] == bodies[:2]
+        for _ in range(2):
+            with pytest.raises(DamagedDataError) as error:
+                consumer.poll(timeout=10)
+            assert "max_body_bytes" in error.value.hint
+            assert "16777216" in error.value.hint
+        ((queue, position),) = consumer.positions().items()
+        assert position == 2
+        consumer.commit()
+        assert consumer.committed(queue) == 2
+        consumer.seek(queue, 3)
+        assert [message.body for message in consumer.poll(timeout=10)] == bodies[3:]
+    options = {"start": Start.EARLIEST, "max_body_bytes": 20 << 20}
+    with Consumer("wide", "t", name_servers=server.name_server, **options) as consumer:
+        assert [message.body for message in consumer.poll(timeout=10)] == bodies
+    server.stop()
+    store = str(tmp_path / "store")
+    assert "--max-body-bytes" in command("store", "dump", store, code=8).stderr
+    dumped = command("store", "dump", store, "--max-body-bytes", str(20 << 20), stdin=b"").stdout
+    assert dumped.split() == bodies
