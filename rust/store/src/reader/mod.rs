@@ -19,9 +19,9 @@ use rocketpy_model::{PhysicalOffset, QueueOffset};
 use serde::{Deserialize, Serialize};
 
 use self::condition::Condition;
+pub use self::key::{KeyQuery, KeyedRecord};
 use self::log::LogFiles;
 use self::queue::QueueFiles;
-pub use self::key::{KeyQuery, KeyedRecord};
 pub use self::scan::RangeScan;
 use crate::fetch::QueueBounds;
 
