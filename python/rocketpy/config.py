@@ -167,4 +167,4 @@ class ConsumerOptions(ClientOptions, total=False):
     allow_missing_topic: bool
     """Starts although a topic does not exist yet, and waits for it. Default False: an error."""
     max_body_bytes: int | None
-    """Largest body when decompressed. Default None: 64 MiB, and above 16 MiB at most a hundred times what was stored."""
+    """Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what was stored."""

@@ -223,8 +223,8 @@ def records(
         fail_on_damage: Whether a damaged record is an error, or is left out and counted.
         verify: Whether checksums are compared.
         commit_log: The folder of its log, where it lies elsewhere.
-        max_body_bytes: Largest body when decompressed. Default: 64 MiB, and above 16 MiB at most a hundred times what is
-            stored.
+        max_body_bytes: Largest body when decompressed. Default: 64 MiB, above 16 MiB at most a hundred times what
+            is stored.
 
     Raises:
         TopicNotFoundError: The store holds no message of a topic.

@@ -1,6 +1,7 @@
 """Sends and groups that a server refuses, and bodies that grow when they are read."""
 
 import pytest
+
 from rocketpy import Consumer, DamagedDataError, Message, Producer, Start
 
 
