@@ -179,6 +179,7 @@ impl<'a> Life<'a> {
         let death = match ending.how {
             How::Kill => server.kill(),
             How::Stop => server.stop(),
+            How::Power if ended_itself => server.kill(), // which is a failure, and told below
             How::Power => {
                 self.note_flushed();
                 // Else a flush that the cut meets may be told as a success (Linux 6.18, ext4), and an answer leaves a machine
