@@ -26,12 +26,12 @@ fn watched<T: Send>(
 ) -> PyResult<T> {
     let mut raised = None;
     let result = py.detach(|| {
-        let mut looked_at = Instant::now();
+        let mut looked_at: Option<Instant> = None; // the first step is told at once
         let mut watch = |at: Progress| {
-            if looked_at.elapsed() < STEP {
+            if looked_at.is_some_and(|at| at.elapsed() < STEP) {
                 return true;
             }
-            looked_at = Instant::now();
+            looked_at = Some(Instant::now());
             raised = Python::attach(|py| look_up(py, progress.as_ref(), at)).err();
             raised.is_none()
         };
