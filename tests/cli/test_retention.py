@@ -41,7 +41,8 @@ def test_a_dry_run_names_files_and_reasons_and_changes_nothing(command, live, tm
     assert "nothing goes" in command("store", "retention", str(folder), "--dry-run").stdout
     asked = command("store", "retention", str(folder), "--dry-run", "--ask", "--set", "fileReservedTime=0").stdout
     assert "somebody asked" in asked
-    assert sorted(path.name for path in (folder / "commitlog").iterdir()) == before
+    after = {path.name for path in (folder / "commitlog").iterdir()}
+    assert after >= set(before), "nothing is gone; the running server may have made its next file"
 
 
 def test_the_python_twin_reads_the_servers_own_configuration(live, tmp_path: Path):
