@@ -151,7 +151,7 @@ fn without_a_mark_damage_after_a_clean_exit_refuses_to_start_and_changes_nothing
             }
             other => panic!("{other:?}"),
         }
-        assert!(error.hint().unwrap().contains("before any repair"));
+        assert!(error.hint().unwrap().contains("rocketpy store repair"));
         overwrite(&path, 0, &sound);
     }
     assert_eq!(numbers(&Store::open(config).unwrap()).len(), 150);
