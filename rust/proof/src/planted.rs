@@ -59,7 +59,7 @@ pub const fn real_harness(bug: Bug) -> Option<Harness> {
     }
 }
 
-/// The ordinary run of real servers up to its first failure: kills, then power cuts, so many cycles of each. `options` say
+/// The ordinary run of real servers up to its first failure: so many kills, then eight times as many power cuts. `options` say
 /// all else; the bug is the server's. Says in which of the two it was found, by what, and after how many cycles of it.
 ///
 /// # Errors
@@ -69,7 +69,7 @@ pub fn ordinary_real(
     cycles: u64,
     options: &Options,
 ) -> Result<Option<(Harness, Violation, u64)>, String> {
-    for harness in [Harness::Kill, Harness::Power] {
+    for (harness, cycles) in [(Harness::Kill, cycles), (Harness::Power, 8 * cycles)] {
         let planted = Some(bug.title().to_owned());
         let outcome = real::run(&Options { harness, cycles, planted, ..options.clone() }, |_| ())?;
         if let Some(violation) = outcome.violations.into_iter().next() {
