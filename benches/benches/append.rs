@@ -34,40 +34,29 @@ fn open(record_check: bool, dir: &std::path::Path) -> std::sync::Arc<Store> {
     store
 }
 
-fn append_store(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, body: &[u8], record_check: bool) {
+/// Appends from so many threads at once, as many in all.
+fn append_store(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    name: &str,
+    body: &[u8],
+    record_check: bool,
+    threads: u64,
+) {
     group.bench_function(name, |bencher| {
         bencher.iter_custom(|runs| {
             let timed = || {
                 let dir = tempfile::tempdir().unwrap();
                 let store = open(record_check, dir.path());
-                let started = Instant::now();
-                for _ in 0..RUN {
-                    // One field: a result that is moved as a whole waits until the copied bytes have left the processor.
-                    black_box(store.append(&record(black_box(body), PLAIN)).unwrap().end);
-                }
-                started.elapsed()
-            };
-            (0..runs).map(|_| timed()).sum()
-        });
-    });
-}
-
-/// As many appends from two threads at once.
-fn append_twice(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, body: &[u8], record_check: bool) {
-    group.bench_function(name, |bencher| {
-        bencher.iter_custom(|runs| {
-            let timed = || {
-                let dir = tempfile::tempdir().unwrap();
-                let store = open(record_check, dir.path());
+                let append = || {
+                    for _ in 0..RUN / threads {
+                        // One field: a result that is moved as a whole waits until the copied bytes have left the processor.
+                        black_box(store.append(&record(black_box(body), PLAIN)).unwrap().end);
+                    }
+                };
                 let started = Instant::now();
                 std::thread::scope(|scope| {
-                    for _ in 0..2 {
-                        scope.spawn(|| {
-                            for _ in 0..RUN / 2 {
-                                black_box(store.append(&record(black_box(body), PLAIN)).unwrap().end);
-                            }
-                        });
-                    }
+                    (1..threads).for_each(|_| drop(scope.spawn(append)));
+                    append();
                 });
                 started.elapsed()
             };
@@ -106,10 +95,10 @@ fn append(criterion: &mut Criterion) {
         group.sample_size(10).sampling_mode(SamplingMode::Flat).warm_up_time(Duration::from_secs(1));
         group.throughput(Throughput::Bytes(RUN * size));
         copy_bare(&mut group, size);
-        append_store(&mut group, "store, record check off", &body, false);
-        append_store(&mut group, "store, record check on", &body, true);
-        append_twice(&mut group, "two threads, record check off", &body, false);
-        append_twice(&mut group, "two threads, record check on", &body, true);
+        append_store(&mut group, "store, record check off", &body, false, 1);
+        append_store(&mut group, "store, record check on", &body, true, 1);
+        append_store(&mut group, "two threads, record check off", &body, false, 2);
+        append_store(&mut group, "two threads, record check on", &body, true, 2);
         group.finish();
     }
 }

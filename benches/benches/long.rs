@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketpy_benches::{PLAIN, TWO_KEYS, record};
+use rocketpy_benches::{PLAIN, record};
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_store::{NewRecord, Store, StoreConfig};
 
@@ -26,7 +26,6 @@ fn main() {
     let small = std::env::var("ROCKETPY_LONG").is_ok_and(|size| size == "small");
     let mut figures = Figures::new();
     roll(if small { 1 } else { 8 }, &mut figures);
-    dispatch(if small { 100_000 } else { 2_000_000 }, &mut figures);
     for gib in if small { vec![1] } else { vec![1, 5, 20] } {
         recovery(gib, &mut figures);
     }
@@ -94,35 +93,6 @@ fn roll(gib: u64, figures: &mut Figures) {
             ("slowest_append_ms", slowest.as_secs_f64() * 1e3),
             ("gib_per_s", end as f64 / GIB as f64 / all.as_secs_f64()),
         ],
-    );
-}
-
-/// Records of 128 B with two keys until queue and index entries are written, beside the appends alone.
-fn dispatch(count: u64, figures: &mut Figures) {
-    let run = |index: bool| {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(StoreConfig { index, ..StoreConfig::new(dir.path()) }).unwrap();
-        let body = [7; 128];
-        store.append(&record(&body, TWO_KEYS)).unwrap();
-        wait_for_dispatch(&store);
-        let started = Instant::now();
-        for number in 0..count {
-            let unique = format!(
-                "UNIQ_KEY\x017F0000010000000000000000{number:08X}\x02KEYS\x01N{} UA{number}\x02TAGS\x01UA\x02",
-                number % 2512
-            );
-            store.append(&record(black_box(&body), unique.as_bytes())).unwrap();
-        }
-        let appended = started.elapsed();
-        wait_for_dispatch(&store);
-        (count as f64 / appended.as_secs_f64(), count as f64 / started.elapsed().as_secs_f64())
-    };
-    let (alone, _) = run(false);
-    let (beside, all) = run(true);
-    note(
-        figures,
-        "dispatch with three index entries a record",
-        &[("value", all), ("appends_per_s", beside), ("appends_per_s_without_index", alone)],
     );
 }
 

@@ -21,7 +21,7 @@ def times() -> dict[tuple[str, str], float]:
 
 def figures() -> dict[str, Figure]:
     """Every figure of this page, by name."""
-    return appends() | flushes() | checks() | scans() | long_ones()
+    return appends() | flushes() | checks() | dispatches() | scans() | long_ones()
 
 
 def figure(value: float, unit: str, target: str = "", **more: float) -> Figure:
@@ -77,6 +77,17 @@ def checks() -> dict[str, Figure]:
     return result
 
 
+def dispatches() -> dict[str, Figure]:
+    found, group, records = times(), "dispatch-128-two-keys", 5e5
+    alone = records / found[group, "append alone"] * 1e9
+    return {
+        f"dispatch of 128 B with two keys, {name}": figure(
+            records / found[group, name] * 1e9, "records/s", ">= 1e6", appends_alone_per_s=alone
+        )
+        for name in ("queue", "queue and index")
+    }
+
+
 def scans() -> dict[str, Figure]:
     found, group, bytes_read = times(), "scan of 1 KiB bodies", 200_000 * 1024
     return {
@@ -95,10 +106,9 @@ def scans() -> dict[str, Figure]:
 
 
 def long_ones() -> dict[str, Figure]:
-    targets = {"append through": ">= 0.9", "dispatch": ">= 1e6", "recovery": "<= 1", "queues": ">= 0.9"}
+    targets = {"append through": ">= 0.9", "recovery": "<= 1", "queues": ">= 0.9"}
     units = {
         "append through": "of the rate without",
-        "dispatch": "records/s",
         "recovery": "s",
         "queues": "of the rate with 16",
     }

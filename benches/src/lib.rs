@@ -7,10 +7,6 @@ use rocketpy_store::NewRecord;
 /// Properties of a plain message: unique key and tag.
 pub const PLAIN: &[u8] = b"UNIQ_KEY\x017F00000100002A9F0000000000000001\x02TAGS\x01TagA\x02";
 
-/// Properties that lead to three index entries: unique key and two keys.
-pub const TWO_KEYS: &[u8] =
-    b"UNIQ_KEY\x017F00000100002A9F0000000000000001\x02KEYS\x01N14228 UA1545\x02TAGS\x01UA\x02";
-
 /// A message for queue 3 of the topic `bench`.
 pub fn record<'a>(body: &'a [u8], properties: &'a [u8]) -> NewRecord<'a> {
     NewRecord {

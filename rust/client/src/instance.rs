@@ -319,12 +319,12 @@ impl Instance {
 
     async fn greet_fresh_brokers(&self) {
         let mut addresses = self.routes.broker_addresses(self.members.has_consumers());
-        {
-            // Whoever is no broker as far as is known stays: its route may be on its way.
-            let mut fresh = self.fresh.lock();
-            let greeted = |address: &String| address.parse().map_or(true, |address| fresh.remove(&address));
-            addresses.retain(greeted);
+        if addresses.is_empty() {
+            return; // the first route is on its way: whoever is connected may turn out to be a broker
         }
+        let fresh = std::mem::take(&mut *self.fresh.lock());
+        addresses
+            .retain(|address| address.parse().map_or(true, |address: SocketAddr| fresh.contains(&address)));
         if addresses.is_empty() {
             return;
         }

@@ -56,7 +56,7 @@ impl Handler for Processor {
 /// How long an answer waits for dispatch at most: it lies behind by some hundred microseconds, unless it can not write.
 const DISPATCH_PATIENCE: Duration = Duration::from_millis(200);
 
-/// Whether the answer says how far queues reach: whoever got an acknowledgement before asks for a message that is there.
+/// Whether the answer comes from consume queues or index: whoever got an acknowledgement before asks for a message that is there.
 fn looks_at_queues(code: i32) -> bool {
     matches!(
         code,
@@ -64,6 +64,7 @@ fn looks_at_queues(code: i32) -> bool {
             | code::SEARCH_OFFSET_BY_TIMESTAMP
             | code::GET_TOPIC_STATS_INFO
             | code::GET_CONSUME_STATS
+            | code::QUERY_MESSAGE
     )
 }
 

@@ -55,7 +55,8 @@ impl<'a> Keys<'a> {
 }
 
 fn text(bytes: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(bytes)
+    // The check of the whole text at once is several times as fast as the lossy way, and hardly ever fails.
+    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 /// The hash under which a key is looked up.
