@@ -94,6 +94,28 @@ fn take_name(temporary: &Path, path: &Path) -> Result<(), EnvError> {
     Ok(())
 }
 
+/// An entry of a folder with its kind. The folder itself tells which of its entries are folders, without a look at each.
+fn look_at(entry: &fs::DirEntry) -> Result<DirEntry, EnvError> {
+    let of = |kind, size_bytes, modified_at_ms| DirEntry {
+        name: entry.file_name(),
+        kind,
+        size_bytes,
+        modified_at_ms,
+    };
+    let kind = entry.file_type();
+    if kind.as_ref().is_ok_and(fs::FileType::is_dir) {
+        return Ok(of(EntryKind::Folder, 0, 0));
+    }
+    let path = entry.path();
+    let leads_on = kind.is_ok_and(|kind| kind.is_symlink());
+    let metadata = if leads_on { fs::metadata(&path) } else { entry.metadata() }.at("look at", &path)?;
+    Ok(match (metadata.is_file(), metadata.is_dir()) {
+        (true, _) => of(EntryKind::File, metadata.len(), clock::ms_of(metadata.modified())),
+        (_, true) => of(EntryKind::Folder, 0, 0),
+        _ => of(EntryKind::Other, 0, 0),
+    })
+}
+
 impl Disk for RealDisk {
     type Region = MappedRegion;
     type File = RealFile;
@@ -207,18 +229,10 @@ impl Disk for RealDisk {
     fn list(&self, dir: &Path) -> Result<Vec<DirEntry>, EnvError> {
         let mut entries = Vec::new();
         for entry in fs::read_dir(dir).at("list", dir)? {
-            let entry = entry.at("list", dir)?;
-            let path = entry.path();
-            let metadata = match fs::metadata(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue, // removed meanwhile
-                other => other.at("look at", &path)?,
-            };
-            let (kind, size_bytes, modified_at_ms) = match (metadata.is_file(), metadata.is_dir()) {
-                (true, _) => (EntryKind::File, metadata.len(), clock::ms_of(metadata.modified())),
-                (_, true) => (EntryKind::Folder, 0, 0),
-                _ => (EntryKind::Other, 0, 0),
-            };
-            entries.push(DirEntry { name: entry.file_name(), kind, size_bytes, modified_at_ms });
+            match look_at(&entry.at("list", dir)?) {
+                Err(EnvError::NotFound { .. }) => {} // removed meanwhile
+                entry => entries.push(entry?),
+            }
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)

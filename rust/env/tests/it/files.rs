@@ -1,5 +1,7 @@
 //! Files by position, replaced files, folders, errors that name path and operation.
 
+use std::os::unix::fs::symlink;
+
 use rocketpy_env::{Disk, DiskFile, EntryKind, EnvError, OpenMode, RealDisk};
 
 #[test]
@@ -69,6 +71,18 @@ fn folders_are_listed_by_name_with_kind_and_length() {
     let told: Vec<_> =
         entries.iter().map(|entry| (entry.name.to_str().unwrap(), entry.kind, entry.size_bytes)).collect();
     assert_eq!(told, [("a", EntryKind::File, 2), ("b", EntryKind::Folder, 0)]);
+    for (from, to) in [("to-a", "a"), ("to-b", "b"), ("to-nothing", "missing")] {
+        symlink(to, dir.path().join(from)).unwrap();
+    }
+    let entries = RealDisk.list(dir.path()).unwrap();
+    let links: Vec<_> = entries[2..]
+        .iter()
+        .map(|entry| (entry.name.to_str().unwrap(), entry.kind, entry.size_bytes))
+        .collect();
+    assert_eq!(links, [("to-a", EntryKind::File, 2), ("to-b", EntryKind::Folder, 0)], "as what they lead to");
+    for name in ["to-a", "to-b", "to-nothing"] {
+        RealDisk.remove_file(&dir.path().join(name)).unwrap();
+    }
     RealDisk.remove_dir_all(&dir.path().join("b")).unwrap();
     RealDisk.remove_file(&dir.path().join("a")).unwrap();
     assert_eq!(RealDisk.list(dir.path()).unwrap(), []);
