@@ -345,7 +345,8 @@ impl Run {
 
     /// The process ends in no order, if it is still there.
     pub fn crash(&mut self, boot: &Boot, store: Option<Arc<Store<SimDisk>>>) {
-        let was_stopped = self.stop.is_some_and(|stop| self.disk.operations() >= stop);
+        // In the midst of its work, or in a recovery that did not get through: a torn end of a former life may still be there.
+        let was_stopped = store.is_none() || self.stop.is_some_and(|stop| self.disk.operations() >= stop);
         let kind = match boot.end {
             CrashKind::Stop if self.rng.bool() => CrashKind::Kill,
             CrashKind::Stop => CrashKind::Power,
