@@ -86,6 +86,11 @@ pub struct StoreConfig {
     pub retention: RetentionConfig,
     /// Consume queue files that are kept open; default a quarter of the process's limit, at most 20,000.
     pub open_queue_files: usize,
+    /// Queues that a round of dispatch writes at once, 64. With more, entries are kept in memory for a while, so that one write
+    /// takes many of them; readers of the store find them there.
+    pub queues_at_once: usize,
+    /// Bytes of entries that are kept in memory, 64 MiB; beyond it dispatch writes the oldest before it goes on.
+    pub queue_tail_bytes: usize,
 }
 
 impl StoreConfig {
@@ -116,6 +121,8 @@ impl StoreConfig {
             warm_files: false,
             retention: RetentionConfig::default(),
             open_queue_files: default_open_queue_files(),
+            queues_at_once: 64,
+            queue_tail_bytes: 64 << 20,
         }
     }
 

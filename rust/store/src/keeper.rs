@@ -95,7 +95,8 @@ impl<D: Disk> Core<D> {
         let full_to_ms = unsynced.as_ref().and_then(|unsynced| unsynced.full_to_ms);
         self.flush_to(progress.dispatched.max(index.map_or(0, |index| index.to)))?;
         self.flush_index(unsynced)?;
-        self.flush_queues()?; // everything before `progress` was noted as dirty before it was counted
+        self.write_queues()?; // everything before `progress` was put off before it was counted, or noted as dirty
+        self.flush_queues()?;
         let mark = Mark {
             queues_to: progress.dispatched,
             entries: progress.entries,
@@ -125,6 +126,14 @@ impl<D: Disk> Core<D> {
         index.flush(unsynced).map_err(|failure| match failure {
             FlushFailure::NotTried(error) => error.into(),
             FlushFailure::Failed(error) => StoreError::Poisoned { cause: self.poison(error) },
+        })
+    }
+
+    /// Writes the entries of consume queues that were put off.
+    fn write_queues(&self) -> Result<(), StoreError> {
+        self.queue_files.write_waiting(&self.queues).map_err(|error| {
+            self.set_queue_fault(Some(error.clone())); // dispatch tries again, and takes it back
+            error.into()
         })
     }
 

@@ -32,6 +32,15 @@ impl<D: Disk> Store<D> {
         })
     }
 
+    /// What the dispatch thread does when nothing comes for a while: writes entries that were put off.
+    pub fn step_write(&self) -> Result<(), StoreError> {
+        let core = self.core();
+        core.queue_files.write_some(&core.queues).map_err(|error| {
+            core.set_queue_fault(Some(error.clone()));
+            error.into()
+        })
+    }
+
     /// A round of the checkpoint thread.
     pub fn step_checkpoint(&self) -> Result<(), StoreError> {
         self.core().keep(false)

@@ -26,6 +26,7 @@ fn script(flush: FlushMode) -> Plan {
         body_max: 3000,
         handover_limit: 65_536,
         open_queue_files: 100,
+        put_off: if flush == FlushMode::Sync { (1, 100) } else { (64, 1 << 20) },
         disk: SimOptions { seed: 1, write_back_per_mille: 50, ..SimOptions::default() },
         boots: Vec::new(),
     }

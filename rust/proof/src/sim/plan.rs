@@ -24,6 +24,8 @@ pub struct Plan {
     pub body_max: usize,
     pub handover_limit: usize,
     pub open_queue_files: usize,
+    /// Queues that a round writes at once, and bytes of entries that are put off.
+    pub put_off: (usize, usize),
     pub disk: SimOptions,
     pub boots: Vec<Boot>,
 }
@@ -89,6 +91,9 @@ impl Plan {
             body_max: *rng.choice(&[100, 1000, 3000]).unwrap_or(&100),
             handover_limit: *rng.choice(&[1, 5, 65_536]).unwrap_or(&1),
             open_queue_files: *rng.choice(&[1, 2, 100]).unwrap_or(&1),
+            put_off: *rng
+                .choice(&[(64, 64 << 20), (0, 1 << 20), (0, 40), (1, 200), (2, 0)])
+                .unwrap_or(&(0, 0)),
             disk,
             boots,
         }
@@ -107,6 +112,8 @@ impl Plan {
             max_message_size: 14 << 10,
             handover_limit: self.handover_limit,
             open_queue_files: self.open_queue_files,
+            queues_at_once: self.put_off.0,
+            queue_tail_bytes: self.put_off.1,
             ..StoreConfig::new(ROOT)
         }
     }

@@ -37,7 +37,8 @@ impl Run {
             0..=54 => self.append(store),
             55..=62 => self.append_batch(store),
             63..=72 => drop(store.step_flush()),
-            73..=82 => self.dispatch(store),
+            73..=81 => self.dispatch(store),
+            82 => self.write(store),
             83..=87 => {
                 if store.step_checkpoint().is_ok() {
                     self.marked_to = store.flushed_offset().get();
@@ -141,6 +142,14 @@ impl Run {
             && !self.has_faults()
         {
             self.wrong(Rule::Alive, format!("dispatch fails on a sound disk: {error}"));
+        }
+    }
+
+    fn write(&mut self, store: &Store<SimDisk>) {
+        if let Err(error) = store.step_write()
+            && !self.has_faults()
+        {
+            self.wrong(Rule::Alive, format!("queues can not be written on a sound disk: {error}"));
         }
     }
 

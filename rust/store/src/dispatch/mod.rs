@@ -32,6 +32,8 @@ const ROUND_KEYS: usize = 65_536;
 const NAP: Duration = Duration::from_micros(50);
 /// How long dispatch waits after consume queues could not be written.
 const RETRY: Duration = Duration::from_millis(200);
+/// When nothing comes for so long, entries that were put off are written.
+const QUIET: Duration = Duration::from_millis(100);
 
 /// The state of dispatch between rounds.
 #[doc(alias = "ReputMessageService")]
@@ -110,36 +112,46 @@ impl<D: Disk> Core<D> {
     /// The life of the dispatch thread.
     pub fn run_dispatch(&self) {
         loop {
-            let worked = match self.dispatch_round() {
-                Ok(worked) => worked,
-                Err(error) => {
-                    self.set_queue_fault(Some(error));
-                    if self.is_stopping() {
-                        return;
-                    }
-                    self.dispatch_wake.sleep(RETRY, || self.is_stopping());
-                    continue;
-                }
-            };
+            let worked = self.dispatch_round();
             if self.is_stopping() {
                 return;
             }
-            if worked {
-                std::thread::sleep(NAP);
-            } else {
-                self.settle_index();
-                // Set under the append lock: the next append sees it, the former ones are seen by the look below.
-                self.writer.lock().dispatch_sleeps = true;
-                let has_work = || self.confirm() > self.dispatched() || self.is_stopping();
-                self.dispatch_wake.sleep(Duration::from_secs(3600), has_work);
+            let rested = match worked {
+                Ok(true) => {
+                    std::thread::sleep(NAP);
+                    Ok(())
+                }
+                Ok(false) => self.lie_still(),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = rested {
+                self.set_queue_fault(Some(error));
+                self.dispatch_wake.sleep(RETRY, || self.is_stopping());
             }
         }
+    }
+
+    /// Sleeps until there is work. When none comes for a while, entries that were put off are written.
+    ///
+    /// # Errors
+    /// Consume queues could not be written.
+    fn lie_still(&self) -> Result<(), EnvError> {
+        self.settle_index();
+        let has_work = || self.confirm() > self.dispatched() || self.is_stopping();
+        let at_most = if self.queue_files.waiting() > 0 { QUIET } else { Duration::from_secs(3600) };
+        // Set under the append lock: the next append sees it, the former ones are seen by the look below.
+        self.writer.lock().dispatch_sleeps = true;
+        self.dispatch_wake.sleep(at_most, has_work);
+        while !has_work() && self.queue_files.waiting() > 0 {
+            self.queue_files.write_some(&self.queues)?;
+        }
+        Ok(())
     }
 
     /// Dispatches some records. Says whether there were any. Whoever succeeds ends the refusal of appends.
     ///
     /// # Errors
-    /// Consume queues could not be written. Nothing became readable; the next round does the same again.
+    /// Consume queues could not be written. Nothing is lost; the next round does the same again.
     pub fn dispatch_round(&self) -> Result<bool, EnvError> {
         let worked = self.try_round()?;
         if self.queues_blocked() {
@@ -151,6 +163,9 @@ impl<D: Disk> Core<D> {
     fn try_round(&self) -> Result<bool, EnvError> {
         let mut guard = self.dispatcher.lock();
         let dispatcher = &mut *guard;
+        while self.queue_files.must_write() {
+            self.queue_files.write_some(&self.queues)?;
+        }
         let limit = self.confirm();
         let from = dispatcher.progress.dispatched;
         if from >= limit {
@@ -320,21 +335,28 @@ impl<D: Disk> Core<D> {
         if is_only_file { first } else { first.min(run.queue.first()) }
     }
 
-    /// Writes the entries of a round, then makes all of them readable.
+    /// Writes the entries of a round, or puts that off where they are of many queues; then makes all of them readable.
     fn write_runs(&self, runs: &Runs, progress: &mut Progress) -> Result<(), EnvError> {
+        let is_of_few = runs.count() + self.queue_files.waiting() <= self.config.queues_at_once;
         for run in runs.iter().filter(|run| !run.bytes.is_empty()) {
             let queue = &run.queue;
             if run.restart {
                 self.queue_files.remove(queue)?;
                 queue.forget_dirty_files(0);
             } else if run.cut {
+                self.queue_files.write_tail_of(queue, &self.queues)?;
                 self.queue_files.cut(queue, run.first)?;
             }
-            self.queue_files.write(queue, run.first, &run.bytes, |file_start, is_new| {
-                if queue.mark_dirty(file_start, is_new) {
-                    self.queues.note_dirty(queue);
-                }
-            })?;
+            if is_of_few {
+                self.queue_files.write_tail_of(queue, &self.queues)?;
+                let note = |start, is_new| self.queues.note_written(queue, start, is_new);
+                self.queue_files.write(queue, run.first, &run.bytes, note)?;
+            }
+        }
+        if !is_of_few {
+            for run in runs.iter().filter(|run| !run.bytes.is_empty()) {
+                self.queue_files.put_off(&run.queue, run.first, &run.bytes);
+            }
         }
         for run in runs.iter().filter(|run| !run.bytes.is_empty()) {
             let first = self.first_entry(run);

@@ -100,6 +100,10 @@ impl Runs {
         self.runs.iter()
     }
 
+    pub fn count(&self) -> usize {
+        self.runs.len()
+    }
+
     pub fn clear(&mut self) {
         self.by_uid.clear();
         self.last = None;

@@ -8,6 +8,7 @@ use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
 
 use super::entry::{self, ENTRY_BYTES, Entry, Window};
 use super::pool::FilePool;
+use super::put_off::Line;
 use super::{Dirty, Queue};
 use crate::folder::file_name;
 
@@ -40,11 +41,13 @@ pub(crate) struct QueueFiles<D: Disk> {
     dir: PathBuf,
     file_size: u64,
     pool: FilePool<D::File>,
+    pub(super) line: Line,
 }
 
 impl<D: Disk> QueueFiles<D> {
-    pub fn new(disk: Arc<D>, dir: PathBuf, file_size: u64, open_files: usize) -> Self {
-        Self { disk, dir, file_size, pool: FilePool::new(open_files) }
+    /// `open_files` bounds the files that are kept open, `tail_bytes` the entries that are put off.
+    pub fn new(disk: Arc<D>, dir: PathBuf, file_size: u64, open_files: usize, tail_bytes: usize) -> Self {
+        Self { disk, dir, file_size, pool: FilePool::new(open_files), line: Line::new(tail_bytes) }
     }
 
     pub fn file_size(&self) -> u64 {
@@ -138,12 +141,20 @@ impl<D: Disk> QueueFiles<D> {
         let start = position - position % self.file_size;
         let count = count.min((start + self.file_size - position) / ENTRY_BYTES);
         buffer.resize((count * ENTRY_BYTES) as usize, 0);
-        self.open(queue, start)?.read_exact_at(position - start, buffer)?;
+        // First what is in memory: it may be in the file before that is looked at, but not the other way round.
+        let in_file = queue.tail().fill(first, buffer);
+        if in_file > 0 {
+            let bytes = &mut buffer[..(in_file * ENTRY_BYTES) as usize];
+            self.open(queue, start)?.read_exact_at(position - start, bytes)?;
+        }
         Ok(count)
     }
 
     /// Reads one entry; `None` when nothing is written there.
     pub fn entry(&self, queue: &Queue, queue_offset: u64) -> Result<Option<Entry>, EnvError> {
+        if let Some(entry) = queue.tail().entry(queue_offset) {
+            return Ok(entry);
+        }
         let mut bytes = [0; ENTRY_BYTES as usize];
         let start = self.file_start(queue_offset);
         self.open(queue, start)?.read_exact_at(queue_offset * ENTRY_BYTES - start, &mut bytes)?;
@@ -193,8 +204,9 @@ impl<D: Disk> QueueFiles<D> {
         Ok(())
     }
 
-    /// Closes and removes the files of a queue.
+    /// Closes and removes the files of a queue, and drops what was put off.
     pub fn remove(&self, queue: &Queue) -> Result<(), EnvError> {
+        self.drop_tail(queue);
         self.pool.forget(queue.uid);
         match self.disk.remove_dir_all(&self.queue_dir(queue)) {
             Err(error) if !error.is_not_found() => Err(error),
@@ -212,7 +224,8 @@ impl<D: Disk> QueueFiles<D> {
         }
     }
 
-    /// Removes the entries from `first` on. The file that held `first` stays, for what is written next.
+    /// Removes the entries from `first` on, all of which are in files. The file that held `first` stays, for what is
+    /// written next.
     pub fn cut(&self, queue: &Queue, first: u64) -> Result<(), EnvError> {
         self.pool.forget(queue.uid);
         let kept = self.file_start(first);
@@ -237,6 +250,7 @@ impl<D: Disk> QueueFiles<D> {
 
     /// Removes the folder of a topic, durably. Says whether there was one.
     pub fn remove_topic_dir(&self, topic: &str) -> Result<bool, EnvError> {
+        let _no_write = self.line.hold(); // else a queue of it would make its folder again
         match self.disk.remove_dir_all(&self.topic_dir(topic)) {
             Err(error) if error.is_not_found() => Ok(false),
             other => {
@@ -257,7 +271,7 @@ mod tests {
     #[test]
     fn a_file_is_noted_for_flushing_once_its_bytes_are_in_it() {
         let dir = tempfile::tempdir().unwrap();
-        let files = QueueFiles::new(Arc::new(RealDisk), dir.path().to_owned(), 100, 10);
+        let files = QueueFiles::new(Arc::new(RealDisk), dir.path().to_owned(), 100, 10, 0);
         let queue = QueueTable::default().get_or_create("t", 0).unwrap();
         let mut noted = Vec::new();
         files

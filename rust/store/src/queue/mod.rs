@@ -3,17 +3,21 @@
 pub(crate) mod entry;
 pub(crate) mod files;
 pub(crate) mod pool;
+pub(crate) mod put_off;
 pub(crate) mod table;
+pub(crate) mod tail;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
+use self::tail::Tail;
 use crate::fetch::QueueBounds;
 use rocketpy_model::QueueOffset;
 
-/// What is in memory of one queue. Its entries are in files alone, so that an idle queue costs a few hundred bytes.
+/// What is in memory of one queue: its bounds, and the entries that are not in its files yet. An idle queue costs a few
+/// hundred bytes.
 #[doc(alias = "ConsumeQueue")]
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -35,6 +39,8 @@ pub(crate) struct Queue {
     deleted: AtomicBool,
     /// What was written since the last flush.
     dirty: Mutex<Dirty>,
+    /// What was dispatched and is not written yet.
+    tail: Mutex<Tail>,
 }
 
 /// What of a queue is not durable yet.
@@ -59,7 +65,13 @@ impl Queue {
             max: AtomicU64::new(bounds.max.get()),
             deleted: AtomicBool::new(false),
             dirty: Mutex::default(),
+            tail: Mutex::default(),
         }
+    }
+
+    /// The entries that are in memory alone. Not to be held across a read or a write.
+    pub(crate) fn tail(&self) -> MutexGuard<'_, Tail> {
+        self.tail.lock()
     }
 
     pub fn min(&self) -> u64 {

@@ -185,6 +185,13 @@ impl QueueTable {
         self.dirty.lock().push(Arc::clone(queue));
     }
 
+    /// Notes that a file of a queue was written.
+    pub fn note_written(&self, queue: &Arc<Queue>, file_start: u64, is_new: bool) {
+        if queue.mark_dirty(file_start, is_new) {
+            self.note_dirty(queue);
+        }
+    }
+
     /// Takes the queues that were written since the last call.
     pub fn take_dirty(&self) -> Vec<Arc<Queue>> {
         std::mem::take(&mut *self.dirty.lock())

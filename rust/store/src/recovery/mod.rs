@@ -129,6 +129,7 @@ pub(crate) fn recover<D: Disk>(
         folder.consume_queue.clone(),
         queue_file_size,
         config.open_queue_files,
+        config.queue_tail_bytes,
     );
     let mut recovery = Recovery {
         disk,

@@ -317,11 +317,9 @@ impl<D: Disk> Core<D> {
         files.remove_file(queue, first)?;
         queue.set_first(next);
         dispatcher.move_firsts(next - first);
-        let last_file = files.file_start(queue.max() - 1);
         queue.forget_dirty_file(files.file_start(first));
-        if queue.mark_dirty(last_file, true) {
-            self.queues.note_dirty(queue); // the name that is gone
-        }
+        // The name that is gone. The next file is there: a log file goes when the entries that lead into it are written.
+        self.queues.note_written(queue, files.file_start(next), true);
         tracing::info!(
             topic = %queue.topic, queue_id = queue.queue_id, first_entry = first, log_min,
             "removed a consume queue file, its records are gone"

@@ -19,6 +19,9 @@ type Acknowledged = BTreeMap<(u32, u64), u64>;
 
 fn config(root: &Path, flush: FlushMode) -> StoreConfig {
     let mut config = StoreConfig { flush, ..small(root) };
+    if flush == FlushMode::Async {
+        (config.queues_at_once, config.queue_tail_bytes) = (1, 2000);
+    }
     config.checkpoint_interval = std::time::Duration::from_millis(20);
     config
 }

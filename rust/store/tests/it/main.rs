@@ -10,6 +10,7 @@ mod format;
 mod index;
 mod index_oracle;
 mod offline;
+mod put_off;
 mod read;
 mod rebuild;
 mod recovery;

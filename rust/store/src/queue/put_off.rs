@@ -1,0 +1,143 @@
+//! Puts off the writing of entries: where many queues get one entry each, one write for each costs more than all the rest.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use rocketpy_env::{Disk, EnvError};
+
+use super::Queue;
+use super::files::QueueFiles;
+use super::table::QueueTable;
+
+/// Queues that are written before anybody else gets his turn.
+const AT_A_TIME: usize = 64;
+/// A copy of a tail that grew past this is given back.
+const KEPT_COPY_BYTES: usize = 1 << 20;
+
+/// The queues with entries that are in memory alone.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// In the order in which their entries came.
+    waiting: Mutex<VecDeque<Arc<Queue>>>,
+    /// Length of all tails.
+    size_bytes: AtomicUsize,
+    most_bytes: usize,
+    /// Held while tails are written, with a copy of the one that is: readers do not wait.
+    writing: Mutex<Vec<u8>>,
+    /// The last write failed.
+    failed: AtomicBool,
+}
+
+impl Line {
+    pub fn new(most_bytes: usize) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            size_bytes: AtomicUsize::new(0),
+            most_bytes,
+            writing: Mutex::default(),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Keeps tails from being written.
+    pub fn hold(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.writing.lock()
+    }
+}
+
+impl<D: Disk> QueueFiles<D> {
+    /// Adds entries to a queue that are written later, and are read from memory until then.
+    pub fn put_off(&self, queue: &Arc<Queue>, first: u64, entries: &[u8]) {
+        self.line.size_bytes.fetch_add(entries.len(), Ordering::Relaxed);
+        let mut tail = queue.tail();
+        tail.push(first, entries);
+        if !std::mem::replace(&mut tail.is_waiting, true) {
+            self.line.waiting.lock().push_back(Arc::clone(queue));
+        }
+    }
+
+    /// How many queues have entries that are not written.
+    pub fn waiting(&self) -> usize {
+        self.line.waiting.lock().len()
+    }
+
+    /// Whether entries are to be written before there are more of them.
+    pub fn must_write(&self) -> bool {
+        self.line.size_bytes.load(Ordering::Relaxed) > self.line.most_bytes
+            || self.line.failed.load(Ordering::Relaxed)
+    }
+
+    /// Writes the entries of the queues that wait longest.
+    ///
+    /// # Errors
+    /// Nothing is lost: readers find in memory what was not written, and the next call tries again.
+    pub fn write_some(&self, table: &QueueTable) -> Result<(), EnvError> {
+        self.write_first(AT_A_TIME, &mut self.line.hold(), table)
+    }
+
+    /// Writes all entries that were put off before this call.
+    ///
+    /// # Errors
+    /// As [`QueueFiles::write_some`].
+    pub fn write_waiting(&self, table: &QueueTable) -> Result<(), EnvError> {
+        let mut copy = self.line.hold(); // nobody is in the midst of writing a queue, so all are in the line
+        let mut left = self.waiting();
+        loop {
+            self.write_first(left.min(AT_A_TIME), &mut copy, table)?;
+            left = left.saturating_sub(AT_A_TIME);
+            if left == 0 {
+                return Ok(());
+            }
+            MutexGuard::bump(&mut copy);
+        }
+    }
+
+    /// Writes the entries of one queue that were put off; the caller lets no more be put off meanwhile.
+    ///
+    /// # Errors
+    /// As [`QueueFiles::write_some`].
+    pub fn write_tail_of(&self, queue: &Arc<Queue>, table: &QueueTable) -> Result<(), EnvError> {
+        if queue.tail().is_empty() { Ok(()) } else { self.write_tail(queue, &mut self.line.hold(), table) }
+    }
+
+    fn write_first(&self, most: usize, copy: &mut Vec<u8>, table: &QueueTable) -> Result<(), EnvError> {
+        for _ in 0..most {
+            let Some(queue) = self.line.waiting.lock().pop_front() else { break };
+            let written = self.write_tail(&queue, copy, table);
+            self.line.failed.store(written.is_err(), Ordering::Relaxed);
+            let mut tail = queue.tail();
+            tail.is_waiting = !tail.is_empty();
+            if tail.is_waiting {
+                let mut waiting = self.line.waiting.lock();
+                match &written {
+                    Ok(()) => waiting.push_back(Arc::clone(&queue)),
+                    Err(_) => waiting.push_front(Arc::clone(&queue)),
+                }
+            }
+            written?;
+        }
+        Ok(())
+    }
+
+    fn write_tail(&self, queue: &Arc<Queue>, copy: &mut Vec<u8>, table: &QueueTable) -> Result<(), EnvError> {
+        if queue.is_deleted() {
+            self.drop_tail(queue); // its folder is gone, or goes
+            return Ok(());
+        }
+        let first = queue.tail().copy_to(copy);
+        self.write(queue, first, copy, |start, is_new| table.note_written(queue, start, is_new))?;
+        queue.tail().forget_first(copy.len());
+        self.line.size_bytes.fetch_sub(copy.len(), Ordering::Relaxed);
+        copy.clear();
+        copy.shrink_to(KEPT_COPY_BYTES);
+        Ok(())
+    }
+
+    /// Drops the entries of a queue that were put off.
+    pub(super) fn drop_tail(&self, queue: &Queue) {
+        let dropped = queue.tail().clear();
+        self.line.size_bytes.fetch_sub(dropped, Ordering::Relaxed);
+    }
+}
