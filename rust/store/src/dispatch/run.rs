@@ -1,8 +1,8 @@
 //! Entries of one round, gathered by queue so that each queue is written once.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::ROUND_RECORDS;
 use super::fact::Fact;
 #[cfg(test)]
 use super::fact::NO_QUEUE;
@@ -82,7 +82,10 @@ pub(crate) enum Added {
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
     runs: Vec<Run>,
-    by_uid: HashMap<u64, usize, ahash::RandomState>,
+    /// By the uid of a queue: the number of its last run, counted from 1 over all rounds; 0 for none.
+    by_uid: Vec<u64>,
+    /// Runs of former rounds.
+    former: u64,
     /// Lists of former rounds, to be used again.
     spare: Vec<Vec<u8>>,
     last: Option<(u64, usize)>,
@@ -105,12 +108,13 @@ impl Runs {
     }
 
     pub fn clear(&mut self) {
-        self.by_uid.clear();
+        self.former += self.runs.len() as u64;
         self.last = None;
         self.has_filled = false;
         self.size_bytes = 0;
         for mut run in self.runs.drain(..) {
-            if self.spare.len() < 64 && run.bytes.capacity() <= 1 << 20 {
+            let most_bytes = if self.spare.len() < 64 { 1 << 20 } else { 256 };
+            if self.spare.len() < ROUND_RECORDS && run.bytes.capacity() <= most_bytes {
                 run.bytes.clear();
                 self.spare.push(run.bytes);
             }
@@ -188,8 +192,8 @@ impl Runs {
     fn run(&mut self, uid: u64, queues: &QueueTable) -> Option<&mut Run> {
         let index = match self.last {
             Some((last, index)) if last == uid => index,
-            _ => match self.by_uid.get(&uid) {
-                Some(&index) => index,
+            _ => match self.index_of(uid) {
+                Some(index) => index,
                 None => self.begin(queues.by_uid(uid)?),
             },
         };
@@ -197,9 +201,18 @@ impl Runs {
         Some(&mut self.runs[index])
     }
 
+    fn index_of(&self, uid: u64) -> Option<usize> {
+        let number = self.by_uid.get(usize::try_from(uid).ok()?)?;
+        number.checked_sub(self.former + 1).map(|index| index as usize)
+    }
+
     fn begin(&mut self, queue: Arc<Queue>) -> usize {
         let index = self.runs.len();
-        self.by_uid.insert(queue.uid, index);
+        let uid = queue.uid as usize;
+        if self.by_uid.len() <= uid {
+            self.by_uid.resize(uid + 1, 0);
+        }
+        self.by_uid[uid] = self.former + index as u64 + 1;
         let bytes = self.spare.pop().unwrap_or_default();
         self.runs.push(Run { first: queue.max(), queue, bytes, restart: false, cut: false, min: None });
         index

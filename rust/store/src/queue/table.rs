@@ -18,23 +18,30 @@ pub(crate) struct QueueTable {
     /// Distinguishes the tables of a process.
     id: u64,
     topics: RwLock<HashMap<Arc<str>, Vec<Arc<Queue>>, ahash::RandomState>>,
-    by_uid: RwLock<HashMap<u64, Arc<Queue>, ahash::RandomState>>,
+    /// The queue of each uid; none for one that was deleted, or never came into the table.
+    by_uid: RwLock<Vec<Option<Arc<Queue>>>>,
+    next_uid: AtomicU64,
     /// Queues that were written since the last flush.
     dirty: Mutex<Vec<Arc<Queue>>>,
 }
 
-/// Last number given to a table or a queue of any store of this process.
-static LAST_UID: AtomicU64 = AtomicU64::new(0);
-
-fn next_uid() -> u64 {
-    LAST_UID.fetch_add(1, Ordering::Relaxed) + 1
-}
+/// Last number given to a table of any store of this process.
+static LAST_ID: AtomicU64 = AtomicU64::new(0);
 
 /// Queues that a thread appended to lately, so that most appends look nothing up.
 const RECENT: usize = 64;
+/// Of so many queues that were not among them one is taken in: where thousands take turns, none is worth the exchange.
+const TAKE_IN_EVERY: u8 = 8;
 
 thread_local! {
-    static RECENT_QUEUES: RefCell<[Option<Recent>; RECENT]> = const { RefCell::new([const { None }; RECENT]) };
+    static RECENT_QUEUES: RefCell<RecentQueues> =
+        const { RefCell::new(RecentQueues { queues: [const { None }; RECENT], missed: 0 }) };
+}
+
+struct RecentQueues {
+    queues: [Option<Recent>; RECENT],
+    /// How often the queue that was asked for was not here.
+    missed: u8,
 }
 
 /// A queue and the table it belongs to.
@@ -58,14 +65,20 @@ fn slot(topic: &str, queue_id: u32) -> usize {
 
 impl Default for QueueTable {
     fn default() -> Self {
-        Self { id: next_uid(), topics: RwLock::default(), by_uid: RwLock::default(), dirty: Mutex::default() }
+        Self {
+            id: LAST_ID.fetch_add(1, Ordering::Relaxed) + 1,
+            topics: RwLock::default(),
+            by_uid: RwLock::default(),
+            next_uid: AtomicU64::new(0),
+            dirty: Mutex::default(),
+        }
     }
 }
 
 impl QueueTable {
-    /// A number no other queue of this process has.
+    /// A number that no other queue of this table has; they are given one after the other.
     pub fn next_uid(&self) -> u64 {
-        next_uid()
+        self.next_uid.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Does something with the queue, made empty when missing; free of locks and counts when this thread used it lately.
@@ -79,27 +92,44 @@ impl QueueTable {
         act: impl FnOnce(&Arc<Queue>) -> T,
     ) -> Result<T, NameError> {
         RECENT_QUEUES.with_borrow_mut(|recent| {
-            let slot = &mut recent[slot(topic, queue_id)];
-            match slot {
-                Some(recent) if recent.is(self.id, topic, queue_id) => Ok(act(&recent.queue)),
-                _ => {
-                    let queue = self.get_or_create(topic, queue_id)?;
-                    Ok(act(&slot.insert(Recent { table: self.id, queue }).queue))
-                }
+            let slot = &mut recent.queues[slot(topic, queue_id)];
+            if let Some(recent) = slot.as_ref().filter(|recent| recent.is(self.id, topic, queue_id)) {
+                return Ok(act(&recent.queue));
             }
+            let queue = self.get_or_create(topic, queue_id)?;
+            let done = act(&queue);
+            recent.missed = recent.missed.wrapping_add(1);
+            if recent.missed.is_multiple_of(TAKE_IN_EVERY) || slot.is_none() {
+                *slot = Some(Recent { table: self.id, queue });
+            }
+            Ok(done)
         })
     }
 
     /// The queue of a uid, unless it was deleted.
     pub fn by_uid(&self, uid: u64) -> Option<Arc<Queue>> {
-        self.by_uid.read().get(&uid).map(Arc::clone)
+        self.by_uid.read().get(usize::try_from(uid).ok()?)?.as_ref().map(Arc::clone)
+    }
+
+    fn enter(&self, queue: &Arc<Queue>) {
+        let mut by_uid = self.by_uid.write();
+        let index = queue.uid as usize;
+        if by_uid.len() <= index {
+            by_uid.resize(index + 1, None);
+        }
+        by_uid[index] = Some(Arc::clone(queue));
     }
 
     pub fn get(&self, topic: &str, queue_id: u32) -> Option<Arc<Queue>> {
         let topics = self.topics.read();
         let queues = topics.get(topic)?;
-        let index = queues.binary_search_by_key(&queue_id, |queue| queue.queue_id).ok()?;
-        Some(Arc::clone(&queues[index]))
+        // Nearly all topics have all their queues: then each lies where its number says, and no other is looked at.
+        let guess = queues.get(queue_id as usize).filter(|queue| queue.queue_id == queue_id);
+        let found = guess.or_else(|| {
+            let index = queues.binary_search_by_key(&queue_id, |queue| queue.queue_id).ok()?;
+            Some(&queues[index])
+        });
+        found.map(Arc::clone)
     }
 
     /// The queue, made empty when missing.
@@ -119,10 +149,10 @@ impl QueueTable {
             Ok(index) => Ok(Arc::clone(&queues[index])),
             Err(index) => {
                 let empty = QueueBounds { min: 0.into(), max: 0.into() };
-                let queue = Arc::new(Queue::new(topic, queue_id, next_uid(), empty));
+                let queue = Arc::new(Queue::new(topic, queue_id, self.next_uid(), empty));
                 queue.set_born(u64::MAX); // no record of the log is its own before its first append
                 queues.insert(index, Arc::clone(&queue));
-                self.by_uid.write().insert(queue.uid, Arc::clone(&queue));
+                self.enter(&queue);
                 Ok(queue)
             }
         }
@@ -134,7 +164,7 @@ impl QueueTable {
     /// When there is one of that name.
     pub fn insert(&self, queue: Arc<Queue>) {
         let mut topics = self.topics.write();
-        self.by_uid.write().insert(queue.uid, Arc::clone(&queue));
+        self.enter(&queue);
         let queues = topics.entry(Arc::clone(&queue.topic)).or_default();
         match queues.binary_search_by_key(&queue.queue_id, |other| other.queue_id) {
             Ok(_) => panic!("queue {}-{} is there twice", queue.topic, queue.queue_id),
@@ -148,7 +178,7 @@ impl QueueTable {
         let mut by_uid = self.by_uid.write();
         for queue in &queues {
             queue.mark_deleted();
-            by_uid.remove(&queue.uid);
+            by_uid[queue.uid as usize] = None;
         }
         queues
     }
