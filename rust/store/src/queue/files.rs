@@ -87,6 +87,11 @@ impl<D: Disk> QueueFiles<D> {
         Ok(file)
     }
 
+    /// An existing file for a single look, which does not take the place of one that is used more.
+    pub fn open_once(&self, queue: &Queue, file_start: u64) -> Result<D::File, EnvError> {
+        self.disk.open_file(&self.path(queue, file_start), OpenMode::Write)
+    }
+
     /// The file for an entry, made in its full length when missing. Says whether it was made.
     fn open_or_create(&self, queue: &Queue, file_start: u64) -> Result<(Arc<D::File>, bool), EnvError> {
         match self.open(queue, file_start) {

@@ -220,13 +220,15 @@ impl<D: Disk> Recovery<'_, D> {
     /// removed files since.
     fn queues_are_whole(&mut self, mark: &Mark, queues_to: u64, log_min: u64) -> Result<bool, EnvError> {
         let file_size = self.queue_files.file_size();
-        for queue in &mut self.found {
+        for queue in &self.found {
             if let Some(start) = queue.hole(file_size) {
                 queue.warn_of_loss("a file between two others is not there", start);
                 return Ok(false);
             }
-            queue.find_end(&self.queue_files, queues_to, Trust::Durable)?;
         }
+        queues::for_each(&mut self.found, |queue| {
+            queue.find_end(&self.queue_files, queues_to, Trust::Durable)
+        })?;
         let entries: u64 = self.found.iter().map(|queue| queue.end).sum();
         let firsts: u64 = self.found.iter().map(FoundQueue::first).sum();
         let mut is_whole = entries == mark.entries;
@@ -320,16 +322,22 @@ impl<D: Disk> Recovery<'_, D> {
             return self.remove_queues(log_min);
         }
         let trusted = !self.dirty && self.checkpoint.mark.is_some();
-        for found in self.found.drain(..) {
+        queues::for_each(&mut self.found, |found| {
             if !trusted {
                 found.truncate(&**self.disk, &self.queue_files)?;
+            }
+            if !found.files.is_empty() {
+                found.set_bounds(&self.queue_files, log_min)?;
+            }
+            Ok::<_, StoreError>(())
+        })?;
+        for found in self.found.drain(..) {
+            if !trusted {
                 self.table.note_dirty(&found.queue);
             }
-            if found.files.is_empty() {
-                continue;
+            if !found.files.is_empty() {
+                self.table.insert(found.queue);
             }
-            found.set_bounds(&self.queue_files, log_min)?;
-            self.table.insert(found.queue);
         }
         Ok(())
     }

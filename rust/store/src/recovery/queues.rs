@@ -1,5 +1,6 @@
 //! Looks at the consume queues that lie on disk, and cuts them back to what is known to be right.
 
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,6 +19,13 @@ use crate::queue::entry::{self, ENTRY_BYTES, Entry, Window, record_end};
 use crate::queue::files::QueueFiles;
 use crate::queue::table::QueueTable;
 
+/// From so many queues on several threads look at them.
+const MANY_QUEUES: usize = 4096;
+const MOST_THREADS: usize = 8;
+
+/// Entries of a file that are read at once: those of a page of memory.
+const ENTRIES_A_PAGE: u64 = 4096 / ENTRY_BYTES;
+
 /// A queue as it lies on disk.
 #[derive(Debug)]
 pub(crate) struct FoundQueue {
@@ -29,6 +37,8 @@ pub(crate) struct FoundQueue {
     unfinished: Vec<u64>,
     /// Queue offset behind the last entry that counts, once it is known.
     pub end: u64,
+    /// The first entry of the first file, where it was read with the end.
+    first_entry: Option<Entry>,
 }
 
 /// How much of what lies in a queue is believed.
@@ -72,11 +82,40 @@ pub(crate) fn find<D: Disk>(
             }
             let empty = QueueBounds { min: QueueOffset(0), max: QueueOffset(0) };
             let queue = Queue::new(Arc::clone(&topic), queue_id, table.next_uid(), empty);
-            let (files, unfinished) = queue_file_starts(disk, &topic_dir.join(name), file_size)?;
-            found.push(FoundQueue { queue: Arc::new(queue), files, unfinished, end: 0 });
+            found.push(FoundQueue {
+                queue: Arc::new(queue),
+                files: Vec::new(),
+                unfinished: Vec::new(),
+                end: 0,
+                first_entry: None,
+            });
         }
     }
+    for_each(&mut found, |found| {
+        let dir = dir.join(&*found.queue.topic).join(found.queue.queue_id.to_string());
+        (found.files, found.unfinished) = queue_file_starts(disk, &dir, file_size)?;
+        Ok::<_, StoreError>(())
+    })?;
     Ok(found)
+}
+
+/// Does something with each queue, on all processors where there are many queues.
+pub(super) fn for_each<E: Send>(
+    queues: &mut [FoundQueue],
+    act: impl Fn(&mut FoundQueue) -> Result<(), E> + Sync,
+) -> Result<(), E> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+    if queues.len() < MANY_QUEUES {
+        return queues.iter_mut().try_for_each(act);
+    }
+    let a_thread = queues.len().div_ceil(threads);
+    let act = &act;
+    std::thread::scope(|scope| {
+        let parts = queues.chunks_mut(a_thread);
+        let started: Vec<_> =
+            parts.map(|part| scope.spawn(move || part.iter_mut().try_for_each(act))).collect();
+        started.into_iter().try_for_each(|part| part.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
 }
 
 fn folders<D: Disk>(disk: &D, dir: &Path) -> Result<Vec<String>, StoreError> {
@@ -177,7 +216,8 @@ impl FoundQueue {
         queue.set_first(first);
         queue.publish(self.end);
         queue.set_next(self.end);
-        queue.set_min(first_living(files, queue, first, log_min)?);
+        let first_is_living = self.end > first && self.first_entry.is_some_and(|it| is_living(&it, log_min));
+        queue.set_min(if first_is_living { first } else { first_living(files, queue, first, log_min)? });
         Ok(())
     }
 
@@ -201,10 +241,10 @@ impl FoundQueue {
         trust: Trust,
     ) -> Result<(), EnvError> {
         let entries_a_file = files.file_size() / ENTRY_BYTES;
-        for &start in self.files.iter().rev() {
-            let first = start / ENTRY_BYTES;
+        for number in (0..self.files.len()).rev() {
+            let first = self.files[number] / ENTRY_BYTES;
             let count = match trust {
-                Trust::Durable => halve(files, &self.queue, first, entries_a_file, limit)?,
+                Trust::Durable => self.halve(files, first, entries_a_file, limit)?,
                 Trust::Walk => walk(files, &self.queue, first, entries_a_file, limit)?,
             };
             if count > 0 {
@@ -214,6 +254,49 @@ impl FoundQueue {
         }
         self.end = self.first();
         Ok(())
+    }
+
+    /// Number of entries from the start of a file that count, given that those that count come first. Most files are found
+    /// to have few, by the first read; in one with more, no place far behind its end is touched, which would take memory.
+    fn halve<D: Disk>(
+        &mut self,
+        files: &QueueFiles<D>,
+        first: u64,
+        entries_a_file: u64,
+        limit: u64,
+    ) -> Result<u64, EnvError> {
+        let file = files.open_once(&self.queue, first * ENTRY_BYTES)?;
+        let page = entries_a_file.min(ENTRIES_A_PAGE);
+        let mut bytes = [0; (ENTRIES_A_PAGE * ENTRY_BYTES) as usize];
+        let bytes = &mut bytes[..(page * ENTRY_BYTES) as usize];
+        file.read_exact_at(0, bytes)?;
+        if first == self.first() {
+            self.first_entry = entry::decode(bytes);
+        }
+        let entries = bytes.chunks_exact(ENTRY_BYTES as usize);
+        let mut low = entries.take_while(|bytes| counts(entry::decode(bytes).as_ref(), limit)).count() as u64;
+        if low < page {
+            return Ok(low);
+        }
+        let counts_at = |index: u64| {
+            let mut bytes = [0; ENTRY_BYTES as usize];
+            file.read_exact_at(index * ENTRY_BYTES, &mut bytes)?;
+            Ok::<_, EnvError>(counts(entry::decode(&bytes).as_ref(), limit))
+        };
+        let mut high = low;
+        while high < entries_a_file && counts_at(high)? {
+            low = high + 1;
+            high = entries_a_file.min(high * 2);
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if counts_at(middle)? {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
     }
 
     /// The last entry that counts.
@@ -276,26 +359,6 @@ fn counts(entry: Option<&Entry>, limit: u64) -> bool {
     entry.is_some_and(|entry| entry::is_preblank(entry) || entry.physical_offset.get() < limit)
 }
 
-/// Number of entries from the start of a file that count, given that those that count come first.
-fn halve<D: Disk>(
-    files: &QueueFiles<D>,
-    queue: &Queue,
-    first: u64,
-    entries_a_file: u64,
-    limit: u64,
-) -> Result<u64, EnvError> {
-    let (mut low, mut high) = (0, entries_a_file);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if counts(files.entry(queue, first + middle)?.as_ref(), limit) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    Ok(low)
-}
-
 /// Number of entries from the start of a file that count, looking at each: they end at the first that is none, that
 /// passes the limit, or that goes back in the log.
 fn walk<D: Disk>(
@@ -335,6 +398,11 @@ pub(crate) fn leads_before<D: Disk>(
     Ok(entry.is_some_and(|entry| entry::is_preblank(&entry) || entry.physical_offset.get() < log_min))
 }
 
+/// Whether an entry leads to a record that the log still has.
+fn is_living(entry: &Entry, log_min: u64) -> bool {
+    !entry::is_preblank(entry) && entry.physical_offset.get() >= log_min
+}
+
 /// First entry of a queue that leads to a record at or behind the start of the log.
 ///
 /// # Source
@@ -345,8 +413,7 @@ pub(crate) fn first_living<D: Disk>(
     first: u64,
     log_min: u64,
 ) -> Result<u64, EnvError> {
-    let is_living = |entry: &Entry| !entry::is_preblank(entry) && entry.physical_offset.get() >= log_min;
-    if first < queue.max() && files.entry(queue, first)?.as_ref().is_some_and(is_living) {
+    if first < queue.max() && files.entry(queue, first)?.is_some_and(|entry| is_living(&entry, log_min)) {
         return Ok(first); // nearly always; one entry is read, not twenty
     }
     let mut window = Window::default();
