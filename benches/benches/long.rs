@@ -1,5 +1,6 @@
 //! What takes gigabytes: rolling from file to file, recovery after a kill, and many queues. Prints a line for each figure
-//! and writes them to `target/figures/store.json`; `ROCKETPY_LONG=small` runs everything once on small data.
+//! and writes them to `target/figures/store.json`; `ROCKETPY_LONG=small` runs everything once on small data,
+//! `ROCKETPY_LONG=queues` only prints the lines of many queues.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -23,13 +24,21 @@ fn main() {
     if let Ok(root) = std::env::var(FILL) {
         return fill(Path::new(&root));
     }
-    let small = std::env::var("ROCKETPY_LONG").is_ok_and(|size| size == "small");
+    let asked = std::env::var("ROCKETPY_LONG").unwrap_or_default();
+    let small = asked == "small";
     let mut figures = Figures::new();
+    if asked == "queues" {
+        return queues(&[16, 10_000, 100_000], 6_000_000, &mut figures);
+    }
     roll(if small { 1 } else { 8 }, &mut figures);
     for gib in if small { vec![1] } else { vec![1, 5, 20] } {
         recovery(gib, &mut figures);
     }
-    queues(if small { &[16, 1_000] } else { &[16, 10_000, 100_000] }, &mut figures);
+    if small {
+        queues(&[16, 1_000], 100_000, &mut figures);
+    } else {
+        queues(&[16, 10_000, 100_000], 6_000_000, &mut figures);
+    }
     let json = figures.iter().map(|(name, values)| {
         let values: Vec<_> = values.iter().map(|(key, value)| format!("\"{key}\": {value}")).collect();
         format!(" \"{name}\": {{{}}}", values.join(", "))
@@ -145,12 +154,23 @@ fn process_status(key: &str) -> f64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
+/// Processor time of the threads that are running, in nanoseconds.
+fn processor_time() -> f64 {
+    let tasks = Path::new("/proc/self/task");
+    let of_one = |task: rocketpy_env::DirEntry| {
+        let times = RealDisk.read(&tasks.join(task.name).join("schedstat"), 1 << 10).ok()?;
+        String::from_utf8_lossy(&times).split_whitespace().next()?.parse::<f64>().ok()
+    };
+    RealDisk.list(tasks).unwrap().into_iter().filter_map(of_one).sum()
+}
+
 fn open_files() -> f64 {
     RealDisk.list(Path::new("/proc/self/fd")).map_or(0.0, |entries| entries.len() as f64)
 }
 
-/// Appends and dispatch over many queues, opening them again, and what they cost.
-fn queues(counts: &[u32], figures: &mut Figures) {
+/// Appends and dispatch over many queues in turn, opening them again, and what they cost. The messages are so many that
+/// checkpoints write and flush the queues meanwhile.
+fn queues(counts: &[u32], messages: u32, figures: &mut Figures) {
     const A_TOPIC: u32 = 1000;
     let mut few = None;
     for &count in counts {
@@ -160,19 +180,22 @@ fn queues(counts: &[u32], figures: &mut Figures) {
             (0..count.div_ceil(A_TOPIC)).map(|topic| format!("topic-{topic}").into()).collect();
         let store = Store::open(StoreConfig::new(&root)).unwrap();
         let body = [7; 128];
-        let append = |number: u32| {
+        let append = |store: &Store, number: u32| {
             let queue = number % count;
             let topic = &*topics[(queue / A_TOPIC) as usize];
             let record = NewRecord { topic, queue_id: queue % A_TOPIC, ..record(&body, PLAIN) };
             store.append(&record).unwrap();
         };
-        (0..count).for_each(append); // makes the queues
+        (0..count).for_each(|number| append(&store, number)); // makes the queues
         wait_for_dispatch(&store);
-        let messages = 1_000_000.max(count * 4);
-        let started = Instant::now();
-        (0..messages).for_each(append);
+        store.shutdown().unwrap(); // with their files
+        drop(store);
+        let store = Store::open(StoreConfig::new(&root)).unwrap();
+        let (started, before) = (Instant::now(), processor_time());
+        (0..messages).for_each(|number| append(&store, number));
         wait_for_dispatch(&store);
         let rate = f64::from(messages) / started.elapsed().as_secs_f64();
+        let spent_ns = processor_time() - before;
         let (files, memory) = (open_files(), process_status("RssAnon") / 1024.0);
         store.shutdown().unwrap();
         drop(store);
@@ -187,6 +210,7 @@ fn queues(counts: &[u32], figures: &mut Figures) {
             &[
                 ("value", rate / few),
                 ("messages_per_s", rate),
+                ("processor_ns_a_message", spent_ns / f64::from(messages)),
                 ("open_s", opened),
                 ("open_files", files),
                 ("anonymous_memory_mib", memory),
