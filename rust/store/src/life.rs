@@ -7,8 +7,12 @@ use crate::core::Core;
 use crate::error::{FlushError, StoreError};
 use crate::folder::folder_of;
 
+/// From so many queues on their entries are written after the store is open.
+const MANY_QUEUES: usize = 4096;
+
 impl<D: Disk> Core<D> {
-    /// Dispatches what recovery left behind and writes the checkpoint: the store is whole on return.
+    /// Dispatches what recovery left behind and writes the checkpoint, unless there are thousands of queues to be written
+    /// for it: that is left to the checkpoint thread, and a start before it is through begins where this one did.
     ///
     /// Says no, with nothing written down, when a record does not follow on the end of its queue although that is not made
     /// anew from the start of the log (`from_start`): entries were lost, and only the whole log tells which.
@@ -29,7 +33,10 @@ impl<D: Disk> Core<D> {
         for queue in self.queues.all() {
             queue.set_next(queue.max());
         }
-        self.keep(false).map(|()| true)
+        if self.queue_files.waiting() < MANY_QUEUES {
+            self.keep(false)?;
+        }
+        Ok(true)
     }
 
     /// Flushes and dispatches everything, writes the checkpoint and takes the mark of an open store back. The threads

@@ -105,6 +105,7 @@ impl Dispatcher {
     pub fn forget_queues(&mut self, queues: &[Arc<Queue>]) {
         self.progress.entries -= queues.iter().map(|queue| queue.max()).sum::<u64>();
         self.progress.firsts -= queues.iter().map(|queue| queue.first()).sum::<u64>();
+        queues.iter().for_each(|queue| self.runs.forget(queue));
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::ROUND_RECORDS;
 use super::fact::Fact;
 #[cfg(test)]
 use super::fact::NO_QUEUE;
@@ -23,9 +22,23 @@ pub(crate) struct Run {
     pub cut: bool,
     /// New first readable entry, when it changes.
     pub min: Option<u64>,
+    /// It belongs to this round.
+    is_open: bool,
 }
 
 impl Run {
+    fn closed(queue: Arc<Queue>) -> Self {
+        Self { queue, first: 0, bytes: Vec::new(), restart: false, cut: false, min: None, is_open: false }
+    }
+
+    fn close(&mut self, kept_bytes: usize) {
+        self.bytes.clear();
+        if self.bytes.capacity() > kept_bytes {
+            self.bytes = Vec::new();
+        }
+        (self.restart, self.cut, self.min, self.is_open) = (false, false, None, false);
+    }
+
     /// Queue offset behind the last entry.
     pub fn next(&self) -> u64 {
         self.first + self.bytes.len() as u64 / ENTRY_BYTES
@@ -81,14 +94,11 @@ pub(crate) enum Added {
 /// The runs of one round.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
-    runs: Vec<Run>,
-    /// By the uid of a queue: the number of its last run, counted from 1 over all rounds; 0 for none.
-    by_uid: Vec<u64>,
-    /// Runs of former rounds.
-    former: u64,
-    /// Lists of former rounds, to be used again.
-    spare: Vec<Vec<u8>>,
-    last: Option<(u64, usize)>,
+    /// One for each queue that ever had entries, by its uid: kept from round to round, so that nobody counts references.
+    runs: Vec<Option<Run>>,
+    /// The uids of those that belong to this round.
+    open: Vec<usize>,
+    last: Option<usize>,
     /// Whether numbers were missing before some entry of this round.
     has_filled: bool,
     /// Length of the entries of this round, what was taken back among them.
@@ -98,26 +108,37 @@ pub(crate) struct Runs {
 /// A round ends with this many bytes of entries. One entry may add the blanks of a whole file before it.
 const ROUND_BYTES: usize = 4 << 20;
 
+/// A run keeps memory for the next round: much in a round of few queues, next to nothing where there are thousands.
+const FEW: usize = 64;
+const KEPT_BYTES_OF_FEW: usize = 1 << 20;
+const KEPT_BYTES: usize = 64;
+
 impl Runs {
     pub fn iter(&self) -> impl Iterator<Item = &Run> {
-        self.runs.iter()
+        self.open.iter().filter_map(|&uid| self.runs[uid].as_ref())
     }
 
     pub fn count(&self) -> usize {
-        self.runs.len()
+        self.open.len()
     }
 
     pub fn clear(&mut self) {
-        self.former += self.runs.len() as u64;
         self.last = None;
         self.has_filled = false;
         self.size_bytes = 0;
-        for mut run in self.runs.drain(..) {
-            let most_bytes = if self.spare.len() < 64 { 1 << 20 } else { 256 };
-            if self.spare.len() < ROUND_RECORDS && run.bytes.capacity() <= most_bytes {
-                run.bytes.clear();
-                self.spare.push(run.bytes);
+        let kept_bytes = if self.open.len() <= FEW { KEPT_BYTES_OF_FEW } else { KEPT_BYTES };
+        for uid in self.open.drain(..) {
+            if let Some(run) = &mut self.runs[uid] {
+                run.close(kept_bytes);
             }
+        }
+    }
+
+    /// Lets go of a queue that was deleted.
+    pub fn forget(&mut self, queue: &Queue) {
+        if let Some(run) = self.runs.get_mut(queue.uid as usize) {
+            *run = None;
+            self.last = None;
         }
     }
 
@@ -185,37 +206,27 @@ impl Runs {
 
     /// The queue of the fact that was added last.
     pub fn last_queue(&self) -> Option<&Arc<Queue>> {
-        self.last.map(|(_, index)| &self.runs[index].queue)
+        self.runs[self.last?].as_ref().map(|run| &run.queue)
     }
 
     /// The run of a queue, begun when there is none; `None` for no queue and for one that is gone.
     fn run(&mut self, uid: u64, queues: &QueueTable) -> Option<&mut Run> {
-        let index = match self.last {
-            Some((last, index)) if last == uid => index,
-            _ => match self.index_of(uid) {
-                Some(index) => index,
-                None => self.begin(queues.by_uid(uid)?),
-            },
-        };
-        self.last = Some((uid, index));
-        Some(&mut self.runs[index])
-    }
-
-    fn index_of(&self, uid: u64) -> Option<usize> {
-        let number = self.by_uid.get(usize::try_from(uid).ok()?)?;
-        number.checked_sub(self.former + 1).map(|index| index as usize)
-    }
-
-    fn begin(&mut self, queue: Arc<Queue>) -> usize {
-        let index = self.runs.len();
-        let uid = queue.uid as usize;
-        if self.by_uid.len() <= uid {
-            self.by_uid.resize(uid + 1, 0);
+        let index = usize::try_from(uid).ok()?;
+        if self.runs.get(index).is_none_or(Option::is_none) {
+            let queue = queues.by_uid(uid)?;
+            if self.runs.len() <= index {
+                self.runs.resize_with(index + 1, || None);
+            }
+            self.runs[index] = Some(Run::closed(queue));
         }
-        self.by_uid[uid] = self.former + index as u64 + 1;
-        let bytes = self.spare.pop().unwrap_or_default();
-        self.runs.push(Run { first: queue.max(), queue, bytes, restart: false, cut: false, min: None });
-        index
+        let run = self.runs[index].as_mut()?;
+        if !run.is_open {
+            run.is_open = true;
+            run.first = run.queue.max();
+            self.open.push(index);
+        }
+        self.last = Some(index);
+        Some(run)
     }
 }
 

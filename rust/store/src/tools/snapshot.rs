@@ -97,10 +97,13 @@ fn left_out<D: Disk>(reader: &StoreReader<D>) -> Result<Vec<String>, EnvError> {
     Ok(names.filter(|name| !COPIED.contains(&name.as_str()) && !name.starts_with('.')).collect())
 }
 
-/// Where the snapshot ends: behind everything that was dispatched when it was asked for, and that is durable.
+/// Where the snapshot ends: behind everything that was readable when it was asked for, and that is durable.
 fn wait_for_cut<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<(LogFiles<D>, u64), ToolError> {
     let mut log = reader.open_log()?;
-    let wanted = dispatched(reader, &mut log)?;
+    let wanted = match log.condition.mark {
+        Some(mark) => end_of_log(reader, mark.queues_to)?,
+        None => dispatched(reader, &mut log)?,
+    };
     let deadline = Instant::now() + PATIENCE;
     loop {
         let Some(mark) = log.condition.mark else { return Ok((log, wanted)) };
@@ -118,6 +121,15 @@ fn wait_for_cut<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<(L
         std::thread::sleep(STEP);
         log = reader.open_log()?;
     }
+}
+
+/// Behind the last record of the log from a place on. Entries of queues may be in the memory of the server alone: what is
+/// readable there is in the log.
+fn end_of_log<D: Disk>(reader: &StoreReader<D>, from: u64) -> Result<u64, ReadError> {
+    let mut walk = LogWalk::new(reader, 0..0, Checks::Layout)?;
+    walk.go_to(from.max(walk.start()));
+    while let Step::Record(_) = walk.step()? {}
+    Ok(walk.at())
 }
 
 /// Behind the last record that a queue leads to.

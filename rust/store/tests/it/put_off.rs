@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rocketpy_env::{Disk, RealDisk};
-use rocketpy_store::{AppendError, Boundary, Store, StoreConfig};
+use rocketpy_store::reader::StoreReader;
+use rocketpy_store::{AppendError, Boundary, Store, StoreConfig, tools};
 
 use crate::faulty::FaultyDisk;
 use crate::support::{assert_queues_equal_log, eventually, killed_copy, read_all, record, settle, small};
@@ -133,6 +134,32 @@ fn the_checkpoint_counts_no_entry_that_is_in_memory_alone() {
         opened.shutdown().unwrap();
         assert_queues_equal_log(&config);
     }
+}
+
+#[test]
+fn a_snapshot_holds_what_was_readable_from_memory_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, target) = (dir.path().join("store"), dir.path().join("snapshot"));
+    let disk = FaultyDisk::default();
+    let checkpoint_interval = Duration::from_millis(20);
+    let config = |root| StoreConfig { checkpoint_interval, ..config(root, 1 << 20) };
+    let store = Store::open_on(disk.clone(), config(&root)).unwrap();
+    disk.faults.queue_writes_left.store(0, Ordering::SeqCst);
+    append_all(&store, 20, 0..100);
+    settle(&store);
+    let mut looks = 0;
+    let made = tools::snapshot(&StoreReader::open(&root).unwrap(), &target, &mut |_| {
+        looks += 1;
+        if looks == 2 {
+            disk.faults.queue_writes_left.store(u64::MAX, Ordering::SeqCst);
+        }
+        true
+    });
+    assert_eq!(made.unwrap().entries, 100);
+    let opened = Store::open(config(&target)).unwrap();
+    assert!(opened.recovery().clean_exit);
+    let count: usize = (0..20).map(|queue_id| read_all(&opened, "t", queue_id).len()).sum();
+    assert_eq!(count, 100);
 }
 
 #[test]
