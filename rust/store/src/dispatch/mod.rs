@@ -138,7 +138,7 @@ impl<D: Disk> Core<D> {
     /// Consume queues could not be written.
     fn lie_still(&self) -> Result<(), EnvError> {
         self.settle_index();
-        let has_work = || self.confirm() > self.dispatched() || self.is_stopping();
+        let has_work = || self.confirm() > self.dispatched() || self.is_stopping() || self.queues_blocked();
         let at_most = if self.queue_files.waiting() > 0 { QUIET } else { Duration::from_secs(3600) };
         // Set under the append lock: the next append sees it, the former ones are seen by the look below.
         self.writer.lock().dispatch_sleeps = true;

@@ -422,3 +422,35 @@ pub(crate) fn first_living<D: Disk>(
         Ok(entry.map(|entry| entry.physical_offset.get() < log_min))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use rocketpy_env::RealDisk;
+
+    use super::*;
+
+    const ENTRIES: u64 = 3000;
+
+    #[test]
+    fn the_end_of_a_queue_is_found_wherever_it_lies() {
+        for count in [0, 1, 203, 204, 205, 407, 408, 409, 410, 815, 816, 817, 1632, 2447, 2448, 2999, ENTRIES]
+        {
+            let dir = tempfile::tempdir().unwrap();
+            let disk = Arc::new(RealDisk);
+            let table = QueueTable::default();
+            let files =
+                QueueFiles::new(Arc::clone(&disk), dir.path().to_owned(), ENTRIES * ENTRY_BYTES, 10, 0);
+            let queue = table.get_or_create("t", 0).unwrap();
+            let entry =
+                |number: u64| Entry { physical_offset: (number * 10).into(), size_bytes: 10, tags_code: 0 };
+            let bytes: Vec<u8> = (0..count.max(1)).flat_map(|number| entry(number).encode()).collect();
+            files.write(&queue, 0, &bytes, |_, _| ()).unwrap();
+            let mut found = find(&*disk, dir.path(), files.file_size(), &table).unwrap();
+            for limit in [0, 1, 10, 11, 2040, 2041, 2050, 8161, 16_321, count * 10, u64::MAX] {
+                let limit = if count == 0 { 0 } else { limit };
+                found[0].find_end(&files, limit, Trust::Durable).unwrap();
+                assert_eq!(found[0].end, limit.div_ceil(10).min(count), "{count} {limit}");
+            }
+        }
+    }
+}

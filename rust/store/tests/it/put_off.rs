@@ -199,3 +199,32 @@ fn a_flush_of_many_queues_that_fails_poisons() {
     assert!(store.poisoned().is_some());
     assert!(dir.path().join("abort").exists(), "the next start recovers");
 }
+
+#[test]
+fn a_start_with_thousands_of_queues_leaves_their_first_checkpoint_for_later_and_loses_nothing() {
+    const QUEUES: u32 = 4200;
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let config = StoreConfig { index: false, ..config(dir.path(), 1 << 20) };
+    let checkpoint = || RealDisk.read(&dir.path().join("checkpoint"), 1 << 20).unwrap();
+    let mut before = None;
+    for life in 0..3 {
+        let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+        assert_eq!((store.recovery().clean_exit, store.recovery().rebuilt_queues), (life == 0, false));
+        assert!(before.is_none_or(|before| before == checkpoint()), "the mark is that of the life before");
+        before = Some(checkpoint());
+        append_all(&store, QUEUES, life * QUEUES..(life + 1) * QUEUES);
+        settle(&store);
+        for queue_id in [0, 1, 999, QUEUES - 1] {
+            assert_eq!(read_all(&store, "t", queue_id).len(), life as usize + 1);
+        }
+        disk.faults.fail_next_file_flush.store(true, Ordering::SeqCst);
+        store.shutdown().unwrap_err(); // as a kill leaves it, in the midst of a checkpoint
+    }
+    let store = Store::open_on(disk, config.clone()).unwrap();
+    store.shutdown().unwrap();
+    assert_eq!(assert_queues_equal_log(&config).values().map(Vec::len).sum::<usize>(), 3 * QUEUES as usize);
+    let store = Store::open(config).unwrap();
+    assert!(store.recovery().clean_exit);
+    assert_eq!(store.queues().iter().map(|queue| queue.bounds.max.get()).sum::<u64>(), 3 * u64::from(QUEUES));
+}
