@@ -95,7 +95,7 @@ impl<D: Disk> Core<D> {
         let full_to_ms = unsynced.as_ref().and_then(|unsynced| unsynced.full_to_ms);
         self.flush_to(progress.dispatched.max(index.map_or(0, |index| index.to)))?;
         self.flush_index(unsynced)?;
-        //  everything before `progress` was put off before it was counted, or noted as dirty
+        self.write_queues()?; // everything before `progress` was put off before it was counted, or noted as dirty
         self.flush_queues()?;
         let mark = Mark {
             queues_to: progress.dispatched,
