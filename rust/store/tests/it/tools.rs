@@ -550,9 +550,15 @@ fn snapshots_of_a_store_that_is_written_are_prefixes_of_it() {
     let root = dir.path().join("store");
     let store = Store::open(small(&root)).unwrap();
     let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    let snapshots = AtomicU64::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            // So many for each snapshot: a writer without a bound fills the folder while a slow machine verifies.
             while !stop.load(Ordering::Relaxed) {
+                if sent.load(Ordering::Relaxed) >= (snapshots.load(Ordering::Relaxed) + 1) * 24 * 100 {
+                    std::thread::yield_now();
+                    continue;
+                }
                 fill(&store, 20);
                 settle(&store);
                 sent.fetch_add(24, Ordering::Relaxed);
@@ -570,6 +576,7 @@ fn snapshots_of_a_store_that_is_written_are_prefixes_of_it() {
                 panic!("{acknowledged}: {report:#?}");
             }
             Store::open(small(&target)).unwrap().shutdown().unwrap();
+            snapshots.fetch_add(1, Ordering::Relaxed);
         }
         stop.store(true, Ordering::Relaxed);
     });
