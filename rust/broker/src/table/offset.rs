@@ -44,19 +44,8 @@ impl OffsetTable {
     pub(crate) fn open(config: &BrokerConfig) -> Result<OffsetTable, BrokerError> {
         let file = ConfigFile::new(&config.store_root, "consumerOffset.json");
         let loaded = file.load::<ConsumerOffsetSerializeWrapper>()?.unwrap_or_default();
-        let mut offsets = Offsets::new();
-        for (key, queues) in loaded.offset_table {
-            match key.split_once('@') {
-                Some((topic, group)) => {
-                    let queues =
-                        queues.into_iter().filter_map(|(id, offset)| Some((u32::try_from(id).ok()?, offset)));
-                    let queues = queues.collect();
-                    offsets.entry(group.to_owned()).or_default().insert(topic.to_owned(), queues);
-                }
-                None => warn!(key, "consumer offset without a group left out"),
-            }
-        }
-        let state = State { offsets, version: loaded.data_version, ..State::default() };
+        let (offsets, pulled) = (by_group(loaded.offset_table), by_group(loaded.pull_offset_table));
+        let state = State { offsets, pulled, version: loaded.data_version, ..State::default() };
         Ok(OffsetTable { state: Mutex::new(state), file, writing: Mutex::new(()) })
     }
 
@@ -65,7 +54,8 @@ impl OffsetTable {
     pub(crate) fn clamp(&self, max_offset: impl Fn(&str, u32) -> i64) {
         let mut state = self.state.lock();
         let mut changed = false;
-        for (group, topics) in &mut state.offsets {
+        let State { offsets, pulled, .. } = &mut *state;
+        for (group, topics) in offsets.iter_mut().chain(pulled) {
             for (topic, queues) in topics {
                 for (queue_id, offset) in queues {
                     let max = max_offset(topic, *queue_id);
@@ -183,6 +173,22 @@ fn put(table: &mut Offsets, group: &str, topic: &str, queue_id: u32, offset: i64
     let topics = table.entry(group.to_owned()).or_default();
     topics.entry(topic.to_owned()).or_default().insert(queue_id, offset);
     true
+}
+
+/// The opposite of [`by_key`].
+fn by_group(table: BTreeMap<String, BTreeMap<i32, i64>>) -> Offsets {
+    let mut all = Offsets::new();
+    for (key, queues) in table {
+        match key.split_once('@') {
+            Some((topic, group)) => {
+                let queues =
+                    queues.into_iter().filter_map(|(id, offset)| Some((u32::try_from(id).ok()?, offset)));
+                all.entry(group.to_owned()).or_default().insert(topic.to_owned(), queues.collect());
+            }
+            None => warn!(key, "consumer offset without a group left out"),
+        }
+    }
+    all
 }
 
 fn by_key(table: &Offsets) -> BTreeMap<String, BTreeMap<i32, i64>> {

@@ -72,7 +72,8 @@ async fn tables_of_an_apache_broker_are_read() {
         r#"{{"subscriptionGroupTable":{{"huge":{{"retryQueueNums":2147483647,"retryMaxTimes":-1}},"{long}":{{}},"../g":{{}}}}}}"#
     );
     RealDisk.replace(&tables.join("subscriptionGroup.json"), groups.as_bytes()).unwrap();
-    let offsets = "{\"offsetTable\":{\"legacy@old-group\":{0:0,1:0},\"no-group\":{0:1}}}";
+    let offsets = "{\"offsetTable\":{\"legacy@old-group\":{0:0,1:0},\"no-group\":{0:1}},\
+                   \"pullOffsetTable\":{\"%RETRY%g@g\":{0:0}}}";
     RealDisk.replace(&tables.join("consumerOffset.json"), offsets.as_bytes()).unwrap();
     let fixture = Fixture::start_on(folder, config).await;
     assert_eq!(crate::topics::get(&fixture, "legacy").await.unwrap().write_queues, 2);
@@ -83,6 +84,12 @@ async fn tables_of_an_apache_broker_are_read() {
     assert!(!groups.contains_key("../g"));
     assert_eq!(crate::topics::get(&fixture, "../outside").await.unwrap_err().code, 17);
     assert_eq!(crate::offsets::stored(&fixture, "old-group", "legacy", 1).await, Some(0));
+
+    crate::offsets::commit(&fixture, "new-group", "legacy", 0, 0).await; // something to write
+    fixture.broker.shutdown().await;
+    let written = RealDisk.read(&tables.join("consumerOffset.json"), 1 << 20).unwrap();
+    let written = String::from_utf8(written).unwrap();
+    assert!(written.contains("legacy@old-group") && written.contains("%RETRY%g@g"), "{written}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
