@@ -1,10 +1,12 @@
 """produce, consume, topic and group against a real server."""
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -16,6 +18,22 @@ from rocketpy import Admin, Consumer, Start
 
 def lines_of(text: str) -> list[dict]:
     return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_peer_that_hangs_up_on_a_question_leaves_nothing_in_doubt(command):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):  # until the listener is closed
+                while True:
+                    listener.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        for arguments in (["topic", "list"], ["group", "lag", "g"], ["consume", "t"]):
+            error = command(*arguments, name_server=address, code=4).stderr
+            assert "check --name-server" in error
+        listener.shutdown(socket.SHUT_RDWR)
 
 
 def test_lines_come_out_as_they_went_in(rocketpy, topic: str):
