@@ -75,12 +75,10 @@ impl Raise for StoreError {
     fn facts(&self) -> Facts {
         let class = match self {
             Self::Env(error) => error.facts().class,
+            _ if self.is_damage() => "DamagedDataError",
             Self::BadConfig { .. } | Self::WrongFileSize { .. } => "ConfigError",
             Self::ForeignFolder { .. } | Self::UnexpectedFile { .. } => "NotAStoreError",
             Self::Locked { .. } => "StoreLockedError",
-            Self::InteriorDamage { .. } | Self::MissingFile { .. } | Self::BrokenEntry { .. } => {
-                "DamagedDataError"
-            }
             Self::ShutDown => "ClosedError",
             _ => "StoreError",
         };
