@@ -22,6 +22,17 @@ def test_sends_that_were_refused_outright_are_not_uncertain(serve, command):
     assert "NO_PERMISSION" in refused.stderr
 
 
+def test_a_body_past_the_limit_names_both_limits_and_both_can_be_raised(serve, command):
+    server = serve("maxMessageSize=8388608", "mappedFileSizeCommitLog=16777216")
+    body = "x" * 5_000_000
+    error = command("produce", "t", stdin=body, name_server=server.name_server, code=2).stderr
+    assert "--max-message-size" in error
+    assert "maxMessageSize" in error
+    assert "4194304" in error
+    command("produce", "t", "--max-message-size", "8388608", stdin=body, name_server=server.name_server)
+    assert command("consume", "t", name_server=server.name_server).stdout == body + "\n"
+
+
 def test_a_member_of_a_group_that_is_not_there_and_is_not_made_is_told(serve, command):
     server = serve("autoCreateSubscriptionGroup=false")
     command("produce", "t", stdin="x\n", name_server=server.name_server)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,9 @@ from rocketpy import Message, Producer, RocketPyError
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, Json, NameServer
+
+if TYPE_CHECKING:
+    from rocketpy.config import ProducerOptions
 
 READ_BYTES = 256 << 10
 SEND_BYTES = 8 << 20
@@ -61,6 +64,10 @@ def produce(
     order_key: Annotated[
         str | None, typer.Option("--order-key", help="Messages with the same order key go to one queue, in order.")
     ] = None,
+    max_message_size: Annotated[
+        int | None,
+        typer.Option("--max-message-size", min=1, help="Largest body in bytes. Default: 4194304."),
+    ] = None,
     name_server: NameServer = LOCAL,
     group: Annotated[str, typer.Option("--group", help="Producer group.")] = "rocketpy-cli",
     as_json: Json = False,
@@ -71,7 +78,8 @@ def produce(
     began, sent, empty = time.monotonic(), 0, Empty()
     with ExitStack() as stack:
         lines = line_groups(stack, inputs or [])
-        producer = stack.enter_context(Producer(group, name_servers=name_server))
+        options: ProducerOptions = {} if max_message_size is None else {"max_message_size": max_message_size}
+        producer = stack.enter_context(Producer(group, name_servers=name_server, **options))
         bar = stack.enter_context(output.progress(quiet=as_json))
         task = bar.add_task(f"to {topic}", total=None)
         for messages in message_groups(lines, make, topic, defaults, empty):

@@ -259,9 +259,10 @@ impl ClientError {
             Self::GroupActive { .. } => {
                 Some("stop the members first, or force the change: they may overwrite it".to_owned())
             }
-            Self::BodyTooLarge { limit_bytes, .. } => {
-                Some(format!("split the message, or raise the limit here and at the broker: {limit_bytes}"))
-            }
+            Self::BodyTooLarge { limit_bytes, .. } => Some(format!(
+                "split the message, or raise the producer's max_message_size (--max-message-size) and the broker's \
+                     maxMessageSize; the limit is {limit_bytes} bytes"
+            )),
             Self::WindowFull { .. } => Some("wait for acknowledgements, or raise the window".to_owned()),
             Self::Forked { .. } => Some("create clients after the fork, in the child".to_owned()),
             Self::DamagedMessage { queue_offset, .. } => {
