@@ -196,9 +196,19 @@ def test_the_log_goes_to_standard_error_as_the_variable_chooses(start, tmp_path:
         "redeleteHangedFileInterval=120000",
     )
     server.stop()
+    assert "bounded by the limit" in server.log.read_text() or "connections fit" in server.log.read_text()
+    assert " WARN rocketpy_server::limits" not in server.log.read_text(), "nobody asked for so many"
     assert "redeleteHangedFileInterval" in server.log.read_text(), (
         "an Apache key without a meaning is listed in one warning"
     )
+
+
+def test_a_filter_of_the_log_that_cannot_be_read_is_named(start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ROCKETPY_LOG", "a=b=c")
+    server = start("server", str(tmp_path / "store"), "--port", "0", "--name-server-port", "0")
+    server.stop()
+    assert 'ROCKETPY_LOG="a=b=c"' in server.log.read_text()
+    assert "broker started" in server.log.read_text(), "info is taken"
 
 
 def test_a_configuration_file_that_is_not_there_is_named(command, tmp_path: Path):

@@ -51,6 +51,7 @@ def test_an_unknown_option_is_refused_with_the_one_that_was_meant():
         {**FOLDER, "fail_on_data_loss": "perhaps"},
         {**FOLDER, "verify": "perhaps"},
         {"name_server": "h:1", "topic": "a", "verify": "false"},
+        {"name_server": "h:1", "topic": "a", "broker_name": "b"},
     ],
 )
 def test_options_that_make_no_sense_are_refused(options):

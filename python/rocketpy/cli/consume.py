@@ -57,7 +57,7 @@ def consume(
         return
     with Admin(name_servers=name_server) as admin:
         positions = {queue: offset_at(admin, queue, begin) for queue in admin.queues(topic)}
-        write(read_on(admin, positions, tags, name_server, follow), form, count)
+        write(read_on(admin, topic, positions, tags, name_server, follow), form, count)
 
 
 def offset_at(admin: Admin, queue: MessageQueue, begin: Start) -> int:
@@ -68,11 +68,11 @@ def offset_at(admin: Admin, queue: MessageQueue, begin: Start) -> int:
 
 
 def read_on(
-    admin: Admin, positions: dict[MessageQueue, int], tags: str, name_server: str, follow: bool
+    admin: Admin, topic: str, positions: dict[MessageQueue, int], tags: str, name_server: str, follow: bool
 ) -> Iterator[ReceivedMessage | None]:
     """Reads all queues from their positions to their ends of now, and then, to follow, what arrives.
 
-    Following goes on when the server comes back from a restart, and says so.
+    Following goes on when the server, or the topic, comes back, and says so.
 
     Yields:
         Messages, those that are there together in the order in which they were stored; None when there are no more now.
@@ -80,15 +80,17 @@ def read_on(
     away = False
     while True:
         try:
+            if follow:
+                admin.queues(topic)  # the queues of a topic that is gone are merely empty
             yield from read_new(admin, positions, tags, name_server)
             if away:
-                output.STDERR.print("the server is back")
+                output.STDERR.print("it is back")
             away = False
         except RocketPyError as error:
             if not (follow and error.retryable):
                 raise
             if not away:
-                output.STDERR.print(f"{error}; going on when the server is back", soft_wrap=True)
+                output.STDERR.print(f"{error}; going on when it is back", soft_wrap=True)
             away = True
         yield None
         if not follow:

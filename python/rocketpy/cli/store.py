@@ -59,8 +59,9 @@ def as_text(facts: store.StoreFacts, logs: dict[str, int], queues: dict[str, int
     mark = facts.mark
     holder = "nobody" if not facts.is_locked else f"process {facts.locked_by}"
     lines = {
-        "commit_log": f"{logs['files']:,} files, {logs['bytes_on_disk']:,} bytes on disk, from {facts.log.start:,}",
-        "consume_queues": f"{queues['files']:,} files, {queues['bytes_on_disk']:,} bytes on disk",
+        "commit_log": f"{output.counted(logs['files'], 'file')}, {logs['bytes_on_disk']:,} bytes on disk, "
+        f"from {facts.log.start:,}",
+        "consume_queues": f"{output.counted(queues['files'], 'file')}, {queues['bytes_on_disk']:,} bytes on disk",
         "stopped_in_order": "yes" if not facts.has_abort_file else "no: a server runs on it, or was killed",
         "held_by": holder,
         "durable": "no mark of ours: another program wrote last, or nobody"

@@ -128,7 +128,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
     given = _canonical(options)
     now = _now_ms() if now_ms is None else now_ms
     path, name_servers = _source(given)
-    for name in ("commit_log_path", "verify"):
+    for name in ("broker_name", "commit_log_path", "verify"):
         if name in given and path is None:
             raise OptionError(f"{name} goes with the path of a store")
     topics = _topics(given)
