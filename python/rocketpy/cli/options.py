@@ -23,6 +23,11 @@ LOCAL = "127.0.0.1:9876"
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Tags = Annotated[str, typer.Option("--tags", metavar="'A || B'", help="Only messages with one of these tags.")]
 
+BodyBytes = Annotated[
+    int | None,
+    typer.Option("--max-body-bytes", min=1, help="Largest body when decompressed. Default: 64 MiB, within a ratio."),
+]
+
 UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 

@@ -13,7 +13,7 @@ import typer
 from rocketpy import store
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
-from rocketpy.cli.options import Json, Tags, moment
+from rocketpy.cli.options import BodyBytes, Json, Tags, moment
 from rocketpy.errors import DamagedDataError
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="Folder of the store.")]
@@ -119,12 +119,7 @@ def dump(
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare the checksum of each record.")] = True,
     skip: Annotated[bool, typer.Option("--skip-damage", help="Leave damaged records out, and count them.")] = False,
     commit_log: Log = None,
-    max_body_bytes: Annotated[
-        int | None,
-        typer.Option(
-            "--max-body-bytes", min=1, help="Largest body when decompressed. Default: 64 MiB, within a ratio."
-        ),
-    ] = None,
+    max_body_bytes: BodyBytes = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
 ) -> None:
     """Print messages, read from the files; without a topic in the order of the log. Needs the extra `arrow`."""

@@ -55,7 +55,11 @@ impl Raise for RecordError {
 
 impl Raise for CompressionError {
     fn facts(&self) -> Facts {
-        Facts::new("DamagedDataError", format!("the body does not decompress: {self}"))
+        let facts = Facts::new("DamagedDataError", format!("the body does not decompress: {self}"));
+        match self {
+            Self::TooLarge { .. } => facts.hint("read it with a greater max_body_bytes"),
+            _ => facts,
+        }
     }
 }
 
