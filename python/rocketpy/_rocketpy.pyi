@@ -221,6 +221,7 @@ class RangeReader:
         columns: list[str] | None,
         batch_rows: int,
         batch_bytes: int,
+        max_body_bytes: int | None,
         **options: Unpack[ClientOptions],
     ) -> Self: ...
     def next_batch(self) -> ArrowBatch | None: ...
@@ -316,6 +317,7 @@ class StoreReader:
         broker_name: str | None,
         fail_on_data_loss: bool,
         verify: bool,
+        max_body_bytes: int | None,
     ) -> Scan: ...
 
 def store_facts(path: str, commit_log: str | None) -> str: ...

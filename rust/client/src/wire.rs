@@ -94,7 +94,7 @@ pub(crate) fn lite_pull(pull: &Pull<'_>) -> Command {
     pull_request(request::LITE_PULL_MESSAGE, sys_flag::pull::LITE_PULL, pull)
 }
 
-/// PULL_MESSAGE with its subscription, as tools send it.
+/// PULL_MESSAGE with its subscription, as tools send it, and consumers to brokers before 5.0.
 pub(crate) fn pull(pull: &Pull<'_>) -> Command {
     pull_request(request::PULL_MESSAGE, 0, pull)
 }

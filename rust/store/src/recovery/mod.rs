@@ -108,8 +108,8 @@ struct Recovery<'a, D: Disk> {
 /// `clean_exit` says whether the last process closed the store; with `rebuild` no consume queue is believed.
 ///
 /// # Errors
-/// [`StoreError::InteriorDamage`], [`StoreError::MissingFile`], [`StoreError::WrongFileSize`],
-/// [`StoreError::UnexpectedFile`]: nothing was changed. [`StoreError::Env`].
+/// [`StoreError::BadCheckpoint`], [`StoreError::InteriorDamage`], [`StoreError::MissingFile`],
+/// [`StoreError::WrongFileSize`], [`StoreError::UnexpectedFile`]: nothing was changed. [`StoreError::Env`].
 ///
 /// # Source
 /// spec/store.md 5.4 to 5.8; durability.md R4 to R6.
@@ -121,6 +121,10 @@ pub(crate) fn recover<D: Disk>(
     rebuild: bool,
 ) -> Result<(Recovered<D>, RecoveryReport), StoreError> {
     let started = Instant::now();
+    let checkpoint = Checkpoint::read(&**disk, &folder.checkpoint)?;
+    if let Some(found_ms) = checkpoint.impossible_ms() {
+        return Err(StoreError::BadCheckpoint { path: folder.checkpoint.clone(), found_ms });
+    }
     let table = QueueTable::default();
     let queue_file_size = config.consume_queue_file_size;
     let found = queues::find(&**disk, &folder.consume_queue, queue_file_size, &table)?;
@@ -130,16 +134,8 @@ pub(crate) fn recover<D: Disk>(
         queue_file_size,
         config.open_queue_files,
     );
-    let mut recovery = Recovery {
-        disk,
-        config,
-        folder,
-        dirty: !clean_exit,
-        checkpoint: Checkpoint::read(&**disk, &folder.checkpoint)?,
-        table,
-        queue_files,
-        found,
-    };
+    let mut recovery =
+        Recovery { disk, config, folder, dirty: !clean_exit, checkpoint, table, queue_files, found };
     let LoadedLog { mut files, unfinished } =
         mapped::load(&**disk, &folder.commit_logs, config.commit_log_file_size)?;
     let mut plan = recovery.plan(&files)?;
