@@ -156,6 +156,7 @@ impl Survey<'_> {
             operation: "message query",
             address: self.broker.to_owned(),
             reason,
+            may_have_been_applied: false,
         };
         let answer = answer.map_err(|error| lost(error.to_string()))?;
         match answer.code {
