@@ -351,6 +351,7 @@ class StoreRecords:
         physical_offsets: tuple[int | None, int | None],
         stored_ms: tuple[int | None, int | None],
         key: str | None,
+        use_index: bool,
         skips_damage: bool,
         verify: bool,
         columns: list[str] | None,
