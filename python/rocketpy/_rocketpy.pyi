@@ -237,15 +237,16 @@ class Admin:
         read_queues: int,
         write_queues: int,
         perm: int,
-        cluster: str | None = None,
-        broker: str | None = None,
+        cluster: str | None,
+        broker: str | None,
+        attributes: dict[str, str | None],
     ) -> None: ...
     def delete_topic(self, topic: str) -> None: ...
     def topics(self) -> list[str]: ...
     def describe_topic(
         self, topic: str
     ) -> tuple[
-        list[tuple[str, str, dict[int, str], int, int, bool, bool]],
+        list[tuple[str, str, dict[int, str], int, int, bool, bool, dict[str, str]]],
         list[tuple[MessageQueue, int, int, datetime | None]],
     ]: ...
     def queues(self, topic: str) -> list[MessageQueue]: ...
@@ -351,6 +352,7 @@ class StoreRecords:
         physical_offsets: tuple[int | None, int | None],
         stored_ms: tuple[int | None, int | None],
         key: str | None,
+        use_index: bool,
         skips_damage: bool,
         verify: bool,
         columns: list[str] | None,

@@ -225,6 +225,30 @@ def test_follow_goes_on_when_the_server_comes_back_and_says_that_the_topic_is_go
         process.stderr.close()
 
 
+def test_attributes_of_a_topic_are_set_seen_changed_and_removed(rocketpy):
+    name = f"attributes-{uuid.uuid4().hex[:8]}"
+    rocketpy("topic", "create", name, "--queues", "3", "--attribute", "retention.hours=24")
+
+    def described() -> tuple[int, dict]:
+        rows = json.loads(rocketpy("topic", "describe", name, "--json").stdout)
+        (attributes,) = {json.dumps(row["attributes"]) for row in rows}
+        return len(rows), json.loads(attributes)
+
+    assert described() == (3, {"retention.hours": "24"})
+    rocketpy("topic", "create", name, "--attribute", "flush.type=SYNC_FLUSH")
+    assert described() == (3, {"retention.hours": "24", "flush.type": "SYNC_FLUSH"}), "nothing else was changed"
+    assert "broker-a: retention.hours=24" in rocketpy("topic", "describe", name).stdout
+    rocketpy("topic", "create", name, "--queues", "4", "--attribute", "retention.hours=")
+    assert described() == (4, {"flush.type": "SYNC_FLUSH"})
+    for wrong in ("retention.hours=soon", "retention.minutes=1", "flush.type=sync"):
+        error = rocketpy("topic", "create", name, "--attribute", wrong, code=2).stderr
+        assert f"+{wrong}" in error
+        assert "retention.hours=HOURS" in error, "what it may be"
+    for wrong in ("retention.hours", "=1", "a,b=1"):
+        rocketpy("topic", "create", name, "--attribute", wrong, code=2)
+    assert described() == (4, {"flush.type": "SYNC_FLUSH"})
+
+
 def test_an_interrupted_produce_says_how_many_lines_were_sent(executable, server, topic: str):
     process = subprocess.Popen(
         [*executable, "produce", topic, "--name-server", server.name_server],

@@ -1,5 +1,7 @@
 """RocketPy's Python client against Apache's name server and broker 5.5.0, and 4.9.7."""
 
+import pytest
+
 import rocketpy
 from peers import Cpp, Java, apache_cluster, set_up_apache_4_9
 from sdk import fresh, in_order, messages, read, send
@@ -66,6 +68,11 @@ def test_admin_makes_describes_and_deletes_a_topic_at_apache(apache_address: str
         admin.create_topic(topic, queues=3)
         assert topic in admin.topics()
         assert len(admin.describe_topic(topic).queues) == 3
+        assert admin.describe_topic(topic).brokers[0].attributes == {}
+        admin.create_topic(topic, queues=3, attributes={"message.type": "FIFO"})
+        assert admin.describe_topic(topic).brokers[0].attributes == {"message.type": "FIFO"}
+        with pytest.raises(rocketpy.RefusedError, match=r"retention\.hours"):
+            admin.create_topic(topic, queues=3, attributes={"retention.hours": "24"})
         admin.delete_topic(topic)
         assert topic not in admin.topics()
 

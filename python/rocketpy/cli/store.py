@@ -102,6 +102,9 @@ def dump(
     queue: Annotated[list[int] | None, typer.Option("--queue", help="Only this queue; may be repeated.")] = None,
     tags: Tags = "*",
     key: Annotated[str | None, typer.Option("--key", help="With this key, or this unique key.")] = None,
+    index: Annotated[
+        bool, typer.Option("--index/--no-index", help="Find the key by the index; else in all of the log.")
+    ] = True,
     offsets: Annotated[
         str | None, typer.Option("--offsets", metavar="FROM:BEFORE", help="Queue offsets; either end may be left out.")
     ] = None,
@@ -139,6 +142,7 @@ def dump(
         stored_from=None if start is None else moment(start),
         stored_before=None if end is None else moment(end),
         key=key,
+        use_index=index,
         columns=COLUMNS if form != "body" else ["body", "tag"],
         fail_on_damage=not skip,
         verify=verify,

@@ -117,6 +117,7 @@ impl StoreRecords {
         physical_offsets: (Option<u64>, Option<u64>),
         stored_ms: (Option<i64>, Option<i64>),
         key: Option<String>,
+        use_index: bool,
         skips_damage: bool,
         verify: bool,
         columns: Option<Vec<String>>,
@@ -134,6 +135,7 @@ impl StoreRecords {
             stored_from_ms: stored_ms.0,
             stored_before_ms: stored_ms.1,
             key,
+            scans_log: !use_index,
             skips_damage,
             trusts_checksums: !verify,
         };
