@@ -1,14 +1,15 @@
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 
 use parking_lot::Mutex;
-use rocketpy_env::now_ms;
+use rocketpy_env::planted::{self, Bug};
+use rocketpy_env::{Disk, EnvError, RealDisk};
 use rocketpy_model::DataVersion;
 use rocketpy_protocol::body::ConsumerOffsetSerializeWrapper;
 use tracing::warn;
 
+use crate::BrokerError;
 use crate::config_file::ConfigFile;
-use crate::refusal::Refusal;
-use crate::{BrokerConfig, BrokerError};
 
 /// Commits after which the version moves once (`consumerOffsetUpdateVersionStep`).
 const COMMITS_PER_VERSION: u64 = 500;
@@ -16,12 +17,13 @@ const COMMITS_PER_VERSION: u64 = 500;
 /// How far every group has consumed every queue, kept in `config/consumerOffset.json`.
 ///
 /// # Durability
-/// Written every few seconds and at stop: after a kill offsets may go back by that much, never forward.
+/// Written every few seconds and at stop: after a kill offsets may go back by that much, never forward. What sets offsets
+/// back or takes them away is written at once.
 #[doc(alias = "ConsumerOffsetManager")]
 #[derive(Debug)]
-pub(crate) struct OffsetTable {
+pub struct OffsetTable<D: Disk = RealDisk> {
     state: Mutex<State>,
-    file: ConfigFile,
+    file: ConfigFile<D>,
     /// Held while the file is written.
     writing: Mutex<()>,
 }
@@ -40,9 +42,13 @@ struct State {
     changed: bool,
 }
 
-impl OffsetTable {
-    pub(crate) fn open(config: &BrokerConfig) -> Result<OffsetTable, BrokerError> {
-        let file = ConfigFile::new(&config.store_root, "consumerOffset.json");
+impl<D: Disk> OffsetTable<D> {
+    /// Reads the file of a store.
+    ///
+    /// # Errors
+    /// The file cannot be read, or not be decoded while it has no good backup.
+    pub fn open(disk: D, store_root: &Path) -> Result<Self, BrokerError> {
+        let file = ConfigFile::on(disk, store_root, "consumerOffset.json");
         let loaded = file.load::<ConsumerOffsetSerializeWrapper>()?.unwrap_or_default();
         let (offsets, pulled) = (by_group(loaded.offset_table), by_group(loaded.pull_offset_table));
         let state = State { offsets, pulled, version: loaded.data_version, ..State::default() };
@@ -51,7 +57,17 @@ impl OffsetTable {
 
     /// Brings offsets beyond the end of their queue back to it: after a truncation queue offsets are used again, and a
     /// consumer ahead of them would skip messages (durability.md R7).
-    pub(crate) fn clamp(&self, max_offset: impl Fn(&str, u32) -> i64) {
+    ///
+    /// # Durability
+    /// Written down on return, before anybody is served: once a queue has grown again, no later start can tell.
+    pub fn clamp(&self, max_offset: impl Fn(&str, u32) -> i64) -> Result<(), EnvError> {
+        if planted::has(Bug::OffsetClampMissing) {
+            return Ok(());
+        }
+        if self.set_back(max_offset) { self.persist() } else { Ok(()) }
+    }
+
+    fn set_back(&self, max_offset: impl Fn(&str, u32) -> i64) -> bool {
         let mut state = self.state.lock();
         let mut changed = false;
         let State { offsets, pulled, .. } = &mut *state;
@@ -75,19 +91,21 @@ impl OffsetTable {
             }
         }
         state.changed |= changed;
+        changed
     }
 
-    pub(crate) fn get(&self, group: &str, topic: &str, queue_id: u32) -> Option<i64> {
+    /// The offset that a group has committed.
+    pub fn get(&self, group: &str, topic: &str, queue_id: u32) -> Option<i64> {
         self.state.lock().offsets.get(group)?.get(topic)?.get(&queue_id).copied()
     }
 
     /// Stores the offset as given; it may go backwards.
-    pub(crate) fn commit(&self, group: &str, topic: &str, queue_id: u32, offset: i64) {
+    pub fn commit(&self, group: &str, topic: &str, queue_id: u32, offset: i64) {
         let mut state = self.state.lock();
         state.changed |= put(&mut state.offsets, group, topic, queue_id, offset);
         state.commits += 1;
         if state.commits.is_multiple_of(COMMITS_PER_VERSION) {
-            state.version = state.version.next(now_ms());
+            state.version = state.version.next(self.file.disk().now_ms());
         }
     }
 
@@ -118,23 +136,34 @@ impl OffsetTable {
         groups
     }
 
-    pub(crate) fn remove_topic(&self, topic: &str) {
-        let mut state = self.state.lock();
-        let State { offsets, pulled, .. } = &mut *state;
-        for table in [offsets, pulled] {
-            for topics in table.values_mut() {
-                topics.remove(topic);
+    /// Forgets a topic: a later one of the name starts anew.
+    ///
+    /// # Durability
+    /// Written down on return: offsets that come back after a crash would lie ahead in the later topic.
+    pub fn remove_topic(&self, topic: &str) -> Result<(), EnvError> {
+        {
+            let mut state = self.state.lock();
+            let State { offsets, pulled, .. } = &mut *state;
+            for table in [offsets, pulled] {
+                for topics in table.values_mut() {
+                    topics.remove(topic);
+                }
+                table.retain(|_, topics| !topics.is_empty());
             }
-            table.retain(|_, topics| !topics.is_empty());
+            state.changed = true;
         }
-        state.changed = true;
+        self.persist()
     }
 
-    pub(crate) fn remove_group(&self, group: &str) {
-        let mut state = self.state.lock();
-        state.offsets.remove(group);
-        state.pulled.remove(group);
-        state.changed = true;
+    /// Forgets a group, as [`OffsetTable::remove_topic`] does a topic.
+    pub(crate) fn remove_group(&self, group: &str) -> Result<(), EnvError> {
+        {
+            let mut state = self.state.lock();
+            state.offsets.remove(group);
+            state.pulled.remove(group);
+            state.changed = true;
+        }
+        self.persist()
     }
 
     /// Whether there is something to write.
@@ -143,7 +172,7 @@ impl OffsetTable {
     }
 
     /// Writes the file when something changed since the last time. Blocks.
-    pub(crate) fn persist(&self) -> Result<(), Refusal> {
+    pub fn persist(&self) -> Result<(), EnvError> {
         let _writing = self.writing.lock();
         let saved = {
             let mut state = self.state.lock();
@@ -158,10 +187,7 @@ impl OffsetTable {
                 pull_offset_table: by_key(&state.pulled),
             }
         };
-        self.file.save(&saved).map_err(|error| {
-            self.state.lock().changed = true;
-            Refusal::from(error)
-        })
+        self.file.save(&saved).inspect_err(|_| self.state.lock().changed = true)
     }
 }
 

@@ -71,6 +71,11 @@ impl Members {
         *committed = offset.max(*committed);
     }
 
+    /// Whatever was committed belongs to a topic that is no more.
+    pub fn forget_topic(&mut self, topic: &str) {
+        self.committed.retain(|queue, _| queue.topic != topic);
+    }
+
     pub fn positioned(&self, wrongs: &mut Wrong, queue: &QueueName, offset: u64, end: Option<u64>) {
         let name = &self.group.name;
         let committed = self.committed.get(queue).copied().unwrap_or(0);

@@ -256,7 +256,8 @@ impl FoundQueue {
         }
         let dir = files.queue_dir(&self.queue);
         let position = self.end * ENTRY_BYTES;
-        for &start in &self.files {
+        // The last first: a crash leaves no hole.
+        for &start in self.files.iter().rev() {
             if start >= position && start != self.files[0] {
                 files.forget(&self.queue); // it may be open
                 disk.remove_file(&dir.join(file_name(start)))?;
@@ -264,7 +265,7 @@ impl FoundQueue {
             } else if start + files.file_size() > position {
                 let file = files.open(&self.queue, start)?;
                 file.zero_range(position.saturating_sub(start)..files.file_size(), false)?;
-                self.queue.mark_dirty(start, false);
+                self.queue.mark_dirty(start, true); // the last process may have made it and not flushed its name
             }
         }
         Ok(())

@@ -13,6 +13,8 @@ mod offline;
 mod read;
 mod rebuild;
 mod recovery;
+#[cfg(feature = "sim")]
+mod recovery_sim;
 mod retention;
 #[cfg(feature = "sim")]
 mod retention_sim;

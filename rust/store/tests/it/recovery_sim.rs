@@ -1,0 +1,72 @@
+//! Recovery on a simulated disk: what a start leaves behind is whole for the next one, whenever either ends.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use rocketpy_env::sim::{SimDisk, SimOptions, Stopped};
+use rocketpy_store::{Store, StoreConfig};
+
+use crate::support::record;
+
+const MESSAGES: u64 = 40;
+
+fn config() -> StoreConfig {
+    StoreConfig {
+        commit_log_file_size: 16 << 10,
+        consume_queue_file_size: 100,
+        max_message_size: 4 << 10,
+        index: false,
+        ..StoreConfig::new(Path::new("/store"))
+    }
+}
+
+fn open(disk: &SimDisk) -> Arc<Store<SimDisk>> {
+    Store::open_stepped(disk.clone(), config()).unwrap()
+}
+
+/// A process that was killed: its messages are flushed and in a queue that no checkpoint knows of.
+fn killed(seed: u64) -> SimDisk {
+    let disk = SimDisk::new(SimOptions { seed, ..SimOptions::default() });
+    let store = open(&disk);
+    for number in 0..MESSAGES {
+        store.append(&record("t", 0, number.to_string().as_bytes())).unwrap();
+    }
+    store.step_flush().unwrap();
+    while store.step_dispatch().unwrap() {}
+    disk.kill()
+}
+
+#[test]
+fn the_name_of_a_queue_that_a_killed_process_made_is_durable_after_the_next_start() {
+    for seed in 0..100 {
+        let disk = killed(seed);
+        assert_eq!(open(&disk).queue_bounds("t", 0).max.get(), MESSAGES);
+        let disk = disk.cut_power();
+        let store = open(&disk);
+        assert!(!store.recovery().rebuilt_queues, "seed {seed}: {:?}", store.recovery());
+        assert_eq!(store.queue_bounds("t", 0).max.get(), MESSAGES);
+    }
+}
+
+#[test]
+fn a_start_that_ends_while_it_cuts_queues_leaves_no_hole_in_them() {
+    let mut ends = 0;
+    for stop in 1.. {
+        let disk = killed(stop);
+        disk.stop_at(Some(disk.operations() + stop));
+        let opened = catch_unwind(AssertUnwindSafe(|| open(&disk)));
+        let is_whole = opened.is_ok();
+        if let Err(panic) = opened {
+            assert!(Stopped::is(&*panic), "a start that was not stopped failed");
+            ends += 1;
+        }
+        let store = open(&disk.kill());
+        assert!(!store.recovery().rebuilt_queues, "stopped at {stop}: {:?}", store.recovery());
+        assert_eq!(store.queue_bounds("t", 0).max.get(), MESSAGES);
+        if is_whole {
+            break;
+        }
+    }
+    assert!(ends > 30, "{ends} ends are few for a start that cuts eight files and writes them again");
+}
