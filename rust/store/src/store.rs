@@ -52,8 +52,6 @@ pub struct StoreStats {
     pub longest_flush_us: u64,
     /// Bytes of the log that are readable and that no consume queue covers yet.
     pub dispatch_behind_bytes: u64,
-    /// Rounds in which dispatch had to read the log because the hand-over was full.
-    pub dispatch_fell_back: u64,
     pub commit_log_files: u64,
     pub queues: u64,
 }
@@ -344,7 +342,6 @@ impl<D: Disk> Store<D> {
             flushes: count(&core.counters.flushes),
             longest_flush_us: count(&core.counters.longest_flush_us),
             dispatch_behind_bytes: core.confirm().saturating_sub(core.dispatched()),
-            dispatch_fell_back: count(&core.counters.dispatch_fell_back),
             commit_log_files: core.log.count() as u64,
             queues: core.queues.count() as u64,
         }

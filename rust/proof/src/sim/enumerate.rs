@@ -25,7 +25,6 @@ fn script(flush: FlushMode) -> Plan {
         topics: 2,
         queues: 2,
         body_max: 3000,
-        handover_limit: 65_536,
         open_queue_files: 100,
         disk: SimOptions { seed: 1, write_back_per_mille: 50, ..SimOptions::default() },
         retention: None,

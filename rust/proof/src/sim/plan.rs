@@ -24,7 +24,6 @@ pub struct Plan {
     pub topics: u32,
     pub queues: u32,
     pub body_max: usize,
-    pub handover_limit: usize,
     pub open_queue_files: usize,
     pub disk: SimOptions,
     /// `None`: nothing is removed by age, size or for want of space.
@@ -107,7 +106,6 @@ impl Plan {
             // More than the few that a checkpoint flushes one by one.
             queues: if rng.u8(0..8) == 0 { 40 } else { rng.u32(1..=3) },
             body_max: *rng.choice(&[100, 1000, 3000]).unwrap_or(&100),
-            handover_limit: *rng.choice(&[1, 5, 65_536]).unwrap_or(&1),
             open_queue_files: *rng.choice(&[1, 2, 100]).unwrap_or(&1),
             disk,
             retention: None,
@@ -153,7 +151,6 @@ impl Plan {
             flush: self.flush,
             record_check: self.record_check,
             max_message_size: 14 << 10,
-            handover_limit: self.handover_limit,
             open_queue_files: self.open_queue_files,
             retention: self
                 .retention

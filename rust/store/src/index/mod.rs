@@ -22,7 +22,7 @@ pub(crate) use file::{
     Chain, Geometry, More, NamedFile, list as list_files, path_of, read_header, read_slot,
 };
 pub use key::KeyKind;
-pub(crate) use key::{Wanted, push_hashes};
+pub(crate) use key::{Keys, Wanted};
 pub(crate) use load::{Known, Log};
 pub use lookup::QueryResult;
 pub(crate) use writer::Key;
