@@ -70,3 +70,33 @@ fn a_start_that_ends_while_it_cuts_queues_leaves_no_hole_in_them() {
     }
     assert!(ends > 30, "{ends} ends are few for a start that cuts eight files and writes them again");
 }
+
+#[test]
+fn what_a_start_cuts_off_is_told_when_it_makes_the_queues_anew_as_well() {
+    let disk = SimDisk::new(SimOptions::default());
+    let config = StoreConfig { consume_queue_file_size: 1000, ..config() };
+    let store = Store::open_stepped(disk.clone(), config.clone()).unwrap();
+    let append = |topic| store.append(&record(topic, 0, b"body")).unwrap();
+    for _ in 0..10 {
+        append("a");
+        append("b");
+    }
+    store.step_flush().unwrap();
+    while store.step_dispatch().unwrap() {}
+    store.step_checkpoint().unwrap();
+    append("a");
+    let last = append("b").physical_offset.get() as usize;
+    while store.step_dispatch().unwrap() {}
+    let disk = disk.kill();
+    drop(store);
+    // The queues have as many entries as the mark says, but of "a" one is missing, and "b" has one too many.
+    let file = |name: &str| Path::new("/store").join(name).join("00000000000000000000");
+    disk.damage(&file("consumequeue/a/0"), |bytes| bytes[180..].fill(0)).unwrap();
+    disk.damage(&file("consumequeue/b/0"), |bytes| bytes.copy_within(180..200, 200)).unwrap();
+    disk.damage(&file("commitlog"), |bytes| bytes[last + 90] ^= 1).unwrap();
+    let store = Store::open_stepped(disk, config).unwrap();
+    let report = store.recovery();
+    assert!(report.rebuilt_queues && report.truncated_bytes > 0, "{report:?}");
+    assert_eq!(report.end.get() as usize, last);
+    assert_eq!((store.queue_bounds("a", 0).max.get(), store.queue_bounds("b", 0).max.get()), (11, 10));
+}
