@@ -262,15 +262,15 @@ impl Run {
         self.removals.is_deleting = true;
         self.removals.deleted_at.entry(topic.clone()).or_default().push(store.max_physical_offset().get());
         self.may_end_soon();
-        let deleted = store.delete_topic(&topic).and_then(|_| {
-            let offsets = self.offsets.as_ref();
-            offsets.map_or(Ok(()), |offsets| offsets.remove_topic(&topic)).map_err(StoreError::from)
+        let forgotten = self.offsets.as_ref().map_or(Ok(()), |offsets| offsets.remove_topic(&topic));
+        let deleted = forgotten.map_err(StoreError::from).and_then(|()| {
+            for reader in &mut self.readers {
+                reader.positions.retain(|queue, _| queue.topic != topic);
+            }
+            store.delete_topic(&topic).map(drop)
         });
         self.in_flight.clear();
         self.removals.deleted_topics += u64::from(deleted.is_ok());
-        for reader in &mut self.readers {
-            reader.positions.retain(|queue, _| queue.topic != topic);
-        }
         let mut journal = self.journal.lock();
         match deleted {
             Ok(()) if !self.has_faults() => {
