@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rocketpy_env::sim::{SimDisk, SimOptions, Stopped};
-use rocketpy_store::{Store, StoreConfig};
+use rocketpy_store::{NewRecord, Store, StoreConfig};
 
 use crate::support::record;
 
@@ -99,4 +99,28 @@ fn what_a_start_cuts_off_is_told_when_it_makes_the_queues_anew_as_well() {
     assert!(report.rebuilt_queues && report.truncated_bytes > 0, "{report:?}");
     assert_eq!(report.end.get() as usize, last);
     assert_eq!((store.queue_bounds("a", 0).max.get(), store.queue_bounds("b", 0).max.get()), (11, 10));
+}
+
+#[test]
+fn a_checkpoint_in_the_midst_of_a_records_keys_leaves_no_index_entry_ahead_of_the_log() {
+    let config = StoreConfig { index: true, index_slots: 3, index_entries: 2, ..config() };
+    let mut parts = 0;
+    for seed in 0..200 {
+        let options = SimOptions { seed, ..SimOptions::default() };
+        let disk = SimDisk::new(options);
+        let store = Store::open_stepped(disk.clone(), config.clone()).unwrap();
+        // Two keys, each of which fills a file.
+        let keyed = NewRecord { properties: b"TAGS\x01TagA\x02KEYS\x01key\x02", ..record("t", 0, b"body") };
+        store.append(&keyed).unwrap();
+        disk.set_options(SimOptions { no_space_per_mille: 400, ..options });
+        let dispatched = store.step_dispatch();
+        disk.set_options(options);
+        parts += u64::from(dispatched.is_err());
+        store.step_checkpoint().unwrap();
+        let disk = disk.cut_power();
+        drop(store);
+        let store = Store::open_stepped(disk, config.clone()).unwrap();
+        assert!(!store.recovery().rebuilt_index, "seed {seed}: {:?}", store.recovery());
+    }
+    assert!(parts > 50, "{parts}");
 }

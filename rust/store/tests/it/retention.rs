@@ -177,6 +177,7 @@ fn the_store_cleans_by_itself_in_its_hour_and_when_somebody_asks() {
     for asks in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let disk = FaultyDisk::default();
+        disk.set_used_percent(dir.path(), 50); // beyond 75 % no hour is waited for
         let later = now_ms() + 100 * HOUR_MS;
         let hours = if asks { [(local_hour(later) + 12) % 24] } else { [local_hour(later)] };
         let retention = RetentionConfig {
