@@ -151,7 +151,7 @@ impl Run {
         self.journal.lock().push(Event::Expired { topic: None, before: start });
         self.note_age(store, before_ms, cleaned.is_ok());
         match cleaned {
-            Ok(cleaned) => self.note_cleaned(start, must, &cleaned),
+            Ok(cleaned) => self.note_cleaned(store, start, must, &cleaned),
             Err(error) => {
                 self.removals.refuses = None;
                 if !self.has_faults() {
@@ -161,7 +161,7 @@ impl Run {
         }
     }
 
-    fn note_cleaned(&mut self, start: u64, must: u64, cleaned: &Cleaned) {
+    fn note_cleaned(&mut self, store: &Store<SimDisk>, start: u64, must: u64, cleaned: &Cleaned) {
         let removals = &mut self.removals;
         let used = removals.used_percent;
         removals.refuses = removals
@@ -179,6 +179,20 @@ impl Run {
             self.wrong(Rule::Alive, text);
         }
         self.check_start(start);
+        self.check_minima(store);
+    }
+
+    /// After a round each queue starts with a message that can be read.
+    fn check_minima(&mut self, store: &Store<SimDisk>) {
+        let queues = store.queues().into_iter().filter(|queue| queue.bounds.min < queue.bounds.max);
+        for queue in queues {
+            let (topic, queue_id, min) = (&queue.topic, queue.queue_id, queue.bounds.min);
+            let first = self.quiet(|_| store.stored_at(topic, queue_id, min));
+            if !matches!(first, Ok(Some(_))) {
+                let text = format!("{topic}-{queue_id} starts at {min}, where no message is: {first:?}");
+                self.wrong(Rule::R6, text);
+            }
+        }
     }
 
     fn has_clock_steps(&self) -> bool {
