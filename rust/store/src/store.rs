@@ -102,14 +102,17 @@ impl<D: Disk> Store<D> {
         folder: &Folder,
     ) -> Result<(Arc<Core<D>>, RecoveryReport), StoreError> {
         let clean_exit = !folder.is_dirty(&**disk)?;
-        let mut rebuild = false;
+        let mut first: Option<RecoveryReport> = None;
         loop {
-            let (recovered, report) = recover(disk, config, folder, clean_exit, rebuild)?;
+            let (recovered, mut report) = recover(disk, config, folder, clean_exit, first.is_some())?;
+            if let Some(first) = first.take() {
+                report.add_cut(first); // the second time nothing was left to cut
+            }
             let core = Core::new(Arc::clone(disk), config.clone(), folder.clone(), recovered);
             if core.catch_up(report.rebuilt_queues)? {
                 return Ok((Arc::new(core), report));
             }
-            rebuild = true;
+            first = Some(report);
         }
     }
 

@@ -150,7 +150,8 @@ impl Members {
         }
         let was_sent_twice =
             former.offset != now.offset && message.is_some_and(|message| message.attempts > 1);
-        if former.era == now.era && now.times <= former.times && !was_sent_twice {
+        let may_come_again = message.is_some_and(|message| message.may_come_again);
+        if former.era == now.era && now.times <= former.times && !was_sent_twice && !may_come_again {
             wrong(
                 wrongs,
                 Rule::C7,

@@ -46,6 +46,8 @@ pub(super) struct Message {
     /// It is gone, and may be; its number is free.
     pub lost: bool,
     deleted: Deleted,
+    /// Somebody asked for the deletion of its topic, and with it of where groups are: they may get it again.
+    pub may_come_again: bool,
     /// All its attempts had ended when an audit did not find it.
     absent: bool,
 }
@@ -162,6 +164,7 @@ impl Ledger {
             stored: false,
             lost: false,
             deleted: Deleted::No,
+            may_come_again: false,
             absent: false,
         });
         message.attempts += 1;
@@ -229,6 +232,7 @@ impl Ledger {
         };
         for message in self.messages.values_mut().filter(|message| is_meant(message)) {
             message.deleted = to;
+            message.may_come_again = true;
         }
     }
 

@@ -208,6 +208,8 @@ fn a_deleted_topic_takes_its_messages_numbers_and_positions_along() {
     deleted().sent(3, 0).received(vec![at(3, 0)]).then(Event::End).holds();
     deleted().sent(3, 0).then(Event::End).breaks(Rule::C1);
     deleted().then(Event::Rebuilt).audited(vec![at(1, 0), at(2, 1)]).then(Event::End).holds();
+    let twice = deleted().then(Event::Rebuilt).received(vec![at(1, 0)]).received(vec![at(1, 0)]);
+    twice.sent(3, 2).received(vec![at(3, 2)]).then(Event::End).holds();
 }
 
 #[test]

@@ -155,7 +155,7 @@ impl Run {
         let files: Vec<_> = self.disk.files().into_iter().filter(|(path, _)| is_living(path)).collect();
         if let Some((path, _)) = self.rng.choice(&files) {
             let _ = self.disk.hide(path);
-            self.has_lost_queue = true;
+            self.may_rebuild = true;
         }
     }
 
@@ -164,6 +164,7 @@ impl Run {
         self.marked_to = 0;
         self.has_mark = false;
         self.trusted_from = u64::MAX; // until a start is through
+        self.may_rebuild = true;
         if self.rng.bool() {
             let _ = self.disk.hide(&path);
         } else {

@@ -151,7 +151,7 @@ impl Run {
         self.journal.lock().push(Event::Expired { topic: None, before: start });
         self.note_age(store, before_ms, cleaned.is_ok());
         match cleaned {
-            Ok(cleaned) => self.note_cleaned(start, must, &cleaned),
+            Ok(cleaned) => self.note_cleaned(store, start, must, &cleaned),
             Err(error) => {
                 self.removals.refuses = None;
                 if !self.has_faults() {
@@ -161,7 +161,7 @@ impl Run {
         }
     }
 
-    fn note_cleaned(&mut self, start: u64, must: u64, cleaned: &Cleaned) {
+    fn note_cleaned(&mut self, store: &Store<SimDisk>, start: u64, must: u64, cleaned: &Cleaned) {
         let removals = &mut self.removals;
         let used = removals.used_percent;
         removals.refuses = removals
@@ -179,6 +179,20 @@ impl Run {
             self.wrong(Rule::Alive, text);
         }
         self.check_start(start);
+        self.check_minima(store);
+    }
+
+    /// After a round each queue starts with a message that can be read.
+    fn check_minima(&mut self, store: &Store<SimDisk>) {
+        let queues = store.queues().into_iter().filter(|queue| queue.bounds.min < queue.bounds.max);
+        for queue in queues {
+            let (topic, queue_id, min) = (&queue.topic, queue.queue_id, queue.bounds.min);
+            let first = self.quiet(|_| store.stored_at(topic, queue_id, min));
+            if !matches!(first, Ok(Some(_))) {
+                let text = format!("{topic}-{queue_id} starts at {min}, where no message is: {first:?}");
+                self.wrong(Rule::R6, text);
+            }
+        }
     }
 
     fn has_clock_steps(&self) -> bool {
@@ -262,15 +276,15 @@ impl Run {
         self.removals.is_deleting = true;
         self.removals.deleted_at.entry(topic.clone()).or_default().push(store.max_physical_offset().get());
         self.may_end_soon();
-        let deleted = store.delete_topic(&topic).and_then(|_| {
-            let offsets = self.offsets.as_ref();
-            offsets.map_or(Ok(()), |offsets| offsets.remove_topic(&topic)).map_err(StoreError::from)
+        let forgotten = self.offsets.as_ref().map_or(Ok(()), |offsets| offsets.remove_topic(&topic));
+        let deleted = forgotten.map_err(StoreError::from).and_then(|()| {
+            for reader in &mut self.readers {
+                reader.positions.retain(|queue, _| queue.topic != topic);
+            }
+            store.delete_topic(&topic).map(drop)
         });
         self.in_flight.clear();
         self.removals.deleted_topics += u64::from(deleted.is_ok());
-        for reader in &mut self.readers {
-            reader.positions.retain(|queue, _| queue.topic != topic);
-        }
         let mut journal = self.journal.lock();
         match deleted {
             Ok(()) if !self.has_faults() => {

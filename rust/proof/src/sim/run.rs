@@ -67,8 +67,8 @@ pub(super) struct Run {
     pub flushed_to: u64,
     violations: Vec<Violation>,
     starts: Vec<String>,
-    /// A file of a consume queue was taken away since the last start.
-    pub has_lost_queue: bool,
+    /// The next start has a reason to make queues and index anew: what they hold, or what says so, was taken away.
+    pub may_rebuild: bool,
     /// A store was open on this disk, and its checkpoint was not spoilt since.
     pub has_mark: bool,
     /// Records before this were there when the checkpoint was spoilt: a later recovery may not look at all of them again, and
@@ -139,7 +139,7 @@ impl Run {
             flushed_to: 0,
             violations: Vec::new(),
             starts: Vec::new(),
-            has_lost_queue: false,
+            may_rebuild: false,
             has_mark: false,
             trusted_from: 0,
             plan,
@@ -290,7 +290,7 @@ impl Run {
         let start = store.min_physical_offset().get();
         self.check_start(start);
         self.clip_deletions(report.end.get());
-        let may_rebuild = self.has_lost_queue || self.removals.is_deleting || !report.had_mark;
+        let may_rebuild = self.may_rebuild || self.removals.is_deleting || !report.had_mark;
         if report.rebuilt_queues && !may_rebuild {
             self.wrong(Rule::R6, format!("consume queues that were durable are made anew: {report:?}"));
         }
@@ -302,7 +302,7 @@ impl Run {
         }
         self.journal.lock().push(Event::Expired { topic: None, before: start });
         self.removals.is_deleting = false;
-        self.has_lost_queue = false;
+        self.may_rebuild = false;
     }
 
     /// What must hold right after a recovery.

@@ -330,15 +330,16 @@ pub fn first_stored(disk: &SimDisk, plan: &Plan) -> BTreeMap<u64, i64> {
     found
 }
 
-/// Where the first record lies that was stored at a time or later; behind all when there is none.
+/// Where the first record lies that was stored at a time or later; the end of the last one when there is none.
 pub fn first_stored_from(disk: &SimDisk, plan: &Plan, time_ms: i64) -> u64 {
-    let mut found = None;
+    let (mut found, mut end) = (None, 0);
     for_each_record(disk, plan, |start, view| {
+        end = start + view.size() as u64;
         if view.stored_at_ms >= time_ms {
             found.get_or_insert(start);
         }
     });
-    found.unwrap_or(u64::MAX)
+    found.unwrap_or(end)
 }
 
 fn mode(plan: &Plan) -> CheckMode {

@@ -56,6 +56,15 @@ pub struct RecoveryReport {
     pub took: Duration,
 }
 
+impl RecoveryReport {
+    /// Takes over what an earlier pass of the same start cut off.
+    pub(crate) fn add_cut(&mut self, earlier: Self) {
+        self.truncated_bytes += earlier.truncated_bytes;
+        self.cut_records += earlier.cut_records;
+        self.cut_off_to = earlier.cut_off_to.or(self.cut_off_to.take());
+    }
+}
+
 /// A store between recovery of the log and the dispatch of what is behind.
 pub(crate) struct Recovered<D: Disk> {
     pub files: Vec<MappedFile<D::Region>>,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rocketpy_env::sim::{SimDisk, SimOptions, Stopped};
-use rocketpy_store::{Store, StoreConfig};
+use rocketpy_store::{NewRecord, Store, StoreConfig};
 
 use crate::support::record;
 
@@ -69,4 +69,58 @@ fn a_start_that_ends_while_it_cuts_queues_leaves_no_hole_in_them() {
         }
     }
     assert!(ends > 30, "{ends} ends are few for a start that cuts eight files and writes them again");
+}
+
+#[test]
+fn what_a_start_cuts_off_is_told_when_it_makes_the_queues_anew_as_well() {
+    let disk = SimDisk::new(SimOptions::default());
+    let config = StoreConfig { consume_queue_file_size: 1000, ..config() };
+    let store = Store::open_stepped(disk.clone(), config.clone()).unwrap();
+    let append = |topic| store.append(&record(topic, 0, b"body")).unwrap();
+    for _ in 0..10 {
+        append("a");
+        append("b");
+    }
+    store.step_flush().unwrap();
+    while store.step_dispatch().unwrap() {}
+    store.step_checkpoint().unwrap();
+    append("a");
+    let last = append("b").physical_offset.get() as usize;
+    while store.step_dispatch().unwrap() {}
+    let disk = disk.kill();
+    drop(store);
+    // The queues have as many entries as the mark says, but of "a" one is missing, and "b" has one too many.
+    let file = |name: &str| Path::new("/store").join(name).join("00000000000000000000");
+    disk.damage(&file("consumequeue/a/0"), |bytes| bytes[180..].fill(0)).unwrap();
+    disk.damage(&file("consumequeue/b/0"), |bytes| bytes.copy_within(180..200, 200)).unwrap();
+    disk.damage(&file("commitlog"), |bytes| bytes[last + 90] ^= 1).unwrap();
+    let store = Store::open_stepped(disk, config).unwrap();
+    let report = store.recovery();
+    assert!(report.rebuilt_queues && report.truncated_bytes > 0, "{report:?}");
+    assert_eq!(report.end.get() as usize, last);
+    assert_eq!((store.queue_bounds("a", 0).max.get(), store.queue_bounds("b", 0).max.get()), (11, 10));
+}
+
+#[test]
+fn a_checkpoint_in_the_midst_of_a_records_keys_leaves_no_index_entry_ahead_of_the_log() {
+    let config = StoreConfig { index: true, index_slots: 3, index_entries: 2, ..config() };
+    let mut parts = 0;
+    for seed in 0..200 {
+        let options = SimOptions { seed, ..SimOptions::default() };
+        let disk = SimDisk::new(options);
+        let store = Store::open_stepped(disk.clone(), config.clone()).unwrap();
+        // Two keys, each of which fills a file.
+        let keyed = NewRecord { properties: b"TAGS\x01TagA\x02KEYS\x01key\x02", ..record("t", 0, b"body") };
+        store.append(&keyed).unwrap();
+        disk.set_options(SimOptions { no_space_per_mille: 400, ..options });
+        let dispatched = store.step_dispatch();
+        disk.set_options(options);
+        parts += u64::from(dispatched.is_err());
+        store.step_checkpoint().unwrap();
+        let disk = disk.cut_power();
+        drop(store);
+        let store = Store::open_stepped(disk, config.clone()).unwrap();
+        assert!(!store.recovery().rebuilt_index, "seed {seed}: {:?}", store.recovery());
+    }
+    assert!(parts > 50, "{parts}");
 }

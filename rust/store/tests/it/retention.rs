@@ -182,6 +182,7 @@ fn the_store_cleans_by_itself_in_its_hour_and_when_somebody_asks() {
     for asks in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let disk = FaultyDisk::default();
+        disk.set_used_percent(dir.path(), 50); // beyond 75 % no hour is waited for
         let later = now_ms() + 100 * HOUR_MS;
         let hours = if asks { [(local_hour(later) + 12) % 24] } else { [local_hour(later)] };
         let retention = RetentionConfig {
@@ -318,13 +319,18 @@ fn a_removal_that_is_not_durable_is_made_so_before_the_next() {
 fn a_removal_whose_flush_fails_poisons() {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
-    let store = Store::open_on(disk.clone(), hourly(dir.path())).unwrap();
+    let retention = RetentionConfig { files_a_round: 1, ..hourly(dir.path()).retention };
+    let store = Store::open_on(disk.clone(), StoreConfig { retention, ..hourly(dir.path()) }).unwrap();
     fill(&store, "t", 0..5 * A_FILE);
     disk.set_clock(now_ms() + 2 * HOUR_MS);
+    store.clean().unwrap();
+    let before = names(&dir.path().join("commitlog"));
+    // Everything else is durable: the next folder that is flushed is that of the log.
     disk.faults.fail_next_folder_sync.store(true, Ordering::SeqCst);
     assert!(matches!(store.clean(), Err(StoreError::Poisoned { .. })));
     assert!(matches!(store.append(&record("t", 0, b"x")), Err(AppendError::Poisoned { .. })));
     let left = names(&dir.path().join("commitlog"));
+    assert_eq!(left, before[1..], "the name is gone, and nobody knows for how long");
     assert!(matches!(store.clean(), Err(StoreError::Poisoned { .. })));
     assert_eq!(names(&dir.path().join("commitlog")), left, "nothing more goes");
 }
