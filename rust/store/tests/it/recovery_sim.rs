@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rocketpy_env::sim::{SimDisk, SimOptions, Stopped};
-use rocketpy_store::{NewRecord, RetentionConfig, Store, StoreConfig};
+use rocketpy_store::{KeyKind, NewRecord, RetentionConfig, Store, StoreConfig};
 
-use crate::support::record;
+use crate::support::{ALL, record};
 
 const MESSAGES: u64 = 40;
 
@@ -157,4 +157,22 @@ fn a_queue_keeps_its_numbers_when_only_its_entries_survived_the_end_of_the_log()
     );
     assert_eq!(store.queue_bounds("t", 0).max.get(), 3 * MESSAGES);
     assert_eq!(store.queue_bounds("quiet", 0).max.get(), 1, "its only number is used");
+}
+
+#[test]
+fn an_index_file_whose_head_was_lost_takes_those_behind_it_along() {
+    let config = StoreConfig { index: true, index_slots: 3, index_entries: 2, ..config() };
+    let disk = SimDisk::new(SimOptions::default());
+    let store = Store::open_stepped(disk.clone(), config.clone()).unwrap();
+    // Two keys, each of which fills a file.
+    let keyed = NewRecord { properties: b"TAGS\x01TagA\x02KEYS\x01key\x02", ..record("t", 0, b"body") };
+    store.append(&keyed).unwrap();
+    store.shutdown().unwrap();
+    let disk = disk.kill();
+    let mut files = disk.files().into_iter().filter(|(path, _)| path.starts_with("/store/index"));
+    disk.damage(&files.next().unwrap().0, |bytes| bytes[..40].fill(0)).unwrap();
+    disk.hide(Path::new("/store/checkpoint")).unwrap();
+    let store = Store::open_stepped(disk, config).unwrap();
+    let found = store.query_by_key("t", "key", KeyKind::Any, &ALL, 0, i64::MAX).unwrap();
+    assert_eq!(found.records.len(), 1);
 }
