@@ -82,7 +82,8 @@ impl Round {
 }
 
 impl Run {
-    /// What is appended, cleaned or asked for now and then; something else when the plan removes nothing.
+    /// Removes something, or does what leads to it: the disk fills up, time goes by, somebody asks. Appends when the plan does
+    /// not.
     pub fn remove_something(&mut self, store: &Store<SimDisk>, dice: u8) {
         match (self.plan.retention, dice) {
             (Some(_), 0..=3) => self.clean(store),
@@ -140,9 +141,10 @@ impl Run {
         let round = self.look(store);
         let before_ms = self.disk.now_ms();
         let dispatched = store.dispatched_offset().get();
-        let must = round.start_after(&rules, self.plan.log_file, before_ms);
-        let must = round.files.iter().filter(|file| file.end <= dispatched.min(must)).map(|file| file.end);
-        let must = must.max().unwrap_or(0);
+        // Files stay until all of them is dispatched.
+        let removable = dispatched.min(round.start_after(&rules, self.plan.log_file, before_ms));
+        let ends = round.files.iter().map(|file| file.end).filter(|&end| end <= removable);
+        let must = ends.max().unwrap_or(0);
         self.removals.round = Some(round);
         self.may_end_soon();
         let cleaned = store.step_clean();

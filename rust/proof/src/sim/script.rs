@@ -44,7 +44,7 @@ impl Run {
                 }
             }
             88..=91 => store.step_allocate(),
-            100..=103 => drop(self.persist_offsets()),
+            100..=103 => self.persist_offsets(),
             dice @ 104.. => self.remove_something(store, dice - 104),
             _ => {
                 let reader = self.rng.usize(0..self.readers.len());

@@ -175,8 +175,9 @@ impl<D: Disk> Loader<'_, D> {
             let Some(found) = self.sealed(file.name)? else {
                 return Ok(Lost("the head of a file is damaged"));
             };
+            counts &= found.keys() > 0; // what follows on one without a key may go on in the midst of a record
             counts &= self.known.is_clean || found.header.end_stored_at_ms <= self.known.full_to_ms;
-            if counts && found.keys() > 0 {
+            if counts {
                 sealed.push(Arc::new(found));
             } else {
                 tracing::info!(

@@ -158,7 +158,7 @@ pub(crate) fn recover<D: Disk>(
     let cut_off_to = recovery.copy_of(&files, &scan, &behind)?;
     let truncated_bytes = recovery.cut_log(&mut files, &plan, &scan)?;
     let keeper = recovery.keeper(&files, &plan, &scan)?;
-    recovery.cut_queues(&plan, &files)?;
+    recovery.cut_queues(&plan, &files, scan.end)?;
     let (index, rebuilt_index) = recovery.index(&files, scan.end, rebuild)?.unzip();
     let report = RecoveryReport {
         clean_exit: !recovery.dirty,
@@ -318,10 +318,15 @@ impl<D: Disk> Recovery<'_, D> {
     }
 
     /// Cuts every queue back to what counts, or removes them all, and puts what stays into the table.
-    fn cut_queues(&mut self, plan: &Plan, files: &[MappedFile<D::Region>]) -> Result<(), StoreError> {
+    fn cut_queues(
+        &mut self,
+        plan: &Plan,
+        files: &[MappedFile<D::Region>],
+        log_end: u64,
+    ) -> Result<(), StoreError> {
         let log_min = files.first().map_or(0, |file| file.start);
         if plan.rebuild {
-            return self.remove_queues(log_min);
+            return self.remove_queues(log_min, log_end);
         }
         let trusted = !self.dirty && self.checkpoint.mark.is_some();
         for found in self.found.drain(..) {
@@ -343,11 +348,11 @@ impl<D: Disk> Recovery<'_, D> {
     ///
     /// # Source
     /// spec/store.md 3.4: the end of a queue survives its messages.
-    fn remove_queues(&mut self, log_min: u64) -> Result<(), StoreError> {
+    fn remove_queues(&mut self, log_min: u64, log_end: u64) -> Result<(), StoreError> {
         let mut spent = Vec::new();
         let mut gone = Vec::new();
         for mut found in self.found.drain(..) {
-            let is_spent = found.is_spent(&self.queue_files, log_min)?;
+            let is_spent = found.is_spent(&self.queue_files, log_min, log_end)?;
             if is_spent { spent.push(found) } else { gone.push(found) }
         }
         for found in gone {

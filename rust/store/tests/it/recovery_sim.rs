@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rocketpy_env::sim::{SimDisk, SimOptions, Stopped};
-use rocketpy_store::{NewRecord, Store, StoreConfig};
+use rocketpy_store::{KeyKind, NewRecord, RetentionConfig, Store, StoreConfig};
 
-use crate::support::record;
+use crate::support::{ALL, record};
 
 const MESSAGES: u64 = 40;
 
@@ -123,4 +123,56 @@ fn a_checkpoint_in_the_midst_of_a_records_keys_leaves_no_index_entry_ahead_of_th
         assert!(!store.recovery().rebuilt_index, "seed {seed}: {:?}", store.recovery());
     }
     assert!(parts > 50, "{parts}");
+}
+
+#[test]
+fn a_queue_keeps_its_numbers_when_only_its_entries_survived_the_end_of_the_log() {
+    let retention = RetentionConfig { max_bytes: Some(1), files_a_round: 100, ..RetentionConfig::default() };
+    let config = StoreConfig { retention, ..config() };
+    let disk = SimDisk::new(SimOptions::default());
+    let store = Store::open_stepped(disk.clone(), config.clone()).unwrap();
+    store.append(&record("quiet", 0, b"gone with its file")).unwrap();
+    for _ in 0..3 * MESSAGES {
+        store.append(&record("t", 0, &[7; 500])).unwrap();
+    }
+    store.step_flush().unwrap();
+    while store.step_dispatch().unwrap() {}
+    assert!(store.step_clean().unwrap().log_files > 0);
+    let last = store.append(&record("quiet", 0, b"torn")).unwrap().physical_offset.get();
+    while store.step_dispatch().unwrap() {}
+    let disk = disk.kill();
+    drop(store);
+    let (file, at) = (last - last % (16 << 10), (last % (16 << 10)) as usize);
+    let log = format!("/store/commitlog/{file:020}");
+    disk.damage(Path::new(&log), |bytes| bytes[at + 90] ^= 1).unwrap();
+    // Another queue lost its last file: all are made anew from the log, which has nothing of the quiet one.
+    let queue = Path::new("/store/consumequeue/t/0");
+    let mut files = disk.files().into_iter().filter(|(path, _)| path.starts_with(queue));
+    disk.hide(&files.next_back().unwrap().0).unwrap();
+    let store = Store::open_stepped(disk, config).unwrap();
+    assert!(
+        store.recovery().rebuilt_queues && store.recovery().truncated_bytes > 0,
+        "{:?}",
+        store.recovery()
+    );
+    assert_eq!(store.queue_bounds("t", 0).max.get(), 3 * MESSAGES);
+    assert_eq!(store.queue_bounds("quiet", 0).max.get(), 1, "its only number is used");
+}
+
+#[test]
+fn an_index_file_whose_head_was_lost_takes_those_behind_it_along() {
+    let config = StoreConfig { index: true, index_slots: 3, index_entries: 2, ..config() };
+    let disk = SimDisk::new(SimOptions::default());
+    let store = Store::open_stepped(disk.clone(), config.clone()).unwrap();
+    // Two keys, each of which fills a file.
+    let keyed = NewRecord { properties: b"TAGS\x01TagA\x02KEYS\x01key\x02", ..record("t", 0, b"body") };
+    store.append(&keyed).unwrap();
+    store.shutdown().unwrap();
+    let disk = disk.kill();
+    let mut files = disk.files().into_iter().filter(|(path, _)| path.starts_with("/store/index"));
+    disk.damage(&files.next().unwrap().0, |bytes| bytes[..40].fill(0)).unwrap();
+    disk.hide(Path::new("/store/checkpoint")).unwrap();
+    let store = Store::open_stepped(disk, config).unwrap();
+    let found = store.query_by_key("t", "key", KeyKind::Any, &ALL, 0, i64::MAX).unwrap();
+    assert_eq!(found.records.len(), 1);
 }
