@@ -1,8 +1,8 @@
 //! Appending to the commit log, beside a bare copy of the same bytes into the same kind of mapping.
 //!
 //! Both write into files that are allocated and faulted in before the clock starts, so that neither waits for a page. The
-//! store's appends include everything that `append` does: checks, encoding, checksums, the lock, offsets, the copy, and
-//! the hand-over to dispatch, which works on its own thread meanwhile. Timed flushes are off: they are another kernel.
+//! store's appends include everything that `append` does: checks, encoding, checksums, the lock, offsets and the copy.
+//! Dispatch works on its own thread meanwhile, queue entries and index. Timed flushes are off: they are another kernel.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -22,7 +22,6 @@ fn open(record_check: bool, dir: &std::path::Path) -> std::sync::Arc<Store> {
     let config = StoreConfig {
         commit_log_file_size: FILE_BYTES,
         record_check,
-        index: false, // its keys are hashed at append: the bench `dispatch` has them
         warm_files: true,
         allocate_ahead: false,
         flush_interval: hour,

@@ -1,8 +1,10 @@
 //! What the whole-record check costs beside one checksum of the same bytes.
 
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use rocketpy_benches::{PLAIN, record};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::{CheckMode, RecordFields, check_record, crc31};
@@ -32,6 +34,30 @@ fn encode(fields: &RecordFields<'_>, check: bool, buffer: &mut Vec<u8>) {
     black_box(&*buffer);
 }
 
+/// Calls of one kernel before it is the next one's turn.
+const TURN: u64 = 1000;
+
+/// Times each kernel while all of them take short turns: what slows the machine for a while slows all alike.
+fn compare(group: &mut BenchmarkGroup<'_, WallTime>, kernels: &mut [(&str, &mut dyn FnMut())]) {
+    for this in 0..kernels.len() {
+        group.bench_function(kernels[this].0, |bencher| {
+            bencher.iter_custom(|calls| {
+                let mut took = Duration::ZERO;
+                for done in (0..calls).step_by(TURN as usize) {
+                    for (index, (_, kernel)) in kernels.iter_mut().enumerate() {
+                        let started = Instant::now();
+                        (0..TURN.min(calls - done)).for_each(|_| kernel());
+                        if index == this {
+                            took += started.elapsed();
+                        }
+                    }
+                }
+                took
+            });
+        });
+    }
+}
+
 fn checks(criterion: &mut Criterion) {
     for body_bytes in [128, 1024, 16 << 10] {
         let body = vec![7; body_bytes];
@@ -39,22 +65,25 @@ fn checks(criterion: &mut Criterion) {
         let mut whole = Vec::new();
         let plan = fields.encode(true, &mut whole).unwrap();
         plan.finish(&mut whole, QueueOffset(1), PhysicalOffset(2), 3);
+        let (mut without, mut with) = (Vec::new(), Vec::new());
+        let check = |mode| {
+            black_box(check_record(black_box(&whole), mode).unwrap());
+        };
+        let checksum = || {
+            black_box(crc31(black_box(&whole)));
+        };
         let mut group = criterion.benchmark_group(format!("record check {body_bytes} B"));
         group.throughput(Throughput::Bytes(whole.len() as u64));
-        group.bench_function("checksum alone", |bencher| bencher.iter(|| crc31(black_box(&whole))));
-        let mut buffer = Vec::new();
-        group.bench_function("encode without", |bencher| {
-            bencher.iter(|| encode(black_box(&fields), false, &mut buffer))
-        });
-        group.bench_function("encode with", |bencher| {
-            bencher.iter(|| encode(black_box(&fields), true, &mut buffer))
-        });
-        group.bench_function("layout at recovery", |bencher| {
-            bencher.iter(|| check_record(black_box(&whole), CheckMode::Layout).unwrap());
-        });
-        group.bench_function("check at recovery", |bencher| {
-            bencher.iter(|| check_record(black_box(&whole), CheckMode::RecordRequired).unwrap());
-        });
+        compare(
+            &mut group,
+            &mut [
+                ("checksum alone", &mut &checksum),
+                ("encode without", &mut || encode(black_box(&fields), false, &mut without)),
+                ("encode with", &mut || encode(black_box(&fields), true, &mut with)),
+                ("layout at recovery", &mut || check(CheckMode::Layout)),
+                ("check at recovery", &mut || check(CheckMode::RecordRequired)),
+            ],
+        );
         group.finish();
     }
 }

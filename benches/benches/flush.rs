@@ -9,7 +9,7 @@ use rocketpy_env::{Disk, DiskFile, OpenMode, RealDisk};
 use rocketpy_store::{FlushMode, Store, StoreConfig};
 
 const FILE_BYTES: u64 = 64 << 20;
-/// Acknowledged records of one run, which criterion sees as one iteration.
+/// Records of one run of one writer; a run is what criterion sees as one iteration.
 const RUN: u64 = 256;
 const BODY: [u8; 1024] = [7; 1024];
 
@@ -45,7 +45,7 @@ fn store(writers: u64) -> Duration {
     let started = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..writers {
-            scope.spawn(|| (0..RUN / writers).for_each(|_| send()));
+            scope.spawn(|| (0..RUN).for_each(|_| send()));
         }
     });
     started.elapsed()
@@ -63,6 +63,7 @@ fn flush(criterion: &mut Criterion) {
         bencher.iter_custom(|runs| (0..runs).map(|_| bare(size as usize)).sum());
     });
     for writers in [1, 8, 64] {
+        group.throughput(Throughput::Elements(RUN * writers));
         group.bench_function(format!("store, {writers} writers"), |bencher| {
             bencher.iter_custom(|runs| (0..runs).map(|_| store(writers)).sum());
         });

@@ -221,6 +221,7 @@ class RangeReader:
         columns: list[str] | None,
         batch_rows: int,
         batch_bytes: int,
+        max_body_bytes: int | None,
         **options: Unpack[ClientOptions],
     ) -> Self: ...
     def next_batch(self) -> ArrowBatch | None: ...
@@ -236,15 +237,16 @@ class Admin:
         read_queues: int,
         write_queues: int,
         perm: int,
-        cluster: str | None = None,
-        broker: str | None = None,
+        cluster: str | None,
+        broker: str | None,
+        attributes: dict[str, str | None],
     ) -> None: ...
     def delete_topic(self, topic: str) -> None: ...
     def topics(self) -> list[str]: ...
     def describe_topic(
         self, topic: str
     ) -> tuple[
-        list[tuple[str, str, dict[int, str], int, int, bool, bool]],
+        list[tuple[str, str, dict[int, str], int, int, bool, bool, dict[str, str]]],
         list[tuple[MessageQueue, int, int, datetime | None]],
     ]: ...
     def queues(self, topic: str) -> list[MessageQueue]: ...
@@ -316,6 +318,7 @@ class StoreReader:
         broker_name: str | None,
         fail_on_data_loss: bool,
         verify: bool,
+        max_body_bytes: int | None,
     ) -> Scan: ...
 
 def store_facts(path: str, commit_log: str | None) -> str: ...
@@ -349,6 +352,7 @@ class StoreRecords:
         physical_offsets: tuple[int | None, int | None],
         stored_ms: tuple[int | None, int | None],
         key: str | None,
+        use_index: bool,
         skips_damage: bool,
         verify: bool,
         columns: list[str] | None,

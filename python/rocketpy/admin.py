@@ -11,7 +11,7 @@ from rocketpy.lifetime import Closing
 from rocketpy.names import name_server_list
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
     from typing import Literal, Unpack
 
@@ -34,6 +34,8 @@ class TopicBroker:
     write_queues: int
     readable: bool
     writable: bool
+    attributes: dict[str, str]
+    """Attributes of the topic by name; empty where the broker cannot be asked (Apache's before 5.0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ class Admin(Closing):
         writable: bool = True,
         cluster: str | None = None,
         broker: str | None = None,
+        attributes: Mapping[str, str | None] | None = None,
     ) -> None:
         """Creates a topic, or changes it, and waits until its route is known.
 
@@ -137,9 +140,13 @@ class Admin(Closing):
             writable: Whether producers may send to it.
             cluster: Only at the brokers of this cluster.
             broker: Only at this broker.
+            attributes: Attributes to set, by name; None as the value removes one. Those that are not named stay as they
+                are. RocketPy's brokers know `retention.hours` and `flush.type` beside some of Apache's.
 
         Raises:
-            InvalidArgumentError: The name, or a number of queues, breaks its rules, or the name is one of the system's.
+            InvalidArgumentError: The name, a number of queues, or the text of an attribute breaks its rules, or the
+                name is one of the system's.
+            RefusedError: A broker does not know an attribute, or not this value of it; the message names both.
         """
         self._native.create_topic(
             topic,
@@ -148,6 +155,7 @@ class Admin(Closing):
             4 * readable + 2 * writable,
             cluster,
             broker,
+            dict(attributes or {}),
         )
 
     def delete_topic(self, topic: str) -> None:

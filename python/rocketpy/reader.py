@@ -33,6 +33,8 @@ class RangeReader(Closing):
             body, properties, born_at, stored_at, msg_id, reconsume_times`.
         batch_rows: Most rows of a batch.
         batch_bytes: Bytes of bodies and properties after which a batch is full; more than 512 MiB count as that.
+        max_body_bytes: Largest body when decompressed. Default: 64 MiB, above 16 MiB at most a hundred times what
+            was stored.
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
         options: See `rocketpy.config.ClientOptions`.
 
@@ -62,6 +64,7 @@ class RangeReader(Closing):
         columns: Iterable[str] | None = None,
         batch_rows: int = 8192,
         batch_bytes: int = 1 << 20,
+        max_body_bytes: int | None = None,
         name_servers: Iterable[str] | str | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
@@ -76,6 +79,7 @@ class RangeReader(Closing):
             None if columns is None else list(columns),
             batch_rows,
             batch_bytes,
+            max_body_bytes,
             **options,
         )
         self._opened()

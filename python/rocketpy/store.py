@@ -263,6 +263,7 @@ class StoreReader:
         broker_name: str | None = None,
         fail_on_data_loss: bool = True,
         verify: bool = True,
+        max_body_bytes: int | None = None,
     ) -> Scan:
         """Reads messages into Arrow record batches.
 
@@ -280,6 +281,8 @@ class StoreReader:
                 listed in `lost`.
             verify: Whether each record's checksum is compared: its own, or its body's where it has none. Without it a
                 damaged body comes out as if it were what was sent.
+            max_body_bytes: Largest body when decompressed. Default: 64 MiB, above 16 MiB at most a hundred times what
+                was stored.
 
         Returns:
             Batches, by iteration or by the Arrow PyCapsule interface: `pyarrow.table(scan)`, `polars.from_arrow(scan)`.
@@ -308,6 +311,7 @@ class StoreReader:
             broker_name,
             fail_on_data_loss,
             verify,
+            max_body_bytes,
         )
 
     def __repr__(self) -> str:

@@ -198,6 +198,7 @@ def records(
     stored_from: Instant | None = None,
     stored_before: Instant | None = None,
     key: str | None = None,
+    use_index: bool = True,
     columns: Iterable[str] | None = None,
     batch_rows: int = 8192,
     batch_bytes: int = 1 << 20,
@@ -217,6 +218,9 @@ def records(
         stored_from: Stored at or after this point in time.
         stored_before: Stored before this point in time.
         key: With this key, or this unique key.
+        use_index: Whether the key index says where records of the key are. What it does not cover is read, and all of
+            the log where it is not known to be whole. Without topics it finds nothing of a topic that was deleted,
+            whose records are in the log still: False reads them too.
         columns: Columns of the batches, as `StoreReader.scan` knows them.
         batch_rows: Most rows of a batch.
         batch_bytes: Bytes of bodies and properties after which a batch is full.
@@ -244,6 +248,7 @@ def records(
             physical_offsets,
             (_ms(stored_from), _ms(stored_before)),
             key,
+            use_index,
             not fail_on_damage,
             verify,
             None if columns is None else list(columns),

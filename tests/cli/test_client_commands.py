@@ -1,10 +1,13 @@
 """produce, consume, topic and group against a real server."""
 
+import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -16,6 +19,22 @@ from rocketpy import Admin, Consumer, Start
 
 def lines_of(text: str) -> list[dict]:
     return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_peer_that_hangs_up_on_a_question_leaves_nothing_in_doubt(command):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):  # until the listener is closed
+                while True:
+                    listener.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        for arguments in (["topic", "list"], ["group", "lag", "g"], ["consume", "t"]):
+            error = command(*arguments, name_server=address, code=4).stderr
+            assert "check --name-server" in error
+        listener.shutdown(socket.SHUT_RDWR)
 
 
 def test_lines_come_out_as_they_went_in(rocketpy, topic: str):
@@ -77,7 +96,7 @@ def test_a_property_that_asks_for_what_is_not_there_is_refused_by_name(rocketpy,
     line = json.dumps({"body": "later", "properties": {"DELAY": "3"}})
     result = rocketpy("produce", topic, "--format", "json", stdin=line, code=5)
     sent, error, hint = result.stderr.splitlines()
-    assert sent.startswith("0 messages were sent before")
+    assert sent.startswith("0 messages sent before")
     assert error == "error: delayed messages are not supported yet, property: DELAY=3"
     assert hint == "hint: send the message without DELAY=3"
     assert rocketpy("consume", topic).stdout == ""
@@ -170,14 +189,16 @@ def test_follow_prints_what_arrives_until_ctrl_c(rocketpy, executable, server, t
         process.stdout.close()
 
 
-def test_follow_goes_on_when_the_server_comes_back(command, executable, start, tmp_path: Path):
+def test_follow_goes_on_when_the_server_comes_back_and_says_that_the_topic_is_gone(
+    command, executable, start, tmp_path: Path
+):
     port, name_server_port = (free_port() for _ in range(2))
     arguments = ["server", str(tmp_path / "store"), "--port", str(port), "--name-server-port", str(name_server_port)]
     server = start(*arguments)
     address = server.name_server
     command("topic", "create", "orders", "--queues", "4", name_server=address)
     process = subprocess.Popen(
-        [*executable, "consume", "orders", "--follow", "--count", "5", "--tags", "A", "--name-server", address],
+        [*executable, "consume", "orders", "--follow", "--tags", "A", "--name-server", address],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -188,15 +209,65 @@ def test_follow_goes_on_when_the_server_comes_back(command, executable, start, t
             command("produce", "orders", "--tag", "B", stdin="other", name_server=address)
             assert process.stdout.readline() == f"{number}\n"
         assert server.stop() == 0
-        assert "going on when the server is back" in process.stderr.readline()
+        assert "going on when it is back" in process.stderr.readline()
         assert process.poll() is None
         start(*arguments)
         command("produce", "orders", "--tag", "A", "--order-key", "k", stdin="2\n3\n4", name_server=address)
-        assert process.stdout.read() == "2\n3\n4\n"
-        assert process.wait(20) == 0
+        assert [process.stdout.readline() for _ in range(3)] == ["2\n", "3\n", "4\n"]
+        command("topic", "delete", "orders", name_server=address)
+        assert process.stderr.readline() == "it is back\n"
+        assert process.stderr.readline() == "no route for topic: orders; going on when it is back\n"
+        assert process.poll() is None
     finally:
         process.kill()
+        process.wait()
         process.stdout.close()
+        process.stderr.close()
+
+
+def test_attributes_of_a_topic_are_set_seen_changed_and_removed(rocketpy):
+    name = f"attributes-{uuid.uuid4().hex[:8]}"
+    rocketpy("topic", "create", name, "--queues", "3", "--attribute", "retention.hours=24")
+
+    def described() -> tuple[int, dict]:
+        rows = json.loads(rocketpy("topic", "describe", name, "--json").stdout)
+        (attributes,) = {json.dumps(row["attributes"]) for row in rows}
+        return len(rows), json.loads(attributes)
+
+    assert described() == (3, {"retention.hours": "24"})
+    rocketpy("topic", "create", name, "--attribute", "flush.type=SYNC_FLUSH")
+    assert described() == (3, {"retention.hours": "24", "flush.type": "SYNC_FLUSH"}), "nothing else was changed"
+    assert "broker-a: retention.hours=24" in rocketpy("topic", "describe", name).stdout
+    rocketpy("topic", "create", name, "--queues", "4", "--attribute", "retention.hours=")
+    assert described() == (4, {"flush.type": "SYNC_FLUSH"})
+    for wrong in ("retention.hours=soon", "retention.minutes=1", "flush.type=sync"):
+        error = rocketpy("topic", "create", name, "--attribute", wrong, code=2).stderr
+        assert f"+{wrong}" in error
+        assert "retention.hours=HOURS" in error, "what it may be"
+    for wrong in ("retention.hours", "=1", "a,b=1"):
+        rocketpy("topic", "create", name, "--attribute", wrong, code=2)
+    assert described() == (4, {"flush.type": "SYNC_FLUSH"})
+
+
+def test_an_interrupted_produce_says_how_many_lines_were_sent(executable, server, topic: str):
+    process = subprocess.Popen(
+        [*executable, "produce", topic, "--name-server", server.name_server],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        process.stdin.write(b"one\ntwo\n")
+        process.stdin.flush()
+        with Admin(name_servers=server.name_server) as admin:
+            while sum(queue.max_offset for queue in admin.describe_topic(topic).queues) < 2:
+                assert process.poll() is None
+        # Both are stored; the answer may still be on its way.
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert re.search(rb"^(0 messages|2 messages) sent", process.stderr.read())
+    finally:
+        process.kill()
+        process.stdin.close()
         process.stderr.close()
 
 

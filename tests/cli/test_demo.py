@@ -6,6 +6,8 @@ import os
 import re
 import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,7 @@ def test_a_signal_ends_the_demo_and_its_server(executable: list[str], tmp_path: 
     try:
         process.send_signal(number)
         assert process.wait(20) == code
+        assert process.stderr.read() == f"stopped by {number.name}, before its end\n".encode()
         with pytest.raises(ProcessLookupError):
             os.kill(server_of(ready), 0)
     finally:
@@ -118,6 +121,72 @@ def test_a_signal_ends_the_demo_and_its_server(executable: list[str], tmp_path: 
         process.stderr.close()
         with contextlib.suppress(ProcessLookupError):
             os.kill(server_of(ready), signal.SIGKILL)
+
+
+ENDLESS_SPARK_JOB = """
+import sys, time
+from pathlib import Path
+from rocketpy.cli.demo import ended_by_signals
+from rocketpy.cli.exits import reported
+from rocketpy.demo.delays import spark_session
+
+folder = Path(sys.argv[1])
+
+def never(batches):
+    (folder / "at work").touch()
+    time.sleep(1000)
+    yield from batches
+
+with reported(), ended_by_signals(), spark_session(folder) as spark:
+    spark.range(10).mapInArrow(never, "id long").toPandas()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "to_group", "code"),
+    [(signal.SIGINT, True, 130), (signal.SIGTERM, False, 143), (signal.SIGTERM, True, 143)],
+    ids=["Ctrl-C", "SIGTERM to the process", "SIGTERM to the group"],
+)
+def test_a_signal_in_a_step_of_spark_ends_all_with_one_line(tmp_path: Path, number, to_group, code):
+    if (system_java() or bundled_java()) is None:
+        pytest.skip("no Java 17 or newer")
+    script = tmp_path / "endless.py"
+    script.write_text(ENDLESS_SPARK_JOB)
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"ROCKETPY_TEST": str(tmp_path)},
+    )
+    try:
+        while not (tmp_path / "at work").exists():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.01)
+                pytest.fail(process.stderr.read())
+        assert len(descendants(tmp_path)) >= 3, "Java and its Python workers are seen"
+        (os.killpg if to_group else os.kill)(process.pid, number)
+        said = process.communicate(timeout=50)[1]
+        assert (process.returncode, said) == (code, f"stopped by {number.name}, before its end\n")
+        while descendants(tmp_path):  # workers end when they find Java gone
+            time.sleep(0.01)
+    finally:
+        for each in descendants(tmp_path):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+        process.wait()
+
+
+def descendants(folder: Path) -> list[int]:
+    """Process ids of what has the mark of this test in its environment."""
+    mark = f"ROCKETPY_TEST={folder}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
 
 
 def server_of(ready: Path) -> int:

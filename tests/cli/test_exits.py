@@ -13,6 +13,7 @@ from rocketpy.cli.exits import HINTS, CommandError, ExitCode, code_of, reported
         (errors.RefusedError("x", code=17), ExitCode.NOT_FOUND),
         (errors.NotAStoreError("x"), ExitCode.NOT_FOUND),
         (errors.RefusedError("x", code=16), ExitCode.REFUSED),
+        (errors.RefusedError("x", code=29), ExitCode.USAGE),
         (errors.NotSupportedError("x"), ExitCode.REFUSED),
         (errors.DiskFullError("x"), ExitCode.REFUSED),
         (errors.ConnectionFailedError("x"), ExitCode.UNAVAILABLE),

@@ -8,6 +8,7 @@ from rocketpy.cli.options import moment
 
 def test_a_moment_is_iso_or_how_long_ago():
     assert moment("2013-01-01T05:00:00+00:00") == datetime(2013, 1, 1, 5, tzinfo=UTC)
+    assert moment("1357016400000") == moment("2013-01-01T05:00:00+00:00")
     then = moment("-10m")
     ago = datetime.now(UTC) - then
     assert timedelta(minutes=10) <= ago < timedelta(minutes=11)

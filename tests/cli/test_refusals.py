@@ -1,8 +1,18 @@
 """Sends and groups that a server refuses, and bodies that grow when they are read."""
 
+import pyarrow
 import pytest
 
-from rocketpy import Consumer, DamagedDataError, Message, Producer, Start
+from rocketpy import (
+    Consumer,
+    DamagedDataError,
+    InvalidArgumentError,
+    Message,
+    Producer,
+    RangeReader,
+    Start,
+    StoreReader,
+)
 
 
 @pytest.fixture
@@ -20,6 +30,17 @@ def test_sends_that_were_refused_outright_are_not_uncertain(serve, command):
     server = serve("brokerPermission=4")
     refused = command("produce", "t", stdin="x\ny\n", name_server=server.name_server, code=5)
     assert "NO_PERMISSION" in refused.stderr
+
+
+def test_a_body_past_the_limit_names_both_limits_and_both_can_be_raised(serve, command):
+    server = serve("maxMessageSize=8388608", "mappedFileSizeCommitLog=16777216")
+    body = "x" * 5_000_000
+    error = command("produce", "t", stdin=body, name_server=server.name_server, code=2).stderr
+    assert "--max-message-size" in error
+    assert "maxMessageSize" in error
+    assert "4194304" in error
+    command("produce", "t", "--max-message-size", "8388608", stdin=body, name_server=server.name_server)
+    assert command("consume", "t", name_server=server.name_server).stdout == body + "\n"
 
 
 def test_a_member_of_a_group_that_is_not_there_and_is_not_made_is_told(serve, command):
@@ -58,3 +79,30 @@ def test_no_message_is_lost_around_a_body_that_grows_past_the_limit(serve, comma
     assert "--max-body-bytes" in command("store", "dump", store, code=8).stderr
     dumped = command("store", "dump", store, "--max-body-bytes", str(20 << 20), stdin=b"").stdout
     assert dumped.split() == bodies
+
+
+def test_every_way_to_read_takes_a_limit_for_bodies(serve, command, tmp_path):
+    server = serve("maxMessageSize=8388608", "mappedFileSizeCommitLog=16777216")
+    body = b"y" * (20 << 20)
+    with Producer("p", name_servers=server.name_server, max_message_size=32 << 20) as producer:
+        queue = producer.send(Message("t", body)).queue
+    assert "max_body_bytes" in command("consume", "t", name_server=server.name_server, code=8).stderr
+    wide = ["--max-body-bytes", str(20 << 20)]
+    for arguments in ([], ["--group", "g"]):
+        assert command("consume", "t", *wide, *arguments, name_server=server.name_server).stdout == body.decode() + "\n"
+    reader = StoreReader(tmp_path / "store")
+
+    def over_network(**options):
+        with RangeReader(queue, 0, 1, columns=["body"], name_servers=server.name_server, **options) as part:
+            return [pyarrow.record_batch(batch)["body"][0].as_py() for batch in part]
+
+    def of_folder(**options):
+        return [pyarrow.record_batch(one)["body"][0].as_py() for one in reader.scan("t", columns=["body"], **options)]
+
+    for read in (over_network, of_folder):
+        with pytest.raises(DamagedDataError) as error:
+            read()
+        assert "max_body_bytes" in error.value.hint
+        with pytest.raises(InvalidArgumentError, match="max_body_bytes"):
+            read(max_body_bytes=0)
+        assert read(max_body_bytes=20 << 20) == [body]

@@ -149,8 +149,29 @@ def test_a_file_in_place_of_the_store_folder_is_named(command, tmp_path: Path):
 
 
 def test_an_unknown_key_names_the_nearest(command, tmp_path: Path):
-    error = failed(command, "server", str(tmp_path / "store"), "--set", "flushDiskTyp=SYNC_FLUSH", code=2)
-    assert "flushDiskType" in error
+    error = command("server", str(tmp_path / "store"), "--set", "flushDiskTyp=SYNC_FLUSH", code=2).stderr
+    assert error.endswith("hint: write flushDiskType, or leave the key out\n")
+    error = command("server", str(tmp_path / "store"), "--set", "foo=1", code=2).stderr
+    assert "docs/operations.md lists the keys" in error, "nothing looks like it"
+
+
+def test_a_damaged_checkpoint_and_a_log_file_that_was_cut_off_are_named_as_damage(start, command, tmp_path: Path):
+    store = tmp_path / "store"
+    arguments = ["server", str(store), "--port", "0", "--name-server-port", "0"]
+    server = start(*arguments, "--set", "mappedFileSizeCommitLog=1048576")
+    command("produce", "t", stdin="one\n", name_server=server.name_server)
+    assert server.stop() == 0
+    checkpoint, log = store / "checkpoint", store / "commitlog" / f"{0:020}"
+    kept = checkpoint.read_bytes()
+    checkpoint.write_bytes(b"garbage" + kept[7:])
+    error = command(*arguments, code=8).stderr
+    assert "checkpoint is damaged, no clock shows its time" in error
+    assert "move it away once `rocketpy store verify`" in error
+    checkpoint.unlink()
+    assert start(*arguments).stop() == 0, "the way out that the hint names"
+    os.truncate(log, 1000)
+    error = command(*arguments, code=8).stderr
+    assert "the file was cut off: restore it" in error
 
 
 def test_a_key_that_asks_for_what_is_not_there_is_refused_by_name(command, tmp_path: Path):
@@ -175,9 +196,19 @@ def test_the_log_goes_to_standard_error_as_the_variable_chooses(start, tmp_path:
         "redeleteHangedFileInterval=120000",
     )
     server.stop()
+    assert "bounded by the limit" in server.log.read_text() or "connections fit" in server.log.read_text()
+    assert " WARN rocketpy_server::limits" not in server.log.read_text(), "nobody asked for so many"
     assert "redeleteHangedFileInterval" in server.log.read_text(), (
         "an Apache key without a meaning is listed in one warning"
     )
+
+
+def test_a_filter_of_the_log_that_cannot_be_read_is_named(start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ROCKETPY_LOG", "a=b=c")
+    server = start("server", str(tmp_path / "store"), "--port", "0", "--name-server-port", "0")
+    server.stop()
+    assert 'ROCKETPY_LOG="a=b=c"' in server.log.read_text()
+    assert "broker started" in server.log.read_text(), "info is taken"
 
 
 def test_a_configuration_file_that_is_not_there_is_named(command, tmp_path: Path):

@@ -122,6 +122,17 @@ def test_a_snapshot_of_a_running_server_opens_as_a_server_and_leaves_the_store_a
     command("store", "snapshot", str(root), str(target), code=2)
 
 
+def test_a_key_is_found_by_the_index_beside_a_server_and_in_deleted_topics_by_a_scan(command, live, tmp_path: Path):
+    fill(command, live, 3)
+    root, address = str(tmp_path / "store"), live.name_server
+    dump = ("store", "dump", root, "--key", "k")
+    assert len(command(*dump).stdout.splitlines()) == 3, "what the index does not cover yet is read"
+    command("topic", "delete", "orders", name_server=address)
+    assert command(*dump).stdout == ""
+    assert len(command(*dump, "--no-index").stdout.splitlines()) == 3
+    command("store", "dump", root, "--key", "k", "--topic", "orders", code=3)
+
+
 def test_records_are_dumped_by_place_key_and_offset_as_json_raw_and_parquet(command, closed: Path, tmp_path: Path):
     rows = [json.loads(line) for line in command("store", "dump", str(closed), "--json").stdout.splitlines()]
     assert len(rows) == 600
@@ -130,6 +141,9 @@ def test_records_are_dumped_by_place_key_and_offset_as_json_raw_and_parquet(comm
     (same,) = command("store", "dump", str(closed), "--physical", place, "--json").stdout.splitlines()
     assert json.loads(same) == row
     assert len(command("store", "dump", str(closed), "--key", row["msg_id"]).stdout.splitlines()) == 1
+    of_all = command("store", "dump", str(closed), "--key", "k", "--json").stdout
+    assert len(of_all.splitlines()) == 600
+    assert of_all == command("store", "dump", str(closed), "--key", "k", "--json", "--no-index").stdout
     offsets = f"{row['queue_offset']}:{row['queue_offset'] + 2}"
     queue = ("--topic", "orders", "--queue", str(row["queue_id"]), "--offsets", offsets)
     assert len(command("store", "dump", str(closed), *queue).stdout.splitlines()) == 2

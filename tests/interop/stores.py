@@ -120,8 +120,12 @@ def write_tables(store: Path, case: Case) -> None:
 
 
 def table(store: Path, name: str) -> dict:
-    """A file of `config`; fastjson writes numbers as keys without quotes."""
-    text = (store / "config" / name).read_text()
+    """A file of `config`; fastjson writes numbers as keys without quotes.
+
+    Apache takes the file away before it puts the new one there: a kill in between leaves the former one, as `.bak`.
+    """
+    path = store / "config" / name
+    text = (path if path.exists() else path.with_name(f"{name}.bak")).read_text()
     return json.loads(re.sub(r"([{,]\s*)(\d+)(\s*:)", r'\1"\2"\3', text))
 
 

@@ -1,7 +1,9 @@
-"""RocketPy's Python client against Apache's name server and broker 5.5.0."""
+"""RocketPy's Python client against Apache's name server and broker 5.5.0, and 4.9.7."""
+
+import pytest
 
 import rocketpy
-from peers import Cpp, Java
+from peers import Cpp, Java, apache_cluster, set_up_apache_4_9
 from sdk import fresh, in_order, messages, read, send
 
 
@@ -66,5 +68,21 @@ def test_admin_makes_describes_and_deletes_a_topic_at_apache(apache_address: str
         admin.create_topic(topic, queues=3)
         assert topic in admin.topics()
         assert len(admin.describe_topic(topic).queues) == 3
+        assert admin.describe_topic(topic).brokers[0].attributes == {}
+        admin.create_topic(topic, queues=3, attributes={"message.type": "FIFO"})
+        assert admin.describe_topic(topic).brokers[0].attributes == {"message.type": "FIFO"}
+        with pytest.raises(rocketpy.RefusedError, match=r"retention\.hours"):
+            admin.create_topic(topic, queues=3, attributes={"retention.hours": "24"})
         admin.delete_topic(topic)
         assert topic not in admin.topics()
+
+
+def test_a_group_goes_on_at_apache_4_9_which_knows_no_lite_pull(home):
+    topic, group = fresh("python-4-9"), fresh("group")
+    with apache_cluster(set_up_apache_4_9(), home, topics=[topic]) as address:
+        send(address, messages(topic, 5, "a", "TagA") + messages(topic, 5, "b", "TagB"))
+        first = read(address, topic, 5, tags="TagA", group=group)
+        assert sorted(one["keys"] for one in first) == [f"a-{i}" for i in range(5)]
+        send(address, messages(topic, 2, "later", "TagA"))
+        second = read(address, topic, 2, tags="TagA", group=group)
+        assert sorted(one["keys"] for one in second) == ["later-0", "later-1"], "it goes on at what was committed"

@@ -57,6 +57,28 @@ def test_a_topic_can_grow(admin, filled):
     assert sum(info.max_offset for info in admin.describe_topic(filled).queues) == 100
 
 
+def test_attributes_are_set_kept_removed_and_refused_by_name(admin):
+    topic = fresh_name()
+
+    def attributes() -> dict[str, str]:
+        (broker,) = admin.describe_topic(topic).brokers
+        return broker.attributes
+
+    admin.create_topic(topic, queues=1, attributes={"flush.type": "SYNC_FLUSH", "retention.hours": "1"})
+    admin.create_topic(topic, queues=2)
+    assert attributes() == {"flush.type": "SYNC_FLUSH", "retention.hours": "1"}, "what is not named stays"
+    admin.create_topic(topic, queues=2, attributes={"flush.type": None})
+    assert attributes() == {"retention.hours": "1"}
+    with pytest.raises(rocketpy.RefusedError, match=r"\+retention\.hours=soon") as refused:
+        admin.create_topic(topic, queues=2, attributes={"retention.hours": "soon"})
+    assert refused.value.code == 29
+    for name, value in (("a", "1,-b"), ("", "1"), ("a=b", "1"), ("a", "")):
+        with pytest.raises(rocketpy.InvalidArgumentError, match="attributes"):
+            admin.create_topic(topic, queues=2, attributes={name: value})
+    with pytest.raises(TypeError):
+        admin.create_topic(topic, queues=2, attributes={"retention.hours": 1})
+
+
 def test_a_topic_may_be_closed_to_senders(admin, producer):
     topic = fresh_name()
     admin.create_topic(topic, queues=2, writable=False)

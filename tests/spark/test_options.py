@@ -50,7 +50,9 @@ def test_an_unknown_option_is_refused_with_the_one_that_was_meant():
         {**FOLDER, "max_partition_bytes": "12parsecs"},
         {**FOLDER, "fail_on_data_loss": "perhaps"},
         {**FOLDER, "verify": "perhaps"},
+        {**FOLDER, "max_body_bytes": "many"},
         {"name_server": "h:1", "topic": "a", "verify": "false"},
+        {"name_server": "h:1", "topic": "a", "broker_name": "b"},
     ],
 )
 def test_options_that_make_no_sense_are_refused(options):
@@ -59,6 +61,8 @@ def test_options_that_make_no_sense_are_refused(options):
 
 
 def test_checksums_are_compared_unless_the_read_says_otherwise():
+    assert parse_options(FOLDER).max_body_bytes is None
+    assert parse_options({**FOLDER, "maxBodyBytes": "256m"}).max_body_bytes == 256 << 20
     assert parse_options(FOLDER).verify
     assert not parse_options({**FOLDER, "verify": "false"}).verify
 

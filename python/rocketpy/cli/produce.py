@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,9 @@ from rocketpy import Message, Producer, RocketPyError
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, Json, NameServer
+
+if TYPE_CHECKING:
+    from rocketpy.config import ProducerOptions
 
 READ_BYTES = 256 << 10
 SEND_BYTES = 8 << 20
@@ -61,6 +64,10 @@ def produce(
     order_key: Annotated[
         str | None, typer.Option("--order-key", help="Messages with the same order key go to one queue, in order.")
     ] = None,
+    max_message_size: Annotated[
+        int | None,
+        typer.Option("--max-message-size", min=1, help="Largest body in bytes. Default: 4194304."),
+    ] = None,
     name_server: NameServer = LOCAL,
     group: Annotated[str, typer.Option("--group", help="Producer group.")] = "rocketpy-cli",
     as_json: Json = False,
@@ -68,27 +75,33 @@ def produce(
     """Send messages: one a line, from standard input or files. Empty lines are left out and counted."""
     defaults = {"tag": tag, "keys": key or [], "order_key": order_key}
     make = {Input.LINES: line_message, Input.JSON: json_message, Input.FILES: file_message}[form]
-    began, sent, empty = time.monotonic(), 0, Empty()
+    began, sent, under_way, empty = time.monotonic(), 0, 0, Empty()
     with ExitStack() as stack:
         lines = line_groups(stack, inputs or [])
-        producer = stack.enter_context(Producer(group, name_servers=name_server))
+        options: ProducerOptions = {} if max_message_size is None else {"max_message_size": max_message_size}
+        producer = stack.enter_context(Producer(group, name_servers=name_server, **options))
         bar = stack.enter_context(output.progress(quiet=as_json))
         task = bar.add_task(f"to {topic}", total=None)
-        for messages in message_groups(lines, make, topic, defaults, empty):
-            try:
-                sent += len(producer.send_many(messages))
-            except RocketPyError:
-                output.STDERR.print(f"{sent:,} messages were sent before those in which this happened:")
-                raise
-            bar.update(task, completed=sent)
+        try:
+            for messages in message_groups(lines, make, topic, defaults, empty):
+                under_way = len(messages)
+                sent, under_way = sent + len(producer.send_many(messages)), 0
+                bar.update(task, completed=sent)
+        except RocketPyError:
+            output.STDERR.print(f"{output.counted(sent, 'message')} sent before those in which this happened:")
+            raise
+        except KeyboardInterrupt:
+            more = f", and perhaps some of {under_way:,} more" if under_way else ""
+            output.STDERR.print(f"{output.counted(sent, 'message')} sent{more}")
+            raise
     seconds = time.monotonic() - began
     if as_json:
         facts = {"topic": topic, "messages": sent, "empty_lines": empty.lines, "seconds": round(seconds, 3)}
         output.show_one(facts, as_json=True)
         return
-    output.STDERR.print(f"{sent:,} messages to {topic} in {seconds:.2f} s")
+    output.STDERR.print(f"{output.counted(sent, 'message')} to {topic} in {seconds:.2f} s")
     if empty.lines:
-        output.STDERR.print(f"left out, for a message must not be empty: {empty.lines:,} empty lines")
+        output.STDERR.print(f"left out, for a message must not be empty: {output.counted(empty.lines, 'empty line')}")
 
 
 def line_groups(stack: ExitStack, paths: Iterable[Path]) -> Iterator[list[bytes]]:

@@ -13,7 +13,7 @@ import typer
 from rocketpy import store
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
-from rocketpy.cli.options import Json, Tags, moment
+from rocketpy.cli.options import BodyBytes, Json, Tags, moment
 from rocketpy.errors import DamagedDataError
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="Folder of the store.")]
@@ -59,8 +59,9 @@ def as_text(facts: store.StoreFacts, logs: dict[str, int], queues: dict[str, int
     mark = facts.mark
     holder = "nobody" if not facts.is_locked else f"process {facts.locked_by}"
     lines = {
-        "commit_log": f"{logs['files']:,} files, {logs['bytes_on_disk']:,} bytes on disk, from {facts.log.start:,}",
-        "consume_queues": f"{queues['files']:,} files, {queues['bytes_on_disk']:,} bytes on disk",
+        "commit_log": f"{output.counted(logs['files'], 'file')}, {logs['bytes_on_disk']:,} bytes on disk, "
+        f"from {facts.log.start:,}",
+        "consume_queues": f"{output.counted(queues['files'], 'file')}, {queues['bytes_on_disk']:,} bytes on disk",
         "stopped_in_order": "yes" if not facts.has_abort_file else "no: a server runs on it, or was killed",
         "held_by": holder,
         "durable": "no mark of ours: another program wrote last, or nobody"
@@ -101,6 +102,9 @@ def dump(
     queue: Annotated[list[int] | None, typer.Option("--queue", help="Only this queue; may be repeated.")] = None,
     tags: Tags = "*",
     key: Annotated[str | None, typer.Option("--key", help="With this key, or this unique key.")] = None,
+    index: Annotated[
+        bool, typer.Option("--index/--no-index", help="Find the key by the index; else in all of the log.")
+    ] = True,
     offsets: Annotated[
         str | None, typer.Option("--offsets", metavar="FROM:BEFORE", help="Queue offsets; either end may be left out.")
     ] = None,
@@ -118,12 +122,7 @@ def dump(
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare the checksum of each record.")] = True,
     skip: Annotated[bool, typer.Option("--skip-damage", help="Leave damaged records out, and count them.")] = False,
     commit_log: Log = None,
-    max_body_bytes: Annotated[
-        int | None,
-        typer.Option(
-            "--max-body-bytes", min=1, help="Largest body when decompressed. Default: 64 MiB, within a ratio."
-        ),
-    ] = None,
+    max_body_bytes: BodyBytes = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
 ) -> None:
     """Print messages, read from the files; without a topic in the order of the log. Needs the extra `arrow`."""
@@ -143,6 +142,7 @@ def dump(
         stored_from=None if start is None else moment(start),
         stored_before=None if end is None else moment(end),
         key=key,
+        use_index=index,
         columns=COLUMNS if form != "body" else ["body", "tag"],
         fail_on_damage=not skip,
         verify=verify,

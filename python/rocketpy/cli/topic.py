@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -53,24 +53,43 @@ def create(
             help=f"Queues to read and to write, at each broker; {QUEUES} in a new topic.",
         ),
     ] = None,
+    attribute: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--attribute",
+            metavar="NAME=VALUE",
+            help="Set an attribute, such as retention.hours=24; NAME= removes it. May be repeated.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Take queues away although they hold messages.")] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Create a topic, or change the number of its queues. Without --queues a topic that is there stays as it is."""
+    """Create a topic, or change its queues or attributes. What is not named of a topic that is there stays as it is."""
+    attributes = pairs(attribute or [])
     with Admin(name_servers=name_server) as admin:
         known = None if is_system(topic) else find(admin, topic)
         if known is None:
             queues = queues or QUEUES
-            admin.create_topic(topic, queues=queues)
-        elif queues is None:
+            admin.create_topic(topic, queues=queues, attributes=attributes)
+        elif queues is None and not attributes:
             queues = max(broker.read_queues for broker in known.brokers)
             print(f"{topic} is there already and stays as it is; --queues changes its queues", file=sys.stderr)
         else:
-            if not force:
+            if queues is not None and not force:
                 check_fewer(known, queues)
-            change(admin, known, queues)
+            change(admin, known, queues, attributes)
+            queues = queues or max(broker.read_queues for broker in known.brokers)
     output.show_one({"topic": topic, "queues": queues}, as_json=as_json)
+
+
+def pairs(texts: list[str]) -> dict[str, str | None]:
+    """Splits `NAME=VALUE`; without a value the attribute is to be removed."""
+    split = [text.partition("=") for text in texts]
+    for text, (name, equals, _) in zip(texts, split, strict=True):
+        if not name or not equals:
+            raise CommandError(f"not NAME=VALUE: {text}", ExitCode.USAGE, "for example --attribute retention.hours=24")
+    return {name: value or None for name, _, value in split}
 
 
 def find(admin: Admin, topic: str) -> TopicInfo | None:
@@ -98,17 +117,30 @@ def check_fewer(known: TopicInfo, queues: int) -> None:
         )
 
 
-def change(admin: Admin, known: TopicInfo, queues: int) -> None:
-    """Changes the number of queues and nothing else, at every broker."""
-    permissions = {(broker.readable, broker.writable) for broker in known.brokers}
-    if len(permissions) == 1:
-        ((readable, writable),) = permissions
-        admin.create_topic(known.name, queues=queues, readable=readable, writable=writable)
-        return
-    for broker in known.brokers:
-        admin.create_topic(
-            known.name, queues=queues, readable=broker.readable, writable=broker.writable, broker=broker.broker_name
+def change(admin: Admin, known: TopicInfo, queues: int | None, attributes: dict[str, str | None]) -> None:
+    """Changes the number of queues, or attributes, and nothing else, at every broker."""
+    shapes = {
+        broker.broker_name: (
+            queues or broker.read_queues,
+            queues or broker.write_queues,
+            broker.readable,
+            broker.writable,
         )
+        for broker in known.brokers
+    }
+    is_uniform = len(set(shapes.values())) == 1
+    for name, (read_queues, write_queues, readable, writable) in shapes.items():
+        admin.create_topic(
+            known.name,
+            queues=read_queues,
+            write_queues=write_queues,
+            readable=readable,
+            writable=writable,
+            broker=None if is_uniform else name,  # brokers that do not have the topic yet get it too
+            attributes=attributes,
+        )
+        if is_uniform:
+            return
 
 
 @contextmanager
@@ -127,10 +159,11 @@ def delete(topic: Name, name_server: NameServer = LOCAL) -> None:
 
 
 def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
-    """Show the queues of a topic: where they are and what they hold."""
+    """Show a topic: its attributes, where its queues are and what they hold."""
     with Admin(name_servers=name_server) as admin, existing():
         described = admin.describe_topic(topic)
-    rows = [
+    attributes = {broker.broker_name: broker.attributes for broker in described.brokers}
+    rows: list[dict[str, Any]] = [
         {
             "broker_name": one.queue.broker_name,
             "queue_id": one.queue.queue_id,
@@ -141,4 +174,11 @@ def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False
         }
         for one in described.queues
     ]
+    if as_json:
+        for row in rows:
+            row["attributes"] = attributes.get(row["broker_name"], {})
+    else:
+        for broker_name, named in attributes.items():
+            for name, value in named.items():
+                print(f"{broker_name}: {name}={value}")
     output.show(rows, as_json=as_json, title=topic)

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pandas
+    from pyspark.sql import SparkSession
 
 CORES = "2"
 SPARK_LOG = "spark.log"
@@ -26,13 +28,31 @@ SPARK_LOG = "spark.log"
 def standard_error_in(path: Path) -> "Iterator[None]":
     """Gives processes that are started meanwhile, such as Spark's, a file as their standard error for good."""
     mine = os.dup(2)
-    with path.open("ab") as log:
-        os.dup2(log.fileno(), 2)
     try:
+        with path.open("ab") as log:
+            os.dup2(log.fileno(), 2)
         yield
     finally:
         os.dup2(mine, 2)
         os.close(mine)
+
+
+@contextlib.contextmanager
+def spark_session(folder: Path) -> "Iterator[SparkSession]":
+    """Starts Spark and stops it. What it says goes to a file; Ctrl-C stays with whoever has it.
+
+    Args:
+        folder: Gets the file.
+    """
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it logs it raises too
+    on_interrupt = signal.getsignal(signal.SIGINT)
+    with standard_error_in(folder / SPARK_LOG):
+        spark = local_session("rocketpy demo", cores=CORES)
+    signal.signal(signal.SIGINT, on_interrupt)  # Spark has put its own in place
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 def expected(flights: Flights) -> "pandas.DataFrame":
@@ -88,12 +108,10 @@ def compute(journal: Journal, flights: Flights, server: ServerProcess, topic: st
         wanted = expected(flights)
         step.rows = len(flights)
         step.note = f"{len(wanted)} pairs of carrier and hour"
-    logging.getLogger("py4j").setLevel(logging.ERROR)  # it logs Ctrl-C as an error
-    with journal.step("start Spark") as step:
-        with standard_error_in(folder / SPARK_LOG):
-            spark = local_session("rocketpy demo", cores=CORES)
-        step.note = f"{spark.version}, local[{CORES}]"
-    try:
+    with contextlib.ExitStack() as stack:
+        with journal.step("start Spark") as step:
+            spark = stack.enter_context(spark_session(folder))
+            step.note = f"{spark.version}, local[{CORES}]"
         store = str(server.store)
         ways: dict[str, Callable[[], pandas.DataFrame]] = {
             job.NETWORK: lambda: job.delays_over_network(spark, server.name_server, topic),
@@ -111,5 +129,3 @@ def compute(journal: Journal, flights: Flights, server: ServerProcess, topic: st
             job.write(spark, wanted, str(folder), flights.airlines)
             step.note = f"{job.PARQUET}, {job.CHART}"
             check("in Parquet", spark.read.parquet(str(folder / job.PARQUET)).toPandas(), wanted)
-    finally:
-        spark.stop()

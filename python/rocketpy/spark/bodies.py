@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketpy.errors import DamagedDataError
+from rocketpy.errors import DamagedDataError, RocketPyError
 from rocketpy.spark.options import OptionError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def decode(schema: StructType | str | None = None, *, on_error: str = "null") ->
 
     Raises:
         OptionError: `on_error` is neither.
+        RocketPyError: PySpark 4.1 or newer is not installed.
 
     Examples:
         In a Spark session::
@@ -38,8 +39,11 @@ def decode(schema: StructType | str | None = None, *, on_error: str = "null") ->
             flight = decode("carrier string, hour int, dep_delay double")
             messages.select(flight("body").alias("flight")).select("flight.*")
     """
-    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # not in Spark's stubs
-    from pyspark.sql.types import StringType, StructType
+    try:
+        from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # not in Spark's stubs
+        from pyspark.sql.types import StringType, StructType
+    except ImportError as missing:
+        raise RocketPyError("PySpark is not installed", hint='pip install "rocketpy-mq[spark]"') from missing
 
     if on_error not in ("null", "fail"):
         raise OptionError(f"on_error must be null or fail, not: {on_error}")

@@ -75,7 +75,13 @@ def _read_strictly(options: ReadOptions, columns: Sequence[str], part: QueuePart
     from rocketpy.reader import RangeReader
 
     with RangeReader(
-        part.queue, part.start, part.end, tags=options.tags, columns=columns, name_servers=options.name_servers
+        part.queue,
+        part.start,
+        part.end,
+        tags=options.tags,
+        columns=columns,
+        max_body_bytes=options.max_body_bytes,
+        name_servers=options.name_servers,
     ) as reader:
         for batch in reader:
             yield pyarrow_batch(batch)

@@ -63,6 +63,8 @@ class ReadOptions:
         broker_name: Broker name to show for a store folder, which does not know its own.
         verify: Whether each record's checksum is compared; without it a damaged body is handed out. Over the network it
             always is.
+        max_body_bytes: Largest body when decompressed; None for 64 MiB, above 16 MiB at most a hundred times what was
+            stored.
     """
 
     path: str | None
@@ -80,6 +82,7 @@ class ReadOptions:
     broker_name: str | None = None
     commit_log_path: str | None = None
     verify: bool = True
+    max_body_bytes: int | None = None
 
 
 OPTION_NAMES = (
@@ -100,6 +103,7 @@ OPTION_NAMES = (
     "broker_name",
     "commit_log_path",
     "verify",
+    "max_body_bytes",
 )
 # Spark adds these by itself when a table was made with CREATE TABLE ... USING rocketpy.
 _SPARKS_OWN = {"owner", "provider", "serialization.format"}
@@ -128,7 +132,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
     given = _canonical(options)
     now = _now_ms() if now_ms is None else now_ms
     path, name_servers = _source(given)
-    for name in ("commit_log_path", "verify"):
+    for name in ("broker_name", "commit_log_path", "verify"):
         if name in given and path is None:
             raise OptionError(f"{name} goes with the path of a store")
     topics = _topics(given)
@@ -154,6 +158,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
         broker_name=given.get("broker_name"),
         commit_log_path=given.get("commit_log_path"),
         verify=_boolean(given, "verify", default=True),
+        max_body_bytes=_size(given, "max_body_bytes", 0) or None,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+END_SECONDS = 5.0
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options for `spark.driver.extraJavaOptions` that start a session sooner and make long scans slower."""
@@ -67,3 +69,21 @@ def local_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def end_spark() -> None:
+    """Ends the Java process of this process's Spark without asking it; what waits for its answer gets an error.
+
+    For the end of a program in a hurry; does nothing when there is none. A session is stopped with its `stop()`.
+    """
+    pyspark = sys.modules.get("pyspark")
+    gateway = None if pyspark is None else pyspark.SparkContext._gateway
+    java = getattr(gateway, "proc", None)
+    if java is None:
+        return
+    java.terminate()
+    try:
+        java.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        java.kill()
+        java.wait()

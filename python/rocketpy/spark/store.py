@@ -146,6 +146,7 @@ def read_store(options: ReadOptions, columns: Sequence[str], ranges: Sequence[St
         broker_name=options.broker_name,
         fail_on_data_loss=options.fail_on_data_loss,
         verify=options.verify,
+        max_body_bytes=options.max_body_bytes,
     )
     for batch in scan:
         yield pyarrow_batch(batch)

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::process::{self, Processor};
+use crate::refusal::Refusal;
 use crate::registration::{Identity, Registrar};
 use crate::shared::{Advertised, Shared};
 use crate::stats::SAMPLE_EVERY;
@@ -331,8 +332,8 @@ async fn persist_offsets(shared: Arc<Shared>) {
         }
         let writer = shared.clone();
         let written = tokio::task::spawn_blocking(move || writer.offsets.persist()).await;
-        if let Ok(Err(refusal)) = written {
-            warn!(%refusal, "consumer offsets not written, trying again");
+        if let Ok(Err(error)) = written {
+            warn!(%error, "consumer offsets not written, trying again");
         }
     }
 }
@@ -340,7 +341,7 @@ async fn persist_offsets(shared: Arc<Shared>) {
 /// Writes what is still in memory and closes the store. Blocks.
 fn close(shared: &Shared) {
     let written = [
-        ("consumer offsets", shared.offsets.persist()),
+        ("consumer offsets", shared.offsets.persist().map_err(Refusal::from)),
         ("topics", shared.topics.persist()),
         ("consumer groups", shared.groups.persist()),
     ];

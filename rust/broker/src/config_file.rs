@@ -17,13 +17,25 @@ const MAX_BYTES: u64 = 1 << 30;
 /// spec/store.md section 1.3, durability.md R9.
 #[doc(alias = "ConfigManager")]
 #[derive(Debug)]
-pub(crate) struct ConfigFile {
+pub(crate) struct ConfigFile<D: Disk = RealDisk> {
+    disk: D,
     path: PathBuf,
 }
 
 impl ConfigFile {
     pub(crate) fn new(store_root: &Path, name: &str) -> Self {
-        ConfigFile { path: store_root.join("config").join(name) }
+        Self::on(RealDisk, store_root, name)
+    }
+}
+
+impl<D: Disk> ConfigFile<D> {
+    /// [`ConfigFile::new`] on a given disk.
+    pub(crate) fn on(disk: D, store_root: &Path, name: &str) -> Self {
+        ConfigFile { disk, path: store_root.join("config").join(name) }
+    }
+
+    pub(crate) fn disk(&self) -> &D {
+        &self.disk
     }
 
     /// Reads the file, or its backup when the file is missing, empty or cannot be decoded; `None` when neither is there.
@@ -48,7 +60,7 @@ impl ConfigFile {
             Some(bytes) => match json::from_slice(&bytes) {
                 Ok(value) => {
                     // Else the next save would make the damaged file the backup.
-                    RealDisk.replace(&self.path, &bytes)?;
+                    self.disk.replace(&self.path, &bytes)?;
                     Ok(Some(value))
                 }
                 Err(error) => Err(error.to_string()),
@@ -71,11 +83,11 @@ impl ConfigFile {
     /// # Durability
     /// On return the new content survives a power loss; at every moment a complete file is there.
     pub(crate) fn save<T: Serialize>(&self, value: &T) -> Result<(), EnvError> {
-        RealDisk.replace_keeping_backup(&self.path, &json::to_config_vec(value))
+        self.disk.replace_keeping_backup(&self.path, &json::to_config_vec(value))
     }
 
     fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, BrokerError> {
-        match RealDisk.read(path, MAX_BYTES) {
+        match self.disk.read(path, MAX_BYTES) {
             Ok(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => Ok(None),
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.is_not_found() => Ok(None),
@@ -84,7 +96,7 @@ impl ConfigFile {
     }
 
     fn keep_damaged(&self, bytes: &[u8]) -> Result<(), BrokerError> {
-        Ok(RealDisk.replace(&self.beside(".damaged"), bytes)?)
+        Ok(self.disk.replace(&self.beside(".damaged"), bytes)?)
     }
 
     fn beside(&self, ending: &str) -> PathBuf {

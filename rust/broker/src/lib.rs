@@ -23,3 +23,5 @@ pub use broker::Broker;
 pub use config::{BrokerConfig, FlushDiskType};
 pub use error::BrokerError;
 pub use rocketpy_store::{BadHours, DeleteHours, OnFailedFlush, RetentionConfig, StoreConfig, StoreError};
+#[cfg(feature = "sim")]
+pub use table::offset::OffsetTable;

@@ -90,10 +90,10 @@ impl Shared {
     ) -> Result<Shared, BrokerError> {
         let topics = Arc::new(TopicTable::open(&config)?);
         let groups = GroupTable::open(&config)?;
-        let offsets = OffsetTable::open(&config)?;
+        let offsets = OffsetTable::open(RealDisk, &config.store_root)?;
         offsets.clamp(|topic, queue_id| {
             i64::try_from(store.queue_bounds(topic, queue_id).max.get()).unwrap_or(i64::MAX)
-        });
+        })?;
         let started_at_ms = now_ms();
         let shared = Shared {
             store,

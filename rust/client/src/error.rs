@@ -103,7 +103,7 @@ pub enum ClientError {
     ConnectionLost { operation: &'static str, address: String, reason: String, may_have_been_applied: bool },
     /// An answer that does not follow the protocol.
     #[error("{address} sent an ill-formed answer to {operation}: {reason}")]
-    BadAnswer { operation: &'static str, address: String, reason: String },
+    BadAnswer { operation: &'static str, address: String, reason: String, may_have_been_applied: bool },
     /// The last of several attempts failed.
     #[error(
         "sending to topic {topic} failed after {attempts} attempts in {elapsed_ms} ms at {brokers}: {last}"
@@ -237,9 +237,10 @@ impl ClientError {
         match self {
             Self::Timeout { may_have_been_applied, .. }
             | Self::ConnectionLost { may_have_been_applied, .. }
+            | Self::BadAnswer { may_have_been_applied, .. }
             | Self::SendFailed { may_have_been_applied, .. }
             | Self::PartlySent { may_have_been_applied, .. } => *may_have_been_applied,
-            Self::BadAnswer { .. } | Self::FlushTimeout { .. } => true,
+            Self::FlushTimeout { .. } => true,
             _ => false,
         }
     }
@@ -258,9 +259,10 @@ impl ClientError {
             Self::GroupActive { .. } => {
                 Some("stop the members first, or force the change: they may overwrite it".to_owned())
             }
-            Self::BodyTooLarge { limit_bytes, .. } => {
-                Some(format!("split the message, or raise the limit here and at the broker: {limit_bytes}"))
-            }
+            Self::BodyTooLarge { limit_bytes, .. } => Some(format!(
+                "split the message, or raise the producer's max_message_size (--max-message-size) and the broker's \
+                     maxMessageSize; the limit is {limit_bytes} bytes"
+            )),
             Self::WindowFull { .. } => Some("wait for acknowledgements, or raise the window".to_owned()),
             Self::Forked { .. } => Some("create clients after the fork, in the child".to_owned()),
             Self::DamagedMessage { queue_offset, .. } => {

@@ -54,6 +54,8 @@ pub(crate) struct Instance {
     telling: tokio::sync::Mutex<()>,
     /// Peers whose connection came about since the last round.
     fresh: Mutex<HashSet<SocketAddr>>,
+    /// Brokers that know no LITE_PULL_MESSAGE: Apache's before 5.0.
+    without_lite_pull: Mutex<HashSet<String>>,
     closed: AtomicBool,
     timers: Mutex<Option<AbortHandle>>,
 }
@@ -81,6 +83,7 @@ impl Instance {
             beat: Arc::default(),
             telling: tokio::sync::Mutex::default(),
             fresh: Mutex::default(),
+            without_lite_pull: Mutex::default(),
             closed: AtomicBool::new(false),
             timers: Mutex::new(None),
         });
@@ -131,6 +134,29 @@ impl Instance {
     ) -> Result<Command, ClientError> {
         let answer = self.call(address, operation, request, self.config.api_timeout).await?;
         outcome::success(operation, address, answer)
+    }
+
+    /// Pulls for a member of a group: with LITE_PULL_MESSAGE, or, at a broker that does not know it, with PULL_MESSAGE, which
+    /// takes the subscription from the request as well.
+    ///
+    /// # Source
+    /// spec/remoting.md 2.3.3.
+    pub(crate) async fn pull(
+        &self,
+        address: &str,
+        operation: &'static str,
+        pull: &wire::Pull<'_>,
+        timeout: Duration,
+    ) -> Result<Command, ClientError> {
+        if !self.without_lite_pull.lock().contains(address) {
+            let answer = self.call(address, operation, wire::lite_pull(pull), timeout).await?;
+            if answer.code != response::REQUEST_CODE_NOT_SUPPORTED {
+                return Ok(answer);
+            }
+            info!(address, "the broker knows no LITE_PULL_MESSAGE, it gets PULL_MESSAGE from now on");
+            self.without_lite_pull.lock().insert(address.to_owned());
+        }
+        self.call(address, operation, wire::pull(pull), timeout).await
     }
 
     /// Sends a request that is not answered.

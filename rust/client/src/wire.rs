@@ -9,10 +9,10 @@ use rocketpy_protocol::{
         CreateTopicRequestHeader, DeleteSubscriptionGroupRequestHeader, DeleteTopicFromNamesrvRequestHeader,
         DeleteTopicRequestHeader, GetConsumeStatsRequestHeader, GetConsumerListByGroupRequestHeader,
         GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader,
-        GetRouteInfoRequestHeader, GetTopicStatsInfoRequestHeader, PullMessageRequestHeader,
-        QueryConsumerOffsetRequestHeader, QueryMessageRequestHeader, SearchOffsetRequestHeader,
-        SendMessageRequestHeader, SendMessageRequestHeaderV2, UnregisterClientRequestHeader,
-        UpdateConsumerOffsetRequestHeader, ViewMessageRequestHeader, key,
+        GetRouteInfoRequestHeader, GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader,
+        PullMessageRequestHeader, QueryConsumerOffsetRequestHeader, QueryMessageRequestHeader,
+        SearchOffsetRequestHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2,
+        UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader, ViewMessageRequestHeader, key,
     },
     json,
 };
@@ -94,7 +94,7 @@ pub(crate) fn lite_pull(pull: &Pull<'_>) -> Command {
     pull_request(request::LITE_PULL_MESSAGE, sys_flag::pull::LITE_PULL, pull)
 }
 
-/// PULL_MESSAGE with its subscription, as tools send it.
+/// PULL_MESSAGE with its subscription, as tools send it, and consumers to brokers before 5.0.
 pub(crate) fn pull(pull: &Pull<'_>) -> Command {
     pull_request(request::PULL_MESSAGE, 0, pull)
 }
@@ -139,7 +139,7 @@ pub(crate) fn delete_topic_in_name_server(topic: &str) -> Command {
     Command::request(request::DELETE_TOPIC_IN_NAMESRV, &header)
 }
 
-pub(crate) fn create_topic(config: &TopicConfig) -> Command {
+pub(crate) fn create_topic(config: &TopicConfig, attributes: Option<&str>) -> Command {
     let header = CreateTopicRequestHeader {
         topic: &config.name,
         default_topic: system::TEMPLATE_TOPIC,
@@ -149,7 +149,7 @@ pub(crate) fn create_topic(config: &TopicConfig) -> Command {
         topic_filter_type: config.filter_type.as_str(),
         topic_sys_flag: Some(config.sys_flag),
         order: Some(config.order),
-        attributes: None,
+        attributes,
         force: None,
     };
     Command::request(request::UPDATE_AND_CREATE_TOPIC, &header)
@@ -157,6 +157,10 @@ pub(crate) fn create_topic(config: &TopicConfig) -> Command {
 
 pub(crate) fn delete_topic(topic: &str) -> Command {
     Command::request(request::DELETE_TOPIC_IN_BROKER, &DeleteTopicRequestHeader { topic })
+}
+
+pub(crate) fn topic_config(topic: &str) -> Command {
+    Command::request(request::GET_TOPIC_CONFIG, &GetTopicConfigRequestHeader { topic, logical: None })
 }
 
 pub(crate) fn topic_stats(topic: &str) -> Command {

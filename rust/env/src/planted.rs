@@ -26,11 +26,15 @@ pub enum Bug {
     OffByOneAtRoll,
     /// Recovery leaves entries behind the end of a consume queue.
     QueueNotTruncated,
+    /// A start leaves offsets of groups behind the end of their queue.
+    OffsetClampMissing,
+    /// Recovery believes the entries of index files behind the durable mark.
+    IndexAheadOfLog,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -38,6 +42,8 @@ impl Bug {
         Self::TruncateInteriorDamage,
         Self::OffByOneAtRoll,
         Self::QueueNotTruncated,
+        Self::OffsetClampMissing,
+        Self::IndexAheadOfLog,
     ];
 
     /// What it is, in words.
@@ -50,6 +56,8 @@ impl Bug {
             Self::TruncateInteriorDamage => "truncate interior damage",
             Self::OffByOneAtRoll => "off by one at a roll",
             Self::QueueNotTruncated => "consume queue not truncated",
+            Self::OffsetClampMissing => "offset clamp missing",
+            Self::IndexAheadOfLog => "index ahead of the log",
         }
     }
 }

@@ -99,6 +99,14 @@ pub enum Event {
     Cut {
         at: u64,
     },
+    /// Retention may have removed the records before this physical offset, of all topics or of one: nobody is owed them.
+    Expired {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        topic: Option<String>,
+        before: u64,
+    },
+    /// All consume queues were made anew from the log: what was deleted with its topic may be back.
+    Rebuilt,
     /// The queues of a group were given to its members anew.
     Rebalance {
         group: String,
@@ -169,6 +177,10 @@ pub enum Call {
     Find {
         by: Look,
     },
+    /// A topic with all it holds, and with where groups are in it. Messages that are sent later are another topic's.
+    Delete {
+        topic: String,
+    },
 }
 
 /// One attempt to send a message.
@@ -222,10 +234,14 @@ pub enum Reply {
     Committed,
     Audited {
         deliveries: Vec<Delivery>,
+        /// Ends of queues, for those that end behind their last delivery: the numbers of what is gone are used up.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        ends: Vec<(QueueName, u64)>,
     },
     Found {
         messages: Vec<u64>,
     },
+    Deleted,
 }
 
 /// Where a record lies in the commit log.

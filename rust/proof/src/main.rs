@@ -223,12 +223,22 @@ impl<'a> Told<'a> {
     }
 
     fn last_line(&self) {
-        let Totals { runs, failed, messages, acknowledged, lost_as_allowed, crashes, operations } =
-            self.totals;
+        let Totals {
+            runs,
+            failed,
+            messages,
+            acknowledged,
+            lost_as_allowed,
+            crashes,
+            removed_files,
+            deleted_topics,
+            operations,
+        } = self.totals;
         let rate = runs as f64 / self.started.elapsed().as_secs_f64();
         say!(
             "{runs} runs ({rate:.0}/s), {failed} failed, {crashes} crashes, {messages} messages, {acknowledged} acknowledged, \
-             {lost_as_allowed} of them lost as ASYNC_FLUSH allows, {operations} disk operations"
+             {lost_as_allowed} of them lost as ASYNC_FLUSH allows, {removed_files} log files removed, {deleted_topics} topics \
+             deleted, {operations} disk operations"
         );
     }
 }

@@ -54,7 +54,7 @@ impl Running {
 }
 
 /// Broker name, cluster, addresses by broker id, read and write queues, readable, writable.
-type TopicBroker = (String, String, BTreeMap<u64, String>, u32, u32, bool, bool);
+type TopicBroker = (String, String, BTreeMap<u64, String>, u32, u32, bool, bool, BTreeMap<String, String>);
 /// Broker name, cluster, addresses by broker id.
 type BrokerRow = (String, String, BTreeMap<u64, String>);
 /// Queue, smallest and largest offset, time of the newest message.
@@ -73,7 +73,6 @@ impl PyAdmin {
         Ok(Self { running: Owned::new(Running { admin, client, runtime }) })
     }
 
-    #[pyo3(signature = (topic, read_queues, write_queues, perm, cluster=None, broker=None))]
     #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
     fn create_topic(
         &self,
@@ -84,6 +83,7 @@ impl PyAdmin {
         perm: u32,
         cluster: Option<String>,
         broker: Option<String>,
+        attributes: BTreeMap<String, Option<String>>,
     ) -> PyResult<()> {
         let (read_queues, write_queues) = (queue_count(read_queues)?, queue_count(write_queues)?);
         let spec = TopicSpec {
@@ -92,6 +92,7 @@ impl PyAdmin {
             perm,
             cluster,
             broker,
+            attributes,
             ..TopicSpec::new(topic, read_queues)
         };
         let running = self.running.get()?;
@@ -126,6 +127,7 @@ impl PyAdmin {
                 broker.write_queues,
                 read,
                 write,
+                broker.attributes,
             )
         });
         let queues = topic.queues.iter().map(|row| {

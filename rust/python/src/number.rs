@@ -6,6 +6,7 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 use rocketpy_model::QueueOffset;
+use rocketpy_protocol::compression::DecompressLimits;
 
 use crate::error;
 
@@ -35,6 +36,13 @@ pub(crate) fn within(what: &str, value: &Bound<'_, PyAny>, range: RangeInclusive
 /// How many of something: from 1.
 pub(crate) fn count(what: &str, value: &Bound<'_, PyAny>) -> PyResult<usize> {
     within(what, value, 1..=i64::from(i32::MAX)).map(|count| count as usize)
+}
+
+/// How far bodies may grow: as `max_body_bytes` says, when it is given.
+pub(crate) fn body_limits(max_body_bytes: Option<&Bound<'_, PyAny>>) -> PyResult<DecompressLimits> {
+    max_body_bytes.map_or(Ok(DecompressLimits::MESSAGE), |most| {
+        count("max_body_bytes", most).map(DecompressLimits::up_to)
+    })
 }
 
 /// A queue offset.

@@ -12,7 +12,7 @@ use crate::arrow::{self, ArrowBatch};
 use crate::client::connect;
 use crate::consumer::received;
 use crate::error::{self, raise};
-use crate::number::offset;
+use crate::number::{body_limits, offset};
 use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::QueueArgument;
@@ -28,6 +28,7 @@ pub(crate) struct PyRangeReader {
 struct Running {
     /// Locked over a wait: two threads that share the reader take turns.
     state: Mutex<State>,
+    body_limits: DecompressLimits,
     client: Client,
     runtime: Handle,
 }
@@ -49,7 +50,7 @@ impl Drop for Running {
 #[pymethods]
 impl PyRangeReader {
     #[new]
-    #[pyo3(signature = (name_servers, queue, start, end, tags, columns, batch_rows, batch_bytes, **options))]
+    #[pyo3(signature = (name_servers, queue, start, end, tags, columns, batch_rows, batch_bytes, max_body_bytes, **options))]
     #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
     fn new(
         py: Python<'_>,
@@ -61,20 +62,23 @@ impl PyRangeReader {
         columns: Option<Vec<String>>,
         batch_rows: &Bound<'_, PyAny>,
         batch_bytes: &Bound<'_, PyAny>,
+        max_body_bytes: Option<&Bound<'_, PyAny>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let (start, end) = (offset(start)?, offset(end)?);
         if start > end {
             return Err(error::invalid(format!("a range cannot end before it starts: {start} to {end}")));
         }
+        let body_limits = body_limits(max_body_bytes)?;
         let builder =
-            RecordBatchBuilder::new(arrow::columns(columns)?, arrow::limits(batch_rows, batch_bytes)?);
+            RecordBatchBuilder::new(arrow::columns(columns)?, arrow::limits(batch_rows, batch_bytes)?)
+                .with_body_limits(body_limits);
         let options = Options::new("RangeReader", options);
         let (client, runtime) = connect(name_servers, options)?;
         let opened = RangeReader::new(&client, queue.0, start, end, tags);
         let reader = wait(py, &runtime, opened)?.map_err(raise)?;
         let state = Mutex::new(State { reader, builder, part: None });
-        Ok(Self { running: Owned::new(Running { state, client, runtime }) })
+        Ok(Self { running: Owned::new(Running { state, body_limits, client, runtime }) })
     }
 
     /// The next batch, or None at the end of the range.
@@ -87,7 +91,7 @@ impl PyRangeReader {
     fn next_messages(&self, py: Python<'_>) -> PyResult<Option<Vec<ReceivedMessage>>> {
         let running = self.running.get()?;
         let part = wait(py, &running.runtime, async { running.state.lock().await.next_part().await })??;
-        Ok(part.map(|(part, done)| received(&part, DecompressLimits::MESSAGE).skip(done).collect()))
+        Ok(part.map(|(part, done)| received(&part, running.body_limits).skip(done).collect()))
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

@@ -17,7 +17,7 @@ use rocketpy_store::reader::{KeyQuery, KeyedRecord, QueueRange, StoreReader};
 use crate::admin::no_kind;
 use crate::arrow::{self, ArrowBatch};
 use crate::error::{self, raise};
-use crate::number::{count, offset, within};
+use crate::number::{body_limits, count, offset, within};
 use crate::received::{Origin, ReceivedMessage};
 
 /// Topic; queue, smallest and largest offset of each queue.
@@ -117,6 +117,7 @@ impl PyStoreReader {
         broker_name: Option<String>,
         fail_on_data_loss: bool,
         verify: bool,
+        max_body_bytes: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Scan> {
         let columns = arrow::columns(columns)?;
         let options = StoreScanOptions {
@@ -126,6 +127,7 @@ impl PyStoreReader {
             broker_name,
             fail_on_data_loss,
             verify,
+            body_limits: body_limits(max_body_bytes)?,
         };
         let ranges = ranges.into_iter().map(range).collect();
         let scan = py.detach(|| StoreScan::new(&self.reader, ranges, options)).map_err(raise)?;

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_scan::{SelectedScan, Step};
 use rocketpy_store::NewRecord;
 use rocketpy_store::reader::{ReadError, StoreReader};
@@ -14,6 +13,7 @@ use rocketpy_store::tools::{self, Progress, Selected, Selection, ToolError, Tran
 
 use crate::arrow::{self, ArrowBatch};
 use crate::error::{self, raise};
+use crate::number::body_limits;
 
 /// How often a tool looks for signals and says how far it is.
 const STEP: Duration = Duration::from_millis(50);
@@ -117,12 +117,13 @@ impl StoreRecords {
         physical_offsets: (Option<u64>, Option<u64>),
         stored_ms: (Option<i64>, Option<i64>),
         key: Option<String>,
+        use_index: bool,
         skips_damage: bool,
         verify: bool,
         columns: Option<Vec<String>>,
         batch_rows: &Bound<'_, PyAny>,
         batch_bytes: &Bound<'_, PyAny>,
-        max_body_bytes: Option<usize>,
+        max_body_bytes: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let selection = Selection {
             topics,
@@ -134,13 +135,14 @@ impl StoreRecords {
             stored_from_ms: stored_ms.0,
             stored_before_ms: stored_ms.1,
             key,
+            scans_log: !use_index,
             skips_damage,
             trusts_checksums: !verify,
         };
         let columns = arrow::columns(columns)?;
         let limits = arrow::limits(batch_rows, batch_bytes)?;
         let selected = py.detach(|| Selected::new(&open(&path, commit_log)?, selection)).map_err(raise)?;
-        let bodies = max_body_bytes.map_or(DecompressLimits::MESSAGE, DecompressLimits::up_to);
+        let bodies = body_limits(max_body_bytes)?;
         let scan = SelectedScan::new(selected, columns, limits, None).with_body_limits(bodies);
         Ok(Self { state: Mutex::new(Some(scan)) })
     }

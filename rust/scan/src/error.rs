@@ -44,7 +44,7 @@ impl ScanError {
                 Some(format!("columns are {}", names.join(", ")))
             }
             Self::Body { limit_bytes: Some(limit), .. } => Some(format!(
-                "raise the limit of {limit} bytes by max_body_bytes, of a consumer or of store.records (store dump --max-body-bytes)"
+                "raise the limit of {limit} bytes by max_body_bytes (on the command line --max-body-bytes)"
             )),
             Self::Damaged { .. }
             | Self::Body { .. }

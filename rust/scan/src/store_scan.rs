@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use rocketpy_filter::TagFilter;
+use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_protocol::record::RecordView;
 use rocketpy_store::reader::{
     BlockRecord, Missing, MissingRange, QueueRange, RangeScan, ScanOptions, StoreReader,
@@ -25,6 +26,8 @@ pub struct StoreScanOptions {
     pub fail_on_data_loss: bool,
     /// Whether each record's checksum is compared: its own, or its body's where it has none.
     pub verify: bool,
+    /// How far bodies may grow when they are decompressed.
+    pub body_limits: DecompressLimits,
 }
 
 impl Default for StoreScanOptions {
@@ -36,6 +39,7 @@ impl Default for StoreScanOptions {
             broker_name: None,
             fail_on_data_loss: true,
             verify: true,
+            body_limits: DecompressLimits::MESSAGE,
         }
     }
 }
@@ -79,7 +83,8 @@ impl StoreScan {
         };
         let mut scan = reader.scan(&ranges, scan_options)?;
         let lost = scan.take_missing();
-        let builder = RecordBatchBuilder::new(options.columns.clone(), options.limits);
+        let builder = RecordBatchBuilder::new(options.columns.clone(), options.limits)
+            .with_body_limits(options.body_limits);
         Ok(Self { scan, ranges, at: 0, builder, options, lost, is_done: false, has_failed: false })
     }
 

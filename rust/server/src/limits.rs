@@ -26,14 +26,21 @@ pub(crate) fn fit(config: &mut ServerConfig, has_name_server: bool, has_broker: 
     if (name_server_fits, broker_fits) == (name_server, broker) {
         return info!(open_files = limit, name_server, broker, "connections fit the limit of open files");
     }
+    let numbers = |config: &ServerConfig| (config.broker.max_connections, config.name_server.max_connections);
+    let asked_for = numbers(config) != numbers(&ServerConfig::default());
     config.name_server.max_connections = name_server_fits;
     config.broker.max_connections = broker_fits;
-    warn!(
-        open_files = limit,
-        name_server = name_server_fits,
-        broker = broker_fits,
-        "fewer connections than maxConnections fit the limit of open files; raise it (ulimit -n)"
-    );
+    let (open_files, name_server, broker) = (limit, name_server_fits, broker_fits);
+    if asked_for {
+        warn!(
+            open_files,
+            name_server,
+            broker,
+            "fewer connections than maxConnections fit the limit of open files; raise it (ulimit -n)"
+        );
+    } else {
+        info!(open_files, name_server, broker, "connections are bounded by the limit of open files");
+    }
 }
 
 /// Cuts both numbers by one factor until they fit.

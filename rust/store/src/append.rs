@@ -12,9 +12,7 @@ use rocketpy_protocol::record::{BLANK_HEAD_BYTES, RecordEncodeError, RecordField
 
 use crate::config::FlushMode;
 use crate::core::{Core, Writer};
-use crate::dispatch::{Fact, Handover, NO_QUEUE, TagSource};
 use crate::error::AppendError;
-use crate::index::push_hashes;
 use crate::queue::Queue;
 use crate::record::{Appended, AppendedBatch, NewRecord};
 
@@ -38,11 +36,6 @@ struct Encoded {
     /// Length of all records, with their bodies.
     size_bytes: usize,
     plans: Vec<RecordPlan>,
-    tags: Vec<TagSource>,
-    /// Hashes of the keys of all records, and how many each has. Empty when no index is kept.
-    keys: Vec<u32>,
-    key_counts: Vec<u32>,
-    keeps_index: bool,
     /// Set before the records are copied. What is returned after a copy is read from here, piece by piece: a result that is
     /// moved as a whole would wait in the processor until the copied bytes have left it.
     place: Place,
@@ -62,35 +55,26 @@ impl Encoded {
         self.body_at = None;
         self.size_bytes = 0;
         self.plans.clear();
-        self.tags.clear();
-        self.keys.clear();
-        self.key_counts.clear();
     }
 
     /// Encodes the one record; its body goes into the log from where it is.
     fn set(&mut self, fields: &RecordFields<'_>, record_check: bool) -> Result<(), AppendError> {
         let plan = fields.encode_apart(record_check, &mut self.bytes).map_err(encode_error)?;
         self.body_at = Some(plan.body_at());
-        self.note(fields, plan);
+        self.note(plan);
         Ok(())
     }
 
     /// Encodes one of several records.
     fn push(&mut self, fields: &RecordFields<'_>, record_check: bool) -> Result<(), AppendError> {
         let plan = fields.encode(record_check, &mut self.bytes).map_err(encode_error)?;
-        self.note(fields, plan);
+        self.note(plan);
         Ok(())
     }
 
-    fn note(&mut self, fields: &RecordFields<'_>, plan: RecordPlan) {
+    fn note(&mut self, plan: RecordPlan) {
         self.size_bytes += plan.size();
         self.plans.push(plan);
-        self.tags.push(TagSource::of(fields.topic, fields.properties));
-        let before = self.keys.len();
-        if self.keeps_index {
-            push_hashes(fields.topic, fields.sys_flag, fields.properties, &mut self.keys);
-        }
-        self.key_counts.push((self.keys.len() - before) as u32);
     }
 
     /// What goes into the log, in order; `body` is that of the record that is alone.
@@ -101,15 +85,13 @@ impl Encoded {
         }
     }
 
-    /// Patches the late fields of every record and hands the facts to dispatch.
-    fn finish(&mut self, place: Place, queue: u64, handover: &mut Handover) {
+    /// Patches the late fields of every record.
+    fn finish(&mut self, place: Place, counted: bool) {
         self.place = place;
         let mut rest = &mut self.bytes[..];
         let mut physical_offset = place.physical_offset;
         let mut queue_offset = place.queue_offset;
-        let has_room = handover.has_room(self.plans.len(), self.keys.len());
-        let mut keys = &self.keys[..];
-        for ((plan, tags), key_count) in self.plans.iter().zip(&self.tags).zip(&self.key_counts) {
+        for plan in &self.plans {
             let (record, later) = rest.split_at_mut(plan.encoded_size());
             rest = later;
             plan.finish(
@@ -118,22 +100,8 @@ impl Encoded {
                 PhysicalOffset(physical_offset),
                 place.stored_at_ms,
             );
-            if has_room {
-                let fact = Fact {
-                    queue,
-                    physical_offset,
-                    size_bytes: plan.size() as u32,
-                    keys: *key_count,
-                    queue_offset,
-                    tags_code: tags.code(place.stored_at_ms),
-                    stored_at_ms: place.stored_at_ms,
-                };
-                let (of_this, of_others) = keys.split_at(*key_count as usize);
-                keys = of_others;
-                handover.push(fact, of_this);
-            }
             physical_offset += plan.size() as u64;
-            queue_offset += u64::from(queue != NO_QUEUE);
+            queue_offset += u64::from(counted);
         }
     }
 
@@ -165,7 +133,6 @@ impl<D: Disk> Core<D> {
         self.check_body(record)?;
         BUFFER.with_borrow_mut(|encoded| {
             encoded.clear();
-            encoded.keeps_index = self.index.is_some();
             let fields = self.fields(record);
             encoded.set(&fields, self.config.record_check)?;
             let limit_bytes = self.config.max_message_size as usize + RECORD_EXTRA_BYTES;
@@ -192,7 +159,6 @@ impl<D: Disk> Core<D> {
         self.check_body(batch)?;
         BUFFER.with_borrow_mut(|encoded| {
             encoded.clear();
-            encoded.keeps_index = self.index.is_some();
             for item in batch::items(batch.body) {
                 let item = item.map_err(|error| AppendError::BadBatch { reason: error.to_string() })?;
                 let fields = RecordFields {
@@ -308,16 +274,14 @@ impl<D: Disk> Core<D> {
         if !self.make_room(writer, size)? {
             return Ok(None);
         }
-        let Writer { active: Some(file), handover, .. } = writer else {
-            unreachable!("there is room in a file");
-        };
+        let Some(file) = &writer.active else { unreachable!("there is room in a file") };
         let queue_offset = if counted { queue.next() } else { 0 };
         let place = Place { physical_offset: file.wrote(), queue_offset, stored_at_ms };
         if counted && queue_offset == 0 {
             queue.set_born(place.physical_offset);
         }
         failpoint::reach(Point::BeforeAppend);
-        encoded.finish(place, if counted { queue.uid } else { NO_QUEUE }, handover);
+        encoded.finish(place, counted);
         file.region.append_parts(&encoded.parts(body), size);
         file.region.expect(size); // the next record is probably as long
         if counted {
@@ -386,7 +350,7 @@ mod tests {
 
     #[test]
     fn stored_times_do_not_follow_a_small_step_back_and_do_follow_a_large_one() {
-        let mut writer = Writer::<()>::new(None, 0, 1_000_000, Handover::new(1));
+        let mut writer = Writer::<()>::new(None, 0, 1_000_000);
         assert_eq!(writer.time(1_000_005), 1_000_005);
         assert_eq!(writer.time(990_000), 1_000_005);
         assert_eq!(writer.time(1_000_006), 1_000_006);

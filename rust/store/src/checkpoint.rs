@@ -156,7 +156,17 @@ pub(crate) struct Checkpoint {
     pub mark: Option<Mark>,
 }
 
+/// The last millisecond of the year 9999: what lies behind it is no time.
+const LAST_MS: i64 = 253_402_300_799_999;
+
 impl Checkpoint {
+    /// A time in it that nobody can have written.
+    pub fn impossible_ms(&self) -> Option<i64> {
+        let Timestamps { physic_msg_at_ms, logics_msg_at_ms, index_msg_at_ms, .. } = self.timestamps;
+        let times = [physic_msg_at_ms, logics_msg_at_ms, index_msg_at_ms];
+        times.into_iter().find(|at_ms| !(0..=LAST_MS).contains(at_ms))
+    }
+
     /// Reads the file; a missing or empty one counts as all zero.
     pub fn read<D: Disk>(disk: &D, path: &Path) -> Result<Self, EnvError> {
         let mut page = match disk.read(path, 1 << 20) {

@@ -73,8 +73,6 @@ pub struct StoreConfig {
     pub store_host: SocketAddr,
     /// What the owner of the process does after the first failed flush.
     pub on_failed_flush: OnFailedFlush,
-    /// Facts that wait between append and dispatch, 65,536; beyond it dispatch reads the log instead.
-    pub handover_limit: usize,
     /// Bytes that are faulted in ahead of the write position while there is traffic, 64 MiB at most.
     pub fault_in_ahead: u64,
     /// Whether the next commit log file is allocated before it is needed.
@@ -115,7 +113,6 @@ impl StoreConfig {
             max_message_size: 4 << 20,
             store_host: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 10911)),
             on_failed_flush: OnFailedFlush::Stop,
-            handover_limit: 65_536,
             fault_in_ahead: 64 << 20,
             allocate_ahead: true,
             warm_files: false,
@@ -189,7 +186,6 @@ impl StoreConfig {
             return bad("commit log folders that are not read-only", 0, "one or more");
         }
         self.retention = self.retention.checked()?;
-        self.handover_limit = self.handover_limit.max(1);
         self.open_queue_files = self.open_queue_files.max(1);
         Ok(self)
     }

@@ -10,7 +10,7 @@ use spin::mutex::SpinMutex;
 
 use crate::allocate::Allocator;
 use crate::config::{FlushMode, StoreConfig};
-use crate::dispatch::{Dispatcher, Handover};
+use crate::dispatch::Dispatcher;
 use crate::error::{AppendError, StoreError};
 use crate::flush::Flusher;
 use crate::folder::Folder;
@@ -85,7 +85,6 @@ pub(crate) struct Writer<R> {
     pub next_start: u64,
     pub last_stored_at: i64,
     pub last_look: LastLook,
-    pub handover: Handover,
     /// Set by dispatch before it sleeps: the next append wakes it.
     pub dispatch_sleeps: bool,
     /// Since the store was opened.
@@ -95,18 +94,12 @@ pub(crate) struct Writer<R> {
 }
 
 impl<R> Writer<R> {
-    pub fn new(
-        active: Option<Arc<MappedFile<R>>>,
-        next_start: u64,
-        last_stored_at: i64,
-        handover: Handover,
-    ) -> Self {
+    pub fn new(active: Option<Arc<MappedFile<R>>>, next_start: u64, last_stored_at: i64) -> Self {
         Self {
             active,
             next_start,
             last_stored_at,
             last_look: LastLook::default(),
-            handover,
             dispatch_sleeps: false,
             appended_records: 0,
             appended_bytes: 0,
@@ -153,7 +146,6 @@ impl HostCell {
 pub(crate) struct Counters {
     pub flushes: AtomicU64,
     pub longest_flush_us: AtomicU64,
-    pub dispatch_fell_back: AtomicU64,
 }
 
 impl<D: Disk> Core<D> {
@@ -172,12 +164,7 @@ impl<D: Disk> Core<D> {
             allocator: Allocator::new(end, config.fault_in_ahead),
             flusher: Flusher::new(end, last_stored_at),
             dispatcher: Mutex::new(Dispatcher::new(progress)),
-            writer: SpinMutex::new(Writer::new(
-                active,
-                end,
-                last_stored_at,
-                Handover::new(config.handover_limit),
-            )),
+            writer: SpinMutex::new(Writer::new(active, end, last_stored_at)),
             keeper: Mutex::new(keeper),
             retention: Retention::new(),
             wrote: AtomicU64::new(end),

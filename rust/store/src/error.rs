@@ -40,6 +40,9 @@ pub enum StoreError {
         durable_to: PhysicalOffset,
         reason: String,
     },
+    /// The checkpoint holds what nobody wrote there.
+    #[error("the checkpoint is damaged, no clock shows its time of {found_ms} ms: {}", path.display())]
+    BadCheckpoint { path: PathBuf, found_ms: i64 },
     /// A commit log file is missing between two others.
     #[error("commit log files are not contiguous, expected the file that starts at {expected}: {}", path.display())]
     MissingFile { path: PathBuf, expected: PhysicalOffset },
@@ -59,16 +62,32 @@ pub enum StoreError {
     BrokenEntry { topic: Arc<str>, queue_id: u32, queue_offset: u64, physical_offset: u64 },
 }
 
+/// Least size of a commit log file, which is made of whole pages.
+const LEAST_LOG_FILE: u64 = 16 << 10;
+const PAGE: u64 = 4096;
+
+fn is_of_queue(path: &Path) -> bool {
+    path.components().any(|part| part.as_os_str() == "consumequeue")
+}
+
+/// Whether a file of this size was cut off rather than made so.
+fn is_cut_off(path: &Path, found_bytes: u64) -> bool {
+    match is_of_queue(path) {
+        true => !found_bytes.is_multiple_of(20) || found_bytes == 0,
+        false => found_bytes < LEAST_LOG_FILE || !found_bytes.is_multiple_of(PAGE),
+    }
+}
+
 /// Which key says the size, and what to do with a file that cannot have been made so.
 fn wrong_file_size_hint(path: &Path, found_bytes: u64) -> String {
-    let of_queue = path.components().any(|part| part.as_os_str() == "consumequeue");
-    let (key, least) =
-        if of_queue { ("mappedFileSizeConsumeQueue", 20) } else { ("mappedFileSizeCommitLog", 16 << 10) };
-    if found_bytes < least {
-        return format!(
-            "no store has files of {found_bytes} bytes, this one was cut off: restore it from a copy"
-        );
+    if is_cut_off(path, found_bytes) {
+        return match is_of_queue(path) {
+            true => "the file was cut off: remove the folder consumequeue, the next start makes it anew from the log",
+            false => "the file was cut off: restore it from a copy or from a slave; `rocketpy store dump` shows what is left",
+        }
+        .to_owned();
     }
+    let key = if is_of_queue(path) { "mappedFileSizeConsumeQueue" } else { "mappedFileSizeCommitLog" };
     format!(
         "a store keeps the file size it was made with: set {key}={found_bytes} if all its files have that size"
     )
@@ -94,6 +113,11 @@ impl StoreError {
             Self::Locked { .. } => Some("stop the other store first, or name another folder".to_owned()),
             Self::UnexpectedFile { .. } => Some("move that file out of the store".to_owned()),
             Self::WrongFileSize { path, found_bytes, .. } => Some(wrong_file_size_hint(path, *found_bytes)),
+            Self::BadCheckpoint { .. } => Some(
+                "nothing was changed; restore it from a copy, or move it away once `rocketpy store verify` finds the log \
+                 sound: without it the start reads the whole log and takes the first damaged record for its end"
+                    .to_owned(),
+            ),
             Self::InteriorDamage { .. } | Self::MissingFile { .. } => {
                 Some("nothing was changed; restore the file from a copy or from a slave, or look at what `rocketpy store repair` would do".to_owned())
             }
@@ -105,6 +129,19 @@ impl StoreError {
                     .to_owned(),
             ),
             Self::ShutDown => None,
+        }
+    }
+
+    /// Whether bytes of the store are not what was written there; else the configuration or the folder is at fault.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::WrongFileSize { path, found_bytes, .. } => is_cut_off(path, *found_bytes),
+            Self::BadCheckpoint { .. }
+            | Self::InteriorDamage { .. }
+            | Self::MissingFile { .. }
+            | Self::BrokenEntry { .. } => true,
+            _ => false,
         }
     }
 

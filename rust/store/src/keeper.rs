@@ -93,7 +93,11 @@ impl<D: Disk> Core<D> {
         };
         let index = unsynced.as_ref().map(|unsynced| unsynced.mark);
         let full_to_ms = unsynced.as_ref().and_then(|unsynced| unsynced.full_to_ms);
-        self.flush_to(progress.dispatched.max(index.map_or(0, |index| index.to)))?;
+        // Before the index: no durable entry leads behind the log.
+        self.flush_to(match &unsynced {
+            Some(unsynced) if unsynced.has_part => self.wrote(),
+            _ => progress.dispatched.max(index.map_or(0, |index| index.to)),
+        })?;
         self.flush_index(unsynced)?;
         self.write_queues()?; // everything before `progress` was put off before it was counted, or noted as dirty
         self.flush_queues()?;

@@ -52,8 +52,6 @@ pub struct StoreStats {
     pub longest_flush_us: u64,
     /// Bytes of the log that are readable and that no consume queue covers yet.
     pub dispatch_behind_bytes: u64,
-    /// Rounds in which dispatch had to read the log because the hand-over was full.
-    pub dispatch_fell_back: u64,
     pub commit_log_files: u64,
     pub queues: u64,
 }
@@ -104,14 +102,17 @@ impl<D: Disk> Store<D> {
         folder: &Folder,
     ) -> Result<(Arc<Core<D>>, RecoveryReport), StoreError> {
         let clean_exit = !folder.is_dirty(&**disk)?;
-        let mut rebuild = false;
+        let mut first: Option<RecoveryReport> = None;
         loop {
-            let (recovered, report) = recover(disk, config, folder, clean_exit, rebuild)?;
+            let (recovered, mut report) = recover(disk, config, folder, clean_exit, first.is_some())?;
+            if let Some(first) = first.take() {
+                report.add_cut(first); // the second time nothing was left to cut
+            }
             let core = Core::new(Arc::clone(disk), config.clone(), folder.clone(), recovered);
             if core.catch_up(report.rebuilt_queues)? {
                 return Ok((Arc::new(core), report));
             }
-            rebuild = true;
+            first = Some(report);
         }
     }
 
@@ -344,7 +345,6 @@ impl<D: Disk> Store<D> {
             flushes: count(&core.counters.flushes),
             longest_flush_us: count(&core.counters.longest_flush_us),
             dispatch_behind_bytes: core.confirm().saturating_sub(core.dispatched()),
-            dispatch_fell_back: count(&core.counters.dispatch_fell_back),
             commit_log_files: core.log.count() as u64,
             queues: core.queues.count() as u64,
         }

@@ -48,7 +48,7 @@ pub(super) fn delete(shared: &Shared, request: &Command) -> Answer {
     name::check_group(header.group_name)?;
     blocking(|| shared.groups.remove(header.group_name))?;
     if header.clean_offset.unwrap_or(false) {
-        shared.offsets.remove_group(header.group_name);
+        blocking(|| shared.offsets.remove_group(header.group_name))?;
     }
     info!(group = header.group_name, "consumer group deleted");
     Ok(Response::success())

@@ -129,6 +129,11 @@ fn answer(shared: &Arc<Shared>, connection: &Arc<Connection>, request: &Command)
             shared.store.delete_expired();
             Ok(Response::success())
         }
+        code::CLEAN_EXPIRED_CONSUMEQUEUE => {
+            // A round of retention: files of queues go with the log's. Queues stay, for their numbers are nowhere else.
+            blocking(|| shared.store.clean())?;
+            Ok(Response::success())
+        }
         code::GET_BROKER_CONFIG => state::config(shared),
         code::GET_BROKER_RUNTIME_INFO => state::runtime_info(shared),
         code => Err(Refusal::NotThereYet { code, why: why_not(code) }),

@@ -143,9 +143,10 @@ pub(super) fn delete(shared: &Arc<Shared>, request: &Command) -> Answer {
     let queues = blocking(|| -> Result<usize, Refusal> {
         shared.topics.remove(header.topic)?;
         shared.set_topic_retention()?;
+        // Before the queues: where these are gone and offsets are not, a later topic's messages lie behind its groups.
+        shared.offsets.remove_topic(header.topic)?;
         Ok(shared.store.delete_topic(header.topic)?)
     })?;
-    shared.offsets.remove_topic(header.topic);
     super::pull::resume(shared, shared.held_pulls.of_topic(header.topic));
     info!(topic = header.topic, queues, "topic deleted");
     Ok(Response::success())

@@ -1,14 +1,15 @@
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 
 use parking_lot::Mutex;
-use rocketpy_env::now_ms;
+use rocketpy_env::planted::{self, Bug};
+use rocketpy_env::{Disk, EnvError, RealDisk};
 use rocketpy_model::DataVersion;
 use rocketpy_protocol::body::ConsumerOffsetSerializeWrapper;
 use tracing::warn;
 
+use crate::BrokerError;
 use crate::config_file::ConfigFile;
-use crate::refusal::Refusal;
-use crate::{BrokerConfig, BrokerError};
 
 /// Commits after which the version moves once (`consumerOffsetUpdateVersionStep`).
 const COMMITS_PER_VERSION: u64 = 500;
@@ -16,12 +17,13 @@ const COMMITS_PER_VERSION: u64 = 500;
 /// How far every group has consumed every queue, kept in `config/consumerOffset.json`.
 ///
 /// # Durability
-/// Written every few seconds and at stop: after a kill offsets may go back by that much, never forward.
+/// Written every few seconds and at stop: after a kill offsets may go back by that much, never forward. What sets offsets
+/// back or takes them away is written at once.
 #[doc(alias = "ConsumerOffsetManager")]
 #[derive(Debug)]
-pub(crate) struct OffsetTable {
+pub struct OffsetTable<D: Disk = RealDisk> {
     state: Mutex<State>,
-    file: ConfigFile,
+    file: ConfigFile<D>,
     /// Held while the file is written.
     writing: Mutex<()>,
 }
@@ -40,32 +42,36 @@ struct State {
     changed: bool,
 }
 
-impl OffsetTable {
-    pub(crate) fn open(config: &BrokerConfig) -> Result<OffsetTable, BrokerError> {
-        let file = ConfigFile::new(&config.store_root, "consumerOffset.json");
+impl<D: Disk> OffsetTable<D> {
+    /// Reads the file of a store.
+    ///
+    /// # Errors
+    /// The file cannot be read, or not be decoded while it has no good backup.
+    pub fn open(disk: D, store_root: &Path) -> Result<Self, BrokerError> {
+        let file = ConfigFile::on(disk, store_root, "consumerOffset.json");
         let loaded = file.load::<ConsumerOffsetSerializeWrapper>()?.unwrap_or_default();
-        let mut offsets = Offsets::new();
-        for (key, queues) in loaded.offset_table {
-            match key.split_once('@') {
-                Some((topic, group)) => {
-                    let queues =
-                        queues.into_iter().filter_map(|(id, offset)| Some((u32::try_from(id).ok()?, offset)));
-                    let queues = queues.collect();
-                    offsets.entry(group.to_owned()).or_default().insert(topic.to_owned(), queues);
-                }
-                None => warn!(key, "consumer offset without a group left out"),
-            }
-        }
-        let state = State { offsets, version: loaded.data_version, ..State::default() };
+        let (offsets, pulled) = (by_group(loaded.offset_table), by_group(loaded.pull_offset_table));
+        let state = State { offsets, pulled, version: loaded.data_version, ..State::default() };
         Ok(OffsetTable { state: Mutex::new(state), file, writing: Mutex::new(()) })
     }
 
     /// Brings offsets beyond the end of their queue back to it: after a truncation queue offsets are used again, and a
     /// consumer ahead of them would skip messages (durability.md R7).
-    pub(crate) fn clamp(&self, max_offset: impl Fn(&str, u32) -> i64) {
+    ///
+    /// # Durability
+    /// Written down on return, before anybody is served: once a queue has grown again, no later start can tell.
+    pub fn clamp(&self, max_offset: impl Fn(&str, u32) -> i64) -> Result<(), EnvError> {
+        if planted::has(Bug::OffsetClampMissing) {
+            return Ok(());
+        }
+        if self.set_back(max_offset) { self.persist() } else { Ok(()) }
+    }
+
+    fn set_back(&self, max_offset: impl Fn(&str, u32) -> i64) -> bool {
         let mut state = self.state.lock();
         let mut changed = false;
-        for (group, topics) in &mut state.offsets {
+        let State { offsets, pulled, .. } = &mut *state;
+        for (group, topics) in offsets.iter_mut().chain(pulled) {
             for (topic, queues) in topics {
                 for (queue_id, offset) in queues {
                     let max = max_offset(topic, *queue_id);
@@ -85,19 +91,21 @@ impl OffsetTable {
             }
         }
         state.changed |= changed;
+        changed
     }
 
-    pub(crate) fn get(&self, group: &str, topic: &str, queue_id: u32) -> Option<i64> {
+    /// The offset that a group has committed.
+    pub fn get(&self, group: &str, topic: &str, queue_id: u32) -> Option<i64> {
         self.state.lock().offsets.get(group)?.get(topic)?.get(&queue_id).copied()
     }
 
     /// Stores the offset as given; it may go backwards.
-    pub(crate) fn commit(&self, group: &str, topic: &str, queue_id: u32, offset: i64) {
+    pub fn commit(&self, group: &str, topic: &str, queue_id: u32, offset: i64) {
         let mut state = self.state.lock();
         state.changed |= put(&mut state.offsets, group, topic, queue_id, offset);
         state.commits += 1;
         if state.commits.is_multiple_of(COMMITS_PER_VERSION) {
-            state.version = state.version.next(now_ms());
+            state.version = state.version.next(self.file.disk().now_ms());
         }
     }
 
@@ -128,23 +136,34 @@ impl OffsetTable {
         groups
     }
 
-    pub(crate) fn remove_topic(&self, topic: &str) {
-        let mut state = self.state.lock();
-        let State { offsets, pulled, .. } = &mut *state;
-        for table in [offsets, pulled] {
-            for topics in table.values_mut() {
-                topics.remove(topic);
+    /// Forgets a topic: a later one of the name starts anew.
+    ///
+    /// # Durability
+    /// Written down on return: offsets that come back after a crash would lie ahead in the later topic.
+    pub fn remove_topic(&self, topic: &str) -> Result<(), EnvError> {
+        {
+            let mut state = self.state.lock();
+            let State { offsets, pulled, .. } = &mut *state;
+            for table in [offsets, pulled] {
+                for topics in table.values_mut() {
+                    topics.remove(topic);
+                }
+                table.retain(|_, topics| !topics.is_empty());
             }
-            table.retain(|_, topics| !topics.is_empty());
+            state.changed = true;
         }
-        state.changed = true;
+        self.persist()
     }
 
-    pub(crate) fn remove_group(&self, group: &str) {
-        let mut state = self.state.lock();
-        state.offsets.remove(group);
-        state.pulled.remove(group);
-        state.changed = true;
+    /// Forgets a group, as [`OffsetTable::remove_topic`] does a topic.
+    pub(crate) fn remove_group(&self, group: &str) -> Result<(), EnvError> {
+        {
+            let mut state = self.state.lock();
+            state.offsets.remove(group);
+            state.pulled.remove(group);
+            state.changed = true;
+        }
+        self.persist()
     }
 
     /// Whether there is something to write.
@@ -153,7 +172,7 @@ impl OffsetTable {
     }
 
     /// Writes the file when something changed since the last time. Blocks.
-    pub(crate) fn persist(&self) -> Result<(), Refusal> {
+    pub fn persist(&self) -> Result<(), EnvError> {
         let _writing = self.writing.lock();
         let saved = {
             let mut state = self.state.lock();
@@ -168,10 +187,7 @@ impl OffsetTable {
                 pull_offset_table: by_key(&state.pulled),
             }
         };
-        self.file.save(&saved).map_err(|error| {
-            self.state.lock().changed = true;
-            Refusal::from(error)
-        })
+        self.file.save(&saved).inspect_err(|_| self.state.lock().changed = true)
     }
 }
 
@@ -183,6 +199,22 @@ fn put(table: &mut Offsets, group: &str, topic: &str, queue_id: u32, offset: i64
     let topics = table.entry(group.to_owned()).or_default();
     topics.entry(topic.to_owned()).or_default().insert(queue_id, offset);
     true
+}
+
+/// The opposite of [`by_key`].
+fn by_group(table: BTreeMap<String, BTreeMap<i32, i64>>) -> Offsets {
+    let mut all = Offsets::new();
+    for (key, queues) in table {
+        match key.split_once('@') {
+            Some((topic, group)) => {
+                let queues =
+                    queues.into_iter().filter_map(|(id, offset)| Some((u32::try_from(id).ok()?, offset)));
+                all.entry(group.to_owned()).or_default().insert(topic.to_owned(), queues.collect());
+            }
+            None => warn!(key, "consumer offset without a group left out"),
+        }
+    }
+    all
 }
 
 fn by_key(table: &Offsets) -> BTreeMap<String, BTreeMap<i32, i64>> {
@@ -203,4 +235,29 @@ fn group_topics(table: &Offsets) -> BTreeMap<String, Vec<String>> {
         names
     };
     table.iter().map(|(group, topics)| (group.clone(), sorted(topics))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_that_was_set_back_stays_so_after_a_kill() {
+        let root = tempfile::tempdir().unwrap();
+        let open = || {
+            RealDisk.create_dir_all(&root.path().join("config")).unwrap();
+            OffsetTable::open(RealDisk, root.path()).unwrap()
+        };
+        let table = open();
+        table.commit("g", "t", 0, 10);
+        table.commit("g", "t", 1, 10);
+        table.persist().unwrap();
+        let table = open();
+        table.clamp(|_, queue_id| if queue_id == 0 { 4 } else { 10 }).unwrap();
+        assert_eq!((table.get("g", "t", 0), table.get("g", "t", 1)), (Some(4), Some(10)));
+        // Nothing else was written; meanwhile the queue has grown behind the old offset.
+        let table = open();
+        table.clamp(|_, _| 20).unwrap();
+        assert_eq!((table.get("g", "t", 0), table.get("g", "t", 1)), (Some(4), Some(10)));
+    }
 }

@@ -18,6 +18,11 @@ pub async fn put(fixture: &Fixture, group: &GroupConfig) -> Command {
     fixture.call(request.with_body(json::to_vec(group))).await
 }
 
+pub async fn delete(fixture: &Fixture, group: &str) -> Command {
+    let header = DeleteSubscriptionGroupRequestHeader { group_name: group, clean_offset: Some(true) };
+    fixture.call(Command::request(request::DELETE_SUBSCRIPTIONGROUP, &header)).await
+}
+
 async fn stats(fixture: &Fixture, group: &str, topic: Option<&str>) -> ConsumeStats {
     let header = GetConsumeStatsRequestHeader { consumer_group: group, topic, topic_list: None };
     let answer = fixture.call(Command::request(request::GET_CONSUME_STATS, &header)).await;
@@ -42,9 +47,7 @@ async fn a_group_is_created_changed_and_deleted() {
 
     put(&fixture, &group).await;
     crate::offsets::commit(&fixture, "group", "orders", 0, 0).await;
-    let header = DeleteSubscriptionGroupRequestHeader { group_name: "group", clean_offset: Some(true) };
-    let answer = fixture.call(Command::request(request::DELETE_SUBSCRIPTIONGROUP, &header)).await;
-    assert_eq!(answer.code, 0);
+    assert_eq!(delete(&fixture, "group").await.code, 0);
     assert_eq!(fixture.pull(pull).await.code, 26);
     assert_eq!(crate::offsets::stored(&fixture, "group", "orders", 0).await, None);
 

@@ -43,6 +43,29 @@ async fn offsets_are_written_while_the_broker_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn offsets_of_what_was_deleted_are_gone_from_the_file_when_the_answer_comes() {
+    let never = std::time::Duration::from_secs(3600);
+    let fixture = Fixture::start_with(|config| config.persist_offsets_every = never).await;
+    for topic in ["orders", "bills"] {
+        fixture.create_topic(topic, 1).await;
+        fixture.put(topic, 0, "x").await;
+        fixture.wait_for_end(topic, 0, 1).await;
+    }
+    crate::groups::put(&fixture, &GroupConfig::new("group")).await;
+    crate::offsets::commit(&fixture, "group", "orders", 0, 1).await;
+    crate::offsets::commit(&fixture, "group", "bills", 0, 1).await;
+    let fixture = fixture.restart().await;
+    let path = fixture.config.store_root.join("config/consumerOffset.json");
+    let written = || String::from_utf8(RealDisk.read(&path, 1 << 20).unwrap()).unwrap();
+    assert!(written().contains("orders@group") && written().contains("bills@group"));
+    // A kill would follow here, and the topic is made again after it: its messages must not lie behind the group.
+    assert_eq!(crate::topics::delete(&fixture, "orders").await.code, 0);
+    assert!(!written().contains("orders@group") && written().contains("bills@group"));
+    assert_eq!(crate::groups::delete(&fixture, "group").await.code, 0);
+    assert!(!written().contains("bills@group"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn offsets_beyond_the_end_are_set_back_at_the_start() {
     let fixture = Fixture::start().await;
     fixture.create_topic("orders", 2).await;
@@ -72,7 +95,8 @@ async fn tables_of_an_apache_broker_are_read() {
         r#"{{"subscriptionGroupTable":{{"huge":{{"retryQueueNums":2147483647,"retryMaxTimes":-1}},"{long}":{{}},"../g":{{}}}}}}"#
     );
     RealDisk.replace(&tables.join("subscriptionGroup.json"), groups.as_bytes()).unwrap();
-    let offsets = "{\"offsetTable\":{\"legacy@old-group\":{0:0,1:0},\"no-group\":{0:1}}}";
+    let offsets = "{\"offsetTable\":{\"legacy@old-group\":{0:0,1:0},\"no-group\":{0:1}},\
+                   \"pullOffsetTable\":{\"%RETRY%g@g\":{0:0}}}";
     RealDisk.replace(&tables.join("consumerOffset.json"), offsets.as_bytes()).unwrap();
     let fixture = Fixture::start_on(folder, config).await;
     assert_eq!(crate::topics::get(&fixture, "legacy").await.unwrap().write_queues, 2);
@@ -83,6 +107,12 @@ async fn tables_of_an_apache_broker_are_read() {
     assert!(!groups.contains_key("../g"));
     assert_eq!(crate::topics::get(&fixture, "../outside").await.unwrap_err().code, 17);
     assert_eq!(crate::offsets::stored(&fixture, "old-group", "legacy", 1).await, Some(0));
+
+    crate::offsets::commit(&fixture, "new-group", "legacy", 0, 0).await; // something to write
+    fixture.broker.shutdown().await;
+    let written = RealDisk.read(&tables.join("consumerOffset.json"), 1 << 20).unwrap();
+    let written = String::from_utf8(written).unwrap();
+    assert!(written.contains("legacy@old-group") && written.contains("%RETRY%g@g"), "{written}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -232,3 +232,39 @@ async fn somebody_may_ask_for_old_files_to_go_now() {
     assert_eq!(fixture.client.call(&fixture.address, asked, TIMEOUT).await.unwrap().code, 0);
     wait_until("old files go", async || min_offset(&fixture, "orders").await > 10).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_round_can_be_asked_for_and_a_queue_whose_messages_are_gone_keeps_its_numbers() {
+    let fixture = Fixture::start_with(|config| {
+        config.commit_log_file_size = 64 << 10;
+        config.max_message_size = 16 << 10;
+        config.consume_queue_file_size = 200;
+        let hour = Duration::from_secs(3600);
+        config.retention =
+            RetentionConfig { max_bytes: Some(64 << 10), interval: hour, first_after: hour, ..busy() };
+    })
+    .await;
+    fixture.create_topic("old", 1).await;
+    fixture.create_topic("orders", 1).await;
+    for _ in 0..25 {
+        fixture.put("old", 0, "x").await;
+    }
+    let body = "x".repeat(4000);
+    for _ in 0..60 {
+        fixture.put("orders", 0, &body).await;
+    }
+    fixture.wait_for_end("orders", 0, 60).await;
+    let files = || {
+        let dir = fixture.config.store_root.join("consumequeue/old/0");
+        RealDisk.list(&dir).unwrap().len()
+    };
+    assert_eq!((min_offset(&fixture, "old").await, files()), (0, 3));
+    let clean = || fixture.call(Command::bare_request(request::CLEAN_EXPIRED_CONSUMEQUEUE));
+    wait_until("the round goes through", async || {
+        assert_eq!(clean().await.code, 0);
+        min_offset(&fixture, "old").await == 25 && files() == 1
+    })
+    .await;
+    fixture.put("old", 0, "x").await;
+    fixture.wait_for_end("old", 0, 26).await;
+}

@@ -1,5 +1,6 @@
 //! Topics.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rocketpy_model::{MessageQueue, Permission, QueueOffset, TopicConfig, name, system};
@@ -24,7 +25,7 @@ impl Admin {
     /// [`ClientError::ClusterNotFound`], [`ClientError::BrokerNotFound`]; the first failure of a broker, where others may have
     /// created it. Creating it again is safe.
     pub async fn create_topic(&self, spec: &TopicSpec) -> Result<(), ClientError> {
-        let config = config_of(spec)?;
+        let (config, attributes) = (config_of(spec)?, attributes_text(&spec.attributes)?);
         let instance = self.client.instance();
         let mut masters = self.masters(spec.cluster.as_deref()).await?;
         if let Some(wanted) = &spec.broker {
@@ -35,10 +36,12 @@ impl Admin {
             return Err(ClientError::BrokerNotFound { broker_name });
         }
         for (_, address) in &masters {
-            instance.call_ok(address, "topic creation", wire::create_topic(&config)).await?;
+            let request = wire::create_topic(&config, attributes.as_deref());
+            instance.call_ok(address, "topic creation", request).await?;
         }
         let names: Vec<&str> = masters.iter().map(|(broker, _)| broker.broker_name.as_str()).collect();
-        instance.wait_for_route(&config, &names).await
+        instance.wait_for_route(&config, &names).await;
+        Ok(())
     }
 
     /// Deletes a topic at all brokers and name servers.
@@ -93,8 +96,15 @@ impl Admin {
             queues.extend(instance.queue_stats(address, topic).await?);
         }
         queues.sort_by(|a, b| a.queue.cmp(&b.queue));
-        let brokers = route.queue_data.iter().map(|data| topic_broker(&route, &data.broker_name));
-        Ok(TopicDescription { name: topic.to_owned(), brokers: brokers.collect(), queues })
+        let mut brokers = Vec::with_capacity(route.queue_data.len());
+        for data in &route.queue_data {
+            let mut broker = topic_broker(&route, &data.broker_name);
+            if let Some(address) = route.any_address(&data.broker_name) {
+                broker.attributes = instance.topic_attributes(address, topic).await?;
+            }
+            brokers.push(broker);
+        }
+        Ok(TopicDescription { name: topic.to_owned(), brokers, queues })
     }
 
     /// Readable queues of a topic, sorted.
@@ -115,10 +125,11 @@ impl Admin {
 
 impl Instance {
     /// Waits until the name servers tell all of `broker_names` for the topic, as they were told to make it.
-    async fn wait_for_route(&self, config: &TopicConfig, broker_names: &[&str]) -> Result<(), ClientError> {
+    async fn wait_for_route(&self, config: &TopicConfig, broker_names: &[&str]) {
         let deadline = Instant::now() + ROUTE_WAIT;
         loop {
-            let route = self.fetch_route(&config.name).await?;
+            // The brokers have the topic: a name server that does not answer now is no failure of its creation.
+            let route = self.fetch_route(&config.name).await.unwrap_or_default();
             let is_there = |broker_name: &&str| {
                 let data = route.iter().flat_map(|route| &route.queue_data);
                 let mut of_broker = data.filter(|data| data.broker_name == **broker_name);
@@ -128,15 +139,30 @@ impl Instance {
             };
             if broker_names.iter().all(is_there) {
                 self.forget_route(&config.name);
-                return Ok(());
+                return;
             }
             if Instant::now() >= deadline {
                 warn!(topic = config.name, "the name servers do not know the new topic yet");
                 self.forget_route(&config.name);
-                return Ok(());
+                return;
             }
             tokio::time::sleep(ROUTE_POLL).await;
         }
+    }
+
+    async fn topic_attributes(
+        &self,
+        address: &str,
+        topic: &str,
+    ) -> Result<BTreeMap<String, String>, ClientError> {
+        const OPERATION: &str = "topic configuration query";
+        let request = wire::topic_config(topic);
+        let answer = self.call(address, OPERATION, request, self.config.api_timeout).await?;
+        if matches!(answer.code, response::TOPIC_NOT_EXIST | response::REQUEST_CODE_NOT_SUPPORTED) {
+            return Ok(BTreeMap::new());
+        }
+        let answer = outcome::success(OPERATION, address, answer)?;
+        wire::json::<TopicConfig>(OPERATION, address, &answer.body).map(|config| config.attributes)
     }
 
     async fn queue_stats(&self, address: &str, topic: &str) -> Result<Vec<QueueStats>, ClientError> {
@@ -169,7 +195,27 @@ fn topic_broker(route: &TopicRoute, broker_name: &str) -> TopicBroker {
         read_queues: data.map_or(0, |data| data.read_queues),
         write_queues: data.map_or(0, |data| data.write_queues),
         perm: data.map_or(0, |data| data.perm.cast_unsigned()),
+        attributes: BTreeMap::new(),
     }
+}
+
+/// Attributes as requests carry them: `+name=value` and `-name`, with commas between; `None` without any.
+///
+/// # Source
+/// spec/remoting.md 2.6.1.
+fn attributes_text(attributes: &BTreeMap<String, Option<String>>) -> Result<Option<String>, ClientError> {
+    let is_name = |text: &str| !text.is_empty() && !text.contains([',', '=', '+']) && !text.starts_with('-');
+    let is_value = |text: &str| !text.is_empty() && !text.contains([',', '=']);
+    let mut parts = Vec::with_capacity(attributes.len());
+    for (name, value) in attributes {
+        if !is_name(name) || !value.as_deref().is_none_or(is_value) {
+            let given = value.as_ref().map_or_else(|| name.clone(), |value| format!("{name}={value}"));
+            let reason = format!("a name and a value, without commas and further = in them: {given}");
+            return Err(ClientError::InvalidConfig { field: "attributes", reason });
+        }
+        parts.push(value.as_ref().map_or_else(|| format!("-{name}"), |value| format!("+{name}={value}")));
+    }
+    Ok((!parts.is_empty()).then(|| parts.join(",")))
 }
 
 fn check_name(topic: &str) -> Result<(), ClientError> {
@@ -214,6 +260,17 @@ mod tests {
         }
         assert!(matches!(config_of(&TopicSpec::new("TBW102", 8)), Err(ClientError::SystemTopic { .. })));
         assert!(matches!(config_of(&TopicSpec::new("t", 0)), Err(ClientError::InvalidConfig { .. })));
+        let text = |name: &str, value: Option<&str>| {
+            attributes_text(&[(name.to_owned(), value.map(str::to_owned))].into())
+        };
+        assert_eq!(attributes_text(&BTreeMap::new()).unwrap(), None);
+        assert_eq!(text("retention.hours", Some("24")).unwrap().unwrap(), "+retention.hours=24");
+        assert_eq!(text("flush.type", None).unwrap().unwrap(), "-flush.type");
+        for (name, value) in
+            [("", "1"), ("+a", "1"), ("-a", "1"), ("a", ""), ("a", "1,-b"), ("a=b", "1"), ("a", "=")]
+        {
+            assert!(text(name, Some(value)).is_err(), "{name}={value}");
+        }
         let spec = TopicSpec { perm: 64, ..TopicSpec::new("t", 1) };
         assert!(matches!(config_of(&spec), Err(ClientError::InvalidConfig { field: "perm", .. })));
     }

@@ -18,6 +18,8 @@ pub struct TopicSpec {
     pub broker: Option<String>,
     /// The topic's queues are fixed by an order configuration.
     pub order: bool,
+    /// Attributes to set, and those without a value to remove; what is not named stays as it is.
+    pub attributes: BTreeMap<String, Option<String>>,
 }
 
 impl TopicSpec {
@@ -31,6 +33,7 @@ impl TopicSpec {
             cluster: None,
             broker: None,
             order: false,
+            attributes: BTreeMap::new(),
         }
     }
 }
@@ -45,6 +48,8 @@ pub struct TopicBroker {
     pub read_queues: u32,
     pub write_queues: u32,
     pub perm: u32,
+    /// What the topic has beside its queues; empty where the broker cannot be asked (Apache's before 5.0).
+    pub attributes: BTreeMap<String, String>,
 }
 
 /// What one queue holds.

@@ -15,12 +15,7 @@ use super::{
     decode::{self, Answer, Kind},
     state::{Gained, Task},
 };
-use crate::{
-    config::Start,
-    error::ClientError,
-    instance::broker_not_found,
-    wire::{self, Pull},
-};
+use crate::{config::Start, error::ClientError, instance::broker_not_found, wire::Pull};
 
 const OPERATION: &str = "pull";
 /// Pause after a pull that failed.
@@ -147,7 +142,7 @@ impl Puller {
         let route = shared.client.instance().route(&queue.topic).await?;
         let address = route.reading_address(&queue.broker_name, self.broker_id);
         let address = address.ok_or_else(|| broker_not_found(queue))?;
-        let request = wire::lite_pull(&Pull {
+        let pull = Pull {
             group: &shared.group,
             queue,
             offset,
@@ -155,9 +150,9 @@ impl Puller {
             max_bytes: shared.pull_bytes(),
             suspend_ms: Some(shared.config.suspend.as_millis() as i64),
             subscription: &subscription.expression,
-        });
-        let answer =
-            shared.client.instance().call(address, OPERATION, request, shared.config.pull_timeout).await?;
+        };
+        let timeout = shared.config.pull_timeout;
+        let answer = shared.client.instance().pull(address, OPERATION, &pull, timeout).await?;
         decode::read_answer(OPERATION, address, queue, offset, &subscription.filter, answer)
     }
 

@@ -251,9 +251,11 @@ fn read_answer(address: &str, queue: &MessageQueue, answer: &Command) -> Result<
         response::SLAVE_NOT_AVAILABLE => SendStatus::SlaveNotAvailable,
         _ => return Err(outcome::refused(OPERATION, address, answer)),
     };
-    let header: SendMessageResponseHeader<'_> = wire::header(OPERATION, address, answer)?;
+    let header: SendMessageResponseHeader<'_> =
+        wire::header(OPERATION, address, answer).map_err(outcome::bad_answer_to_change)?;
     let queue_id = u32::try_from(header.queue_id).unwrap_or(queue.queue_id);
-    let queue_offset = wire::offset(OPERATION, address, header.queue_offset)?;
+    let queue_offset = wire::offset(OPERATION, address, header.queue_offset);
+    let queue_offset = queue_offset.map_err(outcome::bad_answer_to_change)?;
     Ok(Stored {
         status,
         queue: MessageQueue { queue_id, ..queue.clone() },

@@ -222,6 +222,32 @@ async fn a_refused_pull_is_raised_and_pulling_goes_on() {
 }
 
 #[tokio::test]
+async fn a_broker_without_lite_pull_is_asked_once_and_gets_plain_pulls() {
+    let peer = single(1);
+    peer.script(|command| match command.code {
+        request::LITE_PULL_MESSAGE => {
+            Act::Answer(status(response::REQUEST_CODE_NOT_SUPPORTED, " request type 361 not supported"))
+        }
+        request::PULL_MESSAGE => Act::Hold,
+        _ => Act::Default,
+    });
+    let consumer = consumer(&peer).await;
+    for offset in 0..3 {
+        let (pull, reply) = peer.held(request::PULL_MESSAGE).await;
+        assert_eq!(pull.ext.get("queueOffset"), Some(offset.to_string().as_str()));
+        assert_eq!(pull.ext.get("subscription"), Some("*"), "the broker needs to know nothing else");
+        reply.send(pull_answer(
+            response::SUCCESS,
+            offset + 1,
+            offset + 1,
+            records(offset as u64..offset as u64 + 1),
+        ));
+        assert_eq!(poll_offsets(&consumer, 1).await, [offset as u64]);
+    }
+    assert_eq!(peer.seen(request::LITE_PULL_MESSAGE).len(), 1);
+}
+
+#[tokio::test]
 async fn a_broken_record_is_raised_and_nothing_of_its_answer_is_handed_out() {
     let peer = single(1);
     let consumer = consumer(&peer).await;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use rocketpy_client::{Client, ClientConfig, ClientError, Producer, ProducerConfig, SendOptions, SendStatus};
+use rocketpy_client::{
+    Admin, Client, ClientConfig, ClientError, Producer, ProducerConfig, SendOptions, SendStatus,
+};
 use rocketpy_model::{Message, MessageQueue};
 use rocketpy_protocol::{
     code::{request, response},
@@ -241,6 +243,30 @@ async fn an_answer_without_its_fields_is_an_error_that_may_have_been_applied() {
     let error = producer.send(&Message::new("t", "x"), SendOptions::default()).await.unwrap_err();
     assert!(matches!(error, ClientError::BadAnswer { .. }), "{error:?}");
     assert!(error.may_have_been_applied());
+}
+
+#[tokio::test]
+async fn a_question_without_an_answer_leaves_nothing_in_doubt() {
+    let peer = single(1);
+    peer.script(|command| match command.code {
+        request::GET_ROUTEINFO_BY_TOPIC | request::GET_BROKER_CLUSTER_INFO => Act::Hold,
+        _ => Act::Default,
+    });
+    let config =
+        ClientConfig { api_timeout: Duration::from_millis(300), ..ClientConfig::new([peer.address.clone()]) };
+    let client = Client::new(config, Handle::current()).unwrap();
+    let admin = Admin::new(&client);
+    let lost = tokio::join!(admin.cluster(), async {
+        let held = peer.held(request::GET_BROKER_CLUSTER_INFO).await;
+        peer.cut();
+        held
+    });
+    let error = lost.0.unwrap_err();
+    assert!(matches!(error, ClientError::ConnectionLost { .. }), "{error:?}");
+    assert!(!error.may_have_been_applied() && error.retryable());
+    let error = admin.describe_topic("t").await.unwrap_err();
+    assert!(matches!(error, ClientError::Timeout { .. }), "{error:?}");
+    assert!(!error.may_have_been_applied() && error.retryable());
 }
 
 #[tokio::test]

@@ -51,8 +51,19 @@ impl SimDisk {
             world.write(id, 0, bytes);
             id
         };
-        self.begin("flush", &temporary)?.flush(id, 0, bytes.len(), &temporary)?;
-        Ok(temporary)
+        let mut world = self.begin("flush", &temporary)?;
+        let before = world.failed_flushes;
+        let flushed = world.flush(id, 0, bytes.len(), &temporary);
+        world.failed_flushes = before;
+        flushed.map(|()| temporary)
+    }
+
+    /// Makes the new name of a file that was replaced durable.
+    fn sync_replaced(&self, path: &Path) -> Result<(), EnvError> {
+        let before = self.failed_flushes();
+        let synced = self.sync_dir(parent(path));
+        self.lock_world().failed_flushes = before;
+        synced
     }
 
     fn region(&self, path: &Path, id: InodeId, memory: Arc<Memory>, written: u64) -> SimRegion {
@@ -154,7 +165,7 @@ impl Disk for SimDisk {
     fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError> {
         let temporary = self.write_temporary(path, bytes)?;
         self.begin("replace", path)?.rename(&temporary, path);
-        self.sync_dir(parent(path))
+        self.sync_replaced(path)
     }
 
     fn replace_keeping_backup(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError> {
@@ -173,7 +184,7 @@ impl Disk for SimDisk {
             }
         }
         self.begin("replace", path)?.rename(&temporary, path);
-        self.sync_dir(parent(path))
+        self.sync_replaced(path)
     }
 
     fn read(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, EnvError> {

@@ -127,12 +127,19 @@ impl SimDisk {
         self.lock_world().clock_ms += by_ms;
     }
 
+    /// The latest time that the clock has shown.
+    pub fn latest_ms(&self) -> i64 {
+        let world = self.lock_world();
+        world.latest_ms.max(world.clock_ms)
+    }
+
     /// Operations so far.
     pub fn operations(&self) -> u64 {
         self.lock_world().operations
     }
 
-    /// Flushes that failed so far. That of a new file does not count: the file never gets a name.
+    /// Flushes that failed so far. Those of a new file and of one that is replaced do not count: nobody relies on the bytes,
+    /// the next try writes all of them anew.
     pub fn failed_flushes(&self) -> u64 {
         self.lock_world().failed_flushes
     }

@@ -67,6 +67,8 @@ pub(super) struct World {
     /// Files that were taken away and may come back.
     hidden: BTreeSet<InodeId>,
     pub(super) clock_ms: i64,
+    /// The latest time before a step back.
+    pub(super) latest_ms: i64,
     /// Processes that ran on this machine; handles of former ones do nothing.
     pub(super) boot: u64,
     /// Set between the end of a process and the start of the next.
@@ -74,7 +76,7 @@ pub(super) struct World {
     pub(super) operations: u64,
     pub(super) stop_at: Option<u64>,
     pub(super) locked: Vec<PathBuf>,
-    /// Flushes that failed so far, but for those of files that got no name.
+    /// Flushes that failed so far, but for those of files that nobody relies on.
     pub(super) failed_flushes: u64,
 }
 
@@ -98,6 +100,7 @@ impl World {
             last_inode: 0,
             hidden: BTreeSet::new(),
             clock_ms: 1_700_000_000_000,
+            latest_ms: 0,
             boot: 0,
             is_down: false,
             operations: 0,
@@ -133,6 +136,7 @@ impl World {
     pub(super) fn pass(&mut self) {
         self.clock_ms += self.rng.i64(0..3);
         if self.chance(self.options.clock_steps_per_mille) {
+            self.latest_ms = self.latest_ms.max(self.clock_ms);
             self.clock_ms += self.rng.i64(-100_000..100_000);
         }
         while self.chance(self.options.write_back_per_mille) {
@@ -304,7 +308,22 @@ impl World {
     }
 
     fn commit(&mut self, is_meant: impl Fn(&Change) -> bool) {
-        let (meant, rest) = std::mem::take(&mut self.pending).into_iter().partition(is_meant);
+        let (mut meant, mut rest) = (Vec::new(), Vec::new());
+        // From the last on: a folder that is durably gone takes along what was below it until then.
+        let mut gone: Vec<PathBuf> = Vec::new();
+        for change in std::mem::take(&mut self.pending).into_iter().rev() {
+            let is_below = gone.iter().any(|dir| change.folder().is_some_and(|of| of.starts_with(dir)));
+            if is_meant(&change) || is_below {
+                if let Change::Remove(path) = &change {
+                    gone.push(path.clone());
+                }
+                meant.push(change);
+            } else {
+                rest.push(change);
+            }
+        }
+        rest.reverse();
+        meant.reverse();
         self.pending = rest;
         self.apply(meant);
     }

@@ -147,6 +147,27 @@ fn names_survive_as_a_prefix_of_their_order() {
 }
 
 #[test]
+fn what_a_folder_held_does_not_come_back_in_another_one_of_its_name() {
+    let (dir, file) = (Path::new("/dir"), Path::new("/dir/file"));
+    let mut made_again = 0;
+    for seed in 0..MANY {
+        let disk = quiet(seed);
+        disk.create_dir_all(dir).unwrap();
+        disk.replace(file, b"old").unwrap();
+        disk.sync_dir(Path::new("/")).unwrap();
+        disk.remove_dir_all(dir).unwrap();
+        disk.sync_dir(Path::new("/")).unwrap();
+        disk.create_dir_all(dir).unwrap();
+        disk.open_file(file, OpenMode::CreateOrWrite).unwrap();
+        disk.sync_dir(Path::new("/")).unwrap();
+        let disk = disk.cut_power();
+        made_again += u64::from(disk.peek(file).is_some_and(|bytes| bytes.is_empty()));
+        assert_ne!(disk.peek(file).as_deref(), Some(&b"old"[..]), "seed {seed}");
+    }
+    assert!((1..MANY).contains(&made_again), "{made_again} of {MANY}");
+}
+
+#[test]
 fn a_new_length_without_its_bytes_reads_as_zeros() {
     let mut zeros = 0;
     for seed in 0..MANY {

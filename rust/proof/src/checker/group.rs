@@ -71,6 +71,11 @@ impl Members {
         *committed = offset.max(*committed);
     }
 
+    /// Whatever was committed belongs to a topic that is no more.
+    pub fn forget_topic(&mut self, topic: &str) {
+        self.committed.retain(|queue, _| queue.topic != topic);
+    }
+
     pub fn positioned(&self, wrongs: &mut Wrong, queue: &QueueName, offset: u64, end: Option<u64>) {
         let name = &self.group.name;
         let committed = self.committed.get(queue).copied().unwrap_or(0);
@@ -145,7 +150,8 @@ impl Members {
         }
         let was_sent_twice =
             former.offset != now.offset && message.is_some_and(|message| message.attempts > 1);
-        if former.era == now.era && now.times <= former.times && !was_sent_twice {
+        let may_come_again = message.is_some_and(|message| message.may_come_again);
+        if former.era == now.era && now.times <= former.times && !was_sent_twice && !may_come_again {
             wrong(
                 wrongs,
                 Rule::C7,

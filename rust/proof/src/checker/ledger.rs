@@ -12,6 +12,18 @@ pub(super) struct Place {
     pub offset: u64,
 }
 
+/// Whether the topic of a message was deleted after it was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Deleted {
+    No,
+    /// Somebody asked for it; the next look shows what came of it.
+    Asked,
+    /// It was, and the message is gone.
+    Yes,
+    /// It was, and the message may be back all the same: queues were made anew from the log.
+    Back,
+}
+
 /// One message with all attempts to send it.
 #[derive(Debug)]
 pub(super) struct Message {
@@ -31,8 +43,11 @@ pub(super) struct Message {
     kept: bool,
     /// It was there at an audit, or an acknowledgement says so.
     stored: bool,
-    /// It is gone, and may be.
+    /// It is gone, and may be; its number is free.
     pub lost: bool,
+    deleted: Deleted,
+    /// Somebody asked for the deletion of its topic, and with it of where groups are: they may get it again.
+    pub may_come_again: bool,
     /// All its attempts had ended when an audit did not find it.
     absent: bool,
 }
@@ -47,6 +62,11 @@ pub(super) struct Ledger {
     /// Ends of the queues at the last audit.
     ends: Option<HashMap<QueueName, u64>>,
     flushed: u64,
+    /// Retention may have removed what lies before, of all topics and of single ones. The numbers stay used.
+    expired: u64,
+    expired_of: BTreeMap<String, u64>,
+    /// Topics whose deletion did not come back.
+    asked: BTreeSet<String>,
     pub flush_failed: bool,
     /// What happened since the last audit.
     power_cut: bool,
@@ -64,6 +84,9 @@ impl Default for Ledger {
             places: HashMap::new(),
             ends: None,
             flushed: 0,
+            expired: 0,
+            expired_of: BTreeMap::new(),
+            asked: BTreeSet::new(),
             flush_failed: false,
             power_cut: false,
             cut_at: None,
@@ -93,12 +116,22 @@ impl Ledger {
     pub fn owed(&self) -> impl Iterator<Item = (u64, &Message)> {
         let is_owed = |message: &Message| {
             let is_whole = !message.send.transaction || message.decided == Some(true);
-            message.acknowledged && !message.lost && is_whole
+            message.acknowledged && !message.lost && is_whole && !self.is_removed(message)
         };
         self.messages
             .iter()
             .filter(move |(_, message)| is_owed(message))
             .map(|(&number, message)| (number, message))
+    }
+
+    /// Whether a message may be gone because somebody wanted it to.
+    fn is_removed(&self, message: &Message) -> bool {
+        message.deleted != Deleted::No || self.is_expired(message)
+    }
+
+    fn is_expired(&self, message: &Message) -> bool {
+        let of_topic = self.expired_of.get(&message.send.topic).copied().unwrap_or(0);
+        message.log.is_some_and(|log| log.start < self.expired.max(of_topic))
     }
 
     pub fn audited_end(&self, queue: &QueueName) -> Option<u64> {
@@ -114,6 +147,9 @@ impl Ledger {
 
     pub fn invoked(&mut self, send: &Send) {
         let now = self.tick();
+        if self.asked.remove(&send.topic) {
+            self.move_deleted(Some(&send.topic), Deleted::Asked, Deleted::Back); // two topics of one name
+        }
         let message = self.messages.entry(send.message).or_insert_with(|| Message {
             send: send.clone(),
             attempts: 0,
@@ -127,6 +163,8 @@ impl Ledger {
             kept: false,
             stored: false,
             lost: false,
+            deleted: Deleted::No,
+            may_come_again: false,
             absent: false,
         });
         message.attempts += 1;
@@ -162,6 +200,42 @@ impl Ledger {
         self.cut_at = Some(self.cut_at.map_or(at, |former| former.min(at)));
     }
 
+    pub fn expired(&mut self, topic: Option<&str>, before: u64) {
+        let bound = match topic {
+            Some(topic) => self.expired_of.entry(topic.to_owned()).or_default(),
+            None => &mut self.expired,
+        };
+        *bound = before.max(*bound);
+    }
+
+    pub fn rebuilt(&mut self) {
+        self.move_deleted(None, Deleted::Yes, Deleted::Back);
+    }
+
+    /// A topic is about to be deleted: its numbers start again.
+    pub fn delete(&mut self, topic: &str) {
+        self.places.retain(|queue, _| queue.topic != topic);
+        self.asked.insert(topic.to_owned());
+        self.move_deleted(Some(topic), Deleted::No, Deleted::Asked);
+    }
+
+    /// It is deleted; what is sent from now on is not.
+    pub fn deleted(&mut self, topic: &str) {
+        self.asked.remove(topic);
+        self.move_deleted(Some(topic), Deleted::Asked, Deleted::Yes);
+    }
+
+    fn move_deleted(&mut self, topic: Option<&str>, from: Deleted, to: Deleted) {
+        let is_meant = |message: &Message| {
+            let is_there = !message.lost && !message.absent && message.deleted == from;
+            is_there && topic.is_none_or(|topic| message.send.topic == topic)
+        };
+        for message in self.messages.values_mut().filter(|message| is_meant(message)) {
+            message.deleted = to;
+            message.may_come_again = true;
+        }
+    }
+
     // What came back.
 
     pub fn acknowledged(&mut self, wrongs: &mut Wrong, number: u64, place: &Place, log: Option<LogRange>) {
@@ -187,7 +261,7 @@ impl Ledger {
         };
         if let Some(former) = queue.insert(place.offset, number)
             && former != number
-            && self.messages.get(&former).is_some_and(|former| !former.lost)
+            && self.messages.get(&former).is_some_and(|former| !former.lost && former.deleted == Deleted::No)
         {
             let Place { queue, offset } = place;
             wrong(
@@ -261,7 +335,13 @@ impl Ledger {
     }
 
     /// Everything that is there. What is not there must be allowed to be gone.
-    pub fn audited(&mut self, wrongs: &mut Wrong, deliveries: &[Delivery], in_flight: impl Fn(u64) -> bool) {
+    pub fn audited(
+        &mut self,
+        wrongs: &mut Wrong,
+        deliveries: &[Delivery],
+        ends: &[(QueueName, u64)],
+        in_flight: impl Fn(u64) -> bool,
+    ) {
         self.tick();
         let mut by_queue: BTreeMap<&QueueName, Vec<&Delivery>> = BTreeMap::new();
         for delivery in deliveries {
@@ -283,14 +363,45 @@ impl Ledger {
             if let Some(message) = self.messages.get_mut(&delivery.message) {
                 message.stored = true;
                 message.log = delivery.log.or(message.log);
+                match message.deleted {
+                    Deleted::Asked => message.deleted = Deleted::No, // nothing came of it
+                    Deleted::Yes => {
+                        let (number, topic) = (delivery.message, &message.send.topic);
+                        wrong(
+                            wrongs,
+                            Rule::R9,
+                            format!("message {number} is there, and {topic} was deleted"),
+                        );
+                    }
+                    Deleted::No | Deleted::Back => {}
+                }
             }
         }
-        let ends =
-            by_queue.iter().filter_map(|(queue, all)| Some(((*queue).clone(), all.last()?.offset + 1)));
-        self.ends = Some(ends.collect());
+        let last = |(queue, all): (&&QueueName, &Vec<&Delivery>)| {
+            all.last().map(|last| ((*queue).clone(), last.offset + 1))
+        };
+        let ends = by_queue.iter().filter_map(last).chain(ends.iter().cloned()).collect();
+        self.check_ends(wrongs, &ends);
+        self.ends = Some(ends);
         self.power_cut = false;
         self.cut_at = None;
         self.check_order(wrongs);
+    }
+
+    /// Whether each queue ends behind all of its messages, those among them that retention removed: no number is used twice.
+    fn check_ends(&self, wrongs: &mut Wrong, ends: &HashMap<QueueName, u64>) {
+        for (queue, entries) in &self.places {
+            let end = ends.get(queue).copied().unwrap_or(0);
+            let is_kept = |number: &u64| {
+                let message = self.messages.get(number);
+                message
+                    .is_some_and(|message| message.stored && !message.lost && message.deleted == Deleted::No)
+            };
+            if let Some((offset, number)) = entries.range(end..).find(|(_, number)| is_kept(number)) {
+                let text = format!("{queue} ends at {end}, message {number} has the number {offset}");
+                wrong(wrongs, Rule::C4, text);
+            }
+        }
     }
 
     fn take_losses(
@@ -301,8 +412,13 @@ impl Ledger {
         in_flight: impl Fn(u64) -> bool,
     ) {
         let mut lost = Vec::new();
+        self.asked.clear();
         for (&number, message) in self.messages.iter_mut().filter(|(number, _)| !present.contains(number)) {
-            if !message.stored {
+            if message.deleted != Deleted::No {
+                if message.deleted == Deleted::Asked {
+                    message.deleted = Deleted::Yes;
+                }
+            } else if !message.stored {
                 message.absent |= message.ended_at.is_some() && !in_flight(number);
             } else if !message.lost {
                 lost.push(number);
@@ -311,6 +427,7 @@ impl Ledger {
         let mut first_lost = u64::MAX;
         for number in lost {
             let is_flushed = self.messages[&number].log.is_some_and(|log| log.end <= self.flushed);
+            let is_expired = self.is_expired(&self.messages[&number]);
             let message = self.messages.get_mut(&number).expect("it was just there");
             let is_cut = self.cut_at.is_some_and(|at| message.log.is_some_and(|log| log.start >= at));
             let is_promised = match self.acknowledged {
@@ -318,6 +435,9 @@ impl Ledger {
                 Acknowledged::BeforeFlush => is_flushed,
             };
             if !is_cut && (is_promised || !self.power_cut) {
+                if is_expired {
+                    continue;
+                }
                 let what = if message.acknowledged { "acknowledged" } else { "stored" };
                 let how = if self.power_cut { "a power cut" } else { "no power cut" };
                 let log = message.log;
@@ -343,7 +463,8 @@ impl Ledger {
         for (queue, entries) in &self.places {
             let mut latest: HashMap<u32, (u64, u64)> = HashMap::new();
             for number in entries.values() {
-                let Some(message) = self.messages.get(number).filter(|message| message.attempts == 1) else {
+                let is_single = |message: &&Message| message.attempts == 1 && message.deleted == Deleted::No;
+                let Some(message) = self.messages.get(number).filter(is_single) else {
                     continue;
                 };
                 let (invoked_at, former) = latest.entry(message.send.producer).or_default();

@@ -55,7 +55,7 @@ pub enum Rule {
     R4,
     /// After a recovery consume queues equal a rebuild from the log.
     R6,
-    /// Metadata that was acknowledged is there after a start: it was durable before the answer.
+    /// Metadata that was acknowledged is there after a start, and what was deleted is not: it was durable before the answer.
     R9,
     /// A store opens again, and none of its threads panics.
     Alive,
@@ -159,6 +159,8 @@ impl Checker {
                 }
             }
             Event::Cut { at } => self.ledger.cut(*at),
+            Event::Expired { topic, before } => self.ledger.expired(topic.as_deref(), *before),
+            Event::Rebuilt => self.ledger.rebuilt(),
             Event::Decided { message, committed } => self.ledger.decided(*message, *committed),
             Event::Healed => self.healed = true,
             Event::End => self.end(),
@@ -189,6 +191,7 @@ impl Checker {
         match call {
             Call::Send(send) => self.ledger.invoked(send),
             Call::Commit { group, queue, offset } => self.group(group).commit(queue, *offset),
+            Call::Delete { topic } => self.ledger.delete(topic),
             Call::Receive { .. } | Call::Audit | Call::Find { .. } => {}
         }
         self.pending.insert(op, call.clone());
@@ -208,15 +211,19 @@ impl Checker {
                     group.received(wrongs, *member, delivery, self.ledger.message(delivery.message));
                 }
             }
-            (Call::Audit, Reply::Audited { deliveries }) => {
+            (Call::Audit, Reply::Audited { deliveries, ends }) => {
                 let in_flight = |message: u64| {
                     let sends = self.pending.values();
                     sends.into_iter().any(|call| matches!(call, Call::Send(send) if send.message == message))
                 };
-                self.ledger.audited(wrongs, deliveries, in_flight);
+                self.ledger.audited(wrongs, deliveries, ends, in_flight);
             }
             (Call::Find { by }, Reply::Found { messages }) => self.found(by, messages),
             (Call::Commit { .. }, Reply::Committed) => {}
+            (Call::Delete { topic }, Reply::Deleted) => {
+                self.ledger.deleted(topic);
+                self.groups.values_mut().for_each(|group| group.forget_topic(topic));
+            }
             _ => wrong(wrongs, Rule::Alive, format!("{call:?} was answered by {reply:?}")),
         }
     }

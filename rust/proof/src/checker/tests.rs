@@ -80,7 +80,23 @@ impl Told {
     }
 
     fn audited(self, deliveries: Vec<Delivery>) -> Self {
-        self.call(Call::Audit).ok(Reply::Audited { deliveries })
+        self.call(Call::Audit).ok(Reply::Audited { deliveries, ends: vec![] })
+    }
+
+    fn audited_to(self, deliveries: Vec<Delivery>, end: u64) -> Self {
+        self.call(Call::Audit).ok(Reply::Audited { deliveries, ends: vec![(queue(), end)] })
+    }
+
+    fn expired(self, before: u64) -> Self {
+        self.then(Event::Expired { topic: None, before })
+    }
+
+    fn asked_to_delete(self) -> Self {
+        self.call(Call::Delete { topic: "t".into() })
+    }
+
+    fn deleted(self) -> Self {
+        self.asked_to_delete().ok(Reply::Deleted)
     }
 
     fn crash(self, kind: CrashKind) -> Self {
@@ -154,6 +170,57 @@ fn c1_a_cut_that_was_told_explains_what_lay_behind_it_and_nothing_else() {
     let sent = || Told::asynchronous().sent(1, 0).sent(2, 1).sent(3, 2).crash(CrashKind::Kill);
     sent().then(Event::Cut { at: 100 }).audited(vec![at(1, 0)]).holds();
     sent().then(Event::Cut { at: 200 }).audited(vec![at(1, 0)]).breaks(Rule::C1);
+}
+
+#[test]
+fn c1_retention_explains_what_lay_before_its_bound_and_nothing_else() {
+    let sent = || Told::sync().sent(1, 0).sent(2, 1).sent(3, 2);
+    sent().expired(200).crash(CrashKind::Power).audited(vec![at(3, 2)]).received(vec![at(3, 2)]).holds();
+    sent().expired(100).crash(CrashKind::Power).audited(vec![at(3, 2)]).breaks(Rule::C1);
+    let of_topic = |topic: &str| Event::Expired { topic: Some(topic.into()), before: 300 };
+    sent().then(of_topic("t")).audited_to(vec![], 3).holds();
+    let lost = sent().then(of_topic("u")).audited_to(vec![], 3);
+    assert!(check(&lost.events).iter().all(|violation| violation.rule == Rule::C1));
+    assert_eq!(check(&lost.events).len(), 3);
+    // A group that comes late gets what is left, and nobody misses the rest.
+    sent().expired(200).received(vec![at(3, 2)]).then(Event::End).holds();
+    sent().expired(200).then(Event::End).breaks(Rule::C1);
+}
+
+#[test]
+fn c4_the_numbers_of_what_retention_removed_are_used_up() {
+    let sent = || Told::sync().sent(1, 0).sent(2, 1).expired(200).crash(CrashKind::Kill);
+    sent().audited_to(vec![], 2).sent(3, 2).holds();
+    sent().audited_to(vec![], 0).breaks(Rule::C4);
+    sent().sent(3, 1).breaks(Rule::C4);
+}
+
+#[test]
+fn a_deleted_topic_takes_its_messages_numbers_and_positions_along() {
+    let commit = |offset| Call::Commit { group: "g".into(), queue: queue(), offset };
+    let positioned = |offset| Event::Positioned { group: "g".into(), queue: queue(), offset };
+    let deleted = || Told::sync().sent(1, 0).sent(2, 1).call(commit(2)).ok(Reply::Committed).deleted();
+    deleted().sent(3, 0).crash(CrashKind::Kill).audited(vec![at(3, 0)]).then(positioned(0)).holds();
+    deleted().crash(CrashKind::Kill).audited(vec![at(1, 0), at(2, 1)]).breaks(Rule::R9);
+    deleted().sent(3, 0).crash(CrashKind::Kill).audited(vec![]).breaks(Rule::C1);
+    deleted().then(positioned(1)).breaks(Rule::C12);
+    // What was sent since is owed to the group, and no more.
+    deleted().sent(3, 0).received(vec![at(3, 0)]).then(Event::End).holds();
+    deleted().sent(3, 0).then(Event::End).breaks(Rule::C1);
+    deleted().then(Event::Rebuilt).audited(vec![at(1, 0), at(2, 1)]).then(Event::End).holds();
+    let twice = deleted().then(Event::Rebuilt).received(vec![at(1, 0)]).received(vec![at(1, 0)]);
+    twice.sent(3, 2).received(vec![at(3, 2)]).then(Event::End).holds();
+}
+
+#[test]
+fn a_deletion_that_did_not_come_back_is_done_or_not() {
+    let asked = || Told::sync().sent(1, 0).asked_to_delete().crash(CrashKind::Kill);
+    asked().audited(vec![]).sent(2, 0).received(vec![at(2, 0)]).then(Event::End).holds();
+    asked().audited(vec![at(1, 0)]).received(vec![at(1, 0)]).then(Event::End).holds();
+    // Once the look showed what came of it, it stays so.
+    asked().audited(vec![at(1, 0)]).crash(CrashKind::Kill).audited(vec![]).breaks(Rule::C1);
+    asked().audited(vec![]).crash(CrashKind::Kill).audited(vec![at(1, 0)]).breaks(Rule::R9);
+    asked().audited(vec![at(1, 0)]).then(Event::End).breaks(Rule::C1);
 }
 
 #[test]

@@ -43,7 +43,7 @@ impl Survey<'_> {
     pub async fn run(&self, rng: &mut Rng) -> Result<(), ClientError> {
         let present = self.read_all().await?;
         let deliveries = present.iter().map(|present| present.delivery.clone()).collect();
-        self.load.journal.lock().done(Call::Audit, Reply::Audited { deliveries });
+        self.load.journal.lock().done(Call::Audit, Reply::Audited { deliveries, ends: Vec::new() });
         self.check_positions().await?;
         self.check_topics().await?;
         for _ in 0..LOOK_UPS.min(present.len()) {
@@ -156,6 +156,7 @@ impl Survey<'_> {
             operation: "message query",
             address: self.broker.to_owned(),
             reason,
+            may_have_been_applied: false,
         };
         let answer = answer.map_err(|error| lost(error.to_string()))?;
         match answer.code {

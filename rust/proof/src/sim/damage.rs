@@ -70,6 +70,9 @@ impl Run {
         self.flip(record.start, record.end);
         self.journal.lock().push(Event::Cut { at: record.start });
         let Some(store) = self.open() else { return };
+        if !self.take_up(&store) {
+            return self.abandon(store);
+        }
         let report = store.recovery();
         if report.end.get() != record.start || report.truncated_bytes == 0 {
             let text = format!("a damaged tail at {} is not cut there and counted: {report:?}", record.start);
@@ -80,12 +83,14 @@ impl Run {
     }
 
     fn lose_log_file(&mut self) {
-        let starts = (0..self.marked_to).step_by(self.plan.log_file as usize);
-        let mut starts: Vec<u64> = starts.collect();
-        let is_long = self.disk.peek(&log_path(self.plan.log_file)).is_some();
-        if is_long && !starts.is_empty() {
+        let dir = Path::new(ROOT).join("commitlog");
+        let files = self.disk.files();
+        let files = files.iter().filter(|(path, _)| path.parent() == Some(&dir));
+        let mut starts: Vec<u64> = files.filter_map(|(path, _)| verify::number(path)).collect();
+        if starts.len() > 1 {
             starts.remove(0); // a log may begin late: that is what retention leaves
         }
+        starts.retain(|&start| start < self.marked_to);
         let Some(&start) = self.rng.choice(&starts) else { return };
         let path = log_path(start);
         let is_refused = |error: &StoreError| {
@@ -144,11 +149,13 @@ impl Run {
     }
 
     fn lose_queue_file(&mut self) {
-        let root = Path::new(ROOT).join("consumequeue");
-        let files: Vec<_> =
-            self.disk.files().into_iter().filter(|(path, _)| path.starts_with(&root)).collect();
+        // Those of a queue whose records are all gone say alone which numbers were used.
+        let living = verify::living_queues(&self.disk, &self.plan);
+        let is_living = |path: &PathBuf| living.iter().any(|queue| path.parent() == Some(queue));
+        let files: Vec<_> = self.disk.files().into_iter().filter(|(path, _)| is_living(path)).collect();
         if let Some((path, _)) = self.rng.choice(&files) {
             let _ = self.disk.hide(path);
+            self.may_rebuild = true;
         }
     }
 
@@ -157,6 +164,7 @@ impl Run {
         self.marked_to = 0;
         self.has_mark = false;
         self.trusted_from = u64::MAX; // until a start is through
+        self.may_rebuild = true;
         if self.rng.bool() {
             let _ = self.disk.hide(&path);
         } else {

@@ -3,12 +3,13 @@
 use rocketpy_env::sim::SimOptions;
 use rocketpy_store::FlushMode;
 
-use super::plan::{Boot, Plan};
+use super::plan::{Boot, Plan, Retention};
 use super::run::{Outcome, run};
 use crate::history::CrashKind;
 
-/// Outcomes of a power cut that are tried at every operation.
+/// Outcomes of a power cut that are tried at every operation, and at every one of the script that removes something.
 const OUTCOMES: u64 = 6;
+const OUTCOMES_OF_REMOVAL: u64 = 2;
 /// Every so many operations, recovery is ended after each of its own as well.
 const NESTED_EVERY: u64 = 9;
 
@@ -24,12 +25,26 @@ fn script(flush: FlushMode) -> Plan {
         topics: 2,
         queues: 2,
         body_max: 3000,
-        handover_limit: 65_536,
         open_queue_files: 100,
         put_off: if flush == FlushMode::Sync { (1, 100) } else { (64, 1 << 20) },
         disk: SimOptions { seed: 1, write_back_per_mille: 50, ..SimOptions::default() },
+        retention: None,
+        deletes: false,
         boots: Vec::new(),
     }
+}
+
+/// The same with files that retention removes, five of them, and topics that are deleted, two of them.
+fn removing(flush: FlushMode) -> Plan {
+    let retention = Retention {
+        reserved_ms: 0,
+        at_any_hour: false,
+        max_files: Some(1),
+        files_a_round: 2,
+        clean_forcibly: true,
+        topic_ms: Some(150),
+    };
+    Plan { seed: 11, retention: Some(retention), deletes: true, ..script(flush) }
 }
 
 fn boot(stop: Option<u64>, steps: u32, end: CrashKind, outcome: Option<u64>) -> Boot {
@@ -39,8 +54,8 @@ fn boot(stop: Option<u64>, steps: u32, end: CrashKind, outcome: Option<u64>) -> 
 /// Steps of the script.
 const STEPS: u32 = 60;
 
-fn ends() -> impl Iterator<Item = (CrashKind, Option<u64>)> {
-    let cuts = (0..OUTCOMES).map(|outcome| (CrashKind::Power, Some(outcome)));
+fn ends(outcomes: u64) -> impl Iterator<Item = (CrashKind, Option<u64>)> {
+    let cuts = (0..outcomes).map(|outcome| (CrashKind::Power, Some(outcome)));
     [(CrashKind::Kill, None)].into_iter().chain(cuts)
 }
 
@@ -49,24 +64,42 @@ fn ends() -> impl Iterator<Item = (CrashKind, Option<u64>)> {
 /// whether to go on.
 pub fn enumerate(mut note: impl FnMut(Outcome) -> bool) {
     for flush in [FlushMode::Sync, FlushMode::Async] {
-        for stop in 1.. {
-            let mut was_stopped = false;
-            for (end, outcome) in ends() {
-                let first = boot(Some(stop), STEPS, end, outcome);
-                let outcome = run(Plan { boots: vec![first], ..script(flush) });
-                was_stopped = outcome.stops == 1;
-                if !note(outcome) {
-                    return;
-                }
-            }
-            if stop % NESTED_EVERY == 0 && !nested(flush, stop, &mut note) {
-                return;
-            }
-            if !was_stopped {
-                break;
-            }
+        let is_sound = each(&script(flush), OUTCOMES, &mut |outcome| note(outcome), |stop, note| {
+            !stop.is_multiple_of(NESTED_EVERY) || nested(flush, stop, note)
+        });
+        if !is_sound
+            || !each(&removing(flush), OUTCOMES_OF_REMOVAL, &mut |outcome| note(outcome), |_, _| true)
+        {
+            return;
         }
     }
+}
+
+/// Ends a script after each of its operations, and then does something more.
+fn each<N: FnMut(Outcome) -> bool>(
+    script: &Plan,
+    outcomes: u64,
+    note: &mut N,
+    mut then: impl FnMut(u64, &mut N) -> bool,
+) -> bool {
+    for stop in 1.. {
+        let mut was_stopped = false;
+        for (end, outcome) in ends(outcomes) {
+            let first = boot(Some(stop), STEPS, end, outcome);
+            let outcome = run(Plan { boots: vec![first], ..script.clone() });
+            was_stopped = outcome.stops == 1;
+            if !note(outcome) {
+                return false;
+            }
+        }
+        if !then(stop, note) {
+            return false;
+        }
+        if !was_stopped {
+            break;
+        }
+    }
+    true
 }
 
 fn nested(flush: FlushMode, stop: u64, note: &mut impl FnMut(Outcome) -> bool) -> bool {

@@ -6,12 +6,15 @@
 
 mod damage;
 mod enumerate;
+mod group;
 mod journal;
 pub(crate) mod message;
 mod plan;
+mod removal;
 mod run;
 mod script;
 mod verify;
+mod verify_index;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 pub use enumerate::enumerate;
-pub use plan::{Boot, Damage, Plan};
+pub use plan::{Boot, Damage, Plan, Retention};
 pub use run::{Outcome, run};
 
 /// Sums of many runs.
@@ -32,6 +35,9 @@ pub struct Totals {
     /// Acknowledged before the flush and lost with the power: what the contract allows.
     pub lost_as_allowed: u64,
     pub crashes: u64,
+    /// Files of the log that retention removed.
+    pub removed_files: u64,
+    pub deleted_topics: u64,
     pub operations: u64,
 }
 
@@ -44,6 +50,8 @@ impl Totals {
         self.acknowledged += outcome.counts.acknowledged;
         self.lost_as_allowed += outcome.counts.lost_as_allowed;
         self.crashes += outcome.counts.crashes;
+        self.removed_files += outcome.removed_files;
+        self.deleted_topics += outcome.deleted_topics;
         self.operations += outcome.operations;
     }
 }

@@ -1,10 +1,12 @@
 //! What a run does, drawn from its seed.
 
+use std::time::Duration;
+
 use fastrand::Rng;
 use rocketpy_env::sim::SimOptions;
-use rocketpy_store::{FlushMode, StoreConfig};
+use rocketpy_store::{DeleteHours, FlushMode, RetentionConfig, StoreConfig};
 
-use crate::history::CrashKind;
+use crate::history::{CrashKind, QueueName};
 
 /// Where the simulated disk has the store.
 pub const ROOT: &str = "/store";
@@ -22,12 +24,29 @@ pub struct Plan {
     pub topics: u32,
     pub queues: u32,
     pub body_max: usize,
-    pub handover_limit: usize,
     pub open_queue_files: usize,
     /// Queues that a round writes at once, and bytes of entries that are put off.
     pub put_off: (usize, usize),
     pub disk: SimOptions,
+    /// `None`: nothing is removed by age, size or for want of space.
+    pub retention: Option<Retention>,
+    /// Whether topics are deleted, and made again by the next send.
+    pub deletes: bool,
     pub boots: Vec<Boot>,
+}
+
+/// When records go.
+#[derive(Debug, Clone, Copy)]
+pub struct Retention {
+    pub reserved_ms: u64,
+    /// Whether what is old enough may go at every hour, or at none: then somebody asks, or the disk fills up.
+    pub at_any_hour: bool,
+    /// Most files of the log.
+    pub max_files: Option<u64>,
+    pub files_a_round: usize,
+    pub clean_forcibly: bool,
+    /// Age at which messages of the first topic go.
+    pub topic_ms: Option<u64>,
 }
 
 /// One life of the process, after which another follows.
@@ -78,7 +97,7 @@ impl Plan {
         };
         let boots = rng.u32(1..6);
         let boots = (0..boots).map(|_| Boot::of(rng, &disk)).collect();
-        Self {
+        let plan = Self {
             seed,
             flush: if rng.bool() { FlushMode::Sync } else { FlushMode::Async },
             record_check: rng.u8(0..4) != 0,
@@ -89,14 +108,41 @@ impl Plan {
             // More than the few that a checkpoint flushes one by one.
             queues: if rng.u8(0..8) == 0 { 40 } else { rng.u32(1..=3) },
             body_max: *rng.choice(&[100, 1000, 3000]).unwrap_or(&100),
-            handover_limit: *rng.choice(&[1, 5, 65_536]).unwrap_or(&1),
             open_queue_files: *rng.choice(&[1, 2, 100]).unwrap_or(&1),
             put_off: *rng
                 .choice(&[(64, 64 << 20), (0, 1 << 20), (0, 40), (1, 200), (2, 0)])
                 .unwrap_or(&(0, 0)),
             disk,
+            retention: None,
+            deletes: false,
             boots,
+        };
+        plan.with_removals(rng)
+    }
+
+    /// Half of the runs remove something.
+    fn with_removals(mut self, rng: &mut Rng) -> Self {
+        self.deletes = rng.u8(0..3) == 0;
+        if rng.u8(0..3) == 0 {
+            self.retention = Some(Retention::of(rng, &self.disk));
+            self.log_file = rng.u64(16..=20) * 1024; // many files
         }
+        if self.deletes {
+            // Without a mark a part of the log is read again, deleted topics with it.
+            for boot in self.boots.iter_mut().filter(|boot| boot.damage == Some(Damage::Checkpoint)) {
+                boot.damage = None;
+            }
+        }
+        self
+    }
+
+    /// All queues that there may be.
+    pub fn queue_names(&self) -> impl Iterator<Item = QueueName> {
+        let (topics, queues) = (self.topics, self.queues);
+        let of = move |topic| {
+            (0..queues).map(move |queue_id| QueueName { topic: format!("topic{topic}"), queue_id })
+        };
+        (0..topics).flat_map(of)
     }
 
     /// The configuration of the store.
@@ -110,11 +156,39 @@ impl Plan {
             flush: self.flush,
             record_check: self.record_check,
             max_message_size: 14 << 10,
-            handover_limit: self.handover_limit,
             open_queue_files: self.open_queue_files,
             queues_at_once: self.put_off.0,
             queue_tail_bytes: self.put_off.1,
+            retention: self
+                .retention
+                .map_or_else(RetentionConfig::default, |rules| rules.config(self.log_file)),
             ..StoreConfig::new(ROOT)
+        }
+    }
+}
+
+impl Retention {
+    fn of(rng: &mut Rng, disk: &SimOptions) -> Self {
+        let topic_ms = (rng.u8(0..3) == 0 && disk.clock_steps_per_mille == 0).then(|| rng.u64(1..400));
+        Self {
+            reserved_ms: *rng.choice(&[0, 100, 1000, 1 << 40]).unwrap_or(&0),
+            at_any_hour: rng.bool(),
+            max_files: rng.bool().then(|| rng.u64(0..6)),
+            files_a_round: *rng.choice(&[1, 3, 100]).unwrap_or(&1),
+            clean_forcibly: rng.bool(),
+            topic_ms,
+        }
+    }
+
+    fn config(&self, log_file: u64) -> RetentionConfig {
+        let all: Vec<u32> = (0..24).collect();
+        RetentionConfig {
+            reserved_time: Duration::from_millis(self.reserved_ms),
+            delete_hours: if self.at_any_hour { DeleteHours::of(&all) } else { DeleteHours::default() },
+            max_bytes: self.max_files.map(|files| files * log_file),
+            files_a_round: self.files_a_round,
+            clean_forcibly: self.clean_forcibly,
+            ..RetentionConfig::default()
         }
     }
 }

@@ -1,20 +1,22 @@
 //! One run: the lives of a store on a simulated disk, one after the other, and a history of them.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use fastrand::Rng;
 use parking_lot::Mutex;
+use rocketpy_broker::OffsetTable;
 use rocketpy_env::sim::{SimDisk, SimOptions, Stopped};
 use rocketpy_store::{FlushMode, Store, StoreError};
 
+use super::group::Reader;
 use super::journal::{Ear, Journal};
 use super::plan::{Boot, Plan};
+use super::removal::Removals;
 use super::verify;
 use crate::checker::{Counts, Rule, Violation};
-use crate::history::{Acknowledged, Contract, CrashKind, Event, Group, QueueName};
+use crate::history::{Acknowledged, Contract, CrashKind, Event};
 
 /// What a run came to.
 #[derive(Debug)]
@@ -24,6 +26,9 @@ pub struct Outcome {
     pub violations: Vec<Violation>,
     pub events: Vec<Event>,
     pub counts: Counts,
+    /// Files of the log that retention removed.
+    pub removed_files: u64,
+    pub deleted_topics: u64,
     /// Of the simulated disk.
     pub operations: u64,
     /// How often a process was stopped at the operation that its boot names.
@@ -39,38 +44,22 @@ pub(super) enum Guarded<T> {
     Panicked(String),
 }
 
-/// A group that reads along.
-pub(super) struct Reader {
-    pub name: &'static str,
-    /// `None` reads everything.
-    pub tag: Option<&'static str>,
-    pub positions: BTreeMap<QueueName, u64>,
-    pub committed: BTreeMap<QueueName, u64>,
-}
-
-impl Reader {
-    fn group(&self) -> Group {
-        Group {
-            name: self.name.to_owned(),
-            topics: Vec::new(),
-            tags: self.tag.into_iter().map(str::to_owned).collect(),
-            broadcasting: false,
-            members: Vec::new(),
-        }
-    }
-}
-
 pub(super) struct Run {
     pub plan: Plan,
     pub rng: Rng,
     pub disk: SimDisk,
     pub journal: Arc<Mutex<Journal>>,
     pub readers: Vec<Reader>,
+    /// The broker's table of where groups are, in this life.
+    pub offsets: Option<OffsetTable<SimDisk>>,
+    pub removals: Removals,
     pub last_message: u64,
     /// Calls that the store has not come back from.
     pub in_flight: Vec<u64>,
     /// The operation at which this process ends.
-    stop: Option<u64>,
+    pub stop: Option<u64>,
+    /// Another process follows in which things still go wrong.
+    pub has_more_lives: bool,
     stops: u32,
     /// The durable mark is at least here.
     pub marked_to: u64,
@@ -78,6 +67,8 @@ pub(super) struct Run {
     pub flushed_to: u64,
     violations: Vec<Violation>,
     starts: Vec<String>,
+    /// The next start has a reason to make queues and index anew: what they hold, or what says so, was taken away.
+    pub may_rebuild: bool,
     /// A store was open on this disk, and its checkpoint was not spoilt since.
     pub has_mark: bool,
     /// Records before this were there when the checkpoint was spoilt: a later recovery may not look at all of them again, and
@@ -94,6 +85,7 @@ pub fn run(plan: Plan) -> Outcome {
         }
         run.boot(&boot, false);
     }
+    run.has_more_lives = false;
     if !run.is_broken() {
         let options = run.disk.options().without_faults();
         run.disk.set_options(options);
@@ -127,13 +119,7 @@ impl Run {
         };
         // Without a check of whole records a torn one may lose its tag and its keys: only bodies are promised then.
         let tags: &[Option<&'static str>] = if plan.record_check { &[None, Some("red")] } else { &[None] };
-        let reader = |&tag: &Option<&'static str>| Reader {
-            name: tag.unwrap_or("all"),
-            tag,
-            positions: BTreeMap::new(),
-            committed: BTreeMap::new(),
-        };
-        let readers: Vec<_> = tags.iter().map(reader).collect();
+        let readers: Vec<_> = tags.iter().map(|&tag| Reader::new(tag)).collect();
         let groups = readers.iter().map(Reader::group).collect();
         let contract = Contract { acknowledged, groups };
         journal.push(Event::Begin { harness: "simulated disk".to_owned(), seed: plan.seed, contract });
@@ -142,14 +128,18 @@ impl Run {
             disk,
             journal: Arc::new(Mutex::new(journal)),
             readers,
+            offsets: None,
+            removals: Removals::default(),
             last_message: 0,
             in_flight: Vec::new(),
             stop: None,
+            has_more_lives: true,
             stops: 0,
             marked_to: 0,
             flushed_to: 0,
             violations: Vec::new(),
             starts: Vec::new(),
+            may_rebuild: false,
             has_mark: false,
             trusted_from: 0,
             plan,
@@ -163,6 +153,8 @@ impl Run {
         Outcome {
             violations,
             counts: journal.checker.counts(),
+            removed_files: self.removals.removed_files,
+            deleted_topics: self.removals.deleted_topics,
             events: std::mem::take(&mut journal.events),
             operations: self.disk.operations(),
             stops: self.stops,
@@ -208,6 +200,7 @@ impl Run {
     fn boot(&mut self, boot: &Boot, is_last: bool) {
         self.stop = boot.stop.map(|stop| self.disk.operations() + stop);
         self.disk.stop_at(self.stop);
+        self.prepare_disk(is_last);
         let Some(store) = self.open() else {
             if !self.is_broken() {
                 self.crash(boot, None);
@@ -218,6 +211,9 @@ impl Run {
             self.journal.lock().push(Event::Healed);
         }
         let lived = guarded(|| {
+            if !self.take_up(&store) {
+                return false;
+            }
             self.look_around(&store);
             self.script(&store, boot.steps);
             if is_last && !self.is_broken() {
@@ -263,6 +259,7 @@ impl Run {
                 }
                 self.marked_to = store.flushed_offset().get();
                 self.flushed_to = self.marked_to;
+                self.note_start(&store);
                 Some(store)
             }
             Guarded::Done(Err(error @ (StoreError::Env(_) | StoreError::Poisoned { .. })))
@@ -287,22 +284,48 @@ impl Run {
         }
     }
 
+    /// Notes what a start says about what is gone, and what it made anew without a reason.
+    fn note_start(&mut self, store: &Store<SimDisk>) {
+        let report = store.recovery();
+        let start = store.min_physical_offset().get();
+        self.check_start(start);
+        self.clip_deletions(report.end.get());
+        let may_rebuild = self.may_rebuild || self.removals.is_deleting || !report.had_mark;
+        if report.rebuilt_queues && !may_rebuild {
+            self.wrong(Rule::R6, format!("consume queues that were durable are made anew: {report:?}"));
+        }
+        if report.rebuilt_index && !may_rebuild {
+            self.wrong(Rule::R6, format!("index files that were durable are made anew: {report:?}"));
+        }
+        if report.rebuilt_queues {
+            self.journal.lock().push(Event::Rebuilt);
+        }
+        self.journal.lock().push(Event::Expired { topic: None, before: start });
+        self.removals.is_deleting = false;
+        self.may_rebuild = false;
+    }
+
     /// What must hold right after a recovery.
     pub fn look_around(&mut self, store: &Store<SimDisk>) {
         self.quiet(|run| {
             let end = store.max_physical_offset().get();
             run.journal.lock().push(Event::Flushed { end: store.flushed_offset().get() });
-            if let Err(violation) = verify::check_files(&run.disk, &run.plan, end) {
-                run.violations.push(violation);
-            }
+            run.check_files(end);
             run.audit(store);
             run.look_up(store);
-            run.position_readers(store);
+            run.position_readers();
         });
+    }
+
+    fn check_files(&mut self, end: u64) {
+        if let Err(violation) = verify::check_files(&self.disk, &self.plan, &self.removals, end) {
+            self.violations.push(violation);
+        }
     }
 
     /// Closes the store in order. Says whether that was a success.
     fn close(&mut self, store: &Store<SimDisk>) -> bool {
+        self.persist_offsets();
         match store.shutdown() {
             Ok(()) => true,
             Err(error) => {
@@ -317,9 +340,7 @@ impl Run {
     /// The process closed its store: everything is durable, whatever happens to the machine.
     fn closed(&mut self, store: &Store<SimDisk>, boot: &Boot, is_last: bool) {
         let end = store.max_physical_offset().get();
-        if let Err(violation) = verify::check_files(&self.disk, &self.plan, end) {
-            self.violations.push(violation);
-        }
+        self.check_files(end);
         (self.marked_to, self.flushed_to) = (end, end);
         self.stop = None;
         {
@@ -361,11 +382,11 @@ impl Run {
         }
         drop(store); // its handles are those of a former process
         self.stop = None;
+        self.end_round();
+        self.offsets = None;
         let in_flight = std::mem::take(&mut self.in_flight);
         self.journal.lock().crash(kind, in_flight);
-        for reader in &mut self.readers {
-            reader.positions = reader.committed.clone();
-        }
+        self.readers.iter_mut().for_each(|reader| reader.positions.clear());
         self.damage(boot, kind, was_stopped);
     }
 }

@@ -33,7 +33,7 @@ impl Run {
     }
 
     fn step(&mut self, store: &Store<SimDisk>) {
-        match self.rng.u8(0..100) {
+        match self.rng.u8(0..113) {
             0..=54 => self.append(store),
             55..=62 => self.append_batch(store),
             63..=72 => drop(store.step_flush()),
@@ -45,6 +45,8 @@ impl Run {
                 }
             }
             88..=91 => store.step_allocate(),
+            100..=103 => self.persist_offsets(),
+            dice @ 104.. => self.remove_something(store, dice - 104),
             _ => {
                 let reader = self.rng.usize(0..self.readers.len());
                 let queue = self.some_queue();
@@ -54,7 +56,7 @@ impl Run {
         self.journal.lock().push(Event::Flushed { end: store.flushed_offset().get() });
     }
 
-    fn some_queue(&mut self) -> QueueName {
+    pub fn some_queue(&mut self) -> QueueName {
         let topic = format!("topic{}", self.rng.u32(0..self.plan.topics));
         QueueName { topic, queue_id: self.rng.u32(0..self.plan.queues) }
     }
@@ -68,7 +70,7 @@ impl Run {
         (message, op)
     }
 
-    fn append(&mut self, store: &Store<SimDisk>) {
+    pub fn append(&mut self, store: &Store<SimDisk>) {
         let queue = self.some_queue();
         let (message, op) = self.next_message(&queue);
         let record = new_record(&queue, &message.body, &message.properties);
@@ -114,6 +116,9 @@ impl Run {
 
     /// A send has its place: it is acknowledged now, or when the log is durable before `end`.
     fn stored(&mut self, op: u64, queue: &QueueName, offset: u64, log: LogRange, end: u64) {
+        if !self.may_refuse_for_space().1 {
+            self.wrong(Rule::Alive, "an append is taken although the disk is nearly full");
+        }
         let reply = Reply::Sent { queue: queue.clone(), offset, log: Some(log) };
         match self.plan.flush {
             FlushMode::Sync => self.journal.lock().wait(op, end, reply),
@@ -129,7 +134,9 @@ impl Run {
                 | AppendError::Poisoned { .. }
                 | AppendError::QueueNotWriteable { .. }
         );
-        if !is_of_disk || !self.has_faults() {
+        let is_for_space =
+            matches!(error, AppendError::DiskNearlyFull { .. }) && self.may_refuse_for_space().0;
+        if !(is_for_space || is_of_disk && self.has_faults()) {
             self.wrong(Rule::Alive, format!("an append is refused on a sound disk: {error}"));
         }
         for &op in ops {
@@ -175,12 +182,9 @@ impl Run {
             return;
         };
         journal.push(Event::Ok { op, reply: Reply::Received { at_ms: 0, deliveries } });
+        drop(journal);
         if self.rng.bool() {
-            let reader = &mut self.readers[reader];
-            let offset = reader.positions[queue];
-            reader.committed.insert(queue.clone(), offset);
-            let op = journal.invoke(Call::Commit { group: name.to_owned(), queue: queue.clone(), offset });
-            journal.push(Event::Ok { op, reply: Reply::Committed });
+            self.commit(reader, queue);
         }
     }
 
@@ -210,12 +214,10 @@ impl Run {
     /// Reads everything that is there.
     pub fn audit(&mut self, store: &Store<SimDisk>) {
         let op = self.journal.lock().invoke(Call::Audit);
-        let mut all = Vec::new();
+        let (mut all, mut ends) = (Vec::new(), Vec::new());
         for summary in store.queues() {
             let (mut next, end) = (summary.bounds.min.get(), summary.bounds.max.get());
-            if next != 0 {
-                self.wrong(Rule::C4, format!("{}-{} starts at {next}", summary.topic, summary.queue_id));
-            }
+            ends.push((QueueName { topic: summary.topic.to_string(), queue_id: summary.queue_id }, end));
             while next < end {
                 match store.get(&summary.topic, summary.queue_id, next as i64, &MOST, &TagFilter::All) {
                     Ok(fetch) if fetch.next_offset.get() > next => {
@@ -240,7 +242,7 @@ impl Run {
             }
         }
         let mut journal = self.journal.lock();
-        journal.push(Event::Ok { op, reply: Reply::Audited { deliveries: all } });
+        journal.push(Event::Ok { op, reply: Reply::Audited { deliveries: all, ends } });
     }
 
     /// Looks some keys up. What is dispatched is in the index.
@@ -263,27 +265,6 @@ impl Run {
             let views = found.records.iter().flat_map(|bytes| records(bytes)).flatten();
             let messages = views.map(|view| delivery(&view, false).message).collect();
             self.journal.lock().push(Event::Ok { op, reply: Reply::Found { messages } });
-        }
-    }
-
-    /// Where the groups go on after a start.
-    ///
-    /// CLAMP: a broker keeps these offsets in its own files and clamps them to the ends of the queues (durability.md R7). Until
-    /// it takes part here, the harness does.
-    pub fn position_readers(&mut self, store: &Store<SimDisk>) {
-        let mut journal = self.journal.lock();
-        for reader in &mut self.readers {
-            for (queue, position) in &mut reader.positions {
-                let max = store.queue_bounds(&queue.topic, queue.queue_id).max.get();
-                if *position > max {
-                    *position = max;
-                    reader.committed.insert(queue.clone(), max);
-                }
-            }
-            for (queue, &offset) in &reader.committed {
-                let group = reader.name.to_owned();
-                journal.push(Event::Positioned { group, queue: queue.clone(), offset });
-            }
         }
     }
 

@@ -35,6 +35,7 @@ pub enum RecordCheck<'a> {
 /// # Source
 /// spec/store.md section 2.8.
 #[doc(alias = "checkMessageAndReturnSize")]
+#[inline]
 pub fn check_record(bytes: &[u8], mode: CheckMode) -> Result<RecordCheck<'_>, RecordError> {
     let truncated = |field| RecordError::Truncated { field, available: bytes.len() };
     let mut reader = Reader::new(bytes);

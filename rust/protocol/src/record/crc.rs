@@ -1,10 +1,10 @@
 //! Checksums of a record, and how one of them is put together from parts.
 //!
 //! A CRC-32 is linear: appending `n` zero bytes multiplies it by x^(8n) modulo the CRC polynomial, and
-//! `crc(a ++ b) = crc(a) * x^(8 * len b) ^ crc(b)`. So the checksum of a whole record is put together from that of the body,
-//! which the record needs anyway, and no body is read twice. The factor depends on lengths alone and is computed outside the
-//! store's append lock; under the lock remains one hash of 64 bytes (the head with the three late fields) and one
-//! multiplication.
+//! `crc(a ++ b) = crc(a) * x^(8 * len b) ^ crc(b)`. So the checksum of a whole record is put together from that of its head
+//! and that of the body, which the record needs anyway and which goes on over what is behind the body: no body is read twice.
+//! The factor depends on a length alone and is computed outside the store's append lock; under the lock remains one hash of 88
+//! bytes (the head with the three late fields) and one multiplication.
 //!
 //! `crc32fast::Hasher::combine` computes the factor on every call (a multiplication for each bit of the length), so it would
 //! put that work under the lock; the tests compare against it.
@@ -39,38 +39,50 @@ pub fn body_crc(body: &[u8]) -> u32 {
 }
 
 /// `a * b` modulo the polynomial, both reflected.
-///
-/// First the product without carries, whose 32 steps do not wait for each other, then the reduction byte by byte.
 const fn multiply(a: u32, b: u32) -> u32 {
-    let mut wide = 0;
-    let mut bit = 0;
-    while bit < 32 {
-        wide ^= ((b as u64) << bit) & ((a >> bit & 1) as u64).wrapping_neg();
-        bit += 1;
-    }
     // Reflected: the upper half is reduced already, the lower half stands for x^32 times itself.
-    wide <<= 1;
-    let mut over = wide as u32;
-    let mut byte = 0;
-    while byte < 4 {
-        over = (over >> 8) ^ REDUCED[(over & 0xFF) as usize];
-        byte += 1;
-    }
+    let wide = multiply_without_carries(a, b) << 1;
+    let [a, b, c, d] = (wide as u32).to_le_bytes();
+    let over =
+        REDUCED[3][a as usize] ^ REDUCED[2][b as usize] ^ REDUCED[1][c as usize] ^ REDUCED[0][d as usize];
     (wide >> 32) as u32 ^ over
 }
 
-/// `REDUCED[v]` is the byte `v` times x^32, reduced.
-static REDUCED: [u32; 256] = {
-    let mut table = [0; 256];
+/// `a * b` with no carry from bit to bit.
+///
+/// Ordinary products of every fourth bit: at most eight ones meet at a bit, and their sum ends before the next fourth bit.
+const fn multiply_without_carries(a: u32, b: u32) -> u64 {
+    const FOURTHS: u64 = 0x1111_1111_1111_1111;
+    let mut product = 0;
+    let mut place = 0;
+    while place < 4 {
+        let mut sum = 0;
+        let mut of_a = 0;
+        while of_a < 4 {
+            let of_b = (place + 4 - of_a) % 4;
+            sum ^= (a as u64 & FOURTHS << of_a) * (b as u64 & FOURTHS << of_b);
+            of_a += 1;
+        }
+        product |= sum & FOURTHS << place;
+        place += 1;
+    }
+    product
+}
+
+/// `REDUCED[k][v]` is the byte `v` times x^(32 + 8k), reduced.
+static REDUCED: [[u32; 256]; 4] = {
+    let mut table = [[0; 256]; 4];
     let mut value = 0;
     while value < 256 {
         let mut reduced = value as u32;
         let mut bit = 0;
-        while bit < 8 {
+        while bit < 32 {
             reduced = (reduced >> 1) ^ ((reduced & 1).wrapping_neg() & POLYNOMIAL);
             bit += 1;
+            if bit % 8 == 0 {
+                table[bit / 8 - 1][value] = reduced;
+            }
         }
-        table[value] = reduced;
         value += 1;
     }
     table
@@ -109,11 +121,6 @@ impl Shift {
         Self(factor.unwrap_or(ONE))
     }
 
-    /// The factor of both tails one after the other.
-    pub const fn then(self, other: Self) -> Self {
-        Self(multiply(self.0, other.0))
-    }
-
     /// The checksum of a head and its tail, from the checksum of each; `self` is the tail's factor.
     pub const fn combine(self, head: u32, tail: u32) -> u32 {
         multiply(self.0, head) ^ tail
@@ -137,14 +144,20 @@ pub const EMPTY_PROPERTY: [u8; CRC_PROPERTY_BYTES] = {
 /// Where the digits start, counted from the end of the record.
 pub const DIGITS_FROM_END: usize = DIGITS + 1;
 
-/// Ten decimal digits, the least significant one first (the format's quirk), padded with zeros behind.
-pub fn digits(mut value: u32) -> [u8; DIGITS] {
-    let mut digits = [b'0'; DIGITS];
-    for digit in &mut digits {
-        *digit = b'0' + (value % 10) as u8;
-        value /= 10;
+/// Writes ten decimal digits, the least significant one first (the format's quirk), padded with zeros behind.
+///
+/// # Panics
+/// When `out` has no room for them.
+pub fn put_digits(value: u32, out: &mut [u8]) {
+    const HALF: usize = DIGITS / 2;
+    let (low_out, high_out) = out[..DIGITS].split_at_mut(HALF);
+    // Both halves at once: a digit waits for the one before it in its half alone.
+    let (mut low, mut high) = (value % 10u32.pow(HALF as u32), value / 10u32.pow(HALF as u32));
+    for (low_out, high_out) in low_out.iter_mut().zip(high_out) {
+        *low_out = b'0' + (low % 10) as u8;
+        *high_out = b'0' + (high % 10) as u8;
+        (low, high) = (low / 10, high / 10);
     }
-    digits
 }
 
 /// The checksum that a record's properties text states at its end, when a `__CRC32#` property stands there: not the end of a
@@ -187,14 +200,32 @@ mod tests {
 
     #[test]
     fn factors_of_tails_multiply() {
-        assert_eq!(Shift::of(1000).then(Shift::of(66_000)), Shift::of(67_000));
-        assert_eq!(Shift::of(0).then(Shift::of(5)), Shift::of(5));
-        assert_eq!(Shift::of(0x0102_0304).then(Shift::of(0x0100_0000)), Shift::of(0x0202_0304));
+        let then = |first: Shift, second: Shift| Shift(multiply(first.0, second.0));
+        assert_eq!(then(Shift::of(1000), Shift::of(66_000)), Shift::of(67_000));
+        assert_eq!(then(Shift::of(0), Shift::of(5)), Shift::of(5));
+        assert_eq!(then(Shift::of(0x0102_0304), Shift::of(0x0100_0000)), Shift::of(0x0202_0304));
+    }
+
+    #[test]
+    fn a_product_without_carries_is_that_of_single_bits() {
+        for (a, b) in
+            [(0, u32::MAX), (u32::MAX, u32::MAX), (0x8000_0001, 0xDEAD_BEEF), (POLYNOMIAL, 0x1234_5678)]
+        {
+            let bits = (0..32).filter(|bit| a >> bit & 1 == 1);
+            let product = bits.fold(0, |product, bit| product ^ u64::from(b) << bit);
+            assert_eq!(multiply_without_carries(a, b), product, "{a:x} {b:x}");
+        }
     }
 
     #[test]
     fn digits_stand_least_significant_first() {
+        let digits = |value| {
+            let mut digits = [0; DIGITS];
+            put_digits(value, &mut digits);
+            digits
+        };
         assert_eq!(&digits(1_434_627_325), b"5237264341");
+        assert_eq!(&digits(u32::MAX), b"5927694924");
         assert_eq!(&digits(7), b"7000000000");
         let mut record = EMPTY_PROPERTY.to_vec();
         let at = record.len() - DIGITS_FROM_END;

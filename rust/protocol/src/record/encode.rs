@@ -45,7 +45,7 @@ pub struct RecordPlan {
 /// What of the whole-record checksum is known before the late fields are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CrcPlan {
-    /// Checksum of everything behind the head, without the property at the end.
+    /// Checksum of the body and what is behind it, without the property at the end.
     tail: u32,
     /// The factor of those bytes.
     shift: Shift,
@@ -97,30 +97,30 @@ impl RecordFields<'_> {
         if self.body.len() > body_limit {
             return Err(RecordEncodeError::BodyTooLong { length: self.body.len(), limit: body_limit });
         }
-        let body_crc = crc32fast::hash(self.body);
         let apart = if with_body { 0 } else { self.body.len() };
         out.reserve(self.size_hint() - apart);
-        self.push_head(body_crc, out);
-        let head_end = self.stored_at_at() + 8;
-        let body_at = out.len();
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(self.body);
+        let body_crc = hasher.clone().finalize();
+        let body_at = self.push_head(body_crc, out);
         if with_body {
             out.extend_from_slice(self.body);
         }
         let topic_at = out.len();
         self.push_topic(out);
         self.push_properties(record_crc, out)?;
-
         let size = out.len() - start + apart;
         out[start..start + 4].copy_from_slice(&(size as u32).to_be_bytes());
         let crc = record_crc.then(|| {
-            let before_body = &out[start + head_end..body_at];
             let behind_body = &out[topic_at..out.len() - CRC_PROPERTY_BYTES];
-            CrcPlan::new(before_body, body_crc, self.body.len(), behind_body)
+            hasher.update(behind_body);
+            CrcPlan { tail: hasher.finalize(), shift: Shift::of(self.body.len() + behind_body.len()) }
         });
-        Ok(RecordPlan { size, body_at: body_at - start, apart, stored_at_at: self.stored_at_at(), crc })
+        Ok(RecordPlan { size, body_at, apart, stored_at_at: self.stored_at_at(), crc })
     }
 
-    fn push_head(&self, body_crc: u32, out: &mut Vec<u8>) {
+    /// Appends what stands before the body, its late fields and the size zero. Says how long it is.
+    fn push_head(&self, body_crc: u32, out: &mut Vec<u8>) -> usize {
         let magic = if self.topic.len() > TOPIC_MAX_BYTES_V1 { MAGIC_V2 } else { MAGIC_V1 };
         let mut flags = self.sys_flag & !(sys_flag::BORN_HOST_V6 | sys_flag::STORE_HOST_V6);
         if self.born_host.is_ipv6() {
@@ -129,7 +129,10 @@ impl RecordFields<'_> {
         if self.store_host.is_ipv6() {
             flags |= sys_flag::STORE_HOST_V6;
         }
-        let mut head = Head { bytes: [0; HEAD_MAX_BYTES], end: 4 };
+        let start = out.len();
+        out.extend_from_slice(&[0; HEAD_MAX_BYTES]);
+        let Some(bytes) = out.last_chunk_mut() else { unreachable!("they were just appended") };
+        let mut head = Head { bytes, end: 4 };
         head.push(&magic.to_be_bytes());
         head.push(&(body_crc & 0x7FFF_FFFF).to_be_bytes());
         head.push(&self.queue_id.to_be_bytes());
@@ -143,7 +146,9 @@ impl RecordFields<'_> {
         head.push(&self.reconsume_times.to_be_bytes());
         head.push(&self.prepared_transaction_offset.get().to_be_bytes());
         head.push(&(self.body.len() as u32).to_be_bytes());
-        out.extend_from_slice(&head.bytes[..head.end]);
+        let end = head.end;
+        out.truncate(start + end);
+        end
     }
 
     fn push_topic(&self, out: &mut Vec<u8>) {
@@ -159,10 +164,10 @@ impl RecordFields<'_> {
     fn push_properties(&self, record_crc: bool, out: &mut Vec<u8>) -> Result<(), RecordEncodeError> {
         let length_at = out.len();
         out.extend_from_slice(&[0; 2]);
-        for text in [self.properties, self.more_properties] {
+        for text in [self.properties, self.more_properties].into_iter().filter(|text| !text.is_empty()) {
             let has_pair_before =
                 out.len() > length_at + 2 && out.last() != Some(&property::PROPERTY_SEPARATOR);
-            if has_pair_before && !text.is_empty() {
+            if has_pair_before {
                 out.push(property::PROPERTY_SEPARATOR);
             }
             if has_crc(text) {
@@ -210,13 +215,14 @@ fn has_crc(text: &[u8]) -> bool {
 /// Everything before the body, with two IPv6 hosts.
 const HEAD_MAX_BYTES: usize = FIXED_BYTES_V1 - 3 + 24;
 
-/// The head of a record while it is put together, off the heap.
-struct Head {
-    bytes: [u8; HEAD_MAX_BYTES],
+/// The head of a record while it is put together, in its place: fields that were just stored one by one and are then copied as
+/// a whole would hold up the processor.
+struct Head<'a> {
+    bytes: &'a mut [u8; HEAD_MAX_BYTES],
     end: usize,
 }
 
-impl Head {
+impl Head<'_> {
     #[inline]
     fn push<const N: usize>(&mut self, field: &[u8; N]) {
         self.bytes[self.end..self.end + N].copy_from_slice(field);
@@ -230,17 +236,6 @@ impl Head {
             IpAddr::V6(address) => self.push(&address.octets()),
         }
         self.push(&u32::from(host.port()).to_be_bytes());
-    }
-}
-
-impl CrcPlan {
-    fn new(before_body: &[u8], body_crc: u32, body_length: usize, behind_body: &[u8]) -> Self {
-        let body_shift = Shift::of(body_length);
-        let with_body = body_shift.combine(crc32fast::hash(before_body), body_crc);
-        let mut hasher = crc32fast::Hasher::new_with_initial(with_body);
-        hasher.update(behind_body);
-        let shift = body_shift.then(Shift::of(before_body.len() + behind_body.len()));
-        Self { tail: hasher.finalize(), shift }
     }
 }
 
@@ -265,9 +260,9 @@ impl RecordPlan {
 
     /// Writes the three late fields and the checksum into an encoded record, whose body may be apart.
     ///
-    /// This is what runs under the append lock: three stores and, with a record checksum, a hash of the head (64 bytes with an
-    /// IPv4 born host), one multiplication and ten digits, whatever the size of the record. May be called again with other values
-    /// (the record moved to the next file).
+    /// This is what runs under the append lock: three stores and, with a record checksum, a hash of the head (88 bytes with IPv4
+    /// hosts), one multiplication and ten digits, whatever the size of the record. May be called again with other values (the
+    /// record moved to the next file).
     ///
     /// # Panics
     /// When `record` is not as long as what was encoded with this plan.
@@ -283,11 +278,10 @@ impl RecordPlan {
         put(record, PHYSICAL_OFFSET_AT, physical_offset.get());
         put(record, self.stored_at_at, stored_at_ms as u64);
         if let Some(plan) = &self.crc {
-            let head = crc32fast::hash(&record[..self.stored_at_at + 8]);
+            let head = crc32fast::hash(&record[..self.body_at]);
             let value = plan.shift.combine(head, plan.tail) & 0x7FFF_FFFF;
-            let digits = crc::digits(value);
             let at = record.len() - crc::DIGITS_FROM_END;
-            record[at..at + digits.len()].copy_from_slice(&digits);
+            crc::put_digits(value, &mut record[at..]);
         }
     }
 }

@@ -55,7 +55,11 @@ impl Raise for RecordError {
 
 impl Raise for CompressionError {
     fn facts(&self) -> Facts {
-        Facts::new("DamagedDataError", format!("the body does not decompress: {self}"))
+        let facts = Facts::new("DamagedDataError", format!("the body does not decompress: {self}"));
+        match self {
+            Self::TooLarge { .. } => facts.hint("read it with a greater max_body_bytes"),
+            _ => facts,
+        }
     }
 }
 
@@ -75,12 +79,10 @@ impl Raise for StoreError {
     fn facts(&self) -> Facts {
         let class = match self {
             Self::Env(error) => error.facts().class,
+            _ if self.is_damage() => "DamagedDataError",
             Self::BadConfig { .. } | Self::WrongFileSize { .. } => "ConfigError",
             Self::ForeignFolder { .. } | Self::UnexpectedFile { .. } => "NotAStoreError",
             Self::Locked { .. } => "StoreLockedError",
-            Self::InteriorDamage { .. } | Self::MissingFile { .. } | Self::BrokenEntry { .. } => {
-                "DamagedDataError"
-            }
             Self::ShutDown => "ClosedError",
             _ => "StoreError",
         };

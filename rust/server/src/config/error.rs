@@ -4,12 +4,12 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// No such key.
-    #[error("unknown configuration key in {origin}, the nearest known one is {nearest}: {key}")]
+    #[error("unknown configuration key in {origin}: {key}")]
     UnknownKey {
         /// The key as written.
         key: String,
-        /// The known key that looks most like it.
-        nearest: &'static str,
+        /// The known keys that look like it, best first.
+        near: Vec<&'static str>,
         /// The layer it came from.
         origin: String,
     },
@@ -53,7 +53,12 @@ impl ConfigError {
     /// The way out, for a person; `None` when the message says it all.
     pub fn hint(&self) -> Option<String> {
         match self {
-            ConfigError::UnknownKey { nearest, .. } => Some(format!("write {nearest}, or leave the key out")),
+            ConfigError::UnknownKey { near, .. } if near.is_empty() => {
+                Some("leave it out; docs/operations.md lists the keys".to_owned())
+            }
+            ConfigError::UnknownKey { near, .. } => {
+                Some(format!("write {}, or leave the key out", near.join(" or ")))
+            }
             ConfigError::File { .. } => {
                 Some("name a readable file of KEY=VALUE lines, or a TOML file".to_owned())
             }

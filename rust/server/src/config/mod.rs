@@ -138,7 +138,7 @@ impl ServerConfig {
         }
         Err(ConfigError::UnknownKey {
             key: key.to_owned(),
-            nearest: nearest::nearest(key, known_names()),
+            near: nearest::nearest(key, known_names()),
             origin: origin.to_owned(),
         })
     }
@@ -217,7 +217,10 @@ mod tests {
     #[test]
     fn an_unknown_key_names_the_nearest() {
         let error = ServerConfig::default().set("flushDiskTyp", "SYNC_FLUSH").unwrap_err();
-        assert!(error.to_string().contains("flushDiskType"), "{error}");
+        assert_eq!(error.hint().unwrap(), "write flushDiskType, or leave the key out");
+        let error = ServerConfig::default().set("foo", "1").unwrap_err();
+        assert!(error.to_string().ends_with("the command line: foo"), "{error}");
+        assert!(error.hint().unwrap().contains("docs/operations.md"), "nothing looks like it");
     }
 
     #[test]

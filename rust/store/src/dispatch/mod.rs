@@ -4,22 +4,22 @@ mod fact;
 mod index;
 mod run;
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rocketpy_env::{Disk, EnvError, Region};
 use rocketpy_model::QueueOffset;
-use rocketpy_protocol::record::{CheckMode, RecordCheck, RecordView, check_record};
+use rocketpy_protocol::record::{BLANK_HEAD_BYTES, CheckMode, RecordCheck, RecordView, check_record};
 
-pub(crate) use fact::{Fact, Handover, NO_QUEUE, TagSource};
+pub(crate) use fact::tags_code;
+use fact::{Fact, NO_QUEUE};
 use run::{Added, Run, Runs};
 
 use crate::append::counts_in_queue;
 use crate::core::Core;
-use crate::index::Key;
+use crate::index::{Key, Keys};
 use crate::listener::Arrival;
 use crate::queue::Queue;
 use crate::queue::entry::ENTRY_BYTES;
@@ -39,14 +39,11 @@ const QUIET: Duration = Duration::from_millis(100);
 #[doc(alias = "ReputMessageService")]
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
-    /// Facts taken from the hand-over, not yet dispatched.
-    pending: VecDeque<Fact>,
-    taken: Vec<Fact>,
-    /// The key hashes of `pending` and of `taken`.
-    pending_keys: VecDeque<u32>,
-    taken_keys: Vec<u32>,
     /// The keys of one round.
     keys: Vec<Key>,
+    /// The queues of one round, during which none is deleted: their uids by topic and queue id. No counted references, and no
+    /// look at a queue for each record: append uses the same memory on another core.
+    uids: HashMap<Arc<str>, HashMap<u32, u64, ahash::RandomState>, ahash::RandomState>,
     runs: Runs,
     arrivals: Vec<Arrival>,
     progress: Progress,
@@ -69,21 +66,11 @@ pub(crate) struct Progress {
     pub stored_at_ms: i64,
 }
 
-/// What stands in the log at a place.
-enum Found {
-    Record(Fact),
-    /// The rest of the file is blank; the log goes on here.
-    NextFile(u64),
-}
-
 impl Dispatcher {
     pub fn new(progress: Progress) -> Self {
         Self {
-            pending: VecDeque::new(),
-            taken: Vec::new(),
-            pending_keys: VecDeque::new(),
-            taken_keys: Vec::new(),
             keys: Vec::new(),
+            uids: HashMap::default(),
             runs: Runs::default(),
             arrivals: Vec::new(),
             progress,
@@ -175,6 +162,7 @@ impl<D: Disk> Core<D> {
         dispatcher.runs.clear();
         dispatcher.arrivals.clear();
         dispatcher.keys.clear();
+        dispatcher.uids.clear();
         let mut progress = dispatcher.progress;
         let gathered = self.gather(dispatcher, &mut progress, limit);
         if let Some(index) = &self.index {
@@ -197,99 +185,85 @@ impl<D: Disk> Core<D> {
         progress: &mut Progress,
         limit: u64,
     ) -> Result<(), EnvError> {
-        let mut fell_back = false;
-        for _ in 0..ROUND_RECORDS {
-            let at = progress.dispatched;
-            if at >= limit || dispatcher.keys.len() >= ROUND_KEYS || dispatcher.runs.is_full() {
-                break;
+        let Progress { dispatched, stored_at_ms, .. } = progress;
+        let mut records = 0;
+        self.walk(dispatched, limit, |view, at| {
+            let keys = Keys::of(view.properties);
+            if self.index.is_some() {
+                dispatcher.keys.extend(index::entries(view, at, keys));
             }
-            let fact = match self.handed_over(dispatcher, at) {
-                Some(fact) => fact,
-                None => match self.find(at, dispatcher.rebuilding, &mut dispatcher.keys)? {
-                    Found::NextFile(start) => {
-                        progress.dispatched = start;
-                        continue;
-                    }
-                    Found::Record(fact) => {
-                        fell_back = true;
-                        fact
-                    }
+            *stored_at_ms = view.stored_at_ms;
+            let fact = Fact {
+                queue: if counts_in_queue(view.sys_flag) {
+                    self.queue_of(view, at, dispatcher)
+                } else {
+                    NO_QUEUE
                 },
+                physical_offset: at,
+                size_bytes: view.size() as u32,
+                queue_offset: view.queue_offset.get(),
+                tags_code: tags_code(view, keys.tag()),
+                stored_at_ms: view.stored_at_ms,
             };
-            assert!(fact.end() <= limit, "a record passes the end of the log");
-            progress.dispatched = fact.end();
-            progress.stored_at_ms = fact.stored_at_ms;
             self.add(dispatcher, &fact)?;
-        }
-        if fell_back && !dispatcher.rebuilding {
-            self.counters.dispatch_fell_back.fetch_add(1, Ordering::Relaxed);
+            records += 1;
+            let has_room = dispatcher.keys.len() < ROUND_KEYS && !dispatcher.runs.is_full();
+            Ok(records < ROUND_RECORDS && has_room)
+        })
+    }
+
+    /// Calls `visit` with each record of the log from `at` up to `limit`, until it does not want another. Moves `at` behind what
+    /// was visited.
+    ///
+    /// # Errors
+    /// That of a visit, behind whose record `at` stands; or what stands at `at` is no record.
+    fn walk(
+        &self,
+        at: &mut u64,
+        limit: u64,
+        mut visit: impl FnMut(&RecordView<'_>, u64) -> Result<bool, EnvError>,
+    ) -> Result<(), EnvError> {
+        while *at < limit {
+            let file = self.log.find(*at).ok_or_else(|| self.broken(*at, "the file is not there"))?;
+            // One look for all records: each look at how far the file is written would hold up the next append.
+            let bytes = file.region.view(0..limit.min(file.end()) - file.start);
+            while let Some(rest) = bytes.get((*at - file.start) as usize..).filter(|rest| !rest.is_empty()) {
+                match check_record(rest, CheckMode::Layout) {
+                    Ok(RecordCheck::Record(view)) => {
+                        let here = *at;
+                        *at += view.size() as u64;
+                        if !visit(&view, here)? {
+                            return Ok(());
+                        }
+                    }
+                    Ok(RecordCheck::Blank { .. }) => *at = file.end(),
+                    Err(_) if file.end() - *at < BLANK_HEAD_BYTES as u64 => *at = file.end(),
+                    Err(error) => return Err(self.broken(*at, &error.to_string())),
+                }
+            }
         }
         Ok(())
     }
 
-    /// The fact of the record at an offset, if it was handed over.
-    fn handed_over(&self, dispatcher: &mut Dispatcher, at: u64) -> Option<Fact> {
-        if dispatcher.pending.is_empty() {
-            self.writer.lock().handover.take(&mut dispatcher.taken, &mut dispatcher.taken_keys);
-            dispatcher.pending.extend(dispatcher.taken.drain(..));
-            dispatcher.pending_keys.extend(dispatcher.taken_keys.drain(..));
-        }
-        while dispatcher.pending.front().is_some_and(|fact| fact.physical_offset <= at) {
-            let fact = dispatcher.pending.pop_front()?;
-            let hashes = dispatcher.pending_keys.drain(..fact.keys as usize);
-            if fact.physical_offset == at {
-                dispatcher.keys.extend(hashes.map(|hash| fact.key(hash)));
-                return Some(fact);
-            } // else it was read from the log meanwhile
-        }
-        None
-    }
-
-    /// Reads what stands in the log at an offset before its end, and adds the keys of the record.
-    fn find(&self, at: u64, rebuilding: bool, keys: &mut Vec<Key>) -> Result<Found, EnvError> {
-        let file = self.log.find(at).ok_or_else(|| self.broken(at, "the file is not there"))?;
-        let bytes = file.region.view(at - file.start..file.region.written());
-        match check_record(bytes, CheckMode::Layout) {
-            Ok(RecordCheck::Blank { .. }) => Ok(Found::NextFile(file.end())),
-            Ok(RecordCheck::Record(view)) => {
-                let before = keys.len();
-                self.add_keys(&view, at, keys);
-                let tags = TagSource::of(view.topic, view.properties);
-                let queue = match counts_in_queue(view.sys_flag) {
-                    true => self.queue_of(&view, at, rebuilding),
-                    false => NO_QUEUE,
-                };
-                Ok(Found::Record(Fact {
-                    queue,
-                    physical_offset: at,
-                    size_bytes: view.size() as u32,
-                    keys: (keys.len() - before) as u32,
-                    queue_offset: view.queue_offset.get(),
-                    tags_code: tags.code(view.stored_at_ms),
-                    stored_at_ms: view.stored_at_ms,
-                }))
-            }
-            Err(_) if bytes.len() < 8 => Ok(Found::NextFile(file.end())),
-            Err(error) => Err(self.broken(at, &error.to_string())),
-        }
-    }
-
     /// The uid of a record's queue. During recovery a queue is made when it is missing; later a missing one was deleted.
-    fn queue_of(&self, view: &RecordView<'_>, at: u64, rebuilding: bool) -> u64 {
-        if !rebuilding {
-            let queue = self.queues.get(view.topic, view.queue_id).filter(|queue| queue.may_hold(at));
-            return queue.map_or(NO_QUEUE, |queue| queue.uid);
+    fn queue_of(&self, view: &RecordView<'_>, at: u64, dispatcher: &mut Dispatcher) -> u64 {
+        let known = dispatcher.uids.get(view.topic).and_then(|uids| uids.get(&view.queue_id));
+        if let Some(&uid) = known {
+            return uid;
         }
-        match self.queues.get_or_create(view.topic, view.queue_id) {
-            Ok(queue) => {
-                queue.set_born(0);
-                queue.uid
-            }
-            Err(error) => {
+        let queue = if dispatcher.rebuilding {
+            let made =
+                self.queues.get_or_create(view.topic, view.queue_id).inspect(|queue| queue.set_born(0));
+            made.inspect_err(|error| {
                 tracing::error!(%error, physical_offset = at, "a record of the log gets no queue entry");
-                NO_QUEUE
-            }
-        }
+            })
+            .ok()
+        } else {
+            self.queues.get(view.topic, view.queue_id).filter(|queue| queue.may_hold(at))
+        };
+        let Some(queue) = queue else { return NO_QUEUE };
+        dispatcher.uids.entry(Arc::clone(&queue.topic)).or_default().insert(queue.queue_id, queue.uid);
+        queue.uid
     }
 
     fn broken(&self, at: u64, reason: &str) -> EnvError {

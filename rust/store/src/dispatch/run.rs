@@ -243,15 +243,7 @@ mod tests {
     }
 
     fn fact(queue: u64, queue_offset: u64) -> Fact {
-        Fact {
-            queue,
-            physical_offset: 1000,
-            size_bytes: 100,
-            keys: 0,
-            queue_offset,
-            tags_code: 0,
-            stored_at_ms: 0,
-        }
+        Fact { queue, physical_offset: 1000, size_bytes: 100, queue_offset, tags_code: 0, stored_at_ms: 0 }
     }
 
     fn only(runs: &Runs) -> &Run {

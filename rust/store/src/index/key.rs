@@ -26,14 +26,14 @@ const TAG_TYPE: &str = "T#";
 
 /// The properties that say under what a record is found.
 #[derive(Debug, Clone, Copy, Default)]
-struct Keys<'a> {
+pub(crate) struct Keys<'a> {
     unique: &'a [u8],
     keys: &'a [u8],
     tag: &'a [u8],
 }
 
 impl<'a> Keys<'a> {
-    fn of(properties: &'a [u8]) -> Self {
+    pub fn of(properties: &'a [u8]) -> Self {
         const UNIQUE: &[u8] = property::UNIQUE_KEY.as_bytes();
         const KEYS: &[u8] = property::KEYS.as_bytes();
         const TAGS: &[u8] = property::TAGS.as_bytes();
@@ -49,14 +49,39 @@ impl<'a> Keys<'a> {
         found
     }
 
-    fn items(&self) -> impl Iterator<Item = &'a [u8]> {
+    fn items(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.keys.split(|&byte| byte == b' ').filter(|item| !item.is_empty())
+    }
+
+    /// The tag; empty when there is none, and when it is no text.
+    pub fn tag(&self) -> &'a str {
+        std::str::from_utf8(self.tag).unwrap_or_default()
+    }
+
+    /// The hashes under which a record with these keys is found, in the order in which they are indexed: of its unique key, of
+    /// each of its keys, of its tag. A record that rolls a transaction back has none.
+    ///
+    /// # Source
+    /// spec/store.md 4.4; for tags what Apache 5.5.0 writes.
+    pub fn hashes(self, topic: &str, flags: i32) -> impl Iterator<Item = u32> + use<'a> {
+        let is_rolled_back = sys_flag::transaction(flags) == sys_flag::TRANSACTION_ROLLBACK;
+        let keys = if is_rolled_back { Self::default() } else { self };
+        let of_topic = hash_code_on(hash_code_on(0, topic), "#");
+        let of_tag = hash_code_on(of_topic, TAG_TYPE);
+        let one = |text: &'a [u8]| Some(text).filter(|text| !text.is_empty()).into_iter();
+        let plain = one(keys.unique).chain(keys.items()).map(move |key| hash_on(of_topic, key));
+        plain.chain(one(keys.tag).map(move |tag| hash_on(of_tag, tag)))
     }
 }
 
 fn text(bytes: &[u8]) -> Cow<'_, str> {
     // The check of the whole text at once is several times as fast as the lossy way, and hardly ever fails.
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
+}
+
+/// The hash of a key whose text goes on behind what has the hash `before`.
+fn hash_on(before: i32, key: &[u8]) -> u32 {
+    key_hash(hash_code_on(before, &text(key)))
 }
 
 /// The hash under which a key is looked up.
@@ -69,26 +94,6 @@ pub(crate) fn hash_of(topic: &str, key: &str, kind: KeyKind) -> u32 {
         hash = hash_code_on(hash, TAG_TYPE);
     }
     key_hash(hash_code_on(hash, key))
-}
-
-/// Appends the key hashes of a record in the order in which they are indexed: its unique key, each of its keys, its tag.
-/// A record that rolls a transaction back has none.
-///
-/// # Source
-/// spec/store.md 4.4; for tags what Apache 5.5.0 writes.
-pub(crate) fn push_hashes(topic: &str, flags: i32, properties: &[u8], hashes: &mut Vec<u32>) {
-    if properties.is_empty() || sys_flag::transaction(flags) == sys_flag::TRANSACTION_ROLLBACK {
-        return;
-    }
-    let keys = Keys::of(properties);
-    let of_topic = hash_code_on(hash_code_on(0, topic), "#");
-    if !keys.unique.is_empty() {
-        hashes.push(key_hash(hash_code_on(of_topic, &text(keys.unique))));
-    }
-    hashes.extend(keys.items().map(|item| key_hash(hash_code_on(of_topic, &text(item)))));
-    if !keys.tag.is_empty() {
-        hashes.push(key_hash(hash_code_on(hash_code_on(of_topic, TAG_TYPE), &text(keys.tag))));
-    }
 }
 
 /// Whether every program that keeps an index has entries for a record: those before 5.4 have none for a tag.
@@ -137,9 +142,7 @@ mod tests {
     const T: &[u8] = b"KEYS\x01a  b \x02UNIQ_KEY\x01u\x02TAGS\x01TagA\x02";
 
     fn hashes(flags: i32, properties: &[u8]) -> Vec<u32> {
-        let mut hashes = Vec::new();
-        push_hashes("t", flags, properties, &mut hashes);
-        hashes
+        Keys::of(properties).hashes("t", flags).collect()
     }
 
     fn expected(keys: &[&str]) -> Vec<u32> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::RwLock;
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
 use rocketpy_protocol::disk::index::{entry_position, slot_of};
 use rocketpy_protocol::disk::{IndexEntry, IndexHeader};
@@ -147,11 +148,16 @@ impl<D: Disk> Loader<'_, D> {
                 return Ok(Lost(reason));
             }
         }
-        let Some(writer) = self.goes_on(last.name, mark.next_entry, self.known.is_clean)? else {
+        let (mut to, mut next_entry, mut is_clean) = (mark.to, mark.next_entry, self.known.is_clean);
+        if planted::has(Bug::IndexAheadOfLog) {
+            let head = read_header(&self.open_file(last.name)?)?;
+            (to, next_entry, is_clean) = (to.max(head.end_physical_offset), head.next_entry, true);
+        }
+        let Some(writer) = self.goes_on(last.name, next_entry, is_clean)? else {
             return Ok(Lost("its last file is damaged"));
         };
-        let put = self.put_of(mark.to, &sealed, Some(&writer))?;
-        Ok(Sound(Box::new(self.state(sealed, Some(writer), (mark.to, put)))))
+        let put = self.put_of(to, &sealed, Some(&writer))?;
+        Ok(Sound(Box::new(self.state(sealed, Some(writer), (to, put)))))
     }
 
     /// Takes over files that another program wrote last, or that were not kept up to date.
@@ -169,8 +175,9 @@ impl<D: Disk> Loader<'_, D> {
             let Some(found) = self.sealed(file.name)? else {
                 return Ok(Lost("the head of a file is damaged"));
             };
+            counts &= found.keys() > 0; // what follows on one without a key may go on in the midst of a record
             counts &= self.known.is_clean || found.header.end_stored_at_ms <= self.known.full_to_ms;
-            if counts && found.keys() > 0 {
+            if counts {
                 sealed.push(Arc::new(found));
             } else {
                 tracing::info!(

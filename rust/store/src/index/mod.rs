@@ -22,7 +22,7 @@ pub(crate) use file::{
     Chain, Geometry, More, NamedFile, list as list_files, path_of, read_header, read_slot,
 };
 pub use key::KeyKind;
-pub(crate) use key::{Wanted, push_hashes};
+pub(crate) use key::{Keys, Wanted};
 pub(crate) use load::{Known, Log};
 pub use lookup::QueryResult;
 pub(crate) use writer::Key;
@@ -92,6 +92,8 @@ pub(crate) struct Unsynced<D: Disk> {
     new_file: bool,
     /// What may be written down once the flush is through.
     pub mark: IndexMark,
+    /// Some keys of the record at `mark.to` are in, and not all: a file could not be made.
+    pub has_part: bool,
     /// When the last record of the newest full file was stored.
     pub full_to_ms: Option<i64>,
 }
@@ -229,6 +231,7 @@ impl<D: Disk> Index<D> {
             files: std::mem::take(&mut state.unsynced),
             new_file: std::mem::take(&mut state.new_file),
             mark,
+            has_part: state.next.1 > 0,
             full_to_ms: state.sealed.last().map(|sealed| sealed.header.end_stored_at_ms),
         })
     }

@@ -187,7 +187,7 @@ impl<D: Disk> QueueFiles<D> {
         let dirty = queue.take_dirty();
         let result = self.flush_files(queue, &dirty);
         match result {
-            Err(_) if queue.is_deleted() => Ok(()),
+            Err(FlushFailure::NotTried(_)) if queue.is_deleted() => Ok(()), // its files are gone
             Err(FlushFailure::NotTried(_)) => {
                 queue.give_back_dirty(dirty);
                 result
@@ -272,6 +272,32 @@ mod tests {
 
     use super::*;
     use crate::queue::table::QueueTable;
+
+    #[cfg(feature = "sim")]
+    #[test]
+    fn a_folder_whose_flush_fails_is_told_also_by_a_queue_that_was_deleted() {
+        use rocketpy_env::sim::{SimDisk, SimOptions};
+
+        let disk = SimDisk::new(SimOptions::default());
+        disk.create_dir_all("/queues".as_ref()).unwrap();
+        let files = QueueFiles::new(Arc::new(disk.clone()), "/queues".into(), 100, 10);
+        let queue = QueueTable::default().get_or_create("t", 0).unwrap();
+        let write = || {
+            files.write(&queue, 0, &[7; 20], |start, is_new| {
+                queue.mark_dirty(start, is_new);
+            })
+        };
+        write().unwrap();
+        queue.mark_deleted();
+        // A later topic of the name has the same folders, and others lie beside them.
+        disk.set_options(SimOptions { flush_fails_per_mille: 1000, ..SimOptions::default() });
+        assert!(matches!(files.flush(&queue), Err(FlushFailure::Failed(_))));
+        disk.set_options(SimOptions::default());
+        write().unwrap();
+        disk.remove_dir_all("/queues/t".as_ref()).unwrap();
+        files.forget(&queue);
+        assert!(files.flush(&queue).is_ok(), "what is gone needs no flush");
+    }
 
     #[test]
     fn a_file_is_noted_for_flushing_once_its_bytes_are_in_it() {

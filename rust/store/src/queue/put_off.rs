@@ -104,19 +104,18 @@ impl<D: Disk> QueueFiles<D> {
 
     fn write_first(&self, most: usize, copy: &mut Vec<u8>, table: &QueueTable) -> Result<(), EnvError> {
         for _ in 0..most {
-            let Some(queue) = self.line.waiting.lock().pop_front() else { break };
+            // It stays in the line until it is written, however that ends.
+            let Some(queue) = self.line.waiting.lock().front().cloned() else { break };
             let written = self.write_tail(&queue, copy, table);
             self.line.failed.store(written.is_err(), Ordering::Relaxed);
+            written?;
             let mut tail = queue.tail();
             tail.is_waiting = !tail.is_empty();
+            let mut waiting = self.line.waiting.lock();
+            waiting.pop_front();
             if tail.is_waiting {
-                let mut waiting = self.line.waiting.lock();
-                match &written {
-                    Ok(()) => waiting.push_back(Arc::clone(&queue)),
-                    Err(_) => waiting.push_front(Arc::clone(&queue)),
-                }
+                waiting.push_back(Arc::clone(&queue));
             }
-            written?;
         }
         Ok(())
     }

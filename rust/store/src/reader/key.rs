@@ -1,6 +1,6 @@
 //! Records by key, from the index files of a folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use rocketpy_env::{Disk, OpenMode};
@@ -11,7 +11,9 @@ use rocketpy_protocol::record::{CheckMode, FIXED_BYTES_V1, RecordCheck, check_re
 use super::log::LogFiles;
 use super::{ReadError, StoreReader};
 use crate::checkpoint::Checkpoint;
-use crate::index::{Chain, Geometry, KeyKind, More, Wanted, list_files, path_of, read_header, read_slot};
+use crate::index::{
+    Chain, Geometry, IndexMark, KeyKind, More, NamedFile, Wanted, list_files, path_of, read_header, read_slot,
+};
 
 /// Which records of a key are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,15 @@ impl Default for KeyQuery {
     }
 }
 
+/// What the index says of a key.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct KeyPlaces {
+    /// Physical offsets of records that may have it.
+    pub offsets: BTreeSet<u64>,
+    /// The index covers all records before this.
+    pub covered_to: u64,
+}
+
 /// A record that was found by its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyedRecord {
@@ -65,8 +76,75 @@ impl<D: Disk> StoreReader<D> {
         let geometry = self.index_geometry(query)?;
         let mut log = self.open_log()?;
         let mut found = BTreeMap::new();
+        self.walk_index(&files, geometry, &wanted, |offset| {
+            if found.len() >= query.max_records {
+                return Ok(More::No);
+            }
+            if let Some(bytes) = read_wanted(&mut log, offset, &wanted)? {
+                found.insert(offset, bytes);
+            }
+            Ok(More::Yes)
+        })?;
+        let record = |(offset, bytes)| KeyedRecord { physical_offset: PhysicalOffset(offset), bytes };
+        Ok(found.into_iter().map(record).collect())
+    }
+
+    /// Where records may lie that have a key in one of some topics, as far as the index is known to have them. `None` when
+    /// nothing says that it is whole: another program wrote last, a file is missing, or no index is kept.
+    pub(crate) fn key_places(&self, topics: &[String], key: &str) -> Result<Option<KeyPlaces>, ReadError> {
+        let Some(mark) = self.index_mark()? else { return Ok(None) };
+        let files = match list_files(&*self.disk, &self.root.join("index")) {
+            Err(error) if error.is_not_found() => return Ok(None),
+            other => other?,
+        };
+        if !self.has_all_keys(&files, &mark)? {
+            return Ok(None);
+        }
+        let mut offsets = BTreeSet::new();
+        for topic in topics {
+            let wanted = Wanted::new(topic, key, KeyKind::Any, i64::MIN, i64::MAX);
+            self.walk_index(&files, mark.geometry, &wanted, |offset| {
+                if offset < mark.to {
+                    offsets.insert(offset);
+                }
+                Ok(More::Yes)
+            })?;
+        }
+        Ok(Some(KeyPlaces { offsets, covered_to: mark.to }))
+    }
+
+    /// Whether the files hold as many keys as the mark says.
+    fn has_all_keys(&self, files: &[NamedFile], mark: &IndexMark) -> Result<bool, ReadError> {
+        let mut keys = u64::from(mark.next_entry.max(1) - 1);
+        if mark.file > 0 && !files.iter().any(|file| file.name == mark.file) {
+            return Ok(false);
+        }
+        for file in files {
+            if file.size_bytes != mark.geometry.file_bytes() {
+                return Ok(false);
+            }
+            if file.name < mark.file {
+                let path = path_of(&self.root.join("index"), file.name);
+                let handle = match self.disk.open_file(&path, OpenMode::Read) {
+                    Err(error) if error.is_not_found() => return Ok(false),
+                    other => other?,
+                };
+                keys += u64::from(read_header(&handle)?.next_entry.max(1) - 1);
+            }
+        }
+        Ok(keys == mark.keys)
+    }
+
+    /// Calls `visit` with the physical offset of each entry that may be of what is wanted, the newest first.
+    fn walk_index(
+        &self,
+        files: &[NamedFile],
+        geometry: Geometry,
+        wanted: &Wanted<'_>,
+        mut visit: impl FnMut(u64) -> Result<More, ReadError>,
+    ) -> Result<(), ReadError> {
         for file in files.iter().rev() {
-            let path = path_of(&dir, file.name);
+            let path = path_of(&self.root.join("index"), file.name);
             if file.size_bytes != geometry.file_bytes() {
                 let Geometry { slots, entries } = geometry;
                 let reason =
@@ -82,34 +160,28 @@ impl<D: Disk> StoreReader<D> {
             let chain = Chain { geometry, header, first };
             // The head of the file that is written lags behind its entries: only its begin is final.
             let may_be_written = Some(file) == files.last();
-            if may_be_written || chain.may_hold(&wanted) {
-                let more = chain.walk(&handle, &wanted, |offset| {
-                    if found.len() >= query.max_records {
-                        return Ok(More::No);
-                    }
-                    if let Some(bytes) = read_wanted(&mut log, offset, &wanted)? {
-                        found.insert(offset, bytes);
-                    }
-                    Ok::<_, ReadError>(More::Yes)
-                })?;
-                if more == More::No {
-                    break;
-                }
+            if (may_be_written || chain.may_hold(wanted))
+                && chain.walk(&handle, wanted, &mut visit)? == More::No
+            {
+                break;
             }
-            if chain.is_last(&wanted) {
+            if chain.is_last(wanted) {
                 break;
             }
         }
-        let record = |(offset, bytes)| KeyedRecord { physical_offset: PhysicalOffset(offset), bytes };
-        Ok(found.into_iter().map(record).collect())
+        Ok(())
+    }
+
+    fn index_mark(&self) -> Result<Option<IndexMark>, ReadError> {
+        let mark = Checkpoint::read(&*self.disk, &self.root.join("checkpoint"))?.mark;
+        Ok(mark.and_then(|mark| mark.index))
     }
 
     fn index_geometry(&self, query: &KeyQuery) -> Result<Geometry, ReadError> {
         if let Some((slots, entries)) = query.slots_and_entries {
             return Ok(Geometry { slots: slots.max(1), entries });
         }
-        let mark = Checkpoint::read(&*self.disk, &self.root.join("checkpoint"))?.mark;
-        let known = mark.and_then(|mark| mark.index).map(|index| index.geometry);
+        let known = self.index_mark()?.map(|index| index.geometry);
         Ok(known.unwrap_or(Geometry { slots: SLOTS, entries: ENTRIES }))
     }
 }

@@ -94,21 +94,29 @@ fn for_each_data<D: Disk>(
     from: u64,
     mut act: impl FnMut(usize, usize) -> Result<usize, EnvError>,
 ) -> Result<(), EnvError> {
-    let handle = disk.open_file(&file.path, OpenMode::Read)?;
     let mut at = from;
-    while let Some(data) = handle.next_data(at)? {
-        // A record may begin with zeros that lie in a hole.
-        let data = data.saturating_sub(ZEROS_BEFORE).max(at);
-        if data >= file.region.len() {
-            break;
-        }
+    for data in data_steps(disk, file, from)? {
         let step_end = file.region.len().min(data + STEP as u64);
-        at = match nonzero_end(file.region.view(data..step_end)) {
-            0 => (step_end - ZEROS_BEFORE).max(data + 1),
-            _ => act(data as usize, step_end as usize)? as u64,
-        };
+        // A record may begin with zeros that lie in a hole.
+        let start = data.saturating_sub(ZEROS_BEFORE).max(at);
+        if start < step_end && nonzero_end(file.region.view(start..step_end)) > 0 {
+            at = act(start as usize, step_end as usize)? as u64;
+        }
     }
     Ok(())
+}
+
+/// Where a file has data, in steps. All are found before the first is read: what is read of a hole, and ahead of it, counts as
+/// data from then on, and a file that was allocated would be read to its end.
+fn data_steps<D: Disk>(disk: &D, file: &MappedFile<D::Region>, from: u64) -> Result<Vec<u64>, EnvError> {
+    let handle = disk.open_file(&file.path, OpenMode::Read)?;
+    let mut steps = Vec::new();
+    let mut at = from;
+    while let Some(data) = handle.next_data(at)?.filter(|&data| data < file.region.len()) {
+        steps.push(data);
+        at = data + STEP as u64;
+    }
+    Ok(steps)
 }
 
 impl<D: Disk> Recovery<'_, D> {

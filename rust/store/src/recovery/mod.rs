@@ -56,6 +56,15 @@ pub struct RecoveryReport {
     pub took: Duration,
 }
 
+impl RecoveryReport {
+    /// Takes over what an earlier pass of the same start cut off.
+    pub(crate) fn add_cut(&mut self, earlier: Self) {
+        self.truncated_bytes += earlier.truncated_bytes;
+        self.cut_records += earlier.cut_records;
+        self.cut_off_to = earlier.cut_off_to.or(self.cut_off_to.take());
+    }
+}
+
 /// A store between recovery of the log and the dispatch of what is behind.
 pub(crate) struct Recovered<D: Disk> {
     pub files: Vec<MappedFile<D::Region>>,
@@ -108,8 +117,8 @@ struct Recovery<'a, D: Disk> {
 /// `clean_exit` says whether the last process closed the store; with `rebuild` no consume queue is believed.
 ///
 /// # Errors
-/// [`StoreError::InteriorDamage`], [`StoreError::MissingFile`], [`StoreError::WrongFileSize`],
-/// [`StoreError::UnexpectedFile`]: nothing was changed. [`StoreError::Env`].
+/// [`StoreError::BadCheckpoint`], [`StoreError::InteriorDamage`], [`StoreError::MissingFile`],
+/// [`StoreError::WrongFileSize`], [`StoreError::UnexpectedFile`]: nothing was changed. [`StoreError::Env`].
 ///
 /// # Source
 /// spec/store.md 5.4 to 5.8; durability.md R4 to R6.
@@ -121,6 +130,10 @@ pub(crate) fn recover<D: Disk>(
     rebuild: bool,
 ) -> Result<(Recovered<D>, RecoveryReport), StoreError> {
     let started = Instant::now();
+    let checkpoint = Checkpoint::read(&**disk, &folder.checkpoint)?;
+    if let Some(found_ms) = checkpoint.impossible_ms() {
+        return Err(StoreError::BadCheckpoint { path: folder.checkpoint.clone(), found_ms });
+    }
     let table = QueueTable::default();
     let queue_file_size = config.consume_queue_file_size;
     let found = queues::find(&**disk, &folder.consume_queue, queue_file_size, &table)?;
@@ -131,16 +144,8 @@ pub(crate) fn recover<D: Disk>(
         config.open_queue_files,
         config.queue_tail_bytes,
     );
-    let mut recovery = Recovery {
-        disk,
-        config,
-        folder,
-        dirty: !clean_exit,
-        checkpoint: Checkpoint::read(&**disk, &folder.checkpoint)?,
-        table,
-        queue_files,
-        found,
-    };
+    let mut recovery =
+        Recovery { disk, config, folder, dirty: !clean_exit, checkpoint, table, queue_files, found };
     let LoadedLog { mut files, unfinished } =
         mapped::load(&**disk, &folder.commit_logs, config.commit_log_file_size)?;
     let mut plan = recovery.plan(&files)?;
@@ -154,7 +159,7 @@ pub(crate) fn recover<D: Disk>(
     let cut_off_to = recovery.copy_of(&files, &scan, &behind)?;
     let truncated_bytes = recovery.cut_log(&mut files, &plan, &scan)?;
     let keeper = recovery.keeper(&files, &plan, &scan)?;
-    recovery.cut_queues(&plan, &files)?;
+    recovery.cut_queues(&plan, &files, scan.end)?;
     let (index, rebuilt_index) = recovery.index(&files, scan.end, rebuild)?.unzip();
     let report = RecoveryReport {
         clean_exit: !recovery.dirty,
@@ -316,10 +321,15 @@ impl<D: Disk> Recovery<'_, D> {
     }
 
     /// Cuts every queue back to what counts, or removes them all, and puts what stays into the table.
-    fn cut_queues(&mut self, plan: &Plan, files: &[MappedFile<D::Region>]) -> Result<(), StoreError> {
+    fn cut_queues(
+        &mut self,
+        plan: &Plan,
+        files: &[MappedFile<D::Region>],
+        log_end: u64,
+    ) -> Result<(), StoreError> {
         let log_min = files.first().map_or(0, |file| file.start);
         if plan.rebuild {
-            return self.remove_queues(log_min);
+            return self.remove_queues(log_min, log_end);
         }
         let trusted = !self.dirty && self.checkpoint.mark.is_some();
         queues::for_each(&mut self.found, |found| {
@@ -347,11 +357,11 @@ impl<D: Disk> Recovery<'_, D> {
     ///
     /// # Source
     /// spec/store.md 3.4: the end of a queue survives its messages.
-    fn remove_queues(&mut self, log_min: u64) -> Result<(), StoreError> {
+    fn remove_queues(&mut self, log_min: u64, log_end: u64) -> Result<(), StoreError> {
         let mut spent = Vec::new();
         let mut gone = Vec::new();
         for mut found in self.found.drain(..) {
-            let is_spent = found.is_spent(&self.queue_files, log_min)?;
+            let is_spent = found.is_spent(&self.queue_files, log_min, log_end)?;
             if is_spent { spent.push(found) } else { gone.push(found) }
         }
         for found in gone {

@@ -200,12 +200,18 @@ impl FoundQueue {
         Ok(self.first() == 0 || leads_before(files, &self.queue, self.first(), log_min)?)
     }
 
-    /// Whether all its records are gone from the log, as far as its entries make sense; finds their end.
-    pub fn is_spent<D: Disk>(&mut self, files: &QueueFiles<D>, log_min: u64) -> Result<bool, EnvError> {
+    /// Whether all its records are gone from the log, as far as its entries make sense; finds their end. Entries may have
+    /// survived records that were lost with the end of the log: they say nothing.
+    pub fn is_spent<D: Disk>(
+        &mut self,
+        files: &QueueFiles<D>,
+        log_min: u64,
+        log_end: u64,
+    ) -> Result<bool, EnvError> {
         if log_min == 0 || self.hole(files.file_size()).is_some() {
             return Ok(false);
         }
-        self.find_end(files, u64::MAX, Trust::Walk)?;
+        self.find_end(files, log_end, Trust::Walk)?;
         let last = self.last_entry(files)?;
         Ok(last.is_some_and(|last| !entry::is_preblank(&last) && record_end(&last) <= log_min))
     }
@@ -339,7 +345,8 @@ impl FoundQueue {
         }
         let dir = files.queue_dir(&self.queue);
         let position = self.end * ENTRY_BYTES;
-        for &start in &self.files {
+        // The last first: a crash leaves no hole.
+        for &start in self.files.iter().rev() {
             if start >= position && start != self.files[0] {
                 files.forget(&self.queue); // it may be open
                 disk.remove_file(&dir.join(file_name(start)))?;
@@ -347,7 +354,7 @@ impl FoundQueue {
             } else if start + files.file_size() > position {
                 let file = files.open(&self.queue, start)?;
                 file.zero_range(position.saturating_sub(start)..files.file_size(), false)?;
-                self.queue.mark_dirty(start, false);
+                self.queue.mark_dirty(start, true); // the last process may have made it and not flushed its name
             }
         }
         Ok(())

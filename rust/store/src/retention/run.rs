@@ -267,7 +267,8 @@ impl<D: Disk> Core<D> {
         if log_min <= round.corrected_to {
             return Ok((0, 0));
         }
-        let queues = self.queues.all();
+        let mut queues = self.queues.all();
+        queues.sort_unstable_by(|a, b| (&a.topic, a.queue_id).cmp(&(&b.topic, b.queue_id))); // a seed gives one order
         for queue in &queues {
             self.correct_minimum(queue, log_min)?;
         }

@@ -230,6 +230,7 @@ proptest! {
         };
         let mut total: u64 = situation.files.iter().map(|file| file.size_bytes).sum();
         for removal in &plan.removals {
+            prop_assert!(removal.age_ms >= 0, "one from the future is as old as one of now");
             let is_old = removal.age_ms >= config.reserved_ms();
             let is_time = config.delete_hours.contains(situation.hour)
                 || situation.is_asked

@@ -9,7 +9,7 @@ use rocketpy_protocol::disk::{IndexEntry, IndexHeader};
 use rocketpy_protocol::record::RecordView;
 
 use super::report::{Problem, ProblemKind, VerifyReport};
-use crate::index::{Geometry, NamedFile, list_files, path_of, push_hashes, read_header};
+use crate::index::{Geometry, Keys, NamedFile, list_files, path_of, read_header};
 use crate::reader::StoreReader;
 use crate::reader::condition::Condition;
 
@@ -109,7 +109,7 @@ impl<D: Disk> IndexCheck<D> {
         let at = view.physical_offset.get();
         let mut hashes = std::mem::take(&mut self.hashes);
         hashes.clear();
-        push_hashes(view.topic, view.sys_flag, view.properties, &mut hashes);
+        hashes.extend(Keys::of(view.properties).hashes(view.topic, view.sys_flag));
         while let Some(found) = self.peek(report)?.filter(|found| found.entry.physical_offset <= at) {
             self.take();
             let is_its = found.entry.physical_offset == at

@@ -6,6 +6,7 @@ mod damage;
 mod facts;
 mod folder_copy;
 mod index;
+mod keyed;
 mod manifest;
 mod queues;
 mod repair;

@@ -8,7 +8,7 @@ use rocketpy_protocol::record::RecordView;
 
 use super::report::{Problem, ProblemKind, VerifyReport};
 use crate::append::counts_in_queue;
-use crate::dispatch::TagSource;
+use crate::dispatch::tags_code;
 use crate::queue::entry::ENTRY_BYTES;
 use crate::reader::log::LogFiles;
 use crate::reader::queue::QueueFiles;
@@ -193,7 +193,7 @@ fn compare<D: Disk>(
     view: &RecordView<'_>,
     report: &mut VerifyReport,
 ) -> Result<(), ReadError> {
-    let tags_code = TagSource::of(view.topic, view.properties).code(view.stored_at_ms);
+    let tags_code = tags_code(view, view.tag().unwrap_or_default());
     let found = (entry.queue_offset, entry.size_bytes, entry.tags_code);
     let expected = (view.queue_offset, view.size() as u32, tags_code);
     if found == expected {

@@ -6,10 +6,11 @@ use rocketpy_model::property;
 use rocketpy_protocol::properties_text::iter_bytes;
 use rocketpy_protocol::record::RecordView;
 
+use super::keyed::{self, Jumps, Members};
 use super::walk::{Checks, LogWalk, Step};
 use super::{Progress, ToolError};
 use crate::reader::condition::Condition;
-use crate::reader::{Missing, RangeOptions, RangeScan, ReadError, ScanOptions, StoreReader};
+use crate::reader::{Missing, QueueRange, RangeOptions, RangeScan, ReadError, ScanOptions, StoreReader};
 
 /// Bytes of records that one step gives at the most, unless one alone has more.
 const STEP_BYTES: usize = 1 << 20;
@@ -32,6 +33,9 @@ pub struct Selection {
     pub stored_before_ms: Option<i64>,
     /// Only records with this key, or this unique key.
     pub key: Option<String>,
+    /// Looks for the key in all of the log. Otherwise the index says where it is, as far as it is known to be whole, in the
+    /// topics that have queues; only what it does not cover is read.
+    pub scans_log: bool,
     /// Leaves damaged records out, and counts them; else they end the reading with an error.
     pub skips_damage: bool,
     /// Leaves the checksums of records alone.
@@ -77,7 +81,15 @@ pub struct Selected<D: Disk = RealDisk> {
 
 enum Source<D: Disk> {
     Queues(Box<RangeScan<D>>),
-    Log(Box<LogWalk<D>>),
+    Log(Box<LogSource<D>>),
+}
+
+struct LogSource<D: Disk> {
+    walk: LogWalk<D>,
+    /// Where to go before the next steps: to single records, and then to where the walk goes on.
+    jumps: Jumps,
+    /// Only records that these parts of queues lead to.
+    members: Option<Members<D>>,
 }
 
 impl<D: Disk> Selected<D> {
@@ -87,9 +99,14 @@ impl<D: Disk> Selected<D> {
     /// A topic that the store does not hold; or a file operation failed.
     pub fn new(reader: &StoreReader<D>, selection: Selection) -> Result<Self, ToolError> {
         let by_place = selection.physical_from.is_some() || selection.physical_before.is_some();
-        let (source, total_bytes) = match selection.topics.is_empty() || by_place {
-            true => open_log(reader, &selection)?,
-            false => open_queues(reader, &selection)?,
+        let jumps = keyed::jumps(reader, &selection)?; // what is known to be covered stays so
+        let (source, total_bytes) = match (selection.topics.is_empty() || by_place, jumps) {
+            (true, jumps) => open_log(reader, &selection, jumps, None)?,
+            (false, Some(jumps)) => {
+                let members = Members::open(reader, ranges(reader, &selection)?)?;
+                open_log(reader, &selection, Some(jumps), Some(members))?
+            }
+            (false, None) => open_queues(reader, &selection)?,
         };
         let progress = Progress { done_bytes: 0, total_bytes };
         let condition = Condition::read(&*reader.disk, &reader.root)?;
@@ -153,14 +170,28 @@ impl<D: Disk> Selected<D> {
         &mut self,
         mut visit: impl FnMut(&RecordView<'_>) -> Result<(), E>,
     ) -> Result<bool, E> {
-        let Source::Log(walk) = &mut self.source else { return Ok(false) };
-        let begun_at = walk.at();
+        let Source::Log(source) = &mut self.source else { return Ok(false) };
+        let LogSource { walk, jumps, members } = &mut **source;
+        let mut read_bytes = 0;
         loop {
+            let is_single = jumps.len() > 1;
+            match jumps.pop_front() {
+                Some(place) if is_single => walk.look_at(place),
+                Some(place) => walk.go_to(place),
+                None => {}
+            }
             match walk.step().map_err(ToolError::from)? {
                 Step::Record(view) => {
-                    if self.selection.wants(&view) {
+                    read_bytes += view.size();
+                    self.progress.done_bytes += if is_single { 0 } else { view.size() as u64 };
+                    let is_member = |members: &mut Members<D>| members.hold(&view).map_err(ToolError::from);
+                    if self.selection.wants(&view) && members.as_mut().map_or(Ok(true), is_member)? {
                         visit(&view)?;
                     }
+                }
+                Step::Damage { .. } if is_single && self.selection.skips_damage => self.left_out += 1,
+                Step::Damage { at, reason } if is_single => {
+                    return Err(damaged(walk, at, &reason)?.into());
                 }
                 Step::Damage { at, reason } => {
                     let ground = walk.find_ground(at, &mut |_| Ok(()))?;
@@ -171,9 +202,7 @@ impl<D: Disk> Selected<D> {
                         return Ok(false); // files are made ahead
                     }
                     if !self.selection.skips_damage {
-                        let path = walk.place(at).map_err(ToolError::from)?.0;
-                        let reason = format!("physical offset {at}: {reason}");
-                        return Err(ToolError::from(ReadError::BadFile { path, reason }).into());
+                        return Err(damaged(walk, at, &reason)?.into());
                     }
                     self.left_out += 1;
                     let Some(ground) = ground else { return Ok(false) };
@@ -182,15 +211,25 @@ impl<D: Disk> Selected<D> {
                 Step::MissingFiles { .. } => self.left_out += 1,
                 Step::End => return Ok(false),
             }
-            if walk.at() - begun_at >= STEP_BYTES as u64 {
-                self.progress.done_bytes += walk.at() - begun_at;
+            if read_bytes >= STEP_BYTES {
                 return Ok(true);
             }
         }
     }
 }
 
-fn open_log<D: Disk>(reader: &StoreReader<D>, selection: &Selection) -> Result<(Source<D>, u64), ToolError> {
+/// The error of a damaged place.
+fn damaged<D: Disk>(walk: &mut LogWalk<D>, at: u64, reason: &str) -> Result<ToolError, ToolError> {
+    let path = walk.place(at)?.0;
+    Ok(ReadError::BadFile { path, reason: format!("physical offset {at}: {reason}") }.into())
+}
+
+fn open_log<D: Disk>(
+    reader: &StoreReader<D>,
+    selection: &Selection,
+    jumps: Option<Jumps>,
+    members: Option<Members<D>>,
+) -> Result<(Source<D>, u64), ToolError> {
     let condition = Condition::read(&*reader.disk, &reader.root)?;
     let checks = if selection.trusts_checksums { Checks::Layout } else { Checks::All };
     let mut walk = LogWalk::new(reader, condition.checked(), checks)?;
@@ -203,22 +242,41 @@ fn open_log<D: Disk>(reader: &StoreReader<D>, selection: &Selection) -> Result<(
     if let Some(before) = selection.physical_before {
         walk.stop_at(before);
     }
+    let mut jumps = jumps.unwrap_or_default();
+    if let Some(all_from) = jumps.pop_back() {
+        jumps.retain(|&place| place >= walk.start()); // the others' files are gone
+        jumps.push_back(all_from.max(walk.at()));
+    }
+    let all_from = jumps.back().copied().unwrap_or(start);
     let end = walk.end_of_files().min(selection.physical_before.unwrap_or(u64::MAX));
-    Ok((Source::Log(Box::new(walk)), end.saturating_sub(start)))
+    Ok((Source::Log(Box::new(LogSource { walk, jumps, members })), end.saturating_sub(all_from)))
 }
 
 fn open_queues<D: Disk>(
     reader: &StoreReader<D>,
     selection: &Selection,
 ) -> Result<(Source<D>, u64), ToolError> {
-    let missing = if selection.skips_damage { Missing::Skip } else { Missing::Fail };
+    let ranges = ranges(reader, selection)?;
+    let total = ranges.iter().map(|range| range.estimated_bytes).sum();
+    let missing = missing(selection);
+    let options = ScanOptions { verify: !selection.trusts_checksums, missing, ..ScanOptions::default() };
+    let scan = reader.scan(&ranges, options)?;
+    Ok((Source::Queues(Box::new(scan)), total))
+}
+
+fn missing(selection: &Selection) -> Missing {
+    if selection.skips_damage { Missing::Skip } else { Missing::Fail }
+}
+
+/// The parts of the topics' queues that are wanted.
+fn ranges<D: Disk>(reader: &StoreReader<D>, selection: &Selection) -> Result<Vec<QueueRange>, ReadError> {
     let mut ranges = Vec::new();
     for topic in &selection.topics {
         let options = RangeOptions {
             queues: selection.queues.clone(),
             stored_from_ms: selection.stored_from_ms,
             stored_before_ms: selection.stored_before_ms,
-            missing,
+            missing: missing(selection),
             ..RangeOptions::default()
         };
         for mut range in reader.ranges(topic, &options)? {
@@ -229,8 +287,5 @@ fn open_queues<D: Disk>(
             }
         }
     }
-    let total = ranges.iter().map(|range| range.estimated_bytes).sum();
-    let options = ScanOptions { verify: !selection.trusts_checksums, missing, ..ScanOptions::default() };
-    let scan = reader.scan(&ranges, options)?;
-    Ok((Source::Queues(Box::new(scan)), total))
+    Ok(ranges)
 }

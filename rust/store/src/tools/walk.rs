@@ -17,6 +17,9 @@ use crate::recovery::scan::{Look, look};
 /// Bytes of the log that are read at once.
 const WINDOW_BYTES: usize = 1 << 20;
 
+/// Bytes that are read for one record; most are shorter.
+const RECORD_BYTES: usize = 8 << 10;
+
 /// Bytes of a record up to its magic number, and that number.
 const HEAD_BYTES: u64 = 8;
 
@@ -40,6 +43,8 @@ pub(super) struct LogWalk<D: Disk> {
     checks: Checks,
     window: Vec<u8>,
     window_at: u64,
+    /// Bytes that are read at once.
+    window_bytes: usize,
 }
 
 /// What comes next in the log.
@@ -67,7 +72,16 @@ impl<D: Disk> LogWalk<D> {
     pub fn new(reader: &StoreReader<D>, checked: Range<u64>, checks: Checks) -> Result<Self, ReadError> {
         let files = StreamFiles::list_all(Arc::clone(&reader.disk), reader.log_dirs.clone())?;
         let at = files.start().unwrap_or(0);
-        Ok(Self { files, at, stop: u64::MAX, checked, checks, window: Vec::new(), window_at: 0 })
+        Ok(Self {
+            files,
+            at,
+            stop: u64::MAX,
+            checked,
+            checks,
+            window: Vec::new(),
+            window_at: 0,
+            window_bytes: WINDOW_BYTES,
+        })
     }
 
     /// Looks at no place from here on.
@@ -78,6 +92,13 @@ impl<D: Disk> LogWalk<D> {
     /// Goes on at a place where a record begins, or a file.
     pub fn go_to(&mut self, at: u64) {
         self.at = at;
+        self.window_bytes = WINDOW_BYTES;
+    }
+
+    /// Goes to a place where one record begins that is wanted, and probably not those behind it.
+    pub fn look_at(&mut self, at: u64) {
+        self.at = at;
+        self.window_bytes = RECORD_BYTES;
     }
 
     /// The next place.
@@ -170,7 +191,7 @@ impl<D: Disk> LogWalk<D> {
         if at >= self.window_at && at + wanted as u64 <= end {
             return Ok(true);
         }
-        self.window.resize((wanted.max(WINDOW_BYTES) as u64).min(file_end - at) as usize, 0);
+        self.window.resize((wanted.max(self.window_bytes) as u64).min(file_end - at) as usize, 0);
         self.window_at = at;
         let is_there = self.files.read(at, &mut self.window)?;
         if !is_there {

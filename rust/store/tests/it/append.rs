@@ -248,23 +248,6 @@ fn many_writers_and_readers_see_every_message_once_in_order() {
 }
 
 #[test]
-fn a_full_hand_over_makes_dispatch_read_the_log() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = StoreConfig { handover_limit: 1, ..small(dir.path()) };
-    let store = Store::open(config.clone()).unwrap();
-    let item = vec![3; 100];
-    let body = batch(&[&item, &item]);
-    for _ in 0..300 {
-        store.append_batch(&record("t", 0, &body)).unwrap();
-    }
-    settle(&store);
-    assert_eq!(read_all(&store, "t", 0).len(), 600);
-    assert!(store.stats().dispatch_fell_back > 0);
-    store.shutdown().unwrap();
-    assert_queues_equal_log(&config);
-}
-
-#[test]
 fn a_stop_does_not_wait_for_the_zeros_of_a_file_ahead() {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();

@@ -45,7 +45,7 @@ pub struct Faults {
     pub removals_left: Left,
     /// Writes into consume queues that still succeed; every further one finds the disk full.
     pub queue_writes_left: Left,
-    /// How full the file systems of folders are, in percent, in place of what the system says.
+    /// How full the file systems of folders are, in percent; [`NOT_FULL`] otherwise, whatever the machine's disk is.
     used_percent: Mutex<BTreeMap<PathBuf, u64>>,
     /// No new mapped file can be made below this folder.
     no_space_below: Mutex<Option<PathBuf>>,
@@ -53,6 +53,9 @@ pub struct Faults {
     clock_ms: AtomicI64,
     gate: Gate,
 }
+
+/// Of a disk that nothing is to be removed from.
+const NOT_FULL: u64 = 10;
 
 impl Faults {
     fn open_folder(&self, path: &Path) -> Result<(), EnvError> {
@@ -387,7 +390,8 @@ impl Disk for FaultyDisk {
     fn usage(&self, path: &Path) -> Result<DiskUsage, EnvError> {
         let used = self.faults.used_percent.lock();
         let of_folder = used.iter().enumerate().rev().find(|(_, (dir, _))| path.starts_with(dir));
-        let Some((number, (_, percent))) = of_folder else { return RealDisk.usage(path) };
+        let (number, percent) =
+            of_folder.map_or((usize::MAX, NOT_FULL), |(number, (_, percent))| (number, *percent));
         let free_bytes = (100 - percent) << 18;
         let file_system = number as u64;
         Ok(DiskUsage { file_system, total_bytes: 100 << 18, free_bytes, available_bytes: free_bytes })

@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rocketpy_env::{Disk, EnvError, RealDisk};
+use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, RealDisk};
 use rocketpy_store::reader::{ReadError, StoreReader};
 use rocketpy_store::{Store, StoreConfig, StoreError};
 
@@ -109,7 +109,16 @@ fn files_of_another_size_are_named() {
         "{error}"
     );
     assert!(error.hint().unwrap().contains("mappedFileSizeConsumeQueue=2000"), "{error}");
+    assert!(!error.is_damage(), "the configuration is at fault");
     Store::open(small(dir.path())).unwrap();
+    for (file, left_bytes) in [("commitlog", 1000), ("commitlog", 30_000), ("consumequeue/t/0", 1990)] {
+        let dir = tempfile::tempdir().unwrap();
+        Store::open(small(dir.path())).unwrap().append(&record("t", 0, b"x")).unwrap();
+        let path = dir.path().join(file).join(format!("{:020}", 0));
+        RealDisk.open_file(&path, OpenMode::Write).unwrap().set_len(left_bytes).unwrap();
+        let error = Store::open(small(dir.path())).unwrap_err();
+        assert!(error.is_damage() && error.hint().unwrap().contains("cut off"), "{error}");
+    }
 }
 
 #[test]
@@ -237,7 +246,10 @@ fn names_and_numbers_that_no_store_wrote_do_not_end_the_process() {
         RealDisk.replace(&topic.join(name).join(&file), &entries).unwrap();
     }
     let times = [i64::MIN.to_be_bytes(); 3].concat();
-    overwrite(&dir.path().join("checkpoint"), 0, &times);
+    let checkpoint = dir.path().join("checkpoint");
+    overwrite(&checkpoint, 0, &times);
+    assert!(matches!(Store::open(config.clone()), Err(StoreError::BadCheckpoint { .. })));
+    RealDisk.remove_file(&checkpoint).unwrap();
     drop(Store::open(config.clone()).unwrap());
     let last = dir.path().join("commitlog").join(u64::MAX.to_string());
     RealDisk.replace(&last, &[0; 64 << 10]).unwrap();

@@ -14,6 +14,8 @@ mod put_off;
 mod read;
 mod rebuild;
 mod recovery;
+#[cfg(feature = "sim")]
+mod recovery_sim;
 mod retention;
 #[cfg(feature = "sim")]
 mod retention_sim;

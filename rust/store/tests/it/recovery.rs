@@ -210,6 +210,21 @@ fn remains_of_a_former_life_behind_the_end_are_no_damage() {
 }
 
 #[test]
+fn a_checkpoint_that_nobody_can_have_written_refuses_by_name_and_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let starts = closed_store(&config, 50);
+    let path = dir.path().join("checkpoint");
+    for (at, bytes) in [(0, b"garbage!"), (8, b"\xff\xff\xff\xff\xff\xff\xff\xff")] {
+        let kept = RealDisk.read(&path, 1 << 20).unwrap();
+        overwrite(&path, at, bytes);
+        assert!(matches!(refusal(&config), StoreError::BadCheckpoint { path: named, .. } if named == path));
+        overwrite(&path, 0, &kept);
+    }
+    assert_eq!(Store::open(config).unwrap().recovery().end.get(), starts[50]);
+}
+
+#[test]
 fn a_refused_start_removes_no_unfinished_file() {
     let dir = tempfile::tempdir().unwrap();
     let config = small(dir.path());

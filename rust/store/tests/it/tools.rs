@@ -550,9 +550,15 @@ fn snapshots_of_a_store_that_is_written_are_prefixes_of_it() {
     let root = dir.path().join("store");
     let store = Store::open(small(&root)).unwrap();
     let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    let snapshots = AtomicU64::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            // So many for each snapshot: a writer without a bound fills the folder while a slow machine verifies.
             while !stop.load(Ordering::Relaxed) {
+                if sent.load(Ordering::Relaxed) >= (snapshots.load(Ordering::Relaxed) + 1) * 24 * 100 {
+                    std::thread::yield_now();
+                    continue;
+                }
                 fill(&store, 20);
                 settle(&store);
                 sent.fetch_add(24, Ordering::Relaxed);
@@ -570,6 +576,7 @@ fn snapshots_of_a_store_that_is_written_are_prefixes_of_it() {
                 panic!("{acknowledged}: {report:#?}");
             }
             Store::open(small(&target)).unwrap().shutdown().unwrap();
+            snapshots.fetch_add(1, Ordering::Relaxed);
         }
         stop.store(true, Ordering::Relaxed);
     });
@@ -619,6 +626,100 @@ fn records_are_chosen_by_place_queue_time_and_key() {
     assert_eq!(selected(dir.path(), before), []);
     let unknown = Selection { topics: vec!["x".to_owned()], ..Selection::default() };
     assert!(Selected::new(&StoreReader::open(dir.path()).unwrap(), unknown).is_err());
+}
+
+/// Choices by key of every shape.
+fn keyed_selections(all: &[(u64, Seen)]) -> Vec<Selection> {
+    let middle = Some(all[all.len() / 2].0);
+    let mut selections = Vec::new();
+    for key in ["k7", "u8", "all", "none"] {
+        let any = Selection { key: Some(key.to_owned()), ..Selection::default() };
+        let of_topic = Selection { topics: vec!["a".to_owned()], ..any.clone() };
+        selections.extend([
+            Selection { physical_from: middle, ..any.clone() },
+            Selection { physical_before: middle, topics: vec!["b".to_owned()], ..any.clone() },
+            Selection { queue_from: Some(3), queue_before: Some(70), ..of_topic.clone() },
+            Selection {
+                queues: Some(vec![1]),
+                topics: vec!["a".to_owned(), "b".to_owned()],
+                ..of_topic.clone()
+            },
+            Selection { stored_from_ms: Some(1), stored_before_ms: Some(i64::MAX), ..of_topic.clone() },
+            of_topic,
+            any,
+        ]);
+    }
+    selections
+}
+
+/// Compares what the index and a scan of the log choose; returns how many records.
+fn assert_same_by_key(root: &Path) -> usize {
+    let all = selected(root, Selection::default());
+    let mut chosen = 0;
+    for selection in keyed_selections(&all) {
+        let found = selected(root, selection.clone());
+        let scanned = selected(root, Selection { scans_log: true, ..selection.clone() });
+        assert_eq!(found, scanned, "{selection:?}");
+        chosen += found.len();
+    }
+    chosen
+}
+
+#[test]
+fn the_index_chooses_what_a_scan_chooses_also_behind_what_it_covers() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    closed(&root, 300);
+    assert!(assert_same_by_key(&root) > 300);
+    let store = Store::open(small(&root)).unwrap();
+    store.delete_topic("a").unwrap();
+    fill(&store, 100);
+    settle(&store);
+    assert!(same_by_key_in_topics(&root), "the index does not cover the end of the log yet");
+    let killed = dir.path().join("killed");
+    killed_copy(&root, &killed);
+    assert!(same_by_key_in_topics(&killed));
+    store.shutdown().unwrap();
+    let index = root.join("index");
+    for entry in RealDisk.list(&index).unwrap() {
+        RealDisk.remove_file(&index.join(entry.name)).unwrap();
+    }
+    assert!(assert_same_by_key(&root) > 400, "without the index the log is scanned");
+}
+
+/// As [`assert_same_by_key`], where a topic was deleted and made again: its former records are in the log and the index,
+/// and no queue leads to them.
+fn same_by_key_in_topics(root: &Path) -> bool {
+    let all = selected(root, Selection::default());
+    let named = keyed_selections(&all).into_iter().filter(|selection| !selection.topics.is_empty());
+    named.into_iter().all(|selection| {
+        selected(root, selection.clone()) == selected(root, Selection { scans_log: true, ..selection })
+    })
+}
+
+#[test]
+fn by_the_index_only_records_of_the_key_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = closed(dir.path(), 300);
+    let all = selected(dir.path(), Selection::default());
+    let (path, place) = log_file(&config, all[100].0);
+    overwrite(&path, place + 60, &[0xff; 8]);
+    let reader = StoreReader::open(dir.path()).unwrap();
+    for (topics, number) in [(vec![], 7), (vec!["a".to_owned()], 150)] {
+        let selection = Selection { key: Some(format!("k{number}")), topics, ..Selection::default() };
+        assert_eq!(selected(dir.path(), selection.clone()), [all[number].clone()]);
+        let scan = Selection { scans_log: true, ..selection };
+        let mut scan = Selected::new(&reader, scan).unwrap();
+        let mut step = || scan.step(|_| Ok::<_, ToolError>(()));
+        assert!(std::iter::repeat_with(&mut step).find(|step| !matches!(step, Ok(true))).unwrap().is_err());
+    }
+    let damaged = Selection { key: Some("k100".to_owned()), ..Selection::default() };
+    let mut strict = Selected::new(&reader, damaged.clone()).unwrap();
+    let error = strict.step(|_| Ok::<_, ToolError>(())).unwrap_err().to_string();
+    assert!(error.contains(&all[100].0.to_string()), "{error}");
+    let mut lenient = Selected::new(&reader, Selection { skips_damage: true, ..damaged }).unwrap();
+    while lenient.step(|_| Ok::<_, ToolError>(())).unwrap() {}
+    assert_eq!(lenient.left_out(), 1);
 }
 
 #[test]

@@ -1,0 +1,315 @@
+//! Retention and the deletion of topics: what the store is told to let go, and what may be gone by that.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use rocketpy_env::sim::SimDisk;
+use rocketpy_env::{Disk, DiskUsage};
+use rocketpy_store::{Cleaned, Store, StoreError};
+
+use super::plan::{ROOT, Retention};
+use super::run::Run;
+use super::verify;
+use crate::checker::Rule;
+use crate::history::{Call, Event, Reply};
+
+/// The disk has room for so many files of the log.
+const DISK_FILES: u64 = 100;
+/// Percentages of the disk, by Apache's defaults: beyond the first what is old enough goes, beyond the second anything, and
+/// beyond the third nothing is appended until it is below the second.
+const LIMITS: [u64; 3] = [75, 85, 90];
+
+/// What is known of removals, over all lives of the process.
+#[derive(Debug, Default)]
+pub struct Removals {
+    /// Retention may have removed the log before this.
+    pub may_start: u64,
+    /// Its removal of the log before this was durable.
+    must_start: u64,
+    /// Where the log ended when a topic was deleted.
+    pub deleted_at: BTreeMap<String, Vec<u64>>,
+    /// Of the disk, in percent: what others put there.
+    used_percent: u64,
+    /// Whether appends are refused for want of space; `None` when a round failed.
+    refuses: Option<bool>,
+    /// Somebody asked for what is old enough.
+    is_asked: bool,
+    /// What there was when the round began that has not come back.
+    round: Option<Round>,
+    /// A topic is half deleted: its queues do not add up to what the mark says.
+    pub is_deleting: bool,
+    /// Rounds that came back removed so many files of the log.
+    pub removed_files: u64,
+    /// Deletions that came back.
+    pub deleted_topics: u64,
+}
+
+/// A file of the log.
+#[derive(Debug)]
+struct LogFile {
+    start: u64,
+    end: u64,
+    written_at_ms: i64,
+}
+
+/// What a round of retention finds.
+#[derive(Debug)]
+struct Round {
+    /// The oldest first.
+    files: Vec<LogFile>,
+    used_percent: u64,
+    is_asked: bool,
+}
+
+impl Round {
+    /// Where the log starts at most after the round, by the rules as they are written: files go from the oldest on, the last
+    /// one never.
+    fn start_after(&self, rules: &Retention, log_file: u64, now_ms: i64) -> u64 {
+        let Some((last, files)) = self.files.split_last() else { return 0 };
+        for (gone, file) in files.iter().enumerate() {
+            let used = self.used_percent.saturating_sub(gone as u64);
+            let is_time = rules.at_any_hour || self.is_asked || self.used_percent > LIMITS[0];
+            let is_old = now_ms.saturating_sub(file.written_at_ms).max(0) as u64 >= rules.reserved_ms;
+            let left = (self.files.len() - gone) as u64 * log_file;
+            let is_long = rules.max_files.is_some_and(|most| left > most * log_file);
+            let is_forced = rules.clean_forcibly && used > LIMITS[1];
+            if gone == rules.files_a_round || !(is_old && is_time || is_long || is_forced) {
+                return file.start;
+            }
+        }
+        last.start
+    }
+}
+
+impl Run {
+    /// Removes something, or does what leads to it: the disk fills up, time goes by, somebody asks. Appends when the plan does
+    /// not.
+    pub fn remove_something(&mut self, store: &Store<SimDisk>, dice: u8) {
+        match (self.plan.retention, dice) {
+            (Some(_), 0..=3) => self.clean(store),
+            (Some(_), 4) if self.has_more_lives => self.fill_disk(),
+            (Some(_), 5) => self.disk.pass_time(self.rng.i64(0..700)),
+            (Some(_), 6) => {
+                store.delete_expired();
+                self.removals.is_asked = true;
+            }
+            (_, 7..) if self.plan.deletes => self.delete_topic(store),
+            _ => self.append(store),
+        }
+    }
+
+    /// The process may end in the midst of what comes now, more often than by chance.
+    fn may_end_soon(&mut self) {
+        if self.stop.is_none() && self.has_more_lives && self.rng.u8(0..6) == 0 {
+            self.stop = Some(self.disk.operations() + self.rng.u64(1..40));
+            self.disk.stop_at(self.stop);
+        }
+    }
+
+    /// Somebody else puts files on the disk, or takes them away.
+    fn fill_disk(&mut self) {
+        self.removals.used_percent = *self.rng.choice(&[50, 75, 76, 80, 86, 90, 91, 97]).unwrap_or(&50);
+        self.tell_usage();
+    }
+
+    fn tell_usage(&self) {
+        let total_bytes = DISK_FILES * self.plan.log_file;
+        let free_bytes = (100 - self.removals.used_percent) * self.plan.log_file;
+        let usage = DiskUsage { file_system: 1, total_bytes, free_bytes, available_bytes: free_bytes };
+        self.disk.set_usage(usage);
+    }
+
+    /// A process is about to start, the last one with space enough.
+    pub fn prepare_disk(&mut self, is_last: bool) {
+        if is_last || self.removals.used_percent == 0 {
+            self.removals.used_percent = 50;
+        }
+        self.tell_usage();
+        let removals = &mut self.removals;
+        removals.is_asked = false;
+        removals.refuses = Some(removals.used_percent > LIMITS[2]);
+    }
+
+    /// Whether an append may be refused for want of space, and whether it may be taken.
+    pub fn may_refuse_for_space(&self) -> (bool, bool) {
+        (self.removals.refuses != Some(false), self.removals.refuses != Some(true))
+    }
+
+    /// A round of retention.
+    fn clean(&mut self, store: &Store<SimDisk>) {
+        let Some(rules) = self.plan.retention else { return };
+        let round = self.look(store);
+        let before_ms = self.disk.now_ms();
+        let dispatched = store.dispatched_offset().get();
+        // Files stay until all of them is dispatched.
+        let removable = dispatched.min(round.start_after(&rules, self.plan.log_file, before_ms));
+        let ends = round.files.iter().map(|file| file.end).filter(|&end| end <= removable);
+        let must = ends.max().unwrap_or(0);
+        self.removals.round = Some(round);
+        self.may_end_soon();
+        let cleaned = store.step_clean();
+        self.end_round();
+        let start = store.min_physical_offset().get();
+        self.journal.lock().push(Event::Expired { topic: None, before: start });
+        self.note_age(store, before_ms, cleaned.is_ok());
+        match cleaned {
+            Ok(cleaned) => self.note_cleaned(store, start, must, &cleaned),
+            Err(error) => {
+                self.removals.refuses = None;
+                if !self.has_faults() {
+                    self.wrong(Rule::Alive, format!("retention fails on a sound disk: {error}"));
+                }
+            }
+        }
+    }
+
+    fn note_cleaned(&mut self, store: &Store<SimDisk>, start: u64, must: u64, cleaned: &Cleaned) {
+        let removals = &mut self.removals;
+        let used = removals.used_percent;
+        removals.refuses = removals
+            .refuses
+            .map(|refuses| used > LIMITS[2] || refuses && used > LIMITS[1])
+            .or_else(|| (used > LIMITS[2]).then_some(true))
+            .or_else(|| (used <= LIMITS[1]).then_some(false));
+        removals.used_percent = used.saturating_sub(cleaned.log_files as u64);
+        removals.is_asked &= cleaned.has_more;
+        removals.removed_files += cleaned.log_files as u64;
+        removals.must_start = start.max(removals.must_start);
+        self.tell_usage();
+        if start < must && !self.has_clock_steps() {
+            let text = format!("retention left the log at {start}, it was to remove it up to {must}");
+            self.wrong(Rule::Alive, text);
+        }
+        self.check_start(start);
+        self.check_minima(store);
+    }
+
+    /// After a round each queue starts with a message that can be read.
+    fn check_minima(&mut self, store: &Store<SimDisk>) {
+        let queues = store.queues().into_iter().filter(|queue| queue.bounds.min < queue.bounds.max);
+        for queue in queues {
+            let (topic, queue_id, min) = (&queue.topic, queue.queue_id, queue.bounds.min);
+            let first = self.quiet(|_| store.stored_at(topic, queue_id, min));
+            if !matches!(first, Ok(Some(_))) {
+                let text = format!("{topic}-{queue_id} starts at {min}, where no message is: {first:?}");
+                self.wrong(Rule::R6, text);
+            }
+        }
+    }
+
+    fn has_clock_steps(&self) -> bool {
+        self.disk.options().clock_steps_per_mille > 0
+    }
+
+    /// The files of the log as a round is going to find them.
+    fn look(&mut self, store: &Store<SimDisk>) -> Round {
+        let end = store.max_physical_offset().get();
+        let dir = Path::new(ROOT).join("commitlog");
+        let listed = self.quiet(|run| run.disk.list(&dir)).unwrap_or_default();
+        let first_stored = verify::first_stored(&self.disk, &self.plan);
+        let mut files = Vec::new();
+        for entry in listed {
+            let Some(start) = verify::number(&PathBuf::from(&entry.name)).filter(|&start| start <= end)
+            else {
+                continue; // one that was made ahead
+            };
+            files.push(LogFile {
+                start,
+                end: start + self.plan.log_file,
+                written_at_ms: entry.modified_at_ms,
+            });
+        }
+        for at in 1..files.len() {
+            let stored = first_stored.get(&files[at].start).copied().unwrap_or_default();
+            files[at - 1].written_at_ms = stored.max(files[at - 1].written_at_ms);
+        }
+        Round { files, used_percent: self.removals.used_percent, is_asked: self.removals.is_asked }
+    }
+
+    /// The round is over, in order or with its process: what it may have removed by then.
+    pub fn end_round(&mut self) {
+        let (Some(round), Some(rules)) = (self.removals.round.take(), &self.plan.retention) else { return };
+        let start = round.start_after(rules, self.plan.log_file, self.disk.latest_ms());
+        self.removals.may_start = start.max(self.removals.may_start);
+    }
+
+    /// Whether the log starts where retention may have left it, and no earlier than where it did.
+    pub fn check_start(&mut self, start: u64) {
+        let Removals { may_start, must_start, .. } = self.removals;
+        if start > may_start {
+            let text = format!("the log starts at {start}, retention may have removed it up to {may_start}");
+            self.wrong(Rule::C1, text);
+        }
+        if start < must_start {
+            let text = format!("the log starts at {start}, it was durably removed up to {must_start}");
+            self.wrong(Rule::R4, text);
+        }
+    }
+
+    /// After the first topic's queues may have let go what is too old, and must have when `is_done`.
+    pub fn note_age(&mut self, store: &Store<SimDisk>, before_ms: i64, is_done: bool) {
+        let Some(kept_ms) = self.plan.retention.and_then(|rules| rules.topic_ms) else { return };
+        let kept_ms = kept_ms as i64;
+        let before = verify::first_stored_from(&self.disk, &self.plan, self.disk.latest_ms() - kept_ms);
+        self.journal.lock().push(Event::Expired { topic: Some("topic0".to_owned()), before });
+        if !is_done {
+            return;
+        }
+        for queue_id in 0..self.plan.queues {
+            let earliest = self.quiet(|_| store.earliest_stored_at("topic0", queue_id));
+            match earliest {
+                Ok(Some(stored_at_ms)) if stored_at_ms < before_ms - kept_ms => {
+                    let age_ms = before_ms - stored_at_ms;
+                    let text =
+                        format!("topic0-{queue_id} keeps {kept_ms} ms, its first message is {age_ms} ms old");
+                    self.wrong(Rule::Alive, text);
+                }
+                Ok(_) => {}
+                Err(error) => self.wrong(Rule::R6, format!("topic0-{queue_id} cannot be read: {error}")),
+            }
+        }
+    }
+
+    /// Deletes a topic as a broker does; its next message makes it again.
+    fn delete_topic(&mut self, store: &Store<SimDisk>) {
+        let topic = self.some_queue().topic;
+        let op = self.journal.lock().invoke(Call::Delete { topic: topic.clone() });
+        self.in_flight.push(op);
+        self.removals.is_deleting = true;
+        self.removals.deleted_at.entry(topic.clone()).or_default().push(store.max_physical_offset().get());
+        self.may_end_soon();
+        let forgotten = self.offsets.as_ref().map_or(Ok(()), |offsets| offsets.remove_topic(&topic));
+        let deleted = forgotten.map_err(StoreError::from).and_then(|()| {
+            for reader in &mut self.readers {
+                reader.positions.retain(|queue, _| queue.topic != topic);
+            }
+            store.delete_topic(&topic).map(drop)
+        });
+        self.in_flight.clear();
+        self.removals.deleted_topics += u64::from(deleted.is_ok());
+        let mut journal = self.journal.lock();
+        match deleted {
+            Ok(()) if !self.has_faults() => {
+                journal.ok(op, Reply::Deleted);
+                drop(journal);
+                self.removals.is_deleting = false;
+            }
+            // On a disk that is full it may not be written down; the answer is a success all the same.
+            Ok(()) => journal.push(Event::Unknown { op, reason: "the disk has faults".to_owned() }),
+            Err(error) => {
+                journal.push(Event::Unknown { op, reason: error.to_string() });
+                drop(journal);
+                if !self.has_faults() {
+                    self.wrong(Rule::Alive, format!("a topic is not deleted on a sound disk: {error}"));
+                }
+            }
+        }
+    }
+
+    /// The log ends here now: what is appended from now on was not there when a topic was deleted.
+    pub fn clip_deletions(&mut self, end: u64) {
+        for at in self.removals.deleted_at.values_mut().flatten() {
+            *at = end.min(*at);
+        }
+    }
+}

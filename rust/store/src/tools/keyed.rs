@@ -1,0 +1,63 @@
+//! Records of a key: which places of the log the index names, and which of the records there a queue leads to.
+
+use std::collections::{HashMap, VecDeque};
+
+use rocketpy_env::Disk;
+use rocketpy_model::QueueOffset;
+use rocketpy_protocol::record::RecordView;
+
+use super::{ToolError, select::Selection};
+use crate::reader::queue::QueueFiles;
+use crate::reader::{QueueRange, ReadError, StoreReader};
+
+/// Places of the log to look at, in order: single records first, then one from which on all is looked at.
+pub(super) type Jumps = VecDeque<u64>;
+
+/// Where the records of the key may be. `None` without a key, and where no index is known to be whole.
+///
+/// Without topics named it is looked up in all that have queues: the index knows keys by topic only.
+pub(super) fn jumps<D: Disk>(
+    reader: &StoreReader<D>,
+    selection: &Selection,
+) -> Result<Option<Jumps>, ToolError> {
+    let Some(key) = selection.key.as_deref().filter(|key| !key.is_empty() && !selection.scans_log) else {
+        return Ok(None);
+    };
+    let topics = match selection.topics.is_empty() {
+        true => reader.topic_names()?,
+        false => selection.topics.clone(),
+    };
+    let Some(mut places) = reader.key_places(&topics, key)? else { return Ok(None) };
+    let from = selection.physical_from.unwrap_or(0);
+    places.offsets.retain(|&place| place >= from);
+    Ok(Some(places.offsets.into_iter().chain([places.covered_to]).collect()))
+}
+
+/// The parts of queues that are wanted: a record belongs to them when its entry leads to it.
+pub(super) struct Members<D: Disk> {
+    queues: HashMap<(String, u32), (QueueRange, QueueFiles<D>)>,
+}
+
+impl<D: Disk> Members<D> {
+    pub fn open(reader: &StoreReader<D>, ranges: Vec<QueueRange>) -> Result<Self, ReadError> {
+        let mut log = reader.open_log()?;
+        let mut queues = HashMap::with_capacity(ranges.len());
+        for range in ranges {
+            let queue = reader.open_queue(&range.topic, range.queue_id, &mut log)?;
+            queues.insert((range.topic.clone(), range.queue_id), (range, queue));
+        }
+        Ok(Self { queues })
+    }
+
+    /// Whether an entry of these parts leads to the record.
+    pub fn hold(&mut self, view: &RecordView<'_>) -> Result<bool, ReadError> {
+        let Some((range, queue)) = self.queues.get_mut(&(view.topic.to_owned(), view.queue_id)) else {
+            return Ok(false);
+        };
+        let offset: QueueOffset = view.queue_offset;
+        if !(range.start..range.end).contains(&offset) {
+            return Ok(false);
+        }
+        Ok(queue.entry(offset)?.is_some_and(|entry| entry.physical_offset == view.physical_offset))
+    }
+}
