@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ports import free_port
 from rocketpy import Admin, Consumer, Start
 
 
@@ -269,13 +270,6 @@ def test_an_interrupted_produce_says_how_many_lines_were_sent(executable, server
         process.kill()
         process.stdin.close()
         process.stderr.close()
-
-
-def free_port() -> int:
-    """A port that nothing uses now: a server that starts again has to come back there."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_a_reader_that_goes_away_is_no_error_message(rocketpy, executable, server, topic: str):

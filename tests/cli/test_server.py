@@ -10,12 +10,7 @@ from pathlib import Path
 
 import pytest
 
-
-def free_port() -> int:
-    """A port that nothing uses now: for tests that need to know it beforehand."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+from ports import free_port
 
 
 def test_the_ready_file_names_the_process_and_both_addresses(start, tmp_path: Path, command):

@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import random
 import shutil
 import socket
 import struct
@@ -16,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from ports import free_port
 
 HERE = Path(__file__).parent
 BUILD = HERE / "java" / "target"
@@ -203,32 +204,6 @@ def set_up_cpp() -> Cpp:
     return Cpp(str(python))
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def free_broker_port() -> int:
-    """A port with free neighbours, on which Apache's broker listens too: 2 below, and in 4.9 the one above.
-
-    It lies below those that outgoing connections take, any of which may become a neighbour at any time.
-    """
-    while True:
-        port = random.randrange(12_000, 32_000)
-        if all(is_free(host, one) for host in ("127.0.0.1", "::1") for one in (port - 2, port, port + 1)):
-            return port
-
-
-def is_free(host: str, port: int) -> bool:
-    try:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-            probe.bind((host, port))
-    except OSError:
-        return False
-    return True
-
-
 def connect(port: int, timeout: float) -> socket.socket:
     """Connects to a port of loopback, of IPv4 or else of IPv6."""
     try:
@@ -332,7 +307,7 @@ def apache_cluster(
     Apache's broker waits before it tells the name server of all its topics.
     """
     home.mkdir(parents=True, exist_ok=True)
-    name_server_port, port = free_port(), free_broker_port()
+    name_server_port, port = free_port(), free_port(1, 3) + 2  # it listens on port - 2 too, 4.9 also on port + 1
     (home / "conf").mkdir(exist_ok=True)
     for name in ("namesrv", "broker"):
         (home / "conf" / f"logback_{name}.xml").write_text("<configuration/>")  # 4.9 does not start without

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import ports
 import rocketpy
 import rocketpy.testing
 
@@ -77,6 +77,4 @@ def producer(rocketpy_server: rocketpy.Server) -> Iterator[rocketpy.Producer]:
 @pytest.fixture
 def free_port() -> int:
     """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return ports.free_port()

@@ -284,7 +284,8 @@ impl<D: Disk> Core<D> {
         let soon = end + (ahead.window / 2).max(FIRST_WINDOW);
         let boundary = if end < half { half } else { file.end() };
         let next_look = soon.min(boundary.max(end + 1));
-        self.allocator.look_at.store(next_look, Ordering::Release);
+        self.allocator.look_at.store(next_look, Ordering::SeqCst);
+        self.allocator.look_ahead(self.wrote()); // appends that passed the mark before it stood called nobody
     }
 
     /// Asks for the next file, unless it is there or has just failed.

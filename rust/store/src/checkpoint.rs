@@ -227,6 +227,11 @@ impl<D: Disk> CheckpointFile<D> {
         self.file.sync()
     }
 
+    /// The mark that counts.
+    pub fn mark(&self) -> Option<&Mark> {
+        self.last.mark.as_ref()
+    }
+
     /// The timestamps as they were last read or written.
     pub fn timestamps(&self) -> Timestamps {
         self.last.timestamps
@@ -259,6 +264,21 @@ impl<D: Disk> CheckpointFile<D> {
         (self.generation, self.last_at) = (generation, to);
         self.last = Checkpoint { timestamps, mark: Some(mark) };
         Ok(())
+    }
+
+    /// Writes down that nothing of an index is known to be durable, in no program's words.
+    pub fn forget_index(&mut self) -> Result<(), FlushFailure> {
+        let timestamps = Timestamps { index_msg_at_ms: 0, ..self.last.timestamps };
+        match self.last.mark {
+            Some(mark) => self.write(timestamps, Mark { index: None, ..mark }),
+            None if timestamps == self.last.timestamps => Ok(()),
+            None => {
+                self.file.write_all_at(0, &timestamps.encode()).map_err(FlushFailure::NotTried)?;
+                self.file.sync().map_err(FlushFailure::Failed)?;
+                self.last.timestamps = timestamps;
+                Ok(())
+            }
+        }
     }
 }
 

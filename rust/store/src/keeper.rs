@@ -42,10 +42,16 @@ impl<D: Disk> Keeper<D> {
     }
 
     /// Writes down that no consume queue is to be believed, and what is known of the log, before the queues are made anew:
-    /// however that ends, the next start does not take a part for the whole.
+    /// however that ends, the next start does not take a part for the whole. What is known of the index stays so.
     pub fn distrust_queues(&mut self, log_from: u64, log_to: u64) -> Result<(), EnvError> {
-        let mark = Mark { queues_to: log_from, entries: NO_SUM, log_to, ..Mark::default() };
+        let index = self.file.mark().and_then(|mark| mark.index).filter(|index| index.to <= log_to);
+        let mark = Mark { queues_to: log_from, entries: NO_SUM, log_to, index, ..Mark::default() };
         self.write(mark, self.file.timestamps()).map_err(FlushFailure::into_error)
+    }
+
+    /// Writes down that no index file is to be believed, before all are made anew.
+    pub fn distrust_index(&mut self) -> Result<(), EnvError> {
+        self.file.forget_index().map_err(FlushFailure::into_error)
     }
 
     fn write(&mut self, mut mark: Mark, timestamps: Timestamps) -> Result<(), FlushFailure> {

@@ -53,8 +53,9 @@ impl Handler for Processor {
     }
 }
 
-/// How long an answer waits for dispatch at most: it lies behind by some hundred microseconds, unless it can not write.
-const DISPATCH_PATIENCE: Duration = Duration::from_millis(200);
+/// How long an answer waits for dispatch at most: it lies behind by some hundred microseconds, unless it can not write or
+/// the machine has no time for it. Clients wait 3 s for an answer.
+const DISPATCH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whether the answer comes from consume queues or index: whoever got an acknowledgement before asks for a message that is there.
 fn looks_at_queues(code: i32) -> bool {

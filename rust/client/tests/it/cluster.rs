@@ -18,6 +18,8 @@ use tokio::runtime::Handle;
 use crate::peer::PATIENCE;
 
 const ANY_PORT: &str = "127.0.0.1:0";
+/// Where only brokers of these tests listen: no other connection takes the port of one that starts again.
+const ANY_PORT_TWICE: &str = "127.0.7.5:0";
 
 struct Cluster {
     names: NameServer,
@@ -30,7 +32,7 @@ impl Cluster {
     async fn start() -> Self {
         let names = NameServer::start(NameServerConfig::new(ANY_PORT.parse().unwrap())).await.unwrap();
         let store = tempfile::tempdir().unwrap();
-        let mut cluster = Self { names, broker: None, listen: ANY_PORT.parse().unwrap(), store };
+        let mut cluster = Self { names, broker: None, listen: ANY_PORT_TWICE.parse().unwrap(), store };
         cluster.start_broker().await;
         cluster
     }

@@ -17,14 +17,17 @@ fn fails(config: ServerConfig, named: &str) -> ServerError {
 fn a_port_in_use_is_named_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store");
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap().port();
-    fails(ServerConfig { port: Some(port), ..config(&store) }, &format!("127.0.0.1:{port}"));
-    fails(ServerConfig { name_server_port: Some(port), ..config(&store) }, &format!("127.0.0.1:{port}"));
+    // No other test uses this host: the port stays free once it is given back.
+    let config = || ServerConfig { host: "127.0.7.1".to_owned(), ..config(&store) };
+    let taken = TcpListener::bind((config().host, 0)).unwrap();
+    let address = taken.local_addr().unwrap();
+    let port = address.port();
+    fails(ServerConfig { port: Some(port), ..config() }, &address.to_string());
+    fails(ServerConfig { name_server_port: Some(port), ..config() }, &address.to_string());
     assert!(RealDisk.list(&store).is_err(), "no folder of a store");
     drop(taken);
     // Store lock and ports are free again.
-    let server = Standalone::start(ServerConfig { port: Some(port), ..config(&store) }).unwrap();
+    let server = Standalone::start(ServerConfig { port: Some(port), ..config() }).unwrap();
     assert!(server.addresses().broker.as_ref().unwrap().ends_with(&port.to_string()));
 }
 

@@ -10,8 +10,14 @@ use crate::support::{Caller, config, topic_with, wait_until};
 
 const STOP: Duration = Duration::from_secs(10);
 
-fn name_server(port: u16) -> NameServerOnly {
-    NameServerOnly::start(ServerConfig { name_server_port: Some(port), ..ServerConfig::default() }).unwrap()
+fn name_server() -> NameServerOnly {
+    name_server_at("127.0.0.1", 0)
+}
+
+fn name_server_at(host: &str, port: u16) -> NameServerOnly {
+    let config =
+        ServerConfig { host: host.to_owned(), name_server_port: Some(port), ..ServerConfig::default() };
+    NameServerOnly::start(config).unwrap()
 }
 
 fn address(name_server: &NameServerOnly) -> String {
@@ -26,7 +32,7 @@ fn broker(folder: &tempfile::TempDir, name_servers: &[&str]) -> BrokerOnly {
 
 #[test]
 fn a_broker_is_known_to_every_name_server_until_it_stops() {
-    let (one, two) = (name_server(0), name_server(0));
+    let (one, two) = (name_server(), name_server());
     let folder = tempfile::tempdir().unwrap();
     let broker = broker(&folder, &[&address(&one), &address(&two)]);
     let caller = Caller::new();
@@ -43,14 +49,15 @@ fn a_broker_is_known_to_every_name_server_until_it_stops() {
 
 #[test]
 fn a_name_server_that_starts_anew_hears_of_the_broker_soon() {
-    let first = name_server(0);
+    const HOST: &str = "127.0.7.2"; // of this test alone: the port stays free between the two
+    let first = name_server_at(HOST, 0);
     let folder = tempfile::tempdir().unwrap();
     let broker = broker(&folder, &[&address(&first)]);
     let caller = Caller::new();
     caller.create_topic(broker.addresses().broker.as_ref().unwrap(), "orders");
     let port = address(&first).rsplit_once(':').unwrap().1.parse().unwrap();
     first.stop(STOP);
-    let second = name_server(port);
+    let second = name_server_at(HOST, port);
     wait_until("the broker is known again", || {
         let header = rocketpy_protocol::header::GetRouteInfoRequestHeader {
             topic: "orders",
@@ -63,9 +70,9 @@ fn a_name_server_that_starts_anew_hears_of_the_broker_soon() {
 
 #[test]
 fn a_dead_name_server_delays_neither_the_start_nor_the_others() {
-    let alive = name_server(0);
+    let alive = name_server();
     let dead = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = std::net::TcpListener::bind("127.0.7.3:0").unwrap(); // where no other test listens
         listener.local_addr().unwrap().to_string()
     };
     let folder = tempfile::tempdir().unwrap();
@@ -79,20 +86,18 @@ fn a_dead_name_server_delays_neither_the_start_nor_the_others() {
 
 #[test]
 fn a_name_server_alone_takes_listen_port_as_its_own() {
-    let port = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap().port()
-    };
-    let mut config = ServerConfig::default();
-    config.set("listenPort", &port.to_string()).unwrap();
+    const HOST: &str = "127.0.7.4"; // of this test alone: the port is still free
+    let free = std::net::TcpListener::bind((HOST, 0)).unwrap().local_addr().unwrap();
+    let mut config = ServerConfig { host: HOST.to_owned(), ..ServerConfig::default() };
+    config.set("listenPort", &free.port().to_string()).unwrap();
     let server = NameServerOnly::start(config).unwrap();
-    assert_eq!(address(&server), format!("127.0.0.1:{port}"));
+    assert_eq!(address(&server), free.to_string());
     assert_eq!(server.addresses().broker, None);
 }
 
 #[test]
 fn a_dead_name_server_does_not_delay_new_topics() {
-    let (alive, dying) = (name_server(0), name_server(0));
+    let (alive, dying) = (name_server(), name_server());
     let folder = tempfile::tempdir().unwrap();
     let broker = broker(&folder, &[&address(&alive), &address(&dying)]);
     let address_of_broker = broker.addresses().broker.clone().unwrap();
@@ -111,7 +116,7 @@ fn a_dead_name_server_does_not_delay_new_topics() {
 #[test]
 fn routes_are_right_after_many_changes_at_once() {
     const TOPICS: usize = 20;
-    let name_server = name_server(0);
+    let name_server = name_server();
     let folder = tempfile::tempdir().unwrap();
     let broker = broker(&folder, &[&address(&name_server)]);
     let broker = broker.addresses().broker.as_deref().unwrap();

@@ -52,7 +52,8 @@ struct Loader<'a, D: Disk> {
 }
 
 impl<D: Disk> Index<D> {
-    /// Opens the files of a folder; whatever of them is not known to be right is made anew. Says whether all are.
+    /// Opens the files of a folder; whatever of them is not known to be right is made anew. Says whether all are; before they
+    /// go, `on_loss` writes that down, or the next start would take new files for those that were known.
     ///
     /// # Source
     /// spec/store.md 5.5; durability.md R6.
@@ -62,6 +63,7 @@ impl<D: Disk> Index<D> {
         geometry: Geometry,
         known: Known,
         log: Log<'_, D::Region>,
+        on_loss: impl FnOnce() -> Result<(), EnvError>,
     ) -> Result<(Self, bool), EnvError> {
         let loader = Loader { disk, dir: &dir, geometry, known, log };
         let files = list(&**disk, &dir)?;
@@ -74,6 +76,7 @@ impl<D: Disk> Index<D> {
             Sound(state) => (*state, false),
             Lost(reason) => {
                 tracing::warn!(reason, "the key index is made anew from the log");
+                on_loss()?;
                 (loader.start_anew()?, true)
             }
         };
@@ -176,8 +179,10 @@ impl<D: Disk> Loader<'_, D> {
                 return Ok(Lost("the head of a file is damaged"));
             };
             counts &= found.keys() > 0; // what follows on one without a key may go on in the midst of a record
-            counts &= self.known.is_clean || found.header.end_stored_at_ms <= self.known.full_to_ms;
+            let end_ms = found.header.end_stored_at_ms;
+            counts &= self.known.is_clean || end_ms <= self.known.full_to_ms;
             if counts {
+                counts = self.known.is_clean || end_ms < self.known.full_to_ms; // one that ends in the same millisecond may be later
                 sealed.push(Arc::new(found));
             } else {
                 tracing::info!(

@@ -4,16 +4,20 @@ use rocketpy_env::{Disk, EnvError};
 
 use super::Recovery;
 use crate::index::{Geometry, Index, Known, Log};
+use crate::keeper::Keeper;
 use crate::mapped::MappedFile;
 
 impl<D: Disk> Recovery<'_, D> {
     /// The index, as far as it is known to be right, and whether it has to be made anew; `None` when none is kept. With
     /// `again` something was put since the mark was written.
+    ///
+    /// That all of it is made anew is written down first.
     pub(super) fn index(
         &self,
         files: &[MappedFile<D::Region>],
         end: u64,
         again: bool,
+        keeper: &mut Keeper<D>,
     ) -> Result<Option<(Index<D>, bool)>, EnvError> {
         let Some(dir) = &self.folder.index else { return Ok(None) };
         let geometry = Geometry { slots: self.config.index_slots, entries: self.config.index_entries };
@@ -23,6 +27,7 @@ impl<D: Disk> Recovery<'_, D> {
             is_clean: !self.dirty && !again,
             full_to_ms: self.checkpoint.timestamps.index_msg_at_ms,
         };
-        Index::open(self.disk, dir.clone(), geometry, known, Log { files, end }).map(Some)
+        Index::open(self.disk, dir.clone(), geometry, known, Log { files, end }, || keeper.distrust_index())
+            .map(Some)
     }
 }

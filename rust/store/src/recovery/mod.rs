@@ -158,9 +158,9 @@ pub(crate) fn recover<D: Disk>(
     recovery.remove_unfinished(unfinished)?;
     let cut_off_to = recovery.copy_of(&files, &scan, &behind)?;
     let truncated_bytes = recovery.cut_log(&mut files, &plan, &scan)?;
-    let keeper = recovery.keeper(&files, &plan, &scan)?;
+    let mut keeper = recovery.keeper(&files, &plan, &scan)?;
     recovery.cut_queues(&plan, &files, scan.end)?;
-    let (index, rebuilt_index) = recovery.index(&files, scan.end, rebuild)?.unzip();
+    let (index, rebuilt_index) = recovery.index(&files, scan.end, rebuild, &mut keeper)?.unzip();
     let report = RecoveryReport {
         clean_exit: !recovery.dirty,
         had_mark: recovery.checkpoint.mark.is_some(),

@@ -495,6 +495,48 @@ fn after_a_crash_of_another_program_only_files_count_that_it_knew_to_be_durable(
 }
 
 #[test]
+fn of_files_that_end_in_the_same_millisecond_one_is_known_to_be_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    disk.set_clock(FIRST_MS);
+    let config = small(dir.path());
+    let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+    append_numbers(&store, 0..350);
+    store.shutdown().unwrap();
+    forget_mark(&config);
+    RealDisk.replace(&dir.path().join("abort"), b"1").unwrap();
+    // As a power loss leaves the second full file that nobody flushed.
+    overwrite(&paths(&config)[1], 40 + 61 * 4 + 20 * 17, &[0; 4096]);
+    let store = Store::open(config.clone()).unwrap();
+    assert!(!store.recovery().rebuilt_index, "the first stays");
+    store.shutdown().unwrap();
+    assert_queues_equal_log(&config);
+}
+
+#[test]
+fn a_start_that_did_not_get_through_says_no_more_of_the_index_than_is_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    closed_store(&config, 350);
+    let known = marked(dir.path());
+    // Queues that are made anew leave what is known of the index as it is.
+    RealDisk.remove_dir_all(&dir.path().join("consumequeue").join("t")).unwrap();
+    let disk = FaultyDisk::default();
+    disk.faults.queue_writes_left.store(0, Ordering::SeqCst);
+    assert!(Store::open_on(disk, config.clone()).is_err());
+    assert_eq!(marked(dir.path()), known);
+    // An index that is made anew is not known at all.
+    overwrite(&paths(&config)[0], 36, &9999_u32.to_be_bytes());
+    let disk = FaultyDisk::default();
+    disk.faults.removals_left.store(0, Ordering::SeqCst);
+    assert!(Store::open_on(disk, config.clone()).is_err());
+    assert_eq!(marked(dir.path()), (0, 0));
+    let page = RealDisk.read(&dir.path().join("checkpoint"), 4096).unwrap();
+    assert_eq!(page[16..24], [0; 8], "to another program as well");
+    assert_whole(&config, 350, true);
+}
+
+#[test]
 fn a_disk_without_space_stops_appends_and_loses_no_key() {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
