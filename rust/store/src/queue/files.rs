@@ -280,7 +280,7 @@ mod tests {
 
         let disk = SimDisk::new(SimOptions::default());
         disk.create_dir_all("/queues".as_ref()).unwrap();
-        let files = QueueFiles::new(Arc::new(disk.clone()), "/queues".into(), 100, 10);
+        let files = QueueFiles::new(Arc::new(disk.clone()), "/queues".into(), 100, 10, 0);
         let queue = QueueTable::default().get_or_create("t", 0).unwrap();
         let write = || {
             files.write(&queue, 0, &[7; 20], |start, is_new| {
