@@ -46,14 +46,23 @@ def appends() -> dict[str, Figure]:
 
 
 def flushes() -> dict[str, Figure]:
-    """A run is 256 records of every writer."""
+    """A run is 256 records of every writer; held writers wait as sends do in the broker, without a thread each."""
     found, result = times(), {}
-    bare = found["synchronous flush", "bare write and flush"]
-    for writers, target in {1: ">= 0.8", 8: "", 64: ">= 40"}.items():
-        took = found["synchronous flush", f"store, {writers} writers"]
-        result[f"synchronous flush, {writers} waiting writers, against one bare loop"] = figure(
-            writers * bare / took, "of the bare rate", target, acknowledged_per_s=256e9 * writers / took
-        )
+    for size in (128, 1024):
+        group = f"synchronous flush {size} B"
+        bare = found[group, "bare, flush after 1 record"]
+        for name, records, target in (
+            ("1 threads", 1, ">= 0.8"),
+            ("8 threads", 8, ""),
+            ("64 threads", 64, ""),
+            ("8 held", 8, ""),
+            ("64 held", 64, ">= 40"),
+            ("bare, flush after 64 records", 64, ""),
+        ):
+            took = found[group, name]
+            result[f"{group}, {name}, against a bare loop"] = figure(
+                records * bare / took, "of the bare rate", target, acknowledged_per_s=256e9 * records / took
+            )
     return result
 
 

@@ -1,10 +1,9 @@
 //! Makes the log durable: one flush at a time, each for all that arrived before it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, EnvError, Region};
@@ -29,16 +28,24 @@ pub(crate) struct Flusher {
     /// Where somebody wants the flush thread to get to.
     requested: AtomicU64,
     turn: Mutex<Turn>,
-    /// Rung after every flush.
-    done: Condvar,
+    /// Those who wait for the flush that runs, and those who wait for the next one, in turns: see [`Turn::running`].
+    done: [Condvar; 2],
     /// The flush thread sleeps here.
     pub wake: Wake,
 }
 
+/// Who flushes, and for whom.
+///
+/// Nobody is woken whom a flush did not cover, but one of them, who flushes next: with dozens of writers their wake-ups cost
+/// more than the disk.
 #[derive(Debug, Default)]
 struct Turn {
     /// Whether some thread is flushing.
     taken: bool,
+    /// How far that flush gets.
+    to: u64,
+    /// Which bell is rung for all when that flush is through; the other one for the first of the next.
+    running: usize,
 }
 
 impl Flusher {
@@ -48,7 +55,7 @@ impl Flusher {
             flushed_stored_at: AtomicI64::new(stored_at_ms),
             requested: AtomicU64::new(end),
             turn: Mutex::default(),
-            done: Condvar::new(),
+            done: Default::default(),
             wake: Wake::default(),
         }
     }
@@ -64,8 +71,12 @@ impl Flusher {
 
     /// Lets everybody who waits look again.
     pub fn notify(&self) {
-        drop(self.turn.lock());
-        self.done.notify_all();
+        drop(self.lock());
+        self.done.iter().for_each(Condvar::notify_all);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -77,8 +88,12 @@ impl<D: Disk> Drop for HeldTurn<'_, D> {
         if std::thread::panicking() {
             self.0.poison_by_panic("flush");
         }
-        self.0.flusher.turn.lock().taken = false;
-        self.0.flusher.done.notify_all();
+        let mut turn = self.0.flusher.lock();
+        turn.taken = false;
+        let running = turn.running;
+        drop(turn);
+        self.0.flusher.done[running].notify_all();
+        self.0.flusher.done[1 - running].notify_one();
     }
 }
 
@@ -95,7 +110,7 @@ impl<D: Disk> Core<D> {
     /// A flush covers all that was appended before it starts; whoever arrives while it runs shares the next one.
     pub fn wait_flushed(&self, end: u64, timeout: Duration) -> Result<(), FlushError> {
         let started = Instant::now();
-        let mut turn = self.flusher.turn.lock();
+        let mut turn = self.flusher.lock();
         loop {
             if self.flusher.flushed() >= end {
                 return Ok(());
@@ -104,22 +119,24 @@ impl<D: Disk> Core<D> {
                 return Err(FlushError::Poisoned { cause });
             }
             if turn.taken {
-                if self.flusher.done.wait_until(&mut turn, started + timeout).timed_out()
-                    && self.flusher.flushed() < end
-                {
+                let bell = if end <= turn.to { turn.running } else { 1 - turn.running };
+                let left = timeout.saturating_sub(started.elapsed());
+                if left.is_zero() {
                     let flushed = PhysicalOffset(self.flusher.flushed());
                     return Err(FlushError::TimedOut { end: PhysicalOffset(end), flushed, waited: timeout });
                 }
+                let waited = self.flusher.done[bell].wait_timeout(turn, left);
+                turn = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
-            turn.taken = true;
-            drop(turn);
             let before = self.flusher.flushed();
+            *turn = Turn { taken: true, to: self.wrote(), running: 1 - turn.running };
+            drop(turn);
             let result = {
                 let _held = HeldTurn(self);
                 self.flush_now()
             };
-            turn = self.flusher.turn.lock();
+            turn = self.flusher.lock();
             if let Err(cause) = result {
                 return Err(FlushError::Poisoned { cause });
             }
