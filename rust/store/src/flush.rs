@@ -15,6 +15,8 @@ use crate::error::FlushError;
 use crate::wake::Wake;
 
 const PAGE_BYTES: u64 = 4096;
+/// Flushed at a time: on a disk that is slower than the appends, what is known to be durable goes on all the same.
+const STEP: u64 = 128 << 20;
 
 /// What flushing threads and those who wait for them share.
 #[doc(alias = "GroupCommitService")]
@@ -73,6 +75,12 @@ impl Flusher {
     pub fn notify(&self) {
         drop(self.lock());
         self.done.iter().for_each(Condvar::notify_all);
+    }
+
+    /// Lets those look whom the running flush covers: it has come some way.
+    fn ring_for_running(&self) {
+        let running = self.lock().running;
+        self.done[running].notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, Turn> {
@@ -174,7 +182,7 @@ impl<D: Disk> Core<D> {
         failpoint::reach(Point::BeforeFlush);
         while at < target {
             let file = self.log.find(at).expect("the log reaches from the flushed to the written offset");
-            let stop = target.min(file.end());
+            let stop = target.min(file.end()).min(at + STEP);
             let mut flushed = file.region.flush(at - file.start..stop - file.start);
             if planted::has(Bug::BelieveRetriedFlush) && flushed.is_err() {
                 flushed = file.region.flush(at - file.start..stop - file.start);
@@ -183,18 +191,27 @@ impl<D: Disk> Core<D> {
                 return Err(self.poison(error));
             }
             at = stop;
+            if at < target {
+                self.flushed_to(at);
+                self.flusher.ring_for_running();
+            }
         }
         failpoint::reach(Point::AfterFlush);
         self.flusher.flushed_stored_at.store(stored_at_ms, Ordering::Release);
-        self.flusher.flushed.store(target, Ordering::Release);
         let took_us = started.elapsed().as_micros() as u64;
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         self.counters.longest_flush_us.fetch_max(took_us, Ordering::Relaxed);
+        self.flushed_to(target);
+        Ok(())
+    }
+
+    /// Tells that the log is durable before `end`.
+    fn flushed_to(&self, end: u64) {
+        self.flusher.flushed.store(end, Ordering::Release);
         if self.config.flush == FlushMode::Sync {
             self.dispatch_wake.wake();
         }
-        self.listener().flushed(PhysicalOffset(target));
-        Ok(())
+        self.listener().flushed(PhysicalOffset(end));
     }
 
     /// The life of the flush thread: what was asked for at once, the rest at every interval.

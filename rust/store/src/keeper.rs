@@ -10,42 +10,42 @@ use crate::error::{FlushError, StoreError};
 use crate::index::{Index, Unsynced};
 use crate::queue::files::FlushFailure;
 
-/// Recovery checks at least this much of the log before the mark.
-const TRAIL_BYTES: u64 = 32 << 20;
-
-/// Up to so many queues are flushed one by one; beyond it the file system is flushed as a whole.
+/// Up to so many queues are flushed one by one; beyond it the file system is flushed as a whole...
 const FEW_QUEUES: usize = 32;
+/// ... unless it holds so much of the log that is not flushed...
+const MUCH_LOG: u64 = 256 << 20;
+/// ... and there are no more queues than this.
+const MANY_QUEUES: usize = 1024;
 
 /// No sum of the entries of all queues.
 const NO_SUM: u64 = u64::MAX;
 
-/// Moves a trail on when the start of a record at `at` is far enough behind its end.
-pub(crate) fn step_trail(trail: &mut [u64; 2], at: u64) {
-    if at.saturating_sub(trail[1]) >= TRAIL_BYTES {
-        *trail = [trail[1], at];
-    }
-}
-
 /// The checkpoint and what it needs from round to round.
 pub(crate) struct Keeper<D: Disk> {
     file: CheckpointFile<D>,
-    /// Two starts of records, at least [`TRAIL_BYTES`] apart: recovery checks from the earlier one.
-    trail: [u64; 2],
     /// See [`Mark::checked_from`].
     checked_from: Option<u64>,
+    /// What the last round took for queues and index.
+    took: Duration,
 }
 
 impl<D: Disk> Keeper<D> {
-    /// `trail` is what the recovery of this start came by.
-    pub fn new(file: CheckpointFile<D>, trail: [u64; 2], checked_from: Option<u64>) -> Self {
-        Self { file, trail, checked_from }
+    pub fn new(file: CheckpointFile<D>, checked_from: Option<u64>) -> Self {
+        Self { file, checked_from, took: Duration::ZERO }
     }
 
     /// Writes down that no consume queue is to be believed, and what is known of the log, before the queues are made anew:
     /// however that ends, the next start does not take a part for the whole. What is known of the index stays so.
     pub fn distrust_queues(&mut self, log_from: u64, log_to: u64) -> Result<(), EnvError> {
         let index = self.file.mark().and_then(|mark| mark.index).filter(|index| index.to <= log_to);
-        let mark = Mark { queues_to: log_from, entries: NO_SUM, log_to, index, ..Mark::default() };
+        let mark = Mark {
+            verify_from: log_from,
+            queues_to: log_from,
+            entries: NO_SUM,
+            log_to,
+            index,
+            ..Mark::default()
+        };
         self.write(mark, self.file.timestamps()).map_err(FlushFailure::into_error)
     }
 
@@ -55,15 +55,14 @@ impl<D: Disk> Keeper<D> {
     }
 
     fn write(&mut self, mut mark: Mark, timestamps: Timestamps) -> Result<(), FlushFailure> {
-        step_trail(&mut self.trail, mark.queues_to);
-        mark.verify_from = self.trail[0].min(mark.queues_to);
+        mark.verify_from = mark.verify_from.min(mark.queues_to);
         mark.checked_from = self.checked_from;
         self.file.write(timestamps, mark)
     }
 }
 
 impl<D: Disk> Core<D> {
-    /// The life of the checkpoint thread. Rounds that take long come seldom.
+    /// The life of the checkpoint thread. Rounds that take long come seldom, but for the time that they wait for the log.
     pub fn run_keeper(&self) {
         let mut pause = self.config.checkpoint_interval;
         loop {
@@ -74,11 +73,11 @@ impl<D: Disk> Core<D> {
             if self.is_stopping() || self.poison_cause().is_some() {
                 return;
             }
-            let started = Instant::now();
             if let Err(error) = self.keep(false) {
                 tracing::error!(%error, "the checkpoint was not written");
             }
-            pause = self.config.checkpoint_interval.max(started.elapsed() * 4).min(Duration::from_secs(60));
+            let took = self.keeper.lock().took;
+            pause = self.config.checkpoint_interval.max(took * 4).min(Duration::from_secs(60));
         }
     }
 
@@ -104,10 +103,13 @@ impl<D: Disk> Core<D> {
             Some(unsynced) if unsynced.has_part => self.wrote(),
             _ => progress.dispatched.max(index.map_or(0, |index| index.to)),
         })?;
+        let started = Instant::now();
         self.flush_index(unsynced)?;
         self.write_queues()?; // everything before `progress` was put off before it was counted, or noted as dirty
         self.flush_queues()?;
+        keeper.took = started.elapsed();
         let mark = Mark {
+            verify_from: progress.trail.start(),
             queues_to: progress.dispatched,
             entries: progress.entries,
             firsts: progress.firsts,
@@ -151,7 +153,8 @@ impl<D: Disk> Core<D> {
     /// Makes all consume queues durable.
     fn flush_queues(&self) -> Result<(), StoreError> {
         let dirty = self.queues.take_dirty();
-        if dirty.len() > FEW_QUEUES {
+        let much_log = self.wrote() - self.flusher.flushed() > MUCH_LOG;
+        if dirty.len() > if much_log { MANY_QUEUES } else { FEW_QUEUES } {
             // What is written after this is noted anew, and flushed twice.
             let notes: Vec<_> = dirty.iter().map(|queue| (queue, queue.take_dirty())).collect();
             match self.disk.sync_file_system(&self.folder.consume_queue) {

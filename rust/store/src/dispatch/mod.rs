@@ -64,6 +64,31 @@ pub(crate) struct Progress {
     pub firsts: u64,
     /// When the last dispatched record was stored.
     pub stored_at_ms: i64,
+    pub trail: Trail,
+}
+
+/// Two starts of records, at least [`Trail::BYTES`] apart: recovery checks the log from the earlier one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Trail([u64; 2]);
+
+impl Trail {
+    /// Recovery checks at least this much of the log before the mark.
+    const BYTES: u64 = 32 << 20;
+
+    pub fn new(at: u64) -> Self {
+        Self([at; 2])
+    }
+
+    /// Moves on when the start of a record at `at` is far enough behind the later one.
+    pub fn step(&mut self, at: u64) {
+        if at.saturating_sub(self.0[1]) >= Self::BYTES {
+            self.0 = [self.0[1], at];
+        }
+    }
+
+    pub fn start(&self) -> u64 {
+        self.0[0]
+    }
 }
 
 impl Dispatcher {
@@ -169,6 +194,7 @@ impl<D: Disk> Core<D> {
             index.put(&dispatcher.keys, progress.dispatched)?;
         }
         self.write_runs(&dispatcher.runs, &mut progress)?;
+        progress.trail.step(progress.dispatched);
         dispatcher.progress = progress;
         if !dispatcher.arrivals.is_empty() {
             self.listener().arrived(&dispatcher.arrivals);

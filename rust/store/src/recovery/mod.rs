@@ -394,7 +394,7 @@ impl<D: Disk> Recovery<'_, D> {
         if self.dirty {
             checkpoint.write_again()?;
         }
-        let mut keeper = Keeper::new(checkpoint, scan.trail, self.checked_from(scan.end));
+        let mut keeper = Keeper::new(checkpoint, self.checked_from(scan.end));
         if plan.rebuild {
             keeper.distrust_queues(files.first().map_or(0, |file| file.start), scan.end)?;
         }
@@ -415,6 +415,7 @@ impl<D: Disk> Recovery<'_, D> {
             entries: queues.iter().map(|queue| queue.max()).sum(),
             firsts: queues.iter().map(|queue| queue.first()).sum(),
             stored_at_ms,
+            trail: scan.trail,
         };
         Recovered {
             files,

@@ -9,8 +9,8 @@ use rocketpy_protocol::record::{
     BLANK_HEAD_BYTES, CheckMode, MAGIC_BLANK, RecordCheck, RecordView, check_record,
 };
 
+use crate::dispatch::Trail;
 use crate::error::StoreError;
-use crate::keeper::step_trail;
 use crate::mapped::MappedFile;
 
 /// What a walk over the log found.
@@ -25,7 +25,7 @@ pub(crate) struct Scan {
     /// Why the walk ended where it did; `None` at the end of the last file.
     pub reason: Option<String>,
     /// Two starts of records near the end: where the next recovery may begin to check.
-    pub trail: [u64; 2],
+    pub trail: Trail,
 }
 
 /// Checks every record from `from` on. Those in `checked` must have a checksum of their own; elsewhere only the body's
@@ -42,7 +42,8 @@ pub(crate) fn scan<R: Region>(
     durable_to: u64,
     checked: &Range<u64>,
 ) -> Result<Scan, StoreError> {
-    let mut scan = Scan { end: from, records: 0, last_stored_at: None, reason: None, trail: [from; 2] };
+    let mut scan =
+        Scan { end: from, records: 0, last_stored_at: None, reason: None, trail: Trail::new(from) };
     for file in files.iter().filter(|file| file.end() > from) {
         scan_file(file, &mut scan, checked);
         if scan.reason.is_some() {
@@ -83,7 +84,7 @@ fn scan_file<R: Region>(file: &MappedFile<R>, scan: &mut Scan, checked: &Range<u
         match look(rest, scan.end, rest.len() as u64, mode) {
             Ok(Look::FileEnd) => scan.end = file.end(),
             Ok(Look::Record(view)) => {
-                step_trail(&mut scan.trail, scan.end);
+                scan.trail.step(scan.end);
                 scan.end += view.size() as u64;
                 scan.records += 1;
                 scan.last_stored_at = Some(view.stored_at_ms);

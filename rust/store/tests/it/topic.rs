@@ -145,3 +145,27 @@ fn records_that_were_on_their_way_do_not_bring_a_deleted_topic_back() {
         assert_eq!(store.queues().len(), usize::from(again));
     }
 }
+
+#[test]
+fn a_topic_that_is_made_anew_while_it_is_deleted_has_new_records_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let config = StoreConfig { flush: FlushMode::Sync, ..small(dir.path()) };
+    let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+    disk.shut_gate();
+    for _ in 0..5 {
+        store.append(&record("t", 0, b"old")).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let deleting = scope.spawn(|| store.delete_topic("t").unwrap());
+        eventually("the queue is gone", || store.queues().is_empty());
+        assert_eq!(store.append(&record("t", 0, b"new")).unwrap().queue_offset.get(), 0);
+        disk.open_gate(); // only now dispatch comes to the old records
+        assert_eq!(deleting.join().unwrap(), 1);
+    });
+    settle(&store);
+    assert_eq!(read_all(&store, "t", 0), [b"new"]);
+    store.shutdown().unwrap();
+    let store = Store::open(config).unwrap();
+    assert_eq!(read_all(&store, "t", 0), [b"new"]);
+}
