@@ -196,7 +196,7 @@ fn code_of_append(error: &AppendError) -> i32 {
         | AppendError::Poisoned { .. }
         | AppendError::QueueNotWriteable { .. }
         | AppendError::ShutDown => response::SERVICE_NOT_AVAILABLE,
-        AppendError::Busy { .. } => response::SYSTEM_BUSY,
+        AppendError::Busy { .. } | AppendError::Behind { .. } => response::SYSTEM_BUSY,
         AppendError::NoFile { .. } => response::SYSTEM_ERROR,
     }
 }

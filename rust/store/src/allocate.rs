@@ -9,14 +9,10 @@ use rocketpy_env::{Disk, EnvError, Region};
 
 use crate::core::Core;
 use crate::error::AppendError;
+use crate::flush::PATIENCE;
 use crate::mapped::MappedFile;
 use crate::wake::Wake;
 
-/// How long appends wait for a new file, from the first that needs it.
-///
-/// # Source
-/// spec/store.md 6.5: `osPageCacheBusyTimeOutMills`, after which senders are told that the broker is busy.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a failure to make a file answers further appends before it is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 /// First look ahead after a rest; it doubles with every call while there is traffic.

@@ -234,6 +234,7 @@ impl<D: Disk> Core<D> {
     /// Gives the records their offsets and copies them into the log, all or none.
     fn place(&self, record: &NewRecord<'_>, encoded: &mut Encoded) -> Result<(), AppendError> {
         self.check_fits(encoded)?;
+        self.wait_for_room()?;
         let counted = counts_in_queue(record.sys_flag);
         loop {
             let placed = self.queues.with(record.topic, record.queue_id, |queue| {

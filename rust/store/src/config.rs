@@ -63,6 +63,13 @@ pub struct StoreConfig {
     /// Entry numbers of an index file, 20,000,000, of which the first is not used; 2 to 2,000,000,000.
     #[doc(alias = "maxIndexNum")]
     pub index_entries: u32,
+    /// Bytes of the log that may be appended and not flushed, 1 GiB; beyond it appends wait for the disk. 0: no bound.
+    pub max_unflushed_bytes: u64,
+    /// Bytes of the log that are flushed at a time, 128 MiB: what is known to be durable goes on also on a slow disk.
+    pub flush_step_bytes: u64,
+    /// With no more bytes than this, 64 MiB, a start makes durable what it found behind the durable mark. More of it is left
+    /// to the flush thread, under [`FlushMode::Async`].
+    pub flush_at_start_bytes: u64,
     /// Distance between two flushes of consume queues and index with a checkpoint, 1 s.
     pub checkpoint_interval: Duration,
     /// Whether every record gets the `__CRC32#` property, a check of the whole record; default on.
@@ -105,6 +112,9 @@ impl StoreConfig {
             flush_interval: Duration::from_millis(500),
             flush_least_pages: 0,
             flush_thorough_interval: Duration::from_secs(10),
+            max_unflushed_bytes: 1 << 30,
+            flush_step_bytes: 128 << 20,
+            flush_at_start_bytes: 64 << 20,
             index: true,
             index_slots: rocketpy_protocol::disk::index::SLOTS,
             index_entries: rocketpy_protocol::disk::index::ENTRIES,
@@ -169,6 +179,9 @@ impl StoreConfig {
         }
         if self.fault_in_ahead > 64 << 20 {
             return bad("fault_in_ahead", self.fault_in_ahead, "at most 67108864");
+        }
+        if self.flush_step_bytes == 0 {
+            return bad("flush_step_bytes", 0, "more than zero");
         }
         if u64::from(self.max_message_size) + 128 > self.commit_log_file_size {
             // No reason to refuse: smaller messages are stored, and others are refused by name.

@@ -151,8 +151,18 @@ pub(crate) struct Counters {
 impl<D: Disk> Core<D> {
     /// Puts the parts together after the log was recovered and before dispatch goes on.
     pub fn new(disk: Arc<D>, config: StoreConfig, folder: Folder, recovered: Recovered<D>) -> Self {
-        let Recovered { files, queues, queue_files, end, progress, last_stored_at, keeper, index } =
-            recovered;
+        let Recovered {
+            files,
+            queues,
+            queue_files,
+            end,
+            progress,
+            last_stored_at,
+            durable_to,
+            durable_stored_at,
+            keeper,
+            index,
+        } = recovered;
         let log = MappedFileQueue::new(
             Arc::clone(&disk),
             config.writable_commit_log_dirs(),
@@ -162,7 +172,7 @@ impl<D: Disk> Core<D> {
         let active = log.last().filter(|file| file.region.written() < file.region.len());
         Self {
             allocator: Allocator::new(end, config.fault_in_ahead),
-            flusher: Flusher::new(end, last_stored_at),
+            flusher: Flusher::new(durable_to, durable_stored_at, end),
             dispatcher: Mutex::new(Dispatcher::new(progress)),
             writer: SpinMutex::new(Writer::new(active, end, last_stored_at)),
             keeper: Mutex::new(keeper),
@@ -253,6 +263,7 @@ impl<D: Disk> Core<D> {
         self.allocator.wake.wake();
         self.retention.wake.wake();
         self.allocator.notify();
+        self.flusher.notify();
     }
 
     pub fn is_stopping(&self) -> bool {

@@ -190,6 +190,9 @@ pub enum AppendError {
     /// The next commit log file is being made, and this takes longer than a sender can wait.
     #[error("the disk is busy, the next commit log file is still being made after {} ms: {}", waited.as_millis(), path.display())]
     Busy { path: PathBuf, waited: Duration },
+    /// Appends came faster than the disk takes them, and the wait for it was too long.
+    #[error("the disk is busy, {unflushed_bytes} bytes of the log are not flushed and no more than {limit_bytes} may be: {}", path.display())]
+    Behind { path: PathBuf, unflushed_bytes: u64, limit_bytes: u64 },
     /// No new commit log file could be made for another reason.
     #[error("no new commit log file: {cause}")]
     NoFile { cause: Arc<EnvError> },
@@ -212,6 +215,7 @@ impl AppendError {
             Self::DiskFull { .. }
                 | Self::DiskNearlyFull { .. }
                 | Self::Busy { .. }
+                | Self::Behind { .. }
                 | Self::NoFile { .. }
                 | Self::QueueNotWriteable { .. }
         )
@@ -223,7 +227,7 @@ impl AppendError {
             Self::DiskFull { .. } | Self::DiskNearlyFull { .. } | Self::QueueNotWriteable { .. } => {
                 Some("free disk space; writes go on by themselves")
             }
-            Self::Busy { .. } => Some("send again later; writes go on by themselves"),
+            Self::Busy { .. } | Self::Behind { .. } => Some("send again later; writes go on by themselves"),
             Self::NoFile { .. } => {
                 Some("check the commit log folder and its permissions; writes go on by themselves")
             }

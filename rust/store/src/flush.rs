@@ -1,6 +1,6 @@
 //! Makes the log durable: one flush at a time, each for all that arrived before it.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,15 @@ use rocketpy_model::PhysicalOffset;
 
 use crate::config::FlushMode;
 use crate::core::Core;
-use crate::error::FlushError;
+use crate::error::{AppendError, FlushError};
 use crate::wake::Wake;
 
 const PAGE_BYTES: u64 = 4096;
-/// Flushed at a time: on a disk that is slower than the appends, what is known to be durable goes on all the same.
-const STEP: u64 = 128 << 20;
+/// How long an append waits for the disk.
+///
+/// # Source
+/// spec/store.md 6.5: `osPageCacheBusyTimeOutMills`, after which senders are told that the broker is busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What flushing threads and those who wait for them share.
 #[doc(alias = "GroupCommitService")]
@@ -27,11 +30,17 @@ pub(crate) struct Flusher {
     flushed: AtomicU64,
     /// When the last record before `flushed` was stored.
     flushed_stored_at: AtomicI64,
+    /// What lies before this and is not flushed was found by the start, and has to be written again first.
+    found_to: u64,
     /// Where somebody wants the flush thread to get to.
     requested: AtomicU64,
     turn: Mutex<Turn>,
     /// Those who wait for the flush that runs, and those who wait for the next one, in turns: see [`Turn::running`].
     done: [Condvar; 2],
+    /// Appends that wait because too much is not flushed.
+    behind: AtomicUsize,
+    /// Rung for them after every step.
+    room: Condvar,
     /// The flush thread sleeps here.
     pub wake: Wake,
 }
@@ -51,13 +60,16 @@ struct Turn {
 }
 
 impl Flusher {
-    pub fn new(end: u64, stored_at_ms: i64) -> Self {
+    pub fn new(flushed: u64, stored_at_ms: i64, found_to: u64) -> Self {
         Self {
-            flushed: AtomicU64::new(end),
+            flushed: AtomicU64::new(flushed),
             flushed_stored_at: AtomicI64::new(stored_at_ms),
-            requested: AtomicU64::new(end),
+            found_to,
+            requested: AtomicU64::new(flushed),
             turn: Mutex::default(),
             done: Default::default(),
+            behind: AtomicUsize::new(0),
+            room: Condvar::new(),
             wake: Wake::default(),
         }
     }
@@ -74,7 +86,7 @@ impl Flusher {
     /// Lets everybody who waits look again.
     pub fn notify(&self) {
         drop(self.lock());
-        self.done.iter().for_each(Condvar::notify_all);
+        self.done.iter().chain([&self.room]).for_each(Condvar::notify_all);
     }
 
     /// Lets those look whom the running flush covers: it has come some way.
@@ -157,6 +169,40 @@ impl<D: Disk> Core<D> {
         }
     }
 
+    /// Waits until less of the log is not flushed than the configuration allows.
+    ///
+    /// # Errors
+    /// [`AppendError::Behind`] when that takes too long.
+    #[inline]
+    pub fn wait_for_room(&self) -> Result<(), AppendError> {
+        let limit = self.config.max_unflushed_bytes;
+        if limit == 0 || self.wrote().saturating_sub(self.flusher.flushed()) <= limit {
+            return Ok(());
+        }
+        self.request_flush(self.wrote());
+        self.flusher.behind.fetch_add(1, Ordering::SeqCst);
+        let waited = self.wait_behind(limit);
+        self.flusher.behind.fetch_sub(1, Ordering::SeqCst);
+        waited
+    }
+
+    fn wait_behind(&self, limit: u64) -> Result<(), AppendError> {
+        let started = Instant::now();
+        let mut turn = self.flusher.lock();
+        loop {
+            let unflushed_bytes = self.wrote().saturating_sub(self.flusher.flushed.load(Ordering::SeqCst));
+            if unflushed_bytes <= limit || self.is_stopping() || self.poison_cause().is_some() {
+                return Ok(());
+            }
+            let left = PATIENCE.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                let path = self.folder.commit_log.clone();
+                return Err(AppendError::Behind { path, unflushed_bytes, limit_bytes: limit });
+            }
+            turn = self.flusher.room.wait_timeout(turn, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     /// Flushes what is written, as one of the turns.
     pub fn flush_all(&self) -> Result<(), FlushError> {
         self.wait_flushed(self.wrote(), Duration::from_secs(3600))
@@ -181,8 +227,17 @@ impl<D: Disk> Core<D> {
         }
         failpoint::reach(Point::BeforeFlush);
         while at < target {
-            let file = self.log.find(at).expect("the log reaches from the flushed to the written offset");
-            let stop = target.min(file.end()).min(at + STEP);
+            at = at.max(self.min()); // what was removed meanwhile needs no flush
+            if at >= target {
+                break;
+            }
+            let file = self.log.find(at).expect("the log reaches from its start to the written offset");
+            let stop = target.min(file.end()).min(at + self.config.flush_step_bytes);
+            let found = at.min(self.flusher.found_to)..stop.min(self.flusher.found_to);
+            if !found.is_empty() {
+                let again = file.write_again(&*self.disk, found.start - file.start..found.end - file.start);
+                again.map_err(|error| self.poison(error))?;
+            }
             let mut flushed = file.region.flush(at - file.start..stop - file.start);
             if planted::has(Bug::BelieveRetriedFlush) && flushed.is_err() {
                 flushed = file.region.flush(at - file.start..stop - file.start);
@@ -207,9 +262,13 @@ impl<D: Disk> Core<D> {
 
     /// Tells that the log is durable before `end`.
     fn flushed_to(&self, end: u64) {
-        self.flusher.flushed.store(end, Ordering::Release);
+        self.flusher.flushed.store(end, Ordering::SeqCst);
         if self.config.flush == FlushMode::Sync {
             self.dispatch_wake.wake();
+        }
+        if self.flusher.behind.load(Ordering::SeqCst) > 0 {
+            drop(self.flusher.lock());
+            self.flusher.room.notify_all();
         }
         self.listener().flushed(PhysicalOffset(end));
     }

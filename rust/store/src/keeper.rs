@@ -142,7 +142,7 @@ impl<D: Disk> Core<D> {
     }
 
     /// Writes the entries of consume queues that were put off.
-    fn write_queues(&self) -> Result<(), StoreError> {
+    pub fn write_queues(&self) -> Result<(), StoreError> {
         self.queue_files.write_waiting(&self.queues).map_err(|error| {
             self.set_queue_fault(Some(error.clone()));
             self.dispatch_wake.wake(); // it tries again, and takes the fault back

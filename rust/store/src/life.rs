@@ -7,12 +7,11 @@ use crate::core::Core;
 use crate::error::{FlushError, StoreError};
 use crate::folder::folder_of;
 
-/// From so many queues on their entries are written after the store is open.
+/// From so many queues on their entries are written once the store is open.
 const MANY_QUEUES: usize = 4096;
 
 impl<D: Disk> Core<D> {
-    /// Dispatches what recovery left behind and writes the checkpoint, unless there are thousands of queues to be written
-    /// for it: that is left to the checkpoint thread, and a start before it is through begins where this one did.
+    /// Dispatches what recovery left behind.
     ///
     /// Says no, with nothing written down, when a record does not follow on the end of its queue although that is not made
     /// anew from the start of the log (`from_start`): entries were lost, and only the whole log tells which.
@@ -33,10 +32,22 @@ impl<D: Disk> Core<D> {
         for queue in self.queues.all() {
             queue.set_next(queue.max());
         }
-        if self.queue_files.waiting() < MANY_QUEUES {
-            self.keep(false)?;
-        }
         Ok(true)
+    }
+
+    /// Makes queues and index whole on disk and writes the checkpoint. That is left to the threads where much of the log is
+    /// not durable yet and a checkpoint is there (`must_keep` is not set), and where entries of thousands of queues are to be
+    /// written; a start before they are through begins where this one did.
+    pub fn settle(&self, must_keep: bool) -> Result<(), StoreError> {
+        if self.queue_files.waiting() >= MANY_QUEUES {
+            return Ok(());
+        }
+        if must_keep || self.flusher.flushed() == self.wrote() {
+            return self.keep(false);
+        }
+        self.write_queues()?;
+        self.settle_index();
+        Ok(())
     }
 
     /// Flushes and dispatches everything, writes the checkpoint and takes the mark of an open store back. The threads

@@ -1,10 +1,11 @@
 //! The mapped files of the commit log.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use rocketpy_env::{Disk, DiskFile, OpenMode, Region};
+use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
 use rocketpy_model::PhysicalOffset;
 
 use crate::error::StoreError;
@@ -30,6 +31,27 @@ impl<R: Region> MappedFile<R> {
     /// Offset behind the last byte that is written.
     pub fn wrote(&self) -> u64 {
         self.start + self.region.written()
+    }
+
+    /// Writes bytes in place as they are.
+    ///
+    /// After a flush that failed, Linux counts the pages as written although the disk does not have them: a flush of
+    /// such pages succeeds and does nothing. Whether the last process saw that is not known.
+    ///
+    /// # Source
+    /// durability.md R1.
+    pub fn write_again<D: Disk<Region = R>>(&self, disk: &D, range: Range<u64>) -> Result<(), EnvError> {
+        let handle = disk.open_file(&self.path, OpenMode::Write)?;
+        let mut copy = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min(at + (1 << 20));
+            copy.clear();
+            copy.extend_from_slice(self.region.view(at..end));
+            handle.write_all_at(at, &copy)?;
+            at = end;
+        }
+        Ok(())
     }
 }
 
@@ -72,14 +94,14 @@ impl<D: Disk> MappedFileQueue<D> {
         &self,
         start: u64,
         is_wanted: &dyn Fn() -> bool,
-    ) -> Result<MappedFile<D::Region>, rocketpy_env::EnvError> {
+    ) -> Result<MappedFile<D::Region>, EnvError> {
         let mut full = self.full.read().clone();
         loop {
             let dir =
                 folder_for(start, self.file_size, &self.writable, &full).expect("some folder is writable");
             let path = dir.join(file_name(start));
             match self.disk.create_region_while(&path, self.file_size, is_wanted) {
-                Err(rocketpy_env::EnvError::NoSpace { .. })
+                Err(EnvError::NoSpace { .. })
                     if self.writable.iter().any(|other| other != dir && !full.contains(other)) =>
                 {
                     tracing::warn!(path = %path.display(), "no space for a commit log file, trying another folder");

@@ -110,6 +110,7 @@ impl<D: Disk> Store<D> {
             }
             let core = Core::new(Arc::clone(disk), config.clone(), folder.clone(), recovered);
             if core.catch_up(report.rebuilt_queues)? {
+                core.settle(report.rebuilt_queues || !report.had_mark)?;
                 return Ok((Arc::new(core), report));
             }
             first = Some(report);

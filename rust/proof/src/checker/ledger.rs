@@ -449,7 +449,9 @@ impl Ledger {
             }
             message.lost = true;
             self.lost_as_allowed += u64::from(message.acknowledged);
-            first_lost = first_lost.min(message.log.map_or(u64::MAX, |log| log.start));
+            if !is_expired {
+                first_lost = first_lost.min(message.log.map_or(u64::MAX, |log| log.start));
+            }
         }
         if let Some((number, log)) = log_of.iter().find(|(_, log)| log.start > first_lost) {
             let text =

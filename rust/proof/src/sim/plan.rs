@@ -27,6 +27,8 @@ pub struct Plan {
     pub open_queue_files: usize,
     /// Queues that a round writes at once, and bytes of entries that are put off.
     pub put_off: (usize, usize),
+    /// Bytes of the log that are flushed at a time, and those that a start makes durable itself.
+    pub flushes: (u64, u64),
     pub disk: SimOptions,
     /// `None`: nothing is removed by age, size or for want of space.
     pub retention: Option<Retention>,
@@ -112,6 +114,9 @@ impl Plan {
             put_off: *rng
                 .choice(&[(64, 64 << 20), (0, 1 << 20), (0, 40), (1, 200), (2, 0)])
                 .unwrap_or(&(0, 0)),
+            flushes: *rng
+                .choice(&[(128 << 20, 64 << 20), (4096, 0), (10_000, 5000), (1 << 20, 0)])
+                .unwrap_or(&(1 << 20, 0)),
             disk,
             retention: None,
             deletes: false,
@@ -159,6 +164,8 @@ impl Plan {
             open_queue_files: self.open_queue_files,
             queues_at_once: self.put_off.0,
             queue_tail_bytes: self.put_off.1,
+            flush_step_bytes: self.flushes.0,
+            flush_at_start_bytes: self.flushes.1,
             retention: self
                 .retention
                 .map_or_else(RetentionConfig::default, |rules| rules.config(self.log_file)),

@@ -38,7 +38,7 @@ impl<D: Disk> Core<D> {
     }
 
     /// Lets the index files say by themselves what was put, while there is nothing else to do.
-    pub(super) fn settle_index(&self) {
+    pub(crate) fn settle_index(&self) {
         if let Some(index) = &self.index
             && let Err(error) = index.settle()
         {

@@ -1,12 +1,12 @@
 //! Ends the log where its last sound record ends.
 
-use std::ops::Range;
 use std::path::PathBuf;
 
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
 
 use super::scan::Scan;
 use super::{Plan, Recovery};
+use crate::config::FlushMode;
 use crate::error::StoreError;
 use crate::folder::folder_of;
 use crate::mapped::{MappedFile, nonzero_end};
@@ -27,12 +27,22 @@ impl<D: Disk> Recovery<'_, D> {
         self.found.iter().try_for_each(|found| found.remove_unfinished(&**self.disk, &self.queue_files))
     }
 
-    /// Cuts the log at its end, durably, and makes durable what lies before it. Returns the bytes that were cut off.
+    /// Before which offset the log is durable once it was cut: all of it, unless there is more to write than a start has time
+    /// for.
+    pub(super) fn durable_to(&self, plan: &Plan, end: u64) -> u64 {
+        let leaves_it = self.dirty
+            && self.config.flush == FlushMode::Async
+            && end.saturating_sub(plan.durable_to) > self.config.flush_at_start_bytes;
+        if leaves_it { plan.durable_to } else { end }
+    }
+
+    /// Cuts the log at its end, durably, and makes durable what lies before `durable_to`. Returns the bytes that were cut off.
     pub(super) fn cut_log(
         &self,
         files: &mut Vec<MappedFile<D::Region>>,
         plan: &Plan,
         scan: &Scan,
+        durable_to: u64,
     ) -> Result<u64, StoreError> {
         let trusted = self.is_trusted();
         let keep = files.iter().take_while(|file| file.start <= scan.end).count();
@@ -56,14 +66,14 @@ impl<D: Disk> Recovery<'_, D> {
                 }
                 handle.allocate(at..file.region.len())?; // another program's file, or a copy, may have holes
                 if !trusted {
-                    handle.sync()?;
+                    file.region.flush(at..file.region.len())?; // not what lies before: that may be a lot
                 }
                 file.region.rewind(at);
             }
-            let (from, to) = (plan.durable_to.max(file.start), scan.end.min(file.end()));
+            let (from, to) = (plan.durable_to.max(file.start), durable_to.min(file.end()));
             if from < to {
                 if self.dirty {
-                    self.write_again(file, from - file.start..to - file.start)?;
+                    file.write_again(&**self.disk, from - file.start..to - file.start)?;
                 }
                 file.region.flush(from - file.start..to - file.start)?;
             }
@@ -80,27 +90,6 @@ impl<D: Disk> Recovery<'_, D> {
             );
         }
         Ok(cut)
-    }
-
-    /// Writes bytes in place as they are.
-    ///
-    /// After a flush that failed, Linux counts the pages as written although the disk does not have them: a flush of
-    /// such pages succeeds and does nothing. Whether the last process saw that is not known.
-    ///
-    /// # Source
-    /// durability.md R1.
-    fn write_again(&self, file: &MappedFile<D::Region>, range: Range<u64>) -> Result<(), EnvError> {
-        let handle = self.disk.open_file(&file.path, OpenMode::Write)?;
-        let mut copy = Vec::new();
-        let mut at = range.start;
-        while at < range.end {
-            let end = range.end.min(at + (1 << 20));
-            copy.clear();
-            copy.extend_from_slice(file.region.view(at..end));
-            handle.write_all_at(at, &copy)?;
-            at = end;
-        }
-        Ok(())
     }
 }
 

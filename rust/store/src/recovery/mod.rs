@@ -75,6 +75,10 @@ pub(crate) struct Recovered<D: Disk> {
     /// How far consume queues cover the log.
     pub progress: Progress,
     pub last_stored_at: i64,
+    /// The log is durable before this; what lies behind was not written again yet.
+    pub durable_to: u64,
+    /// When a record before that was stored, as late as is known.
+    pub durable_stored_at: i64,
     pub keeper: Keeper<D>,
     pub index: Option<Index<D>>,
 }
@@ -157,8 +161,9 @@ pub(crate) fn recover<D: Disk>(
     folder.mark_open(&**disk)?; // from here on the folder changes
     recovery.remove_unfinished(unfinished)?;
     let cut_off_to = recovery.copy_of(&files, &scan, &behind)?;
-    let truncated_bytes = recovery.cut_log(&mut files, &plan, &scan)?;
-    let mut keeper = recovery.keeper(&files, &plan, &scan)?;
+    let durable_to = recovery.durable_to(&plan, scan.end);
+    let truncated_bytes = recovery.cut_log(&mut files, &plan, &scan, durable_to)?;
+    let mut keeper = recovery.keeper(&files, &plan, &scan, durable_to)?;
     recovery.cut_queues(&plan, &files, scan.end)?;
     let (index, rebuilt_index) = recovery.index(&files, scan.end, rebuild, &mut keeper)?.unzip();
     let report = RecoveryReport {
@@ -175,7 +180,7 @@ pub(crate) fn recover<D: Disk>(
         rebuilt_index: rebuilt_index.unwrap_or(false),
         took: started.elapsed(),
     };
-    Ok((Recovered { index, ..recovery.finish(files, &plan, &scan, keeper) }, report))
+    Ok((Recovered { index, ..recovery.finish(files, &plan, &scan, durable_to, keeper) }, report))
 }
 
 impl<D: Disk> Recovery<'_, D> {
@@ -389,6 +394,7 @@ impl<D: Disk> Recovery<'_, D> {
         files: &[MappedFile<D::Region>],
         plan: &Plan,
         scan: &Scan,
+        durable_to: u64,
     ) -> Result<Keeper<D>, EnvError> {
         let checkpoint = CheckpointFile::open(&**self.disk, &self.folder.checkpoint)?;
         if self.dirty {
@@ -396,7 +402,7 @@ impl<D: Disk> Recovery<'_, D> {
         }
         let mut keeper = Keeper::new(checkpoint, self.checked_from(scan.end));
         if plan.rebuild {
-            keeper.distrust_queues(files.first().map_or(0, |file| file.start), scan.end)?;
+            keeper.distrust_queues(files.first().map_or(0, |file| file.start), durable_to)?;
         }
         Ok(keeper)
     }
@@ -406,9 +412,11 @@ impl<D: Disk> Recovery<'_, D> {
         files: Vec<MappedFile<D::Region>>,
         plan: &Plan,
         scan: &Scan,
+        durable_to: u64,
         keeper: Keeper<D>,
     ) -> Recovered<D> {
-        let stored_at_ms = scan.last_stored_at.unwrap_or(self.checkpoint.timestamps.physic_msg_at_ms);
+        let known = self.checkpoint.timestamps.physic_msg_at_ms;
+        let stored_at_ms = scan.last_stored_at.unwrap_or(known);
         let queues = self.table.all();
         let progress = Progress {
             dispatched: plan.queues_to,
@@ -424,6 +432,8 @@ impl<D: Disk> Recovery<'_, D> {
             end: scan.end,
             progress,
             last_stored_at: stored_at_ms,
+            durable_to,
+            durable_stored_at: if durable_to < scan.end { known } else { stored_at_ms },
             keeper,
             index: None,
         }

@@ -78,7 +78,8 @@ impl Transfer {
         loop {
             match self.store.append(record) {
                 Ok(_) => break,
-                Err(AppendError::Busy { .. }) if started.elapsed() < PATIENCE => {}
+                Err(AppendError::Busy { .. } | AppendError::Behind { .. })
+                    if started.elapsed() < PATIENCE => {}
                 Err(cause) => return Err(refused(cause)),
             }
         }

@@ -5,7 +5,7 @@ use rocketpy_filter::TagFilter;
 use rocketpy_store::{FetchStatus, FlushMode, Store, StoreConfig};
 
 use crate::faulty::FaultyDisk;
-use crate::support::{ALL, killed_copy, read_all, record, settle, small};
+use crate::support::{ALL, eventually, killed_copy, read_all, record, settle, small};
 
 #[test]
 fn a_deleted_topic_is_gone_and_a_new_one_of_its_name_starts_at_zero() {
@@ -150,7 +150,13 @@ fn records_that_were_on_their_way_do_not_bring_a_deleted_topic_back() {
 fn a_topic_that_is_made_anew_while_it_is_deleted_has_new_records_alone() {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
-    let config = StoreConfig { flush: FlushMode::Sync, ..small(dir.path()) };
+    let hour = std::time::Duration::from_secs(3600);
+    let config = StoreConfig {
+        flush: FlushMode::Sync,
+        flush_interval: hour,
+        checkpoint_interval: hour,
+        ..small(dir.path())
+    };
     let store = Store::open_on(disk.clone(), config.clone()).unwrap();
     disk.shut_gate();
     for _ in 0..5 {
@@ -158,9 +164,10 @@ fn a_topic_that_is_made_anew_while_it_is_deleted_has_new_records_alone() {
     }
     std::thread::scope(|scope| {
         let deleting = scope.spawn(|| store.delete_topic("t").unwrap());
-        eventually("the queue is gone", || store.queues().is_empty());
-        assert_eq!(store.append(&record("t", 0, b"new")).unwrap().queue_offset.get(), 0);
+        eventually("the queue is gone, and the log is flushed", || disk.held_back() == 1);
+        let appended = store.append(&record("t", 0, b"new"));
         disk.open_gate(); // only now dispatch comes to the old records
+        assert_eq!(appended.unwrap().queue_offset.get(), 0);
         assert_eq!(deleting.join().unwrap(), 1);
     });
     settle(&store);
