@@ -57,10 +57,10 @@ impl Encoded {
         self.plans.clear();
     }
 
-    /// Encodes the one record; its body goes into the log from where it is.
+    /// Encodes the one record; its body, unless it is short, goes into the log from where it is.
     fn set(&mut self, fields: &RecordFields<'_>, record_check: bool) -> Result<(), AppendError> {
         let plan = fields.encode_apart(record_check, &mut self.bytes).map_err(encode_error)?;
-        self.body_at = Some(plan.body_at());
+        self.body_at = plan.left_out_at();
         self.note(plan);
         Ok(())
     }

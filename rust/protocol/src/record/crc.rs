@@ -4,7 +4,7 @@
 //! `crc(a ++ b) = crc(a) * x^(8 * len b) ^ crc(b)`. So the checksum of a whole record is put together from that of its head
 //! and that of the body, which the record needs anyway and which goes on over what is behind the body: no body is read twice.
 //! The factor depends on a length alone and is computed outside the store's append lock; under the lock remains one hash of 88
-//! bytes (the head with the three late fields) and one multiplication.
+//! bytes (the head with the three late fields) and one multiplication. A short record is hashed as a whole there instead.
 //!
 //! `crc32fast::Hasher::combine` computes the factor on every call (a multiplication for each bit of the length), so it would
 //! put that work under the lock; the tests compare against it.
@@ -20,6 +20,10 @@ const ONE_BYTE: u32 = 0x0080_0000;
 
 /// Decimal digits of a checksum in the record's property.
 const DIGITS: usize = 10;
+/// Digits that are written and read as one word.
+const EIGHT: usize = 8;
+/// Eight digits 0.
+const ZEROS: u64 = u64::from_le_bytes([b'0'; EIGHT]);
 /// Length of the `__CRC32#` property at the end of a record: name, separator, ten digits, separator.
 pub const CRC_PROPERTY_BYTES: usize = CRC32.len() + 1 + DIGITS + 1;
 
@@ -149,15 +153,17 @@ pub const DIGITS_FROM_END: usize = DIGITS + 1;
 /// # Panics
 /// When `out` has no room for them.
 pub fn put_digits(value: u32, out: &mut [u8]) {
-    const HALF: usize = DIGITS / 2;
-    let (low_out, high_out) = out[..DIGITS].split_at_mut(HALF);
-    // Both halves at once: a digit waits for the one before it in its half alone.
-    let (mut low, mut high) = (value % 10u32.pow(HALF as u32), value / 10u32.pow(HALF as u32));
-    for (low_out, high_out) in low_out.iter_mut().zip(high_out) {
-        *low_out = b'0' + (low % 10) as u8;
-        *high_out = b'0' + (high % 10) as u8;
-        (low, high) = (low / 10, high / 10);
-    }
+    let (first, last) = out[..DIGITS].split_at_mut(EIGHT);
+    let eight = u64::from(value % 100_000_000);
+    // Number after number split in the lanes of one word: into fours, pairs, then digits.
+    let fours = (eight % 10_000) | ((eight / 10_000) << 32);
+    let hundreds = ((fours * 10_486) >> 20) & 0x0000_007F_0000_007F;
+    let pairs = (fours - hundreds * 100) | (hundreds << 16);
+    let tens = ((pairs * 103) >> 10) & 0x000F_000F_000F_000F;
+    let digits = (pairs - tens * 10) | (tens << 8);
+    first.copy_from_slice(&(digits | ZEROS).to_le_bytes());
+    let rest = value / 100_000_000;
+    last.copy_from_slice(&[b'0' + (rest % 10) as u8, b'0' + (rest / 10) as u8]);
 }
 
 /// The checksum that a record's properties text states at its end, when a `__CRC32#` property stands there: not the end of a
@@ -171,10 +177,22 @@ pub fn stated(properties: &[u8]) -> Option<u32> {
     if property[..name] != EMPTY_PROPERTY[..name] || property[CRC_PROPERTY_BYTES - 1] != PROPERTY_SEPARATOR {
         return None;
     }
-    property[name..CRC_PROPERTY_BYTES - 1].iter().rev().try_fold(0u32, |value, &digit| {
-        let digit = digit.is_ascii_digit().then(|| u32::from(digit - b'0'))?;
-        value.checked_mul(10)?.checked_add(digit)
-    })
+    digits(&property[name..CRC_PROPERTY_BYTES - 1])
+}
+
+/// What [`put_digits`] wrote; `None` for other bytes, or more than 32 bits.
+fn digits(text: &[u8]) -> Option<u32> {
+    let (first, last) = text.split_first_chunk::<EIGHT>()?;
+    let &[ninth, tenth] = last else { return None };
+    if !text.iter().fold(true, |are, digit| are & digit.is_ascii_digit()) {
+        return None;
+    }
+    let digits = u64::from_le_bytes(*first) ^ ZEROS;
+    let pairs = (digits + (digits >> 8) * 10) & 0x00FF_00FF_00FF_00FF;
+    let fours = (pairs + (pairs >> 16) * 100) & 0x0000_FFFF_0000_FFFF;
+    let eight = (fours + (fours >> 32) * 10_000) & 0xFFFF_FFFF;
+    let rest = u64::from(ninth ^ b'0') + u64::from(tenth ^ b'0') * 10;
+    u32::try_from(eight + rest * 100_000_000).ok()
 }
 
 #[cfg(test)]
@@ -227,6 +245,12 @@ mod tests {
         assert_eq!(&digits(1_434_627_325), b"5237264341");
         assert_eq!(&digits(u32::MAX), b"5927694924");
         assert_eq!(&digits(7), b"7000000000");
+        for value in
+            (0..32).flat_map(|bit| [1 << bit, u32::MAX >> bit]).chain((0..10).map(|n| 10u32.pow(n) - 1))
+        {
+            let text: Vec<u8> = format!("{value:010}").bytes().rev().collect();
+            assert_eq!((&digits(value)[..], super::digits(&text)), (&text[..], Some(value)));
+        }
         let mut record = EMPTY_PROPERTY.to_vec();
         let at = record.len() - DIGITS_FROM_END;
         record[at..at + DIGITS].copy_from_slice(&digits(1_434_627_325));

@@ -42,20 +42,29 @@ pub struct RecordPlan {
     crc: Option<CrcPlan>,
 }
 
-/// What of the whole-record checksum is known before the late fields are.
+/// How the whole-record checksum is made once the late fields are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct CrcPlan {
-    /// Checksum of the body and what is behind it, without the property at the end.
-    tail: u32,
-    /// The factor of those bytes.
-    shift: Shift,
+enum CrcPlan {
+    /// By one hash of the record, which is short.
+    Whole,
+    /// From the head and what is known of the rest.
+    Parts {
+        /// Checksum of the body and what is behind it, without the property at the end.
+        tail: u32,
+        /// The factor of those bytes.
+        shift: Shift,
+    },
 }
+
+/// Records up to about this length are hashed as a whole: the hash takes about as long as that of the head and the
+/// multiplication, and what is known of the rest need not be computed.
+const HASHED_WHOLE_BYTES: usize = 384;
 
 impl RecordFields<'_> {
     /// Appends the record to `out`, its three late fields and the checksum's digits zero.
     ///
-    /// With `record_crc` the record ends in a `__CRC32#` property. The body is read once: its checksum stands in the record
-    /// and is also the largest part of the record's.
+    /// With `record_crc` the record ends in a `__CRC32#` property. The body is read once unless it is short: its checksum stands
+    /// in the record and is also the largest part of the record's.
     ///
     /// # Errors
     /// When topic, properties or body are longer than the layout can hold; nothing is appended then.
@@ -64,8 +73,7 @@ impl RecordFields<'_> {
         self.encode_or_leave(record_crc, true, out)
     }
 
-    /// Like [`RecordFields::encode`], without a copy of the body: it belongs between the bytes before and from
-    /// [`RecordPlan::body_at`].
+    /// Like [`RecordFields::encode`], but may leave the body out: [`RecordPlan::left_out_at`] says where it belongs then.
     ///
     /// # Errors
     /// As [`RecordFields::encode`].
@@ -97,6 +105,8 @@ impl RecordFields<'_> {
         if self.body.len() > body_limit {
             return Err(RecordEncodeError::BodyTooLong { length: self.body.len(), limit: body_limit });
         }
+        let hashed_whole = record_crc && self.size_hint() <= HASHED_WHOLE_BYTES; // which takes its body too
+        let with_body = with_body || hashed_whole;
         let apart = if with_body { 0 } else { self.body.len() };
         out.reserve(self.size_hint() - apart);
         let mut hasher = crc32fast::Hasher::new();
@@ -112,9 +122,12 @@ impl RecordFields<'_> {
         let size = out.len() - start + apart;
         out[start..start + 4].copy_from_slice(&(size as u32).to_be_bytes());
         let crc = record_crc.then(|| {
+            if hashed_whole {
+                return CrcPlan::Whole;
+            }
             let behind_body = &out[topic_at..out.len() - CRC_PROPERTY_BYTES];
             hasher.update(behind_body);
-            CrcPlan { tail: hasher.finalize(), shift: Shift::of(self.body.len() + behind_body.len()) }
+            CrcPlan::Parts { tail: hasher.finalize(), shift: Shift::of(self.body.len() + behind_body.len()) }
         });
         Ok(RecordPlan { size, body_at, apart, stored_at_at: self.stored_at_at(), crc })
     }
@@ -246,10 +259,10 @@ impl RecordPlan {
         self.size
     }
 
-    /// Where the body stands in the record.
+    /// Where the body belongs when it is not among the encoded bytes.
     #[must_use]
-    pub const fn body_at(&self) -> usize {
-        self.body_at
+    pub const fn left_out_at(&self) -> Option<usize> {
+        if self.apart == 0 { None } else { Some(self.body_at) }
     }
 
     /// Length of what was encoded: the record's, less a body that is apart.
@@ -260,9 +273,9 @@ impl RecordPlan {
 
     /// Writes the three late fields and the checksum into an encoded record, whose body may be apart.
     ///
-    /// This is what runs under the append lock: three stores and, with a record checksum, a hash of the head (88 bytes with IPv4
-    /// hosts), one multiplication and ten digits, whatever the size of the record. May be called again with other values (the
-    /// record moved to the next file).
+    /// This is what runs under the append lock: three stores and, with a record checksum, ten digits and a hash of the record
+    /// when it is short, else of the head (88 bytes with IPv4 hosts) and one multiplication, whatever the size of the record.
+    /// May be called again with other values (the record moved to the next file).
     ///
     /// # Panics
     /// When `record` is not as long as what was encoded with this plan.
@@ -278,8 +291,13 @@ impl RecordPlan {
         put(record, PHYSICAL_OFFSET_AT, physical_offset.get());
         put(record, self.stored_at_at, stored_at_ms as u64);
         if let Some(plan) = &self.crc {
-            let head = crc32fast::hash(&record[..self.body_at]);
-            let value = plan.shift.combine(head, plan.tail) & 0x7FFF_FFFF;
+            let value = match plan {
+                CrcPlan::Whole => crc32fast::hash(&record[..record.len() - CRC_PROPERTY_BYTES]),
+                CrcPlan::Parts { tail, shift } => {
+                    shift.combine(crc32fast::hash(&record[..self.body_at]), *tail)
+                }
+            };
+            let value = value & 0x7FFF_FFFF;
             let at = record.len() - crc::DIGITS_FROM_END;
             crc::put_digits(value, &mut record[at..]);
         }
