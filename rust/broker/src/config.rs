@@ -98,6 +98,9 @@ pub struct BrokerConfig {
     pub max_transfer_messages: usize,
     /// `flushDiskType`.
     pub flush: FlushDiskType,
+    /// Bytes of the log that may be appended and not flushed, default 1 GiB; beyond it sends wait for the disk, a second at
+    /// most. 0: no bound.
+    pub max_unflushed_bytes: u64,
     /// `flushIntervalCommitLog`, default 500 ms.
     pub flush_interval: Duration,
     /// `syncFlushTimeout`, default 5 s.
@@ -168,6 +171,7 @@ impl Default for BrokerConfig {
             max_transfer_bytes: 1 << 20,
             max_transfer_messages: 4096,
             flush: FlushDiskType::Async,
+            max_unflushed_bytes: 1 << 30,
             flush_interval: Duration::from_millis(500),
             sync_flush_timeout: Duration::from_secs(5),
             commit_log_file_size: 1 << 30,
@@ -199,6 +203,7 @@ impl BrokerConfig {
                 FlushDiskType::Async => rocketpy_store::FlushMode::Async,
                 FlushDiskType::Sync => rocketpy_store::FlushMode::Sync,
             },
+            max_unflushed_bytes: self.max_unflushed_bytes,
             flush_interval: self.flush_interval,
             record_check: self.record_check,
             index: self.index,
@@ -257,6 +262,7 @@ impl BrokerConfig {
             ("maxMsgsNumBatch", self.query_max.to_string()),
             ("maxTransferBytesOnMessageInMemory", self.max_transfer_bytes.to_string()),
             ("maxTransferCountOnMessageInMemory", self.max_transfer_messages.to_string()),
+            ("maxUnflushedBytes", self.max_unflushed_bytes.to_string()),
             ("messageIndexEnable", self.index.to_string()),
             ("msgTraceTopicName", self.trace_topic_name.clone()),
             ("namesrvAddr", self.name_servers.join(";")),

@@ -149,8 +149,8 @@ impl Run {
     }
 
     fn lose_queue_file(&mut self) {
-        // Those of a queue whose records are all gone say alone which numbers were used.
-        let living = verify::living_queues(&self.disk, &self.plan);
+        // Those of a queue whose records are all gone, or may be cut off, say alone which numbers were used.
+        let living = verify::living_queues(&self.disk, &self.plan, self.marked_to);
         let is_living = |path: &PathBuf| living.iter().any(|queue| path.parent() == Some(queue));
         let files: Vec<_> = self.disk.files().into_iter().filter(|(path, _)| is_living(path)).collect();
         if let Some((path, _)) = self.rng.choice(&files) {

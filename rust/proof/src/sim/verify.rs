@@ -312,10 +312,14 @@ pub fn records(disk: &SimDisk, plan: &Plan) -> Vec<LogRange> {
     found
 }
 
-/// The queues of which the log has a record.
-pub fn living_queues(disk: &SimDisk, plan: &Plan) -> Vec<PathBuf> {
+/// The queues of which the log has a record before `end`.
+pub fn living_queues(disk: &SimDisk, plan: &Plan, end: u64) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for_each_record(disk, plan, |_, view| found.push(folder_of(&record_of(view).queue)));
+    for_each_record(disk, plan, |start, view| {
+        if start < end {
+            found.push(folder_of(&record_of(view).queue));
+        }
+    });
     found
 }
 

@@ -39,6 +39,7 @@ pub(super) const KEYS: &[Key] = keys! {
     "onFailedFlush" => |c, v| c.broker.on_failed_flush = on_failed_flush(v)?;
     "retentionMaxBytes" => |c, v| c.broker.retention.max_bytes =
         Some(bytes(v, 0, i64::MAX)?).filter(|limit| *limit > 0);
+    "maxUnflushedBytes" => |c, v| c.broker.max_unflushed_bytes = bytes(v, 0, i64::MAX)?;
     "maxTopics" => |c, v| c.broker.max_topics = size(v, 32, 10_000_000)?;
 
     // Identity and network.

@@ -144,6 +144,41 @@ fn a_wait_ends_with_its_time_and_the_record_may_be_stored() {
 }
 
 #[test]
+fn appends_wait_for_the_disk_when_too_much_is_not_flushed() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let config = StoreConfig {
+        max_unflushed_bytes: 4000,
+        flush_step_bytes: 500,
+        ..quiet(dir.path(), FlushMode::Async)
+    };
+    let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+    disk.shut_gate();
+    let mut sent = 0;
+    let error = loop {
+        match store.append(&record("t", 0, &[0; 1000])) {
+            Ok(_) => sent += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(sent, 4, "the next finds more than 4000 bytes");
+    assert!(matches!(error, AppendError::Behind { limit_bytes: 4000, .. }), "{error}");
+    assert!(error.retryable() && error.hint().is_some());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| store.append(&record("t", 0, b"it waited")));
+        eventually("the flush has begun", || disk.held_back() == 1);
+        disk.open_gate();
+        eventually("there is room", || store.append(&record("t", 0, b"x")).is_ok());
+        drop(waiting.join().unwrap()); // it may have waited too long before the gate was opened
+    });
+    let end = store.max_physical_offset();
+    store.wait_flushed(end, PATIENCE).unwrap();
+    assert!(disk.faults.log_flushes.load(Ordering::SeqCst) >= end.get() / 500, "in steps");
+    store.shutdown().unwrap();
+    assert_queues_equal_log(&config);
+}
+
+#[test]
 fn the_first_failed_flush_poisons_the_store() {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();

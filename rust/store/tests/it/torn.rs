@@ -125,6 +125,36 @@ fn what_was_not_known_to_be_durable_is_written_again_before_it_is_flushed() {
 }
 
 #[test]
+fn much_that_was_not_known_to_be_durable_is_left_to_the_flush_after_the_start() {
+    let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = Store::open(quiet(dir.path())).unwrap();
+    let body = vec![7; 20_000];
+    let ends: Vec<_> = (0..5).map(|_| store.append(&record("t", 0, &body)).unwrap().end).collect();
+    killed_copy(dir.path(), killed.path());
+    for flush in [FlushMode::Async, FlushMode::Sync] {
+        let again = tempfile::tempdir().unwrap();
+        killed_copy(killed.path(), again.path());
+        let disk = FaultyDisk::default();
+        let config = StoreConfig { flush, flush_at_start_bytes: 1000, ..quiet(again.path()) };
+        let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+        assert_eq!(read_all(&store, "t", 0).len(), 5, "all are there at once");
+        let written = || disk.faults.log_writes.lock().iter().map(|(_, size)| size).sum::<u64>();
+        match flush {
+            FlushMode::Async => assert_eq!((store.flushed_offset().get(), written()), (0, 0)),
+            FlushMode::Sync => {
+                assert_eq!(store.flushed_offset(), ends[4], "nobody reads what is not durable")
+            }
+        }
+        store.append(&record("t", 0, b"new")).unwrap();
+        store.shutdown().unwrap();
+        assert_eq!(written(), ends[4].get(), "written again before it is flushed, and the new one is not");
+        assert_queues_equal_log(&config);
+        let store = Store::open(config).unwrap();
+        assert!(store.recovery().clean_exit && store.recovery().durable_to > ends[4]);
+    }
+}
+
+#[test]
 fn later_log_files_go_from_the_last_so_that_no_hole_is_left_between() {
     let dir = tempfile::tempdir().unwrap();
     let config = quiet(dir.path());
