@@ -8,10 +8,12 @@ use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, EnvError, Region};
 use rocketpy_model::PhysicalOffset;
+use rocketpy_protocol::record::BLANK_HEAD_BYTES;
 
 use crate::config::FlushMode;
 use crate::core::Core;
 use crate::error::{AppendError, FlushError};
+use crate::mapped::MappedFile;
 use crate::wake::Wake;
 
 const PAGE_BYTES: u64 = 4096;
@@ -232,7 +234,7 @@ impl<D: Disk> Core<D> {
                 break;
             }
             let file = self.log.find(at).expect("the log reaches from its start to the written offset");
-            let stop = target.min(file.end()).min(at + self.config.flush_step_bytes);
+            let stop = self.end_of_step(&file, at, target.min(file.end()));
             let found = at.min(self.flusher.found_to)..stop.min(self.flusher.found_to);
             if !found.is_empty() {
                 let again = file.write_again(&*self.disk, found.start - file.start..found.end - file.start);
@@ -258,6 +260,21 @@ impl<D: Disk> Core<D> {
         self.counters.longest_flush_us.fetch_max(took_us, Ordering::Relaxed);
         self.flushed_to(target);
         Ok(())
+    }
+
+    /// How far a step gets that begins with the record at `at`: to the start of a record, or to `target`.
+    fn end_of_step(&self, file: &MappedFile<D::Region>, at: u64, target: u64) -> u64 {
+        let step_end = at + self.config.flush_step_bytes;
+        let mut end = at;
+        while end < step_end.min(target) {
+            let head =
+                file.region.view(end - file.start..(end + BLANK_HEAD_BYTES as u64).min(target) - file.start);
+            end = match head.first_chunk().map(|size| u64::from(u32::from_be_bytes(*size))) {
+                Some(size) if size > 0 && end + size <= target => end + size,
+                _ => target,
+            };
+        }
+        end
     }
 
     /// Tells that the log is durable before `end`.

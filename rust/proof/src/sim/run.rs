@@ -275,6 +275,9 @@ impl Run {
             Guarded::Stopped => {
                 self.stops += 1;
                 self.starts.push("stopped".to_owned());
+                if self.may_rebuild || self.removals.is_deleting {
+                    self.journal.lock().push(Event::Rebuilt); // it may have, and the next start finds nothing to do
+                }
                 None
             }
             Guarded::Panicked(text) => {
