@@ -152,11 +152,13 @@ impl<D: Disk> Core<D> {
                 continue;
             }
             let before = self.flusher.flushed();
-            *turn = Turn { taken: true, to: self.wrote(), running: 1 - turn.running };
+            let stored_at_ms = self.last_stored_at(); // read before the end: it never claims a record that is not covered
+            let to = self.wrote();
+            *turn = Turn { taken: true, to, running: 1 - turn.running };
             drop(turn);
             let result = {
                 let _held = HeldTurn(self);
-                self.flush_now()
+                self.flush_now(to, stored_at_ms)
             };
             turn = self.flusher.lock();
             if let Err(cause) = result {
@@ -210,14 +212,13 @@ impl<D: Disk> Core<D> {
         self.wait_flushed(self.wrote(), Duration::from_secs(3600))
     }
 
-    /// Flushes everything written before this call. The caller has the turn.
-    fn flush_now(&self) -> Result<(), Arc<EnvError>> {
+    /// Flushes up to `target`, neither less nor more: nobody else is woken. The caller has the turn; `stored_at_ms` is when a
+    /// record before `target` was stored.
+    fn flush_now(&self, target: u64, stored_at_ms: i64) -> Result<(), Arc<EnvError>> {
         if let Some(cause) = self.poison_cause() {
             return Err(cause);
         }
         let started = Instant::now();
-        let stored_at_ms = self.last_stored_at(); // read before the end: it never claims a record that is not covered
-        let target = self.wrote();
         let mut at = self.flusher.flushed();
         if at >= target {
             return Ok(());
@@ -265,8 +266,11 @@ impl<D: Disk> Core<D> {
     /// How far a step gets that begins with the record at `at`: to the start of a record, or to `target`.
     fn end_of_step(&self, file: &MappedFile<D::Region>, at: u64, target: u64) -> u64 {
         let step_end = at + self.config.flush_step_bytes;
+        if target <= step_end {
+            return target;
+        }
         let mut end = at;
-        while end < step_end.min(target) {
+        while end < step_end {
             let head =
                 file.region.view(end - file.start..(end + BLANK_HEAD_BYTES as u64).min(target) - file.start);
             end = match head.first_chunk().map(|size| u64::from(u32::from_be_bytes(*size))) {

@@ -50,6 +50,23 @@ fn all_who_arrive_during_a_flush_share_the_next_one() {
 }
 
 #[test]
+fn nobody_is_left_waiting_when_all_wait_for_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(quiet(dir.path(), FlushMode::Sync)).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    let appended = store.append(&record("t", 0, b"x")).unwrap();
+                    store.wait_flushed(appended.end, PATIENCE).unwrap(); // a time-out: somebody was forgotten
+                }
+            });
+        }
+    });
+    assert_eq!(store.stats().appended_records, 3200);
+}
+
+#[test]
 fn under_sync_flush_nobody_reads_what_is_not_durable() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open_on(FaultyDisk::default(), quiet(dir.path(), FlushMode::Sync)).unwrap();
