@@ -19,7 +19,7 @@ use run::{Added, Run, Runs};
 
 use crate::append::counts_in_queue;
 use crate::core::Core;
-use crate::index::{Key, Keys};
+use crate::index::{Index, Key, Keys};
 use crate::listener::Arrival;
 use crate::queue::Queue;
 use crate::queue::entry::ENTRY_BYTES;
@@ -32,7 +32,7 @@ const ROUND_KEYS: usize = 65_536;
 const NAP: Duration = Duration::from_micros(50);
 /// How long dispatch waits after consume queues could not be written.
 const RETRY: Duration = Duration::from_millis(200);
-/// When nothing comes for so long, entries that were put off are written.
+/// When nothing comes for so long, what was put off is written.
 const QUIET: Duration = Duration::from_millis(100);
 
 /// The state of dispatch between rounds.
@@ -144,17 +144,20 @@ impl<D: Disk> Core<D> {
         }
     }
 
-    /// Sleeps until there is work. When none comes for a while, entries that were put off are written.
+    /// Sleeps until there is work. When none comes for a while, what was put off of queues and index is written.
     ///
     /// # Errors
     /// Consume queues could not be written.
     fn lie_still(&self) -> Result<(), EnvError> {
-        self.settle_index();
         let has_work = || self.confirm() > self.dispatched() || self.is_stopping() || self.queues_blocked();
-        let at_most = if self.queue_files.waiting() > 0 { QUIET } else { Duration::from_secs(3600) };
+        let is_owing = self.queue_files.waiting() > 0 || self.index.as_ref().is_some_and(Index::is_unsettled);
+        let at_most = if is_owing { QUIET } else { Duration::from_secs(3600) };
         // Set under the append lock: the next append sees it, the former ones are seen by the look below.
         self.writer.lock().dispatch_sleeps = true;
         self.dispatch_wake.sleep(at_most, has_work);
+        if is_owing && !has_work() {
+            self.settle_index();
+        }
         while !has_work() && self.queue_files.waiting() > 0 {
             self.queue_files.write_some(&self.queues)?;
         }

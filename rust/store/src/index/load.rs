@@ -91,7 +91,8 @@ impl<D: Disk> Loader<'_, D> {
 
     fn state(&self, sealed: Vec<Arc<Sealed>>, current: Option<Writer<D>>, next: (u64, usize)) -> State<D> {
         let next = next.max((self.log_min(), 0));
-        State { sealed, current, next, unsynced: Vec::new(), new_file: true, slots_at: Instant::now() }
+        let now = Instant::now();
+        State { sealed, current, next, unsynced: Vec::new(), new_file: true, slots_at: now, settle_from: now }
     }
 
     /// Removes all files.

@@ -30,10 +30,11 @@ use writer::Writer;
 
 use crate::queue::files::FlushFailure;
 
-/// After a round with no more keys than this, slots are written at once: there is time.
-const FEW_KEYS: usize = 32;
-/// Under load slots are written so often.
+/// While keys come slots are written so often, those of many rounds together: they lie anywhere in the file.
 const SLOTS_EVERY: Duration = Duration::from_millis(200);
+
+/// After a failure what is owed is not tried again for so long while nothing else is done.
+const SETTLE_RETRY: Duration = Duration::from_secs(10);
 
 /// What of the index is known to be durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +85,8 @@ struct State<D: Disk> {
     new_file: bool,
     /// When slots were last written.
     slots_at: Instant,
+    /// Not before this what is owed is tried again.
+    settle_from: Instant,
 }
 
 /// What one flush makes durable.
@@ -156,7 +159,7 @@ impl<D: Disk> Index<D> {
         }
         if let Some(writer) = &mut state.current {
             writer.write_entries()?;
-            if keys.len() <= FEW_KEYS || state.slots_at.elapsed() >= SLOTS_EVERY {
+            if state.slots_at.elapsed() >= SLOTS_EVERY {
                 state.slots_at = Instant::now();
                 writer.write_slots()?;
             }
@@ -198,12 +201,20 @@ impl<D: Disk> Index<D> {
         Ok(removed)
     }
 
+    /// Whether the files do not say all that was put, and writing it has not just failed.
+    pub fn is_unsettled(&self) -> bool {
+        let state = self.state.read();
+        Instant::now() >= state.settle_from && state.current.as_ref().is_some_and(Writer::is_unsettled)
+    }
+
     /// Writes what the files do not say yet; for a time without work.
     pub fn settle(&self) -> Result<(), EnvError> {
-        match &mut self.state.write().current {
-            Some(writer) => writer.write_slots(),
-            None => Ok(()),
+        let mut state = self.state.write();
+        let written = state.current.as_mut().map_or(Ok(()), Writer::write_slots);
+        if written.is_err() {
+            state.settle_from = Instant::now() + SETTLE_RETRY;
         }
+        written
     }
 
     /// What is to be flushed, all of it written. Called while no round runs: the mark tells what rounds have done.

@@ -219,10 +219,15 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
+    /// Whether slots or head are to be written.
+    pub fn is_unsettled(&self) -> bool {
+        self.header_is_dirty || self.slots.is_dirty()
+    }
+
     /// Writes slots and head, so that the file by itself says all that was put; the entries are in it.
     pub fn write_slots(&mut self) -> Result<(), EnvError> {
         self.write_entries()?;
-        if self.slots.is_dirty() || self.header_is_dirty {
+        if self.is_unsettled() {
             self.unsynced = true;
             self.slots.write(&*self.file)?;
             self.file.write_all_at(0, &self.header.encode())?; // last: it counts what is there
