@@ -1,5 +1,6 @@
 """Ports that a test has to know before something listens there, or comes back to."""
 
+import errno
 import random
 import socket
 
@@ -17,9 +18,10 @@ def free_port(*also: int) -> int:
 
 
 def is_free(host: str, port: int) -> bool:
+    """Whether a port can be bound; on a host that the machine does not have, nobody else can either."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.bind((host, port))
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno not in (errno.EADDRINUSE, errno.EACCES)
     return True

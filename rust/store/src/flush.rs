@@ -1,6 +1,7 @@
 //! Makes the log durable: one flush at a time, each for all that arrived before it.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -39,8 +40,8 @@ pub(crate) struct Flusher {
     turn: Mutex<Turn>,
     /// Those who wait for the flush that runs, and those who wait for the next one, in turns: see [`Turn::running`].
     done: [Condvar; 2],
-    /// Appends that wait because too much is not flushed.
-    behind: AtomicUsize,
+    /// Whether appends waited, since the last step, because too much is not flushed.
+    is_behind: AtomicBool,
     /// Rung for them after every step.
     room: Condvar,
     /// The flush thread sleeps here.
@@ -59,6 +60,8 @@ struct Turn {
     to: u64,
     /// Which bell is rung for all when that flush is through; the other one for the first of the next.
     running: usize,
+    /// When the first append began to wait for the step that runs.
+    behind_since: Option<Instant>,
 }
 
 impl Flusher {
@@ -70,7 +73,7 @@ impl Flusher {
             requested: AtomicU64::new(flushed),
             turn: Mutex::default(),
             done: Default::default(),
-            behind: AtomicUsize::new(0),
+            is_behind: AtomicBool::new(false),
             room: Condvar::new(),
             wake: Wake::default(),
         }
@@ -154,7 +157,7 @@ impl<D: Disk> Core<D> {
             let before = self.flusher.flushed();
             let stored_at_ms = self.last_stored_at(); // read before the end: it never claims a record that is not covered
             let to = self.wrote();
-            *turn = Turn { taken: true, to, running: 1 - turn.running };
+            (turn.taken, turn.to, turn.running) = (true, to, 1 - turn.running);
             drop(turn);
             let result = {
                 let _held = HeldTurn(self);
@@ -173,32 +176,34 @@ impl<D: Disk> Core<D> {
         }
     }
 
-    /// Waits until less of the log is not flushed than the configuration allows.
+    /// Bytes that were appended since the start and are not flushed.
+    fn unflushed(&self) -> u64 {
+        let from = self.flusher.flushed.load(Ordering::SeqCst).max(self.flusher.found_to);
+        self.wrote().saturating_sub(from)
+    }
+
+    /// Waits until less is not flushed than the configuration allows.
     ///
     /// # Errors
-    /// [`AppendError::Behind`] when that takes too long.
+    /// [`AppendError::Behind`] when the first who waits has waited long enough for a step of the flush: a disk that stalls
+    /// holds up each thread once, not once for every append.
     #[inline]
     pub fn wait_for_room(&self) -> Result<(), AppendError> {
         let limit = self.config.max_unflushed_bytes;
-        if limit == 0 || self.wrote().saturating_sub(self.flusher.flushed()) <= limit {
-            return Ok(());
-        }
-        self.request_flush(self.wrote());
-        self.flusher.behind.fetch_add(1, Ordering::SeqCst);
-        let waited = self.wait_behind(limit);
-        self.flusher.behind.fetch_sub(1, Ordering::SeqCst);
-        waited
+        if limit == 0 || self.unflushed() <= limit { Ok(()) } else { self.wait_behind(limit) }
     }
 
     fn wait_behind(&self, limit: u64) -> Result<(), AppendError> {
-        let started = Instant::now();
+        self.request_flush(self.wrote());
         let mut turn = self.flusher.lock();
         loop {
-            let unflushed_bytes = self.wrote().saturating_sub(self.flusher.flushed.load(Ordering::SeqCst));
+            self.flusher.is_behind.store(true, Ordering::SeqCst);
+            let unflushed_bytes = self.unflushed();
             if unflushed_bytes <= limit || self.is_stopping() || self.poison_cause().is_some() {
                 return Ok(());
             }
-            let left = PATIENCE.saturating_sub(started.elapsed());
+            let since = *turn.behind_since.get_or_insert_with(Instant::now);
+            let left = PATIENCE.saturating_sub(since.elapsed());
             if left.is_zero() {
                 let path = self.folder.commit_log.clone();
                 return Err(AppendError::Behind { path, unflushed_bytes, limit_bytes: limit });
@@ -238,8 +243,8 @@ impl<D: Disk> Core<D> {
             let stop = self.end_of_step(&file, at, target.min(file.end()));
             let found = at.min(self.flusher.found_to)..stop.min(self.flusher.found_to);
             if !found.is_empty() {
-                let again = file.write_again(&*self.disk, found.start - file.start..found.end - file.start);
-                again.map_err(|error| self.poison(error))?;
+                self.write_again(&file, found.start - file.start..found.end - file.start)
+                    .map_err(|error| self.poison(error))?;
             }
             let mut flushed = file.region.flush(at - file.start..stop - file.start);
             if planted::has(Bug::BelieveRetriedFlush) && flushed.is_err() {
@@ -261,6 +266,21 @@ impl<D: Disk> Core<D> {
         self.counters.longest_flush_us.fetch_max(took_us, Ordering::Relaxed);
         self.flushed_to(target);
         Ok(())
+    }
+
+    /// [`MappedFile::write_again`], which waits for a file handle for a while where there is none.
+    fn write_again(&self, file: &MappedFile<D::Region>, range: Range<u64>) -> Result<(), EnvError> {
+        let mut tries = 50;
+        loop {
+            match file.write_again(&*self.disk, range.clone()) {
+                Err(error) if error.is_of_opening() && tries > 0 && !self.is_stopping() => {
+                    tracing::warn!(%error, "what the start found is flushed later");
+                    tries -= 1;
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                other => return other,
+            }
+        }
     }
 
     /// How far a step gets that begins with the record at `at`: to the start of a record, or to `target`.
@@ -287,8 +307,8 @@ impl<D: Disk> Core<D> {
         if self.config.flush == FlushMode::Sync {
             self.dispatch_wake.wake();
         }
-        if self.flusher.behind.load(Ordering::SeqCst) > 0 {
-            drop(self.flusher.lock());
+        if self.flusher.is_behind.swap(false, Ordering::SeqCst) {
+            self.flusher.lock().behind_since = None;
             self.flusher.room.notify_all();
         }
         self.listener().flushed(PhysicalOffset(end));

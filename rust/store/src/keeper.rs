@@ -49,6 +49,21 @@ impl<D: Disk> Keeper<D> {
         self.write(mark, self.file.timestamps()).map_err(FlushFailure::into_error)
     }
 
+    /// Writes down that records need no checksum of their own any more, before the first without one is appended.
+    pub fn forget_checks(&mut self) -> Result<(), EnvError> {
+        match self.file.mark() {
+            Some(&mark) if mark.checked_from.is_some() => {
+                self.write(mark, self.file.timestamps()).map_err(FlushFailure::into_error)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Consume queues are durable for all records before this.
+    pub fn queues_to(&self) -> u64 {
+        self.file.mark().map_or(0, |mark| mark.queues_to)
+    }
+
     /// Writes down that no index file is to be believed, before all are made anew.
     pub fn distrust_index(&mut self) -> Result<(), EnvError> {
         self.file.forget_index().map_err(FlushFailure::into_error)
@@ -153,7 +168,7 @@ impl<D: Disk> Core<D> {
     /// Makes all consume queues durable.
     fn flush_queues(&self) -> Result<(), StoreError> {
         let dirty = self.queues.take_dirty();
-        let much_log = self.wrote() - self.flusher.flushed() > MUCH_LOG;
+        let much_log = self.wrote().saturating_sub(self.flusher.flushed()) > MUCH_LOG;
         if dirty.len() > if much_log { MANY_QUEUES } else { FEW_QUEUES } {
             // What is written after this is noted anew, and flushed twice.
             let notes: Vec<_> = dirty.iter().map(|queue| (queue, queue.take_dirty())).collect();

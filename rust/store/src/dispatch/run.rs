@@ -108,7 +108,7 @@ pub(crate) struct Runs {
 /// A round ends with this many bytes of entries. One entry may add the blanks of a whole file before it.
 const ROUND_BYTES: usize = 4 << 20;
 
-/// A run keeps memory for the next round: much in a round of few queues, next to nothing where there are thousands.
+/// A run keeps memory for the next round: much in a store of few queues, next to nothing where there may be thousands.
 const FEW: usize = 64;
 const KEPT_BYTES_OF_FEW: usize = 1 << 20;
 const KEPT_BYTES: usize = 64;
@@ -126,7 +126,7 @@ impl Runs {
         self.last = None;
         self.has_filled = false;
         self.size_bytes = 0;
-        let kept_bytes = if self.open.len() <= FEW { KEPT_BYTES_OF_FEW } else { KEPT_BYTES };
+        let kept_bytes = if self.runs.len() <= FEW { KEPT_BYTES_OF_FEW } else { KEPT_BYTES };
         for uid in self.open.drain(..) {
             if let Some(run) = &mut self.runs[uid] {
                 run.close(kept_bytes);

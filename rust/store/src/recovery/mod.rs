@@ -400,9 +400,12 @@ impl<D: Disk> Recovery<'_, D> {
         if self.dirty {
             checkpoint.write_again()?;
         }
-        let mut keeper = Keeper::new(checkpoint, self.checked_from(scan.end));
+        let checked_from = self.checked_from(scan.end);
+        let mut keeper = Keeper::new(checkpoint, checked_from);
         if plan.rebuild {
             keeper.distrust_queues(files.first().map_or(0, |file| file.start), durable_to)?;
+        } else if checked_from.is_none() {
+            keeper.forget_checks()?;
         }
         Ok(keeper)
     }

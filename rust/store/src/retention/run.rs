@@ -205,8 +205,16 @@ impl<D: Disk> Core<D> {
         if removals.is_empty() {
             return Ok(0);
         }
-        let written_down_to = self.dispatched();
-        self.keep(false)?; // flushes, too, at least so far: the mark must not lie before the log
+        let dispatched = self.dispatched();
+        // It flushes, too, at least so far: the mark must not lie before the log.
+        let written_down_to = match self.keep(false) {
+            Ok(()) => dispatched,
+            Err(StoreError::Env(error)) => {
+                tracing::warn!(%error, "no new checkpoint, old log files go as far as the last one allows");
+                self.keeper.lock().queues_to()
+            }
+            Err(error) => return Err(error),
+        };
         let mut removed = 0;
         for removal in removals.iter().take_while(|removal| removal.file.end() <= written_down_to) {
             if removed > 0 {

@@ -178,6 +178,33 @@ fn a_log_that_is_too_long_loses_its_oldest_files() {
 }
 
 #[test]
+fn old_files_go_as_far_as_the_last_checkpoint_allows_when_no_new_one_can_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let retention = RetentionConfig { max_bytes: Some(1), ..config(dir.path()).retention };
+    let hour = Duration::from_secs(3600);
+    let config = StoreConfig { retention, checkpoint_interval: hour, ..config(dir.path()) };
+    Store::open_on(disk.clone(), config.clone()).unwrap().shutdown().unwrap();
+    let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+    fill(&store, "t", 0..5 * A_FILE);
+    store.shutdown().unwrap(); // with a checkpoint
+    let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+    fill(&store, "t", 5 * A_FILE..8 * A_FILE);
+    disk.faults.no_space_for_checkpoint.store(true, Ordering::SeqCst);
+    let before = log_files(&config);
+    drop(store.clean()); // its last word, the checkpoint, fails as well
+    let left = log_files(&config);
+    assert!(
+        (3..=before - 4).contains(&left),
+        "{left} of {before}: those that the checkpoint covers are gone"
+    );
+    disk.faults.no_space_for_checkpoint.store(false, Ordering::SeqCst);
+    store.clean().unwrap();
+    assert_eq!(log_files(&config), 1);
+    assert_eq!(readable(&store, "t").end, 8 * A_FILE);
+}
+
+#[test]
 fn the_store_cleans_by_itself_in_its_hour_and_when_somebody_asks() {
     for asks in [false, true] {
         let dir = tempfile::tempdir().unwrap();

@@ -135,7 +135,12 @@ fn much_that_was_not_known_to_be_durable_is_left_to_the_flush_after_the_start() 
         let again = tempfile::tempdir().unwrap();
         killed_copy(killed.path(), again.path());
         let disk = FaultyDisk::default();
-        let config = StoreConfig { flush, flush_at_start_bytes: 1000, ..quiet(again.path()) };
+        let config = StoreConfig {
+            flush,
+            flush_at_start_bytes: 1000,
+            max_unflushed_bytes: 1000, // of what is appended, not of what was found
+            ..quiet(again.path())
+        };
         let store = Store::open_on(disk.clone(), config.clone()).unwrap();
         assert_eq!(read_all(&store, "t", 0).len(), 5, "all are there at once");
         let written = || disk.faults.log_writes.lock().iter().map(|(_, size)| size).sum::<u64>();
@@ -152,6 +157,23 @@ fn much_that_was_not_known_to_be_durable_is_left_to_the_flush_after_the_start() 
         let store = Store::open(config).unwrap();
         assert!(store.recovery().clean_exit && store.recovery().durable_to > ends[4]);
     }
+}
+
+#[test]
+fn records_without_checksums_count_also_when_the_start_before_them_wrote_no_checkpoint() {
+    let (dir, killed, again) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = Store::open(quiet(dir.path())).unwrap();
+    (0..5).for_each(|_| drop(store.append(&record("t", 0, b"with")).unwrap()));
+    killed_copy(dir.path(), killed.path());
+    let without = StoreConfig { record_check: false, flush_at_start_bytes: 100, ..quiet(killed.path()) };
+    let store = Store::open(without).unwrap();
+    assert_eq!(store.flushed_offset().get(), 0);
+    store.append(&record("t", 0, b"without")).unwrap();
+    killed_copy(killed.path(), again.path());
+    let store = Store::open(quiet(again.path())).unwrap();
+    assert_eq!(store.recovery().truncated_bytes, 0);
+    assert_eq!(read_all(&store, "t", 0).len(), 6);
 }
 
 #[test]
