@@ -164,7 +164,9 @@ fn records_without_checksums_count_also_when_the_start_before_them_wrote_no_chec
     let (dir, killed, again) =
         (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = Store::open(quiet(dir.path())).unwrap();
-    (0..5).for_each(|_| drop(store.append(&record("t", 0, b"with")).unwrap()));
+    for _ in 0..5 {
+        store.append(&record("t", 0, b"with")).unwrap();
+    }
     killed_copy(dir.path(), killed.path());
     let without = StoreConfig { record_check: false, flush_at_start_bytes: 100, ..quiet(killed.path()) };
     let store = Store::open(without).unwrap();
