@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
-use rocketpy_benches::{PLAIN, record};
+use rocketpy_benches::{PLAIN, append_patiently, record};
 use rocketpy_env::{Disk, RealDisk, Region};
 use rocketpy_store::{Store, StoreConfig};
 
@@ -29,7 +29,7 @@ fn open(record_check: bool, dir: &std::path::Path) -> std::sync::Arc<Store> {
         ..StoreConfig::new(dir)
     };
     let store = Store::open(config).unwrap();
-    store.append(&record(b"first", PLAIN)).unwrap(); // makes and warms the file
+    append_patiently(&store, &record(b"first", PLAIN)); // makes and warms the file
     store
 }
 

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketpy_benches::{PLAIN, record};
+use rocketpy_benches::{PLAIN, append_patiently, record};
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_store::{NewRecord, Store, StoreConfig};
 
@@ -70,7 +70,7 @@ fn roll(gib: u64, figures: &mut Figures) {
     let store = Store::open(StoreConfig { commit_log_file_size: file_bytes, ..StoreConfig::new(dir.path()) })
         .unwrap();
     let body = [7; 1024];
-    store.append(&record(&body, PLAIN)).unwrap();
+    append_patiently(&store, &record(&body, PLAIN));
     let (mut plain, mut all, mut slowest_roll, mut slowest) =
         (Vec::new(), Duration::ZERO, Duration::ZERO, Duration::ZERO);
     let mut end = store.max_physical_offset().get();
@@ -78,7 +78,7 @@ fn roll(gib: u64, figures: &mut Figures) {
         let (from, started) = (end, Instant::now());
         while end < from + STRETCH {
             let (before, began) = (end, Instant::now());
-            end = store.append(&record(black_box(&body), PLAIN)).unwrap().end.get();
+            end = append_patiently(&store, &record(black_box(&body), PLAIN)).end.get();
             let took = began.elapsed();
             slowest = slowest.max(took);
             if before / file_bytes != (end - 1) / file_bytes {
@@ -115,12 +115,12 @@ fn fill(root: &Path) {
     let mut number = 0;
     while end < gib * GIB {
         let record = NewRecord { queue_id: number % 64, ..record(&body, PLAIN) };
-        end = store.append(&record).unwrap().end.get();
+        end = append_patiently(&store, &record).end.get();
         number += 1;
     }
     println!("filled"); // and goes on, so that the kill comes in the midst of appends
     loop {
-        store.append(&record(&body, PLAIN)).unwrap();
+        append_patiently(&store, &record(&body, PLAIN));
         std::thread::sleep(Duration::from_micros(100));
     }
 }
@@ -184,7 +184,7 @@ fn queues(counts: &[u32], messages: u32, figures: &mut Figures) {
             let queue = number % count;
             let topic = &*topics[(queue / A_TOPIC) as usize];
             let record = NewRecord { topic, queue_id: queue % A_TOPIC, ..record(&body, PLAIN) };
-            store.append(&record).unwrap();
+            append_patiently(store, &record);
         };
         (0..count).for_each(|number| append(&store, number)); // makes the queues
         wait_for_dispatch(&store);
