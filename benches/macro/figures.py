@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from pathlib import Path
 
 import matplotlib
@@ -55,7 +56,7 @@ def draw(name: str, figures: dict[str, dict[str, float | str]]) -> None:
 
 def main() -> None:
     subprocess.run(["cargo", "build", "--release", "--locked", "-p", "rocketpy-server"], check=True)
-    console, results = Console(), {}
+    console, results = Console(width=None if sys.stdout.isatty() else 160), {}
     RESULTS.mkdir(exist_ok=True)
     for page in (kernels, start, messages, spark_scan):
         with console.status(f"measuring {page.__name__}"):

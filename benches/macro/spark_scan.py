@@ -1,12 +1,14 @@
 """Spark on ``local[2]`` scanning a store by its path, against the same batches from memory (the ceiling)."""
 
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -17,6 +19,8 @@ from rocketpy.spark.columns import DEFAULT, ddl
 from rocketpy.spark.session import local_session
 
 TOPIC = "bench"
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Spark's workers do not have this file
+
 BODY_BYTES = 1024
 ROWS = 800_000
 QUEUES = 2
