@@ -207,13 +207,11 @@ impl<D: Disk> Core<D> {
         }
         let dispatched = self.dispatched();
         // It flushes, too, at least so far: the mark must not lie before the log.
-        let written_down_to = match self.keep(false) {
+        let kept = self.keep(false);
+        let written_down_to = match &kept {
             Ok(()) => dispatched,
-            Err(StoreError::Env(error)) => {
-                tracing::warn!(%error, "no new checkpoint, old log files go as far as the last one allows");
-                self.keeper.lock().queues_to()
-            }
-            Err(error) => return Err(error),
+            Err(StoreError::Env(_)) => self.keeper.lock().queues_to(), // a full disk: what goes makes space for the next one
+            Err(_) => 0,
         };
         let mut removed = 0;
         for removal in removals.iter().take_while(|removal| removal.file.end() <= written_down_to) {
@@ -226,7 +224,7 @@ impl<D: Disk> Core<D> {
             self.remove_log_file(removal, round)?;
             removed += 1;
         }
-        Ok(removed)
+        kept.map(|()| removed)
     }
 
     fn remove_log_file(&self, removal: &Removal, round: &mut Round) -> Result<(), StoreError> {
