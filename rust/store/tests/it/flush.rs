@@ -13,14 +13,8 @@ use rocketpy_store::{
 
 use crate::faulty::FaultyDisk;
 use crate::support::{
-    ALL, PATIENCE, assert_queues_equal_log, eventually, listener, read_all, record, settle, small,
+    ALL, PATIENCE, assert_queues_equal_log, eventually, listener, quiet, read_all, record, settle,
 };
-
-/// Nothing is flushed but by those who ask for it.
-fn quiet(root: &std::path::Path, flush: FlushMode) -> StoreConfig {
-    let hour = Duration::from_secs(3600);
-    StoreConfig { flush, flush_interval: hour, checkpoint_interval: hour, ..small(root) }
-}
 
 #[test]
 fn all_who_arrive_during_a_flush_share_the_next_one() {

@@ -11,7 +11,9 @@ use rocketpy_filter::TagFilter;
 use rocketpy_model::sys_flag;
 use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::{CheckMode, RecordCheck, RecordView, check_record, records};
-use rocketpy_store::{Arrival, Fetch, NewRecord, ReadLimits, Store, StoreConfig, StoreError, StoreListener};
+use rocketpy_store::{
+    Arrival, Fetch, FlushMode, NewRecord, ReadLimits, Store, StoreConfig, StoreError, StoreListener,
+};
 
 use crate::index_oracle::assert_index_equals_log;
 
@@ -28,6 +30,12 @@ pub fn small(root: &Path) -> StoreConfig {
         index_entries: 300,
         ..StoreConfig::new(root)
     }
+}
+
+/// The same, and nothing is flushed but by those who ask for it.
+pub fn quiet(root: &Path, flush: FlushMode) -> StoreConfig {
+    let hour = Duration::from_secs(3600);
+    StoreConfig { flush, flush_interval: hour, checkpoint_interval: hour, ..small(root) }
 }
 
 pub fn record<'a>(topic: &'a str, queue_id: u32, body: &'a [u8]) -> NewRecord<'a> {

@@ -5,7 +5,7 @@ use rocketpy_filter::TagFilter;
 use rocketpy_store::{FetchStatus, FlushMode, Store, StoreConfig};
 
 use crate::faulty::FaultyDisk;
-use crate::support::{ALL, eventually, killed_copy, read_all, record, settle, small};
+use crate::support::{ALL, eventually, killed_copy, quiet, read_all, record, settle, small};
 
 #[test]
 fn a_deleted_topic_is_gone_and_a_new_one_of_its_name_starts_at_zero() {
@@ -124,13 +124,7 @@ fn a_kill_after_the_deletion_does_not_bring_a_topic_back() {
 #[test]
 fn records_that_were_on_their_way_do_not_bring_a_deleted_topic_back() {
     let dir = tempfile::tempdir().unwrap();
-    let hour = std::time::Duration::from_secs(3600);
-    let config = StoreConfig {
-        flush: FlushMode::Sync,
-        flush_interval: hour,
-        checkpoint_interval: hour,
-        ..small(dir.path())
-    };
+    let config = quiet(dir.path(), FlushMode::Sync);
     for again in [false, true] {
         let store = Store::open(config.clone()).unwrap();
         for _ in 0..5 {
@@ -150,13 +144,7 @@ fn records_that_were_on_their_way_do_not_bring_a_deleted_topic_back() {
 fn a_topic_that_is_made_anew_while_it_is_deleted_has_new_records_alone() {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
-    let hour = std::time::Duration::from_secs(3600);
-    let config = StoreConfig {
-        flush: FlushMode::Sync,
-        flush_interval: hour,
-        checkpoint_interval: hour,
-        ..small(dir.path())
-    };
+    let config = quiet(dir.path(), FlushMode::Sync);
     let store = Store::open_on(disk.clone(), config.clone()).unwrap();
     disk.shut_gate();
     for _ in 0..5 {

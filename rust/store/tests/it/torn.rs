@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use rocketpy_env::{Disk, DiskFile as _, OpenMode, RealDisk};
 use rocketpy_model::QueueOffset;
@@ -10,12 +9,11 @@ use rocketpy_store::reader::{RangeOptions, ReadError, ScanOptions, StoreReader};
 use rocketpy_store::{FlushMode, Store, StoreConfig, StoreError};
 
 use crate::faulty::FaultyDisk;
-use crate::support::{assert_queues_equal_log, contents, killed_copy, overwrite, read_all, record, small};
+use crate::support::{self, assert_queues_equal_log, contents, killed_copy, overwrite, read_all, record};
 
-/// Nothing is flushed and no mark is written but at the start and at the end.
+/// No mark is written but at the start and at the end.
 fn quiet(root: &Path) -> StoreConfig {
-    let hour = Duration::from_secs(3600);
-    StoreConfig { flush: FlushMode::Async, flush_interval: hour, checkpoint_interval: hour, ..small(root) }
+    support::quiet(root, FlushMode::Async)
 }
 
 fn log_file(root: &Path) -> std::path::PathBuf {
