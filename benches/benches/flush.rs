@@ -14,9 +14,10 @@ use rocketpy_env::{Disk, DiskFile, OpenMode, RealDisk};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::{FlushMode, Store, StoreConfig, StoreListener};
 
-const FILE_BYTES: u64 = 64 << 20;
-/// Records of one run of one writer; a run is what criterion sees as one iteration.
-const RUN: u64 = 256;
+const FILE_BYTES: u64 = 1 << 30;
+/// Records of one run of one writer; a run is what criterion sees as one iteration. Long enough that what is made ready ahead
+/// of the log is paid for in the run.
+const RUN: u64 = 1024;
 
 /// Writes `group` records before each flush.
 fn bare(size: usize, group: u64) -> Duration {

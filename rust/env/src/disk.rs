@@ -173,6 +173,13 @@ pub trait Region: Send + Sync + 'static {
 
     /// Brings pages of the range into memory for writing, so that an append does not wait for them. Best effort.
     fn fault_in(&self, range: Range<u64>);
+
+    /// [`Region::fault_in`] for bytes that are flushed in small pieces. The pages come one by one, and their zeros are written
+    /// out once: pages that came together are written together, up to a MiB for a small record, and the first flush of
+    /// allocated space takes a second write by which the file system notes that it is in use.
+    fn fault_in_written(&self, range: Range<u64>) {
+        self.fault_in(range);
+    }
 }
 
 /// A file that is read and written by position; sparse files are fine.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use memmap2::{Advice, MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 
 use crate::disk::Region;
 use crate::error::EnvError;
@@ -74,6 +74,31 @@ impl Map {
     }
 }
 
+impl MappedRegion {
+    /// Best effort.
+    fn advise(&self, advice: Advice, range: &Range<u64>) {
+        let start = range.start / PAGE * PAGE;
+        let end = range.end.min(self.map.raw.len() as u64);
+        if start < end {
+            let _ = self.map.raw.advise_range(advice, start as usize, (end - start) as usize);
+        }
+    }
+
+    /// Takes the pages of a range out of the process's page table in one go; they stay in memory, and come back when they are
+    /// touched. A write of the range does the same page by page and interrupts the other processors for each.
+    #[cfg(target_os = "linux")]
+    fn unmap_pages(&self, range: &Range<u64>) {
+        let start = range.start / PAGE * PAGE;
+        let end = range.end.min(self.map.raw.len() as u64);
+        if start < end {
+            let (start, len) = (start as usize, (end - start) as usize);
+            // SAFETY: the range lies inside the map, which is shared and backed by a file: its bytes are those of the page
+            // cache before and after, written ones among them.
+            let _ = unsafe { self.map.raw.unchecked_advise_range(UncheckedAdvice::DontNeed, start, len) };
+        }
+    }
+}
+
 impl Region for MappedRegion {
     fn len(&self) -> u64 {
         self.map.raw.len() as u64
@@ -134,6 +159,10 @@ impl Region for MappedRegion {
 
     fn flush(&self, range: Range<u64>) -> Result<(), EnvError> {
         assert!(range.start <= range.end && range.end <= self.len(), "flush of {range:?} passes the file");
+        #[cfg(target_os = "linux")]
+        if range.start / PAGE != range.end.saturating_sub(1) / PAGE {
+            self.unmap_pages(&range);
+        }
         self.map
             .raw
             .flush_range(range.start as usize, (range.end - range.start) as usize)
@@ -141,16 +170,24 @@ impl Region for MappedRegion {
     }
 
     fn fault_in(&self, range: Range<u64>) {
-        let start = range.start / PAGE * PAGE;
-        let end = range.end.min(self.len());
-        if start < end {
-            #[cfg(target_os = "linux")]
-            let advice = Advice::PopulateWrite;
-            #[cfg(not(target_os = "linux"))]
-            let advice = Advice::WillNeed;
-            // Linux before 5.14 does not know the advice: appends take their faults one by one then.
-            let _ = self.map.raw.advise_range(advice, start as usize, (end - start) as usize);
-        }
+        #[cfg(target_os = "linux")]
+        let advice = Advice::PopulateWrite;
+        #[cfg(not(target_os = "linux"))]
+        let advice = Advice::WillNeed;
+        // Linux before 5.14 does not know the advice: appends take their faults one by one then.
+        self.advise(advice, &range);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[allow(clippy::disallowed_methods, reason = "this crate is the door")]
+    fn fault_in_written(&self, range: Range<u64>) {
+        self.advise(Advice::Random, &range); // no reading ahead: that makes large folios, which are written whole
+        self.fault_in(range.clone());
+        self.advise(Advice::Normal, &range);
+        self.unmap_pages(&range);
+        // What goes wrong with a page is kept, and told by the flush that counts.
+        let _ = File::open(&self.path).and_then(|file| crate::sys::write_out(&file, range.clone()));
+        self.fault_in(range);
     }
 }
 

@@ -114,6 +114,18 @@ fn write_zeros(file: &File, range: Range<u64>, is_wanted: &dyn Fn() -> bool) -> 
     Ok(())
 }
 
+/// Writes the pages of a range to the disk and waits for that. It flushes neither the disk nor what the file system knows of
+/// the range: nothing is durable by it. Errors stay to be told by the next flush.
+#[cfg(target_os = "linux")]
+pub(crate) fn write_out(file: &File, range: Range<u64>) -> io::Result<()> {
+    let flags =
+        libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    let (start, len) = (range.start as libc::off64_t, (range.end - range.start) as libc::off64_t);
+    // SAFETY: plain system call on an open file descriptor.
+    let status = unsafe { libc::sync_file_range(file.as_raw_fd(), start, len, flags) };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Turns read-ahead off for a file. Advice only: a failure changes nothing but speed.
 ///
 /// Consume queue files are read in small pieces here and there, and are mostly holes: reading ahead fills memory with zeros.

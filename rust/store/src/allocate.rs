@@ -1,5 +1,6 @@
 //! Makes the next commit log file before it is needed, and brings pages into memory ahead of the appends.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use rocketpy_env::{Disk, EnvError, Region};
 
+use crate::config::FlushMode;
 use crate::core::Core;
 use crate::error::AppendError;
 use crate::flush::PATIENCE;
@@ -223,7 +225,7 @@ impl<D: Disk> Core<D> {
         let made = self.log.create(start, &|| !self.is_stopping()).inspect(|file| {
             let warm_to = if self.config.warm_files { file.region.len() } else { 0 };
             for at in (0..warm_to).step_by(STEP as usize).take_while(|_| !self.is_stopping()) {
-                file.region.fault_in(at..warm_to.min(at + STEP));
+                self.bring_in(&file.region, at..warm_to.min(at + STEP));
             }
         });
         let mut state = self.allocator.state.lock();
@@ -302,8 +304,15 @@ impl<D: Disk> Core<D> {
         for file in self.log.find(start).into_iter().chain(ready) {
             let (from, to) = (start.max(file.start), end.min(file.end()));
             if from < to {
-                file.region.fault_in(from - file.start..to - file.start);
+                self.bring_in(&file.region, from - file.start..to - file.start);
             }
+        }
+    }
+
+    fn bring_in(&self, region: &D::Region, range: Range<u64>) {
+        match self.config.flush {
+            FlushMode::Sync => region.fault_in_written(range),
+            FlushMode::Async => region.fault_in(range),
         }
     }
 }

@@ -154,6 +154,15 @@ impl StoreConfig {
         dirs
     }
 
+    /// Bytes that are faulted in ahead of the write position at most. Under synchronous flush they are written out as well, and
+    /// the flushes that somebody waits for are to find the disk free.
+    pub(crate) fn bytes_ahead(&self) -> u64 {
+        match self.flush {
+            FlushMode::Sync => self.fault_in_ahead.min(8 << 20),
+            FlushMode::Async => self.fault_in_ahead,
+        }
+    }
+
     /// Checks the bounds that the field docs name and rounds the queue file size up to whole entries.
     ///
     /// # Errors

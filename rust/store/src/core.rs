@@ -171,7 +171,7 @@ impl<D: Disk> Core<D> {
         );
         let active = log.last().filter(|file| file.region.written() < file.region.len());
         Self {
-            allocator: Allocator::new(end, config.fault_in_ahead),
+            allocator: Allocator::new(end, config.bytes_ahead()),
             flusher: Flusher::new(durable_to, durable_stored_at, end),
             dispatcher: Mutex::new(Dispatcher::new(progress)),
             writer: SpinMutex::new(Writer::new(active, end, last_stored_at)),

@@ -134,6 +134,18 @@ impl<D: Disk> Core<D> {
     ///
     /// A flush covers all that was appended before it starts; whoever arrives while it runs shares the next one.
     pub fn wait_flushed(&self, end: u64, timeout: Duration) -> Result<(), FlushError> {
+        self.wait_and_then(end, timeout, Self::wake_dispatch)
+    }
+
+    /// Under synchronous flush there is something to dispatch once it is durable.
+    fn wake_dispatch(&self) {
+        if self.config.flush == FlushMode::Sync {
+            self.dispatch_wake.wake();
+        }
+    }
+
+    /// [`Core::wait_flushed`]; `then` follows each flush on this thread.
+    fn wait_and_then(&self, end: u64, timeout: Duration, then: fn(&Self)) -> Result<(), FlushError> {
         let started = Instant::now();
         let mut turn = self.flusher.lock();
         loop {
@@ -163,6 +175,7 @@ impl<D: Disk> Core<D> {
                 let _held = HeldTurn(self);
                 self.flush_now(to, stored_at_ms)
             };
+            then(self);
             turn = self.flusher.lock();
             if let Err(cause) = result {
                 return Err(FlushError::Poisoned { cause });
@@ -256,6 +269,7 @@ impl<D: Disk> Core<D> {
             at = stop;
             if at < target {
                 self.flushed_to(at);
+                self.wake_dispatch();
                 self.flusher.ring_for_running();
             }
         }
@@ -304,9 +318,6 @@ impl<D: Disk> Core<D> {
     /// Tells that the log is durable before `end`.
     fn flushed_to(&self, end: u64) {
         self.flusher.flushed.store(end, Ordering::SeqCst);
-        if self.config.flush == FlushMode::Sync {
-            self.dispatch_wake.wake();
-        }
         if self.flusher.is_behind.swap(false, Ordering::SeqCst) {
             self.flusher.lock().behind_since = None;
             self.flusher.room.notify_all();
@@ -322,7 +333,8 @@ impl<D: Disk> Core<D> {
             let asked = self.flusher.requested.load(Ordering::Acquire).min(self.wrote());
             let now = Instant::now();
             if asked > self.flusher.flushed() {
-                let _ = self.wait_flushed(asked, self.config.flush_interval); // a failure poisons, a time-out is tried again
+                // A failure poisons, a time-out is tried again.
+                let _ = self.wait_and_then(asked, self.config.flush_interval, Self::dispatch_here);
             } else if now >= next_tick {
                 next_tick = now + self.config.flush_interval;
                 let thorough = last_thorough.elapsed() >= self.config.flush_thorough_interval;

@@ -1,5 +1,7 @@
 //! A mapped region only grows, and what is published stays readable.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, RealDisk, Region};
 
 #[test]
@@ -86,4 +88,42 @@ fn readers_see_whole_appends_while_a_writer_goes_on() {
         }
         region.fault_in(0..1 << 20);
     });
+}
+
+#[test]
+fn pages_that_are_made_ready_or_flushed_lose_no_append_that_comes_meanwhile() {
+    const LEN: u64 = 8 << 20;
+    const PIECE: u64 = 200;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let region = RealDisk.create_region(&path, LEN).unwrap();
+    let expected = |at: u64| (at / PIECE) as u8 | 1;
+    let has_appended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for at in (0..LEN - PIECE).step_by(PIECE as usize) {
+                region.append(&[expected(at); PIECE as usize], PIECE);
+            }
+            has_appended.store(true, Ordering::Release);
+        });
+        scope.spawn(|| {
+            while !has_appended.load(Ordering::Acquire) {
+                region.flush(0..region.written()).unwrap();
+            }
+        });
+        while !has_appended.load(Ordering::Acquire) {
+            for at in (0..LEN).step_by(1 << 20) {
+                region.fault_in_written(at..at + (1 << 20));
+            }
+        }
+    });
+    let written = region.written();
+    region.flush(0..written).unwrap();
+    let mut bytes = vec![0; written as usize];
+    RealDisk.open_file(&path, OpenMode::Read).unwrap().read_exact_at(0, &mut bytes).unwrap();
+    for at in (0..written).step_by(PIECE as usize) {
+        for piece in [&bytes[at as usize..(at + PIECE) as usize], region.view(at..at + PIECE)] {
+            assert!(piece.iter().all(|&byte| byte == expected(at)), "at {at}");
+        }
+    }
 }

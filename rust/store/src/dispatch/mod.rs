@@ -30,6 +30,10 @@ const ROUND_RECORDS: usize = 8192;
 const ROUND_KEYS: usize = 65_536;
 /// How long dispatch lies still after work before it asks to be woken: under load one wake-up serves many appends.
 const NAP: Duration = Duration::from_micros(50);
+/// Then it looks by itself whether something was put off by [`Core::dispatch_here`].
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// With no more bytes than this the flush thread dispatches by itself what it made durable.
+const MOST_HERE: u64 = 256 << 10;
 /// How long dispatch waits after consume queues could not be written.
 const RETRY: Duration = Duration::from_millis(200);
 /// When nothing comes for so long, what was put off is written.
@@ -151,14 +155,16 @@ impl<D: Disk> Core<D> {
     fn lie_still(&self) -> Result<(), EnvError> {
         let has_work = || self.confirm() > self.dispatched() || self.is_stopping() || self.queues_blocked();
         let is_owing = self.queue_files.waiting() > 0 || self.index.as_ref().is_some_and(Index::is_unsettled);
-        let at_most = if is_owing { QUIET } else { Duration::from_secs(3600) };
+        let before = self.dispatched();
+        let at_most = if is_owing { QUIET } else { LONGEST_SLEEP };
         // Set under the append lock: the next append sees it, the former ones are seen by the look below.
         self.writer.lock().dispatch_sleeps = true;
         self.dispatch_wake.sleep(at_most, has_work);
-        if is_owing && !has_work() {
+        let is_quiet = || self.dispatched() == before && !has_work();
+        if is_owing && is_quiet() {
             self.settle_index();
         }
-        while !has_work() && self.queue_files.waiting() > 0 {
+        while is_quiet() && self.queue_files.waiting() > 0 {
             self.queue_files.write_some(&self.queues)?;
         }
         Ok(())
@@ -176,9 +182,27 @@ impl<D: Disk> Core<D> {
         Ok(worked)
     }
 
+    /// Dispatches on the flush thread what it made durable, where that is a few records of a few queues and nobody else does:
+    /// to wake a thread for them costs more. Everything else is left to the dispatch thread.
+    pub fn dispatch_here(&self) {
+        let left = || self.confirm().saturating_sub(self.dispatched());
+        if left() <= MOST_HERE
+            && self.queue_files.waiting() == 0
+            && !self.queues_blocked()
+            && let Some(mut dispatcher) = self.dispatcher.try_lock()
+        {
+            let _ = self.round(&mut dispatcher); // the dispatch thread finds the error as well
+        }
+        if left() > 0 {
+            self.dispatch_wake.wake();
+        }
+    }
+
     fn try_round(&self) -> Result<bool, EnvError> {
-        let mut guard = self.dispatcher.lock();
-        let dispatcher = &mut *guard;
+        self.round(&mut self.dispatcher.lock())
+    }
+
+    fn round(&self, dispatcher: &mut Dispatcher) -> Result<bool, EnvError> {
         while self.queue_files.must_write() {
             self.queue_files.write_some(&self.queues)?;
         }

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 
 use rocketpy_env::{Disk, RealDisk};
-use rocketpy_store::{AppendError, Store, StoreConfig};
+use rocketpy_store::{AppendError, FlushMode, Store, StoreConfig};
 
 use crate::faulty::FaultyDisk;
 use crate::support::{assert_queues_equal_log, eventually, read_all, record, settle, small};
@@ -56,17 +56,28 @@ fn no_space_for_a_log_file_refuses_until_there_is_space() {
 
 #[test]
 fn consume_queues_that_cannot_be_written_stop_appends_and_lose_nothing() {
+    queues_without_space(FlushMode::Async);
+}
+
+/// There the flush thread finds out first.
+#[test]
+fn under_synchronous_flush_consume_queues_that_cannot_be_written_stop_appends_as_well() {
+    queues_without_space(FlushMode::Sync);
+}
+
+fn queues_without_space(flush: FlushMode) {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
-    let config = small(dir.path());
+    let config = StoreConfig { flush, ..small(dir.path()) };
     let store = Store::open_on(disk.clone(), config.clone()).unwrap();
     store.append(&record("t", 0, b"before")).unwrap();
     settle(&store);
     disk.faults.no_space_for_files.store(true, Ordering::SeqCst);
     let mut accepted = 1;
     eventually("appends are refused", || match store.append(&record("t", 0, b"during")) {
-        Ok(_) => {
+        Ok(appended) => {
             accepted += 1;
+            store.request_flush(appended.end);
             false
         }
         Err(error) => {

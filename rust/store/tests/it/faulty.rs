@@ -221,6 +221,10 @@ impl Region for FaultyRegion {
     fn fault_in(&self, range: std::ops::Range<u64>) {
         self.region.fault_in(range);
     }
+
+    fn fault_in_written(&self, range: std::ops::Range<u64>) {
+        self.region.fault_in_written(range);
+    }
 }
 
 impl DiskFile for FaultyFile {
