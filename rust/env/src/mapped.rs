@@ -1,7 +1,7 @@
 //! A mapped file that only grows.
 
 use std::fs::File;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +13,9 @@ use crate::disk::Region;
 use crate::error::EnvError;
 
 const PAGE: u64 = 4096;
+/// A flush of so many bytes takes its pages out of the page table first. Fewer are a page or two; the readers of more would
+/// miss theirs.
+const SMALL_FLUSH: RangeInclusive<u64> = PAGE..=1 << 20;
 
 /// A real [`Region`]: a shared map of a whole file.
 #[derive(Debug)]
@@ -160,7 +163,7 @@ impl Region for MappedRegion {
     fn flush(&self, range: Range<u64>) -> Result<(), EnvError> {
         assert!(range.start <= range.end && range.end <= self.len(), "flush of {range:?} passes the file");
         #[cfg(target_os = "linux")]
-        if range.start / PAGE != range.end.saturating_sub(1) / PAGE {
+        if SMALL_FLUSH.contains(&(range.end - range.start)) {
             self.unmap_pages(&range);
         }
         self.map
