@@ -15,8 +15,8 @@ use rocketpy_model::PhysicalOffset;
 use rocketpy_store::{FlushMode, Store, StoreConfig, StoreListener};
 
 const FILE_BYTES: u64 = 1 << 30;
-/// Records of one run of one writer; a run is what criterion sees as one iteration. Long enough that what is made ready ahead
-/// of the log is paid for in the run.
+/// Records of one run of one writer; a run is what criterion sees as one iteration. Long enough that with many writers what
+/// is made ready ahead of the log is paid for in the run.
 const RUN: u64 = 1024;
 
 /// Writes `group` records before each flush.

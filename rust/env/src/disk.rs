@@ -177,8 +177,12 @@ pub trait Region: Send + Sync + 'static {
     /// [`Region::fault_in`] for bytes that are flushed in small pieces. The pages come one by one, and their zeros are written
     /// out once: pages that came together are written together, up to a MiB for a small record, and the first flush of
     /// allocated space takes a second write by which the file system notes that it is in use.
-    fn fault_in_written(&self, range: Range<u64>) {
+    ///
+    /// # Errors
+    /// The pages could not be written, records that came meanwhile among them. The caller poisons, as after a flush.
+    fn fault_in_written(&self, range: Range<u64>) -> Result<(), EnvError> {
         self.fault_in(range);
+        Ok(())
     }
 }
 

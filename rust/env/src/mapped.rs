@@ -1,20 +1,27 @@
 //! A mapped file that only grows.
 
 use std::fs::File;
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
+#[cfg(target_os = "linux")]
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
+#[cfg(target_os = "linux")]
+use memmap2::UncheckedAdvice;
+use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use crate::disk::Region;
 use crate::error::EnvError;
+#[cfg(target_os = "linux")]
+use crate::sys;
 
 const PAGE: u64 = 4096;
 /// A flush of so many bytes takes its pages out of the page table first. Fewer are a page or two; the readers of more would
 /// miss theirs.
+#[cfg(target_os = "linux")]
 const SMALL_FLUSH: RangeInclusive<u64> = PAGE..=1 << 20;
 
 /// A real [`Region`]: a shared map of a whole file.
@@ -42,6 +49,29 @@ impl MappedRegion {
             .map_err(|source| EnvError::from_io("map", path, source))?;
         let map = Map { raw, written: AtomicU64::new(written), appending: AtomicBool::new(false) };
         Ok(Self { map: Arc::new(map), path: path.to_path_buf() })
+    }
+
+    /// Best effort.
+    fn advise(&self, advice: Advice, range: &Range<u64>) {
+        let start = range.start / PAGE * PAGE;
+        let end = range.end.min(self.map.raw.len() as u64);
+        if start < end {
+            let _ = self.map.raw.advise_range(advice, start as usize, (end - start) as usize);
+        }
+    }
+
+    /// Takes the pages of a range out of the process's page table in one go; they stay in memory, and come back when they are
+    /// touched. A write of the range does the same page by page and interrupts the other processors for each.
+    #[cfg(target_os = "linux")]
+    fn unmap_pages(&self, range: &Range<u64>) {
+        let start = range.start / PAGE * PAGE;
+        let end = range.end.min(self.map.raw.len() as u64);
+        if start < end && sys::unmapping_keeps_writes() {
+            let (start, len) = (start as usize, (end - start) as usize);
+            // SAFETY: the range lies inside the map, which is shared and backed by a file: its bytes are those of the page
+            // cache before and after, what other threads write meanwhile among them (looked up above).
+            let _ = unsafe { self.map.raw.unchecked_advise_range(UncheckedAdvice::DontNeed, start, len) };
+        }
     }
 
     /// A reference-counted view of published bytes.
@@ -73,31 +103,6 @@ impl Map {
                 self.raw.as_ptr().add(range.start as usize),
                 (range.end - range.start) as usize,
             )
-        }
-    }
-}
-
-impl MappedRegion {
-    /// Best effort.
-    fn advise(&self, advice: Advice, range: &Range<u64>) {
-        let start = range.start / PAGE * PAGE;
-        let end = range.end.min(self.map.raw.len() as u64);
-        if start < end {
-            let _ = self.map.raw.advise_range(advice, start as usize, (end - start) as usize);
-        }
-    }
-
-    /// Takes the pages of a range out of the process's page table in one go; they stay in memory, and come back when they are
-    /// touched. A write of the range does the same page by page and interrupts the other processors for each.
-    #[cfg(target_os = "linux")]
-    fn unmap_pages(&self, range: &Range<u64>) {
-        let start = range.start / PAGE * PAGE;
-        let end = range.end.min(self.map.raw.len() as u64);
-        if start < end {
-            let (start, len) = (start as usize, (end - start) as usize);
-            // SAFETY: the range lies inside the map, which is shared and backed by a file: its bytes are those of the page
-            // cache before and after, written ones among them.
-            let _ = unsafe { self.map.raw.unchecked_advise_range(UncheckedAdvice::DontNeed, start, len) };
         }
     }
 }
@@ -183,14 +188,17 @@ impl Region for MappedRegion {
 
     #[cfg(target_os = "linux")]
     #[allow(clippy::disallowed_methods, reason = "this crate is the door")]
-    fn fault_in_written(&self, range: Range<u64>) {
+    fn fault_in_written(&self, range: Range<u64>) -> Result<(), EnvError> {
         self.advise(Advice::Random, &range); // no reading ahead: that makes large folios, which are written whole
         self.fault_in(range.clone());
         self.advise(Advice::Normal, &range);
         self.unmap_pages(&range);
-        // What goes wrong with a page is kept, and told by the flush that counts.
-        let _ = File::open(&self.path).and_then(|file| crate::sys::write_out(&file, range.clone()));
+        if let Ok(file) = File::open(&self.path) {
+            sys::write_out(&file, range.clone())
+                .map_err(|source| EnvError::from_io("flush ahead in", &self.path, source))?;
+        }
         self.fault_in(range);
+        Ok(())
     }
 }
 

@@ -7,6 +7,8 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+#[cfg(target_os = "linux")]
+use std::sync::OnceLock;
 
 use crate::disk::DiskUsage;
 
@@ -114,16 +116,52 @@ fn write_zeros(file: &File, range: Range<u64>, is_wanted: &dyn Fn() -> bool) -> 
     Ok(())
 }
 
-/// Writes the pages of a range to the disk and waits for that. It flushes neither the disk nor what the file system knows of
-/// the range: nothing is durable by it. Errors stay to be told by the next flush.
+/// Writes the pages of a range to the disk and waits for that, where the file system can. It flushes neither the disk nor what
+/// the file system knows of the range: nothing is durable by it.
+///
+/// # Errors
+/// Pages may have been given up: no later flush of them may be believed. The next flush through another handle tells of a
+/// failed write as well, but not of one that the file system did not begin.
 #[cfg(target_os = "linux")]
 pub(crate) fn write_out(file: &File, range: Range<u64>) -> io::Result<()> {
     let flags =
         libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     let (start, len) = (range.start as libc::off64_t, (range.end - range.start) as libc::off64_t);
-    // SAFETY: plain system call on an open file descriptor.
-    let status = unsafe { libc::sync_file_range(file.as_raw_fd(), start, len, flags) };
-    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    loop {
+        // SAFETY: plain system call on an open file descriptor.
+        let status = unsafe { libc::sync_file_range(file.as_raw_fd(), start, len, flags) };
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            _ if status == 0 => return Ok(()),
+            Some(libc::EINTR) => {}
+            Some(libc::EPERM | libc::ESPIPE) => return Ok(()), // not allowed here, or not for this kind of file
+            _ if is_unsupported(&error) => return Ok(()),
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Whether pages of a shared map may be taken out of the page table while other threads write to them.
+///
+/// Before Linux 6.2 a page left the list of its maps before every processor had forgotten its address: it could be written out
+/// and counted as clean with a write still to come, which no flush would look for.
+///
+/// # Source
+/// Linux, "mm: delay page_remove_rmap() until after the TLB has been flushed".
+#[cfg(target_os = "linux")]
+pub(crate) fn unmapping_keeps_writes() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    #[allow(clippy::disallowed_methods, reason = "this crate is the door")]
+    *ANSWER.get_or_init(|| {
+        std::fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|release| is_since(&release, (6, 2)))
+    })
+}
+
+/// Whether a kernel's release, `6.18.44-generic`, is that version or a later one.
+#[cfg(target_os = "linux")]
+fn is_since(release: &str, version: (u32, u32)) -> bool {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
+    matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= version)
 }
 
 /// Turns read-ahead off for a file. Advice only: a failure changes nothing but speed.
@@ -240,6 +278,17 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_release_of_the_kernel_is_compared_by_its_first_two_numbers() {
+        for release in ["6.2.0", "6.18.44-generic", "7.0-rc1\n", "10.1"] {
+            assert!(is_since(release, (6, 2)), "{release}");
+        }
+        for release in ["6.1.170", "5.14.0-611.el9.x86_64", "4.18.0", "", "linux", "6"] {
+            assert!(!is_since(release, (6, 2)), "{release}");
+        }
+    }
 
     #[test]
     fn zeros_are_written_for_as_long_as_they_are_wanted() {

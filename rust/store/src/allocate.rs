@@ -311,7 +311,11 @@ impl<D: Disk> Core<D> {
 
     fn bring_in(&self, region: &D::Region, range: Range<u64>) {
         match self.config.flush {
-            FlushMode::Sync => region.fault_in_written(range),
+            FlushMode::Sync => {
+                if let Err(error) = region.fault_in_written(range) {
+                    self.poison(error);
+                }
+            }
             FlushMode::Async => region.fault_in(range),
         }
     }

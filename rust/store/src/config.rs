@@ -80,7 +80,8 @@ pub struct StoreConfig {
     pub store_host: SocketAddr,
     /// What the owner of the process does after the first failed flush.
     pub on_failed_flush: OnFailedFlush,
-    /// Bytes that are faulted in ahead of the write position while there is traffic, 64 MiB at most.
+    /// Bytes that are faulted in ahead of the write position while there is traffic, 64 MiB at most; no more than 8 MiB under
+    /// [`FlushMode::Sync`], where they are written out as well.
     pub fault_in_ahead: u64,
     /// Whether the next commit log file is allocated before it is needed.
     pub allocate_ahead: bool,
@@ -154,8 +155,7 @@ impl StoreConfig {
         dirs
     }
 
-    /// Bytes that are faulted in ahead of the write position at most. Under synchronous flush they are written out as well, and
-    /// the flushes that somebody waits for are to find the disk free.
+    /// Bytes that are faulted in ahead of the write position at most. Flushes that somebody waits for are to find the disk free.
     pub(crate) fn bytes_ahead(&self) -> u64 {
         match self.flush {
             FlushMode::Sync => self.fault_in_ahead.min(8 << 20),

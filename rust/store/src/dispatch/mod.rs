@@ -18,6 +18,7 @@ use fact::{Fact, NO_QUEUE};
 use run::{Added, Run, Runs};
 
 use crate::append::counts_in_queue;
+use crate::config::FlushMode;
 use crate::core::Core;
 use crate::index::{Index, Key, Keys};
 use crate::listener::Arrival;
@@ -30,10 +31,11 @@ const ROUND_RECORDS: usize = 8192;
 const ROUND_KEYS: usize = 65_536;
 /// How long dispatch lies still after work before it asks to be woken: under load one wake-up serves many appends.
 const NAP: Duration = Duration::from_micros(50);
-/// Then it looks by itself whether something was put off by [`Core::dispatch_here`].
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// With no more bytes than this the flush thread dispatches by itself what it made durable.
-const MOST_HERE: u64 = 256 << 10;
+const MOST_HERE: u64 = 128 << 10;
+/// What it put off is found after so long.
+const LONGEST_SLEEP_OF_SYNC: Duration = Duration::from_secs(1);
+const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 /// How long dispatch waits after consume queues could not be written.
 const RETRY: Duration = Duration::from_millis(200);
 /// When nothing comes for so long, what was put off is written.
@@ -125,6 +127,16 @@ impl Dispatcher {
     }
 }
 
+/// Tells how far dispatch has come when it is dropped: last, whoever waits for it finds everything done; and also after a
+/// panic of the listener, as the next round goes on behind it.
+struct Done<'a, D: Disk>(&'a Core<D>, u64);
+
+impl<D: Disk> Drop for Done<'_, D> {
+    fn drop(&mut self) {
+        self.0.set_dispatched(self.1);
+    }
+}
+
 impl<D: Disk> Core<D> {
     /// The life of the dispatch thread.
     pub fn run_dispatch(&self) {
@@ -156,7 +168,11 @@ impl<D: Disk> Core<D> {
         let has_work = || self.confirm() > self.dispatched() || self.is_stopping() || self.queues_blocked();
         let is_owing = self.queue_files.waiting() > 0 || self.index.as_ref().is_some_and(Index::is_unsettled);
         let before = self.dispatched();
-        let at_most = if is_owing { QUIET } else { LONGEST_SLEEP };
+        let at_most = match self.config.flush {
+            _ if is_owing => QUIET,
+            FlushMode::Sync => LONGEST_SLEEP_OF_SYNC,
+            FlushMode::Async => LONGEST_SLEEP,
+        };
         // Set under the append lock: the next append sees it, the former ones are seen by the look below.
         self.writer.lock().dispatch_sleeps = true;
         self.dispatch_wake.sleep(at_most, has_work);
@@ -182,13 +198,18 @@ impl<D: Disk> Core<D> {
         Ok(worked)
     }
 
-    /// Dispatches on the flush thread what it made durable, where that is a few records of a few queues and nobody else does:
-    /// to wake a thread for them costs more. Everything else is left to the dispatch thread.
+    /// Dispatches on the flush thread what it made durable under synchronous flush, where that is a few records of a few queues
+    /// and nobody else works on queues or index: to wake a thread for them costs more. Everything else is left to the dispatch
+    /// thread.
     pub fn dispatch_here(&self) {
+        if self.config.flush == FlushMode::Async {
+            return;
+        }
         let left = || self.confirm().saturating_sub(self.dispatched());
         if left() <= MOST_HERE
             && self.queue_files.waiting() == 0
             && !self.queues_blocked()
+            && self.index.as_ref().is_none_or(Index::is_free)
             && let Some(mut dispatcher) = self.dispatcher.try_lock()
         {
             let _ = self.round(&mut dispatcher); // the dispatch thread finds the error as well
@@ -223,10 +244,11 @@ impl<D: Disk> Core<D> {
         self.write_runs(&dispatcher.runs, &mut progress)?;
         progress.trail.step(progress.dispatched);
         dispatcher.progress = progress;
+        let done = Done(self, progress.dispatched);
         if !dispatcher.arrivals.is_empty() {
             self.listener().arrived(&dispatcher.arrivals);
         }
-        self.set_dispatched(progress.dispatched); // last: whoever waits for it finds everything done
+        drop(done);
         gathered?;
         Ok(true)
     }

@@ -201,6 +201,11 @@ impl<D: Disk> Index<D> {
         Ok(removed)
     }
 
+    /// Whether nobody reads or changes it at the moment.
+    pub fn is_free(&self) -> bool {
+        self.state.try_write().is_some()
+    }
+
     /// Whether the files do not say all that was put, and writing it has not just failed.
     pub fn is_unsettled(&self) -> bool {
         let state = self.state.read();

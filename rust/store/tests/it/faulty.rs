@@ -17,6 +17,7 @@ use rocketpy_env::{
 pub struct Faults {
     /// The next flush of a mapped file fails; the one after it succeeds, as on Linux.
     pub fail_next_log_flush: AtomicBool,
+    pub fail_next_write_ahead: AtomicBool,
     pub fail_next_file_flush: AtomicBool,
     /// The flush of the folder after the next new mapped file fails; the one after it succeeds, as on Linux.
     pub fail_next_folder_flush: AtomicBool,
@@ -222,8 +223,11 @@ impl Region for FaultyRegion {
         self.region.fault_in(range);
     }
 
-    fn fault_in_written(&self, range: std::ops::Range<u64>) {
-        self.region.fault_in_written(range);
+    fn fault_in_written(&self, range: std::ops::Range<u64>) -> Result<(), EnvError> {
+        if self.faults.fail_next_write_ahead.swap(false, Ordering::SeqCst) {
+            return Err(broken_device(Path::new("log")));
+        }
+        self.region.fault_in_written(range)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use rocketpy_env::{Disk as _, RealDisk};
@@ -313,20 +314,70 @@ impl StoreListener for Panics {
 
 #[test]
 fn a_panic_on_a_thread_of_the_store_refuses_what_follows_and_nobody_waits_for_ever() {
-    for at_flush in [false, true] {
+    for (mode, at_flush) in [
+        (FlushMode::Async, false),
+        (FlushMode::Async, true),
+        (FlushMode::Sync, false),
+        (FlushMode::Sync, true),
+    ] {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(quiet(dir.path(), FlushMode::Async)).unwrap();
+        let store = Store::open(quiet(dir.path(), mode)).unwrap();
         store.set_listener(Arc::new(Panics { at_flush }));
         let end = store.append(&record("t", 0, b"x")).unwrap().end;
-        if at_flush {
+        if at_flush || mode == FlushMode::Sync {
             store.request_flush(end);
         }
         eventually("the store knows", || store.poisoned().is_some());
+        if !at_flush {
+            eventually("nobody goes round in circles", || store.dispatched_offset() >= end);
+        }
         assert!(matches!(store.append(&record("t", 0, b"y")), Err(AppendError::Poisoned { .. })));
         let _ = store.wait_flushed(end, PATIENCE);
         assert!(matches!(store.wait_flushed(end + 1, PATIENCE), Err(FlushError::Poisoned { .. })));
         assert!(matches!(store.shutdown(), Err(StoreError::Poisoned { .. })));
     }
+}
+
+/// Passes on which thread makes records readable.
+struct Threads(Sender<String>);
+
+impl StoreListener for Threads {
+    fn arrived(&self, _arrivals: &[Arrival]) {
+        let _ = self.0.send(std::thread::current().name().unwrap_or_default().to_owned());
+    }
+}
+
+#[test]
+fn the_flush_thread_dispatches_what_it_made_durable_under_synchronous_flush_alone() {
+    for (mode, expected) in [(FlushMode::Sync, true), (FlushMode::Async, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(quiet(dir.path(), mode)).unwrap();
+        let (threads, heard) = channel();
+        store.set_listener(Arc::new(Threads(threads)));
+        let mut of_flush = 0;
+        for _ in 0..50 {
+            store.request_flush(store.append(&record("t", 0, b"x")).unwrap().end);
+            let thread = heard.recv_timeout(PATIENCE).unwrap();
+            of_flush += usize::from(thread == "rocketpy-flush");
+        }
+        assert_eq!(of_flush > 25, expected, "{of_flush} of 50 in {mode:?}");
+        assert_eq!(read_all(&store, "t", 0).len(), 50);
+        store.shutdown().unwrap();
+    }
+}
+
+#[test]
+fn pages_that_cannot_be_written_ahead_poison_as_a_failed_flush_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let store = Store::open_on(disk.clone(), quiet(dir.path(), FlushMode::Sync)).unwrap();
+    disk.faults.fail_next_write_ahead.store(true, Ordering::SeqCst);
+    store.append(&record("t", 0, b"x")).unwrap();
+    eventually("the store knows", || store.poisoned().is_some());
+    let end = store.max_physical_offset();
+    assert!(matches!(store.append(&record("t", 0, b"y")), Err(AppendError::Poisoned { .. })));
+    assert!(matches!(store.wait_flushed(end + 1, PATIENCE), Err(FlushError::Poisoned { .. })));
+    assert!(store.shutdown().is_err());
 }
 
 #[test]
