@@ -101,9 +101,11 @@ def test_the_closing_table_is_there_as_json(monkeypatch: pytest.MonkeyPatch, tmp
 )
 def test_a_signal_ends_the_demo_and_its_server(executable: list[str], tmp_path: Path, number, code):
     ready = tmp_path / "demo" / "store.ready.json"
+    before = signal.signal(number, signal.SIG_DFL)  # where the tests run under nohup, the demo would ignore SIGHUP
     process = subprocess.Popen(
         [*executable, "demo", str(tmp_path / "demo")], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
+    signal.signal(number, before)
     while not ready.exists():
         try:
             process.wait(0.01)
