@@ -51,12 +51,17 @@ impl MappedRegion {
         Ok(Self { map: Arc::new(map), path: path.to_path_buf() })
     }
 
-    /// Best effort.
-    fn advise(&self, advice: Advice, range: &Range<u64>) {
+    /// Start and length of what a range has of the map, from the start of a page; `None` when that is nothing.
+    fn pages(&self, range: &Range<u64>) -> Option<(usize, usize)> {
         let start = range.start / PAGE * PAGE;
         let end = range.end.min(self.map.raw.len() as u64);
-        if start < end {
-            let _ = self.map.raw.advise_range(advice, start as usize, (end - start) as usize);
+        (start < end).then(|| (start as usize, (end - start) as usize))
+    }
+
+    /// Best effort.
+    fn advise(&self, advice: Advice, range: &Range<u64>) {
+        if let Some((start, len)) = self.pages(range) {
+            let _ = self.map.raw.advise_range(advice, start, len);
         }
     }
 
@@ -64,10 +69,9 @@ impl MappedRegion {
     /// touched. A write of the range does the same page by page and interrupts the other processors for each.
     #[cfg(target_os = "linux")]
     fn unmap_pages(&self, range: &Range<u64>) {
-        let start = range.start / PAGE * PAGE;
-        let end = range.end.min(self.map.raw.len() as u64);
-        if start < end && sys::unmapping_keeps_writes() {
-            let (start, len) = (start as usize, (end - start) as usize);
+        if let Some((start, len)) = self.pages(range)
+            && sys::unmapping_keeps_writes()
+        {
             // SAFETY: the range lies inside the map, which is shared and backed by a file: its bytes are those of the page
             // cache before and after, what other threads write meanwhile among them (looked up above).
             let _ = unsafe { self.map.raw.unchecked_advise_range(UncheckedAdvice::DontNeed, start, len) };

@@ -88,6 +88,16 @@ async fn send(cluster: &Cluster, count: usize) {
     outcome.check().unwrap();
 }
 
+/// Polls a condition; the time-out is a failure, not a pace.
+async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
+    let wait = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, wait).await.is_ok(), "never came true: {what}");
+}
+
 /// Polls until `count` numbers have come.
 async fn receive(consumers: &[&PullConsumer], count: usize) -> Vec<usize> {
     let mut numbers = Vec::new();
@@ -167,12 +177,10 @@ async fn two_members_share_the_queues_and_one_takes_over() {
     let cluster = Cluster::start().await;
     cluster.admin().create_topic(&TopicSpec::new("t", 4)).await.unwrap();
     let (first, second) = (cluster.consumer("report", "*").await, cluster.consumer("report", "*").await);
-    let shared = async {
-        while first.assignment().len() != 2 || second.assignment().len() != 2 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, shared).await.unwrap();
+    eventually("the queues are shared", async || {
+        first.assignment().len() == 2 && second.assignment().len() == 2
+    })
+    .await;
     assert!(first.assignment().iter().all(|queue| !second.assignment().contains(queue)));
     let members = cluster.admin().group_members("report").await.unwrap();
     assert_eq!(members.len(), 2);
@@ -182,12 +190,7 @@ async fn two_members_share_the_queues_and_one_takes_over() {
     numbers.dedup();
     assert_eq!(numbers.len(), 400);
     second.close().await.unwrap();
-    let alone = async {
-        while first.assignment().len() != 4 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, alone).await.unwrap();
+    eventually("one has all queues", async || first.assignment().len() == 4).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -224,12 +227,10 @@ async fn consumer_and_producer_survive_a_restart_of_the_broker() {
     numbers.extend(receive(&[&consumer], 10).await);
     numbers.sort_unstable();
     assert_eq!(numbers, (0..20).collect::<Vec<_>>());
-    let known_again = async {
-        while cluster.admin().group_members("report").await.unwrap().len() != 1 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, known_again).await.unwrap();
+    eventually("the member is known again", async || {
+        cluster.admin().group_members("report").await.unwrap().len() == 1
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -238,12 +239,7 @@ async fn a_topic_is_made_by_the_first_message() {
     let producer = cluster.producer().await;
     let receipt = producer.send(&numbered(1), SendOptions::default()).await.unwrap();
     assert_eq!(receipt.queue_offset, QueueOffset(0));
-    let known = async {
-        while cluster.admin().describe_topic("t").await.is_err() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, known).await.unwrap();
+    eventually("the topic is known", async || cluster.admin().describe_topic("t").await.is_ok()).await;
     let topic = cluster.admin().describe_topic("t").await.unwrap();
     assert_eq!((topic.brokers.len(), topic.brokers[0].write_queues), (1, 4));
     let record = cluster.admin().view_message(&receipt.offset_msg_id).await.unwrap();
@@ -332,12 +328,7 @@ async fn latest_skips_what_was_there_before() {
     )
     .await
     .unwrap();
-    let started = async {
-        while latest.positions().len() != 2 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, started).await.unwrap();
+    eventually("both queues have a position", async || latest.positions().len() == 2).await;
     cluster.producer().await.send(&numbered(1000), SendOptions::default()).await.unwrap();
     assert_eq!(receive(&[&latest], 1).await, [1000]);
 }

@@ -59,7 +59,7 @@ fn consume_queues_that_cannot_be_written_stop_appends_and_lose_nothing() {
     queues_without_space(FlushMode::Async);
 }
 
-/// There the flush thread finds out first.
+/// There the flush thread writes them, too.
 #[test]
 fn under_synchronous_flush_consume_queues_that_cannot_be_written_stop_appends_as_well() {
     queues_without_space(FlushMode::Sync);
