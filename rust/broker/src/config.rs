@@ -98,9 +98,10 @@ pub struct BrokerConfig {
     pub max_transfer_messages: usize,
     /// `flushDiskType`.
     pub flush: FlushDiskType,
-    /// Bytes of the log that may be appended and not flushed, default 1 GiB; beyond it sends wait for the disk, a second at
-    /// most. 0: no bound.
+    /// Bytes of the log that may be appended and not flushed, default 1 GiB; beyond it sends wait for the disk. 0: no bound.
     pub max_unflushed_bytes: u64,
+    /// `osPageCacheBusyTimeOutMills`, default 1 s: how long a send waits for the disk before it is answered SYSTEM_BUSY.
+    pub busy_timeout: Duration,
     /// `flushIntervalCommitLog`, default 500 ms.
     pub flush_interval: Duration,
     /// `syncFlushTimeout`, default 5 s.
@@ -172,6 +173,7 @@ impl Default for BrokerConfig {
             max_transfer_messages: 4096,
             flush: FlushDiskType::Async,
             max_unflushed_bytes: 1 << 30,
+            busy_timeout: Duration::from_secs(1),
             flush_interval: Duration::from_millis(500),
             sync_flush_timeout: Duration::from_secs(5),
             commit_log_file_size: 1 << 30,
@@ -204,6 +206,7 @@ impl BrokerConfig {
                 FlushDiskType::Sync => rocketpy_store::FlushMode::Sync,
             },
             max_unflushed_bytes: self.max_unflushed_bytes,
+            busy_timeout: self.busy_timeout,
             flush_interval: self.flush_interval,
             record_check: self.record_check,
             index: self.index,
@@ -267,6 +270,7 @@ impl BrokerConfig {
             ("msgTraceTopicName", self.trace_topic_name.clone()),
             ("namesrvAddr", self.name_servers.join(";")),
             ("notifyConsumerIdsChangedEnable", self.notify_consumer_ids_changed.to_string()),
+            ("osPageCacheBusyTimeOutMills", millis(self.busy_timeout)),
             ("readOnlyCommitLogStorePaths", list(&self.read_only_commit_log_dirs)),
             ("regionId", self.region_id.clone()),
             ("registerBrokerTimeoutMills", millis(self.register_timeout)),

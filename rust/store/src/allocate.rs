@@ -11,7 +11,6 @@ use rocketpy_env::{Disk, EnvError, Region};
 use crate::config::FlushMode;
 use crate::core::Core;
 use crate::error::AppendError;
-use crate::flush::PATIENCE;
 use crate::mapped::MappedFile;
 use crate::wake::Wake;
 
@@ -153,7 +152,7 @@ impl<D: Disk> Core<D> {
         }
         self.allocator.wake.wake();
         let since = *state.waited_since.get_or_insert_with(Instant::now);
-        if since.elapsed() < PATIENCE { Ok(None) } else { Err(self.busy()) }
+        if since.elapsed() < self.config.busy_timeout { Ok(None) } else { Err(self.busy()) }
     }
 
     /// Waits until the file that an append needs is made, or could not be made, or the store stops; the caller tries again
@@ -168,7 +167,7 @@ impl<D: Disk> Core<D> {
             if self.is_stopping() {
                 break;
             }
-            if self.allocator.done.wait_until(&mut state, since + PATIENCE).timed_out() {
+            if self.allocator.done.wait_until(&mut state, since + self.config.busy_timeout).timed_out() {
                 return if state.wanted.is_some() { Err(self.busy()) } else { Ok(()) };
             }
         }
@@ -176,7 +175,7 @@ impl<D: Disk> Core<D> {
     }
 
     fn busy(&self) -> AppendError {
-        AppendError::Busy { path: self.folder.commit_log.clone(), waited: PATIENCE }
+        AppendError::Busy { path: self.folder.commit_log.clone(), waited: self.config.busy_timeout }
     }
 
     /// Makes the next file when the last one is half full: what the thread does, in one step.

@@ -65,6 +65,10 @@ pub struct StoreConfig {
     pub index_entries: u32,
     /// Bytes of the log that may be appended and not flushed, 1 GiB; beyond it appends wait for the disk. 0: no bound.
     pub max_unflushed_bytes: u64,
+    /// How long an append waits for the disk, 1 s: for the next file, or until no more than `max_unflushed_bytes` are not
+    /// flushed. Beyond it, it is refused with [`crate::AppendError::Busy`] or [`crate::AppendError::Behind`].
+    #[doc(alias = "osPageCacheBusyTimeOutMills")]
+    pub busy_timeout: Duration,
     /// Bytes of the log that are flushed at a time, 128 MiB: what is known to be durable goes on also on a slow disk.
     pub flush_step_bytes: u64,
     /// With no more bytes than this, 64 MiB, a start makes durable what it found behind the durable mark. More of it is left
@@ -114,6 +118,7 @@ impl StoreConfig {
             flush_least_pages: 0,
             flush_thorough_interval: Duration::from_secs(10),
             max_unflushed_bytes: 1 << 30,
+            busy_timeout: Duration::from_secs(1),
             flush_step_bytes: 128 << 20,
             flush_at_start_bytes: 64 << 20,
             index: true,

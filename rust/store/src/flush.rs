@@ -18,11 +18,6 @@ use crate::mapped::MappedFile;
 use crate::wake::Wake;
 
 const PAGE_BYTES: u64 = 4096;
-/// How long an append waits for the disk.
-///
-/// # Source
-/// spec/store.md 6.5: `osPageCacheBusyTimeOutMills`, after which senders are told that the broker is busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What flushing threads and those who wait for them share.
 #[doc(alias = "GroupCommitService")]
@@ -216,7 +211,7 @@ impl<D: Disk> Core<D> {
                 return Ok(());
             }
             let since = *turn.behind_since.get_or_insert_with(Instant::now);
-            let left = PATIENCE.saturating_sub(since.elapsed());
+            let left = self.config.busy_timeout.saturating_sub(since.elapsed());
             if left.is_zero() {
                 let path = self.folder.commit_log.clone();
                 return Err(AppendError::Behind { path, unflushed_bytes, limit_bytes: limit });

@@ -164,7 +164,7 @@ pub(super) const MEANINGLESS: &[&str] = &[
     "haSendHeartbeatInterval", "haHousekeepingInterval", "haTransferBatchSize", "haMaxGapNotInSync",
     "putMessageTimeout", "slaveTimeout", "flushDelayOffsetInterval",
     "warmMapedFileEnable", "offsetCheckInSlave", "debugLockEnable",
-    "diskFallRecorded", "osPageCacheBusyTimeOutMills", "transientStorePoolSize",
+    "diskFallRecorded", "transientStorePoolSize",
     "fastFailIfNoBufferInStorePool", "writeWithoutMmap", "dLegerGroup", "dLegerPeers", "dLegerSelfId",
     "preferredLeaderId", "enableBatchPush", "enableScheduleMessageStats", "maxLmqConsumeQueueNum",
     "enableLmqQuota", "enableScheduleAsyncDeliver", "scheduleAsyncDeliverMaxPendingLimit",

@@ -112,6 +112,7 @@ pub(super) const KEYS: &[Key] = keys! {
     "maxMessageSize" => |c, v| c.broker.max_message_size = size(v, 1, 1 << 30)?;
     "flushDiskType" => |c, v| c.broker.flush = flush(v)?;
     "flushIntervalCommitLog" => |c, v| c.broker.flush_interval = millis(v, 1, DAY_MS)?;
+    "osPageCacheBusyTimeOutMills" => |c, v| c.broker.busy_timeout = millis(v, 1, DAY_MS)?;
     "syncFlushTimeout" => |c, v| c.broker.sync_flush_timeout = millis(v, 1, DAY_MS)?;
     "enabledAppendPropCRC" => |c, v| c.broker.record_check = boolean(v)?;
     "messageIndexEnable" => |c, v| c.broker.index = boolean(v)?;

@@ -294,6 +294,7 @@ mod tests {
             ("mappedFileSizeCommitLog", "2147483648", "2147483647"),
             ("brokerPermission", "3", "read"),
             ("syncFlushTimeout", "-1", "milliseconds"),
+            ("osPageCacheBusyTimeOutMills", "0", "milliseconds"),
             ("brokerIP1", "10.0.0.1:10911", "without a port"),
             ("deleteWhen", "24", "23"),
             ("fileReservedTime", "-1", "hours"),
