@@ -237,8 +237,15 @@ class Admin(Closing):
         return self._native.min_offset(queue)
 
     def max_offset(self, queue: MessageQueue) -> int:
-        """Offset after the newest message of a queue."""
+        """Offset after the newest message of a queue that can be read."""
         return self._native.max_offset(queue)
+
+    def next_offset(self, queue: MessageQueue) -> int:
+        """Offset that the next message of a queue gets: more than `max_offset` while acknowledged messages are on their way.
+
+        An Apache broker answers both alike.
+        """
+        return self._native.next_offset(queue)
 
     def search_offset(self, queue: MessageQueue, instant: Instant) -> int:
         """First offset stored at or after a point in time.

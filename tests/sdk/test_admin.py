@@ -93,7 +93,7 @@ def test_what_queues_hold_is_told(admin, producer, filled):
     assert sum(one.max_offset - one.min_offset for one in info.queues) == 100
     for one in info.queues:
         assert admin.min_offset(one.queue) == one.min_offset == 0
-        assert admin.max_offset(one.queue) == one.max_offset
+        assert admin.max_offset(one.queue) == admin.next_offset(one.queue) == one.max_offset
         if one.max_offset:
             assert abs(one.last_stored_at.timestamp() - time.time()) < 60
 

@@ -77,7 +77,7 @@ def create(
             print(f"{topic} is there already and stays as it is; --queues changes its queues", file=sys.stderr)
         else:
             if queues is not None and not force:
-                check_fewer(known, queues)
+                check_fewer(admin, known, queues)
             change(admin, known, queues, attributes)
             queues = queues or max(broker.read_queues for broker in known.brokers)
     output.show_one({"topic": topic, "queues": queues}, as_json=as_json)
@@ -101,15 +101,15 @@ def find(admin: Admin, topic: str) -> TopicInfo | None:
     return known if known.brokers else None
 
 
-def check_fewer(known: TopicInfo, queues: int) -> None:
-    """Refuses to take away queues that hold messages.
+def check_fewer(admin: Admin, known: TopicInfo, queues: int) -> None:
+    """Refuses to take away queues that hold messages, also those that cannot be read yet.
 
     Raises:
         CommandError: Some of them do.
     """
-    full = [one for one in known.queues if one.queue.queue_id >= queues and one.max_offset > one.min_offset]
-    if full:
-        messages = sum(one.max_offset - one.min_offset for one in full)
+    dropped = [one for one in known.queues if one.queue.queue_id >= queues]
+    messages = sum(admin.next_offset(one.queue) - one.min_offset for one in dropped)
+    if messages:
         raise CommandError(
             f"queues of {known.name} from {queues} on hold {messages:,} messages that nobody could read any more",
             ExitCode.REFUSED,

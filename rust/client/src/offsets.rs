@@ -56,9 +56,14 @@ impl Instance {
         self.ask_for_offset(queue, "min offset query", wire::min_offset(queue)).await
     }
 
-    /// Offset that the next message will get.
+    /// Offset after the last message that can be read.
     pub(crate) async fn max_offset(&self, queue: &MessageQueue) -> Result<QueueOffset, ClientError> {
-        self.ask_for_offset(queue, "max offset query", wire::max_offset(queue)).await
+        self.ask_for_offset(queue, "max offset query", wire::max_offset(queue, true)).await
+    }
+
+    /// Offset that the next message will get, also while those before it cannot be read yet.
+    pub(crate) async fn next_offset(&self, queue: &MessageQueue) -> Result<QueueOffset, ClientError> {
+        self.ask_for_offset(queue, "max offset query", wire::max_offset(queue, false)).await
     }
 
     /// First offset stored at or after a time.

@@ -241,11 +241,11 @@ pub(crate) fn search_offset(queue: &MessageQueue, at_ms: i64) -> Command {
     Command::request(request::SEARCH_OFFSET_BY_TIMESTAMP, &header)
 }
 
-pub(crate) fn max_offset(queue: &MessageQueue) -> Command {
+pub(crate) fn max_offset(queue: &MessageQueue, committed: bool) -> Command {
     let header = GetMaxOffsetRequestHeader {
         topic: &queue.topic,
         queue_id: queue.queue_id as i32,
-        committed: Some(true),
+        committed: Some(committed),
     };
     with_broker(Command::request(request::GET_MAX_OFFSET, &header), queue)
 }

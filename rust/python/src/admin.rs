@@ -212,6 +212,11 @@ impl PyAdmin {
         running.wait(py, running.admin.max_offset(&queue.0)).map(QueueOffset::get)
     }
 
+    fn next_offset(&self, py: Python<'_>, queue: QueueArgument) -> PyResult<u64> {
+        let running = self.running.get()?;
+        running.wait(py, running.admin.next_offset(&queue.0)).map(QueueOffset::get)
+    }
+
     fn search_offset(&self, py: Python<'_>, queue: QueueArgument, at_ms: i64) -> PyResult<u64> {
         let running = self.running.get()?;
         running.wait(py, running.admin.search_offset(&queue.0, at_ms)).map(QueueOffset::get)

@@ -211,6 +211,10 @@ impl<D: Disk> Core<D> {
         self.queues.get(topic, queue_id).map_or(none, |queue| queue.bounds())
     }
 
+    pub fn next_queue_offset(&self, topic: &str, queue_id: u32) -> QueueOffset {
+        QueueOffset(self.queues.get(topic, queue_id).map_or(0, |queue| queue.next()))
+    }
+
     /// # Source
     /// spec/store.md 11.6.
     pub fn offset_by_time(

@@ -228,6 +228,11 @@ impl<D: Disk> Store<D> {
         self.core.queue_bounds(topic, queue_id)
     }
 
+    /// Queue offset that the next record gets: no less than the end of [`Store::queue_bounds`], which dispatch moves.
+    pub fn next_queue_offset(&self, topic: &str, queue_id: u32) -> QueueOffset {
+        self.core.next_queue_offset(topic, queue_id)
+    }
+
     /// Queue offset of a time, in the queue's bounds; 0 for a queue that does not exist.
     #[doc(alias = "getOffsetInQueueByTime")]
     pub fn offset_by_time(

@@ -42,7 +42,7 @@ impl Handler for Processor {
             }
             code::PULL_MESSAGE | code::LITE_PULL_MESSAGE => pull::pull(shared, &request, reply),
             code::UPDATE_AND_CREATE_TOPIC => topic::put(shared, &request, reply),
-            code if looks_at_queues(code) => answer_once_dispatched(shared, connection, request, reply),
+            _ if looks_at_queues(&request) => answer_once_dispatched(shared, connection, request, reply),
             _ => answer_now(shared, connection, &request, reply),
         }
     }
@@ -58,15 +58,15 @@ impl Handler for Processor {
 const DISPATCH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whether the answer comes from consume queues or index: whoever got an acknowledgement before asks for a message that is there.
-fn looks_at_queues(code: i32) -> bool {
-    matches!(
-        code,
-        code::GET_MAX_OFFSET
-            | code::SEARCH_OFFSET_BY_TIMESTAMP
-            | code::GET_TOPIC_STATS_INFO
-            | code::GET_CONSUME_STATS
-            | code::QUERY_MESSAGE
-    )
+fn looks_at_queues(request: &Command) -> bool {
+    match request.code {
+        code::GET_MAX_OFFSET => !offset::is_of_next(request),
+        code::SEARCH_OFFSET_BY_TIMESTAMP
+        | code::GET_TOPIC_STATS_INFO
+        | code::GET_CONSUME_STATS
+        | code::QUERY_MESSAGE => true,
+        _ => false,
+    }
 }
 
 fn answer_once_dispatched(

@@ -72,11 +72,21 @@ pub(super) fn update(shared: &Shared, request: &Command) -> Answer {
     Ok(Response::success())
 }
 
-/// GET_MAX_OFFSET: the offset that the next message gets; 0 for a queue that does not exist.
+/// Whether a GET_MAX_OFFSET asks for the offset of the next message, whether or not those before it can be read.
+pub(super) fn is_of_next(request: &Command) -> bool {
+    GetMaxOffsetRequestHeader::read(&request.ext).is_ok_and(|header| header.committed == Some(false))
+}
+
+/// GET_MAX_OFFSET: the end of what can be read, or the offset that the next message gets; 0 for a queue that does not exist.
 pub(super) fn max(shared: &Shared, request: &Command) -> Answer {
     let header = GetMaxOffsetRequestHeader::read(&request.ext)?;
-    let bounds = shared.store.queue_bounds(header.topic, queue_id(header.queue_id)?);
-    Ok(success_with(&GetMaxOffsetResponseHeader { offset: signed(bounds.max.get()) }))
+    let queue = queue_id(header.queue_id)?;
+    let offset = if is_of_next(request) {
+        shared.store.next_queue_offset(header.topic, queue)
+    } else {
+        shared.store.queue_bounds(header.topic, queue).max
+    };
+    Ok(success_with(&GetMaxOffsetResponseHeader { offset: signed(offset.get()) }))
 }
 
 /// GET_MIN_OFFSET.

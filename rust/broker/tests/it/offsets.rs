@@ -162,6 +162,7 @@ async fn the_end_of_a_queue_covers_what_was_acknowledged_before_it_was_asked_for
     fixture.create_topic("orders", 1).await;
     for count in 1..=500 {
         fixture.put("orders", 0, "x").await;
+        assert_eq!(fixture.next_offset("orders", 0).await, count);
         assert_eq!(fixture.max_offset("orders", 0).await, count);
     }
 }

@@ -98,7 +98,15 @@ impl Fixture {
     }
 
     pub async fn max_offset(&self, topic: &str, queue_id: i32) -> i64 {
-        let header = GetMaxOffsetRequestHeader { topic, queue_id, committed: None };
+        self.end(topic, queue_id, None).await
+    }
+
+    pub async fn next_offset(&self, topic: &str, queue_id: i32) -> i64 {
+        self.end(topic, queue_id, Some(false)).await
+    }
+
+    async fn end(&self, topic: &str, queue_id: i32, committed: Option<bool>) -> i64 {
+        let header = GetMaxOffsetRequestHeader { topic, queue_id, committed };
         let answer = self.call(Command::request(request::GET_MAX_OFFSET, &header)).await;
         GetMaxOffsetResponseHeader::read(&answer.ext).unwrap().offset
     }

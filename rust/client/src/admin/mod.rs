@@ -90,13 +90,23 @@ impl Admin {
         self.client.instance().min_offset(queue).await
     }
 
-    /// Offset that the next message will get.
+    /// Offset after the last message that can be read.
     ///
     /// # Errors
     /// Those of reaching the queue's broker.
     pub async fn max_offset(&self, queue: &MessageQueue) -> Result<QueueOffset, ClientError> {
         self.client.instance().check()?;
         self.client.instance().max_offset(queue).await
+    }
+
+    /// Offset that the next message will get, also while those before it cannot be read yet. An Apache broker gives the same as for
+    /// [`Admin::max_offset`].
+    ///
+    /// # Errors
+    /// Those of reaching the queue's broker.
+    pub async fn next_offset(&self, queue: &MessageQueue) -> Result<QueueOffset, ClientError> {
+        self.client.instance().check()?;
+        self.client.instance().next_offset(queue).await
     }
 
     /// First offset stored at or after a time (milliseconds since 1970); the end of the queue when there is none.

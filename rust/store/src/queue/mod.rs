@@ -88,7 +88,7 @@ impl Queue {
         QueueBounds { min: QueueOffset(min), max: QueueOffset(self.max().max(min)) }
     }
 
-    /// Queue offset for the next record; the caller holds the append lock.
+    /// Queue offset for the next record, for certain while the caller holds the append lock.
     pub fn next(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }

@@ -146,6 +146,8 @@ fn a_wait_ends_with_its_time_and_the_record_may_be_stored() {
     std::thread::scope(|scope| {
         scope.spawn(|| store.wait_flushed(first.end, PATIENCE).unwrap());
         eventually("a flush has started", || disk.held_back() == 1);
+        assert_eq!(store.queue_bounds("t", 0).max.get(), 0, "what is not durable cannot be read");
+        assert_eq!(store.next_queue_offset("t", 0).get(), 1);
         let error = store.wait_flushed(first.end, Duration::from_millis(10)).unwrap_err();
         assert!(matches!(error, FlushError::TimedOut { end, .. } if end == first.end), "{error}");
         disk.open_gate();
