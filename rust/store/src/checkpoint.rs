@@ -7,27 +7,32 @@ use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
 pub(crate) use rocketpy_protocol::disk::Checkpoint as Timestamps;
 
+use crate::error::StoreError;
 use crate::index::{Geometry, IndexMark};
-
 use crate::queue::files::FlushFailure;
 
 /// Where our two marks lie: each in a disk sector of its own, so that a torn write spoils one at most.
 const MARK_AT: [u64; 2] = [1024, 1536];
-const MARK_BYTES: usize = 148;
-const MARK_MAGIC: [u8; 8] = *b"RPYMARK\x03";
-/// Where the part of the index, the copy of the timestamps and the checksum lie in a mark.
+const MARK_BYTES: usize = 156;
+const MARK_NAME: [u8; 7] = *b"RPYMARK";
+/// What [`Mark::encode`] writes.
+const MARK_VERSION: u8 = 4;
+/// Without the start of the log.
+const FORMER_VERSION: u8 = 3;
+/// Where the part of the index, the copy of the timestamps, the start of the log and the checksum lie in a mark.
 const INDEX_AT: usize = 68;
 const TIMES_AT: usize = 104;
-const CHECK_AT: usize = TIMES_AT + Timestamps::BYTES;
+const LOG_FROM_AT: usize = TIMES_AT + Timestamps::BYTES;
+const CHECK_AT: usize = LOG_FROM_AT + 8;
 
 /// What is known to be durable, by offsets.
 ///
 /// # Layout
-/// 148 bytes, big-endian, twice, at 1024 and 1536 of the checkpoint; the valid one with the higher generation counts.
+/// 156 bytes, big-endian, twice, at 1024 and 1536 of the checkpoint; the valid one with the higher generation counts.
 ///
 /// | bytes | field |
 /// |---|---|
-/// | 0..8 | `RPYMARK`, version 3; a mark of another version is void |
+/// | 0..8 | `RPYMARK`, version 4 |
 /// | 8..16 | `generation`, one more at every write |
 /// | 16..24 | `verify_from`: start of a record, recovery checks from here |
 /// | 24..32 | `queues_to`: the consume queues are durable for all records before |
@@ -42,7 +47,10 @@ const CHECK_AT: usize = TIMES_AT + Timestamps::BYTES;
 /// | 88..96 | `index.keys`: keys in all its files |
 /// | 96..104 | slots and entry numbers of its files |
 /// | 104..144 | the 40 bytes of [`Timestamps`] that were written with it |
-/// | 144..148 | CRC-32 of bytes 0..144 |
+/// | 144..152 | `log_from`: the log starts here or before |
+/// | 152..156 | CRC-32 of bytes 0..152 |
+///
+/// Version 3 has no `log_from`, and its CRC at 144. When there are only marks of other versions, the store is not opened.
 ///
 /// A mark whose copy of the timestamps differs from the file's is void: another writer was there since.
 ///
@@ -63,6 +71,8 @@ pub(crate) struct Mark {
     pub closed: bool,
     /// `None` when no index is kept, or what there is does not count.
     pub index: Option<IndexMark>,
+    /// No file of the log that starts here or later was removed; `None` when that is not known.
+    pub log_from: Option<u64>,
 }
 
 const HAS_CHECKED_FROM: u32 = 1;
@@ -79,7 +89,8 @@ impl Mark {
 
     fn encode(&self, timestamps: &[u8; Timestamps::BYTES]) -> [u8; MARK_BYTES] {
         let mut bytes = [0; MARK_BYTES];
-        bytes[..8].copy_from_slice(&MARK_MAGIC);
+        bytes[..7].copy_from_slice(&MARK_NAME);
+        bytes[7] = MARK_VERSION;
         let fields = [self.generation, self.verify_from, self.queues_to, self.entries, self.log_to];
         for (slot, field) in bytes[8..48].chunks_exact_mut(8).zip(fields) {
             slot.copy_from_slice(&field.to_be_bytes());
@@ -93,19 +104,25 @@ impl Mark {
         if let Some(index) = &self.index {
             bytes[INDEX_AT..TIMES_AT].copy_from_slice(&encode_index(index));
         }
-        bytes[TIMES_AT..CHECK_AT].copy_from_slice(timestamps);
+        bytes[TIMES_AT..LOG_FROM_AT].copy_from_slice(timestamps);
+        bytes[LOG_FROM_AT..CHECK_AT].copy_from_slice(&self.log_from.unwrap_or(u64::MAX).to_be_bytes());
         let check = crc32fast::hash(&bytes[..CHECK_AT]);
         bytes[CHECK_AT..].copy_from_slice(&check.to_be_bytes());
         bytes
     }
 
     fn decode(bytes: &[u8], timestamps: &[u8]) -> Option<Self> {
-        let bytes = &bytes[..MARK_BYTES];
-        let check = u32::from_be_bytes(array(&bytes[CHECK_AT..]));
-        let ours = bytes[..8] == MARK_MAGIC && crc32fast::hash(&bytes[..CHECK_AT]) == check;
-        if !ours || bytes[TIMES_AT..CHECK_AT] != timestamps[..Timestamps::BYTES] {
+        let check_at = match mark_version(bytes)? {
+            MARK_VERSION => CHECK_AT,
+            FORMER_VERSION => LOG_FROM_AT,
+            _ => return None,
+        };
+        let check = u32::from_be_bytes(array(&bytes[check_at..]));
+        let is_whole = crc32fast::hash(&bytes[..check_at]) == check;
+        if !is_whole || bytes[TIMES_AT..LOG_FROM_AT] != timestamps[..Timestamps::BYTES] {
             return None;
         }
+        let log_from = (check_at == CHECK_AT).then(|| u64::from_be_bytes(array(&bytes[LOG_FROM_AT..])));
         let field = |index: usize| u64::from_be_bytes(array(&bytes[8 + index * 8..]));
         let flags = u32::from_be_bytes(array(&bytes[64..]));
         let mark = Self {
@@ -118,10 +135,16 @@ impl Mark {
             checked_from: (flags & HAS_CHECKED_FROM != 0).then(|| field(5)),
             closed: flags & IS_CLOSED != 0,
             index: (flags & HAS_INDEX != 0).then(|| decode_index(&bytes[INDEX_AT..])),
+            log_from: log_from.filter(|&from| from != u64::MAX),
         };
         let index_fits = mark.index.is_none_or(|index| index.to <= mark.log_to);
         (mark.verify_from <= mark.queues_to && mark.queues_to <= mark.log_to && index_fits).then_some(mark)
     }
+}
+
+/// The version of a mark; `None` where no mark was ever written.
+fn mark_version(bytes: &[u8]) -> Option<u8> {
+    (bytes[..7] == MARK_NAME).then_some(bytes[7])
 }
 
 fn encode_index(index: &IndexMark) -> [u8; TIMES_AT - INDEX_AT] {
@@ -154,6 +177,8 @@ pub(crate) struct Checkpoint {
     pub timestamps: Timestamps,
     /// `None` when there is no mark or another writer came after it.
     pub mark: Option<Mark>,
+    /// The version of a mark that this code cannot read, when it reads none.
+    pub unknown_version: Option<u8>,
 }
 
 /// The last millisecond of the year 9999: what lies behind it is no time.
@@ -165,6 +190,16 @@ impl Checkpoint {
         let Timestamps { physic_msg_at_ms, logics_msg_at_ms, index_msg_at_ms, .. } = self.timestamps;
         let times = [physic_msg_at_ms, logics_msg_at_ms, index_msg_at_ms];
         times.into_iter().find(|at_ms| !(0..=LAST_MS).contains(at_ms))
+    }
+
+    /// Refuses what another version of this code wrote last.
+    pub fn check_version(&self, path: &Path) -> Result<(), StoreError> {
+        match self.unknown_version {
+            Some(found) => {
+                Err(StoreError::UnknownVersion { path: path.to_path_buf(), found, known: MARK_VERSION })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Reads the file; a missing or empty one counts as all zero.
@@ -180,7 +215,10 @@ impl Checkpoint {
     fn decode(page: &[u8]) -> Self {
         let marks = MARK_AT.map(|at| Mark::decode(&page[at as usize..], page));
         let mark = marks.into_iter().flatten().max_by_key(|mark| mark.generation);
-        Self { timestamps: Timestamps::decode(&array(page)), mark }
+        let versions = MARK_AT.into_iter().filter_map(|at| mark_version(&page[at as usize..]));
+        let unknown = versions.filter(|version| !(FORMER_VERSION..=MARK_VERSION).contains(version)).max();
+        let unknown_version = unknown.filter(|_| mark.is_none());
+        Self { timestamps: Timestamps::decode(&array(page)), mark, unknown_version }
     }
 }
 
@@ -246,7 +284,7 @@ impl<D: Disk> CheckpointFile<D> {
     pub fn write(&mut self, timestamps: Timestamps, mark: Mark) -> Result<(), FlushFailure> {
         use FlushFailure::{Failed, NotTried};
         let mark = Mark { generation: self.last.mark.map_or(0, |last| last.generation), ..mark };
-        if self.last == (Checkpoint { timestamps, mark: Some(mark) }) {
+        if self.last == (Checkpoint { timestamps, mark: Some(mark), unknown_version: None }) {
             return Ok(());
         }
         let generation = self.generation + 1;
@@ -262,7 +300,7 @@ impl<D: Disk> CheckpointFile<D> {
             self.file.sync().map_err(Failed)?;
         }
         (self.generation, self.last_at) = (generation, to);
-        self.last = Checkpoint { timestamps, mark: Some(mark) };
+        self.last = Checkpoint { timestamps, mark: Some(mark), unknown_version: None };
         Ok(())
     }
 
@@ -326,6 +364,7 @@ mod tests {
                 keys: 9_000_000_000,
                 geometry: Geometry { slots: 5, entries: 8 },
             }),
+            log_from: Some(7),
         }
     }
 
@@ -335,6 +374,26 @@ mod tests {
         assert_eq!(Checkpoint::decode(&bytes).mark, Some(mark(5)));
         bytes[MARK_AT[1] as usize + 41] ^= 1;
         assert_eq!(Checkpoint::decode(&bytes).mark, Some(mark(4)));
+    }
+
+    #[test]
+    fn a_mark_of_the_former_version_is_read_and_one_of_an_unknown_version_is_told() {
+        let mut bytes = page(&sample(), [Some(mark(4)), None]);
+        let at = MARK_AT[0] as usize;
+        bytes[at + 7] = FORMER_VERSION;
+        assert_eq!(Checkpoint::decode(&bytes).mark, None, "its checksum lies elsewhere");
+        let check = crc32fast::hash(&bytes[at..at + LOG_FROM_AT]);
+        bytes[at + LOG_FROM_AT..][..4].copy_from_slice(&check.to_be_bytes());
+        let read = Checkpoint::decode(&bytes);
+        assert_eq!((read.mark, read.unknown_version), (Some(Mark { log_from: None, ..mark(4) }), None));
+        bytes[at + 7] = 5;
+        let read = Checkpoint::decode(&bytes);
+        assert_eq!((read.mark, read.unknown_version), (None, Some(5)));
+        let two = page(&sample(), [None, Some(mark(6))]);
+        bytes[MARK_AT[1] as usize..][..MARK_BYTES].copy_from_slice(&two[MARK_AT[1] as usize..][..MARK_BYTES]);
+        let read = Checkpoint::decode(&bytes);
+        assert_eq!((read.mark, read.unknown_version), (Some(mark(6)), None));
+        assert_eq!(Checkpoint::decode(&page(&sample(), [None, None])).unknown_version, None);
     }
 
     #[test]

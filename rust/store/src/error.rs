@@ -20,6 +20,9 @@ pub enum StoreError {
     /// The folder holds other things than a store.
     #[error("not a store folder, it holds {found}: {}", path.display())]
     ForeignFolder { path: PathBuf, found: String },
+    /// A folder of the log that is only read is not there.
+    #[error("the folder of commit log files that are only read is missing: {}", path.display())]
+    MissingFolder { path: PathBuf },
     /// Another process, or another store of this process, has the folder.
     #[error("the store folder is in use by {}: {}", holder(*.pid), path.display())]
     Locked { path: PathBuf, pid: Option<u32> },
@@ -43,8 +46,11 @@ pub enum StoreError {
     /// The checkpoint holds what nobody wrote there.
     #[error("the checkpoint is damaged, no clock shows its time of {found_ms} ms: {}", path.display())]
     BadCheckpoint { path: PathBuf, found_ms: i64 },
-    /// A commit log file is missing between two others.
-    #[error("commit log files are not contiguous, expected the file that starts at {expected}: {}", path.display())]
+    /// Another version of RocketPy wrote the checkpoint last.
+    #[error("the checkpoint has version {found}, known is version {known}: {}", path.display())]
+    UnknownVersion { path: PathBuf, found: u8, known: u8 },
+    /// A commit log file is missing: between two others, or at an end of the log.
+    #[error("commit log files are missing, expected the file that starts at {expected}: {}", path.display())]
     MissingFile { path: PathBuf, expected: PhysicalOffset },
     /// A flush failed once; nothing is believed after it.
     #[error("the store refuses writes because a flush failed: {cause}")]
@@ -107,6 +113,9 @@ impl StoreError {
             Self::ForeignFolder { .. } => {
                 Some("name an empty or a new folder, or one that holds a store".to_owned())
             }
+            Self::MissingFolder { .. } => Some(
+                "mount it, or take it out of readOnlyCommitLogStorePaths if the log has no file there any more".to_owned(),
+            ),
             Self::Locked { pid: Some(pid), .. } => {
                 Some(format!("stop process {pid}, or name another folder"))
             }
@@ -116,6 +125,11 @@ impl StoreError {
             Self::BadCheckpoint { .. } => Some(
                 "nothing was changed; restore it from a copy, or move it away once `rocketpy store verify` finds the log \
                  sound: without it the start reads the whole log and takes the first damaged record for its end"
+                    .to_owned(),
+            ),
+            Self::UnknownVersion { .. } => Some(
+                "nothing was changed; open the folder with the version of RocketPy that wrote it, or move the checkpoint away: \
+                 without it the start reads the whole log and takes the first damaged record for its end"
                     .to_owned(),
             ),
             Self::InteriorDamage { .. } | Self::MissingFile { .. } => {

@@ -35,6 +35,8 @@ pub(crate) struct Folder {
     pub commit_log: PathBuf,
     /// All folders of the log, sorted.
     pub commit_logs: Vec<PathBuf>,
+    /// Those of them that are made when they are missing.
+    writable: Vec<PathBuf>,
     pub consume_queue: PathBuf,
     /// `None` when no index is kept.
     pub index: Option<PathBuf>,
@@ -49,6 +51,7 @@ impl Folder {
         Self {
             commit_log: config.commit_log_dir(),
             commit_logs: config.commit_log_dirs(),
+            writable: config.writable_commit_log_dirs(),
             consume_queue: root.join("consumequeue"),
             index: config.index.then(|| root.join("index")),
             checkpoint: root.join("checkpoint"),
@@ -61,10 +64,15 @@ impl Folder {
     /// Makes the folders that are missing, after a look at whether this is a store at all, and takes the lock.
     ///
     /// # Errors
-    /// [`StoreError::ForeignFolder`] before anything is made; [`StoreError::Locked`].
+    /// [`StoreError::ForeignFolder`] and [`StoreError::MissingFolder`] before anything is made; [`StoreError::Locked`].
     pub fn claim<D: Disk>(&self, disk: &D) -> Result<D::Lock, StoreError> {
         if let Some(found) = foreign_name(disk, &self.root)? {
             return Err(StoreError::ForeignFolder { path: self.root.clone(), found });
+        }
+        for dir in self.commit_logs.iter().filter(|dir| !self.writable.contains(dir)) {
+            if !exists(disk, dir)? {
+                return Err(StoreError::MissingFolder { path: dir.clone() });
+            }
         }
         make_folder(disk, &self.root)?;
         let lock = disk.lock(&self.lock).map_err(|error| match error {
@@ -74,7 +82,7 @@ impl Folder {
         if !exists(disk, &self.checkpoint)? {
             sync_name(disk, &self.root)?; // whoever made the folder may have died before its name was durable
         }
-        self.commit_logs.iter().try_for_each(|dir| make_folder(disk, dir))?;
+        self.writable.iter().try_for_each(|dir| make_folder(disk, dir))?;
         make_folder(disk, &self.consume_queue)?;
         if let Some(index) = &self.index {
             make_folder(disk, index)?;

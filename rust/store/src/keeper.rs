@@ -25,13 +25,15 @@ pub(crate) struct Keeper<D: Disk> {
     file: CheckpointFile<D>,
     /// See [`Mark::checked_from`].
     checked_from: Option<u64>,
+    /// Retention removes files of the log that end here or before.
+    removed_to: u64,
     /// What the last round took for queues and index.
     took: Duration,
 }
 
 impl<D: Disk> Keeper<D> {
     pub fn new(file: CheckpointFile<D>, checked_from: Option<u64>) -> Self {
-        Self { file, checked_from, took: Duration::ZERO }
+        Self { file, checked_from, removed_to: 0, took: Duration::ZERO }
     }
 
     /// Writes down that no consume queue is to be believed, and what is known of the log, before the queues are made anew:
@@ -44,6 +46,7 @@ impl<D: Disk> Keeper<D> {
             entries: NO_SUM,
             log_to,
             index,
+            log_from: Some(log_from),
             ..Mark::default()
         };
         self.write(mark, self.file.timestamps()).map_err(FlushFailure::into_error)
@@ -54,6 +57,17 @@ impl<D: Disk> Keeper<D> {
         match self.file.mark() {
             Some(&mark) if mark.checked_from.is_some() => {
                 self.write(mark, self.file.timestamps()).map_err(FlushFailure::into_error)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes down how far retention removes the log, before it does: a start takes a log that begins later for damaged.
+    pub fn remove_log_to(&mut self, end: u64) -> Result<(), FlushFailure> {
+        self.removed_to = self.removed_to.max(end);
+        match self.file.mark() {
+            Some(&mark) if mark.log_from.is_some_and(|from| from < end) => {
+                self.write(Mark { log_from: Some(end), ..mark }, self.file.timestamps())
             }
             _ => Ok(()),
         }
@@ -131,6 +145,7 @@ impl<D: Disk> Core<D> {
             log_to: self.flusher.flushed(),
             closed,
             index,
+            log_from: Some(self.min().max(keeper.removed_to)),
             ..Mark::default()
         };
         let former = keeper.file.timestamps();
@@ -141,19 +156,26 @@ impl<D: Disk> Core<D> {
             ..former
         };
         self.check_sound()?; // the last word is the mark's
-        keeper.write(mark, timestamps).map_err(|failure| match failure {
-            FlushFailure::NotTried(error) => error.into(), // a full disk: the next round tries again
+        keeper.write(mark, timestamps).map_err(|failure| self.noted_failure(failure))
+    }
+
+    /// A flush that failed poisons; what was not tried, as on a full disk, the next round tries again.
+    fn noted_failure(&self, failure: FlushFailure) -> StoreError {
+        match failure {
+            FlushFailure::NotTried(error) => error.into(),
             FlushFailure::Failed(error) => StoreError::Poisoned { cause: self.poison(error) },
-        })
+        }
+    }
+
+    /// See [`Keeper::remove_log_to`].
+    pub fn remove_log_to(&self, end: u64) -> Result<(), StoreError> {
+        self.keeper.lock().remove_log_to(end).map_err(|failure| self.noted_failure(failure))
     }
 
     /// Makes durable what was written to index files.
     fn flush_index(&self, unsynced: Option<Unsynced<D>>) -> Result<(), StoreError> {
         let (Some(index), Some(unsynced)) = (&self.index, unsynced) else { return Ok(()) };
-        index.flush(unsynced).map_err(|failure| match failure {
-            FlushFailure::NotTried(error) => error.into(),
-            FlushFailure::Failed(error) => StoreError::Poisoned { cause: self.poison(error) },
-        })
+        index.flush(unsynced).map_err(|failure| self.noted_failure(failure))
     }
 
     /// Writes the entries of consume queues that were put off.

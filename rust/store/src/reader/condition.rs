@@ -25,7 +25,7 @@ impl Condition {
             Err(error) if error.is_not_found() => false,
             Err(error) => return Err(error.into()),
         };
-        let Checkpoint { timestamps, mark } = Checkpoint::read(disk, &root.join("checkpoint"))?;
+        let Checkpoint { timestamps, mark, .. } = Checkpoint::read(disk, &root.join("checkpoint"))?;
         Ok(Self { timestamps, mark, is_dirty })
     }
 

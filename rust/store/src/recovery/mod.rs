@@ -121,8 +121,9 @@ struct Recovery<'a, D: Disk> {
 /// `clean_exit` says whether the last process closed the store; with `rebuild` no consume queue is believed.
 ///
 /// # Errors
-/// [`StoreError::BadCheckpoint`], [`StoreError::InteriorDamage`], [`StoreError::MissingFile`],
-/// [`StoreError::WrongFileSize`], [`StoreError::UnexpectedFile`]: nothing was changed. [`StoreError::Env`].
+/// [`StoreError::UnknownVersion`], [`StoreError::BadCheckpoint`], [`StoreError::InteriorDamage`],
+/// [`StoreError::MissingFile`], [`StoreError::WrongFileSize`], [`StoreError::UnexpectedFile`]: nothing was changed.
+/// [`StoreError::Env`].
 ///
 /// # Source
 /// spec/store.md 5.4 to 5.8; durability.md R4 to R6.
@@ -135,6 +136,7 @@ pub(crate) fn recover<D: Disk>(
 ) -> Result<(Recovered<D>, RecoveryReport), StoreError> {
     let started = Instant::now();
     let checkpoint = Checkpoint::read(&**disk, &folder.checkpoint)?;
+    checkpoint.check_version(&folder.checkpoint)?;
     if let Some(found_ms) = checkpoint.impossible_ms() {
         return Err(StoreError::BadCheckpoint { path: folder.checkpoint.clone(), found_ms });
     }
@@ -204,6 +206,9 @@ impl<D: Disk> Recovery<'_, D> {
         if let Some(mark) = self.checkpoint.mark {
             if !(min..=end).contains(&mark.log_to) {
                 let expected = mark.log_to - mark.log_to % self.config.commit_log_file_size;
+                return Err(self.missing(expected));
+            }
+            if let Some(expected) = mark.log_from.filter(|&from| from < min) {
                 return Err(self.missing(expected));
             }
             let queues_to = mark.queues_to.max(min);

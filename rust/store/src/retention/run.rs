@@ -213,8 +213,16 @@ impl<D: Disk> Core<D> {
             Err(StoreError::Env(_)) => self.keeper.lock().queues_to(), // a full disk: what goes makes space for the next one
             Err(_) => 0,
         };
+        let may_go = removals.iter().take_while(|removal| removal.file.end() <= written_down_to).count();
+        let (removals, _) = removals.split_at(may_go);
+        let Some(last) = removals.last() else { return kept.map(|()| 0) };
+        let removals = match self.remove_log_to(last.file.end()) {
+            Ok(()) => removals,
+            Err(StoreError::Env(_)) => &removals[..1], // nothing can be written: what it gives back is for the mark
+            Err(error) => return Err(error),
+        };
         let mut removed = 0;
-        for removal in removals.iter().take_while(|removal| removal.file.end() <= written_down_to) {
+        for removal in removals {
             if removed > 0 {
                 pause(self.config.retention.log_file_pause);
             }

@@ -109,6 +109,7 @@ fn plan<D: Disk>(reader: &StoreReader<D>, examined: &Examined) -> Result<Vec<Rep
     let mut entries = Vec::new();
     let queue_reason = queue_reason(examined, &mut entries);
     let lost_end = lost_end(examined);
+    let lost_start = lost_start(examined);
     let root = &reader.root;
     if queue_reason.is_some() || lost_end.is_some() {
         let reason = lost_end.clone().or(queue_reason).unwrap_or_default();
@@ -116,6 +117,9 @@ fn plan<D: Disk>(reader: &StoreReader<D>, examined: &Examined) -> Result<Vec<Rep
         actions.push(RepairAction::RebuildQueues { path: root.join("consumequeue"), reason });
     } else {
         actions.append(&mut entries);
+        if let Some(reason) = lost_start {
+            actions.push(RepairAction::DropCheckpoint { path: root.join("checkpoint"), reason });
+        }
     }
     let index = examined.report.problems.iter().find(|problem| is_of_index(problem));
     if let Some(problem) = index {
@@ -141,6 +145,12 @@ fn is_of_index(problem: &Problem) -> bool {
 fn lost_end(examined: &Examined) -> Option<String> {
     let problem = examined.report.problems.iter().find(|one| one.kind == ProblemKind::LogEndsEarly)?;
     Some(format!("the log ends at {}, expected: {}", examined.report.log_end, problem.expected))
+}
+
+/// Why the start of the log is not what the checkpoint knows.
+fn lost_start(examined: &Examined) -> Option<String> {
+    let problem = examined.report.problems.iter().find(|one| one.kind == ProblemKind::LogStartsLate)?;
+    Some(format!("{}, expected: {}", problem.found, problem.expected))
 }
 
 /// Why the consume queues have to be made anew, if they have. Else gathers the entries that lead into damage.

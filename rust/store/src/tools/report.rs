@@ -12,6 +12,8 @@ pub enum ProblemKind {
     DamagedRecord,
     /// Files of the log are missing between two others.
     MissingLogFiles,
+    /// The log starts behind where the checkpoint knows it to start.
+    LogStartsLate,
     /// The log ends before what the checkpoint knows to be durable.
     LogEndsEarly,
     /// Consume queues are not those that the checkpoint knows.

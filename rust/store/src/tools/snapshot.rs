@@ -266,6 +266,7 @@ fn write_checkpoint<D: Disk>(
         checked_from: condition.mark.and_then(|mark| mark.checked_from).filter(|&from| from <= cut),
         closed: true,
         index: None,
+        log_from: Some(made.log_start),
     };
     let last = last_stored_at(reader, verify_from, cut)?;
     let times = condition.timestamps;

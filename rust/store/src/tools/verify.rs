@@ -9,6 +9,7 @@ use super::report::{Problem, ProblemKind, VerifyReport};
 use super::walk::{Checks, LogWalk, Step};
 use super::{ToolError, Watch, tell};
 use crate::checkpoint::Mark;
+use crate::folder::file_name;
 use crate::reader::condition::Condition;
 use crate::reader::{ReadError, StoreReader};
 
@@ -48,6 +49,7 @@ pub(super) fn examine<D: Disk>(
         ..VerifyReport::default()
     };
     note_bad_files(reader, &mut report)?;
+    note_late_start(reader, log.start().get(), &mut report)?;
     let mut queues = Queues::open(reader, &mut log)?;
     let covered = covered(&mut queues)?;
     queues.entered_to = match (condition.is_dirty, condition.mark) {
@@ -87,6 +89,22 @@ fn note_bad_files<D: Disk>(reader: &StoreReader<D>, report: &mut VerifyReport) -
         let problem = Problem::new(ProblemKind::BadFile, path, file.size_bytes, found, expected);
         report.note(problem.in_log(file.start));
     }
+    Ok(())
+}
+
+/// Compares the start of the log with the mark as it is now: it is written before retention removes a file.
+fn note_late_start<D: Disk>(
+    reader: &StoreReader<D>,
+    start: u64,
+    report: &mut VerifyReport,
+) -> Result<(), ToolError> {
+    let mark = Condition::read(&*reader.disk, &reader.root)?.mark;
+    let Some(from) = mark.and_then(|mark| mark.log_from).filter(|&from| from < start) else { return Ok(()) };
+    let path = reader.log_dirs[0].join(file_name(from));
+    let (found, expected) = (format!("the log starts at {start}"), format!("a start at {from}"));
+    let mut problem = Problem::new(ProblemKind::LogStartsLate, path, 0, found, expected).in_log(from);
+    problem.size_bytes = Some(start - from);
+    report.note(problem);
     Ok(())
 }
 

@@ -16,7 +16,8 @@ use rocketpy_store::{KeyKind, NewRecord, QueryResult, ReadLimits, Store, StoreCo
 use crate::faulty::FaultyDisk;
 use crate::index_oracle::{assert_index_equals_log, key_hash, paths};
 use crate::support::{
-    ALL, assert_queues_equal_log, contents, eventually, killed_copy, overwrite, record, settle, small,
+    ALL, assert_queues_equal_log, contents, eventually, killed_copy, overwrite, record,
+    retire_first_log_file, settle, small,
 };
 
 const FIRST_MS: i64 = 1_700_000_000_123;
@@ -618,7 +619,7 @@ fn index_files_whose_records_are_gone_can_be_removed_at_any_time() {
     let config = small(dir.path());
     closed_store(&config, 1500);
     let count = paths(&config).len();
-    RealDisk.remove_file(&config.commit_log_dir().join(format!("{:020}", 0))).unwrap();
+    retire_first_log_file(&config);
     let store = Store::open(config.clone()).unwrap();
     assert!(!store.recovery().rebuilt_index);
     let gone = store.expire_index().unwrap();

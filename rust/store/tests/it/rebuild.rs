@@ -4,7 +4,9 @@ use rocketpy_env::{Disk, RealDisk};
 use rocketpy_store::{Boundary, Store, StoreConfig};
 
 use crate::faulty::FaultyDisk;
-use crate::support::{Queues, assert_queues_equal_log, overwrite, read_all, record, small};
+use crate::support::{
+    Queues, assert_queues_equal_log, overwrite, read_all, record, retire_first_log_file, small,
+};
 
 const FIRST_MS: i64 = 1_700_000_000_000;
 
@@ -256,7 +258,7 @@ fn a_hole_in_a_queue_hides_nothing_but_itself() {
     assert_eq!([at(0), at(130), at(139), at(140), at(249)], [0, 130, 139, 190, 299]);
     drop(store);
     // The start of the log is taken away: what is left of the queue starts before the hole.
-    RealDisk.remove_file(&config.commit_log_dir().join(format!("{:020}", 0))).unwrap();
+    retire_first_log_file(&config);
     let store = Store::open(config).unwrap();
     let left = places.iter().position(|&place| place >= 64 << 10).unwrap() as u64;
     assert!(left < 140);

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use rocketpy_env::{Disk, RealDisk};
+use rocketpy_store::reader::StoreReader;
+use rocketpy_store::tools::{self, ProblemKind, RepairAction};
 use rocketpy_store::{Store, StoreConfig, StoreError};
 
 use crate::faulty::FaultyDisk;
@@ -294,11 +296,24 @@ fn a_missing_log_file_is_named() {
 }
 
 #[test]
-fn a_log_may_start_late_and_queues_then_start_with_what_is_left() {
+fn a_log_whose_first_file_is_gone_is_refused_until_a_repair_and_queues_then_start_with_what_is_left() {
     let dir = tempfile::tempdir().unwrap();
     let config = small(dir.path());
     let starts = closed_store(&config, 1000);
-    RealDisk.remove_file(&log_file(dir.path(), 0)).unwrap();
+    let first = log_file(dir.path(), 0);
+    RealDisk.remove_file(&first).unwrap();
+    let error = Store::open(config.clone()).unwrap_err();
+    assert!(
+        matches!(&error, StoreError::MissingFile { path, expected } if *path == first && expected.get() == 0),
+        "{error}"
+    );
+    assert!(error.hint().unwrap().contains("store repair"));
+    let reader = StoreReader::open(dir.path()).unwrap();
+    let report = tools::verify(&reader, &mut |_| true).unwrap();
+    let problems: Vec<_> = report.problems.iter().map(|one| (one.kind, &one.path, one.size_bytes)).collect();
+    assert_eq!(problems, [(ProblemKind::LogStartsLate, &first, Some(64 << 10))]);
+    let done = tools::repair(&reader, &mut |_| true).unwrap();
+    assert!(matches!(&done.actions[..], [RepairAction::DropCheckpoint { .. }]), "{done:?}");
     let left = starts.iter().position(|&start| start >= 64 << 10).unwrap() as u32;
     let store = Store::open(config.clone()).unwrap();
     assert_eq!(store.min_physical_offset().get(), 64 << 10);
@@ -313,6 +328,27 @@ fn a_log_may_start_late_and_queues_then_start_with_what_is_left() {
     assert_eq!(numbers(&store), (left..1000).collect::<Vec<_>>());
     assert_eq!(store.queue_bounds("t", 0).min, min);
     assert_eq!(store.append(&record("t", 0, b"x")).unwrap().queue_offset.get(), 334);
+}
+
+#[test]
+fn a_store_of_an_unknown_version_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    closed_store(&config, 10);
+    let checkpoint = dir.path().join("checkpoint");
+    for at in [1024, 1536] {
+        overwrite(&checkpoint, at, b"RPYMARK\x63");
+    }
+    let before = contents(dir.path());
+    let error = Store::open(config.clone()).unwrap_err();
+    assert!(
+        matches!(&error, StoreError::UnknownVersion { path, found: 99, .. } if *path == checkpoint),
+        "{error}"
+    );
+    assert!(!error.is_damage() && error.hint().unwrap().contains("version of RocketPy"));
+    assert_eq!(contents(dir.path()), before);
+    RealDisk.remove_file(&checkpoint).unwrap();
+    assert_eq!(numbers(&Store::open(config).unwrap()), (0..10).collect::<Vec<_>>());
 }
 
 #[test]

@@ -192,8 +192,15 @@ fn old_files_go_as_far_as_the_last_checkpoint_allows_when_no_new_one_can_be_writ
     fill(&store, "t", 5 * A_FILE..8 * A_FILE);
     disk.faults.no_space_for_checkpoint.store(true, Ordering::SeqCst);
     let before = log_files(&config);
-    drop(store.clean()); // its last word, the checkpoint, fails as well
-    let left = log_files(&config);
+    let mut left = before;
+    for round in 1.. {
+        drop(store.clean()); // its last word, the checkpoint, fails as well
+        if log_files(&config) == left {
+            break;
+        }
+        left = log_files(&config);
+        assert_eq!(left, before - round, "each may be enough for the checkpoint");
+    }
     assert!(
         (3..=before - 4).contains(&left),
         "{left} of {before}: those that the checkpoint covers are gone"
@@ -475,6 +482,13 @@ fn a_folder_that_is_full_or_read_only_gets_no_new_file() {
     assert_eq!(names(&a).len(), before);
     assert_eq!(readable(&store, "t"), 0..8 * A_FILE);
     drop(store);
+    let gone = dir.path().join("gone");
+    let unmounted =
+        StoreConfig { read_only_commit_log_dirs: vec![a.clone(), gone.clone()], ..config.clone() };
+    let error = open(unmounted).unwrap_err();
+    assert!(matches!(&error, StoreError::MissingFolder { path } if *path == gone), "{error}");
+    assert!(error.hint().unwrap().contains("readOnlyCommitLogStorePaths"));
+    assert!(RealDisk.list(&gone).unwrap_err().is_not_found(), "it was made");
     let none = StoreConfig { read_only_commit_log_dirs: vec![a, b], ..config };
     assert!(matches!(open(none), Err(StoreError::BadConfig { .. })));
 }

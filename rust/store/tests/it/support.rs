@@ -184,6 +184,22 @@ fn entry(bytes: &[u8; 20]) -> (u64, u32, i64) {
     (phy, size, i64::from_be_bytes(*bytes[12..].first_chunk().unwrap()))
 }
 
+/// Removes the first file of the log of a closed store as retention does: the marks know of it.
+pub fn retire_first_log_file(config: &StoreConfig) {
+    let path = config.root.join("checkpoint");
+    let page = RealDisk.read(&path, 1 << 20).unwrap();
+    for at in [1024, 1536] {
+        let mut mark = page[at..at + 156].to_vec();
+        if mark.starts_with(b"RPYMARK") {
+            mark[144..152].copy_from_slice(&config.commit_log_file_size.to_be_bytes());
+            let check = crc32fast::hash(&mark[..152]);
+            mark[152..].copy_from_slice(&check.to_be_bytes());
+            overwrite(&path, at as u64, &mark);
+        }
+    }
+    RealDisk.remove_file(&config.commit_log_dir().join(format!("{:020}", 0))).unwrap();
+}
+
 /// Overwrites bytes of a file, as damage does.
 pub fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
     use rocketpy_env::DiskFile as _;
