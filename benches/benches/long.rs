@@ -1,6 +1,6 @@
 //! What takes gigabytes: rolling from file to file, recovery after a kill, and many queues. Prints a line for each figure
 //! and writes them to `target/figures/store.json`; `ROCKETPY_LONG=small` runs everything once on small data,
-//! `ROCKETPY_LONG=queues` only prints the lines of many queues.
+//! `ROCKETPY_LONG=queues` and `ROCKETPY_LONG=recovery` only print the lines of many queues, and those of recovery.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -30,9 +30,14 @@ fn main() {
     if asked == "queues" {
         return queues(&[16, 10_000, 100_000], 6_000_000, &mut figures);
     }
+    let fillings: &[_] =
+        if small { &[(1, 4096)] } else { &[(1, 4096), (5, 4096), (20, 4096), (5, 1024), (5, 128)] };
+    if asked == "recovery" {
+        return fillings.iter().for_each(|&(gib, body_bytes)| recovery(gib, body_bytes, &mut figures));
+    }
     roll(if small { 1 } else { 8 }, &mut figures);
-    for gib in if small { vec![1] } else { vec![1, 5, 20] } {
-        recovery(gib, &mut figures);
+    for &(gib, body_bytes) in fillings {
+        recovery(gib, body_bytes, &mut figures);
     }
     if small {
         queues(&[16, 1_000], 100_000, &mut figures);
@@ -105,46 +110,50 @@ fn roll(gib: u64, figures: &mut Figures) {
     );
 }
 
-/// Fills the folder and waits for the end.
+/// Fills the folder and goes on as fast as it can, until it is killed.
 #[allow(clippy::print_stdout, reason = "the parent process reads it")]
 fn fill(root: &Path) {
     let gib: u64 = std::env::var("ROCKETPY_LONG_GIB").unwrap().parse().unwrap();
     let store = Store::open(StoreConfig::new(root)).unwrap();
-    let body = [7; 4096];
-    let mut end = 0;
-    let mut number = 0;
-    while end < gib * GIB {
+    let body: usize = std::env::var("ROCKETPY_LONG_BODY").unwrap().parse().unwrap();
+    let body = vec![7; body];
+    let mut is_full = false;
+    for number in 0.. {
         let record = NewRecord { queue_id: number % 64, ..record(&body, PLAIN) };
-        end = append_patiently(&store, &record).end.get();
-        number += 1;
-    }
-    println!("filled"); // and goes on, so that the kill comes in the midst of appends
-    loop {
-        append_patiently(&store, &record(&body, PLAIN));
-        std::thread::sleep(Duration::from_micros(100));
+        let end = append_patiently(&store, &record).end.get();
+        if end >= gib * GIB && !is_full {
+            println!("filled");
+            is_full = true;
+        }
     }
 }
 
-/// Time to open what a killed process left.
-fn recovery(gib: u64, figures: &mut Figures) {
+/// Time to open what a process left that was killed while it appended as fast as it could.
+fn recovery(gib: u64, body_bytes: usize, figures: &mut Figures) {
     let dir = tempfile::tempdir().unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .env(FILL, dir.path())
         .env("ROCKETPY_LONG_GIB", gib.to_string())
+        .env("ROCKETPY_LONG_BODY", body_bytes.to_string())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "filled\n");
-    std::thread::sleep(Duration::from_secs(2)); // a checkpoint or two
     child.kill().unwrap();
     child.wait().unwrap();
     let started = Instant::now();
     let store = Store::open(StoreConfig::new(dir.path())).unwrap();
     let took = started.elapsed();
     assert!(!store.recovery().clean_exit);
-    note(figures, format!("recovery after a kill, {gib} GiB"), &[("value", took.as_secs_f64())]);
+    let report = store.recovery();
+    let behind = report.end.get() - report.verified_from.get();
+    note(
+        figures,
+        format!("recovery after a kill, {gib} GiB of {body_bytes} B"),
+        &[("value", took.as_secs_f64()), ("gib_behind_the_mark", behind as f64 / GIB as f64)],
+    );
 }
 
 fn process_status(key: &str) -> f64 {

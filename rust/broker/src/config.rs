@@ -104,6 +104,12 @@ pub struct BrokerConfig {
     pub busy_timeout: Duration,
     /// `flushIntervalCommitLog`, default 500 ms.
     pub flush_interval: Duration,
+    /// `flushCommitLogLeastPages`, default 0 (Apache: 4): fewer dirty pages of 4 KiB are left for a later interval...
+    pub flush_least_pages: u64,
+    /// ... but no longer than `flushCommitLogThoroughInterval`, default 10 s.
+    pub flush_thorough_interval: Duration,
+    /// `flushIntervalConsumeQueue`, default 1 s: distance between two checkpoints, with flushes of consume queues and index.
+    pub checkpoint_interval: Duration,
     /// `syncFlushTimeout`, default 5 s.
     pub sync_flush_timeout: Duration,
     /// `mappedFileSizeCommitLog`, default 1 GiB.
@@ -175,6 +181,9 @@ impl Default for BrokerConfig {
             max_unflushed_bytes: 1 << 30,
             busy_timeout: Duration::from_secs(1),
             flush_interval: Duration::from_millis(500),
+            flush_least_pages: 0,
+            flush_thorough_interval: Duration::from_secs(10),
+            checkpoint_interval: Duration::from_secs(1),
             sync_flush_timeout: Duration::from_secs(5),
             commit_log_file_size: 1 << 30,
             consume_queue_file_size: 6_000_000,
@@ -208,6 +217,9 @@ impl BrokerConfig {
             max_unflushed_bytes: self.max_unflushed_bytes,
             busy_timeout: self.busy_timeout,
             flush_interval: self.flush_interval,
+            flush_least_pages: self.flush_least_pages,
+            flush_thorough_interval: self.flush_thorough_interval,
+            checkpoint_interval: self.checkpoint_interval,
             record_check: self.record_check,
             index: self.index,
             index_slots: self.index_slots,
@@ -253,7 +265,10 @@ impl BrokerConfig {
             ("fileReservedTime", (retention.reserved_time.as_secs() / 3600).to_string()),
             ("flushConsumerOffsetInterval", millis(self.persist_offsets_every)),
             ("flushDiskType", self.flush.apache_name().to_owned()),
+            ("flushCommitLogLeastPages", self.flush_least_pages.to_string()),
+            ("flushCommitLogThoroughInterval", millis(self.flush_thorough_interval)),
             ("flushIntervalCommitLog", millis(self.flush_interval)),
+            ("flushIntervalConsumeQueue", millis(self.checkpoint_interval)),
             ("listenPort", port.to_string()),
             ("litePullMessageEnable", self.lite_pull.to_string()),
             ("longPollingEnable", self.long_polling.to_string()),

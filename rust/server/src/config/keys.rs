@@ -111,6 +111,9 @@ pub(super) const KEYS: &[Key] = keys! {
     "deleteConsumeQueueFilesInterval" => |c, v| c.broker.retention.queue_file_pause = millis(v, 0, DAY_MS)?;
     "maxMessageSize" => |c, v| c.broker.max_message_size = size(v, 1, 1 << 30)?;
     "flushDiskType" => |c, v| c.broker.flush = flush(v)?;
+    "flushCommitLogLeastPages" => |c, v| c.broker.flush_least_pages = bytes(v, 0, 1 << 20)?;
+    "flushCommitLogThoroughInterval" => |c, v| c.broker.flush_thorough_interval = millis(v, 1, DAY_MS)?;
+    "flushIntervalConsumeQueue" => |c, v| c.broker.checkpoint_interval = millis(v, 10, DAY_MS)?;
     "flushIntervalCommitLog" => |c, v| c.broker.flush_interval = millis(v, 1, DAY_MS)?;
     "osPageCacheBusyTimeOutMills" => |c, v| c.broker.busy_timeout = millis(v, 1, DAY_MS)?;
     "syncFlushTimeout" => |c, v| c.broker.sync_flush_timeout = millis(v, 1, DAY_MS)?;

@@ -283,6 +283,26 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_flush_reach_the_store() {
+        let mut config = ServerConfig::default();
+        for (key, value) in [
+            ("flushCommitLogLeastPages", "4"),
+            ("flushCommitLogThoroughInterval", "20000"),
+            ("flushIntervalCommitLog", "100"),
+            ("flushIntervalConsumeQueue", "2000"),
+            ("osPageCacheBusyTimeOutMills", "3000"),
+        ] {
+            config.set(key, value).unwrap();
+        }
+        let store = config.broker.store();
+        assert_eq!((store.flush_least_pages, store.flush_thorough_interval.as_secs()), (4, 20));
+        assert_eq!((store.flush_interval.as_millis(), store.checkpoint_interval.as_secs()), (100, 2));
+        assert_eq!(store.busy_timeout.as_secs(), 3);
+        assert!(config.set("autoMessageVersionOnTopicLen", "false").is_err());
+        assert!(config.ignored.is_empty());
+    }
+
+    #[test]
     fn a_bad_value_says_what_is_wanted() {
         let mut config = ServerConfig::default();
         for (key, value, wanted) in [
