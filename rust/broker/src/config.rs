@@ -98,7 +98,7 @@ pub struct BrokerConfig {
     pub max_transfer_messages: usize,
     /// `flushDiskType`.
     pub flush: FlushDiskType,
-    /// Bytes of the log that may be appended and not flushed, default 1 GiB; beyond it sends wait for the disk. 0: no bound.
+    /// Bytes of the log that may be appended and not flushed, default 256 MiB; beyond it sends wait for the disk. 0: no bound.
     pub max_unflushed_bytes: u64,
     /// `osPageCacheBusyTimeOutMills`, default 1 s: how long a send waits for the disk before it is answered SYSTEM_BUSY.
     pub busy_timeout: Duration,
@@ -178,7 +178,7 @@ impl Default for BrokerConfig {
             max_transfer_bytes: 1 << 20,
             max_transfer_messages: 4096,
             flush: FlushDiskType::Async,
-            max_unflushed_bytes: 1 << 30,
+            max_unflushed_bytes: 256 << 20,
             busy_timeout: Duration::from_secs(1),
             flush_interval: Duration::from_millis(500),
             flush_least_pages: 0,

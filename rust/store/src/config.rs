@@ -63,19 +63,22 @@ pub struct StoreConfig {
     /// Entry numbers of an index file, 20,000,000, of which the first is not used; 2 to 2,000,000,000.
     #[doc(alias = "maxIndexNum")]
     pub index_entries: u32,
-    /// Bytes of the log that may be appended and not flushed, 1 GiB; beyond it appends wait for the disk. 0: no bound.
+    /// Bytes of the log that may be appended and not flushed, 256 MiB; beyond it appends wait for the disk. 0: no bound.
     pub max_unflushed_bytes: u64,
     /// How long an append waits for the disk, 1 s: for the next file, or until no more than `max_unflushed_bytes` are not
     /// flushed. Beyond it, it is refused with [`crate::AppendError::Busy`] or [`crate::AppendError::Behind`].
     #[doc(alias = "osPageCacheBusyTimeOutMills")]
     pub busy_timeout: Duration,
-    /// Bytes of the log that are flushed at a time, 128 MiB: what is known to be durable goes on also on a slow disk.
+    /// Bytes of the log that are flushed at a time, 64 MiB: what is known to be durable goes on also on a slow disk. With so
+    /// many of them no interval is waited for.
     pub flush_step_bytes: u64,
     /// With no more bytes than this, 64 MiB, a start makes durable what it found behind the durable mark. More of it is left
     /// to the flush thread, under [`FlushMode::Async`].
     pub flush_at_start_bytes: u64,
     /// Distance between two flushes of consume queues and index with a checkpoint, 1 s.
     pub checkpoint_interval: Duration,
+    /// Bytes of the log after which a checkpoint comes before its time, 128 MiB: a start looks at all behind the last one.
+    pub checkpoint_bytes: u64,
     /// Whether every record gets the `__CRC32#` property, a check of the whole record; default on.
     pub record_check: bool,
     /// Longest body of a message in bytes, 4 MiB.
@@ -117,14 +120,15 @@ impl StoreConfig {
             flush_interval: Duration::from_millis(500),
             flush_least_pages: 0,
             flush_thorough_interval: Duration::from_secs(10),
-            max_unflushed_bytes: 1 << 30,
+            max_unflushed_bytes: 256 << 20,
             busy_timeout: Duration::from_secs(1),
-            flush_step_bytes: 128 << 20,
+            flush_step_bytes: 64 << 20,
             flush_at_start_bytes: 64 << 20,
             index: true,
             index_slots: rocketpy_protocol::disk::index::SLOTS,
             index_entries: rocketpy_protocol::disk::index::ENTRIES,
             checkpoint_interval: Duration::from_secs(1),
+            checkpoint_bytes: 128 << 20,
             record_check: true,
             max_message_size: 4 << 20,
             store_host: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 10911)),

@@ -51,6 +51,8 @@ pub(crate) struct Core<D: Disk> {
     dispatched: AtomicU64,
     pub dispatch_wake: Wake,
     pub keeper_wake: Wake,
+    /// When dispatch passes this, a checkpoint is due; `u64::MAX` once it has called for one.
+    pub keep_at: AtomicU64,
     /// Why appends are refused at the moment, bits of [`refused`]; 0 while they are not.
     refusing: AtomicU8,
     /// Set when no append is on its way any more: threads end.
@@ -182,6 +184,7 @@ impl<D: Disk> Core<D> {
             dispatched: AtomicU64::new(progress.dispatched),
             dispatch_wake: Wake::default(),
             keeper_wake: Wake::default(),
+            keep_at: AtomicU64::new(progress.dispatched + config.checkpoint_bytes),
             refusing: AtomicU8::new(0),
             stopping: AtomicBool::new(false),
             poison: OnceLock::new(),

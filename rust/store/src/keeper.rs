@@ -1,21 +1,21 @@
 //! Keeps consume queues durable and the checkpoint up to date.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rocketpy_env::{Disk, EnvError};
 
 use crate::checkpoint::{CheckpointFile, Mark, Timestamps};
+use crate::config::FlushMode;
 use crate::core::Core;
 use crate::error::{FlushError, StoreError};
 use crate::index::{Index, Unsynced};
 use crate::queue::files::FlushFailure;
 
-/// Up to so many queues are flushed one by one; beyond it the file system is flushed as a whole...
+/// Up to so many queues are flushed one by one; beyond it the file system is flushed as a whole.
 const FEW_QUEUES: usize = 32;
-/// ... unless it holds so much of the log that is not flushed...
-const MUCH_LOG: u64 = 256 << 20;
-/// ... and there are no more queues than this.
-const MANY_QUEUES: usize = 1024;
+/// The same under much traffic: each single flush waits behind what the log has at the disk.
+const FEW_QUEUES_IN_A_HURRY: usize = 4;
 
 /// No sum of the entries of all queues.
 const NO_SUM: u64 = u64::MAX;
@@ -91,13 +91,16 @@ impl<D: Disk> Keeper<D> {
 }
 
 impl<D: Disk> Core<D> {
-    /// The life of the checkpoint thread. Rounds that take long come seldom, but for the time that they wait for the log.
+    /// The life of the checkpoint thread. Rounds that take long come seldom, but for the time that they wait for the log; much
+    /// traffic brings them earlier.
     pub fn run_keeper(&self) {
-        let mut pause = self.config.checkpoint_interval;
+        let (mut pause, mut least) = (self.config.checkpoint_interval, Duration::ZERO);
         loop {
-            let deadline = Instant::now() + pause;
-            while !self.is_stopping() && Instant::now() < deadline {
-                self.keeper_wake.sleep(deadline - Instant::now(), || self.is_stopping());
+            let began = Instant::now();
+            let due = || began + if self.is_called_to_keep() { least.min(pause) } else { pause };
+            while !self.is_stopping() && Instant::now() < due() {
+                let left = due().saturating_duration_since(Instant::now());
+                self.keeper_wake.sleep(left, || self.is_stopping() || Instant::now() >= due());
             }
             if self.is_stopping() || self.poison_cause().is_some() {
                 return;
@@ -107,6 +110,24 @@ impl<D: Disk> Core<D> {
             }
             let took = self.keeper.lock().took;
             pause = self.config.checkpoint_interval.max(took * 4).min(Duration::from_secs(60));
+            least = took * 2;
+        }
+    }
+
+    fn is_called_to_keep(&self) -> bool {
+        self.keep_at.load(Ordering::Relaxed) == u64::MAX
+    }
+
+    /// Calls for a checkpoint, and for a flush, when dispatch has come far since the last one.
+    pub fn call_for_checkpoint(&self, dispatched: u64) {
+        if dispatched >= self.keep_at.load(Ordering::Relaxed) {
+            self.keep_at.store(u64::MAX, Ordering::Relaxed);
+            self.keeper_wake.wake();
+        }
+        if self.config.flush == FlushMode::Async
+            && dispatched.saturating_sub(self.flusher.flushed()) >= self.config.flush_step_bytes
+        {
+            self.request_flush(dispatched);
         }
     }
 
@@ -121,10 +142,12 @@ impl<D: Disk> Core<D> {
     pub fn keep(&self, closed: bool) -> Result<(), StoreError> {
         let mut keeper = self.keeper.lock();
         self.check_sound()?;
+        let few_queues = if self.is_called_to_keep() { FEW_QUEUES_IN_A_HURRY } else { FEW_QUEUES };
         let (progress, unsynced) = {
             let dispatcher = self.dispatcher.lock();
             (dispatcher.progress(), self.index.as_ref().map(Index::take_unsynced).transpose()?)
         };
+        self.keep_at.store(progress.dispatched + self.config.checkpoint_bytes, Ordering::Relaxed);
         let index = unsynced.as_ref().map(|unsynced| unsynced.mark);
         let full_to_ms = unsynced.as_ref().and_then(|unsynced| unsynced.full_to_ms);
         // Before the index: no durable entry leads behind the log.
@@ -135,7 +158,7 @@ impl<D: Disk> Core<D> {
         let started = Instant::now();
         self.flush_index(unsynced)?;
         self.write_queues()?; // everything before `progress` was put off before it was counted, or noted as dirty
-        self.flush_queues()?;
+        self.flush_queues(few_queues)?;
         keeper.took = started.elapsed();
         let mark = Mark {
             verify_from: progress.trail.start(),
@@ -188,10 +211,9 @@ impl<D: Disk> Core<D> {
     }
 
     /// Makes all consume queues durable.
-    fn flush_queues(&self) -> Result<(), StoreError> {
+    fn flush_queues(&self, few: usize) -> Result<(), StoreError> {
         let dirty = self.queues.take_dirty();
-        let much_log = self.wrote().saturating_sub(self.flusher.flushed()) > MUCH_LOG;
-        if dirty.len() > if much_log { MANY_QUEUES } else { FEW_QUEUES } {
+        if dirty.len() > few {
             // What is written after this is noted anew, and flushed twice.
             let notes: Vec<_> = dirty.iter().map(|queue| (queue, queue.take_dirty())).collect();
             match self.disk.sync_file_system(&self.folder.consume_queue) {

@@ -244,6 +244,7 @@ impl<D: Disk> Core<D> {
         self.write_runs(&dispatcher.runs, &mut progress)?;
         progress.trail.step(progress.dispatched);
         dispatcher.progress = progress;
+        self.call_for_checkpoint(progress.dispatched);
         let done = Done(self, progress.dispatched);
         if !dispatcher.arrivals.is_empty() {
             self.listener().arrived(&dispatcher.arrivals);

@@ -1,6 +1,7 @@
 //! What the last process left: a torn tail is cut, damage before the durable mark refuses to start.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_store::reader::StoreReader;
@@ -8,7 +9,9 @@ use rocketpy_store::tools::{self, ProblemKind, RepairAction};
 use rocketpy_store::{Store, StoreConfig, StoreError};
 
 use crate::faulty::FaultyDisk;
-use crate::support::{assert_queues_equal_log, contents, overwrite, read_all, record, settle, small};
+use crate::support::{
+    assert_queues_equal_log, contents, eventually, killed_copy, overwrite, read_all, record, settle, small,
+};
 
 fn log_file(root: &Path, start: u64) -> PathBuf {
     root.join("commitlog").join(format!("{start:020}"))
@@ -328,6 +331,34 @@ fn a_log_whose_first_file_is_gone_is_refused_until_a_repair_and_queues_then_star
     assert_eq!(numbers(&store), (left..1000).collect::<Vec<_>>());
     assert_eq!(store.queue_bounds("t", 0).min, min);
     assert_eq!(store.append(&record("t", 0, b"x")).unwrap().queue_offset.get(), 334);
+}
+
+#[test]
+fn much_traffic_brings_flush_and_checkpoint_before_their_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let hour = Duration::from_secs(3600);
+    let config = StoreConfig {
+        flush_interval: hour,
+        checkpoint_interval: hour,
+        flush_step_bytes: 20_000,
+        checkpoint_bytes: 50_000,
+        ..small(dir.path())
+    };
+    let store = Store::open(config.clone()).unwrap();
+    for number in 0..10 {
+        store.append(&record("t", number, &[0; 3000])).unwrap();
+    }
+    eventually("it is flushed", || store.flushed_offset().get() >= 20_000);
+    let marked_to = || {
+        let killed = tempfile::tempdir().unwrap();
+        killed_copy(dir.path(), killed.path());
+        Store::open(small(killed.path())).unwrap().recovery().dispatched_from.get()
+    };
+    assert_eq!(marked_to(), 0, "there was not much yet");
+    for number in 0..10 {
+        store.append(&record("t", number, &[0; 3000])).unwrap();
+    }
+    eventually("a checkpoint is written", || marked_to() >= 50_000);
 }
 
 #[test]
