@@ -40,7 +40,7 @@ pub use retention::{
     BadHours, Cleaned, DeleteHours, FolderPlan, FolderSpace, FullDisk, Keep, LogFile, Occasion, Removal,
     RetentionConfig, RetentionPlan, Rule, Situation, plan, plan_folder,
 };
-pub use store::{Store, StoreStats};
+pub use store::Store;
 
 #[doc(hidden)]
 pub use rocketpy_env::planted;
