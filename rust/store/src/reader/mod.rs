@@ -233,6 +233,20 @@ impl StoreReader {
     pub fn open_with_log(root: impl AsRef<Path>, log_dir: impl AsRef<Path>) -> Result<Self, ReadError> {
         Self::open_on(RealDisk, root.as_ref(), Some(log_dir.as_ref()))
     }
+
+    /// Opens a folder whose log lies in these folders; at least one.
+    ///
+    /// # Errors
+    /// [`ReadError::NotAStore`] names the first folder that is not there.
+    pub fn open_in(root: impl AsRef<Path>, log_dirs: Vec<PathBuf>) -> Result<Self, ReadError> {
+        let root = root.as_ref().to_path_buf();
+        for path in [&root].into_iter().chain(&log_dirs) {
+            if !is_folder(&RealDisk, path)? {
+                return Err(ReadError::NotAStore { path: path.clone() });
+            }
+        }
+        Ok(Self { disk: Arc::new(RealDisk), root, log_dirs })
+    }
 }
 
 impl<D: Disk> StoreReader<D> {
