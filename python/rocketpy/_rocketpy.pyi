@@ -330,12 +330,15 @@ def store_repair(
 def store_retention(
     path: str, config: str | None, settings: list[tuple[str, str]], asked: bool
 ) -> tuple[
-    list[tuple[tuple[str, int, int, int], tuple[int, str, str]]],
-    tuple[tuple[str, int, int, int], str] | None,
-    list[tuple[str, int]],
-    str | None,
-    int,
-    int,
+    tuple[
+        list[tuple[tuple[str, int, int, int], tuple[int, str, str]]],
+        tuple[tuple[str, int, int, int], str] | None,
+        list[tuple[str, int]],
+        str | None,
+        int,
+        int,
+    ],
+    list[tuple[str, int, int, int, int]],
 ]: ...
 def store_snapshot(
     path: str, target: str, commit_log: str | None, progress: Callable[[int, int], object] | None
@@ -368,7 +371,9 @@ class StoreRecords:
 
 @final
 class StoreTransfer:
-    def __new__(cls, path: str, commit_log: str | None, like: str | None) -> Self: ...
+    def __new__(
+        cls, path: str, commit_log: str | None, like: str | None, like_commit_log: str | None, is_new: bool
+    ) -> Self: ...
     def append_records(self, records: StoreRecords, progress: Callable[[int, int], object] | None) -> None: ...
     def append(self, messages: list[tuple[str, int, int, int, int, str, int, bytes, bytes]]) -> None: ...
     def finish(self) -> str: ...

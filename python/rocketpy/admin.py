@@ -241,7 +241,7 @@ class Admin(Closing):
         return self._native.max_offset(queue)
 
     def next_offset(self, queue: MessageQueue) -> int:
-        """Offset that the next message of a queue gets: more than `max_offset` while acknowledged messages are on their way.
+        """Offset that the next message of a queue gets: beyond `max_offset` while acknowledged ones are on their way.
 
         An Apache broker answers both alike.
         """

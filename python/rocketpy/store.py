@@ -21,7 +21,7 @@ from rocketpy.store_reports import (
     TransferReport,
     VerifyReport,
 )
-from rocketpy.store_retention import FolderUsage, KeptFile, Removal, RetentionPlan, retention
+from rocketpy.store_retention import AgedQueue, FolderUsage, KeptFile, Removal, RetentionPlan, retention
 from rocketpy.store_tools import (
     StoreRecords,
     export_messages,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rocketpy.config import Instant
 
 __all__ = [
+    "AgedQueue",
     "FolderUsage",
     "KeptFile",
     "LogFacts",

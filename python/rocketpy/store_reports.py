@@ -47,8 +47,10 @@ class Mark:
 class LogFacts:
     """The commit log of a store."""
 
-    path: str
+    folders: tuple[str, ...]
+    """Where its files lie."""
     files: int
+    """In all folders."""
     file_size_bytes: int
     start: int
     """First byte that is still there."""

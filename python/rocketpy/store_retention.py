@@ -12,7 +12,7 @@ from rocketpy import _rocketpy
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FolderUsage", "KeptFile", "Removal", "RetentionPlan", "retention"]
+__all__ = ["AgedQueue", "FolderUsage", "KeptFile", "Removal", "RetentionPlan", "retention"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,19 @@ class KeptFile:
 
 
 @dataclass(frozen=True, slots=True)
+class AgedQueue:
+    """A queue whose minimum offset moves: its topic keeps messages for so many hours only. The log keeps them."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    """Its first message in the log. A running server may have moved on from it already."""
+    new_min_offset: int
+    """Its first message that is young enough, or its end."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class FolderUsage:
     """A folder of the store and the file system that it lies on."""
 
@@ -61,6 +74,8 @@ class RetentionPlan:
     """Oldest first."""
     kept: KeptFile | None
     """The oldest file that stays; None for an empty log."""
+    aged_queues: tuple[AgedQueue, ...]
+    """By topic and number."""
     folders: tuple[FolderUsage, ...]
     """Those of the log, then that of the consume queues."""
     refusal: str | None
@@ -79,6 +94,8 @@ def retention(
 ) -> RetentionPlan:
     """Says what a server would remove from its store folder now, and why. Changes nothing, and takes no lock.
 
+    Files of the log go by the configuration, minimum offsets move by the attribute `retention.hours` of topics.
+
     Args:
         path: The folder of the store.
         commit_log: The folder of its log, or several parted by commas, when its broker's configuration says
@@ -89,6 +106,7 @@ def retention(
 
     Raises:
         NotAStoreError: The folder is not a store, or its log lies elsewhere.
+        DamagedDataError: The table of topics cannot be read, nor its backup; or a file of a queue is damaged.
         ConfigError: A key is not known, or its value is not allowed.
 
     Examples:
@@ -104,15 +122,18 @@ def retention(
     given = [(key, str(value)) for key, value in (settings or {}).items()]
     if commit_log is not None:
         given.append(("storePathCommitLog", os.fspath(commit_log)))
-    removals, kept, folders, refusal, log_files, log_bytes = _rocketpy.store_retention(
-        os.fspath(path), None if config is None else os.fspath(config), given, ask
-    )
+    plan, aged = _rocketpy.store_retention(os.fspath(path), None if config is None else os.fspath(config), given, ask)
+    removals, kept, folders, refusal, log_files, log_bytes = plan
     return RetentionPlan(
         removals=tuple(
             Removal(**_file(file), age=timedelta(milliseconds=age_ms), rule=rule, reason=reason)
             for file, (age_ms, rule, reason) in removals
         ),
         kept=None if kept is None else KeptFile(**_file(kept[0]), reason=kept[1]),
+        aged_queues=tuple(
+            AgedQueue(topic, queue_id, former, new, f"older than {hours} h, the retention.hours of the topic")
+            for topic, queue_id, former, new, hours in aged
+        ),
         folders=tuple(FolderUsage(str(path), percent) for path, percent in folders),
         refusal=refusal,
         log_files=log_files,

@@ -84,7 +84,7 @@ def stat(path: Folder, *, commit_log: Folder | None = None) -> StoreFacts:
     )
     return StoreFacts(
         **facts,
-        log=LogFacts(**log | {"holes": _pairs(log["holes"])}),
+        log=LogFacts(**log | {"folders": tuple(log["folders"]), "holes": _pairs(log["holes"])}),
         mark=None if mark is None else Mark(**mark),
         log_durable_at=_moment(times["physic_msg_at_ms"]),
         queues_durable_at=_moment(times["logics_msg_at_ms"]),
@@ -292,6 +292,7 @@ def export_messages(
     stored_before: Instant | None = None,
     fail_on_damage: bool = True,
     commit_log: Folder | None = None,
+    target_commit_log: Folder | None = None,
     on_progress: OnProgress | None = None,
 ) -> TransferReport:
     """Writes messages of a store into a new one, with topic, queue, tag, keys, properties and the time of their making.
@@ -307,16 +308,13 @@ def export_messages(
         stored_before: Stored before this point in time.
         fail_on_damage: Whether a damaged record is an error, or is left out and counted.
         commit_log: The folder of the source's log, where it lies elsewhere.
+        target_commit_log: The folder of the target's log, or several parted by commas, where it is to lie elsewhere:
+            new or empty as well.
         on_progress: Gets bytes done and bytes in all.
 
     Raises:
         InvalidArgumentError: The target is not empty.
     """
-    if Path(target).is_dir() and any(Path(target).iterdir()):
-        raise InvalidArgumentError(
-            f"the folder is not empty: {os.fspath(target)}",
-            hint="name a folder that is new or empty, or import into it",
-        )
     chosen = records(
         source,
         topics=topics,
@@ -326,7 +324,10 @@ def export_messages(
         fail_on_damage=fail_on_damage,
         commit_log=commit_log,
     )
-    return _transfer(chosen, source, target, on_progress)
+    transfer = _rocketpy.StoreTransfer(
+        os.fspath(target), _optional(target_commit_log), os.fspath(source), _optional(commit_log), True
+    )
+    return _transfer(chosen, transfer, on_progress)
 
 
 def import_messages(
@@ -336,6 +337,7 @@ def import_messages(
     topics: str | Iterable[str] = (),
     fail_on_damage: bool = True,
     commit_log: Folder | None = None,
+    target_commit_log: Folder | None = None,
     on_progress: OnProgress | None = None,
 ) -> TransferReport:
     """Appends messages of another store, or rows of JSON lines, to a store that no server has.
@@ -348,6 +350,8 @@ def import_messages(
         topics: Only these topics of a store.
         fail_on_damage: Whether a damaged record is an error, or is left out and counted.
         commit_log: The folder of the source's log, where it lies elsewhere.
+        target_commit_log: The folder of the target's log, or several parted by commas, where its broker's
+            configuration says `storePathCommitLog`.
         on_progress: Gets bytes done and bytes in all, of a store.
 
     Returns:
@@ -355,12 +359,16 @@ def import_messages(
 
     Raises:
         StoreLockedError: A server has the store.
+        NotAStoreError: The target has consume queues, and its log lies elsewhere.
         InvalidArgumentError: A row has no topic or no body. The rows before it are in.
     """
     if isinstance(source, str | os.PathLike):
         chosen = records(source, topics=topics, fail_on_damage=fail_on_damage, commit_log=commit_log)
-        return _transfer(chosen, source, target, on_progress)
-    transfer = _rocketpy.StoreTransfer(os.fspath(target), None, None)
+        transfer = _rocketpy.StoreTransfer(
+            os.fspath(target), _optional(target_commit_log), os.fspath(source), _optional(commit_log), False
+        )
+        return _transfer(chosen, transfer, on_progress)
+    transfer = _rocketpy.StoreTransfer(os.fspath(target), _optional(target_commit_log), None, None, False)
     gathered = []
     try:
         for row in source:
@@ -374,8 +382,9 @@ def import_messages(
     return TransferReport(**report | {"new_topics": tuple(report["new_topics"])})
 
 
-def _transfer(chosen: StoreRecords, source: Folder, target: Folder, on_progress: OnProgress | None) -> TransferReport:
-    transfer = _rocketpy.StoreTransfer(os.fspath(target), None, os.fspath(source))
+def _transfer(
+    chosen: StoreRecords, transfer: _rocketpy.StoreTransfer, on_progress: OnProgress | None
+) -> TransferReport:
     try:
         transfer.append_records(chosen._native, on_progress)
     finally:

@@ -5,9 +5,10 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow
 import pytest
 
-from rocketpy import Admin, ConfigError, Consumer, Message, NotAStoreError, Producer, Start, store
+from rocketpy import Admin, ConfigError, Consumer, Message, NotAStoreError, Producer, Start, StoreReader, store
 
 SMALL = ("--set", "mappedFileSizeCommitLog=65536", "--set", "mappedFileSizeConsumeQueue=2000")
 
@@ -39,7 +40,8 @@ def test_a_dry_run_names_files_and_reasons_and_changes_nothing(command, live, tm
     assert before[0] in text
     assert "total size" in text
     assert "nothing goes" in command("store", "retention", str(folder), "--dry-run").stdout
-    asked = command("store", "retention", str(folder), "--dry-run", "--ask", "--set", "fileReservedTime=0").stdout
+    old = ("--set", "fileReservedTime=0", "--set", f"deleteWhen={(datetime.now().hour + 12) % 24:02}")
+    asked = command("store", "retention", str(folder), "--dry-run", "--ask", *old).stdout
     assert "somebody asked" in asked
     after = {path.name for path in (folder / "commitlog").iterdir()}
     assert after >= set(before), "nothing is gone; the running server may have made its next file"
@@ -59,6 +61,47 @@ def test_the_python_twin_reads_the_servers_own_configuration(live, tmp_path: Pat
         store.retention(tmp_path / "store", settings={"fileReservedTime": "soon"})
     with pytest.raises(NotAStoreError):
         store.retention(tmp_path / "nothing")
+
+
+def test_a_dry_run_names_the_queues_whose_topics_keep_messages_for_hours(command, start, tmp_path: Path):
+    folder = tmp_path / "store"
+    server = start(
+        "server", str(folder), "--port", "0", "--name-server-port", "0", *SMALL, "--set", "recordCheck=false"
+    )
+    name_server = server.name_server
+    command("topic", "create", "orders", "--queues", "1", name_server=name_server)
+    produce(server, 0, 10)
+    assert server.stop() == 0
+    for batch in store.records(folder, topics="orders", queue_offsets=(0, 7), columns=["physical_offset"]):
+        for place in pyarrow.record_batch(batch)["physical_offset"].to_pylist():
+            store_earlier(folder / "commitlog" / f"{0:020}", place, hours=3)
+    assert store.retention(folder).aged_queues == ()
+    topics = folder / "config" / "topics.json"
+    table = json.loads(topics.read_text())
+    table["topicConfigTable"]["orders"]["attributes"] = {"retention.hours": "2"}
+    topics.write_text(json.dumps(table))
+    dry_run = ("store", "retention", str(folder), "--dry-run")
+    (queue,) = json.loads(command(*dry_run, "--json").stdout)["aged_queues"]
+    reason = "older than 2 h, the retention.hours of the topic"
+    assert queue == {"topic": "orders", "queue_id": 0, "min_offset": 0, "new_min_offset": 7, "reason": reason}
+    assert store.retention(folder).aged_queues == (store.AgedQueue("orders", 0, 0, 7, reason),)
+    text = command(*dry_run).stdout
+    assert "nothing goes" in text
+    assert "orders-0" in text
+    assert reason in text
+    server = start("server", str(folder), "--port", "0", "--name-server-port", "0", *SMALL)
+    with Admin(name_servers=server.name_server) as admin:
+        assert [admin.min_offset(queue) for queue in admin.queues("orders")] == [7], "what the server then does"
+    assert sum(queue.min_offset for queue in StoreReader(folder).topics()[0].queues) == 0, "the files still have them"
+
+
+def store_earlier(log: Path, place: int, *, hours: int) -> None:
+    """Changes when a record was stored; it has no checksum."""
+    with log.open("r+b") as file:
+        file.seek(place + 56)
+        stored_at_ms = int.from_bytes(file.read(8), "big") - hours * 3_600_000
+        file.seek(place + 56)
+        file.write(stored_at_ms.to_bytes(8, "big"))
 
 
 def test_without_dry_run_and_with_a_bad_setting_the_command_says_what_to_write(command, tmp_path: Path):

@@ -206,6 +206,41 @@ def test_stat_names_holder_mark_ages_and_holes(command, live, tmp_path: Path):
     assert not facts["locked"]
 
 
+def test_a_log_in_two_folders_is_counted_whole_and_goes_on_where_it_lies(command, start, tmp_path: Path):
+    root, folders = tmp_path / "store", (tmp_path / "a", tmp_path / "b")
+    log = ",".join(map(str, folders))
+    settings = (*SMALL, "--set", f"storePathCommitLog={log}")
+    server = start("server", str(root), "--port", "0", "--name-server-port", "0", *settings)
+    fill(command, server)
+    assert server.stop() == 0
+
+    def stat():
+        return json.loads(command("store", "stat", str(root), "--commit-log", log, "--json").stdout)
+
+    found = stat()["commit_log"]
+    paths = [path for folder in folders for path in folder.iterdir()]
+    assert found["folders"] == [str(folder) for folder in folders]
+    assert all(any(path.parent == folder for path in paths) for folder in folders)
+    assert found["files"] == len(paths)
+    assert found["bytes_on_disk"] == sum(path.stat().st_blocks * 512 for path in paths)
+    lines = command("store", "dump", str(root), "--commit-log", log, "--json").stdout
+    refused = command("store", "import", "-", str(root), stdin=lines, code=None)
+    assert "--target-commit-log" in refused.stderr.splitlines()[-1], "its log lies elsewhere"
+    new, logs = tmp_path / "new", f"{tmp_path / 'c'},{tmp_path / 'd'}"
+    command("store", "import", "-", str(root), "--target-commit-log", log, stdin=lines)
+    assert sum(topic["messages"] for topic in stat()["topics"]) == 1200
+    both = ("--commit-log", log, "--target-commit-log")
+    taken = command("store", "export", str(root), str(new), *both, str(folders[0]), code=2)
+    assert f"the folder is not empty: {folders[0]}" in taken.stderr
+    command("store", "export", str(root), str(new), *both, logs)
+    assert store.stat(new, commit_log=logs).log.file_size_bytes == 65536, "that of the source"
+    command("store", "import", str(root), str(new), *both, logs)
+    assert sum(topic.messages for topic in store.stat(new, commit_log=logs).topics) == 2400
+    command("store", "verify", str(new), "--commit-log", logs)
+    assert not (new / "commitlog").exists()
+    assert not (root / "commitlog").exists()
+
+
 def test_ctrl_c_ends_a_check(executable, closed: Path):
     # Hundreds of megabytes without a record: damage that the check has to look through.
     log = max((closed / "commitlog").iterdir())

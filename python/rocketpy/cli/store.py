@@ -19,7 +19,11 @@ from rocketpy.errors import DamagedDataError
 Folder = Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="Folder of the store.")]
 Log = Annotated[
     Path | None,
-    typer.Option("--commit-log", metavar="DIR", help="Folder of its log, where the broker sets storePathCommitLog."),
+    typer.Option(
+        "--commit-log",
+        metavar="DIR",
+        help="Folder of its log, or several parted by commas, where the broker sets storePathCommitLog.",
+    ),
 ]
 From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Stored at or after: a time, or -10m.")]
 To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Stored before: a time, or -10m.")]
@@ -28,7 +32,7 @@ To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Stored bef
 def stat(folder: Folder, commit_log: Log = None, as_json: Json = False) -> None:
     """Show what a store holds: files, marks, topics, queues, messages, their ages and holes."""
     facts = store.stat(folder, commit_log=commit_log)
-    logs, queues = files(Path(facts.log.path)), files(folder / "consumequeue")
+    logs, queues = files(facts.log.folders), files([folder / "consumequeue"])
     if as_json:
         output.show_one(as_object(facts, logs, queues), as_json=True)
         return
@@ -39,10 +43,10 @@ def stat(folder: Folder, commit_log: Log = None, as_json: Json = False) -> None:
 
 def as_object(facts: store.StoreFacts, logs: dict[str, int], queues: dict[str, int]) -> dict[str, Any]:
     """All facts, for JSON."""
-    log = {name: value for name, value in output.plain(facts.log).items() if name not in ("files", "path")}
+    log = {name: value for name, value in output.plain(facts.log).items() if name != "files"}
     return {
         "path": facts.path,
-        "commit_log": logs | {"path": facts.log.path} | log,
+        "commit_log": logs | log,
         "consume_queues": queues,
         "stopped_in_order": not facts.has_abort_file,
         "locked": facts.is_locked,
@@ -90,9 +94,9 @@ def topic_row(topic: store.TopicFacts) -> dict[str, Any]:
     }
 
 
-def files(folder: Path) -> dict[str, int]:
-    """Number of files below a folder and the room they take."""
-    found = [path.stat() for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+def files(folders: Iterable[str | Path]) -> dict[str, int]:
+    """Number of files below some folders and the room they take."""
+    found = [path.stat() for folder in folders for path in Path(folder).rglob("*") if path.is_file()]
     return {"files": len(found), "bytes_on_disk": sum(one.st_blocks * 512 for one in found)}
 
 

@@ -27,7 +27,7 @@ def retention(
     commit_log: Log = None,
     as_json: Json = False,
 ) -> None:
-    """Show which files of the log its server would remove now, and why."""
+    """Show which files of the log its server would remove now, which minimum offsets would move, and why."""
     if not dry_run:
         raise CommandError(
             "only --dry-run is there: the server removes files by itself", ExitCode.USAGE, "add --dry-run"
@@ -49,6 +49,18 @@ def retention(
         for one in plan.removals
     ]
     output.show(rows, as_json=False, empty="nothing goes")
+    if plan.aged_queues:
+        output.show([queue_row(one) for one in plan.aged_queues], as_json=False, title="start later")
+
+
+def queue_row(queue: store.AgedQueue) -> dict[str, Any]:
+    """A queue in a line."""
+    return {
+        "queue": f"{queue.topic}-{queue.queue_id}",
+        "min_offset": queue.min_offset,
+        "new_min_offset": queue.new_min_offset,
+        "why": queue.reason,
+    }
 
 
 def pairs(settings: list[str]) -> dict[str, str]:

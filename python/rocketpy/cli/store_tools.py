@@ -20,6 +20,10 @@ SHOWN = 20
 """Problems that a terminal gets; JSON has all that are listed."""
 
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; may be repeated.")]
+TargetLog = Annotated[
+    Path | None,
+    typer.Option("--target-commit-log", metavar="DIR", help="As --commit-log, of DST. --commit-log is that of SRC."),
+]
 Skip = Annotated[bool, typer.Option("--skip-damage", help="Leave damaged records out, and count them.")]
 
 
@@ -119,6 +123,7 @@ def export_messages(
     end: To = None,
     skip: Skip = False,
     commit_log: Log = None,
+    target_commit_log: TargetLog = None,
     as_json: Json = False,
 ) -> None:
     """Write messages into a new store. For JSON lines or Parquet take `store dump --format`."""
@@ -132,6 +137,7 @@ def export_messages(
             stored_before=None if end is None else moment(end),
             fail_on_damage=not skip,
             commit_log=commit_log,
+            target_commit_log=target_commit_log,
             on_progress=on_progress,
         )
     output.show_one(output.plain(report), as_json=as_json)
@@ -145,6 +151,7 @@ def import_messages(
     topic: Topics = None,
     skip: Skip = False,
     commit_log: Log = None,
+    target_commit_log: TargetLog = None,
     as_json: Json = False,
 ) -> None:
     """Append the messages of another store, or JSON lines as `store dump --format jsonl` prints them, to a store."""
@@ -156,12 +163,13 @@ def import_messages(
                 topics=topic or (),
                 fail_on_damage=not skip,
                 commit_log=commit_log,
+                target_commit_log=target_commit_log,
                 on_progress=on_progress,
             )
     else:
         wanted = set(topic or ())
         rows = (row for row in json_lines(source) if not wanted or row.get("topic") in wanted)
-        report = store.import_messages(rows, target)
+        report = store.import_messages(rows, target, target_commit_log=target_commit_log)
     output.show_one(output.plain(report), as_json=as_json)
 
 

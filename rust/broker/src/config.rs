@@ -310,3 +310,47 @@ impl FlushDiskType {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Default by key, of the table in docs/operations.md. One default may stand for all keys of its row.
+    fn documented() -> BTreeMap<&'static str, &'static str> {
+        let page = include_str!("../../../docs/operations.md");
+        let (_, table) = page.split_once("| key | default | meaning |\n|---|---|---|\n").unwrap();
+        let mut found = BTreeMap::new();
+        for row in table.lines().take_while(|line| line.starts_with('|')) {
+            let mut cells = row.split('|').skip(1).map(str::trim);
+            let (keys, default) = (cells.next().unwrap(), cells.next().unwrap());
+            let keys: Vec<_> = keys.split(", ").map(|key| key.trim_matches('`')).collect();
+            let defaults: Vec<_> = default.split(", ").collect();
+            let is_each = keys.len() > 1 && defaults.len() == keys.len();
+            for (index, key) in keys.into_iter().enumerate() {
+                found.insert(key, if is_each { defaults[index] } else { default });
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn the_documented_defaults_are_those_of_the_code() {
+        let documented = documented();
+        let config = BrokerConfig { store_root: PathBuf::from("DIR"), ..BrokerConfig::default() };
+        let mut compared = 0;
+        for (key, value) in config.properties("the address it listens on", config.listen.port()) {
+            let Some(&said) = documented.get(key) else { continue };
+            let said = match said {
+                "none" => "",
+                // Where it is a part of the server, that gives the address.
+                "its own, in `rocketpy server`" => "",
+                other => other,
+            };
+            assert_eq!(value, said, "{key}");
+            compared += 1;
+        }
+        assert!(compared > 50, "the table has another form now: {compared} keys");
+    }
+}

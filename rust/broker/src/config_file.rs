@@ -45,11 +45,25 @@ impl<D: Disk> ConfigFile<D> {
     /// # Errors
     /// The file cannot be read, or holds something that cannot be decoded while there is no good backup.
     pub(crate) fn load<T: DeserializeOwned>(&self) -> Result<Option<T>, BrokerError> {
+        self.find(true)
+    }
+
+    /// What [`ConfigFile::load`] gives; changes nothing.
+    ///
+    /// # Errors
+    /// Those of [`ConfigFile::load`].
+    pub(crate) fn look<T: DeserializeOwned>(&self) -> Result<Option<T>, BrokerError> {
+        self.find(false)
+    }
+
+    fn find<T: DeserializeOwned>(&self, mends: bool) -> Result<Option<T>, BrokerError> {
         let reason = match self.read(&self.path)? {
             Some(bytes) => match json::from_slice(&bytes) {
                 Ok(value) => return Ok(Some(value)),
                 Err(error) => {
-                    self.keep_damaged(&bytes)?;
+                    if mends {
+                        self.keep_damaged(&bytes)?;
+                    }
                     Some(error.to_string())
                 }
             },
@@ -59,8 +73,10 @@ impl<D: Disk> ConfigFile<D> {
         let from_backup = match self.read(&backup)? {
             Some(bytes) => match json::from_slice(&bytes) {
                 Ok(value) => {
-                    // Else the next save would make the damaged file the backup.
-                    self.disk.replace(&self.path, &bytes)?;
+                    if mends {
+                        // Else the next save would make the damaged file the backup.
+                        self.disk.replace(&self.path, &bytes)?;
+                    }
                     Ok(Some(value))
                 }
                 Err(error) => Err(error.to_string()),

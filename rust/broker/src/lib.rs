@@ -25,3 +25,4 @@ pub use error::BrokerError;
 pub use rocketpy_store::{BadHours, DeleteHours, OnFailedFlush, RetentionConfig, StoreConfig, StoreError};
 #[cfg(feature = "sim")]
 pub use table::offset::OffsetTable;
+pub use topic_attribute::topic_retention;

@@ -128,10 +128,7 @@ impl Shared {
     /// Tells the store how long messages of each topic stay readable.
     pub(crate) fn set_topic_retention(&self) -> Result<(), StoreError> {
         let (_, topics) = self.topics.all();
-        let ages = topics
-            .values()
-            .filter_map(|topic| Some((Arc::from(topic.name.as_str()), topic_attribute::retention(topic)?)));
-        self.store.set_topic_retention(ages.collect())
+        self.store.set_topic_retention(topic_attribute::retention_of(&topics))
     }
 
     /// Says how clients reach this broker. Called once, after the bind.

@@ -1,10 +1,15 @@
 //! Attributes of a topic that change what this broker does with its messages.
 
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_model::TopicConfig;
+use rocketpy_protocol::body::TopicConfigFile;
 
-use crate::FlushDiskType;
+use crate::config_file::ConfigFile;
+use crate::{BrokerError, FlushDiskType};
 
 /// Hours for which the messages of the topic stay readable; 0 or none: as long as the log has them.
 const RETENTION_HOURS: &str = "retention.hours";
@@ -42,9 +47,24 @@ pub(crate) fn flush_type(topic: &TopicConfig) -> Option<FlushDiskType> {
 }
 
 /// How long messages of the topic stay readable, if it says so.
-pub(crate) fn retention(topic: &TopicConfig) -> Option<Duration> {
+fn retention(topic: &TopicConfig) -> Option<Duration> {
     let hours = topic.attributes.get(RETENTION_HOURS).and_then(|value| hours(value))?;
     (hours > 0).then(|| Duration::from_secs(u64::from(hours) * 3600))
+}
+
+/// How long messages of each topic stay readable, of those that say so.
+pub(crate) fn retention_of(topics: &BTreeMap<String, TopicConfig>) -> HashMap<Arc<str>, Duration> {
+    topics.iter().filter_map(|(name, topic)| Some((Arc::from(name.as_str()), retention(topic)?))).collect()
+}
+
+/// How long messages of each topic stay readable, as the broker of a store folder would take it from its table of topics.
+/// Changes nothing; the broker may run.
+///
+/// # Errors
+/// [`BrokerError::Env`], [`BrokerError::ConfigFile`].
+pub fn topic_retention(store_root: &Path) -> Result<HashMap<Arc<str>, Duration>, BrokerError> {
+    let loaded = ConfigFile::new(store_root, "topics.json").look::<TopicConfigFile>()?;
+    Ok(loaded.map(|file| retention_of(&file.topic_config_table)).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use rocketpy_server::{ServerConfig, Sources};
+use rocketpy_server::{ServerConfig, ServerError, Sources, topic_retention};
 use rocketpy_store::reader::StoreReader;
-use rocketpy_store::{FolderSpace, LogFile, Removal, plan_folder};
+use rocketpy_store::{AgedQueue, FolderSpace, LogFile, Removal, plan_folder, plan_topics};
 
 use crate::error::raise;
 
@@ -16,6 +16,8 @@ type Why = (i64, &'static str, String);
 /// Files that go; the first file that stays, and why; how full each folder is in percent; why messages would be refused; all
 /// files; all bytes.
 type Plan = (Vec<(File, Why)>, Option<(File, String)>, Vec<(PathBuf, u64)>, Option<String>, usize, u64);
+/// Topic, queue id, minimum offset, the one that comes, hours for which the topic keeps its messages.
+type Aged = (String, u32, u64, u64, u64);
 
 fn file(file: LogFile) -> File {
     (file.path, file.start, file.size_bytes, file.written_at_ms)
@@ -26,6 +28,11 @@ fn removal(removal: Removal) -> (File, Why) {
     (file(removal.file), (removal.age_ms, removal.rule.name(), reason))
 }
 
+fn aged(queue: AgedQueue) -> Aged {
+    let hours = queue.kept.as_secs() / 3600;
+    (queue.topic, queue.queue_id, queue.former_min.get(), queue.min.get(), hours)
+}
+
 /// Plans by the configuration that a server would have: its file, the environment, the settings.
 #[pyfunction]
 pub(crate) fn store_retention(
@@ -34,18 +41,21 @@ pub(crate) fn store_retention(
     config: Option<PathBuf>,
     settings: Vec<(String, String)>,
     asked: bool,
-) -> PyResult<Plan> {
+) -> PyResult<(Plan, Vec<Aged>)> {
     let sources = Sources { file: config, environment: Sources::environment_of_process(), settings };
     let mut config = ServerConfig::load(&sources).map_err(raise)?.broker;
     config.store_root = path;
     let store = config.store();
     // Says what is not a store, and where its log may lie.
-    py.detach(|| match config.commit_log_dir {
-        Some(_) => StoreReader::open_with_log(&store.root, store.commit_log_dir()),
-        None => StoreReader::open(&store.root),
-    })
-    .map_err(raise)?;
+    let reader = py
+        .detach(|| match config.commit_log_dir {
+            None if config.read_only_commit_log_dirs.is_empty() => StoreReader::open(&store.root),
+            _ => StoreReader::open_in(&store.root, store.commit_log_dirs()),
+        })
+        .map_err(raise)?;
     let folder = py.detach(|| plan_folder(&store, asked)).map_err(raise)?;
+    let topics = py.detach(|| topic_retention(&store.root)).map_err(ServerError::from).map_err(raise)?;
+    let queues = py.detach(|| plan_topics(&reader, &topics)).map_err(raise)?.into_iter().map(aged).collect();
     let situation = folder.situation;
     let files = situation.files.len();
     let total_bytes = situation.files.iter().map(|file| file.size_bytes).sum();
@@ -57,5 +67,6 @@ pub(crate) fn store_retention(
     let plan = folder.plan;
     let removals = plan.removals.into_iter().map(removal).collect();
     let kept = plan.kept.map(|(kept, why)| (file(kept), why.to_string()));
-    Ok((removals, kept, spaces, plan.refusal.map(|full| full.to_string()), files, total_bytes))
+    let plan = (removals, kept, spaces, plan.refusal.map(|full| full.to_string()), files, total_bytes);
+    Ok((plan, queues))
 }

@@ -208,9 +208,15 @@ impl StoreTransfer {
         path: PathBuf,
         commit_log: Option<PathBuf>,
         like: Option<PathBuf>,
+        like_commit_log: Option<PathBuf>,
+        is_new: bool,
     ) -> PyResult<Self> {
-        let transfer = py.detach(|| Transfer::open(&path, commit_log.as_deref(), like.as_deref()));
-        Ok(Self { transfer: Mutex::new(Some(transfer.map_err(raise)?)), like })
+        let made = if is_new { Transfer::make } else { Transfer::open };
+        let transfer = watched(py, None, |_| {
+            let source = like.as_ref().map(|like| open(like, like_commit_log)).transpose()?;
+            made(&path, commit_log.as_deref(), source.as_ref())
+        })?;
+        Ok(Self { transfer: Mutex::new(Some(transfer)), like })
     }
 
     /// Appends what is left of a choice of records.

@@ -12,4 +12,4 @@ pub use config::{ConfigError, ServerConfig, Sources};
 pub use error::ServerError;
 pub use logging::init_logging;
 pub use process::{Addresses, BrokerOnly, NameServerOnly, Standalone};
-pub use rocketpy_broker::BrokerError;
+pub use rocketpy_broker::{BrokerError, topic_retention};

@@ -291,8 +291,6 @@ impl<D: Disk> Core<D> {
         let end = place.physical_offset + size;
         self.publish(end, Some(stored_at_ms));
         failpoint::reach(Point::AfterAppend);
-        writer.appended_records += encoded.plans.len() as u64;
-        writer.appended_bytes += size;
         let is_async = self.config.flush == FlushMode::Async; // else the flush wakes it
         Ok(Some(is_async && std::mem::take(&mut writer.dispatch_sleeps)))
     }

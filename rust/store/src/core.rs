@@ -64,7 +64,6 @@ pub(crate) struct Core<D: Disk> {
     full_disk: Mutex<Option<FullDisk>>,
     listener: RwLock<Arc<dyn StoreListener>>,
     store_host: HostCell,
-    pub counters: Counters,
 }
 
 /// Reasons to refuse appends. One word holds them all: none is lost when another comes or goes at the same time.
@@ -89,23 +88,11 @@ pub(crate) struct Writer<R> {
     pub last_look: LastLook,
     /// Set by dispatch before it sleeps: the next append wakes it.
     pub dispatch_sleeps: bool,
-    /// Since the store was opened.
-    pub appended_records: u64,
-    /// Since the store was opened.
-    pub appended_bytes: u64,
 }
 
 impl<R> Writer<R> {
     pub fn new(active: Option<Arc<MappedFile<R>>>, next_start: u64, last_stored_at: i64) -> Self {
-        Self {
-            active,
-            next_start,
-            last_stored_at,
-            last_look: LastLook::default(),
-            dispatch_sleeps: false,
-            appended_records: 0,
-            appended_bytes: 0,
-        }
+        Self { active, next_start, last_stored_at, last_look: LastLook::default(), dispatch_sleeps: false }
     }
 }
 
@@ -141,13 +128,6 @@ impl HostCell {
         *slot = address;
         self.packed.store(Self::pack(address), Ordering::Relaxed);
     }
-}
-
-/// Counts since the store was opened.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub flushes: AtomicU64,
-    pub longest_flush_us: AtomicU64,
 }
 
 impl<D: Disk> Core<D> {
@@ -192,7 +172,6 @@ impl<D: Disk> Core<D> {
             full_disk: Mutex::new(None),
             listener: RwLock::new(Arc::new(NoListener)),
             store_host: HostCell::new(config.store_host),
-            counters: Counters::default(),
             disk,
             config,
             folder,

@@ -231,7 +231,6 @@ impl<D: Disk> Core<D> {
         if let Some(cause) = self.poison_cause() {
             return Err(cause);
         }
-        let started = Instant::now();
         let mut at = self.flusher.flushed();
         if at >= target {
             return Ok(());
@@ -270,9 +269,6 @@ impl<D: Disk> Core<D> {
         }
         failpoint::reach(Point::AfterFlush);
         self.flusher.flushed_stored_at.store(stored_at_ms, Ordering::Release);
-        let took_us = started.elapsed().as_micros() as u64;
-        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
-        self.counters.longest_flush_us.fetch_max(took_us, Ordering::Relaxed);
         self.flushed_to(target);
         Ok(())
     }

@@ -37,10 +37,10 @@ pub use listener::{Arrival, NoListener, StoreListener};
 pub use record::{Appended, AppendedBatch, NewRecord};
 pub use recovery::RecoveryReport;
 pub use retention::{
-    BadHours, Cleaned, DeleteHours, FolderPlan, FolderSpace, FullDisk, Keep, LogFile, Occasion, Removal,
-    RetentionConfig, RetentionPlan, Rule, Situation, plan, plan_folder,
+    AgedQueue, BadHours, Cleaned, DeleteHours, FolderPlan, FolderSpace, FullDisk, Keep, LogFile, Occasion,
+    Removal, RetentionConfig, RetentionPlan, Rule, Situation, plan, plan_folder, plan_topics,
 };
-pub use store::{Store, StoreStats};
+pub use store::Store;
 
 #[doc(hidden)]
 pub use rocketpy_env::planted;

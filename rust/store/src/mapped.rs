@@ -150,10 +150,6 @@ impl<D: Disk> MappedFileQueue<D> {
     pub fn min(&self) -> Option<u64> {
         self.files.read().first().map(|file| file.start)
     }
-
-    pub fn count(&self) -> usize {
-        self.files.read().len()
-    }
 }
 
 /// The files of a log folder, mapped.

@@ -4,7 +4,6 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -37,23 +36,6 @@ pub struct Store<D: Disk = RealDisk> {
     /// Given back when the store is closed.
     lock: Mutex<Option<D::Lock>>,
     report: RecoveryReport,
-}
-
-/// Figures of a store for `store stat` and the runtime information.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct StoreStats {
-    /// Records appended since the start.
-    pub appended_records: u64,
-    /// Bytes appended since the start.
-    pub appended_bytes: u64,
-    /// Flushes of the commit log since the start.
-    pub flushes: u64,
-    /// The longest of them, in microseconds.
-    pub longest_flush_us: u64,
-    /// Bytes of the log that are readable and that no consume queue covers yet.
-    pub dispatch_behind_bytes: u64,
-    pub commit_log_files: u64,
-    pub queues: u64,
 }
 
 impl Store {
@@ -284,15 +266,6 @@ impl<D: Disk> Store<D> {
         self.core.query(topic, key, kind, limits, begin_ms, end_ms)
     }
 
-    /// Removes the index files whose records are all gone from the log. Returns how many there were.
-    ///
-    /// # Errors
-    /// When a file cannot be removed; those before it are.
-    pub fn expire_index(&self) -> Result<usize, StoreError> {
-        let log_min = self.core.min();
-        Ok(self.core.index.as_ref().map_or(Ok(0), |index| index.expire(log_min))?)
-    }
-
     /// All queues that ever held a message, by topic and queue id.
     pub fn queues(&self) -> Vec<QueueSummary> {
         self.core.queues.summaries()
@@ -335,25 +308,6 @@ impl<D: Disk> Store<D> {
         topics: std::collections::HashMap<Arc<str>, Duration>,
     ) -> Result<(), StoreError> {
         self.core.set_topic_retention(topics)
-    }
-
-    /// Counts and states of this moment.
-    pub fn stats(&self) -> StoreStats {
-        let core = &self.core;
-        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let (appended_records, appended_bytes) = {
-            let writer = core.writer.lock();
-            (writer.appended_records, writer.appended_bytes)
-        };
-        StoreStats {
-            appended_records,
-            appended_bytes,
-            flushes: count(&core.counters.flushes),
-            longest_flush_us: count(&core.counters.longest_flush_us),
-            dispatch_behind_bytes: core.confirm().saturating_sub(core.dispatched()),
-            commit_log_files: core.log.count() as u64,
-            queues: core.queues.count() as u64,
-        }
     }
 
     /// What recovery found and did when the store was opened.

@@ -97,7 +97,7 @@ fn rates(shared: &Shared, table: &mut Table) {
 fn store(shared: &Shared, table: &mut Table) {
     let store = &shared.store;
     let (min, max) = (store.min_physical_offset().get(), store.max_physical_offset().get());
-    let stats = store.stats();
+    let behind = store.readable_end().get().saturating_sub(store.dispatched_offset().get());
     let earliest = store.queues().into_iter().filter(|queue| queue.bounds.min < queue.bounds.max);
     let earliest = earliest
         .filter_map(|queue| store.earliest_stored_at(&queue.topic, queue.queue_id).ok().flatten())
@@ -105,7 +105,7 @@ fn store(shared: &Shared, table: &mut Table) {
     put(table, "earliestMessageTimeStamp", earliest.unwrap_or(-1));
     put(table, "commitLogMinOffset", min);
     put(table, "commitLogMaxOffset", max);
-    put(table, "dispatchBehindBytes", stats.dispatch_behind_bytes);
+    put(table, "dispatchBehindBytes", behind);
     put(table, "dispatchMaxBuffer", 0);
     put(table, "pageCacheLockTimeMills", 0);
     put(table, "remainHowManyDataToCommit", 0);

@@ -1,9 +1,10 @@
 //! What clients see of retention and of flush policies.
 
 use std::process::Command as Process;
+use std::sync::Arc;
 use std::time::Duration;
 
-use rocketpy_broker::{DeleteHours, FlushDiskType, RetentionConfig};
+use rocketpy_broker::{DeleteHours, FlushDiskType, RetentionConfig, topic_retention};
 use rocketpy_env::{Disk, DiskFile, OpenMode, RealDisk, now_ms};
 use rocketpy_model::sys_flag::pull as flag;
 use rocketpy_protocol::Command;
@@ -160,8 +161,33 @@ async fn a_topic_keeps_its_messages_for_hours_of_its_own() {
     assert_eq!(fixture.pull(Pull::new("orders", 0)).await.next, 3);
     let fixture = fixture.restart().await;
     assert_eq!(min_offset(&fixture, "orders").await, 3, "before the first request of a new start");
+    let known = topic_retention(&fixture.config.store_root).unwrap();
+    assert_eq!(
+        known,
+        [(Arc::from("orders"), Duration::from_secs(3600))].into(),
+        "from the file beside the broker"
+    );
     let refused = fixture.call(create_topic_with("orders", "+retention.hours=soon")).await;
     assert!(refused.code != 0 && refused.remark.unwrap().contains("retention.hours=HOURS"));
+}
+
+#[test]
+fn the_hours_of_topics_are_read_from_the_backup_too_and_nothing_is_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("config");
+    assert!(topic_retention(dir.path()).unwrap().is_empty());
+    RealDisk.create_dir_all(&folder).unwrap();
+    let table =
+        r#"{"topicConfigTable":{"orders":{"topicName":"orders","attributes":{"retention.hours":"3"}}}}"#;
+    RealDisk.replace(&folder.join("topics.json"), b"{").unwrap();
+    assert!(topic_retention(dir.path()).is_err());
+    RealDisk.replace(&folder.join("topics.json.bak"), table.as_bytes()).unwrap();
+    let names = || RealDisk.list(&folder).unwrap().into_iter().map(|file| file.name).collect::<Vec<_>>();
+    let before = names();
+    let known = topic_retention(dir.path()).unwrap();
+    assert_eq!(known, [(Arc::from("orders"), Duration::from_secs(3 * 3600))].into());
+    assert_eq!(names(), before);
+    assert_eq!(RealDisk.read(&folder.join("topics.json"), 100).unwrap(), b"{");
 }
 
 /// Bytes that are acknowledged, as the one client here knows, and not durable.

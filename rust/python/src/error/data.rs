@@ -92,7 +92,8 @@ impl Raise for StoreError {
 
 /// Every way to say where the log is: Python, the command line, Spark.
 const LOG_ELSEWHERE: &str = "its broker keeps the log elsewhere (storePathCommitLog)? name that folder: \
-                             StoreReader(path, commit_log=...), --commit-log DIR, or the Spark option commitLogPath";
+                             StoreReader(path, commit_log=...), --commit-log DIR (of the store that messages go to: \
+                             --target-commit-log DIR), or the Spark option commitLogPath";
 
 impl Raise for ReadError {
     fn facts(&self) -> Facts {

@@ -233,6 +233,20 @@ impl StoreReader {
     pub fn open_with_log(root: impl AsRef<Path>, log_dir: impl AsRef<Path>) -> Result<Self, ReadError> {
         Self::open_on(RealDisk, root.as_ref(), Some(log_dir.as_ref()))
     }
+
+    /// Opens a folder whose log lies in these folders; at least one.
+    ///
+    /// # Errors
+    /// [`ReadError::NotAStore`] names the first folder that is not there.
+    pub fn open_in(root: impl AsRef<Path>, log_dirs: Vec<PathBuf>) -> Result<Self, ReadError> {
+        let root = root.as_ref().to_path_buf();
+        for path in [&root].into_iter().chain(&log_dirs) {
+            if !is_folder(&RealDisk, path)? {
+                return Err(ReadError::NotAStore { path: path.clone() });
+            }
+        }
+        Ok(Self { disk: Arc::new(RealDisk), root, log_dirs })
+    }
 }
 
 impl<D: Disk> StoreReader<D> {
@@ -241,14 +255,11 @@ impl<D: Disk> StoreReader<D> {
     /// # Errors
     /// [`ReadError::NotAStore`], [`ReadError::LogElsewhere`] when there is no log.
     pub fn open_on(disk: D, root: &Path, log_dir: Option<&Path>) -> Result<Self, ReadError> {
-        let dir = log_dir.map_or_else(|| root.join("commitlog"), Path::to_path_buf);
         if !is_folder(&disk, root)? {
             return Err(ReadError::NotAStore { path: root.to_path_buf() });
         }
-        if is_folder(&disk, &dir)? {
-            return Ok(Self { disk: Arc::new(disk), root: root.to_path_buf(), log_dirs: vec![dir] });
-        }
-        if let Some(log_dirs) = several_folders(&disk, log_dir)? {
+        let log_dirs = log_dirs(&disk, root, log_dir)?;
+        if are_folders(&disk, &log_dirs)? {
             return Ok(Self { disk: Arc::new(disk), root: root.to_path_buf(), log_dirs });
         }
         if log_dir.is_none() && is_folder(&disk, &root.join("consumequeue"))? {
@@ -390,17 +401,25 @@ fn is_folder<D: Disk>(disk: &D, path: &Path) -> Result<bool, ReadError> {
     }
 }
 
-/// The folders that a text parted by commas names, when all of them are there.
-fn several_folders<D: Disk>(disk: &D, log_dir: Option<&Path>) -> Result<Option<Vec<PathBuf>>, ReadError> {
-    let Some(text) = log_dir.and_then(Path::to_str).filter(|text| text.contains(',')) else {
-        return Ok(None);
-    };
-    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-    let dirs: Vec<_> = parts.map(PathBuf::from).collect();
-    for dir in &dirs {
-        if !is_folder(disk, dir)? {
-            return Ok(None);
+fn are_folders<D: Disk>(disk: &D, paths: &[PathBuf]) -> Result<bool, ReadError> {
+    for path in paths {
+        if !is_folder(disk, path)? {
+            return Ok(false);
         }
     }
-    Ok((!dirs.is_empty()).then_some(dirs))
+    Ok(true)
+}
+
+/// The folders of a log, at least one: `commitlog` below the root, or what a person named. That is one folder, or several
+/// parted by commas.
+pub(crate) fn log_dirs<D: Disk>(
+    disk: &D,
+    root: &Path,
+    named: Option<&Path>,
+) -> Result<Vec<PathBuf>, ReadError> {
+    let Some(named) = named else { return Ok(vec![root.join("commitlog")]) };
+    let parts = named.to_str().into_iter().flat_map(|text| text.split(','));
+    let dirs: Vec<_> = parts.map(str::trim).filter(|part| !part.is_empty()).map(PathBuf::from).collect();
+    let is_one = dirs.len() < 2 || is_folder(disk, named)?; // a name may hold a comma
+    Ok(if is_one { vec![named.to_path_buf()] } else { dirs })
 }

@@ -1,7 +1,7 @@
 //! Lets old messages go, and refuses new ones before the disk is full.
 //!
-//! A decision is a function of what is there ([`plan`]); the running store carries it out, and [`plan_folder`] shows what it
-//! would do.
+//! A decision is a function of what is there ([`plan`]); the running store carries it out, and [`plan_folder`] and
+//! [`plan_topics`] show what it would do.
 
 mod config;
 mod offline;
@@ -11,7 +11,7 @@ mod run;
 mod tests;
 
 pub use config::{BadHours, DeleteHours, RetentionConfig};
-pub use offline::{FolderPlan, plan_folder};
+pub use offline::{AgedQueue, FolderPlan, plan_folder, plan_topics};
 pub(crate) use plan::folder_for;
 pub use plan::{
     FolderSpace, FullDisk, Keep, LogFile, Occasion, Removal, RetentionPlan, Rule, Situation, plan,

@@ -1,8 +1,12 @@
 //! What a running store would remove from a folder: looks and changes nothing.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, RealDisk, local_hour};
+use rocketpy_model::QueueOffset;
 use rocketpy_protocol::record::RecordHead;
 
 use super::RetentionConfig;
@@ -11,6 +15,7 @@ use super::run::stored_at_in;
 use crate::config::StoreConfig;
 use crate::error::StoreError;
 use crate::folder::{file_name, numbered_files};
+use crate::reader::{ReadError, StoreReader};
 
 /// What is there, and what would go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +72,45 @@ pub(crate) fn plan_on<D: Disk>(
     };
     let plan = plan(&situation, &rules);
     Ok(FolderPlan { situation, plan, rules })
+}
+
+/// A queue with messages that are older than their topic keeps them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgedQueue {
+    pub topic: String,
+    pub queue_id: u32,
+    /// Its first message that the log has. An open store may start behind it already: nothing on disk says so.
+    pub former_min: QueueOffset,
+    /// Its first message that is young enough, or its end.
+    pub min: QueueOffset,
+    /// How long messages of the topic stay readable.
+    pub kept: Duration,
+}
+
+/// Says where queues start once messages go that are older than their topics keep them, as
+/// [`crate::Store::set_topic_retention`] does it: queues that start later than their log, by topic and queue id.
+///
+/// # Errors
+/// When a file operation fails, or a file of a queue is damaged.
+pub fn plan_topics<D: Disk>(
+    reader: &StoreReader<D>,
+    topics: &HashMap<Arc<str>, Duration>,
+) -> Result<Vec<AgedQueue>, ReadError> {
+    let mut log = reader.open_log()?;
+    let mut aged = Vec::new();
+    for topic in reader.topic_names()? {
+        let Some(&kept) = topics.get(topic.as_str()) else { continue };
+        let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
+        let stored_from_ms = reader.disk.now_ms().saturating_sub(kept_ms);
+        for queue_id in reader.queue_ids(&topic)? {
+            let mut queue = reader.open_queue(&topic, queue_id, &mut log)?;
+            let (former_min, min) = (queue.bounds.min, queue.at_time(stored_from_ms, &mut log)?);
+            if min > former_min {
+                aged.push(AgedQueue { topic: topic.clone(), queue_id, former_min, min, kept });
+            }
+        }
+    }
+    Ok(aged)
 }
 
 /// Leaves out the last file when it was made ahead and holds no record: to a store the one before it is the last.

@@ -34,7 +34,9 @@ pub struct StoreFacts {
 /// Facts of the commit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LogFacts {
-    pub path: PathBuf,
+    /// The folders that it lies in.
+    pub folders: Vec<PathBuf>,
+    /// Files in all of them.
     pub files: u64,
     /// Length of one file.
     pub file_size_bytes: u64,
@@ -135,7 +137,7 @@ pub fn facts<D: Disk>(reader: &StoreReader<D>) -> Result<StoreFacts, ToolError> 
 fn log_facts<D: Disk>(reader: &StoreReader<D>, log: &LogFiles<D>) -> LogFacts {
     let files = log.files.files();
     LogFacts {
-        path: reader.log_dirs[0].clone(),
+        folders: reader.log_dirs.clone(),
         files: files.len() as u64,
         file_size_bytes: files.first().map_or(0, |file| file.size_bytes),
         start: log.start().get(),

@@ -15,7 +15,7 @@ use super::{Selected, ToolError, Watch};
 use crate::append::counts_in_queue;
 use crate::config::StoreConfig;
 use crate::error::AppendError;
-use crate::reader::StoreReader;
+use crate::reader::{ReadError, StoreReader, log_dirs};
 use crate::record::NewRecord;
 use crate::store::Store;
 
@@ -49,22 +49,42 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Opens the store, or makes it, with the file sizes of what is there.
+    /// Opens the store, or makes it; its files have the sizes of those that it has, else of those of `like`. Its log lies in
+    /// `commitlog` below the root, or in the folders given, parted by commas.
     ///
     /// # Errors
+    /// [`ReadError::NotAStore`] and [`ReadError::LogElsewhere`] when there are queues and not the log;
     /// [`crate::StoreError::Locked`] and the other errors of a start.
-    pub fn open(root: &Path, log_dir: Option<&Path>, like: Option<&Path>) -> Result<Self, ToolError> {
-        let mut config =
-            StoreConfig { commit_log_dir: log_dir.map(Path::to_path_buf), ..StoreConfig::new(root) };
-        for root in [Some(root), like].into_iter().flatten() {
-            let own_log = log_dir.filter(|_| root == config.root).map(Path::to_path_buf);
-            if let Some((log_file, queue_file)) = file_sizes(root, own_log.as_deref())? {
-                config.commit_log_file_size = log_file;
-                config.consume_queue_file_size = queue_file.unwrap_or(config.consume_queue_file_size);
+    pub fn open(root: &Path, log_dir: Option<&Path>, like: Option<&StoreReader>) -> Result<Self, ToolError> {
+        let own = match StoreReader::open_on(RealDisk, root, log_dir) {
+            Err(ReadError::NotAStore { .. }) if !has_queues(root)? => None,
+            other => Some(other?),
+        };
+        let mut dirs = log_dirs(&RealDisk, root, log_dir)?.into_iter();
+        let mut config = StoreConfig {
+            commit_log_dir: dirs.next(),
+            more_commit_log_dirs: dirs.collect(),
+            ..StoreConfig::new(root)
+        };
+        for reader in [own.as_ref(), like].into_iter().flatten() {
+            if take_file_sizes(&mut config, reader)? {
                 break;
             }
         }
         Ok(Self { store: Store::open(config)?, queues: BTreeMap::new(), report: TransferReport::default() })
+    }
+
+    /// [`Transfer::open`] for a store that is not there yet.
+    ///
+    /// # Errors
+    /// [`ToolError::TargetNotEmpty`]: a folder has something in it.
+    pub fn make(root: &Path, log_dir: Option<&Path>, like: Option<&StoreReader>) -> Result<Self, ToolError> {
+        for dir in [root.to_path_buf()].into_iter().chain(log_dirs(&RealDisk, root, log_dir)?) {
+            if !is_empty(&dir)? {
+                return Err(ToolError::TargetNotEmpty { path: dir });
+            }
+        }
+        Self::open(root, log_dir, like)
     }
 
     /// Appends one message. Topic, queue, body, properties, flag and what its producer stated stay; its offsets and the time at
@@ -143,21 +163,40 @@ impl Transfer {
     }
 }
 
-/// Sizes of the files of a store: log, consume queue. `None` for what is no store yet.
-fn file_sizes(root: &Path, log_dir: Option<&Path>) -> Result<Option<(u64, Option<u64>)>, ToolError> {
-    let Ok(reader) = StoreReader::open_on(RealDisk, root, log_dir) else { return Ok(None) };
-    let log = reader.open_log()?;
-    let Some(log_file) = log.files.files().first().map(|file| file.size_bytes) else { return Ok(None) };
-    let mut log = log;
+/// Whether a folder is missing, or has nothing in it.
+fn is_empty(dir: &Path) -> Result<bool, EnvError> {
+    match RealDisk.list(dir) {
+        Err(error) if error.is_not_found() => Ok(true),
+        other => Ok(other?.is_empty()),
+    }
+}
+
+/// Whether consume queues are there: then their log is somewhere.
+fn has_queues(root: &Path) -> Result<bool, EnvError> {
+    Ok(!is_empty(&root.join("consumequeue"))?)
+}
+
+/// Takes the sizes of the files of a store; false when it has no log file yet.
+///
+/// The size of an index file does not tell its slots from its entries. Our checkpoint does; where another program wrote last,
+/// who had other numbers than the usual ones, the index is made anew.
+fn take_file_sizes(config: &mut StoreConfig, reader: &StoreReader) -> Result<bool, ToolError> {
+    let mut log = reader.open_log()?;
+    let Some(log_file) = log.files.files().first() else { return Ok(false) };
+    config.commit_log_file_size = log_file.size_bytes;
+    if let Some(index) = log.condition.mark.and_then(|mark| mark.index) {
+        (config.index_slots, config.index_entries) = (index.geometry.slots, index.geometry.entries);
+    }
     for topic in reader.topic_names()? {
         for queue_id in reader.queue_ids(&topic)? {
             let queue = reader.open_queue(&topic, queue_id, &mut log)?;
             if let Some(file) = queue.files.files().first() {
-                return Ok(Some((log_file, Some(file.size_bytes))));
+                config.consume_queue_file_size = file.size_bytes;
+                return Ok(true);
             }
         }
     }
-    Ok(Some((log_file, None)))
+    Ok(true)
 }
 
 /// Enters topics that a table of topics does not have, or has with too few queues. Returns the new ones.

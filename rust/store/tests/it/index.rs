@@ -9,9 +9,12 @@ use std::time::Duration;
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::sys_flag;
 use rocketpy_protocol::batch::BatchItem;
+use rocketpy_protocol::disk::IndexHeader;
 use rocketpy_protocol::record::{RecordView, records};
 use rocketpy_store::reader::{KeyQuery, KeyedRecord, ReadError, StoreReader};
-use rocketpy_store::{KeyKind, NewRecord, QueryResult, ReadLimits, Store, StoreConfig, StoreError};
+use rocketpy_store::{
+    KeyKind, NewRecord, QueryResult, ReadLimits, RetentionConfig, Store, StoreConfig, StoreError,
+};
 
 use crate::faulty::FaultyDisk;
 use crate::index_oracle::{assert_index_equals_log, key_hash, paths};
@@ -613,23 +616,35 @@ fn queries_beside_appends_find_what_is_dispatched() {
     assert_queues_equal_log(&config);
 }
 
+fn head_of(index_file: &Path) -> IndexHeader {
+    let bytes = RealDisk.read(index_file, 1 << 20).unwrap();
+    IndexHeader::decode(bytes.first_chunk().unwrap())
+}
+
 #[test]
 fn index_files_whose_records_are_gone_can_be_removed_at_any_time() {
     let dir = tempfile::tempdir().unwrap();
-    let config = small(dir.path());
+    let retention = RetentionConfig { clean_forcibly: false, ..RetentionConfig::default() };
+    let config = StoreConfig { retention, ..small(dir.path()) };
     closed_store(&config, 1500);
     let count = paths(&config).len();
     retire_first_log_file(&config);
     let store = Store::open(config.clone()).unwrap();
     assert!(!store.recovery().rebuilt_index);
-    let gone = store.expire_index().unwrap();
-    assert!(gone > 0 && paths(&config).len() == count - gone);
-    assert_eq!(store.expire_index().unwrap(), 0);
+    let log_min = store.min_physical_offset().get();
+    let copy = tempfile::tempdir().unwrap();
+    killed_copy(dir.path(), copy.path());
+    let killed = small(copy.path());
+    let gone: Vec<_> =
+        paths(&killed).into_iter().filter(|path| head_of(path).end_physical_offset < log_min).collect();
+    assert!(!gone.is_empty());
+    gone.iter().for_each(|path| RealDisk.remove_file(path).unwrap()); // the mark still counts their keys
+    assert_eq!(store.clean().unwrap().index_files, gone.len());
+    assert_eq!(paths(&config).len(), count - gone.len());
+    assert_eq!(store.clean().unwrap().index_files, 0);
     assert!(find(&store, "order-0").records.is_empty());
-    let killed = tempfile::tempdir().unwrap();
-    killed_copy(dir.path(), killed.path()); // the mark still counts the keys of what was removed
     store.shutdown().unwrap();
-    for config in [config, small(killed.path())] {
+    for config in [config, killed] {
         let store = Store::open(config.clone()).unwrap();
         assert!(!store.recovery().rebuilt_index);
         assert_eq!(numbers(&find(&store, "order-1499")), [1499]);

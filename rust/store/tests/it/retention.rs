@@ -9,7 +9,8 @@ use rocketpy_env::{Disk, RealDisk, local_hour, now_ms};
 use rocketpy_filter::TagFilter;
 use rocketpy_store::reader::{RangeOptions, ReadError, ScanOptions, StoreReader};
 use rocketpy_store::{
-    AppendError, DeleteHours, FetchStatus, Keep, RetentionConfig, Store, StoreConfig, StoreError, plan_folder,
+    AgedQueue, AppendError, DeleteHours, FetchStatus, Keep, RetentionConfig, Store, StoreConfig, StoreError,
+    plan_folder, plan_topics,
 };
 
 use crate::faulty::FaultyDisk;
@@ -384,11 +385,20 @@ fn a_topic_may_forget_earlier_than_the_log() {
     let hours = |hours: u64| {
         std::collections::HashMap::from([(Arc::from("short"), Duration::from_secs(hours * 3600))])
     };
+    let planned = |kept| {
+        let reader = StoreReader::open_on(disk.clone(), dir.path(), None).unwrap();
+        let aged = plan_topics(&reader, &hours(kept)).unwrap().into_iter();
+        let bounds = |one: AgedQueue| (one.topic, one.queue_id, one.former_min.get(), one.min.get());
+        aged.map(bounds).collect::<Vec<_>>()
+    };
+    assert_eq!(planned(4), []);
     store.set_topic_retention(hours(4)).unwrap();
     assert_eq!(readable(&store, "short"), 0..15);
+    assert_eq!(planned(2), [("short".to_owned(), 0, 0, 10)], "what the store then does");
     store.set_topic_retention(hours(2)).unwrap();
     assert_eq!((readable(&store, "short"), readable(&store, "long")), (10..15, 0..10));
     disk.set_clock(start + 6 * HOUR_MS);
+    assert_eq!(planned(2), [("short".to_owned(), 0, 0, 15)]);
     store.clean().unwrap();
     assert_eq!(readable(&store, "short"), 15..15, "the rounds go on with it");
     fill(&store, "short", 15..17);

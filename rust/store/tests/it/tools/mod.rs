@@ -3,6 +3,7 @@
 mod repair;
 mod select;
 mod snapshot;
+mod transfer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

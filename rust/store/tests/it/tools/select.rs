@@ -165,7 +165,7 @@ fn messages_go_from_store_to_store_with_all_that_their_producer_stated() {
     closed(&from, 300);
     let reader = StoreReader::open(&from).unwrap();
     for round in 1..=2 {
-        let mut transfer = Transfer::open(&to, None, Some(&from)).unwrap();
+        let mut transfer = Transfer::open(&to, None, Some(&reader)).unwrap();
         let chosen = Selected::new(&reader, Selection::default()).unwrap();
         transfer.append_all(chosen, &mut go_on).unwrap();
         let report = transfer.finish(Some(&from)).unwrap();
