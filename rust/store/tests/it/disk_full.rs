@@ -8,10 +8,10 @@ use rocketpy_env::{Disk, RealDisk};
 use rocketpy_store::{AppendError, FlushMode, Store, StoreConfig};
 
 use crate::faulty::FaultyDisk;
-use crate::support::{assert_queues_equal_log, eventually, read_all, record, settle, small};
+use crate::support::{assert_queues_equal_log, eventually, is_there, read_all, record, settle, small};
 
 /// Appends until it is refused. Returns how many went in, and the refusal.
-fn fill<D: Disk>(store: &Store<D>, most: usize) -> (usize, AppendError) {
+pub fn fill<D: Disk>(store: &Store<D>, most: usize) -> (usize, AppendError) {
     let body = vec![5; 10_000];
     for count in 0..most {
         if let Err(error) = store.append(&record("t", 0, &body)) {
@@ -155,7 +155,7 @@ fn a_topic_is_deleted_while_queues_cannot_be_written() {
         is_refused
     });
     assert_eq!(store.delete_topic("t").unwrap(), 1);
-    assert!(!dir.path().join("consumequeue/t").exists());
+    assert!(!is_there(&dir.path().join("consumequeue/t")));
     disk.faults.no_space_for_files.store(false, Ordering::SeqCst);
     eventually("the queues are written again", || store.refusal().is_none());
     settle(&store);
