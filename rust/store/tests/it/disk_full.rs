@@ -173,11 +173,23 @@ pub struct Mounted<'a>(&'a Path);
 /// Mounts a file system of a size, in memory. `None` where that takes rights that are not there; under `CI` that is a failure.
 pub fn mount<'a>(dir: &'a Path, size: &str) -> Option<Mounted<'a>> {
     let size_option = format!("size={size}");
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &size_option, "tmpfs"]).arg(dir).output();
+    mount_with(dir, &["-t", "tmpfs", "-o", &size_option, "tmpfs"])
+}
+
+/// Whoever names the folder from now on finds it on a file system that is mounted read-only. `None` as for [`mount`].
+pub fn mount_read_only(dir: &Path) -> Option<Mounted<'_>> {
+    let mounted = mount_with(dir, &["--bind", dir.to_str()?])?;
+    let changed = Command::new("mount").args(["-o", "remount,bind,ro"]).arg(dir).status().unwrap();
+    assert!(changed.success());
+    Some(mounted)
+}
+
+fn mount_with<'a>(dir: &'a Path, arguments: &[&str]) -> Option<Mounted<'a>> {
+    let mount = Command::new("mount").args(arguments).arg(dir).output();
     if mount.as_ref().is_ok_and(|output| output.status.success()) {
         return Some(Mounted(dir));
     }
-    let reason = format!("root is needed to mount a file system of {size}: {mount:?}");
+    let reason = format!("root is needed to mount a file system, {arguments:?}: {mount:?}");
     assert!(std::env::var_os("CI").is_none(), "{reason}");
     eprintln!("skipped: {reason}");
     None
