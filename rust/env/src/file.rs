@@ -1,4 +1,5 @@
 //! A real file that is read and written by position.
+#![allow(clippy::disallowed_types, reason = "this crate is the door")]
 
 use std::fs::File;
 use std::ops::Range;

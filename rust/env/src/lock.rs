@@ -1,5 +1,5 @@
 //! The lock file: a POSIX lock against other processes, a table against this one.
-#![allow(clippy::disallowed_methods, reason = "this crate is the door")]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this crate is the door")]
 
 use std::collections::HashSet;
 use std::fs::{self, File};

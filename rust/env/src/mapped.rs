@@ -1,4 +1,5 @@
 //! A mapped file that only grows.
+#![allow(clippy::disallowed_types, reason = "this crate is the door")]
 
 use std::fs::File;
 use std::ops::Range;

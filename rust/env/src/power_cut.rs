@@ -16,7 +16,7 @@ const NO_LOG_FLUSH: u32 = 2;
 /// # Errors
 /// Not root, or a file system without such a call.
 #[cfg(target_os = "linux")]
-#[allow(clippy::disallowed_methods, reason = "this crate is the door")]
+#[allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this crate is the door")]
 pub fn cut_power(dir: &Path) -> Result<(), EnvError> {
     use std::os::fd::AsRawFd;
     let failed = |source| EnvError::from_io("shut down the file system of", dir, source);

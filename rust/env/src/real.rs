@@ -1,5 +1,5 @@
 //! The disk of the machine.
-#![allow(clippy::disallowed_methods, reason = "this crate is the door")]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this crate is the door")]
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

@@ -1,4 +1,5 @@
 //! Calls of the operating system that the standard library does not have.
+#![allow(clippy::disallowed_types, reason = "this crate is the door")]
 
 use std::ffi::CString;
 use std::fs::File;

@@ -245,23 +245,31 @@ impl<'a> Told<'a> {
 
 #[cfg(feature = "planted-bugs")]
 fn planted(seeds: u64) -> bool {
+    use rocketpy_proof::planted::{Layer, all, proof_by};
     SIMULATES.store(true, Ordering::Relaxed);
-    let table = rocketpy_proof::planted::all(seeds);
-    say!("{:<28} | {:<10} | {:<5} | {:>6} | {:>6} | how", "bug", "layer", "rule", "seed", "runs");
+    let table = all(seeds);
+    say!("{:<28} | {:<10} | {:<5} | {:>6} | {:>6} | how", "bug", "part", "rule", "seed", "runs");
+    let mut all_caught = true;
     for (bug, caught) in &table {
-        match caught {
-            Some(catch) => say!(
-                "{:<28} | {:<10} | {:<5} | {:>6} | {:>6} | {}",
-                bug.title(),
-                catch.layer,
-                catch.violation.rule.to_string(),
-                catch.plan.seed,
-                catch.runs,
-                catch.violation.text
-            ),
-            None => say!("{:<28} | NOT CAUGHT", bug.title()),
-        }
+        let Some(catch) = caught else {
+            all_caught = false;
+            say!("{:<28} | NOT CAUGHT", bug.title());
+            continue;
+        };
+        let violation = &catch.violation;
+        let is_it = proof_by(*bug, Layer::SimulatedDisk).is_some_and(|proof| proof.is_shown_by(violation));
+        all_caught &= is_it;
+        say!(
+            "{:<28} | {:<10} | {:<5} | {:>6} | {:>6} | {}{}",
+            bug.title(),
+            catch.part,
+            violation.rule.to_string(),
+            catch.plan.seed,
+            catch.runs,
+            if is_it { "" } else { "ANOTHER THING: " },
+            violation.text
+        );
     }
     SIMULATES.store(false, Ordering::Relaxed);
-    table.iter().all(|(_, caught)| caught.is_some())
+    all_caught
 }

@@ -1,17 +1,135 @@
 //! Puts each planted bug in and lets the ordinary run find it.
 
+use std::fmt;
+
 pub use rocketpy_store::planted::Bug;
 use rocketpy_store::planted::{self};
 
-use crate::checker::Violation;
+use crate::checker::{Rule, Violation};
 use crate::real::{self, Harness, Options};
 use crate::sim::{Outcome, Plan, enumerate, run_seeds};
+
+/// A harness that finds bugs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layer {
+    SimulatedDisk,
+    Real(Harness),
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SimulatedDisk => "simulated disk",
+            Self::Real(Harness::Kill) => "kill",
+            Self::Real(Harness::Power) => "power cut",
+        })
+    }
+}
+
+/// What a harness says when it finds a bug: the rule that is broken, and words of its text.
+pub type Finding = (Rule, &'static str);
+
+/// A harness that must find a bug, and what the first thing is that may break there.
+#[derive(Debug, Clone, Copy)]
+pub struct Proof {
+    pub bug: Bug,
+    pub layer: Layer,
+    /// Those of different seeds. `Alive` is a check of the store itself.
+    pub findings: &'static [Finding],
+}
+
+impl Proof {
+    /// Whether the bug is what was found. Another rule, or a panic for another reason, is none of it.
+    pub fn is_shown_by(&self, violation: &Violation) -> bool {
+        let is_it = |&(rule, words): &Finding| rule == violation.rule && violation.text.contains(words);
+        self.findings.iter().any(is_it)
+    }
+}
+
+const SIMULATED: Layer = Layer::SimulatedDisk;
+const POWER_CUT: Layer = Layer::Real(Harness::Power);
+
+/// Every harness that must find a bug. No kill is among them: what the system holds in memory outlives the process.
+pub const PROOFS: &[Proof] = &[
+    Proof {
+        bug: Bug::AckBeforeFlush,
+        layer: SIMULATED,
+        findings: &[(Rule::C1, "was acknowledged and is lost, after a power cut")],
+    },
+    Proof {
+        bug: Bug::AckBeforeFlush,
+        layer: POWER_CUT,
+        findings: &[(Rule::C1, "was acknowledged and is lost, after a power cut")],
+    },
+    Proof {
+        bug: Bug::BelieveRetriedFlush,
+        layer: SIMULATED,
+        findings: &[
+            (Rule::R1, "was acknowledged after a failed flush"),
+            (Rule::Alive, "the log is damaged at"),
+        ],
+    },
+    // Whatever name is gone first: that of the checkpoint, of a file, of a topic.
+    Proof {
+        bug: Bug::NoDirectoryFsync,
+        layer: SIMULATED,
+        findings: &[
+            (Rule::R4, "the durable mark was lost"),
+            (Rule::R4, "it was durably removed"),
+            (Rule::R6, "that were durable are made anew"),
+            (Rule::Alive, "commit log files are not contiguous"),
+        ],
+    },
+    Proof { bug: Bug::NoDirectoryFsync, layer: POWER_CUT, findings: &[(Rule::R9, "was made, and is gone")] },
+    Proof {
+        bug: Bug::SkipRecordCheck,
+        layer: SIMULATED,
+        findings: &[
+            (Rule::R4, "does not refuse the start"),
+            (Rule::R4, "is not cut there and counted"),
+            (Rule::R6, "behind the end of the log"),
+        ],
+    },
+    Proof {
+        bug: Bug::TruncateInteriorDamage,
+        layer: SIMULATED,
+        findings: &[
+            (Rule::R4, "does not refuse the start"),
+            (Rule::Alive, "passes the written"),
+            (Rule::Alive, "what is dispatched is written"),
+        ],
+    },
+    Proof {
+        bug: Bug::OffByOneAtRoll,
+        layer: SIMULATED,
+        findings: &[(Rule::R6, "has no room for a blank record")],
+    },
+    Proof {
+        bug: Bug::QueueNotTruncated,
+        layer: SIMULATED,
+        findings: &[
+            (Rule::R6, "consume queues that were durable are made anew"),
+            (Rule::R6, "differs from the log"),
+        ],
+    },
+    Proof { bug: Bug::OffsetClampMissing, layer: SIMULATED, findings: &[(Rule::C12, "which ends at")] },
+    Proof {
+        bug: Bug::IndexAheadOfLog,
+        layer: SIMULATED,
+        findings: &[(Rule::R6, "index file"), (Rule::Alive, "what is dispatched is written")],
+    },
+];
+
+/// What a harness must find of a bug; `None` when others must find it.
+pub fn proof_by(bug: Bug, layer: Layer) -> Option<&'static Proof> {
+    PROOFS.iter().find(|proof| proof.bug == bug && proof.layer == layer)
+}
 
 /// How a bug was found.
 #[derive(Debug)]
 pub struct Catch {
     /// The part of the run that found it.
-    pub layer: &'static str,
+    pub part: &'static str,
     pub violation: Violation,
     pub plan: Plan,
     /// Runs until then, this one included.
@@ -22,10 +140,10 @@ pub struct Catch {
 pub fn ordinary(seeds: u64) -> Option<Catch> {
     let mut runs = 0;
     let mut caught = None;
-    let mut note = |layer, outcome: Outcome| {
+    let mut note = |part, outcome: Outcome| {
         runs += 1;
         if let Some(violation) = outcome.violations.into_iter().next() {
-            caught.get_or_insert(Catch { layer, violation, plan: outcome.plan, runs });
+            caught.get_or_insert(Catch { part, violation, plan: outcome.plan, runs });
         }
         caught.is_none()
     };
@@ -48,15 +166,6 @@ pub fn all(seeds: u64) -> Vec<(Bug, Option<Catch>)> {
     });
     planted::set(None);
     caught.into()
-}
-
-/// The harness of real servers that must find a bug; `None` for what the simulated disk alone must find.
-pub const fn real_harness(bug: Bug) -> Option<Harness> {
-    match bug {
-        // A kill can not show them: what the system holds in memory outlives the process.
-        Bug::AckBeforeFlush | Bug::NoDirectoryFsync => Some(Harness::Power),
-        _ => None,
-    }
 }
 
 /// The ordinary run of real servers up to its first failure: so many kills, then eight times as many power cuts. `options` say

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::journal::Journal;
 use super::load::{GROUPS, Load};
 use super::mount::Mounted;
-use super::plan::{Ending, FLUSH_INTERVAL_MS, How, Shape};
+use super::plan::{Drawn, Ending, FLUSH_INTERVAL_MS, How, Lives, Shape};
 use super::server::{Death, Launch, Server, Started};
 use super::survey::Survey;
 use super::{Flush, Harness, Options, Totals, is_interrupted};
@@ -34,7 +34,7 @@ pub struct Life<'a> {
     runtime: &'a Runtime,
     totals: &'a mut Totals,
     shape: Shape,
-    rng: Rng,
+    lives: Lives,
     load: Load,
     /// Before the folder: it is unmounted first.
     disk: Option<Mounted>,
@@ -51,6 +51,7 @@ impl<'a> Life<'a> {
     ) -> Result<Self, String> {
         let mut rng = Rng::with_seed(seed);
         let shape = Shape::draw(&mut rng, options);
+        let lives = Lives::new(&mut rng, options.harness);
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let disk = match options.harness {
             Harness::Power => Some(Mounted::make(folder.path(), shape.kind)?),
@@ -64,7 +65,7 @@ impl<'a> Life<'a> {
         journal.push(Event::Begin { harness, seed, contract: contract(shape.flush) });
         totals.stores += 1;
         let load = Load::new(journal, shape.topics, shape.body_max);
-        Ok(Self { options, runtime, totals, shape, rng, load, disk, folder, cycle: 0 })
+        Ok(Self { options, runtime, totals, shape, lives, load, disk, folder, cycle: 0 })
     }
 
     /// Runs so many cycles and a last one in which nothing fails. Says in which a rule was broken, and how.
@@ -74,8 +75,8 @@ impl<'a> Life<'a> {
         note: &mut impl FnMut(&Totals),
     ) -> Result<Option<(u64, Vec<Violation>)>, String> {
         while self.cycle < cycles && !self.is_broken() && !is_interrupted() {
-            let ending = Ending::draw(&mut self.rng, self.options, self.cycle, self.totals);
-            self.cycle(&ending, false)?;
+            let drawn = self.lives.draw();
+            self.cycle(drawn, false)?;
             self.cycle += 1;
             self.totals.cycles += 1;
             let mut now = *self.totals;
@@ -83,7 +84,8 @@ impl<'a> Life<'a> {
             note(&now);
         }
         if !self.is_broken() {
-            self.cycle(&Ending::healed(), true)?;
+            let drawn = self.lives.draw_healed();
+            self.cycle(drawn, true)?;
         }
         let journal = self.load.journal.lock();
         self.totals.add(journal.checker.counts());
@@ -103,7 +105,8 @@ impl<'a> Life<'a> {
     }
 
     /// One life of the server.
-    fn cycle(&mut self, ending: &Ending, is_last: bool) -> Result<(), String> {
+    fn cycle(&mut self, drawn: Drawn, is_last: bool) -> Result<(), String> {
+        let ending = drawn.ending;
         let (store, ready) = (self.store(), self.folder.path().join("ready"));
         let launch = Launch {
             binary: &self.options.server,
@@ -115,9 +118,9 @@ impl<'a> Life<'a> {
             kill_after: ending.in_start,
         };
         match launch.start() {
-            Ok(Started::Ready(server)) => self.live(server, ending, is_last),
+            Ok(Started::Ready(server)) => self.live(server, drawn, is_last),
             Ok(Started::Ended(death)) => {
-                self.died(&death, ending, "in its start");
+                self.died(&death, &ending, "in its start");
                 self.totals.killed_in_start += u64::from(ending.in_start.is_some());
                 Ok(())
             }
@@ -128,13 +131,14 @@ impl<'a> Life<'a> {
         }
     }
 
-    fn live(&mut self, mut server: Server, ending: &Ending, is_last: bool) -> Result<(), String> {
+    fn live(&mut self, mut server: Server, mut drawn: Drawn, is_last: bool) -> Result<(), String> {
+        let ending = &drawn.ending;
         let client =
             Client::new(ClientConfig::new([server.name_server.clone()]), self.runtime.handle().clone());
         let client = client.map_err(|error| error.to_string())?;
         let survey =
             Survey { load: &self.load, client: &client, broker: &server.broker, queues: self.shape.queues };
-        let seen = self.runtime.block_on(survey.run(&mut self.rng));
+        let seen = self.runtime.block_on(survey.run(&mut drawn.survey));
         if let Err(error) = seen {
             if server.wait_for_end(FOUND_DEAD_WITHIN) {
                 self.died(&server.kill(), ending, "while it was looked at");
@@ -143,7 +147,7 @@ impl<'a> Life<'a> {
             }
             return Ok(());
         }
-        if self.rng.u8(0..4) == 0 || is_last {
+        if drawn.looks_at_files {
             self.check_files("after its start", false);
         }
         if self.is_broken() {
@@ -152,10 +156,10 @@ impl<'a> Life<'a> {
         if is_last {
             self.load.journal.lock().push(Event::Healed);
         }
-        let tasks = self.load.begin(&client, &mut self.rng, !is_last);
+        let tasks = self.load.begin(&client, &mut drawn.load, !is_last);
         server.wait_for_end(ending.load);
         if is_last {
-            return self.finish(server, tasks, &client);
+            return self.finish(server, tasks, &client, drawn);
         }
         if ending.is_quiet {
             self.load.end();
@@ -279,15 +283,21 @@ impl<'a> Life<'a> {
     }
 
     /// Nothing fails any more: everything arrives, and the server stops in order.
-    fn finish(&mut self, server: Server, tasks: JoinSet<()>, client: &Client) -> Result<(), String> {
+    fn finish(
+        &mut self,
+        server: Server,
+        tasks: JoinSet<()>,
+        client: &Client,
+        mut drawn: Drawn,
+    ) -> Result<(), String> {
         self.load.drain();
         self.runtime.block_on(tasks.join_all());
         let survey = Survey { load: &self.load, client, broker: &server.broker, queues: self.shape.queues };
-        if let Err(error) = self.runtime.block_on(survey.run(&mut self.rng)) {
+        if let Err(error) = self.runtime.block_on(survey.run(&mut drawn.survey)) {
             self.wrong(Rule::C15, format!("the server does not answer: {error}"));
         }
         self.runtime.block_on(client.close());
-        self.died(&server.stop(), &Ending::healed(), "when it was stopped");
+        self.died(&server.stop(), &drawn.ending, "when it was stopped");
         self.check_files("after its stop", true);
         self.load.journal.lock().push(Event::End);
         Ok(())

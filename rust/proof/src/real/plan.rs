@@ -6,7 +6,10 @@ use fastrand::Rng;
 use rocketpy_env::failpoint::Point;
 
 use super::mount::{Kind, Mounted};
-use super::{Flush, Harness, Options, Totals};
+use super::{Flush, Harness, Options};
+
+#[cfg(test)]
+mod tests;
 
 /// What one store is like.
 #[derive(Debug, Clone)]
@@ -49,8 +52,56 @@ impl Shape {
 /// Of the flush of the log under ASYNC_FLUSH.
 pub const FLUSH_INTERVAL_MS: u64 = 100;
 
+/// Draws the lives on one store: from its seed alone, so that the same seed draws the same whatever a machine made of the lives
+/// before.
+#[derive(Debug)]
+pub struct Lives {
+    rng: Rng,
+    harness: Harness,
+    /// Those that come after each other in the lives with an even number.
+    points: [Point; Point::ALL.len()],
+    drawn: usize,
+}
+
+/// A life of the server, as it was drawn.
+#[derive(Debug)]
+pub struct Drawn {
+    pub ending: Ending,
+    /// Whether somebody looks at all files after its start.
+    pub looks_at_files: bool,
+    /// What is looked at after its start. How much is drawn depends on what is there: nothing else draws from it.
+    pub survey: Rng,
+    pub load: Rng,
+}
+
+impl Lives {
+    pub fn new(rng: &mut Rng, harness: Harness) -> Self {
+        let mut rng = rng.fork();
+        let mut points = Point::ALL;
+        rng.shuffle(&mut points);
+        Self { rng, harness, points, drawn: 0 }
+    }
+
+    /// The next life.
+    pub fn draw(&mut self) -> Drawn {
+        let mut rng = self.rng.fork();
+        let point = self.points[self.drawn / 2 % self.points.len()];
+        let is_at_point = self.harness == Harness::Kill && self.drawn.is_multiple_of(2);
+        self.drawn += 1;
+        let ending = Ending::draw(&mut rng, self.harness, is_at_point.then_some(point));
+        Drawn { ending, looks_at_files: rng.u8(0..4) == 0, survey: rng.fork(), load: rng.fork() }
+    }
+
+    /// The last life, which nothing ends.
+    pub fn draw_healed(&mut self) -> Drawn {
+        let load = Duration::from_millis(200);
+        let ending = Ending { kill_at: None, in_start: None, load, is_quiet: false, how: How::Stop };
+        Drawn { ending, looks_at_files: true, survey: self.rng.fork(), load: self.rng.fork() }
+    }
+}
+
 /// How a life of the server ends.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ending {
     /// It ends itself here.
     pub kill_at: Option<(Point, u64)>,
@@ -71,10 +122,10 @@ pub enum How {
 }
 
 impl Ending {
-    pub fn draw(rng: &mut Rng, options: &Options, cycle: u64, totals: &Totals) -> Self {
-        let how = match options.harness {
+    fn draw(rng: &mut Rng, harness: Harness, at: Option<Point>) -> Self {
+        let how = match harness {
             Harness::Power => How::Power,
-            Harness::Kill if rng.u8(0..16) == 0 => How::Stop,
+            Harness::Kill if at.is_none() && rng.u8(0..8) == 0 => How::Stop,
             Harness::Kill => How::Kill,
         };
         let mut ending = Self {
@@ -84,21 +135,13 @@ impl Ending {
             is_quiet: how == How::Power && rng.bool(),
             how,
         };
-        if how == How::Kill && cycle.is_multiple_of(2) {
-            let rarest = Point::ALL.into_iter().min_by_key(|&point| totals.at(point));
-            let point = rarest.unwrap_or(Point::Roll);
+        if let Some(point) = at {
             ending.kill_at = Some((point, rng.u64(1..=most_times(point))));
             ending.load = Duration::from_millis(if point == Point::Checkpoint { 2500 } else { 900 });
         } else if how == How::Kill && rng.u8(0..6) == 0 {
             ending.in_start = Some(Duration::from_millis(rng.u64(0..60)));
         }
         ending
-    }
-
-    /// The last one, which nothing ends.
-    pub fn healed() -> Self {
-        let load = Duration::from_millis(200);
-        Self { kill_at: None, in_start: None, load, is_quiet: false, how: How::Stop }
     }
 }
 

@@ -34,5 +34,9 @@ fn under_async_flush_a_prefix_survives_each_power_cut() {
         return;
     }
     let outcome = prove(&options(Harness::Power, 6, 6, Flush::Async));
-    assert_eq!(outcome.totals.power_cuts, 6);
+    let totals = outcome.totals;
+    assert_eq!(totals.power_cuts, 6);
+    assert!(totals.acknowledged > 100, "{totals:?}");
+    // That what survived is a prefix, the checker sees to: the cuts took something, and left something before it.
+    assert!(totals.lost_as_allowed > 0 && totals.lost_as_allowed < totals.acknowledged, "{totals:?}");
 }

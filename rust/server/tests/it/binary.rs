@@ -57,6 +57,14 @@ impl Process {
         (self.child.wait().unwrap().code(), self.log.take().unwrap().join().unwrap())
     }
 
+    /// From now on the system refuses to make a file longer than this.
+    pub fn limit_file_size(&self, size_bytes: usize) {
+        let pid = self.child.id().to_string();
+        let limited =
+            Command::new("prlimit").args(["--pid", &pid, &format!("--fsize={size_bytes}")]).status();
+        assert!(limited.unwrap().success());
+    }
+
     /// Sends a signal by its name; returns the exit code and how long the end took.
     pub fn signal(mut self, name: &str) -> (Option<i32>, Duration) {
         let started = Instant::now();

@@ -1,34 +1,59 @@
-//! A disk without room, played by the limit of a process's file sizes: every new commit log file is refused.
+//! A disk without room, played by the limit of a process's file sizes: from a moment on every new commit log file is refused.
 
 use std::process::Command;
 
 use crate::binary::{BINARY, Process};
-use crate::support::Caller;
+use crate::support::{Caller, wait_until};
+
+const LOG_FILE_BYTES: usize = 256 << 10;
+/// Room for one file of the log and none of the size of another.
+const LIMIT_BYTES: usize = 64 << 10;
+const NO_SPACE: i32 = 14;
 
 #[test]
 fn a_full_disk_refuses_sends_by_name_and_reads_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store");
     let ready = folder.path().join("ready");
-    // The limit is in blocks of 512 bytes; without the trap the system would end the process.
-    let script = "trap '' XFSZ; ulimit -f 1024; exec \"$@\"";
+    // Without the trap the system would end the process.
     let mut command = Command::new("sh");
-    command.args(["-c", script, "sh", BINARY, "server"]).arg(&store).args([
-        "--port",
-        "0",
-        "--name-server-port",
-        "0",
-    ]);
-    command.args(["--set", "mappedFileSizeCommitLog=4194304", "--set", "mappedFileSizeConsumeQueue=2000"]);
+    command.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh", BINARY, "server"]).arg(&store);
+    command.args(["--port", "0", "--name-server-port", "0"]);
+    let log_file = format!("mappedFileSizeCommitLog={LOG_FILE_BYTES}");
+    for setting in [&log_file, "mappedFileSizeConsumeQueue=2000", "maxHashSlotNum=100", "maxIndexNum=200"] {
+        command.args(["--set", setting]);
+    }
     let process = Process::start(command, &ready);
     let caller = Caller::new();
     caller.create_topic(&process.broker, "orders");
+    let mut stored = Vec::new();
+    let mut store_one = |body: String| {
+        let answer = caller.send(&process.broker, "orders", &body);
+        if answer.code == 0 {
+            stored.push(body);
+        }
+        answer
+    };
+    for number in 0..5 {
+        assert_eq!(store_one(format!("before {number}")).code, 0);
+    }
+    process.limit_file_size(LIMIT_BYTES);
+    // Those that still fit go in; the file after the first may be made ahead already.
+    let body = "x".repeat(10_000);
+    let refused = (0..3 * LOG_FILE_BYTES / body.len()).find_map(|_| {
+        let answer = store_one(body.clone());
+        (answer.code != 0).then_some(answer)
+    });
+    assert_eq!(refused.expect("the log outgrew the disk").code, NO_SPACE);
     for _ in 0..3 {
-        let answer = caller.send(&process.broker, "orders", "x");
+        let answer = store_one(body.clone());
         let remark = answer.remark.unwrap_or_default();
-        assert_eq!(answer.code, 14, "{remark}");
+        assert_eq!(answer.code, NO_SPACE, "{remark}");
         assert!(remark.contains("no space") && remark.contains("free disk space"), "{remark}");
     }
-    assert!(caller.read_all(&process.broker, "orders").is_empty());
+    wait_until("all that was stored is read", || {
+        caller.read_all(&process.broker, "orders").len() == stored.len()
+    });
+    assert_eq!(caller.read_all(&process.broker, "orders"), stored);
     assert!(caller.route(&process.name_server, "orders").is_some(), "the rest is served on");
 }

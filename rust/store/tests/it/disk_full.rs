@@ -8,10 +8,10 @@ use rocketpy_env::{Disk, RealDisk};
 use rocketpy_store::{AppendError, FlushMode, Store, StoreConfig};
 
 use crate::faulty::FaultyDisk;
-use crate::support::{assert_queues_equal_log, eventually, read_all, record, settle, small};
+use crate::support::{assert_queues_equal_log, eventually, is_there, read_all, record, settle, small};
 
 /// Appends until it is refused. Returns how many went in, and the refusal.
-fn fill<D: Disk>(store: &Store<D>, most: usize) -> (usize, AppendError) {
+pub fn fill<D: Disk>(store: &Store<D>, most: usize) -> (usize, AppendError) {
     let body = vec![5; 10_000];
     for count in 0..most {
         if let Err(error) = store.append(&record("t", 0, &body)) {
@@ -155,7 +155,7 @@ fn a_topic_is_deleted_while_queues_cannot_be_written() {
         is_refused
     });
     assert_eq!(store.delete_topic("t").unwrap(), 1);
-    assert!(!dir.path().join("consumequeue/t").exists());
+    assert!(!is_there(&dir.path().join("consumequeue/t")));
     disk.faults.no_space_for_files.store(false, Ordering::SeqCst);
     eventually("the queues are written again", || store.refusal().is_none());
     settle(&store);
@@ -173,11 +173,23 @@ pub struct Mounted<'a>(&'a Path);
 /// Mounts a file system of a size, in memory. `None` where that takes rights that are not there; under `CI` that is a failure.
 pub fn mount<'a>(dir: &'a Path, size: &str) -> Option<Mounted<'a>> {
     let size_option = format!("size={size}");
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &size_option, "tmpfs"]).arg(dir).output();
+    mount_with(dir, &["-t", "tmpfs", "-o", &size_option, "tmpfs"])
+}
+
+/// Whoever names the folder from now on finds it on a file system that is mounted read-only. `None` as for [`mount`].
+pub fn mount_read_only(dir: &Path) -> Option<Mounted<'_>> {
+    let mounted = mount_with(dir, &["--bind", dir.to_str()?])?;
+    let changed = Command::new("mount").args(["-o", "remount,bind,ro"]).arg(dir).status().unwrap();
+    assert!(changed.success());
+    Some(mounted)
+}
+
+fn mount_with<'a>(dir: &'a Path, arguments: &[&str]) -> Option<Mounted<'a>> {
+    let mount = Command::new("mount").args(arguments).arg(dir).output();
     if mount.as_ref().is_ok_and(|output| output.status.success()) {
         return Some(Mounted(dir));
     }
-    let reason = format!("root is needed to mount a file system of {size}: {mount:?}");
+    let reason = format!("root is needed to mount a file system, {arguments:?}: {mount:?}");
     assert!(std::env::var_os("CI").is_none(), "{reason}");
     eprintln!("skipped: {reason}");
     None

@@ -53,6 +53,12 @@ pub fn record<'a>(topic: &'a str, queue_id: u32, body: &'a [u8]) -> NewRecord<'a
     }
 }
 
+/// Whether a file or folder is there.
+pub fn is_there(path: &Path) -> bool {
+    let entries = RealDisk.list(path.parent().unwrap()).unwrap_or_default();
+    entries.iter().any(|entry| Some(&*entry.name) == path.file_name())
+}
+
 /// Waits until everything that was appended is readable.
 pub fn settle<D: Disk>(store: &Store<D>) {
     let end = store.max_physical_offset();

@@ -17,7 +17,7 @@ use rocketpy_store::tools::{
 };
 use rocketpy_store::{NewRecord, Store, StoreConfig, StoreError};
 
-use crate::support::{killed_copy, overwrite, record, settle, small};
+use crate::support::{is_there, killed_copy, overwrite, record, settle, small};
 
 fn go_on(_: Progress) -> bool {
     true
@@ -268,7 +268,7 @@ fn a_tool_that_is_told_to_stop_stops() {
     assert!(matches!(tools::verify(&reader, &mut |_| false), Err(ToolError::Stopped)));
     let target = dir.path().with_extension("snapshot");
     assert!(matches!(tools::snapshot(&reader, &target, &mut |_| false), Err(ToolError::Stopped)));
-    assert!(!target.exists(), "nothing of it is left");
+    assert!(!is_there(&target), "nothing of it is left");
 }
 
 #[test]
