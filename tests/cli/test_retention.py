@@ -19,7 +19,7 @@ def live(start, tmp_path: Path):
 
 
 def produce(server, first: int, count: int, size: int = 100) -> None:
-    with Producer("ingest", name_servers=server.name_server) as producer:
+    with Producer("ingest", name_servers=server.name_server, send_timeout=60) as producer:
         for number in range(first, first + count):
             producer.send(Message("orders", f"{number:06} {'x' * size}".encode()))
 
@@ -88,5 +88,5 @@ def test_groups_and_consumers_go_to_a_time_forward_and_back(command, live):
         (queue,) = consumer.assignment()
         for moment, offset in [(moments[1], 10), (moments[2], 20), (moments[0], 0)]:
             assert consumer.seek(queue, Start.at(moment)) == offset
-            message = next(iter(consumer.poll(max_messages=1, timeout=10)))
+            message = next(iter(consumer.poll(max_messages=1, timeout=60)))
             assert (message.queue_offset, message.body[:6]) == (offset, b"%06d" % offset)
