@@ -139,6 +139,12 @@ class ProducerOptions(ClientOptions, total=False):
     """Queues asked for when the broker creates a topic by itself. Default 4."""
 
 
+PATIENT: ClientOptions = {"api_timeout": 30.0}
+"""For commands, which can be interrupted: they wait out a disk that stalls, rather than give up in doubt."""
+PATIENT_SENDS: ProducerOptions = {"api_timeout": 30.0, "send_timeout": 30.0}
+"""The same for producers."""
+
+
 class ConsumerOptions(ClientOptions, total=False):
     """Options of `rocketpy.Consumer`, all by keyword."""
 

@@ -57,12 +57,12 @@ class Consumer(Closing):
         ConnectionFailedError: No name server can be reached; a retry is safe.
 
     Examples:
-        >>> import rocketpy
+        >>> import itertools, rocketpy
         >>> server = getfixture("rocketpy_server")
         >>> with server.producer("ingest") as producer:
         ...     _ = producer.send_many([rocketpy.Message("consumer-doc", b"%d" % n, tag="UA") for n in range(10)])
         >>> with server.consumer("report", "consumer-doc", tags="UA", start=rocketpy.Start.EARLIEST) as consumer:
-        ...     bodies = sorted(message.body for batch in consumer.batches(max_wait=2) for message in batch)
+        ...     bodies = sorted(message.body for message in itertools.islice(consumer, 10))
         ...     consumer.commit()
         >>> len(bodies), bodies[0]
         (10, b'0')

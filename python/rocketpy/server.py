@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Broker", "NameServer", "Server"]
 
-STOP_SECONDS = 10.0
-"""How long a stop may take by default, and at the end of a `with` statement."""
+STOP_SECONDS = 60.0
+"""How long a stop may take by default, and at the end of a `with` statement; a busy disk takes seconds for a flush."""
 
 Setting = str | int | float | bool
 """A value of a configuration key; True and False are written as Apache writes them."""

@@ -14,12 +14,36 @@ import pytest
 import rocketpy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Unpack
+
+    from rocketpy.config import ClientOptions, ConsumerOptions, ProducerOptions
 
 __all__ = ["fresh_name", "rocketpy_server", "rocketpy_server_factory", "rocketpy_topic"]
 
 SMALL_FILES = {"mappedFileSizeCommitLog": 16 << 20, "mappedFileSizeConsumeQueue": 20 * 10_000}
 """Log files as a test needs them: a store of 1 GiB files would be slow to make and to remove."""
+PATIENCE_SECONDS = 60.0
+"""Longest time of a call."""
+
+
+class PatientServer(rocketpy.Server):
+    """A server whose clients wait out a disk that stalls, as those of busy machines do."""
+
+    __slots__ = ()
+
+    def producer(self, group: str, **options: Unpack[ProducerOptions]) -> rocketpy.Producer:
+        options.setdefault("api_timeout", PATIENCE_SECONDS)
+        options.setdefault("send_timeout", PATIENCE_SECONDS)
+        return super().producer(group, **options)
+
+    def consumer(self, group: str, topic: str | Iterable[str], **options: Unpack[ConsumerOptions]) -> rocketpy.Consumer:
+        options.setdefault("api_timeout", PATIENCE_SECONDS)
+        return super().consumer(group, topic, **options)
+
+    def admin(self, **options: Unpack[ClientOptions]) -> rocketpy.Admin:
+        options.setdefault("api_timeout", PATIENCE_SECONDS)
+        return super().admin(**options)
 
 
 def fresh_name(prefix: str = "test") -> str:
@@ -38,7 +62,7 @@ def fresh_name(prefix: str = "test") -> str:
 @pytest.fixture(scope="session")
 def rocketpy_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rocketpy.Server]:
     """A server that all tests of a session share. Give each test topics and groups of its own: `fresh_name`."""
-    with rocketpy.Server(tmp_path_factory.mktemp("rocketpy") / "store", settings=SMALL_FILES) as server:
+    with PatientServer(tmp_path_factory.mktemp("rocketpy") / "store", settings=SMALL_FILES) as server:
         yield server
 
 
@@ -49,7 +73,7 @@ def rocketpy_server_factory(tmp_path: object) -> Iterator[Callable[..., rocketpy
 
     def start(path: object = None, **arguments: object) -> rocketpy.Server:
         settings = {**SMALL_FILES, **(arguments.pop("settings", None) or {})}  # type: ignore[dict-item]
-        server = rocketpy.Server(path or tmp_path / "store", settings=settings, **arguments)  # type: ignore[operator, arg-type]
+        server = PatientServer(path or tmp_path / "store", settings=settings, **arguments)  # type: ignore[operator, arg-type]
         servers.append(server)
         return server.start()
 

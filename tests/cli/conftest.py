@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 COMMAND = [sys.executable, "-P", "-m", "rocketpy"]
-START_SECONDS = 30
-RUN_SECONDS = 60
+RUN_SECONDS = 240
+STOP_SECONDS = 90
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -62,7 +62,7 @@ class Server:
     def stop(self) -> int:
         if self.process.poll() is None:
             self.process.terminate()
-        return self.process.wait(10)
+        return self.process.wait(STOP_SECONDS)
 
 
 @pytest.fixture

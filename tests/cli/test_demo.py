@@ -20,12 +20,12 @@ from rocketpy.demo.run import MARK, is_locked
 from rocketpy.spark.java import bundled_java, system_java
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1600)
 def test_the_demo_holds_every_comparison(executable: list[str], tmp_path: Path):
     if (system_java() or bundled_java()) is None:
         pytest.skip("no Java 17 or newer")
     folder = tmp_path / "demo"
-    result = subprocess.run([*executable, "demo", str(folder)], capture_output=True, text=True, timeout=500)
+    result = subprocess.run([*executable, "demo", str(folder)], capture_output=True, text=True, timeout=1500)
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
     assert re.search(r"publish the flights\s*│ 336,776", result.stdout)
     assert re.search(r"compare with the receipts\s*│ 33[78],\d{3}", result.stdout)

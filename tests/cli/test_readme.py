@@ -66,7 +66,7 @@ def test_the_shell_and_the_spark_of_the_readme_run(pytestconfig: pytest.Config, 
         assert re.search(r"paid\W+3\b", table), table
     finally:
         server.send_signal(signal.SIGTERM)
-        assert server.wait(10) == 0
+        assert server.wait(90) == 0
 
 
 def pause() -> None:

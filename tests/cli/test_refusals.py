@@ -55,14 +55,14 @@ def test_no_message_is_lost_around_a_body_that_grows_past_the_limit(serve, comma
     server = serve("maxMessageSize=8388608", "mappedFileSizeCommitLog=16777216")
     command("topic", "create", "t", "--queues", "1", name_server=server.name_server)
     bodies = [b"first", b"x" * 5_000_000, b"y" * (20 << 20), b"last"]
-    with Producer("p", name_servers=server.name_server, max_message_size=32 << 20) as producer:
+    with Producer("p", name_servers=server.name_server, max_message_size=32 << 20, send_timeout=60) as producer:
         for body in bodies:
             producer.send(Message("t", body))
     with Consumer("bounded", "t", name_servers=server.name_server, start=Start.EARLIEST) as consumer:
-        assert [message.body for message in consumer.poll(timeout=10)] == bodies[:2]
+        assert [message.body for message in consumer.poll(timeout=60)] == bodies[:2]
         for _ in range(2):
             with pytest.raises(DamagedDataError) as error:
-                consumer.poll(timeout=10)
+                consumer.poll(timeout=60)
             assert "max_body_bytes" in error.value.hint
             assert "16777216" in error.value.hint
         ((queue, position),) = consumer.positions().items()
@@ -70,10 +70,10 @@ def test_no_message_is_lost_around_a_body_that_grows_past_the_limit(serve, comma
         consumer.commit()
         assert consumer.committed(queue) == 2
         consumer.seek(queue, 3)
-        assert [message.body for message in consumer.poll(timeout=10)] == bodies[3:]
+        assert [message.body for message in consumer.poll(timeout=60)] == bodies[3:]
     options = {"start": Start.EARLIEST, "max_body_bytes": 20 << 20}
     with Consumer("wide", "t", name_servers=server.name_server, **options) as consumer:
-        assert [message.body for message in consumer.poll(timeout=10)] == bodies
+        assert [message.body for message in consumer.poll(timeout=60)] == bodies
     server.stop()
     store = str(tmp_path / "store")
     assert "--max-body-bytes" in command("store", "dump", store, code=8).stderr
@@ -84,7 +84,7 @@ def test_no_message_is_lost_around_a_body_that_grows_past_the_limit(serve, comma
 def test_every_way_to_read_takes_a_limit_for_bodies(serve, command, tmp_path):
     server = serve("maxMessageSize=8388608", "mappedFileSizeCommitLog=16777216")
     body = b"y" * (20 << 20)
-    with Producer("p", name_servers=server.name_server, max_message_size=32 << 20) as producer:
+    with Producer("p", name_servers=server.name_server, max_message_size=32 << 20, send_timeout=60) as producer:
         queue = producer.send(Message("t", body)).queue
     assert "max_body_bytes" in command("consume", "t", name_server=server.name_server, code=8).stderr
     wide = ["--max-body-bytes", str(20 << 20)]

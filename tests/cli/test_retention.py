@@ -20,7 +20,7 @@ def live(start, tmp_path: Path):
 
 
 def produce(server, first: int, count: int, size: int = 100) -> None:
-    with Producer("ingest", name_servers=server.name_server) as producer:
+    with Producer("ingest", name_servers=server.name_server, send_timeout=60) as producer:
         for number in range(first, first + count):
             producer.send(Message("orders", f"{number:06} {'x' * size}".encode()))
 
@@ -40,8 +40,9 @@ def test_a_dry_run_names_files_and_reasons_and_changes_nothing(command, live, tm
     assert before[0] in text
     assert "total size" in text
     assert "nothing goes" in command("store", "retention", str(folder), "--dry-run").stdout
-    old = ("--set", "fileReservedTime=0", "--set", f"deleteWhen={(datetime.now().hour + 12) % 24:02}")
-    asked = command("store", "retention", str(folder), "--dry-run", "--ask", *old).stdout
+    not_now = f"deleteWhen={(datetime.now().astimezone().hour + 12) % 24:02}"  # in its hour nobody needs to ask
+    settings = ("--set", "fileReservedTime=0", "--set", not_now)
+    asked = command("store", "retention", str(folder), "--dry-run", "--ask", *settings).stdout
     assert "somebody asked" in asked
     after = {path.name for path in (folder / "commitlog").iterdir()}
     assert after >= set(before), "nothing is gone; the running server may have made its next file"
@@ -131,5 +132,5 @@ def test_groups_and_consumers_go_to_a_time_forward_and_back(command, live):
         (queue,) = consumer.assignment()
         for moment, offset in [(moments[1], 10), (moments[2], 20), (moments[0], 0)]:
             assert consumer.seek(queue, Start.at(moment)) == offset
-            message = next(iter(consumer.poll(max_messages=1, timeout=10)))
+            message = next(iter(consumer.poll(max_messages=1, timeout=60)))
             assert (message.queue_offset, message.body[:6]) == (offset, b"%06d" % offset)

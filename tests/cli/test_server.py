@@ -37,7 +37,7 @@ def test_a_signal_stops_in_order_and_the_next_start_finds_everything(start, tmp_
     server = start("server", str(store), "--port", "0", "--name-server-port", "0")
     command("produce", "orders", stdin="one\ntwo\n", name_server=server.name_server)
     server.process.send_signal(number)
-    assert server.process.wait(10) == 0, server.log.read_text()
+    assert server.process.wait(90) == 0, server.log.read_text()
     assert not (store / "abort").exists()
     again = start("server", str(store), "--port", "0", "--name-server-port", "0")
     result = command("consume", "orders", name_server=again.name_server)
@@ -58,7 +58,7 @@ def test_a_stop_that_is_cut_off_ends_with_an_error_and_a_hint(tmp_path: Path):
             assert process.poll() is None, process.communicate()[1]
             time.sleep(0.01)
         process.terminate()
-        _, log = process.communicate(timeout=30)
+        _, log = process.communicate(timeout=90)
     finally:
         process.kill()
     error, hint = log.splitlines()[-2:]
@@ -214,12 +214,16 @@ def test_a_configuration_file_that_is_not_there_is_named(command, tmp_path: Path
 
 def test_server_commands_start_without_typer_and_rich(tmp_path: Path):
     program = (
-        "import sys, signal, threading, os; from rocketpy.cli import main\n"
-        "threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()\n"
-        f"code = main(['server', {str(tmp_path / 'store')!r}, '--port', '0', '--name-server-port', '0'])\n"
+        "import sys, signal, threading, time, os; from rocketpy.cli import main\n"
+        f"store, ready = {str(tmp_path / 'store')!r}, {str(tmp_path / 'ready')!r}\n"
+        "def stop():\n"
+        "    while not os.path.exists(ready): time.sleep(0.01)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "threading.Thread(target=stop, daemon=True).start()\n"
+        "code = main(['server', store, '--port', '0', '--name-server-port', '0', '--ready-file', ready])\n"
         "print(code, sorted({'typer', 'rich', 'pydantic'} & set(sys.modules)))"
     )
-    result = subprocess.run([os.sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([os.sys.executable, "-c", program], capture_output=True, text=True, timeout=240)
     assert result.stdout.splitlines()[-1] == "0 []", result.stderr
 
 

@@ -1,6 +1,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 
 def test_stat_counts_what_a_live_store_holds(rocketpy, command, server, topic: str):
     rocketpy("produce", topic, stdin="one\ntwo\nthree\n")
@@ -84,7 +86,8 @@ def test_dump_ends_at_a_damaged_record_unless_told_not_to_look(command, start, t
     assert command(*dump, "--no-verify").stdout == "Damaged\n"
 
 
-def test_bench_measures_client_and_broker_apart(command):
+def test_bench_measures_client_and_broker_apart(command, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ROCKETPY_MAPPED_FILE_SIZE_COMMIT_LOG", str(16 << 20))
     for verb in ("produce", "consume"):
         figures = json.loads(command("bench", verb, "--messages", "20000", "--json").stdout)
         assert figures["messages"] == 20000

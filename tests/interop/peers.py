@@ -131,7 +131,7 @@ def start(command: list[str], home: Path | None = None) -> subprocess.Popen:
 
 def finish(process: subprocess.Popen) -> list[dict]:
     try:
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)
     except subprocess.TimeoutExpired:
         process.kill()
         out, err = process.communicate()
@@ -224,7 +224,7 @@ def ask(port: int, code: int, **fields: object) -> int:
     """Sends one request with a frame made by hand; returns the code of the answer."""
     texts = {name: str(value) for name, value in fields.items()}
     header = json.dumps({"code": code, "version": 409, "opaque": 1, "flag": 0, "extFields": texts}).encode()
-    with connect(port, timeout=10) as connection:
+    with connect(port, timeout=60) as connection:
         connection.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
         stream = connection.makefile("rb")
         _length, header_length = struct.unpack(">II", stream.read(8))
@@ -253,7 +253,7 @@ def make_topic(port: int, topic: str) -> bool:
     return answer == 0
 
 
-def wait_until(condition, process: subprocess.Popen, what: str, seconds: float = 90) -> None:
+def wait_until(condition, process: subprocess.Popen, what: str, seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, f"{what}: ended with {process.returncode}"
@@ -282,7 +282,7 @@ def rocketpy_server(home: Path, *flags: str, store: Path | None = None, clean: b
     finally:
         if clean:
             process.terminate()
-            assert process.wait(timeout=10) == 0, (home / "server.log").read_text()[-4000:]
+            assert process.wait(timeout=90) == 0, (home / "server.log").read_text()[-4000:]
         else:
             process.kill()
             process.wait()
@@ -322,6 +322,8 @@ def apache_cluster(
         "storePathRootDir": home / "store",
         "mappedFileSizeCommitLog": 67108864,
         "diskMaxUsedSpaceRatio": 95,
+        "osPageCacheBusyTimeOutMills": 60_000,  # a new file on a disk that stalls is no error in these tests
+        "waitTimeMillsInSendQueue": 60_000,
     }
     write_properties(home / "broker.conf", defaults | dict(settings or {}))
     environment = os.environ | {"ROCKETMQ_HOME": str(home), "HOME": str(home)}
@@ -349,7 +351,7 @@ def apache_cluster(
         yield address
         if clean:
             broker.terminate()
-            broker.wait(timeout=60)
+            broker.wait(timeout=300)
     except AssertionError:
         for path in home.glob("*Startup.log"):
             print(path.name, path.read_text()[-2000:])  # for the report of the test that failed

@@ -26,20 +26,25 @@ def messages(
 
 
 def send(address: str, todo: list[rocketpy.Message]) -> list[rocketpy.Receipt]:
-    with rocketpy.Producer(fresh("interop-producer"), name_servers=[address]) as producer:
+    with rocketpy.Producer(fresh("interop-producer"), name_servers=[address], send_timeout=60) as producer:
         return [producer.send(message) for message in todo]
 
 
 def read(address: str, topic: str, count: int, tags: str = "*", group: str | None = None) -> list[dict]:
     """Reads ``count`` messages from the beginning, then makes sure that no further one follows at once."""
     consumer = rocketpy.Consumer(
-        group or fresh("interop-reader"), topic, name_servers=[address], tags=tags, start=rocketpy.Start.EARLIEST
+        group or fresh("interop-reader"),
+        topic,
+        name_servers=[address],
+        tags=tags,
+        start=rocketpy.Start.EARLIEST,
+        api_timeout=60,
     )
     lines: list[dict] = []
     with consumer:
         while len(lines) < count:
-            batch = consumer.poll(max_messages=500, timeout=30)
-            assert batch, f"{topic}: {len(lines)} of {count} messages within 30 s"
+            batch = consumer.poll(max_messages=500, timeout=60)
+            assert batch, f"{topic}: {len(lines)} of {count} messages within 60 s"
             lines += [line(message) for message in batch]
         lines += [line(message) for message in consumer.poll(max_messages=500, timeout=0.2)]
         consumer.commit()

@@ -62,8 +62,6 @@ class Case:
             "messageIndexSafe": "true",
             "flushConsumerOffsetInterval": 500,
             "flushDelayOffsetInterval": 500,
-            "osPageCacheBusyTimeOutMills": 60_000,  # a new file on a disk that stalls is no error in these tests
-            "waitTimeMillsInSendQueue": 60_000,
         }
         if self.ipv6:
             settings |= {"bindAddress": "::1", "brokerIP1": "::1"}

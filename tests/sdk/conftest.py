@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-CHILD_SECONDS = 100
+CHILD_SECONDS = 300
 
 
 @pytest.fixture

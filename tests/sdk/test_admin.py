@@ -6,7 +6,7 @@ import pytest
 
 import rocketpy
 from rocketpy import Message, Start
-from rocketpy.testing import fresh_name
+from rocketpy.testing import PatientServer, fresh_name
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def consume(server, group, topic, count):
     with server.consumer(group, topic, start=Start.EARLIEST) as consumer:
         seen = 0
         while seen < count:
-            batch = consumer.poll(count - seen, timeout=10)
+            batch = consumer.poll(count - seen, timeout=60)
             assert batch
             seen += len(batch)
         consumer.commit()
@@ -152,7 +152,7 @@ def test_offsets_are_reset(admin, rocketpy_server, filled):
 def test_offsets_of_a_group_with_members_are_reset_by_force_only(admin, rocketpy_server, filled):
     group = fresh_name()
     with rocketpy_server.consumer(group, filled, start=Start.EARLIEST) as consumer:
-        consumer.poll(timeout=10)
+        consumer.poll(timeout=60)
         with pytest.raises(rocketpy.GroupConflictError, match=group) as active:
             admin.reset_offsets(group, filled, Start.LATEST)
         assert active.value.hint
@@ -237,7 +237,7 @@ def test_a_new_group_can_be_told_where_to_begin(admin, rocketpy_server, producer
     assert sum(admin.reset_offsets(group, rocketpy_topic, Start.LATEST).values()) == 8
     producer.send(Message(rocketpy_topic, b"new"))
     with rocketpy_server.consumer(group, rocketpy_topic, start=Start.EARLIEST) as consumer:
-        assert [message.body for message in consumer.poll(timeout=10)] == [b"new"]
+        assert [message.body for message in consumer.poll(timeout=60)] == [b"new"]
     with pytest.raises(rocketpy.InvalidArgumentError):
         admin.create_group("a b")
 
@@ -295,7 +295,7 @@ def test_a_message_is_found_by_either_of_its_ids(admin, rocketpy_topic, keyed):
 
 
 def test_a_store_finds_messages_by_key_without_its_server(tmp_path):
-    with rocketpy.Server(tmp_path / "store") as server, server.producer("writer") as producer:
+    with PatientServer(tmp_path / "store") as server, server.producer("writer") as producer:
         sent = [producer.send(Message("flights", b"%d" % n, keys=[f"own-{n}", "all"])) for n in range(3)]
     reader = rocketpy.StoreReader(tmp_path / "store")
     assert [message.body for message in reader.query("flights", "all")] == [b"0", b"1", b"2"]

@@ -21,7 +21,7 @@ def filled(producer, rocketpy_topic):
 def fetch_all(consumer, count, **arguments):
     batches = []
     while sum(batch.num_rows for batch in batches) < count:
-        batch = consumer.fetch_arrow(timeout=10, **arguments)
+        batch = consumer.fetch_arrow(timeout=60, **arguments)
         assert batch.num_rows
         batches.append(batch)
     return pyarrow.Table.from_batches(batches)
@@ -53,7 +53,7 @@ def test_columns_and_objects_are_the_same_messages(rocketpy_server, filled):
     with rocketpy_server.consumer(fresh_name(), filled, start=Start.EARLIEST) as consumer:
         messages = []
         while len(messages) < 2000:
-            messages += consumer.poll(timeout=10)
+            messages += consumer.poll(timeout=60)
     rows = {row["msg_id"]: row for row in table.to_pylist()}
     for message in messages:
         row = rows[message.msg_id]
@@ -65,7 +65,7 @@ def test_columns_and_objects_are_the_same_messages(rocketpy_server, filled):
 
 def test_rows_are_bounded_and_columns_chosen(rocketpy_server, filled):
     with rocketpy_server.consumer(fresh_name(), filled, start=Start.EARLIEST) as consumer:
-        batch = consumer.fetch_arrow(max_rows=7, timeout=10, columns=["body", "offset_msg_id", "tag"])
+        batch = consumer.fetch_arrow(max_rows=7, timeout=60, columns=["body", "offset_msg_id", "tag"])
     assert 0 < batch.num_rows <= 7
     assert batch.schema.names == ["body", "offset_msg_id", "tag"]
 
@@ -74,7 +74,7 @@ def test_what_is_still_read_of_a_batch_is_not_written_over_by_later_ones(rocketp
     kept, expected, read = [], [], 0
     with rocketpy_server.consumer(fresh_name(), filled, start=Start.EARLIEST) as consumer:
         while read < 2000:
-            batch = consumer.fetch_arrow(max_rows=100, timeout=10)
+            batch = consumer.fetch_arrow(max_rows=100, timeout=60)
             read += batch.num_rows
             part = [batch, batch.column("body").slice(1), batch.column("properties"), None][len(kept) % 4]
             kept.append(part)
@@ -98,7 +98,7 @@ def test_compressed_bodies_are_decompressed(rocketpy_server, rocketpy_topic):
     with rocketpy_server.producer("compress", compression="zstd") as producer:
         producer.send(Message(rocketpy_topic, body))
     with rocketpy_server.consumer(fresh_name(), rocketpy_topic, start=Start.EARLIEST) as consumer:
-        assert consumer.fetch_arrow(timeout=10)["body"].to_pylist() == [body]
+        assert consumer.fetch_arrow(timeout=60)["body"].to_pylist() == [body]
 
 
 def send_ten(producer, broker, topic):
@@ -125,39 +125,39 @@ def test_a_body_that_does_not_decompress_loses_no_other_message(rocketpy_server,
         assert before["queue_offset"].to_pylist() == [0, 1, 2]
         for _ in range(2):
             with pytest.raises(rocketpy.DamagedDataError, match="does not decompress"):
-                consumer.fetch_arrow(timeout=10)
+                consumer.fetch_arrow(timeout=60)
         assert fetch_all(consumer, 1, columns=["queue_offset"])["queue_offset"][0].as_py() == 3
         consumer.seek(damaged, 4)
         assert fetch_all(consumer, 6)["queue_offset"].to_pylist() == [4, 5, 6, 7, 8, 9]
 
 
 def test_what_was_not_fetched_goes_back_without_asking_the_broker(stoppable):
-    names, topic = {"name_servers": stoppable.name_server}, fresh_name()
-    with rocketpy.Admin(**names) as admin, rocketpy.Producer(fresh_name(), **names) as producer:
+    names, topic = {"name_servers": stoppable.name_server, "api_timeout": 30}, fresh_name()
+    with rocketpy.Admin(**names) as admin, rocketpy.Producer(fresh_name(), send_timeout=60, **names) as producer:
         admin.create_topic(topic, queues=1)
         send_ten(producer, admin.brokers()[0].addresses[0], topic)
-        with rocketpy.Consumer(fresh_name(), topic, start=Start.EARLIEST, api_timeout=1, **names) as consumer:
-            assert consumer.fetch_arrow(max_rows=1, timeout=10)["queue_offset"].to_pylist() == [0]
+        with rocketpy.Consumer(fresh_name(), topic, start=Start.EARLIEST, **names) as consumer:
+            assert consumer.fetch_arrow(max_rows=1, timeout=60)["queue_offset"].to_pylist() == [0]
             stoppable.freeze()
-            assert consumer.fetch_arrow(timeout=10)["queue_offset"].to_pylist() == [1, 2]
+            assert consumer.fetch_arrow(timeout=60)["queue_offset"].to_pylist() == [1, 2]
             assert list(consumer.positions().values()) == [3]
             stoppable.thaw()
             with pytest.raises(rocketpy.DamagedDataError, match="does not decompress"):
-                consumer.fetch_arrow(timeout=30)
+                consumer.fetch_arrow(timeout=60)
 
 
 def test_only_the_damaged_body_fails_among_objects(rocketpy_server, damaged):
     with rocketpy_server.consumer(fresh_name(), damaged.topic, start=Start.EARLIEST) as consumer:
         before = []
         while len(before) < 3:
-            before += consumer.poll(timeout=10)
+            before += consumer.poll(timeout=60)
         for _ in range(2):
             with pytest.raises(rocketpy.DamagedDataError, match="does not decompress"):
-                consumer.poll(timeout=10)
+                consumer.poll(timeout=60)
         consumer.seek(damaged, 4)
         behind = []
         while len(behind) < 6:
-            behind += consumer.poll(timeout=10)
+            behind += consumer.poll(timeout=60)
     assert [int(message.body) for message in before + behind] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
 
 
@@ -179,7 +179,7 @@ def test_without_pyarrow_the_error_says_what_to_install(rocketpy_server, filled,
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with rocketpy_server.consumer(fresh_name(), filled, start=Start.EARLIEST) as consumer:
         with pytest.raises(rocketpy.RocketPyError, match="pyarrow") as missing:
-            consumer.fetch_arrow(timeout=10)
+            consumer.fetch_arrow(timeout=60)
         assert "rocketpy-mq[arrow]" in missing.value.hint
         assert consumer.positions() == {} or set(consumer.positions().values()) == {0}
-        assert consumer.fetch_columns(timeout=10).num_rows > 0
+        assert consumer.fetch_columns(timeout=60).num_rows > 0

@@ -18,7 +18,7 @@ def filled(producer, rocketpy_topic):
     return rocketpy_topic
 
 
-def drain(consumer, count, timeout=10):
+def drain(consumer, count, timeout=60):
     messages = []
     while len(messages) < count:
         batch = consumer.poll(300, timeout=timeout)
@@ -148,18 +148,19 @@ def test_iteration_ends_when_the_consumer_is_closed_by_another_thread(
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    assert reading.wait(10)
+    assert reading.wait(60)
     time.sleep(0.1)  # the reader waits for the second message, most likely
     consumer.close()
-    reader.join(10)
+    reader.join(60)
     assert outcome == ["ended"]
 
 
 def test_batches_end_when_nothing_comes(rocketpy_server, filled):
     with rocketpy_server.consumer(fresh_name(), filled, start=Start.EARLIEST) as consumer:
+        first = drain(consumer, 1)  # it takes a while until a new group has its queues
         batches = list(consumer.batches(max_messages=100, max_wait=1))
     assert all(0 < len(batch) <= 100 for batch in batches)
-    assert sum(map(len, batches)) == 1000
+    assert sum(map(len, batches)) == 1000 - len(first)
 
 
 def test_batches_that_follow_wait_for_more(rocketpy_server, producer, rocketpy_topic):
@@ -173,7 +174,8 @@ def test_batches_that_follow_wait_for_more(rocketpy_server, producer, rocketpy_t
 
 def test_latest_skips_what_is_there(rocketpy_server, producer, filled):
     with rocketpy_server.consumer(fresh_name(), filled, start=Start.LATEST) as consumer:
-        assert consumer.poll(timeout=0.5) == []
+        wait_until(lambda: len(consumer.positions()) == 4)
+        assert consumer.poll(timeout=0.1) == []
         producer.send(Message(filled, b"new"))
         assert [message.body for message in drain(consumer, 1)] == [b"new"]
 
@@ -200,7 +202,7 @@ def test_a_time_starts_at_the_first_message_stored_then(rocketpy_server, produce
 def test_stored_is_an_error_for_a_new_group(rocketpy_server, filled):
     with rocketpy_server.consumer(fresh_name(), filled, start=Start.STORED) as consumer:
         with pytest.raises(rocketpy.OffsetError, match="no stored offset") as missing:
-            consumer.poll(timeout=5)
+            consumer.poll(timeout=60)
     assert missing.value.hint
 
 
@@ -298,7 +300,7 @@ def test_auto_commit_covers_what_was_handed_out_before_the_latest_poll(rocketpy_
     group = fresh_name()
     with rocketpy_server.consumer(group, filled, start=Start.EARLIEST, auto_commit=0.05) as consumer:
         first = drain(consumer, 300)
-        latest = consumer.poll(100, timeout=5)
+        latest = consumer.poll(100, timeout=60)
         assert latest
     with rocketpy_server.consumer(group, filled, start=Start.EARLIEST) as consumer:
         rest = drain(consumer, 1000 - len(first))
@@ -403,5 +405,5 @@ def test_messages_that_come_while_a_poll_waits_wake_it(rocketpy_server, producer
         assert consumer.poll(timeout=0) == []
         timer = threading.Timer(0.3, lambda: producer.send(Message(rocketpy_topic, b"text")))
         timer.start()
-        assert [message.body for message in consumer.poll(timeout=30)] == [b"text"]
+        assert [message.body for message in consumer.poll(timeout=60)] == [b"text"]
         timer.join()

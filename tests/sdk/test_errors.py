@@ -50,7 +50,7 @@ def test_errors_are_caught_by_pythons_own_names_too(kind, builtin):
 
 def test_a_timed_out_send_says_that_it_may_have_been_applied(stoppable):
     with rocketpy.Producer("errors", name_servers=[stoppable.name_server], retries=0) as producer:
-        producer.send(rocketpy.Message("errors", b"first"))
+        producer.send(rocketpy.Message("errors", b"first"), timeout=60)
         stoppable.freeze()
         with pytest.raises(rocketpy.RequestTimeoutError) as timed_out:
             producer.send(rocketpy.Message("errors", b"second"), timeout=0.3)

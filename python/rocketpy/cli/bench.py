@@ -14,6 +14,7 @@ from rocketpy import Admin, Consumer, Message, Producer, Start
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import Json
+from rocketpy.config import PATIENT, PATIENT_SENDS
 from rocketpy.demo.process import ServerProcess
 
 Server = Annotated[
@@ -71,7 +72,7 @@ def bench_consume(
         meter = Meter(pid)
         drain(address, topic, messages, batch, arrow, quiet=as_json)
         meter.stop(messages)
-        with Admin(name_servers=address) as admin:
+        with Admin(name_servers=address, **PATIENT) as admin:
             admin.delete_group(GROUP)
     how = "Arrow" if arrow else "objects"
     output.show_one({"topic": topic, "how": how, "size_bytes": size, **meter.figures}, as_json=as_json)
@@ -90,14 +91,17 @@ def cluster(name_server: str | None) -> Iterator[tuple[str, int | None]]:
 
 def make_topic(name_server: str, topic: str, queues: int) -> None:
     """Creates the topic."""
-    with Admin(name_servers=name_server) as admin:
+    with Admin(name_servers=name_server, **PATIENT) as admin:
         admin.create_topic(topic, queues=queues)
 
 
 def fill(name_server: str, topic: str, messages: int, size: int, batch: int, *, quiet: bool) -> None:
     """Sends messages. Each is made for itself, as an application would."""
     body = os.urandom(size)
-    with Producer("rocketpy-bench", name_servers=name_server) as producer, output.progress(quiet=quiet) as bar:
+    with (
+        Producer("rocketpy-bench", name_servers=name_server, **PATIENT_SENDS) as producer,
+        output.progress(quiet=quiet) as bar,
+    ):
         task = bar.add_task("produce", total=messages)
         for first in range(0, messages, batch):
             chunk = [Message(topic, body) for _ in range(min(batch, messages - first))]
@@ -108,7 +112,7 @@ def fill(name_server: str, topic: str, messages: int, size: int, batch: int, *, 
 def drain(name_server: str, topic: str, messages: int, batch: int, arrow: bool, *, quiet: bool) -> None:
     """Reads messages from the beginning, every body once."""
     with (
-        Consumer(GROUP, topic, name_servers=name_server, start=Start.EARLIEST) as consumer,
+        Consumer(GROUP, topic, name_servers=name_server, start=Start.EARLIEST, **PATIENT) as consumer,
         output.progress(quiet=quiet) as bar,
     ):
         task = bar.add_task("consume", total=messages)

@@ -16,6 +16,7 @@ import typer
 from rocketpy import Admin, Consumer, MessageQueue, RangeReader, ReceivedMessage, RocketPyError, Start
 from rocketpy.cli import output
 from rocketpy.cli.options import LOCAL, BodyBytes, NameServer, Tags, moment
+from rocketpy.config import PATIENT
 
 FOLLOW_SECONDS = 0.2
 """How often --follow without a group asks for newer messages."""
@@ -23,6 +24,8 @@ POLL_MESSAGES = 1000
 POLL_SECONDS = 0.5
 QUIET_SECONDS = 2.0
 """A group without --follow ends when its queues gave nothing for this long."""
+JOIN_SECONDS = 60.0
+"""A member that has no queue after this long gets none: the others have them all."""
 
 
 class Output(StrEnum):
@@ -56,11 +59,11 @@ def consume(
     begin = {"earliest": Start.EARLIEST, "latest": Start.LATEST}.get(start) or Start.at(moment(start))
     if group is not None:
         consumer = Consumer(
-            group, topic, tags=tags, start=begin, max_body_bytes=max_body_bytes, name_servers=name_server
+            group, topic, tags=tags, start=begin, max_body_bytes=max_body_bytes, name_servers=name_server, **PATIENT
         )
         consume_as_member(consumer, follow, count, form)
         return
-    with Admin(name_servers=name_server) as admin:
+    with Admin(name_servers=name_server, **PATIENT) as admin:
         positions = {queue: offset_at(admin, queue, begin) for queue in admin.queues(topic)}
         read = functools.partial(RangeReader, tags=tags, max_body_bytes=max_body_bytes, name_servers=name_server)
         write(read_on(admin, topic, positions, read, follow), form, count)
@@ -136,7 +139,7 @@ def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form:
     """Reads as a member of a group. What was written is committed."""
     left = count
     with consumer:
-        last = time.monotonic()
+        began = last = time.monotonic()
         while left != 0:
             batch = consumer.poll(POLL_MESSAGES if left is None else min(left, POLL_MESSAGES), POLL_SECONDS)
             if batch:
@@ -144,6 +147,8 @@ def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form:
                 left = None if left is None else left - printed
                 consumer.commit()
                 last = time.monotonic()
+            elif not consumer.positions() and time.monotonic() - began < JOIN_SECONDS:
+                last = time.monotonic()  # a new group is being made, or its queues shared out
             elif not follow and time.monotonic() - last > QUIET_SECONDS:
                 return
 

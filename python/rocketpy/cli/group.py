@@ -8,6 +8,7 @@ from rocketpy import Admin, RefusedError, Start
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, Json, NameServer, moment
+from rocketpy.config import PATIENT
 
 Name = Annotated[str, typer.Argument(metavar="GROUP")]
 GROUP_NOT_EXIST = 26
@@ -17,7 +18,7 @@ HINT = "its first consumer creates it, or `rocketpy group create {}`; `rocketpy 
 
 def list_groups(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """List the consumer groups of a cluster."""
-    with Admin(name_servers=name_server) as admin:
+    with Admin(name_servers=name_server, **PATIENT) as admin:
         groups = admin.groups()
     rows = [{"group": one.name, "members": list(one.members)} for one in groups]
     output.show(rows, as_json=as_json, empty="no groups")
@@ -25,7 +26,7 @@ def list_groups(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
 
 def create(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """Create a group, so that `group reset` can say where it begins. A group that is there stays as it is."""
-    with Admin(name_servers=name_server) as admin:
+    with Admin(name_servers=name_server, **PATIENT) as admin:
         admin.create_group(group)
     output.show_one({"group": group}, as_json=as_json)
 
@@ -37,7 +38,7 @@ def lag(
     as_json: Json = False,
 ) -> None:
     """Show how far a group is behind, queue by queue."""
-    with Admin(name_servers=name_server) as admin:
+    with Admin(name_servers=name_server, **PATIENT) as admin:
         rows: list[dict[str, Any]] = [
             {
                 "topic": one.queue.topic,
@@ -66,7 +67,7 @@ def reset(
 ) -> None:
     """Set the offsets of a group. Members must be stopped, unless forced."""
     target = {"earliest": Start.EARLIEST, "latest": Start.LATEST}.get(to) or Start.at(moment(to))
-    with Admin(name_servers=name_server) as admin:
+    with Admin(name_servers=name_server, **PATIENT) as admin:
         try:
             offsets = admin.reset_offsets(group, topic, target, force=force)
         except RefusedError as error:

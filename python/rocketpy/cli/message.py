@@ -9,6 +9,7 @@ from rocketpy.cli import output
 from rocketpy.cli.consume import as_json as facts_of
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, Json, NameServer, moment
+from rocketpy.config import PATIENT
 
 BODY_SHOWN = 200
 """Characters of a body that the table shows."""
@@ -40,7 +41,7 @@ def query(
     if len(given) != 1:
         raise CommandError(f"one of {', '.join(wanted)} is needed", ExitCode.USAGE, "add --key and a key")
     [(flag, value)] = given
-    with Admin(name_servers=name_server) as admin:
+    with Admin(name_servers=name_server, **PATIENT) as admin:
         if flag == "--id":
             one = admin.message(topic, value)
             found = [] if one is None else [one]

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -17,9 +17,7 @@ from rocketpy import Message, Producer, RocketPyError
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, Json, NameServer
-
-if TYPE_CHECKING:
-    from rocketpy.config import ProducerOptions
+from rocketpy.config import PATIENT_SENDS
 
 READ_BYTES = 256 << 10
 SEND_BYTES = 8 << 20
@@ -78,7 +76,9 @@ def produce(
     began, sent, under_way, empty = time.monotonic(), 0, 0, Empty()
     with ExitStack() as stack:
         lines = line_groups(stack, inputs or [])
-        options: ProducerOptions = {} if max_message_size is None else {"max_message_size": max_message_size}
+        options = PATIENT_SENDS
+        if max_message_size is not None:
+            options = {**options, "max_message_size": max_message_size}
         producer = stack.enter_context(Producer(group, name_servers=name_server, **options))
         bar = stack.enter_context(output.progress(quiet=as_json))
         task = bar.add_task(f"to {topic}", total=None)

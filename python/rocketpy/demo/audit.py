@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from rocketpy import Admin, Consumer, Start
+from rocketpy.config import PATIENT
 from rocketpy.demo.departures import Mismatch
 from rocketpy.demo.publish import Acknowledged
 
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     import pandas
 
 MAX_ROWS = 100_000
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 60.0
 COLUMNS = ["queue_id", "queue_offset", "msg_id"]
 
 
@@ -29,11 +30,11 @@ def stored(topic: str, name_server: str) -> "pandas.DataFrame":
     """
     import pandas
 
-    with Admin(name_servers=name_server) as admin:
+    with Admin(name_servers=name_server, **PATIENT) as admin:
         rows = sum(queue.max_offset - queue.min_offset for queue in admin.describe_topic(topic).queues)
     parts: list[pandas.DataFrame] = []
     left = rows
-    with Consumer("audit", topic, name_servers=name_server, start=Start.EARLIEST) as consumer:
+    with Consumer("audit", topic, name_servers=name_server, start=Start.EARLIEST, **PATIENT) as consumer:
         while left > 0:
             batch = consumer.fetch_arrow(MAX_ROWS, TIMEOUT_SECONDS, columns=COLUMNS)
             if not batch.num_rows:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from rocketpy import Consumer, Start
+from rocketpy.config import PATIENT
 from rocketpy.demo.departures import Departures, Mismatch
 from rocketpy.demo.flights import Flights
 
@@ -14,7 +15,7 @@ HUB = "hub-aa-ua"
 HUB_CARRIERS = ("UA", "AA")
 POLL_MESSAGES = 4000
 POLL_SECONDS = 0.5
-PATIENCE_POLLS = 40
+PATIENCE_POLLS = 240
 """Polls in a row that may find nothing before what is missing counts as lost."""
 SURPLUS_SECONDS = 0.3
 """How long a group that has everything waits for a message that should not come."""
@@ -86,7 +87,9 @@ class Readers:
     ) -> None:
         enough = check.expected if until is None else until
         polls = 0
-        with Consumer(group, self._topic, name_servers=self._name_servers, tags=tags, start=Start.EARLIEST) as consumer:
+        with Consumer(
+            group, self._topic, name_servers=self._name_servers, tags=tags, start=Start.EARLIEST, **PATIENT
+        ) as consumer:
             while check.seen < enough and not self._stopping.is_set():
                 batch = consumer.poll(max_messages=POLL_MESSAGES, timeout=POLL_SECONDS)
                 polls = 0 if batch else polls + 1

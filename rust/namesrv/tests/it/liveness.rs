@@ -60,9 +60,9 @@ async fn a_silent_broker_goes_after_its_own_timeout_and_its_connection_is_closed
     let broker = Client::new(ClientConfig::default());
     let impatient = Broker { heartbeat_timeout_ms: Some(100), ..MASTER };
     let request = registration(impatient, &["TopicTest", "TBW102"], 1);
+    let connection = broker.connection(&bench.addr(), PATIENCE).await.expect("open");
     let answer = broker.call(&bench.addr(), request, PATIENCE).await.expect("registers");
     assert_eq!(answer.code, response::SUCCESS);
-    let connection = broker.connection(&bench.addr(), PATIENCE).await.expect("open");
     until_gone(&bench, "TopicTest").await;
     soon(async {
         while connection.is_open() {
@@ -75,12 +75,12 @@ async fn a_silent_broker_goes_after_its_own_timeout_and_its_connection_is_closed
 #[tokio::test]
 async fn a_heartbeat_keeps_a_broker_alive() {
     let bench = Bench::start_with(|config| config.scan_interval = Duration::from_millis(5)).await;
-    let impatient = Broker { heartbeat_timeout_ms: Some(400), ..MASTER };
+    let impatient = Broker { heartbeat_timeout_ms: Some(1000), ..MASTER };
     let broker = Client::new(ClientConfig::default());
     let request = registration(impatient, &["TopicTest", "TBW102"], 1);
     broker.call(&bench.addr(), request, PATIENCE).await.expect("registers");
     let started = std::time::Instant::now();
-    while started.elapsed() < Duration::from_millis(1200) {
+    while started.elapsed() < Duration::from_millis(1500) {
         broker.call_oneway(&bench.addr(), heartbeat(), PATIENCE).await.expect("queued");
         assert_eq!(bench.route("TopicTest").await.code, response::SUCCESS);
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -27,6 +27,8 @@ const DURABLE_AFTER: Duration = Duration::from_millis(FLUSH_INTERVAL_MS + 900);
 /// A server that does not answer has this long to be found dead.
 const FOUND_DEAD_WITHIN: Duration = Duration::from_secs(5);
 const TASKS_END_WITHIN: Duration = Duration::from_secs(30);
+/// A server that lives answers in this time, however slow its disk.
+const SURVEY_ANSWERS_WITHIN: Duration = Duration::from_secs(25);
 
 /// A store and everything around it.
 pub struct Life<'a> {
@@ -134,11 +136,15 @@ impl<'a> Life<'a> {
     fn live(&mut self, mut server: Server, mut drawn: Drawn, is_last: bool) -> Result<(), String> {
         let ending = &drawn.ending;
         let client =
-            Client::new(ClientConfig::new([server.name_server.clone()]), self.runtime.handle().clone());
-        let client = client.map_err(|error| error.to_string())?;
+            |config| Client::new(config, self.runtime.handle().clone()).map_err(|error| error.to_string());
+        let config = ClientConfig::new([server.name_server.clone()]);
+        // A server whose disk stalls is slow to answer, and no worse for it.
+        let patient = client(ClientConfig { api_timeout: SURVEY_ANSWERS_WITHIN, ..config.clone() })?;
+        let client = client(config)?;
         let survey =
-            Survey { load: &self.load, client: &client, broker: &server.broker, queues: self.shape.queues };
+            Survey { load: &self.load, client: &patient, broker: &server.broker, queues: self.shape.queues };
         let seen = self.runtime.block_on(survey.run(&mut drawn.survey));
+        drop(patient);
         if let Err(error) = seen {
             if server.wait_for_end(FOUND_DEAD_WITHIN) {
                 self.died(&server.kill(), ending, "while it was looked at");

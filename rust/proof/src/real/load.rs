@@ -200,6 +200,8 @@ impl Load {
             ConsumerConfig { start: Start::Earliest, allow_missing_topic: true, ..ConsumerConfig::default() };
         let Ok(consumer) = PullConsumer::new(&client, group, subscriptions, config).await else { return };
         let (mut got_at, mut draining_since) = (Instant::now(), None);
+        let has_queues =
+            || !consumer.positions().is_empty() && consumer.positions().len() == consumer.assignment().len();
         while !self.is_over() {
             match consumer.poll(rng.usize(1..200), Duration::from_millis(20)).await {
                 Ok(batch) if batch.is_empty() => {}
@@ -211,6 +213,9 @@ impl Load {
             }
             if self.draining.load(Ordering::SeqCst) {
                 let since = *draining_since.get_or_insert_with(Instant::now);
+                if !has_queues() {
+                    got_at = Instant::now(); // a new group on a disk that stalls
+                }
                 if got_at.max(since).elapsed() > DRAINED_AFTER || since.elapsed() > DRAIN_WITHIN {
                     return;
                 }

@@ -12,8 +12,8 @@ use rocketpy_env::{Disk, RealDisk, freeze_process, planted};
 
 /// A start that takes longer is one that never ends.
 const START_WITHIN: Duration = Duration::from_secs(60);
-/// An orderly stop that takes longer is killed.
-const STOP_WITHIN: Duration = Duration::from_secs(15);
+/// An orderly stop that takes longer is killed; the server gives up before.
+const STOP_WITHIN: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Of what the server says, the last is kept.
 const LOG_BYTES: usize = 32 << 10;

@@ -9,7 +9,7 @@ use crate::support::*;
 
 #[tokio::test]
 async fn an_idle_connection_is_closed_and_one_that_talks_is_not() {
-    const IDLE: Duration = Duration::from_millis(300);
+    const IDLE: Duration = Duration::from_secs(1);
     let server = serve(ServerConfig { idle_timeout: IDLE, ..ServerConfig::new(LOOPBACK) }, handler(echo));
     let started = Instant::now();
     let mut idle = RawPeer::connect(server.local_addr()).await;

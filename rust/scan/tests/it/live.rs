@@ -8,6 +8,8 @@ use rocketpy_store::{Arrival, NewRecord, Store, StoreConfig, StoreListener};
 
 use crate::folder::{TOPIC, bodies, everything, ranges, scan_all};
 
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Hands out how many messages became readable.
 struct Arrivals(Sender<usize>);
 
@@ -20,7 +22,7 @@ impl StoreListener for Arrivals {
 fn wait_for(arrivals: &Receiver<usize>, messages: usize) {
     let mut seen = 0;
     while seen < messages {
-        seen += arrivals.recv_timeout(Duration::from_secs(20)).unwrap();
+        seen += arrivals.recv_timeout(PATIENCE).unwrap();
     }
 }
 
@@ -50,6 +52,7 @@ fn a_live_store_is_read_without_disturbing_it_and_a_plan_is_a_snapshot() {
     let mut config = StoreConfig::new(root.path());
     config.commit_log_file_size = 64 << 10;
     config.consume_queue_file_size = 20 * 100;
+    config.busy_timeout = PATIENCE;
     let store = Store::open(config).unwrap();
     let (sender, arrivals) = channel();
     store.set_listener(Arc::new(Arrivals(sender)));

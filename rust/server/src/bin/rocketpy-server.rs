@@ -11,8 +11,8 @@ use rocketpy_server::{
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// How long an orderly stop may take.
-const STOP_WITHIN: Duration = Duration::from_secs(5);
+/// How long an orderly stop may take: it flushes, and a busy disk may take seconds for each flush.
+const STOP_WITHIN: Duration = Duration::from_secs(60);
 /// Distance of the looks for a failed disk.
 const LOOK_FOR_FAILURE_EVERY: Duration = Duration::from_millis(200);
 

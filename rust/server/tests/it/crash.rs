@@ -35,12 +35,16 @@ fn send_until_killed(process: Process, cycle: usize) -> Vec<String> {
     let sender = std::thread::spawn(move || {
         let caller = Caller::new();
         let mut acknowledged = Vec::new();
-        while !sending.load(Ordering::Acquire) {
-            let body = format!("{cycle}-{}", acknowledged.len());
-            // A time-out or a broken connection: may be stored, is not counted.
+        for number in 0.. {
+            if sending.load(Ordering::Acquire) {
+                break;
+            }
+            let body = format!("{cycle}-{number}");
+            // Refused or flushed too late, a time-out or a broken connection: may be stored, is not counted.
             match caller.try_call(&broker, crate::support::send("orders", &body)) {
                 Ok(answer) if answer.code == 0 => acknowledged.push(body),
-                _ => break,
+                Ok(_) => {}
+                Err(_) => break,
             }
         }
         acknowledged

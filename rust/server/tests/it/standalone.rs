@@ -1,13 +1,9 @@
-use std::time::Duration;
-
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
 use rocketpy_server::{ServerConfig, Sources, Standalone};
 
-use crate::support::{Caller, config, wait_until};
-
-const STOP: Duration = Duration::from_secs(10);
+use crate::support::{Caller, TIMEOUT, config, wait_until};
 
 #[test]
 fn a_server_starts_serves_and_stops_and_starts_again_on_its_folder() {
@@ -26,8 +22,8 @@ fn a_server_starts_serves_and_stops_and_starts_again_on_its_folder() {
             (0..=cycle).map(|n| n.to_string()).collect::<Vec<_>>()
         );
         assert!(server.failure().is_none());
-        server.stop(STOP);
-        server.stop(STOP);
+        server.stop(TIMEOUT);
+        server.stop(TIMEOUT);
         assert!(caller.try_call(&broker, crate::support::send("orders", "late")).is_err());
     }
 }
@@ -46,7 +42,7 @@ fn the_ready_file_names_process_and_addresses_as_long_as_the_server_runs() {
     assert_eq!(ready["pid"], std::process::id());
     assert_eq!(ready["broker"].as_str(), server.addresses().broker.as_deref());
     assert_eq!(ready["name_server"].as_str(), server.addresses().name_server.as_deref());
-    server.stop(STOP);
+    server.stop(TIMEOUT);
     assert!(RealDisk.read(&path, 1000).is_err());
 }
 
@@ -97,7 +93,7 @@ fn a_stop_closes_what_still_waits() {
     let waiting =
         std::thread::spawn(move || caller.try_call(&broker, crate::support::pull("orders", 0, 60_000)));
     // Whether the pull is held already or not: it must not outlive the server.
-    server.stop(STOP);
+    server.stop(TIMEOUT);
     match waiting.join().unwrap() {
         Ok(answer) => assert_eq!(answer.code, 19),
         Err(error) => assert!(error.retryable(), "{error}"),
@@ -111,13 +107,13 @@ fn a_store_keeps_the_size_of_its_log_files_unless_another_one_is_asked_for() {
     let caller = Caller::new();
     let broker = server.addresses().broker.clone().unwrap();
     caller.send(&broker, "kept", "body");
-    server.stop(STOP);
+    server.stop(TIMEOUT);
     drop(server);
 
     let mut unsaid = ServerConfig { port: Some(0), name_server_port: Some(0), ..ServerConfig::default() };
     unsaid.broker.store_root = folder.path().to_owned();
     let mut other = unsaid.clone();
-    Standalone::start(unsaid).unwrap().stop(STOP);
+    Standalone::start(unsaid).unwrap().stop(TIMEOUT);
     other.set("mappedFileSizeCommitLog", "1073741824").unwrap();
     let error = Standalone::start(other).unwrap_err();
     assert!(error.hint().unwrap().contains("mappedFileSizeCommitLog=1048576"), "{error}");

@@ -14,13 +14,18 @@ use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::{CallError, Client, ClientConfig};
 use rocketpy_server::ServerConfig;
 
-pub const TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest time of one call or stop, on a disk that may stall.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest a test waits for something that many calls make so.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Small files and free ports, on a folder.
 pub fn config(store: &Path) -> ServerConfig {
     let mut config = ServerConfig { port: Some(0), name_server_port: Some(0), ..ServerConfig::default() };
     config.broker.store_root = store.to_owned();
     config.broker.commit_log_file_size = 1 << 20;
+    config.broker.busy_timeout = TIMEOUT;
+    config.broker.sync_flush_timeout = TIMEOUT;
     config
 }
 
@@ -171,7 +176,7 @@ pub fn topic_with(topic: &str, queues: i32) -> Command {
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let started = Instant::now();
     while !condition() {
-        assert!(started.elapsed() < Duration::from_secs(20), "in vain: {what}");
+        assert!(started.elapsed() < PATIENCE, "in vain: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -319,9 +319,8 @@ fn without_room(root: &Path) -> StoreConfig {
 }
 
 fn fill_a_file(store: &Store<FaultyDisk>) {
-    for queue_offset in 0..2 {
-        assert_eq!(store.append(&record("t", 0, &LARGE)).unwrap().queue_offset.get(), queue_offset);
-    }
+    eventually("there is a log file", || store.append(&record("t", 0, &LARGE)).is_ok());
+    assert_eq!(store.append(&record("t", 0, &LARGE)).unwrap().queue_offset.get(), 1);
 }
 
 #[test]

@@ -164,6 +164,7 @@ fn appends_wait_for_the_disk_when_too_much_is_not_flushed() {
     let config = StoreConfig {
         max_unflushed_bytes: 4000,
         flush_step_bytes: 500,
+        busy_timeout: Duration::from_millis(500),
         ..quiet(dir.path(), FlushMode::Async)
     };
     let store = Store::open_on(disk.clone(), config.clone()).unwrap();
@@ -171,6 +172,16 @@ fn appends_wait_for_the_disk_when_too_much_is_not_flushed() {
     store.set_listener(told);
     disk.shut_gate();
     let mut ends = Vec::new();
+    eventually("there is a log file", || match store.append(&record("t", 0, &[0; 1000])) {
+        Ok(appended) => {
+            ends.push(appended.end.get());
+            true
+        }
+        Err(error) => {
+            assert!(matches!(error, AppendError::Busy { .. }), "{error}");
+            false
+        }
+    });
     let error = loop {
         match store.append(&record("t", 0, &[0; 1000])) {
             Ok(appended) => ends.push(appended.end.get()),

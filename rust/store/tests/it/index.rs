@@ -19,7 +19,7 @@ use rocketpy_store::{
 use crate::faulty::FaultyDisk;
 use crate::index_oracle::{assert_index_equals_log, key_hash, paths};
 use crate::support::{
-    ALL, assert_queues_equal_log, contents, eventually, killed_copy, overwrite, record,
+    ALL, PATIENCE, assert_queues_equal_log, contents, eventually, killed_copy, overwrite, record,
     retire_first_log_file, settle, small,
 };
 
@@ -255,7 +255,8 @@ fn a_full_file_is_followed_by_the_next_and_a_record_may_lie_in_both() {
 #[test]
 fn files_have_the_size_and_the_places_of_the_format() {
     let dir = tempfile::tempdir().unwrap();
-    let config = StoreConfig::new(dir.path());
+    let config =
+        StoreConfig { commit_log_file_size: 1 << 20, busy_timeout: PATIENCE, ..StoreConfig::new(dir.path()) };
     let store = Store::open(config.clone()).unwrap();
     store.append(&NewRecord { topic: "topicA", ..keyed(b"x", b"KEYS\x01key1\x02") }).unwrap();
     store.append(&NewRecord { topic: "topicA", ..keyed(b"y", b"KEYS\x01key1\x02") }).unwrap();

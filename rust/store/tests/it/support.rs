@@ -20,9 +20,10 @@ use crate::index_oracle::assert_index_equals_log;
 /// Longest a test waits for something that must happen.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A store whose files are so small that they roll every few dozen messages.
+/// A store whose files are so small that they roll every few dozen messages, on a disk that may stall.
 pub fn small(root: &Path) -> StoreConfig {
     StoreConfig {
+        busy_timeout: PATIENCE,
         commit_log_file_size: 64 << 10,
         consume_queue_file_size: 2000,
         max_message_size: 32 << 10,

@@ -4,6 +4,7 @@ use rocketpy_store::reader::ReadError;
 use rocketpy_store::tools::{Transfer, facts};
 
 use super::*;
+use crate::support::is_there;
 
 /// A store whose log lies in two folders, and these as a person writes them.
 fn in_two_folders(dir: &Path) -> (StoreConfig, PathBuf) {
@@ -52,7 +53,7 @@ fn a_log_in_several_folders_goes_on_where_it_lies() {
     put(&mut transfer, 300);
     assert_eq!(transfer.finish(None).unwrap().messages, 300);
     assert!(files().iter().zip(&before).all(|(now, before)| now > before), "they take turns: {:?}", files());
-    assert!(!config.root.join("commitlog").exists());
+    assert!(!is_there(&config.root.join("commitlog")));
     let reader = StoreReader::open_with_log(&config.root, &named).unwrap();
     let report = tools::verify(&reader, &mut go_on).unwrap();
     assert!(report.is_sound(), "{:#?}", report.problems);
@@ -69,7 +70,7 @@ fn a_log_that_is_not_where_it_is_looked_for_is_no_empty_log() {
     let missing = dir.path().join("missing");
     let error = Transfer::open(&config.root, Some(&missing), None).err().unwrap();
     assert!(matches!(error, ToolError::Read(ReadError::NotAStore { .. })), "{error}");
-    assert!(!missing.exists() && !config.root.join("commitlog").exists());
+    assert!(!is_there(&missing) && !is_there(&config.root.join("commitlog")));
     let error = Transfer::make(&dir.path().join("new"), Some(&named), None).err().unwrap();
     assert!(matches!(error, ToolError::TargetNotEmpty { .. }), "the log of another store: {error}");
 }
