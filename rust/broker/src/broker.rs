@@ -281,6 +281,10 @@ impl StoreListener for Listener {
         }
     }
 
+    fn waits(&self, wait: &mut dyn FnMut()) {
+        process::blocking(wait);
+    }
+
     fn poisoned(&self, failure: &StoreError) {
         error!(%failure, "a flush failed, nothing more is acknowledged");
         self.shared.held_sends.give_up_all("a flush failed on the broker; the message may be stored");

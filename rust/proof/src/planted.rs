@@ -77,7 +77,7 @@ pub const PROOFS: &[Proof] = &[
             (Rule::R4, "the durable mark was lost"),
             (Rule::R4, "it was durably removed"),
             (Rule::R6, "that were durable are made anew"),
-            (Rule::Alive, "commit log files are not contiguous"),
+            (Rule::Alive, "commit log files are missing"),
         ],
     },
     Proof { bug: Bug::NoDirectoryFsync, layer: POWER_CUT, findings: &[(Rule::R9, "was made, and is gone")] },

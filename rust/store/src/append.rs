@@ -231,6 +231,13 @@ impl<D: Disk> Core<D> {
         }
     }
 
+    /// Waits for the disk as the store's owner wants it.
+    pub fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let (mut wait, mut result) = (Some(wait), None);
+        self.listener().waits(&mut || result = wait.take().map(|wait| wait()));
+        result.expect("a listener lets appends wait")
+    }
+
     /// Gives the records their offsets and copies them into the log, all or none.
     fn place(&self, record: &NewRecord<'_>, encoded: &mut Encoded) -> Result<(), AppendError> {
         self.check_fits(encoded)?;
@@ -244,7 +251,7 @@ impl<D: Disk> Core<D> {
             });
             let Some(placed) = placed? else { continue }; // the topic was deleted and may be made anew
             let Some(wakes) = placed? else {
-                self.wait_for_file()?;
+                self.waiting(|| self.wait_for_file())?;
                 continue;
             };
             if wakes {

@@ -50,7 +50,8 @@ const CHECK_AT: usize = LOG_FROM_AT + 8;
 /// | 144..152 | `log_from`: the log starts here or before |
 /// | 152..156 | CRC-32 of bytes 0..152 |
 ///
-/// Version 3 has no `log_from`, and its CRC at 144. When there are only marks of other versions, the store is not opened.
+/// Version 3 has no `log_from`, and its CRC at 144. When the newest mark has another version, the store is
+/// not opened.
 ///
 /// A mark whose copy of the timestamps differs from the file's is void: another writer was there since.
 ///
@@ -177,7 +178,7 @@ pub(crate) struct Checkpoint {
     pub timestamps: Timestamps,
     /// `None` when there is no mark or another writer came after it.
     pub mark: Option<Mark>,
-    /// The version of a mark that this code cannot read, when it reads none.
+    /// The version of a mark that this code cannot read, when it reads none that is newer.
     pub unknown_version: Option<u8>,
 }
 
@@ -215,9 +216,12 @@ impl Checkpoint {
     fn decode(page: &[u8]) -> Self {
         let marks = MARK_AT.map(|at| Mark::decode(&page[at as usize..], page));
         let mark = marks.into_iter().flatten().max_by_key(|mark| mark.generation);
-        let versions = MARK_AT.into_iter().filter_map(|at| mark_version(&page[at as usize..]));
-        let unknown = versions.filter(|version| !(FORMER_VERSION..=MARK_VERSION).contains(version)).max();
-        let unknown_version = unknown.filter(|_| mark.is_none());
+        let unknown_version = MARK_AT.into_iter().find_map(|at| {
+            let bytes = &page[at as usize..];
+            let version = mark_version(bytes)?;
+            let is_newer = mark.is_none_or(|mark| mark.generation < u64::from_be_bytes(array(&bytes[8..])));
+            (!(FORMER_VERSION..=MARK_VERSION).contains(&version) && is_newer).then_some(version)
+        });
         Self { timestamps: Timestamps::decode(&array(page)), mark, unknown_version }
     }
 }
@@ -393,6 +397,8 @@ mod tests {
         bytes[MARK_AT[1] as usize..][..MARK_BYTES].copy_from_slice(&two[MARK_AT[1] as usize..][..MARK_BYTES]);
         let read = Checkpoint::decode(&bytes);
         assert_eq!((read.mark, read.unknown_version), (Some(mark(6)), None));
+        bytes[at + 8..at + 16].copy_from_slice(&7u64.to_be_bytes());
+        assert_eq!(Checkpoint::decode(&bytes).unknown_version, Some(5), "it was written later");
         assert_eq!(Checkpoint::decode(&page(&sample(), [None, None])).unknown_version, None);
     }
 

@@ -132,7 +132,12 @@ impl StoreError {
                  without it the start reads the whole log and takes the first damaged record for its end"
                     .to_owned(),
             ),
-            Self::InteriorDamage { .. } | Self::MissingFile { .. } => {
+            Self::MissingFile { .. } => Some(
+                "nothing was changed; mount or restore what is missing, from a copy or from a slave, or look at what `rocketpy store \
+                 repair` would do, also where another program has removed old files"
+                    .to_owned(),
+            ),
+            Self::InteriorDamage { .. } => {
                 Some("nothing was changed; restore the file from a copy or from a slave, or look at what `rocketpy store repair` would do".to_owned())
             }
             Self::Poisoned { .. } => {

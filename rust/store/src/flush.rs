@@ -198,7 +198,11 @@ impl<D: Disk> Core<D> {
     #[inline]
     pub fn wait_for_room(&self) -> Result<(), AppendError> {
         let limit = self.config.max_unflushed_bytes;
-        if limit == 0 || self.unflushed() <= limit { Ok(()) } else { self.wait_behind(limit) }
+        if limit == 0 || self.unflushed() <= limit {
+            Ok(())
+        } else {
+            self.waiting(|| self.wait_behind(limit))
+        }
     }
 
     fn wait_behind(&self, limit: u64) -> Result<(), AppendError> {

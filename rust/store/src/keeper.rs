@@ -99,18 +99,21 @@ impl<D: Disk> Core<D> {
             let began = Instant::now();
             let due = || began + if self.is_called_to_keep() { least.min(pause) } else { pause };
             while !self.is_stopping() && Instant::now() < due() {
-                let left = due().saturating_duration_since(Instant::now());
-                self.keeper_wake.sleep(left, || self.is_stopping() || Instant::now() >= due());
+                let until = due();
+                let is_called = || self.is_stopping() || due() < until;
+                self.keeper_wake.sleep(until.saturating_duration_since(Instant::now()), is_called);
             }
             if self.is_stopping() || self.poison_cause().is_some() {
                 return;
             }
-            if let Err(error) = self.keep(false) {
-                tracing::error!(%error, "the checkpoint was not written");
-            }
+            let kept = self.keep(false);
             let took = self.keeper.lock().took;
             pause = self.config.checkpoint_interval.max(took * 4).min(Duration::from_secs(60));
             least = took * 2;
+            if let Err(error) = kept {
+                tracing::error!(%error, "the checkpoint was not written");
+                least = pause;
+            }
         }
     }
 
@@ -147,7 +150,8 @@ impl<D: Disk> Core<D> {
             let dispatcher = self.dispatcher.lock();
             (dispatcher.progress(), self.index.as_ref().map(Index::take_unsynced).transpose()?)
         };
-        self.keep_at.store(progress.dispatched + self.config.checkpoint_bytes, Ordering::Relaxed);
+        self.keep_at
+            .store(progress.dispatched.saturating_add(self.config.checkpoint_bytes), Ordering::Relaxed);
         let index = unsynced.as_ref().map(|unsynced| unsynced.mark);
         let full_to_ms = unsynced.as_ref().and_then(|unsynced| unsynced.full_to_ms);
         // Before the index: no durable entry leads behind the log.

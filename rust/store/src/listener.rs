@@ -18,13 +18,18 @@ pub struct Arrival {
     pub stored_at_ms: i64,
 }
 
-/// Receives what happens in a store, on the store's own threads: none of these may block or call back into `shutdown`.
+/// Receives what happens in a store, but for `waits` on the store's own threads: none of these may block or call back into
+/// `shutdown`.
 #[doc(alias = "MessageArrivingListener")]
 pub trait StoreListener: Send + Sync {
     /// The log is durable before this offset. Offsets only grow.
     fn flushed(&self, _offset: PhysicalOffset) {}
     /// Queue entries became readable; in log order, many at once under load.
     fn arrived(&self, _arrivals: &[Arrival]) {}
+    /// An append is about to wait for the disk, on its caller's thread: `wait` has to be called, once.
+    fn waits(&self, wait: &mut dyn FnMut()) {
+        wait();
+    }
     /// A flush failed; no append is acknowledged any more. Called once.
     fn poisoned(&self, _error: &StoreError) {}
 }

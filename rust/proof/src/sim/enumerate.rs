@@ -27,6 +27,7 @@ fn script(flush: FlushMode) -> Plan {
         body_max: 3000,
         open_queue_files: 100,
         flushes: if flush == FlushMode::Async { (4096, 0) } else { (128 << 20, 64 << 20) },
+        checkpoint_bytes: 3000,
         put_off: if flush == FlushMode::Sync { (1, 100) } else { (64, 1 << 20) },
         disk: SimOptions { seed: 1, write_back_per_mille: 50, ..SimOptions::default() },
         retention: None,

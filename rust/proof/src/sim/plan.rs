@@ -29,6 +29,8 @@ pub struct Plan {
     pub put_off: (usize, usize),
     /// Bytes of the log that are flushed at a time, and those that a start makes durable itself.
     pub flushes: (u64, u64),
+    /// Bytes of the log after which a checkpoint is in a hurry.
+    pub checkpoint_bytes: u64,
     pub disk: SimOptions,
     /// `None`: nothing is removed by age, size or for want of space.
     pub retention: Option<Retention>,
@@ -117,6 +119,7 @@ impl Plan {
             flushes: *rng
                 .choice(&[(128 << 20, 64 << 20), (4096, 0), (10_000, 5000), (1 << 20, 0)])
                 .unwrap_or(&(1 << 20, 0)),
+            checkpoint_bytes: *rng.choice(&[128 << 20, 3000, 20_000]).unwrap_or(&3000),
             disk,
             retention: None,
             deletes: false,
@@ -166,6 +169,7 @@ impl Plan {
             queue_tail_bytes: self.put_off.1,
             flush_step_bytes: self.flushes.0,
             flush_at_start_bytes: self.flushes.1,
+            checkpoint_bytes: self.checkpoint_bytes,
             retention: self
                 .retention
                 .map_or_else(RetentionConfig::default, |rules| rules.config(self.log_file)),

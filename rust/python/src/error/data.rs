@@ -99,6 +99,7 @@ impl Raise for ReadError {
     fn facts(&self) -> Facts {
         let class = match self {
             Self::Env(error) => return error.facts(),
+            Self::Refused(error) => return error.facts(),
             Self::NotAStore { .. } | Self::LogElsewhere { .. } | Self::NoIndex { .. } => "NotAStoreError",
             Self::UnknownTopic { .. } => "TopicNotFoundError",
             Self::UnknownQueue { .. } | Self::InvertedRange { .. } | Self::Missing { .. } => "OffsetError",

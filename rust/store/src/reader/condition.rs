@@ -25,8 +25,10 @@ impl Condition {
             Err(error) if error.is_not_found() => false,
             Err(error) => return Err(error.into()),
         };
-        let Checkpoint { timestamps, mark, .. } = Checkpoint::read(disk, &root.join("checkpoint"))?;
-        Ok(Self { timestamps, mark, is_dirty })
+        let path = root.join("checkpoint");
+        let checkpoint = Checkpoint::read(disk, &path)?;
+        checkpoint.check_version(&path).map_err(|error| ReadError::Refused(Box::new(error)))?;
+        Ok(Self { timestamps: checkpoint.timestamps, mark: checkpoint.mark, is_dirty })
     }
 
     /// The part of the log in which every record has a checksum of its own.

@@ -23,6 +23,7 @@ pub use self::key::{KeyQuery, KeyedRecord};
 use self::log::LogFiles;
 use self::queue::QueueFiles;
 pub use self::scan::RangeScan;
+use crate::error::StoreError;
 use crate::fetch::QueueBounds;
 
 /// A store could not be read.
@@ -37,6 +38,9 @@ pub enum ReadError {
     /// The folder has consume queues, and no commit log beside them.
     #[error("a store without its commit log: {}", path.display())]
     LogElsewhere { path: PathBuf },
+    /// A server would not open the store, whatever lies in it.
+    #[error(transparent)]
+    Refused(Box<StoreError>),
     /// The folder holds no index files.
     #[error("the store has no key index: {}", path.display())]
     NoIndex { path: PathBuf },

@@ -216,9 +216,10 @@ impl<D: Disk> Core<D> {
         let may_go = removals.iter().take_while(|removal| removal.file.end() <= written_down_to).count();
         let (removals, _) = removals.split_at(may_go);
         let Some(last) = removals.last() else { return kept.map(|()| 0) };
-        let removals = match self.remove_log_to(last.file.end()) {
-            Ok(()) => removals,
-            Err(StoreError::Env(_)) => &removals[..1], // nothing can be written: what it gives back is for the mark
+        // Where nothing can be written in place, as on a full file system that copies on write, the first gives space for that.
+        let (removals, is_written) = match self.remove_log_to(last.file.end()) {
+            Ok(()) => (removals, true),
+            Err(StoreError::Env(EnvError::NoSpace { .. })) => (&removals[..1], false),
             Err(error) => return Err(error),
         };
         let mut removed = 0;
@@ -231,6 +232,9 @@ impl<D: Disk> Core<D> {
             }
             self.remove_log_file(removal, round)?;
             removed += 1;
+            if !is_written {
+                self.remove_log_to(removal.file.end())?;
+            }
         }
         kept.map(|()| removed)
     }

@@ -377,6 +377,10 @@ fn a_store_of_an_unknown_version_is_refused_by_name() {
         "{error}"
     );
     assert!(!error.is_damage() && error.hint().unwrap().contains("version of RocketPy"));
+    let reader = StoreReader::open(dir.path()).unwrap();
+    let read = tools::verify(&reader, &mut |_| true).unwrap_err().to_string();
+    assert!(read.contains("version 99"), "{read}");
+    assert!(tools::repair(&reader, &mut |_| true).is_err(), "it would end the log at the first damage");
     assert_eq!(contents(dir.path()), before);
     RealDisk.remove_file(&checkpoint).unwrap();
     assert_eq!(numbers(&Store::open(config).unwrap()), (0..10).collect::<Vec<_>>());
