@@ -157,8 +157,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "errors":
-        return import_module("rocketpy.errors")
+    if name in ("errors", "store"):
+        return import_module(f"rocketpy.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'rocketpy' has no attribute {name!r}")
     value = getattr(import_module(f"rocketpy.{_HOMES.get(name, 'errors')}"), name)

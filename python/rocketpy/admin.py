@@ -266,6 +266,7 @@ class Admin(Closing):
         Raises:
             InvalidArgumentError: It is not an offset message id.
             RefusedError: There is no message at that place.
+            DamagedDataError: Its body is not what was sent.
         """
         return self._native.view_message(offset_msg_id)
 

@@ -313,8 +313,9 @@ def export_messages(
         on_progress: Gets bytes done and bytes in all.
 
     Raises:
-        InvalidArgumentError: The target is not empty.
+        InvalidArgumentError: The target is not empty, or lies inside the source.
     """
+    _check_apart(source, target)
     chosen = records(
         source,
         topics=topics,
@@ -360,9 +361,10 @@ def import_messages(
     Raises:
         StoreLockedError: A server has the store.
         NotAStoreError: The target has consume queues, and its log lies elsewhere.
-        InvalidArgumentError: A row has no topic or no body. The rows before it are in.
+        InvalidArgumentError: The target is the source; or a row has no topic or no body. The rows before it are in.
     """
     if isinstance(source, str | os.PathLike):
+        _check_apart(source, target)
         chosen = records(source, topics=topics, fail_on_damage=fail_on_damage, commit_log=commit_log)
         transfer = _rocketpy.StoreTransfer(
             os.fspath(target), _optional(target_commit_log), os.fspath(source), _optional(commit_log), False
@@ -380,6 +382,15 @@ def import_messages(
         transfer.append(gathered)
         report = json.loads(transfer.finish())
     return TransferReport(**report | {"new_topics": tuple(report["new_topics"])})
+
+
+def _check_apart(source: Folder, target: Folder) -> None:
+    """Refuses a target that is the source or lies in it: messages would be read that were just written."""
+    own, other = Path(source).resolve(), Path(target).resolve()
+    if other.is_relative_to(own):
+        raise InvalidArgumentError(
+            f"the target is the store itself or lies inside it: {other}", hint="name a folder of its own"
+        )
 
 
 def _transfer(

@@ -333,6 +333,25 @@ def test_a_damaged_store_is_refused_and_left_as_it_is(tmp_path):
     assert log.read_bytes() == before
 
 
+def test_a_message_whose_body_is_damaged_is_not_given_by_a_look_up(tmp_path):
+    store = tmp_path / "store"
+    with PatientServer(store, settings=SMALL_FILES) as server, server.producer("ingest") as producer:
+        sound = producer.send(Message("topic", b"sound", keys=["one"]))
+        damaged = producer.send(Message("topic", b"a body to be damaged", keys=["two"]))
+        (log,) = (path for path in (store / "commitlog").iterdir() if path.name.endswith("0" * 20))
+        at = log.read_bytes().index(b"to be damaged")
+        with log.open("r+b") as file:
+            file.seek(at)
+            file.write(b"T")
+        with server.admin() as admin:
+            assert [found.body for found in admin.query_messages("topic", "one")] == [b"sound"]
+            assert admin.view_message(sound.offset_msg_id).body == b"sound"
+            with pytest.raises(rocketpy.DamagedDataError, match="is damaged"):
+                admin.query_messages("topic", "two")
+            with pytest.raises(rocketpy.DamagedDataError, match="is damaged"):
+                admin.view_message(damaged.offset_msg_id)
+
+
 def test_an_embedded_server_of_a_killed_process_recovers(tmp_path, child):
     ended = child(
         """

@@ -93,12 +93,13 @@ def repair(
 
 def action_row(action: store.RepairAction) -> dict[str, Any]:
     """An action in a line."""
+    place = "" if action.topic is None else f"{action.topic}-{action.queue_id} {action.queue_offset}"
     return {
         "action": action.action.replace("_", " "),
         "file": action.path,
         "offset": action.file_offset,
         "bytes": action.size_bytes,
-        "reason": action.reason or f"{action.topic}-{action.queue_id} {action.queue_offset}",
+        "reason": action.reason or place,
     }
 
 

@@ -14,7 +14,7 @@ use rocketpy_protocol::{
 use tokio::task::JoinSet;
 
 use super::Admin;
-use crate::{error::ClientError, instance::Instance, outcome, wire};
+use crate::{consumer::decode::check_body, error::ClientError, instance::Instance, outcome, wire};
 
 const OPERATION: &str = "message query";
 /// How much earlier than its id says a message may have been stored: clocks differ.
@@ -180,6 +180,7 @@ impl Instance {
         for view in records(&answer.body) {
             let view = view.map_err(|error| outcome::bad_answer(OPERATION, address, error))?;
             if is_wanted(&view, topic, key, query) {
+                check_body(&view, broker_name)?;
                 all.push(found(broker_name, answer.body.slice_ref(view.bytes)));
             }
         }

@@ -18,7 +18,7 @@ pub use self::types::{
     BrokerDescription, ClusterDescription, GroupLag, GroupSummary, LagRow, OffsetTarget, QueueStats,
     TopicBroker, TopicDescription, TopicSpec,
 };
-use crate::{client::Client, error::ClientError, outcome, wire};
+use crate::{client::Client, consumer::decode::check_body, error::ClientError, outcome, wire};
 
 /// Administration of a cluster. Clones share one client.
 ///
@@ -155,7 +155,9 @@ impl Admin {
         let address = id.host.to_string();
         let request = wire::view_message(id.physical_offset.to_wire());
         let answer = instance.call_ok(&address, OPERATION, request).await?;
-        RecordView::parse(&answer.body).map_err(|error| outcome::bad_answer(OPERATION, &address, error))?;
+        let view = RecordView::parse(&answer.body)
+            .map_err(|error| outcome::bad_answer(OPERATION, &address, error))?;
+        check_body(&view, &address)?;
         Ok(answer.body)
     }
 }

@@ -131,6 +131,19 @@ impl Damaged {
     }
 }
 
+/// Compares the body of a record that was looked up with its checksum.
+///
+/// # Errors
+/// [`ClientError::DamagedMessage`].
+pub(crate) fn check_body(record: &RecordView<'_>, broker_name: &str) -> Result<(), ClientError> {
+    match Damaged::find(record, record.queue_offset) {
+        Some(damaged) => {
+            Err(damaged.into_error(&MessageQueue::new(record.topic, broker_name, record.queue_id)))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Where the records lie that pass the filter. All are parsed, so that handing them out cannot fail, and their bodies compared
 /// with their checksums.
 fn spans(body: &[u8], delta: i64, filter: &TagFilter) -> Result<Spans, Undecodable> {

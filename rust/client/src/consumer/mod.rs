@@ -4,7 +4,7 @@ mod allocate;
 mod batch;
 mod bodies;
 mod commit;
-mod decode;
+pub(crate) mod decode;
 mod pull;
 mod range;
 mod rebalance;

@@ -19,7 +19,8 @@ mod walk;
 
 use std::path::PathBuf;
 
-use rocketpy_env::EnvError;
+use rocketpy_env::{Disk, EnvError};
+use rocketpy_model::PhysicalOffset;
 
 pub use facts::{LogFacts, MarkFacts, QueueFacts, StoreFacts, TopicFacts, facts};
 pub use repair::{Repair, RepairAction, plan_repair, repair};
@@ -30,7 +31,10 @@ pub use transfer::{Transfer, TransferReport};
 pub use verify::verify;
 
 use crate::error::{AppendError, StoreError};
-use crate::reader::ReadError;
+use crate::folder::file_name;
+use crate::reader::condition::Condition;
+use crate::reader::log::LogFiles;
+use crate::reader::{ReadError, StoreReader};
 
 /// A tool could not do its work.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -96,6 +100,30 @@ pub struct Progress {
 
 /// Is told how far a tool has come, many times a second; says whether it shall go on.
 pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> bool;
+
+/// Refuses a log of which files are gone, as a server would.
+///
+/// # Errors
+/// [`StoreError::MissingFile`].
+fn check_log_files<D: Disk>(reader: &StoreReader<D>, log: &LogFiles<D>) -> Result<(), ToolError> {
+    let files = log.files.files();
+    let start = files.first().map_or(0, |file| file.start);
+    let end = files.last().map_or(0, |file| file.start.saturating_add(file.size_bytes));
+    // As it is now: retention writes the mark before it removes a file.
+    let starts_at = Condition::read(&*reader.disk, &reader.root)?.mark.and_then(|mark| mark.log_from);
+    let lost = starts_at
+        .filter(|&from| from < start)
+        .or_else(|| log.files.holes().first().map(|hole| hole.0))
+        .or_else(|| log.condition.mark.filter(|mark| mark.log_to > end).map(|_| end));
+    match lost {
+        Some(from) => Err(StoreError::MissingFile {
+            path: reader.log_dirs[0].join(file_name(from)),
+            expected: PhysicalOffset(from),
+        }
+        .into()),
+        None => Ok(()),
+    }
+}
 
 /// A report of a tool as JSON.
 ///

@@ -8,7 +8,7 @@ use rocketpy_protocol::record::RecordView;
 
 use super::keyed::{self, Jumps, Members};
 use super::walk::{Checks, LogWalk, Step};
-use super::{Progress, ToolError};
+use super::{Progress, ToolError, check_log_files};
 use crate::reader::condition::Condition;
 use crate::reader::{Missing, QueueRange, RangeOptions, RangeScan, ReadError, ScanOptions, StoreReader};
 
@@ -96,9 +96,13 @@ impl<D: Disk> Selected<D> {
     /// Begins to read.
     ///
     /// # Errors
-    /// A topic that the store does not hold; or a file operation failed.
+    /// A topic that the store does not hold; [`StoreError::MissingFile`] where files of the log are gone and damage is not to be
+    /// left out; or a file operation failed.
     pub fn new(reader: &StoreReader<D>, selection: Selection) -> Result<Self, ToolError> {
         let by_place = selection.physical_from.is_some() || selection.physical_before.is_some();
+        if !by_place && !selection.skips_damage {
+            check_log_files(reader, &reader.open_log()?)?;
+        }
         let jumps = keyed::jumps(reader, &selection)?; // what is known to be covered stays so
         let (source, total_bytes) = match (selection.topics.is_empty() || by_place, jumps) {
             (true, jumps) => open_log(reader, &selection, jumps, None)?,
@@ -207,6 +211,9 @@ impl<D: Disk> Selected<D> {
                     self.left_out += 1;
                     let Some(ground) = ground else { return Ok(false) };
                     walk.go_to(ground);
+                }
+                Step::MissingFiles { at, .. } if !self.selection.skips_damage => {
+                    return Err(damaged(walk, at, "the file is missing")?.into());
                 }
                 Step::MissingFiles { .. } => self.left_out += 1,
                 Step::End => return Ok(false),

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::folder_copy::NewFolder;
 use super::walk::{Checks, LogWalk, Step};
-use super::{ToolError, Watch, tell};
+use super::{ToolError, Watch, check_log_files, tell};
 use crate::checkpoint::{CheckpointFile, Mark, Timestamps};
 use crate::folder::file_name;
 use crate::queue::entry::ENTRY_BYTES;
@@ -52,7 +52,8 @@ pub struct Snapshot {
 /// Complete log files are shared by hard links, and nobody writes them any more; everything else is copied.
 ///
 /// # Errors
-/// [`ToolError::TargetNotEmpty`], [`ToolError::TargetInside`]; [`ToolError::CheckpointBehind`] when the server's checkpoint
+/// [`ToolError::TargetNotEmpty`], [`ToolError::TargetInside`]; [`StoreError::MissingFile`] where files of the log are gone;
+/// [`ToolError::CheckpointBehind`] when the server's checkpoint
 /// stands still. What was made of the folder is removed then.
 ///
 /// # Durability
@@ -70,6 +71,7 @@ pub fn snapshot<D: Disk>(
     let mut metadata_files =
         folder.copy_metadata(&reader.root.join("config"), &config, |name| !is_name(name))?;
     let (mut log, cut) = wait_for_cut(reader, watch)?;
+    check_log_files(reader, &log)?;
     metadata_files += folder.copy_metadata(&reader.root.join("config"), &config, is_name)?;
     let mut made = Snapshot {
         path: target.to_path_buf(),

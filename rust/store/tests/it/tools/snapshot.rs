@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rocketpy_env::{Disk, RealDisk};
-use rocketpy_store::Store;
 use rocketpy_store::reader::StoreReader;
-use rocketpy_store::tools::{self, ToolError};
+use rocketpy_store::tools::{self, Selected, Selection, ToolError};
+use rocketpy_store::{Store, StoreError};
 
 use super::{assert_sound, closed, fill, go_on, kinds, log_file, records, verify};
 use crate::support::{overwrite, read_all, settle, small};
@@ -125,6 +125,34 @@ fn snapshots_of_a_store_that_is_written_are_prefixes_of_it() {
         }
         stop.store(true, Ordering::Relaxed);
     });
+}
+
+#[test]
+fn a_log_of_which_files_are_gone_is_not_copied_for_a_whole_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, target) = (dir.path().join("store"), dir.path().join("snapshot"));
+    let config = closed(&root, 900);
+    let files: Vec<u64> = log_files(&root)
+        .keys()
+        .map(|name| name.parse().unwrap())
+        .take_while(|&start: &u64| start < 256 << 10)
+        .collect();
+    assert!(files.len() >= 3, "{files:?}");
+    for &start in &files {
+        let (path, _) = log_file(&config, start);
+        let bytes = RealDisk.read(&path, 1 << 30).unwrap();
+        RealDisk.remove_file(&path).unwrap();
+        let reader = StoreReader::open(&root).unwrap();
+        let is_missing = |error: &ToolError| matches!(error, ToolError::Store(StoreError::MissingFile { expected, .. }) if expected.get() == start);
+        let error = tools::snapshot(&reader, &target, &mut go_on).unwrap_err();
+        assert!(is_missing(&error), "{start}: {error}");
+        assert!(RealDisk.list(&target).unwrap_err().is_not_found(), "something of it is left");
+        let error = Selected::new(&reader, Selection::default()).err().unwrap();
+        assert!(is_missing(&error), "{start}: {error}");
+        assert!(!records(&root).is_empty(), "damage may be left out");
+        RealDisk.replace(&path, &bytes).unwrap();
+    }
+    tools::snapshot(&StoreReader::open(&root).unwrap(), &target, &mut go_on).unwrap();
 }
 
 #[test]
