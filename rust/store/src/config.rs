@@ -198,8 +198,11 @@ impl StoreConfig {
         if self.fault_in_ahead > 64 << 20 {
             return bad("fault_in_ahead", self.fault_in_ahead, "at most 67108864");
         }
-        if self.flush_step_bytes == 0 || self.checkpoint_bytes == 0 {
-            return bad("flush_step_bytes or checkpoint_bytes", 0, "more than zero");
+        if self.flush_step_bytes == 0 {
+            return bad("flush_step_bytes", 0, "more than zero");
+        }
+        if !(1..=1 << 40).contains(&self.checkpoint_bytes) {
+            return bad("checkpoint_bytes", self.checkpoint_bytes, "1 to 1099511627776");
         }
         if self.busy_timeout > Duration::from_secs(86_400) {
             return bad("busy_timeout", self.busy_timeout.as_secs(), "at most 86400 seconds");

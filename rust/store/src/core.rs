@@ -164,7 +164,7 @@ impl<D: Disk> Core<D> {
             dispatched: AtomicU64::new(progress.dispatched),
             dispatch_wake: Wake::default(),
             keeper_wake: Wake::default(),
-            keep_at: AtomicU64::new(progress.dispatched.saturating_add(config.checkpoint_bytes)),
+            keep_at: AtomicU64::new(progress.dispatched + config.checkpoint_bytes),
             refusing: AtomicU8::new(0),
             stopping: AtomicBool::new(false),
             poison: OnceLock::new(),

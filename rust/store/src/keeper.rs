@@ -150,8 +150,7 @@ impl<D: Disk> Core<D> {
             let dispatcher = self.dispatcher.lock();
             (dispatcher.progress(), self.index.as_ref().map(Index::take_unsynced).transpose()?)
         };
-        self.keep_at
-            .store(progress.dispatched.saturating_add(self.config.checkpoint_bytes), Ordering::Relaxed);
+        self.keep_at.store(progress.dispatched + self.config.checkpoint_bytes, Ordering::Relaxed);
         let index = unsynced.as_ref().map(|unsynced| unsynced.mark);
         let full_to_ms = unsynced.as_ref().and_then(|unsynced| unsynced.full_to_ms);
         // Before the index: no durable entry leads behind the log.
@@ -214,7 +213,7 @@ impl<D: Disk> Core<D> {
         })
     }
 
-    /// Makes all consume queues durable.
+    /// Makes all consume queues durable: one by one, or with their file system when more than `few` have changed.
     fn flush_queues(&self, few: usize) -> Result<(), StoreError> {
         let dirty = self.queues.take_dirty();
         if dirty.len() > few {

@@ -101,6 +101,13 @@ pub struct Progress {
 /// Is told how far a tool has come, many times a second; says whether it shall go on.
 pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> bool;
 
+/// Where the log started before files were lost there; `start` is where it starts now. The mark is read after a look at the
+/// files: retention writes it before it removes one.
+fn lost_start<D: Disk>(reader: &StoreReader<D>, start: u64) -> Result<Option<u64>, ReadError> {
+    let mark = Condition::read(&*reader.disk, &reader.root)?.mark;
+    Ok(mark.and_then(|mark| mark.log_from).filter(|&from| from < start))
+}
+
 /// Refuses a log of which files are gone, as a server would.
 ///
 /// # Errors
@@ -109,10 +116,7 @@ fn check_log_files<D: Disk>(reader: &StoreReader<D>, log: &LogFiles<D>) -> Resul
     let files = log.files.files();
     let start = files.first().map_or(0, |file| file.start);
     let end = files.last().map_or(0, |file| file.start.saturating_add(file.size_bytes));
-    // As it is now: retention writes the mark before it removes a file.
-    let starts_at = Condition::read(&*reader.disk, &reader.root)?.mark.and_then(|mark| mark.log_from);
-    let lost = starts_at
-        .filter(|&from| from < start)
+    let lost = lost_start(reader, start)?
         .or_else(|| log.files.holes().first().map(|hole| hole.0))
         .or_else(|| log.condition.mark.filter(|mark| mark.log_to > end).map(|_| end));
     match lost {

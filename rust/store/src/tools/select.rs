@@ -96,8 +96,8 @@ impl<D: Disk> Selected<D> {
     /// Begins to read.
     ///
     /// # Errors
-    /// A topic that the store does not hold; [`StoreError::MissingFile`] where files of the log are gone and damage is not to be
-    /// left out; or a file operation failed.
+    /// A topic that the store does not hold; [`crate::StoreError::MissingFile`] where files of the log are gone and damage is
+    /// not to be left out; or a file operation failed.
     pub fn new(reader: &StoreReader<D>, selection: Selection) -> Result<Self, ToolError> {
         let by_place = selection.physical_from.is_some() || selection.physical_before.is_some();
         if !by_place && !selection.skips_damage {

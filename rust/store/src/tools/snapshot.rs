@@ -52,9 +52,8 @@ pub struct Snapshot {
 /// Complete log files are shared by hard links, and nobody writes them any more; everything else is copied.
 ///
 /// # Errors
-/// [`ToolError::TargetNotEmpty`], [`ToolError::TargetInside`]; [`StoreError::MissingFile`] where files of the log are gone;
-/// [`ToolError::CheckpointBehind`] when the server's checkpoint
-/// stands still. What was made of the folder is removed then.
+/// [`ToolError::TargetNotEmpty`], [`ToolError::TargetInside`]; [`crate::StoreError::MissingFile`] where files of the log are
+/// gone; [`ToolError::CheckpointBehind`] when the server's checkpoint stands still. What was made of the folder is removed then.
 ///
 /// # Durability
 /// On return the snapshot is durable, and the store was durable up to where it was cut.

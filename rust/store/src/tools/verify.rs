@@ -7,7 +7,7 @@ use super::index::IndexCheck;
 use super::queues::Queues;
 use super::report::{Problem, ProblemKind, VerifyReport};
 use super::walk::{Checks, LogWalk, Step};
-use super::{ToolError, Watch, tell};
+use super::{ToolError, Watch, lost_start, tell};
 use crate::checkpoint::Mark;
 use crate::folder::file_name;
 use crate::reader::condition::Condition;
@@ -92,14 +92,13 @@ fn note_bad_files<D: Disk>(reader: &StoreReader<D>, report: &mut VerifyReport) -
     Ok(())
 }
 
-/// Compares the start of the log with the mark as it is now: it is written before retention removes a file.
+/// Compares the start of the log with the mark.
 fn note_late_start<D: Disk>(
     reader: &StoreReader<D>,
     start: u64,
     report: &mut VerifyReport,
 ) -> Result<(), ToolError> {
-    let mark = Condition::read(&*reader.disk, &reader.root)?.mark;
-    let Some(from) = mark.and_then(|mark| mark.log_from).filter(|&from| from < start) else { return Ok(()) };
+    let Some(from) = lost_start(reader, start)? else { return Ok(()) };
     let path = reader.log_dirs[0].join(file_name(from));
     let (found, expected) = (format!("the log starts at {start}"), format!("a start at {from}"));
     let mut problem = Problem::new(ProblemKind::LogStartsLate, path, 0, found, expected).in_log(from);
