@@ -42,7 +42,7 @@ impl Broker {
     ///
     /// # Errors
     /// The store cannot be opened, a configuration file cannot be read, the address cannot be listened on.
-    pub async fn start(config: BrokerConfig) -> Result<Broker, BrokerError> {
+    pub async fn start(config: BrokerConfig) -> Result<Self, BrokerError> {
         name::check_cluster(&config.cluster_name)?;
         name::check_broker(&config.broker_name)?;
         let host = resolve(&config).await?;
@@ -77,7 +77,7 @@ impl Broker {
         ]);
         info!(%local_addr, advertised, broker = config.broker_name, cluster = config.cluster_name, "broker started");
         let stopped = OnceCell::new();
-        Ok(Broker { shared, server, vip_server, tasks, stopped, failed, local_addr, advertised })
+        Ok(Self { shared, server, vip_server, tasks, stopped, failed, local_addr, advertised })
     }
 
     /// The address that listens, with the real port.

@@ -138,7 +138,7 @@ pub struct BrokerConfig {
 
 impl Default for BrokerConfig {
     fn default() -> Self {
-        BrokerConfig {
+        Self {
             store_root: PathBuf::from("store"),
             commit_log_dir: None,
             more_commit_log_dirs: Vec::new(),
@@ -305,8 +305,8 @@ impl BrokerConfig {
 impl FlushDiskType {
     pub(crate) fn apache_name(self) -> &'static str {
         match self {
-            FlushDiskType::Async => "ASYNC_FLUSH",
-            FlushDiskType::Sync => "SYNC_FLUSH",
+            Self::Async => "ASYNC_FLUSH",
+            Self::Sync => "SYNC_FLUSH",
         }
     }
 }

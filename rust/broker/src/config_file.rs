@@ -14,7 +14,7 @@ const MAX_BYTES: u64 = 1 << 30;
 /// One JSON file of the store's `config` folder, with its `.bak`.
 ///
 /// # Source
-/// spec/store.md section 1.3, durability.md R9.
+/// docs/reference/store-format.md 1.3, docs/durability.md R9.
 #[doc(alias = "ConfigManager")]
 #[derive(Debug)]
 pub(crate) struct ConfigFile<D: Disk = RealDisk> {
@@ -31,7 +31,7 @@ impl ConfigFile {
 impl<D: Disk> ConfigFile<D> {
     /// [`ConfigFile::new`] on a given disk.
     pub(crate) fn on(disk: D, store_root: &Path, name: &str) -> Self {
-        ConfigFile { disk, path: store_root.join("config").join(name) }
+        Self { disk, path: store_root.join("config").join(name) }
     }
 
     pub(crate) fn disk(&self) -> &D {

@@ -42,15 +42,15 @@ impl BrokerError {
     /// The way out, for a person.
     pub fn hint(&self) -> Option<String> {
         match self {
-            BrokerError::Store(error) => error.hint(),
-            BrokerError::Env(error) => error.hint().map(str::to_owned),
-            BrokerError::ConfigFile { path, .. } => {
+            Self::Store(error) => error.hint(),
+            Self::Env(error) => error.hint().map(str::to_owned),
+            Self::ConfigFile { path, .. } => {
                 Some(format!("restore {} from a copy, or move it away to start without it", path.display()))
             }
             // The message of this one carries its hint.
-            BrokerError::Listen(_) => None,
-            BrokerError::Name(_) => Some("choose another brokerName or brokerClusterName".to_owned()),
-            BrokerError::AdvertisedHost { .. } => {
+            Self::Listen(_) => None,
+            Self::Name(_) => Some("choose another brokerName or brokerClusterName".to_owned()),
+            Self::AdvertisedHost { .. } => {
                 Some("set brokerIP1 to an address or name that clients can reach".to_owned())
             }
         }
@@ -59,12 +59,10 @@ impl BrokerError {
     /// Whether the same start may succeed later without a change.
     pub fn retryable(&self) -> bool {
         match self {
-            BrokerError::Store(error) => error.retryable(),
-            BrokerError::Env(error) => error.retryable(),
-            BrokerError::Listen(_) => true,
-            BrokerError::ConfigFile { .. } | BrokerError::Name(_) | BrokerError::AdvertisedHost { .. } => {
-                false
-            }
+            Self::Store(error) => error.retryable(),
+            Self::Env(error) => error.retryable(),
+            Self::Listen(_) => true,
+            Self::ConfigFile { .. } | Self::Name(_) | Self::AdvertisedHost { .. } => false,
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::process::pull::Pull;
 /// Pulls that wait for a message, keyed by topic and queue.
 ///
 /// # Source
-/// spec/remoting.md section 5.4.
+/// docs/reference/protocol.md 5.4.
 #[doc(alias = "PullRequestHoldService")]
 #[derive(Debug)]
 pub(crate) struct HeldPulls {
@@ -49,8 +49,8 @@ struct State {
 }
 
 impl HeldPulls {
-    pub(crate) fn new(limit: usize) -> HeldPulls {
-        HeldPulls { state: Mutex::default(), count: AtomicUsize::new(0), limit, sooner: Notify::new() }
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { state: Mutex::default(), count: AtomicUsize::new(0), limit, sooner: Notify::new() }
     }
 
     pub(crate) fn len(&self) -> usize {

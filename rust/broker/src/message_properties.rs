@@ -74,7 +74,7 @@ pub(crate) fn check_sys_flag(flags: i32) -> Result<(), Refusal> {
 /// The properties that the broker adds to every message, as text.
 ///
 /// # Source
-/// spec/remoting.md section 2.3.1 rule 5.
+/// docs/reference/protocol.md 2.3.1 rule 5.
 pub(crate) fn broker_suffix(region_id: &str, trace_on: bool, cluster_name: &str) -> Vec<u8> {
     let mut suffix = Vec::new();
     properties_text::push(&mut suffix, property::MSG_REGION, region_id);

@@ -122,57 +122,57 @@ impl Refusal {
     /// The response code, the same that Apache's broker gives.
     ///
     /// # Source
-    /// spec/remoting.md section 3, spec/store.md section 6.6.
+    /// docs/reference/protocol.md 3, docs/reference/store-format.md 6.6.
     pub(crate) fn code(&self) -> i32 {
         match self {
-            Refusal::Header(_)
-            | Refusal::Body { .. }
-            | Refusal::Name(_)
-            | Refusal::Value { .. }
-            | Refusal::QueueId { .. }
-            | Refusal::SystemTopic { .. } => response::INVALID_PARAMETER,
-            Refusal::NotThereYet { .. } => response::REQUEST_CODE_NOT_SUPPORTED,
-            Refusal::NoTopic { .. } => response::TOPIC_NOT_EXIST,
-            Refusal::NoBody
-            | Refusal::BodyTooLong { .. }
-            | Refusal::PropertiesTooLong { .. }
-            | Refusal::Delay { .. }
-            | Refusal::InnerBatch { .. }
-            | Refusal::BatchToRetryTopic { .. }
-            | Refusal::BadBatch { .. } => response::MESSAGE_ILLEGAL,
-            Refusal::SendDenied { .. }
-            | Refusal::Transaction { .. }
-            | Refusal::TopicNotReadable { .. }
-            | Refusal::BrokerNotWritable { .. }
-            | Refusal::BrokerNotReadable { .. }
-            | Refusal::LitePullOff { .. }
-            | Refusal::GroupDisabled { .. }
-            | Refusal::BroadcastDisabled { .. } => response::NO_PERMISSION,
-            Refusal::TooManyHeldPulls { .. } => response::SYSTEM_BUSY,
-            Refusal::Append(error) => code_of_append(error),
-            Refusal::NoGroup { .. } => response::SUBSCRIPTION_GROUP_NOT_EXIST,
-            Refusal::NoConsumers { .. } | Refusal::NoSubscription { .. } => response::SUBSCRIPTION_NOT_EXIST,
-            Refusal::OldSubscription { .. } => response::SUBSCRIPTION_NOT_LATEST,
-            Refusal::NoOffset { .. } => response::QUERY_NOT_FOUND,
-            Refusal::ConsumerOffline { .. } => response::CONSUMER_NOT_ONLINE,
-            Refusal::Store(_)
-            | Refusal::Config(_)
-            | Refusal::TooManyTopics { .. }
-            | Refusal::TooManyGroups { .. }
-            | Refusal::FilterType { .. }
-            | Refusal::ClassFilter { .. }
-            | Refusal::ProducerOffline { .. }
-            | Refusal::NobodyInGroup { .. }
-            | Refusal::NoMessageAt { .. } => response::SYSTEM_ERROR,
+            Self::Header(_)
+            | Self::Body { .. }
+            | Self::Name(_)
+            | Self::Value { .. }
+            | Self::QueueId { .. }
+            | Self::SystemTopic { .. } => response::INVALID_PARAMETER,
+            Self::NotThereYet { .. } => response::REQUEST_CODE_NOT_SUPPORTED,
+            Self::NoTopic { .. } => response::TOPIC_NOT_EXIST,
+            Self::NoBody
+            | Self::BodyTooLong { .. }
+            | Self::PropertiesTooLong { .. }
+            | Self::Delay { .. }
+            | Self::InnerBatch { .. }
+            | Self::BatchToRetryTopic { .. }
+            | Self::BadBatch { .. } => response::MESSAGE_ILLEGAL,
+            Self::SendDenied { .. }
+            | Self::Transaction { .. }
+            | Self::TopicNotReadable { .. }
+            | Self::BrokerNotWritable { .. }
+            | Self::BrokerNotReadable { .. }
+            | Self::LitePullOff { .. }
+            | Self::GroupDisabled { .. }
+            | Self::BroadcastDisabled { .. } => response::NO_PERMISSION,
+            Self::TooManyHeldPulls { .. } => response::SYSTEM_BUSY,
+            Self::Append(error) => code_of_append(error),
+            Self::NoGroup { .. } => response::SUBSCRIPTION_GROUP_NOT_EXIST,
+            Self::NoConsumers { .. } | Self::NoSubscription { .. } => response::SUBSCRIPTION_NOT_EXIST,
+            Self::OldSubscription { .. } => response::SUBSCRIPTION_NOT_LATEST,
+            Self::NoOffset { .. } => response::QUERY_NOT_FOUND,
+            Self::ConsumerOffline { .. } => response::CONSUMER_NOT_ONLINE,
+            Self::Store(_)
+            | Self::Config(_)
+            | Self::TooManyTopics { .. }
+            | Self::TooManyGroups { .. }
+            | Self::FilterType { .. }
+            | Self::ClassFilter { .. }
+            | Self::ProducerOffline { .. }
+            | Self::NobodyInGroup { .. }
+            | Self::NoMessageAt { .. } => response::SYSTEM_ERROR,
         }
     }
 
     /// The answer: code, and a remark that names the thing and the way out.
     pub(crate) fn response(&self) -> Response {
         let hint = match self {
-            Refusal::Append(error) => error.hint().map(str::to_owned),
-            Refusal::Store(error) => error.hint(),
-            Refusal::Config(error) => error.hint().map(str::to_owned),
+            Self::Append(error) => error.hint().map(str::to_owned),
+            Self::Store(error) => error.hint(),
+            Self::Config(error) => error.hint().map(str::to_owned),
             _ => None,
         };
         match hint {

@@ -88,7 +88,7 @@ impl Registrar {
         name_servers: &[String],
         identity: Identity,
         topics: &Arc<TopicTable>,
-    ) -> Registrar {
+    ) -> Self {
         let identity = Arc::new(identity);
         let links: Vec<Arc<Link>> = name_servers
             .iter()
@@ -107,7 +107,7 @@ impl Registrar {
             tokio::spawn(keep_registered(link.clone(), client.clone(), identity.clone(), topics.clone()))
         };
         let tasks = Mutex::new(links.iter().map(keep).collect());
-        Registrar { links, tasks, client, identity }
+        Self { links, tasks, client, identity }
     }
 
     /// Tells every name server about changed topics soon, with an increment registration.

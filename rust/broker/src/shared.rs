@@ -19,8 +19,7 @@ use crate::table::group::GroupTable;
 use crate::table::offset::OffsetTable;
 use crate::table::queue_lock::QueueLocks;
 use crate::table::topic::TopicTable;
-use crate::topic_attribute;
-use crate::{BrokerConfig, BrokerError, FlushDiskType};
+use crate::{BrokerConfig, BrokerError, FlushDiskType, topic_attribute};
 
 /// Share of the machine's memory whose last messages count as hot (`accessMessageInMemoryMaxRatio`).
 const HOT_PERCENT: u64 = 40;
@@ -87,7 +86,7 @@ impl Shared {
         config: BrokerConfig,
         store: Arc<Store>,
         host: SocketAddr,
-    ) -> Result<Shared, BrokerError> {
+    ) -> Result<Self, BrokerError> {
         let topics = Arc::new(TopicTable::open(&config)?);
         let groups = GroupTable::open(&config)?;
         let offsets = OffsetTable::open(RealDisk, &config.store_root)?;
@@ -95,7 +94,7 @@ impl Shared {
             i64::try_from(store.queue_bounds(topic, queue_id).max.get()).unwrap_or(i64::MAX)
         })?;
         let started_at_ms = now_ms();
-        let shared = Shared {
+        let shared = Self {
             store,
             topics,
             groups,

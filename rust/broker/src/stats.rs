@@ -44,14 +44,14 @@ pub(crate) struct Totals {
 }
 
 impl Stats {
-    pub(crate) fn new(now_ms: i64) -> Stats {
+    pub(crate) fn new(now_ms: i64) -> Self {
         let history = History {
             samples: VecDeque::with_capacity(SAMPLES),
             day: now_ms.div_euclid(DAY_MS),
             today_morning: Totals::default(),
             yesterday_morning: Totals::default(),
         };
-        Stats {
+        Self {
             started: Instant::now(),
             put_messages: AtomicU64::new(0),
             put_bytes: AtomicU64::new(0),

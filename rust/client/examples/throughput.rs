@@ -4,12 +4,10 @@
 //! body. So the figures are processor time of the client alone.
 #![allow(clippy::print_stdout)] // a tool for the terminal
 
-use std::{
-    io::{BufRead, BufReader},
-    process::{Child, Command as Process, Stdio},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command as Process, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rocketpy_client::{
@@ -17,17 +15,15 @@ use rocketpy_client::{
     Subscription,
 };
 use rocketpy_model::{Message, PhysicalOffset, QueueOffset};
-use rocketpy_protocol::{
-    Command, Header,
-    body::{BrokerData, GetConsumerListByGroupResponseBody, HeartbeatData, QueueData, TopicRouteData},
-    code::{request, response},
-    header::{
-        PullMessageRequestHeader, PullMessageResponseHeader, SendMessageRequestHeader,
-        SendMessageResponseHeader,
-    },
-    json, properties_text,
-    record::RecordFields,
+use rocketpy_protocol::body::{
+    BrokerData, GetConsumerListByGroupResponseBody, HeartbeatData, QueueData, TopicRouteData,
 };
+use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::header::{
+    PullMessageRequestHeader, PullMessageResponseHeader, SendMessageRequestHeader, SendMessageResponseHeader,
+};
+use rocketpy_protocol::record::RecordFields;
+use rocketpy_protocol::{Command, Header, json, properties_text};
 use rocketpy_remoting::{Connection, Handler, Reply, Response, Server, ServerConfig};
 
 const QUEUES: u32 = 8;

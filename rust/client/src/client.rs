@@ -1,10 +1,13 @@
 //! The client.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
+use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
-use crate::{config::ClientConfig, error::ClientError, instance::Instance};
+use crate::config::ClientConfig;
+use crate::error::ClientError;
+use crate::instance::Instance;
 
 /// Connections, routes, heartbeats and group membership shared by producers, consumers and administration.
 ///

@@ -11,7 +11,7 @@ use rocketpy_protocol::code::response;
 /// Cloning is cheap enough to hand one failure to every message of a wire batch.
 ///
 /// # Source
-/// spec/client.md section 20.
+/// docs/reference/client.md 20.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[doc(alias = "MQClientException")]
 pub enum ClientError {
@@ -116,11 +116,11 @@ pub enum ClientError {
         brokers: String,
         /// True when any of the attempts may have been applied.
         may_have_been_applied: bool,
-        last: Arc<ClientError>,
+        last: Arc<Self>,
     },
     /// A message of `send_many` that was not tried, because an earlier one for the same queue failed.
     #[error("not sent, an earlier message for the same queue failed: {first}")]
-    NotSent { first: Arc<ClientError> },
+    NotSent { first: Arc<Self> },
     /// Some messages of `send_many` were not acknowledged.
     #[error("{failed} of {total} messages were not acknowledged, the first: {first}")]
     PartlySent {
@@ -128,7 +128,7 @@ pub enum ClientError {
         total: usize,
         /// True when any of the messages that were not acknowledged may have been stored.
         may_have_been_applied: bool,
-        first: Arc<ClientError>,
+        first: Arc<Self>,
     },
     /// The window of unacknowledged messages stayed full.
     #[error("the send window stayed full for {timeout_ms} ms ({in_flight} messages in flight)")]
@@ -183,15 +183,15 @@ pub enum ClientError {
 }
 
 /// Local code of "cannot connect". See [`ClientError::code`].
-pub const CODE_CONNECT: i32 = 10001;
+pub(crate) const CODE_CONNECT: i32 = 10001;
 /// Local code of "no answer in time".
-pub const CODE_TIMEOUT: i32 = 10002;
+pub(crate) const CODE_TIMEOUT: i32 = 10002;
 /// Local code of "no such broker", and of client errors during a send.
-pub const CODE_BROKER_NOT_EXIST: i32 = 10003;
+pub(crate) const CODE_BROKER_NOT_EXIST: i32 = 10003;
 /// Local code of "no name server".
-pub const CODE_NO_NAME_SERVER: i32 = 10004;
+pub(crate) const CODE_NO_NAME_SERVER: i32 = 10004;
 /// Local code of "no route".
-pub const CODE_NO_ROUTE: i32 = 10005;
+pub(crate) const CODE_NO_ROUTE: i32 = 10005;
 
 impl ClientError {
     /// The response code of the server, or the local code that Apache's client gives this failure.
@@ -288,7 +288,7 @@ impl ClientError {
 /// Response codes after which a send is tried at another broker.
 ///
 /// # Source
-/// spec/remoting.md 3.2, spec/client.md 5.5.
+/// docs/reference/protocol.md 3.2, docs/reference/client.md 5.5.
 pub(crate) fn is_retryable_code(code: i32) -> bool {
     matches!(
         code,

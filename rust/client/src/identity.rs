@@ -1,9 +1,7 @@
 //! Who this client is: local address, client id, unique keys of messages.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
-    ops::Range,
-};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::ops::Range;
 
 use parking_lot::Mutex;
 use rocketpy_env::{local_month_ms, now_ms, random_u64};
@@ -20,7 +18,7 @@ const OUTSIDE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 
 /// members of other languages expect of any text.
 ///
 /// # Source
-/// spec/client.md 1.1.
+/// docs/reference/client.md 1.1.
 #[doc(alias = "buildMQClientId")]
 pub(crate) fn client_id(config: &ClientConfig, local: IpAddr) -> String {
     let ip = match (&config.client_ip, local) {

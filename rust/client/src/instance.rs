@@ -1,38 +1,30 @@
 //! What one client shares: connections, routes, membership, timers.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    net::SocketAddr,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::collections::{BTreeSet, HashSet};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rocketpy_env::random_u64;
 use rocketpy_model::MessageQueue;
-use rocketpy_protocol::{Command, code::response};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::response;
 use rocketpy_remoting as remoting;
-use tokio::{
-    runtime::Handle,
-    sync::Notify,
-    task::{AbortHandle, JoinSet},
-};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinSet};
 use tracing::{debug, info, warn};
 
-use crate::{
-    config::ClientConfig,
-    error::ClientError,
-    identity::{self, UniqueIds},
-    members::Members,
-    names::NameServers,
-    outcome,
-    pushes::Pushes,
-    route::{Routes, TopicRoute},
-    wire,
-};
+use crate::config::ClientConfig;
+use crate::error::ClientError;
+use crate::identity::{self, UniqueIds};
+use crate::members::Members;
+use crate::names::NameServers;
+use crate::pushes::Pushes;
+use crate::route::{Routes, TopicRoute};
+use crate::{outcome, wire};
 
 /// How long the end of a group waits for a broker.
 const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -140,7 +132,7 @@ impl Instance {
     /// takes the subscription from the request as well.
     ///
     /// # Source
-    /// spec/remoting.md 2.3.3.
+    /// docs/reference/protocol.md 2.3.3.
     pub(crate) async fn pull(
         &self,
         address: &str,

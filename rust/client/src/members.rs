@@ -1,17 +1,14 @@
 //! The groups that one client is a member of.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Weak},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use rocketpy_protocol::{
-    Command,
-    body::{ConsumerData, HeartbeatData, ProducerData},
-};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::body::{ConsumerData, HeartbeatData, ProducerData};
 
-use crate::{error::ClientError, wire};
+use crate::error::ClientError;
+use crate::wire;
 
 /// What the client asks of a consumer.
 pub(crate) trait Consumer: Send + Sync {

@@ -7,7 +7,7 @@ use crate::error::ClientError;
 /// Addresses of the name servers. One that answered is asked again, until it fails.
 ///
 /// # Source
-/// spec/client.md 2.2.
+/// docs/reference/client.md 2.2.
 #[derive(Debug)]
 pub(crate) struct NameServers {
     addresses: Vec<String>,

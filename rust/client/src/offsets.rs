@@ -1,16 +1,16 @@
 //! Offsets as brokers tell and keep them.
 
 use rocketpy_model::{MessageQueue, QueueOffset};
-use rocketpy_protocol::{
-    Command,
-    body::GetConsumerListByGroupResponseBody,
-    code::response,
-    header::{
-        GetEarliestMsgStoretimeResponseHeader, GetMaxOffsetResponseHeader, QueryConsumerOffsetResponseHeader,
-    },
+use rocketpy_protocol::Command;
+use rocketpy_protocol::body::GetConsumerListByGroupResponseBody;
+use rocketpy_protocol::code::response;
+use rocketpy_protocol::header::{
+    GetEarliestMsgStoretimeResponseHeader, GetMaxOffsetResponseHeader, QueryConsumerOffsetResponseHeader,
 };
 
-use crate::{error::ClientError, instance::Instance, outcome, wire};
+use crate::error::ClientError;
+use crate::instance::Instance;
+use crate::{outcome, wire};
 
 impl Instance {
     /// Sends a request to the queue's broker. One that cannot be reached may have moved: its address is asked for again once.

@@ -1,9 +1,7 @@
 //! From what remoting and servers answer to this crate's errors.
 
-use rocketpy_protocol::{
-    Command,
-    code::{request, response},
-};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::{request, response};
 use rocketpy_remoting::CallError;
 
 use crate::error::ClientError;

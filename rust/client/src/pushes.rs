@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
-use rocketpy_protocol::{Command, code::request};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::request;
 use rocketpy_remoting::{Connection, Handler, Reply, Response};
 use tracing::{debug, warn};
 
@@ -11,7 +12,7 @@ use crate::instance::Instance;
 /// Takes the brokers' requests for an instance that may be gone.
 ///
 /// # Source
-/// spec/client.md section 15, spec/remoting.md 2.4.
+/// docs/reference/client.md 15, docs/reference/protocol.md 2.4.
 #[doc(alias = "ClientRemotingProcessor")]
 pub(crate) struct Pushes {
     instance: Weak<Instance>,

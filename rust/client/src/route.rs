@@ -1,13 +1,9 @@
 //! Routes: which queues a topic has, at which brokers, at which addresses.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use rocketpy_model::{MessageQueue, system};
@@ -42,7 +38,7 @@ pub(crate) struct TopicRoute {
 
 impl TopicRoute {
     /// # Source
-    /// spec/client.md 3.3.
+    /// docs/reference/client.md 3.3.
     pub(crate) fn of(topic: &str, data: &TopicRouteData) -> Self {
         let topic: Arc<str> = topic.into();
         let mut queue_data = data.queue_datas.clone();

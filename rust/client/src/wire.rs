@@ -1,29 +1,24 @@
 //! The requests that a client makes, and the reading of answers.
 
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, TopicConfig, sys_flag, system};
-use rocketpy_protocol::{
-    Command, Header,
-    body::HeartbeatData,
-    code::request,
-    header::{
-        CreateTopicRequestHeader, DeleteSubscriptionGroupRequestHeader, DeleteTopicFromNamesrvRequestHeader,
-        DeleteTopicRequestHeader, GetConsumeStatsRequestHeader, GetConsumerListByGroupRequestHeader,
-        GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader,
-        GetRouteInfoRequestHeader, GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader,
-        PullMessageRequestHeader, QueryConsumerOffsetRequestHeader, QueryMessageRequestHeader,
-        SearchOffsetRequestHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2,
-        UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader, ViewMessageRequestHeader, key,
-    },
-    json,
+use rocketpy_protocol::body::HeartbeatData;
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::{
+    CreateTopicRequestHeader, DeleteSubscriptionGroupRequestHeader, DeleteTopicFromNamesrvRequestHeader,
+    DeleteTopicRequestHeader, GetConsumeStatsRequestHeader, GetConsumerListByGroupRequestHeader,
+    GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader,
+    GetRouteInfoRequestHeader, GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader,
+    PullMessageRequestHeader, QueryConsumerOffsetRequestHeader, QueryMessageRequestHeader,
+    SearchOffsetRequestHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2,
+    UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader, ViewMessageRequestHeader, key,
 };
+use rocketpy_protocol::{Command, Header, json};
 use serde::de::DeserializeOwned;
 
-use crate::{
-    admin::{MessageQuery, QueryKind},
-    error::ClientError,
-    outcome,
-    producer::Outgoing,
-};
+use crate::admin::{MessageQuery, QueryKind};
+use crate::error::ClientError;
+use crate::outcome;
+use crate::producer::Outgoing;
 
 /// Reads an answer's custom header.
 pub(crate) fn header<'a, H: Header<'a>>(

@@ -31,7 +31,7 @@ impl RealLock {
     /// Opens and locks the file and writes the four bytes `lock` into it.
     ///
     /// # Source
-    /// spec/store.md 5.3: the same lock as Apache takes (fcntl, not flock).
+    /// docs/reference/store-format.md 5.3: the same lock as Apache takes (fcntl, not flock).
     pub(crate) fn take(path: &Path) -> Result<Self, EnvError> {
         let failed = |operation| move |source| EnvError::from_io(operation, path, source);
         let mut table = held();

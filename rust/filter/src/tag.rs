@@ -1,7 +1,7 @@
 /// The hash that Java's `String.hashCode` gives for `text`: over UTF-16 units, wrapping at 32 bits.
 ///
 /// # Source
-/// spec/store.md section 0 (`javaHash`), spec/remoting.md section 5.5.
+/// docs/reference/store-format.md 0 (`javaHash`), docs/reference/protocol.md 5.5.
 #[must_use]
 #[doc(alias = "javaHash")]
 pub fn hash_code(text: &str) -> i32 {
@@ -11,7 +11,7 @@ pub fn hash_code(text: &str) -> i32 {
 /// The hash of the text under which a key is indexed: `topic#key`.
 ///
 /// # Source
-/// spec/store.md section 4.2.
+/// docs/reference/store-format.md 4.2.
 #[must_use]
 #[doc(alias = "buildKey")]
 pub fn key_hash_code(topic: &str, key: &str) -> i32 {
@@ -37,7 +37,7 @@ pub fn hash_code_on(hash: i32, text: &str) -> i32 {
 /// The tag code of a consume queue entry: the hash of the tag, sign-extended; 0 for an empty tag.
 ///
 /// # Source
-/// spec/store.md section 2.8.
+/// docs/reference/store-format.md 2.8.
 #[must_use]
 #[doc(alias = "tagsString2tagsCode")]
 pub fn tag_code(tag: &str) -> i64 {
@@ -50,7 +50,7 @@ pub fn tag_code(tag: &str) -> i64 {
 /// the receiver tests the tag itself.
 ///
 /// # Source
-/// spec/remoting.md section 5.5, spec/client.md section 7.3.
+/// docs/reference/protocol.md 5.5, docs/reference/client.md 7.3.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[doc(alias = "SubscriptionData")]
 pub enum TagFilter {
@@ -101,7 +101,7 @@ impl TagFilter {
     /// wanted, as the tag stands elsewhere.
     ///
     /// # Source
-    /// spec/store.md sections 3.5 and 11.4.
+    /// docs/reference/store-format.md 3.5 and 11.4.
     #[must_use]
     #[doc(alias = "isMatchedByConsumeQueue")]
     pub fn accepts_code(&self, code: i64) -> bool {

@@ -10,7 +10,7 @@ use crate::Permission;
 /// Two versions are equal when all three members are; the order is by state version, counter, time.
 ///
 /// # Source
-/// spec/store.md section 1.3.
+/// docs/reference/store-format.md 1.3.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVersion {
@@ -65,7 +65,7 @@ impl TopicFilterType {
 /// The configuration of one topic on one broker.
 ///
 /// # Source
-/// spec/remoting.md section 2.0, spec/store.md section 1.4 (`config/topics.json`).
+/// docs/reference/protocol.md 2.0, docs/reference/store-format.md 1.4 (`config/topics.json`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopicConfig {
@@ -183,7 +183,7 @@ pub struct GroupSubscription {
 /// The configuration of one consumer group on one broker.
 ///
 /// # Source
-/// spec/remoting.md section 2.6.2, spec/store.md section 1.4 (`config/subscriptionGroup.json`).
+/// docs/reference/protocol.md 2.6.2, docs/reference/store-format.md 1.4 (`config/subscriptionGroup.json`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[doc(alias = "SubscriptionGroupConfig")]

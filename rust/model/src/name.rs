@@ -4,7 +4,7 @@
 //! the alphabet has no path separator, no dot and no control character.
 //!
 //! # Source
-//! durability.md R12, spec/remoting.md section 2.3.1 rule 1, spec/store.md section 1.1, spec/client.md section 4.5.
+//! docs/durability.md R12, docs/reference/protocol.md 2.3.1 rule 1, docs/reference/store-format.md 1.1, docs/reference/client.md 4.5.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! What may be done with a topic on one broker.
 //!
 //! # Source
-//! spec/remoting.md section 2.0 (perm bits).
+//! docs/reference/protocol.md 2.0 (perm bits).
 
 use std::fmt;
 

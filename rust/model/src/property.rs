@@ -1,7 +1,7 @@
 //! The property names that clients, broker and store give a meaning to, spelt as on the wire.
 //!
 //! # Source
-//! spec/remoting.md section 4.4, spec/client.md section 4.2.
+//! docs/reference/protocol.md 4.4, docs/reference/client.md 4.2.
 
 /// Stands between a name and its value in the stored text.
 pub const NAME_VALUE_SEPARATOR: u8 = 1;
@@ -77,13 +77,13 @@ pub const BORN_HOST: &str = "__BORNHOST";
 pub const BORN_TIMESTAMP: &str = "BORN_TIMESTAMP";
 pub const DLQ_ORIGIN_TOPIC: &str = "DLQ_ORIGIN_TOPIC";
 pub const DLQ_ORIGIN_MESSAGE_ID: &str = "DLQ_ORIGIN_MESSAGE_ID";
-/// The whole-record check (spec/store.md section 2.5).
+/// The whole-record check (docs/reference/store-format.md 2.5).
 pub const CRC32: &str = "__CRC32#";
 
 /// Names that a user's own property must not have.
 ///
 /// # Source
-/// spec/client.md section 4.2, last paragraph.
+/// docs/reference/client.md 4.2, last paragraph.
 pub const RESERVED: &[&str] = &[
     TRACE_ON,
     MSG_REGION,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// member of a group computes the same assignment only when all sort alike.
 ///
 /// # Source
-/// spec/remoting.md section 2.0 (members `brokerName`, `queueId`, `topic` in this order as JSON).
+/// docs/reference/protocol.md 2.0 (members `brokerName`, `queueId`, `topic` in this order as JSON).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageQueue {
     pub topic: Arc<str>,

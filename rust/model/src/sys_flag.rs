@@ -1,7 +1,7 @@
 //! The bits of a message's `sysFlag` and of a pull request's `sysFlag`.
 //!
 //! # Source
-//! spec/remoting.md sections 4.3 and 5.1, spec/store.md section 2.3.
+//! docs/reference/protocol.md 4.3 and 5.1, docs/reference/store-format.md 2.3.
 
 /// The body is compressed; bits [`COMPRESSION_MASK`] say how.
 pub const COMPRESSED: i32 = 0x1;

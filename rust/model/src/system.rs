@@ -1,7 +1,7 @@
 //! Names of topics and groups that belong to the system, and the prefixes of derived names.
 //!
 //! # Source
-//! spec/remoting.md section 2.3.1 (end), spec/store.md section 1.4, spec/client.md section 4.5.
+//! docs/reference/protocol.md 2.3.1 (end), docs/reference/store-format.md 1.4, docs/reference/client.md 4.5.
 
 /// The template from which missing topics are created.
 #[doc(alias = "AUTO_CREATE_TOPIC_KEY_TOPIC")]

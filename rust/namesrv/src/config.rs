@@ -3,7 +3,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 /// Apache's port.
-pub const DEFAULT_PORT: u16 = 9876;
+pub(crate) const DEFAULT_PORT: u16 = 9876;
 
 /// The settings of a [`NameServer`](crate::NameServer).
 #[derive(Debug, Clone)]

@@ -9,12 +9,11 @@ use rocketpy_protocol::{Command, Header, body, header, json};
 use rocketpy_remoting::{Connection, Handler, Reply, Response};
 use tracing::{debug, warn};
 
-use crate::answer;
 use crate::config::NameServerConfig;
 use crate::error::Refusal;
 use crate::kv::{KvConfig, ORDER_TOPIC_CONFIG};
-use crate::registration;
 use crate::route::{BrokerAddr, Queues, Registration, RouteTable};
+use crate::{answer, registration};
 
 type Answer = Result<Command, Refusal>;
 

@@ -20,7 +20,7 @@ pub(crate) struct Table {
 /// Reads the body of a registration.
 ///
 /// # Source
-/// spec/remoting.md 2.2.1.
+/// docs/reference/protocol.md 2.2.1.
 pub(crate) fn read(
     body: &[u8],
     compressed: bool,

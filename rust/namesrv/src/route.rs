@@ -115,7 +115,7 @@ impl RouteTable {
     /// [`NotRegistered`]; nothing has changed then.
     ///
     /// # Source
-    /// spec/remoting.md 2.2.1, rules 1 to 7.
+    /// docs/reference/protocol.md 2.2.1, rules 1 to 7.
     pub(crate) fn register(
         &self,
         registration: Registration,

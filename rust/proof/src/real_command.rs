@@ -10,7 +10,7 @@ use rocketpy_proof::real::{Flush, Harness, Options, Totals, run};
 
 /// Lives of a real server.
 #[derive(Debug, Default, Args)]
-pub struct Real {
+pub(crate) struct Real {
     /// Lives of the server.
     #[arg(long, default_value_t = 100)]
     cycles: u64,
@@ -44,7 +44,7 @@ macro_rules! say {
 }
 
 /// `rocketpy-proof-server` in the folder of this binary.
-pub fn server_beside() -> PathBuf {
+pub(crate) fn server_beside() -> PathBuf {
     std::env::current_exe().unwrap_or_default().with_file_name("rocketpy-proof-server")
 }
 
@@ -53,7 +53,7 @@ const CYCLES_A_STORE: u64 = 40;
 
 impl Real {
     /// Lives with a random seed.
-    pub fn of(cycles: u64) -> Self {
+    pub(crate) fn of(cycles: u64) -> Self {
         Self { cycles, cycles_a_store: CYCLES_A_STORE, ..Self::default() }
     }
 
@@ -79,7 +79,7 @@ impl Real {
     }
 
     /// Runs; says whether no rule was broken.
-    pub fn run(&self, harness: Harness) -> bool {
+    pub(crate) fn run(&self, harness: Harness) -> bool {
         let options = self.options(harness);
         say!("seed {}", options.seed);
         let started = Instant::now();
@@ -133,7 +133,7 @@ fn ends(totals: &Totals) -> String {
 
 /// Plants each bug that real servers must show, and looks whether their ordinary run finds it.
 #[cfg(feature = "planted-bugs")]
-pub fn planted(cycles: u64) -> bool {
+pub(crate) fn planted(cycles: u64) -> bool {
     use rocketpy_proof::planted::{Bug, Layer, ordinary_real, proof_by};
     let mut all_caught = true;
     for bug in Bug::ALL {

@@ -13,7 +13,7 @@
 //! | 2 | properties length, then the properties as text |
 //!
 //! # Source
-//! spec/remoting.md section 4.6.1.
+//! docs/reference/protocol.md 4.6.1.
 
 use crate::properties_text;
 use crate::wire::Reader;

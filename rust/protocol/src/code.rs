@@ -21,7 +21,7 @@ macro_rules! codes {
 /// All numbers of the protocol are listed, so that a refusal can name what was asked for.
 ///
 /// # Source
-/// spec/remoting.md section 3.1, spec/apache-5.5.0.md section 3.
+/// docs/reference/protocol.md 3.1, docs/reference/apache-5.5.0.md 3.
 #[doc(alias = "RequestCode")]
 pub mod request {
     codes! {
@@ -200,7 +200,7 @@ pub mod request {
 /// Response codes.
 ///
 /// # Source
-/// spec/remoting.md section 3, spec/apache-5.5.0.md section 3.
+/// docs/reference/protocol.md 3, docs/reference/apache-5.5.0.md 3.
 #[doc(alias = "ResponseCode")]
 pub mod response {
     codes! {

@@ -1,7 +1,7 @@
 //! Compression of message bodies, and decompression that a hostile body cannot make unbounded.
 //!
 //! # Source
-//! spec/remoting.md section 4.5, spec/client.md section 4.6, durability.md R10.
+//! docs/reference/protocol.md 4.5, docs/reference/client.md 4.6, docs/durability.md R10.
 
 use std::io::{self, Read, Write};
 

@@ -6,7 +6,7 @@ use std::fmt;
 /// number of fields. A name stands once: pushing it again replaces its value, as "the last one counts" asks for.
 ///
 /// # Source
-/// spec/remoting.md sections 1.2 and 1.7.
+/// docs/reference/protocol.md 1.2 and 1.7.
 #[derive(Clone, Default)]
 pub struct ExtFields {
     text: String,

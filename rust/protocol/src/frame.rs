@@ -9,7 +9,7 @@
 //! | 8 | | header, then the body to the end |
 //!
 //! # Source
-//! spec/remoting.md section 1.1.
+//! docs/reference/protocol.md 1.1.
 
 use bytes::{Bytes, BytesMut};
 

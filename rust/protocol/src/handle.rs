@@ -2,7 +2,7 @@
 //! acknowledgements. Only their form is here.
 //!
 //! # Source
-//! spec/remoting.md section 2.5.
+//! docs/reference/protocol.md 2.5.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
 /// The language that a peer says it is written in.
 ///
 /// # Source
-/// spec/remoting.md section 1.5.
+/// docs/reference/protocol.md 1.5.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "LanguageCode")]
 pub enum Language {

@@ -1,7 +1,7 @@
 //! The two kinds of message id. Both are upper-case hex of equal length (32 or 56 digits), so only decoding tells them apart.
 //!
 //! # Source
-//! spec/remoting.md section 4.7, spec/client.md section 4.4.
+//! docs/reference/protocol.md 4.7, docs/reference/client.md 4.4.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

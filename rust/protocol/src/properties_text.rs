@@ -5,7 +5,7 @@
 //! skip such a piece. Of two pairs with one name the last counts.
 //!
 //! # Source
-//! spec/store.md section 2.2, spec/remoting.md section 4.4.
+//! docs/reference/store-format.md 2.2, docs/reference/protocol.md 4.4.
 
 use memchr::{memchr, memrchr};
 use rocketpy_model::Properties;

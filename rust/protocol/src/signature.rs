@@ -4,7 +4,7 @@
 //! behind them.
 //!
 //! # Source
-//! spec/remoting.md section 6.1.
+//! docs/reference/protocol.md 6.1.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -2,66 +2,66 @@
 
 /// Reads forward through a slice; every read that would pass the end returns `None` and moves nothing.
 #[derive(Debug, Clone, Copy)]
-pub struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub const fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
     /// Bytes not read yet.
-    pub const fn rest(&self) -> &'a [u8] {
+    pub(crate) const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
     #[inline]
-    pub fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, rest) = self.rest.split_first_chunk::<N>()?;
         self.rest = rest;
         Some(*head)
     }
 
     #[inline]
-    pub fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.rest.split_at_checked(length)?;
         self.rest = rest;
         Some(head)
     }
 
     #[inline]
-    pub fn u8(&mut self) -> Option<u8> {
+    pub(crate) fn u8(&mut self) -> Option<u8> {
         self.array::<1>().map(|[byte]| byte)
     }
 
     #[inline]
-    pub fn u16(&mut self) -> Option<u16> {
+    pub(crate) fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_be_bytes)
     }
 
     #[inline]
-    pub fn i16(&mut self) -> Option<i16> {
+    pub(crate) fn i16(&mut self) -> Option<i16> {
         self.array().map(i16::from_be_bytes)
     }
 
     #[inline]
-    pub fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_be_bytes)
     }
 
     #[inline]
-    pub fn i32(&mut self) -> Option<i32> {
+    pub(crate) fn i32(&mut self) -> Option<i32> {
         self.array().map(i32::from_be_bytes)
     }
 
     #[inline]
-    pub fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_be_bytes)
     }
 
     #[inline]
-    pub fn i64(&mut self) -> Option<i64> {
+    pub(crate) fn i64(&mut self) -> Option<i64> {
         self.array().map(i64::from_be_bytes)
     }
 }

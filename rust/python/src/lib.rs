@@ -61,7 +61,6 @@ mod extension {
     use crate::server::PyServer;
     #[pymodule_export]
     use crate::store::{PyStoreReader, Scan};
-
     #[pymodule_export]
     use crate::store_retention::store_retention;
     #[pymodule_export]

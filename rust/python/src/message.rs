@@ -10,10 +10,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PyString, PyTuple};
 use rocketpy_model::{Message, Properties, property};
 
-use crate::buffer;
 use crate::error::{self, raise};
 use crate::number::within;
-use crate::untracked;
+use crate::{buffer, untracked};
 
 /// A message to send: immutable, cheap to make, and may be sent many times.
 ///

@@ -278,7 +278,8 @@ impl NameMarks {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::{Array, MapArray, StringArray, StructArray, cast::AsArray};
+    use arrow_array::cast::AsArray;
+    use arrow_array::{Array, MapArray, StringArray, StructArray};
 
     use super::*;
 

@@ -50,21 +50,19 @@ impl ServerError {
     /// The way out, for a person; `None` when the message says it all.
     pub fn hint(&self) -> Option<String> {
         match self {
-            ServerError::Config(error) => error.hint(),
-            ServerError::Broker(error) => error.hint(),
-            ServerError::NameServer(_) => None,
-            ServerError::Host { .. } => {
+            Self::Config(error) => error.hint(),
+            Self::Broker(error) => error.hint(),
+            Self::NameServer(_) => None,
+            Self::Host { .. } => {
                 Some("name an address of this machine, such as 127.0.0.1 or 0.0.0.0".to_owned())
             }
-            ServerError::NoNameServer => {
+            Self::NoNameServer => {
                 Some("name one with --name-server HOST:PORT; `rocketpy namesrv` starts one".to_owned())
             }
-            ServerError::ReadyFile(error) => error.hint().map(str::to_owned),
-            ServerError::Threads(_) => {
-                Some("raise the limit of processes and threads (ulimit -u)".to_owned())
-            }
-            ServerError::Failed(error) => error.hint(),
-            ServerError::CutOff { .. } => Some(
+            Self::ReadyFile(error) => error.hint().map(str::to_owned),
+            Self::Threads(_) => Some("raise the limit of processes and threads (ulimit -u)".to_owned()),
+            Self::Failed(error) => error.hint(),
+            Self::CutOff { .. } => Some(
                 "the next start recovers what was flushed, as after a kill; look at the disk if it was slow"
                     .to_owned(),
             ),
@@ -74,14 +72,11 @@ impl ServerError {
     /// Whether the same start may succeed later without a change.
     pub fn retryable(&self) -> bool {
         match self {
-            ServerError::Broker(error) => error.retryable(),
-            ServerError::NameServer(_) | ServerError::Threads(_) => true,
-            ServerError::ReadyFile(error) => error.retryable(),
-            ServerError::Failed(error) => error.retryable(),
-            ServerError::Config(_)
-            | ServerError::Host { .. }
-            | ServerError::NoNameServer
-            | ServerError::CutOff { .. } => false,
+            Self::Broker(error) => error.retryable(),
+            Self::NameServer(_) | Self::Threads(_) => true,
+            Self::ReadyFile(error) => error.retryable(),
+            Self::Failed(error) => error.retryable(),
+            Self::Config(_) | Self::Host { .. } | Self::NoNameServer | Self::CutOff { .. } => false,
         }
     }
 }

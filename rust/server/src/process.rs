@@ -59,7 +59,7 @@ struct Process {
 }
 
 impl Process {
-    fn start(config: ServerConfig, has_name_server: bool, has_broker: bool) -> Result<Process, ServerError> {
+    fn start(config: ServerConfig, has_name_server: bool, has_broker: bool) -> Result<Self, ServerError> {
         let mut config = config;
         if let Some(path) = &config.ready_file {
             remove_stale_ready_file(path)?;
@@ -72,7 +72,7 @@ impl Process {
             warn!(keys = config.ignored.join(" "), "configuration keys without a meaning here");
         }
         let runtime = runtime()?;
-        let mut process = Process {
+        let mut process = Self {
             name_server: None,
             broker: None,
             addresses: Addresses::default(),

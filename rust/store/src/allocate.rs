@@ -61,7 +61,7 @@ struct Ahead {
 }
 
 impl<R> Allocator<R> {
-    pub fn new(end: u64, limit: u64) -> Self {
+    pub(crate) fn new(end: u64, limit: u64) -> Self {
         Self {
             state: Mutex::new(State {
                 wanted: None,
@@ -80,12 +80,12 @@ impl<R> Allocator<R> {
     }
 
     #[cfg(feature = "sim")]
-    pub fn set_stepped(&self) {
+    pub(crate) fn set_stepped(&self) {
         self.stepped.store(true, Ordering::Relaxed);
     }
 
     /// Calls the thread when an append has come far enough.
-    pub fn look_ahead(&self, end: u64) {
+    pub(crate) fn look_ahead(&self, end: u64) {
         if end >= self.look_at.load(Ordering::Relaxed)
             && self.look_at.swap(u64::MAX, Ordering::AcqRel) != u64::MAX
         {
@@ -108,13 +108,13 @@ impl<R> Allocator<R> {
     }
 
     /// Lets everybody who waits look again.
-    pub fn notify(&self) {
+    pub(crate) fn notify(&self) {
         drop(self.state.lock());
         self.done.notify_all();
     }
 
     /// Takes the file that was made and is not used.
-    pub fn take_unused(&self) -> Option<Arc<MappedFile<R>>> {
+    pub(crate) fn take_unused(&self) -> Option<Arc<MappedFile<R>>> {
         self.state.lock().ready.take()
     }
 }
@@ -126,7 +126,7 @@ impl<D: Disk> Core<D> {
     /// # Errors
     /// [`AppendError::DiskFull`] or [`AppendError::NoFile`] while a failure is fresh, [`AppendError::Busy`] when others have
     /// waited long enough.
-    pub fn next_file(&self, start: u64) -> Result<Option<Arc<MappedFile<D::Region>>>, AppendError> {
+    pub(crate) fn next_file(&self, start: u64) -> Result<Option<Arc<MappedFile<D::Region>>>, AppendError> {
         let mut state = self.allocator.state.lock();
         if state.ready.is_none() {
             if let Some((error, at)) = &state.failed
@@ -161,7 +161,7 @@ impl<D: Disk> Core<D> {
     /// # Errors
     /// [`AppendError::Busy`] when the first who needs the file has waited long enough: a disk that stalls holds up each
     /// thread once, not once for every append.
-    pub fn wait_for_file(&self) -> Result<(), AppendError> {
+    pub(crate) fn wait_for_file(&self) -> Result<(), AppendError> {
         let mut state = self.allocator.state.lock();
         while let (Some(_), Some(since)) = (state.wanted, state.waited_since) {
             if self.is_stopping() {
@@ -180,7 +180,7 @@ impl<D: Disk> Core<D> {
 
     /// Makes the next file when the last one is half full: what the thread does, in one step.
     #[cfg(feature = "sim")]
-    pub fn allocate_ahead(&self) {
+    pub(crate) fn allocate_ahead(&self) {
         let Some(file) = self.log.last() else { return };
         if self.wrote() >= file.start + file.region.len() / 2 {
             self.want_ahead(file.end());
@@ -203,7 +203,7 @@ impl<D: Disk> Core<D> {
     }
 
     /// The life of the allocating thread.
-    pub fn run_allocator(&self) {
+    pub(crate) fn run_allocator(&self) {
         let mut ahead = Ahead { faulted_to: 0, window: FIRST_WINDOW, last_call: Instant::now() };
         while !self.is_stopping() {
             self.make_wanted_file();

@@ -128,7 +128,7 @@ fn encode_error(error: RecordEncodeError) -> AppendError {
 }
 
 impl<D: Disk> Core<D> {
-    pub fn append(&self, record: &NewRecord<'_>) -> Result<Appended, AppendError> {
+    pub(crate) fn append(&self, record: &NewRecord<'_>) -> Result<Appended, AppendError> {
         self.check_open()?;
         self.check_body(record)?;
         BUFFER.with_borrow_mut(|encoded| {
@@ -154,7 +154,7 @@ impl<D: Disk> Core<D> {
         })
     }
 
-    pub fn append_batch(&self, batch: &NewRecord<'_>) -> Result<AppendedBatch, AppendError> {
+    pub(crate) fn append_batch(&self, batch: &NewRecord<'_>) -> Result<AppendedBatch, AppendError> {
         self.check_open()?;
         self.check_body(batch)?;
         BUFFER.with_borrow_mut(|encoded| {
@@ -232,7 +232,7 @@ impl<D: Disk> Core<D> {
     }
 
     /// Waits for the disk as the store's owner wants it.
-    pub fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
+    pub(crate) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
         let (mut wait, mut result) = (Some(wait), None);
         self.listener().waits(&mut || result = wait.take().map(|wait| wait()));
         result.expect("a listener lets appends wait")
@@ -266,7 +266,7 @@ impl<D: Disk> Core<D> {
     /// and nothing has changed.
     ///
     /// # Source
-    /// spec/store.md 2.7 steps 6 to 9. One lock gives physical and queue offsets: within a queue both grow together.
+    /// docs/reference/store-format.md 2.7 steps 6 to 9. One lock gives physical and queue offsets: within a queue both grow together.
     fn place_in(
         &self,
         writer: &mut Writer<D::Region>,
@@ -309,7 +309,7 @@ impl<D: Disk> Core<D> {
     /// When there is no next file. Nothing has changed then: a shorter record may still fit.
     ///
     /// # Source
-    /// spec/store.md 2.4.
+    /// docs/reference/store-format.md 2.4.
     fn make_room(&self, writer: &mut Writer<D::Region>, size: u64) -> Result<bool, AppendError> {
         let mut next_start = writer.next_start;
         let mut left = 0;

@@ -56,7 +56,7 @@ const CHECK_AT: usize = LOG_FROM_AT + 8;
 /// A mark whose copy of the timestamps differs from the file's is void: another writer was there since.
 ///
 /// # Source
-/// durability.md R4 and R5.
+/// docs/durability.md R4 and R5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Mark {
     pub generation: u64,
@@ -83,7 +83,7 @@ const HAS_INDEX: u32 = 4;
 impl Mark {
     /// The part of the log in which a record without a checksum of its own is damaged; `dirty` when the last process did
     /// not close the store.
-    pub fn checked(&self, dirty: bool) -> Range<u64> {
+    pub(crate) fn checked(&self, dirty: bool) -> Range<u64> {
         let Some(from) = self.checked_from else { return 0..0 };
         from..if self.closed && dirty { self.log_to } else { u64::MAX }
     }
@@ -187,14 +187,14 @@ const LAST_MS: i64 = 253_402_300_799_999;
 
 impl Checkpoint {
     /// A time in it that nobody can have written.
-    pub fn impossible_ms(&self) -> Option<i64> {
+    pub(crate) fn impossible_ms(&self) -> Option<i64> {
         let Timestamps { physic_msg_at_ms, logics_msg_at_ms, index_msg_at_ms, .. } = self.timestamps;
         let times = [physic_msg_at_ms, logics_msg_at_ms, index_msg_at_ms];
         times.into_iter().find(|at_ms| !(0..=LAST_MS).contains(at_ms))
     }
 
     /// Refuses what another version of this code wrote last.
-    pub fn check_version(&self, path: &Path) -> Result<(), StoreError> {
+    pub(crate) fn check_version(&self, path: &Path) -> Result<(), StoreError> {
         match self.unknown_version {
             Some(found) => {
                 Err(StoreError::UnknownVersion { path: path.to_path_buf(), found, known: MARK_VERSION })
@@ -204,7 +204,7 @@ impl Checkpoint {
     }
 
     /// Reads the file; a missing or empty one counts as all zero.
-    pub fn read<D: Disk>(disk: &D, path: &Path) -> Result<Self, EnvError> {
+    pub(crate) fn read<D: Disk>(disk: &D, path: &Path) -> Result<Self, EnvError> {
         let mut page = match disk.read(path, 1 << 20) {
             Err(error) if error.is_not_found() => Vec::new(),
             other => other?,
@@ -238,7 +238,7 @@ pub(crate) struct CheckpointFile<D: Disk> {
 
 impl<D: Disk> CheckpointFile<D> {
     /// Opens the file, made in its full length when missing.
-    pub fn open(disk: &D, path: &Path) -> Result<Self, EnvError> {
+    pub(crate) fn open(disk: &D, path: &Path) -> Result<Self, EnvError> {
         let last = Checkpoint::read(disk, path)?;
         let file = disk.open_file(path, OpenMode::CreateOrWrite)?;
         if file.len()? < Timestamps::FILE_BYTES as u64 {
@@ -261,8 +261,8 @@ impl<D: Disk> CheckpointFile<D> {
     /// A power cut in the midst of it leaves a pair whole: at most one sector is not yet as it is in memory.
     ///
     /// # Source
-    /// durability.md R1.
-    pub fn write_again(&self) -> Result<(), EnvError> {
+    /// docs/durability.md R1.
+    pub(crate) fn write_again(&self) -> Result<(), EnvError> {
         let mut page = vec![0; Timestamps::FILE_BYTES];
         self.file.read_exact_at(0, &mut page)?;
         self.file.write_all_at(0, &page)?;
@@ -270,12 +270,12 @@ impl<D: Disk> CheckpointFile<D> {
     }
 
     /// The mark that counts.
-    pub fn mark(&self) -> Option<&Mark> {
+    pub(crate) fn mark(&self) -> Option<&Mark> {
         self.last.mark.as_ref()
     }
 
     /// The timestamps as they were last read or written.
-    pub fn timestamps(&self) -> Timestamps {
+    pub(crate) fn timestamps(&self) -> Timestamps {
         self.last.timestamps
     }
 
@@ -285,7 +285,7 @@ impl<D: Disk> CheckpointFile<D> {
     /// On return both survive a power loss. A power loss before leaves the former pair whole: the new mark is durable
     /// before the timestamps that make it valid are written. A failure leaves the former pair as well, and the next try
     /// takes the same place.
-    pub fn write(&mut self, timestamps: Timestamps, mark: Mark) -> Result<(), FlushFailure> {
+    pub(crate) fn write(&mut self, timestamps: Timestamps, mark: Mark) -> Result<(), FlushFailure> {
         use FlushFailure::{Failed, NotTried};
         let mark = Mark { generation: self.last.mark.map_or(0, |last| last.generation), ..mark };
         if self.last == (Checkpoint { timestamps, mark: Some(mark), unknown_version: None }) {
@@ -309,7 +309,7 @@ impl<D: Disk> CheckpointFile<D> {
     }
 
     /// Writes down that nothing of an index is known to be durable, in no program's words.
-    pub fn forget_index(&mut self) -> Result<(), FlushFailure> {
+    pub(crate) fn forget_index(&mut self) -> Result<(), FlushFailure> {
         let timestamps = Timestamps { index_msg_at_ms: 0, ..self.last.timestamps };
         match self.last.mark {
             Some(mark) => self.write(timestamps, Mark { index: None, ..mark }),

@@ -69,13 +69,13 @@ pub(crate) struct Core<D: Disk> {
 /// Reasons to refuse appends. One word holds them all: none is lost when another comes or goes at the same time.
 mod refused {
     /// The store closes.
-    pub const CLOSING: u8 = 1;
+    pub(super) const CLOSING: u8 = 1;
     /// A flush failed.
-    pub const POISONED: u8 = 2;
+    pub(super) const POISONED: u8 = 2;
     /// Consume queues can not be written.
-    pub const QUEUES: u8 = 4;
+    pub(super) const QUEUES: u8 = 4;
     /// The disk is fuller than it may be.
-    pub const SPACE: u8 = 8;
+    pub(super) const SPACE: u8 = 8;
 }
 
 /// What the append lock guards.
@@ -91,7 +91,7 @@ pub(crate) struct Writer<R> {
 }
 
 impl<R> Writer<R> {
-    pub fn new(active: Option<Arc<MappedFile<R>>>, next_start: u64, last_stored_at: i64) -> Self {
+    pub(crate) fn new(active: Option<Arc<MappedFile<R>>>, next_start: u64, last_stored_at: i64) -> Self {
         Self { active, next_start, last_stored_at, last_look: LastLook::default(), dispatch_sleeps: false }
     }
 }
@@ -132,7 +132,7 @@ impl HostCell {
 
 impl<D: Disk> Core<D> {
     /// Puts the parts together after the log was recovered and before dispatch goes on.
-    pub fn new(disk: Arc<D>, config: StoreConfig, folder: Folder, recovered: Recovered<D>) -> Self {
+    pub(crate) fn new(disk: Arc<D>, config: StoreConfig, folder: Folder, recovered: Recovered<D>) -> Self {
         let Recovered {
             files,
             queues,
@@ -183,12 +183,12 @@ impl<D: Disk> Core<D> {
     }
 
     /// End of the log.
-    pub fn wrote(&self) -> u64 {
+    pub(crate) fn wrote(&self) -> u64 {
         self.wrote.load(Ordering::Acquire)
     }
 
     /// Makes everything before `end` visible; the caller holds the append lock.
-    pub fn publish(&self, end: u64, stored_at_ms: Option<i64>) {
+    pub(crate) fn publish(&self, end: u64, stored_at_ms: Option<i64>) {
         self.wrote.store(end, Ordering::Release);
         if let Some(stored_at_ms) = stored_at_ms {
             self.last_stored_at.store(stored_at_ms, Ordering::Release); // after the end: a flush reads it first
@@ -196,24 +196,24 @@ impl<D: Disk> Core<D> {
     }
 
     /// When a record before [`Core::wrote`] was stored, as late as is known.
-    pub fn last_stored_at(&self) -> i64 {
+    pub(crate) fn last_stored_at(&self) -> i64 {
         self.last_stored_at.load(Ordering::Acquire)
     }
 
-    pub fn dispatched(&self) -> u64 {
+    pub(crate) fn dispatched(&self) -> u64 {
         self.dispatched.load(Ordering::Acquire)
     }
 
-    pub fn set_dispatched(&self, offset: u64) {
+    pub(crate) fn set_dispatched(&self, offset: u64) {
         self.dispatched.store(offset, Ordering::Release);
     }
 
     /// How far readers and dispatch may look: under synchronous flush nobody sees what a power loss may take back.
     ///
     /// # Source
-    /// spec/store.md 5.9.
+    /// docs/reference/store-format.md 5.9.
     #[doc(alias = "confirmOffset")]
-    pub fn confirm(&self) -> u64 {
+    pub(crate) fn confirm(&self) -> u64 {
         match self.config.flush {
             FlushMode::Sync => self.flusher.flushed(),
             FlushMode::Async => self.wrote(),
@@ -221,23 +221,23 @@ impl<D: Disk> Core<D> {
     }
 
     /// Start of the log.
-    pub fn min(&self) -> u64 {
+    pub(crate) fn min(&self) -> u64 {
         self.log.min().unwrap_or_else(|| self.wrote())
     }
 
-    pub fn is_closing(&self) -> bool {
+    pub(crate) fn is_closing(&self) -> bool {
         self.refusing.load(Ordering::Acquire) & refused::CLOSING != 0
     }
 
     /// Refuses appends from now on. Says whether this call was the one that closed.
-    pub fn close(&self) -> bool {
+    pub(crate) fn close(&self) -> bool {
         let was_open = self.refusing.fetch_or(refused::CLOSING, Ordering::AcqRel) & refused::CLOSING == 0;
         drop(self.writer.lock()); // appends that were let in are done
         was_open
     }
 
     /// Lets the threads end; what they leave undone is the caller's.
-    pub fn stop_threads(&self) {
+    pub(crate) fn stop_threads(&self) {
         self.stopping.store(true, Ordering::Release);
         self.dispatch_wake.wake();
         self.keeper_wake.wake();
@@ -248,12 +248,12 @@ impl<D: Disk> Core<D> {
         self.flusher.notify();
     }
 
-    pub fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 
     /// Whether an append may go on.
-    pub fn check_open(&self) -> Result<(), AppendError> {
+    pub(crate) fn check_open(&self) -> Result<(), AppendError> {
         if self.refusing.load(Ordering::Acquire) == 0 { Ok(()) } else { self.refusal() }
     }
 
@@ -277,12 +277,12 @@ impl<D: Disk> Core<D> {
     }
 
     /// The failed flush, once there was one.
-    pub fn poison_cause(&self) -> Option<Arc<EnvError>> {
+    pub(crate) fn poison_cause(&self) -> Option<Arc<EnvError>> {
         self.poison.get().map(Arc::clone)
     }
 
     /// Notes a failed flush: nothing is acknowledged from now on. The listener is told once.
-    pub fn poison(&self, error: EnvError) -> Arc<EnvError> {
+    pub(crate) fn poison(&self, error: EnvError) -> Arc<EnvError> {
         let error = Arc::new(error);
         let cause = Arc::clone(self.poison.get_or_init(|| Arc::clone(&error)));
         self.refusing.fetch_or(refused::POISONED, Ordering::AcqRel);
@@ -295,7 +295,7 @@ impl<D: Disk> Core<D> {
     }
 
     /// An error of the disk as the caller gets it: a failed flush poisons.
-    pub fn noted(&self, error: EnvError) -> StoreError {
+    pub(crate) fn noted(&self, error: EnvError) -> StoreError {
         match error.is_failed_flush() {
             true => StoreError::Poisoned { cause: self.poison(error) },
             false => error.into(),
@@ -303,13 +303,13 @@ impl<D: Disk> Core<D> {
     }
 
     /// Notes that a thread of the store ended in the midst of its work: what it left is not known.
-    pub fn poison_by_panic(&self, operation: &'static str) {
+    pub(crate) fn poison_by_panic(&self, operation: &'static str) {
         let source = Arc::new(std::io::Error::other("a thread panicked, its message went to standard error"));
         self.poison(EnvError::Io { operation, path: self.folder.root.clone(), source });
     }
 
     /// Notes whether consume queues can be written.
-    pub fn set_queue_fault(&self, fault: Option<EnvError>) {
+    pub(crate) fn set_queue_fault(&self, fault: Option<EnvError>) {
         let mut state = self.queue_fault.lock();
         match (&*state, &fault) {
             (None, Some(error)) => {
@@ -326,12 +326,12 @@ impl<D: Disk> Core<D> {
     }
 
     /// Whether consume queues can be written as far as is known.
-    pub fn queues_blocked(&self) -> bool {
+    pub(crate) fn queues_blocked(&self) -> bool {
         self.refusing.load(Ordering::Acquire) & refused::QUEUES != 0
     }
 
     /// Notes whether the disk is too full for appends.
-    pub fn set_full_disk(&self, full: Option<FullDisk>) {
+    pub(crate) fn set_full_disk(&self, full: Option<FullDisk>) {
         let mut state = self.full_disk.lock();
         *state = full;
         match &*state {
@@ -341,23 +341,23 @@ impl<D: Disk> Core<D> {
     }
 
     /// Whether appends are refused because the disk is too full.
-    pub fn is_refusing_for_space(&self) -> bool {
+    pub(crate) fn is_refusing_for_space(&self) -> bool {
         self.refusing.load(Ordering::Acquire) & refused::SPACE != 0
     }
 
-    pub fn listener(&self) -> Arc<dyn StoreListener> {
+    pub(crate) fn listener(&self) -> Arc<dyn StoreListener> {
         Arc::clone(&self.listener.read())
     }
 
-    pub fn set_listener(&self, listener: Arc<dyn StoreListener>) {
+    pub(crate) fn set_listener(&self, listener: Arc<dyn StoreListener>) {
         *self.listener.write() = listener;
     }
 
-    pub fn store_host(&self) -> SocketAddr {
+    pub(crate) fn store_host(&self) -> SocketAddr {
         self.store_host.get()
     }
 
-    pub fn set_store_host(&self, host: SocketAddr) {
+    pub(crate) fn set_store_host(&self, host: SocketAddr) {
         self.store_host.set(host);
     }
 }

@@ -1,7 +1,6 @@
 //! What a read of a queue asks for and gives back.
 
 use bytes::Bytes;
-
 use rocketpy_model::QueueOffset;
 
 /// How much one read may give. At least one record is given when there is one, whatever its size.

@@ -60,7 +60,7 @@ struct Turn {
 }
 
 impl Flusher {
-    pub fn new(flushed: u64, stored_at_ms: i64, found_to: u64) -> Self {
+    pub(crate) fn new(flushed: u64, stored_at_ms: i64, found_to: u64) -> Self {
         Self {
             flushed: AtomicU64::new(flushed),
             flushed_stored_at: AtomicI64::new(stored_at_ms),
@@ -74,17 +74,17 @@ impl Flusher {
         }
     }
 
-    pub fn flushed(&self) -> u64 {
+    pub(crate) fn flushed(&self) -> u64 {
         self.flushed.load(Ordering::Acquire)
     }
 
     /// When the last durable record was stored.
-    pub fn flushed_stored_at(&self) -> i64 {
+    pub(crate) fn flushed_stored_at(&self) -> i64 {
         self.flushed_stored_at.load(Ordering::Acquire)
     }
 
     /// Lets everybody who waits look again.
-    pub fn notify(&self) {
+    pub(crate) fn notify(&self) {
         drop(self.lock());
         self.done.iter().chain([&self.room]).for_each(Condvar::notify_all);
     }
@@ -119,7 +119,7 @@ impl<D: Disk> Drop for HeldTurn<'_, D> {
 
 impl<D: Disk> Core<D> {
     /// Asks the flush thread to get to `end`.
-    pub fn request_flush(&self, end: u64) {
+    pub(crate) fn request_flush(&self, end: u64) {
         if self.flusher.requested.fetch_max(end, Ordering::AcqRel) < end {
             self.flusher.wake.wake();
         }
@@ -128,7 +128,7 @@ impl<D: Disk> Core<D> {
     /// Returns once the log is durable before `end`, flushing on this thread if no other does.
     ///
     /// A flush covers all that was appended before it starts; whoever arrives while it runs shares the next one.
-    pub fn wait_flushed(&self, end: u64, timeout: Duration) -> Result<(), FlushError> {
+    pub(crate) fn wait_flushed(&self, end: u64, timeout: Duration) -> Result<(), FlushError> {
         self.wait_and_then(end, timeout, Self::wake_dispatch)
     }
 
@@ -196,7 +196,7 @@ impl<D: Disk> Core<D> {
     /// [`AppendError::Behind`] when the first who waits has waited long enough for a step of the flush: a disk that stalls
     /// holds up each thread once, not once for every append.
     #[inline]
-    pub fn wait_for_room(&self) -> Result<(), AppendError> {
+    pub(crate) fn wait_for_room(&self) -> Result<(), AppendError> {
         let limit = self.config.max_unflushed_bytes;
         if limit == 0 || self.unflushed() <= limit {
             Ok(())
@@ -225,7 +225,7 @@ impl<D: Disk> Core<D> {
     }
 
     /// Flushes what is written, as one of the turns.
-    pub fn flush_all(&self) -> Result<(), FlushError> {
+    pub(crate) fn flush_all(&self) -> Result<(), FlushError> {
         self.wait_flushed(self.wrote(), Duration::from_secs(3600))
     }
 
@@ -321,7 +321,7 @@ impl<D: Disk> Core<D> {
     }
 
     /// The life of the flush thread: what was asked for at once, the rest at every interval.
-    pub fn run_flush(&self) {
+    pub(crate) fn run_flush(&self) {
         let mut last_thorough = Instant::now();
         let mut next_tick = Instant::now() + self.config.flush_interval;
         while !self.is_stopping() && self.poison_cause().is_none() {

@@ -27,7 +27,7 @@ const OWN_NAMES: [&str; 10] = [
 /// Paths below the root of a store.
 ///
 /// # Source
-/// spec/store.md 1.1.
+/// docs/reference/store-format.md 1.1.
 #[derive(Debug, Clone)]
 pub(crate) struct Folder {
     pub root: PathBuf,
@@ -46,7 +46,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    pub fn new(config: &StoreConfig) -> Self {
+    pub(crate) fn new(config: &StoreConfig) -> Self {
         let root = config.root.clone();
         Self {
             commit_log: config.commit_log_dir(),
@@ -65,7 +65,7 @@ impl Folder {
     ///
     /// # Errors
     /// [`StoreError::ForeignFolder`] and [`StoreError::MissingFolder`] before anything is made; [`StoreError::Locked`].
-    pub fn claim<D: Disk>(&self, disk: &D) -> Result<D::Lock, StoreError> {
+    pub(crate) fn claim<D: Disk>(&self, disk: &D) -> Result<D::Lock, StoreError> {
         if let Some(found) = foreign_name(disk, &self.root)? {
             return Err(StoreError::ForeignFolder { path: self.root.clone(), found });
         }
@@ -91,15 +91,15 @@ impl Folder {
     }
 
     /// Whether the last process that had the store ended without closing it.
-    pub fn is_dirty<D: Disk>(&self, disk: &D) -> Result<bool, StoreError> {
+    pub(crate) fn is_dirty<D: Disk>(&self, disk: &D) -> Result<bool, StoreError> {
         exists(disk, &self.abort)
     }
 
     /// Marks the store as open; the mark survives a power loss.
     ///
     /// # Source
-    /// spec/store.md 5.2.
-    pub fn mark_open<D: Disk>(&self, disk: &D) -> Result<(), StoreError> {
+    /// docs/reference/store-format.md 5.2.
+    pub(crate) fn mark_open<D: Disk>(&self, disk: &D) -> Result<(), StoreError> {
         use rocketpy_env::DiskFile as _;
         let file = disk.open_file(&self.abort, OpenMode::CreateOrWrite)?;
         let pid = std::process::id().to_string();
@@ -110,7 +110,7 @@ impl Folder {
     }
 
     /// Takes the mark back: everything is flushed and dispatched.
-    pub fn mark_closed<D: Disk>(&self, disk: &D) -> Result<(), StoreError> {
+    pub(crate) fn mark_closed<D: Disk>(&self, disk: &D) -> Result<(), StoreError> {
         match disk.remove_file(&self.abort) {
             Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(disk.sync_dir(&self.root)?),
@@ -184,7 +184,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 /// The name of a file that starts at an offset of its stream.
 ///
 /// # Source
-/// spec/store.md 1.2: the offset in 20 decimal digits.
+/// docs/reference/store-format.md 1.2: the offset in 20 decimal digits.
 pub(crate) fn file_name(start: u64) -> String {
     format!("{start:020}")
 }

@@ -32,13 +32,13 @@ pub(crate) struct Keeper<D: Disk> {
 }
 
 impl<D: Disk> Keeper<D> {
-    pub fn new(file: CheckpointFile<D>, checked_from: Option<u64>) -> Self {
+    pub(crate) fn new(file: CheckpointFile<D>, checked_from: Option<u64>) -> Self {
         Self { file, checked_from, removed_to: 0, took: Duration::ZERO }
     }
 
     /// Writes down that no consume queue is to be believed, and what is known of the log, before the queues are made anew:
     /// however that ends, the next start does not take a part for the whole. What is known of the index stays so.
-    pub fn distrust_queues(&mut self, log_from: u64, log_to: u64) -> Result<(), EnvError> {
+    pub(crate) fn distrust_queues(&mut self, log_from: u64, log_to: u64) -> Result<(), EnvError> {
         let index = self.file.mark().and_then(|mark| mark.index).filter(|index| index.to <= log_to);
         let mark = Mark {
             verify_from: log_from,
@@ -53,7 +53,7 @@ impl<D: Disk> Keeper<D> {
     }
 
     /// Writes down that records need no checksum of their own any more, before the first without one is appended.
-    pub fn forget_checks(&mut self) -> Result<(), EnvError> {
+    pub(crate) fn forget_checks(&mut self) -> Result<(), EnvError> {
         match self.file.mark() {
             Some(&mark) if mark.checked_from.is_some() => {
                 self.write(mark, self.file.timestamps()).map_err(FlushFailure::into_error)
@@ -63,7 +63,7 @@ impl<D: Disk> Keeper<D> {
     }
 
     /// Writes down how far retention removes the log, before it does: a start takes a log that begins later for damaged.
-    pub fn remove_log_to(&mut self, end: u64) -> Result<(), FlushFailure> {
+    pub(crate) fn remove_log_to(&mut self, end: u64) -> Result<(), FlushFailure> {
         self.removed_to = self.removed_to.max(end);
         match self.file.mark() {
             Some(&mark) if mark.log_from.is_some_and(|from| from < end) => {
@@ -74,12 +74,12 @@ impl<D: Disk> Keeper<D> {
     }
 
     /// Consume queues are durable for all records before this.
-    pub fn queues_to(&self) -> u64 {
+    pub(crate) fn queues_to(&self) -> u64 {
         self.file.mark().map_or(0, |mark| mark.queues_to)
     }
 
     /// Writes down that no index file is to be believed, before all are made anew.
-    pub fn distrust_index(&mut self) -> Result<(), EnvError> {
+    pub(crate) fn distrust_index(&mut self) -> Result<(), EnvError> {
         self.file.forget_index().map_err(FlushFailure::into_error)
     }
 
@@ -93,7 +93,7 @@ impl<D: Disk> Keeper<D> {
 impl<D: Disk> Core<D> {
     /// The life of the checkpoint thread. Rounds that take long come seldom, but for the time that they wait for the log; much
     /// traffic brings them earlier.
-    pub fn run_keeper(&self) {
+    pub(crate) fn run_keeper(&self) {
         let (mut pause, mut least) = (self.config.checkpoint_interval, Duration::ZERO);
         loop {
             let began = Instant::now();
@@ -122,7 +122,7 @@ impl<D: Disk> Core<D> {
     }
 
     /// Calls for a checkpoint, and for a flush, when dispatch has come far since the last one.
-    pub fn call_for_checkpoint(&self, dispatched: u64) {
+    pub(crate) fn call_for_checkpoint(&self, dispatched: u64) {
         if dispatched >= self.keep_at.load(Ordering::Relaxed) {
             self.keep_at.store(u64::MAX, Ordering::Relaxed);
             self.keeper_wake.wake();
@@ -141,8 +141,8 @@ impl<D: Disk> Core<D> {
     /// A failed flush poisons. A poisoned store writes nothing: what it would say is not known to be so.
     ///
     /// # Source
-    /// spec/store.md 5.1; durability.md R4.
-    pub fn keep(&self, closed: bool) -> Result<(), StoreError> {
+    /// docs/reference/store-format.md 5.1; docs/durability.md R4.
+    pub(crate) fn keep(&self, closed: bool) -> Result<(), StoreError> {
         let mut keeper = self.keeper.lock();
         self.check_sound()?;
         let few_queues = if self.is_called_to_keep() { FEW_QUEUES_IN_A_HURRY } else { FEW_QUEUES };
@@ -194,7 +194,7 @@ impl<D: Disk> Core<D> {
     }
 
     /// See [`Keeper::remove_log_to`].
-    pub fn remove_log_to(&self, end: u64) -> Result<(), StoreError> {
+    pub(crate) fn remove_log_to(&self, end: u64) -> Result<(), StoreError> {
         self.keeper.lock().remove_log_to(end).map_err(|failure| self.noted_failure(failure))
     }
 
@@ -205,7 +205,7 @@ impl<D: Disk> Core<D> {
     }
 
     /// Writes the entries of consume queues that were put off.
-    pub fn write_queues(&self) -> Result<(), StoreError> {
+    pub(crate) fn write_queues(&self) -> Result<(), StoreError> {
         self.queue_files.write_waiting(&self.queues).map_err(|error| {
             self.set_queue_fault(Some(error.clone()));
             self.dispatch_wake.wake(); // it tries again, and takes the fault back
@@ -253,12 +253,12 @@ impl<D: Disk> Core<D> {
     }
 
     /// Fails once a flush has failed.
-    pub fn check_sound(&self) -> Result<(), StoreError> {
+    pub(crate) fn check_sound(&self) -> Result<(), StoreError> {
         self.poison_cause().map_or(Ok(()), |cause| Err(StoreError::Poisoned { cause }))
     }
 
     /// Makes the log durable before an offset that is written.
-    pub fn flush_to(&self, end: u64) -> Result<(), StoreError> {
+    pub(crate) fn flush_to(&self, end: u64) -> Result<(), StoreError> {
         self.wait_flushed(end, Duration::from_secs(3600)).map_err(|error| match error {
             FlushError::Poisoned { cause } => StoreError::Poisoned { cause },
             FlushError::TimedOut { .. } | FlushError::PastEnd { .. } => {

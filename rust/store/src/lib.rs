@@ -40,7 +40,6 @@ pub use retention::{
     AgedQueue, BadHours, Cleaned, DeleteHours, FolderPlan, FolderSpace, FullDisk, Keep, LogFile, Occasion,
     Removal, RetentionConfig, RetentionPlan, Rule, Situation, plan, plan_folder, plan_topics,
 };
-pub use store::Store;
-
 #[doc(hidden)]
 pub use rocketpy_env::planted;
+pub use store::Store;

@@ -15,7 +15,7 @@ impl<D: Disk> Core<D> {
     ///
     /// Says no, with nothing written down, when a record does not follow on the end of its queue although that is not made
     /// anew from the start of the log (`from_start`): entries were lost, and only the whole log tells which.
-    pub fn catch_up(&self, from_start: bool) -> Result<bool, StoreError> {
+    pub(crate) fn catch_up(&self, from_start: bool) -> Result<bool, StoreError> {
         self.catch_up_index()?;
         self.dispatcher.lock().rebuilding = true;
         loop {
@@ -38,7 +38,7 @@ impl<D: Disk> Core<D> {
     /// Makes queues and index whole on disk and writes the checkpoint. That is left to the threads where much of the log is
     /// not durable yet and a checkpoint is there (`must_keep` is not set), and where entries of thousands of queues are to be
     /// written; a start before they are through begins where this one did.
-    pub fn settle(&self, must_keep: bool) -> Result<(), StoreError> {
+    pub(crate) fn settle(&self, must_keep: bool) -> Result<(), StoreError> {
         if self.queue_files.waiting() >= MANY_QUEUES {
             return Ok(());
         }
@@ -57,8 +57,8 @@ impl<D: Disk> Core<D> {
     /// A poisoned store is not closed: the mark of an open store stays, so that the next start recovers.
     ///
     /// # Source
-    /// spec/store.md 5.11, and 16 check 4.
-    pub fn finish_all(&self) -> Result<(), StoreError> {
+    /// docs/reference/store-format.md 5.11, and 16 check 4.
+    pub(crate) fn finish_all(&self) -> Result<(), StoreError> {
         self.check_sound()?; // else nothing below may be believed, and the next start has to look
         self.flush_all().map_err(|error| match error {
             FlushError::Poisoned { cause } => StoreError::Poisoned { cause },
@@ -82,7 +82,7 @@ impl<D: Disk> Core<D> {
     /// they may all be back, and also after one while the disk is too full to write down that they are gone. Their records
     /// stay in the log: when all consume queues are made anew from it (their files are lost or damaged, or another program
     /// wrote last), so are these.
-    pub fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
+    pub(crate) fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
         if check_topic(topic).is_err() {
             return Ok(0);
         }

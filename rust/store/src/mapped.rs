@@ -24,12 +24,12 @@ pub(crate) struct MappedFile<R> {
 
 impl<R: Region> MappedFile<R> {
     /// Offset behind its last byte.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.start + self.region.len()
     }
 
     /// Offset behind the last byte that is written.
-    pub fn wrote(&self) -> u64 {
+    pub(crate) fn wrote(&self) -> u64 {
         self.start + self.region.written()
     }
 
@@ -39,8 +39,12 @@ impl<R: Region> MappedFile<R> {
     /// such pages succeeds and does nothing. Whether the last process saw that is not known.
     ///
     /// # Source
-    /// durability.md R1.
-    pub fn write_again<D: Disk<Region = R>>(&self, disk: &D, range: Range<u64>) -> Result<(), EnvError> {
+    /// docs/durability.md R1.
+    pub(crate) fn write_again<D: Disk<Region = R>>(
+        &self,
+        disk: &D,
+        range: Range<u64>,
+    ) -> Result<(), EnvError> {
         let handle = disk.open_file(&self.path, OpenMode::Write)?;
         let mut copy = Vec::new();
         let mut at = range.start;
@@ -68,7 +72,7 @@ pub(crate) struct MappedFileQueue<D: Disk> {
 }
 
 impl<D: Disk> MappedFileQueue<D> {
-    pub fn new(
+    pub(crate) fn new(
         disk: Arc<D>,
         writable: Vec<PathBuf>,
         file_size: u64,
@@ -79,18 +83,18 @@ impl<D: Disk> MappedFileQueue<D> {
     }
 
     /// Folders that get new files.
-    pub fn writable(&self) -> &[PathBuf] {
+    pub(crate) fn writable(&self) -> &[PathBuf] {
         &self.writable
     }
 
     /// Says which folders get no new file while another one may.
-    pub fn set_full_folders(&self, full: &[PathBuf]) {
+    pub(crate) fn set_full_folders(&self, full: &[PathBuf]) {
         *self.full.write() = full.to_vec();
     }
 
     /// Makes the file that starts at an offset, durable and mapped; it is not part of the log yet. A folder without space
     /// is left out when there is another.
-    pub fn create(
+    pub(crate) fn create(
         &self,
         start: u64,
         is_wanted: &dyn Fn() -> bool,
@@ -113,7 +117,7 @@ impl<D: Disk> MappedFileQueue<D> {
     }
 
     /// Takes the first file out of the log, if it starts there and is not the last. Who holds it keeps it mapped.
-    pub fn forget_first(&self, start: u64) {
+    pub(crate) fn forget_first(&self, start: u64) {
         let mut files = self.files.write();
         if files.len() > 1 && files[0].start == start {
             files.remove(0);
@@ -121,7 +125,7 @@ impl<D: Disk> MappedFileQueue<D> {
     }
 
     /// All files in order.
-    pub fn all(&self) -> Vec<Arc<MappedFile<D::Region>>> {
+    pub(crate) fn all(&self) -> Vec<Arc<MappedFile<D::Region>>> {
         self.files.read().clone()
     }
 
@@ -129,25 +133,25 @@ impl<D: Disk> MappedFileQueue<D> {
     ///
     /// # Panics
     /// When it does not follow the last one.
-    pub fn push(&self, file: Arc<MappedFile<D::Region>>) {
+    pub(crate) fn push(&self, file: Arc<MappedFile<D::Region>>) {
         let mut files = self.files.write();
         assert!(files.last().is_none_or(|last| last.end() == file.start), "log file out of order");
         files.push(file);
     }
 
     /// The file that holds an offset.
-    pub fn find(&self, offset: u64) -> Option<Arc<MappedFile<D::Region>>> {
+    pub(crate) fn find(&self, offset: u64) -> Option<Arc<MappedFile<D::Region>>> {
         let files = self.files.read();
         let index = offset.checked_sub(files.first()?.start)? / self.file_size;
         files.get(usize::try_from(index).ok()?).map(Arc::clone)
     }
 
-    pub fn last(&self) -> Option<Arc<MappedFile<D::Region>>> {
+    pub(crate) fn last(&self) -> Option<Arc<MappedFile<D::Region>>> {
         self.files.read().last().map(Arc::clone)
     }
 
     /// Offset of the first byte of the log.
-    pub fn min(&self) -> Option<u64> {
+    pub(crate) fn min(&self) -> Option<u64> {
         self.files.read().first().map(|file| file.start)
     }
 }
@@ -168,7 +172,7 @@ pub(crate) struct LoadedLog<R> {
 /// [`StoreError::MissingFile`] for a hole between two.
 ///
 /// # Source
-/// spec/store.md 1.2.
+/// docs/reference/store-format.md 1.2.
 pub(crate) fn load<D: Disk>(
     disk: &D,
     dirs: &[PathBuf],

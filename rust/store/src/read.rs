@@ -19,7 +19,7 @@ use crate::queue::entry::{self, ENTRY_BYTES, Entry, Window};
 /// Entries that one read with a tag filter looks at, at least.
 ///
 /// # Source
-/// spec/store.md 11.2: `maxFilterMessageSize` 16000 bytes of entries.
+/// docs/reference/store-format.md 11.2: `maxFilterMessageSize` 16000 bytes of entries.
 const FILTER_WINDOW: u64 = 16_000 / ENTRY_BYTES;
 /// No read looks at more entries, whatever a client asks for.
 const MOST_ENTRIES: u64 = 65_536;
@@ -117,7 +117,7 @@ fn record_head<'a, R: Region>(
 }
 
 impl<D: Disk> Core<D> {
-    pub fn get(
+    pub(crate) fn get(
         &self,
         topic: &str,
         queue_id: u32,
@@ -151,7 +151,7 @@ impl<D: Disk> Core<D> {
     /// Looks at the entries from `offset` on, in one file of the queue.
     ///
     /// # Source
-    /// spec/store.md 11.2.
+    /// docs/reference/store-format.md 11.2.
     fn scan(
         &self,
         queue: &Queue,
@@ -206,18 +206,18 @@ impl<D: Disk> Core<D> {
         })
     }
 
-    pub fn queue_bounds(&self, topic: &str, queue_id: u32) -> QueueBounds {
+    pub(crate) fn queue_bounds(&self, topic: &str, queue_id: u32) -> QueueBounds {
         let none = QueueBounds { min: QueueOffset::ZERO, max: QueueOffset::ZERO };
         self.queues.get(topic, queue_id).map_or(none, |queue| queue.bounds())
     }
 
-    pub fn next_queue_offset(&self, topic: &str, queue_id: u32) -> QueueOffset {
+    pub(crate) fn next_queue_offset(&self, topic: &str, queue_id: u32) -> QueueOffset {
         QueueOffset(self.queues.get(topic, queue_id).map_or(0, |queue| queue.next()))
     }
 
     /// # Source
-    /// spec/store.md 11.6.
-    pub fn offset_by_time(
+    /// docs/reference/store-format.md 11.6.
+    pub(crate) fn offset_by_time(
         &self,
         topic: &str,
         queue_id: u32,
@@ -244,7 +244,12 @@ impl<D: Disk> Core<D> {
         Ok(QueueOffset(found.clamp(bounds.min.get(), bounds.max.get())))
     }
 
-    pub fn stored_at(&self, topic: &str, queue_id: u32, offset: u64) -> Result<Option<i64>, StoreError> {
+    pub(crate) fn stored_at(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        offset: u64,
+    ) -> Result<Option<i64>, StoreError> {
         match self.queues.get(topic, queue_id) {
             Some(queue) if (queue.min()..queue.max()).contains(&offset) => {
                 self.entry_stored_at(&queue, offset, self.queue_files.entry(&queue, offset)?)
@@ -273,7 +278,7 @@ impl<D: Disk> Core<D> {
         }
     }
 
-    pub fn record_at(&self, offset: PhysicalOffset) -> Option<Bytes> {
+    pub(crate) fn record_at(&self, offset: PhysicalOffset) -> Option<Bytes> {
         let start = offset.get();
         let file = self.log.find(start)?;
         let end = file.wrote().min(self.confirm());
@@ -300,7 +305,7 @@ fn broken_entry(queue: &Queue, queue_offset: u64, physical_offset: u64) -> Store
 /// The offset if the queue has an entry there, else the answer.
 ///
 /// # Source
-/// spec/store.md 11.1.
+/// docs/reference/store-format.md 11.1.
 fn within(offset: i64, bounds: QueueBounds) -> Result<u64, Fetch> {
     let (min, max) = (bounds.min, bounds.max);
     if max == QueueOffset::ZERO {

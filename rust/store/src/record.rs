@@ -29,7 +29,7 @@ pub struct NewRecord<'a> {
     /// Properties text. Not looked at for a batch: its items have their own.
     ///
     /// # Source
-    /// spec/remoting.md 4.6.1.
+    /// docs/reference/protocol.md 4.6.1.
     pub properties: &'a [u8],
 }
 

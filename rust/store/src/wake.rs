@@ -17,7 +17,7 @@ pub(crate) struct Wake {
 
 impl Wake {
     /// Wakes the sleeper, if it sleeps. What was stored before the call is visible to its next look.
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         // Pairs with the fence in `sleep`: either this sees `asleep`, or the sleeper sees what was stored before.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
@@ -27,7 +27,7 @@ impl Wake {
     }
 
     /// Sleeps until woken or the time is up, unless `ready` says that there is work.
-    pub fn sleep(&self, at_most: Duration, ready: impl FnOnce() -> bool) {
+    pub(crate) fn sleep(&self, at_most: Duration, ready: impl FnOnce() -> bool) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if !ready() {

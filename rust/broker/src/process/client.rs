@@ -1,7 +1,7 @@
 //! Who is there: heartbeats, groups' members, locks of queues.
 //!
 //! # Source
-//! spec/remoting.md sections 2.3.7, 2.3.10, 2.3.11, 2.4.1 and 2.6.3.
+//! docs/reference/protocol.md 2.3.7, 2.3.10, 2.3.11, 2.4.1 and 2.6.3.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Consumer groups: create, change, delete, how far they are.
 //!
 //! # Source
-//! spec/remoting.md sections 2.6.2 and 2.6.3.
+//! docs/reference/protocol.md 2.6.2 and 2.6.3.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -31,7 +31,7 @@ const QUERY_BYTES: u64 = 15 << 20;
 /// QUERY_MESSAGE: the records of a key that were stored in a range of time.
 ///
 /// # Source
-/// spec/remoting.md 2.3.6, spec/store.md 4.5; the index types are those of Apache 5.5.0.
+/// docs/reference/protocol.md 2.3.6, docs/reference/store-format.md 4.5; the index types are those of Apache 5.5.0.
 pub(super) fn query(shared: &Shared, request: &Command) -> Answer {
     let header = QueryMessageRequestHeader::read(&request.ext)?;
     let is_unique = header.is_unique_key.unwrap_or(false);

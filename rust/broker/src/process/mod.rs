@@ -12,8 +12,9 @@ mod topic;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketpy_protocol::code::request as code;
-use rocketpy_protocol::code::response;
+pub(crate) use client::expire;
+pub(crate) use offset::signed;
+use rocketpy_protocol::code::{request as code, response};
 use rocketpy_protocol::{Command, Header, Language, flag, json};
 use rocketpy_remoting::{Connection, Handler, Reply, Response};
 use serde::Serialize;
@@ -22,9 +23,6 @@ use tracing::debug;
 
 use crate::refusal::Refusal;
 use crate::shared::Shared;
-
-pub(crate) use client::expire;
-pub(crate) use offset::signed;
 
 /// What a request that is answered at once comes to.
 type Answer = Result<Response, Refusal>;

@@ -1,7 +1,7 @@
 //! Offsets of queues and of groups.
 //!
 //! # Source
-//! spec/remoting.md section 2.3.4.
+//! docs/reference/protocol.md 2.3.4.
 
 use rocketpy_filter::TagFilter;
 use rocketpy_protocol::Command;

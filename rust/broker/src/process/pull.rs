@@ -1,7 +1,7 @@
 //! Reading a queue, with long polling.
 //!
 //! # Source
-//! spec/remoting.md sections 2.3.3 and 5, spec/store.md section 11.
+//! docs/reference/protocol.md 2.3.3 and 5, docs/reference/store-format.md 11.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,8 +45,8 @@ pub(crate) struct Pull {
 #[cfg(test)]
 impl Pull {
     /// A pull of everything.
-    pub(crate) fn of_queue(topic: &str, queue_id: u32, offset: i64) -> Pull {
-        Pull {
+    pub(crate) fn of_queue(topic: &str, queue_id: u32, offset: i64) -> Self {
+        Self {
             topic: topic.into(),
             queue_id,
             offset,
@@ -245,7 +245,7 @@ fn hold_pull(shared: &Arc<Shared>, pull: Pull, reply: Reply, time: Duration) {
 }
 
 /// # Source
-/// spec/remoting.md section 5.3.
+/// docs/reference/protocol.md 5.3.
 fn code_of(status: FetchStatus, offset: i64) -> i32 {
     match status {
         FetchStatus::Found => response::SUCCESS,

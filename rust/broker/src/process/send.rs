@@ -1,7 +1,7 @@
 //! Storing messages.
 //!
 //! # Source
-//! spec/remoting.md section 2.3.1, spec/store.md section 6.6.
+//! docs/reference/protocol.md 2.3.1, docs/reference/store-format.md 6.6.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ fn store(shared: &Shared, connection: &Connection, request: &Command) -> Result<
 /// Whether the answer comes after the flush: the message's own wish first, then its topic's, then the broker's.
 ///
 /// # Source
-/// spec/store.md 6.1 for the message; a topic's `flush.type` is not Apache's.
+/// docs/reference/store-format.md 6.1 for the message; a topic's `flush.type` is not Apache's.
 fn waits_for_flush(shared: &Shared, topic: &TopicConfig, facts: &PropertyFacts<'_>) -> bool {
     let by_topic = topic_attribute::flush_type(topic).map(|kind| kind == FlushDiskType::Sync);
     !facts.answer_before_flush && by_topic.unwrap_or(shared.sync_flush)
@@ -257,7 +257,7 @@ fn choose_queue(topic: &TopicConfig, wanted: i32) -> Result<u32, Refusal> {
 /// A message to a retry topic that was tried too often, or whose group consumes in order, goes to the dead letters.
 ///
 /// # Source
-/// spec/remoting.md section 2.3.9.
+/// docs/reference/protocol.md 2.3.9.
 fn after_retries(
     shared: &Shared,
     header: &SendMessageRequestHeader<'_>,

@@ -1,7 +1,7 @@
 //! The broker's own state, as tools read it.
 //!
 //! # Source
-//! spec/remoting.md section 2.6.4, spec/store.md section 13.
+//! docs/reference/protocol.md 2.6.4, docs/reference/store-format.md 13.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

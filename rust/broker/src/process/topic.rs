@@ -1,7 +1,7 @@
 //! Topics: create, change, delete, look at.
 //!
 //! # Source
-//! spec/remoting.md section 2.6.1.
+//! docs/reference/protocol.md 2.6.1.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -81,8 +81,8 @@ impl Member {
         client_id: Arc<str>,
         language: Language,
         version: i32,
-    ) -> Member {
-        Member { connection: connection.clone(), client_id, language, version, heard_at: Instant::now() }
+    ) -> Self {
+        Self { connection: connection.clone(), client_id, language, version, heard_at: Instant::now() }
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct GroupTable {
 
 impl GroupTable {
     /// Loads the file and adds the system groups that are missing.
-    pub(crate) fn open(config: &BrokerConfig) -> Result<GroupTable, BrokerError> {
+    pub(crate) fn open(config: &BrokerConfig) -> Result<Self, BrokerError> {
         let file = ConfigFile::new(&config.store_root, "subscriptionGroup.json");
         let loaded = file.load::<SubscriptionGroupWrapper>()?.unwrap_or_default();
         let mut groups: HashMap<Arc<str>, Arc<GroupConfig>> = HashMap::new();
@@ -43,7 +43,7 @@ impl GroupTable {
         for group in SYSTEM_GROUPS.iter().chain(&system::ONS_GROUPS) {
             groups.entry((*group).into()).or_insert_with(|| Arc::new(GroupConfig::new(*group)));
         }
-        Ok(GroupTable {
+        Ok(Self {
             groups: RwLock::new(groups),
             version: Mutex::new(loaded.data_version),
             file,
@@ -157,7 +157,7 @@ fn by_name(groups: &HashMap<Arc<str>, Arc<GroupConfig>>) -> BTreeMap<String, Gro
 }
 
 /// # Source
-/// spec/remoting.md section 2.3.1 (end), spec/store.md section 1.4.
+/// docs/reference/protocol.md 2.3.1 (end), docs/reference/store-format.md 1.4.
 const SYSTEM_GROUPS: [&str; 7] = [
     system::TOOLS_GROUP,
     system::DEFAULT_CONSUMER_GROUP,

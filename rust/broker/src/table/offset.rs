@@ -52,11 +52,11 @@ impl<D: Disk> OffsetTable<D> {
         let loaded = file.load::<ConsumerOffsetSerializeWrapper>()?.unwrap_or_default();
         let (offsets, pulled) = (by_group(loaded.offset_table), by_group(loaded.pull_offset_table));
         let state = State { offsets, pulled, version: loaded.data_version, ..State::default() };
-        Ok(OffsetTable { state: Mutex::new(state), file, writing: Mutex::new(()) })
+        Ok(Self { state: Mutex::new(state), file, writing: Mutex::new(()) })
     }
 
     /// Brings offsets beyond the end of their queue back to it: after a truncation queue offsets are used again, and a
-    /// consumer ahead of them would skip messages (durability.md R7).
+    /// consumer ahead of them would skip messages (docs/durability.md R7).
     ///
     /// # Durability
     /// Written down on return, before anybody is served: once a queue has grown again, no later start can tell.

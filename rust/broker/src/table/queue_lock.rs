@@ -9,7 +9,7 @@ const EXPIRY_MS: i64 = 60_000;
 /// Which client consumes which queue in order.
 ///
 /// # Source
-/// spec/remoting.md section 2.3.11.
+/// docs/reference/protocol.md 2.3.11.
 #[doc(alias = "RebalanceLockManager")]
 #[derive(Debug, Default)]
 pub(crate) struct QueueLocks {

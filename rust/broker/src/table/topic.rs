@@ -34,7 +34,7 @@ pub(crate) struct TopicChange {
 
 impl TopicTable {
     /// Loads the file and adds the system topics that are missing.
-    pub(crate) fn open(config: &BrokerConfig) -> Result<TopicTable, BrokerError> {
+    pub(crate) fn open(config: &BrokerConfig) -> Result<Self, BrokerError> {
         let file = ConfigFile::new(&config.store_root, "topics.json");
         let loaded = file.load::<TopicConfigFile>()?.unwrap_or_default();
         let mut topics: HashMap<Arc<str>, Arc<TopicConfig>> = HashMap::new();
@@ -51,7 +51,7 @@ impl TopicTable {
         add_system_topics(&mut topics, config);
         // A start counts as a change: a name server that outlived this broker takes the table anew.
         let version = Mutex::new(loaded.data_version.next(now_ms()));
-        Ok(TopicTable { topics: RwLock::new(topics), version, file, max_topics: config.max_topics })
+        Ok(Self { topics: RwLock::new(topics), version, file, max_topics: config.max_topics })
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<TopicConfig>> {
@@ -182,7 +182,7 @@ fn by_name(topics: &HashMap<Arc<str>, Arc<TopicConfig>>) -> ByName {
 /// The topics every broker owns.
 ///
 /// # Source
-/// spec/apache-5.5.0.md section 1, spec/remoting.md section 2.3.1.
+/// docs/reference/apache-5.5.0.md 1, docs/reference/protocol.md 2.3.1.
 fn system_topics(config: &BrokerConfig) -> Vec<TopicConfig> {
     let (cluster, broker) = (&config.cluster_name, &config.broker_name);
     let inherited = |enabled: bool| {

@@ -8,17 +8,17 @@ use rocketpy_protocol::{Command, json};
 
 use crate::support::{Fixture, Pull, heartbeat};
 
-pub async fn all(fixture: &Fixture) -> SubscriptionGroupWrapper {
+pub(crate) async fn all(fixture: &Fixture) -> SubscriptionGroupWrapper {
     let answer = fixture.call(Command::bare_request(request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG)).await;
     json::from_slice(&answer.body).unwrap()
 }
 
-pub async fn put(fixture: &Fixture, group: &GroupConfig) -> Command {
+pub(crate) async fn put(fixture: &Fixture, group: &GroupConfig) -> Command {
     let request = Command::bare_request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP);
     fixture.call(request.with_body(json::to_vec(group))).await
 }
 
-pub async fn delete(fixture: &Fixture, group: &str) -> Command {
+pub(crate) async fn delete(fixture: &Fixture, group: &str) -> Command {
     let header = DeleteSubscriptionGroupRequestHeader { group_name: group, clean_offset: Some(true) };
     fixture.call(Command::request(request::DELETE_SUBSCRIPTIONGROUP, &header)).await
 }

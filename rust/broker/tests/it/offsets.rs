@@ -9,7 +9,7 @@ use rocketpy_protocol::record::RecordView;
 
 use crate::support::{Fixture, Pull};
 
-pub async fn query(
+pub(crate) async fn query(
     fixture: &Fixture,
     group: &str,
     topic: &str,
@@ -27,7 +27,7 @@ pub async fn query(
 }
 
 /// The offset that a group has committed.
-pub async fn stored(fixture: &Fixture, group: &str, topic: &str, queue_id: i32) -> Option<i64> {
+pub(crate) async fn stored(fixture: &Fixture, group: &str, topic: &str, queue_id: i32) -> Option<i64> {
     let answer = query(fixture, group, topic, queue_id, Some(false)).await;
     match answer.code {
         0 => Some(QueryConsumerOffsetResponseHeader::read(&answer.ext).unwrap().offset),
@@ -36,7 +36,13 @@ pub async fn stored(fixture: &Fixture, group: &str, topic: &str, queue_id: i32) 
     }
 }
 
-pub async fn commit(fixture: &Fixture, group: &str, topic: &str, queue_id: i32, offset: i64) -> Command {
+pub(crate) async fn commit(
+    fixture: &Fixture,
+    group: &str,
+    topic: &str,
+    queue_id: i32,
+    offset: i64,
+) -> Command {
     let header = UpdateConsumerOffsetRequestHeader {
         consumer_group: group,
         topic,

@@ -9,7 +9,7 @@ async fn runtime(fixture: &Fixture) -> KvTable {
     json::from_slice(&answer.body).unwrap()
 }
 
-pub async fn runtime_value(fixture: &Fixture, key: &str) -> String {
+pub(crate) async fn runtime_value(fixture: &Fixture, key: &str) -> String {
     runtime(fixture).await.table.remove(key).unwrap()
 }
 

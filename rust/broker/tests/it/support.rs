@@ -17,10 +17,10 @@ use rocketpy_remoting::{Client, ClientConfig};
 use tempfile::TempDir;
 
 /// Longest a test waits for something that must happen, on a disk that may stall.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running broker and a client.
-pub struct Fixture {
+pub(crate) struct Fixture {
     pub broker: Broker,
     pub client: Client,
     pub address: String,
@@ -28,7 +28,7 @@ pub struct Fixture {
     pub config: BrokerConfig,
 }
 
-pub fn config(folder: &TempDir) -> BrokerConfig {
+pub(crate) fn config(folder: &TempDir) -> BrokerConfig {
     BrokerConfig {
         store_root: folder.path().join("store"),
         listen: "127.0.0.1:0".parse().unwrap(),
@@ -41,70 +41,70 @@ pub fn config(folder: &TempDir) -> BrokerConfig {
 }
 
 impl Fixture {
-    pub async fn start() -> Fixture {
-        Fixture::start_with(|_| {}).await
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| {}).await
     }
 
-    pub async fn start_with(change: impl FnOnce(&mut BrokerConfig)) -> Fixture {
+    pub(crate) async fn start_with(change: impl FnOnce(&mut BrokerConfig)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(&folder);
         change(&mut config);
-        Fixture::start_on(folder, config).await
+        Self::start_on(folder, config).await
     }
 
-    pub async fn start_on(folder: TempDir, config: BrokerConfig) -> Fixture {
+    pub(crate) async fn start_on(folder: TempDir, config: BrokerConfig) -> Self {
         let broker = Broker::start(config.clone()).await.unwrap();
         let address = broker.local_addr().to_string();
-        Fixture { broker, client: Client::new(ClientConfig::default()), address, folder, config }
+        Self { broker, client: Client::new(ClientConfig::default()), address, folder, config }
     }
 
     /// Stops the broker in order and starts another one on the same folder.
-    pub async fn restart(self) -> Fixture {
+    pub(crate) async fn restart(self) -> Self {
         self.restart_with(|_| {}).await
     }
 
-    pub async fn restart_with(self, change: impl FnOnce(&mut BrokerConfig)) -> Fixture {
+    pub(crate) async fn restart_with(self, change: impl FnOnce(&mut BrokerConfig)) -> Self {
         self.broker.shutdown().await;
-        let Fixture { broker, folder, mut config, .. } = self;
+        let Self { broker, folder, mut config, .. } = self;
         drop(broker);
         change(&mut config);
-        Fixture::start_on(folder, config).await
+        Self::start_on(folder, config).await
     }
 
-    pub async fn call(&self, request: Command) -> Command {
+    pub(crate) async fn call(&self, request: Command) -> Command {
         self.client.call(&self.address, request, TIMEOUT).await.unwrap()
     }
 
     /// A client with a connection of its own.
-    pub fn other_client(&self) -> Client {
+    pub(crate) fn other_client(&self) -> Client {
         Client::new(ClientConfig::default())
     }
 
-    pub async fn send(&self, send: Send<'_>) -> Command {
+    pub(crate) async fn send(&self, send: Send<'_>) -> Command {
         self.call(send.command()).await
     }
 
     /// Sends a plain message that must be stored; returns its queue offset.
-    pub async fn put(&self, topic: &str, queue_id: i32, body: &str) -> i64 {
+    pub(crate) async fn put(&self, topic: &str, queue_id: i32, body: &str) -> i64 {
         self.put_tagged(topic, queue_id, body, "").await
     }
 
-    pub async fn put_tagged(&self, topic: &str, queue_id: i32, body: &str, tag: &str) -> i64 {
+    pub(crate) async fn put_tagged(&self, topic: &str, queue_id: i32, body: &str, tag: &str) -> i64 {
         let properties = if tag.is_empty() { String::new() } else { format!("TAGS\u{1}{tag}\u{2}") };
         let answer = self.send(Send { queue_id, properties: &properties, ..Send::new(topic, body) }).await;
         assert_eq!(answer.code, 0, "{:?}", answer.remark);
         SendMessageResponseHeader::read(&answer.ext).unwrap().queue_offset
     }
 
-    pub async fn pull(&self, pull: Pull<'_>) -> Pulled {
+    pub(crate) async fn pull(&self, pull: Pull<'_>) -> Pulled {
         Pulled::of(self.call(pull.command()).await)
     }
 
-    pub async fn max_offset(&self, topic: &str, queue_id: i32) -> i64 {
+    pub(crate) async fn max_offset(&self, topic: &str, queue_id: i32) -> i64 {
         self.end(topic, queue_id, None).await
     }
 
-    pub async fn next_offset(&self, topic: &str, queue_id: i32) -> i64 {
+    pub(crate) async fn next_offset(&self, topic: &str, queue_id: i32) -> i64 {
         self.end(topic, queue_id, Some(false)).await
     }
 
@@ -115,23 +115,23 @@ impl Fixture {
     }
 
     /// Waits until the queue shows `offset` as its end: an append is acknowledged before it can be read.
-    pub async fn wait_for_end(&self, topic: &str, queue_id: i32, offset: i64) {
+    pub(crate) async fn wait_for_end(&self, topic: &str, queue_id: i32, offset: i64) {
         wait_until("the queue grows", async || self.max_offset(topic, queue_id).await >= offset).await;
     }
 
-    pub async fn create_topic(&self, topic: &str, queues: i32) {
+    pub(crate) async fn create_topic(&self, topic: &str, queues: i32) {
         let answer = self.call(create_topic(topic, queues, 6)).await;
         assert_eq!(answer.code, 0, "{:?}", answer.remark);
     }
 
-    pub async fn heartbeat(&self, client: &Client, data: &HeartbeatData) -> Command {
+    pub(crate) async fn heartbeat(&self, client: &Client, data: &HeartbeatData) -> Command {
         let request = Command::bare_request(request::HEART_BEAT).with_body(json::to_vec(data));
         client.call(&self.address, request, TIMEOUT).await.unwrap()
     }
 }
 
 /// Polls a condition; the time-out is a failure, not a pace.
-pub async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+pub(crate) async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !condition().await {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -140,7 +140,7 @@ pub async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     assert!(tokio::time::timeout(TIMEOUT, wait).await.is_ok(), "in vain: {what}");
 }
 
-pub fn create_topic(topic: &str, queues: i32, perm: i32) -> Command {
+pub(crate) fn create_topic(topic: &str, queues: i32, perm: i32) -> Command {
     let header = CreateTopicRequestHeader {
         topic,
         default_topic: "TBW102",
@@ -157,7 +157,7 @@ pub fn create_topic(topic: &str, queues: i32, perm: i32) -> Command {
 }
 
 /// Creates a topic with one queue, or changes it.
-pub fn create_topic_with(topic: &str, attributes: &str) -> Command {
+pub(crate) fn create_topic_with(topic: &str, attributes: &str) -> Command {
     let mut command = create_topic(topic, 1, 6);
     command.ext.push("attributes", attributes);
     command
@@ -165,7 +165,7 @@ pub fn create_topic_with(topic: &str, attributes: &str) -> Command {
 
 /// A send request with usual values.
 #[derive(Clone, Copy)]
-pub struct Send<'a> {
+pub(crate) struct Send<'a> {
     pub code: i32,
     pub topic: &'a str,
     pub default_topic: &'a str,
@@ -180,7 +180,7 @@ pub struct Send<'a> {
 }
 
 impl<'a> Send<'a> {
-    pub fn new(topic: &'a str, body: &'a str) -> Send<'a> {
+    pub(crate) fn new(topic: &'a str, body: &'a str) -> Self {
         Send {
             code: request::SEND_MESSAGE_V2,
             topic,
@@ -196,7 +196,7 @@ impl<'a> Send<'a> {
         }
     }
 
-    pub fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         let header = SendMessageRequestHeader {
             producer_group: "producers",
             topic: self.topic,
@@ -222,7 +222,7 @@ impl<'a> Send<'a> {
 }
 
 /// The body of a batch.
-pub fn batch_body(items: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn batch_body(items: &[(&str, &str)]) -> Vec<u8> {
     let mut body = Vec::new();
     for (text, properties) in items {
         let item = batch::BatchItem { flag: 3, body: text.as_bytes(), properties: properties.as_bytes() };
@@ -233,7 +233,7 @@ pub fn batch_body(items: &[(&str, &str)]) -> Vec<u8> {
 
 /// A pull request with usual values: its own subscription, no wait.
 #[derive(Clone, Copy)]
-pub struct Pull<'a> {
+pub(crate) struct Pull<'a> {
     pub code: i32,
     pub group: &'a str,
     pub topic: &'a str,
@@ -250,7 +250,7 @@ pub struct Pull<'a> {
 }
 
 impl<'a> Pull<'a> {
-    pub fn new(topic: &'a str, offset: i64) -> Pull<'a> {
+    pub(crate) fn new(topic: &'a str, offset: i64) -> Self {
         Pull {
             code: request::PULL_MESSAGE,
             group: "TOOLS_CONSUMER",
@@ -269,11 +269,11 @@ impl<'a> Pull<'a> {
     }
 
     /// The same, held for at most `suspend_ms`.
-    pub fn held(self, suspend_ms: i64) -> Pull<'a> {
+    pub(crate) fn held(self, suspend_ms: i64) -> Self {
         Pull { flags: self.flags | flag::SUSPEND, suspend_ms, ..self }
     }
 
-    pub fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         let header = PullMessageRequestHeader {
             consumer_group: self.group,
             topic: self.topic,
@@ -297,7 +297,7 @@ impl<'a> Pull<'a> {
 
 /// The answer to a pull.
 #[derive(Debug)]
-pub struct Pulled {
+pub(crate) struct Pulled {
     pub code: i32,
     pub remark: String,
     pub next: i64,
@@ -307,7 +307,7 @@ pub struct Pulled {
 }
 
 impl Pulled {
-    pub fn of(command: Command) -> Pulled {
+    pub(crate) fn of(command: Command) -> Self {
         let remark = command.remark.clone().unwrap_or_default();
         let (next, min, max) = match PullMessageResponseHeader::read(&command.ext) {
             Ok(header) => {
@@ -316,20 +316,20 @@ impl Pulled {
             }
             Err(_) => (-1, -1, -1),
         };
-        Pulled { code: command.code, remark, next, min, max, command }
+        Self { code: command.code, remark, next, min, max, command }
     }
 
-    pub fn records(&self) -> Vec<RecordView<'_>> {
+    pub(crate) fn records(&self) -> Vec<RecordView<'_>> {
         records(&self.command.body).collect::<Result<_, _>>().unwrap()
     }
 
-    pub fn bodies(&self) -> Vec<String> {
+    pub(crate) fn bodies(&self) -> Vec<String> {
         self.records().iter().map(|record| String::from_utf8(record.body.to_vec()).unwrap()).collect()
     }
 }
 
 /// A heartbeat of one consumer, and of a producer.
-pub fn heartbeat(client_id: &str, group: &str, subscriptions: &[(&str, &str, i64)]) -> HeartbeatData {
+pub(crate) fn heartbeat(client_id: &str, group: &str, subscriptions: &[(&str, &str, i64)]) -> HeartbeatData {
     HeartbeatData {
         client_id: client_id.to_owned(),
         consumer_data_set: vec![ConsumerData {

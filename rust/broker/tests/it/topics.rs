@@ -8,13 +8,13 @@ use rocketpy_protocol::{Command, json};
 
 use crate::support::{Fixture, Pull, create_topic};
 
-pub async fn get(fixture: &Fixture, topic: &str) -> Result<TopicConfig, Command> {
+pub(crate) async fn get(fixture: &Fixture, topic: &str) -> Result<TopicConfig, Command> {
     let header = GetTopicConfigRequestHeader { topic, logical: None };
     let answer = fixture.call(Command::request(request::GET_TOPIC_CONFIG, &header)).await;
     if answer.code == 0 { Ok(json::from_slice(&answer.body).unwrap()) } else { Err(answer) }
 }
 
-pub async fn delete(fixture: &Fixture, topic: &str) -> Command {
+pub(crate) async fn delete(fixture: &Fixture, topic: &str) -> Command {
     fixture.call(Command::request(request::DELETE_TOPIC_IN_BROKER, &DeleteTopicRequestHeader { topic })).await
 }
 

@@ -6,7 +6,8 @@ use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, name, system};
 use rocketpy_protocol::body::{ConsumeStats, SubscriptionGroupWrapper};
 
 use super::{Admin, GroupLag, GroupSummary, LagRow, OffsetTarget};
-use crate::{error::ClientError, wire};
+use crate::error::ClientError;
+use crate::wire;
 
 const GROUP_LIST: &str = "group list query";
 

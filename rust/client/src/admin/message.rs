@@ -1,20 +1,22 @@
 //! Messages by key and by id.
 
-use std::{collections::HashSet, sync::Arc};
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use rocketpy_env::{local_month_ms, now_ms};
 use rocketpy_model::{MessageQueue, name, property};
-use rocketpy_protocol::{
-    code::response,
-    message_id::{OffsetMessageId, UniqueKey},
-    properties_text,
-    record::{RecordView, records},
-};
+use rocketpy_protocol::code::response;
+use rocketpy_protocol::message_id::{OffsetMessageId, UniqueKey};
+use rocketpy_protocol::properties_text;
+use rocketpy_protocol::record::{RecordView, records};
 use tokio::task::JoinSet;
 
 use super::Admin;
-use crate::{consumer::decode::check_body, error::ClientError, instance::Instance, outcome, wire};
+use crate::consumer::decode::check_body;
+use crate::error::ClientError;
+use crate::instance::Instance;
+use crate::{outcome, wire};
 
 const OPERATION: &str = "message query";
 /// How much earlier than its id says a message may have been stored: clocks differ.

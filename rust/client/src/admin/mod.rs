@@ -7,18 +7,19 @@ mod types;
 
 use bytes::Bytes;
 use rocketpy_model::{MessageQueue, QueueOffset};
-use rocketpy_protocol::{
-    body::{BrokerData, ClusterInfo},
-    message_id::OffsetMessageId,
-    record::RecordView,
-};
+use rocketpy_protocol::body::{BrokerData, ClusterInfo};
+use rocketpy_protocol::message_id::OffsetMessageId;
+use rocketpy_protocol::record::RecordView;
 
 pub use self::message::{FoundMessage, MessageQuery, QueryKind};
 pub use self::types::{
     BrokerDescription, ClusterDescription, GroupLag, GroupSummary, LagRow, OffsetTarget, QueueStats,
     TopicBroker, TopicDescription, TopicSpec,
 };
-use crate::{client::Client, consumer::decode::check_body, error::ClientError, outcome, wire};
+use crate::client::Client;
+use crate::consumer::decode::check_body;
+use crate::error::ClientError;
+use crate::{outcome, wire};
 
 /// Administration of a cluster. Clones share one client.
 ///

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rocketpy_model::{MessageQueue, Permission, QueueOffset, TopicConfig, name, system};
-use rocketpy_protocol::{
-    body::{TopicList, TopicStatsTable},
-    code::response,
-};
+use rocketpy_protocol::body::{TopicList, TopicStatsTable};
+use rocketpy_protocol::code::response;
 use tracing::{debug, warn};
 
 use super::{Admin, QueueStats, TopicBroker, TopicDescription, TopicSpec};
-use crate::{error::ClientError, instance::Instance, outcome, route::TopicRoute, wire};
+use crate::error::ClientError;
+use crate::instance::Instance;
+use crate::route::TopicRoute;
+use crate::{outcome, wire};
 
 /// How long to wait until the name servers know a new topic.
 const ROUTE_WAIT: Duration = Duration::from_secs(3);
@@ -202,7 +203,7 @@ fn topic_broker(route: &TopicRoute, broker_name: &str) -> TopicBroker {
 /// Attributes as requests carry them: `+name=value` and `-name`, with commas between; `None` without any.
 ///
 /// # Source
-/// spec/remoting.md 2.6.1.
+/// docs/reference/protocol.md 2.6.1.
 fn attributes_text(attributes: &BTreeMap<String, Option<String>>) -> Result<Option<String>, ClientError> {
     let is_name = |text: &str| !text.is_empty() && !text.contains([',', '=', '+']) && !text.starts_with('-');
     let is_value = |text: &str| !text.is_empty() && !text.contains([',', '=']);

@@ -8,7 +8,7 @@ use rocketpy_model::MessageQueue;
 /// number, client ids by UTF-16 code unit). A member that is not in the list gets nothing.
 ///
 /// # Source
-/// spec/client.md 8.4 (AVG), worked examples in 8.5.
+/// docs/reference/client.md 8.4 (AVG), worked examples in 8.5.
 #[doc(alias = "AllocateMessageQueueAveragely")]
 pub(crate) fn average<'q>(queues: &'q [MessageQueue], members: &[String], me: &str) -> &'q [MessageQueue] {
     let Some(index) = members.iter().position(|member| member == me) else {

@@ -1,6 +1,8 @@
 //! Pulled messages: the bodies of pull answers as they came, with an index of their records.
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use rocketpy_model::{MessageQueue, QueueOffset};

@@ -3,15 +3,11 @@
 use std::time::Duration;
 
 use rocketpy_model::{MessageQueue, QueueOffset};
-use rocketpy_protocol::{
-    compression::{CompressionError, DecompressLimits},
-    record::RecordView,
-};
+use rocketpy_protocol::compression::{CompressionError, DecompressLimits};
+use rocketpy_protocol::record::RecordView;
 
-use super::{
-    PullConsumer,
-    batch::{PulledBatch, PulledPart},
-};
+use super::PullConsumer;
+use super::batch::{PulledBatch, PulledPart};
 use crate::error::ClientError;
 
 impl PullConsumer {

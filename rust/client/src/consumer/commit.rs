@@ -1,19 +1,15 @@
 //! Commits: on demand, by the clock, and again after a broker's restart.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
 use rocketpy_model::{MessageQueue, QueueOffset};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, warn};
 
-use super::{
-    Shared,
-    state::{CommitScope, Lost},
-};
+use super::Shared;
+use super::state::{CommitScope, Lost};
 use crate::error::ClientError;
 
 impl Shared {

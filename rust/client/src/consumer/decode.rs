@@ -4,18 +4,15 @@ use std::sync::Arc;
 
 use rocketpy_filter::TagFilter;
 use rocketpy_model::{MessageQueue, PhysicalOffset, QueueOffset, sys_flag};
-use rocketpy_protocol::{
-    Command,
-    code::response,
-    header::PullMessageResponseHeader,
-    record::{RecordView, body_crc, records},
-};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::response;
+use rocketpy_protocol::header::PullMessageResponseHeader;
+use rocketpy_protocol::record::{RecordView, body_crc, records};
 
-use super::{
-    batch::{PulledPart, RecordSpan},
-    state::Pulled,
-};
-use crate::{error::ClientError, outcome, wire};
+use super::batch::{PulledPart, RecordSpan};
+use super::state::Pulled;
+use crate::error::ClientError;
+use crate::{outcome, wire};
 
 /// What an answer says, and which broker to ask next.
 #[derive(Debug)]
@@ -45,7 +42,7 @@ pub(crate) enum Kind {
 /// on at it.
 ///
 /// # Source
-/// spec/client.md 9.3, spec/remoting.md 5.3.
+/// docs/reference/client.md 9.3, docs/reference/protocol.md 5.3.
 pub(crate) fn read_answer(
     operation: &'static str,
     address: &str,

@@ -13,34 +13,26 @@ mod state;
 mod state_tests;
 mod subscription;
 
-use std::{
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel};
-use tokio::{sync::Notify, task::JoinSet, time::Instant};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tracing::{error, info};
 
-pub use self::{
-    batch::{PulledBatch, PulledMessage, PulledPart, RecordSpan},
-    range::RangeReader,
-};
-use self::{
-    state::{CommitScope, State},
-    subscription::TopicSubscription,
-};
-use crate::{
-    client::Client,
-    config::{ConsumerConfig, Subscription},
-    error::ClientError,
-    members, producer, wire,
-};
+pub use self::batch::{PulledBatch, PulledMessage, PulledPart, RecordSpan};
+pub use self::range::RangeReader;
+use self::state::{CommitScope, State};
+use self::subscription::TopicSubscription;
+use crate::client::Client;
+use crate::config::{ConsumerConfig, Subscription};
+use crate::error::ClientError;
+use crate::{members, producer, wire};
 
 /// Where to go in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +89,7 @@ pub(crate) struct Shared {
     tasks: Mutex<JoinSet<()>>,
     closed: AtomicBool,
     /// For the tasks, which own a share of this.
-    myself: Weak<Shared>,
+    myself: Weak<Self>,
 }
 
 impl PullConsumer {
@@ -394,7 +386,7 @@ impl Shared {
 }
 
 /// # Source
-/// spec/client.md 3.6: pull consumers always say "from last offset", and it only informs.
+/// docs/reference/client.md 3.6: pull consumers always say "from last offset", and it only informs.
 impl members::Consumer for Shared {
     fn heartbeat(&self) -> ConsumerData {
         ConsumerData {

@@ -1,21 +1,20 @@
 //! The task of one assigned queue: finds where to begin, then pulls ahead of the user.
 
-use std::{
-    pin::pin,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::code::response;
 use tracing::{debug, warn};
 
-use super::{
-    Shared,
-    decode::{self, Answer, Kind},
-    state::{Gained, Task},
-};
-use crate::{config::Start, error::ClientError, instance::broker_not_found, wire::Pull};
+use super::Shared;
+use super::decode::{self, Answer, Kind};
+use super::state::{Gained, Task};
+use crate::config::Start;
+use crate::error::ClientError;
+use crate::instance::broker_not_found;
+use crate::wire::Pull;
 
 const OPERATION: &str = "pull";
 /// Pause after a pull that failed.
@@ -72,7 +71,7 @@ impl Puller {
     }
 
     /// # Source
-    /// spec/client.md 7.4, without the broker's rule for young topics: no stored offset is no stored offset.
+    /// docs/reference/client.md 7.4, without the broker's rule for young topics: no stored offset is no stored offset.
     async fn find_start(&mut self, epoch: u64) -> Option<Duration> {
         match self.start_offset().await {
             Ok((offset, stored)) => {

@@ -7,17 +7,13 @@ use rocketpy_model::{MessageQueue, QueueOffset, system};
 use tokio::task::JoinHandle;
 use tracing::debug;
 
-use super::{
-    batch::PulledPart,
-    decode::{self, Answer, Kind},
-    subscription,
-};
-use crate::{
-    client::Client,
-    error::ClientError,
-    instance::{Instance, broker_not_found},
-    wire::{self, Pull},
-};
+use super::batch::PulledPart;
+use super::decode::{self, Answer, Kind};
+use super::subscription;
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::instance::{Instance, broker_not_found};
+use crate::wire::{self, Pull};
 
 const OPERATION: &str = "range read";
 const PULL_MESSAGES: u32 = 4096;

@@ -1,10 +1,9 @@
 //! Which queues are this member's, again and again.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use rocketpy_env::random_u64;
 use rocketpy_model::{MessageQueue, QueueOffset};
@@ -12,12 +11,10 @@ use rocketpy_protocol::code::response;
 use tracing::{debug, info, warn};
 
 use super::{Shared, allocate, commit, pull};
-use crate::{
-    error::ClientError,
-    outcome,
-    route::TopicRoute,
-    wire::{self, Pull},
-};
+use crate::error::ClientError;
+use crate::outcome;
+use crate::route::TopicRoute;
+use crate::wire::{self, Pull};
 
 const OPERATION: &str = "pull";
 /// The next round comes so soon when something was missing in the last one.
@@ -35,7 +32,7 @@ struct Share {
 /// Runs rounds until the consumer stops.
 ///
 /// # Source
-/// spec/client.md 8.1, 8.2.
+/// docs/reference/client.md 8.1, 8.2.
 pub(super) async fn run(shared: Arc<Shared>) {
     // Subscriptions whose commits are to be repeated, once it is known which of their queues are still this member's.
     let mut to_repeat = BTreeSet::new();
@@ -155,7 +152,7 @@ async fn members(shared: &Shared, route: &TopicRoute) -> Result<Vec<String>, Cli
 /// back in the next round starts behind what was done here.
 ///
 /// # Source
-/// spec/client.md 8.3.
+/// docs/reference/client.md 8.3.
 async fn apply(shared: &Arc<Shared>, wanted: &BTreeMap<Arc<MessageQueue>, usize>, others: bool) {
     let (gained, lost) = shared.state.lock().assign(wanted);
     if gained.is_empty() && lost.is_empty() {

@@ -1,18 +1,15 @@
 //! What a consumer holds between broker and user: assigned queues, prefetched messages, positions. No I/O.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use rocketpy_model::{MessageQueue, QueueOffset};
 use tokio::sync::Notify;
 
-use super::{
-    OffsetMove,
-    batch::{PulledBatch, PulledPart},
-};
-use crate::{config::ConsumerConfig, error::ClientError};
+use super::OffsetMove;
+use super::batch::{PulledBatch, PulledPart};
+use crate::config::ConsumerConfig;
+use crate::error::ClientError;
 
 /// Moves kept for the user; when more come, the oldest go (each was logged).
 const MAX_MOVES: usize = 1024;

@@ -1,14 +1,13 @@
 //! Tests of [`super::state`].
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use rocketpy_model::{MessageQueue, QueueOffset};
 
-use super::{
-    batch::{PulledPart, RecordSpan},
-    state::{CommitScope, Pulled, State, Task},
-};
+use super::batch::{PulledPart, RecordSpan};
+use super::state::{CommitScope, Pulled, State, Task};
 use crate::config::ConsumerConfig;
 
 const RECORD_BYTES: u32 = 100;

@@ -5,7 +5,8 @@ use rocketpy_filter::{TagFilter, hash_code};
 use rocketpy_model::{name, system};
 use rocketpy_protocol::body::SubscriptionData;
 
-use crate::{config::Subscription, error::ClientError};
+use crate::config::Subscription;
+use crate::error::ClientError;
 
 /// One topic of a consumer.
 #[derive(Debug)]

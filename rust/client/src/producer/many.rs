@@ -1,20 +1,19 @@
 //! `send_many`: wire batches, several queues at a time, the order of each queue kept.
 
-use std::{borrow::Borrow, sync::Arc, time::Duration};
+use std::borrow::Borrow;
+use std::sync::Arc;
+use std::time::Duration;
 
 use rocketpy_model::Message;
-use tokio::{
-    sync::Semaphore,
-    task::{JoinHandle, JoinSet},
-};
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
 
-use super::{
-    pack::{self, KeyList, Outgoing, Packed, Packer},
-    plan::Group,
-    receipt_of,
-    send::{Sender, Stored, Target},
-};
-use crate::{error::ClientError, receipt::Receipt};
+use super::pack::{self, KeyList, Outgoing, Packed, Packer};
+use super::plan::Group;
+use super::receipt_of;
+use super::send::{Sender, Stored, Target};
+use crate::error::ClientError;
+use crate::receipt::Receipt;
 
 /// The outcome of [`Producer::send_many`](crate::Producer::send_many), in the order of its messages.
 ///

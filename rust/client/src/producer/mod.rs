@@ -11,32 +11,32 @@ mod send;
 mod submit;
 pub(crate) mod validate;
 
-use std::{
-    borrow::Borrow,
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rocketpy_env::random_u64;
 use rocketpy_model::{Message, MessageQueue, system};
 use tokio::sync::Semaphore;
 use tracing::{debug, info};
 
+use self::many::Job;
+pub use self::many::SentMany;
+use self::pack::KeyList;
 pub(crate) use self::pack::Outgoing;
-use self::{
-    many::Job,
-    pack::KeyList,
-    plan::Choice,
-    select::Rotation,
-    send::{Sender, Stored, Target},
-    submit::{Done, Lanes, Submitted, Window},
-};
-pub use self::{many::SentMany, submit::PendingSend, validate::unsupported_feature};
-use crate::{client::Client, config::ProducerConfig, error::ClientError, receipt::Receipt, wire};
+use self::plan::Choice;
+use self::select::Rotation;
+use self::send::{Sender, Stored, Target};
+pub use self::submit::PendingSend;
+use self::submit::{Done, Lanes, Submitted, Window};
+pub use self::validate::unsupported_feature;
+use crate::client::Client;
+use crate::config::ProducerConfig;
+use crate::error::ClientError;
+use crate::receipt::Receipt;
+use crate::wire;
 
 /// How one send chooses its queue and how long it may take.
 #[derive(Debug, Clone, Default)]

@@ -2,13 +2,12 @@
 
 use bytes::Bytes;
 use rocketpy_model::{Message, property};
-use rocketpy_protocol::{batch::BatchItem, compression, properties_text};
+use rocketpy_protocol::batch::BatchItem;
+use rocketpy_protocol::{compression, properties_text};
 use tracing::debug;
 
-use crate::{
-    config::ProducerConfig,
-    identity::{Moment, UniqueIds},
-};
+use crate::config::ProducerConfig;
+use crate::identity::{Moment, UniqueIds};
 
 /// What one send request carries.
 #[derive(Debug, Clone)]

@@ -3,15 +3,14 @@
 use std::net::Ipv4Addr;
 
 use rocketpy_model::{CompressionType, Message};
-use rocketpy_protocol::{
-    batch::{self, BatchItem},
-    compression::{DecompressLimits, decompress},
-    message_id::UniqueKey,
-    properties_text,
-};
+use rocketpy_protocol::batch::{self, BatchItem};
+use rocketpy_protocol::compression::{DecompressLimits, decompress};
+use rocketpy_protocol::message_id::UniqueKey;
+use rocketpy_protocol::properties_text;
 
 use super::pack::{Packed, Packer, single};
-use crate::{config::ProducerConfig, identity::UniqueIds};
+use crate::config::ProducerConfig;
+use crate::identity::UniqueIds;
 
 fn ids() -> UniqueIds {
     UniqueIds::new(Ipv4Addr::new(10, 0, 0, 1).into())

@@ -1,6 +1,8 @@
 //! Shares the messages of one `send_many` out among the queues.
 
-use std::{borrow::Borrow, collections::HashMap, sync::Arc};
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use rocketpy_model::{Message, MessageQueue};
 

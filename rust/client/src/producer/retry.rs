@@ -20,7 +20,7 @@ pub(crate) enum Next {
 /// when nothing was stored, so that order and single storage hold.
 ///
 /// # Source
-/// spec/remoting.md 3.2, spec/client.md 5.5.
+/// docs/reference/protocol.md 3.2, docs/reference/client.md 5.5.
 pub(crate) fn after_failure(error: &ClientError, bound_to_queue: bool) -> Next {
     let again = match error {
         ClientError::Refused { code, .. } => is_retryable_code(*code),
@@ -40,8 +40,9 @@ pub(crate) fn after_failure(error: &ClientError, bound_to_queue: bool) -> Next {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use rocketpy_protocol::code::response;
+
+    use super::*;
 
     fn refused(code: i32) -> ClientError {
         let (address, remark) = ("a:1".to_owned(), String::new());

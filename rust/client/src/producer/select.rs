@@ -1,9 +1,7 @@
 //! Which queue a message goes to.
 
-use std::{
-    collections::HashMap,
-    sync::atomic::{AtomicU32, Ordering},
-};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use rocketpy_filter::hash_code;
@@ -17,7 +15,7 @@ use rocketpy_model::MessageQueue;
 /// When `count` is 0.
 ///
 /// # Source
-/// spec/client.md 5.10.
+/// docs/reference/client.md 5.10.
 #[doc(alias = "SelectMessageQueueByHash")]
 pub(crate) fn by_key(key: &str, count: usize) -> usize {
     (i64::from(hash_code(key)) % count as i64).unsigned_abs() as usize
@@ -53,7 +51,7 @@ impl Rotation {
     /// The next queue, at another broker than `avoid` when there is one.
     ///
     /// # Source
-    /// spec/client.md 5.8.
+    /// docs/reference/client.md 5.8.
     pub(crate) fn next_avoiding<'q>(
         &self,
         topic: &str,

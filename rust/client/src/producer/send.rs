@@ -1,28 +1,23 @@
 //! One request from a queue's choice to its acknowledgement, with the attempts in between.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rocketpy_model::{MessageQueue, QueueOffset};
-use rocketpy_protocol::{Command, code::response, header::SendMessageResponseHeader};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::response;
+use rocketpy_protocol::header::SendMessageResponseHeader;
 use tracing::{debug, warn};
 
-use super::{
-    pack::Outgoing,
-    retry::{self, Next},
-    select::Rotation,
-};
-use crate::{
-    config::ProducerConfig,
-    error::ClientError,
-    instance::{Instance, broker_not_found},
-    outcome,
-    receipt::SendStatus,
-    route::TopicRoute,
-    wire,
-};
+use super::pack::Outgoing;
+use super::retry::{self, Next};
+use super::select::Rotation;
+use crate::config::ProducerConfig;
+use crate::error::ClientError;
+use crate::instance::{Instance, broker_not_found};
+use crate::receipt::SendStatus;
+use crate::route::TopicRoute;
+use crate::{outcome, wire};
 
 const OPERATION: &str = "send";
 /// Pause before an attempt at the broker that has just failed, times the attempts so far.
@@ -242,7 +237,7 @@ impl Attempts {
 /// What the broker says of a send.
 ///
 /// # Source
-/// spec/client.md 5.4.
+/// docs/reference/client.md 5.4.
 fn read_answer(address: &str, queue: &MessageQueue, answer: &Command) -> Result<Stored, ClientError> {
     let status = match answer.code {
         response::SUCCESS => SendStatus::SendOk,

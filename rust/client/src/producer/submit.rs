@@ -3,27 +3,25 @@
 //! Every queue has a lane. A lane has one request under way; what comes meanwhile leaves together with the next one. So
 //! the order of a queue is kept, a lone message waits for nothing, and many need few requests.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    fmt,
-    panic::AssertUnwindSafe,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rocketpy_model::{Message, MessageQueue};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tracing::error;
 
-use super::{
-    pack::{self, Outgoing, Packed, Packer},
-    receipt_of,
-    send::{Sender, Target},
-};
-use crate::{config::ProducerConfig, error::ClientError, receipt::Receipt};
+use super::pack::{self, Outgoing, Packed, Packer};
+use super::receipt_of;
+use super::send::{Sender, Target};
+use crate::config::ProducerConfig;
+use crate::error::ClientError;
+use crate::receipt::Receipt;
 
 /// Bytes are counted in units of this size.
 const UNIT_BYTES: usize = 1024;

@@ -32,7 +32,7 @@ pub fn unsupported_feature(name: &str, value: &str) -> Option<&'static str> {
 /// The error that names what is wrong; nothing was sent.
 ///
 /// # Source
-/// spec/client.md 4.5.
+/// docs/reference/client.md 4.5.
 pub(crate) fn check_message(
     message: &Message,
     order_key: Option<&str>,

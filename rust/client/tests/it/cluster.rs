@@ -1,6 +1,8 @@
 //! The client against RocketPy's own name server and broker.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use rocketpy_broker::{Broker, BrokerConfig};
 use rocketpy_client::{

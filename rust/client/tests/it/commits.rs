@@ -4,15 +4,11 @@ use std::time::Duration;
 
 use rocketpy_client::{ClientError, ConsumerConfig, Position, PullConsumer, Start};
 use rocketpy_model::QueueOffset;
-use rocketpy_protocol::{
-    Command,
-    code::{request, response},
-};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::{request, response};
 
-use crate::{
-    consume::{join, poll_offsets, queue, rebalance, records},
-    peer::{Act, PATIENCE, Peer, client, ok, pull_answer, single, with},
-};
+use crate::consume::{join, poll_offsets, queue, rebalance, records};
+use crate::peer::{Act, PATIENCE, Peer, client, ok, pull_answer, single, with};
 
 /// No commit by the clock comes within a test.
 fn by_the_hour() -> ConsumerConfig {

@@ -1,20 +1,18 @@
 //! The pull consumer against a scripted broker: what it sends, and what it makes of unusual answers.
 
-use std::{net::SocketAddr, time::Duration};
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use rocketpy_client::{
     Client, ClientError, ConsumerConfig, Position, PullConsumer, RangeReader, Start, Subscription,
 };
 use rocketpy_model::{MessageQueue, PhysicalOffset, QueueOffset, sys_flag};
-use rocketpy_protocol::{
-    Command, Header,
-    body::{ConsumeType, HeartbeatData},
-    code::{request, response},
-    compression::{CompressionType, compress},
-    header::PullMessageRequestHeader,
-    json, properties_text,
-    record::{RecordFields, body_crc},
-};
+use rocketpy_protocol::body::{ConsumeType, HeartbeatData};
+use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::compression::{CompressionType, compress};
+use rocketpy_protocol::header::PullMessageRequestHeader;
+use rocketpy_protocol::record::{RecordFields, body_crc};
+use rocketpy_protocol::{Command, Header, json, properties_text};
 
 use crate::peer::{Act, PATIENCE, Peer, client, ok, pull_answer, single, status, with};
 
@@ -47,11 +45,11 @@ fn stored(offset: u64, body: &[u8], tag: &str, sys_flag: i32) -> Vec<u8> {
     bytes
 }
 
-pub fn records(offsets: std::ops::Range<u64>) -> Vec<u8> {
+pub(crate) fn records(offsets: std::ops::Range<u64>) -> Vec<u8> {
     offsets.flat_map(|offset| record(offset, &offset.to_string(), "a")).collect()
 }
 
-pub async fn join(client: &Client, config: ConsumerConfig) -> Result<PullConsumer, ClientError> {
+pub(crate) async fn join(client: &Client, config: ConsumerConfig) -> Result<PullConsumer, ClientError> {
     PullConsumer::new(client, "report", vec![Subscription::new("t", "*")], config).await
 }
 
@@ -65,11 +63,11 @@ fn pull_header(pull: &Command) -> PullMessageRequestHeader<'_> {
     PullMessageRequestHeader::read(&pull.ext).unwrap()
 }
 
-pub fn queue() -> MessageQueue {
+pub(crate) fn queue() -> MessageQueue {
     MessageQueue::new("t", "b", 0)
 }
 
-pub async fn poll_offsets(consumer: &PullConsumer, max: usize) -> Vec<u64> {
+pub(crate) async fn poll_offsets(consumer: &PullConsumer, max: usize) -> Vec<u64> {
     let batch = consumer.poll(max, PATIENCE).await.unwrap();
     batch.iter().map(|message| message.queue_offset().get()).collect()
 }
@@ -430,7 +428,7 @@ async fn a_group_that_the_broker_neither_has_nor_makes_is_an_error_of_the_poll()
 }
 
 /// Makes the group's members those, and waits until the consumer has so many queues.
-pub async fn rebalance(peer: &Peer, consumer: &PullConsumer, members: &[&str], queues: usize) {
+pub(crate) async fn rebalance(peer: &Peer, consumer: &PullConsumer, members: &[&str], queues: usize) {
     peer.set_members("report", members);
     peer.push(&with(Command::bare_request(request::NOTIFY_CONSUMER_IDS_CHANGED), "consumerGroup", "report"));
     let share = async {

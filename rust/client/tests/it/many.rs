@@ -1,19 +1,14 @@
 //! `send_many`: wire batches, order, partial failure.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rocketpy_client::{ClientError, Producer, ProducerConfig, SendOptions};
 use rocketpy_model::Message;
-use rocketpy_protocol::{
-    Command, batch,
-    code::{request, response},
-    properties_text,
-};
+use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::{Command, batch, properties_text};
 
 use crate::peer::{Act, Peer, client, header_of, sent, single, status};
 

@@ -1,28 +1,28 @@
 //! Scripted name servers and brokers: real sockets, answers as the test says.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rocketpy_client::{Client, ClientConfig};
-use rocketpy_protocol::{
-    Command,
-    body::{BrokerData, GetConsumerListByGroupResponseBody, HeartbeatData, QueueData, TopicRouteData},
-    code::{request, response},
-    header::{PullMessageResponseHeader, SendMessageRequestHeader, SendMessageResponseHeader},
-    json,
+use rocketpy_protocol::body::{
+    BrokerData, GetConsumerListByGroupResponseBody, HeartbeatData, QueueData, TopicRouteData,
 };
+use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::header::{
+    PullMessageResponseHeader, SendMessageRequestHeader, SendMessageResponseHeader,
+};
+use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::{Connection, Handler, Reply, Server, ServerConfig};
-use tokio::{runtime::Handle, sync::Notify};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 /// No test waits longer than this for anything, on a disk that may stall.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a peer does with a request.
-pub enum Act {
+pub(crate) enum Act {
     Answer(Command),
     /// Keeps the request until the test answers it. A commit is stored at once.
     Hold,
@@ -33,7 +33,7 @@ pub enum Act {
 type Script = Box<dyn FnMut(&Command) -> Act + Send>;
 
 /// One server.
-pub struct Peer {
+pub(crate) struct Peer {
     pub address: String,
     inner: Arc<Inner>,
     server: Server,
@@ -133,27 +133,27 @@ impl State {
 }
 
 impl Peer {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let inner = Arc::new(Inner { state: Mutex::default(), happened: Notify::new() });
         let server = Server::bind(ServerConfig::new("127.0.0.1:0".parse().unwrap()), inner.clone()).unwrap();
         Self { address: server.local_addr().to_string(), inner, server }
     }
 
     /// What it does with requests from now on; `Act::Default` falls back.
-    pub fn script(&self, script: impl FnMut(&Command) -> Act + Send + 'static) {
+    pub(crate) fn script(&self, script: impl FnMut(&Command) -> Act + Send + 'static) {
         self.inner.state.lock().script = Some(Box::new(script));
     }
 
     /// Adds a topic with queues at each of the brokers.
-    pub fn route(&self, topic: &str, brokers: &[(&str, &Peer, u32)]) {
-        let queue_data = |(name, _, queues): &(&str, &Peer, u32)| QueueData {
+    pub(crate) fn route(&self, topic: &str, brokers: &[(&str, &Self, u32)]) {
+        let queue_data = |(name, _, queues): &(&str, &Self, u32)| QueueData {
             broker_name: (*name).to_owned(),
             read_queues: *queues,
             write_queues: *queues,
             perm: if topic == "TBW102" { 7 } else { 6 },
             sys_flag: 0,
         };
-        let broker_data = |(name, peer, _): &(&str, &Peer, u32)| BrokerData {
+        let broker_data = |(name, peer, _): &(&str, &Self, u32)| BrokerData {
             broker_name: (*name).to_owned(),
             cluster: "c".to_owned(),
             broker_addrs: [(0, peer.address.clone())].into(),
@@ -168,17 +168,17 @@ impl Peer {
     }
 
     /// Requests with this code, oldest first.
-    pub fn seen(&self, code: i32) -> Vec<Command> {
+    pub(crate) fn seen(&self, code: i32) -> Vec<Command> {
         self.inner.state.lock().seen.iter().filter(|command| command.code == code).cloned().collect()
     }
 
     /// Waits until `count` requests with this code have come.
-    pub async fn wait_for(&self, code: i32, count: usize) -> Vec<Command> {
+    pub(crate) async fn wait_for(&self, code: i32, count: usize) -> Vec<Command> {
         self.until(|| Some(self.seen(code)).filter(|seen| seen.len() >= count), code).await
     }
 
     /// Waits for a request that the peer holds, and takes it.
-    pub async fn held(&self, code: i32) -> (Command, Reply) {
+    pub(crate) async fn held(&self, code: i32) -> (Command, Reply) {
         let take = || {
             let mut state = self.inner.state.lock();
             let index = state.held.iter().position(|(command, _)| command.code == code)?;
@@ -204,64 +204,64 @@ impl Peer {
     }
 
     /// Sends a one-way request to every client.
-    pub fn push(&self, command: &Command) {
+    pub(crate) fn push(&self, command: &Command) {
         for connection in &self.inner.state.lock().connections {
             drop(connection.send_oneway(command.clone()));
         }
     }
 
-    pub fn set_members(&self, group: &str, members: &[&str]) {
+    pub(crate) fn set_members(&self, group: &str, members: &[&str]) {
         let members = members.iter().map(|member| (*member).to_owned()).collect();
         self.inner.state.lock().members.insert(group.to_owned(), members);
     }
 
     /// Cuts all connections. Clients may come back.
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.inner.state.lock().connections.drain(..).for_each(|connection| connection.close());
     }
 
     /// Cuts all connections and listens no more.
-    pub async fn stop(&self) {
+    pub(crate) async fn stop(&self) {
         self.server.shutdown(Duration::ZERO).await;
     }
 }
 
 /// One peer that is name server and broker `b` at once, with topic `t` of `queues` queues.
-pub fn single(queues: u32) -> Peer {
+pub(crate) fn single(queues: u32) -> Peer {
     let peer = Peer::start();
     peer.route("t", &[("b", &peer, queues)]);
     peer
 }
 
-pub fn client(names: &[&Peer]) -> Client {
+pub(crate) fn client(names: &[&Peer]) -> Client {
     let config = ClientConfig::new(names.iter().map(|peer| peer.address.clone()));
     Client::new(config, Handle::current()).unwrap()
 }
 
-pub fn ok() -> Command {
+pub(crate) fn ok() -> Command {
     Command::bare_request(response::SUCCESS)
 }
 
-pub fn status(code: i32, remark: &str) -> Command {
+pub(crate) fn status(code: i32, remark: &str) -> Command {
     Command::bare_request(code).with_remark(remark)
 }
 
-pub fn with(mut command: Command, name: &str, value: &str) -> Command {
+pub(crate) fn with(mut command: Command, name: &str, value: &str) -> Command {
     command.ext.push(name, value);
     command
 }
 
-pub fn header_of(send: &Command) -> SendMessageRequestHeader<'_> {
+pub(crate) fn header_of(send: &Command) -> SendMessageRequestHeader<'_> {
     SendMessageRequestHeader::of(send).unwrap()
 }
 
 /// Messages in a send request.
-pub fn messages_of(send: &Command) -> usize {
+pub(crate) fn messages_of(send: &Command) -> usize {
     if header_of(send).is_batch() { rocketpy_protocol::batch::items(&send.body).count() } else { 1 }
 }
 
 /// The acknowledgement of a send.
-pub fn sent(send: &Command, offset: i64) -> Command {
+pub(crate) fn sent(send: &Command, offset: i64) -> Command {
     let ids: Vec<String> =
         (0..messages_of(send)).map(|index| format!("{:032X}", offset + index as i64)).collect();
     ok().with_header(&SendMessageResponseHeader {
@@ -277,7 +277,7 @@ pub fn sent(send: &Command, offset: i64) -> Command {
 }
 
 /// The answer to a pull.
-pub fn pull_answer(code: i32, next: i64, max: i64, body: Vec<u8>) -> Command {
+pub(crate) fn pull_answer(code: i32, next: i64, max: i64, body: Vec<u8>) -> Command {
     let header = PullMessageResponseHeader {
         suggest_which_broker_id: 0,
         next_begin_offset: next,

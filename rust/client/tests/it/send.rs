@@ -6,10 +6,8 @@ use rocketpy_client::{
     Admin, Client, ClientConfig, ClientError, Producer, ProducerConfig, SendOptions, SendStatus,
 };
 use rocketpy_model::{Message, MessageQueue};
-use rocketpy_protocol::{
-    code::{request, response},
-    properties_text,
-};
+use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::properties_text;
 use tokio::runtime::Handle;
 
 use crate::peer::{Act, Peer, client, header_of, sent, single, status};

@@ -1,14 +1,13 @@
 //! `submit`: window, gathering, order, flush.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rocketpy_client::{ClientError, Producer, ProducerConfig, SendOptions};
 use rocketpy_model::Message;
-use rocketpy_protocol::{
-    batch,
-    code::{request, response},
-};
+use rocketpy_protocol::batch;
+use rocketpy_protocol::code::{request, response};
 use tokio::sync::oneshot;
 
 use crate::peer::{Act, PATIENCE, Peer, client, sent, single, status};

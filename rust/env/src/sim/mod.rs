@@ -17,7 +17,7 @@
 //! Nothing here reads a clock or draws a number that the seed does not give.
 //!
 //! # Source
-//! durability.md section 3.
+//! docs/durability.md 3.
 
 mod disk;
 mod file;

@@ -11,21 +11,21 @@ use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::{Command, Header, header, json};
 use rocketpy_remoting::{Client, ClientConfig};
 
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-pub async fn soon<F: Future>(what: F) -> F::Output {
+pub(crate) async fn soon<F: Future>(what: F) -> F::Output {
     tokio::time::timeout(PATIENCE, what).await.expect("it did not happen in time")
 }
 
 /// A running name server, and one peer's client.
-pub struct Bench {
+pub(crate) struct Bench {
     pub name_server: NameServer,
     pub client: Client,
 }
 
 /// Who registers, with defaults that a test changes.
 #[derive(Clone, Copy)]
-pub struct Broker {
+pub(crate) struct Broker {
     pub cluster: &'static str,
     pub name: &'static str,
     pub addr: &'static str,
@@ -33,60 +33,60 @@ pub struct Broker {
     pub heartbeat_timeout_ms: Option<i64>,
 }
 
-pub const MASTER: Broker =
+pub(crate) const MASTER: Broker =
     Broker { cluster: "c1", name: "b-a", addr: "10.0.0.2:10911", id: 0, heartbeat_timeout_ms: None };
 
 impl Bench {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_with(|_| {}).await
     }
 
-    pub async fn start_with(change: impl FnOnce(&mut NameServerConfig)) -> Self {
+    pub(crate) async fn start_with(change: impl FnOnce(&mut NameServerConfig)) -> Self {
         let mut config = NameServerConfig::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         change(&mut config);
         let name_server = NameServer::start(config).await.expect("starts");
         Self { name_server, client: Client::new(ClientConfig::default()) }
     }
 
-    pub fn addr(&self) -> String {
+    pub(crate) fn addr(&self) -> String {
         self.name_server.local_addr().to_string()
     }
 
-    pub async fn call(&self, command: Command) -> Command {
+    pub(crate) async fn call(&self, command: Command) -> Command {
         self.client.call(&self.addr(), command, PATIENCE).await.expect("an answer")
     }
 
     /// Calls and expects success.
-    pub async fn ask<'a>(&self, code: i32, header: &impl Header<'a>) -> Command {
+    pub(crate) async fn ask<'a>(&self, code: i32, header: &impl Header<'a>) -> Command {
         let answer = self.call(Command::request(code, header)).await;
         assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
         answer
     }
 
-    pub async fn register(&self, broker: Broker, topics: &[&str]) -> Command {
+    pub(crate) async fn register(&self, broker: Broker, topics: &[&str]) -> Command {
         self.call(registration(broker, topics, 1)).await
     }
 
-    pub async fn route(&self, topic: &str) -> Command {
+    pub(crate) async fn route(&self, topic: &str) -> Command {
         let header = header::GetRouteInfoRequestHeader { topic, accept_standard_json_only: None };
         self.call(Command::request(request::GET_ROUTEINFO_BY_TOPIC, &header)).await
     }
 
     /// The body of an answer, as text.
-    pub async fn text_of(&self, code: i32) -> String {
+    pub(crate) async fn text_of(&self, code: i32) -> String {
         text(&self.ask(code, &header::NoHeader).await)
     }
 }
 
-pub fn text(answer: &Command) -> String {
+pub(crate) fn text(answer: &Command) -> String {
     String::from_utf8(answer.body.to_vec()).expect("UTF-8")
 }
 
-pub fn version(counter: i64) -> DataVersion {
+pub(crate) fn version(counter: i64) -> DataVersion {
     DataVersion { counter, state_version: 0, changed_at_ms: 1_700_000_000_000 }
 }
 
-pub fn body(topics: &[&str], counter: i64) -> RegisterBrokerBody {
+pub(crate) fn body(topics: &[&str], counter: i64) -> RegisterBrokerBody {
     let topics: BTreeMap<_, _> =
         topics.iter().map(|name| ((*name).to_owned(), TopicConfig::new(*name, 4))).collect();
     RegisterBrokerBody {
@@ -99,7 +99,7 @@ pub fn body(topics: &[&str], counter: i64) -> RegisterBrokerBody {
     }
 }
 
-pub fn register_header(broker: Broker) -> header::RegisterBrokerRequestHeader<'static> {
+pub(crate) fn register_header(broker: Broker) -> header::RegisterBrokerRequestHeader<'static> {
     header::RegisterBrokerRequestHeader {
         broker_name: broker.name,
         broker_addr: broker.addr,
@@ -115,7 +115,7 @@ pub fn register_header(broker: Broker) -> header::RegisterBrokerRequestHeader<'s
     }
 }
 
-pub fn registration(broker: Broker, topics: &[&str], counter: i64) -> Command {
+pub(crate) fn registration(broker: Broker, topics: &[&str], counter: i64) -> Command {
     let body = json::to_vec(&body(topics, counter));
     let header = header::RegisterBrokerRequestHeader {
         body_crc32: Some(i32::try_from(RegisterBrokerBody::checksum(&body)).expect("31 bits")),

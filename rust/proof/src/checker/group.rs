@@ -31,11 +31,11 @@ pub(super) struct Members {
 }
 
 impl Members {
-    pub fn new(group: Group) -> Self {
+    pub(super) fn new(group: Group) -> Self {
         Self { is_owed: true, ..Self::of(group) }
     }
 
-    pub fn named(name: &str) -> Self {
+    pub(super) fn named(name: &str) -> Self {
         Self::of(Group {
             name: name.to_owned(),
             topics: Vec::new(),
@@ -57,26 +57,26 @@ impl Members {
         }
     }
 
-    pub fn crash(&mut self) {
+    pub(super) fn crash(&mut self) {
         self.era += 1;
         self.at_work.clear();
     }
 
-    pub fn rebalance(&mut self) {
+    pub(super) fn rebalance(&mut self) {
         self.era += 1;
     }
 
-    pub fn commit(&mut self, queue: &QueueName, offset: u64) {
+    pub(super) fn commit(&mut self, queue: &QueueName, offset: u64) {
         let committed = self.committed.entry(queue.clone()).or_default();
         *committed = offset.max(*committed);
     }
 
     /// Whatever was committed belongs to a topic that is no more.
-    pub fn forget_topic(&mut self, topic: &str) {
+    pub(super) fn forget_topic(&mut self, topic: &str) {
         self.committed.retain(|queue, _| queue.topic != topic);
     }
 
-    pub fn positioned(&self, wrongs: &mut Wrong, queue: &QueueName, offset: u64, end: Option<u64>) {
+    pub(super) fn positioned(&self, wrongs: &mut Wrong, queue: &QueueName, offset: u64, end: Option<u64>) {
         let name = &self.group.name;
         let committed = self.committed.get(queue).copied().unwrap_or(0);
         if offset > committed {
@@ -91,7 +91,7 @@ impl Members {
         }
     }
 
-    pub fn handling(&mut self, wrongs: &mut Wrong, member: u32, queue: &QueueName, message: u64) {
+    pub(super) fn handling(&mut self, wrongs: &mut Wrong, member: u32, queue: &QueueName, message: u64) {
         if let Some((other, former)) = self.at_work.insert(queue.clone(), (member, message)) {
             let text = format!(
                 "{} works on message {message} of {queue} in member {member} while member {other} works on {former}",
@@ -101,11 +101,11 @@ impl Members {
         }
     }
 
-    pub fn handled(&mut self, queue: &QueueName) {
+    pub(super) fn handled(&mut self, queue: &QueueName) {
         self.at_work.remove(queue);
     }
 
-    pub fn dead_letter(&mut self, wrongs: &mut Wrong, message: u64) {
+    pub(super) fn dead_letter(&mut self, wrongs: &mut Wrong, message: u64) {
         if !self.dead.insert(message) {
             wrong(
                 wrongs,
@@ -115,7 +115,7 @@ impl Members {
         }
     }
 
-    pub fn received(
+    pub(super) fn received(
         &mut self,
         wrongs: &mut Wrong,
         member: u32,
@@ -167,7 +167,7 @@ impl Members {
     }
 
     /// Whether everything that is owed has come.
-    pub fn end(&self, wrongs: &mut Wrong, ledger: &Ledger) {
+    pub(super) fn end(&self, wrongs: &mut Wrong, ledger: &Ledger) {
         if !self.is_owed {
             return;
         }

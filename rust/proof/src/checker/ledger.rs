@@ -98,7 +98,7 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    pub fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> Counts {
         let acknowledged = self.messages.values().filter(|message| message.acknowledged).count() as u64;
         Counts {
             sent: self.messages.len() as u64,
@@ -108,12 +108,12 @@ impl Ledger {
         }
     }
 
-    pub fn message(&self, number: u64) -> Option<&Message> {
+    pub(super) fn message(&self, number: u64) -> Option<&Message> {
         self.messages.get(&number)
     }
 
     /// Messages that must be there for everybody.
-    pub fn owed(&self) -> impl Iterator<Item = (u64, &Message)> {
+    pub(super) fn owed(&self) -> impl Iterator<Item = (u64, &Message)> {
         let is_owed = |message: &Message| {
             let is_whole = !message.send.transaction || message.decided == Some(true);
             message.acknowledged && !message.lost && is_whole && !self.is_removed(message)
@@ -134,7 +134,7 @@ impl Ledger {
         message.log.is_some_and(|log| log.start < self.expired.max(of_topic))
     }
 
-    pub fn audited_end(&self, queue: &QueueName) -> Option<u64> {
+    pub(super) fn audited_end(&self, queue: &QueueName) -> Option<u64> {
         self.ends.as_ref().map(|ends| ends.get(queue).copied().unwrap_or(0))
     }
 
@@ -145,7 +145,7 @@ impl Ledger {
 
     // What the harness did.
 
-    pub fn invoked(&mut self, send: &Send) {
+    pub(super) fn invoked(&mut self, send: &Send) {
         let now = self.tick();
         if self.asked.remove(&send.topic) {
             self.move_deleted(Some(&send.topic), Deleted::Asked, Deleted::Back); // two topics of one name
@@ -171,7 +171,7 @@ impl Ledger {
         message.absent = false;
     }
 
-    pub fn ended(&mut self, number: u64, is_certain: bool) {
+    pub(super) fn ended(&mut self, number: u64, is_certain: bool) {
         let now = self.tick();
         if let Some(message) = self.messages.get_mut(&number) {
             message.refused += u32::from(is_certain);
@@ -179,28 +179,28 @@ impl Ledger {
         }
     }
 
-    pub fn decided(&mut self, number: u64, committed: bool) {
+    pub(super) fn decided(&mut self, number: u64, committed: bool) {
         if let Some(message) = self.messages.get_mut(&number) {
             message.decided = Some(committed);
         }
     }
 
-    pub fn flushed(&mut self, end: u64) {
+    pub(super) fn flushed(&mut self, end: u64) {
         self.flushed = self.flushed.max(end);
     }
 
-    pub fn crash(&mut self, kind: CrashKind) {
+    pub(super) fn crash(&mut self, kind: CrashKind) {
         self.flush_failed = false;
         self.power_cut |= kind == CrashKind::Power;
         self.crashes += u64::from(kind != CrashKind::Stop);
     }
 
-    pub fn cut(&mut self, at: u64) {
+    pub(super) fn cut(&mut self, at: u64) {
         self.flushed = self.flushed.min(at);
         self.cut_at = Some(self.cut_at.map_or(at, |former| former.min(at)));
     }
 
-    pub fn expired(&mut self, topic: Option<&str>, before: u64) {
+    pub(super) fn expired(&mut self, topic: Option<&str>, before: u64) {
         let bound = match topic {
             Some(topic) => self.expired_of.entry(topic.to_owned()).or_default(),
             None => &mut self.expired,
@@ -208,19 +208,19 @@ impl Ledger {
         *bound = before.max(*bound);
     }
 
-    pub fn rebuilt(&mut self) {
+    pub(super) fn rebuilt(&mut self) {
         self.move_deleted(None, Deleted::Yes, Deleted::Back);
     }
 
     /// A topic is about to be deleted: its numbers start again.
-    pub fn delete(&mut self, topic: &str) {
+    pub(super) fn delete(&mut self, topic: &str) {
         self.places.retain(|queue, _| queue.topic != topic);
         self.asked.insert(topic.to_owned());
         self.move_deleted(Some(topic), Deleted::No, Deleted::Asked);
     }
 
     /// It is deleted; what is sent from now on is not.
-    pub fn deleted(&mut self, topic: &str) {
+    pub(super) fn deleted(&mut self, topic: &str) {
         self.asked.remove(topic);
         self.move_deleted(Some(topic), Deleted::Asked, Deleted::Yes);
     }
@@ -238,7 +238,13 @@ impl Ledger {
 
     // What came back.
 
-    pub fn acknowledged(&mut self, wrongs: &mut Wrong, number: u64, place: &Place, log: Option<LogRange>) {
+    pub(super) fn acknowledged(
+        &mut self,
+        wrongs: &mut Wrong,
+        number: u64,
+        place: &Place,
+        log: Option<LogRange>,
+    ) {
         let now = self.tick();
         if self.flush_failed {
             wrong(wrongs, Rule::R1, format!("message {number} was acknowledged after a failed flush"));
@@ -316,7 +322,7 @@ impl Ledger {
     }
 
     /// A delivery to a group.
-    pub fn delivered(&mut self, wrongs: &mut Wrong, delivery: &Delivery, at_ms: i64) {
+    pub(super) fn delivered(&mut self, wrongs: &mut Wrong, delivery: &Delivery, at_ms: i64) {
         self.tick();
         self.got(wrongs, delivery);
         let keeps = self.acknowledged == Acknowledged::AfterFlush;
@@ -335,7 +341,7 @@ impl Ledger {
     }
 
     /// Everything that is there. What is not there must be allowed to be gone.
-    pub fn audited(
+    pub(super) fn audited(
         &mut self,
         wrongs: &mut Wrong,
         deliveries: &[Delivery],
@@ -461,7 +467,7 @@ impl Ledger {
     }
 
     /// Whether a message lies behind one that the same producer sent after it had ended.
-    pub fn check_order(&self, wrongs: &mut Wrong) {
+    pub(super) fn check_order(&self, wrongs: &mut Wrong) {
         for (queue, entries) in &self.places {
             let mut latest: HashMap<u32, (u64, u64)> = HashMap::new();
             for number in entries.values() {

@@ -1,7 +1,7 @@
 //! The one checker of all harnesses: reads a history line by line and says which rule it breaks.
 //!
 //! # Source
-//! durability.md sections 1 and 3.
+//! docs/durability.md 1 and 3.
 
 mod group;
 mod ledger;

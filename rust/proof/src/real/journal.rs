@@ -12,7 +12,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 /// The history of one store, checked as it grows.
 #[derive(Debug, Default)]
-pub struct Journal {
+pub(super) struct Journal {
     pub checker: Checker,
     /// What the harness itself found.
     wrongs: Vec<Violation>,
@@ -33,13 +33,13 @@ impl Journal {
     ///
     /// # Errors
     /// The file can not be made.
-    pub fn to_file(path: &Path) -> Result<Self, String> {
+    pub(super) fn to_file(path: &Path) -> Result<Self, String> {
         let file = RealDisk.open_file(path, OpenMode::CreateOrWrite);
         let file = file.and_then(|file| file.set_len(0).map(|()| file)).map_err(|error| error.to_string())?;
         Ok(Self { file: Some(Lines { file, written: 0, buffer: Vec::new() }), ..Self::default() })
     }
 
-    pub fn push(&mut self, event: Event) {
+    pub(super) fn push(&mut self, event: Event) {
         self.checker.observe(&event);
         if let Some(lines) = &mut self.file {
             let _ = history::write(&[event], &mut lines.buffer);
@@ -50,31 +50,31 @@ impl Journal {
     }
 
     /// Notes a call; returns its number.
-    pub fn invoke(&mut self, call: Call) -> u64 {
+    pub(super) fn invoke(&mut self, call: Call) -> u64 {
         self.last_op += 1;
         self.push(Event::Invoke { op: self.last_op, call });
         self.last_op
     }
 
-    pub fn ok(&mut self, op: u64, reply: Reply) {
+    pub(super) fn ok(&mut self, op: u64, reply: Reply) {
         self.push(Event::Ok { op, reply });
     }
 
     /// Notes a call and what came of it at once.
-    pub fn done(&mut self, call: Call, reply: Reply) {
+    pub(super) fn done(&mut self, call: Call, reply: Reply) {
         let op = self.invoke(call);
         self.ok(op, reply);
     }
 
-    pub fn wrong(&mut self, rule: Rule, text: impl Into<String>) {
+    pub(super) fn wrong(&mut self, rule: Rule, text: impl Into<String>) {
         self.wrongs.push(Violation { rule, text: text.into() });
     }
 
-    pub fn is_broken(&self) -> bool {
+    pub(super) fn is_broken(&self) -> bool {
         !self.wrongs.is_empty() || !self.checker.violations().is_empty()
     }
 
-    pub fn violations(&self) -> Vec<Violation> {
+    pub(super) fn violations(&self) -> Vec<Violation> {
         self.wrongs.iter().chain(self.checker.violations()).cloned().collect()
     }
 }

@@ -31,7 +31,7 @@ const TASKS_END_WITHIN: Duration = Duration::from_secs(30);
 const SURVEY_ANSWERS_WITHIN: Duration = Duration::from_secs(25);
 
 /// A store and everything around it.
-pub struct Life<'a> {
+pub(super) struct Life<'a> {
     options: &'a Options,
     runtime: &'a Runtime,
     totals: &'a mut Totals,
@@ -45,7 +45,7 @@ pub struct Life<'a> {
 }
 
 impl<'a> Life<'a> {
-    pub fn new(
+    pub(super) fn new(
         options: &'a Options,
         seed: u64,
         runtime: &'a Runtime,
@@ -71,7 +71,7 @@ impl<'a> Life<'a> {
     }
 
     /// Runs so many cycles and a last one in which nothing fails. Says in which a rule was broken, and how.
-    pub fn run(
+    pub(super) fn run(
         &mut self,
         cycles: u64,
         note: &mut impl FnMut(&Totals),

@@ -24,7 +24,7 @@ use crate::history::{Call, Event, LogRange, Reply, Send};
 /// Producers, each of which waits for an answer before it goes on.
 const PRODUCERS: u32 = 4;
 /// Groups and the tags that they want.
-pub const GROUPS: [(&str, &str); 2] = [("all", "*"), ("red", "red")];
+pub(super) const GROUPS: [(&str, &str); 2] = [("all", "*"), ("red", "red")];
 /// Who was refused takes a breath.
 const BREATH: Duration = Duration::from_millis(5);
 /// A consumer that got nothing for so long has everything.
@@ -35,7 +35,7 @@ const MOST_LATE_TOPICS: u64 = 40;
 
 /// Topics that were made and deleted in between, as far as it was acknowledged.
 #[derive(Debug, Default)]
-pub struct Metadata {
+pub(super) struct Metadata {
     pub there: BTreeSet<String>,
     pub gone: BTreeSet<String>,
     made: u64,
@@ -43,7 +43,7 @@ pub struct Metadata {
 
 /// What all tasks share, over all lives of the server.
 #[derive(Debug, Clone)]
-pub struct Load {
+pub(super) struct Load {
     pub journal: Arc<Mutex<Journal>>,
     pub topics: Arc<[String]>,
     pub body_max: usize,
@@ -56,7 +56,7 @@ pub struct Load {
 }
 
 impl Load {
-    pub fn new(journal: Journal, topics: u32, body_max: usize) -> Self {
+    pub(super) fn new(journal: Journal, topics: u32, body_max: usize) -> Self {
         Self {
             journal: Arc::new(Mutex::new(journal)),
             topics: (0..topics).map(|topic| format!("topic{topic}")).collect(),
@@ -70,7 +70,7 @@ impl Load {
     }
 
     /// Starts the tasks of one life of the server.
-    pub fn begin(&self, client: &Client, rng: &mut Rng, has_administration: bool) -> JoinSet<()> {
+    pub(super) fn begin(&self, client: &Client, rng: &mut Rng, has_administration: bool) -> JoinSet<()> {
         self.stop.store(false, Ordering::SeqCst);
         self.draining.store(false, Ordering::SeqCst);
         self.acknowledged.lock().clear();
@@ -89,12 +89,12 @@ impl Load {
     }
 
     /// Ends the tasks with their next answer.
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         self.stop.store(true, Ordering::SeqCst);
     }
 
     /// Ends all but the consumers, which go on until nothing is left.
-    pub fn drain(&self) {
+    pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::SeqCst);
     }
 
@@ -259,7 +259,7 @@ impl Load {
     }
 
     /// Makes a topic that must be there ever after. Says whether that was acknowledged.
-    pub async fn make_topic(&self, client: &Client) -> bool {
+    pub(super) async fn make_topic(&self, client: &Client) -> bool {
         let name = {
             let mut metadata = self.metadata.lock();
             metadata.made += 1;

@@ -7,15 +7,15 @@ use rocketpy_protocol::record::RecordView;
 use crate::history::{Delivery, QueueName, Send};
 use crate::sim::message;
 
-pub const TAGS: [&str; 3] = ["red", "green", "blue"];
+pub(super) const TAGS: [&str; 3] = ["red", "green", "blue"];
 
 /// The key of a message; four have the same.
-pub fn key_of(number: u64) -> String {
+pub(super) fn key_of(number: u64) -> String {
     format!("k{}", number / 4)
 }
 
 /// A message of a number: everything but its length follows from it.
-pub fn build(number: u64, producer: u32, topic: &str, body_bytes: usize) -> (Message, Send) {
+pub(super) fn build(number: u64, producer: u32, topic: &str, body_bytes: usize) -> (Message, Send) {
     let mut body = vec![0; body_bytes.max(8)];
     Rng::with_seed(number).fill(&mut body);
     body[..8].copy_from_slice(&number.to_be_bytes());
@@ -36,10 +36,10 @@ pub fn build(number: u64, producer: u32, topic: &str, body_bytes: usize) -> (Mes
 }
 
 /// A record as somebody got it.
-pub fn delivery(view: &RecordView<'_>) -> Delivery {
+pub(super) fn delivery(view: &RecordView<'_>) -> Delivery {
     message::delivery(view, true)
 }
 
-pub fn queue_name(queue: &MessageQueue) -> QueueName {
+pub(super) fn queue_name(queue: &MessageQueue) -> QueueName {
     QueueName { topic: queue.topic.to_string(), queue_id: queue.queue_id }
 }

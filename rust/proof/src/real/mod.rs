@@ -19,11 +19,10 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fastrand::Rng;
+pub use mount::{Kind, Mounted};
 use rocketpy_env::failpoint::Point;
 
 use crate::checker::{Counts, Violation};
-
-pub use mount::{Kind, Mounted};
 
 /// When sends are acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

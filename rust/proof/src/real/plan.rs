@@ -13,7 +13,7 @@ mod tests;
 
 /// What one store is like.
 #[derive(Debug, Clone)]
-pub struct Shape {
+pub(super) struct Shape {
     pub flush: Flush,
     pub kind: Kind,
     pub topics: u32,
@@ -24,7 +24,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    pub fn draw(rng: &mut Rng, options: &Options) -> Self {
+    pub(super) fn draw(rng: &mut Rng, options: &Options) -> Self {
         let is_sync = rng.bool();
         let flush = options.flush.unwrap_or(if is_sync { Flush::Sync } else { Flush::Async });
         let is_xfs = rng.u8(0..4) == 0;
@@ -50,12 +50,12 @@ impl Shape {
 }
 
 /// Of the flush of the log under ASYNC_FLUSH.
-pub const FLUSH_INTERVAL_MS: u64 = 100;
+pub(super) const FLUSH_INTERVAL_MS: u64 = 100;
 
 /// Draws the lives on one store: from its seed alone, so that the same seed draws the same whatever a machine made of the lives
 /// before.
 #[derive(Debug)]
-pub struct Lives {
+pub(super) struct Lives {
     rng: Rng,
     harness: Harness,
     /// Those that come after each other in the lives with an even number.
@@ -65,7 +65,7 @@ pub struct Lives {
 
 /// A life of the server, as it was drawn.
 #[derive(Debug)]
-pub struct Drawn {
+pub(super) struct Drawn {
     pub ending: Ending,
     /// Whether somebody looks at all files after its start.
     pub looks_at_files: bool,
@@ -75,7 +75,7 @@ pub struct Drawn {
 }
 
 impl Lives {
-    pub fn new(rng: &mut Rng, harness: Harness) -> Self {
+    pub(super) fn new(rng: &mut Rng, harness: Harness) -> Self {
         let mut rng = rng.fork();
         let mut points = Point::ALL;
         rng.shuffle(&mut points);
@@ -83,7 +83,7 @@ impl Lives {
     }
 
     /// The next life.
-    pub fn draw(&mut self) -> Drawn {
+    pub(super) fn draw(&mut self) -> Drawn {
         let mut rng = self.rng.fork();
         let point = self.points[self.drawn / 2 % self.points.len()];
         let is_at_point = self.harness == Harness::Kill && self.drawn.is_multiple_of(2);
@@ -93,7 +93,7 @@ impl Lives {
     }
 
     /// The last life, which nothing ends.
-    pub fn draw_healed(&mut self) -> Drawn {
+    pub(super) fn draw_healed(&mut self) -> Drawn {
         let load = Duration::from_millis(200);
         let ending = Ending { kill_at: None, in_start: None, load, is_quiet: false, how: How::Stop };
         Drawn { ending, looks_at_files: true, survey: self.rng.fork(), load: self.rng.fork() }
@@ -102,7 +102,7 @@ impl Lives {
 
 /// How a life of the server ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ending {
+pub(super) struct Ending {
     /// It ends itself here.
     pub kill_at: Option<(Point, u64)>,
     /// Killed so long after its start, if it is not ready before.
@@ -115,7 +115,7 @@ pub struct Ending {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
+pub(super) enum How {
     Kill,
     Stop,
     Power,

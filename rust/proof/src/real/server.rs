@@ -21,7 +21,7 @@ const SIGKILL: i32 = 9;
 
 /// How a server is started.
 #[derive(Debug)]
-pub struct Launch<'a> {
+pub(super) struct Launch<'a> {
     pub binary: &'a Path,
     pub store: &'a Path,
     /// Where it says that it accepts.
@@ -37,7 +37,7 @@ pub struct Launch<'a> {
 
 /// A running server; killed when it is dropped.
 #[derive(Debug)]
-pub struct Server {
+pub(super) struct Server {
     child: Child,
     log: Option<JoinHandle<String>>,
     pub name_server: String,
@@ -46,21 +46,21 @@ pub struct Server {
 
 /// A server that is no more.
 #[derive(Debug)]
-pub struct Death {
+pub(super) struct Death {
     pub status: ExitStatus,
     /// The end of what it said.
     pub log: String,
 }
 
 impl Death {
-    pub fn was_killed(&self) -> bool {
+    pub(super) fn was_killed(&self) -> bool {
         self.status.signal() == Some(SIGKILL)
     }
 }
 
 /// What came of a start.
 #[derive(Debug)]
-pub enum Started {
+pub(super) enum Started {
     Ready(Server),
     Ended(Death),
 }
@@ -89,7 +89,7 @@ impl Launch<'_> {
     ///
     /// # Errors
     /// There is no such program, or it neither accepts nor ends.
-    pub fn start(&self) -> Result<Started, String> {
+    pub(super) fn start(&self) -> Result<Started, String> {
         let _ = RealDisk.remove_file(self.ready);
         let mut child =
             self.command().spawn().map_err(|error| format!("{}: {error}", self.binary.display()))?;
@@ -149,12 +149,12 @@ impl Server {
     }
 
     /// Whether it has ended by itself.
-    pub fn has_ended(&mut self) -> bool {
+    pub(super) fn has_ended(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(_)))
     }
 
     /// Waits until it ends by itself, for so long.
-    pub fn wait_for_end(&mut self, within: Duration) -> bool {
+    pub(super) fn wait_for_end(&mut self, within: Duration) -> bool {
         let started = Instant::now();
         while !self.has_ended() {
             if started.elapsed() >= within {
@@ -166,7 +166,7 @@ impl Server {
     }
 
     /// On return nothing leaves it any more; see [`freeze_process`]. Calls into the system may still be under way.
-    pub fn freeze(&self) -> Result<(), String> {
+    pub(super) fn freeze(&self) -> Result<(), String> {
         let id = self.child.id();
         freeze_process(id).map_err(|error| error.to_string())?;
         // The first thread takes the signal and stops all others before itself.
@@ -181,14 +181,14 @@ impl Server {
     }
 
     /// Kills it, if it is still there.
-    pub fn kill(mut self) -> Death {
+    pub(super) fn kill(mut self) -> Death {
         let _ = self.child.kill();
         let status = self.child.wait().unwrap_or_default();
         self.death(status)
     }
 
     /// Asks it to stop, and kills it when it does not.
-    pub fn stop(mut self) -> Death {
+    pub(super) fn stop(mut self) -> Death {
         let _ = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status();
         self.wait_for_end(STOP_WITHIN);
         self.kill()

@@ -28,7 +28,7 @@ struct Present {
 }
 
 /// A server right after its start.
-pub struct Survey<'a> {
+pub(super) struct Survey<'a> {
     pub load: &'a Load,
     pub client: &'a Client,
     pub broker: &'a str,
@@ -40,7 +40,7 @@ impl Survey<'_> {
     ///
     /// # Errors
     /// What the server did not answer.
-    pub async fn run(&self, rng: &mut Rng) -> Result<(), ClientError> {
+    pub(super) async fn run(&self, rng: &mut Rng) -> Result<(), ClientError> {
         let present = self.read_all().await?;
         let deliveries = present.iter().map(|present| present.delivery.clone()).collect();
         self.load.journal.lock().done(Call::Audit, Reply::Audited { deliveries, ends: Vec::new() });

@@ -16,7 +16,7 @@ fn log_path(start: u64) -> PathBuf {
 
 impl Run {
     /// Does the damage of a boot, after a process that ended like this.
-    pub fn damage(&mut self, boot: &Boot, after: CrashKind, was_stopped: bool) {
+    pub(super) fn damage(&mut self, boot: &Boot, after: CrashKind, was_stopped: bool) {
         let Some(damage) = boot.damage else { return };
         let options = self.disk.options();
         self.disk.set_options(options.without_faults());

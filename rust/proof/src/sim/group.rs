@@ -16,7 +16,7 @@ use crate::checker::Rule;
 use crate::history::{Call, Event, Group, QueueName, Reply};
 
 /// A group that reads along.
-pub struct Reader {
+pub(super) struct Reader {
     pub name: &'static str,
     /// `None` reads everything.
     pub tag: Option<&'static str>,
@@ -26,11 +26,11 @@ pub struct Reader {
 
 impl Reader {
     /// `None` for a tag reads everything.
-    pub fn new(tag: Option<&'static str>) -> Self {
+    pub(super) fn new(tag: Option<&'static str>) -> Self {
         Self { name: tag.unwrap_or("all"), tag, positions: BTreeMap::new() }
     }
 
-    pub fn group(&self) -> Group {
+    pub(super) fn group(&self) -> Group {
         Group {
             name: self.name.to_owned(),
             topics: Vec::new(),
@@ -43,7 +43,7 @@ impl Reader {
 
 impl Run {
     /// What a broker does with its store before it serves. Says whether it can.
-    pub fn take_up(&mut self, store: &Store<SimDisk>) -> bool {
+    pub(super) fn take_up(&mut self, store: &Store<SimDisk>) -> bool {
         match self.open_offsets(store) {
             Ok(offsets) => {
                 self.offsets = Some(offsets);
@@ -81,7 +81,7 @@ impl Run {
     }
 
     /// Where the groups go on after a start.
-    pub fn position_readers(&mut self) {
+    pub(super) fn position_readers(&mut self) {
         let Some(offsets) = &self.offsets else { return };
         let mut journal = self.journal.lock();
         let queues: Vec<_> = self.plan.queue_names().collect();
@@ -100,7 +100,7 @@ impl Run {
     }
 
     /// A group says how far it is in a queue.
-    pub fn commit(&mut self, reader: usize, queue: &QueueName) {
+    pub(super) fn commit(&mut self, reader: usize, queue: &QueueName) {
         let Some(offsets) = &self.offsets else { return };
         let Reader { name, positions, .. } = &self.readers[reader];
         let (group, offset) = (name.to_string(), positions[queue]);
@@ -111,7 +111,7 @@ impl Run {
     }
 
     /// What a broker does every few seconds, and when it stops.
-    pub fn persist_offsets(&mut self) {
+    pub(super) fn persist_offsets(&mut self) {
         let persisted = self.offsets.as_ref().map_or(Ok(()), OffsetTable::persist);
         if let Err(error) = persisted
             && !self.has_faults()

@@ -11,7 +11,7 @@ use crate::checker::Checker;
 use crate::history::{Call, CrashKind, Event, Reply};
 
 /// The history of a run, checked as it grows.
-pub struct Journal {
+pub(super) struct Journal {
     pub events: Vec<Event>,
     pub checker: Checker,
     last_op: u64,
@@ -24,7 +24,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    pub fn new(disk: SimDisk) -> Self {
+    pub(super) fn new(disk: SimDisk) -> Self {
         Self {
             events: Vec::new(),
             checker: Checker::default(),
@@ -36,29 +36,29 @@ impl Journal {
         }
     }
 
-    pub fn push(&mut self, event: Event) {
+    pub(super) fn push(&mut self, event: Event) {
         self.checker.observe(&event);
         self.events.push(event);
     }
 
     /// Notes a call; returns its number.
-    pub fn invoke(&mut self, call: Call) -> u64 {
+    pub(super) fn invoke(&mut self, call: Call) -> u64 {
         self.last_op += 1;
         self.push(Event::Invoke { op: self.last_op, call });
         self.last_op
     }
 
-    pub fn ok(&mut self, op: u64, reply: Reply) {
+    pub(super) fn ok(&mut self, op: u64, reply: Reply) {
         self.note_failures();
         self.push(Event::Ok { op, reply });
     }
 
     /// The answer follows when the log is durable before `end`.
-    pub fn wait(&mut self, op: u64, end: u64, reply: Reply) {
+    pub(super) fn wait(&mut self, op: u64, end: u64, reply: Reply) {
         self.waiting.push((op, end, reply));
     }
 
-    pub fn waiting(&self) -> usize {
+    pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
@@ -80,14 +80,14 @@ impl Journal {
     }
 
     /// The process begins: `disk` is its own.
-    pub fn boot(&mut self, disk: SimDisk) {
+    pub(super) fn boot(&mut self, disk: SimDisk) {
         self.failures_before = disk.failed_flushes();
         self.has_failed = false;
         self.disk = disk;
     }
 
     /// The process is gone: nobody knows what became of the open calls.
-    pub fn crash(&mut self, kind: CrashKind, in_flight: Vec<u64>) {
+    pub(super) fn crash(&mut self, kind: CrashKind, in_flight: Vec<u64>) {
         let waiting = std::mem::take(&mut self.waiting).into_iter().map(|(op, _, _)| op);
         for op in waiting.chain(in_flight).collect::<Vec<_>>() {
             self.push(Event::Unknown { op, reason: "the process ended".to_owned() });
@@ -97,7 +97,7 @@ impl Journal {
 }
 
 /// Tells the journal what was flushed, as a broker is told.
-pub struct Ear(pub Arc<Mutex<Journal>>);
+pub(super) struct Ear(pub Arc<Mutex<Journal>>);
 
 impl StoreListener for Ear {
     fn flushed(&self, offset: PhysicalOffset) {

@@ -5,13 +5,13 @@ use rocketpy_protocol::record::RecordView;
 use crate::history::{Delivery, LogRange, QueueName, Send};
 
 /// The key of a message: several have the same.
-pub fn key_of(number: u64) -> String {
+pub(crate) fn key_of(number: u64) -> String {
     format!("key{}", number % 50)
 }
 
 /// What is sent.
 #[derive(Debug, Clone)]
-pub struct Message {
+pub(crate) struct Message {
     pub number: u64,
     pub queue: QueueName,
     pub body: Vec<u8>,
@@ -24,7 +24,7 @@ const TAGS: [&str; 3] = ["red", "green", "blue"];
 
 impl Message {
     /// A message of a number; everything but its length follows from it.
-    pub fn new(number: u64, queue: QueueName, body_bytes: usize) -> Self {
+    pub(crate) fn new(number: u64, queue: QueueName, body_bytes: usize) -> Self {
         let mut rng = fastrand::Rng::with_seed(number);
         let mut body = vec![0; body_bytes.max(8)];
         rng.fill(&mut body);
@@ -36,7 +36,7 @@ impl Message {
     }
 
     /// The call that sends it. Where records have no check of their own, only the body is covered.
-    pub fn call(&self, record_check: bool) -> Send {
+    pub(crate) fn call(&self, record_check: bool) -> Send {
         Send {
             message: self.number,
             producer: 0,
@@ -61,7 +61,7 @@ pub(crate) fn digest(body: &[u8], properties: Option<(&str, &str)>) -> u64 {
 }
 
 /// A record as a delivery of the message that it says it is.
-pub fn delivery(view: &RecordView<'_>, record_check: bool) -> Delivery {
+pub(crate) fn delivery(view: &RecordView<'_>, record_check: bool) -> Delivery {
     let properties = record_check.then(|| (view.tag().unwrap_or_default(), view.keys().unwrap_or_default()));
     let start = view.physical_offset.get();
     Delivery {

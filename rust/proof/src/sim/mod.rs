@@ -19,9 +19,8 @@ mod verify_index;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-
 pub use enumerate::enumerate;
+use parking_lot::Mutex;
 pub use plan::{Boot, Damage, Plan, Retention};
 pub use run::{Outcome, run};
 

@@ -9,7 +9,7 @@ use rocketpy_store::{DeleteHours, FlushMode, RetentionConfig, StoreConfig};
 use crate::history::{CrashKind, QueueName};
 
 /// Where the simulated disk has the store.
-pub const ROOT: &str = "/store";
+pub(super) const ROOT: &str = "/store";
 
 /// A whole run.
 #[derive(Debug, Clone)]

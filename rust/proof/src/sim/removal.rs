@@ -21,7 +21,7 @@ const LIMITS: [u64; 3] = [75, 85, 90];
 
 /// What is known of removals, over all lives of the process.
 #[derive(Debug, Default)]
-pub struct Removals {
+pub(super) struct Removals {
     /// Retention may have removed the log before this.
     pub may_start: u64,
     /// Its removal of the log before this was durable.
@@ -84,7 +84,7 @@ impl Round {
 impl Run {
     /// Removes something, or does what leads to it: the disk fills up, time goes by, somebody asks. Appends when the plan does
     /// not.
-    pub fn remove_something(&mut self, store: &Store<SimDisk>, dice: u8) {
+    pub(super) fn remove_something(&mut self, store: &Store<SimDisk>, dice: u8) {
         match (self.plan.retention, dice) {
             (Some(_), 0..=3) => self.clean(store),
             (Some(_), 4) if self.has_more_lives => self.fill_disk(),
@@ -120,7 +120,7 @@ impl Run {
     }
 
     /// A process is about to start, the last one with space enough.
-    pub fn prepare_disk(&mut self, is_last: bool) {
+    pub(super) fn prepare_disk(&mut self, is_last: bool) {
         if is_last || self.removals.used_percent == 0 {
             self.removals.used_percent = 50;
         }
@@ -131,7 +131,7 @@ impl Run {
     }
 
     /// Whether an append may be refused for want of space, and whether it may be taken.
-    pub fn may_refuse_for_space(&self) -> (bool, bool) {
+    pub(super) fn may_refuse_for_space(&self) -> (bool, bool) {
         (self.removals.refuses != Some(false), self.removals.refuses != Some(true))
     }
 
@@ -227,14 +227,14 @@ impl Run {
     }
 
     /// The round is over, in order or with its process: what it may have removed by then.
-    pub fn end_round(&mut self) {
+    pub(super) fn end_round(&mut self) {
         let (Some(round), Some(rules)) = (self.removals.round.take(), &self.plan.retention) else { return };
         let start = round.start_after(rules, self.plan.log_file, self.disk.latest_ms());
         self.removals.may_start = start.max(self.removals.may_start);
     }
 
     /// Whether the log starts where retention may have left it, and no earlier than where it did.
-    pub fn check_start(&mut self, start: u64) {
+    pub(super) fn check_start(&mut self, start: u64) {
         let Removals { may_start, must_start, .. } = self.removals;
         if start > may_start {
             let text = format!("the log starts at {start}, retention may have removed it up to {may_start}");
@@ -247,7 +247,7 @@ impl Run {
     }
 
     /// After the first topic's queues may have let go what is too old, and must have when `is_done`.
-    pub fn note_age(&mut self, store: &Store<SimDisk>, before_ms: i64, is_done: bool) {
+    pub(super) fn note_age(&mut self, store: &Store<SimDisk>, before_ms: i64, is_done: bool) {
         let Some(kept_ms) = self.plan.retention.and_then(|rules| rules.topic_ms) else { return };
         let kept_ms = kept_ms as i64;
         let before = verify::first_stored_from(&self.disk, &self.plan, self.disk.latest_ms() - kept_ms);
@@ -307,7 +307,7 @@ impl Run {
     }
 
     /// The log ends here now: what is appended from now on was not there when a topic was deleted.
-    pub fn clip_deletions(&mut self, end: u64) {
+    pub(super) fn clip_deletions(&mut self, end: u64) {
         for at in self.removals.deleted_at.values_mut().flatten() {
             *at = end.min(*at);
         }

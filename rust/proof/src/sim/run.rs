@@ -163,16 +163,16 @@ impl Run {
         }
     }
 
-    pub fn is_broken(&self) -> bool {
+    pub(super) fn is_broken(&self) -> bool {
         !self.violations.is_empty() || !self.journal.lock().checker.violations().is_empty()
     }
 
-    pub fn wrong(&mut self, rule: Rule, text: impl Into<String>) {
+    pub(super) fn wrong(&mut self, rule: Rule, text: impl Into<String>) {
         self.violations.push(Violation { rule, text: text.into() });
     }
 
     /// Whether the disk does things that an error may come from.
-    pub fn has_faults(&self) -> bool {
+    pub(super) fn has_faults(&self) -> bool {
         let SimOptions {
             flush_fails_per_mille,
             write_back_fails_per_mille,
@@ -184,7 +184,7 @@ impl Run {
     }
 
     /// Does something on a disk on which nothing happens by itself, outside the count of operations.
-    pub fn quiet<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+    pub(super) fn quiet<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
         let (options, before) = (self.disk.options(), self.disk.operations());
         self.disk.set_options(SimOptions::default());
         self.disk.stop_at(None);
@@ -238,13 +238,13 @@ impl Run {
     }
 
     /// Lets go of a store in which something is wrong: it tries to close itself, and whatever happens then says nothing.
-    pub fn abandon(&mut self, store: Arc<Store<SimDisk>>) {
+    pub(super) fn abandon(&mut self, store: Arc<Store<SimDisk>>) {
         self.disk = self.disk.kill();
         drop(guarded(move || drop(store)));
     }
 
     /// Opens the store; `None` when the process ended, or could not go on for a reason that the disk gives.
-    pub fn open(&mut self) -> Option<Arc<Store<SimDisk>>> {
+    pub(super) fn open(&mut self) -> Option<Arc<Store<SimDisk>>> {
         self.journal.lock().boot(self.disk.clone());
         match guarded(|| Store::open_stepped(self.disk.clone(), self.plan.config())) {
             Guarded::Done(Ok(store)) => {
@@ -309,7 +309,7 @@ impl Run {
     }
 
     /// What must hold right after a recovery.
-    pub fn look_around(&mut self, store: &Store<SimDisk>) {
+    pub(super) fn look_around(&mut self, store: &Store<SimDisk>) {
         self.quiet(|run| {
             let end = store.max_physical_offset().get();
             run.journal.lock().push(Event::Flushed { end: store.flushed_offset().get() });
@@ -368,7 +368,7 @@ impl Run {
     }
 
     /// The process ends in no order, if it is still there.
-    pub fn crash(&mut self, boot: &Boot, store: Option<Arc<Store<SimDisk>>>) {
+    pub(super) fn crash(&mut self, boot: &Boot, store: Option<Arc<Store<SimDisk>>>) {
         // In the midst of its work, or in a recovery that did not get through: a torn end of a former life may still be there.
         let was_stopped = store.is_none() || self.stop.is_some_and(|stop| self.disk.operations() >= stop);
         let kind = match boot.end {

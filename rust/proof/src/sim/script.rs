@@ -23,7 +23,7 @@ fn born_host() -> SocketAddr {
 
 impl Run {
     /// Takes steps until they are done, the store is poisoned for good, or something is wrong.
-    pub fn script(&mut self, store: &Store<SimDisk>, steps: u32) {
+    pub(super) fn script(&mut self, store: &Store<SimDisk>, steps: u32) {
         for _ in 0..steps {
             self.step(store);
             if self.is_broken() || (store.poisoned().is_some() && self.rng.u8(0..4) == 0) {
@@ -56,7 +56,7 @@ impl Run {
         self.journal.lock().push(Event::Flushed { end: store.flushed_offset().get() });
     }
 
-    pub fn some_queue(&mut self) -> QueueName {
+    pub(super) fn some_queue(&mut self) -> QueueName {
         let topic = format!("topic{}", self.rng.u32(0..self.plan.topics));
         QueueName { topic, queue_id: self.rng.u32(0..self.plan.queues) }
     }
@@ -70,7 +70,7 @@ impl Run {
         (message, op)
     }
 
-    pub fn append(&mut self, store: &Store<SimDisk>) {
+    pub(super) fn append(&mut self, store: &Store<SimDisk>) {
         let queue = self.some_queue();
         let (message, op) = self.next_message(&queue);
         let record = new_record(&queue, &message.body, &message.properties);
@@ -212,7 +212,7 @@ impl Run {
     }
 
     /// Reads everything that is there.
-    pub fn audit(&mut self, store: &Store<SimDisk>) {
+    pub(super) fn audit(&mut self, store: &Store<SimDisk>) {
         let op = self.journal.lock().invoke(Call::Audit);
         let (mut all, mut ends) = (Vec::new(), Vec::new());
         for summary in store.queues() {
@@ -246,7 +246,7 @@ impl Run {
     }
 
     /// Looks some keys up. What is dispatched is in the index.
-    pub fn look_up(&mut self, store: &Store<SimDisk>) {
+    pub(super) fn look_up(&mut self, store: &Store<SimDisk>) {
         if self.plan.index.is_none() || !self.plan.record_check {
             return;
         }
@@ -269,7 +269,7 @@ impl Run {
     }
 
     /// Lets everything arrive.
-    pub fn drain(&mut self, store: &Store<SimDisk>) {
+    pub(super) fn drain(&mut self, store: &Store<SimDisk>) {
         if let Err(error) = store.step_flush() {
             self.wrong(Rule::C15, format!("the last flush fails on a sound disk: {error}"));
         }

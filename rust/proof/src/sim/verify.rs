@@ -24,14 +24,14 @@ type Entry = (u64, u32, i64);
 
 /// What lies in the log.
 #[derive(Default)]
-pub struct Log {
+pub(super) struct Log {
     pub start: u64,
     pub end: u64,
     pub records: Vec<Record>,
 }
 
 /// What queues and index say of a record.
-pub struct Record {
+pub(super) struct Record {
     entry: Entry,
     pub at: u64,
     pub stored_at_ms: i64,
@@ -68,7 +68,12 @@ pub(super) fn wrong(rule: Rule, text: impl Into<String>) -> Violation {
 /// Files made ahead may follow, all zeros. What leads before the start of the log may be there or not; and so may what
 /// leads before the place up to which retention may have removed it: a file of the log whose removal was not durable comes
 /// back without the files of queues and index that went after it.
-pub fn check_files(disk: &SimDisk, plan: &Plan, removals: &Removals, end: u64) -> Result<(), Violation> {
+pub(super) fn check_files(
+    disk: &SimDisk,
+    plan: &Plan,
+    removals: &Removals,
+    end: u64,
+) -> Result<(), Violation> {
     let files = disk.files();
     let log = read_log(disk, plan, &files)?;
     if log.end != end {
@@ -159,7 +164,7 @@ fn compare(found: &Entries, expected: &Entries, log_start: u64, may_start: u64) 
 }
 
 /// The number that a file has as its name.
-pub fn number(path: &Path) -> Option<u64> {
+pub(super) fn number(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.parse().ok()
 }
 
@@ -304,7 +309,7 @@ fn for_each_record(disk: &SimDisk, plan: &Plan, mut act: impl FnMut(u64, &Record
 }
 
 /// The sound records of the log in order, from its start.
-pub fn records(disk: &SimDisk, plan: &Plan) -> Vec<LogRange> {
+pub(super) fn records(disk: &SimDisk, plan: &Plan) -> Vec<LogRange> {
     let mut found = Vec::new();
     for_each_record(disk, plan, |start, view| {
         found.push(LogRange { start, end: start + view.size() as u64 })
@@ -313,7 +318,7 @@ pub fn records(disk: &SimDisk, plan: &Plan) -> Vec<LogRange> {
 }
 
 /// The queues of which the log has a record before `end`.
-pub fn living_queues(disk: &SimDisk, plan: &Plan, end: u64) -> Vec<PathBuf> {
+pub(super) fn living_queues(disk: &SimDisk, plan: &Plan, end: u64) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for_each_record(disk, plan, |start, view| {
         if start < end {
@@ -324,7 +329,7 @@ pub fn living_queues(disk: &SimDisk, plan: &Plan, end: u64) -> Vec<PathBuf> {
 }
 
 /// When the first record of each file of the log was stored, by the start of the file.
-pub fn first_stored(disk: &SimDisk, plan: &Plan) -> BTreeMap<u64, i64> {
+pub(super) fn first_stored(disk: &SimDisk, plan: &Plan) -> BTreeMap<u64, i64> {
     let mut found = BTreeMap::new();
     for_each_record(disk, plan, |start, view| {
         if start % plan.log_file == 0 {
@@ -335,7 +340,7 @@ pub fn first_stored(disk: &SimDisk, plan: &Plan) -> BTreeMap<u64, i64> {
 }
 
 /// Where the first record lies that was stored at a time or later; the end of the last one when there is none.
-pub fn first_stored_from(disk: &SimDisk, plan: &Plan, time_ms: i64) -> u64 {
+pub(super) fn first_stored_from(disk: &SimDisk, plan: &Plan, time_ms: i64) -> u64 {
     let (mut found, mut end) = (None, 0);
     for_each_record(disk, plan, |start, view| {
         end = start + view.size() as u64;

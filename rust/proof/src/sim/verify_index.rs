@@ -19,7 +19,7 @@ const ENTRY_BYTES: usize = 20;
 type Key = (u32, u64, i64);
 
 /// The hashes under which a record is found: those of its key and of its tag.
-pub fn hashes_of(view: &RecordView<'_>) -> [Option<u32>; 2] {
+pub(super) fn hashes_of(view: &RecordView<'_>) -> [Option<u32>; 2] {
     let of_topic = hash_code_on(hash_code_on(0, view.topic), "#");
     let hash = |name, before: &str| {
         let value = properties_text::get(view.properties, name)?;
@@ -30,7 +30,7 @@ pub fn hashes_of(view: &RecordView<'_>) -> [Option<u32>; 2] {
 
 /// Compares the index files with the log. What leads before its start may be there or not; what leads before `may_start`
 /// may be missing.
-pub fn check_index(disk: &SimDisk, plan: &Plan, log: &Log, may_start: u64) -> Result<(), Violation> {
+pub(super) fn check_index(disk: &SimDisk, plan: &Plan, log: &Log, may_start: u64) -> Result<(), Violation> {
     let Some((slots, numbers)) = plan.index.filter(|_| plan.record_check) else { return Ok(()) };
     let mut found = Vec::new();
     let dir = Path::new(ROOT).join("index");

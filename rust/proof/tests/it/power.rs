@@ -8,7 +8,7 @@ use rocketpy_proof::real::{Flush, Harness, Mounted};
 use crate::{options, prove};
 
 /// Whether power can be cut here. Where it cannot, standard error has the reason; under `CI` that is a failure.
-pub fn can_cut() -> bool {
+pub(crate) fn can_cut() -> bool {
     let cut = Mounted::can_be_cut();
     if let Err(reason) = &cut {
         let reason = format!("root, loop devices and mkfs.ext4 are needed: {reason}");

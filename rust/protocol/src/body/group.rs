@@ -23,7 +23,7 @@ pub struct SubscriptionGroupList {
 /// The committed offsets of all groups (answer of code 43, and the file `config/consumerOffset.json`).
 ///
 /// # Source
-/// spec/store.md section 1.4, spec/apache-5.5.0.md section 1.
+/// docs/reference/store-format.md 1.4, docs/reference/apache-5.5.0.md 1.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConsumerOffsetSerializeWrapper {

@@ -46,7 +46,7 @@ pub enum ConsumeFromWhere {
 /// What a group wants of one topic.
 ///
 /// # Source
-/// spec/remoting.md section 2.0.
+/// docs/reference/protocol.md 2.0.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubscriptionData {
@@ -95,7 +95,7 @@ pub struct ProducerData {
 /// What a client tells each broker every 30 seconds (code 34).
 ///
 /// # Source
-/// spec/remoting.md section 2.3.10.
+/// docs/reference/protocol.md 2.3.10.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeartbeatData {

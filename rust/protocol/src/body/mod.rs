@@ -3,7 +3,7 @@
 //! Members stand in alphabetical order, as the reference writes them. Missing members take the class default.
 //!
 //! # Source
-//! spec/remoting.md section 2, spec/store.md section 1.4.
+//! docs/reference/protocol.md 2, docs/reference/store-format.md 1.4.
 
 mod consume;
 mod group;
@@ -17,10 +17,9 @@ pub use group::*;
 pub use heartbeat::*;
 pub use registration::*;
 pub use route::*;
-pub use topic::*;
-
 use serde::de::{Deserialize, Deserializer, IgnoredAny};
 use serde::ser::{Serialize, SerializeMap, Serializer};
+pub use topic::*;
 
 /// A member that is always an empty object: a part of the protocol that this implementation does not have. What a peer puts in it
 /// is not read.

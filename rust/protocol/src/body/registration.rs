@@ -15,7 +15,7 @@ const MAPPING_SINCE: i32 = 413;
 /// What a broker registers (body of code 103).
 ///
 /// # Source
-/// spec/remoting.md section 2.2.1.
+/// docs/reference/protocol.md 2.2.1.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RegisterBrokerBody {

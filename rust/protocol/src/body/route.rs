@@ -69,7 +69,7 @@ impl BrokerData {
 /// Where the queues of a topic are (answer of code 105).
 ///
 /// # Source
-/// spec/remoting.md section 2.1.1.
+/// docs/reference/protocol.md 2.1.1.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopicRouteData {

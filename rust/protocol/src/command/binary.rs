@@ -1,7 +1,7 @@
 //! The ROCKETMQ form of a header.
 //!
 //! # Source
-//! spec/remoting.md section 1.3.2.
+//! docs/reference/protocol.md 1.3.2.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -10,7 +10,7 @@ use crate::frame::{FrameError, SerializeType};
 use crate::wire::Reader;
 use crate::{ExtFields, Language};
 
-pub fn decode(header: &[u8]) -> Result<Command, FrameError> {
+pub(super) fn decode(header: &[u8]) -> Result<Command, FrameError> {
     let mut reader = Reader::new(header);
     let code = reader.i16().ok_or(truncated("code"))?;
     let language = reader.u8().ok_or(truncated("language"))?;
@@ -89,13 +89,13 @@ fn decode_fields(header: &[u8], block: &[u8]) -> Result<ExtFields, FrameError> {
 }
 
 /// Says whether this form can carry the command as it is.
-pub fn can_encode(command: &Command) -> bool {
+pub(super) fn can_encode(command: &Command) -> bool {
     i16::try_from(command.code).is_ok()
         && i16::try_from(command.version).is_ok()
         && command.ext.iter().all(|(name, _)| !name.is_empty() && name.len() <= i16::MAX as usize)
 }
 
-pub fn encode(command: &Command, out: &mut BytesMut) {
+pub(super) fn encode(command: &Command, out: &mut BytesMut) {
     let remark = command.remark.as_deref().unwrap_or_default();
     out.reserve(21 + remark.len() + command.ext.text_bytes() + 6 * command.ext.len());
     out.put_i16(command.code as i16);

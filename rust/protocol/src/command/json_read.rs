@@ -2,7 +2,7 @@
 //! lenient reader for everything else (spaces, escaped names, numbers in quotes, nulls, unknown members).
 //!
 //! # Source
-//! spec/remoting.md section 1.3.1 and its table of tolerances.
+//! docs/reference/protocol.md 1.3.1 and its table of tolerances.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::json::lex::Lexer;
 use crate::json::{self, JsonError};
 use crate::{ExtFields, Language};
 
-pub fn decode(header: &[u8]) -> Result<Command, FrameError> {
+pub(super) fn decode(header: &[u8]) -> Result<Command, FrameError> {
     let text = std::str::from_utf8(header).map_err(|error| FrameError::Utf8 { at: error.valid_up_to() })?;
     match scan(text) {
         Some(command) => Ok(command),

@@ -1,14 +1,14 @@
 //! The JSON form of a header, written as the reference does: keys in order, no spaces, values of extFields always texts.
 //!
 //! # Source
-//! spec/remoting.md section 1.3.1.
+//! docs/reference/protocol.md 1.3.1.
 
 use bytes::{BufMut, BytesMut};
 
 use super::Command;
 use crate::json::{push_inner_text, push_text};
 
-pub fn encode(command: &Command, out: &mut BytesMut) {
+pub(super) fn encode(command: &Command, out: &mut BytesMut) {
     let remark = command.remark.as_deref().filter(|remark| !remark.is_empty());
     out.reserve(128 + remark.map_or(0, str::len) + command.ext.text_bytes() * 2 + command.ext.len() * 6);
     push_number(out, "{\"code\":", command.code);

@@ -21,7 +21,7 @@ pub mod flag {
 /// A request or a response.
 ///
 /// # Source
-/// spec/remoting.md sections 1.2 to 1.4.
+/// docs/reference/protocol.md 1.2 to 1.4.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[doc(alias = "RemotingCommand")]
 pub struct Command {

@@ -1,7 +1,7 @@
 //! What a consume queue keeps beside its entries when Apache's `enableConsumeQueueExt` is on.
 //!
 //! # Source
-//! spec/store.md section 3.5.
+//! docs/reference/store-format.md 3.5.
 
 use crate::wire::Reader;
 

@@ -1,7 +1,7 @@
 //! The layout of an index file: a head, hash slots, and entries that are chained by slot.
 //!
 //! # Source
-//! spec/store.md sections 4.1 to 4.3.
+//! docs/reference/store-format.md 4.1 to 4.3.
 
 use crate::wire::Reader;
 

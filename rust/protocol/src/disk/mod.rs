@@ -1,7 +1,7 @@
 //! Fixed layouts of the files beside the commit log: what is bytes only, without the files.
 //!
 //! # Source
-//! spec/store.md sections 3.1, 3.5, 4.1 and 5.1.
+//! docs/reference/store-format.md 3.1, 3.5, 4.1 and 5.1.
 
 mod extension;
 pub mod index;

@@ -4,7 +4,7 @@ header! {
     /// A pull (codes 11 and 361).
     ///
     /// # Source
-    /// spec/remoting.md sections 2.3.3 and 5.1.
+    /// docs/reference/protocol.md 2.3.3 and 5.1.
     PullMessageRequestHeader<'a> {
         consumer_group: &'a str = "consumerGroup",
         topic: &'a str = "topic",

@@ -4,7 +4,7 @@
 //! pass over the fields without an allocation.
 //!
 //! # Source
-//! spec/remoting.md sections 1.7 and 2.
+//! docs/reference/protocol.md 1.7 and 2.
 
 #[macro_use]
 mod macros;

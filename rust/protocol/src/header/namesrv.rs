@@ -12,7 +12,7 @@ header! {
     /// A broker registers itself and its topics (code 103).
     ///
     /// # Source
-    /// spec/remoting.md section 2.2.1.
+    /// docs/reference/protocol.md 2.2.1.
     RegisterBrokerRequestHeader<'a> {
         broker_name: &'a str = "brokerName",
         broker_addr: &'a str = "brokerAddr",

@@ -12,7 +12,7 @@ macro_rules! send_header {
         /// [`SendMessageRequestHeader::of`] chooses by request code.
         ///
         /// # Source
-        /// spec/remoting.md section 2.3.1.
+        /// docs/reference/protocol.md 2.3.1.
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub struct SendMessageRequestHeader<'a> {
             $($(#[$field_doc])* pub $field: $type,)*

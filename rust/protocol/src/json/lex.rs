@@ -8,32 +8,32 @@ use super::JsonError;
 use super::scan::find_special;
 
 /// Deepest nesting that is read; real bodies have six levels.
-pub const MAX_DEPTH: usize = 64;
+pub(crate) const MAX_DEPTH: usize = 64;
 
 /// A place in a text, moving forward token by token.
 #[derive(Debug, Clone)]
-pub struct Lexer<'a> {
+pub(crate) struct Lexer<'a> {
     text: &'a str,
     pub at: usize,
 }
 
 impl<'a> Lexer<'a> {
-    pub const fn new(text: &'a str) -> Self {
+    pub(crate) const fn new(text: &'a str) -> Self {
         Self { text, at: 0 }
     }
 
-    pub const fn syntax(&self, expected: &'static str) -> JsonError {
+    pub(crate) const fn syntax(&self, expected: &'static str) -> JsonError {
         JsonError::Syntax { expected, at: self.at }
     }
 
     /// The next byte, spaces not skipped.
     #[inline]
-    pub fn byte(&self) -> Option<u8> {
+    pub(crate) fn byte(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
 
     /// The next byte behind spaces.
-    pub fn peek(&mut self) -> Option<u8> {
+    pub(crate) fn peek(&mut self) -> Option<u8> {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.byte() {
             self.at += 1;
         }
@@ -41,18 +41,18 @@ impl<'a> Lexer<'a> {
     }
 
     /// Takes `byte` when it comes next behind spaces.
-    pub fn take(&mut self, byte: u8) -> bool {
+    pub(crate) fn take(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
         self.at += usize::from(found);
         found
     }
 
-    pub fn expect(&mut self, byte: u8, expected: &'static str) -> Result<(), JsonError> {
+    pub(crate) fn expect(&mut self, byte: u8, expected: &'static str) -> Result<(), JsonError> {
         if self.take(byte) { Ok(()) } else { Err(self.syntax(expected)) }
     }
 
     /// Takes a quoted text; the place is at its opening quote.
-    pub fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
+    pub(crate) fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
         self.expect(b'"', "a text")?;
         let start = self.at;
         let rest = &self.text.as_bytes()[start..];
@@ -72,7 +72,7 @@ impl<'a> Lexer<'a> {
 
     /// Takes the rest of a text without escapes; the place is behind the opening quote.
     #[inline]
-    pub fn plain_tail(&mut self) -> Option<&'a str> {
+    pub(crate) fn plain_tail(&mut self) -> Option<&'a str> {
         let rest = &self.text.as_bytes()[self.at..];
         let length = find_special(rest)?;
         let text = (rest[length] == b'"').then(|| &self.text[self.at..self.at + length])?;
@@ -82,7 +82,7 @@ impl<'a> Lexer<'a> {
 
     /// Appends a text to `out` and takes its closing quote; the place is behind the opening one.
     #[inline]
-    pub fn string_tail(&mut self, out: &mut String) -> Result<(), JsonError> {
+    pub(crate) fn string_tail(&mut self, out: &mut String) -> Result<(), JsonError> {
         loop {
             let rest = &self.text.as_bytes()[self.at..];
             let Some(length) = find_special(rest) else {
@@ -145,7 +145,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Takes an unquoted word: a number, `true`, `false`, `null`, or an unquoted key.
-    pub fn word(&mut self) -> Result<&'a str, JsonError> {
+    pub(crate) fn word(&mut self) -> Result<&'a str, JsonError> {
         self.peek();
         let start = self.at;
         while let Some(byte) = self.byte() {
@@ -161,7 +161,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Takes any value and drops it.
-    pub fn skip_value(&mut self, depth: usize) -> Result<(), JsonError> {
+    pub(crate) fn skip_value(&mut self, depth: usize) -> Result<(), JsonError> {
         if depth > MAX_DEPTH {
             return Err(JsonError::TooDeep { limit: MAX_DEPTH, at: self.at });
         }
@@ -217,7 +217,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Says whether a `null` comes next, without taking it.
-    pub fn is_null(&mut self) -> bool {
+    pub(crate) fn is_null(&mut self) -> bool {
         self.peek() == Some(b'n') && self.clone().word() == Ok("null")
     }
 }

@@ -10,7 +10,7 @@
 //! | unknown members, members in any order, a member twice | ignored, taken, the last counts | - |
 //!
 //! # Source
-//! spec/remoting.md section 2.0, spec/store.md section 1.3.
+//! docs/reference/protocol.md 2.0, docs/reference/store-format.md 1.3.
 
 pub(crate) mod lex;
 mod read;
@@ -19,7 +19,6 @@ mod write;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-
 pub(crate) use write::{push_inner_text, push_text};
 
 /// Why a text is not the JSON that was expected. A retry does not help.

@@ -38,14 +38,14 @@ fn find(bytes: &[u8], marks: impl Fn(u64) -> u64, is_special: impl Fn(u8) -> boo
 
 /// The first quote or backslash.
 #[inline]
-pub fn find_special(bytes: &[u8]) -> Option<usize> {
+pub(super) fn find_special(bytes: &[u8]) -> Option<usize> {
     let marks = |word| equal_to(word, b'"') | equal_to(word, b'\\');
     find(bytes, marks, |byte| byte == b'"' || byte == b'\\')
 }
 
 /// The first byte that cannot stand in a JSON text as it is: quote, backslash, control.
 #[inline]
-pub fn find_escaped(bytes: &[u8]) -> Option<usize> {
+pub(super) fn find_escaped(bytes: &[u8]) -> Option<usize> {
     let marks = |word| equal_to(word, b'"') | equal_to(word, b'\\') | controls(word);
     find(bytes, marks, |byte| byte == b'"' || byte == b'\\' || byte < b' ')
 }

@@ -9,14 +9,14 @@ use super::scan::find_escaped;
 
 /// Where the text goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Style {
+pub(super) enum Style {
     /// One line, integer keys quoted.
     Wire,
     /// Indented by tabs, integer keys unquoted.
     Config,
 }
 
-pub fn write<T: Serialize + ?Sized>(value: &T, style: Style) -> Vec<u8> {
+pub(super) fn write<T: Serialize + ?Sized>(value: &T, style: Style) -> Vec<u8> {
     let mut writer = Writer { out: Vec::with_capacity(256), style, level: 0 };
     value.serialize(&mut writer).expect("the types of this protocol have nothing that JSON cannot hold");
     writer.out
@@ -35,7 +35,7 @@ impl ser::Error for Unwritable {
 
 /// Appends `text` in quotes, escaped as Java escapes it.
 #[inline]
-pub fn push_text(out: &mut impl BufMut, text: &str) {
+pub(crate) fn push_text(out: &mut impl BufMut, text: &str) {
     out.put_u8(b'"');
     push_inner_text(out, text);
     out.put_u8(b'"');
@@ -43,7 +43,7 @@ pub fn push_text(out: &mut impl BufMut, text: &str) {
 
 /// Appends `text` without the quotes around it.
 #[inline]
-pub fn push_inner_text(out: &mut impl BufMut, text: &str) {
+pub(crate) fn push_inner_text(out: &mut impl BufMut, text: &str) {
     let mut rest = text.as_bytes();
     while let Some(at) = find_escaped(rest) {
         out.put_slice(&rest[..at]);

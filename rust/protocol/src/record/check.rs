@@ -33,7 +33,7 @@ pub enum RecordCheck<'a> {
 /// When it is neither a sound record nor the filler.
 ///
 /// # Source
-/// spec/store.md section 2.8.
+/// docs/reference/store-format.md 2.8.
 #[doc(alias = "checkMessageAndReturnSize")]
 #[inline]
 pub fn check_record(bytes: &[u8], mode: CheckMode) -> Result<RecordCheck<'_>, RecordError> {

@@ -30,7 +30,7 @@ pub const CRC_PROPERTY_BYTES: usize = CRC32.len() + 1 + DIGITS + 1;
 /// CRC-32 (IEEE, as zlib) with the top bit cleared.
 ///
 /// # Source
-/// spec/store.md section 0.
+/// docs/reference/store-format.md 0.
 #[must_use]
 pub fn crc31(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes) & 0x7FFF_FFFF
@@ -111,14 +111,14 @@ static FACTORS: [[u32; 256]; 4] = {
 
 /// The factor by which a checksum moves when bytes of a known length follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shift(u32);
+pub(super) struct Shift(u32);
 
 impl Shift {
     /// The factor of `length` following bytes.
     ///
     /// # Panics
     /// When the length passes 32 bits; records are shorter.
-    pub fn of(length: usize) -> Self {
+    pub(super) fn of(length: usize) -> Self {
         let length = u32::try_from(length).expect("records are shorter than 4 GiB");
         let places = length.to_le_bytes().into_iter().enumerate().filter(|(_, value)| *value != 0);
         let factor = places.map(|(place, value)| FACTORS[place][usize::from(value)]).reduce(multiply);
@@ -126,13 +126,13 @@ impl Shift {
     }
 
     /// The checksum of a head and its tail, from the checksum of each; `self` is the tail's factor.
-    pub const fn combine(self, head: u32, tail: u32) -> u32 {
+    pub(super) const fn combine(self, head: u32, tail: u32) -> u32 {
         multiply(self.0, head) ^ tail
     }
 }
 
 /// The `__CRC32#` property with its digits still zero.
-pub const EMPTY_PROPERTY: [u8; CRC_PROPERTY_BYTES] = {
+pub(super) const EMPTY_PROPERTY: [u8; CRC_PROPERTY_BYTES] = {
     let mut property = [b'0'; CRC_PROPERTY_BYTES];
     let name = CRC32.as_bytes();
     let mut at = 0;
@@ -146,13 +146,13 @@ pub const EMPTY_PROPERTY: [u8; CRC_PROPERTY_BYTES] = {
 };
 
 /// Where the digits start, counted from the end of the record.
-pub const DIGITS_FROM_END: usize = DIGITS + 1;
+pub(super) const DIGITS_FROM_END: usize = DIGITS + 1;
 
 /// Writes ten decimal digits, the least significant one first (the format's quirk), padded with zeros behind.
 ///
 /// # Panics
 /// When `out` has no room for them.
-pub fn put_digits(value: u32, out: &mut [u8]) {
+pub(super) fn put_digits(value: u32, out: &mut [u8]) {
     let (first, last) = out[..DIGITS].split_at_mut(EIGHT);
     let eight = u64::from(value % 100_000_000);
     // Number after number split in the lanes of one word: into fours, pairs, then digits.
@@ -168,7 +168,7 @@ pub fn put_digits(value: u32, out: &mut [u8]) {
 
 /// The checksum that a record's properties text states at its end, when a `__CRC32#` property stands there: not the end of a
 /// property whose name ends alike.
-pub fn stated(properties: &[u8]) -> Option<u32> {
+pub(super) fn stated(properties: &[u8]) -> Option<u32> {
     let (before, property) = properties.split_last_chunk::<CRC_PROPERTY_BYTES>()?;
     if before.last().is_some_and(|&last| last != PROPERTY_SEPARATOR) {
         return None;

@@ -24,7 +24,7 @@
 //! | | 2 | properties length, then the properties |
 //!
 //! # Source
-//! spec/remoting.md section 4.1, spec/store.md section 2.
+//! docs/reference/protocol.md 4.1, docs/reference/store-format.md 2.
 
 mod check;
 mod crc;
@@ -70,7 +70,7 @@ pub const STORED_AT_AT_V6: usize = 68;
 /// The head of the filler that covers the last `remaining` bytes of a commit log file.
 ///
 /// # Source
-/// spec/store.md section 2.4.
+/// docs/reference/store-format.md 2.4.
 #[must_use]
 pub const fn blank_head(remaining: u32) -> [u8; BLANK_HEAD_BYTES] {
     let size = remaining.to_be_bytes();

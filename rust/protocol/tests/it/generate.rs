@@ -10,35 +10,35 @@ use rocketpy_protocol::record::RecordFields;
 use rocketpy_protocol::{Command, SerializeType, code};
 
 /// SplitMix64: small, good enough, and the same everywhere.
-pub struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
-    pub const fn new(seed: u64) -> Self {
+    pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         mixed ^ (mixed >> 31)
     }
 
-    pub fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }
 
-    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len())]
     }
 
-    pub fn bytes(&mut self, length: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self, length: usize) -> Vec<u8> {
         (0..length).map(|_| self.next() as u8).collect()
     }
 }
 
 /// Damages `bytes` in one place, or sometimes in up to four.
-pub fn damage(dice: &mut Dice, bytes: &mut Vec<u8>) {
+pub(crate) fn damage(dice: &mut Dice, bytes: &mut Vec<u8>) {
     for _ in 0..*dice.pick(&[1, 1, 1, 2, 4]) {
         if bytes.is_empty() {
             bytes.push(dice.next() as u8);
@@ -85,7 +85,7 @@ pub fn damage(dice: &mut Dice, bytes: &mut Vec<u8>) {
     }
 }
 
-pub fn send_command(serialize: SerializeType) -> Command {
+pub(crate) fn send_command(serialize: SerializeType) -> Command {
     let header = SendMessageRequestHeader {
         producer_group: "PG1",
         topic: "TopicTest",
@@ -111,7 +111,7 @@ pub fn send_command(serialize: SerializeType) -> Command {
     command
 }
 
-pub fn pull_command(serialize: SerializeType) -> Command {
+pub(crate) fn pull_command(serialize: SerializeType) -> Command {
     let header = PullMessageRequestHeader {
         consumer_group: "CG1",
         topic: "TopicTest",
@@ -135,21 +135,21 @@ pub fn pull_command(serialize: SerializeType) -> Command {
     command
 }
 
-pub fn frame(command: &Command) -> Vec<u8> {
+pub(crate) fn frame(command: &Command) -> Vec<u8> {
     let mut out = BytesMut::new();
     command.encode(&mut out).unwrap();
     out.to_vec()
 }
 
 /// A frame with sound lengths around any header.
-pub fn frame_around(header: &[u8], serialize: SerializeType, body: &[u8]) -> Vec<u8> {
+pub(crate) fn frame_around(header: &[u8], serialize: SerializeType, body: &[u8]) -> Vec<u8> {
     let length = (4 + header.len() + body.len()) as u32;
     let word = (serialize as u32) << 24 | header.len() as u32;
     [&length.to_be_bytes()[..], &word.to_be_bytes(), header, body].concat()
 }
 
 /// Three records one behind the other, with and without their own checksum, one of them with IPv6 hosts.
-pub fn records() -> Vec<u8> {
+pub(crate) fn records() -> Vec<u8> {
     let mut out = Vec::new();
     for number in 0..3u32 {
         let fields = RecordFields {
@@ -178,7 +178,7 @@ pub fn records() -> Vec<u8> {
     out
 }
 
-pub fn batch() -> Vec<u8> {
+pub(crate) fn batch() -> Vec<u8> {
     let mut out = Vec::new();
     for number in 0..4usize {
         let item =

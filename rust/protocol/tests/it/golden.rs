@@ -1,7 +1,7 @@
 //! Reads the vectors of tests/golden.
 
 /// The bytes of a vector file: lines of hex, comments behind `#`.
-pub fn bytes(text: &str) -> Vec<u8> {
+pub(crate) fn bytes(text: &str) -> Vec<u8> {
     let hex: String = text
         .lines()
         .filter(|line| !line.starts_with('#'))

@@ -1,4 +1,4 @@
-//! Vectors of spec/remoting.md 10.11, and bodies whose text the specifications quote.
+//! Vectors of docs/reference/protocol.md 10.11, and bodies whose text the specifications quote.
 
 use std::collections::BTreeMap;
 

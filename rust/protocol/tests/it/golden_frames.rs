@@ -1,4 +1,4 @@
-//! Vectors of spec/remoting.md 10.1 to 10.5 and 10.9: frames.
+//! Vectors of docs/reference/protocol.md 10.1 to 10.5 and 10.9: frames.
 
 use bytes::{Bytes, BytesMut};
 use rocketpy_protocol::body::TopicRouteData;

@@ -1,4 +1,4 @@
-//! Vectors of spec/remoting.md 10.6 to 10.8 and 10.10, and of spec/store.md 15.2, 15.4 and 15.5: records, batches, small files.
+//! Vectors of docs/reference/protocol.md 10.6 to 10.8 and 10.10, and of docs/reference/store-format.md 15.2, 15.4 and 15.5: records, batches, small files.
 
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::batch::{self, BatchItem};

@@ -1,4 +1,4 @@
-//! Vectors of spec/remoting.md 10.12 and spec/store.md 15.1: small values.
+//! Vectors of docs/reference/protocol.md 10.12 and docs/reference/store-format.md 15.1: small values.
 
 use std::net::SocketAddr;
 

@@ -10,7 +10,7 @@ fn decode(header: &str) -> Result<Command, FrameError> {
     Command::decode(Frame { header, body: Bytes::new(), serialize: SerializeType::Json })
 }
 
-/// What the header means, by the table of spec/remoting.md 1.3.1, read with serde_json.
+/// What the header means, by the table of docs/reference/protocol.md 1.3.1, read with serde_json.
 fn by_strict_parser(header: &str) -> Command {
     let header: Value = serde_json::from_str(header).unwrap();
     let number = |name: &str| match &header[name] {

@@ -158,7 +158,7 @@ async fn an_answer_beyond_the_frame_limit_becomes_a_system_error() {
 
 #[tokio::test]
 async fn the_answer_has_the_serialization_of_its_request() {
-    // The frame of spec/remoting.md 10.2: code 105 in the binary form.
+    // The frame of docs/reference/protocol.md 10.2: code 105 in the binary form.
     let binary =
         "0000002d0100002900690001df000000070000000000000000000000140005746f70696300000009546f70696354657374";
     let binary: Vec<u8> =

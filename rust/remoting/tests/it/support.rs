@@ -13,16 +13,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 /// No test waits longer for what must happen.
-pub const PATIENCE: Duration = Duration::from_secs(20);
-pub const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const LOOPBACK: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 /// Waits for what must happen, and fails loudly when it does not.
-pub async fn soon<F: Future>(what: F) -> F::Output {
+pub(crate) async fn soon<F: Future>(what: F) -> F::Output {
     tokio::time::timeout(PATIENCE, what).await.expect("it did not happen in time")
 }
 
 /// One frame with a JSON header, as bytes.
-pub fn frame(header: &Value, body: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(header: &Value, body: &[u8]) -> Vec<u8> {
     let header = header.to_string();
     let mut frame = Vec::new();
     frame.extend_from_slice(&u32::try_from(4 + header.len() + body.len()).expect("small").to_be_bytes());
@@ -32,23 +33,23 @@ pub fn frame(header: &Value, body: &[u8]) -> Vec<u8> {
     frame
 }
 
-pub fn request(code: i32, opaque: i32, body: &[u8]) -> Vec<u8> {
+pub(crate) fn request(code: i32, opaque: i32, body: &[u8]) -> Vec<u8> {
     request_with(code, opaque, 0, 479, body)
 }
 
-pub fn request_with(code: i32, opaque: i32, flag: i32, version: i32, body: &[u8]) -> Vec<u8> {
+pub(crate) fn request_with(code: i32, opaque: i32, flag: i32, version: i32, body: &[u8]) -> Vec<u8> {
     let header =
         json!({"code": code, "flag": flag, "language": "JAVA", "opaque": opaque, "version": version});
     frame(&header, body)
 }
 
-pub fn response(code: i32, opaque: i64, body: &[u8]) -> Vec<u8> {
+pub(crate) fn response(code: i32, opaque: i64, body: &[u8]) -> Vec<u8> {
     frame(&json!({"code": code, "flag": 1, "language": "JAVA", "opaque": opaque, "version": 479}), body)
 }
 
 /// A frame as it came.
 #[derive(Debug)]
-pub struct Received {
+pub(crate) struct Received {
     pub serialize: u8,
     /// The JSON header; null for a binary one.
     pub header: Value,
@@ -56,39 +57,39 @@ pub struct Received {
 }
 
 impl Received {
-    pub fn code(&self) -> i64 {
+    pub(crate) fn code(&self) -> i64 {
         self.header["code"].as_i64().expect("a code")
     }
 
-    pub fn opaque(&self) -> i64 {
+    pub(crate) fn opaque(&self) -> i64 {
         self.header["opaque"].as_i64().expect("an opaque")
     }
 
-    pub fn remark(&self) -> &str {
+    pub(crate) fn remark(&self) -> &str {
         self.header["remark"].as_str().unwrap_or_default()
     }
 }
 
 /// The other end of a socket, without any codec.
-pub struct RawPeer {
+pub(crate) struct RawPeer {
     pub stream: TcpStream,
 }
 
 impl RawPeer {
-    pub async fn connect(addr: SocketAddr) -> Self {
+    pub(crate) async fn connect(addr: SocketAddr) -> Self {
         Self { stream: TcpStream::connect(addr).await.expect("connects") }
     }
 
-    pub async fn accept(listener: &TcpListener) -> Self {
+    pub(crate) async fn accept(listener: &TcpListener) -> Self {
         Self { stream: soon(listener.accept()).await.expect("accepts").0 }
     }
 
-    pub async fn send(&mut self, bytes: &[u8]) {
+    pub(crate) async fn send(&mut self, bytes: &[u8]) {
         soon(self.stream.write_all(bytes)).await.expect("writes");
     }
 
     /// The next frame, or `None` at the end of the stream.
-    pub async fn receive(&mut self) -> Option<Received> {
+    pub(crate) async fn receive(&mut self) -> Option<Received> {
         soon(async {
             let mut length = [0; 4];
             match self.stream.read_exact(&mut length).await {
@@ -108,7 +109,7 @@ impl RawPeer {
     }
 
     /// Asserts that the other side ends the connection without another frame.
-    pub async fn assert_closed(&mut self) {
+    pub(crate) async fn assert_closed(&mut self) {
         let mut byte = [0];
         match soon(self.stream.read(&mut byte)).await {
             Ok(count) => assert_eq!(count, 0, "a byte came where the end was expected"),
@@ -117,7 +118,7 @@ impl RawPeer {
     }
 
     /// Asserts that this connection still answers.
-    pub async fn assert_serves(&mut self) {
+    pub(crate) async fn assert_serves(&mut self) {
         self.send(&request(ECHO, 4711, b"still there")).await;
         let answer = self.receive().await.expect("an answer");
         assert_eq!((answer.opaque(), answer.body.as_slice()), (4711, b"still there".as_slice()));
@@ -131,7 +132,7 @@ fn is_end(error: &std::io::Error) -> bool {
 
 /// What a handler tells the test.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event {
+pub(crate) enum Event {
     Connected(u64),
     Disconnected(u64),
 }
@@ -159,13 +160,13 @@ impl<F: Fn(&Arc<Connection>, Command, Reply) + Send + Sync + 'static> Handler fo
     }
 }
 
-pub fn handler(
+pub(crate) fn handler(
     handle: impl Fn(&Arc<Connection>, Command, Reply) + Send + Sync + 'static,
 ) -> Arc<dyn Handler> {
     Arc::new(Closure { handle, events: None })
 }
 
-pub fn handler_with_events(
+pub(crate) fn handler_with_events(
     handle: impl Fn(&Arc<Connection>, Command, Reply) + Send + Sync + 'static,
 ) -> (Arc<dyn Handler>, mpsc::UnboundedReceiver<Event>) {
     let (events, receiver) = mpsc::unbounded_channel();
@@ -173,9 +174,9 @@ pub fn handler_with_events(
 }
 
 /// The request code that [`echo`] answers with its own body.
-pub const ECHO: i32 = 10;
+pub(crate) const ECHO: i32 = 10;
 
-pub fn echo(_: &Arc<Connection>, request: Command, reply: Reply) {
+pub(crate) fn echo(_: &Arc<Connection>, request: Command, reply: Reply) {
     if request.code == ECHO {
         reply.send(Response::success().with_body(request.body));
     } else {
@@ -183,21 +184,21 @@ pub fn echo(_: &Arc<Connection>, request: Command, reply: Reply) {
     }
 }
 
-pub fn serve(config: ServerConfig, handler: Arc<dyn Handler>) -> Server {
+pub(crate) fn serve(config: ServerConfig, handler: Arc<dyn Handler>) -> Server {
     Server::bind(config, handler).expect("binds")
 }
 
-pub fn echo_server() -> Server {
+pub(crate) fn echo_server() -> Server {
     serve(ServerConfig::new(LOOPBACK), handler(echo))
 }
 
 /// A handler that keeps every reply for the test to give.
-pub fn keeping() -> (Arc<dyn Handler>, mpsc::UnboundedReceiver<(Command, Reply)>) {
+pub(crate) fn keeping() -> (Arc<dyn Handler>, mpsc::UnboundedReceiver<(Command, Reply)>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let keep = handler(move |_, request, reply| sender.send((request, reply)).expect("the test listens"));
     (keep, receiver)
 }
 
-pub fn bytes(size: usize, seed: u8) -> Bytes {
+pub(crate) fn bytes(size: usize, seed: u8) -> Bytes {
     (0..size).map(|index| u8::try_from(index % 251).expect("below 251") ^ seed).collect()
 }

@@ -16,44 +16,44 @@ use rocketpy_scan::{PlanOptions, ScanError, Slice, StoreScan, StoreScanOptions, 
 use rocketpy_store::reader::{QueueRange, StoreReader};
 use tempfile::TempDir;
 
-pub const LOG_FILE_BYTES: u64 = 8192;
-pub const QUEUE_FILE_BYTES: u64 = 20 * 16;
-pub const FIRST_STORED_AT_MS: i64 = 1_700_000_000_000;
+pub(crate) const LOG_FILE_BYTES: u64 = 8192;
+pub(crate) const QUEUE_FILE_BYTES: u64 = 20 * 16;
+pub(crate) const FIRST_STORED_AT_MS: i64 = 1_700_000_000_000;
 
 /// What there is to say about a message; the rest is the same for all.
 #[derive(Debug, Clone, Default)]
-pub struct Sent<'a> {
+pub(crate) struct Sent<'a> {
     pub queue_id: u32,
     pub body: &'a [u8],
     pub tag: Option<&'a str>,
     pub sys_flag: i32,
 }
 
-pub struct Folder {
+pub(crate) struct Folder {
     root: TempDir,
     pub log: Vec<u8>,
     pub queues: BTreeMap<(String, u32), Vec<ConsumeQueueEntry>>,
     clock_ms: i64,
 }
 
-pub const TOPIC: &str = "flights";
+pub(crate) const TOPIC: &str = "flights";
 
 impl Folder {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         Self { root, log: Vec::new(), queues: BTreeMap::new(), clock_ms: FIRST_STORED_AT_MS }
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.root.path()
     }
 
     /// Appends a message to [`TOPIC`], 10 ms after the one before.
-    pub fn push(&mut self, sent: &Sent<'_>) {
+    pub(crate) fn push(&mut self, sent: &Sent<'_>) {
         self.push_to(TOPIC, sent);
     }
 
-    pub fn push_to(&mut self, topic: &str, sent: &Sent<'_>) {
+    pub(crate) fn push_to(&mut self, topic: &str, sent: &Sent<'_>) {
         let host: SocketAddr = "127.0.0.1:10911".parse().unwrap();
         let mut properties = format!("UNIQ_KEY\x01ID{}\x02", self.clock_ms);
         if let Some(tag) = sent.tag {
@@ -96,12 +96,12 @@ impl Folder {
     }
 
     /// Where a message lies in the log.
-    pub fn place(&self, queue_id: u32, number: usize) -> usize {
+    pub(crate) fn place(&self, queue_id: u32, number: usize) -> usize {
         self.queues[&(TOPIC.to_owned(), queue_id)][number].physical_offset.get() as usize
     }
 
     /// Writes all files. The first `removed_log_files` and `removed_queue_files` of each queue are left out.
-    pub fn write(&self, removed_log_files: usize, removed_queue_files: usize) -> StoreReader {
+    pub(crate) fn write(&self, removed_log_files: usize, removed_queue_files: usize) -> StoreReader {
         let log = self.path().join("commitlog");
         write_files(&log, &self.log, LOG_FILE_BYTES, removed_log_files);
         for ((topic, queue_id), entries) in &self.queues {
@@ -124,7 +124,7 @@ fn write_files(dir: &Path, bytes: &[u8], file_bytes: u64, removed: usize) {
 }
 
 /// Everything, in one slice, strictly.
-pub fn everything() -> PlanOptions {
+pub(crate) fn everything() -> PlanOptions {
     PlanOptions {
         queues: None,
         stored_from_ms: None,
@@ -137,18 +137,21 @@ pub fn everything() -> PlanOptions {
     }
 }
 
-pub fn ranges(slices: Vec<Slice>) -> Vec<QueueRange> {
+pub(crate) fn ranges(slices: Vec<Slice>) -> Vec<QueueRange> {
     slices.into_iter().flat_map(|slice| slice.ranges).collect()
 }
 
 /// Plans all of [`TOPIC`] and scans it.
-pub fn scan_all(reader: &StoreReader, options: StoreScanOptions) -> Result<Vec<RecordBatch>, ScanError> {
+pub(crate) fn scan_all(
+    reader: &StoreReader,
+    options: StoreScanOptions,
+) -> Result<Vec<RecordBatch>, ScanError> {
     let planned = plan(reader, TOPIC, &everything())?;
     collect(StoreScan::new(reader, ranges(planned), options)?).map(|(batches, _)| batches)
 }
 
 /// All batches, and how many messages were left out.
-pub fn collect(mut scan: StoreScan) -> Result<(Vec<RecordBatch>, u64), ScanError> {
+pub(crate) fn collect(mut scan: StoreScan) -> Result<(Vec<RecordBatch>, u64), ScanError> {
     let mut batches = Vec::new();
     while let Some(batch) = scan.next_batch()? {
         assert!(batch.num_rows() > 0, "a batch is never empty");
@@ -160,7 +163,7 @@ pub fn collect(mut scan: StoreScan) -> Result<(Vec<RecordBatch>, u64), ScanError
 }
 
 /// Queue id, queue offset and body of every row.
-pub fn rows(batches: &[RecordBatch]) -> Vec<(i32, i64, String)> {
+pub(crate) fn rows(batches: &[RecordBatch]) -> Vec<(i32, i64, String)> {
     let mut rows = Vec::new();
     for batch in batches {
         let queue_ids = batch.column_by_name("queue_id").unwrap().as_primitive::<Int32Type>();
@@ -174,6 +177,6 @@ pub fn rows(batches: &[RecordBatch]) -> Vec<(i32, i64, String)> {
     rows
 }
 
-pub fn bodies(batches: &[RecordBatch]) -> Vec<String> {
+pub(crate) fn bodies(batches: &[RecordBatch]) -> Vec<String> {
     rows(batches).into_iter().map(|(_, _, body)| body).collect()
 }

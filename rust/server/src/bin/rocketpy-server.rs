@@ -112,18 +112,18 @@ struct StopSignals {
 }
 
 impl StopSignals {
-    fn catch() -> std::io::Result<StopSignals> {
+    fn catch() -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (terminate, interrupt) = {
             let _entered = runtime.enter();
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
         };
-        Ok(StopSignals { runtime, terminate, interrupt })
+        Ok(Self { runtime, terminate, interrupt })
     }
 
     /// Waits for a signal, or until the server has stopped by itself.
     fn wait(&mut self, has_failed: impl Fn() -> bool) {
-        let StopSignals { runtime, terminate, interrupt } = self;
+        let Self { runtime, terminate, interrupt } = self;
         runtime.block_on(async {
             while !has_failed() {
                 tokio::select! {

@@ -8,7 +8,7 @@ pub(super) struct Fixed {
 /// Keys that would change what a user relies on: another value is an error, never ignored.
 ///
 /// # Source
-/// spec/apache-5.5.0.md section 4, spec/store.md section 14.
+/// docs/reference/apache-5.5.0.md 4, docs/reference/store-format.md 14.
 pub(super) const FIXED: &[Fixed] = &[
     Fixed { name: "aclEnable", only: "false", feature: "access control" },
     Fixed { name: "useTLS", only: "false", feature: "TLS" },
@@ -71,7 +71,7 @@ pub(super) const FIXED: &[Fixed] = &[
 /// Keys of Apache 5.5.0 that tune parts which do not exist here; they are listed in one warning at start.
 ///
 /// # Source
-/// spec/apache-5.5.0.md section 4; `haSlaveFallbehindMax` is of 4.9. The last lines are keys of Apache's name server.
+/// docs/reference/apache-5.5.0.md 4; `haSlaveFallbehindMax` is of 4.9. The last lines are keys of Apache's name server.
 #[rustfmt::skip] // one name a line would make a table of four hundred lines
 pub(super) const MEANINGLESS: &[&str] = &[
     "brokerConfigPath", "rocketmqHome", "brokerIP2", "recoverConcurrently", "sendMessageThreadPoolNums",

@@ -53,16 +53,14 @@ impl ConfigError {
     /// The way out, for a person; `None` when the message says it all.
     pub fn hint(&self) -> Option<String> {
         match self {
-            ConfigError::UnknownKey { near, .. } if near.is_empty() => {
+            Self::UnknownKey { near, .. } if near.is_empty() => {
                 Some("leave it out; docs/operations.md lists the keys".to_owned())
             }
-            ConfigError::UnknownKey { near, .. } => {
+            Self::UnknownKey { near, .. } => {
                 Some(format!("write {}, or leave the key out", near.join(" or ")))
             }
-            ConfigError::File { .. } => {
-                Some("name a readable file of KEY=VALUE lines, or a TOML file".to_owned())
-            }
-            ConfigError::Value { .. } | ConfigError::NotThereYet { .. } => None,
+            Self::File { .. } => Some("name a readable file of KEY=VALUE lines, or a TOML file".to_owned()),
+            Self::Value { .. } | Self::NotThereYet { .. } => None,
         }
     }
 }

@@ -9,10 +9,9 @@ mod value;
 
 use std::path::PathBuf;
 
+pub use error::ConfigError;
 use rocketpy_broker::BrokerConfig;
 use rocketpy_namesrv::NameServerConfig;
-
-pub use error::ConfigError;
 
 /// Where configuration comes from; later layers win: defaults, file, environment, settings.
 #[derive(Clone, Debug, Default)]
@@ -71,7 +70,7 @@ pub struct ServerConfig {
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        ServerConfig {
+        Self {
             host: "127.0.0.1".to_owned(),
             port: None,
             name_server_port: None,
@@ -89,8 +88,8 @@ impl ServerConfig {
     ///
     /// # Errors
     /// An unknown key, a value out of range, a file that cannot be read, a key that asks for what is not there yet.
-    pub fn load(sources: &Sources) -> Result<ServerConfig, ConfigError> {
-        let mut config = ServerConfig::default();
+    pub fn load(sources: &Sources) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
         if let Some(path) = &sources.file {
             let origin = path.display().to_string();
             for (key, value) in file::read(path)? {

@@ -10,10 +10,10 @@ use rocketpy_env::{Disk, RealDisk};
 
 use crate::support::{Caller, TIMEOUT, wait_until};
 
-pub const BINARY: &str = env!("CARGO_BIN_EXE_rocketpy-server");
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_rocketpy-server");
 
 /// A server in a process of its own; killed when it is dropped.
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
     /// Takes what it writes to standard error.
     log: Option<JoinHandle<String>>,
@@ -23,7 +23,7 @@ pub struct Process {
 
 impl Process {
     /// Starts `command`, which ends in the flags of the server, and waits for its ready file.
-    pub fn start(mut command: Command, ready_file: &Path) -> Process {
+    pub(crate) fn start(mut command: Command, ready_file: &Path) -> Self {
         command.arg("--ready-file").arg(ready_file);
         let _ = RealDisk.remove_file(ready_file);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
@@ -43,22 +43,22 @@ impl Process {
             serde_json::from_slice(&RealDisk.read(ready_file, 1000).unwrap()).unwrap();
         assert_eq!(ready["pid"], child.id());
         let text = |key: &str| ready[key].as_str().unwrap_or_default().to_owned();
-        Process { name_server: text("name_server"), broker: text("broker"), child, log: Some(log) }
+        Self { name_server: text("name_server"), broker: text("broker"), child, log: Some(log) }
     }
 
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Waits until it ends by itself; returns the exit code and what it wrote to standard error.
-    pub fn end(mut self) -> (Option<i32>, String) {
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
         wait_until("the server ends", || self.child.try_wait().unwrap().is_some());
         (self.child.wait().unwrap().code(), self.log.take().unwrap().join().unwrap())
     }
 
     /// From now on the system refuses to make a file longer than this.
-    pub fn limit_file_size(&self, size_bytes: usize) {
+    pub(crate) fn limit_file_size(&self, size_bytes: usize) {
         let pid = self.child.id().to_string();
         let limited =
             Command::new("prlimit").args(["--pid", &pid, &format!("--fsize={size_bytes}")]).status();
@@ -66,7 +66,7 @@ impl Process {
     }
 
     /// Sends a signal by its name; returns the exit code and how long the end took.
-    pub fn signal(mut self, name: &str) -> (Option<i32>, Duration) {
+    pub(crate) fn signal(mut self, name: &str) -> (Option<i32>, Duration) {
         let started = Instant::now();
         let sent =
             Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap();
@@ -84,7 +84,7 @@ impl Drop for Process {
 }
 
 /// `rocketpy-server server` on a folder, with small files and free ports; a disk that stalls refuses nothing.
-pub fn server(store: &Path) -> Command {
+pub(crate) fn server(store: &Path) -> Command {
     let mut command = Command::new(BINARY);
     command.arg("server").arg(store).args(["--port", "0", "--name-server-port", "0"]);
     command.args(["--set", "mappedFileSizeCommitLog=1048576"]);

@@ -22,8 +22,8 @@ struct ThinDisk(TempDir);
 
 impl ThinDisk {
     /// `None`, with the reason on standard error, where it cannot be made; under `CI` that is a failure.
-    fn mount() -> Option<ThinDisk> {
-        let disk = ThinDisk(tempfile::tempdir().unwrap());
+    fn mount() -> Option<Self> {
+        let disk = Self(tempfile::tempdir().unwrap());
         match disk.make() {
             Ok(()) => Some(disk),
             Err(reason) => {

@@ -15,12 +15,12 @@ use rocketpy_remoting::{CallError, Client, ClientConfig};
 use rocketpy_server::ServerConfig;
 
 /// Longest time of one call or stop, on a disk that may stall.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest a test waits for something that many calls make so.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Small files and free ports, on a folder.
-pub fn config(store: &Path) -> ServerConfig {
+pub(crate) fn config(store: &Path) -> ServerConfig {
     let mut config = ServerConfig { port: Some(0), name_server_port: Some(0), ..ServerConfig::default() };
     config.broker.store_root = store.to_owned();
     config.broker.commit_log_file_size = 1 << 20;
@@ -30,32 +30,32 @@ pub fn config(store: &Path) -> ServerConfig {
 }
 
 /// Calls commands and waits for their answers.
-pub struct Caller {
+pub(crate) struct Caller {
     runtime: tokio::runtime::Runtime,
     client: Client,
 }
 
 impl Caller {
-    pub fn new() -> Caller {
+    pub(crate) fn new() -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        Caller { runtime, client: Client::new(ClientConfig::default()) }
+        Self { runtime, client: Client::new(ClientConfig::default()) }
     }
 
-    pub fn try_call(&self, address: &str, command: Command) -> Result<Command, CallError> {
+    pub(crate) fn try_call(&self, address: &str, command: Command) -> Result<Command, CallError> {
         self.runtime.block_on(self.client.call(address, command, TIMEOUT))
     }
 
-    pub fn call(&self, address: &str, command: Command) -> Command {
+    pub(crate) fn call(&self, address: &str, command: Command) -> Command {
         self.try_call(address, command).unwrap()
     }
 
-    pub fn send(&self, broker: &str, topic: &str, body: &str) -> Command {
+    pub(crate) fn send(&self, broker: &str, topic: &str, body: &str) -> Command {
         self.call(broker, send(topic, body))
     }
 
     /// Sends them one behind the other without waiting; returns what became of each.
-    pub fn send_all(
+    pub(crate) fn send_all(
         &self,
         broker: &str,
         topic: &str,
@@ -77,20 +77,20 @@ impl Caller {
         })
     }
 
-    pub fn create_topic(&self, broker: &str, topic: &str) {
+    pub(crate) fn create_topic(&self, broker: &str, topic: &str) {
         let answer = self.call(broker, create_topic(topic));
         assert_eq!(answer.code, 0, "{:?}", answer.remark);
     }
 
     /// The route of a topic, `None` when the name server has none.
-    pub fn route(&self, name_server: &str, topic: &str) -> Option<TopicRouteData> {
+    pub(crate) fn route(&self, name_server: &str, topic: &str) -> Option<TopicRouteData> {
         let header = GetRouteInfoRequestHeader { topic, accept_standard_json_only: Some(true) };
         let answer = self.call(name_server, Command::request(request::GET_ROUTEINFO_BY_TOPIC, &header));
         (answer.code == 0).then(|| json::from_slice(&answer.body).unwrap())
     }
 
     /// All bodies of queue 0 of a topic.
-    pub fn read_all(&self, broker: &str, topic: &str) -> Vec<String> {
+    pub(crate) fn read_all(&self, broker: &str, topic: &str) -> Vec<String> {
         let mut bodies = Vec::new();
         loop {
             let answer = self.call(broker, pull(topic, bodies.len() as i64, 0));
@@ -109,7 +109,7 @@ impl Caller {
     }
 }
 
-pub fn send(topic: &str, body: &str) -> Command {
+pub(crate) fn send(topic: &str, body: &str) -> Command {
     let header = SendMessageRequestHeader {
         producer_group: "producers",
         topic,
@@ -130,7 +130,7 @@ pub fn send(topic: &str, body: &str) -> Command {
     command.with_body(body.as_bytes().to_vec())
 }
 
-pub fn pull(topic: &str, offset: i64, suspend_ms: i64) -> Command {
+pub(crate) fn pull(topic: &str, offset: i64, suspend_ms: i64) -> Command {
     let header = PullMessageRequestHeader {
         consumer_group: "TOOLS_CONSUMER",
         topic,
@@ -151,12 +151,12 @@ pub fn pull(topic: &str, offset: i64, suspend_ms: i64) -> Command {
     Command::request(request::PULL_MESSAGE, &header)
 }
 
-pub fn create_topic(topic: &str) -> Command {
+pub(crate) fn create_topic(topic: &str) -> Command {
     topic_with(topic, 2)
 }
 
 /// Creates the topic, or changes its number of queues.
-pub fn topic_with(topic: &str, queues: i32) -> Command {
+pub(crate) fn topic_with(topic: &str, queues: i32) -> Command {
     let header = CreateTopicRequestHeader {
         topic,
         default_topic: "TBW102",
@@ -173,7 +173,7 @@ pub fn topic_with(topic: &str, queues: i32) -> Command {
 }
 
 /// Polls a condition; the time-out is a failure, not a pace.
-pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let started = Instant::now();
     while !condition() {
         assert!(started.elapsed() < PATIENCE, "in vain: {what}");

@@ -22,7 +22,7 @@ pub(crate) struct Fact {
 /// The tag code of a record: the hash of its tag, 0 without one; for a message of the schedule topic the time of its delivery.
 ///
 /// # Source
-/// spec/store.md 2.8.
+/// docs/reference/store-format.md 2.8.
 pub(crate) fn tags_code(view: &RecordView<'_>, tag: &str) -> i64 {
     if view.topic == system::SCHEDULE_TOPIC
         && let Some(level) = view.property(property::DELAY).and_then(|level| level.parse::<i64>().ok())

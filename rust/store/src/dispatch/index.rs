@@ -19,7 +19,7 @@ pub(super) fn entries<'a>(
 
 impl<D: Disk> Core<D> {
     /// Puts the keys of what the consume queues have and the index has not.
-    pub fn catch_up_index(&self) -> Result<(), EnvError> {
+    pub(crate) fn catch_up_index(&self) -> Result<(), EnvError> {
         let Some(index) = &self.index else { return Ok(()) };
         let limit = self.dispatched();
         let mut at = index.next();

@@ -9,12 +9,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use fact::tags_code;
+use fact::{Fact, NO_QUEUE};
 use rocketpy_env::{Disk, EnvError, Region};
 use rocketpy_model::QueueOffset;
 use rocketpy_protocol::record::{BLANK_HEAD_BYTES, CheckMode, RecordCheck, RecordView, check_record};
-
-pub(crate) use fact::tags_code;
-use fact::{Fact, NO_QUEUE};
 use run::{Added, Run, Runs};
 
 use crate::append::counts_in_queue;
@@ -81,24 +80,24 @@ impl Trail {
     /// Recovery checks at least this much of the log before the mark.
     const BYTES: u64 = 32 << 20;
 
-    pub fn new(at: u64) -> Self {
+    pub(crate) fn new(at: u64) -> Self {
         Self([at; 2])
     }
 
     /// Moves on when the start of a record at `at` is far enough behind the later one.
-    pub fn step(&mut self, at: u64) {
+    pub(crate) fn step(&mut self, at: u64) {
         if at.saturating_sub(self.0[1]) >= Self::BYTES {
             self.0 = [self.0[1], at];
         }
     }
 
-    pub fn start(&self) -> u64 {
+    pub(crate) fn start(&self) -> u64 {
         self.0[0]
     }
 }
 
 impl Dispatcher {
-    pub fn new(progress: Progress) -> Self {
+    pub(crate) fn new(progress: Progress) -> Self {
         Self {
             keys: Vec::new(),
             uids: HashMap::default(),
@@ -110,17 +109,17 @@ impl Dispatcher {
         }
     }
 
-    pub fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> Progress {
         self.progress
     }
 
     /// Notes that a queue's files start later.
-    pub fn move_firsts(&mut self, by: u64) {
+    pub(crate) fn move_firsts(&mut self, by: u64) {
         self.progress.firsts += by;
     }
 
     /// Takes deleted queues out of the sums.
-    pub fn forget_queues(&mut self, queues: &[Arc<Queue>]) {
+    pub(crate) fn forget_queues(&mut self, queues: &[Arc<Queue>]) {
         self.progress.entries -= queues.iter().map(|queue| queue.max()).sum::<u64>();
         self.progress.firsts -= queues.iter().map(|queue| queue.first()).sum::<u64>();
         queues.iter().for_each(|queue| self.runs.forget(queue));
@@ -139,7 +138,7 @@ impl<D: Disk> Drop for Done<'_, D> {
 
 impl<D: Disk> Core<D> {
     /// The life of the dispatch thread.
-    pub fn run_dispatch(&self) {
+    pub(crate) fn run_dispatch(&self) {
         loop {
             let worked = self.dispatch_round();
             if self.is_stopping() {
@@ -190,7 +189,7 @@ impl<D: Disk> Core<D> {
     ///
     /// # Errors
     /// Consume queues could not be written. Nothing is lost; the next round does the same again.
-    pub fn dispatch_round(&self) -> Result<bool, EnvError> {
+    pub(crate) fn dispatch_round(&self) -> Result<bool, EnvError> {
         let worked = self.try_round()?;
         if self.queues_blocked() {
             self.set_queue_fault(None);
@@ -201,7 +200,7 @@ impl<D: Disk> Core<D> {
     /// Dispatches on the flush thread what it made durable under synchronous flush, where that is a few records of a few queues
     /// and nobody else works on queues or index: to wake a thread for them costs more. Everything else is left to the dispatch
     /// thread.
-    pub fn dispatch_here(&self) {
+    pub(crate) fn dispatch_here(&self) {
         if self.config.flush == FlushMode::Async {
             return;
         }

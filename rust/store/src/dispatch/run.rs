@@ -40,7 +40,7 @@ impl Run {
     }
 
     /// Queue offset behind the last entry.
-    pub fn next(&self) -> u64 {
+    pub(super) fn next(&self) -> u64 {
         self.first + self.bytes.len() as u64 / ENTRY_BYTES
     }
 
@@ -114,15 +114,15 @@ const KEPT_BYTES_OF_FEW: usize = 1 << 20;
 const KEPT_BYTES: usize = 64;
 
 impl Runs {
-    pub fn iter(&self) -> impl Iterator<Item = &Run> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Run> {
         self.open.iter().filter_map(|&uid| self.runs[uid].as_ref())
     }
 
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.open.len()
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.last = None;
         self.has_filled = false;
         self.size_bytes = 0;
@@ -135,7 +135,7 @@ impl Runs {
     }
 
     /// Lets go of a queue that was deleted.
-    pub fn forget(&mut self, queue: &Queue) {
+    pub(super) fn forget(&mut self, queue: &Queue) {
         if let Some(run) = self.runs.get_mut(queue.uid as usize) {
             *run = None;
             self.last = None;
@@ -145,8 +145,14 @@ impl Runs {
     /// Adds the entry of a fact. `entries_a_file` bounds how many missing entries are filled with blanks.
     ///
     /// # Source
-    /// spec/store.md 3.2. A hole is filled; numbers that start again belong to a topic that was deleted and made anew.
-    pub fn add(&mut self, fact: &Fact, queues: &QueueTable, entries_a_file: u64, rebuilding: bool) -> Added {
+    /// docs/reference/store-format.md 3.2. A hole is filled; numbers that start again belong to a topic that was deleted and made anew.
+    pub(super) fn add(
+        &mut self,
+        fact: &Fact,
+        queues: &QueueTable,
+        entries_a_file: u64,
+        rebuilding: bool,
+    ) -> Added {
         let Some(run) = self.run(fact.queue, queues) else {
             return Added::NoQueue;
         };
@@ -195,17 +201,17 @@ impl Runs {
     }
 
     /// Whether the round is to be written before more is added.
-    pub fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.size_bytes >= ROUND_BYTES
     }
 
     /// Whether queue offsets were missing before some entry of this round.
-    pub fn has_filled(&self) -> bool {
+    pub(super) fn has_filled(&self) -> bool {
         self.has_filled
     }
 
     /// The queue of the fact that was added last.
-    pub fn last_queue(&self) -> Option<&Arc<Queue>> {
+    pub(super) fn last_queue(&self) -> Option<&Arc<Queue>> {
         self.runs[self.last?].as_ref().map(|run| &run.queue)
     }
 

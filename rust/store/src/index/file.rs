@@ -21,7 +21,7 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    pub fn file_bytes(self) -> u64 {
+    pub(crate) fn file_bytes(self) -> u64 {
         file_bytes(self.slots, self.entries)
     }
 }
@@ -29,7 +29,7 @@ impl Geometry {
 /// The name of a file made at a time.
 ///
 /// # Source
-/// spec/store.md 4.4.
+/// docs/reference/store-format.md 4.4.
 pub(crate) fn file_name(made_at: u64) -> String {
     format!("{made_at:0NAME_DIGITS$}")
 }
@@ -95,21 +95,21 @@ pub(crate) enum More {
 
 impl Chain {
     /// Whether records of the time that is wanted may be in the file.
-    pub fn may_hold(&self, wanted: &Wanted<'_>) -> bool {
+    pub(crate) fn may_hold(&self, wanted: &Wanted<'_>) -> bool {
         self.header.begin_stored_at_ms <= wanted.end_ms && self.header.end_stored_at_ms >= wanted.begin_ms
     }
 
     /// Whether files before this one can hold nothing of the time that is wanted.
-    pub fn is_last(&self, wanted: &Wanted<'_>) -> bool {
+    pub(crate) fn is_last(&self, wanted: &Wanted<'_>) -> bool {
         self.header.begin_stored_at_ms < wanted.begin_ms
     }
 
     /// Calls `visit` with the physical offset of each entry whose hash and time fit, the newest first.
     ///
     /// # Source
-    /// spec/store.md 4.5. An entry knows its time to a second, and the first of a file may be later than it was: what is
+    /// docs/reference/store-format.md 4.5. An entry knows its time to a second, and the first of a file may be later than it was: what is
     /// visited is to be compared with its record.
-    pub fn walk<F: DiskFile, E: From<EnvError>>(
+    pub(crate) fn walk<F: DiskFile, E: From<EnvError>>(
         &self,
         file: &F,
         wanted: &Wanted<'_>,

@@ -33,7 +33,7 @@ pub(crate) struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    pub fn of(properties: &'a [u8]) -> Self {
+    pub(crate) fn of(properties: &'a [u8]) -> Self {
         const UNIQUE: &[u8] = property::UNIQUE_KEY.as_bytes();
         const KEYS: &[u8] = property::KEYS.as_bytes();
         const TAGS: &[u8] = property::TAGS.as_bytes();
@@ -54,7 +54,7 @@ impl<'a> Keys<'a> {
     }
 
     /// The tag; empty when there is none, and when it is no text.
-    pub fn tag(&self) -> &'a str {
+    pub(crate) fn tag(&self) -> &'a str {
         std::str::from_utf8(self.tag).unwrap_or_default()
     }
 
@@ -62,8 +62,8 @@ impl<'a> Keys<'a> {
     /// each of its keys, of its tag. A record that rolls a transaction back has none.
     ///
     /// # Source
-    /// spec/store.md 4.4; for tags what Apache 5.5.0 writes.
-    pub fn hashes(self, topic: &str, flags: i32) -> impl Iterator<Item = u32> + use<'a> {
+    /// docs/reference/store-format.md 4.4; for tags what Apache 5.5.0 writes.
+    pub(crate) fn hashes(self, topic: &str, flags: i32) -> impl Iterator<Item = u32> + use<'a> {
         let is_rolled_back = sys_flag::transaction(flags) == sys_flag::TRANSACTION_ROLLBACK;
         let keys = if is_rolled_back { Self::default() } else { self };
         let of_topic = hash_code_on(hash_code_on(0, topic), "#");
@@ -87,7 +87,7 @@ fn hash_on(before: i32, key: &[u8]) -> u32 {
 /// The hash under which a key is looked up.
 ///
 /// # Source
-/// spec/store.md 4.2; for tags what Apache 5.5.0 writes.
+/// docs/reference/store-format.md 4.2; for tags what Apache 5.5.0 writes.
 pub(crate) fn hash_of(topic: &str, key: &str, kind: KeyKind) -> u32 {
     let mut hash = hash_code_on(hash_code_on(0, topic), "#");
     if kind == KeyKind::Tag {
@@ -116,12 +116,12 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    pub fn new(topic: &'a str, key: &'a str, kind: KeyKind, begin_ms: i64, end_ms: i64) -> Self {
+    pub(crate) fn new(topic: &'a str, key: &'a str, kind: KeyKind, begin_ms: i64, end_ms: i64) -> Self {
         Self { topic, key, kind, hash: hash_of(topic, key, kind), begin_ms, end_ms }
     }
 
     /// Whether a record is what is looked for: keys of other texts may have the same hash.
-    pub fn is(&self, view: &RecordView<'_>) -> bool {
+    pub(crate) fn is(&self, view: &RecordView<'_>) -> bool {
         if view.topic != self.topic || !(self.begin_ms..=self.end_ms).contains(&view.stored_at_ms) {
             return false;
         }

@@ -56,8 +56,8 @@ impl<D: Disk> Index<D> {
     /// go, `on_loss` writes that down, or the next start would take new files for those that were known.
     ///
     /// # Source
-    /// spec/store.md 5.5; durability.md R6.
-    pub fn open(
+    /// docs/reference/store-format.md 5.5; docs/durability.md R6.
+    pub(crate) fn open(
         disk: &Arc<D>,
         dir: PathBuf,
         geometry: Geometry,
@@ -167,7 +167,7 @@ impl<D: Disk> Loader<'_, D> {
     /// Takes over files that another program wrote last, or that were not kept up to date.
     ///
     /// # Source
-    /// spec/store.md 5.5: after a crash files count up to the time in the checkpoint. Files that were lost then leave a hole
+    /// docs/reference/store-format.md 5.5: after a crash files count up to the time in the checkpoint. Files that were lost then leave a hole
     /// in the log that the index covers.
     fn adopt(&self, files: Vec<NamedFile>) -> Result<Verdict<D>, EnvError> {
         if !self.has_right_sizes(&files) {

@@ -30,14 +30,14 @@ pub struct QueryResult {
 
 impl<D: Disk> Index<D> {
     /// When the last record was stored that is in the index, and where it lies.
-    pub fn last_update(&self) -> (i64, u64) {
+    pub(crate) fn last_update(&self) -> (i64, u64) {
         let header = self.state.read().last_header();
         (header.end_stored_at_ms, header.end_physical_offset)
     }
 
     /// Calls `visit` with the physical offset of each entry that may be of what is wanted, the newest first. No round of
     /// dispatch waits for it.
-    pub fn find<E: From<EnvError>>(
+    pub(crate) fn find<E: From<EnvError>>(
         &self,
         wanted: &Wanted<'_>,
         mut visit: impl FnMut(u64) -> Result<More, E>,
@@ -97,8 +97,8 @@ impl<D: Disk> Core<D> {
     /// [`StoreError::NoIndex`] when the store keeps none.
     ///
     /// # Source
-    /// spec/store.md 4.5. Unlike there a record of another key with the same hash is left out.
-    pub fn query(
+    /// docs/reference/store-format.md 4.5. Unlike there a record of another key with the same hash is left out.
+    pub(crate) fn query(
         &self,
         topic: &str,
         key: &str,

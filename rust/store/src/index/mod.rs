@@ -14,10 +14,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
-use rocketpy_env::{Disk, DiskFile, EnvError, local_digits};
-use rocketpy_protocol::disk::IndexHeader;
-
 pub(crate) use file::{
     Chain, Geometry, More, NamedFile, list as list_files, path_of, read_header, read_slot,
 };
@@ -25,6 +21,9 @@ pub use key::KeyKind;
 pub(crate) use key::{Keys, Wanted};
 pub(crate) use load::{Known, Log};
 pub use lookup::QueryResult;
+use parking_lot::RwLock;
+use rocketpy_env::{Disk, DiskFile, EnvError, local_digits};
+use rocketpy_protocol::disk::IndexHeader;
 pub(crate) use writer::Key;
 use writer::Writer;
 
@@ -130,7 +129,7 @@ impl<D: Disk> State<D> {
 
 impl<D: Disk> Index<D> {
     /// Offset from which records are to be put.
-    pub fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.state.read().next.0
     }
 
@@ -139,7 +138,7 @@ impl<D: Disk> Index<D> {
     ///
     /// # Errors
     /// Putting the same round again goes on where this one ended.
-    pub fn put(&self, keys: &[Key], to: u64) -> Result<(), EnvError> {
+    pub(crate) fn put(&self, keys: &[Key], to: u64) -> Result<(), EnvError> {
         let mut state = self.state.write();
         let state = &mut *state;
         let mut number = 0;
@@ -182,7 +181,7 @@ impl<D: Disk> Index<D> {
     /// # Durability
     /// The next flush makes it durable that they are gone. A crash before it leaves some, or none: both are sound.
     #[doc(alias = "deleteExpiredFile")]
-    pub fn expire(&self, log_min: u64) -> Result<usize, EnvError> {
+    pub(crate) fn expire(&self, log_min: u64) -> Result<usize, EnvError> {
         let mut state = self.state.write();
         let mut removed = 0;
         while let Some(oldest) = state.sealed.first()
@@ -202,18 +201,18 @@ impl<D: Disk> Index<D> {
     }
 
     /// Whether nobody reads or changes it at the moment.
-    pub fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         self.state.try_write().is_some()
     }
 
     /// Whether the files do not say all that was put, and writing it has not just failed.
-    pub fn is_unsettled(&self) -> bool {
+    pub(crate) fn is_unsettled(&self) -> bool {
         let state = self.state.read();
         Instant::now() >= state.settle_from && state.current.as_ref().is_some_and(Writer::is_unsettled)
     }
 
     /// Writes what the files do not say yet; for a time without work.
-    pub fn settle(&self) -> Result<(), EnvError> {
+    pub(crate) fn settle(&self) -> Result<(), EnvError> {
         let mut state = self.state.write();
         let written = state.current.as_mut().map_or(Ok(()), Writer::write_slots);
         if written.is_err() {
@@ -223,7 +222,7 @@ impl<D: Disk> Index<D> {
     }
 
     /// What is to be flushed, all of it written. Called while no round runs: the mark tells what rounds have done.
-    pub fn take_unsynced(&self) -> Result<Unsynced<D>, EnvError> {
+    pub(crate) fn take_unsynced(&self) -> Result<Unsynced<D>, EnvError> {
         let mut state = self.state.write();
         let state = &mut *state;
         if let Some(writer) = &mut state.current {
@@ -256,7 +255,7 @@ impl<D: Disk> Index<D> {
     ///
     /// # Errors
     /// After [`FlushFailure::NotTried`] the next call takes the same again; a failed flush poisons.
-    pub fn flush(&self, mut unsynced: Unsynced<D>) -> Result<(), FlushFailure> {
+    pub(crate) fn flush(&self, mut unsynced: Unsynced<D>) -> Result<(), FlushFailure> {
         for file in &unsynced.files {
             file.sync().map_err(FlushFailure::Failed)?;
         }

@@ -33,16 +33,16 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    pub fn new(count: u32) -> Self {
+    pub(super) fn new(count: u32) -> Self {
         let units = (count as usize).div_ceil(UNIT);
         Self { slots: vec![[0; 4]; count as usize], dirty: vec![0; units.div_ceil(64)] }
     }
 
-    pub fn get(&self, slot: u32) -> u32 {
+    pub(super) fn get(&self, slot: u32) -> u32 {
         u32::from_be_bytes(self.slots[slot as usize])
     }
 
-    pub fn set(&mut self, slot: u32, number: u32) {
+    pub(super) fn set(&mut self, slot: u32, number: u32) {
         self.slots[slot as usize] = number.to_be_bytes();
         self.mark(slot as usize / UNIT);
     }
@@ -51,22 +51,22 @@ impl Slots {
         self.dirty[unit / 64] |= 1 << (unit % 64);
     }
 
-    pub fn is_dirty(&self) -> bool {
+    pub(super) fn is_dirty(&self) -> bool {
         self.dirty.iter().any(|&word| word != 0)
     }
 
     /// Counts all as written.
-    pub fn forget_changes(&mut self) {
+    pub(super) fn forget_changes(&mut self) {
         self.dirty.fill(0);
     }
 
     /// Slots that lead to an entry.
-    pub fn used(&self) -> u32 {
+    pub(super) fn used(&self) -> u32 {
         self.slots.iter().filter(|slot| **slot != [0; 4]).count() as u32
     }
 
     /// Takes the slots from a file, holes of it unread.
-    pub fn read<F: DiskFile>(file: &F, count: u32) -> Result<Self, EnvError> {
+    pub(super) fn read<F: DiskFile>(file: &F, count: u32) -> Result<Self, EnvError> {
         let mut slots = Self::new(count);
         let start = slot_position(0);
         let bytes = slots.slots.as_flattened_mut();
@@ -83,7 +83,7 @@ impl Slots {
     }
 
     /// Marks what differs from a file.
-    pub fn compare<F: DiskFile>(&mut self, file: &F) -> Result<(), EnvError> {
+    pub(super) fn compare<F: DiskFile>(&mut self, file: &F) -> Result<(), EnvError> {
         let on_disk = Self::read(file, self.slots.len() as u32)?;
         for unit in 0..self.slots.len().div_ceil(UNIT) {
             let range = unit * UNIT..self.slots.len().min((unit + 1) * UNIT);
@@ -95,7 +95,7 @@ impl Slots {
     }
 
     /// Writes what differs, in as few runs as pays.
-    pub fn write<F: DiskFile>(&mut self, file: &F) -> Result<(), EnvError> {
+    pub(super) fn write<F: DiskFile>(&mut self, file: &F) -> Result<(), EnvError> {
         let mut run: Option<(usize, usize)> = None; // first and last unit
         for (index, word) in self.dirty.iter().enumerate() {
             let mut bits = *word;
@@ -143,7 +143,7 @@ pub(crate) struct Writer<D: Disk> {
 
 impl<D: Disk> Writer<D> {
     /// Makes a file, sparse, that goes on after one whose head is `former`.
-    pub fn create(
+    pub(super) fn create(
         disk: &D,
         dir: &Path,
         name: u64,
@@ -168,18 +168,24 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Goes on with a file, as it was found or made right.
-    pub fn new(name: u64, file: D::File, geometry: Geometry, header: IndexHeader, slots: Slots) -> Self {
+    pub(super) fn new(
+        name: u64,
+        file: D::File,
+        geometry: Geometry,
+        header: IndexHeader,
+        slots: Slots,
+    ) -> Self {
         let header_is_dirty = true; // what the file has is not looked at
         let file = Arc::new(file);
         Self { name, file, geometry, header, slots, pending: Vec::new(), header_is_dirty, unsynced: true }
     }
 
-    pub fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.header.next_entry >= self.geometry.entries
     }
 
     /// Keys in the file.
-    pub fn keys(&self) -> u64 {
+    pub(super) fn keys(&self) -> u64 {
         u64::from(self.header.next_entry - 1)
     }
 
@@ -189,9 +195,9 @@ impl<D: Disk> Writer<D> {
     /// When the file is full.
     ///
     /// # Source
-    /// spec/store.md 4.3.
+    /// docs/reference/store-format.md 4.3.
     #[inline]
-    pub fn put(&mut self, key: &Key) {
+    pub(super) fn put(&mut self, key: &Key) {
         assert!(!self.is_full(), "a full index file takes no key");
         let slot = slot_of(key.hash, self.geometry.slots);
         let previous = self.slots.get(slot);
@@ -208,7 +214,7 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Writes the entries that are not in the file yet; it may be tried again.
-    pub fn write_entries(&mut self) -> Result<(), EnvError> {
+    pub(super) fn write_entries(&mut self) -> Result<(), EnvError> {
         if self.pending.is_empty() {
             return Ok(());
         }
@@ -220,12 +226,12 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Whether slots or head are to be written.
-    pub fn is_unsettled(&self) -> bool {
+    pub(super) fn is_unsettled(&self) -> bool {
         self.header_is_dirty || self.slots.is_dirty()
     }
 
     /// Writes slots and head, so that the file by itself says all that was put; the entries are in it.
-    pub fn write_slots(&mut self) -> Result<(), EnvError> {
+    pub(super) fn write_slots(&mut self) -> Result<(), EnvError> {
         self.write_entries()?;
         if self.is_unsettled() {
             self.unsynced = true;
@@ -241,7 +247,7 @@ impl<D: Disk> Writer<D> {
     }
 
     /// The newest entry of a slot that is in the file.
-    pub fn newest(&self, slot: u32) -> u32 {
+    pub(super) fn newest(&self, slot: u32) -> u32 {
         let first_pending = self.first_pending();
         let mut number = self.slots.get(slot);
         while number >= first_pending && number != 0 {
@@ -252,7 +258,7 @@ impl<D: Disk> Writer<D> {
     }
 
     /// The file, if it was written since the last call.
-    pub fn take_unsynced(&mut self) -> Option<Arc<D::File>> {
+    pub(super) fn take_unsynced(&mut self) -> Option<Arc<D::File>> {
         std::mem::take(&mut self.unsynced).then(|| Arc::clone(&self.file))
     }
 }

@@ -8,7 +8,7 @@ pub(crate) const ENTRY_BYTES: u64 = Entry::BYTES as u64;
 /// Reads the entry at the start of `bytes`; `None` when they are none: an entry that was not written is all zero.
 ///
 /// # Source
-/// spec/store.md 3.1.
+/// docs/reference/store-format.md 3.1.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Entry> {
     let entry = Entry::decode(bytes.first_chunk()?);
     let size = entry.size_bytes as i32;
@@ -40,7 +40,7 @@ impl Window {
     /// One entry; `None` when it is none. When it was not read before, `read` gets the number of the first entry wanted, how
     /// many, and where to put them: those before this one as well, down to `floor`, where its file begins. It says
     /// whether they are there.
-    pub fn entry<E>(
+    pub(crate) fn entry<E>(
         &mut self,
         number: u64,
         floor: u64,

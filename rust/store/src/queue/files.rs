@@ -23,11 +23,11 @@ pub(crate) enum FlushFailure {
 
 impl FlushFailure {
     /// What the failure of a call that opens and flushes means.
-    pub fn of(error: EnvError) -> Self {
+    pub(crate) fn of(error: EnvError) -> Self {
         if error.is_of_opening() { Self::NotTried(error) } else { Self::Failed(error) }
     }
 
-    pub fn into_error(self) -> EnvError {
+    pub(crate) fn into_error(self) -> EnvError {
         match self {
             Self::NotTried(error) | Self::Failed(error) => error,
         }
@@ -46,28 +46,34 @@ pub(crate) struct QueueFiles<D: Disk> {
 
 impl<D: Disk> QueueFiles<D> {
     /// `open_files` bounds the files that are kept open, `tail_bytes` the entries that are put off.
-    pub fn new(disk: Arc<D>, dir: PathBuf, file_size: u64, open_files: usize, tail_bytes: usize) -> Self {
+    pub(crate) fn new(
+        disk: Arc<D>,
+        dir: PathBuf,
+        file_size: u64,
+        open_files: usize,
+        tail_bytes: usize,
+    ) -> Self {
         Self { disk, dir, file_size, pool: FilePool::new(open_files), line: Line::new(tail_bytes) }
     }
 
-    pub fn file_size(&self) -> u64 {
+    pub(crate) fn file_size(&self) -> u64 {
         self.file_size
     }
 
-    pub fn entries_a_file(&self) -> u64 {
+    pub(crate) fn entries_a_file(&self) -> u64 {
         self.file_size / ENTRY_BYTES
     }
 
-    pub fn topic_dir(&self, topic: &str) -> PathBuf {
+    pub(crate) fn topic_dir(&self, topic: &str) -> PathBuf {
         self.dir.join(topic)
     }
 
-    pub fn queue_dir(&self, queue: &Queue) -> PathBuf {
+    pub(crate) fn queue_dir(&self, queue: &Queue) -> PathBuf {
         self.topic_dir(&queue.topic).join(queue.queue_id.to_string())
     }
 
     /// Start of the file that holds an entry.
-    pub fn file_start(&self, queue_offset: u64) -> u64 {
+    pub(crate) fn file_start(&self, queue_offset: u64) -> u64 {
         let position = queue_offset * ENTRY_BYTES;
         position - position % self.file_size
     }
@@ -77,7 +83,7 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// An existing file, from the pool or opened.
-    pub fn open(&self, queue: &Queue, file_start: u64) -> Result<Arc<D::File>, EnvError> {
+    pub(crate) fn open(&self, queue: &Queue, file_start: u64) -> Result<Arc<D::File>, EnvError> {
         let key = (queue.uid, file_start);
         if let Some(file) = self.pool.get(key) {
             return Ok(file);
@@ -88,7 +94,7 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// An existing file for a single look, which does not take the place of one that is used more.
-    pub fn open_once(&self, queue: &Queue, file_start: u64) -> Result<D::File, EnvError> {
+    pub(crate) fn open_once(&self, queue: &Queue, file_start: u64) -> Result<D::File, EnvError> {
         self.disk.open_file(&self.path(queue, file_start), OpenMode::Write)
     }
 
@@ -115,7 +121,7 @@ impl<D: Disk> QueueFiles<D> {
     ///
     /// # Errors
     /// A part may be written; writing the same again is safe.
-    pub fn write(
+    pub(crate) fn write(
         &self,
         queue: &Queue,
         first: u64,
@@ -141,7 +147,13 @@ impl<D: Disk> QueueFiles<D> {
 
     /// Reads entries from `first` on into `buffer`, up to the end of the file that holds `first` and at most `count`.
     /// Returns how many were read.
-    pub fn read(&self, queue: &Queue, first: u64, count: u64, buffer: &mut Vec<u8>) -> Result<u64, EnvError> {
+    pub(crate) fn read(
+        &self,
+        queue: &Queue,
+        first: u64,
+        count: u64,
+        buffer: &mut Vec<u8>,
+    ) -> Result<u64, EnvError> {
         let position = first * ENTRY_BYTES;
         let start = position - position % self.file_size;
         let count = count.min((start + self.file_size - position) / ENTRY_BYTES);
@@ -156,7 +168,7 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// Reads one entry; `None` when nothing is written there.
-    pub fn entry(&self, queue: &Queue, queue_offset: u64) -> Result<Option<Entry>, EnvError> {
+    pub(crate) fn entry(&self, queue: &Queue, queue_offset: u64) -> Result<Option<Entry>, EnvError> {
         if let Some(entry) = queue.tail().entry(queue_offset) {
             return Ok(entry);
         }
@@ -167,7 +179,7 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// Reads one entry, with those before it; `None` when nothing is written there.
-    pub fn entry_in(
+    pub(crate) fn entry_in(
         &self,
         window: &mut Window,
         queue: &Queue,
@@ -183,7 +195,7 @@ impl<D: Disk> QueueFiles<D> {
     ///
     /// # Errors
     /// After [`FlushFailure::NotTried`] the same may be tried again; a failed flush poisons.
-    pub fn flush(&self, queue: &Queue) -> Result<(), FlushFailure> {
+    pub(crate) fn flush(&self, queue: &Queue) -> Result<(), FlushFailure> {
         let dirty = queue.take_dirty();
         let result = self.flush_files(queue, &dirty);
         match result {
@@ -210,7 +222,7 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// Closes and removes the files of a queue, and drops what was put off.
-    pub fn remove(&self, queue: &Queue) -> Result<(), EnvError> {
+    pub(crate) fn remove(&self, queue: &Queue) -> Result<(), EnvError> {
         self.drop_tail(queue);
         self.pool.forget(queue.uid);
         match self.disk.remove_dir_all(&self.queue_dir(queue)) {
@@ -220,7 +232,7 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// Removes the file that holds an entry. The folder is not flushed.
-    pub fn remove_file(&self, queue: &Queue, queue_offset: u64) -> Result<(), EnvError> {
+    pub(crate) fn remove_file(&self, queue: &Queue, queue_offset: u64) -> Result<(), EnvError> {
         let start = self.file_start(queue_offset);
         self.pool.forget_file((queue.uid, start));
         match self.disk.remove_file(&self.path(queue, start)) {
@@ -231,7 +243,7 @@ impl<D: Disk> QueueFiles<D> {
 
     /// Removes the entries from `first` on, all of which are in files. The file that held `first` stays, for what is
     /// written next.
-    pub fn cut(&self, queue: &Queue, first: u64) -> Result<(), EnvError> {
+    pub(crate) fn cut(&self, queue: &Queue, first: u64) -> Result<(), EnvError> {
         self.pool.forget(queue.uid);
         let kept = self.file_start(first);
         let mut start = self.file_start(queue.max());
@@ -249,12 +261,12 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// Closes the files of a queue that is looked at anew.
-    pub fn forget(&self, queue: &Queue) {
+    pub(crate) fn forget(&self, queue: &Queue) {
         self.pool.forget(queue.uid);
     }
 
     /// Removes the folder of a topic, durably. Says whether there was one.
-    pub fn remove_topic_dir(&self, topic: &str) -> Result<bool, EnvError> {
+    pub(crate) fn remove_topic_dir(&self, topic: &str) -> Result<bool, EnvError> {
         let _no_write = self.line.hold(); // else a queue of it would make its folder again
         match self.disk.remove_dir_all(&self.topic_dir(topic)) {
             Err(error) if error.is_not_found() => Ok(false),

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
+use rocketpy_model::QueueOffset;
 
 use self::tail::Tail;
 use crate::fetch::QueueBounds;
-use rocketpy_model::QueueOffset;
 
 /// What is in memory of one queue: its bounds, and the entries that are not in its files yet. An idle queue costs a few
 /// hundred bytes.
@@ -53,7 +53,7 @@ pub(crate) struct Dirty {
 }
 
 impl Queue {
-    pub fn new(topic: Arc<str>, queue_id: u32, uid: u64, bounds: QueueBounds) -> Self {
+    pub(crate) fn new(topic: Arc<str>, queue_id: u32, uid: u64, bounds: QueueBounds) -> Self {
         Self {
             topic,
             queue_id,
@@ -74,68 +74,68 @@ impl Queue {
         self.tail.lock()
     }
 
-    pub fn min(&self) -> u64 {
+    pub(crate) fn min(&self) -> u64 {
         self.min.load(Ordering::Acquire)
     }
 
-    pub fn max(&self) -> u64 {
+    pub(crate) fn max(&self) -> u64 {
         self.max.load(Ordering::Acquire)
     }
 
-    pub fn bounds(&self) -> QueueBounds {
+    pub(crate) fn bounds(&self) -> QueueBounds {
         // The minimum first: it never passes a maximum that is read later.
         let min = self.min();
         QueueBounds { min: QueueOffset(min), max: QueueOffset(self.max().max(min)) }
     }
 
     /// Queue offset for the next record, for certain while the caller holds the append lock.
-    pub fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }
 
     /// Moves the next queue offset; the caller holds the append lock, or recovers.
-    pub fn set_next(&self, next: u64) {
+    pub(crate) fn set_next(&self, next: u64) {
         self.next.store(next, Ordering::Relaxed);
     }
 
     /// Whether a record at this place of the log may be one of this queue.
-    pub fn may_hold(&self, physical_offset: u64) -> bool {
+    pub(crate) fn may_hold(&self, physical_offset: u64) -> bool {
         physical_offset >= self.born.load(Ordering::Relaxed)
     }
 
     /// Sets where the queue's first record lies, before that record is published.
-    pub fn set_born(&self, physical_offset: u64) {
+    pub(crate) fn set_born(&self, physical_offset: u64) {
         self.born.store(physical_offset, Ordering::Relaxed);
     }
 
     /// Makes entries readable.
-    pub fn publish(&self, max: u64) {
+    pub(crate) fn publish(&self, max: u64) {
         self.max.store(max, Ordering::Release);
     }
 
-    pub fn set_min(&self, min: u64) {
+    pub(crate) fn set_min(&self, min: u64) {
         self.min.store(min, Ordering::Release);
     }
 
     /// First entry that the first file has room for. Changed by dispatch alone.
-    pub fn first(&self) -> u64 {
+    pub(crate) fn first(&self) -> u64 {
         self.first.load(Ordering::Relaxed)
     }
 
-    pub fn set_first(&self, first: u64) {
+    pub(crate) fn set_first(&self, first: u64) {
         self.first.store(first, Ordering::Relaxed);
     }
 
-    pub fn is_deleted(&self) -> bool {
+    pub(crate) fn is_deleted(&self) -> bool {
         self.deleted.load(Ordering::Acquire)
     }
 
-    pub fn mark_deleted(&self) {
+    pub(crate) fn mark_deleted(&self) {
         self.deleted.store(true, Ordering::Release);
     }
 
     /// Notes that a file was written. Says whether the queue was clean before.
-    pub fn mark_dirty(&self, file_start: u64, new_file: bool) -> bool {
+    pub(crate) fn mark_dirty(&self, file_start: u64, new_file: bool) -> bool {
         let mut dirty = self.dirty.lock();
         let was_clean = dirty.files.is_empty();
         if !dirty.files.contains(&file_start) {
@@ -147,24 +147,24 @@ impl Queue {
 
     /// Drops the notes of files that start at `from` or behind, which were removed; that names have changed is still to
     /// be flushed.
-    pub fn forget_dirty_files(&self, from: u64) {
+    pub(crate) fn forget_dirty_files(&self, from: u64) {
         let mut dirty = self.dirty.lock();
         dirty.new_file |= !dirty.files.is_empty();
         dirty.files.retain(|&start| start < from);
     }
 
     /// Drops the note of a file that was removed.
-    pub fn forget_dirty_file(&self, file_start: u64) {
+    pub(crate) fn forget_dirty_file(&self, file_start: u64) {
         self.dirty.lock().files.retain(|&start| start != file_start);
     }
 
     /// Takes the notes of what to flush; what is written from now on is noted anew.
-    pub fn take_dirty(&self) -> Dirty {
+    pub(crate) fn take_dirty(&self) -> Dirty {
         std::mem::take(&mut *self.dirty.lock())
     }
 
     /// Gives back notes of what was not flushed after all.
-    pub fn give_back_dirty(&self, former: Dirty) {
+    pub(crate) fn give_back_dirty(&self, former: Dirty) {
         let mut dirty = self.dirty.lock();
         dirty.new_file |= former.new_file;
         for start in former.files {

@@ -29,12 +29,12 @@ struct Slot<F> {
 }
 
 impl<F> FilePool<F> {
-    pub fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self { limit, state: Mutex::new(State { open: HashMap::new(), order: VecDeque::new() }) }
     }
 
     /// The open file of a key.
-    pub fn get(&self, key: FileKey) -> Option<Arc<F>> {
+    pub(crate) fn get(&self, key: FileKey) -> Option<Arc<F>> {
         let mut state = self.state.lock();
         let slot = state.open.get_mut(&key)?;
         slot.used = true;
@@ -42,7 +42,7 @@ impl<F> FilePool<F> {
     }
 
     /// Keeps a file open for later, in place of one that was not used lately.
-    pub fn put(&self, key: FileKey, file: Arc<F>) {
+    pub(crate) fn put(&self, key: FileKey, file: Arc<F>) {
         let mut state = self.state.lock();
         let state = &mut *state;
         while state.open.len() >= self.limit {
@@ -61,14 +61,14 @@ impl<F> FilePool<F> {
     }
 
     /// Closes all files of a queue.
-    pub fn forget(&self, uid: u64) {
+    pub(crate) fn forget(&self, uid: u64) {
         let mut state = self.state.lock();
         state.open.retain(|key, _| key.0 != uid);
         state.order.retain(|key| key.0 != uid);
     }
 
     /// Closes a file.
-    pub fn forget_file(&self, key: FileKey) {
+    pub(crate) fn forget_file(&self, key: FileKey) {
         let mut state = self.state.lock();
         state.open.remove(&key);
         state.order.retain(|other| *other != key);

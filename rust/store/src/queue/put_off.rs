@@ -31,7 +31,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub fn new(most_bytes: usize) -> Self {
+    pub(crate) fn new(most_bytes: usize) -> Self {
         Self {
             waiting: Mutex::default(),
             size_bytes: AtomicUsize::new(0),
@@ -42,14 +42,14 @@ impl Line {
     }
 
     /// Keeps tails from being written.
-    pub fn hold(&self) -> MutexGuard<'_, Vec<u8>> {
+    pub(crate) fn hold(&self) -> MutexGuard<'_, Vec<u8>> {
         self.writing.lock()
     }
 }
 
 impl<D: Disk> QueueFiles<D> {
     /// Adds entries to a queue that are written later, and are read from memory until then.
-    pub fn put_off(&self, queue: &Arc<Queue>, first: u64, entries: &[u8]) {
+    pub(crate) fn put_off(&self, queue: &Arc<Queue>, first: u64, entries: &[u8]) {
         self.line.size_bytes.fetch_add(entries.len(), Ordering::Relaxed);
         let mut tail = queue.tail();
         tail.push(first, entries);
@@ -59,12 +59,12 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// How many queues have entries that are not written.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.line.waiting.lock().len()
     }
 
     /// Whether entries are to be written before there are more of them.
-    pub fn must_write(&self) -> bool {
+    pub(crate) fn must_write(&self) -> bool {
         self.line.size_bytes.load(Ordering::Relaxed) > self.line.most_bytes
             || self.line.failed.load(Ordering::Relaxed)
     }
@@ -73,7 +73,7 @@ impl<D: Disk> QueueFiles<D> {
     ///
     /// # Errors
     /// Nothing is lost: readers find in memory what was not written, and the next call tries again.
-    pub fn write_some(&self, table: &QueueTable) -> Result<(), EnvError> {
+    pub(crate) fn write_some(&self, table: &QueueTable) -> Result<(), EnvError> {
         self.write_first(AT_A_TIME, &mut self.line.hold(), table)
     }
 
@@ -81,7 +81,7 @@ impl<D: Disk> QueueFiles<D> {
     ///
     /// # Errors
     /// As [`QueueFiles::write_some`].
-    pub fn write_waiting(&self, table: &QueueTable) -> Result<(), EnvError> {
+    pub(crate) fn write_waiting(&self, table: &QueueTable) -> Result<(), EnvError> {
         let mut copy = self.line.hold(); // nobody is in the midst of writing a queue, so all are in the line
         let mut left = self.waiting();
         loop {
@@ -98,7 +98,7 @@ impl<D: Disk> QueueFiles<D> {
     ///
     /// # Errors
     /// As [`QueueFiles::write_some`].
-    pub fn write_tail_of(&self, queue: &Arc<Queue>, table: &QueueTable) -> Result<(), EnvError> {
+    pub(crate) fn write_tail_of(&self, queue: &Arc<Queue>, table: &QueueTable) -> Result<(), EnvError> {
         if queue.tail().is_empty() { Ok(()) } else { self.write_tail(queue, &mut self.line.hold(), table) }
     }
 

@@ -77,7 +77,7 @@ impl Default for QueueTable {
 
 impl QueueTable {
     /// A number that no other queue of this table has; they are given one after the other.
-    pub fn next_uid(&self) -> u64 {
+    pub(crate) fn next_uid(&self) -> u64 {
         self.next_uid.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -85,7 +85,7 @@ impl QueueTable {
     ///
     /// # Errors
     /// As [`QueueTable::get_or_create`].
-    pub fn with<T>(
+    pub(crate) fn with<T>(
         &self,
         topic: &str,
         queue_id: u32,
@@ -107,7 +107,7 @@ impl QueueTable {
     }
 
     /// The queue of a uid, unless it was deleted.
-    pub fn by_uid(&self, uid: u64) -> Option<Arc<Queue>> {
+    pub(crate) fn by_uid(&self, uid: u64) -> Option<Arc<Queue>> {
         self.by_uid.read().get(usize::try_from(uid).ok()?)?.as_ref().map(Arc::clone)
     }
 
@@ -120,7 +120,7 @@ impl QueueTable {
         by_uid[index] = Some(Arc::clone(queue));
     }
 
-    pub fn get(&self, topic: &str, queue_id: u32) -> Option<Arc<Queue>> {
+    pub(crate) fn get(&self, topic: &str, queue_id: u32) -> Option<Arc<Queue>> {
         let topics = self.topics.read();
         let queues = topics.get(topic)?;
         // Nearly all topics have all their queues: then each lies where its number says, and no other is looked at.
@@ -136,7 +136,7 @@ impl QueueTable {
     ///
     /// # Errors
     /// When the topic may not become the name of a folder, whoever it comes from: a client, a batch, a damaged log.
-    pub fn get_or_create(&self, topic: &str, queue_id: u32) -> Result<Arc<Queue>, NameError> {
+    pub(crate) fn get_or_create(&self, topic: &str, queue_id: u32) -> Result<Arc<Queue>, NameError> {
         if let Some(queue) = self.get(topic, queue_id) {
             return Ok(queue);
         }
@@ -162,7 +162,7 @@ impl QueueTable {
     ///
     /// # Panics
     /// When there is one of that name.
-    pub fn insert(&self, queue: Arc<Queue>) {
+    pub(crate) fn insert(&self, queue: Arc<Queue>) {
         let mut topics = self.topics.write();
         self.enter(&queue);
         let queues = topics.entry(Arc::clone(&queue.topic)).or_default();
@@ -173,7 +173,7 @@ impl QueueTable {
     }
 
     /// Takes a topic out; its queues are marked as deleted.
-    pub fn remove_topic(&self, topic: &str) -> Vec<Arc<Queue>> {
+    pub(crate) fn remove_topic(&self, topic: &str) -> Vec<Arc<Queue>> {
         let queues = self.topics.write().remove(topic).unwrap_or_default();
         let mut by_uid = self.by_uid.write();
         for queue in &queues {
@@ -184,21 +184,21 @@ impl QueueTable {
     }
 
     /// All queues, in no order.
-    pub fn all(&self) -> Vec<Arc<Queue>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Queue>> {
         self.topics.read().values().flatten().map(Arc::clone).collect()
     }
 
     /// The queues of a topic.
-    pub fn of_topic(&self, topic: &str) -> Vec<Arc<Queue>> {
+    pub(crate) fn of_topic(&self, topic: &str) -> Vec<Arc<Queue>> {
         self.topics.read().get(topic).cloned().unwrap_or_default()
     }
 
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.topics.read().values().map(Vec::len).sum()
     }
 
     /// All queues that ever held a message with their bounds, by topic and queue id.
-    pub fn summaries(&self) -> Vec<QueueSummary> {
+    pub(crate) fn summaries(&self) -> Vec<QueueSummary> {
         let summary = |queue: Arc<Queue>| QueueSummary {
             topic: Arc::clone(&queue.topic),
             queue_id: queue.queue_id,
@@ -211,19 +211,19 @@ impl QueueTable {
     }
 
     /// Notes a queue that was clean and now is not.
-    pub fn note_dirty(&self, queue: &Arc<Queue>) {
+    pub(crate) fn note_dirty(&self, queue: &Arc<Queue>) {
         self.dirty.lock().push(Arc::clone(queue));
     }
 
     /// Notes that a file of a queue was written.
-    pub fn note_written(&self, queue: &Arc<Queue>, file_start: u64, is_new: bool) {
+    pub(crate) fn note_written(&self, queue: &Arc<Queue>, file_start: u64, is_new: bool) {
         if queue.mark_dirty(file_start, is_new) {
             self.note_dirty(queue);
         }
     }
 
     /// Takes the queues that were written since the last call.
-    pub fn take_dirty(&self) -> Vec<Arc<Queue>> {
+    pub(crate) fn take_dirty(&self) -> Vec<Arc<Queue>> {
         std::mem::take(&mut *self.dirty.lock())
     }
 }

@@ -13,12 +13,12 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
     /// Adds entries that follow on those that are there.
-    pub fn push(&mut self, first: u64, entries: &[u8]) {
+    pub(crate) fn push(&mut self, first: u64, entries: &[u8]) {
         if self.bytes.is_empty() {
             self.first = first;
         }
@@ -28,14 +28,14 @@ impl Tail {
     }
 
     /// Copies what is to be written, and says where it begins.
-    pub fn copy_to(&self, bytes: &mut Vec<u8>) -> u64 {
+    pub(crate) fn copy_to(&self, bytes: &mut Vec<u8>) -> u64 {
         bytes.clear();
         bytes.extend_from_slice(&self.bytes);
         self.first
     }
 
     /// Drops the first `size_bytes`, which are in files now.
-    pub fn forget_first(&mut self, size_bytes: usize) {
+    pub(crate) fn forget_first(&mut self, size_bytes: usize) {
         if size_bytes == self.bytes.len() {
             self.bytes = Vec::new(); // of thousands of queues most get nothing for a while
         } else {
@@ -45,19 +45,19 @@ impl Tail {
     }
 
     /// Drops everything. Says how many bytes that were.
-    pub fn clear(&mut self) -> usize {
+    pub(crate) fn clear(&mut self) -> usize {
         std::mem::take(&mut self.bytes).len()
     }
 
     /// The entry of a number; `None` when it is not here, but in a file.
-    pub fn entry(&self, queue_offset: u64) -> Option<Option<Entry>> {
+    pub(crate) fn entry(&self, queue_offset: u64) -> Option<Option<Entry>> {
         let index = queue_offset.checked_sub(self.first).filter(|_| !self.is_empty())?;
         let at = index.saturating_mul(ENTRY_BYTES).min(self.bytes.len() as u64);
         Some(entry::decode(&self.bytes[at as usize..]))
     }
 
     /// Fills the places of entries from `first` on that are here, and says how many come before those.
-    pub fn fill(&self, first: u64, places: &mut [u8]) -> u64 {
+    pub(crate) fn fill(&self, first: u64, places: &mut [u8]) -> u64 {
         let count = places.len() as u64 / ENTRY_BYTES;
         if self.is_empty() || first + count <= self.first {
             return count;

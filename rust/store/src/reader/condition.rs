@@ -19,7 +19,7 @@ pub(crate) struct Condition {
 
 impl Condition {
     /// Reads it. To be done before a look at queues and log: what it says of a store that is written meanwhile holds.
-    pub fn read<D: Disk>(disk: &D, root: &Path) -> Result<Self, ReadError> {
+    pub(crate) fn read<D: Disk>(disk: &D, root: &Path) -> Result<Self, ReadError> {
         let is_dirty = match disk.open_file(&root.join("abort"), OpenMode::Read) {
             Ok(_) => true,
             Err(error) if error.is_not_found() => false,
@@ -32,12 +32,12 @@ impl Condition {
     }
 
     /// The part of the log in which every record has a checksum of its own.
-    pub fn checked(&self) -> Range<u64> {
+    pub(crate) fn checked(&self) -> Range<u64> {
         self.mark.map_or(0..0, |mark| mark.checked(self.is_dirty))
     }
 
     /// The mark with which the store was closed in order, when nobody has it open.
-    pub fn closing_mark(&self) -> Option<Mark> {
+    pub(crate) fn closing_mark(&self) -> Option<Mark> {
         self.mark.filter(|mark| mark.closed && !self.is_dirty)
     }
 }

@@ -25,40 +25,40 @@ pub(crate) struct StreamFiles<D: Disk> {
 
 impl<D: Disk> StreamFiles<D> {
     /// Lists a folder; one that is not there holds no file.
-    pub fn list(disk: Arc<D>, dir: PathBuf) -> Result<Self, ReadError> {
+    pub(crate) fn list(disk: Arc<D>, dir: PathBuf) -> Result<Self, ReadError> {
         Self::list_all(disk, vec![dir])
     }
 
     /// Lists several folders that hold one stream together; at least one.
-    pub fn list_all(disk: Arc<D>, dirs: Vec<PathBuf>) -> Result<Self, ReadError> {
+    pub(crate) fn list_all(disk: Arc<D>, dirs: Vec<PathBuf>) -> Result<Self, ReadError> {
         let mut listed = Self { disk, dirs, files: Vec::new(), places: Vec::new(), open: Vec::new() };
         listed.relist()?;
         Ok(listed)
     }
 
     /// Path of a file; in the first folder when it is not there.
-    pub fn path_of(&self, start: u64) -> PathBuf {
+    pub(crate) fn path_of(&self, start: u64) -> PathBuf {
         let found = self.files.binary_search_by_key(&start, |file| file.start);
         self.dirs[found.map_or(0, |index| self.places[index])].join(file_name(start))
     }
 
-    pub fn files(&self) -> &[NumberedFile] {
+    pub(crate) fn files(&self) -> &[NumberedFile] {
         &self.files
     }
 
     /// Where files are missing between two others: from and to.
-    pub fn holes(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn holes(&self) -> Vec<(u64, u64)> {
         let gaps = self.files.windows(2).map(|pair| (end_of(pair[0]), pair[1].start));
         gaps.filter(|(from, to)| from != to).collect()
     }
 
     /// Position of the first byte, `None` without any file.
-    pub fn start(&self) -> Option<u64> {
+    pub(crate) fn start(&self) -> Option<u64> {
         self.files.first().map(|file| file.start)
     }
 
     /// The file that holds a position. Looks at the folder again when the position lies behind all files.
-    pub fn find(&mut self, position: u64) -> Result<Option<NumberedFile>, ReadError> {
+    pub(crate) fn find(&mut self, position: u64) -> Result<Option<NumberedFile>, ReadError> {
         if self.files.last().is_none_or(|last| position >= end_of(*last)) {
             self.relist()?;
         }
@@ -67,13 +67,13 @@ impl<D: Disk> StreamFiles<D> {
     }
 
     /// The file that holds a position; the folder when none does.
-    pub fn path_at(&mut self, position: u64) -> Result<PathBuf, ReadError> {
+    pub(crate) fn path_at(&mut self, position: u64) -> Result<PathBuf, ReadError> {
         let file = self.find(position)?;
         Ok(file.map_or_else(|| self.dirs[0].clone(), |file| self.path_of(file.start)))
     }
 
     /// Looks at the folders again.
-    pub fn relist(&mut self) -> Result<(), ReadError> {
+    pub(crate) fn relist(&mut self) -> Result<(), ReadError> {
         let mut found = Vec::new();
         for (place, dir) in self.dirs.iter().enumerate() {
             found.extend(list(&*self.disk, dir)?.into_iter().map(|file| (file, place)));
@@ -85,7 +85,7 @@ impl<D: Disk> StreamFiles<D> {
 
     /// Fills the buffer from a position on, within one file. False when the bytes are not there: before the first file,
     /// behind the last, or in a file that was removed meanwhile.
-    pub fn read(&mut self, position: u64, buffer: &mut [u8]) -> Result<bool, ReadError> {
+    pub(crate) fn read(&mut self, position: u64, buffer: &mut [u8]) -> Result<bool, ReadError> {
         let Some(file) = self.find(position)? else {
             return Ok(false);
         };
@@ -101,14 +101,14 @@ impl<D: Disk> StreamFiles<D> {
     }
 
     /// First position from one on, in its file, that may hold something else than zeros; `None` when none does.
-    pub fn next_data(&mut self, position: u64) -> Result<Option<u64>, ReadError> {
+    pub(crate) fn next_data(&mut self, position: u64) -> Result<Option<u64>, ReadError> {
         let Some(file) = self.find(position)? else { return Ok(None) };
         let found = self.handle(file.start)?.next_data(position - file.start)?;
         Ok(found.map(|offset| file.start + offset).filter(|&found| found < end_of(file)))
     }
 
     /// Closes what is open; the next read opens it again.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.open.clear();
     }
 

@@ -32,7 +32,7 @@ const WALK_BYTES: usize = 256 << 10;
 
 impl<D: Disk> LogFiles<D> {
     /// Lists the files; `condition` was read before.
-    pub fn list(disk: Arc<D>, dirs: Vec<PathBuf>, condition: Condition) -> Result<Self, ReadError> {
+    pub(crate) fn list(disk: Arc<D>, dirs: Vec<PathBuf>, condition: Condition) -> Result<Self, ReadError> {
         let files = StreamFiles::list_all(disk, dirs)?;
         let mut log = Self { files, condition, known: Known::DurableTo(0) };
         log.known = match condition.mark {
@@ -47,8 +47,8 @@ impl<D: Disk> LogFiles<D> {
     /// it may never have been written.
     ///
     /// # Source
-    /// durability.md R4.
-    pub fn must_hold(&mut self, at: PhysicalOffset) -> Result<bool, ReadError> {
+    /// docs/durability.md R4.
+    pub(crate) fn must_hold(&mut self, at: PhysicalOffset) -> Result<bool, ReadError> {
         if let Known::StoredTo(stored_to_ms) = self.known {
             let (end, last_stored_at_ms) = self.walk_to_end()?;
             let is_whole = last_stored_at_ms >= stored_to_ms;
@@ -60,7 +60,7 @@ impl<D: Disk> LogFiles<D> {
     /// Start of the file from which another program's abnormal recovery would read: what lies before it was durable.
     ///
     /// # Source
-    /// spec/store.md 5.8 step 2.
+    /// docs/reference/store-format.md 5.8 step 2.
     fn start_file(&mut self, min_timestamp_ms: i64) -> Result<u64, ReadError> {
         let starts: Vec<u64> = self.files.files().iter().map(|file| file.start).collect();
         for &start in starts.iter().skip(1).rev() {
@@ -107,32 +107,36 @@ impl<D: Disk> LogFiles<D> {
     }
 
     /// First byte that is still there.
-    pub fn start(&self) -> PhysicalOffset {
+    pub(crate) fn start(&self) -> PhysicalOffset {
         PhysicalOffset(self.files.start().unwrap_or(0))
     }
 
     /// Looks at the folder again.
-    pub fn relist(&mut self) -> Result<(), ReadError> {
+    pub(crate) fn relist(&mut self) -> Result<(), ReadError> {
         self.files.relist()
     }
 
     /// Position behind the file that holds an offset; `None` when no file does.
-    pub fn file_end(&mut self, at: PhysicalOffset) -> Result<Option<u64>, ReadError> {
+    pub(crate) fn file_end(&mut self, at: PhysicalOffset) -> Result<Option<u64>, ReadError> {
         Ok(self.files.find(at.get())?.map(|file| file.start.saturating_add(file.size_bytes)))
     }
 
     /// The file that holds an offset; the log's folder when none does.
-    pub fn path_at(&mut self, at: PhysicalOffset) -> Result<PathBuf, ReadError> {
+    pub(crate) fn path_at(&mut self, at: PhysicalOffset) -> Result<PathBuf, ReadError> {
         self.files.path_at(at.get())
     }
 
     /// Fills the buffer; false when the bytes are not there.
-    pub fn read(&mut self, at: PhysicalOffset, buffer: &mut [u8]) -> Result<bool, ReadError> {
+    pub(crate) fn read(&mut self, at: PhysicalOffset, buffer: &mut [u8]) -> Result<bool, ReadError> {
         self.files.read(at.get(), buffer)
     }
 
     /// When the record of an entry was stored, in milliseconds; `None` when it is not there.
-    pub fn stored_at_ms(&mut self, entry: &QueueEntry, queue_id: u32) -> Result<Option<i64>, ReadError> {
+    pub(crate) fn stored_at_ms(
+        &mut self,
+        entry: &QueueEntry,
+        queue_id: u32,
+    ) -> Result<Option<i64>, ReadError> {
         let mut bytes = [0; RecordHead::BYTES];
         if entry.is_filler() || !self.read(entry.physical_offset, &mut bytes)? {
             return Ok(None);

@@ -23,7 +23,7 @@ pub(crate) struct QueueFiles<D: Disk> {
 }
 
 impl<D: Disk> QueueFiles<D> {
-    pub fn open(
+    pub(crate) fn open(
         disk: Arc<D>,
         dir: PathBuf,
         topic: Arc<str>,
@@ -73,7 +73,7 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// Behind the record that the last entry leads to; 0 when there is none.
-    pub fn end_of_last(&mut self) -> Result<u64, ReadError> {
+    pub(crate) fn end_of_last(&mut self) -> Result<u64, ReadError> {
         let last = self.bounds.max.get().checked_sub(1).filter(|&last| last >= self.bounds.min.get());
         let Some(last) = last else { return Ok(0) };
         let entry = self.entry(QueueOffset(last))?.filter(|entry| !entry.is_filler());
@@ -81,15 +81,15 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// First entry that the first file has room for; 0 without any file.
-    pub fn first(&self) -> u64 {
+    pub(crate) fn first(&self) -> u64 {
         self.files.start().unwrap_or(0) / ENTRY_BYTES
     }
 
     /// The first entry of the bounds whose record was stored at or after a time; their end when there is none.
     ///
     /// # Source
-    /// spec/store.md 11.6, boundary `lower`.
-    pub fn at_time(&mut self, at_ms: i64, log: &mut LogFiles<D>) -> Result<QueueOffset, ReadError> {
+    /// docs/reference/store-format.md 11.6, boundary `lower`.
+    pub(crate) fn at_time(&mut self, at_ms: i64, log: &mut LogFiles<D>) -> Result<QueueOffset, ReadError> {
         let (min, max) = (self.bounds.min.get(), self.bounds.max.get());
         let found = partition_point(min, max, |number| match self.entry(QueueOffset(number))? {
             Some(entry) => Ok(log.stored_at_ms(&entry, self.queue_id)?.map(|stored_at| stored_at < at_ms)),
@@ -99,7 +99,7 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// The first number in `from..to` whose record lies at or behind a place of the log.
-    pub fn at_place(
+    pub(crate) fn at_place(
         &mut self,
         place: u64,
         from: QueueOffset,
@@ -113,7 +113,7 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// One entry; `None` when nothing is written there.
-    pub fn entry(&mut self, offset: QueueOffset) -> Result<Option<QueueEntry>, ReadError> {
+    pub(crate) fn entry(&mut self, offset: QueueOffset) -> Result<Option<QueueEntry>, ReadError> {
         let Some(position) = position(offset) else {
             return Ok(None);
         };
@@ -129,7 +129,7 @@ impl<D: Disk> QueueFiles<D> {
 
     /// Appends entries from `from` on, at most `count` and not past the end of a file; a filler stands for one that is
     /// not written. Returns how many, none when their file is gone.
-    pub fn entries(
+    pub(crate) fn entries(
         &mut self,
         from: QueueOffset,
         count: u64,
@@ -156,7 +156,7 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// First number behind `from` that lies in a file that is still there.
-    pub fn next_file(&mut self, from: QueueOffset) -> Result<Option<QueueOffset>, ReadError> {
+    pub(crate) fn next_file(&mut self, from: QueueOffset) -> Result<Option<QueueOffset>, ReadError> {
         self.files.relist()?;
         let starts = self.files.files().iter().map(|file| file.start / ENTRY_BYTES);
         Ok(starts.filter(|&start| start > from.get()).min().map(QueueOffset))

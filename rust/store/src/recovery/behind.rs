@@ -43,7 +43,7 @@ impl Behind {
 /// Looks for sound records behind `end`, where none is, by their magic number. Holes of the files are not read.
 ///
 /// # Source
-/// spec/store.md 5.8: what lies behind a damaged record may have been acknowledged.
+/// docs/reference/store-format.md 5.8: what lies behind a damaged record may have been acknowledged.
 pub(super) fn look_behind<D: Disk>(
     disk: &D,
     files: &[MappedFile<D::Region>],
@@ -127,7 +127,7 @@ impl<D: Disk> Recovery<'_, D> {
     /// then, whoever it was.
     ///
     /// # Source
-    /// durability.md R4.
+    /// docs/durability.md R4.
     pub(super) fn behind(
         &self,
         files: &[MappedFile<D::Region>],

@@ -11,8 +11,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use queues::{FoundQueue, Trust};
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
+use scan::{Scan, scan};
 
 use crate::checkpoint::{Checkpoint, CheckpointFile, Mark};
 use crate::config::StoreConfig;
@@ -25,8 +27,6 @@ use crate::mapped::{self, LoadedLog, MappedFile};
 use crate::queue::entry::record_end;
 use crate::queue::files::QueueFiles;
 use crate::queue::table::QueueTable;
-use queues::{FoundQueue, Trust};
-use scan::{Scan, scan};
 
 /// What recovery found and did, for the log and for `store stat`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -126,7 +126,7 @@ struct Recovery<'a, D: Disk> {
 /// [`StoreError::Env`].
 ///
 /// # Source
-/// spec/store.md 5.4 to 5.8; durability.md R4 to R6.
+/// docs/reference/store-format.md 5.4 to 5.8; docs/durability.md R4 to R6.
 pub(crate) fn recover<D: Disk>(
     disk: &Arc<D>,
     config: &StoreConfig,
@@ -314,7 +314,7 @@ impl<D: Disk> Recovery<'_, D> {
     /// Start of the file from which the log is read.
     ///
     /// # Source
-    /// spec/store.md 5.7 step 2 after a clean exit, 5.8 step 2 otherwise.
+    /// docs/reference/store-format.md 5.7 step 2 after a clean exit, 5.8 step 2 otherwise.
     fn start_file(&self, files: &[MappedFile<D::Region>], covered: u64) -> u64 {
         let min_timestamp = self.checkpoint.timestamps.min_timestamp_ms();
         let fits = |file: &&MappedFile<D::Region>| {
@@ -366,7 +366,7 @@ impl<D: Disk> Recovery<'_, D> {
     /// nowhere else: its next message must not get one that was used.
     ///
     /// # Source
-    /// spec/store.md 3.4: the end of a queue survives its messages.
+    /// docs/reference/store-format.md 3.4: the end of a queue survives its messages.
     fn remove_queues(&mut self, log_min: u64, log_end: u64) -> Result<(), StoreError> {
         let mut spent = Vec::new();
         let mut gone = Vec::new();

@@ -56,7 +56,7 @@ pub(crate) enum Trust {
 /// [`StoreError::WrongFileSize`], [`StoreError::UnexpectedFile`].
 ///
 /// # Source
-/// spec/store.md 1.1: an entry of a topic folder that is not a number is not a queue.
+/// docs/reference/store-format.md 1.1: an entry of a topic folder that is not a number is not a queue.
 pub(crate) fn find<D: Disk>(
     disk: &D,
     dir: &Path,
@@ -149,18 +149,18 @@ fn queue_file_starts<D: Disk>(
 
 impl FoundQueue {
     /// First entry that the first file has room for; 0 without any file.
-    pub fn first(&self) -> u64 {
+    pub(crate) fn first(&self) -> u64 {
         self.files.first().map_or(0, |start| start / ENTRY_BYTES)
     }
 
     /// Removes the files whose making was cut short.
-    pub fn remove_unfinished<D: Disk>(&self, disk: &D, files: &QueueFiles<D>) -> Result<(), EnvError> {
+    pub(crate) fn remove_unfinished<D: Disk>(&self, disk: &D, files: &QueueFiles<D>) -> Result<(), EnvError> {
         let dir = files.queue_dir(&self.queue);
         self.unfinished.iter().try_for_each(|&start| disk.remove_file(&dir.join(file_name(start))))
     }
 
     /// Start of the first file that is missing between two others.
-    pub fn hole(&self, file_size: u64) -> Option<u64> {
+    pub(crate) fn hole(&self, file_size: u64) -> Option<u64> {
         let pair = self.files.windows(2).find(|pair| pair[0] + file_size != pair[1])?;
         Some(pair[0] + file_size)
     }
@@ -169,8 +169,12 @@ impl FoundQueue {
     /// found.
     ///
     /// # Source
-    /// spec/store.md 3.4: files go from the first on, while their last entries lead before the log; the last one stays.
-    pub fn misses_files<D: Disk>(&self, files: &QueueFiles<D>, log_min: u64) -> Result<bool, EnvError> {
+    /// docs/reference/store-format.md 3.4: files go from the first on, while their last entries lead before the log; the last one stays.
+    pub(crate) fn misses_files<D: Disk>(
+        &self,
+        files: &QueueFiles<D>,
+        log_min: u64,
+    ) -> Result<bool, EnvError> {
         let (Some(&first), Some(&last)) = (self.files.first(), self.files.last()) else {
             self.warn_of_loss("it has no file", 0);
             return Ok(true);
@@ -192,7 +196,7 @@ impl FoundQueue {
     }
 
     /// Whether nothing that the log still has can be missing before the first file.
-    pub fn starts_where_it_may<D: Disk>(
+    pub(crate) fn starts_where_it_may<D: Disk>(
         &self,
         files: &QueueFiles<D>,
         log_min: u64,
@@ -202,7 +206,7 @@ impl FoundQueue {
 
     /// Whether all its records are gone from the log, as far as its entries make sense; finds their end. Entries may have
     /// survived records that were lost with the end of the log: they say nothing.
-    pub fn is_spent<D: Disk>(
+    pub(crate) fn is_spent<D: Disk>(
         &mut self,
         files: &QueueFiles<D>,
         log_min: u64,
@@ -217,7 +221,7 @@ impl FoundQueue {
     }
 
     /// Gives the queue the bounds that were found.
-    pub fn set_bounds<D: Disk>(&self, files: &QueueFiles<D>, log_min: u64) -> Result<(), EnvError> {
+    pub(crate) fn set_bounds<D: Disk>(&self, files: &QueueFiles<D>, log_min: u64) -> Result<(), EnvError> {
         let (queue, first) = (&self.queue, self.first());
         queue.set_first(first);
         queue.publish(self.end);
@@ -228,7 +232,7 @@ impl FoundQueue {
     }
 
     /// Says why the queues are made anew.
-    pub fn warn_of_loss(&self, reason: &'static str, file_start: u64) {
+    pub(crate) fn warn_of_loss(&self, reason: &'static str, file_start: u64) {
         let (topic, queue_id) = (&*self.queue.topic, self.queue.queue_id);
         tracing::warn!(
             topic,
@@ -240,7 +244,7 @@ impl FoundQueue {
     }
 
     /// Finds the end of the entries that lead to records before `limit`. Nothing is changed.
-    pub fn find_end<D: Disk>(
+    pub(crate) fn find_end<D: Disk>(
         &mut self,
         files: &QueueFiles<D>,
         limit: u64,
@@ -306,7 +310,7 @@ impl FoundQueue {
     }
 
     /// The last entry that counts.
-    pub fn last_entry<D: Disk>(&self, files: &QueueFiles<D>) -> Result<Option<Entry>, EnvError> {
+    pub(crate) fn last_entry<D: Disk>(&self, files: &QueueFiles<D>) -> Result<Option<Entry>, EnvError> {
         match self.files.first() {
             Some(_) if self.end > self.first() => files.entry(&self.queue, self.end - 1),
             _ => Ok(None),
@@ -314,7 +318,7 @@ impl FoundQueue {
     }
 
     /// Whether the last entry that counts leads to its own record.
-    pub fn leads_to_its_record<D: Disk>(
+    pub(crate) fn leads_to_its_record<D: Disk>(
         &self,
         files: &QueueFiles<D>,
         log: &[MappedFile<D::Region>],
@@ -339,7 +343,7 @@ impl FoundQueue {
     }
 
     /// Removes what lies behind the end, and notes what is to be flushed.
-    pub fn truncate<D: Disk>(&self, disk: &D, files: &QueueFiles<D>) -> Result<(), StoreError> {
+    pub(crate) fn truncate<D: Disk>(&self, disk: &D, files: &QueueFiles<D>) -> Result<(), StoreError> {
         if planted::has(Bug::QueueNotTruncated) {
             return Ok(());
         }
@@ -413,7 +417,7 @@ fn is_living(entry: &Entry, log_min: u64) -> bool {
 /// First entry of a queue that leads to a record at or behind the start of the log.
 ///
 /// # Source
-/// spec/store.md 3.4.
+/// docs/reference/store-format.md 3.4.
 pub(crate) fn first_living<D: Disk>(
     files: &QueueFiles<D>,
     queue: &Queue,

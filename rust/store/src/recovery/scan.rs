@@ -35,7 +35,7 @@ pub(crate) struct Scan {
 /// [`StoreError::InteriorDamage`] when a record before `durable_to` is not sound: it was acknowledged once.
 ///
 /// # Source
-/// durability.md R3, R4; spec/store.md 2.8, 5.8.
+/// docs/durability.md R3, R4; docs/reference/store-format.md 2.8, 5.8.
 pub(crate) fn scan<R: Region>(
     files: &[MappedFile<R>],
     from: u64,
@@ -112,7 +112,7 @@ pub(crate) enum Look<'a> {
 /// Why it is neither a sound record nor the end of a file.
 ///
 /// # Source
-/// spec/store.md 2.4, 2.8.
+/// docs/reference/store-format.md 2.4, 2.8.
 pub(crate) fn look(bytes: &[u8], at: u64, left: u64, mode: CheckMode) -> Result<Look<'_>, String> {
     // No file ends without a blank record; one that is too short for it is over all the same.
     if left < BLANK_HEAD_BYTES as u64 {

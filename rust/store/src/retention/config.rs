@@ -9,7 +9,7 @@ use crate::error::StoreError;
 /// When files of the log go, and when appends are refused for want of space. The defaults are Apache's.
 ///
 /// # Source
-/// spec/store.md 7.
+/// docs/reference/store-format.md 7.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetentionConfig {
     /// Age at which a file may go, 72 h. It counts from the last write into the file.

@@ -177,7 +177,7 @@ pub struct RetentionPlan {
 /// A full disk takes no more files whatever their age than bring it back below its limit; Apache takes `files_a_round`.
 ///
 /// # Source
-/// spec/store.md 7.2, 7.3.
+/// docs/reference/store-format.md 7.2, 7.3.
 pub fn plan(situation: &Situation, config: &RetentionConfig) -> RetentionPlan {
     let mut disks = Disks::of(situation);
     let occasion = disks.occasion(situation, config);
@@ -305,7 +305,7 @@ fn is_same(a: &DiskUsage, b: &DiskUsage) -> bool {
 /// The folder that a new file goes to, by its number among those that may have one.
 ///
 /// # Source
-/// spec/store.md 1.1: full folders are left out while there is another one.
+/// docs/reference/store-format.md 1.1: full folders are left out while there is another one.
 pub(crate) fn folder_for<'a>(
     start: u64,
     file_size: u64,

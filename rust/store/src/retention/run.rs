@@ -66,14 +66,14 @@ struct Round {
 }
 
 impl Retention {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { state: Mutex::default(), round: Mutex::default(), wake: Wake::default() }
     }
 }
 
 impl<D: Disk> Core<D> {
     /// The life of the cleaning thread.
-    pub fn run_cleaner(&self) {
+    pub(crate) fn run_cleaner(&self) {
         let config = &self.config.retention;
         let started = Instant::now();
         loop {
@@ -105,7 +105,7 @@ impl<D: Disk> Core<D> {
     }
 
     /// Lets files that are old enough go at once, whatever the hour.
-    pub fn ask_for_cleaning(&self) {
+    pub(crate) fn ask_for_cleaning(&self) {
         let mut state = self.retention.state.lock();
         (state.is_asked, state.rings) = (true, true);
         drop(state);
@@ -114,7 +114,7 @@ impl<D: Disk> Core<D> {
 
     /// Says how long messages of each topic stay readable, in place of what was said before; takes effect at once. What is
     /// out of reach comes back at no later call.
-    pub fn set_topic_retention(&self, topics: HashMap<Arc<str>, Duration>) -> Result<(), StoreError> {
+    pub(crate) fn set_topic_retention(&self, topics: HashMap<Arc<str>, Duration>) -> Result<(), StoreError> {
         self.retention.state.lock().topics = topics;
         self.age_topics()
     }
@@ -122,8 +122,8 @@ impl<D: Disk> Core<D> {
     /// Looks at the file systems: appends are refused, or go on.
     ///
     /// # Source
-    /// spec/store.md 7.2.
-    pub fn look_at_space(&self) -> Result<(), StoreError> {
+    /// docs/reference/store-format.md 7.2.
+    pub(crate) fn look_at_space(&self) -> Result<(), StoreError> {
         let situation = self.situation(Vec::new())?;
         self.take_space(&plan(&situation, &self.config.retention));
         Ok(())
@@ -137,8 +137,8 @@ impl<D: Disk> Core<D> {
     /// comes back with the last of them.
     ///
     /// # Source
-    /// spec/store.md 7.3.
-    pub fn clean(&self, pause: &dyn Fn(Duration)) -> Result<Cleaned, StoreError> {
+    /// docs/reference/store-format.md 7.3.
+    pub(crate) fn clean(&self, pause: &dyn Fn(Duration)) -> Result<Cleaned, StoreError> {
         self.check_sound()?;
         let mut round = self.retention.round.lock();
         self.sync_removed(&mut round)?;
@@ -308,7 +308,7 @@ impl<D: Disk> Core<D> {
     /// Moves the minimum of a queue to its first record that is still there, or to its end.
     ///
     /// # Source
-    /// spec/store.md 3.4.
+    /// docs/reference/store-format.md 3.4.
     fn correct_minimum(&self, queue: &Arc<Queue>, log_min: u64) -> Result<(), StoreError> {
         let _no_dispatch = self.dispatcher.lock();
         let former = queue.min();

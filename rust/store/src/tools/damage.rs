@@ -22,11 +22,11 @@ pub(super) enum HoleKind {
 }
 
 impl Hole {
-    pub fn size_bytes(&self) -> u64 {
+    pub(super) fn size_bytes(&self) -> u64 {
         self.to - self.from
     }
 
-    pub fn contains(&self, physical_offset: u64) -> bool {
+    pub(super) fn contains(&self, physical_offset: u64) -> bool {
         (self.from..self.to).contains(&physical_offset)
     }
 }

@@ -23,7 +23,7 @@ impl<'a, D: Disk> NewFolder<'a, D> {
     ///
     /// # Errors
     /// [`ToolError::TargetNotEmpty`], [`ToolError::TargetInside`].
-    pub fn make(disk: &'a D, path: &Path, source: &Path) -> Result<Self, ToolError> {
+    pub(super) fn make(disk: &'a D, path: &Path, source: &Path) -> Result<Self, ToolError> {
         if path.starts_with(source) {
             return Err(ToolError::TargetInside { path: path.to_path_buf() });
         }
@@ -40,7 +40,7 @@ impl<'a, D: Disk> NewFolder<'a, D> {
     }
 
     /// Makes the names in the folder durable, and keeps it.
-    pub fn keep(mut self) -> Result<(), EnvError> {
+    pub(super) fn keep(mut self) -> Result<(), EnvError> {
         sync_folders(self.disk, &self.path)?;
         if let Some(above) = self.path.parent().filter(|above| !above.as_os_str().is_empty()) {
             match self.disk.sync_dir(above) {
@@ -53,7 +53,13 @@ impl<'a, D: Disk> NewFolder<'a, D> {
     }
 
     /// Copies one file up to `size_bytes`; the rest of its length is zeros. Returns the bytes that were copied.
-    pub fn copy_file(&self, from: &Path, to: &Path, size_bytes: u64, allocate: bool) -> Result<(), EnvError> {
+    pub(super) fn copy_file(
+        &self,
+        from: &Path,
+        to: &Path,
+        size_bytes: u64,
+        allocate: bool,
+    ) -> Result<(), EnvError> {
         let source = self.disk.open_file(from, OpenMode::Read)?;
         let length = source.len()?;
         let copy = self.disk.open_file(to, OpenMode::CreateOrWrite)?;
@@ -66,7 +72,7 @@ impl<'a, D: Disk> NewFolder<'a, D> {
     }
 
     /// Copies the JSON files of a folder of metadata, those that `wanted` names. A missing folder holds none.
-    pub fn copy_metadata(
+    pub(super) fn copy_metadata(
         &self,
         from: &Path,
         to: &Path,

@@ -57,7 +57,7 @@ struct Current<D: Disk> {
 
 impl<D: Disk> IndexCheck<D> {
     /// Lists the files. Beside a server, and after a kill, what the checkpoint does not count is not looked at.
-    pub fn open(
+    pub(super) fn open(
         reader: &StoreReader<D>,
         condition: &Condition,
         report: &mut VerifyReport,
@@ -105,7 +105,7 @@ impl<D: Disk> IndexCheck<D> {
     }
 
     /// Compares the entries of a record; records come in the order of the log.
-    pub fn check(&mut self, view: &RecordView<'_>, report: &mut VerifyReport) -> Result<(), EnvError> {
+    pub(super) fn check(&mut self, view: &RecordView<'_>, report: &mut VerifyReport) -> Result<(), EnvError> {
         let at = view.physical_offset.get();
         let mut hashes = std::mem::take(&mut self.hashes);
         hashes.clear();
@@ -137,7 +137,7 @@ impl<D: Disk> IndexCheck<D> {
     }
 
     /// Notes the entries that lead behind the last record.
-    pub fn finish(&mut self, log_end: u64, report: &mut VerifyReport) -> Result<(), EnvError> {
+    pub(super) fn finish(&mut self, log_end: u64, report: &mut VerifyReport) -> Result<(), EnvError> {
         while let Some(found) = self.peek(report)? {
             self.take();
             if found.entry.physical_offset < log_end || self.is_settled {

@@ -6,7 +6,8 @@ use rocketpy_env::Disk;
 use rocketpy_model::QueueOffset;
 use rocketpy_protocol::record::RecordView;
 
-use super::{ToolError, select::Selection};
+use super::ToolError;
+use super::select::Selection;
 use crate::reader::queue::QueueFiles;
 use crate::reader::{QueueRange, ReadError, StoreReader};
 
@@ -39,7 +40,7 @@ pub(super) struct Members<D: Disk> {
 }
 
 impl<D: Disk> Members<D> {
-    pub fn open(reader: &StoreReader<D>, ranges: Vec<QueueRange>) -> Result<Self, ReadError> {
+    pub(super) fn open(reader: &StoreReader<D>, ranges: Vec<QueueRange>) -> Result<Self, ReadError> {
         let mut log = reader.open_log()?;
         let mut queues = HashMap::with_capacity(ranges.len());
         for range in ranges {
@@ -50,7 +51,7 @@ impl<D: Disk> Members<D> {
     }
 
     /// Whether an entry of these parts leads to the record.
-    pub fn hold(&mut self, view: &RecordView<'_>) -> Result<bool, ReadError> {
+    pub(super) fn hold(&mut self, view: &RecordView<'_>) -> Result<bool, ReadError> {
         let Some((range, queue)) = self.queues.get_mut(&(view.topic.to_owned(), view.queue_id)) else {
             return Ok(false);
         };

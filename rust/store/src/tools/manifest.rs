@@ -44,7 +44,7 @@ pub(super) struct SideFolder<'a, D: Disk> {
 
 impl<'a, D: Disk> SideFolder<'a, D> {
     /// Makes the folder and writes down what is to be done.
-    pub fn make(disk: &'a D, root: &'a Path, actions: &'a [RepairAction]) -> Result<Self, EnvError> {
+    pub(super) fn make(disk: &'a D, root: &'a Path, actions: &'a [RepairAction]) -> Result<Self, EnvError> {
         let begun_at_ms = disk.now_ms();
         let mut dir = root.join(format!("repair-{begun_at_ms}"));
         let mut number = 1;
@@ -60,7 +60,7 @@ impl<'a, D: Disk> SideFolder<'a, D> {
     }
 
     /// Writes the list; with `done` everything was done.
-    pub fn write(&self, done: bool) -> Result<(), EnvError> {
+    pub(super) fn write(&self, done: bool) -> Result<(), EnvError> {
         let manifest = Manifest {
             store: self.root,
             begun_at_ms: self.begun_at_ms,
@@ -73,7 +73,12 @@ impl<'a, D: Disk> SideFolder<'a, D> {
     }
 
     /// Keeps a copy of a part of a file, durably, before it is written over.
-    pub fn keep_bytes(&mut self, path: &Path, file_offset: u64, size_bytes: u64) -> Result<(), EnvError> {
+    pub(super) fn keep_bytes(
+        &mut self,
+        path: &Path,
+        file_offset: u64,
+        size_bytes: u64,
+    ) -> Result<(), EnvError> {
         let name =
             path.strip_prefix(self.root).unwrap_or_else(|_| Path::new(path.file_name().unwrap_or_default()));
         let kept_in = self.dir.join(name).join(format!("{file_offset}-{size_bytes}"));
@@ -90,7 +95,7 @@ impl<'a, D: Disk> SideFolder<'a, D> {
     }
 
     /// Moves a file or a folder of the store's root into the side folder.
-    pub fn take(&mut self, path: &Path) -> Result<(), EnvError> {
+    pub(super) fn take(&mut self, path: &Path) -> Result<(), EnvError> {
         let kept_in = self.dir.join(path.file_name().unwrap_or_default());
         self.note(path, 0, 0, kept_in.clone())?;
         self.disk.rename(path, &kept_in)?;
@@ -110,7 +115,7 @@ impl<'a, D: Disk> SideFolder<'a, D> {
     }
 
     /// Gives a file that has other names as well, as those of a snapshot, bytes of its own: they keep theirs.
-    pub fn unshare(&self, path: &Path) -> Result<(), EnvError> {
+    pub(super) fn unshare(&self, path: &Path) -> Result<(), EnvError> {
         let file = self.disk.open_file(path, OpenMode::Read)?;
         if file.link_count()? == 1 {
             return Ok(());

@@ -19,12 +19,11 @@ mod walk;
 
 use std::path::PathBuf;
 
-use rocketpy_env::{Disk, EnvError};
-use rocketpy_model::PhysicalOffset;
-
 pub use facts::{LogFacts, MarkFacts, QueueFacts, StoreFacts, TopicFacts, facts};
 pub use repair::{Repair, RepairAction, plan_repair, repair};
 pub use report::{Problem, ProblemKind, VerifyReport};
+use rocketpy_env::{Disk, EnvError};
+use rocketpy_model::PhysicalOffset;
 pub use select::{Selected, Selection};
 pub use snapshot::{Snapshot, snapshot};
 pub use transfer::{Transfer, TransferReport};

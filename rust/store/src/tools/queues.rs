@@ -88,7 +88,7 @@ pub(super) struct Queues<D: Disk> {
 
 impl<D: Disk> Queues<D> {
     /// Opens the queues of a store as they are now.
-    pub fn open(reader: &StoreReader<D>, log: &mut LogFiles<D>) -> Result<Self, ReadError> {
+    pub(super) fn open(reader: &StoreReader<D>, log: &mut LogFiles<D>) -> Result<Self, ReadError> {
         let mut queues =
             Self { cursors: Vec::new(), by_name: HashMap::new(), bytes: Vec::new(), entered_to: u64::MAX };
         for topic in reader.topic_names()? {
@@ -113,16 +113,20 @@ impl<D: Disk> Queues<D> {
         Ok(queues)
     }
 
-    pub fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         self.cursors.len() as u64
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut QueueFiles<D>> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut QueueFiles<D>> {
         self.cursors.iter_mut().map(|cursor| &mut cursor.queue)
     }
 
     /// Compares the entry of a record; records come in the order of the log.
-    pub fn check(&mut self, view: &RecordView<'_>, report: &mut VerifyReport) -> Result<(), ReadError> {
+    pub(super) fn check(
+        &mut self,
+        view: &RecordView<'_>,
+        report: &mut VerifyReport,
+    ) -> Result<(), ReadError> {
         if !counts_in_queue(view.sys_flag) {
             report.records_without_entry += 1;
             return Ok(());
@@ -160,7 +164,7 @@ impl<D: Disk> Queues<D> {
     }
 
     /// Notes the entries that lead behind the last record; where the store is open they may be on their way.
-    pub fn finish(
+    pub(super) fn finish(
         &mut self,
         log_end: u64,
         is_complete: bool,

@@ -336,7 +336,7 @@ const fn smallest_filler(record_check: bool) -> u64 {
 /// A record of an exact length that no queue and no index leads to: the type of a rolled back message.
 ///
 /// # Source
-/// spec/store.md 3.1, 4.4.
+/// docs/reference/store-format.md 3.1, 4.4.
 fn filler(physical_offset: u64, size_bytes: u64, stored_at_ms: i64) -> Vec<u8> {
     let record_check = size_bytes >= smallest_filler(true);
     let room = (size_bytes - smallest_filler(record_check)) as usize;

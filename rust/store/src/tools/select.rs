@@ -1,8 +1,7 @@
 //! Chooses records of a store, by queue or by their place in the log.
 
 use rocketpy_env::{Disk, RealDisk};
-use rocketpy_model::QueueOffset;
-use rocketpy_model::property;
+use rocketpy_model::{QueueOffset, property};
 use rocketpy_protocol::properties_text::iter_bytes;
 use rocketpy_protocol::record::RecordView;
 

@@ -235,7 +235,7 @@ fn add_topics(
 }
 
 /// # Source
-/// spec/store.md 1.4.
+/// docs/reference/store-format.md 1.4.
 fn plain_topic(topic: &str) -> Value {
     json!({
         "attributes": {}, "order": false, "perm": 6, "readQueueNums": 1, "topicFilterType": "SINGLE_TAG",

@@ -69,7 +69,11 @@ enum Here {
 
 impl<D: Disk> LogWalk<D> {
     /// A walk from the start of the log on. Where `checked` says so, a record without a checksum of its own is damaged.
-    pub fn new(reader: &StoreReader<D>, checked: Range<u64>, checks: Checks) -> Result<Self, ReadError> {
+    pub(super) fn new(
+        reader: &StoreReader<D>,
+        checked: Range<u64>,
+        checks: Checks,
+    ) -> Result<Self, ReadError> {
         let files = StreamFiles::list_all(Arc::clone(&reader.disk), reader.log_dirs.clone())?;
         let at = files.start().unwrap_or(0);
         Ok(Self {
@@ -85,54 +89,54 @@ impl<D: Disk> LogWalk<D> {
     }
 
     /// Looks at no place from here on.
-    pub fn stop_at(&mut self, stop: u64) {
+    pub(super) fn stop_at(&mut self, stop: u64) {
         self.stop = stop;
     }
 
     /// Goes on at a place where a record begins, or a file.
-    pub fn go_to(&mut self, at: u64) {
+    pub(super) fn go_to(&mut self, at: u64) {
         self.at = at;
         self.window_bytes = WINDOW_BYTES;
     }
 
     /// Goes to a place where one record begins that is wanted, and probably not those behind it.
-    pub fn look_at(&mut self, at: u64) {
+    pub(super) fn look_at(&mut self, at: u64) {
         self.at = at;
         self.window_bytes = RECORD_BYTES;
     }
 
     /// The next place.
-    pub fn at(&self) -> u64 {
+    pub(super) fn at(&self) -> u64 {
         self.at
     }
 
-    pub fn start(&self) -> u64 {
+    pub(super) fn start(&self) -> u64 {
         self.files.start().unwrap_or(0)
     }
 
     /// Bytes of all files as they were listed.
-    pub fn end_of_files(&self) -> u64 {
+    pub(super) fn end_of_files(&self) -> u64 {
         self.files.files().last().map_or(0, |file| file.start.saturating_add(file.size_bytes))
     }
 
     /// The file that holds a place, and the place in it.
-    pub fn place(&mut self, at: u64) -> Result<(PathBuf, u64), ReadError> {
+    pub(super) fn place(&mut self, at: u64) -> Result<(PathBuf, u64), ReadError> {
         let start = self.files.find(at)?.map_or(at, |file| file.start);
         Ok((self.files.path_at(at)?, at - start))
     }
 
     /// Position behind the file that holds a place.
-    pub fn file_end(&mut self, at: u64) -> Result<Option<u64>, ReadError> {
+    pub(super) fn file_end(&mut self, at: u64) -> Result<Option<u64>, ReadError> {
         Ok(self.files.find(at)?.map(|file| file.start.saturating_add(file.size_bytes)))
     }
 
     /// Start of the first file behind a place.
-    pub fn next_file(&self, at: u64) -> Option<u64> {
+    pub(super) fn next_file(&self, at: u64) -> Option<u64> {
         self.files.files().iter().map(|file| file.start).find(|&start| start >= at)
     }
 
     /// Looks at the next place, and goes behind what is sound there.
-    pub fn step(&mut self) -> Result<Step<'_>, ReadError> {
+    pub(super) fn step(&mut self) -> Result<Step<'_>, ReadError> {
         loop {
             let at = self.at;
             if at >= self.stop {
@@ -212,7 +216,7 @@ impl<D: Disk> LogWalk<D> {
     ///
     /// # Errors
     /// What `tick` gives, which is told now and then where this is; or a file operation failed.
-    pub fn find_ground(
+    pub(super) fn find_ground(
         &mut self,
         at: u64,
         tick: &mut dyn FnMut(u64) -> Result<(), ToolError>,
@@ -252,7 +256,7 @@ impl<D: Disk> LogWalk<D> {
     ///
     /// # Errors
     /// As [`LogWalk::find_ground`].
-    pub fn end_of_data(
+    pub(super) fn end_of_data(
         &mut self,
         at: u64,
         tick: &mut dyn FnMut(u64) -> Result<(), ToolError>,

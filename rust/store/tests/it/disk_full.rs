@@ -11,7 +11,7 @@ use crate::faulty::FaultyDisk;
 use crate::support::{assert_queues_equal_log, eventually, is_there, read_all, record, settle, small};
 
 /// Appends until it is refused. Returns how many went in, and the refusal.
-pub fn fill<D: Disk>(store: &Store<D>, most: usize) -> (usize, AppendError) {
+pub(crate) fn fill<D: Disk>(store: &Store<D>, most: usize) -> (usize, AppendError) {
     let body = vec![5; 10_000];
     for count in 0..most {
         if let Err(error) = store.append(&record("t", 0, &body)) {
@@ -168,16 +168,16 @@ fn a_topic_is_deleted_while_queues_cannot_be_written() {
 }
 
 /// A file system of its own that is taken away in the end.
-pub struct Mounted<'a>(&'a Path);
+pub(crate) struct Mounted<'a>(&'a Path);
 
 /// Mounts a file system of a size, in memory. `None` where that takes rights that are not there; under `CI` that is a failure.
-pub fn mount<'a>(dir: &'a Path, size: &str) -> Option<Mounted<'a>> {
+pub(crate) fn mount<'a>(dir: &'a Path, size: &str) -> Option<Mounted<'a>> {
     let size_option = format!("size={size}");
     mount_with(dir, &["-t", "tmpfs", "-o", &size_option, "tmpfs"])
 }
 
 /// Whoever names the folder from now on finds it on a file system that is mounted read-only. `None` as for [`mount`].
-pub fn mount_read_only(dir: &Path) -> Option<Mounted<'_>> {
+pub(crate) fn mount_read_only(dir: &Path) -> Option<Mounted<'_>> {
     let mounted = mount_with(dir, &["--bind", dir.to_str()?])?;
     let changed = Command::new("mount").args(["-o", "remount,bind,ro"]).arg(dir).status().unwrap();
     assert!(changed.success());

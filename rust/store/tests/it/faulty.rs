@@ -14,7 +14,7 @@ use rocketpy_env::{
 
 /// What a test can switch.
 #[derive(Debug, Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// The next flush of a mapped file fails; the one after it succeeds, as on Linux.
     pub fail_next_log_flush: AtomicBool,
     pub fail_next_write_ahead: AtomicBool,
@@ -72,7 +72,7 @@ impl Faults {
 
 /// A count that starts without a bound.
 #[derive(Debug)]
-pub struct Left(AtomicU64);
+pub(crate) struct Left(AtomicU64);
 
 impl Default for Left {
     fn default() -> Self {
@@ -105,35 +105,35 @@ struct Gate {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct FaultyDisk {
+pub(crate) struct FaultyDisk {
     pub faults: Arc<Faults>,
 }
 
 impl FaultyDisk {
-    pub fn set_clock(&self, now_ms: i64) {
+    pub(crate) fn set_clock(&self, now_ms: i64) {
         self.faults.clock_ms.store(now_ms, Ordering::SeqCst);
     }
 
     /// Says how full the file system of a folder is.
-    pub fn set_used_percent(&self, dir: &Path, percent: u64) {
+    pub(crate) fn set_used_percent(&self, dir: &Path, percent: u64) {
         self.faults.used_percent.lock().insert(dir.to_path_buf(), percent);
     }
 
-    pub fn no_space_below(&self, dir: &Path) {
+    pub(crate) fn no_space_below(&self, dir: &Path) {
         *self.faults.no_space_below.lock() = Some(dir.to_path_buf());
     }
 
-    pub fn shut_gate(&self) {
+    pub(crate) fn shut_gate(&self) {
         *self.faults.gate.shut.lock() = true;
     }
 
-    pub fn open_gate(&self) {
+    pub(crate) fn open_gate(&self) {
         *self.faults.gate.shut.lock() = false;
         self.faults.gate.bell.notify_all();
     }
 
     /// Flushes that stand before the gate.
-    pub fn held_back(&self) -> u64 {
+    pub(crate) fn held_back(&self) -> u64 {
         self.faults.gate.waiting.load(Ordering::SeqCst)
     }
 }
@@ -146,12 +146,12 @@ fn broken_device(path: &Path) -> EnvError {
     EnvError::from_io("flush", path, std::io::Error::from_raw_os_error(5))
 }
 
-pub struct FaultyRegion {
+pub(crate) struct FaultyRegion {
     region: MappedRegion,
     faults: Arc<Faults>,
 }
 
-pub struct FaultyFile {
+pub(crate) struct FaultyFile {
     file: RealFile,
     faults: Arc<Faults>,
     place: Place,

@@ -273,7 +273,11 @@ fn files_have_the_size_and_the_places_of_the_format() {
         file.read_exact_at(at, &mut bytes).unwrap();
         bytes
     };
-    assert_eq!(read(4_041_884, 4), [0, 0, 0, 2], "spec/store.md 15.3: the slot of topicA#key1");
+    assert_eq!(
+        read(4_041_884, 4),
+        [0, 0, 0, 2],
+        "docs/reference/store-format.md 15.3: the slot of topicA#key1"
+    );
     assert_eq!(read(20_000_060, 4), [0x3d, 0x27, 0xad, 0x5d]);
     assert_eq!(read(20_000_080, 20)[..4], [0x3d, 0x27, 0xad, 0x5d]);
     assert_eq!(read(20_000_080 + 16, 4), [0, 0, 0, 1]);
@@ -485,7 +489,7 @@ fn after_a_crash_of_another_program_only_files_count_that_it_knew_to_be_durable(
     let index_msg = i64::from_be_bytes(page[16..24].try_into().unwrap());
     let full: Vec<_> = paths(&config);
     let full = crate::index_oracle::read(&full[full.len() - 2], &config);
-    assert_eq!(index_msg, full.end_ms, "spec/store.md 5.1: of the newest file that is full");
+    assert_eq!(index_msg, full.end_ms, "docs/reference/store-format.md 5.1: of the newest file that is full");
     forget_mark(&config);
     RealDisk.replace(&dir.path().join("abort"), b"1").unwrap();
     // What the last file says is not believed, however sound it looks.

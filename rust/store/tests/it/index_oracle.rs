@@ -7,11 +7,11 @@ use rocketpy_protocol::record::{CheckMode, RecordCheck, check_record};
 use rocketpy_store::StoreConfig;
 
 /// An entry: key hash, physical offset, seconds.
-pub type Entry = (i32, u64, i32);
+pub(crate) type Entry = (i32, u64, i32);
 
 /// What one index file says.
 #[derive(Debug, PartialEq, Eq)]
-pub struct File {
+pub(crate) struct File {
     pub begin_ms: i64,
     pub end_ms: i64,
     pub begin: u64,
@@ -23,7 +23,7 @@ fn java_hash(text: &str) -> i32 {
     text.encode_utf16().fold(0, |hash: i32, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
 }
 
-pub fn key_hash(text: &str) -> i32 {
+pub(crate) fn key_hash(text: &str) -> i32 {
     java_hash(text).checked_abs().unwrap_or(0)
 }
 
@@ -39,13 +39,13 @@ fn long(bytes: &[u8], at: usize) -> i64 {
     i64::from_be_bytes(number(bytes, at))
 }
 
-pub fn paths(config: &StoreConfig) -> Vec<PathBuf> {
+pub(crate) fn paths(config: &StoreConfig) -> Vec<PathBuf> {
     let dir = config.root.join("index");
     RealDisk.list(&dir).unwrap().into_iter().map(|file| dir.join(file.name)).collect()
 }
 
 /// Reads a file, and checks that slots, chains and head agree with each other and that nothing lies behind.
-pub fn read(path: &Path, config: &StoreConfig) -> File {
+pub(crate) fn read(path: &Path, config: &StoreConfig) -> File {
     let bytes = RealDisk.read(path, 1 << 31).unwrap();
     let (slots, numbers) = (config.index_slots as usize, config.index_entries as usize);
     assert_eq!(bytes.len(), 40 + slots * 4 + numbers * 20);
@@ -88,7 +88,7 @@ fn keys(topic: &str, properties: &[u8]) -> Vec<String> {
 }
 
 /// The index files that the log makes.
-pub fn of_log(config: &StoreConfig) -> Vec<File> {
+pub(crate) fn of_log(config: &StoreConfig) -> Vec<File> {
     let mut files: Vec<File> = Vec::new();
     let dir = config.commit_log_dir();
     for file in RealDisk.list(&dir).unwrap() {
@@ -123,7 +123,7 @@ fn put(config: &StoreConfig, files: &mut Vec<File>, hash: i32, phy: u64, stored_
 }
 
 /// Checks that the index files of a closed folder are those that the log makes. Returns how many keys they have.
-pub fn assert_index_equals_log(config: &StoreConfig) -> usize {
+pub(crate) fn assert_index_equals_log(config: &StoreConfig) -> usize {
     let expected = of_log(config);
     let found: Vec<File> = paths(config).iter().map(|path| read(path, config)).collect();
     assert_eq!(found.len(), expected.len(), "index files");

@@ -18,10 +18,10 @@ use rocketpy_store::{
 use crate::index_oracle::assert_index_equals_log;
 
 /// Longest a test waits for something that must happen.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A store whose files are so small that they roll every few dozen messages, on a disk that may stall.
-pub fn small(root: &Path) -> StoreConfig {
+pub(crate) fn small(root: &Path) -> StoreConfig {
     StoreConfig {
         busy_timeout: PATIENCE,
         commit_log_file_size: 64 << 10,
@@ -34,12 +34,12 @@ pub fn small(root: &Path) -> StoreConfig {
 }
 
 /// The same, and nothing is flushed but by those who ask for it.
-pub fn quiet(root: &Path, flush: FlushMode) -> StoreConfig {
+pub(crate) fn quiet(root: &Path, flush: FlushMode) -> StoreConfig {
     let hour = Duration::from_secs(3600);
     StoreConfig { flush, flush_interval: hour, checkpoint_interval: hour, ..small(root) }
 }
 
-pub fn record<'a>(topic: &'a str, queue_id: u32, body: &'a [u8]) -> NewRecord<'a> {
+pub(crate) fn record<'a>(topic: &'a str, queue_id: u32, body: &'a [u8]) -> NewRecord<'a> {
     NewRecord {
         topic,
         queue_id,
@@ -55,20 +55,20 @@ pub fn record<'a>(topic: &'a str, queue_id: u32, body: &'a [u8]) -> NewRecord<'a
 }
 
 /// Whether a file or folder is there.
-pub fn is_there(path: &Path) -> bool {
+pub(crate) fn is_there(path: &Path) -> bool {
     let entries = RealDisk.list(path.parent().unwrap()).unwrap_or_default();
     entries.iter().any(|entry| Some(&*entry.name) == path.file_name())
 }
 
 /// Waits until everything that was appended is readable.
-pub fn settle<D: Disk>(store: &Store<D>) {
+pub(crate) fn settle<D: Disk>(store: &Store<D>) {
     let end = store.max_physical_offset();
     store.wait_flushed(end, PATIENCE).unwrap();
     eventually("everything is dispatched", || store.dispatched_offset() >= end);
 }
 
 /// Waits until something is so, giving way to the threads that make it so.
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
         assert!(started.elapsed() < PATIENCE, "never came true: {what}");
@@ -76,10 +76,10 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-pub const ALL: ReadLimits = ReadLimits { max_messages: 1000, max_bytes: 1 << 20 };
+pub(crate) const ALL: ReadLimits = ReadLimits { max_messages: 1000, max_bytes: 1 << 20 };
 
 /// Reads a whole queue, message by message in queue order.
-pub fn read_all<D: Disk>(store: &Store<D>, topic: &str, queue_id: u32) -> Vec<Vec<u8>> {
+pub(crate) fn read_all<D: Disk>(store: &Store<D>, topic: &str, queue_id: u32) -> Vec<Vec<u8>> {
     let mut bodies = Vec::new();
     let mut next = store.queue_bounds(topic, queue_id).min;
     loop {
@@ -99,18 +99,18 @@ pub fn read_all<D: Disk>(store: &Store<D>, topic: &str, queue_id: u32) -> Vec<Ve
 }
 
 /// The records of a read.
-pub fn views(fetch: &Fetch) -> Vec<RecordView<'_>> {
+pub(crate) fn views(fetch: &Fetch) -> Vec<RecordView<'_>> {
     let views: Vec<_> = fetch.records.iter().flat_map(|bytes| records(bytes)).map(Result::unwrap).collect();
     assert_eq!(views.len(), fetch.count as usize);
     views
 }
 
 /// Entries of each queue: physical offset, size, tag code.
-pub type Queues = BTreeMap<(String, u32), Vec<(u64, u32, i64)>>;
+pub(crate) type Queues = BTreeMap<(String, u32), Vec<(u64, u32, i64)>>;
 
 /// Checks that every consume queue of a closed folder, and its key index, equals a rebuild from the log, entry by entry, and
 /// that nothing lies behind. Returns the queues.
-pub fn assert_queues_equal_log(config: &StoreConfig) -> Queues {
+pub(crate) fn assert_queues_equal_log(config: &StoreConfig) -> Queues {
     let rebuilt = queues_of_log(config);
     let stored = queues_on_disk(config);
     let names = |queues: &Queues| queues.keys().cloned().collect::<Vec<_>>();
@@ -192,7 +192,7 @@ fn entry(bytes: &[u8; 20]) -> (u64, u32, i64) {
 }
 
 /// Removes the first file of the log of a closed store as retention does: the marks know of it.
-pub fn retire_first_log_file(config: &StoreConfig) {
+pub(crate) fn retire_first_log_file(config: &StoreConfig) {
     let path = config.root.join("checkpoint");
     let page = RealDisk.read(&path, 1 << 20).unwrap();
     for at in [1024, 1536] {
@@ -208,7 +208,7 @@ pub fn retire_first_log_file(config: &StoreConfig) {
 }
 
 /// Overwrites bytes of a file, as damage does.
-pub fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
+pub(crate) fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
     use rocketpy_env::DiskFile as _;
     let file = RealDisk.open_file(path, OpenMode::Write).unwrap();
     file.write_all_at(at, bytes).unwrap();
@@ -216,7 +216,7 @@ pub fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
 }
 
 /// Every file below a folder with its bytes, for a look at whether anything changed.
-pub fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in RealDisk.list(dir).unwrap() {
         let path = dir.join(&entry.name);
@@ -229,7 +229,7 @@ pub fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Copies the folder of an open store, as a kill at this moment would leave it.
-pub fn killed_copy(from: &Path, to: &Path) {
+pub(crate) fn killed_copy(from: &Path, to: &Path) {
     for (path, bytes) in contents(from) {
         let path = to.join(Path::new(&path).strip_prefix(from).unwrap());
         RealDisk.create_dir_all(path.parent().unwrap()).unwrap();
@@ -238,19 +238,19 @@ pub fn killed_copy(from: &Path, to: &Path) {
 }
 
 /// A listener that passes on what it is told.
-pub struct Told {
+pub(crate) struct Told {
     arrivals: Sender<Arrival>,
     pub flushed: Sender<u64>,
     pub poisoned: Sender<String>,
 }
 
-pub struct Heard {
+pub(crate) struct Heard {
     pub arrivals: Receiver<Arrival>,
     pub flushed: Receiver<u64>,
     pub poisoned: Receiver<String>,
 }
 
-pub fn listener() -> (Arc<Told>, Heard) {
+pub(crate) fn listener() -> (Arc<Told>, Heard) {
     let (arrivals, heard_arrivals) = channel();
     let (flushed, heard_flushed) = channel();
     let (poisoned, heard_poisoned) = channel();
