@@ -70,7 +70,7 @@ impl Broker {
         shared.store.set_listener(Arc::new(Listener { shared: shared.clone(), failed: failed_sender }));
         let advertised = register(&shared);
         let tasks = Mutex::new(vec![
-            tokio::spawn(watch_held_pulls(shared.clone())),
+            tokio::spawn(process::held::watch(shared.clone())),
             tokio::spawn(watch_held_sends(shared.clone())),
             tokio::spawn(keep_house(shared.clone())),
             tokio::spawn(persist_offsets(shared.clone())),
@@ -131,7 +131,7 @@ impl Broker {
         if let Some(registrar) = self.shared.registrar() {
             registrar.stop().await;
         }
-        process::pull::resume(&self.shared, self.shared.held_pulls.all());
+        process::held::resume(&self.shared, self.shared.held.all());
         self.shared.store.request_flush(self.shared.store.max_physical_offset());
         match &self.vip_server {
             Some(vip) => drop(tokio::join!(self.server.shutdown(DRAIN), vip.shutdown(DRAIN))),
@@ -274,10 +274,18 @@ impl StoreListener for Listener {
     }
 
     fn arrived(&self, arrivals: &[Arrival]) {
-        let released = self.shared.held_pulls.arrived(arrivals);
+        let released = self.shared.held.arrived(arrivals);
         if !released.is_empty() {
             let shared = self.shared.clone();
-            self.shared.runtime.spawn(async move { process::pull::resume(&shared, released) });
+            self.shared.runtime.spawn(async move { process::held::resume(&shared, released) });
+        }
+    }
+
+    fn dispatched(&self, offset: PhysicalOffset) {
+        for released in self.shared.held.dispatched(offset) {
+            // A task each: an answer from the index may take a while.
+            let shared = self.shared.clone();
+            self.shared.runtime.spawn(async move { process::held::resume(&shared, [released]) });
         }
     }
 
@@ -289,22 +297,6 @@ impl StoreListener for Listener {
         error!(%failure, "a flush failed, nothing more is acknowledged");
         self.shared.held_sends.give_up_all("a flush failed on the broker; the message may be stored");
         self.failed.send_replace(Some(failure.clone()));
-    }
-}
-
-async fn watch_held_pulls(shared: Arc<Shared>) {
-    let mut next_scan = Instant::now() + shared.config.scan_held_pulls_every;
-    loop {
-        shared.held_pulls.wait_for_deadline(next_scan).await;
-        let now = Instant::now();
-        let mut released = shared.held_pulls.overdue(now);
-        if now >= next_scan {
-            next_scan = now + shared.config.scan_held_pulls_every;
-            released.extend(shared.held_pulls.behind(|topic, queue_id| {
-                process::signed(shared.store.queue_bounds(topic, queue_id).max.get())
-            }));
-        }
-        process::pull::resume(&shared, released);
     }
 }
 

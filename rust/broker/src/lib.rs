@@ -1,13 +1,14 @@
 //! The broker: request processing, topics, groups, offsets and held pulls.
 //!
-//! A request is handled on the task of its connection: decoded once, checked, done, answered. Two kinds of answers wait:
-//! sends under SYNC_FLUSH for the flush that covers them, and pulls for a message. Both wait outside of any thread.
+//! A request is handled on the task of its connection: decoded once, checked, done, answered. Three kinds of answers wait: sends
+//! under SYNC_FLUSH for the flush that covers them, pulls for a message, and questions about the newest messages for dispatch. None
+//! of them waits on a thread.
 
 mod broker;
 mod config;
 mod config_file;
 mod error;
-mod held_pull;
+mod held_request;
 mod held_send;
 mod message_properties;
 mod minute;
@@ -22,6 +23,7 @@ mod topic_attribute;
 pub use broker::Broker;
 pub use config::{BrokerConfig, FlushDiskType};
 pub use error::BrokerError;
+pub use process::route::requests;
 pub use rocketpy_store::{BadHours, DeleteHours, OnFailedFlush, RetentionConfig, StoreConfig, StoreError};
 #[cfg(feature = "sim")]
 pub use table::offset::OffsetTable;

@@ -22,6 +22,7 @@ use rocketpy_protocol::header::{
 use rocketpy_remoting::{Connection, Response};
 use tracing::{debug, warn};
 
+use super::route::Call;
 use super::{Answer, blocking, body, success_json};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -34,7 +35,7 @@ const MAX_GROUPS: usize = 1024;
 /// HEART_BEAT: enters the client in its groups; creates groups and their retry topics.
 ///
 /// A group that cannot be entered is passed over: the client's other groups must not expire for it.
-pub(super) fn heartbeat(shared: &Shared, connection: &Arc<Connection>, request: &Command) -> Answer {
+pub(super) fn heartbeat(Call { shared, connection, request }: Call<'_>) -> Answer {
     let data: HeartbeatData = body(request)?;
     if data.client_id.is_empty() {
         return Err(Refusal::Value { field: "clientID", wanted: "a text", value: String::new() });
@@ -141,7 +142,7 @@ pub(crate) fn expire(shared: &Shared) {
 }
 
 /// UNREGISTER_CLIENT.
-pub(super) fn unregister(shared: &Shared, connection: &Connection, request: &Command) -> Answer {
+pub(super) fn unregister(Call { shared, connection, request }: Call<'_>) -> Answer {
     let header = UnregisterClientRequestHeader::read(&request.ext)?;
     let consumer_group = header.consumer_group.filter(|group| !group.is_empty());
     if shared.clients.leave(connection.id(), header.producer_group, consumer_group)
@@ -153,14 +154,14 @@ pub(super) fn unregister(shared: &Shared, connection: &Connection, request: &Com
 }
 
 /// CHECK_CLIENT_CONFIG: whether a filter can be served.
-pub(super) fn check(request: &Command) -> Answer {
+pub(super) fn check(Call { request, .. }: Call<'_>) -> Answer {
     let data: CheckClientRequestBody = body(request)?;
     super::pull::check_type(data.subscription_data.expression_type.as_deref())?;
     Ok(Response::success())
 }
 
 /// GET_CONSUMER_LIST_BY_GROUP.
-pub(super) fn list(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn list(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetConsumerListByGroupRequestHeader::read(&request.ext)?;
     let ids = shared.clients.client_ids(header.consumer_group);
     if ids.is_empty() {
@@ -171,7 +172,7 @@ pub(super) fn list(shared: &Shared, request: &Command) -> Answer {
 }
 
 /// LOCK_BATCH_MQ.
-pub(super) fn lock_queues(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn lock_queues(Call { shared, request, .. }: Call<'_>) -> Answer {
     let mut wanted = lock_request(request)?;
     // What is not here is nobody's: it is missing in the answer.
     wanted.mq_set.retain(|queue| is_here(shared, queue));
@@ -181,7 +182,7 @@ pub(super) fn lock_queues(shared: &Shared, request: &Command) -> Answer {
 }
 
 /// UNLOCK_BATCH_MQ.
-pub(super) fn unlock_queues(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn unlock_queues(Call { shared, request, .. }: Call<'_>) -> Answer {
     let wanted = lock_request(request)?;
     shared.queue_locks.unlock(&wanted.consumer_group, &wanted.client_id, &wanted.mq_set);
     Ok(Response::success())
@@ -207,7 +208,7 @@ fn is_here(shared: &Shared, queue: &MessageQueue) -> bool {
 }
 
 /// GET_CONSUMER_CONNECTION_LIST.
-pub(super) fn consumer_connections(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn consumer_connections(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetConsumerConnectionListRequestHeader::read(&request.ext)?;
     let Some(view) = shared.clients.consumer_group(header.consumer_group) else {
         return Err(Refusal::ConsumerOffline { group: header.consumer_group.to_owned() });
@@ -226,7 +227,7 @@ pub(super) fn consumer_connections(shared: &Shared, request: &Command) -> Answer
 }
 
 /// GET_PRODUCER_CONNECTION_LIST.
-pub(super) fn producer_connections(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn producer_connections(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetProducerConnectionListRequestHeader::read(&request.ext)?;
     let members = shared.clients.producer_group(header.producer_group);
     if members.is_empty() {

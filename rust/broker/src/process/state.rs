@@ -145,5 +145,5 @@ fn queues(shared: &Shared, table: &mut Table) {
         put(table, &format!("{pool}ThreadPoolQueueHeadWaitTimeMills"), 0);
         put(table, &format!("{pool}ThreadPoolQueueCapacity"), shared.config.max_held_pulls);
     }
-    put(table, "heldPulls", shared.held_pulls.len());
+    put(table, "heldPulls", shared.held.count_for_messages());
 }

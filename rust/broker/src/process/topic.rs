@@ -18,6 +18,7 @@ use rocketpy_remoting::{Reply, Response};
 use tracing::info;
 
 use super::offset::signed;
+use super::route::Call;
 use super::{Answer, blocking, success_json};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -28,7 +29,7 @@ use crate::topic_attribute;
 pub(super) const ANNOUNCE_WAIT: Duration = Duration::from_secs(2);
 
 /// UPDATE_AND_CREATE_TOPIC.
-pub(super) fn put(shared: &Arc<Shared>, request: &Command, reply: Reply) {
+pub(super) fn put(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     let wanted = CreateTopicRequestHeader::read(&request.ext).map_err(Refusal::from);
     let change = wanted
         .and_then(|header| wanted_topic(shared, &header))
@@ -137,7 +138,7 @@ fn attributes(
 }
 
 /// DELETE_TOPIC_IN_BROKER: the topic, its queues and the offsets stored for it.
-pub(super) fn delete(shared: &Arc<Shared>, request: &Command) -> Answer {
+pub(super) fn delete(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = DeleteTopicRequestHeader::read(&request.ext)?;
     check_own(shared, header.topic)?;
     let queues = blocking(|| -> Result<usize, Refusal> {
@@ -147,25 +148,25 @@ pub(super) fn delete(shared: &Arc<Shared>, request: &Command) -> Answer {
         shared.offsets.remove_topic(header.topic)?;
         Ok(shared.store.delete_topic(header.topic)?)
     })?;
-    super::pull::resume(shared, shared.held_pulls.of_topic(header.topic));
+    super::held::resume(shared, shared.held.of_topic(header.topic));
     info!(topic = header.topic, queues, "topic deleted");
     Ok(Response::success())
 }
 
 /// GET_ALL_TOPIC_CONFIG.
-pub(super) fn all(shared: &Shared) -> Answer {
+pub(super) fn all(Call { shared, .. }: Call<'_>) -> Answer {
     let (data_version, topic_config_table) = shared.topics.all();
     Ok(success_json(&TopicConfigSerializeWrapper { data_version, topic_config_table, ..Default::default() }))
 }
 
 /// GET_TOPIC_CONFIG.
-pub(super) fn get(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn get(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetTopicConfigRequestHeader::read(&request.ext)?;
     Ok(success_json(&*existing(shared, header.topic)?))
 }
 
 /// GET_TOPIC_STATS_INFO: the bounds of every queue, and how many messages a second came in the last minute.
-pub(super) fn stats(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn stats(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetTopicStatsInfoRequestHeader::read(&request.ext)?;
     let topic = existing(shared, header.topic)?;
     let broker_name: Arc<str> = shared.config.broker_name.as_str().into();

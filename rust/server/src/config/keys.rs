@@ -29,6 +29,7 @@ pub(super) const KEYS: &[Key] = keys! {
     "readyFile" => |c, v| c.ready_file = Some(PathBuf::from(v));
     "recordCheck" => |c, v| c.broker.record_check = boolean(v)?;
     "vipChannelListen" => |c, v| c.broker.vip_channel = boolean(v)?;
+    "maxHeldBytes" => |c, v| c.broker.max_held_bytes = size(v, 1 << 20, 1 << 40)?;
     "maxHeldPulls" => |c, v| c.broker.max_held_pulls = size(v, 1, 10_000_000)?;
     "maxConnections" => |c, v| {
         c.broker.max_connections = size(v, 1, 1_000_000)?;
