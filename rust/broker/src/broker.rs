@@ -66,8 +66,8 @@ impl Broker {
         let store_host = SocketAddr::new(ip, local_addr.port());
         shared.set_advertised(Advertised { store_host, host: host.name, port: local_addr.port() });
         let vip_server = bind_vip(config, local_addr, &processor);
-        let (failed_sender, failed) = watch::channel(None);
-        shared.store.set_listener(Arc::new(Listener { shared: shared.clone(), failed: failed_sender }));
+        let (listener, failed) = Listener::new(&shared);
+        shared.store.set_listener(Arc::new(listener));
         let advertised = register(&shared);
         let tasks = Mutex::new(vec![
             tokio::spawn(process::held::watch(shared.clone())),
@@ -262,10 +262,18 @@ fn register(shared: &Arc<Shared>) -> String {
     broker_addr
 }
 
-/// Hears from the store, on its threads.
-struct Listener {
+/// Is told by the store, on its threads.
+pub(crate) struct Listener {
     shared: Arc<Shared>,
     failed: watch::Sender<Option<StoreError>>,
+}
+
+impl Listener {
+    /// The listener, and the failed flush that it is told of.
+    pub(crate) fn new(shared: &Arc<Shared>) -> (Self, watch::Receiver<Option<StoreError>>) {
+        let (sender, failed) = watch::channel(None);
+        (Self { shared: shared.clone(), failed: sender }, failed)
+    }
 }
 
 impl StoreListener for Listener {

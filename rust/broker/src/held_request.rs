@@ -122,6 +122,12 @@ impl<W: Waiter> HeldRequests<W> {
         self.for_messages.load(Ordering::Acquire)
     }
 
+    /// How many wait for anything.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().requests.len()
+    }
+
     /// Holds a request.
     ///
     /// What it waits for may have happened just before: the caller looks again, with [`Self::take_if`].

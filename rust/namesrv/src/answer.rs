@@ -1,4 +1,5 @@
 //! The bodies of answers, made from the tables.
+
 use std::collections::BTreeMap;
 
 use rocketpy_protocol::body::{BrokerData, ClusterInfo, QueueData, TopicRouteData};

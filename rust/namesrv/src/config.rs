@@ -1,4 +1,5 @@
 //! What may be set for a name server.
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 

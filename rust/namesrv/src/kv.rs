@@ -1,4 +1,5 @@
 //! The key-value configuration: namespaces of keys, in memory.
+
 use std::collections::BTreeMap;
 
 use parking_lot::RwLock;

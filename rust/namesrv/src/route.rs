@@ -1,6 +1,7 @@
 //! The tables: which broker has which queues of a topic, where brokers are, and who is alive.
 //!
 //! All functions take the time as an argument; nothing here knows sockets beyond the number of a connection.
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 

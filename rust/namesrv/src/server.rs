@@ -1,4 +1,5 @@
 //! The life of a name server: start, the search for silent brokers, stop.
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -19,7 +19,7 @@ use rocketpy_protocol::header::{
     GetProducerConnectionListRequestHeader, Header, NotifyConsumerIdsChangedRequestHeader,
     UnregisterClientRequestHeader, key,
 };
-use rocketpy_remoting::{Connection, Response};
+use rocketpy_remoting::Response;
 use tracing::{debug, warn};
 
 use super::route::Call;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, name};
-use rocketpy_protocol::Command;
 use rocketpy_protocol::body::{ConsumeStats, GroupList, OffsetWrapper};
 use rocketpy_protocol::header::{
     DeleteSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader, Header,

@@ -156,3 +156,6 @@ pub(crate) async fn watch(shared: Arc<Shared>) {
 fn max_offset(shared: &Shared, queue: &QueueKey) -> QueueOffset {
     shared.store.queue_bounds(&queue.topic, queue.queue_id).max
 }
+
+#[cfg(test)]
+mod tests;

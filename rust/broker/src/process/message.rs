@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 use rocketpy_model::PhysicalOffset;
-use rocketpy_protocol::Command;
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::{
     Header, QueryMessageRequestHeader, QueryMessageResponseHeader, ViewMessageRequestHeader,
@@ -13,7 +12,6 @@ use rocketpy_store::{KeyKind, ReadLimits};
 use super::route::Call;
 use super::{Answer, blocking, response as response_with};
 use crate::refusal::Refusal;
-use crate::shared::Shared;
 
 /// VIEW_MESSAGE_BY_ID: the record that starts at a physical offset.
 pub(super) fn view(Call { shared, request, .. }: Call<'_>) -> Answer {

@@ -14,7 +14,6 @@ mod topic;
 use std::sync::Arc;
 
 pub(crate) use client::expire;
-pub(crate) use offset::signed;
 use rocketpy_protocol::code::{request as code, response};
 use rocketpy_protocol::{Command, Header, json};
 use rocketpy_remoting::{Connection, Handler, Reply, Response};
@@ -44,7 +43,7 @@ impl Handler for Processor {
             }
             Some(Route::Answers { function, .. }) => answer(*function, call, reply),
             Some(Route::Refused { why }) => refuse(call, reply, why),
-            None => refuse(call, reply, route::why_unknown(request.code)),
+            None => refuse(call, reply, code::who_answers(request.code)),
         }
     }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 use rocketpy_filter::TagFilter;
 use rocketpy_model::sys_flag::pull as flag;
 use rocketpy_model::{GroupConfig, QueueOffset, TopicConfig, perm};
-use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{Header, PullMessageRequestHeader, PullMessageResponseHeader};
 use rocketpy_remoting::{Reply, Response};

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use rocketpy_protocol::code::request::{self, Party};
 use rocketpy_protocol::code::{AfterDispatch, Handling};
 use rocketpy_protocol::{Command, request_table};
 use rocketpy_remoting::{Connection, Reply, Response};
@@ -218,19 +217,6 @@ request_table! {
     | BATCH_ACK_MESSAGE => refused(NOT_YET);
 }
 
-/// Why a request without a route is refused.
-pub(super) const fn why_unknown(code: i32) -> &'static str {
-    match request::of(code) {
-        Some(request::Request { asked_of: Party::NameServer, .. }) => {
-            "a name server answers it, not a broker"
-        }
-        Some(request::Request { asked_of: Party::Client, .. }) => "a client answers it, not a broker",
-        Some(request::Request { asked_of: Party::Controller, .. }) => "a controller answers it, not a broker",
-        Some(_) => NOT_YET,
-        None => "no such code is known",
-    }
-}
-
 /// What a broker does with each request that it can get, by code.
 pub fn requests() -> impl Iterator<Item = (i32, Handling)> {
     CODES.iter().filter_map(|&code| Some((code, handling(route_of(code)?))))
@@ -248,6 +234,8 @@ fn handling(route: &Route) -> Handling {
 
 #[cfg(test)]
 mod tests {
+    use rocketpy_protocol::code::request::{self, Party};
+
     use super::*;
 
     #[test]

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rocketpy_model::{MessageQueue, Permission, QueueOffset, TopicConfig, TopicFilterType, name};
-use rocketpy_protocol::Command;
 use rocketpy_protocol::body::{TopicConfigSerializeWrapper, TopicOffset, TopicStatsTable};
 use rocketpy_protocol::header::{
     CreateTopicRequestHeader, DeleteTopicRequestHeader, GetTopicConfigRequestHeader,

@@ -1,3 +1,9 @@
+//! The offsets of consumer groups, and the file that keeps them.
+#![cfg_attr(
+    not(feature = "sim"),
+    expect(unreachable_pub, reason = "the simulator uses the table from outside")
+)]
+
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
