@@ -7,9 +7,10 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use rocketpy_server::{Addresses, Process, Role, ServerConfig, ServerError, Sources};
 
+use crate::duration::Seconds;
 use crate::error::{self, raise};
 use crate::process::Owned;
-use crate::wait::{Seconds, run};
+use crate::wait::run;
 
 /// How long a server that nobody waits for any more may take to stop.
 const ABANDONED: Duration = Duration::from_secs(10);
