@@ -90,7 +90,8 @@ def instant_ms(instant: Instant) -> int:
     """
     if isinstance(instant, datetime):
         instant = instant.timestamp()
-    if isinstance(instant, bool) or not isinstance(instant, int | float):
+    # Not every caller has a type checker.
+    if isinstance(instant, bool) or not isinstance(instant, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"a point in time is a datetime or seconds since 1970, not {type(instant).__name__}")
     return round(instant * 1000)
 

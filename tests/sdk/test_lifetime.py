@@ -139,11 +139,3 @@ def test_importing_does_nothing(child):
         """
     )
     assert (ended.returncode, ended.stderr) == (0, "")
-
-
-def test_every_public_name_is_there():
-    for name in rocketpy.__all__:
-        assert getattr(rocketpy, name) is not None
-    assert set(rocketpy.__all__) <= set(dir(rocketpy))
-    with pytest.raises(AttributeError, match="nothing"):
-        rocketpy.nothing  # noqa: B018

@@ -10,9 +10,10 @@ use rocketpy_server::{
 };
 use rocketpy_store::StoreError;
 
+use crate::duration::Seconds;
 use crate::error::{self, raise};
 use crate::process::Owned;
-use crate::wait::{Seconds, run};
+use crate::wait::run;
 
 /// How long a server that nobody waits for any more may take to stop.
 const ABANDONED: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
 //! What a request is answered with.
 use bytes::Bytes;
-use rocketpy_protocol::{Command, Language, code, flag};
+use rocketpy_protocol::{Command, code};
 
 /// An answer: a command, and a body that may consist of many slices.
 #[derive(Debug)]
@@ -15,12 +15,12 @@ pub struct Response {
 impl Response {
     /// A response with code and remark, without header fields and body.
     pub fn status(code: i32, remark: impl Into<String>) -> Self {
-        Self::from(bare(code).with_remark(remark))
+        Self::from(Command::bare_response(code).with_remark(remark))
     }
 
     /// A response SUCCESS without header fields and body.
     pub fn success() -> Self {
-        Self::from(bare(code::response::SUCCESS))
+        Self::from(Command::bare_response(code::response::SUCCESS))
     }
 
     /// Refuses a request code that this process does not know.
@@ -43,12 +43,6 @@ impl Response {
     pub fn body_len(&self) -> usize {
         self.command.body.len() + self.body.iter().map(Bytes::len).sum::<usize>()
     }
-}
-
-/// A response without opaque: [`Reply::send`](crate::Reply::send) sets that of its request.
-fn bare(code: i32) -> Command {
-    // Only current Java clients know "RUST"; all know "OTHER".
-    Command { language: Language::Other, flag: flag::RESPONSE, ..Command::bare_request(code) }
 }
 
 impl From<Command> for Response {
