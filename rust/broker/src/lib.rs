@@ -21,7 +21,7 @@ mod table;
 mod topic_attribute;
 
 pub use broker::Broker;
-pub use config::BrokerConfig;
+pub use config::{BrokerConfig, Describe, Endpoint};
 pub use error::BrokerError;
 pub use process::route::requests;
 pub use rocketpy_store::{

@@ -48,7 +48,7 @@ impl Waiter for Waiting {
     fn is_woken_by(&self, arrival: &Arrival) -> bool {
         match self {
             Self::Pull(pull) => {
-                pull.is_before(arrival.next_offset) && pull.filter.accepts_code(arrival.tags_code)
+                pull.is_before(arrival.next_offset) && pull.filter.matches_code(arrival.tags_code)
             }
             Self::Question(_) => false,
         }

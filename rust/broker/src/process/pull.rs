@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_model::sys_flag::pull as flag;
 use rocketpy_model::{GroupConfig, QueueOffset, TopicConfig, perm};
 use rocketpy_protocol::code::{request, response};
@@ -34,7 +34,7 @@ pub(super) const TAG: &str = "TAG";
 pub(crate) struct Pull {
     pub(super) queue: QueueKey,
     offset: i64,
-    pub(super) filter: Arc<TagFilter>,
+    pub(super) filter: Arc<MessageFilter>,
     group: Arc<str>,
     limits: ReadLimits,
     topic_sys_flag: i32,
@@ -49,13 +49,9 @@ impl Pull {
 
     /// Bytes of memory behind the struct. A filter counts for each pull, though several pulls may share one.
     pub(super) fn held_bytes(&self) -> usize {
-        let tags: usize = self.filter.names().iter().map(|tag| tag.len() + TAG_BYTES).sum();
-        self.queue.topic.len() + self.group.len() + tags
+        self.queue.topic.len() + self.group.len() + self.filter.heap_bytes()
     }
 }
-
-/// Bytes that a filter takes for a tag besides its text: a `String` and a code.
-const TAG_BYTES: usize = size_of::<String>() + size_of::<i64>();
 
 /// Answers a pull, or holds it until there is something to answer.
 pub(super) fn pull(Call { shared, request, .. }: Call<'_>, reply: Reply) {
@@ -157,7 +153,7 @@ fn filter_of(
     shared: &Shared,
     header: &PullMessageRequestHeader<'_>,
     group: &GroupConfig,
-) -> Result<Arc<TagFilter>, Refusal> {
+) -> Result<Arc<MessageFilter>, Refusal> {
     if header.sys_flag & flag::CLASS_FILTER != 0 {
         return Err(Refusal::ClassFilter { topic: header.topic.to_owned() });
     }
