@@ -1,4 +1,4 @@
-//! Why a name server does not start, and why it refuses a request.
+//! The reasons why a name server does not start, and why it refuses a request.
 
 use rocketpy_protocol::body::RegistrationError;
 use rocketpy_protocol::code::request::name_of;
@@ -16,7 +16,7 @@ pub enum NameServerError {
     Listen(#[from] ServerError),
 }
 
-/// Why a request is refused; its text is the remark of the answer.
+/// Why a request is refused. The text is the remark of the answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error(transparent)]

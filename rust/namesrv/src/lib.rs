@@ -1,4 +1,4 @@
-//! The name server: routes, broker liveness, request processing.
+//! The name server: routes, live brokers, requests.
 //!
 //! It keeps no state on disk: brokers register again and again, and a broker that stops doing so is forgotten.
 

@@ -1,4 +1,4 @@
-//! Who is there: heartbeats, groups' members, locks of queues.
+//! Requests about live clients: heartbeats, members of groups, locks of queues.
 //!
 //! # Source
 //! docs/reference/protocol.md 2.3.7, 2.3.10, 2.3.11, 2.4.1 and 2.6.3.
@@ -32,9 +32,9 @@ use crate::table::topic::MAX_QUEUES;
 /// Most groups that one heartbeat may name.
 const MAX_GROUPS: usize = 1024;
 
-/// HEART_BEAT: enters the client in its groups; creates groups and their retry topics.
+/// HEART_BEAT: adds the client to its groups, and creates missing groups and their retry topics.
 ///
-/// A group that cannot be entered is passed over: the client's other groups must not expire for it.
+/// A group that refuses the client is skipped: the client's other groups must not expire because of it.
 pub(super) fn heartbeat(Call { shared, connection, request }: Call<'_>) -> Answer {
     let data: HeartbeatData = body(request)?;
     if data.client_id.is_empty() {
@@ -50,13 +50,13 @@ pub(super) fn heartbeat(Call { shared, connection, request }: Call<'_>) -> Answe
     for producer in &data.producer_data_set {
         match name::check_group(&producer.group_name) {
             Ok(()) => shared.clients.enter_producer(&producer.group_name, member()),
-            Err(error) => warn!(client_id = &*client_id, %error, "heartbeat of a producer group passed over"),
+            Err(error) => warn!(client_id = &*client_id, %error, "heartbeat of a producer group skipped"),
         }
     }
     for consumer in &data.consumer_data_set {
         if let Err(refusal) = enter_consumer(shared, consumer, member()) {
             let group = &consumer.group_name;
-            warn!(client_id = &*client_id, group, %refusal, "heartbeat of a consumer group passed over");
+            warn!(client_id = &*client_id, group, %refusal, "heartbeat of a consumer group skipped");
         }
     }
     let mut response = Response::success();
@@ -71,7 +71,7 @@ fn enter_consumer(shared: &Shared, consumer: &ConsumerData, member: Member) -> R
         Some(group) => group,
         None => match blocking(|| shared.groups.get_or_create(&consumer.group_name)) {
             Ok(group) => group,
-            // Skipped in silence: its pulls are told.
+            // The client learns it from the answers to its pulls.
             Err(Refusal::NoGroup { group }) => {
                 debug!(group, "heartbeat of a consumer group that does not exist");
                 return Ok(());
@@ -80,7 +80,7 @@ fn enter_consumer(shared: &Shared, consumer: &ConsumerData, member: Member) -> R
         },
     };
     if let Err(refusal) = create_retry_topic(shared, consumer, &group) {
-        // Pulls do not need it, and a send to it makes it as well.
+        // Pulls do not need it, and the first send to it creates it.
         warn!(group = group.name, %refusal, "retry topic not created");
     }
     if shared.clients.enter_consumer(consumer, member) {
@@ -106,9 +106,9 @@ fn create_retry_topic(shared: &Shared, consumer: &ConsumerData, group: &GroupCon
     Ok(())
 }
 
-/// Tells all members of a group that it changed, the one that just entered too: Java's lite pull consumer rebalances
-/// before its first heartbeat, finds nobody, and would wait 20 s for its next turn. A lost notice is repaired by the
-/// members' own rebalance.
+/// Notifies all members of a group of a change, the new member included: Java's lite pull consumer rebalances before its first
+/// heartbeat, finds no member, and would wait 20 s for its next rebalance. Members rebalance by themselves as well, which repairs
+/// a lost notice.
 fn notify(shared: &Shared, group: &str) {
     let is_wanted = shared.config.notify_consumer_ids_changed
         && !shared.clients.is_broadcasting(group)
@@ -125,7 +125,7 @@ fn notify(shared: &Shared, group: &str) {
     }
 }
 
-/// Takes an ended connection out of its groups.
+/// Removes an ended connection from its groups.
 pub(super) fn disconnected(shared: &Shared, connection_id: u64) {
     for group in shared.clients.disconnected(connection_id) {
         notify(shared, &group);
@@ -174,7 +174,7 @@ pub(super) fn list(Call { shared, request, .. }: Call<'_>) -> Answer {
 /// LOCK_BATCH_MQ.
 pub(super) fn lock_queues(Call { shared, request, .. }: Call<'_>) -> Answer {
     let mut wanted = lock_request(request)?;
-    // What is not here is nobody's: it is missing in the answer.
+    // A queue that this broker does not have stays out of the answer.
     wanted.mq_set.retain(|queue| is_here(shared, queue));
     let lock_ok_mq_set =
         shared.queue_locks.lock(&wanted.consumer_group, &wanted.client_id, wanted.mq_set, now_ms());

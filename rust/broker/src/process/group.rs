@@ -1,4 +1,4 @@
-//! Consumer groups: create, change, delete, how far they are.
+//! Requests about consumer groups.
 //!
 //! # Source
 //! docs/reference/protocol.md 2.6.2 and 2.6.3.
@@ -34,7 +34,7 @@ pub(super) fn put(Call { shared, request, .. }: Call<'_>) -> Answer {
     Ok(Response::success())
 }
 
-/// The number of queues becomes files and loops; more tries than that are no use to anybody.
+/// Bounds a number from outside: of queues, because each becomes a file, and of tries, where more make no sense.
 fn bounded(field: &'static str, value: i32) -> Result<(), Refusal> {
     if (0..=MAX_QUEUES as i32).contains(&value) {
         return Ok(());

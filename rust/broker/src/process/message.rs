@@ -1,4 +1,4 @@
-//! Single messages by their place in the log, and messages by key.
+//! Requests for messages by physical offset and by key.
 
 use bytes::Bytes;
 use rocketpy_model::PhysicalOffset;

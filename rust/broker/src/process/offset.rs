@@ -1,4 +1,4 @@
-//! Offsets of queues and of groups.
+//! Requests about offsets of queues and groups.
 //!
 //! # Source
 //! docs/reference/protocol.md 2.3.4.
@@ -34,8 +34,8 @@ pub(super) fn query(Call { shared, request, .. }: Call<'_>) -> Answer {
     Err(Refusal::NoOffset { group: group.to_owned(), topic: topic.to_owned(), queue_id: queue })
 }
 
-/// Whether the queue was never trimmed and its first message lies near the end of the log: then a group without an
-/// offset begins at the first message, wherever it wants to begin.
+/// Whether the queue was never trimmed and its first message is near the end of the log. Then a group without an offset begins at
+/// the first message, whatever start it asks for.
 fn starts_hot(shared: &Shared, topic: &str, queue_id: u32) -> bool {
     let bounds = shared.store.queue_bounds(topic, queue_id);
     if bounds.min.get() > 0 || bounds.max.get() == 0 {
@@ -73,12 +73,12 @@ pub(super) fn update(Call { shared, request, .. }: Call<'_>) -> Answer {
     Ok(Response::success())
 }
 
-/// Whether a GET_MAX_OFFSET asks for the offset of the next message, whether or not those before it can be read.
+/// Whether a GET_MAX_OFFSET asks for the offset of the next message, even if earlier ones cannot be read yet.
 pub(super) fn is_of_next(request: &Command) -> bool {
     GetMaxOffsetRequestHeader::read(&request.ext).is_ok_and(|header| header.committed == Some(false))
 }
 
-/// GET_MAX_OFFSET: the end of what can be read, or the offset that the next message gets; 0 for a queue that does not exist.
+/// GET_MAX_OFFSET: the end of what can be read, or the offset that the next message gets. 0 for a queue that does not exist.
 pub(super) fn max(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetMaxOffsetRequestHeader::read(&request.ext)?;
     let queue = queue_id(header.queue_id)?;

@@ -24,7 +24,7 @@ use crate::shared::Shared;
 
 /// Bytes of one answer when the request states no limit: Apache's limit for messages in memory.
 const DEFAULT_MAX_BYTES: usize = 256 * 1024;
-/// Longest hold, whatever the request asks for.
+/// Longest hold, even if the request asks for more.
 const MAX_HOLD: Duration = Duration::from_secs(600);
 /// The only type of filter expressions that is served.
 pub(super) const TAG: &str = "TAG";
@@ -95,7 +95,7 @@ fn check_again(shared: &Shared, pull: &Pull) -> Result<(), Refusal> {
     check_readable(&topic, i64::from(pull.queue.queue_id)).map(drop)
 }
 
-/// The queue, when it may be read.
+/// The queue, if it may be read.
 fn check_readable(topic: &TopicConfig, queue_id: i64) -> Result<u32, Refusal> {
     if !topic.perm.is_readable() {
         return Err(Refusal::TopicNotReadable { topic: topic.name.clone(), perm: topic.perm.bits() });
@@ -181,7 +181,7 @@ fn filter_of(
 }
 
 /// # Errors
-/// The expression is not one over tags.
+/// The filter expression is not one over tags.
 pub(super) fn check_type(expression_type: Option<&str>) -> Result<(), Refusal> {
     match expression_type {
         Some(other) if !other.is_empty() && !other.eq_ignore_ascii_case(TAG) => {
@@ -264,7 +264,7 @@ fn remark(status: FetchStatus) -> &'static str {
     }
 }
 
-/// A refusal of a pull; with NO_PERMISSION it says what forbids it.
+/// A refusal of a pull. With NO_PERMISSION a header field states what forbids it.
 fn refusal_response(refusal: &Refusal) -> Response {
     let mut response = refusal.response();
     let forbidden_type = match refusal {

@@ -1,4 +1,4 @@
-//! Topics: create, change, delete, look at.
+//! Requests about topics.
 //!
 //! # Source
 //! docs/reference/protocol.md 2.6.1.
@@ -24,7 +24,7 @@ use crate::shared::Shared;
 use crate::table::topic::{MAX_QUEUES, TopicChange, is_system};
 use crate::topic_attribute;
 
-/// How long the answer to a creation waits for the name servers: a route query right after it finds the topic.
+/// Longest wait of the answer to a creation for the name servers. A route query right after the answer finds the topic.
 pub(super) const ANNOUNCE_WAIT: Duration = Duration::from_secs(2);
 
 /// UPDATE_AND_CREATE_TOPIC.
@@ -58,7 +58,7 @@ pub(super) fn put(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     });
 }
 
-/// Stores the topic; how long its messages stay readable counts at once.
+/// Stores the topic and puts its retention into force.
 fn put_and_age(shared: &Shared, topic: TopicConfig) -> Result<Option<TopicChange>, Refusal> {
     let change = shared.topics.put(topic)?;
     if change.is_some() {
@@ -106,7 +106,7 @@ fn queues(field: &'static str, value: i32) -> Result<u32, Refusal> {
 }
 
 /// # Errors
-/// The name is none, or belongs to the system.
+/// The text is not a topic name, or the topic belongs to the system.
 fn check_own(shared: &Shared, topic: &str) -> Result<(), Refusal> {
     name::check_topic(topic)?;
     if is_system(topic, &shared.config) {
@@ -115,7 +115,7 @@ fn check_own(shared: &Shared, topic: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Applies `+name=value,-name` to the attributes a topic has.
+/// Applies a change such as `+name=value,-name` to a topic's attributes.
 fn attributes(
     mut attributes: BTreeMap<String, String>,
     text: &str,
@@ -143,7 +143,7 @@ pub(super) fn delete(Call { shared, request, .. }: Call<'_>) -> Answer {
     let queues = blocking(|| -> Result<usize, Refusal> {
         shared.topics.remove(header.topic)?;
         shared.set_topic_retention()?;
-        // Before the queues: where these are gone and offsets are not, a later topic's messages lie behind its groups.
+        // Before the queues: offsets that outlive the queues would be ahead of a later topic's messages.
         shared.offsets.remove_topic(header.topic)?;
         Ok(shared.store.delete_topic(header.topic)?)
     })?;
