@@ -1,3 +1,5 @@
+//! Configurations of topics and consumer groups, and the versions of their tables.
+
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 

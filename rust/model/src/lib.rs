@@ -1,5 +1,6 @@
-//! Messages, queues, offsets, flags, property keys and name rules: what every other crate speaks of. No I/O.
+//! Messages, queues, offsets, flags, property keys and name rules: the words that every other crate uses. No I/O.
 
+#![warn(missing_docs)]
 mod config;
 mod message;
 mod offset;

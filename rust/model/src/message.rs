@@ -1,3 +1,5 @@
+//! A message to send.
+
 use bytes::Bytes;
 
 use crate::property::{KEY_SEPARATOR, KEYS, SHARDING_KEY, TAGS};

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// New topics may be made after this one.
+/// The topic is a template: topics may be created from it.
 pub const INHERIT: i32 = 0x1;
 pub const WRITE: i32 = 0x2;
 pub const READ: i32 = 0x4;

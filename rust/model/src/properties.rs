@@ -1,3 +1,5 @@
+//! The properties of a message, kept as the text that is sent and stored.
+
 use std::ops::Range;
 
 use crate::property;
@@ -17,8 +19,8 @@ pub enum PropertyError {
 
 /// The properties of one message, in the order in which they were set.
 ///
-/// Kept as the text that is sent and stored, one piece of memory for all of them: a message has few, so that a search serves
-/// better than a map, and sending is a copy. What the text cannot hold (an empty name or value, a separator) is refused
+/// Kept as the text that is sent and stored, one allocation for all of them: a message has few properties, so a search is
+/// faster than a map, and sending is a copy. What the text cannot hold (an empty name or value, a separator) is refused
 /// here, so that nothing is lost silently later.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Properties {
@@ -115,7 +117,7 @@ impl Properties {
         self.text.is_empty()
     }
 
-    /// Where `name`, its value and both separators stand.
+    /// The range of `name`, its value and both separators.
     fn piece(&self, name: &str) -> Option<Range<usize>> {
         let mut start = 0;
         for (have, value) in self.iter() {

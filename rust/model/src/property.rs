@@ -3,11 +3,11 @@
 //! # Source
 //! docs/reference/protocol.md 4.4, docs/reference/client.md 4.2.
 
-/// Stands between a name and its value in the stored text.
+/// Separates a name from its value in the stored text.
 pub const NAME_VALUE_SEPARATOR: u8 = 1;
 /// Ends each name-value pair in the stored text.
 pub const PROPERTY_SEPARATOR: u8 = 2;
-/// Stands between two keys in the value of [`KEYS`].
+/// Separates two keys in the value of [`KEYS`].
 pub const KEY_SEPARATOR: &str = " ";
 
 pub const KEYS: &str = "KEYS";

@@ -1,3 +1,5 @@
+//! One queue of a topic on one broker.
+
 use std::fmt;
 use std::sync::Arc;
 

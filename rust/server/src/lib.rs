@@ -1,5 +1,6 @@
 //! Composition: configuration, lifecycle, name server and broker in one process.
 
+#![warn(missing_docs)]
 mod address;
 pub mod config;
 mod error;

@@ -17,7 +17,6 @@ use rocketpy_remoting::{Connection, Reply, Response};
 use rocketpy_store::NewRecord;
 
 use super::blocking;
-use super::topic::ANNOUNCE_WAIT;
 use crate::message_properties::{DelayLevel, PropertyFacts, check_sys_flag, inspect, stored};
 use crate::refusal::Refusal;
 use crate::registration::Announced;
@@ -66,7 +65,7 @@ pub(super) fn send(shared: &Arc<Shared>, connection: &Connection, request: &Comm
     let shared = shared.clone();
     tokio::spawn(async move {
         if let Some(registrar) = shared.registrar() {
-            registrar.taken(&announced, ANNOUNCE_WAIT).await;
+            registrar.taken(&announced, shared.config.announce_wait).await;
         }
         acknowledge(&shared, stored, reply);
     });

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rocketpy_model::{MessageQueue, Permission, QueueOffset, TopicConfig, TopicFilterType, name};
 use rocketpy_protocol::Command;
@@ -23,9 +23,6 @@ use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::table::topic::{MAX_QUEUES, TopicChange, is_system};
 use crate::topic_attribute;
-
-/// How long the answer to a creation waits for the name servers: a route query right after it finds the topic.
-pub(super) const ANNOUNCE_WAIT: Duration = Duration::from_secs(2);
 
 /// UPDATE_AND_CREATE_TOPIC.
 pub(super) fn put(shared: &Arc<Shared>, request: &Command, reply: Reply) {
@@ -52,7 +49,7 @@ pub(super) fn put(shared: &Arc<Shared>, request: &Command, reply: Reply) {
     let shared = shared.clone();
     tokio::spawn(async move {
         if let Some(registrar) = shared.registrar() {
-            registrar.taken(&announced, ANNOUNCE_WAIT).await;
+            registrar.taken(&announced, shared.config.announce_wait).await;
         }
         reply.send(Response::success());
     });
