@@ -1,6 +1,5 @@
 //! Messages, queues, offsets, flags, property keys and name rules: the words that every other crate uses. No I/O.
 
-#![warn(missing_docs)]
 mod config;
 mod message;
 mod offset;

@@ -7,14 +7,30 @@ use crate::property;
 /// Why a property cannot be part of a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PropertyError {
+    /// The name is empty.
     #[error("a property needs a name; its value is: {value:?}")]
-    EmptyName { value: String },
+    EmptyName {
+        /// The value that came with it.
+        value: String,
+    },
+    /// The value is empty.
     #[error("a property needs a value, the stored text cannot hold an empty one: {name:?}")]
-    EmptyValue { name: String },
+    EmptyValue {
+        /// The name of the property.
+        name: String,
+    },
+    /// The name or the value contains a separator.
     #[error("a property must not contain the separators \\u0001 and \\u0002: {name:?}")]
-    Separator { name: String },
+    Separator {
+        /// The name as given.
+        name: String,
+    },
+    /// The name belongs to the system.
     #[error("this property name is reserved for the system: {name}")]
-    Reserved { name: String },
+    Reserved {
+        /// The name.
+        name: String,
+    },
 }
 
 /// The properties of one message, in the order in which they were set.
@@ -112,6 +128,7 @@ impl Properties {
         self.iter().count()
     }
 
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()

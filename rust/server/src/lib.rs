@@ -1,6 +1,5 @@
 //! Composition: configuration, lifecycle, name server and broker in one process.
 
-#![warn(missing_docs)]
 mod address;
 pub mod config;
 mod error;

@@ -72,7 +72,8 @@ pub const KEYS: &[Key] = keys! {
         "brokerClusterName" = Name(name::check_cluster) => [broker.cluster_name];
         /// Name of the broker in its cluster.
         "brokerName" = Name(name::check_broker) => [broker.broker_name], apache "the host's name";
-        /// Address or host that clients are told; without it, the address the broker listens on.
+        /// Address or host that clients are told; without it, the address the broker listens on, or for 0.0.0.0 the one by
+        /// which this machine reaches others.
         "brokerIP1" = Maybe(Host) => [broker.advertised_host], apache "the first address found";
         /// What clients may do: 4 read, 2 write, 6 both, 0 nothing.
         "brokerPermission" = Permissions => [broker.broker_permission];

@@ -38,6 +38,9 @@ fn page() -> String {
     page.push_str(changes());
     for section in Section::ALL {
         let _ = write!(page, "\n## {}\n\n", section.title());
+        if section == Section::Ours {
+            page.push_str("Apache has none of these.\n\n");
+        }
         page.push_str("| key | values | default | meaning |\n|---|---|---|---|\n");
         for key in KEYS.iter().filter(|key| key.section == section) {
             let _ = writeln!(
@@ -100,6 +103,9 @@ fn meaning(key: &Key) -> String {
     let mut text = key.description().to_owned();
     if let Apache::Default(default) = key.apache {
         let _ = write!(text, " Apache's default: {default}.");
+    }
+    if key.apache == Apache::Unknown && key.section != Section::Ours {
+        text.push_str(" Not a key of Apache's.");
     }
     if key.is_changeable {
         text.push_str(" It may change while a server runs.");
