@@ -8,6 +8,12 @@ import pytest
 
 
 @pytest.fixture
+def bare() -> dict[str, str]:
+    """The environment without variables that are configuration."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("ROCKETPY_", "NAMESRV_ADDR"))}
+
+
+@pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "broker.conf"
     path.write_text("brokerName=from-file\nlistenPort=1234\nfileReservedTime=48\nsendMessageThreadPoolNums=4\n")
@@ -18,8 +24,8 @@ def values(text: str) -> dict[str, dict]:
     return {row["key"]: row for row in json.loads(text)}
 
 
-def test_each_value_is_shown_with_the_layer_that_set_it(command, file: Path):
-    environment = os.environ | {"ROCKETPY_LISTEN_PORT": "2345", "ROCKETPY_REGION_ID": "r1"}
+def test_each_value_is_shown_with_the_layer_that_set_it(command, bare, file: Path):
+    environment = bare | {"ROCKETPY_LISTEN_PORT": "2345", "ROCKETPY_REGION_ID": "r1"}
     line = ("config", "show", "--config", str(file), "--set", "regionId=r2", "--format", "json")
     result = command(*line, env=environment)
     found = values(result.stdout)
@@ -37,12 +43,13 @@ def test_each_value_is_shown_with_the_layer_that_set_it(command, file: Path):
     assert any("fileReservedTime" in line and "48" in line and str(file) in line for line in table.splitlines())
 
 
-def test_a_shown_configuration_can_be_read_again(command, file: Path, tmp_path: Path):
-    shown = command("config", "show", "--config", str(file), "--set", r"regionId=a\b", "--format", "properties")
+def test_a_shown_configuration_can_be_read_again(command, bare, file: Path, tmp_path: Path):
+    line = ("config", "show", "--config", str(file), "--set", r"regionId=a\b", "--format", "properties")
+    shown = command(*line, env=bare)
     again = tmp_path / "again.conf"
     again.write_text(shown.stdout)
     assert "#traceOn=true" in shown.stdout.splitlines(), "a default is a comment: it may be another one some day"
-    found = values(command("config", "show", "--config", str(again), "--format", "json").stdout)
+    found = values(command("config", "show", "--config", str(again), "--format", "json", env=bare).stdout)
     given = {name: row["value"] for name, row in found.items() if row["origin"] != "default"}
     assert given == {"brokerName": "from-file", "listenPort": 1234, "fileReservedTime": 48, "regionId": r"a\b"}
 
@@ -70,13 +77,12 @@ def test_an_unknown_key_names_the_nearest(command):
     assert error.endswith("hint: write flushDiskType, or leave the key out\n")
 
 
-def test_only_what_differs_from_the_defaults_is_listed(command, file: Path):
-    environment = {name: value for name, value in os.environ.items() if name != "NAMESRV_ADDR"}
+def test_only_what_differs_from_the_defaults_is_listed(command, bare, file: Path):
     line = ("config", "diff", "--config", str(file), "--set", "traceOn=true", "--set", "maxTopics=50", "--json")
-    found = values(command(*line, env=environment).stdout)
+    found = values(command(*line, env=bare).stdout)
     assert set(found) == {"brokerName", "listenPort", "fileReservedTime", "maxTopics"}
     assert found["fileReservedTime"]["default"] == 72
-    assert "nothing differs" in command("config", "diff", env=environment).stdout
+    assert "nothing differs" in command("config", "diff", env=bare).stdout
 
 
 def test_two_files_are_compared(command, file: Path, tmp_path: Path):
