@@ -11,6 +11,7 @@ use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
+use crate::blocking::blocking;
 use crate::process::{self, Processor};
 use crate::refusal::Refusal;
 use crate::registration::{Identity, Registrar};
@@ -20,6 +21,9 @@ use crate::{BrokerConfig, BrokerError};
 
 /// How long the connections get to take their last answers.
 const DRAIN: Duration = Duration::from_millis(150);
+
+/// How long the work that requests left behind gets to end.
+const TASKS_END: Duration = Duration::from_millis(150);
 
 /// A running broker.
 #[doc(alias = "BrokerController")]
@@ -132,6 +136,7 @@ impl Broker {
             registrar.stop().await;
         }
         process::pull::resume(&self.shared, self.shared.held_pulls.all());
+        self.shared.tasks.join(TASKS_END).await;
         self.shared.store.request_flush(self.shared.store.max_physical_offset());
         match &self.vip_server {
             Some(vip) => drop(tokio::join!(self.server.shutdown(DRAIN), vip.shutdown(DRAIN))),
@@ -277,12 +282,12 @@ impl StoreListener for Listener {
         let released = self.shared.held_pulls.arrived(arrivals);
         if !released.is_empty() {
             let shared = self.shared.clone();
-            self.shared.runtime.spawn(async move { process::pull::resume(&shared, released) });
+            self.shared.tasks.spawn(async move { process::pull::resume(&shared, released) });
         }
     }
 
     fn waits(&self, wait: &mut dyn FnMut()) {
-        process::blocking(wait);
+        blocking(wait);
     }
 
     fn poisoned(&self, failure: &StoreError) {

@@ -3,20 +3,24 @@
 //! A request is handled on the task of its connection: decoded once, checked, done, answered. Two kinds of answers wait:
 //! sends under SYNC_FLUSH for the flush that covers them, and pulls for a message. Both wait outside of any thread.
 
+mod blocking;
 mod broker;
 mod config;
 mod config_file;
 mod error;
 mod held_pull;
 mod held_send;
-mod message_properties;
 mod minute;
 mod process;
+mod put;
 mod refusal;
 mod registration;
 mod shared;
 mod stats;
 mod table;
+mod tasks;
+#[cfg(test)]
+mod testing;
 mod topic_attribute;
 
 pub use broker::Broker;

@@ -12,13 +12,14 @@ use rocketpy_store::{Store, StoreError};
 use crate::held_pull::HeldPulls;
 use crate::held_send::HeldSends;
 use crate::minute::MinuteRates;
-use crate::registration::Registrar;
+use crate::registration::{Announced, Registrar};
 use crate::stats::Stats;
 use crate::table::client::ClientTable;
 use crate::table::group::GroupTable;
 use crate::table::offset::OffsetTable;
 use crate::table::queue_lock::QueueLocks;
-use crate::table::topic::TopicTable;
+use crate::table::topic::{TopicChange, TopicTable};
+use crate::tasks::Tasks;
 use crate::{BrokerConfig, BrokerError, FlushDiskType, topic_attribute};
 
 /// Share of the machine's memory whose last messages count as hot (`accessMessageInMemoryMaxRatio`).
@@ -40,7 +41,8 @@ pub(crate) struct Shared {
     pub(crate) held_sends: HeldSends,
     pub(crate) stats: Stats,
     pub(crate) rates: MinuteRates,
-    pub(crate) runtime: tokio::runtime::Handle,
+    /// Work that requests leave behind.
+    pub(crate) tasks: Tasks,
     pub(crate) started_at_ms: i64,
     /// Whether sends are answered after the flush.
     pub(crate) sync_flush: bool,
@@ -105,10 +107,10 @@ impl Shared {
             held_sends: HeldSends::default(),
             stats: Stats::new(started_at_ms),
             rates: MinuteRates::default(),
-            runtime: tokio::runtime::Handle::current(),
+            tasks: Tasks::new(),
             started_at_ms,
             sync_flush: config.flush == FlushDiskType::Sync,
-            property_suffix: crate::message_properties::broker_suffix(
+            property_suffix: crate::put::broker_suffix(
                 &config.region_id,
                 config.trace_on,
                 &config.cluster_name,
@@ -152,6 +154,11 @@ impl Shared {
 
     pub(crate) fn registrar(&self) -> Option<&Registrar> {
         self.registrar.get()
+    }
+
+    /// Tells the name servers about changed topics; `None` where the broker has no name server.
+    pub(crate) fn announce(&self, change: &TopicChange) -> Option<Announced> {
+        self.registrar().map(|registrar| registrar.announce(change))
     }
 
     /// The ends of a topic's queues, summed up: how many messages it ever got.
