@@ -8,6 +8,7 @@ mod broker;
 mod config;
 mod config_file;
 mod error;
+mod figures;
 mod held_pull;
 mod held_send;
 mod minute;
@@ -15,6 +16,8 @@ mod process;
 mod put;
 mod refusal;
 mod registration;
+mod role;
+mod service;
 mod shared;
 mod stats;
 mod table;
@@ -24,9 +27,11 @@ mod testing;
 mod topic_attribute;
 
 pub use broker::Broker;
-pub use config::{BrokerConfig, FlushDiskType};
+pub use config::BrokerConfig;
 pub use error::BrokerError;
-pub use rocketpy_store::{BadHours, DeleteHours, OnFailedFlush, RetentionConfig, StoreConfig, StoreError};
+pub use rocketpy_store::{
+    BadHours, DeleteHours, FlushMode, OnFailedFlush, RetentionConfig, StoreConfig, StoreError,
+};
 #[cfg(feature = "sim")]
 pub use table::offset::OffsetTable;
 pub use topic_attribute::topic_retention;

@@ -1,3 +1,5 @@
+//! Rates of each topic and group over the last minute.
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;

@@ -1,3 +1,5 @@
+//! What the requests and services of one broker share.
+
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -5,7 +7,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rocketpy_env::{Disk, RealDisk, now_ms, random_u64};
 use rocketpy_filter::TagFilter;
-use rocketpy_model::TopicConfig;
+use rocketpy_model::{TopicConfig, system};
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
 use rocketpy_store::{Store, StoreError};
 
@@ -13,6 +15,7 @@ use crate::held_pull::HeldPulls;
 use crate::held_send::HeldSends;
 use crate::minute::MinuteRates;
 use crate::registration::{Announced, Registrar};
+use crate::role::{Role, RoleCell};
 use crate::stats::Stats;
 use crate::table::client::ClientTable;
 use crate::table::group::GroupTable;
@@ -20,14 +23,14 @@ use crate::table::offset::OffsetTable;
 use crate::table::queue_lock::QueueLocks;
 use crate::table::topic::{TopicChange, TopicTable};
 use crate::tasks::Tasks;
-use crate::{BrokerConfig, BrokerError, FlushDiskType, topic_attribute};
+use crate::{BrokerConfig, BrokerError, FlushMode, topic_attribute};
 
 /// Share of the machine's memory whose last messages count as hot (`accessMessageInMemoryMaxRatio`).
 const HOT_PERCENT: u64 = 40;
 /// Taken when the machine does not say how much memory it has.
 const DEFAULT_MEMORY_BYTES: u64 = 8 << 30;
 
-/// Everything that the requests of one broker share.
+/// Everything that the requests and services of one broker share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: BrokerConfig,
@@ -41,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) held_sends: HeldSends,
     pub(crate) stats: Stats,
     pub(crate) rates: MinuteRates,
+    /// Read on every use: it may change while the broker runs.
+    pub(crate) role: Arc<RoleCell>,
     /// Work that requests leave behind.
     pub(crate) tasks: Tasks,
     pub(crate) started_at_ms: i64,
@@ -91,7 +96,7 @@ impl Shared {
     ) -> Result<Self, BrokerError> {
         let topics = Arc::new(TopicTable::open(&config)?);
         let groups = GroupTable::open(&config)?;
-        let offsets = OffsetTable::open(RealDisk, &config.store_root)?;
+        let offsets = OffsetTable::open(RealDisk, &config.store.root)?;
         offsets.clamp(|topic, queue_id| {
             i64::try_from(store.queue_bounds(topic, queue_id).max.get()).unwrap_or(i64::MAX)
         })?;
@@ -107,9 +112,10 @@ impl Shared {
             held_sends: HeldSends::default(),
             stats: Stats::new(started_at_ms),
             rates: MinuteRates::default(),
+            role: Arc::new(RoleCell::new(Role::of_id(system::MASTER_ID))),
             tasks: Tasks::new(),
             started_at_ms,
-            sync_flush: config.flush == FlushDiskType::Sync,
+            sync_flush: config.store.flush == FlushMode::Sync,
             property_suffix: crate::put::broker_suffix(
                 &config.region_id,
                 config.trace_on,
@@ -154,6 +160,20 @@ impl Shared {
 
     pub(crate) fn registrar(&self) -> Option<&Registrar> {
         self.registrar.get()
+    }
+
+    /// What clients may do here: as configured, and no more than the role allows.
+    pub(crate) fn permission(&self) -> i32 {
+        self.config.broker_permission & self.role.get().permission()
+    }
+
+    /// Changes the role, and tells every name server.
+    #[cfg_attr(not(test), expect(dead_code, reason = "promotion and demotion will change it"))]
+    pub(crate) fn set_role(&self, role: Role) {
+        self.role.set(role);
+        if let Some(registrar) = self.registrar() {
+            registrar.register_again();
+        }
     }
 
     /// Tells the name servers about changed topics; `None` where the broker has no name server.

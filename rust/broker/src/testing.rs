@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rocketpy_env::{Disk, RealDisk};
 use rocketpy_filter::TagFilter;
 use rocketpy_store::{ReadLimits, Store, StoreConfig};
 use tempfile::TempDir;
@@ -23,17 +24,19 @@ pub(crate) struct TestShared {
 impl TestShared {
     pub(crate) fn open(change: impl FnOnce(&mut BrokerConfig)) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut config = BrokerConfig {
-            store_root: folder.path().join("store"),
+        let store_host = "127.0.0.1:10911".parse().unwrap();
+        let store = StoreConfig {
+            store_host,
             commit_log_file_size: 1 << 20,
             consume_queue_file_size: 2000,
             busy_timeout: PATIENCE,
-            ..BrokerConfig::default()
+            ..StoreConfig::new(folder.path().join("store"))
         };
+        let mut config = BrokerConfig { store, ..BrokerConfig::default() };
         change(&mut config);
-        let host = "127.0.0.1:10911".parse().unwrap();
-        let store = Store::open(StoreConfig { store_host: host, ..config.store() }).unwrap();
-        Self { shared: Arc::new(Shared::open(config, store, host).unwrap()), _folder: folder }
+        let store = Store::open(config.store.clone()).unwrap();
+        RealDisk.create_dir_all(&config.store.root.join("config")).unwrap();
+        Self { shared: Arc::new(Shared::open(config, store, store_host).unwrap()), _folder: folder }
     }
 
     /// The bytes of a queue's only record, once it can be read.
@@ -62,6 +65,8 @@ impl Deref for TestShared {
 
 impl Drop for TestShared {
     fn drop(&mut self) {
-        self.shared.store.shutdown().unwrap();
+        let closed = self.shared.store.shutdown();
+        // After a failed test its own message is the one to read.
+        assert!(closed.is_ok() || std::thread::panicking(), "{closed:?}");
     }
 }

@@ -18,7 +18,7 @@ pub use config::{
 };
 pub use message::Message;
 pub use name::NameError;
-pub use offset::{PhysicalOffset, QueueOffset};
+pub use offset::{AtomicPhysicalOffset, AtomicQueueOffset, PhysicalOffset, QueueOffset};
 pub use perm::Permission;
 pub use properties::{Properties, PropertyError};
 pub use queue::MessageQueue;

@@ -1,10 +1,13 @@
+//! The two kinds of offset, and cells that threads share.
+
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
 macro_rules! offset {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $name:ident, $(#[$cell_doc:meta])* $cell:ident) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
@@ -13,6 +16,9 @@ macro_rules! offset {
         impl $name {
             /// The first offset.
             pub const ZERO: Self = Self(0);
+
+            /// The greatest offset; no record or entry lies there.
+            pub const MAX: Self = Self(u64::MAX);
 
             /// The bare number.
             #[must_use]
@@ -24,6 +30,36 @@ macro_rules! offset {
             #[must_use]
             pub const fn checked_sub(self, earlier: Self) -> Option<u64> {
                 self.0.checked_sub(earlier.0)
+            }
+
+            /// The distance from `earlier`, or 0 when `earlier` lies behind this offset.
+            #[must_use]
+            pub const fn saturating_sub(self, earlier: Self) -> u64 {
+                self.0.saturating_sub(earlier.0)
+            }
+
+            /// The offset that lies `distance` further, or `None` when there is none.
+            #[must_use]
+            pub const fn checked_add(self, distance: u64) -> Option<Self> {
+                match self.0.checked_add(distance) {
+                    Some(sum) => Some(Self(sum)),
+                    None => None,
+                }
+            }
+
+            /// The start of the block of `size` that holds this offset.
+            ///
+            /// # Panics
+            /// When `size` is 0.
+            #[must_use]
+            pub const fn block_start(self, size: u64) -> Self {
+                Self(self.0 - self.0 % size)
+            }
+
+            /// The offset that the wire or a file gives; `None` for a negative number.
+            #[must_use]
+            pub const fn from_wire(value: i64) -> Option<Self> {
+                if value < 0 { None } else { Some(Self(value as u64)) }
             }
 
             /// The number as it stands on the wire and in files: a signed 64-bit integer.
@@ -74,6 +110,49 @@ macro_rules! offset {
                 self.0 - earlier.0
             }
         }
+
+        /// # Panics
+        /// In builds with overflow checks, when the offset lies nearer to 0 than that.
+        impl Sub<u64> for $name {
+            type Output = Self;
+
+            fn sub(self, distance: u64) -> Self {
+                Self(self.0 - distance)
+            }
+        }
+
+        $(#[$cell_doc])*
+        #[derive(Debug, Default)]
+        pub struct $cell(AtomicU64);
+
+        impl $cell {
+            /// A cell that holds `offset`.
+            #[must_use]
+            pub const fn new(offset: $name) -> Self {
+                Self(AtomicU64::new(offset.0))
+            }
+
+            /// See [`AtomicU64::load`].
+            #[must_use]
+            pub fn load(&self, order: Ordering) -> $name {
+                $name(self.0.load(order))
+            }
+
+            /// See [`AtomicU64::store`].
+            pub fn store(&self, offset: $name, order: Ordering) {
+                self.0.store(offset.0, order);
+            }
+
+            /// Stores an offset and returns the former one. See [`AtomicU64::swap`].
+            pub fn swap(&self, offset: $name, order: Ordering) -> $name {
+                $name(self.0.swap(offset.0, order))
+            }
+
+            /// Stores an offset if it is greater, and returns the former one. See [`AtomicU64::fetch_max`].
+            pub fn fetch_max(&self, offset: $name, order: Ordering) -> $name {
+                $name(self.0.fetch_max(offset.0, order))
+            }
+        }
     };
 }
 
@@ -82,7 +161,9 @@ offset! {
     ///
     /// # Units
     /// Bytes; the first byte of the first commit log file is 0.
-    PhysicalOffset
+    PhysicalOffset,
+    /// A physical offset that threads share.
+    AtomicPhysicalOffset
 }
 
 offset! {
@@ -92,7 +173,9 @@ offset! {
     /// Entries; the first entry of a queue is 0.
     #[doc(alias = "logicOffset")]
     #[doc(alias = "cqOffset")]
-    QueueOffset
+    QueueOffset,
+    /// A queue offset that threads share.
+    AtomicQueueOffset
 }
 
 #[cfg(test)]
@@ -103,6 +186,29 @@ mod tests {
     fn offsets_of_a_kind_subtract_to_a_distance() {
         assert_eq!(QueueOffset(7) - QueueOffset(3), 4);
         assert_eq!(PhysicalOffset(3).checked_sub(PhysicalOffset(7)), None);
+        assert_eq!(PhysicalOffset(3).saturating_sub(PhysicalOffset(7)), 0);
         assert_eq!((PhysicalOffset(3) + 4).to_string(), "7");
+    }
+
+    #[test]
+    fn an_offset_and_a_distance_give_an_offset() {
+        assert_eq!(PhysicalOffset(7) - 3, PhysicalOffset(4));
+        assert_eq!(QueueOffset(7).checked_add(1), Some(QueueOffset(8)));
+        assert_eq!(QueueOffset::MAX.checked_add(1), None);
+        assert_eq!(PhysicalOffset(4097).block_start(4096), PhysicalOffset(4096));
+    }
+
+    #[test]
+    fn the_wire_gives_no_negative_offset() {
+        assert_eq!(QueueOffset::from_wire(-1), None);
+        assert_eq!(QueueOffset::from_wire(7).map(QueueOffset::to_wire), Some(7));
+    }
+
+    #[test]
+    fn a_cell_takes_the_greater_offset() {
+        let cell = AtomicPhysicalOffset::new(PhysicalOffset(5));
+        assert_eq!(cell.fetch_max(PhysicalOffset(3), Ordering::Relaxed), PhysicalOffset(5));
+        assert_eq!(cell.fetch_max(PhysicalOffset(9), Ordering::Relaxed), PhysicalOffset(5));
+        assert_eq!(cell.load(Ordering::Relaxed), PhysicalOffset(9));
     }
 }

@@ -2,7 +2,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rocketpy_protocol::{Command, Language, SerializeType, code, flag};
+use rocketpy_protocol::{Command, SerializeType, code, flag};
 use tracing::debug;
 
 use crate::connection::Connection;
@@ -48,12 +48,12 @@ pub struct Response {
 impl Response {
     /// A response with code and remark, no header fields and no body.
     pub fn status(code: i32, remark: impl Into<String>) -> Self {
-        Self::from(bare(code).with_remark(remark))
+        Self::from(Command::bare_response(code).with_remark(remark))
     }
 
     /// A response SUCCESS without header fields and body.
     pub fn success() -> Self {
-        Self::from(bare(code::response::SUCCESS))
+        Self::from(Command::bare_response(code::response::SUCCESS))
     }
 
     /// The refusal of a request code that this process does not know.
@@ -76,12 +76,6 @@ impl Response {
     pub fn body_len(&self) -> usize {
         self.command.body.len() + self.body.iter().map(Bytes::len).sum::<usize>()
     }
-}
-
-/// A response to a request yet unknown.
-fn bare(code: i32) -> Command {
-    // "RUST" is known to current Java clients only, "OTHER" to all.
-    Command { language: Language::Other, flag: flag::RESPONSE, ..Command::bare_request(code) }
 }
 
 impl From<Command> for Response {

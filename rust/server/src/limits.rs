@@ -1,3 +1,4 @@
+use rocketpy_broker::StoreConfig;
 use rocketpy_env::raise_open_file_limit;
 use tracing::{info, warn};
 
@@ -15,9 +16,10 @@ pub(crate) fn fit(config: &mut ServerConfig, has_name_server: bool, has_broker: 
         Ok(limit) => limit,
         Err(error) => return warn!(%error, "the limit of open files is not known"),
     };
-    // The store keeps as many files of its queues open (open_queue_files).
-    let of_store = if has_broker { (limit / 4).clamp(16, 20_000) } else { 0 };
-    let room = usize::try_from(limit.saturating_sub(RESERVE + of_store)).unwrap_or(usize::MAX);
+    // The default was taken before the limit was raised.
+    config.broker.store.open_queue_files = StoreConfig::open_queue_files_of(limit);
+    let of_store = if has_broker { config.broker.store.open_queue_files } else { 0 };
+    let room = usize::try_from(limit.saturating_sub(RESERVE)).unwrap_or(usize::MAX).saturating_sub(of_store);
     let name_server = if has_name_server { config.name_server.max_connections } else { 0 };
     let broker = if has_broker { config.broker.max_connections } else { 0 };
     // The second port has as many again.

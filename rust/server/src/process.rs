@@ -114,7 +114,7 @@ impl Process {
         }
         if has_broker {
             broker.listen = address::listen(&config.host, config.port.unwrap_or(BROKER_PORT))?;
-            let policy = broker.on_failed_flush;
+            let policy = broker.store.on_failed_flush;
             let started = Arc::new(Broker::start(broker).await?);
             self.take_ready_file(config.ready_file)?;
             self.addresses.broker = Some(started.advertised().to_owned());

@@ -31,7 +31,7 @@ use rocketpy_store::{Appended, NewRecord};
 
 use crate::refusal::Refusal;
 use crate::shared::Shared;
-use crate::{FlushDiskType, topic_attribute};
+use crate::{FlushMode, topic_attribute};
 
 /// Where a message was stored, and what an acknowledgement of it waits for.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ fn check_and_append<'a>(
 }
 
 fn check_writable(shared: &Shared) -> Result<(), Refusal> {
-    let permission = shared.config.broker_permission;
+    let permission = shared.permission();
     if permission & perm::WRITE == 0 {
         return Err(Refusal::BrokerNotWritable { broker: shared.config.broker_name.clone(), permission });
     }
@@ -128,7 +128,7 @@ fn check_body(shared: &Shared, body: &[u8]) -> Result<(), Refusal> {
     if body.is_empty() {
         return Err(Refusal::NoBody);
     }
-    let limit_bytes = shared.config.max_message_size;
+    let limit_bytes = shared.config.store.max_message_size as usize;
     if body.len() > limit_bytes {
         return Err(Refusal::BodyTooLong { size_bytes: body.len(), limit_bytes });
     }
@@ -236,6 +236,6 @@ fn condition(
 /// # Source
 /// docs/reference/store-format.md 6.1 for the message; a topic's `flush.type` is not Apache's.
 fn waits_for_flush(shared: &Shared, topic: &TopicConfig, facts: &PropertyFacts<'_>) -> bool {
-    let by_topic = topic_attribute::flush_type(topic).map(|kind| kind == FlushDiskType::Sync);
+    let by_topic = topic_attribute::flush_type(topic).map(|kind| kind == FlushMode::Sync);
     !facts.answer_before_flush && by_topic.unwrap_or(shared.sync_flush)
 }

@@ -91,7 +91,7 @@ async fn a_topic_and_its_queue_are_found_by_the_rules() {
         assert!(found.contains(wanted), "{origin:?} {message:?}: {found}");
     }
     let totals = shared.stats.totals();
-    assert_eq!((totals.put_messages, totals.put_failures), (10, 14));
+    assert_eq!((totals.put_messages, totals.put_failures), (9, 15));
 }
 
 #[tokio::test]
@@ -141,15 +141,15 @@ async fn a_broker_without_write_permission_still_stores_what_it_owes() {
 #[tokio::test]
 async fn an_answer_waits_for_the_flush_as_message_topic_and_broker_say() {
     for (by_broker, by_topic, properties, waits) in [
-        (FlushDiskType::Async, None, "", false),
-        (FlushDiskType::Async, Some("SYNC_FLUSH"), "", true),
-        (FlushDiskType::Async, Some("SYNC_FLUSH"), "WAIT\u{1}false\u{2}", false),
-        (FlushDiskType::Sync, None, "", true),
-        (FlushDiskType::Sync, None, "WAIT\u{1}true\u{2}", true),
-        (FlushDiskType::Sync, None, "WAIT\u{1}false\u{2}", false),
-        (FlushDiskType::Sync, Some("ASYNC_FLUSH"), "", false),
+        (FlushMode::Async, None, "", false),
+        (FlushMode::Async, Some("SYNC_FLUSH"), "", true),
+        (FlushMode::Async, Some("SYNC_FLUSH"), "WAIT\u{1}false\u{2}", false),
+        (FlushMode::Sync, None, "", true),
+        (FlushMode::Sync, None, "WAIT\u{1}true\u{2}", true),
+        (FlushMode::Sync, None, "WAIT\u{1}false\u{2}", false),
+        (FlushMode::Sync, Some("ASYNC_FLUSH"), "", false),
     ] {
-        let shared = TestShared::open(|config| config.flush = by_broker);
+        let shared = TestShared::open(|config| config.store.flush = by_broker);
         let mut topic = TopicConfig::new("known", 1);
         topic.attributes.extend(by_topic.map(|kind| ("flush.type".to_owned(), kind.to_owned())));
         add_topic(&shared, topic);

@@ -10,10 +10,10 @@ use rocketpy_broker::OffsetTable;
 use rocketpy_env::sim::{SimDisk, SimOptions, Stopped};
 use rocketpy_store::{FlushMode, Store, StoreError};
 
-use super::group::Reader;
 use super::journal::{Ear, Journal};
 use super::plan::{Boot, Plan};
-use super::removal::Removals;
+use super::reader::Reader;
+use super::removals::Removals;
 use super::verify;
 use crate::checker::{Counts, Rule, Violation};
 use crate::history::{Acknowledged, Contract, CrashKind, Event};

@@ -157,7 +157,7 @@ fn run(command: Command) -> Result<(), ServerError> {
         Command::Server { dir, port, name_server_port, common } => {
             let flags = [("listenPort", number(port)), ("nameServerPort", number(name_server_port))];
             let mut config = common.config(&flags)?;
-            config.broker.store_root = dir;
+            config.broker.store.root = dir;
             serve!(signals, Standalone::start(config)?)
         }
         Command::Namesrv { port, common } => {
@@ -165,7 +165,7 @@ fn run(command: Command) -> Result<(), ServerError> {
         }
         Command::Broker { dir, name_server, port, common } => {
             let mut config = common.config(&[("listenPort", number(port)), ("namesrvAddr", name_server)])?;
-            config.broker.store_root = dir;
+            config.broker.store.root = dir;
             serve!(signals, BrokerOnly::start(config)?)
         }
     }

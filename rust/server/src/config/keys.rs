@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rocketpy_broker::{FlushDiskType, OnFailedFlush};
+use rocketpy_broker::{FlushMode, OnFailedFlush};
 use rocketpy_model::name;
 
 use super::ServerConfig;
@@ -27,7 +27,7 @@ pub(super) const KEYS: &[Key] = keys! {
     // Ours.
     "nameServerPort" => |c, v| c.name_server_port = Some(port(v)?);
     "readyFile" => |c, v| c.ready_file = Some(PathBuf::from(v));
-    "recordCheck" => |c, v| c.broker.record_check = boolean(v)?;
+    "recordCheck" => |c, v| c.broker.store.record_check = boolean(v)?;
     "vipChannelListen" => |c, v| c.broker.vip_channel = boolean(v)?;
     "maxHeldPulls" => |c, v| c.broker.max_held_pulls = size(v, 1, 10_000_000)?;
     "maxConnections" => |c, v| {
@@ -36,10 +36,10 @@ pub(super) const KEYS: &[Key] = keys! {
     };
     "maxFrameBytes" => |c, v| c.broker.max_frame_bytes = size(v, 4096, 1 << 30)?;
     "maxGroups" => |c, v| c.broker.max_groups = size(v, 32, 10_000_000)?;
-    "onFailedFlush" => |c, v| c.broker.on_failed_flush = on_failed_flush(v)?;
-    "retentionMaxBytes" => |c, v| c.broker.retention.max_bytes =
+    "onFailedFlush" => |c, v| c.broker.store.on_failed_flush = on_failed_flush(v)?;
+    "retentionMaxBytes" => |c, v| c.broker.store.retention.max_bytes =
         Some(bytes(v, 0, i64::MAX)?).filter(|limit| *limit > 0);
-    "maxUnflushedBytes" => |c, v| c.broker.max_unflushed_bytes = bytes(v, 0, i64::MAX)?;
+    "maxUnflushedBytes" => |c, v| c.broker.store.max_unflushed_bytes = bytes(v, 0, i64::MAX)?;
     "maxTopics" => |c, v| c.broker.max_topics = size(v, 32, 10_000_000)?;
 
     // Identity and network.
@@ -84,43 +84,43 @@ pub(super) const KEYS: &[Key] = keys! {
     "maxTransferCountOnMessageInMemory" => |c, v| c.broker.max_transfer_messages = size(v, 1, 1 << 20)?;
 
     // Store.
-    "storePathRootDir" => |c, v| c.broker.store_root = path(v)?;
+    "storePathRootDir" => |c, v| c.broker.store.root = path(v)?;
     "storePathCommitLog" => |c, v| {
         let mut dirs = paths(v)?.into_iter();
-        c.broker.commit_log_dir = dirs.next();
-        c.broker.more_commit_log_dirs = dirs.collect();
+        c.broker.store.commit_log_dir = dirs.next();
+        c.broker.store.more_commit_log_dirs = dirs.collect();
     };
-    "readOnlyCommitLogStorePaths" => |c, v| c.broker.read_only_commit_log_dirs =
+    "readOnlyCommitLogStorePaths" => |c, v| c.broker.store.read_only_commit_log_dirs =
         if v.is_empty() { Vec::new() } else { paths(v)? };
     "mappedFileSizeCommitLog" => |c, v| {
-        c.broker.commit_log_file_size = bytes(v, 16_384, (1 << 31) - 1)?;
+        c.broker.store.commit_log_file_size = bytes(v, 16_384, (1 << 31) - 1)?;
         c.is_log_file_size_given = true;
     };
-    "mappedFileSizeConsumeQueue" => |c, v| c.broker.consume_queue_file_size = bytes(v, 20, 1 << 30)?;
-    "fileReservedTime" => |c, v| c.broker.retention.reserved_time =
+    "mappedFileSizeConsumeQueue" => |c, v| c.broker.store.consume_queue_file_size = bytes(v, 20, 1 << 30)?;
+    "fileReservedTime" => |c, v| c.broker.store.retention.reserved_time =
         Duration::from_secs(bytes(v, 0, 1_000_000).map_err(|wanted| format!("{wanted} (hours)"))? * 3600);
-    "deleteWhen" => |c, v| c.broker.retention.delete_hours =
+    "deleteWhen" => |c, v| c.broker.store.retention.delete_hours =
         v.parse().map_err(|wanted: rocketpy_broker::BadHours| wanted.to_string())?;
-    "diskMaxUsedSpaceRatio" => |c, v| c.broker.retention.max_used_percent = bytes(v, 0, 100)?;
-    "diskSpaceCleanForciblyRatio" => |c, v| c.broker.retention.force_used_percent = bytes(v, 0, 100)?;
-    "diskSpaceWarningLevelRatio" => |c, v| c.broker.retention.refuse_used_percent = bytes(v, 0, 100)?;
-    "cleanFileForciblyEnable" => |c, v| c.broker.retention.clean_forcibly = boolean(v)?;
-    "cleanResourceInterval" => |c, v| c.broker.retention.interval = millis(v, 1, DAY_MS)?;
-    "deleteFileBatchMax" => |c, v| c.broker.retention.files_a_round = size(v, 1, 1_000_000)?;
-    "deleteCommitLogFilesInterval" => |c, v| c.broker.retention.log_file_pause = millis(v, 0, DAY_MS)?;
-    "deleteConsumeQueueFilesInterval" => |c, v| c.broker.retention.queue_file_pause = millis(v, 0, DAY_MS)?;
-    "maxMessageSize" => |c, v| c.broker.max_message_size = size(v, 1, 1 << 30)?;
-    "flushDiskType" => |c, v| c.broker.flush = flush(v)?;
-    "flushCommitLogLeastPages" => |c, v| c.broker.flush_least_pages = bytes(v, 0, 1 << 20)?;
-    "flushCommitLogThoroughInterval" => |c, v| c.broker.flush_thorough_interval = millis(v, 1, DAY_MS)?;
-    "flushIntervalConsumeQueue" => |c, v| c.broker.checkpoint_interval = millis(v, 10, DAY_MS)?;
-    "flushIntervalCommitLog" => |c, v| c.broker.flush_interval = millis(v, 1, DAY_MS)?;
-    "osPageCacheBusyTimeOutMills" => |c, v| c.broker.busy_timeout = millis(v, 1, DAY_MS)?;
+    "diskMaxUsedSpaceRatio" => |c, v| c.broker.store.retention.max_used_percent = bytes(v, 0, 100)?;
+    "diskSpaceCleanForciblyRatio" => |c, v| c.broker.store.retention.force_used_percent = bytes(v, 0, 100)?;
+    "diskSpaceWarningLevelRatio" => |c, v| c.broker.store.retention.refuse_used_percent = bytes(v, 0, 100)?;
+    "cleanFileForciblyEnable" => |c, v| c.broker.store.retention.clean_forcibly = boolean(v)?;
+    "cleanResourceInterval" => |c, v| c.broker.store.retention.interval = millis(v, 1, DAY_MS)?;
+    "deleteFileBatchMax" => |c, v| c.broker.store.retention.files_a_round = size(v, 1, 1_000_000)?;
+    "deleteCommitLogFilesInterval" => |c, v| c.broker.store.retention.log_file_pause = millis(v, 0, DAY_MS)?;
+    "deleteConsumeQueueFilesInterval" => |c, v| c.broker.store.retention.queue_file_pause = millis(v, 0, DAY_MS)?;
+    "maxMessageSize" => |c, v| c.broker.store.max_message_size = count(v, 1, 1 << 30)?;
+    "flushDiskType" => |c, v| c.broker.store.flush = flush(v)?;
+    "flushCommitLogLeastPages" => |c, v| c.broker.store.flush_least_pages = bytes(v, 0, 1 << 20)?;
+    "flushCommitLogThoroughInterval" => |c, v| c.broker.store.flush_thorough_interval = millis(v, 1, DAY_MS)?;
+    "flushIntervalConsumeQueue" => |c, v| c.broker.store.checkpoint_interval = millis(v, 10, DAY_MS)?;
+    "flushIntervalCommitLog" => |c, v| c.broker.store.flush_interval = millis(v, 1, DAY_MS)?;
+    "osPageCacheBusyTimeOutMills" => |c, v| c.broker.store.busy_timeout = millis(v, 1, DAY_MS)?;
     "syncFlushTimeout" => |c, v| c.broker.sync_flush_timeout = millis(v, 1, DAY_MS)?;
-    "enabledAppendPropCRC" => |c, v| c.broker.record_check = boolean(v)?;
-    "messageIndexEnable" => |c, v| c.broker.index = boolean(v)?;
-    "maxHashSlotNum" => |c, v| c.broker.index_slots = count(v, 1, 100_000_000)?;
-    "maxIndexNum" => |c, v| c.broker.index_entries = count(v, 2, 2_000_000_000)?;
+    "enabledAppendPropCRC" => |c, v| c.broker.store.record_check = boolean(v)?;
+    "messageIndexEnable" => |c, v| c.broker.store.index = boolean(v)?;
+    "maxHashSlotNum" => |c, v| c.broker.store.index_slots = count(v, 1, 100_000_000)?;
+    "maxIndexNum" => |c, v| c.broker.store.index_entries = count(v, 2, 2_000_000_000)?;
     "maxMsgsNumBatch" => |c, v| c.broker.query_max = count(v, 1, 10_000)?;
     "defaultQueryMaxNum" => |c, v| c.broker.default_query_max = count(v, 1, 10_000)?;
 };
@@ -190,10 +190,10 @@ fn paths(text: &str) -> Result<Vec<PathBuf>, Wanted> {
     }
 }
 
-fn flush(text: &str) -> Result<FlushDiskType, Wanted> {
+fn flush(text: &str) -> Result<FlushMode, Wanted> {
     match text {
-        "ASYNC_FLUSH" => Ok(FlushDiskType::Async),
-        "SYNC_FLUSH" => Ok(FlushDiskType::Sync),
+        "ASYNC_FLUSH" => Ok(FlushMode::Async),
+        "SYNC_FLUSH" => Ok(FlushMode::Sync),
         _ => Err("ASYNC_FLUSH or SYNC_FLUSH".to_owned()),
     }
 }

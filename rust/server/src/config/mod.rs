@@ -255,7 +255,7 @@ mod tests {
         ] {
             config.set(key, value).unwrap();
         }
-        let store = config.broker.store();
+        let store = &config.broker.store;
         let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
         assert_eq!(store.commit_log_dirs(), paths(&["/a/log", "/b/log", "/c/log"]));
         assert_eq!(store.writable_commit_log_dirs(), paths(&["/a/log", "/b/log"]));
@@ -277,8 +277,8 @@ mod tests {
         assert_eq!(store.retention, expected);
         config.set("retentionMaxBytes", "0").unwrap();
         config.set("readOnlyCommitLogStorePaths", "").unwrap();
-        assert_eq!(config.broker.retention.max_bytes, None);
-        assert_eq!(config.broker.read_only_commit_log_dirs, paths(&[]));
+        assert_eq!(config.broker.store.retention.max_bytes, None);
+        assert_eq!(config.broker.store.read_only_commit_log_dirs, paths(&[]));
     }
 
     #[test]
@@ -293,7 +293,7 @@ mod tests {
         ] {
             config.set(key, value).unwrap();
         }
-        let store = config.broker.store();
+        let store = &config.broker.store;
         assert_eq!((store.flush_least_pages, store.flush_thorough_interval.as_secs()), (4, 20));
         assert_eq!((store.flush_interval.as_millis(), store.checkpoint_interval.as_secs()), (100, 2));
         assert_eq!(store.busy_timeout.as_secs(), 3);

@@ -78,9 +78,9 @@ fn what_the_broker_says_about_its_configuration_can_be_its_configuration() {
     let read = ServerConfig::load(&Sources { file: Some(file), ..Sources::default() }).unwrap();
     assert!(read.ignored.is_empty(), "{:?}", read.ignored);
     assert_eq!(read.port.unwrap().to_string(), broker.rsplit_once(':').unwrap().1);
-    assert_eq!(read.broker.store_root, folder.path().join("store"));
+    assert_eq!(read.broker.store.root, folder.path().join("store"));
     assert_eq!(read.broker.region_id, "r1");
-    assert_eq!(read.broker.flush, rocketpy_broker::FlushDiskType::Sync);
+    assert_eq!(read.broker.store.flush, rocketpy_broker::FlushMode::Sync);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_store_keeps_the_size_of_its_log_files_unless_another_one_is_asked_for() {
     drop(server);
 
     let mut unsaid = ServerConfig { port: Some(0), name_server_port: Some(0), ..ServerConfig::default() };
-    unsaid.broker.store_root = folder.path().to_owned();
+    unsaid.broker.store.root = folder.path().to_owned();
     let mut other = unsaid.clone();
     Standalone::start(unsaid).unwrap().stop(TIMEOUT);
     other.set("mappedFileSizeCommitLog", "1073741824").unwrap();

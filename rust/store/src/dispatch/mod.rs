@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(crate) use fact::tags_code;
 use fact::{Fact, NO_QUEUE};
 use rocketpy_env::{Disk, EnvError, Region};
-use rocketpy_model::QueueOffset;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::{BLANK_HEAD_BYTES, CheckMode, RecordCheck, RecordView, check_record};
 use run::{Added, Run, Runs};
 
@@ -245,10 +245,12 @@ impl<D: Disk> Core<D> {
         dispatcher.progress = progress;
         self.call_for_checkpoint(progress.dispatched);
         let done = Done(self, progress.dispatched);
+        let listener = self.listener();
         if !dispatcher.arrivals.is_empty() {
-            self.listener().arrived(&dispatcher.arrivals);
+            listener.arrived(&dispatcher.arrivals);
         }
         drop(done);
+        listener.dispatched(PhysicalOffset(progress.dispatched));
         gathered?;
         Ok(true)
     }
