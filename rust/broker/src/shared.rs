@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use rocketpy_env::{Disk, RealDisk, now_ms, random_u64};
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_model::{TopicConfig, system};
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
 use rocketpy_store::{Store, StoreError};
@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     /// Messages that lie this close to the end of the log count as being in memory.
     pub(crate) hot_bytes: u64,
     /// The filter of the last pull that brought its own: scans and lite consumers send the same one over and over.
-    last_filter: Mutex<(String, Arc<TagFilter>)>,
+    last_filter: Mutex<(String, Arc<MessageFilter>)>,
     unique_keys: UniqueKeys,
     advertised: OnceLock<Advertised>,
     registrar: OnceLock<Registrar>,
@@ -201,10 +201,10 @@ impl Shared {
     }
 
     /// The filter of an expression over tags.
-    pub(crate) fn parsed_filter(&self, expression: &str) -> Arc<TagFilter> {
+    pub(crate) fn parsed_filter(&self, expression: &str) -> Arc<MessageFilter> {
         let mut last = self.last_filter.lock();
         if last.0 != expression {
-            *last = (expression.to_owned(), Arc::new(TagFilter::parse(expression)));
+            *last = (expression.to_owned(), Arc::new(MessageFilter::tag_codes(expression)));
         }
         last.1.clone()
     }

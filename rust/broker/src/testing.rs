@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_env::{Disk, RealDisk};
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_store::{ReadLimits, Store, StoreConfig};
 use tempfile::TempDir;
 
@@ -49,7 +49,7 @@ impl TestShared {
             std::thread::yield_now();
         }
         let limits = ReadLimits { max_messages: 2, max_bytes: 1 << 20 };
-        let fetch = self.store.get(topic, queue_id, 0, &limits, &TagFilter::All).unwrap();
+        let fetch = self.store.get(topic, queue_id, 0, &limits, &MessageFilter::All).unwrap();
         assert_eq!(fetch.count, 1, "records in {topic} {queue_id}");
         fetch.records.concat()
     }

@@ -225,13 +225,9 @@ startAcceptSendRequestTimeStamp=0
             add(name, Value::Count(11), &[("day", "today")]);
             add(name, Value::Count(12), &[("day", "yesterday")]);
         }
-        for name in [
-            "messages_in_rate",
-            "messages_out_rate",
-            "pulls_found_rate",
-            "pulls_missed_rate",
-            "pulls_rate",
-        ] {
+        for name in
+            ["messages_in_rate", "messages_out_rate", "pulls_found_rate", "pulls_missed_rate", "pulls_rate"]
+        {
             for (window, rate) in [("10s", 0.0), ("60s", 0.5), ("600s", 1.111_111_111_111_111_2)] {
                 add(name, Value::Real(rate), &[("window", window)]);
             }

@@ -12,6 +12,7 @@ use rocketpy_protocol::header::GetBrokerConfigResponseHeader;
 use rocketpy_protocol::json;
 
 use super::{Answer, runtime_info, success_json};
+use crate::Endpoint;
 use crate::figures::Figures;
 use crate::shared::Shared;
 
@@ -22,7 +23,8 @@ pub(super) fn config(shared: &Shared) -> Answer {
         Some(advertised) => (advertised.host.as_str(), advertised.port),
         None => ("", shared.config.listen.port()),
     };
-    for (key, value) in shared.config.properties(host, port) {
+    let endpoint = Endpoint { listen_ip: shared.config.listen.ip(), port, advertised_host: host };
+    for (key, value) in shared.config.describe.lines(&endpoint) {
         // Writing to a text does not fail.
         let _ = writeln!(text, "{key}={value}");
     }
