@@ -22,7 +22,6 @@ use crate::{BrokerConfig, BrokerError};
 
 /// How long connections get to take their last answers.
 const DRAIN: Duration = Duration::from_millis(150);
-
 /// How long the rounds of services that are under way get to end.
 const SERVICES_END: Duration = Duration::from_millis(150);
 /// How long the work that requests left behind gets to end.
@@ -203,9 +202,9 @@ async fn resolve(config: &BrokerConfig) -> Result<Host, BrokerError> {
     }
 }
 
-/// The address of this machine towards others; loopback when there is no way out.
+/// The address that other machines see; loopback when there is no network.
 fn outward_ip() -> IpAddr {
-    // Connecting a datagram socket sends nothing; it only chooses the route. The target is of a range for documents.
+    // Connecting a datagram socket sends nothing: it only chooses a route. The target is an address reserved for documents.
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
     let chosen = socket.and_then(|socket| {
         socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;

@@ -1,7 +1,10 @@
 //! The broker: request processing, topics, groups, offsets and held pulls.
 //!
 //! A request is handled on the task of its connection: decoded once, checked, done, answered. Two kinds of answers wait:
-//! sends under SYNC_FLUSH for the flush that covers them, and pulls for a message. Both wait outside of any thread.
+//! sends under SYNC_FLUSH for the flush that covers them, and pulls for a message. Neither keeps a thread waiting.
+//!
+//! The inner doors: `put` for a message to store, `service` for background work, `tasks` for work that a request leaves
+//! behind, `figures` for whoever shows what the broker does, `role` for what it is among its brokers.
 
 mod blocking;
 mod broker;
