@@ -12,8 +12,11 @@ use crate::figures::{Figure, Figures, Value};
 /// The name of version 479 ([`system::VERSION`]), as the tools print it.
 const VERSION_NAME: &str = "V5_3_3";
 
+/// Name and value of a label.
+type Label = (&'static str, &'static str);
+
 /// Keys that are one figure each: the figure, and the label that it must have.
-const ONE_FIGURE: &[(&str, &str, Option<(&str, &str)>)] = &[
+const ONE_FIGURE: &[(&str, &str, Option<Label>)] = &[
     ("brokerActive", "broker_writable", None),
     ("bootTimestamp", "started_at", None),
     ("msgPutTotalTodayNow", "messages_in_total", None),
