@@ -53,6 +53,8 @@ pub(crate) fn acknowledge(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use parking_lot::Mutex;
     use rocketpy_model::TopicConfig;
     use rocketpy_protocol::Command;
