@@ -73,7 +73,7 @@ def wrong_links(page: Path) -> Iterator[str]:
 
 
 def code() -> list[Path]:
-    endings = (".rs", ".py", ".pyi", ".java", ".toml", ".yml", ".sh")
+    endings = (".rs", ".py", ".pyi", ".java", ".toml", ".yml", ".sh", ".hex")
     others = tracked("tools", "Makefile", ".ci")
     return [path for path in tracked() if path.suffix in endings and path != Path(__file__)] + others
 
