@@ -100,7 +100,11 @@ class ClientOptions(TypedDict, total=False):
     """Options that every client takes."""
 
     instance_name: str
-    """Part of the client id after `@`. Default: unique, of process id and clock."""
+    """Part of the client id after `@`. Default: unique.
+
+    Clients of one process that give the same name (and the same name servers) share connections, routes and heartbeats. Such
+    clients agree in `connect_timeout`, and hold each group once: a second consumer of a group needs another name.
+    """
     client_ip: str
     """Address shown in the client id. Default: the local address used to reach the first name server."""
     unit_name: str
