@@ -11,7 +11,7 @@ macro_rules! header {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub struct $name $(<$life>)? {
-            $($(#[$field_doc])* pub $field: $type,)*
+            $($(#[$field_doc])* #[doc = concat!("On the wire: `", $key, "`.")] pub $field: $type,)*
         }
 
         header!(@impl $name $(<$life>)? { $($field = $key,)* });
