@@ -129,7 +129,6 @@ pub enum Start {
 /// One topic and the tags wanted from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subscription {
-    /// The topic.
     pub topic: String,
     /// `*` or empty for all, else tags parted by `||`.
     pub tags: String,

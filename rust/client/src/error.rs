@@ -14,7 +14,6 @@ use rocketpy_protocol::code::response;
 /// docs/reference/client.md 20.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[doc(alias = "MQClientException")]
-#[expect(missing_docs, reason = "the texts say it")]
 pub enum ClientError {
     /// A topic name breaks the naming rules.
     #[error("illegal topic name ({reason}): {topic}")]

@@ -1,5 +1,3 @@
-//! How a topic and a consumer group are configured at a broker.
-
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
@@ -16,11 +14,8 @@ use crate::Permission;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVersion {
-    /// One more at each change.
     pub counter: i64,
-    /// Version of the controller; 0 without one.
     pub state_version: i64,
-    /// Time of the last change.
     #[serde(rename = "timestamp")]
     pub changed_at_ms: i64,
 }
@@ -51,10 +46,8 @@ impl PartialOrd for DataVersion {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum TopicFilterType {
-    /// One tag.
     #[default]
     SingleTag,
-    /// Several tags, joined by `||`.
     MultiTag,
 }
 
@@ -76,25 +69,17 @@ impl TopicFilterType {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopicConfig {
-    /// Attributes by name, without the `+` of the command that sets them.
     pub attributes: BTreeMap<String, String>,
-    /// Whether the order of messages matters more than being available.
     pub order: bool,
-    /// What may be done.
     pub perm: Permission,
-    /// How many queues may be read.
     #[serde(rename = "readQueueNums")]
     pub read_queues: u32,
-    /// Tags of a message.
     #[serde(rename = "topicFilterType")]
     pub filter_type: TopicFilterType,
-    /// Name of the topic.
     #[serde(rename = "topicName")]
     pub name: String,
-    /// Bit 0: unit topic; bit 1: has a unit subscription.
     #[serde(rename = "topicSysFlag")]
     pub sys_flag: i32,
-    /// How many queues may be written.
     #[serde(rename = "writeQueueNums")]
     pub write_queues: u32,
 }
@@ -141,10 +126,8 @@ impl Default for TopicConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum RetryPolicyKind {
-    /// The list of delays.
     #[default]
     Customized,
-    /// Delays that grow.
     Exponential,
 }
 
@@ -153,13 +136,10 @@ pub enum RetryPolicyKind {
 #[serde(rename_all = "camelCase", default)]
 #[doc(alias = "GroupRetryPolicy")]
 pub struct RetryPolicy {
-    /// Used with [`RetryPolicyKind::Customized`]; absent: the default delays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub customized_retry_policy: Option<CustomizedRetry>,
-    /// Used with [`RetryPolicyKind::Exponential`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exponential_retry_policy: Option<ExponentialRetry>,
-    /// Which of the two.
     #[serde(rename = "type")]
     pub kind: RetryPolicyKind,
 }
@@ -180,7 +160,6 @@ pub struct ExponentialRetry {
     pub initial: i64,
     /// Most milliseconds before any attempt.
     pub max: i64,
-    /// Each delay is the one before times this.
     pub multiplier: i64,
 }
 
@@ -195,13 +174,9 @@ impl Default for ExponentialRetry {
 #[serde(rename_all = "camelCase", default)]
 #[doc(alias = "SimpleSubscriptionData")]
 pub struct GroupSubscription {
-    /// The expression.
     pub expression: String,
-    /// `TAG` or `SQL92`.
     pub expression_type: String,
-    /// The topic.
     pub topic: String,
-    /// Version of the subscription.
     pub version: i64,
 }
 
@@ -213,40 +188,25 @@ pub struct GroupSubscription {
 #[serde(rename_all = "camelCase", default)]
 #[doc(alias = "SubscriptionGroupConfig")]
 pub struct GroupConfig {
-    /// Attributes by name.
     pub attributes: BTreeMap<String, String>,
-    /// Broker id to read from.
     pub broker_id: u64,
-    /// Whether its members may each get every message.
     pub consume_broadcast_enable: bool,
-    /// Whether it may read.
     pub consume_enable: bool,
-    /// Whether it may start at the minimum offset.
     pub consume_from_min_enable: bool,
-    /// Whether it must read in order (POP).
     pub consume_message_orderly: bool,
-    /// Minutes that a member may work on a message.
     pub consume_timeout_minute: i32,
-    /// Name of the group.
     #[serde(rename = "groupName")]
     pub name: String,
-    /// When a message that failed is delivered again.
     #[serde(rename = "groupRetryPolicy")]
     pub retry_policy: RetryPolicy,
-    /// Bit 0: unit group.
     #[serde(rename = "groupSysFlag")]
     pub sys_flag: i32,
-    /// Whether members are told at once that one came or went.
     pub notify_consumer_ids_changed_enable: bool,
-    /// How often a message is retried before it is a dead letter.
     pub retry_max_times: i32,
-    /// Queues of its retry topic.
     #[serde(rename = "retryQueueNums")]
     pub retry_queues: i32,
-    /// What it may read, when that is fixed.
     #[serde(rename = "subscriptionDataSet", skip_serializing_if = "Option::is_none")]
     pub subscriptions: Option<Vec<GroupSubscription>>,
-    /// Broker id to read from when it lies far behind.
     pub which_broker_when_consume_slowly: u64,
 }
 

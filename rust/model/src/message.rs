@@ -1,5 +1,3 @@
-//! A message as a user makes it.
-
 use bytes::Bytes;
 
 use crate::property::{KEY_SEPARATOR, KEYS, SHARDING_KEY, TAGS};
@@ -8,13 +6,10 @@ use crate::{Properties, PropertyError};
 /// A message as a user makes it, before it has a queue, an offset or a record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Message {
-    /// Where it goes.
     pub topic: String,
-    /// What it carries; never empty when it is sent.
     pub body: Bytes,
     /// The user's own number, carried and never interpreted.
     pub flag: i32,
-    /// Tag, keys, and what the user adds.
     pub properties: Properties,
 }
 

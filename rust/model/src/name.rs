@@ -22,13 +22,9 @@ pub const CLUSTER_MAX_BYTES: usize = 127;
 /// What a name is the name of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
-    /// A topic.
     Topic,
-    /// A producer or consumer group.
     Group,
-    /// A cluster.
     Cluster,
-    /// A broker.
     Broker,
 }
 
@@ -45,7 +41,6 @@ impl fmt::Display for NameKind {
 
 /// Why a name is refused. A retry does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the texts say it")]
 pub enum NameError {
     #[error("the {kind} name is empty")]
     Empty { kind: NameKind },

@@ -9,11 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// New topics may be made after this one.
 pub const INHERIT: i32 = 0x1;
-/// Messages may be sent.
 pub const WRITE: i32 = 0x2;
-/// Messages may be read.
 pub const READ: i32 = 0x4;
-/// Reserved.
 pub const PRIORITY: i32 = 0x8;
 
 /// The permission bits of a topic.
@@ -23,32 +20,25 @@ pub const PRIORITY: i32 = 0x8;
 pub struct Permission(pub i32);
 
 impl Permission {
-    /// Nothing may be done.
     pub const NONE: Self = Self(0);
-    /// Read and write.
     pub const READ_WRITE: Self = Self(READ | WRITE);
-    /// Read, write, and make new topics after it.
     pub const READ_WRITE_INHERIT: Self = Self(READ | WRITE | INHERIT);
 
-    /// The bits as the wire has them.
     #[must_use]
     pub const fn bits(self) -> i32 {
         self.0
     }
 
-    /// Says whether messages may be read.
     #[must_use]
     pub const fn is_readable(self) -> bool {
         self.0 & READ != 0
     }
 
-    /// Says whether messages may be sent.
     #[must_use]
     pub const fn is_writable(self) -> bool {
         self.0 & WRITE != 0
     }
 
-    /// Says whether new topics may be made after this one.
     #[must_use]
     pub const fn is_inherited(self) -> bool {
         self.0 & INHERIT != 0
@@ -60,13 +50,11 @@ impl Permission {
         self.0 & !(INHERIT | WRITE | READ | PRIORITY) == 0
     }
 
-    /// The same with more bits.
     #[must_use]
     pub const fn with(self, bits: i32) -> Self {
         Self(self.0 | bits)
     }
 
-    /// The same with fewer bits.
     #[must_use]
     pub const fn without(self, bits: i32) -> Self {
         Self(self.0 & !bits)

@@ -1,12 +1,9 @@
-//! The properties of a message, kept as the text that is stored.
-
 use std::ops::Range;
 
 use crate::property;
 
 /// Why a property cannot be part of a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the texts say it")]
 pub enum PropertyError {
     #[error("a property needs a name; its value is: {value:?}")]
     EmptyName { value: String },
@@ -113,7 +110,6 @@ impl Properties {
         self.iter().count()
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()

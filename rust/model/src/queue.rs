@@ -1,5 +1,3 @@
-//! A queue of a topic.
-
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,11 +13,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// docs/reference/protocol.md 2.0 (members `brokerName`, `queueId`, `topic` in this order as JSON).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageQueue {
-    /// The topic.
     pub topic: Arc<str>,
-    /// The broker that has it.
     pub broker_name: Arc<str>,
-    /// Its number at this broker, from 0.
     pub queue_id: u32,
 }
 

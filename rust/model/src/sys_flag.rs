@@ -9,13 +9,10 @@ pub const COMPRESSED: i32 = 0x1;
 pub const MULTI_TAGS: i32 = 0x2;
 /// The two transaction bits.
 pub const TRANSACTION_MASK: i32 = 0xC;
-/// A half message.
 #[doc(alias = "TRANSACTION_PREPARED_TYPE")]
 pub const TRANSACTION_PREPARED: i32 = 0x4;
-/// A message whose transaction was committed.
 #[doc(alias = "TRANSACTION_COMMIT_TYPE")]
 pub const TRANSACTION_COMMIT: i32 = 0x8;
-/// Marks a half message as rolled back.
 #[doc(alias = "TRANSACTION_ROLLBACK_TYPE")]
 pub const TRANSACTION_ROLLBACK: i32 = 0xC;
 /// The born host has 16 address bytes.

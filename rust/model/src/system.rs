@@ -6,25 +6,15 @@
 /// The template from which missing topics are created.
 #[doc(alias = "AUTO_CREATE_TOPIC_KEY_TOPIC")]
 pub const TEMPLATE_TOPIC: &str = "TBW102";
-/// Apache's own tests of a broker.
 pub const SELF_TEST_TOPIC: &str = "SELF_TEST_TOPIC";
-/// Apache's benchmarks.
 pub const BENCHMARK_TOPIC: &str = "BenchmarkTest";
-/// Where 4.x noted that a consumer's offset was moved.
 pub const OFFSET_MOVED_TOPIC: &str = "OFFSET_MOVED_EVENT";
-/// Messages with a delay level, one queue for each level.
 pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
-/// Traces of clients.
 pub const TRACE_TOPIC: &str = "RMQ_SYS_TRACE_TOPIC";
-/// Half messages.
 pub const HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
-/// Which half messages are decided.
 pub const OP_HALF_TOPIC: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
-/// Half messages that were checked too often.
 pub const TRANSACTION_CHECK_MAX_TIME_TOPIC: &str = "TRANS_CHECK_MAX_TIME_TOPIC";
-/// Progress of a queue store in RocksDB.
 pub const CHECKPOINT_TOPIC: &str = "CHECKPOINT_TOPIC";
-/// Timer messages.
 pub const TIMER_TOPIC: &str = "rmq_sys_wheel_timer";
 /// Starts the names of system topics.
 pub const SYSTEM_TOPIC_PREFIX: &str = "rmq_sys_";
@@ -41,25 +31,15 @@ pub const RETRY_PREFIX: &str = "%RETRY%";
 #[doc(alias = "DLQ_GROUP_TOPIC_PREFIX")]
 pub const DLQ_PREFIX: &str = "%DLQ%";
 
-/// Tools that pull.
 pub const TOOLS_GROUP: &str = "TOOLS_CONSUMER";
-/// What a consumer is called that names no group.
 pub const DEFAULT_CONSUMER_GROUP: &str = "DEFAULT_CONSUMER";
-/// What a producer is called that names no group.
 pub const DEFAULT_PRODUCER_GROUP: &str = "DEFAULT_PRODUCER";
-/// The broker, delivering delayed messages.
 pub const SCHEDULE_GROUP: &str = "SCHEDULE_CONSUMER";
-/// Filter servers of 4.x.
 pub const FILTER_SERVER_GROUP: &str = "FILTERSRV_CONSUMER";
-/// The monitor of Apache's tools.
 pub const MONITOR_GROUP: &str = "__MONITOR_CONSUMER";
-/// Apache's own tests.
 pub const SELF_TEST_CONSUMER_GROUP: &str = "SELF_TEST_C_GROUP";
-/// Apache's own tests.
 pub const SELF_TEST_PRODUCER_GROUP: &str = "SELF_TEST_P_GROUP";
-/// The producer inside a consumer, for retries.
 pub const CLIENT_INNER_PRODUCER_GROUP: &str = "CLIENT_INNER_PRODUCER";
-/// The broker, reading half messages.
 pub const TRANSACTION_GROUP: &str = "CID_RMQ_SYS_TRANS";
 /// Groups made with broadcast consumption enabled.
 pub const ONS_GROUPS: [&str; 4] =

@@ -25,11 +25,9 @@ const CLOCKS_DIFFER_MS: i64 = 1000;
 /// A stored message, as a look-up found it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundMessage {
-    /// Where it is.
     pub queue: MessageQueue,
     /// The stored record; parse it with [`RecordView`].
     pub record: Bytes,
-    /// When the broker stored it.
     pub stored_at_ms: i64,
 }
 

@@ -7,11 +7,8 @@ use rocketpy_model::{MessageQueue, Permission, QueueOffset};
 /// A topic to create or change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicSpec {
-    /// Name of the topic.
     pub name: String,
-    /// Queues that may be read, at each broker.
     pub read_queues: u32,
-    /// Queues that may be written, at each broker.
     pub write_queues: u32,
     /// Bits 4 read, 2 write. Default 6.
     pub perm: u32,
@@ -44,17 +41,12 @@ impl TopicSpec {
 /// A topic's part at one broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicBroker {
-    /// The broker.
     pub broker_name: String,
-    /// Its cluster.
     pub cluster: String,
     /// Address by broker id (0 is the master).
     pub addresses: BTreeMap<u64, String>,
-    /// Queues that may be read.
     pub read_queues: u32,
-    /// Queues that may be written.
     pub write_queues: u32,
-    /// Permission bits.
     pub perm: u32,
     /// What the topic has beside its queues; empty where the broker cannot be asked (Apache's before 5.0).
     pub attributes: BTreeMap<String, String>,
@@ -63,9 +55,7 @@ pub struct TopicBroker {
 /// What one queue holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueStats {
-    /// The queue.
     pub queue: MessageQueue,
-    /// The first offset that can be read.
     pub min_offset: QueueOffset,
     /// Exclusive.
     pub max_offset: QueueOffset,
@@ -76,7 +66,6 @@ pub struct QueueStats {
 /// A topic in all its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicDescription {
-    /// Name of the group.
     pub name: String,
     /// Sorted by broker name.
     pub brokers: Vec<TopicBroker>,
@@ -87,7 +76,6 @@ pub struct TopicDescription {
 /// A consumer group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupSummary {
-    /// Name of the group.
     pub name: String,
     /// Client ids of the live members, sorted.
     pub members: Vec<String>,
@@ -96,7 +84,6 @@ pub struct GroupSummary {
 /// A group's progress in one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LagRow {
-    /// The queue.
     pub queue: MessageQueue,
     /// End of the queue (exclusive).
     pub max_offset: QueueOffset,
@@ -116,7 +103,6 @@ impl LagRow {
 /// A group's progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupLag {
-    /// Name of the group.
     pub group: String,
     /// Sorted by queue.
     pub rows: Vec<LagRow>,
@@ -143,9 +129,7 @@ pub enum OffsetTarget {
 /// A broker and its addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerDescription {
-    /// Name of the broker.
     pub broker_name: String,
-    /// Its cluster.
     pub cluster: String,
     /// Address by broker id (0 is the master).
     pub addresses: BTreeMap<u64, String>,
