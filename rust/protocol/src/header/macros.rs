@@ -1,3 +1,5 @@
+//! Makes header structs from lists of fields.
+
 /// Makes a header struct and its [`Header`](super::Header) implementation from a list of fields with their wire names.
 ///
 /// A field of type `Option<_>` may be absent; any other must be there.
