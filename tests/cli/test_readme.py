@@ -81,7 +81,7 @@ def test_every_command_that_the_docs_show_exists(pytestconfig: pytest.Config, co
     shown = {
         tuple(words)
         for document in documents
-        for words in re.findall(r"rocketpy (topic|group|store|bench) (\w+)", document.read_text())
+        for words in re.findall(r"rocketpy (topic|group|store|bench|config) (\w+)", document.read_text())
     }
     assert ("topic", "describe") in shown
     for part, verb in shown:
