@@ -86,9 +86,3 @@ def test_every_command_that_the_docs_show_exists(pytestconfig: pytest.Config, co
     assert ("topic", "describe") in shown
     for part, verb in shown:
         assert command(part, verb, "--help").returncode == 0
-
-
-def test_every_link_between_documents_leads_somewhere(pytestconfig: pytest.Config):
-    for document in (pytestconfig.rootpath / "README.md", *(pytestconfig.rootpath / "docs").rglob("*.md")):
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text()):
-            assert (document.parent / target).exists(), f"{document.name}: {target}"
