@@ -139,22 +139,8 @@ pub(crate) fn resume(shared: &Arc<Shared>, released: impl IntoIterator<Item = He
     }
 }
 
-/// Resumes the requests whose time is up, and now and then those that a filter kept from being woken. Never ends.
-pub(crate) async fn watch(shared: Arc<Shared>) {
-    let mut next_scan = Instant::now() + shared.config.scan_held_pulls_every;
-    loop {
-        shared.held.wait_for_deadline(next_scan).await;
-        let now = Instant::now();
-        let mut released = shared.held.overdue(now);
-        if now >= next_scan {
-            next_scan = now + shared.config.scan_held_pulls_every;
-            released.extend(shared.held.behind(|queue| max_offset(&shared, queue)));
-        }
-        resume(&shared, released);
-    }
-}
-
-fn max_offset(shared: &Shared, queue: &QueueKey) -> QueueOffset {
+/// The end of a queue for readers.
+pub(crate) fn max_offset(shared: &Shared, queue: &QueueKey) -> QueueOffset {
     shared.store.queue_bounds(&queue.topic, queue.queue_id).max
 }
 

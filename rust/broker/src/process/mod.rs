@@ -7,6 +7,7 @@ mod message;
 mod offset;
 mod pull;
 pub(crate) mod route;
+mod runtime_info;
 mod send;
 mod state;
 mod topic;
@@ -19,9 +20,9 @@ use rocketpy_protocol::{Command, Header, json};
 use rocketpy_remoting::{Connection, Handler, Reply, Response};
 use route::{Call, Function, Route, route_of};
 use serde::Serialize;
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tracing::debug;
 
+pub(crate) use crate::blocking::blocking;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 
@@ -98,11 +99,4 @@ fn body<T: serde::de::DeserializeOwned>(request: &Command) -> Result<T, Refusal>
         request: code::name_of(request.code).unwrap_or("the request"),
         reason: error.to_string(),
     })
-}
-
-/// Runs something that waits for the disk. Other connections are served meanwhile.
-pub(crate) fn blocking<T>(work: impl FnOnce() -> T) -> T {
-    let may_step_aside =
-        Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if may_step_aside { tokio::task::block_in_place(work) } else { work() }
 }
