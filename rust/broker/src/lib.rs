@@ -20,7 +20,7 @@ mod table;
 mod topic_attribute;
 
 pub use broker::Broker;
-pub use config::BrokerConfig;
+pub use config::{BrokerConfig, Describe, Endpoint};
 pub use error::BrokerError;
 pub use rocketpy_store::{
     BadHours, DeleteHours, FlushMode, OnFailedFlush, RetentionConfig, StoreConfig, StoreError,

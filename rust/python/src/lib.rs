@@ -1,9 +1,9 @@
 //! The extension module `rocketpy._rocketpy`: one file per class that Python sees, and no logic of its own.
 //!
-//! Four rules hold in every file. A call that waits goes through [`wait`]: without the interpreter lock, awake for Ctrl-C.
-//! What it waited for becomes a Python object apart from that ([`convert`]), so that a future may get it as well. A value
-//! with threads or sockets behind it is [`process::Owned`]: a forked child gets an error, never a hang. No thread of a
-//! runtime ever waits for the interpreter lock ([`completion`]).
+//! Four rules hold in every file. A call that waits goes through `wait`: without the interpreter lock, awake for Ctrl-C.
+//! What it waited for becomes a Python object apart from that (`convert`), so that a future may get it as well. A value
+//! with threads or sockets behind it is `process::Owned`: a forked child gets an error, never a hang. No thread of a
+//! runtime ever waits for the interpreter lock (`completion`).
 
 #![allow(unsafe_code, reason = "Python's buffer protocol and values that a forked child must not drop")]
 

@@ -1,17 +1,20 @@
+//! The limit of open files, and what fits below it.
+
 use rocketpy_broker::StoreConfig;
 use rocketpy_env::raise_open_file_limit;
 use tracing::{info, warn};
 
-use crate::ServerConfig;
+use crate::{Role, ServerConfig};
 
 /// Files that are no connections: logs, libraries, sockets that listen, the store's commit log.
 const RESERVE: u64 = 256;
 /// Connections are never cut below this, whatever the limit says.
 const LEAST: usize = 16;
 
-/// Raises the limit of open files, and brings the numbers of connections below it: beyond it nothing could be accepted and no
-/// file of the store be opened.
-pub(crate) fn fit(config: &mut ServerConfig, has_name_server: bool, has_broker: bool) {
+/// Raises the limit of open files and brings the numbers of connections below it: beyond it the server could accept nothing
+/// and open no file of the store.
+pub(crate) fn fit(config: &mut ServerConfig, role: Role) {
+    let (has_name_server, has_broker) = (role.has_name_server(), role.has_broker());
     let limit = match raise_open_file_limit() {
         Ok(limit) => limit,
         Err(error) => return warn!(%error, "the limit of open files is not known"),

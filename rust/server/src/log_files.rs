@@ -1,8 +1,11 @@
+//! The size of the log files that a store has already.
+
 use rocketpy_broker::StoreConfig;
 use rocketpy_env::{Disk, EntryKind, RealDisk};
 use tracing::info;
 
 use crate::ServerConfig;
+use crate::config::Origin;
 
 /// A file of another length than whole pages was cut off rather than made with that size.
 const PAGE: u64 = 4096;
@@ -10,7 +13,9 @@ const PAGE: u64 = 4096;
 /// Takes the size of the log files that the store has already, unless the configuration says a size itself.
 pub(crate) fn adopt_size(config: &mut ServerConfig) {
     let default_bytes = StoreConfig::new("").commit_log_file_size;
-    if config.is_log_file_size_given || config.broker.store.commit_log_file_size != default_bytes {
+    if *config.origin("mappedFileSizeCommitLog") != Origin::Default
+        || config.broker.store.commit_log_file_size != default_bytes
+    {
         return;
     }
     let Some(found_bytes) = size_found(&config.broker.store) else { return };
