@@ -31,6 +31,7 @@ impl SendStatus {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[doc(alias = "SendResult")]
 pub struct Receipt {
+    /// How far the message got.
     pub status: SendStatus,
     /// Unique key, made by the client.
     pub msg_id: String,

@@ -11,8 +11,11 @@ use rocketpy_protocol::record::RecordView;
 /// The position of a record in the body of a pull answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordSpan {
+    /// The message's offset in its queue.
     pub queue_offset: QueueOffset,
+    /// Index of the record's first byte.
     pub start: u32,
+    /// Length of the record.
     pub size_bytes: u32,
 }
 

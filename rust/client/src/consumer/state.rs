@@ -19,8 +19,11 @@ const MAX_MOVES: usize = 1024;
 /// the messages that follow were read before under the same offsets, or are new.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OffsetMove {
+    /// The queue that is read.
     pub queue: MessageQueue,
+    /// The requested offset.
     pub from: QueueOffset,
+    /// Where reading continues.
     pub to: QueueOffset,
 }
 
