@@ -261,7 +261,9 @@ impl ClientError {
             }
             Self::InvalidAddress { .. } => Some("write it as in 127.0.0.1:9876".to_owned()),
             Self::Connect { .. } => Some("check the address, and that a server listens there".to_owned()),
-            Self::GroupInUse { .. } => Some("make another client, or close the first one".to_owned()),
+            Self::GroupInUse { .. } => {
+                Some("use a client with another instance name, or close the first one".to_owned())
+            }
             Self::GroupActive { .. } => {
                 Some("stop the members first, or force the change: they may overwrite it".to_owned())
             }

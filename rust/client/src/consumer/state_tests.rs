@@ -167,7 +167,7 @@ fn a_seek_drops_what_was_pulled_ahead_and_the_answer_under_way() {
         state.task(&queue(0), number(0), &config()),
         Task::Pull { epoch: Epoch(2), offset: QueueOffset(2) }
     );
-    assert!(state.pulled(&queue(0), 2, pulled(0, 2, 4, 4)));
+    assert!(state.pulled(&queue(0), Epoch(2), pulled(0, 2, 4, 4)));
     assert_eq!(offsets(&mut state, 10), [(0, 2), (0, 3)]);
     assert!(!state.seek(&queue(9), QueueOffset(0)));
 }
@@ -185,7 +185,7 @@ fn what_is_taken_back_is_handed_out_again() {
         state.task(&queue(0), number(0), &config()),
         Task::Pull { epoch: Epoch(2), offset: QueueOffset(1) }
     );
-    state.pulled(&queue(0), 2, pulled(0, 1, 4, 4));
+    state.pulled(&queue(0), Epoch(2), pulled(0, 1, 4, 4));
     assert_eq!(offsets(&mut state, 10), [(0, 1), (0, 2), (0, 3)]);
     state.take_back(&queue(9), QueueOffset(0));
     assert_eq!(state.queue_count(), 1);
