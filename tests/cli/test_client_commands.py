@@ -43,7 +43,7 @@ def test_lines_come_out_as_they_went_in(rocketpy, topic: str):
     assert sorted(rocketpy("consume", topic).stdout.splitlines()) == ["one", "three", "two"]
 
 
-def test_empty_lines_are_left_out_and_counted(rocketpy, topic: str):
+def test_empty_lines_are_skipped_and_counted(rocketpy, topic: str):
     stdin = "\none\n\r\n\ntwo\n"
     summary = json.loads(rocketpy("produce", topic, "--json", stdin=stdin).stdout)
     assert (summary["messages"], summary["empty_lines"]) == (2, 3)
