@@ -16,7 +16,7 @@ use crate::blocking::blocking;
 use crate::process::{self, Processor};
 use crate::refusal::Refusal;
 use crate::registration::{Identity, Registrar};
-use crate::service::{ClientExpiry, HeldPullWatch, HeldSendWatch, OffsetPersistence, Sampling, Services};
+use crate::service::{ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersistence, Sampling, Services};
 use crate::shared::{Advertised, Shared};
 use crate::{BrokerConfig, BrokerError};
 
@@ -71,8 +71,8 @@ impl Broker {
         let store_host = SocketAddr::new(ip, local_addr.port());
         shared.set_advertised(Advertised { store_host, host: host.name, port: local_addr.port() });
         let vip_server = bind_vip(config, local_addr, &processor);
-        let (failed_sender, failed) = watch::channel(None);
-        shared.store.set_listener(Arc::new(Listener { shared: shared.clone(), failed: failed_sender }));
+        let (listener, failed) = Listener::new(&shared);
+        shared.store.set_listener(Arc::new(listener));
         let services = start_services(&shared);
         let advertised = register(&shared, &services);
         info!(%local_addr, advertised, broker = config.broker_name, cluster = config.cluster_name, "broker started");
@@ -100,7 +100,7 @@ impl Broker {
 
     /// Does one round of a background service now, whenever its next one is due; false when there is no such service.
     ///
-    /// The services are `client expiry`, `held pulls`, `held sends`, `offset persistence`, `sampling`, and `registration at ADDRESS`
+    /// The services are `client expiry`, `held requests`, `held sends`, `offset persistence`, `sampling`, and `registration at ADDRESS`
     /// for each name server.
     pub async fn step(&self, service: &str) -> bool {
         self.services.step(service).await
@@ -137,7 +137,7 @@ impl Broker {
         if let Some(registrar) = self.shared.registrar() {
             registrar.unregister().await;
         }
-        process::pull::resume(&self.shared, self.shared.held_pulls.all());
+        process::held::resume(&self.shared, self.shared.held.all());
         self.shared.tasks.join(TASKS_END).await;
         self.shared.store.request_flush(self.shared.store.max_physical_offset());
         match &self.vip_server {
@@ -255,7 +255,7 @@ fn bind_vip(config: &BrokerConfig, local_addr: SocketAddr, processor: &Arc<Proce
 /// Starts the background work that needs no name server.
 fn start_services(shared: &Arc<Shared>) -> Services {
     let services = Services::default();
-    services.start(Arc::new(HeldPullWatch::new(shared.clone())));
+    services.start(Arc::new(HeldRequestWatch::new(shared.clone())));
     services.start(Arc::new(HeldSendWatch(shared.clone())));
     services.start(Arc::new(ClientExpiry::new(shared.clone())));
     services.start(Arc::new(Sampling::new(shared.clone())));
@@ -286,9 +286,17 @@ fn register(shared: &Arc<Shared>, services: &Services) -> String {
 }
 
 /// Takes the store's events, on its threads.
-struct Listener {
+pub(crate) struct Listener {
     shared: Arc<Shared>,
     failed: watch::Sender<Option<StoreError>>,
+}
+
+impl Listener {
+    /// The listener, and the failed flush that it is told of.
+    pub(crate) fn new(shared: &Arc<Shared>) -> (Self, watch::Receiver<Option<StoreError>>) {
+        let (sender, failed) = watch::channel(None);
+        (Self { shared: shared.clone(), failed: sender }, failed)
+    }
 }
 
 impl StoreListener for Listener {
@@ -297,10 +305,18 @@ impl StoreListener for Listener {
     }
 
     fn arrived(&self, arrivals: &[Arrival]) {
-        let released = self.shared.held_pulls.arrived(arrivals);
+        let released = self.shared.held.arrived(arrivals);
         if !released.is_empty() {
             let shared = self.shared.clone();
-            self.shared.tasks.spawn(async move { process::pull::resume(&shared, released) });
+            self.shared.tasks.spawn(async move { process::held::resume(&shared, released) });
+        }
+    }
+
+    fn dispatched(&self, offset: PhysicalOffset) {
+        for released in self.shared.held.dispatched(offset) {
+            // A task each: an answer from the index may take a while.
+            let shared = self.shared.clone();
+            self.shared.tasks.spawn(async move { process::held::resume(&shared, [released]) });
         }
     }
 

@@ -95,8 +95,10 @@ pub struct BrokerConfig {
     pub long_polling: bool,
     /// `shortPollingTimeMills`, default 1 s: how long a pull is held when long polling is off.
     pub short_polling: Duration,
-    /// Most pulls held at a time; one more is answered SYSTEM_BUSY (`pullThreadPoolQueueCapacity`, default 100,000).
+    /// `maxHeldPulls`, default 100,000: most requests held at a time; one more is answered SYSTEM_BUSY (`pullThreadPoolQueueCapacity`).
     pub max_held_pulls: usize,
+    /// `maxHeldBytes`, default 256 MiB: most memory of all held requests together; beyond it the answer is SYSTEM_BUSY.
+    pub max_held_bytes: usize,
     /// Interval at which all held pulls are checked again: a filter may have skipped the message that woke them. Default 5 s.
     pub scan_held_pulls_every: Duration,
     /// `notifyConsumerIdsChangedEnable`, default true.
@@ -162,6 +164,7 @@ impl Default for BrokerConfig {
             long_polling: true,
             short_polling: Duration::from_secs(1),
             max_held_pulls: 100_000,
+            max_held_bytes: 256 << 20,
             scan_held_pulls_every: Duration::from_secs(5),
             notify_consumer_ids_changed: true,
             lite_pull: true,

@@ -96,7 +96,7 @@ impl Figures {
         self.add("broker_writable", Unit::Flag, Value::Flag(is_writable));
         self.add("started_at", Unit::UnixMillis, Value::Time(shared.started_at_ms));
         self.add("uptime", Unit::Seconds, Value::Count(shared.stats.uptime().as_secs()));
-        self.add("held_pulls", Unit::Requests, Value::Count(shared.held_pulls.len() as u64));
+        self.add("held_pulls", Unit::Requests, Value::Count(shared.held.count_for_messages() as u64));
         self.add("held_pulls_limit", Unit::Requests, Value::Count(shared.config.max_held_pulls as u64));
     }
 

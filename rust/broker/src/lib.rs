@@ -1,10 +1,12 @@
 //! The broker: request processing, topics, groups, offsets and held pulls.
 //!
-//! A request is handled on the task of its connection: decoded once, checked, done, answered. Two kinds of answers wait:
-//! sends under SYNC_FLUSH for the flush that covers them, and pulls for a message. Neither keeps a thread waiting.
+//! A request is handled on the task of its connection: decoded once, checked, done, answered. Three kinds of answers wait: sends
+//! under SYNC_FLUSH for the flush that covers them, pulls for a message, and questions about the newest messages for dispatch. None
+//! of them waits on a thread.
 //!
-//! The inner doors: `put` for a message to store, `service` for background work, `tasks` for work that a request leaves
-//! behind, `figures` for whoever shows what the broker does, `role` for what it is among its brokers.
+//! The inner doors: `put` for a message to store, `held_request` for a request that waits, `service` for background work, `tasks`
+//! for work that a request leaves behind, `figures` for whoever shows what the broker does, `role` for what it is among its
+//! brokers.
 
 mod blocking;
 mod broker;
@@ -12,7 +14,7 @@ mod config;
 mod config_file;
 mod error;
 mod figures;
-mod held_pull;
+mod held_request;
 mod held_send;
 mod minute;
 mod process;
@@ -32,6 +34,7 @@ mod topic_attribute;
 pub use broker::Broker;
 pub use config::{BrokerConfig, Describe, Endpoint};
 pub use error::BrokerError;
+pub use process::route::requests;
 pub use rocketpy_store::{
     BadHours, DeleteHours, FlushMode, OnFailedFlush, RetentionConfig, StoreConfig, StoreError,
 };

@@ -11,9 +11,10 @@ use rocketpy_model::{TopicConfig, system};
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
 use rocketpy_store::{Store, StoreError};
 
-use crate::held_pull::HeldPulls;
+use crate::held_request::{HeldLimits, HeldRequests};
 use crate::held_send::HeldSends;
 use crate::minute::MinuteRates;
+use crate::process::held::Waiting;
 use crate::registration::{Announced, Registrar};
 use crate::role::{Role, RoleCell};
 use crate::stats::Stats;
@@ -40,7 +41,7 @@ pub(crate) struct Shared {
     pub(crate) offsets: OffsetTable,
     pub(crate) clients: ClientTable,
     pub(crate) queue_locks: QueueLocks,
-    pub(crate) held_pulls: HeldPulls,
+    pub(crate) held: HeldRequests<Waiting>,
     pub(crate) held_sends: HeldSends,
     pub(crate) stats: Stats,
     pub(crate) rates: MinuteRates,
@@ -108,7 +109,10 @@ impl Shared {
             offsets,
             clients: ClientTable::default(),
             queue_locks: QueueLocks::default(),
-            held_pulls: HeldPulls::new(config.max_held_pulls),
+            held: HeldRequests::new(HeldLimits {
+                requests: config.max_held_pulls,
+                bytes: config.max_held_bytes,
+            }),
             held_sends: HeldSends::default(),
             stats: Stats::new(started_at_ms),
             rates: MinuteRates::default(),

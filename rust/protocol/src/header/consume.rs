@@ -27,7 +27,7 @@ header! {
 }
 
 header! {
-    /// The answer to a pull; the first four fields also stand in answers without messages.
+    /// The answer to a pull; answers without messages have the first four fields too.
     PullMessageResponseHeader<'a> {
         suggest_which_broker_id: i64 = "suggestWhichBrokerId",
         next_begin_offset: i64 = "nextBeginOffset",
@@ -155,7 +155,7 @@ header! {
         end_timestamp: i64 = "endTimestamp",
         /// Apache's 5.4 and later: `K` a key, `U` a unique key, `T` a tag.
         index_type: Option<&'a str> = "indexType",
-        /// Where a former answer of an index in RocksDB ended; index files know no such place.
+        /// Where the former answer ended, for brokers that keep their index in RocksDB. Index files have no such place.
         last_key: Option<&'a str> = "lastKey",
         is_unique_key: Option<bool> = "_UNIQUE_KEY_QUERY",
     }

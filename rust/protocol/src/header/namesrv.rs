@@ -1,4 +1,4 @@
-//! What clients, tools and brokers ask a name server.
+//! Requests to a name server, of clients, tools and brokers.
 
 header! {
     /// Asks for a topic's route (code 105).
@@ -38,7 +38,7 @@ header! {
 }
 
 header! {
-    /// A broker takes its leave (code 104).
+    /// A broker unregisters (code 104).
     UnRegisterBrokerRequestHeader<'a> {
         broker_name: &'a str = "brokerName",
         broker_addr: &'a str = "brokerAddr",
@@ -65,7 +65,7 @@ header! {
 }
 
 header! {
-    /// A broker says that it lives (code 904).
+    /// A broker says that it is alive (code 904).
     BrokerHeartbeatRequestHeader<'a> {
         cluster_name: &'a str = "clusterName",
         broker_addr: &'a str = "brokerAddr",

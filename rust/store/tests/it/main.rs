@@ -9,6 +9,7 @@ mod folder;
 mod format;
 mod index;
 mod index_oracle;
+mod listener;
 mod log_folder;
 mod offline;
 mod put_off;
