@@ -16,7 +16,7 @@ use crate::blocking::blocking;
 use crate::process::{self, Processor};
 use crate::refusal::Refusal;
 use crate::registration::{Identity, Registrar};
-use crate::service::{ClientExpiry, HeldPullWatch, HeldSendWatch, OffsetPersistence, Sampling, Services};
+use crate::service::{ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersistence, Sampling, Services};
 use crate::shared::{Advertised, Shared};
 use crate::{BrokerConfig, BrokerError};
 
@@ -100,7 +100,7 @@ impl Broker {
 
     /// Does one round of a background service now, whenever its next one is due; false when there is no such service.
     ///
-    /// The services are `client expiry`, `held pulls`, `held sends`, `offset persistence`, `sampling`, and `registration at ADDRESS`
+    /// The services are `client expiry`, `held requests`, `held sends`, `offset persistence`, `sampling`, and `registration at ADDRESS`
     /// for each name server.
     pub async fn step(&self, service: &str) -> bool {
         self.services.step(service).await
@@ -255,7 +255,7 @@ fn bind_vip(config: &BrokerConfig, local_addr: SocketAddr, processor: &Arc<Proce
 /// Starts the background work that needs no name server.
 fn start_services(shared: &Arc<Shared>) -> Services {
     let services = Services::default();
-    services.start(Arc::new(HeldPullWatch::new(shared.clone())));
+    services.start(Arc::new(HeldRequestWatch::new(shared.clone())));
     services.start(Arc::new(HeldSendWatch(shared.clone())));
     services.start(Arc::new(ClientExpiry::new(shared.clone())));
     services.start(Arc::new(Sampling::new(shared.clone())));

@@ -1,11 +1,12 @@
 //! The broker: request processing, topics, groups, offsets and held pulls.
 //!
-//! A request is handled on the task of its connection: decoded once, checked, done, answered. Three kinds of answers
-//! wait: sends under SYNC_FLUSH for the flush that covers them, pulls for a message, and questions about the newest messages for
-//! dispatch. None of them keeps a thread waiting.
+//! A request is handled on the task of its connection: decoded once, checked, done, answered. Three kinds of answers wait: sends
+//! under SYNC_FLUSH for the flush that covers them, pulls for a message, and questions about the newest messages for dispatch. None
+//! of them waits on a thread.
 //!
-//! The inner doors: `put` for a message to store, `service` for background work, `tasks` for work that a request leaves
-//! behind, `figures` for whoever shows what the broker does, `role` for what it is among its brokers.
+//! The inner doors: `put` for a message to store, `held_request` for a request that waits, `service` for background work, `tasks`
+//! for work that a request leaves behind, `figures` for whoever shows what the broker does, `role` for what it is among its
+//! brokers.
 
 mod blocking;
 mod broker;

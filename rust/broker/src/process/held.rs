@@ -110,8 +110,7 @@ pub(super) fn hold(shared: &Arc<Shared>, waiter: Waiting, reply: Reply, patience
             let over = shared.held.take_if(id, |waiter| waiter.is_over(shared));
             resume(shared, over);
         }
-        Err(refused) => {
-            let (held, no_room) = *refused;
+        Err((held, no_room)) => {
             debug!(peer = %held.reply.connection().peer(), ?no_room, "no room to hold a request");
             held.reply.send(refusal(no_room).response());
         }
@@ -139,8 +138,16 @@ pub(crate) fn resume(shared: &Arc<Shared>, released: impl IntoIterator<Item = He
     }
 }
 
-/// The end of a queue for readers.
-pub(crate) fn max_offset(shared: &Shared, queue: &QueueKey) -> QueueOffset {
+/// Resumes the requests whose time is up; with `scans`, also those that a filter kept from being woken.
+pub(crate) fn resume_due(shared: &Arc<Shared>, now: Instant, scans: bool) {
+    let mut released = shared.held.overdue(now);
+    if scans {
+        released.extend(shared.held.behind(|queue| max_offset(shared, queue)));
+    }
+    resume(shared, released);
+}
+
+fn max_offset(shared: &Shared, queue: &QueueKey) -> QueueOffset {
     shared.store.queue_bounds(&queue.topic, queue.queue_id).max
 }
 

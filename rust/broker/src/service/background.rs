@@ -12,24 +12,24 @@ use crate::process;
 use crate::shared::Shared;
 use crate::stats::SAMPLE_EVERY;
 
-/// Answers held requests whose time is up, and checks all held pulls at intervals: a filter may have skipped the message that
+/// Answers held requests whose time is up, and checks all of them at intervals: a filter may have skipped the message that
 /// would have woken them.
 #[doc(alias = "PullRequestHoldService")]
-pub(crate) struct HeldPullWatch {
+pub(crate) struct HeldRequestWatch {
     shared: Arc<Shared>,
     next_scan: Mutex<Instant>,
 }
 
-impl HeldPullWatch {
+impl HeldRequestWatch {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let next_scan = Mutex::new(Instant::now() + shared.config.scan_held_pulls_every);
         Self { shared, next_scan }
     }
 }
 
-impl Service for HeldPullWatch {
+impl Service for HeldRequestWatch {
     fn name(&self) -> &str {
-        "held pulls"
+        "held requests"
     }
 
     fn due(&self) -> Work<'_> {
@@ -39,13 +39,12 @@ impl Service for HeldPullWatch {
 
     fn round(&self) -> Work<'_> {
         Box::pin(async {
-            let (shared, now) = (&self.shared, Instant::now());
-            let mut released = shared.held.overdue(now);
-            if now >= *self.next_scan.lock() {
-                *self.next_scan.lock() = now + shared.config.scan_held_pulls_every;
-                released.extend(shared.held.behind(|queue| process::held::max_offset(shared, queue)));
+            let now = Instant::now();
+            let scans = now >= *self.next_scan.lock();
+            if scans {
+                *self.next_scan.lock() = now + self.shared.config.scan_held_pulls_every;
             }
-            process::held::resume(shared, released);
+            process::held::resume_due(&self.shared, now, scans);
         })
     }
 }

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use background::{ClientExpiry, HeldPullWatch, HeldSendWatch, OffsetPersistence, Sampling};
+pub(crate) use background::{ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersistence, Sampling};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::task::JoinHandle;

@@ -54,7 +54,7 @@ async fn a_round_of_a_service_comes_when_it_is_asked_for() {
     let path = fixture.config.store.root.join("config/consumerOffset.json");
     let text = String::from_utf8(RealDisk.read(&path, 1 << 20).unwrap()).unwrap();
     assert!(text.contains("orders@TOOLS_CONSUMER"), "{text}");
-    for service in ["client expiry", "held pulls", "held sends", "sampling"] {
+    for service in ["client expiry", "held requests", "held sends", "sampling"] {
         assert!(fixture.broker.step(service).await, "{service}");
     }
     assert!(!fixture.broker.step("no such service").await);

@@ -5,7 +5,7 @@ use rocketpy_protocol::code::request::{self, Effect, Party, Request};
 use rocketpy_protocol::code::{AfterDispatch, Handling};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/compatibility.md");
-const MAKE: &str = "ROCKETPY_TEST_WRITE_PAGES=1 cargo test -p rocketpy-server --test it compatibility";
+const MAKE: &str = "UPDATE_DOCS=1 cargo test -p rocketpy-server --test it compatibility";
 
 /// What a server does with a request.
 type Handled = Vec<(i32, Handling)>;
@@ -75,7 +75,7 @@ fn the_page_of_compatibility_says_what_the_servers_do() {
     let made = with_table(&page, "## Requests to a broker", &broker);
     let made = with_table(&made, "## Requests to a name server", &name_server);
     let made = with_table(&made, "## Requests to others", &other_table());
-    if std::env::var_os("ROCKETPY_TEST_WRITE_PAGES").is_some() {
+    if std::env::var_os("UPDATE_DOCS").is_some() {
         return RealDisk.replace(PAGE.as_ref(), made.as_bytes()).unwrap();
     }
     let differing = page.lines().zip(made.lines()).find(|(stands, should)| stands != should);
