@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use rocketpy_env::{Disk, RealDisk, now_ms};
 use rocketpy_model::{PhysicalOffset, name};
 use rocketpy_remoting::{Client, ClientConfig, Reserved, Server, ServerConfig};
-use rocketpy_store::{Arrival, NoListener, Store, StoreConfig, StoreError, StoreListener};
+use rocketpy_store::{Arrival, Store, StoreConfig, StoreError, StoreListener};
 use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
@@ -67,7 +67,7 @@ impl Broker {
         shared.set_advertised(Advertised { store_host, host: host.name, port: local_addr.port() });
         let vip_server = bind_vip(config, local_addr, &processor);
         let (failed_sender, failed) = watch::channel(None);
-        shared.store.set_listener(Arc::new(Listener { shared: shared.clone(), failed: failed_sender }));
+        shared.store.add_listener(Arc::new(Listener { shared: shared.clone(), failed: failed_sender }));
         let advertised = register(&shared);
         let tasks = Mutex::new(vec![
             tokio::spawn(watch_held_pulls(shared.clone())),
@@ -151,12 +151,11 @@ impl Drop for Broker {
         for task in self.tasks.get_mut().drain(..) {
             task.abort();
         }
-        // The store knows its listener, and that one the store. Closed first, so that no thread of the store is the last
-        // to let go of it.
+        // The store holds its listener, and that one the store. The shutdown ends the threads of the store and lets go of the
+        // listener, so that none of these threads is the last to drop the store.
         if let Err(failure) = self.shared.store.shutdown() {
             error!(%failure, "the store did not close in order");
         }
-        self.shared.store.set_listener(Arc::new(NoListener));
     }
 }
 

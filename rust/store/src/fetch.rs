@@ -1,7 +1,7 @@
 //! What a read of a queue asks for and gives back.
 
 use bytes::Bytes;
-use rocketpy_model::QueueOffset;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 
 /// How much one read may give. At least one record is given when there is one, whatever its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +59,19 @@ pub struct QueueBounds {
     pub min: QueueOffset,
     /// Offset that the next message gets.
     pub max: QueueOffset,
+}
+
+/// An entry of a queue: where its record lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueEntry {
+    /// Number of the entry in its queue.
+    pub queue_offset: QueueOffset,
+    /// First byte of the record in the log.
+    pub physical_offset: PhysicalOffset,
+    /// Length of the record.
+    pub size_bytes: u32,
+    /// Tag hash, sign-extended; for a delayed message the time of its delivery.
+    pub tags_code: i64,
 }
 
 /// Which entry a look-up by time wants.

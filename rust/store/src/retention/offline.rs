@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, RealDisk, local_hour};
-use rocketpy_model::QueueOffset;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::RecordHead;
 
 use super::RetentionConfig;
@@ -53,11 +53,18 @@ pub(crate) fn plan_on<D: Disk>(
     for (index, (file, dir)) in found.iter().enumerate() {
         let path = dir.join(file_name(file.start));
         let next_stored = match found.get(index + 1) {
-            Some((next, dir)) => first_stored_at(disk, &dir.join(file_name(next.start)), next.start)?,
+            Some((next, dir)) => {
+                first_stored_at(disk, &dir.join(file_name(next.start)), PhysicalOffset(next.start))?
+            }
             None => None,
         };
         let written_at_ms = file.modified_at_ms.max(next_stored.unwrap_or_default());
-        files.push(LogFile { path, start: file.start, size_bytes: file.size_bytes, written_at_ms });
+        files.push(LogFile {
+            path,
+            start: PhysicalOffset(file.start),
+            size_bytes: file.size_bytes,
+            written_at_ms,
+        });
     }
     let space = |path: PathBuf| disk.usage(&path).map(|usage| FolderSpace { path, usage });
     let writable = config.writable_commit_log_dirs();
@@ -125,7 +132,7 @@ fn without_spare<D: Disk>(disk: &D, mut files: Vec<LogFile>) -> Result<Vec<LogFi
 }
 
 /// When the first record of a file was stored, if one is there. A file that is gone meanwhile has none.
-fn first_stored_at<D: Disk>(disk: &D, path: &Path, start: u64) -> Result<Option<i64>, EnvError> {
+fn first_stored_at<D: Disk>(disk: &D, path: &Path, start: PhysicalOffset) -> Result<Option<i64>, EnvError> {
     let file = match disk.open_file(path, OpenMode::Read) {
         Err(error) if error.is_not_found() => return Ok(None),
         other => other?,

@@ -4,15 +4,17 @@ use std::fmt;
 use std::path::PathBuf;
 
 use rocketpy_env::DiskUsage;
+use rocketpy_model::PhysicalOffset;
 
 use super::RetentionConfig;
+use crate::error::FullDisk;
 
 /// A file of the log as retention sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFile {
     pub path: PathBuf,
     /// Physical offset of its first byte.
-    pub start: u64,
+    pub start: PhysicalOffset,
     pub size_bytes: u64,
     /// When it was last written: its modification time, or the time of its last record when that is later.
     pub written_at_ms: i64,
@@ -20,7 +22,7 @@ pub struct LogFile {
 
 impl LogFile {
     /// Physical offset behind its last byte.
-    pub fn end(&self) -> u64 {
+    pub fn end(&self) -> PhysicalOffset {
         self.start + self.size_bytes
     }
 }
@@ -48,21 +50,6 @@ pub struct Situation {
     pub is_asked: bool,
     /// Appends are refused for want of space as it is.
     pub is_refusing: bool,
-}
-
-/// A file system that is fuller than it may be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FullDisk {
-    pub path: PathBuf,
-    pub used_percent: u64,
-    pub limit_percent: u64,
-}
-
-impl fmt::Display for FullDisk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, used_percent, limit_percent } = self;
-        write!(f, "the disk is {used_percent} % full, the limit is {limit_percent} %: {}", path.display())
-    }
 }
 
 /// Why files that are old enough may go now.
@@ -300,20 +287,4 @@ impl<'a> Disks<'a> {
 /// Whether two folders lie on one file system.
 fn is_same(a: &DiskUsage, b: &DiskUsage) -> bool {
     (a.file_system, a.total_bytes) == (b.file_system, b.total_bytes)
-}
-
-/// The folder that a new file goes to, by its number among those that may have one.
-///
-/// # Source
-/// docs/reference/store-format.md 1.1: full folders are left out while there is another one.
-pub(crate) fn folder_for<'a>(
-    start: u64,
-    file_size: u64,
-    folders: &'a [PathBuf],
-    full: &[PathBuf],
-) -> Option<&'a PathBuf> {
-    let open: Vec<_> = folders.iter().filter(|folder| !full.contains(folder)).collect();
-    let among = if open.is_empty() { folders.iter().collect() } else { open };
-    let count = among.len() as u64;
-    (count > 0).then(|| among[(start / file_size % count) as usize])
 }

@@ -1,52 +1,29 @@
 //! Beginning and end of an open store, and what changes it as a whole.
 
 use rocketpy_env::Disk;
+use rocketpy_model::PhysicalOffset;
 use rocketpy_model::name::check_topic;
 
-use crate::core::Core;
+use super::core::Core;
 use crate::error::{FlushError, StoreError};
 use crate::folder::folder_of;
 
-/// From so many queues on their entries are written once the store is open.
+/// From this many queues on their entries are written once the store is open.
 const MANY_QUEUES: usize = 4096;
 
 impl<D: Disk> Core<D> {
-    /// Dispatches what recovery left behind.
-    ///
-    /// Says no, with nothing written down, when a record does not follow on the end of its queue although that is not made
-    /// anew from the start of the log (`from_start`): entries were lost, and only the whole log tells which.
-    pub(crate) fn catch_up(&self, from_start: bool) -> Result<bool, StoreError> {
-        self.catch_up_index()?;
-        self.dispatcher.lock().rebuilding = true;
-        loop {
-            let worked = self.dispatch_round();
-            if self.dispatcher.lock().numbers_are_missing && !from_start {
-                tracing::warn!("entries are missing in consume queues, making all of them anew");
-                return Ok(false);
-            }
-            if !worked? {
-                break;
-            }
-        }
-        self.dispatcher.lock().rebuilding = false;
-        for queue in self.queues.all() {
-            queue.set_next(queue.max());
-        }
-        Ok(true)
-    }
-
     /// Makes queues and index whole on disk and writes the checkpoint. That is left to the threads where much of the log is
     /// not durable yet and a checkpoint is there (`must_keep` is not set), and where entries of thousands of queues are to be
     /// written; a start before they are through begins where this one did.
-    pub(crate) fn settle(&self, must_keep: bool) -> Result<(), StoreError> {
-        if self.queue_files.waiting() >= MANY_QUEUES {
+    pub(super) fn settle(&self, must_keep: bool) -> Result<(), StoreError> {
+        if self.derived.files().waiting() >= MANY_QUEUES {
             return Ok(());
         }
-        if must_keep || self.flusher.flushed() == self.wrote() {
-            return self.keep(false);
+        if must_keep || self.log.flushed() == self.log.end() {
+            return self.keeper.keep(false);
         }
-        self.write_queues()?;
-        self.settle_index();
+        self.keeper.write_queues()?;
+        self.derived.settle_index();
         Ok(())
     }
 
@@ -58,19 +35,20 @@ impl<D: Disk> Core<D> {
     ///
     /// # Source
     /// docs/reference/store-format.md 5.11, and 16 check 4.
-    pub(crate) fn finish_all(&self) -> Result<(), StoreError> {
-        self.check_sound()?; // else nothing below may be believed, and the next start has to look
-        self.flush_all().map_err(|error| match error {
+    pub(super) fn finish(&self) -> Result<(), StoreError> {
+        self.admission.check_sound()?; // else nothing below may be believed, and the next start has to check
+        self.flusher.flush_all().map_err(|error| match error {
             FlushError::Poisoned { cause } => StoreError::Poisoned { cause },
             FlushError::TimedOut { .. } | FlushError::PastEnd { .. } => StoreError::ShutDown,
         })?;
-        while self.dispatch_round()? {}
-        self.keep(true)?;
+        while self.dispatcher.round()? {}
+        self.keeper.keep(true)?;
+        let disk = self.log.disk();
         if let Some(unused) = self.allocator.take_unused() {
-            self.disk.remove_file(&unused.path)?;
-            self.disk.sync_dir(folder_of(&unused.path)).map_err(|error| self.noted(error))?;
+            disk.remove_file(&unused.path)?;
+            disk.sync_dir(folder_of(&unused.path)).map_err(|error| self.admission.noted(error))?;
         }
-        self.folder.mark_closed(&*self.disk)
+        self.log.folder().mark_closed(disk)
     }
 
     /// Drops the queues of a topic with their files. Returns how many there were.
@@ -82,22 +60,23 @@ impl<D: Disk> Core<D> {
     /// they may all be back, and also after one while the disk is too full to write down that they are gone. Their records
     /// stay in the log: when all consume queues are made anew from it (their files are lost or damaged, or another program
     /// wrote last), so are these.
-    pub(crate) fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
+    pub(super) fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
         if check_topic(topic).is_err() {
             return Ok(0);
         }
-        let mut dispatcher = self.dispatcher.lock();
+        let mut paused = self.dispatcher.pause();
         let (queues, deleted_at) = {
-            let _no_append = self.writer.lock();
-            (self.queues.remove_topic(topic), self.wrote())
+            let _no_append = self.log.write();
+            (self.derived.queues().remove_topic(topic), self.log.end())
         };
-        dispatcher.forget_queues(&queues);
+        paused.forget_queues(&queues);
+        let files = self.derived.files();
         for queue in &queues {
-            self.queue_files.forget(queue);
+            files.forget(queue);
         }
         // Without queues as well: a former call may have got no further.
-        let had_files = self.queue_files.remove_topic_dir(topic).map_err(|error| self.noted(error))?;
-        drop(dispatcher);
+        let had_files = files.remove_topic_dir(topic).map_err(|error| self.admission.noted(error))?;
+        drop(paused);
         if queues.is_empty() && !had_files {
             return Ok(0);
         }
@@ -112,9 +91,9 @@ impl<D: Disk> Core<D> {
     }
 
     /// Takes dispatch and the checkpoint past a place of the log: no recovery looks at the records before it.
-    fn pass(&self, end: u64) -> Result<(), StoreError> {
-        self.flush_to(end)?; // under synchronous flush dispatch goes no further
-        while self.dispatched() < end && self.dispatch_round()? {}
-        self.keep(false)
+    fn pass(&self, end: PhysicalOffset) -> Result<(), StoreError> {
+        self.flusher.flush_to(end)?; // under synchronous flush dispatch goes no further
+        while self.dispatcher.dispatched() < end && self.dispatcher.round()? {}
+        self.keeper.keep(false)
     }
 }
