@@ -90,6 +90,23 @@ fn the_flush_thread_serves_those_who_ask_and_tells_the_listener() {
 }
 
 #[test]
+fn several_listen_and_a_store_that_is_shut_down_lets_go_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(quiet(dir.path(), FlushMode::Sync)).unwrap();
+    let ((first, first_heard), (second, second_heard)) = (listener(), listener());
+    store.add_listener(first.clone());
+    store.add_listener(second.clone());
+    let appended = store.append(&record("t", 0, b"x")).unwrap();
+    store.wait_flushed(appended.end, PATIENCE).unwrap();
+    for heard in [&first_heard, &second_heard] {
+        assert!(heard.flushed.recv_timeout(PATIENCE).unwrap() >= appended.end.get());
+        assert_eq!(heard.arrivals.recv_timeout(PATIENCE).unwrap().next_offset.get(), 1);
+    }
+    store.shutdown().unwrap();
+    assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 1));
+}
+
+#[test]
 fn async_flush_comes_by_itself_at_every_interval() {
     let dir = tempfile::tempdir().unwrap();
     let config =
