@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use rocketpy_env::{Disk, EnvError, Region};
+use rocketpy_model::PhysicalOffset;
 
 use crate::config::FlushMode;
 use crate::core::Core;
@@ -146,7 +147,7 @@ impl<D: Disk> Core<D> {
             }
         }
         if let Some(file) = state.ready.take() {
-            assert_eq!(file.start, start, "the allocated file is another one");
+            assert_eq!(file.start.get(), start, "the allocated file is another one");
             state.given_to = start + 1;
             return Ok(Some(file));
         }
@@ -182,8 +183,8 @@ impl<D: Disk> Core<D> {
     #[cfg(feature = "sim")]
     pub(crate) fn allocate_ahead(&self) {
         let Some(file) = self.log.last() else { return };
-        if self.wrote() >= file.start + file.region.len() / 2 {
-            self.want_ahead(file.end());
+        if self.wrote() >= file.start.get() + file.region.len() / 2 {
+            self.want_ahead(file.end().get());
             self.make_wanted_file();
             self.allocator.state.lock().failed = None;
         }
@@ -221,7 +222,7 @@ impl<D: Disk> Core<D> {
             return;
         };
         let started = Instant::now();
-        let made = self.log.create(start, &|| !self.is_stopping()).inspect(|file| {
+        let made = self.log.create(PhysicalOffset(start), &|| !self.is_stopping()).inspect(|file| {
             let warm_to = if self.config.warm_files { file.region.len() } else { 0 };
             for at in (0..warm_to).step_by(STEP as usize).take_while(|_| !self.is_stopping()) {
                 self.bring_in(&file.region, at..warm_to.min(at + STEP));
@@ -265,9 +266,9 @@ impl<D: Disk> Core<D> {
         let rested = ahead.last_call.elapsed() > REST;
         ahead.window = if rested { FIRST_WINDOW } else { ahead.window * 2 }.min(self.allocator.limit);
         ahead.last_call = Instant::now();
-        let half = file.start + file.region.len() / 2;
+        let half = file.start.get() + file.region.len() / 2;
         if end >= half {
-            self.want_ahead(file.end());
+            self.want_ahead(file.end().get());
         }
         let target = (end + ahead.window).min(self.allocated_end(&file));
         let mut at = end.max(ahead.faulted_to);
@@ -279,7 +280,7 @@ impl<D: Disk> Core<D> {
         }
         ahead.faulted_to = at;
         let soon = end + (ahead.window / 2).max(FIRST_WINDOW);
-        let boundary = if end < half { half } else { file.end() };
+        let boundary = if end < half { half } else { file.end().get() };
         let next_look = soon.min(boundary.max(end + 1));
         self.allocator.look_at.store(next_look, Ordering::SeqCst);
         self.allocator.look_ahead(self.wrote()); // appends that passed the mark before it stood called nobody
@@ -294,16 +295,17 @@ impl<D: Disk> Core<D> {
 
     /// Offset up to which there are files, the one that waits included.
     fn allocated_end(&self, last: &MappedFile<D::Region>) -> u64 {
-        self.allocator.state.lock().ready.as_ref().map_or(last.end(), |ready| ready.end())
+        self.allocator.state.lock().ready.as_ref().map_or(last.end(), |ready| ready.end()).get()
     }
 
     /// Brings the pages of a range of the log into memory, as far as there are files for it.
     fn fault_in(&self, start: u64, end: u64) {
         let ready = self.allocator.state.lock().ready.clone();
-        for file in self.log.find(start).into_iter().chain(ready) {
-            let (from, to) = (start.max(file.start), end.min(file.end()));
+        for file in self.log.find(PhysicalOffset(start)).into_iter().chain(ready) {
+            let file_start = file.start.get();
+            let (from, to) = (start.max(file_start), end.min(file.end().get()));
             if from < to {
-                self.bring_in(&file.region, from - file.start..to - file.start);
+                self.bring_in(&file.region, from - file_start..to - file_start);
             }
         }
     }

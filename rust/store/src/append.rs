@@ -224,7 +224,7 @@ impl<D: Disk> Core<D> {
             born_host: record.born_host,
             store_host: self.store_host(),
             reconsume_times: record.reconsume_times,
-            prepared_transaction_offset: PhysicalOffset(record.prepared_transaction_offset),
+            prepared_transaction_offset: record.prepared_transaction_offset,
             body: record.body,
             properties: record.properties,
             more_properties: &[],
@@ -283,17 +283,17 @@ impl<D: Disk> Core<D> {
             return Ok(None);
         }
         let Some(file) = &writer.active else { unreachable!("there is room in a file") };
-        let queue_offset = if counted { queue.next() } else { 0 };
-        let place = Place { physical_offset: file.wrote(), queue_offset, stored_at_ms };
+        let queue_offset = if counted { queue.next().get() } else { 0 };
+        let place = Place { physical_offset: file.wrote().get(), queue_offset, stored_at_ms };
         if counted && queue_offset == 0 {
-            queue.set_born(place.physical_offset);
+            queue.set_born(PhysicalOffset(place.physical_offset));
         }
         failpoint::reach(Point::BeforeAppend);
         encoded.finish(place, counted);
         file.region.append_parts(&encoded.parts(body), size);
         file.region.expect(size); // the next record is probably as long
         if counted {
-            queue.set_next(queue_offset + encoded.plans.len() as u64);
+            queue.set_next(QueueOffset(queue_offset + encoded.plans.len() as u64));
         }
         let end = place.physical_offset + size;
         self.publish(end, Some(stored_at_ms));
@@ -319,7 +319,7 @@ impl<D: Disk> Core<D> {
             if size + BLANK_HEAD_BYTES as u64 <= left + spared {
                 return Ok(true);
             }
-            next_start = file.end();
+            next_start = file.end().get();
         }
         let Some(next) = self.next_file(next_start)? else { return Ok(false) };
         if let Some(file) = &writer.active {
@@ -328,7 +328,7 @@ impl<D: Disk> Core<D> {
             failpoint::reach(Point::Roll);
         }
         self.log.push(Arc::clone(&next));
-        self.publish(next.start, None);
+        self.publish(next.start.get(), None);
         writer.active = Some(next);
         Ok(true)
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 use rocketpy_env::{Disk, EnvError, LastLook, Region};
+use rocketpy_model::PhysicalOffset;
 use spin::mutex::SpinMutex;
 
 use crate::allocate::Allocator;
@@ -153,13 +154,13 @@ impl<D: Disk> Core<D> {
         );
         let active = log.last().filter(|file| file.region.written() < file.region.len());
         Self {
-            allocator: Allocator::new(end, config.bytes_ahead()),
-            flusher: Flusher::new(durable_to, durable_stored_at, end),
+            allocator: Allocator::new(end.get(), config.bytes_ahead()),
+            flusher: Flusher::new(durable_to.get(), durable_stored_at, end.get()),
             dispatcher: Mutex::new(Dispatcher::new(progress)),
-            writer: SpinMutex::new(Writer::new(active, end, last_stored_at)),
+            writer: SpinMutex::new(Writer::new(active, end.get(), last_stored_at)),
             keeper: Mutex::new(keeper),
             retention: Retention::new(),
-            wrote: AtomicU64::new(end),
+            wrote: AtomicU64::new(end.get()),
             last_stored_at: AtomicI64::new(last_stored_at),
             dispatched: AtomicU64::new(progress.dispatched),
             dispatch_wake: Wake::default(),
@@ -222,7 +223,7 @@ impl<D: Disk> Core<D> {
 
     /// Start of the log.
     pub(crate) fn min(&self) -> u64 {
-        self.log.min().unwrap_or_else(|| self.wrote())
+        self.log.min().map_or_else(|| self.wrote(), PhysicalOffset::get)
     }
 
     pub(crate) fn is_closing(&self) -> bool {

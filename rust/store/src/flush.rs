@@ -250,16 +250,20 @@ impl<D: Disk> Core<D> {
             if at >= target {
                 break;
             }
-            let file = self.log.find(at).expect("the log reaches from its start to the written offset");
-            let stop = self.end_of_step(&file, at, target.min(file.end()));
+            let file = self
+                .log
+                .find(PhysicalOffset(at))
+                .expect("the log reaches from its start to the written offset");
+            let start = file.start.get();
+            let stop = self.end_of_step(&file, at, target.min(file.end().get()));
             let found = at.min(self.flusher.found_to)..stop.min(self.flusher.found_to);
             if !found.is_empty() {
-                self.write_again(&file, found.start - file.start..found.end - file.start)
+                self.write_again(&file, found.start - start..found.end - start)
                     .map_err(|error| self.poison(error))?;
             }
-            let mut flushed = file.region.flush(at - file.start..stop - file.start);
+            let mut flushed = file.region.flush(at - start..stop - start);
             if planted::has(Bug::BelieveRetriedFlush) && flushed.is_err() {
-                flushed = file.region.flush(at - file.start..stop - file.start);
+                flushed = file.region.flush(at - start..stop - start);
             }
             if let Err(error) = flushed {
                 return Err(self.poison(error));
@@ -298,10 +302,10 @@ impl<D: Disk> Core<D> {
         if target <= step_end {
             return target;
         }
+        let start = file.start.get();
         let mut end = at;
         while end < step_end {
-            let head =
-                file.region.view(end - file.start..(end + BLANK_HEAD_BYTES as u64).min(target) - file.start);
+            let head = file.region.view(end - start..(end + BLANK_HEAD_BYTES as u64).min(target) - start);
             end = match head.first_chunk().map(|size| u64::from(u32::from_be_bytes(*size))) {
                 Some(size) if size > 0 && end + size <= target => end + size,
                 _ => target,

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rocketpy_env::{Disk, EnvError};
+use rocketpy_model::PhysicalOffset;
 
 use crate::checkpoint::{CheckpointFile, Mark, Timestamps};
 use crate::config::FlushMode;
@@ -24,21 +25,25 @@ const NO_SUM: u64 = u64::MAX;
 pub(crate) struct Keeper<D: Disk> {
     file: CheckpointFile<D>,
     /// See [`Mark::checked_from`].
-    checked_from: Option<u64>,
+    checked_from: Option<PhysicalOffset>,
     /// Retention removes files of the log that end here or before.
-    removed_to: u64,
+    removed_to: PhysicalOffset,
     /// What the last round took for queues and index.
     took: Duration,
 }
 
 impl<D: Disk> Keeper<D> {
-    pub(crate) fn new(file: CheckpointFile<D>, checked_from: Option<u64>) -> Self {
-        Self { file, checked_from, removed_to: 0, took: Duration::ZERO }
+    pub(crate) fn new(file: CheckpointFile<D>, checked_from: Option<PhysicalOffset>) -> Self {
+        Self { file, checked_from, removed_to: PhysicalOffset::ZERO, took: Duration::ZERO }
     }
 
     /// Writes down that no consume queue is to be believed, and what is known of the log, before the queues are made anew:
     /// however that ends, the next start does not take a part for the whole. What is known of the index stays so.
-    pub(crate) fn distrust_queues(&mut self, log_from: u64, log_to: u64) -> Result<(), EnvError> {
+    pub(crate) fn distrust_queues(
+        &mut self,
+        log_from: PhysicalOffset,
+        log_to: PhysicalOffset,
+    ) -> Result<(), EnvError> {
         let index = self.file.mark().and_then(|mark| mark.index).filter(|index| index.to <= log_to);
         let mark = Mark {
             verify_from: log_from,
@@ -63,7 +68,7 @@ impl<D: Disk> Keeper<D> {
     }
 
     /// Writes down how far retention removes the log, before it does: a start takes a log that begins later for damaged.
-    pub(crate) fn remove_log_to(&mut self, end: u64) -> Result<(), FlushFailure> {
+    pub(crate) fn remove_log_to(&mut self, end: PhysicalOffset) -> Result<(), FlushFailure> {
         self.removed_to = self.removed_to.max(end);
         match self.file.mark() {
             Some(&mark) if mark.log_from.is_some_and(|from| from < end) => {
@@ -74,8 +79,8 @@ impl<D: Disk> Keeper<D> {
     }
 
     /// Consume queues are durable for all records before this.
-    pub(crate) fn queues_to(&self) -> u64 {
-        self.file.mark().map_or(0, |mark| mark.queues_to)
+    pub(crate) fn queues_to(&self) -> PhysicalOffset {
+        self.file.mark().map_or(PhysicalOffset::ZERO, |mark| mark.queues_to)
     }
 
     /// Writes down that no index file is to be believed, before all are made anew.
@@ -156,7 +161,7 @@ impl<D: Disk> Core<D> {
         // Before the index: no durable entry leads behind the log.
         self.flush_to(match &unsynced {
             Some(unsynced) if unsynced.has_part => self.wrote(),
-            _ => progress.dispatched.max(index.map_or(0, |index| index.to)),
+            _ => progress.dispatched.max(index.map_or(0, |index| index.to.get())),
         })?;
         let started = Instant::now();
         self.flush_index(unsynced)?;
@@ -164,14 +169,14 @@ impl<D: Disk> Core<D> {
         self.flush_queues(few_queues)?;
         keeper.took = started.elapsed();
         let mark = Mark {
-            verify_from: progress.trail.start(),
-            queues_to: progress.dispatched,
+            verify_from: PhysicalOffset(progress.trail.start()),
+            queues_to: PhysicalOffset(progress.dispatched),
             entries: progress.entries,
             firsts: progress.firsts,
-            log_to: self.flusher.flushed(),
+            log_to: PhysicalOffset(self.flusher.flushed()),
             closed,
             index,
-            log_from: Some(self.min().max(keeper.removed_to)),
+            log_from: Some(PhysicalOffset(self.min()).max(keeper.removed_to)),
             ..Mark::default()
         };
         let former = keeper.file.timestamps();
@@ -194,7 +199,7 @@ impl<D: Disk> Core<D> {
     }
 
     /// See [`Keeper::remove_log_to`].
-    pub(crate) fn remove_log_to(&self, end: u64) -> Result<(), StoreError> {
+    pub(crate) fn remove_log_to(&self, end: PhysicalOffset) -> Result<(), StoreError> {
         self.keeper.lock().remove_log_to(end).map_err(|failure| self.noted_failure(failure))
     }
 

@@ -16,21 +16,31 @@ use crate::retention::folder_for;
 #[doc(alias = "DefaultMappedFile")]
 #[derive(Debug)]
 pub(crate) struct MappedFile<R> {
-    /// Offset of its first byte in the stream: its name.
-    pub start: u64,
+    /// Offset of its first byte: its name.
+    pub start: PhysicalOffset,
     pub region: R,
     pub path: PathBuf,
 }
 
 impl<R: Region> MappedFile<R> {
     /// Offset behind its last byte.
-    pub(crate) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> PhysicalOffset {
         self.start + self.region.len()
     }
 
     /// Offset behind the last byte that is written.
-    pub(crate) fn wrote(&self) -> u64 {
+    pub(crate) fn wrote(&self) -> PhysicalOffset {
         self.start + self.region.written()
+    }
+
+    /// Whether an offset lies in this file.
+    pub(crate) fn holds(&self, offset: PhysicalOffset) -> bool {
+        (self.start..self.end()).contains(&offset)
+    }
+
+    /// What is written of the file from an offset on.
+    pub(crate) fn written_from(&self, offset: PhysicalOffset) -> &[u8] {
+        self.region.view(offset - self.start..self.region.written())
     }
 
     /// Writes bytes in place as they are.
@@ -96,14 +106,14 @@ impl<D: Disk> MappedFileQueue<D> {
     /// is left out when there is another.
     pub(crate) fn create(
         &self,
-        start: u64,
+        start: PhysicalOffset,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<MappedFile<D::Region>, EnvError> {
         let mut full = self.full.read().clone();
         loop {
-            let dir =
-                folder_for(start, self.file_size, &self.writable, &full).expect("some folder is writable");
-            let path = dir.join(file_name(start));
+            let dir = folder_for(start.get(), self.file_size, &self.writable, &full)
+                .expect("some folder is writable");
+            let path = dir.join(file_name(start.get()));
             match self.disk.create_region_while(&path, self.file_size, is_wanted) {
                 Err(EnvError::NoSpace { .. })
                     if self.writable.iter().any(|other| other != dir && !full.contains(other)) =>
@@ -117,7 +127,7 @@ impl<D: Disk> MappedFileQueue<D> {
     }
 
     /// Takes the first file out of the log, if it starts there and is not the last. Who holds it keeps it mapped.
-    pub(crate) fn forget_first(&self, start: u64) {
+    pub(crate) fn forget_first(&self, start: PhysicalOffset) {
         let mut files = self.files.write();
         if files.len() > 1 && files[0].start == start {
             files.remove(0);
@@ -140,7 +150,7 @@ impl<D: Disk> MappedFileQueue<D> {
     }
 
     /// The file that holds an offset.
-    pub(crate) fn find(&self, offset: u64) -> Option<Arc<MappedFile<D::Region>>> {
+    pub(crate) fn find(&self, offset: PhysicalOffset) -> Option<Arc<MappedFile<D::Region>>> {
         let files = self.files.read();
         let index = offset.checked_sub(files.first()?.start)? / self.file_size;
         files.get(usize::try_from(index).ok()?).map(Arc::clone)
@@ -151,7 +161,7 @@ impl<D: Disk> MappedFileQueue<D> {
     }
 
     /// Offset of the first byte of the log.
-    pub(crate) fn min(&self) -> Option<u64> {
+    pub(crate) fn min(&self) -> Option<PhysicalOffset> {
         self.files.read().first().map(|file| file.start)
     }
 }
@@ -187,6 +197,7 @@ pub(crate) fn load<D: Disk>(
     let mut files: Vec<MappedFile<D::Region>> = Vec::with_capacity(found.len());
     for (NumberedFile { start, size_bytes, .. }, dir) in found {
         let path = dir.join(file_name(start));
+        let start = PhysicalOffset(start);
         if files.last().is_some_and(|last| last.start == start) {
             return Err(StoreError::UnexpectedFile { path });
         }
@@ -200,7 +211,7 @@ pub(crate) fn load<D: Disk>(
         if let Some(last) = files.last()
             && last.end() != start
         {
-            return Err(StoreError::MissingFile { path, expected: PhysicalOffset(last.end()) });
+            return Err(StoreError::MissingFile { path, expected: last.end() });
         }
         let region = disk.open_region(&path)?;
         files.push(MappedFile { start, region, path });

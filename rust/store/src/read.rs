@@ -65,9 +65,9 @@ impl<D: Disk> Gathering<'_, D> {
     fn add(&mut self, entry: &Entry, queue_offset: u64) -> Lead {
         let start = entry.physical_offset.get();
         let end = start + u64::from(entry.size_bytes);
-        let file = match self.run.as_ref().filter(|run| (run.file.start..run.file.end()).contains(&start)) {
+        let file = match self.run.as_ref().filter(|run| run.file.holds(entry.physical_offset)) {
             Some(run) => Arc::clone(&run.file),
-            None => match self.core.log.find(start) {
+            None => match self.core.log.find(entry.physical_offset) {
                 Some(file) => file,
                 None if start < self.core.min() => return Lead::Gone,
                 None => return Lead::Broken,
@@ -91,7 +91,8 @@ impl<D: Disk> Gathering<'_, D> {
 
     fn end_run(&mut self) {
         if let Some(LogRun { file, start, end }) = self.run.take() {
-            self.records.push(file.region.slice(start - file.start..end - file.start));
+            let file_start = file.start.get();
+            self.records.push(file.region.slice(start - file_start..end - file_start));
         }
     }
 }
@@ -104,10 +105,10 @@ fn record_head<'a, R: Region>(
 ) -> Option<RecordHead<'a>> {
     let start = entry.physical_offset.get();
     let size = u64::from(entry.size_bytes);
-    if size < RecordHead::BYTES as u64 || start + size > file.wrote() {
+    if size < RecordHead::BYTES as u64 || start + size > file.wrote().get() {
         return None;
     }
-    let at = start - file.start;
+    let at = start - file.start.get();
     RecordHead::of(file.region.view(at..at + RecordHead::BYTES as u64)).filter(|head| {
         head.is_record()
             && head.size_bytes() == entry.size_bytes
@@ -141,7 +142,8 @@ impl<D: Disk> Core<D> {
                 if queue.is_deleted() {
                     return Ok(nothing(FetchStatus::NoMessageInQueue, QueueOffset::ZERO, none));
                 }
-                let next = (self.queue_files.file_start(offset) + self.queue_files.file_size()) / ENTRY_BYTES;
+                let next = (self.queue_files.file_start(QueueOffset(offset)) + self.queue_files.file_size())
+                    / ENTRY_BYTES;
                 Ok(nothing(FetchStatus::OffsetFoundNull, QueueOffset(next.min(bounds.max.get())), bounds))
             }
             other => other,
@@ -164,7 +166,7 @@ impl<D: Disk> Core<D> {
         let wanted = u64::from(limits.max_messages.max(1));
         let window = if filter.is_all() { wanted } else { wanted.max(FILTER_WINDOW) };
         let window = window.min(MOST_ENTRIES).min(bounds.max.get() - offset);
-        self.queue_files.read(queue, offset, window, buffer)?;
+        self.queue_files.read(queue, QueueOffset(offset), window, buffer)?;
         let mut gathering =
             Gathering { core: self, limits, records: Vec::new(), count: 0, size_bytes: 0, run: None };
         let mut status = FetchStatus::NoMatchedMessage;
@@ -212,7 +214,7 @@ impl<D: Disk> Core<D> {
     }
 
     pub(crate) fn next_queue_offset(&self, topic: &str, queue_id: u32) -> QueueOffset {
-        QueueOffset(self.queues.get(topic, queue_id).map_or(0, |queue| queue.next()))
+        self.queues.get(topic, queue_id).map_or(QueueOffset::ZERO, |queue| queue.next())
     }
 
     /// # Source
@@ -229,9 +231,9 @@ impl<D: Disk> Core<D> {
         };
         let bounds = queue.bounds();
         let mut window = Window::default();
-        let low = entry::partition_point(bounds.min.get(), bounds.max.get(), |number| {
+        let low = entry::partition_point(bounds.min, bounds.max, |number| {
             let entry = self.queue_files.entry_in(&mut window, &queue, number)?;
-            let stored_at_ms = self.entry_stored_at(&queue, number, entry)?;
+            let stored_at_ms = self.entry_stored_at(&queue, number.get(), entry)?;
             Ok::<_, StoreError>(stored_at_ms.map(|stored_at_ms| match boundary {
                 Boundary::Lower => stored_at_ms < time_ms,
                 Boundary::Upper => stored_at_ms <= time_ms,
@@ -239,9 +241,9 @@ impl<D: Disk> Core<D> {
         })?;
         let found = match boundary {
             Boundary::Lower => low,
-            Boundary::Upper => low.saturating_sub(1),
+            Boundary::Upper => QueueOffset(low.get().saturating_sub(1)),
         };
-        Ok(QueueOffset(found.clamp(bounds.min.get(), bounds.max.get())))
+        Ok(found.clamp(bounds.min, bounds.max))
     }
 
     pub(crate) fn stored_at(
@@ -251,8 +253,8 @@ impl<D: Disk> Core<D> {
         offset: u64,
     ) -> Result<Option<i64>, StoreError> {
         match self.queues.get(topic, queue_id) {
-            Some(queue) if (queue.min()..queue.max()).contains(&offset) => {
-                self.entry_stored_at(&queue, offset, self.queue_files.entry(&queue, offset)?)
+            Some(queue) if (queue.min()..queue.max()).contains(&QueueOffset(offset)) => {
+                self.entry_stored_at(&queue, offset, self.queue_files.entry(&queue, QueueOffset(offset))?)
             }
             _ => Ok(None),
         }
@@ -269,7 +271,7 @@ impl<D: Disk> Core<D> {
             return Ok(None);
         };
         let start = entry.physical_offset.get();
-        let Some(file) = self.log.find(start) else {
+        let Some(file) = self.log.find(entry.physical_offset) else {
             return Ok(None);
         };
         match record_head(&file, &entry, queue_offset) {
@@ -279,15 +281,14 @@ impl<D: Disk> Core<D> {
     }
 
     pub(crate) fn record_at(&self, offset: PhysicalOffset) -> Option<Bytes> {
-        let start = offset.get();
-        let file = self.log.find(start)?;
-        let end = file.wrote().min(self.confirm());
-        if start >= end {
+        let file = self.log.find(offset)?;
+        let end = file.wrote().min(PhysicalOffset(self.confirm()));
+        if offset >= end {
             return None;
         }
-        let view = RecordView::parse(file.region.view(start - file.start..end - file.start)).ok()?;
+        let view = RecordView::parse(file.region.view(offset - file.start..end - file.start)).ok()?;
         (view.physical_offset == offset).then(|| {
-            let at = start - file.start;
+            let at = offset - file.start;
             file.region.slice(at..at + view.size() as u64)
         })
     }

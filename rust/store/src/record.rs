@@ -23,7 +23,7 @@ pub struct NewRecord<'a> {
     /// Deliveries so far.
     pub reconsume_times: i32,
     /// Physical offset of the half message of a committed transaction message, else 0.
-    pub prepared_transaction_offset: u64,
+    pub prepared_transaction_offset: PhysicalOffset,
     /// Body as it is stored; for a batch the items of a wire batch.
     pub body: &'a [u8],
     /// Properties text. Not looked at for a batch: its items have their own.

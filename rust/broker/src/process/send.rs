@@ -156,7 +156,7 @@ fn record<'a>(
         born_at_ms: header.born_timestamp,
         born_host: connection.peer(),
         reconsume_times: header.reconsume_times.unwrap_or(0),
-        prepared_transaction_offset: 0,
+        prepared_transaction_offset: PhysicalOffset::ZERO,
         body: &request.body,
         properties,
     }

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use rocketpy_model::PhysicalOffset;
 use rocketpy_scan::{StoreScanOptions, plan};
 use rocketpy_store::reader::StoreReader;
 use rocketpy_store::{Arrival, NewRecord, Store, StoreConfig, StoreListener};
@@ -37,7 +38,7 @@ fn append(store: &Store, number: u32) {
         born_at_ms: 1,
         born_host: host,
         reconsume_times: 0,
-        prepared_transaction_offset: 0,
+        prepared_transaction_offset: PhysicalOffset::ZERO,
         body: body.as_bytes(),
         properties: b"",
     };

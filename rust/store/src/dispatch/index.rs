@@ -1,6 +1,7 @@
 //! From the log to the key index, where the consume queues are further.
 
 use rocketpy_env::{Disk, EnvError};
+use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::record::RecordView;
 
 use super::{ROUND_KEYS, ROUND_RECORDS};
@@ -10,7 +11,7 @@ use crate::index::{Key, Keys};
 /// What goes into the index of a record with these keys.
 pub(super) fn entries<'a>(
     view: &RecordView<'a>,
-    physical_offset: u64,
+    physical_offset: PhysicalOffset,
     keys: Keys<'a>,
 ) -> impl Iterator<Item = Key> + use<'a> {
     let stored_at_ms = view.stored_at_ms;
@@ -22,17 +23,17 @@ impl<D: Disk> Core<D> {
     pub(crate) fn catch_up_index(&self) -> Result<(), EnvError> {
         let Some(index) = &self.index else { return Ok(()) };
         let limit = self.dispatched();
-        let mut at = index.next();
+        let mut at = index.next().get();
         let mut keys = Vec::new();
         while at < limit {
             keys.clear();
             let mut records = 0;
             self.walk(&mut at, limit, |view, at| {
-                keys.extend(entries(view, at, Keys::of(view.properties)));
+                keys.extend(entries(view, PhysicalOffset(at), Keys::of(view.properties)));
                 records += 1;
                 Ok(records < ROUND_RECORDS && keys.len() < ROUND_KEYS)
             })?;
-            index.put(&keys, at)?;
+            index.put(&keys, PhysicalOffset(at))?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(crate) use fact::tags_code;
 use fact::{Fact, NO_QUEUE};
 use rocketpy_env::{Disk, EnvError, Region};
-use rocketpy_model::QueueOffset;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::{BLANK_HEAD_BYTES, CheckMode, RecordCheck, RecordView, check_record};
 use run::{Added, Run, Runs};
 
@@ -22,7 +22,7 @@ use crate::core::Core;
 use crate::index::{Index, Key, Keys};
 use crate::listener::Arrival;
 use crate::queue::Queue;
-use crate::queue::entry::ENTRY_BYTES;
+use crate::queue::entry::{ENTRY_BYTES, entry_at};
 
 /// Most records of one round.
 const ROUND_RECORDS: usize = 8192;
@@ -120,8 +120,8 @@ impl Dispatcher {
 
     /// Takes deleted queues out of the sums.
     pub(crate) fn forget_queues(&mut self, queues: &[Arc<Queue>]) {
-        self.progress.entries -= queues.iter().map(|queue| queue.max()).sum::<u64>();
-        self.progress.firsts -= queues.iter().map(|queue| queue.first()).sum::<u64>();
+        self.progress.entries -= queues.iter().map(|queue| queue.max().get()).sum::<u64>();
+        self.progress.firsts -= queues.iter().map(|queue| queue.first().get()).sum::<u64>();
         queues.iter().for_each(|queue| self.runs.forget(queue));
     }
 }
@@ -238,7 +238,7 @@ impl<D: Disk> Core<D> {
         let mut progress = dispatcher.progress;
         let gathered = self.gather(dispatcher, &mut progress, limit);
         if let Some(index) = &self.index {
-            index.put(&dispatcher.keys, progress.dispatched)?;
+            index.put(&dispatcher.keys, PhysicalOffset(progress.dispatched))?;
         }
         self.write_runs(&dispatcher.runs, &mut progress)?;
         progress.trail.step(progress.dispatched);
@@ -265,7 +265,7 @@ impl<D: Disk> Core<D> {
         self.walk(dispatched, limit, |view, at| {
             let keys = Keys::of(view.properties);
             if self.index.is_some() {
-                dispatcher.keys.extend(index::entries(view, at, keys));
+                dispatcher.keys.extend(index::entries(view, PhysicalOffset(at), keys));
             }
             *stored_at_ms = view.stored_at_ms;
             let fact = Fact {
@@ -299,10 +299,14 @@ impl<D: Disk> Core<D> {
         mut visit: impl FnMut(&RecordView<'_>, u64) -> Result<bool, EnvError>,
     ) -> Result<(), EnvError> {
         while *at < limit {
-            let file = self.log.find(*at).ok_or_else(|| self.broken(*at, "the file is not there"))?;
+            let file = self
+                .log
+                .find(PhysicalOffset(*at))
+                .ok_or_else(|| self.broken(*at, "the file is not there"))?;
             // One look for all records: each look at how far the file is written would hold up the next append.
-            let bytes = file.region.view(0..limit.min(file.end()) - file.start);
-            while let Some(rest) = bytes.get((*at - file.start) as usize..).filter(|rest| !rest.is_empty()) {
+            let (start, end) = (file.start.get(), file.end().get());
+            let bytes = file.region.view(0..limit.min(end) - start);
+            while let Some(rest) = bytes.get((*at - start) as usize..).filter(|rest| !rest.is_empty()) {
                 match check_record(rest, CheckMode::Layout) {
                     Ok(RecordCheck::Record(view)) => {
                         let here = *at;
@@ -311,8 +315,8 @@ impl<D: Disk> Core<D> {
                             return Ok(());
                         }
                     }
-                    Ok(RecordCheck::Blank { .. }) => *at = file.end(),
-                    Err(_) if file.end() - *at < BLANK_HEAD_BYTES as u64 => *at = file.end(),
+                    Ok(RecordCheck::Blank { .. }) => *at = end,
+                    Err(_) if end - *at < BLANK_HEAD_BYTES as u64 => *at = end,
                     Err(error) => return Err(self.broken(*at, &error.to_string())),
                 }
             }
@@ -327,14 +331,16 @@ impl<D: Disk> Core<D> {
             return uid;
         }
         let queue = if dispatcher.rebuilding {
-            let made =
-                self.queues.get_or_create(view.topic, view.queue_id).inspect(|queue| queue.set_born(0));
+            let made = self
+                .queues
+                .get_or_create(view.topic, view.queue_id)
+                .inspect(|queue| queue.set_born(PhysicalOffset::ZERO));
             made.inspect_err(|error| {
                 tracing::error!(%error, physical_offset = at, "a record of the log gets no queue entry");
             })
             .ok()
         } else {
-            self.queues.get(view.topic, view.queue_id).filter(|queue| queue.may_hold(at))
+            self.queues.get(view.topic, view.queue_id).filter(|queue| queue.may_hold(PhysicalOffset(at)))
         };
         let Some(queue) = queue else { return NO_QUEUE };
         dispatcher.uids.entry(Arc::clone(&queue.topic)).or_default().insert(queue.queue_id, queue.uid);
@@ -379,9 +385,9 @@ impl<D: Disk> Core<D> {
     }
 
     /// First entry that a queue's first file has room for once the run is written.
-    fn first_entry(&self, run: &Run) -> u64 {
-        let first = self.queue_files.file_start(run.first) / ENTRY_BYTES;
-        let is_only_file = run.restart || run.queue.max() == 0;
+    fn first_entry(&self, run: &Run) -> QueueOffset {
+        let first = entry_at(self.queue_files.file_start(QueueOffset(run.first)));
+        let is_only_file = run.restart || run.queue.max() == QueueOffset::ZERO;
         if is_only_file { first } else { first.min(run.queue.first()) }
     }
 
@@ -395,28 +401,28 @@ impl<D: Disk> Core<D> {
                 queue.forget_dirty_files(0);
             } else if run.cut {
                 self.queue_files.write_tail_of(queue, &self.queues)?;
-                self.queue_files.cut(queue, run.first)?;
+                self.queue_files.cut(queue, QueueOffset(run.first))?;
             }
             if is_of_few {
                 self.queue_files.write_tail_of(queue, &self.queues)?;
                 let note = |start, is_new| self.queues.note_written(queue, start, is_new);
-                self.queue_files.write(queue, run.first, &run.bytes, note)?;
+                self.queue_files.write(queue, QueueOffset(run.first), &run.bytes, note)?;
             }
         }
         if !is_of_few {
             for run in runs.iter().filter(|run| !run.bytes.is_empty()) {
-                self.queue_files.put_off(&run.queue, run.first, &run.bytes);
+                self.queue_files.put_off(&run.queue, QueueOffset(run.first), &run.bytes);
             }
         }
         for run in runs.iter().filter(|run| !run.bytes.is_empty()) {
             let first = self.first_entry(run);
-            progress.entries = progress.entries - run.queue.max() + run.next();
-            progress.firsts = progress.firsts - run.queue.first() + first;
+            progress.entries = progress.entries - run.queue.max().get() + run.next();
+            progress.firsts = progress.firsts - run.queue.first().get() + first.get();
             run.queue.set_first(first);
             if let Some(min) = run.min.or(run.restart.then_some(run.first)) {
-                run.queue.set_min(min);
+                run.queue.set_min(QueueOffset(min));
             }
-            run.queue.publish(run.next());
+            run.queue.publish(QueueOffset(run.next()));
         }
         Ok(())
     }

@@ -65,7 +65,7 @@ impl Run {
                 self.cut = !self.restart;
             }
         }
-        self.min = Some(self.min.unwrap_or(self.queue.min()).min(queue_offset));
+        self.min = Some(self.min.unwrap_or(self.queue.min().get()).min(queue_offset));
     }
 
     fn fill_to(&mut self, queue_offset: u64) {
@@ -228,7 +228,7 @@ impl Runs {
         let run = self.runs[index].as_mut()?;
         if !run.is_open {
             run.is_open = true;
-            run.first = run.queue.max();
+            run.first = run.queue.max().get();
             self.open.push(index);
         }
         self.last = Some(index);
@@ -244,7 +244,7 @@ mod tests {
     fn table(max: u64) -> (QueueTable, u64) {
         let table = QueueTable::default();
         let queue = table.get_or_create("t", 0).unwrap();
-        queue.publish(max);
+        queue.publish(max.into());
         (table, queue.uid)
     }
 

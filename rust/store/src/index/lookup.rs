@@ -30,7 +30,7 @@ pub struct QueryResult {
 
 impl<D: Disk> Index<D> {
     /// When the last record was stored that is in the index, and where it lies.
-    pub(crate) fn last_update(&self) -> (i64, u64) {
+    pub(crate) fn last_update(&self) -> (i64, PhysicalOffset) {
         let header = self.state.read().last_header();
         (header.end_stored_at_ms, header.end_physical_offset)
     }
@@ -40,7 +40,7 @@ impl<D: Disk> Index<D> {
     pub(crate) fn find<E: From<EnvError>>(
         &self,
         wanted: &Wanted<'_>,
-        mut visit: impl FnMut(u64) -> Result<More, E>,
+        mut visit: impl FnMut(PhysicalOffset) -> Result<More, E>,
     ) -> Result<(), E> {
         let slot = slot_of(wanted.hash, self.geometry.slots);
         let (current, sealed) = {
@@ -73,7 +73,7 @@ impl<D: Disk> Index<D> {
         sealed: &Sealed,
         slot: u32,
         wanted: &Wanted<'_>,
-        visit: impl FnMut(u64) -> Result<More, E>,
+        visit: impl FnMut(PhysicalOffset) -> Result<More, E>,
     ) -> Result<More, E> {
         let mut chain = Chain { geometry: self.geometry, header: sealed.header, first: 0 };
         if chain.may_hold(wanted) {
@@ -121,7 +121,7 @@ impl<D: Disk> Core<D> {
                 return Ok(More::Yes); // the same key twice
             }
             let record = self
-                .record_at(PhysicalOffset(offset))
+                .record_at(offset)
                 .filter(|record| RecordView::parse(record).is_ok_and(|view| wanted.is(&view)));
             let Some(record) = record else {
                 return Ok::<_, StoreError>(More::Yes); // another key, or gone from the log
@@ -136,7 +136,7 @@ impl<D: Disk> Core<D> {
         Ok(QueryResult {
             records: found.into_values().collect(),
             last_stored_at_ms,
-            last_physical_offset: PhysicalOffset(last),
+            last_physical_offset: last,
         })
     }
 }

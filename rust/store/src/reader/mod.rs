@@ -346,7 +346,7 @@ impl<D: Disk> StoreReader<D> {
             for queue_id in self.queue_ids(&topic)? {
                 let queue = self.open_queue(&topic, queue_id, log)?;
                 entries += queue.bounds.max.get();
-                firsts += queue.first();
+                firsts += queue.first().get();
             }
         }
         // A server may have opened the store meanwhile: then there is more, or less, for good reason.

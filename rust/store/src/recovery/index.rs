@@ -1,6 +1,7 @@
 //! Opens the key index of a store that is recovered.
 
 use rocketpy_env::{Disk, EnvError};
+use rocketpy_model::PhysicalOffset;
 
 use super::Recovery;
 use crate::index::{Geometry, Index, Known, Log};
@@ -15,7 +16,7 @@ impl<D: Disk> Recovery<'_, D> {
     pub(super) fn index(
         &self,
         files: &[MappedFile<D::Region>],
-        end: u64,
+        end: PhysicalOffset,
         again: bool,
         keeper: &mut Keeper<D>,
     ) -> Result<Option<(Index<D>, bool)>, EnvError> {

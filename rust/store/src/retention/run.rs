@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::{Disk, EnvError, Region, local_hour};
+use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::record::RecordHead;
 
 use super::plan::{FolderSpace, FullDisk, Keep, LogFile, Removal, RetentionPlan, Situation, plan};
@@ -190,7 +191,7 @@ impl<D: Disk> Core<D> {
         let of = |(file, next_stored): (&Arc<MappedFile<D::Region>>, Option<i64>)| LogFile {
             written_at_ms: modified.get(&file.path).copied().max(next_stored).unwrap_or_default(),
             path: file.path.clone(),
-            start: file.start,
+            start: file.start.get(),
             size_bytes: file.region.len(),
         };
         Ok(files.iter().zip(next_stored).map(of).collect())
@@ -209,15 +210,18 @@ impl<D: Disk> Core<D> {
         // It flushes, too, at least so far: the mark must not lie before the log.
         let kept = self.keep(false);
         let written_down_to = match &kept {
-            Ok(()) => dispatched,
+            Ok(()) => PhysicalOffset(dispatched),
             Err(StoreError::Env(_)) => self.keeper.lock().queues_to(), // a full disk: what goes makes space for the next one
-            Err(_) => 0,
+            Err(_) => PhysicalOffset::ZERO,
         };
-        let may_go = removals.iter().take_while(|removal| removal.file.end() <= written_down_to).count();
+        let may_go = removals
+            .iter()
+            .take_while(|removal| PhysicalOffset(removal.file.end()) <= written_down_to)
+            .count();
         let (removals, _) = removals.split_at(may_go);
         let Some(last) = removals.last() else { return kept.map(|()| 0) };
         // Where nothing can be written in place, as on a full file system that copies on write, the first gives space for that.
-        let (removals, is_written) = match self.remove_log_to(last.file.end()) {
+        let (removals, is_written) = match self.remove_log_to(PhysicalOffset(last.file.end())) {
             Ok(()) => (removals, true),
             Err(StoreError::Env(EnvError::NoSpace { .. })) => (&removals[..1], false),
             Err(error) => return Err(error),
@@ -233,7 +237,7 @@ impl<D: Disk> Core<D> {
             self.remove_log_file(removal, round)?;
             removed += 1;
             if !is_written {
-                self.remove_log_to(removal.file.end())?;
+                self.remove_log_to(PhysicalOffset(removal.file.end()))?;
             }
         }
         kept.map(|()| removed)
@@ -244,7 +248,7 @@ impl<D: Disk> Core<D> {
         round.unsynced = file.path.parent().map(Path::to_path_buf);
         match self.disk.remove_file(&file.path) {
             Err(error) if !error.is_not_found() => return Err(error.into()),
-            _ => self.log.forget_first(file.start),
+            _ => self.log.forget_first(PhysicalOffset(file.start)),
         }
         failpoint::reach(Point::Delete);
         tracing::info!(
@@ -297,7 +301,7 @@ impl<D: Disk> Core<D> {
                 pause(self.config.retention.queue_file_pause);
             }
         }
-        let index_files = self.index.as_ref().map_or(Ok(0), |index| index.expire(log_min))?;
+        let index_files = self.index.as_ref().map_or(Ok(0), |index| index.expire(PhysicalOffset(log_min)))?;
         self.keep(false)?; // with where queues and index start now
         if !self.is_stopping() {
             round.corrected_to = log_min;
@@ -315,10 +319,10 @@ impl<D: Disk> Core<D> {
         if queue.is_deleted() || former >= queue.max() {
             return Ok(());
         }
-        let min = first_living(&self.queue_files, queue, former, log_min)?;
+        let min = first_living(&self.queue_files, queue, former, PhysicalOffset(log_min))?;
         if min > former {
             queue.set_min(min);
-            tracing::debug!(topic = %queue.topic, queue_id = queue.queue_id, former, min, "a queue starts later");
+            tracing::debug!(topic = %queue.topic, queue_id = queue.queue_id, %former, %min, "a queue starts later");
         }
         Ok(())
     }
@@ -330,7 +334,10 @@ impl<D: Disk> Core<D> {
         let files = &self.queue_files;
         let first = queue.first();
         let next = first + files.entries_a_file();
-        if queue.is_deleted() || next >= queue.max() || !leads_before(files, queue, next, log_min)? {
+        if queue.is_deleted()
+            || next >= queue.max()
+            || !leads_before(files, queue, next, PhysicalOffset(log_min))?
+        {
             return Ok(false);
         }
         files.remove_file(queue, first)?;
@@ -340,7 +347,7 @@ impl<D: Disk> Core<D> {
         // The name that is gone. The next file is there: a log file goes when the entries that lead into it are written.
         self.queues.note_written(queue, files.file_start(next), true);
         tracing::info!(
-            topic = %queue.topic, queue_id = queue.queue_id, first_entry = first, log_min,
+            topic = %queue.topic, queue_id = queue.queue_id, first_entry = %first, log_min,
             "removed a consume queue file, its records are gone"
         );
         Ok(true)
@@ -365,11 +372,11 @@ impl<D: Disk> Core<D> {
         if queue.is_deleted() || former >= queue.max() {
             return Ok(());
         }
-        let min = self.offset_by_time(&queue.topic, queue.queue_id, stored_from_ms, Boundary::Lower)?.get();
+        let min = self.offset_by_time(&queue.topic, queue.queue_id, stored_from_ms, Boundary::Lower)?;
         if min > former {
             queue.set_min(min);
             tracing::info!(
-                topic = %queue.topic, queue_id = queue.queue_id, former, min, stored_from_ms,
+                topic = %queue.topic, queue_id = queue.queue_id, %former, %min, stored_from_ms,
                 "messages are older than their topic keeps them"
             );
         }
@@ -393,7 +400,7 @@ impl<D: Disk> Core<D> {
 /// When the first record of a file was stored, if one is there.
 fn first_stored_at<R: Region>(file: &MappedFile<R>) -> Option<i64> {
     let end = file.region.written().min(RecordHead::BYTES as u64);
-    stored_at_in(file.region.view(0..end), file.start)
+    stored_at_in(file.region.view(0..end), file.start.get())
 }
 
 /// When the record that these bytes begin was stored, if it lies at `offset`.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_env::{Disk, EnvError, RealDisk};
-use rocketpy_model::system;
+use rocketpy_model::{PhysicalOffset, system};
 use rocketpy_protocol::record::RecordView;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -144,7 +144,7 @@ impl Transfer {
             born_at_ms: view.born_at_ms,
             born_host: view.born_host,
             reconsume_times: view.reconsume_times,
-            prepared_transaction_offset: 0,
+            prepared_transaction_offset: PhysicalOffset::ZERO,
             body: view.body,
             properties: view.properties,
         })
