@@ -183,7 +183,7 @@ impl State {
         let next_offset = i64::try_from(arrival.next_offset.get()).unwrap_or(i64::MAX);
         let is_woken = |id: &HeldId| {
             self.pulls.get(id).is_some_and(|held| {
-                next_offset > held.pull.offset && held.pull.filter.accepts_code(arrival.tags_code)
+                next_offset > held.pull.offset && held.pull.filter.matches_code(arrival.tags_code)
             })
         };
         waiting.into_iter().flatten().copied().filter(is_woken).collect()

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use rocketpy_env::{Disk, RealDisk, now_ms, random_u64};
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_model::TopicConfig;
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
 use rocketpy_store::{Store, StoreError};
@@ -19,7 +19,7 @@ use crate::table::group::GroupTable;
 use crate::table::offset::OffsetTable;
 use crate::table::queue_lock::QueueLocks;
 use crate::table::topic::TopicTable;
-use crate::{BrokerConfig, BrokerError, FlushDiskType, topic_attribute};
+use crate::{BrokerConfig, BrokerError, FlushMode, topic_attribute};
 
 /// Share of the machine's memory whose last messages count as hot (`accessMessageInMemoryMaxRatio`).
 const HOT_PERCENT: u64 = 40;
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     /// Messages that lie this close to the end of the log count as being in memory.
     pub(crate) hot_bytes: u64,
     /// The filter of the last pull that brought its own: scans and lite consumers send the same one over and over.
-    last_filter: Mutex<(String, Arc<TagFilter>)>,
+    last_filter: Mutex<(String, Arc<MessageFilter>)>,
     unique_keys: UniqueKeys,
     advertised: OnceLock<Advertised>,
     registrar: OnceLock<Registrar>,
@@ -89,7 +89,7 @@ impl Shared {
     ) -> Result<Self, BrokerError> {
         let topics = Arc::new(TopicTable::open(&config)?);
         let groups = GroupTable::open(&config)?;
-        let offsets = OffsetTable::open(RealDisk, &config.store_root)?;
+        let offsets = OffsetTable::open(RealDisk, &config.store.root)?;
         offsets.clamp(|topic, queue_id| {
             i64::try_from(store.queue_bounds(topic, queue_id).max.get()).unwrap_or(i64::MAX)
         })?;
@@ -107,7 +107,7 @@ impl Shared {
             rates: MinuteRates::default(),
             runtime: tokio::runtime::Handle::current(),
             started_at_ms,
-            sync_flush: config.flush == FlushDiskType::Sync,
+            sync_flush: config.store.flush == FlushMode::Sync,
             property_suffix: crate::message_properties::broker_suffix(
                 &config.region_id,
                 config.trace_on,
@@ -174,10 +174,10 @@ impl Shared {
     }
 
     /// The filter of an expression over tags.
-    pub(crate) fn parsed_filter(&self, expression: &str) -> Arc<TagFilter> {
+    pub(crate) fn parsed_filter(&self, expression: &str) -> Arc<MessageFilter> {
         let mut last = self.last_filter.lock();
         if last.0 != expression {
-            *last = (expression.to_owned(), Arc::new(TagFilter::parse(expression)));
+            *last = (expression.to_owned(), Arc::new(MessageFilter::tag_codes(expression)));
         }
         last.1.clone()
     }

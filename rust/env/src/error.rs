@@ -40,6 +40,9 @@ pub enum EnvError {
     /// The operating system has no such call.
     #[error("this operating system cannot {operation}: {}", path.display())]
     Unsupported { operation: &'static str, path: PathBuf },
+    /// A flush was tried and failed. A second one may succeed although what was written is lost: nobody may believe it.
+    #[error("cannot {operation}: {} ({source})", path.display())]
+    FlushFailed { operation: &'static str, path: PathBuf, source: Arc<io::Error> },
     /// Anything else, for example a fault of the device.
     #[error("cannot {operation}: {} ({source})", path.display())]
     Io { operation: &'static str, path: PathBuf, source: Arc<io::Error> },
@@ -52,19 +55,15 @@ fn holder(pid: Option<u32>) -> String {
 impl EnvError {
     /// The operation of an error that came before anything was written or flushed.
     pub(crate) const OPEN: &'static str = "open";
-    /// How the operation of every flush begins.
-    const FLUSH: &'static str = "flush";
 
     /// Whether a file or folder could not even be opened: nothing was tried on it, and nothing of it is lost.
     pub fn is_of_opening(&self) -> bool {
         self.operation() == Some(Self::OPEN)
     }
 
-    /// Whether a flush was tried and failed: a second one may succeed although what was written is lost, so that nobody may
-    /// believe it. A full disk is none: what found no space is kept, or was new and is taken back as a whole.
+    /// Whether a flush was tried and failed.
     pub fn is_failed_flush(&self) -> bool {
-        let is_flush = self.operation().is_some_and(|operation| operation.starts_with(Self::FLUSH));
-        is_flush && !matches!(self, Self::NoSpace { .. })
+        matches!(self, Self::FlushFailed { .. })
     }
 
     fn operation(&self) -> Option<&'static str> {
@@ -77,6 +76,7 @@ impl EnvError {
             | Self::NotAFolder { operation, .. }
             | Self::TooManyOpenFiles { operation, .. }
             | Self::Unsupported { operation, .. }
+            | Self::FlushFailed { operation, .. }
             | Self::Io { operation, .. } => Some(operation),
             Self::Locked { .. } | Self::TooLong { .. } | Self::UnexpectedEnd { .. } => None,
         }
@@ -111,7 +111,20 @@ impl EnvError {
             | Self::TooLong { path, .. }
             | Self::UnexpectedEnd { path, .. }
             | Self::Unsupported { path, .. }
+            | Self::FlushFailed { path, .. }
             | Self::Io { path, .. } => path,
+        }
+    }
+
+    /// What a flush failed with.
+    ///
+    /// A full disk is [`EnvError::NoSpace`]: what found no space is kept, or was new and is taken back as a whole, so that a
+    /// later flush may be believed.
+    pub fn from_flush(operation: &'static str, path: &Path, source: io::Error) -> Self {
+        let path = path.to_path_buf();
+        match source.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => Self::NoSpace { operation, path },
+            _ => Self::FlushFailed { operation, path, source: Arc::new(source) },
         }
     }
 

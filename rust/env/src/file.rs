@@ -61,7 +61,7 @@ impl DiskFile for RealFile {
     }
 
     fn sync(&self) -> Result<(), EnvError> {
-        self.file.sync_data().map_err(self.error("flush"))
+        self.file.sync_data().map_err(|source| EnvError::from_flush("flush", &self.path, source))
     }
 
     fn zero_range(&self, range: Range<u64>, keep_allocated: bool) -> Result<(), EnvError> {

@@ -179,7 +179,7 @@ impl Region for MappedRegion {
         self.map
             .raw
             .flush_range(range.start as usize, (range.end - range.start) as usize)
-            .map_err(|source| EnvError::from_io("flush", &self.path, source))
+            .map_err(|source| EnvError::from_flush("flush", &self.path, source))
     }
 
     fn fault_in(&self, range: Range<u64>) {
@@ -200,7 +200,7 @@ impl Region for MappedRegion {
         self.unmap_pages(&range);
         if let Ok(file) = File::open(&self.path) {
             sys::write_out(&file, range.clone())
-                .map_err(|source| EnvError::from_io("flush ahead in", &self.path, source))?;
+                .map_err(|source| EnvError::from_flush("flush ahead in", &self.path, source))?;
         }
         self.fault_in(range);
         Ok(())

@@ -23,11 +23,18 @@ pub struct RealDisk;
 /// Turns the operating system's error into a typed one.
 trait At<T> {
     fn at(self, operation: &'static str, path: &Path) -> Result<T, EnvError>;
+
+    /// The same for a flush.
+    fn flushed(self, operation: &'static str, path: &Path) -> Result<T, EnvError>;
 }
 
 impl<T> At<T> for io::Result<T> {
     fn at(self, operation: &'static str, path: &Path) -> Result<T, EnvError> {
         self.map_err(|source| EnvError::from_io(operation, path, source))
+    }
+
+    fn flushed(self, operation: &'static str, path: &Path) -> Result<T, EnvError> {
+        self.map_err(|source| EnvError::from_flush(operation, path, source))
     }
 }
 
@@ -47,7 +54,7 @@ fn sibling(path: &Path, suffix: &str) -> PathBuf {
 
 /// Makes the names in an open folder durable.
 fn sync_names(handle: &File, dir: &Path) -> Result<(), EnvError> {
-    if planted::has(Bug::NoDirectoryFsync) { Ok(()) } else { handle.sync_all().at("flush", dir) }
+    if planted::has(Bug::NoDirectoryFsync) { Ok(()) } else { handle.sync_all().flushed("flush", dir) }
 }
 
 /// Allocates and flushes a file, then gives it its name: an unfinished one never has a name, where that is possible.
@@ -55,7 +62,7 @@ fn create_allocated(path: &Path, len: u64, is_wanted: &dyn Fn() -> bool) -> Resu
     let dir = parent(path);
     if let Some(file) = sys::open_unnamed(dir).at("create a file in", dir)? {
         sys::allocate(&file, len, is_wanted).at("allocate", path)?;
-        file.sync_all().at("flush", path)?;
+        file.sync_all().flushed("flush", path)?;
         if sys::link_unnamed(&file, path).at("name", path)? {
             return Ok(file);
         }
@@ -64,7 +71,7 @@ fn create_allocated(path: &Path, len: u64, is_wanted: &dyn Fn() -> bool) -> Resu
         File::options().read(true).write(true).create_new(true).mode(0o644).open(path).at("create", path)?;
     let filled = sys::allocate(&file, len, is_wanted)
         .at("allocate", path)
-        .and_then(|()| file.sync_all().at("flush", path));
+        .and_then(|()| file.sync_all().flushed("flush", path));
     if let Err(error) = filled {
         let _ = fs::remove_file(path); // an unfinished file must not stay under a log's name
         return Err(error);
@@ -222,7 +229,7 @@ impl Disk for RealDisk {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                 Err(EnvError::Unsupported { operation, path: dir.to_path_buf() })
             }
-            other => other.at(operation, dir),
+            other => other.flushed(operation, dir),
         }
     }
 

@@ -1,5 +1,7 @@
-//! Tag filter: the hash of tags and keys, and the subscription expression over tags.
+//! Which messages a reader wants: the hash of tags and keys, the subscription expression, the filter of a read.
 
+mod message;
 mod tag;
 
+pub use message::MessageFilter;
 pub use tag::{TagFilter, hash_code, hash_code_on, key_hash_code, tag_code};

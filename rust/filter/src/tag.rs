@@ -1,3 +1,5 @@
+//! The hash of tags and keys, and the subscription expression over tags.
+
 /// The hash that Java's `String.hashCode` gives for `text`: over UTF-16 units, wrapping at 32 bits.
 ///
 /// # Source

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::record::RecordView;
 use rocketpy_scan::{PlanOptions, Step, StoreScan, StoreScanOptions, plan};
@@ -123,7 +123,7 @@ impl PyStoreReader {
         let options = StoreScanOptions {
             columns: columns.clone(),
             limits: arrow::limits(batch_rows, batch_bytes)?,
-            tags: TagFilter::parse(tags),
+            filter: MessageFilter::tags(tags),
             broker_name,
             fail_on_data_loss,
             verify,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_protocol::record::RecordView;
 use rocketpy_store::reader::{
@@ -18,8 +18,8 @@ use crate::{BatchLimits, Columns, RecordBatchBuilder, ScanError};
 pub struct StoreScanOptions {
     pub columns: Columns,
     pub limits: BatchLimits,
-    /// Which messages are wanted: first by the tag code of the consume queue, then by the tag itself.
-    pub tags: TagFilter,
+    /// Which messages are wanted.
+    pub filter: MessageFilter,
     /// What to show as broker name; a store folder does not know its own.
     pub broker_name: Option<String>,
     /// Whether messages that are gone or damaged end the scan with an error, or are left out and listed.
@@ -35,7 +35,7 @@ impl Default for StoreScanOptions {
         Self {
             columns: Columns::default(),
             limits: BatchLimits::default(),
-            tags: TagFilter::All,
+            filter: MessageFilter::All,
             broker_name: None,
             fail_on_data_loss: true,
             verify: true,
@@ -76,7 +76,7 @@ impl StoreScan {
         options: StoreScanOptions,
     ) -> Result<Self, ScanError> {
         let scan_options = ScanOptions {
-            tags: options.tags.clone(),
+            filter: options.filter.clone(),
             verify: options.verify,
             missing: missing(options.fail_on_data_loss),
             block_bytes: BLOCK_BYTES,
@@ -190,7 +190,7 @@ impl RecordBatchBuilder {
         if view.topic != range.topic {
             return Err(damaged(format!("it states another topic: {}", view.topic)));
         }
-        if !options.tags.is_all() && !options.tags.accepts_tag(view.tag()) {
+        if !options.filter.matches_record(|name| view.property(name)) {
             return Ok(Taken::Unwanted);
         }
         if self.is_full_before(&view) {

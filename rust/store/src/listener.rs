@@ -26,6 +26,8 @@ pub trait StoreListener: Send + Sync {
     fn flushed(&self, _offset: PhysicalOffset) {}
     /// Queue entries became readable; in log order, many at once under load.
     fn arrived(&self, _arrivals: &[Arrival]) {}
+    /// Consume queues and index cover the log before this offset. Offsets only grow. Comes after [`Self::arrived`].
+    fn dispatched(&self, _offset: PhysicalOffset) {}
     /// An append is about to wait for the disk, on its caller's thread: `wait` has to be called, once.
     fn waits(&self, wait: &mut dyn FnMut()) {
         wait();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rocketpy_env::{Disk, Region};
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::{RecordHead, RecordView};
 
@@ -51,6 +51,8 @@ enum Lead {
     Added,
     /// The record is no longer in the log.
     Gone,
+    /// The record is there, and the filter does not want it.
+    Unwanted,
     /// Other bytes are there.
     Broken,
 }
@@ -62,7 +64,7 @@ impl<D: Disk> Gathering<'_, D> {
                 || self.size_bytes + u64::from(size_bytes) > self.limits.max_bytes)
     }
 
-    fn add(&mut self, entry: &Entry, queue_offset: u64) -> Lead {
+    fn add(&mut self, entry: &Entry, queue_offset: u64, filter: &MessageFilter) -> Lead {
         let start = entry.physical_offset.get();
         let end = start + u64::from(entry.size_bytes);
         let file = match self.run.as_ref().filter(|run| run.file.holds(entry.physical_offset)) {
@@ -75,6 +77,13 @@ impl<D: Disk> Gathering<'_, D> {
         };
         if record_head(&file, entry, queue_offset).is_none() {
             return Lead::Broken;
+        }
+        if filter.needs_record() {
+            match RecordView::parse(file.region.view(start - file.start..end - file.start)) {
+                Ok(record) if filter.matches_record(|name| record.property(name)) => {}
+                Ok(_) => return Lead::Unwanted,
+                Err(_) => return Lead::Broken,
+            }
         }
         match &mut self.run {
             // The first record of a file follows the last one of another, so it never joins.
@@ -124,7 +133,7 @@ impl<D: Disk> Core<D> {
         queue_id: u32,
         offset: i64,
         limits: &ReadLimits,
-        filter: &TagFilter,
+        filter: &MessageFilter,
     ) -> Result<Fetch, StoreError> {
         let none = QueueBounds { min: QueueOffset::ZERO, max: QueueOffset::ZERO };
         let Some(queue) = self.queues.get(topic, queue_id) else {
@@ -160,7 +169,7 @@ impl<D: Disk> Core<D> {
         offset: u64,
         bounds: QueueBounds,
         limits: &ReadLimits,
-        filter: &TagFilter,
+        filter: &MessageFilter,
         buffer: &mut Vec<u8>,
     ) -> Result<Fetch, StoreError> {
         let wanted = u64::from(limits.max_messages.max(1));
@@ -182,8 +191,8 @@ impl<D: Disk> Core<D> {
             if gathering.is_full(entry.size_bytes) {
                 break;
             }
-            let wanted = !entry::is_preblank(&entry) && filter.accepts_code(entry.tags_code);
-            match wanted.then(|| gathering.add(&entry, queue_offset)) {
+            let wanted = !entry::is_preblank(&entry) && filter.matches_code(entry.tags_code);
+            match wanted.then(|| gathering.add(&entry, queue_offset, filter)) {
                 Some(Lead::Added) => status = FetchStatus::Found,
                 Some(Lead::Gone) if gathering.count == 0 => status = FetchStatus::MessageWasRemoving,
                 Some(Lead::Broken) if gathering.count > 0 => break,
@@ -192,7 +201,7 @@ impl<D: Disk> Core<D> {
                     tracing::error!(%error, "a consume queue entry is broken");
                     return Err(error);
                 }
-                Some(Lead::Gone) | None => {}
+                Some(Lead::Gone | Lead::Unwanted) | None => {}
             }
             next += 1;
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rocketpy_env::{Disk, EnvError, RealDisk};
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 
 use crate::config::StoreConfig;
@@ -200,7 +200,7 @@ impl<D: Disk> Store<D> {
         queue_id: u32,
         offset: i64,
         limits: &ReadLimits,
-        filter: &TagFilter,
+        filter: &MessageFilter,
     ) -> Result<Fetch, StoreError> {
         self.core.get(topic, queue_id, offset, limits, filter)
     }

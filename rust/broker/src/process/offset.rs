@@ -3,7 +3,7 @@
 //! # Source
 //! docs/reference/protocol.md 2.3.4.
 
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::header::{
     GetEarliestMsgStoretimeRequestHeader, GetEarliestMsgStoretimeResponseHeader, GetMaxOffsetRequestHeader,
@@ -41,7 +41,7 @@ fn starts_hot(shared: &Shared, topic: &str, queue_id: u32) -> bool {
         return false;
     }
     let one = ReadLimits { max_messages: 1, max_bytes: 1 };
-    let Ok(fetch) = shared.store.get(topic, queue_id, 0, &one, &TagFilter::All) else { return false };
+    let Ok(fetch) = shared.store.get(topic, queue_id, 0, &one, &MessageFilter::All) else { return false };
     let first = fetch.records.first().and_then(|bytes| RecordView::parse(bytes).ok());
     first.is_some_and(|record| {
         let distance = shared.store.max_physical_offset().get().saturating_sub(record.physical_offset.get());

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_model::sys_flag::pull as flag;
 use rocketpy_model::{GroupConfig, TopicConfig, perm};
 use rocketpy_protocol::Command;
@@ -35,7 +35,7 @@ pub(crate) struct Pull {
     pub(crate) topic: Arc<str>,
     pub(crate) queue_id: u32,
     pub(crate) offset: i64,
-    pub(crate) filter: Arc<TagFilter>,
+    pub(crate) filter: Arc<MessageFilter>,
     group: Arc<str>,
     limits: ReadLimits,
     topic_sys_flag: i32,
@@ -50,7 +50,7 @@ impl Pull {
             topic: topic.into(),
             queue_id,
             offset,
-            filter: Arc::new(TagFilter::All),
+            filter: Arc::new(MessageFilter::All),
             group: "group".into(),
             limits: ReadLimits { max_messages: 1, max_bytes: 1 },
             topic_sys_flag: 0,
@@ -162,7 +162,7 @@ fn filter_of(
     shared: &Shared,
     header: &PullMessageRequestHeader<'_>,
     group: &GroupConfig,
-) -> Result<Arc<TagFilter>, Refusal> {
+) -> Result<Arc<MessageFilter>, Refusal> {
     if header.sys_flag & flag::CLASS_FILTER != 0 {
         return Err(Refusal::ClassFilter { topic: header.topic.to_owned() });
     }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_protocol::Language;
 use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, SubscriptionData};
 use rocketpy_remoting::Connection;
@@ -55,7 +55,7 @@ struct ConsumerGroup {
 #[derive(Debug)]
 pub(crate) struct Subscription {
     pub(crate) data: SubscriptionData,
-    pub(crate) filter: Arc<TagFilter>,
+    pub(crate) filter: Arc<MessageFilter>,
 }
 
 /// What the group's members see when they ask about their group.
@@ -253,7 +253,7 @@ impl ConsumerGroup {
             if is_newer {
                 let is_new_topic_or_filter =
                     known.is_none_or(|known| known.data.sub_string != data.sub_string);
-                let filter = Arc::new(TagFilter::parse(&data.sub_string));
+                let filter = Arc::new(MessageFilter::tag_codes(&data.sub_string));
                 let subscription = Subscription { data: data.clone(), filter };
                 self.subscriptions.insert(data.topic.clone(), Arc::new(subscription));
                 changed |= is_new_topic_or_filter;

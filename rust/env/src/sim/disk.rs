@@ -51,7 +51,7 @@ impl SimDisk {
             world.write(id, 0, bytes);
             id
         };
-        let mut world = self.begin("flush", &temporary)?;
+        let mut world = self.begin_flush("flush", &temporary)?;
         let before = world.failed_flushes;
         let flushed = world.flush(id, 0, bytes.len(), &temporary);
         world.failed_flushes = before;
@@ -89,7 +89,7 @@ impl SimDisk {
             world.inode(id).allocate(0, len as usize);
             id
         };
-        let mut world = self.begin("flush", path)?;
+        let mut world = self.begin_flush("flush", path)?;
         let before = world.failed_flushes;
         let flushed = world.flush(id, 0, len as usize, path);
         world.failed_flushes = before;
@@ -121,7 +121,7 @@ impl Disk for SimDisk {
             world.put(path, Node::File(id));
         }
         if !planted::has(Bug::NoDirectoryFsync) {
-            let mut world = self.begin("flush", parent(path))?;
+            let mut world = self.begin_flush("flush", parent(path))?;
             let before = world.failed_flushes;
             let flushed = world.flush_names(parent(path));
             world.failed_flushes = before;
@@ -261,7 +261,7 @@ impl Disk for SimDisk {
     }
 
     fn sync_dir(&self, path: &Path) -> Result<(), EnvError> {
-        let mut world = self.begin("flush", path)?;
+        let mut world = self.begin_flush("flush", path)?;
         world.check_handles(path)?;
         world.node(EnvError::OPEN, path)?;
         if planted::has(Bug::NoDirectoryFsync) { Ok(()) } else { world.flush_names(path) }
@@ -269,7 +269,7 @@ impl Disk for SimDisk {
 
     fn sync_file_system(&self, dir: &Path) -> Result<(), EnvError> {
         let operation = "flush the file system of";
-        let mut world = self.begin(operation, dir)?;
+        let mut world = self.begin_flush(operation, dir)?;
         world.check_handles(dir)?;
         world.node(EnvError::OPEN, dir)?;
         world.flush_everything(operation, dir)

@@ -56,7 +56,7 @@ impl DiskFile for SimFile {
     }
 
     fn sync(&self) -> Result<(), EnvError> {
-        let mut world = self.disk.begin("flush", &self.path)?;
+        let mut world = self.disk.begin_flush("flush", &self.path)?;
         let len = world.len_of(self.id) as usize;
         world.flush(self.id, 0, len, &self.path)
     }

@@ -230,10 +230,18 @@ impl SimDisk {
 
     /// Starts an operation: it counts, things happen by themselves, and it may be the last one.
     fn begin(&self, operation: &'static str, path: &Path) -> Result<MutexGuard<'_, World>, EnvError> {
+        self.start().map_err(|down| EnvError::from_io(operation, path, down))
+    }
+
+    /// The same for a flush.
+    fn begin_flush(&self, operation: &'static str, path: &Path) -> Result<MutexGuard<'_, World>, EnvError> {
+        self.start().map_err(|down| EnvError::from_flush(operation, path, down))
+    }
+
+    fn start(&self) -> std::io::Result<MutexGuard<'_, World>> {
         let mut world = self.lock_world();
         if world.boot != self.boot || world.is_down {
-            let down = std::io::Error::other("the simulated machine is down");
-            return Err(EnvError::from_io(operation, path, down));
+            return Err(std::io::Error::other("the simulated machine is down"));
         }
         world.operations += 1;
         if world.stop_at == Some(world.operations) {

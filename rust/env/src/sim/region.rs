@@ -75,7 +75,7 @@ impl Region for SimRegion {
 
     fn flush(&self, range: Range<u64>) -> Result<(), EnvError> {
         assert!(range.start <= range.end && range.end <= self.len(), "flush of {range:?} passes the file");
-        let mut world = self.disk.begin("flush", &self.path)?;
+        let mut world = self.disk.begin_flush("flush", &self.path)?;
         world.flush(self.id, range.start as usize, range.end as usize, &self.path)
     }
 

@@ -276,7 +276,7 @@ impl World {
 
     fn failed_flush(&mut self, operation: &'static str, path: &Path) -> EnvError {
         self.failed_flushes += 1;
-        EnvError::from_io(operation, path, io::Error::from_raw_os_error(libc::EIO))
+        EnvError::from_flush(operation, path, io::Error::from_raw_os_error(libc::EIO))
     }
 
     /// Makes the names in a folder durable. It may fail.

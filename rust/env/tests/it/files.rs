@@ -137,11 +137,12 @@ fn what_cannot_be_opened_is_told_from_a_failed_flush() {
     let missing = dir.path().join("nothing");
     assert!(RealDisk.sync_dir(&missing).unwrap_err().is_of_opening());
     assert!(RealDisk.sync_file_system(&missing).unwrap_err().is_of_opening());
-    let failed = EnvError::from_io("flush", &missing, std::io::Error::from_raw_os_error(5));
+    let failed = EnvError::from_flush("flush", &missing, std::io::Error::from_raw_os_error(5));
     assert!(!failed.is_of_opening() && failed.is_failed_flush());
-    let all = EnvError::from_io("flush the file system of", &missing, std::io::Error::from_raw_os_error(30));
+    let all =
+        EnvError::from_flush("flush the file system of", &missing, std::io::Error::from_raw_os_error(30));
     assert!(all.is_failed_flush(), "{all}");
-    let full = EnvError::from_io("flush", &missing, std::io::Error::from_raw_os_error(28));
+    let full = EnvError::from_flush("flush", &missing, std::io::Error::from_raw_os_error(28));
     assert!(!full.is_failed_flush() && matches!(full, EnvError::NoSpace { .. }));
     assert!(!RealDisk.sync_dir(&missing).unwrap_err().is_failed_flush());
 }

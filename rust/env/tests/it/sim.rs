@@ -90,7 +90,7 @@ fn after_a_failed_flush_the_next_one_succeeds_and_the_bytes_are_gone_with_the_po
         let file = with_file(&disk);
         file.write_all_at(0, b"new").unwrap();
         disk.set_options(SimOptions { flush_fails_per_mille: 1000, ..disk.options() });
-        assert!(matches!(file.sync(), Err(EnvError::Io { .. })));
+        assert!(matches!(file.sync(), Err(EnvError::FlushFailed { .. })));
         disk.set_options(disk.options().without_faults());
         assert_eq!(&content(&disk).unwrap()[..3], b"new", "readers see them");
         file.sync().unwrap();

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use rocketpy_env::sim::SimDisk;
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::batch::BatchItem;
 use rocketpy_protocol::record::records;
@@ -165,7 +165,7 @@ impl Run {
         let (name, tag) = (self.readers[reader].name, self.readers[reader].tag);
         let position = self.readers[reader].positions.get(queue).copied().unwrap_or(0);
         let limits = ReadLimits { max_messages: self.rng.u32(1..20), max_bytes: 1 << self.rng.u32(8..20) };
-        let filter = tag.map_or(TagFilter::All, TagFilter::parse);
+        let filter = tag.map_or(MessageFilter::All, MessageFilter::tag_codes);
         let call = Call::Receive { group: name.to_owned(), member: 0 };
         let op = self.journal.lock().invoke(call);
         self.in_flight.push(op);
@@ -219,7 +219,7 @@ impl Run {
             let (mut next, end) = (summary.bounds.min.get(), summary.bounds.max.get());
             ends.push((QueueName { topic: summary.topic.to_string(), queue_id: summary.queue_id }, end));
             while next < end {
-                match store.get(&summary.topic, summary.queue_id, next as i64, &MOST, &TagFilter::All) {
+                match store.get(&summary.topic, summary.queue_id, next as i64, &MOST, &MessageFilter::All) {
                     Ok(fetch) if fetch.next_offset.get() > next => {
                         all.extend(self.deliveries(&fetch));
                         next = fetch.next_offset.get();

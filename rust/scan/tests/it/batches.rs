@@ -4,7 +4,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, TimestampMicrosecondType};
 use arrow_array::{Array, MapArray, RecordBatch};
 use arrow_schema::{DataType, TimeUnit};
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_model::{CompressionType, sys_flag};
 use rocketpy_protocol::compression::compress;
 use rocketpy_protocol::disk::extension_address;
@@ -81,7 +81,7 @@ fn tags_select_by_code_and_then_by_text() {
     folder.push(&Sent { body: b"none", ..Sent::default() });
     let reader = folder.write(0, 0);
     let with = |tags: &str| {
-        let options = StoreScanOptions { tags: TagFilter::parse(tags), ..StoreScanOptions::default() };
+        let options = StoreScanOptions { filter: MessageFilter::tags(tags), ..StoreScanOptions::default() };
         bodies(&scan_all(&reader, options).unwrap())
     };
     assert_eq!(with("Aa"), ["Aa", "Aa"], "BB has the same code");
@@ -100,7 +100,7 @@ fn tags_select_by_text_where_a_queue_of_apache_has_its_codes_elsewhere() {
     for (number, entry) in entries.iter_mut().enumerate() {
         entry.tags_code = extension_address(34 * number as u64);
     }
-    let options = StoreScanOptions { tags: TagFilter::parse("UA"), ..StoreScanOptions::default() };
+    let options = StoreScanOptions { filter: MessageFilter::tags("UA"), ..StoreScanOptions::default() };
     assert_eq!(bodies(&scan_all(&folder.write(0, 0), options).unwrap()), ["UA", "UA"]);
 }
 

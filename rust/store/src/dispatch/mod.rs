@@ -245,10 +245,12 @@ impl<D: Disk> Core<D> {
         dispatcher.progress = progress;
         self.call_for_checkpoint(progress.dispatched);
         let done = Done(self, progress.dispatched);
+        let listener = self.listener();
         if !dispatcher.arrivals.is_empty() {
-            self.listener().arrived(&dispatcher.arrivals);
+            listener.arrived(&dispatcher.arrivals);
         }
         drop(done);
+        listener.dispatched(PhysicalOffset(progress.dispatched));
         gathered?;
         Ok(true)
     }

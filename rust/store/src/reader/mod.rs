@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rocketpy_env::{Disk, EntryKind, EnvError, RealDisk};
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_model::name::check_topic;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use serde::{Deserialize, Serialize};
@@ -145,8 +145,8 @@ pub enum Missing {
 /// How ranges are read.
 #[derive(Debug, Clone)]
 pub struct ScanOptions {
-    /// Only records whose queue entry passes; the tag text itself is the caller's to compare.
-    pub tags: TagFilter,
+    /// Only records whose queue entry passes; the caller asks the filter again with each record.
+    pub filter: MessageFilter,
     /// Whether each record's checksum is compared. Where the checkpoint says that all records have one of their own, a record
     /// without it is damaged.
     pub verify: bool,
@@ -157,7 +157,7 @@ pub struct ScanOptions {
 
 impl Default for ScanOptions {
     fn default() -> Self {
-        Self { tags: TagFilter::All, verify: true, block_bytes: 2 << 20, missing: Missing::Fail }
+        Self { filter: MessageFilter::All, verify: true, block_bytes: 2 << 20, missing: Missing::Fail }
     }
 }
 

@@ -142,8 +142,8 @@ impl<D: Disk> RangeScan<D> {
             }
             cursor.from += loaded;
             self.drop_fillers(index, &mut entries)?;
-            let tags = &self.options.tags;
-            entries.retain(|entry| tags.accepts_code(entry.tags_code));
+            let filter = &self.options.filter;
+            entries.retain(|entry| filter.matches_code(entry.tags_code));
         }
         if let Some(first) = entries.first() {
             self.next.push(Reverse((first.physical_offset, index)));

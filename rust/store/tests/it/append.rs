@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_model::sys_flag;
 use rocketpy_protocol::batch::BatchItem;
 use rocketpy_protocol::record::records;
@@ -131,7 +131,7 @@ fn a_batch_becomes_records_that_follow_each_other() {
     assert_eq!((appended.first_queue_offset.get(), appended.physical_offsets.len()), (1, 3));
     assert_eq!(store.append(&record("t", 1, b"after")).unwrap().queue_offset.get(), 4);
     settle(&store);
-    let fetch = store.get("t", 1, 1, &ALL, &TagFilter::All).unwrap();
+    let fetch = store.get("t", 1, 1, &ALL, &MessageFilter::All).unwrap();
     let read = views(&fetch);
     assert_eq!(
         read.iter().map(|view| view.body).collect::<Vec<_>>(),
@@ -193,7 +193,7 @@ fn half_messages_take_no_queue_offset() {
     }
     assert_eq!(store.append(&record("t", 0, b"y")).unwrap().queue_offset.get(), 1);
     settle(&store);
-    let fetch = store.get("t", 0, 0, &ALL, &TagFilter::All).unwrap();
+    let fetch = store.get("t", 0, 0, &ALL, &MessageFilter::All).unwrap();
     assert_eq!((fetch.status, fetch.count), (FetchStatus::Found, 2));
     store.shutdown().unwrap();
     assert_queues_equal_log(&config);
@@ -224,7 +224,7 @@ fn many_writers_and_readers_see_every_message_once_in_order() {
                 let mut next = 0;
                 let mut last = [None; WRITERS as usize];
                 while next < u64::from(WRITERS) * EACH / 3 {
-                    let fetch = store.get("t", queue_id, next as i64, &ALL, &TagFilter::All).unwrap();
+                    let fetch = store.get("t", queue_id, next as i64, &ALL, &MessageFilter::All).unwrap();
                     for view in views(&fetch) {
                         assert_eq!(view.queue_offset.get(), next);
                         let writer = u32::from_be_bytes(*view.body.first_chunk().unwrap()) as usize;

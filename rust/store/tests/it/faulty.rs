@@ -143,7 +143,7 @@ fn no_space(path: &Path) -> EnvError {
 }
 
 fn broken_device(path: &Path) -> EnvError {
-    EnvError::from_io("flush", path, std::io::Error::from_raw_os_error(5))
+    EnvError::from_flush("flush", path, std::io::Error::from_raw_os_error(5))
 }
 
 pub(crate) struct FaultyRegion {

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use rocketpy_env::{Disk as _, RealDisk};
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::{
     AppendError, Arrival, FetchStatus, FlushError, FlushMode, Store, StoreConfig, StoreError, StoreListener,
@@ -67,7 +67,7 @@ fn under_sync_flush_nobody_reads_what_is_not_durable() {
     let store = Store::open_on(FaultyDisk::default(), quiet(dir.path(), FlushMode::Sync)).unwrap();
     let appended = store.append(&record("t", 0, b"x")).unwrap();
     assert_eq!(store.record_at(appended.physical_offset), None);
-    let fetch = store.get("t", 0, 0, &ALL, &TagFilter::All).unwrap();
+    let fetch = store.get("t", 0, 0, &ALL, &MessageFilter::All).unwrap();
     assert_eq!(fetch.status, FetchStatus::NoMessageInQueue);
     settle(&store);
     assert_eq!(read_all(&store, "t", 0), [b"x"]);

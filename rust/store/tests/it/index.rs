@@ -118,7 +118,7 @@ fn a_message_is_found_by_each_of_its_keys_by_its_unique_key_and_by_its_tag() {
 }
 
 fn record_start(store: &Store, topic: &str) -> u64 {
-    let fetch = store.get(topic, 0, 0, &ALL, &rocketpy_filter::TagFilter::All).unwrap();
+    let fetch = store.get(topic, 0, 0, &ALL, &rocketpy_filter::MessageFilter::All).unwrap();
     records(&fetch.records[0]).next().unwrap().unwrap().physical_offset.get()
 }
 

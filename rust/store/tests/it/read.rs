@@ -1,6 +1,6 @@
 //! Reads: bounds, limits, filters, times.
 
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_model::QueueOffset;
 use rocketpy_store::{Boundary, FetchStatus, NewRecord, ReadLimits, Store, StoreConfig};
 
@@ -12,7 +12,7 @@ fn offsets_outside_a_queue_get_the_status_of_the_table() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(small(dir.path())).unwrap();
     let status = |offset| {
-        let fetch = store.get("t", 0, offset, &ALL, &TagFilter::All).unwrap();
+        let fetch = store.get("t", 0, offset, &ALL, &MessageFilter::All).unwrap();
         (fetch.status, fetch.next_offset.get(), fetch.count)
     };
     assert_eq!(status(0), (FetchStatus::NoMessageInQueue, 0, 0), "a queue that does not exist");
@@ -40,7 +40,7 @@ fn a_read_stops_at_its_limits_but_gives_at_least_one() {
     settle(&store);
     let count = |max_messages, max_bytes| {
         let limits = ReadLimits { max_messages, max_bytes };
-        let fetch = store.get("t", 0, 0, &limits, &TagFilter::All).unwrap();
+        let fetch = store.get("t", 0, 0, &limits, &MessageFilter::All).unwrap();
         assert_eq!(fetch.next_offset.get(), u64::from(fetch.count));
         assert_eq!(fetch.size_bytes, fetch.records.iter().map(|bytes| bytes.len() as u64).sum::<u64>());
         fetch.count
@@ -61,11 +61,30 @@ fn a_tag_filter_passes_over_the_rest_and_says_where_to_go_on() {
         store.append(&NewRecord { properties: properties.as_bytes(), ..record("t", 0, &[number]) }).unwrap();
     }
     settle(&store);
-    let fetch = store.get("t", 0, 0, &ALL, &TagFilter::parse("a || c")).unwrap();
+    let fetch = store.get("t", 0, 0, &ALL, &MessageFilter::tag_codes("a || c")).unwrap();
     let numbers: Vec<u8> = views(&fetch).iter().map(|view| view.body[0]).collect();
     assert_eq!(numbers, (0..90).filter(|number| number % 3 != 1).collect::<Vec<u8>>());
-    let none = store.get("t", 0, 10, &ALL, &TagFilter::parse("z")).unwrap();
+    let none = store.get("t", 0, 10, &ALL, &MessageFilter::tag_codes("z")).unwrap();
     assert_eq!((none.status, none.next_offset.get(), none.count), (FetchStatus::NoMatchedMessage, 90, 0));
+}
+
+#[test]
+fn tags_whose_hashes_are_equal_are_told_apart_by_their_records_when_the_filter_asks_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    for tag in ["Aa", "BB", "Aa", "b", "BB"] {
+        let properties = format!("TAGS\x01{tag}\x02");
+        store.append(&NewRecord { properties: properties.as_bytes(), ..record("t", 0, b"x") }).unwrap();
+    }
+    settle(&store);
+    let offsets = |filter| {
+        let fetch = store.get("t", 0, 0, &ALL, &filter).unwrap();
+        assert_eq!((fetch.status, fetch.next_offset.get()), (FetchStatus::Found, 5));
+        views(&fetch).iter().map(|view| view.queue_offset.get()).collect::<Vec<_>>()
+    };
+    assert_eq!(offsets(MessageFilter::tag_codes("Aa")), [0, 1, 2, 4]);
+    assert_eq!(offsets(MessageFilter::tags("Aa")), [0, 2]);
+    assert_eq!(offsets(MessageFilter::All), [0, 1, 2, 3, 4]);
 }
 
 #[test]
@@ -76,7 +95,7 @@ fn neighbours_in_the_log_come_as_one_slice_and_others_apart() {
         store.append(&record("t", queue_id, b"x")).unwrap();
     }
     settle(&store);
-    let fetch = store.get("t", 0, 0, &ALL, &TagFilter::All).unwrap();
+    let fetch = store.get("t", 0, 0, &ALL, &MessageFilter::All).unwrap();
     let lengths: Vec<_> =
         fetch.records.iter().map(|bytes| rocketpy_protocol::record::records(bytes).count()).collect();
     assert_eq!(lengths, [3, 2]);
@@ -88,7 +107,7 @@ fn slices_outlive_the_store() {
     let store = Store::open(small(dir.path())).unwrap();
     store.append(&record("t", 0, b"kept")).unwrap();
     settle(&store);
-    let fetch = store.get("t", 0, 0, &ALL, &TagFilter::All).unwrap();
+    let fetch = store.get("t", 0, 0, &ALL, &MessageFilter::All).unwrap();
     drop(store);
     drop(dir);
     assert_eq!(views(&fetch)[0].body, b"kept");
@@ -216,9 +235,9 @@ fn the_records_before_an_entry_that_is_none_are_given() {
     settle(&store);
     let queue = dir.path().join("consumequeue/t/0").join(format!("{:020}", 0));
     overwrite(&queue, 10 * 20, &[0; 20]);
-    let fetch = store.get("t", 0, 3, &ALL, &TagFilter::All).unwrap();
+    let fetch = store.get("t", 0, 3, &ALL, &MessageFilter::All).unwrap();
     assert_eq!((fetch.status, fetch.count, fetch.next_offset.get()), (FetchStatus::Found, 7, 10));
-    let error = store.get("t", 0, 10, &ALL, &TagFilter::All).unwrap_err();
+    let error = store.get("t", 0, 10, &ALL, &MessageFilter::All).unwrap_err();
     assert!(error.to_string().contains("entry 10 of t-0"), "{error}");
-    assert_eq!(store.get("t", 0, 11, &ALL, &TagFilter::All).unwrap().count, 9);
+    assert_eq!(store.get("t", 0, 11, &ALL, &MessageFilter::All).unwrap().count, 9);
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rocketpy_env::{Disk, RealDisk, local_hour, now_ms};
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_store::reader::{RangeOptions, ReadError, ScanOptions, StoreReader};
 use rocketpy_store::{
     AgedQueue, AppendError, DeleteHours, FetchStatus, Keep, RetentionConfig, Store, StoreConfig, StoreError,
@@ -95,7 +95,7 @@ fn old_files_go_and_minimum_offsets_follow_also_after_a_restart() {
     assert_eq!(store.min_physical_offset().get(), names(&config.commit_log_dir())[0]);
     assert!(cleaned.queue_files > 0 && names(&dir.path().join("consumequeue/t/0"))[0] > 0, "{cleaned:?}");
     assert_eq!(store.clean().unwrap().log_files, 0, "what is left is young");
-    let too_small = store.get("t", 0, 0, &ALL, &TagFilter::All).unwrap();
+    let too_small = store.get("t", 0, 0, &ALL, &MessageFilter::All).unwrap();
     assert_eq!(too_small.status, FetchStatus::OffsetTooSmall);
     assert_eq!(
         (too_small.next_offset, too_small.min_offset.get() as usize),
@@ -123,7 +123,7 @@ fn a_queue_whose_messages_are_all_gone_keeps_its_numbers_whatever_happens() {
     assert!(store.clean().unwrap().log_files > 0);
     assert_eq!(readable(&store, "quiet"), 7..7);
     assert_eq!(store.earliest_stored_at("quiet", 0).unwrap(), None);
-    let end = store.get("quiet", 0, 7, &ALL, &TagFilter::All).unwrap();
+    let end = store.get("quiet", 0, 7, &ALL, &MessageFilter::All).unwrap();
     assert_eq!(end.status, FetchStatus::OffsetOverflowOne);
     let left = readable(&store, "t");
     store.shutdown().unwrap();
@@ -148,7 +148,7 @@ fn whoever_holds_messages_of_a_file_keeps_them() {
     let disk = FaultyDisk::default();
     let store = Store::open_on(disk.clone(), config.clone()).unwrap();
     fill(&store, "t", 0..3 * A_FILE);
-    let held = store.get("t", 0, 0, &ALL, &TagFilter::All).unwrap();
+    let held = store.get("t", 0, 0, &ALL, &MessageFilter::All).unwrap();
     assert!(held.count > 3);
     disk.set_clock(now_ms() + 2 * HOUR_MS);
     assert!(store.clean().unwrap().log_files > 0);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rocketpy_env::sim::{SimDisk, SimOptions, Stopped};
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_store::{RetentionConfig, Store, StoreConfig};
 
 use crate::support::{ALL, record, views};
@@ -41,7 +41,7 @@ fn readable(store: &Store<SimDisk>, topic: &str) -> std::ops::Range<u64> {
     let bounds = store.queue_bounds(topic, 0);
     let mut next = bounds.min.get();
     while next < bounds.max.get() {
-        let fetch = store.get(topic, 0, next as i64, &ALL, &TagFilter::All).unwrap();
+        let fetch = store.get(topic, 0, next as i64, &ALL, &MessageFilter::All).unwrap();
         assert!(fetch.count > 0, "{topic} {next}: {:?}", fetch.status);
         for view in views(&fetch) {
             assert_eq!(view.body, next.to_string().as_bytes());

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rocketpy_env::{Disk, EntryKind, OpenMode, RealDisk};
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_model::{PhysicalOffset, sys_flag};
 use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::{CheckMode, RecordCheck, RecordView, check_record, records};
@@ -83,7 +83,7 @@ pub(crate) fn read_all<D: Disk>(store: &Store<D>, topic: &str, queue_id: u32) ->
     let mut bodies = Vec::new();
     let mut next = store.queue_bounds(topic, queue_id).min;
     loop {
-        let fetch = store.get(topic, queue_id, next.get() as i64, &ALL, &TagFilter::All).unwrap();
+        let fetch = store.get(topic, queue_id, next.get() as i64, &ALL, &MessageFilter::All).unwrap();
         let views = views(&fetch);
         for (view, queue_offset) in views.iter().zip(next.get()..) {
             assert_eq!((view.topic, view.queue_id), (topic, queue_id));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_model::QueueOffset;
 use rocketpy_store::{Boundary, DeleteHours, FetchStatus, RetentionConfig, Store, StoreConfig};
 
@@ -79,11 +79,11 @@ fn what_is_gone_is_not_found_while_files_go_after_it_and_after_a_restart() {
         expected(&times, living, times[living as usize + 30], Boundary::Lower)
     );
     assert!((0..=living).contains(&lower(0)));
-    let removed = store.get("t", 0, 0, &ALL, &TagFilter::All).unwrap();
+    let removed = store.get("t", 0, 0, &ALL, &MessageFilter::All).unwrap();
     assert_eq!((removed.status, removed.count), (FetchStatus::MessageWasRemoving, 0));
     let mut next = removed.next_offset.get() as i64;
-    while store.get("t", 0, next, &ALL, &TagFilter::All).unwrap().count == 0 {
-        next = store.get("t", 0, next, &ALL, &TagFilter::All).unwrap().next_offset.get() as i64;
+    while store.get("t", 0, next, &ALL, &MessageFilter::All).unwrap().count == 0 {
+        next = store.get("t", 0, next, &ALL, &MessageFilter::All).unwrap().next_offset.get() as i64;
     }
     assert!(next as u64 <= living, "a reader gets to the first message that is left");
     disk.faults.removals_left.store(u64::MAX, std::sync::atomic::Ordering::SeqCst);

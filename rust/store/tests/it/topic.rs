@@ -1,7 +1,7 @@
 //! Deleted topics: their queues go, their numbers start again, and no ordinary start brings them back.
 
 use rocketpy_env::Disk as _;
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_store::{FetchStatus, FlushMode, Store, StoreConfig};
 
 use crate::faulty::FaultyDisk;
@@ -19,7 +19,10 @@ fn a_deleted_topic_is_gone_and_a_new_one_of_its_name_starts_at_zero() {
     settle(&store);
     assert_eq!(store.delete_topic("old").unwrap(), 2);
     assert_eq!(store.delete_topic("old").unwrap(), 0);
-    assert_eq!(store.get("old", 0, 0, &ALL, &TagFilter::All).unwrap().status, FetchStatus::NoMessageInQueue);
+    assert_eq!(
+        store.get("old", 0, 0, &ALL, &MessageFilter::All).unwrap().status,
+        FetchStatus::NoMessageInQueue
+    );
     assert_eq!(store.append(&record("old", 1, b"new")).unwrap().queue_offset.get(), 0);
     settle(&store);
     assert_eq!(read_all(&store, "old", 1), [b"new"]);

@@ -1,7 +1,7 @@
 //! What a repair leaves, and what it keeps.
 
 use rocketpy_env::{Disk, RealDisk};
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::MessageFilter;
 use rocketpy_store::reader::StoreReader;
 use rocketpy_store::tools::{self, RepairAction, ToolError};
 use rocketpy_store::{Store, StoreConfig, StoreError};
@@ -26,7 +26,7 @@ fn repaired(config: &StoreConfig, before: &Placed, damaged: &[(u64, u64)]) -> Ve
         if is_damaged(at, *size) {
             continue;
         }
-        let fetch = store.get(topic, *queue_id, *queue_offset as i64, &ALL, &TagFilter::All).unwrap();
+        let fetch = store.get(topic, *queue_id, *queue_offset as i64, &ALL, &MessageFilter::All).unwrap();
         let view = views(&fetch)[0];
         assert_eq!((view.physical_offset.get(), view.body), (*at, &body[..]), "{topic}-{queue_id}");
         assert_eq!(view.queue_offset.get(), *queue_offset);

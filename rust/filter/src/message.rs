@@ -1,0 +1,103 @@
+//! The filter of a read: first by the entry of the consume queue, then by the record.
+
+use rocketpy_model::property;
+
+use crate::TagFilter;
+
+/// Which messages a reader wants.
+///
+/// A reader asks twice: [`matches_code`](Self::matches_code) with the queue entry, before it touches the record, and
+/// [`matches_record`](Self::matches_record) with the record's properties, when [`needs_record`](Self::needs_record) says so.
+/// Another kind of filter, such as an expression over properties, is another variant; readers stay as they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[doc(alias = "ExpressionMessageFilter")]
+pub enum MessageFilter {
+    /// Every message.
+    #[default]
+    All,
+    /// Messages whose tag has the hash of a wanted one: what a broker gives, as the receiver compares the tags themselves.
+    TagCodes(TagFilter),
+    /// Messages that carry a wanted tag, letter by letter.
+    Tags(TagFilter),
+}
+
+impl MessageFilter {
+    /// Matches the hashes of the tags in a subscription expression.
+    #[must_use]
+    pub fn tag_codes(expression: &str) -> Self {
+        match TagFilter::parse(expression) {
+            TagFilter::All => Self::All,
+            tags @ TagFilter::Tags { .. } => Self::TagCodes(tags),
+        }
+    }
+
+    /// Matches the tags in a subscription expression themselves.
+    #[must_use]
+    pub fn tags(expression: &str) -> Self {
+        match TagFilter::parse(expression) {
+            TagFilter::All => Self::All,
+            tags @ TagFilter::Tags { .. } => Self::Tags(tags),
+        }
+    }
+
+    /// Says whether every message is wanted.
+    #[must_use]
+    pub const fn is_all(&self) -> bool {
+        matches!(self, Self::All | Self::TagCodes(TagFilter::All) | Self::Tags(TagFilter::All))
+    }
+
+    /// Says whether the message of a queue entry with this tags code may be wanted.
+    #[must_use]
+    #[inline]
+    #[doc(alias = "isMatchedByConsumeQueue")]
+    pub fn matches_code(&self, tags_code: i64) -> bool {
+        match self {
+            Self::All => true,
+            Self::TagCodes(tags) | Self::Tags(tags) => tags.accepts_code(tags_code),
+        }
+    }
+
+    /// Says whether [`matches_code`](Self::matches_code) leaves a question that only the record answers.
+    #[must_use]
+    pub const fn needs_record(&self) -> bool {
+        matches!(self, Self::Tags(TagFilter::Tags { .. }))
+    }
+
+    /// Says whether the message with these properties is wanted. `property` gives the value of a name.
+    #[must_use]
+    #[doc(alias = "isMatchedByCommitLog")]
+    pub fn matches_record<'a>(&self, property: impl Fn(&str) -> Option<&'a str>) -> bool {
+        match self {
+            Self::All | Self::TagCodes(_) => true,
+            Self::Tags(tags) => tags.accepts_tag(property(property::TAGS)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tag_code;
+
+    fn has_tag(tag: &'static str) -> impl Fn(&str) -> Option<&'static str> {
+        move |name| (name == property::TAGS).then_some(tag)
+    }
+
+    #[test]
+    fn everything_is_wanted_without_a_look_at_the_record() {
+        for all in [MessageFilter::All, MessageFilter::tags("*"), MessageFilter::tag_codes("")] {
+            assert!(all.is_all() && !all.needs_record());
+            assert!(all.matches_code(0) && all.matches_record(|_| panic!("the record is not needed")));
+        }
+    }
+
+    #[test]
+    fn tags_whose_hashes_are_equal_differ_in_the_record_alone() {
+        let (codes, tags) = (MessageFilter::tag_codes("Aa"), MessageFilter::tags("Aa"));
+        assert!(codes.matches_code(tag_code("BB")) && tags.matches_code(tag_code("BB")));
+        assert!(!codes.needs_record() && tags.needs_record());
+        assert!(codes.matches_record(has_tag("BB")));
+        assert!(!tags.matches_record(has_tag("BB")) && tags.matches_record(has_tag("Aa")));
+        assert!(!tags.matches_record(|_| None), "a message without a tag");
+    }
+}
