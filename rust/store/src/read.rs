@@ -79,7 +79,7 @@ impl<D: Disk> Gathering<'_, D> {
             return Lead::Broken;
         }
         if filter.needs_record() {
-            match RecordView::parse(file.region.view(start - file.start..end - file.start)) {
+            match RecordView::parse(file.region.view(start - file.start.get()..end - file.start.get())) {
                 Ok(record) if filter.matches_record(|name| record.property(name)) => {}
                 Ok(_) => return Lead::Unwanted,
                 Err(_) => return Lead::Broken,
