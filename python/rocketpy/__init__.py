@@ -18,153 +18,64 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    # What `_NAMES` says, for type checkers; tests/sdk/test_names.py compares the two.
     from rocketpy import errors as errors
-    from rocketpy._rocketpy import ArrowBatch, Scan, __version__
-    from rocketpy.admin import Admin, BrokerInfo, GroupInfo, QueueInfo, QueueLag, TopicBroker, TopicInfo
-    from rocketpy.config import Compression, Duration, Instant, SendStatus, Start
-    from rocketpy.consumer import Consumer, OffsetMove
-    from rocketpy.errors import (
-        AccessDeniedError,
-        BrokerBusyError,
-        BrokerNotFoundError,
-        ClosedError,
-        ConfigError,
-        ConnectionFailedError,
-        ConnectionLostError,
-        DamagedDataError,
-        DiskFullError,
-        ForkedError,
-        GroupConflictError,
-        InvalidArgumentError,
-        MessageTooLargeError,
-        NotAStoreError,
-        NotSupportedError,
-        OffsetError,
-        PartlySentError,
-        PortInUseError,
-        ProtocolError,
-        RefusedError,
-        RequestTimeoutError,
-        RocketPyError,
-        ServerError,
-        StoreError,
-        StoreLockedError,
-        TopicNotFoundError,
-    )
-    from rocketpy.message import Message, MessageQueue, Receipt, ReceivedMessage
-    from rocketpy.producer import Producer, Receipts
-    from rocketpy.reader import RangeReader
-    from rocketpy.server import Broker, NameServer, Server
-    from rocketpy.store import QueueRange, StoredQueue, StoredTopic, StoreRange, StoreReader
+    from rocketpy._rocketpy import ArrowBatch as ArrowBatch
+    from rocketpy._rocketpy import Scan as Scan
+    from rocketpy._rocketpy import __version__ as __version__
+    from rocketpy.admin import *
+    from rocketpy.config import Compression as Compression
+    from rocketpy.config import Duration as Duration
+    from rocketpy.config import Instant as Instant
+    from rocketpy.config import SendStatus as SendStatus
+    from rocketpy.config import Start as Start
+    from rocketpy.consumer import *
+    from rocketpy.errors import *
+    from rocketpy.message import *
+    from rocketpy.producer import *
+    from rocketpy.reader import *
+    from rocketpy.server import *
+    from rocketpy.store import QueueRange as QueueRange
+    from rocketpy.store import StoredQueue as StoredQueue
+    from rocketpy.store import StoredTopic as StoredTopic
+    from rocketpy.store import StoreRange as StoreRange
+    from rocketpy.store import StoreReader as StoreReader
 
-__all__ = [
-    "AccessDeniedError",
-    "Admin",
-    "ArrowBatch",
-    "Broker",
-    "BrokerBusyError",
-    "BrokerInfo",
-    "BrokerNotFoundError",
-    "ClosedError",
-    "Compression",
-    "ConfigError",
-    "ConnectionFailedError",
-    "ConnectionLostError",
-    "Consumer",
-    "DamagedDataError",
-    "DiskFullError",
-    "Duration",
-    "ForkedError",
-    "GroupConflictError",
-    "GroupInfo",
-    "Instant",
-    "InvalidArgumentError",
-    "Message",
-    "MessageQueue",
-    "MessageTooLargeError",
-    "NameServer",
-    "NotAStoreError",
-    "NotSupportedError",
-    "OffsetError",
-    "OffsetMove",
-    "PartlySentError",
-    "PortInUseError",
-    "Producer",
-    "ProtocolError",
-    "QueueInfo",
-    "QueueLag",
-    "QueueRange",
-    "RangeReader",
-    "Receipt",
-    "Receipts",
-    "ReceivedMessage",
-    "RefusedError",
-    "RequestTimeoutError",
-    "RocketPyError",
-    "Scan",
-    "SendStatus",
-    "Server",
-    "ServerError",
-    "Start",
-    "StoreError",
-    "StoreLockedError",
-    "StoreRange",
-    "StoreReader",
-    "StoredQueue",
-    "StoredTopic",
-    "TopicBroker",
-    "TopicInfo",
-    "TopicNotFoundError",
-    "__version__",
-    "errors",
-]
+_NAMES = {
+    "_rocketpy": ("ArrowBatch", "Scan", "__version__"),
+    "admin": ("Admin", "BrokerInfo", "GroupInfo", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"),
+    "config": ("Compression", "Duration", "Instant", "SendStatus", "Start"),
+    "consumer": ("Consumer", "OffsetMove"),
+    "errors": (
+        "AccessDeniedError", "BrokerBusyError", "BrokerNotFoundError", "ClosedError", "ConfigError",
+        "ConnectionFailedError", "ConnectionLostError", "DamagedDataError", "DiskFullError", "ForkedError",
+        "GroupConflictError", "InvalidArgumentError", "MessageTooLargeError", "NotAStoreError", "NotSupportedError",
+        "OffsetError", "PartlySentError", "PortInUseError", "ProtocolError", "RefusedError", "RequestTimeoutError",
+        "RocketPyError", "ServerError", "StoreError", "StoreLockedError", "TopicNotFoundError"
+    ),
+    "message": ("Message", "MessageQueue", "Receipt", "ReceivedMessage"),
+    "producer": ("Producer", "Receipts"),
+    "reader": ("RangeReader",),
+    "server": ("Broker", "NameServer", "Server"),
+    "store": ("QueueRange", "StoreRange", "StoreReader", "StoredQueue", "StoredTopic"),
+}  # fmt: skip
+"""The public names, by the module that each comes from."""
+_MODULES = ("errors", "store")
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
-_HOMES = {
-    "ArrowBatch": "_rocketpy",
-    "Scan": "_rocketpy",
-    "__version__": "_rocketpy",
-    "Admin": "admin",
-    "BrokerInfo": "admin",
-    "GroupInfo": "admin",
-    "QueueInfo": "admin",
-    "QueueLag": "admin",
-    "TopicBroker": "admin",
-    "TopicInfo": "admin",
-    "Compression": "config",
-    "Duration": "config",
-    "Instant": "config",
-    "SendStatus": "config",
-    "Start": "config",
-    "Consumer": "consumer",
-    "OffsetMove": "consumer",
-    "Message": "message",
-    "MessageQueue": "message",
-    "Receipt": "message",
-    "ReceivedMessage": "message",
-    "Producer": "producer",
-    "Receipts": "producer",
-    "RangeReader": "reader",
-    "Broker": "server",
-    "NameServer": "server",
-    "Server": "server",
-    "QueueRange": "store",
-    "StoreRange": "store",
-    "StoreReader": "store",
-    "StoredQueue": "store",
-    "StoredTopic": "store",
-}
-"""Module of every name; those that end in `Error` are in `errors`."""
+if not TYPE_CHECKING:
+    __all__ = sorted([*_HOMES, "errors"])
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("errors", "store"):
+    if name in _MODULES:
         return import_module(f"rocketpy.{name}")
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module 'rocketpy' has no attribute {name!r}")
-    value = getattr(import_module(f"rocketpy.{_HOMES.get(name, 'errors')}"), name)
+    value = getattr(import_module(f"rocketpy.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOMES, *_MODULES})

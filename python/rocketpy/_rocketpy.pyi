@@ -4,10 +4,11 @@
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import datetime
-from typing import Any, Self, Unpack, final
+from typing import Any, Self, TypedDict, Unpack, final, type_check_only
 
 from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions, Start
 from rocketpy.message import MessageQueue, Receipt
+from rocketpy.store_reports import Repair, Snapshot, StoreFacts, TransferReport, VerifyReport
 
 __all__ = [
     "Admin",
@@ -26,6 +27,7 @@ __all__ = [
     "__version__",
     "log_to_stderr",
     "store_facts",
+    "store_properties",
     "store_repair",
     "store_retention",
     "store_snapshot",
@@ -322,11 +324,23 @@ class StoreReader:
         max_body_bytes: int | None,
     ) -> Scan: ...
 
-def store_facts(path: str, commit_log: str | None) -> str: ...
-def store_verify(path: str, commit_log: str | None, progress: Callable[[int, int], object] | None) -> str: ...
+@type_check_only
+class ImportedMessage(TypedDict):
+    topic: str
+    queue_id: int
+    flag: int
+    born_at_ms: int
+    born_host: str
+    reconsume_times: int
+    body: bytes
+    properties: bytes
+
+def store_facts(path: str, commit_log: str | None) -> StoreFacts: ...
+def store_verify(path: str, commit_log: str | None, progress: Callable[[int, int], object] | None) -> VerifyReport: ...
+def store_properties(pairs: list[tuple[str, str]]) -> bytes: ...
 def store_repair(
     path: str, commit_log: str | None, apply: bool, progress: Callable[[int, int], object] | None
-) -> str: ...
+) -> Repair: ...
 def store_retention(
     path: str, config: str | None, settings: list[tuple[str, str]], asked: bool
 ) -> tuple[
@@ -342,7 +356,7 @@ def store_retention(
 ]: ...
 def store_snapshot(
     path: str, target: str, commit_log: str | None, progress: Callable[[int, int], object] | None
-) -> str: ...
+) -> Snapshot: ...
 
 @final
 class StoreRecords:
@@ -375,5 +389,5 @@ class StoreTransfer:
         cls, path: str, commit_log: str | None, like: str | None, like_commit_log: str | None, is_new: bool
     ) -> Self: ...
     def append_records(self, records: StoreRecords, progress: Callable[[int, int], object] | None) -> None: ...
-    def append(self, messages: list[tuple[str, int, int, int, int, str, int, bytes, bytes]]) -> None: ...
-    def finish(self) -> str: ...
+    def append(self, messages: list[ImportedMessage]) -> None: ...
+    def finish(self) -> TransferReport: ...

@@ -27,6 +27,6 @@ def import_pyarrow() -> ModuleType:
         raise RocketPyError("pyarrow is not installed", hint='pip install "rocketpy-mq[arrow]"') from missing
 
 
-def pyarrow_batch(batch: ArrowBatch) -> pyarrow.RecordBatch:
+def pyarrow_batch(batch: ArrowBatch) -> pyarrow.RecordBatch:  # pyright: ignore[reportUnknownParameterType, reportUnknownMemberType]
     """The same columns as a `pyarrow.RecordBatch`; nothing is copied."""
     return import_pyarrow().record_batch(batch)

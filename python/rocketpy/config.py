@@ -90,7 +90,8 @@ def instant_ms(instant: Instant) -> int:
     """
     if isinstance(instant, datetime):
         instant = instant.timestamp()
-    if isinstance(instant, bool) or not isinstance(instant, int | float):
+    # Not every caller has a type checker.
+    if isinstance(instant, bool) or not isinstance(instant, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"a point in time is a datetime or seconds since 1970, not {type(instant).__name__}")
     return round(instant * 1000)
 
@@ -99,7 +100,11 @@ class ClientOptions(TypedDict, total=False):
     """Options that every client takes."""
 
     instance_name: str
-    """Part of the client id after `@`. Default: unique, of process id and clock."""
+    """Part of the client id after `@`. Default: unique.
+
+    Clients of one process that give the same name (and the same name servers) share connections, routes and heartbeats. Such
+    clients agree in `connect_timeout`, and hold each group once: a second consumer of a group needs another name.
+    """
     client_ip: str
     """Address shown in the client id. Default: the local address used to reach the first name server."""
     unit_name: str

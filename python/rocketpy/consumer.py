@@ -146,9 +146,9 @@ class Consumer(Closing):
                 return message
         raise StopIteration
 
-    def fetch_arrow(
+    def fetch_arrow(  # pyright: ignore[reportUnknownParameterType]  # pyarrow has no types
         self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
-    ) -> pyarrow.RecordBatch:
+    ) -> pyarrow.RecordBatch:  # pyright: ignore[reportUnknownMemberType]
         """Hands out messages as one Arrow record batch, with no Python object a message. Needs pyarrow.
 
         Args:

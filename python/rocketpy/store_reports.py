@@ -233,7 +233,7 @@ class TransferReport:
 
     messages: int
     body_bytes: int
-    topics: Mapping[str, int] = field(default_factory=dict)
+    topics: Mapping[str, int] = field(default_factory=dict[str, int])
     """Messages of each topic."""
     passed_over: int = 0
     """Records that are no message of a user: of system topics, prepared, rolled back."""

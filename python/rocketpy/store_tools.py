@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,25 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rocketpy import _rocketpy
 from rocketpy.config import instant_ms
 from rocketpy.errors import InvalidArgumentError, OffsetError
-from rocketpy.store_reports import (
-    LogFacts,
-    Mark,
-    Problem,
-    QueueFacts,
-    Repair,
-    RepairAction,
-    Snapshot,
-    StoreFacts,
-    TopicFacts,
-    TransferReport,
-    VerifyReport,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from rocketpy._rocketpy import ArrowBatch
+    from rocketpy._rocketpy import ArrowBatch, ImportedMessage
     from rocketpy.config import Instant
+    from rocketpy.store_reports import Repair, Snapshot, StoreFacts, TransferReport, VerifyReport
 
 __all__ = [
     "StoreRecords",
@@ -45,8 +32,6 @@ __all__ = [
 
 Folder = str | os.PathLike[str]
 
-PAIR, NAME = "\x02", "\x01"
-"""Behind a property, and between its name and its value (the separators of the stored text)."""
 ROWS_AT_ONCE = 1000
 
 
@@ -76,20 +61,7 @@ def stat(path: Folder, *, commit_log: Folder | None = None) -> StoreFacts:
         >>> rocketpy.store.verify(store).is_sound
         True
     """
-    facts = json.loads(_rocketpy.store_facts(os.fspath(path), _optional(commit_log)))
-    times = {name: facts.pop(name) for name in ("physic_msg_at_ms", "logics_msg_at_ms", "index_msg_at_ms")}
-    mark, log = facts.pop("mark"), facts.pop("log")
-    topics = tuple(
-        TopicFacts(one["topic"], tuple(_queue_facts(queue) for queue in one["queues"])) for one in facts.pop("topics")
-    )
-    return StoreFacts(
-        **facts,
-        log=LogFacts(**log | {"folders": tuple(log["folders"]), "holes": _pairs(log["holes"])}),
-        mark=None if mark is None else Mark(**mark),
-        log_durable_at=_moment(times["physic_msg_at_ms"]),
-        queues_durable_at=_moment(times["logics_msg_at_ms"]),
-        topics=topics,
-    )
+    return _rocketpy.store_facts(os.fspath(path), _optional(commit_log))
 
 
 def verify(path: Folder, *, commit_log: Folder | None = None, on_progress: OnProgress | None = None) -> VerifyReport:
@@ -105,8 +77,7 @@ def verify(path: Folder, *, commit_log: Folder | None = None, on_progress: OnPro
     Raises:
         NotAStoreError: The folder is not a store. What is wrong with a store stands in the report.
     """
-    report = json.loads(_rocketpy.store_verify(os.fspath(path), _optional(commit_log), on_progress))
-    return VerifyReport(**report | {"problems": tuple(Problem(**problem) for problem in report["problems"])})
+    return _rocketpy.store_verify(os.fspath(path), _optional(commit_log), on_progress)
 
 
 def repair(
@@ -130,8 +101,7 @@ def repair(
     Raises:
         StoreLockedError: A server has the store (with `apply`). A retry is safe once it is stopped.
     """
-    done = json.loads(_rocketpy.store_repair(os.fspath(path), _optional(commit_log), apply, on_progress))
-    return Repair(**done | {"actions": tuple(RepairAction(**action) for action in done["actions"])})
+    return _rocketpy.store_repair(os.fspath(path), _optional(commit_log), apply, on_progress)
 
 
 def snapshot(
@@ -156,8 +126,7 @@ def snapshot(
         StoreError: The server's checkpoint stands still, or the disk is full. Nothing of the target is left then; a
             retry is safe.
     """
-    made = json.loads(_rocketpy.store_snapshot(os.fspath(path), os.fspath(target), _optional(commit_log), on_progress))
-    return Snapshot(**made | {"left_out": tuple(made["left_out"])})
+    return _rocketpy.store_snapshot(os.fspath(path), os.fspath(target), _optional(commit_log), on_progress)
 
 
 class StoreRecords:
@@ -371,7 +340,7 @@ def import_messages(
         )
         return _transfer(chosen, transfer, on_progress)
     transfer = _rocketpy.StoreTransfer(os.fspath(target), _optional(target_commit_log), None, None, False)
-    gathered = []
+    gathered: list[ImportedMessage] = []
     try:
         for row in source:
             gathered.append(_message(row))
@@ -380,8 +349,8 @@ def import_messages(
                 gathered = []
     finally:
         transfer.append(gathered)
-        report = json.loads(transfer.finish())
-    return TransferReport(**report | {"new_topics": tuple(report["new_topics"])})
+        report = transfer.finish()
+    return report
 
 
 def _check_apart(source: Folder, target: Folder) -> None:
@@ -399,11 +368,11 @@ def _transfer(
     try:
         transfer.append_records(chosen._native, on_progress)
     finally:
-        report = json.loads(transfer.finish())
-    return TransferReport(**report | {"new_topics": tuple(report["new_topics"])})
+        report = transfer.finish()
+    return report
 
 
-def _message(row: Mapping[str, Any]) -> tuple[str, int, int, int, int, str, int, bytes, bytes]:
+def _message(row: Mapping[str, Any]) -> ImportedMessage:
     """A row as the store takes it."""
     topic, body = row.get("topic"), row.get("body", row.get("body_base64"))
     if not isinstance(topic, str) or not isinstance(body, str | bytes):
@@ -416,22 +385,19 @@ def _message(row: Mapping[str, Any]) -> tuple[str, int, int, int, int, str, int,
     if row.get("keys"):
         keys = row["keys"]
         properties.setdefault("KEYS", keys if isinstance(keys, str) else " ".join(keys))
-    text = "".join(f"{name}{NAME}{value}{PAIR}" for name, value in properties.items() if value)
-    if text.count(NAME) != text.count(PAIR) or text.count(PAIR) != sum(map(bool, properties.values())):
-        raise InvalidArgumentError(f"a property of a message of {topic} holds a separator of properties")
     born_at = row.get("born_at")
     moment = datetime.fromisoformat(born_at) if isinstance(born_at, str) else born_at
-    return (
-        topic,
-        int(row.get("queue_id", 0)),
-        int(row.get("flag", 0)),
-        0,
-        int(datetime.now(UTC).timestamp() * 1000) if moment is None else instant_ms(moment),
-        str(row.get("born_host", "")),
-        int(row.get("reconsume_times", 0)),
-        body,
-        text.encode(),
-    )
+    return {
+        "topic": topic,
+        "queue_id": int(row.get("queue_id", 0)),
+        "flag": int(row.get("flag", 0)),
+        "born_at_ms": int(datetime.now(UTC).timestamp() * 1000) if moment is None else instant_ms(moment),
+        "born_host": str(row.get("born_host", "")),
+        "reconsume_times": int(row.get("reconsume_times", 0)),
+        "body": body,
+        # A stored property has a value; an empty one is left out.
+        "properties": _rocketpy.store_properties([(name, value) for name, value in properties.items() if value]),
+    }
 
 
 def _optional(path: Folder | None) -> str | None:
@@ -440,18 +406,3 @@ def _optional(path: Folder | None) -> str | None:
 
 def _ms(instant: Instant | None) -> int | None:
     return None if instant is None else instant_ms(instant)
-
-
-def _moment(at_ms: int | None) -> datetime | None:
-    return datetime.fromtimestamp(at_ms / 1000, UTC) if at_ms else None
-
-
-def _pairs(pairs: Iterable[Iterable[int]]) -> tuple[tuple[int, int], ...]:
-    return tuple((start, end) for start, end in pairs)
-
-
-def _queue_facts(queue: dict[str, Any]) -> QueueFacts:
-    first, last = queue.pop("first_stored_at_ms"), queue.pop("last_stored_at_ms")
-    return QueueFacts(
-        **queue | {"holes": _pairs(queue["holes"])}, first_stored_at=_moment(first), last_stored_at=_moment(last)
-    )

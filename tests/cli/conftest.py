@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from waiting import wait_until
+
 COMMAND = [sys.executable, "-P", "-m", "rocketpy"]
 RUN_SECONDS = 240
 STOP_SECONDS = 90
@@ -44,14 +46,10 @@ class Server:
 
     def _wait(self) -> dict:
         try:
-            while not self.ready_file.exists():
-                try:
-                    self.process.wait(0.01)
-                except subprocess.TimeoutExpired:
-                    continue
-                raise AssertionError(f"ended with {self.process.returncode}: {self.log.read_text()}")
+            wait_until(self.ready_file.exists, f"the server accepts: {self.log}", process=self.process)
             return json.loads(self.ready_file.read_text())
-        except BaseException:
+        except BaseException as error:
+            error.add_note(self.log.read_text())
             self.process.kill()
             raise
 

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 import uuid
 from pathlib import Path
 
@@ -181,10 +180,8 @@ def test_follow_prints_what_arrives_until_ctrl_c(rocketpy, executable, server, t
         for line in ("first", "second"):
             rocketpy("produce", topic, stdin=line)
             assert process.stdout.readline() == f"{line}\n"
-        began = time.monotonic()
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-        assert time.monotonic() - began < 25
     finally:
         process.kill()
         process.stdout.close()

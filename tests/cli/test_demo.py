@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from rocketpy.demo.departures import Mismatch
 from rocketpy.demo.journal import Journal
 from rocketpy.demo.run import MARK, is_locked
 from rocketpy.spark.java import bundled_java, system_java
+from waiting import wait_until
 
 
 @pytest.mark.timeout(1600)
@@ -106,13 +106,8 @@ def test_a_signal_ends_the_demo_and_its_server(executable: list[str], tmp_path: 
         [*executable, "demo", str(tmp_path / "demo")], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     signal.signal(number, before)
-    while not ready.exists():
-        try:
-            process.wait(0.01)
-        except subprocess.TimeoutExpired:
-            continue
-        pytest.fail(process.stderr.read().decode())
     try:
+        wait_until(ready.exists, "the server accepts", process=process)
         process.send_signal(number)
         assert process.wait(20) == code
         assert process.stderr.read() == f"stopped by {number.name}, before its end\n".encode()
@@ -163,16 +158,12 @@ def test_a_signal_in_a_step_of_spark_ends_all_with_one_line(tmp_path: Path, numb
         env=os.environ | {"ROCKETPY_TEST": str(tmp_path)},
     )
     try:
-        while not (tmp_path / "at work").exists():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(0.01)
-                pytest.fail(process.stderr.read())
+        wait_until((tmp_path / "at work").exists, "a worker runs", process=process)
         assert len(descendants(tmp_path)) >= 3, "Java and its Python workers are seen"
         (os.killpg if to_group else os.kill)(process.pid, number)
         said = process.communicate(timeout=50)[1]
         assert (process.returncode, said) == (code, f"stopped by {number.name}, before its end\n")
-        while descendants(tmp_path):  # workers end when they find Java gone
-            time.sleep(0.01)
+        wait_until(lambda: not descendants(tmp_path), "workers end when they find Java gone")
     finally:
         for each in descendants(tmp_path):
             with contextlib.suppress(ProcessLookupError):

@@ -1,7 +1,6 @@
 """`rocketpy store retention`, and consumers and groups that go to a time, back and forward."""
 
 import json
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pyarrow
 import pytest
 
 from rocketpy import Admin, ConfigError, Consumer, Message, NotAStoreError, Producer, Start, StoreReader, store
+from waiting import moment_between
 
 SMALL = ("--set", "mappedFileSizeCommitLog=65536", "--set", "mappedFileSizeConsumeQueue=2000")
 
@@ -115,9 +115,7 @@ def test_groups_and_consumers_go_to_a_time_forward_and_back(command, live):
     command("topic", "create", "orders", "--queues", "1", name_server=name_server)
     moments = []
     for first in (0, 10, 20):
-        time.sleep(0.05)  # stored times differ: that is what is tested
-        moments.append(datetime.now(UTC))
-        time.sleep(0.05)
+        moments.append(datetime.fromtimestamp(moment_between(), UTC))
         produce(live, first, 10)
     command("group", "create", "audit", name_server=name_server)
     for moment, offset in [(moments[2], 20), (moments[0], 0), (moments[1], 10), (datetime.now(UTC), 30)]:

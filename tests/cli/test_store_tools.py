@@ -4,12 +4,12 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from rocketpy import StoreReader, store
+from waiting import wait_until
 
 SMALL = ("--set", "mappedFileSizeCommitLog=65536", "--set", "mappedFileSizeConsumeQueue=2000")
 
@@ -265,11 +265,12 @@ def test_ctrl_c_ends_a_check(executable, closed: Path):
 def wait_until_open(process: subprocess.Popen, path: Path) -> None:
     """Waits until a process has a file open."""
     handles = Path(f"/proc/{process.pid}/fd")
-    deadline = time.monotonic() + 240
-    while path.name not in {handle.resolve().name for handle in handles.iterdir()}:
-        assert process.poll() is None, "it ended by itself"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(
+        lambda: path.name in {handle.resolve().name for handle in handles.iterdir()},
+        f"{path.name} is open",
+        process=process,
+        seconds=240,
+    )
 
 
 def test_the_tools_are_functions_with_typed_results(closed: Path, tmp_path: Path):

@@ -1,6 +1,7 @@
 """The Apache peers of these tests: jars by Maven, the C++ client in an environment of its own, both set up once."""
 
 import fcntl
+import functools
 import json
 import os
 import shutil
@@ -8,7 +9,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from ports import free_port
+from waiting import wait_until
 
 HERE = Path(__file__).parent
 BUILD = HERE / "java" / "target"
@@ -253,14 +254,6 @@ def make_topic(port: int, topic: str) -> bool:
     return answer == 0
 
 
-def wait_until(condition, process: subprocess.Popen, what: str, seconds: float = 300) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, f"{what}: ended with {process.returncode}"
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(0.05)  # the pace of asking, not a wait for a result
-
-
 def server_command() -> list[str]:
     """The installed package's server, or the program that INTEROP_SERVER names, for work on the server."""
     program = os.environ.get("INTEROP_SERVER")
@@ -277,7 +270,7 @@ def rocketpy_server(home: Path, *flags: str, store: Path | None = None, clean: b
     with (home / "server.log").open("a") as log:
         process = subprocess.Popen([*command, "--ready-file", str(ready)], stdout=log, stderr=subprocess.STDOUT)
     try:
-        wait_until(ready.exists, process, f"rocketpy server: {(home / 'server.log')}")
+        wait_until(ready.exists, f"rocketpy server: {(home / 'server.log')}", process=process)
         yield json.loads(ready.read_text())["name_server"]
     finally:
         if clean:
@@ -338,16 +331,16 @@ def apache_cluster(
 
     try:
         names = launch("org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(home / "namesrv.conf"))
-        wait_until(lambda: accepts(name_server_port), names, "Apache's name server")
+        wait_until(lambda: accepts(name_server_port), "Apache's name server", process=names)
         address = f"127.0.0.1:{name_server_port}"
         broker = launch("org.apache.rocketmq.broker.BrokerStartup", "-n", address, "-c", str(home / "broker.conf"))
-        wait_until(lambda: accepts(port), broker, "Apache's broker")
+        wait_until(lambda: accepts(port), "Apache's broker", process=broker)
         for topic in topics:
-            wait_until(lambda topic=topic: make_topic(port, topic), broker, f"Apache's broker's topic {topic}")
+            made = functools.partial(make_topic, port, topic)
+            wait_until(made, f"Apache's broker's topic {topic}", process=broker)
         for topic in topics or ["TBW102"]:
-            wait_until(
-                lambda topic=topic: has_route(name_server_port, topic), broker, f"Apache's broker's route of {topic}"
-            )
+            known = functools.partial(has_route, name_server_port, topic)
+            wait_until(known, f"Apache's broker's route of {topic}", process=broker)
         yield address
         if clean:
             broker.terminate()

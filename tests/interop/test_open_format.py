@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from stores import (
     tables,
     write_tables,
 )
+from waiting import wait_until
 
 FILLED = 29
 """Messages of one run of the driver, without those that only Apache takes."""
@@ -180,18 +181,18 @@ def story(
 
 
 @pytest.fixture(scope="module")
-def written(story: Story, until: Callable) -> Visit:
+def written(story: Story) -> Visit:
     """Apache writes the store."""
     write_tables(story.store, story.case)
     visit = Visit()
     with story.visit_apache({}, story.case.clean) as address:
         shutil.copy(story.home / "broker.conf", story.home / "first.conf")
         visit.sent = story.fill(address, "a", *story.case.kinds)
-        begin_group(address, until)
+        begin_group(address)
         visit.consumed = story.consume(address, FILLED + 2)  # with the first delayed and the committed message
         visit.read = story.read(address)
         if not story.case.clean:
-            until(lambda: committed(story.store) >= FILLED + 2 and delivered(story.store) == 1)
+            wait_until(lambda: committed(story.store) >= FILLED + 2 and delivered(story.store) == 1)
         flood = story.begin_flood(address, "a", story.case.clean)
     visit.acknowledged = [one["keys"] for one in flood]
     shutil.copytree(story.store, story.home / "as-apache-left-it", copy_function=copy_sparse)
@@ -199,7 +200,7 @@ def written(story: Story, until: Callable) -> Visit:
 
 
 @pytest.fixture(scope="module")
-def continued(story: Story, written: Visit, until: Callable) -> Visit:
+def continued(story: Story, written: Visit) -> Visit:
     """RocketPy goes on in it, with Apache's configuration file."""
     visit = Visit()
     with story.visit_rocketpy(story.store, story.case.rocketpy_clean) as address:
@@ -210,7 +211,7 @@ def continued(story: Story, written: Visit, until: Callable) -> Visit:
         visit.consumed = consume(address, FILLED)
         visit.read = story.read(address)
         visit.answers = story.ask(address, visit.read)
-        until(lambda: committed(story.store) >= 2 * FILLED + 2)
+        wait_until(lambda: committed(story.store) >= 2 * FILLED + 2)
         flood = story.begin_flood(address, "r", story.case.rocketpy_clean)
     visit.acknowledged = [one["keys"] for one in flood]
     shutil.copytree(story.store, story.home / "as-rocketpy-left-it", copy_function=copy_sparse)
@@ -234,26 +235,12 @@ def reopened(story: Story, written: Visit, continued: Visit) -> Visit:
     return visit
 
 
-@pytest.fixture(scope="module")
-def until() -> Callable[[Callable[[], bool]], None]:
-    """Waits for what a file will say."""
-    from time import monotonic, sleep
-
-    def wait(condition: Callable[[], bool]) -> None:
-        deadline = monotonic() + 120
-        while not condition():
-            assert monotonic() < deadline
-            sleep(0.05)  # the pace of asking, not a wait for a result
-
-    return wait
-
-
-def begin_group(address: str, until: Callable) -> None:
+def begin_group(address: str) -> None:
     """Commits the start of a queue: Apache's broker may lose offsets of a group whose first ones come together."""
     with rocketpy.Consumer(
         GROUP, TOPIC, name_servers=[address], tags="none", start=rocketpy.Start.EARLIEST
     ) as consumer:
-        until(lambda: bool(consumer.positions()))
+        wait_until(lambda: bool(consumer.positions()))
         consumer.commit_offsets({next(iter(consumer.positions())): 0})
 
 

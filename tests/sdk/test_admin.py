@@ -7,6 +7,7 @@ import pytest
 import rocketpy
 from rocketpy import Message, Start
 from rocketpy.testing import PatientServer, fresh_name
+from waiting import moment_between, wait_until
 
 
 @pytest.fixture
@@ -19,8 +20,7 @@ def admin(rocketpy_server):
 def filled(producer, admin, rocketpy_topic):
     """A topic of four queues with 100 messages."""
     producer.send_many([Message(rocketpy_topic, b"%d" % n) for n in range(100)])
-    while sum(info.max_offset for info in admin.describe_topic(rocketpy_topic).queues) < 100:
-        time.sleep(0.002)
+    wait_until(lambda: sum(info.max_offset for info in admin.describe_topic(rocketpy_topic).queues) == 100)
     return rocketpy_topic
 
 
@@ -101,12 +101,9 @@ def test_what_queues_hold_is_told(admin, producer, filled):
 def test_an_offset_is_found_by_time(admin, producer, filled):
     queue = admin.queues(filled)[0]
     before = admin.max_offset(queue)
-    time.sleep(0.01)
-    moment = time.time()
-    time.sleep(0.01)
+    moment = moment_between()
     producer.send_many([Message(filled, b"new") for _ in range(5)], queue=queue)
-    while admin.max_offset(queue) < before + 5:
-        time.sleep(0.002)
+    wait_until(lambda: admin.max_offset(queue) == before + 5)
     assert admin.search_offset(queue, moment) == before
     assert admin.search_offset(queue, 0) == 0
 
@@ -259,8 +256,7 @@ def test_a_closed_admin_says_so(rocketpy_server):
 def keyed(producer, admin, rocketpy_topic):
     """Receipts of three messages with keys, which the index has."""
     sent = [producer.send(Message(rocketpy_topic, b"%d" % n, tag="paid", keys=["all", f"own-{n}"])) for n in range(3)]
-    while len(admin.query_messages(rocketpy_topic, "all")) < 3:
-        time.sleep(0.002)
+    wait_until(lambda: len(admin.query_messages(rocketpy_topic, "all")) == 3)
     return sent
 
 

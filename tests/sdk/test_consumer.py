@@ -9,6 +9,7 @@ import pytest
 import rocketpy
 from rocketpy import Message, Start
 from rocketpy.testing import fresh_name
+from waiting import moment_between, wait_until
 
 
 @pytest.fixture
@@ -149,7 +150,7 @@ def test_iteration_ends_when_the_consumer_is_closed_by_another_thread(
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     assert reading.wait(60)
-    time.sleep(0.1)  # the reader waits for the second message, most likely
+    time.sleep(0.1)  # lets the reader begin to wait for a second message; the outcome is the same if it did not
     consumer.close()
     reader.join(60)
     assert outcome == ["ended"]
@@ -191,9 +192,7 @@ def test_what_arrives_between_two_members_is_read_by_the_second(rocketpy_server,
 
 def test_a_time_starts_at_the_first_message_stored_then(rocketpy_server, producer, rocketpy_topic):
     producer.send_many([Message(rocketpy_topic, b"old") for _ in range(40)])
-    time.sleep(0.01)
-    moment = time.time()
-    time.sleep(0.01)
+    moment = moment_between()
     producer.send_many([Message(rocketpy_topic, b"new") for _ in range(40)])
     with rocketpy_server.consumer(fresh_name(), rocketpy_topic, start=Start.at(moment)) as consumer:
         assert {message.body for message in drain(consumer, 40)} == {b"new"}
@@ -328,13 +327,6 @@ def test_two_members_share_the_queues_and_one_takes_over(rocketpy_server, filled
 def one_queues(server, topic):
     with server.admin() as admin:
         return admin.queues(topic)
-
-
-def wait_until(holds, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.01)
 
 
 def test_a_consumer_may_read_several_topics(rocketpy_server, producer):

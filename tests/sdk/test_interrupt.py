@@ -14,6 +14,7 @@ import pytest
 import rocketpy
 from rocketpy import Message
 from rocketpy.testing import fresh_name
+from waiting import start_when_unlocked
 
 LONG = 60
 
@@ -158,11 +159,4 @@ def test_starting_a_broker_whose_name_server_is_silent(silence, tmp_path):
     assert (
         interrupted(lambda: rocketpy.Broker(tmp_path / "store", name_servers=[silence], settings=settings).start()) < 1
     )
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            rocketpy.Server(tmp_path / "store", settings=settings).start().stop()
-            break
-        except rocketpy.StoreLockedError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+    start_when_unlocked(rocketpy.Server(tmp_path / "store", settings=settings)).stop()

@@ -1,7 +1,6 @@
 """Ends: `with`, `close`, garbage, and the end of Python, which closes what was forgotten and never hangs."""
 
 import gc
-import time
 import warnings
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 import rocketpy
 from rocketpy import Message
 from rocketpy.testing import fresh_name
+from waiting import wait_until
 
 
 def test_what_is_forgotten_is_reported_and_closed(rocketpy_server, rocketpy_topic):
@@ -20,10 +20,7 @@ def test_what_is_forgotten_is_reported_and_closed(rocketpy_server, rocketpy_topi
         del consumer
         with pytest.warns(ResourceWarning, match=f"never closed: <Consumer of group '{group}'>"):
             forgotten.clear()
-        deadline = time.monotonic() + 10
-        while group in {one.name for one in admin.groups() if one.members}:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: group not in {one.name for one in admin.groups() if one.members})
 
 
 def test_an_admin_may_just_be_dropped(rocketpy_server):
@@ -79,18 +76,22 @@ def test_the_end_of_python_closes_clients_before_servers(child, tmp_path):
 def test_threads_that_wait_do_not_keep_python_from_ending(child, rocketpy_server, rocketpy_topic):
     ended = child(
         f"""
-        import rocketpy, threading, time
+        import rocketpy, threading
         def make():
             return rocketpy.Consumer("waiting", "{rocketpy_topic}", name_servers=["{rocketpy_server.name_server}"])
         consumers = [make() for _ in range(3)]
-        for consumer in consumers:
-            threading.Thread(target=lambda: [None for _ in consumer], daemon=True).start()
+        under_way = [threading.Event() for _ in consumers]
+        def read(consumer, event):
+            for _ in consumer:
+                event.set()
+        for consumer, event in zip(consumers, under_way):
+            threading.Thread(target=read, args=(consumer, event), daemon=True).start()
         producer = rocketpy.Producer("waiting", name_servers=["{rocketpy_server.name_server}"])
         def send():
             while True:
                 producer.submit(rocketpy.Message("{rocketpy_topic}", b"text"))
         threading.Thread(target=send, daemon=True).start()
-        time.sleep(0.3)
+        assert all(event.wait(100) for event in under_way)
         print("main ends")
         """
     )
@@ -109,16 +110,16 @@ def test_an_end_without_closing_hooks_does_not_hang(child, rocketpy_server):
     assert ended.returncode == 7
 
 
+@pytest.mark.timeout(200)  # less than the timeouts of the clients, which the closes must not wait for
 def test_objects_of_a_dead_server_close_quietly(tmp_path):
+    patience = {"api_timeout": 600}
     server = rocketpy.testing.PatientServer(tmp_path / "store", settings=rocketpy.testing.SMALL_FILES).start()
-    producer = server.producer("ingest")
+    producer = server.producer("ingest", send_timeout=600, **patience)
     producer.send(Message("topic", b"text"))
-    consumer = server.consumer("report", "topic")
+    consumer = server.consumer("report", "topic", **patience)
     server.stop()
-    began = time.monotonic()
     consumer.close()
     producer.close()
-    assert time.monotonic() - began < 20
 
 
 def test_importing_does_nothing(child):
@@ -139,11 +140,3 @@ def test_importing_does_nothing(child):
         """
     )
     assert (ended.returncode, ended.stderr) == (0, "")
-
-
-def test_every_public_name_is_there():
-    for name in rocketpy.__all__:
-        assert getattr(rocketpy, name) is not None
-    assert set(rocketpy.__all__) <= set(dir(rocketpy))
-    with pytest.raises(AttributeError, match="nothing"):
-        rocketpy.nothing  # noqa: B018

@@ -1,12 +1,11 @@
 """Reading a part of a queue from its broker, outside any group."""
 
-import time
-
 import pyarrow
 import pytest
 
 import rocketpy
 from rocketpy import Message, RangeReader
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -20,8 +19,7 @@ def queue(rocketpy_server, producer, rocketpy_topic):
     queue = producer.queues(rocketpy_topic)[1]
     producer.send_many([Message(rocketpy_topic, b"%d" % n, tag="ab"[n % 2]) for n in range(500)], queue=queue)
     with rocketpy_server.admin() as admin:
-        while admin.max_offset(queue) < 500:
-            time.sleep(0.002)
+        wait_until(lambda: admin.max_offset(queue) == 500)
     return queue
 
 

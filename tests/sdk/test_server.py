@@ -3,13 +3,13 @@
 import json
 import os
 import socket
-import time
 
 import pytest
 
 import rocketpy
 from rocketpy import Message, Start
 from rocketpy.testing import SMALL_FILES, PatientServer, fresh_name
+from waiting import start_when_unlocked
 
 
 def send_and_read(server):
@@ -99,13 +99,8 @@ def test_a_stop_that_is_cut_off_is_an_error_and_the_next_start_recovers(tmp_path
     assert cut_off.value.hint
     assert server.closed
     server.stop()
-    again = PatientServer(tmp_path / "store", settings=SMALL_FILES)
-    deadline = time.monotonic() + 20
-    while again.closed:
-        try:
-            again.start()
-        except rocketpy.StoreLockedError:  # the flush that was under way comes to its end behind our back
-            assert time.monotonic() < deadline
+    # The flush that was under way still ends in the background.
+    again = start_when_unlocked(PatientServer(tmp_path / "store", settings=SMALL_FILES))
     with again, again.admin() as admin:
         assert "orders" in admin.topics()
 
@@ -383,9 +378,7 @@ def test_stopping_a_server_with_waiting_clients_is_quick(tmp_path):
     consumers = [server.consumer(f"group-{n}", "topic", **longer) for n in range(4)]
     for consumer in consumers:
         assert consumer.poll(timeout=0.1) == []
-    began = time.monotonic()
-    server.stop()
-    assert time.monotonic() - began < 60
+    server.stop()  # raises when it takes longer than a stop may
     for consumer in consumers:
         consumer.close()
 

@@ -2,7 +2,6 @@
 
 import pickle
 import shutil
-import time
 
 import pyarrow
 import pytest
@@ -10,6 +9,7 @@ import pytest
 import rocketpy
 from rocketpy import InvalidArgumentError, Message, StoreReader
 from rocketpy.testing import SMALL_FILES, PatientServer, fresh_name
+from waiting import moment_between, wait_until
 
 DEFAULT_COLUMNS = [
     "topic",
@@ -44,16 +44,12 @@ def send(producer, reader, messages):
     ends: dict[int, int] = {}
     for receipt in producer.send_many(messages):
         ends[receipt.queue.queue_id] = max(ends.get(receipt.queue.queue_id, 0), receipt.queue_offset + 1)
-    while (
-        not ends.items()
-        <= {
-            queue.queue_id: queue.max_offset
-            for topic in reader.topics()
-            if topic.name == messages[0].topic
-            for queue in topic.queues
-        }.items()
-    ):
-        time.sleep(0.002)
+
+    def stored_ends():
+        queues = [queue for topic in reader.topics() if topic.name == messages[0].topic for queue in topic.queues]
+        return {queue.queue_id: queue.max_offset for queue in queues}
+
+    wait_until(lambda: ends.items() <= stored_ends().items())
 
 
 def test_a_topic_is_read_beside_its_live_server(reader, filled):
@@ -91,9 +87,7 @@ def test_tags_choose_messages(reader, filled, tags, rows):
 
 def test_times_bound_what_is_read(reader, producer, rocketpy_topic):
     send(producer, reader, [Message(rocketpy_topic, b"old") for _ in range(40)])
-    time.sleep(0.01)
-    moment = time.time()
-    time.sleep(0.01)
+    moment = moment_between()
     send(producer, reader, [Message(rocketpy_topic, b"new") for _ in range(60)])
     for bounds, bodies in (
         ({"stored_from": moment}, [b"new"] * 60),

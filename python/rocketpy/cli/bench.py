@@ -3,7 +3,7 @@
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import Json
 from rocketpy.config import PATIENT, PATIENT_SENDS
-from rocketpy.demo.process import ServerProcess
+from rocketpy.server_process import ServerProcess
 
 Server = Annotated[
     str | None,
@@ -79,7 +79,7 @@ def bench_consume(
 
 
 @contextmanager
-def cluster(name_server: str | None) -> Iterator[tuple[str, int | None]]:
+def cluster(name_server: str | None) -> Generator[tuple[str, int | None], None, None]:
     """The cluster to measure: the one that was named, or a server process of its own, with its process id."""
     if name_server is not None:
         yield name_server, None
@@ -121,7 +121,7 @@ def drain(name_server: str, topic: str, messages: int, batch: int, arrow: bool, 
             if arrow:
                 came = consumer.fetch_columns(batch, IDLE_SECONDS).num_rows
             else:
-                came = sum(message.body is not None for message in consumer.poll(batch, IDLE_SECONDS))
+                came = len([message.body for message in consumer.poll(batch, IDLE_SECONDS)])
             if not came:
                 raise CommandError(
                     f"only {read:,} of {messages:,} messages came within {IDLE_SECONDS:.0f} s",

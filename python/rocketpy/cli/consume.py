@@ -117,7 +117,7 @@ def read_new(
     """
     ends: dict[MessageQueue, int] = {}
     with ExitStack() as stack:
-        queues = []
+        queues: list[Iterator[ReceivedMessage]] = []
         for queue, position in positions.items():
             end = admin.max_offset(queue)
             if position < end:

@@ -4,7 +4,7 @@ import importlib.util
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -43,8 +43,8 @@ def demo(
         )
     from rocketpy.demo.departures import Mismatch
     from rocketpy.demo.flights import DataError
-    from rocketpy.demo.process import ServerProcessError
     from rocketpy.demo.run import FolderInUseError, run
+    from rocketpy.server_process import ServerProcessError
     from rocketpy.spark.java import JavaNotFoundError, prepare_java
 
     try:
@@ -67,7 +67,7 @@ def demo(
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
+def ended_by_signals() -> Generator[None, None, None]:
     """Makes signals leave through every `with`: nobody else would end the server and Spark of the demo."""
     from rocketpy.spark.session import end_spark
 

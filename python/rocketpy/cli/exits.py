@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator
 from enum import IntEnum
 from typing import TYPE_CHECKING, NoReturn
 
@@ -113,7 +113,7 @@ def hint_of(error: "RocketPyError") -> str | None:
 
 
 @contextlib.contextmanager
-def reported() -> Iterator[None]:
+def reported() -> Generator[None, None, None]:
     """Turns whatever a command raises into its error lines and its exit code."""
     from rocketpy.errors import RocketPyError
 

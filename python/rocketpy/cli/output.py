@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 from rich.progress import (
@@ -36,9 +36,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in cast("Any", value).items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
+        return [plain(item) for item in cast("Iterable[Any]", value)]
     return value
 
 
@@ -101,7 +101,7 @@ def cell(value: Any) -> Text:
     if isinstance(value, datetime):
         return Text(value.isoformat(sep=" ", timespec="milliseconds"))
     if isinstance(value, list | tuple):
-        return Text(", ".join(map(str, value)))
+        return Text(", ".join(map(str, cast("Iterable[Any]", value))))
     return Text(str(value))
 
 

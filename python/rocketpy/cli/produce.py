@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -76,9 +76,9 @@ def produce(
     began, sent, under_way, empty = time.monotonic(), 0, 0, Empty()
     with ExitStack() as stack:
         lines = line_groups(stack, inputs or [])
-        options = PATIENT_SENDS
+        options = PATIENT_SENDS.copy()
         if max_message_size is not None:
-            options = {**options, "max_message_size": max_message_size}
+            options["max_message_size"] = max_message_size
         producer = stack.enter_context(Producer(group, name_servers=name_server, **options))
         bar = stack.enter_context(output.progress(quiet=as_json))
         task = bar.add_task(f"to {topic}", total=None)
@@ -163,9 +163,7 @@ def file_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
 
 def json_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
     """The line is an object with `body` or `body_base64`, and may have `tag`, `keys`, `order_key` and `properties`."""
-    fields = json.loads(line)
-    if not isinstance(fields, dict):
-        raise ValueError("not a JSON object")
+    fields = json_object(json.loads(line), "the line")
     body, encoded = fields.get("body"), fields.get("body_base64")
     if body is not None:
         content = (body if isinstance(body, str) else json.dumps(body)).encode()
@@ -174,8 +172,13 @@ def json_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
     else:
         raise ValueError('neither "body" nor "body_base64" is there')
     given = {name: fields[name] for name in FIELDS & fields.keys() if fields[name]}
-    properties = given.pop("properties", {})
-    if not isinstance(properties, dict):
-        raise ValueError('"properties" is not a JSON object')
+    properties = json_object(given.pop("properties", {}), '"properties"')
     given["properties"] = {name: value for name, value in properties.items() if name not in RENEWED}
     return Message(topic, content, **(defaults | given))
+
+
+def json_object(value: object, what: str) -> dict[str, Any]:
+    """Checks that a value from JSON is an object."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} is not a JSON object")
+    return cast("dict[str, Any]", value)

@@ -78,12 +78,16 @@ def start(name: str, options: Mapping[str, Any]) -> int:
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker)
     for number in STOP_SIGNALS:
-        signal.signal(number, lambda *_: None)  # the wake-up pipe tells
+        signal.signal(number, leave_to_the_pipe)
     with reported(), make(name, options) as server:
         print(banner(name, server, options), flush=True)
         while not select.select([wake], [], [], LIVENESS_SECONDS)[0]:
             server.check()
     return int(ExitCode.OK)
+
+
+def leave_to_the_pipe(number: int, frame: object) -> None:
+    """Does nothing: a signal with a handler of Python's writes to the wake-up pipe."""
 
 
 def make(name: str, options: Mapping[str, Any]) -> "Server | NameServer | Broker":

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -216,14 +217,13 @@ def write(pieces: Iterable[bytes], target: Path | None) -> None:
 def batches(chosen: store.StoreRecords, tags: set[str]) -> Iterator[Any]:
     """The batches of a choice, as pyarrow knows them, with the rows of some tags."""
     try:
-        import pyarrow
-        import pyarrow.compute
+        pyarrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
     except ImportError:
         raise CommandError("pyarrow is not installed", ExitCode.NOT_FOUND, 'pip install "rocketpy-mq[arrow]"') from None
     for native in chosen:
         batch = pyarrow.record_batch(native)
         if tags:
-            batch = batch.filter(pyarrow.compute.is_in(batch["tag"], pyarrow.array(sorted(tags))))
+            batch = batch.filter(compute.is_in(batch["tag"], pyarrow.array(sorted(tags))))
         yield batch
 
 
@@ -235,7 +235,7 @@ def rows(chosen: store.StoreRecords, tags: set[str]) -> Iterator[dict[str, Any]]
 
 def write_parquet(chosen: store.StoreRecords, tags: set[str], limit: int | None, target: Path | None) -> None:
     """Writes a Parquet file; without a row there is none."""
-    writer = None
+    writer: Any = None
     left = limit
     try:
         for batch in batches(chosen, tags):

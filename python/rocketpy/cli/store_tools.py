@@ -3,7 +3,7 @@
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +28,7 @@ Skip = Annotated[bool, typer.Option("--skip-damage", help="Leave damaged records
 
 
 @contextlib.contextmanager
-def bar(title: str) -> Iterator[OnProgress]:
+def bar(title: str) -> Generator[OnProgress, None, None]:
     """A progress bar of bytes, when a person looks at it."""
     with output.byte_progress() as progress:
         task = progress.add_task(title, total=None)

@@ -1,7 +1,7 @@
 """`rocketpy topic`: list, create, delete, describe."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -145,7 +145,7 @@ def change(admin: Admin, known: TopicInfo, queues: int | None, attributes: dict[
 
 
 @contextmanager
-def existing() -> Iterator[None]:
+def existing() -> Generator[None, None, None]:
     """Names the way out for a command that only makes sense with a topic that is there."""
     try:
         yield

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas
@@ -26,7 +26,7 @@ def draw(table: "pandas.DataFrame", airlines: Mapping[str, str], path: Path) -> 
     from matplotlib import pyplot
 
     cancelled = (table["cancelled_share"] * table["flights"]).groupby(table["carrier"]).sum()
-    flights = table.groupby("carrier")["flights"].sum()
+    flights: Any = table.groupby("carrier")["flights"].sum()  # one column, which pandas' hints do not know
     order = flights.sort_values(ascending=False).index
     grid = table.pivot_table(index="carrier", columns="hour", values="mean_departure_delay").reindex(order)
     share = (cancelled / flights).reindex(order) * 100

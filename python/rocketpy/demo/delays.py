@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from rocketpy.demo.departures import Mismatch
 from rocketpy.demo.flights import Flights
 from rocketpy.demo.journal import Journal
-from rocketpy.demo.process import ServerProcess
+from rocketpy.server_process import ServerProcess
 from rocketpy.spark import flight_delays as job
 from rocketpy.spark.session import local_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
     import pandas
     from pyspark.sql import SparkSession
@@ -25,7 +25,7 @@ SPARK_LOG = "spark.log"
 
 
 @contextlib.contextmanager
-def standard_error_in(path: Path) -> "Iterator[None]":
+def standard_error_in(path: Path) -> "Generator[None, None, None]":
     """Gives processes that are started meanwhile, such as Spark's, a file as their standard error for good."""
     mine = os.dup(2)
     try:
@@ -38,7 +38,7 @@ def standard_error_in(path: Path) -> "Iterator[None]":
 
 
 @contextlib.contextmanager
-def spark_session(folder: Path) -> "Iterator[SparkSession]":
+def spark_session(folder: Path) -> "Generator[SparkSession, None, None]":
     """Starts Spark and stops it. What it says goes to a file; Ctrl-C stays with whoever has it.
 
     Args:

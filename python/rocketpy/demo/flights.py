@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     import pandas
@@ -60,7 +60,7 @@ class Flights:
     def bodies(self) -> list[bytes]:
         """Each flight as one JSON object; what is not known is null."""
         whole = self.frame.convert_dtypes()  # integers with gaps stay integers
-        text: str = whole.to_json(orient="records", lines=True)
+        text = cast("str", whole.to_json(orient="records", lines=True))
         return text.encode().splitlines()
 
     def messages(self, topic: str, size: int) -> Iterator[list["Message"]]:

@@ -1,7 +1,7 @@
 """What the demo did, step by step: printed as it goes and summed up in the closing table."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -47,7 +47,7 @@ class Journal:
         self.console.print(f"\n[bold]{number}. {title}[/bold]")
 
     @contextmanager
-    def step(self, what: str) -> Iterator[Step]:
+    def step(self, what: str) -> Generator[Step, None, None]:
         """Times a step and adds it to the table when it succeeded."""
         step = Step(what)
         began = time.monotonic()

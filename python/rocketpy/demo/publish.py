@@ -4,6 +4,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 from rocketpy import Message, Producer, Receipt, RocketPyError
 from rocketpy.demo.departures import Mismatch
@@ -119,6 +120,6 @@ class AirportSender:
 
 def airport_messages(flights: Flights, topic: str) -> Iterator[Message]:
     """One JSON message an airport."""
-    lines = flights.airports.to_json(orient="records", lines=True).encode().splitlines()
-    for code, line in zip(flights.airports["faa"], lines, strict=True):
+    text = cast("str", flights.airports.to_json(orient="records", lines=True))
+    for code, line in zip(flights.airports["faa"], text.encode().splitlines(), strict=True):
         yield Message(topic, line, keys=[code])

@@ -8,22 +8,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rocketpy.spark.bodies import decode
-    from rocketpy.spark.java import JavaNotFoundError, prepare_java
-    from rocketpy.spark.options import OptionError
-    from rocketpy.spark.session import local_session
-    from rocketpy.spark.source import RocketPyDataSource
-    from rocketpy.spark.store import scan_ranges
-
-__all__ = [
-    "JavaNotFoundError",
-    "OptionError",
-    "RocketPyDataSource",
-    "decode",
-    "local_session",
-    "prepare_java",
-    "scan_ranges",
-]
+    # What `_HOMES` says, for type checkers; tests/sdk/test_names.py compares the two.
+    from rocketpy.spark.bodies import decode as decode
+    from rocketpy.spark.java import JavaNotFoundError as JavaNotFoundError
+    from rocketpy.spark.java import prepare_java as prepare_java
+    from rocketpy.spark.options import OptionError as OptionError
+    from rocketpy.spark.session import local_session as local_session
+    from rocketpy.spark.source import RocketPyDataSource as RocketPyDataSource
+    from rocketpy.spark.store import scan_ranges as scan_ranges
 
 _HOMES = {
     "JavaNotFoundError": "java",
@@ -34,6 +26,10 @@ _HOMES = {
     "prepare_java": "java",
     "scan_ranges": "store",
 }
+"""The public names, and the module that each comes from."""
+
+if not TYPE_CHECKING:
+    __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocketpy.errors import DamagedDataError, RocketPyError
 from rocketpy.spark.options import OptionError
@@ -48,6 +48,7 @@ def decode(schema: StructType | str | None = None, *, on_error: str = "null") ->
     if on_error not in ("null", "fail"):
         raise OptionError(f"on_error must be null or fail, not: {on_error}")
     strict = on_error == "fail"
+    make_udf: Any = arrow_udf  # its stub wants the type of the function
     if schema is None:
 
         def decode_to_text(bodies):  # type: ignore[no-untyped-def]  # Spark reads the hints of a UDF, and wants none
@@ -55,7 +56,7 @@ def decode(schema: StructType | str | None = None, *, on_error: str = "null") ->
 
             return decode_text(bodies, strict=strict)
 
-        to_text: Callable[[str | Column], Column] = arrow_udf(decode_to_text, returnType=StringType())
+        to_text: Callable[[str | Column], Column] = make_udf(decode_to_text, returnType=StringType())
         return to_text
     struct = StructType.fromDDL(schema) if isinstance(schema, str) else schema
 
@@ -66,7 +67,7 @@ def decode(schema: StructType | str | None = None, *, on_error: str = "null") ->
 
         return decode_json(bodies, to_arrow_type(struct, timezone="UTC"), strict=strict)
 
-    to_struct: Callable[[str | Column], Column] = arrow_udf(decode_to_struct, returnType=struct)
+    to_struct: Callable[[str | Column], Column] = make_udf(decode_to_struct, returnType=struct)
     return to_struct
 
 

@@ -23,6 +23,7 @@ class Sized(Protocol):
     @property
     def estimated_bytes(self) -> int:
         """Bytes of records."""
+        ...
 
 
 Piece = TypeVar("Piece", bound=Sized)

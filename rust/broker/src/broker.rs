@@ -213,8 +213,8 @@ fn outward_ip() -> IpAddr {
 /// Opens store and tables. Blocks.
 fn open(config: BrokerConfig, ip: IpAddr) -> Result<Shared, BrokerError> {
     let store_host = SocketAddr::new(ip, config.listen.port());
-    let store = Store::open(StoreConfig { store_host, ..config.store() })?;
-    RealDisk.create_dir_all(&config.store_root.join("config"))?;
+    let store = Store::open(StoreConfig { store_host, ..config.store.clone() })?;
+    RealDisk.create_dir_all(&config.store.root.join("config"))?;
     Shared::open(config, store, store_host)
 }
 

@@ -20,9 +20,11 @@ mod table;
 mod topic_attribute;
 
 pub use broker::Broker;
-pub use config::{BrokerConfig, FlushDiskType};
+pub use config::{BrokerConfig, Describe, Endpoint};
 pub use error::BrokerError;
-pub use rocketpy_store::{BadHours, DeleteHours, OnFailedFlush, RetentionConfig, StoreConfig, StoreError};
+pub use rocketpy_store::{
+    BadHours, DeleteHours, FlushMode, OnFailedFlush, RetentionConfig, StoreConfig, StoreError,
+};
 #[cfg(feature = "sim")]
 pub use table::offset::OffsetTable;
 pub use topic_attribute::topic_retention;

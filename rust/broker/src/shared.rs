@@ -19,7 +19,7 @@ use crate::table::group::GroupTable;
 use crate::table::offset::OffsetTable;
 use crate::table::queue_lock::QueueLocks;
 use crate::table::topic::TopicTable;
-use crate::{BrokerConfig, BrokerError, FlushDiskType, topic_attribute};
+use crate::{BrokerConfig, BrokerError, FlushMode, topic_attribute};
 
 /// Share of the machine's memory whose last messages count as hot (`accessMessageInMemoryMaxRatio`).
 const HOT_PERCENT: u64 = 40;
@@ -89,7 +89,7 @@ impl Shared {
     ) -> Result<Self, BrokerError> {
         let topics = Arc::new(TopicTable::open(&config)?);
         let groups = GroupTable::open(&config)?;
-        let offsets = OffsetTable::open(RealDisk, &config.store_root)?;
+        let offsets = OffsetTable::open(RealDisk, &config.store.root)?;
         offsets.clamp(|topic, queue_id| {
             i64::try_from(store.queue_bounds(topic, queue_id).max.get()).unwrap_or(i64::MAX)
         })?;
@@ -107,7 +107,7 @@ impl Shared {
             rates: MinuteRates::default(),
             runtime: tokio::runtime::Handle::current(),
             started_at_ms,
-            sync_flush: config.flush == FlushDiskType::Sync,
+            sync_flush: config.store.flush == FlushMode::Sync,
             property_suffix: crate::message_properties::broker_suffix(
                 &config.region_id,
                 config.trace_on,

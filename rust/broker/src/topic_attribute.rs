@@ -9,7 +9,7 @@ use rocketpy_model::TopicConfig;
 use rocketpy_protocol::body::TopicConfigFile;
 
 use crate::config_file::ConfigFile;
-use crate::{BrokerError, FlushDiskType};
+use crate::{BrokerError, FlushMode};
 
 /// Hours for which the messages of the topic stay readable; 0 or none: as long as the log has them.
 const RETENTION_HOURS: &str = "retention.hours";
@@ -37,12 +37,12 @@ fn hours(value: &str) -> Option<u32> {
     value.parse().ok().filter(|hours| *hours <= 1_000_000)
 }
 
-fn flush(value: &str) -> Option<FlushDiskType> {
-    [FlushDiskType::Async, FlushDiskType::Sync].into_iter().find(|kind| kind.apache_name() == value)
+fn flush(value: &str) -> Option<FlushMode> {
+    [FlushMode::Async, FlushMode::Sync].into_iter().find(|kind| kind.apache_name() == value)
 }
 
 /// When sends to the topic are acknowledged, if it says so.
-pub(crate) fn flush_type(topic: &TopicConfig) -> Option<FlushDiskType> {
+pub(crate) fn flush_type(topic: &TopicConfig) -> Option<FlushMode> {
     topic.attributes.get(FLUSH_TYPE).and_then(|value| flush(value))
 }
 
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(retention(&topic(RETENTION_HOURS, "2")), Some(Duration::from_secs(7200)));
         assert_eq!(retention(&topic(RETENTION_HOURS, "0")), None);
         assert_eq!(retention(&topic(RETENTION_HOURS, "-2")), None, "whoever wrote the file");
-        assert_eq!(flush_type(&topic(FLUSH_TYPE, "SYNC_FLUSH")), Some(FlushDiskType::Sync));
+        assert_eq!(flush_type(&topic(FLUSH_TYPE, "SYNC_FLUSH")), Some(FlushMode::Sync));
         assert_eq!(flush_type(&topic(FLUSH_TYPE, "sync")), None);
         for (name, value) in [
             (RETENTION_HOURS, "x"),

@@ -1,62 +1,160 @@
 //! The client.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use tokio::runtime::Handle;
 
+use crate::api::Api;
 use crate::config::ClientConfig;
 use crate::error::ClientError;
-use crate::instance::Instance;
+use crate::identity::UniqueIds;
+use crate::members::{Consumer, Owner, Role};
+use crate::registry::Share;
 
-/// Connections, routes, heartbeats and group membership shared by producers, consumers and administration.
+/// Connections, routes, heartbeats and group membership of producers, consumers and administration.
 ///
-/// Clones share one instance. One instance has one client id: it may hold several producer groups and several consumer
-/// groups, each once. Two members of one consumer group in one process are two clients.
+/// Clones are one client. A client without an instance name has an instance of its own. Clients with one instance name (and the
+/// same address, unit and name servers) share one: its connections, its routes, its heartbeats and its client id. An instance
+/// holds each producer group and each consumer group once, so two members of one consumer group need two instances.
 #[derive(Clone)]
-#[doc(alias = "MQClientInstance")]
 pub struct Client {
-    instance: Arc<Instance>,
+    user: Arc<User>,
+}
+
+/// One client's share of an instance.
+struct User {
+    share: Share,
+    /// The instance's, with this client's timeout.
+    api: Api,
+    owner: Owner,
+    closed: AtomicBool,
 }
 
 impl Client {
     /// Makes a client whose tasks run on `runtime`. No connection is opened yet.
     ///
     /// # Errors
-    /// [`ClientError::NoNameServer`], [`ClientError::InvalidAddress`].
+    /// [`ClientError::NoNameServer`], [`ClientError::InvalidAddress`]; [`ClientError::InvalidConfig`] when another client of this
+    /// instance name has other settings.
     pub fn new(config: ClientConfig, runtime: Handle) -> Result<Self, ClientError> {
-        Ok(Self { instance: Instance::start(config, runtime)? })
+        static NEXT_OWNER: AtomicU64 = AtomicU64::new(1);
+        let share = Share::of(&config, runtime)?;
+        let api = share.instance.api.with_timeout(config.api_timeout);
+        let owner = Owner(NEXT_OWNER.fetch_add(1, Ordering::Relaxed));
+        Ok(Self { user: Arc::new(User { share, api, owner, closed: AtomicBool::new(false) }) })
     }
 
     /// `<ip>@<instance name>`: what other members of a group and the brokers know this client by.
     pub fn client_id(&self) -> &str {
-        &self.instance.client_id
+        &self.user.share.instance.client_id
     }
 
     /// The runtime that this client runs on.
     pub fn runtime(&self) -> &Handle {
-        &self.instance.runtime
+        &self.user.share.instance.runtime
     }
 
     /// Refuses to work in a forked child, where neither the runtime's threads nor the connections are the child's.
     ///
-    /// Cheap; every operation does it. A binding calls it before it touches the runtime: in the child nothing would ever answer.
+    /// Cheap; every operation does it. A binding calls it before it touches the runtime, because in the child nothing would ever
+    /// answer.
     ///
     /// # Errors
     /// [`ClientError::Forked`].
     pub fn check_process(&self) -> Result<(), ClientError> {
-        self.instance.check_process()
+        self.user.check_process()
     }
 
-    /// Stops the consumers, unregisters all groups and closes the connections. Idempotent.
+    /// Stops this client's consumers and unregisters its groups. The last client of an instance closes the connections. Idempotent.
     pub async fn close(&self) {
-        if self.check_process().is_ok() {
-            self.instance.close().await;
+        let user = &self.user;
+        if user.check_process().is_err() || user.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let instance = &user.share.instance;
+        for (role, group) in instance.members.remove_all(user.owner) {
+            instance.unregister(role, &group).await;
+        }
+        if user.share.give_back() {
+            instance.shutdown().await;
         }
     }
 
-    pub(crate) fn instance(&self) -> &Arc<Instance> {
-        &self.instance
+    /// Refuses a forked child and a closed client.
+    pub(crate) fn check(&self) -> Result<(), ClientError> {
+        self.check_process()?;
+        if self.user.closed.load(Ordering::Acquire) {
+            return Err(ClientError::Closed { what: "client" });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn api(&self) -> &Api {
+        &self.user.api
+    }
+
+    /// Makes the unique keys of messages.
+    pub(crate) fn ids(&self) -> &UniqueIds {
+        &self.user.share.instance.ids
+    }
+
+    /// # Errors
+    /// [`ClientError::GroupInUse`].
+    pub(crate) fn join_as_producer(&self, group: &str) -> Result<(), ClientError> {
+        self.user.share.instance.members.add_producer(self.user.owner, group)
+    }
+
+    /// # Errors
+    /// [`ClientError::GroupInUse`].
+    pub(crate) fn join_as_consumer(
+        &self,
+        group: &str,
+        consumer: Weak<dyn Consumer>,
+    ) -> Result<(), ClientError> {
+        self.user.share.instance.members.add_consumer(self.user.owner, group, consumer)
+    }
+
+    /// Tells the known brokers of the instance's groups.
+    pub(crate) async fn heartbeat(&self) {
+        self.user.share.instance.heartbeat().await;
+    }
+
+    /// Leaves a group and tells the brokers.
+    pub(crate) async fn leave(&self, role: Role, group: &str) {
+        let instance = &self.user.share.instance;
+        if instance.members.remove(self.user.owner, role, group) {
+            instance.unregister(role, group).await;
+        }
+    }
+
+    /// Leaves a group at once and tells the brokers in the background.
+    pub(crate) fn start_leaving(&self, role: Role, group: &str) {
+        let instance = &self.user.share.instance;
+        if instance.members.remove(self.user.owner, role, group) {
+            let (client, group) = (self.clone(), group.to_owned());
+            instance.spawn(async move { client.user.share.instance.unregister(role, &group).await });
+        }
+    }
+}
+
+impl User {
+    fn check_process(&self) -> Result<(), ClientError> {
+        let (current, created_by) = (std::process::id(), self.share.instance.process_id);
+        if current != created_by {
+            return Err(ClientError::Forked { created_by, current });
+        }
+        Ok(())
+    }
+}
+
+/// Without a close, the brokers notice the end of the connections.
+impl Drop for User {
+    fn drop(&mut self) {
+        if self.check_process().is_ok() && self.share.give_back() {
+            self.share.instance.stop();
+        }
     }
 }
 

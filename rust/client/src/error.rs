@@ -194,6 +194,11 @@ pub(crate) const CODE_NO_NAME_SERVER: i32 = 10004;
 pub(crate) const CODE_NO_ROUTE: i32 = 10005;
 
 impl ClientError {
+    /// The route of a queue's topic does not name its broker.
+    pub(crate) fn broker_not_found(queue: &MessageQueue) -> Self {
+        Self::BrokerNotFound { broker_name: queue.broker_name.to_string() }
+    }
+
     /// The response code of the server, or the local code that Apache's client gives this failure.
     pub fn code(&self) -> Option<i32> {
         match self {

@@ -9,18 +9,34 @@ use rocketpy_protocol::message_id::{UniqueKey, UniqueKeys};
 
 use crate::config::ClientConfig;
 
-/// An address of the documentation range: no packet is sent, only the route to the outside is asked for.
+/// An address of the documentation range. No packet is sent: it only makes the system choose a route to the outside.
 const OUTSIDE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
+
+/// Who a client is.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    pub(crate) client_id: String,
+    /// The local address, which is part of the unique keys of its messages.
+    pub(crate) local: IpAddr,
+}
+
+impl Identity {
+    /// Finds the local address on the way to `name_server` (`host:port`).
+    pub(crate) fn of(config: &ClientConfig, name_server: &str) -> Self {
+        let local = local_address(name_server);
+        Self { client_id: client_id(config, local), local }
+    }
+}
 
 /// `<ip>@<instance name>[@<unit>]`.
 ///
-/// Without a given instance name it is process id and a random number: unique in a group, and it sorts and hashes as
-/// members of other languages expect of any text.
+/// A client without an instance name gets process id and a random number, which is unique in a group. Members sort and hash
+/// client ids as text, so any text will do.
 ///
 /// # Source
 /// docs/reference/client.md 1.1.
 #[doc(alias = "buildMQClientId")]
-pub(crate) fn client_id(config: &ClientConfig, local: IpAddr) -> String {
+fn client_id(config: &ClientConfig, local: IpAddr) -> String {
     let ip = match (&config.client_ip, local) {
         (Some(ip), _) => ip.clone(),
         (None, IpAddr::V4(ip)) => ip.to_string(),
@@ -36,8 +52,8 @@ pub(crate) fn client_id(config: &ClientConfig, local: IpAddr) -> String {
     }
 }
 
-/// The local address from which `server` (`host:port`) is reached; a host name asks for the way to the outside.
-pub(crate) fn local_address(server: &str) -> IpAddr {
+/// The local address from which `server` (`host:port`) is reached. For a host name, that of the route to the outside.
+fn local_address(server: &str) -> IpAddr {
     let towards = match server.parse::<SocketAddr>() {
         Ok(address) => address,
         Err(_) if server.starts_with("localhost:") => return Ipv4Addr::LOCALHOST.into(),
@@ -56,11 +72,11 @@ fn source_towards(address: SocketAddr) -> std::io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-/// Makes the unique keys of one client's messages.
+/// Makes the unique keys of the messages of one instance.
 #[derive(Debug)]
 pub(crate) struct UniqueIds {
     keys: UniqueKeys,
-    /// The month of the last key; what keys count from.
+    /// The month of the last key: keys count milliseconds from its start.
     month: Mutex<Range<i64>>,
 }
 
@@ -73,14 +89,14 @@ pub(crate) struct Moment {
 
 impl UniqueIds {
     pub(crate) fn new(address: IpAddr) -> Self {
-        // The number tells clients of one process apart: each counts for itself.
+        // The random number keeps the keys of two instances of one process apart.
         Self {
             keys: UniqueKeys::new(address, std::process::id(), random_u64() as u32),
             month: Mutex::new(0..0),
         }
     }
 
-    /// Reads the clock once for many keys.
+    /// Reads the clock, once for many keys.
     pub(crate) fn moment(&self) -> Moment {
         let now_ms = now_ms();
         let mut month = self.month.lock();
@@ -115,20 +131,20 @@ mod tests {
     }
 
     #[test]
-    fn two_clients_of_one_process_differ() {
+    fn two_clients_without_an_instance_name_differ() {
         let [a, b] = [(); 2].map(|()| client_id(&config(), Ipv4Addr::LOCALHOST.into()));
         assert_ne!(a, b);
         assert!(a.starts_with(&format!("127.0.0.1@{}#", std::process::id())), "{a}");
     }
 
     #[test]
-    fn the_local_address_is_that_of_the_way_to_the_server() {
+    fn the_local_address_is_that_of_the_route_to_the_server() {
         assert_eq!(local_address("127.0.0.1:9876"), IpAddr::from([127, 0, 0, 1]));
         assert_eq!(local_address("localhost:9876"), IpAddr::from([127, 0, 0, 1]));
     }
 
     #[test]
-    fn keys_of_one_client_and_of_two_differ() {
+    fn keys_of_one_instance_and_of_two_differ() {
         let [first, second] = [(); 2].map(|()| UniqueIds::new(Ipv4Addr::LOCALHOST.into()));
         let moment = first.moment();
         let keys: std::collections::HashSet<String> = (0..1000)

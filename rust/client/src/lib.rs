@@ -2,11 +2,18 @@
 //!
 //! Everything is asynchronous and runs on the tokio runtime whose handle the caller gives to [`Client::new`].
 //! A thread outside the runtime waits with `client.runtime().block_on(...)`.
+//!
+//! From the ground up: `wire` makes requests, `api` sends them over the connections of an instance and keeps its routes,
+//! `instance` keeps memberships and heartbeats, `registry` finds the instance of a [`Client`], and producers, consumers and
+//! administration work through the client.
 
 mod admin;
+mod api;
+mod arrivals;
 mod client;
 mod config;
 mod consumer;
+mod damage;
 mod error;
 mod identity;
 mod instance;
@@ -16,13 +23,15 @@ mod offsets;
 mod outcome;
 mod producer;
 mod pushes;
+mod query;
 mod receipt;
+mod registry;
 mod route;
 mod wire;
 
 pub use admin::{
-    Admin, BrokerDescription, ClusterDescription, FoundMessage, GroupLag, GroupSummary, LagRow, MessageQuery,
-    OffsetTarget, QueryKind, QueueStats, TopicBroker, TopicDescription, TopicSpec,
+    Admin, BrokerDescription, ClusterDescription, FoundMessage, GroupLag, GroupSummary, LagRow, OffsetTarget,
+    QueueStats, TopicBroker, TopicDescription, TopicSpec,
 };
 pub use client::Client;
 pub use config::{ClientConfig, ConsumerConfig, ProducerConfig, Start, Subscription};
@@ -31,4 +40,5 @@ pub use consumer::{
 };
 pub use error::ClientError;
 pub use producer::{PendingSend, Producer, SendOptions, SentMany, unsupported_feature};
+pub use query::{MessageQuery, QueryKind};
 pub use receipt::{Receipt, SendStatus};

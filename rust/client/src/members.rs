@@ -1,20 +1,19 @@
-//! The groups that one client is a member of.
+//! The groups that the clients of one instance are members of.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use rocketpy_protocol::Command;
+use rocketpy_model::{name, system};
 use rocketpy_protocol::body::{ConsumerData, HeartbeatData, ProducerData};
 
 use crate::error::ClientError;
-use crate::wire;
 
-/// What the client asks of a consumer.
+/// What the instance asks of a consumer.
 pub(crate) trait Consumer: Send + Sync {
     /// What the heartbeat says of it.
     fn heartbeat(&self) -> ConsumerData;
-    /// Shares the queues out again soon.
+    /// Rebalances soon.
     fn rebalance_soon(&self);
     /// A broker was connected to: it may have forgotten what it was told.
     fn broker_connected(&self);
@@ -22,50 +21,82 @@ pub(crate) trait Consumer: Send + Sync {
     fn stop(&self);
 }
 
-/// Registered producer and consumer groups, each once.
+/// One client among those that share an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner(pub(crate) u64);
+
+/// What a client is in a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Producer,
+    Consumer,
+}
+
+/// Registered producer and consumer groups, each at most once.
 #[derive(Default)]
 pub(crate) struct Members {
-    producers: Mutex<BTreeSet<String>>,
-    consumers: Mutex<BTreeMap<String, Weak<dyn Consumer>>>,
+    producers: Mutex<BTreeMap<String, Owner>>,
+    consumers: Mutex<BTreeMap<String, (Owner, Weak<dyn Consumer>)>>,
 }
 
 impl Members {
     /// # Errors
     /// [`ClientError::GroupInUse`].
-    pub(crate) fn add_producer(&self, group: &str) -> Result<(), ClientError> {
-        if self.producers.lock().insert(group.to_owned()) {
-            return Ok(());
+    pub(crate) fn add_producer(&self, owner: Owner, group: &str) -> Result<(), ClientError> {
+        let mut producers = self.producers.lock();
+        if producers.contains_key(group) {
+            return Err(ClientError::GroupInUse { role: "producer", group: group.to_owned() });
         }
-        Err(ClientError::GroupInUse { role: "producer", group: group.to_owned() })
-    }
-
-    pub(crate) fn remove_producer(&self, group: &str) {
-        self.producers.lock().remove(group);
+        producers.insert(group.to_owned(), owner);
+        Ok(())
     }
 
     /// # Errors
     /// [`ClientError::GroupInUse`].
-    pub(crate) fn add_consumer(&self, group: &str, consumer: Weak<dyn Consumer>) -> Result<(), ClientError> {
+    pub(crate) fn add_consumer(
+        &self,
+        owner: Owner,
+        group: &str,
+        consumer: Weak<dyn Consumer>,
+    ) -> Result<(), ClientError> {
         let mut consumers = self.consumers.lock();
-        if consumers.get(group).is_some_and(|consumer| consumer.strong_count() > 0) {
+        if consumers.get(group).is_some_and(|(_, consumer)| consumer.strong_count() > 0) {
             return Err(ClientError::GroupInUse { role: "consumer", group: group.to_owned() });
         }
-        consumers.insert(group.to_owned(), consumer);
+        consumers.insert(group.to_owned(), (owner, consumer));
         Ok(())
     }
 
-    pub(crate) fn remove_consumer(&self, group: &str) {
-        self.consumers.lock().remove(group);
+    /// Removes a group of this owner. False when the owner is not a member of it.
+    pub(crate) fn remove(&self, owner: Owner, role: Role, group: &str) -> bool {
+        match role {
+            Role::Producer => {
+                let mut producers = self.producers.lock();
+                producers.get(group) == Some(&owner) && producers.remove(group).is_some()
+            }
+            Role::Consumer => {
+                let mut consumers = self.consumers.lock();
+                consumers.get(group).is_some_and(|(by, _)| *by == owner) && consumers.remove(group).is_some()
+            }
+        }
+    }
+
+    /// Whether some client is a member of the group.
+    pub(crate) fn contains(&self, role: Role, group: &str) -> bool {
+        match role {
+            Role::Producer => self.producers.lock().contains_key(group),
+            Role::Consumer => self.consumers.lock().contains_key(group),
+        }
     }
 
     pub(crate) fn has_consumers(&self) -> bool {
         !self.consumers.lock().is_empty()
     }
 
-    /// The heartbeat's body; `None` while there is nothing to tell.
+    /// The heartbeat's body with the groups of all clients; `None` while there are none.
     pub(crate) fn heartbeat(&self, client_id: &str) -> Option<HeartbeatData> {
         let producers: Vec<ProducerData> =
-            self.producers.lock().iter().map(|group| ProducerData { group_name: group.clone() }).collect();
+            self.producers.lock().keys().map(|group| ProducerData { group_name: group.clone() }).collect();
         let consumers: Vec<ConsumerData> = self.live().iter().map(|consumer| consumer.heartbeat()).collect();
         if producers.is_empty() && consumers.is_empty() {
             return None;
@@ -78,9 +109,9 @@ impl Members {
         })
     }
 
-    /// Lets the consumer of a group, if it is here, share the queues out again.
+    /// Lets the consumer of a group, if there is one here, rebalance.
     pub(crate) fn rebalance(&self, group: &str) {
-        let consumer = self.consumers.lock().get(group).and_then(Weak::upgrade);
+        let consumer = self.consumers.lock().get(group).and_then(|(_, consumer)| consumer.upgrade());
         if let Some(consumer) = consumer {
             consumer.rebalance_soon();
         }
@@ -90,17 +121,60 @@ impl Members {
         self.live().iter().for_each(|consumer| consumer.broker_connected());
     }
 
-    /// The consumers that are still there. Called without the lock: the last owner may end meanwhile.
+    /// The consumers that still exist. Used without the lock, because the last owner of one may drop it meanwhile.
     fn live(&self) -> Vec<Arc<dyn Consumer>> {
-        self.consumers.lock().values().filter_map(Weak::upgrade).collect()
+        self.consumers.lock().values().filter_map(|(_, consumer)| consumer.upgrade()).collect()
     }
 
-    /// Stops the consumers and empties the table; returns the requests that tell brokers of each group's end.
-    pub(crate) fn leave_all(&self, client_id: &str) -> Vec<Command> {
-        self.live().iter().for_each(|consumer| consumer.stop());
-        let consumers = std::mem::take(&mut *self.consumers.lock());
-        let producers = std::mem::take(&mut *self.producers.lock());
-        let consumers = consumers.keys().map(|group| wire::unregister_consumer(client_id, group));
-        consumers.chain(producers.iter().map(|group| wire::unregister_producer(client_id, group))).collect()
+    /// Stops the consumers of one client and removes all its groups; returns them.
+    pub(crate) fn remove_all(&self, owner: Owner) -> Vec<(Role, String)> {
+        let consumers: Vec<_> = self.consumers.lock().extract_if(.., |_, (by, _)| *by == owner).collect();
+        let producers: Vec<_> = self.producers.lock().extract_if(.., |_, by| *by == owner).collect();
+        for (_, (_, consumer)) in &consumers {
+            if let Some(consumer) = consumer.upgrade() {
+                consumer.stop();
+            }
+        }
+        let consumers = consumers.into_iter().map(|(group, _)| (Role::Consumer, group));
+        consumers.chain(producers.into_iter().map(|(group, _)| (Role::Producer, group))).collect()
+    }
+}
+
+/// Checks a group name. The system's own default groups are refused.
+pub(crate) fn check_group(group: &str) -> Result<(), ClientError> {
+    let invalid = |reason: String| ClientError::InvalidGroup { group: group.to_owned(), reason };
+    name::check_group(group).map_err(|error| invalid(error.to_string()))?;
+    if [system::DEFAULT_PRODUCER_GROUP, system::DEFAULT_CONSUMER_GROUP, system::CLIENT_INNER_PRODUCER_GROUP]
+        .contains(&group)
+    {
+        return Err(invalid("reserved".to_owned()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_groups_and_illegal_names_are_refused() {
+        assert!(check_group("ingest").is_ok());
+        for group in ["", "a b", "DEFAULT_PRODUCER", "DEFAULT_CONSUMER", &"x".repeat(121)] {
+            assert!(matches!(check_group(group), Err(ClientError::InvalidGroup { .. })), "{group}");
+        }
+    }
+
+    #[test]
+    fn a_client_removes_only_its_own_groups() {
+        let (members, first, second) = (Members::default(), Owner(1), Owner(2));
+        members.add_producer(first, "a").unwrap();
+        members.add_producer(second, "b").unwrap();
+        assert!(matches!(members.add_producer(second, "a"), Err(ClientError::GroupInUse { .. })));
+        assert!(!members.remove(second, Role::Producer, "a"));
+        assert!(!members.remove(first, Role::Consumer, "a"));
+        assert_eq!(members.remove_all(first), [(Role::Producer, "a".to_owned())]);
+        assert!(!members.contains(Role::Producer, "a") && members.contains(Role::Producer, "b"));
+        members.add_producer(second, "a").unwrap();
+        assert!(!members.remove(first, Role::Producer, "a"), "it is the other client's by now");
     }
 }

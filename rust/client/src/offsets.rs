@@ -1,4 +1,4 @@
-//! Offsets as brokers tell and keep them.
+//! Offsets and group members, asked of brokers.
 
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::Command;
@@ -8,19 +8,19 @@ use rocketpy_protocol::header::{
     GetEarliestMsgStoretimeResponseHeader, GetMaxOffsetResponseHeader, QueryConsumerOffsetResponseHeader,
 };
 
+use crate::api::Api;
 use crate::error::ClientError;
-use crate::instance::Instance;
 use crate::{outcome, wire};
 
-impl Instance {
-    /// Sends a request to the queue's broker. One that cannot be reached may have moved: its address is asked for again once.
+impl Api {
+    /// Sends a request to the queue's broker. A broker that cannot be reached may have moved, so its route is fetched once more.
     async fn ask_broker(
         &self,
         queue: &MessageQueue,
         operation: &'static str,
         request: Command,
     ) -> Result<(String, Command), ClientError> {
-        let timeout = self.config.api_timeout;
+        let timeout = self.timeout();
         let address = self.master_of(queue).await?;
         match self.call(&address, operation, request.clone(), timeout).await {
             Ok(answer) => Ok((address, answer)),
@@ -46,12 +46,12 @@ impl Instance {
     ) -> Result<QueueOffset, ClientError> {
         let (address, answer) = self.ask_broker(queue, operation, request).await?;
         let answer = outcome::success(operation, &address, answer)?;
-        // The answers to all offset queries have the one field.
+        // The answers to all offset queries have the same field.
         let header: GetMaxOffsetResponseHeader = wire::header(operation, &address, &answer)?;
         wire::offset(operation, &address, header.offset)
     }
 
-    /// First offset that is still there.
+    /// First offset that is still stored.
     pub(crate) async fn min_offset(&self, queue: &MessageQueue) -> Result<QueueOffset, ClientError> {
         self.ask_for_offset(queue, "min offset query", wire::min_offset(queue)).await
     }
@@ -61,7 +61,7 @@ impl Instance {
         self.ask_for_offset(queue, "max offset query", wire::max_offset(queue, true)).await
     }
 
-    /// Offset that the next message will get, also while those before it cannot be read yet.
+    /// Offset that the next message will get, even while earlier ones cannot be read yet.
     pub(crate) async fn next_offset(&self, queue: &MessageQueue) -> Result<QueueOffset, ClientError> {
         self.ask_for_offset(queue, "max offset query", wire::max_offset(queue, false)).await
     }
@@ -117,7 +117,7 @@ impl Instance {
     pub(crate) async fn members_at(&self, address: &str, group: &str) -> Result<Vec<String>, ClientError> {
         const OPERATION: &str = "member list query";
         let request = wire::consumer_list(group);
-        let answer = self.call(address, OPERATION, request, self.config.api_timeout).await?;
+        let answer = self.call(address, OPERATION, request, self.timeout()).await?;
         if answer.code == response::SYSTEM_ERROR {
             // What brokers answer for a group without members.
             return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! From what remoting and servers answer to this crate's errors.
+//! Turns failed calls and refusals into this crate's errors.
 
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
@@ -8,7 +8,7 @@ use crate::error::ClientError;
 
 /// The error of a call that has no answer.
 pub(crate) fn of_call_error(operation: &'static str, error: CallError) -> ClientError {
-    let may_have_been_applied = error.may_have_been_applied() && changes_something(&error);
+    let may_have_been_applied = error.may_have_been_applied() && may_change(&error);
     let reason = error.to_string();
     match error {
         CallError::Connect { addr: address, reason, .. } => ClientError::Connect { address, reason },
@@ -36,29 +36,12 @@ pub(crate) fn of_call_error(operation: &'static str, error: CallError) -> Client
     }
 }
 
-/// Whether the request is one that changes something at the server: of a mere question nothing is left in doubt.
-fn changes_something(error: &CallError) -> bool {
-    let (CallError::Timeout { code, .. } | CallError::Closed { code, .. }) = error else { return true };
-    !matches!(
-        *code,
-        request::GET_ROUTEINFO_BY_TOPIC
-            | request::GET_BROKER_CLUSTER_INFO
-            | request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-            | request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-            | request::GET_TOPIC_CONFIG
-            | request::GET_TOPIC_STATS_INFO
-            | request::GET_CONSUME_STATS
-            | request::GET_CONSUMER_LIST_BY_GROUP
-            | request::GET_MAX_OFFSET
-            | request::GET_MIN_OFFSET
-            | request::GET_EARLIEST_MSG_STORETIME
-            | request::SEARCH_OFFSET_BY_TIMESTAMP
-            | request::QUERY_CONSUMER_OFFSET
-            | request::QUERY_MESSAGE
-            | request::VIEW_MESSAGE_BY_ID
-            | request::PULL_MESSAGE
-            | request::LITE_PULL_MESSAGE
-    )
+/// Whether a call that ended this way may have changed something at the server.
+fn may_change(error: &CallError) -> bool {
+    match error {
+        CallError::Timeout { code, .. } | CallError::Closed { code, .. } => request::may_change(*code),
+        _ => true,
+    }
 }
 
 /// Lets an answer with SUCCESS through.
@@ -87,7 +70,7 @@ pub(crate) fn bad_answer(operation: &'static str, address: &str, reason: impl To
     ClientError::BadAnswer { operation, address, reason, may_have_been_applied: false }
 }
 
-/// The error of an answer that cannot be read, where the request was to change something: it is probably done.
+/// The error of an answer that cannot be read, to a request that changes something: the change was probably applied.
 pub(crate) fn bad_answer_to_change(error: ClientError) -> ClientError {
     match error {
         ClientError::BadAnswer { operation, address, reason, .. } => {

@@ -1,26 +1,28 @@
 //! Requests that brokers send to this client.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
 use rocketpy_remoting::{Connection, Handler, Reply, Response};
 use tracing::{debug, warn};
 
-use crate::instance::Instance;
+use crate::arrivals::Arrivals;
+use crate::members::Members;
 
-/// Takes the brokers' requests for an instance that may be gone.
+/// Handles the brokers' requests to an instance.
 ///
 /// # Source
 /// docs/reference/client.md 15, docs/reference/protocol.md 2.4.
 #[doc(alias = "ClientRemotingProcessor")]
 pub(crate) struct Pushes {
-    instance: Weak<Instance>,
+    members: Arc<Members>,
+    arrivals: Arc<Arrivals>,
 }
 
 impl Pushes {
-    pub(crate) fn new(instance: &Arc<Instance>) -> Self {
-        Self { instance: Arc::downgrade(instance) }
+    pub(crate) fn new(members: Arc<Members>, arrivals: Arc<Arrivals>) -> Self {
+        Self { members, arrivals }
     }
 }
 
@@ -30,27 +32,20 @@ impl Handler for Pushes {
             request::NOTIFY_CONSUMER_IDS_CHANGED => {
                 let group = request.ext.get("consumerGroup").unwrap_or_default();
                 debug!(group, peer = %connection.peer(), "members of a group changed");
-                if let Some(instance) = self.instance.upgrade() {
-                    instance.members.rebalance(group);
-                }
-                // The broker sends it one-way; one that does not gets its answer.
+                self.members.rebalance(group);
+                // Brokers send it one-way; one that waits for an answer gets it.
                 reply.send(Response::success());
             }
-            code => {
-                if !reply.is_oneway() {
-                    reply.send(Response::not_supported(code));
-                    return;
-                }
-                warn!(code, peer = %connection.peer(), "broker asked for what this client does not do, ignored");
+            code if reply.is_oneway() => {
+                warn!(code, peer = %connection.peer(), "broker sent a request that this client does not know, ignored");
                 drop(reply);
             }
+            code => reply.send(Response::not_supported(code)),
         }
     }
 
     fn connected(&self, connection: &Arc<Connection>) {
-        if let Some(instance) = self.instance.upgrade() {
-            instance.connected(connection.peer());
-        }
+        self.arrivals.connected(connection.peer());
     }
 
     fn disconnected(&self, connection: &Arc<Connection>) {

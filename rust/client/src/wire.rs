@@ -1,5 +1,6 @@
-//! The requests that a client makes, and the reading of answers.
+//! The requests that a client makes, and how answers are read.
 
+use bytes::Bytes;
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, TopicConfig, sys_flag, system};
 use rocketpy_protocol::body::HeartbeatData;
 use rocketpy_protocol::code::request;
@@ -15,10 +16,10 @@ use rocketpy_protocol::header::{
 use rocketpy_protocol::{Command, Header, json};
 use serde::de::DeserializeOwned;
 
-use crate::admin::{MessageQuery, QueryKind};
 use crate::error::ClientError;
+use crate::members::Role;
 use crate::outcome;
-use crate::producer::Outgoing;
+use crate::query::{MessageQuery, QueryKind};
 
 /// Reads an answer's custom header.
 pub(crate) fn header<'a, H: Header<'a>>(
@@ -38,7 +39,7 @@ pub(crate) fn json<T: DeserializeOwned>(
     json::from_slice(body).map_err(|error| outcome::bad_answer(operation, address, error))
 }
 
-/// An offset as headers carry it; a negative one is no offset.
+/// An offset from a header; a negative one is an error.
 pub(crate) fn offset(operation: &'static str, address: &str, value: i64) -> Result<QueueOffset, ClientError> {
     let negative = |_| outcome::bad_answer(operation, address, format!("offset {value}"));
     u64::try_from(value).map(QueueOffset).map_err(negative)
@@ -49,26 +50,41 @@ fn with_broker(mut command: Command, queue: &MessageQueue) -> Command {
     command
 }
 
+/// What a send carries: one message, or a batch.
+pub(crate) struct Send<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) queue: &'a MessageQueue,
+    pub(crate) sys_flag: i32,
+    pub(crate) born_at_ms: i64,
+    pub(crate) flag: i32,
+    /// Property text.
+    pub(crate) properties: &'a str,
+    pub(crate) batch: bool,
+    pub(crate) body: &'a Bytes,
+    /// Queues asked for when the broker creates the topic.
+    pub(crate) default_queues: u32,
+}
+
 /// SEND_MESSAGE_V2, or SEND_BATCH_MESSAGE.
-pub(crate) fn send(outgoing: &Outgoing, group: &str, queue: &MessageQueue, default_queues: u32) -> Command {
+pub(crate) fn send(send: &Send<'_>) -> Command {
     let header = SendMessageRequestHeader {
-        producer_group: group,
-        topic: &outgoing.topic,
+        producer_group: send.group,
+        topic: &send.queue.topic,
         default_topic: system::TEMPLATE_TOPIC,
-        default_topic_queue_nums: default_queues as i32,
-        queue_id: queue.queue_id as i32,
-        sys_flag: outgoing.sys_flag,
-        born_timestamp: outgoing.born_at_ms,
-        flag: outgoing.flag,
-        properties: Some(&outgoing.properties),
+        default_topic_queue_nums: send.default_queues as i32,
+        queue_id: send.queue.queue_id as i32,
+        sys_flag: send.sys_flag,
+        born_timestamp: send.born_at_ms,
+        flag: send.flag,
+        properties: Some(send.properties),
         reconsume_times: Some(0),
         unit_mode: Some(false),
         max_reconsume_times: None,
-        batch: Some(outgoing.batch),
-        broker_name: Some(&queue.broker_name),
+        batch: Some(send.batch),
+        broker_name: Some(&send.queue.broker_name),
     };
-    let code = if outgoing.batch { request::SEND_BATCH_MESSAGE } else { request::SEND_MESSAGE_V2 };
-    Command::request(code, &SendMessageRequestHeaderV2(header)).with_body(outgoing.body.clone())
+    let code = if send.batch { request::SEND_BATCH_MESSAGE } else { request::SEND_MESSAGE_V2 };
+    Command::request(code, &SendMessageRequestHeaderV2(header)).with_body(send.body.clone())
 }
 
 /// What a pull asks for.
@@ -78,18 +94,18 @@ pub(crate) struct Pull<'a> {
     pub(crate) offset: QueueOffset,
     pub(crate) max_messages: u32,
     pub(crate) max_bytes: u32,
-    /// How long the broker may hold it; `None`: not at all.
+    /// How long the broker may hold it. `None`: not at all.
     pub(crate) suspend_ms: Option<i64>,
     /// The tag expression.
     pub(crate) subscription: &'a str,
 }
 
-/// LITE_PULL_MESSAGE with its subscription: needs no heartbeat before it.
+/// LITE_PULL_MESSAGE with its subscription, which needs no heartbeat before it.
 pub(crate) fn lite_pull(pull: &Pull<'_>) -> Command {
     pull_request(request::LITE_PULL_MESSAGE, sys_flag::pull::LITE_PULL, pull)
 }
 
-/// PULL_MESSAGE with its subscription, as tools send it, and consumers to brokers before 5.0.
+/// PULL_MESSAGE with its subscription: from tools, and from consumers to brokers before 5.0.
 pub(crate) fn pull(pull: &Pull<'_>) -> Command {
     pull_request(request::PULL_MESSAGE, 0, pull)
 }
@@ -189,19 +205,16 @@ pub(crate) fn heartbeat(data: &HeartbeatData) -> Command {
     Command::bare_request(request::HEART_BEAT).with_body(json::to_vec(data))
 }
 
-pub(crate) fn unregister_producer(client_id: &str, group: &str) -> Command {
-    let header =
-        UnregisterClientRequestHeader { client_id, producer_group: Some(group), consumer_group: None };
+pub(crate) fn unregister(client_id: &str, role: Role, group: &str) -> Command {
+    let (producer_group, consumer_group) = match role {
+        Role::Producer => (Some(group), None),
+        Role::Consumer => (None, Some(group)),
+    };
+    let header = UnregisterClientRequestHeader { client_id, producer_group, consumer_group };
     Command::request(request::UNREGISTER_CLIENT, &header)
 }
 
-pub(crate) fn unregister_consumer(client_id: &str, group: &str) -> Command {
-    let header =
-        UnregisterClientRequestHeader { client_id, producer_group: None, consumer_group: Some(group) };
-    Command::request(request::UNREGISTER_CLIENT, &header)
-}
-
-/// Asks for a group's stored offset; "none" is answered as such, also on young topics.
+/// Asks for a group's stored offset. The broker answers "none" when there is none, on young topics too.
 pub(crate) fn query_offset(group: &str, queue: &MessageQueue) -> Command {
     let header = QueryConsumerOffsetRequestHeader {
         consumer_group: group,

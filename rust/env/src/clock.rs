@@ -74,7 +74,7 @@ pub fn local_digits(at_ms: i64) -> u64 {
     (minutes * 1000 + at_ms.rem_euclid(1000)).unsigned_abs()
 }
 
-/// The last look at the clock, for [`now_ms_near`].
+/// The last reading of the clock, for `now_ms_near`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LastLook {
     ticks: u64,

@@ -3,6 +3,19 @@
 //! A call is invoked and then ends as `ok`, `fail` (certainly not applied) or `unknown` (may be applied); the order of the
 //! lines is the order in which the recorder saw things. Messages have numbers that the harness gives and that travel in their
 //! bodies, so that a delivery is told apart from every other.
+//!
+//! A field means the same wherever it stands:
+//!
+//! | field | meaning |
+//! |---|---|
+//! | `op` | number of a call, from `invoke` to its end |
+//! | `message` | number of a message |
+//! | `topic`, `queue`, `offset` | a place in a queue; of a commit, the next message to read |
+//! | `group`, `member` | a consumer group by name, a member of it by number |
+//! | `at`, `before`, `end` | physical offsets in the commit log |
+//! | `log` | where a record lies, when the harness knows |
+//! | `at_ms` | the harness's clock, in milliseconds |
+//! | `reason` | in words, for a reader |
 
 use std::io;
 
@@ -11,7 +24,9 @@ use serde::{Deserialize, Serialize};
 /// A queue of a topic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct QueueName {
+    /// Its topic.
     pub topic: String,
+    /// Its number.
     pub queue_id: u32,
 }
 
@@ -34,6 +49,7 @@ pub enum Acknowledged {
 /// A consumer group that receives its topics from their start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
+    /// Name of the group.
     pub name: String,
     /// All when empty.
     #[serde(default)]
@@ -52,7 +68,9 @@ pub struct Group {
 /// What the run is held to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contract {
+    /// When sends are acknowledged.
     pub acknowledged: Acknowledged,
+    /// The groups that receive.
     #[serde(default)]
     pub groups: Vec<Group>,
 }
@@ -60,45 +78,26 @@ pub struct Contract {
 /// One line of a history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[expect(missing_docs, reason = "fields: the table at the head of this file")]
 pub enum Event {
     /// The first line.
-    Begin {
-        harness: String,
-        seed: u64,
-        contract: Contract,
-    },
-    Invoke {
-        op: u64,
-        call: Call,
-    },
-    Ok {
-        op: u64,
-        reply: Reply,
-    },
+    Begin { harness: String, seed: u64, contract: Contract },
+    /// A call begins.
+    Invoke { op: u64, call: Call },
+    /// A call ended, and was applied.
+    Ok { op: u64, reply: Reply },
     /// The call had no effect, and never will.
-    Fail {
-        op: u64,
-        reason: String,
-    },
+    Fail { op: u64, reason: String },
     /// The call may have had its effect, or may still have it.
-    Unknown {
-        op: u64,
-        reason: String,
-    },
+    Unknown { op: u64, reason: String },
     /// The log is durable before this physical offset.
-    Flushed {
-        end: u64,
-    },
+    Flushed { end: u64 },
     /// A flush failed: until the next crash nothing may be acknowledged.
     FlushFailed,
     /// The process ended.
-    Crash {
-        kind: CrashKind,
-    },
+    Crash { kind: CrashKind },
     /// The medium lost what lies at this physical offset and behind, and recovery said so.
-    Cut {
-        at: u64,
-    },
+    Cut { at: u64 },
     /// Retention may have removed the records before this physical offset, of all topics or of one: nobody is owed them.
     Expired {
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,38 +107,17 @@ pub enum Event {
     /// All consume queues were made anew from the log: what was deleted with its topic may be back.
     Rebuilt,
     /// The queues of a group were given to its members anew.
-    Rebalance {
-        group: String,
-    },
+    Rebalance { group: String },
     /// A transaction was decided; what is not decided stays half.
-    Decided {
-        message: u64,
-        committed: bool,
-    },
+    Decided { message: u64, committed: bool },
     /// An orderly member begins and ends the work on a message.
-    Handling {
-        group: String,
-        member: u32,
-        queue: QueueName,
-        message: u64,
-    },
-    Handled {
-        group: String,
-        member: u32,
-        queue: QueueName,
-        message: u64,
-    },
+    Handling { group: String, member: u32, queue: QueueName, message: u64 },
+    /// The member is done with it.
+    Handled { group: String, member: u32, queue: QueueName, message: u64 },
     /// A group gave a message up.
-    DeadLetter {
-        group: String,
-        message: u64,
-    },
+    DeadLetter { group: String, message: u64 },
     /// Where a group goes on in a queue, as the broker says.
-    Positioned {
-        group: String,
-        queue: QueueName,
-        offset: u64,
-    },
+    Positioned { group: String, queue: QueueName, offset: u64 },
     /// No fault happens from here on.
     Healed,
     /// The last line; everything had the time to arrive.
@@ -161,38 +139,37 @@ pub enum CrashKind {
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "call", rename_all = "snake_case")]
+#[expect(missing_docs, reason = "fields: the table at the head of this file")]
 pub enum Call {
+    /// Sends one message.
     Send(Send),
-    Receive {
-        group: String,
-        member: u32,
-    },
-    Commit {
-        group: String,
-        queue: QueueName,
-        offset: u64,
-    },
+    /// A member of a group asks for messages.
+    Receive { group: String, member: u32 },
+    /// A group commits where it goes on.
+    Commit { group: String, queue: QueueName, offset: u64 },
     /// Everything that is there, read from the start of every queue.
     Audit,
-    Find {
-        by: Look,
-    },
+    /// Looks messages up.
+    Find { by: Look },
     /// A topic with all it holds, and with where groups are in it. Messages that are sent later are another topic's.
-    Delete {
-        topic: String,
-    },
+    Delete { topic: String },
 }
 
 /// One attempt to send a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Send {
+    /// The message's number.
     pub message: u64,
+    /// Who sends it.
     pub producer: u32,
+    /// Where it goes.
     pub topic: String,
     /// A checksum of what must be delivered.
     pub digest: u64,
+    /// Its tag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
+    /// Its keys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
     /// Not to be delivered before this time.
@@ -206,58 +183,64 @@ pub struct Send {
 /// How a message is looked up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "fields: the table at the head of this file")]
 pub enum Look {
-    Key {
-        topic: String,
-        key: String,
-    },
+    /// By a key of theirs.
+    Key { topic: String, key: String },
     /// By its unique key or its offset id: exactly one.
-    Id {
-        message: u64,
-    },
+    Id { message: u64 },
 }
 
 /// What came back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
+#[expect(missing_docs, reason = "fields: the table at the head of this file")]
 pub enum Reply {
+    /// It is stored, and under `SYNC_FLUSH` durable.
     Sent {
         queue: QueueName,
         offset: u64,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         log: Option<LogRange>,
     },
-    Received {
-        at_ms: i64,
-        deliveries: Vec<Delivery>,
-    },
+    /// What came.
+    Received { at_ms: i64, deliveries: Vec<Delivery> },
+    /// The offset is stored.
     Committed,
+    /// All that is there.
     Audited {
         deliveries: Vec<Delivery>,
         /// Ends of queues, for those that end behind their last delivery: the numbers of what is gone are used up.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         ends: Vec<(QueueName, u64)>,
     },
-    Found {
-        messages: Vec<u64>,
-    },
+    /// The messages that were found.
+    Found { messages: Vec<u64> },
+    /// The topic is gone.
     Deleted,
 }
 
 /// Where a record lies in the commit log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogRange {
+    /// First byte.
     pub start: u64,
+    /// One behind the last byte.
     pub end: u64,
 }
 
 /// A message as somebody got it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
+    /// The message's number.
     pub message: u64,
+    /// The queue that it came from.
     pub queue: QueueName,
+    /// Its offset there.
     pub offset: u64,
+    /// A checksum of what came.
     pub digest: u64,
+    /// Where its record lies, when the harness knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<LogRange>,
     /// Earlier deliveries of it to the group, as the broker counts.
@@ -269,7 +252,9 @@ pub struct Delivery {
 #[derive(Debug, thiserror::Error)]
 #[error("line {line} of the history is no event: {source}")]
 pub struct BadLine {
+    /// Number of the line, from 1.
     pub line: usize,
+    /// What is wrong with it.
     pub source: serde_json::Error,
 }
 

@@ -52,6 +52,7 @@ impl Default for DecompressLimits {
 
 /// Why a body could not be compressed or decompressed. A retry does not help.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum CompressionError {
     #[error("the compression type bits are unknown: {bits:#x}")]
     UnknownType { bits: i32 },

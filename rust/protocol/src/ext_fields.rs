@@ -1,3 +1,5 @@
+//! The map of a header: fields by name, in the order of arrival.
+
 use std::fmt;
 
 /// The custom header of a command: names and values, flattened to text.
@@ -98,11 +100,13 @@ impl ExtFields {
         self.entries.iter().map(|entry| (self.name(entry), self.value(entry)))
     }
 
+    /// How many fields there are.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.entries.len()
     }
 
+    /// Whether there is none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.entries.is_empty()

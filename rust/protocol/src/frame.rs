@@ -23,8 +23,10 @@ pub const MAX_HEADER_BYTES: usize = (1 << 24) - 1;
 /// How the header of a frame is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum SerializeType {
+    /// A JSON object: type 0.
     #[default]
     Json = 0,
+    /// Fixed fields, then a map: type 1.
     #[doc(alias = "ROCKETMQ")]
     Binary = 1,
 }
@@ -32,8 +34,11 @@ pub enum SerializeType {
 /// One frame, cut from the receive buffer without copying.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
+    /// The header's bytes.
     pub header: Bytes,
+    /// The body's bytes; empty when there is none.
     pub body: Bytes,
+    /// How the header is written.
     pub serialize: SerializeType,
 }
 
@@ -41,6 +46,7 @@ pub struct Frame {
 ///
 /// A receiver closes the connection: where the next frame begins is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum FrameError {
     #[error("the frame length is shorter than the frame's own head: {length}")]
     TooShort { length: u32 },

@@ -14,7 +14,9 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("this is no {kind}: {}", .text.chars().take(128).collect::<String>())]
 pub struct HandleError {
+    /// What kind of text it should be.
     pub kind: &'static str,
+    /// The text.
     pub text: String,
 }
 
@@ -36,14 +38,21 @@ pub enum PopTopic {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[doc(alias = "ExtraInfoUtil")]
 pub struct PopCheckPoint {
+    /// First offset of the range that was popped.
     pub start_offset: i64,
+    /// When it was popped.
     pub popped_at_ms: i64,
+    /// For how long nobody else gets the message, in milliseconds.
     pub invisible_ms: i64,
     /// 999 marks an orderly pop.
     pub revive_queue_id: i32,
+    /// Which topic the offset belongs to.
     pub topic: PopTopic,
+    /// The broker.
     pub broker_name: String,
+    /// The queue.
     pub queue_id: i32,
+    /// Offset of the message; absent for the whole range.
     pub queue_offset: Option<i64>,
 }
 
@@ -98,9 +107,13 @@ impl FromStr for PopCheckPoint {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[doc(alias = "RecallMessageHandle")]
 pub struct RecallHandle {
+    /// Topic of the message.
     pub topic: String,
+    /// The broker that has it.
     pub broker_name: String,
+    /// When it is due.
     pub deliver_at_ms: i64,
+    /// Its unique key.
     pub unique_key: String,
 }
 

@@ -1,3 +1,5 @@
+//! In what language a peer is written.
+
 /// The language that a peer says it is written in.
 ///
 /// # Source
@@ -5,21 +7,34 @@
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "LanguageCode")]
 pub enum Language {
+    /// Java.
     Java,
+    /// C++.
     Cpp,
+    /// .NET.
     Dotnet,
+    /// Python.
     Python,
+    /// Delphi.
     Delphi,
+    /// Erlang.
     Erlang,
+    /// Ruby.
     Ruby,
     /// Also what an unknown name or number is read as.
     #[default]
     Other,
+    /// HTTP gateways.
     Http,
+    /// Go.
     Go,
+    /// PHP.
     Php,
+    /// OpenMessaging.
     Oms,
+    /// Rust; known to recent peers only.
     Rust,
+    /// Node.js; known to recent peers only.
     NodeJs,
 }
 

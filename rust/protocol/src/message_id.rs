@@ -19,6 +19,7 @@ pub const V6_DIGITS: usize = 56;
 
 /// Why a text is no message id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum MessageIdError {
     #[error("a message id has 32 or 56 hex digits, this has: {length}")]
     Length { length: usize },
@@ -37,7 +38,9 @@ pub enum MessageIdError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[doc(alias = "MessageId")]
 pub struct OffsetMessageId {
+    /// Address of the broker that stored the message.
     pub host: SocketAddr,
+    /// Where the record begins in its log.
     pub physical_offset: PhysicalOffset,
 }
 
@@ -86,12 +89,15 @@ impl FromStr for OffsetMessageId {
 /// upper-case hex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UniqueKey {
+    /// Address of the client.
     pub address: IpAddr,
     /// The process id's low 16 bits.
     pub process_id: u16,
+    /// A number that stays the same in a process and differs between processes.
     pub hash: u32,
     /// Milliseconds since the first day of the month, local time of the sender.
     pub month_ms: u32,
+    /// One more for each id.
     pub counter: u16,
 }
 

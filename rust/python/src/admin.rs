@@ -1,4 +1,4 @@
-//! Administration: plain values, which `rocketpy.admin` makes dataclasses of.
+//! Administration: plain values, of which `rocketpy.admin` makes dataclasses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,13 +7,15 @@ use std::time::SystemTime;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rocketpy_client::{
-    Admin, Client, ClientError, FoundMessage, MessageQuery, OffsetTarget, QueryKind, Start, TopicSpec,
+    Admin, Client, ClientError, FoundMessage, MessageQuery, OffsetTarget, QueryKind, QueueStats, Start,
+    TopicSpec,
 };
 use rocketpy_model::{MessageQueue, Permission, QueueOffset};
 use rocketpy_protocol::record::RecordView;
 use tokio::runtime::Handle;
 
 use crate::client::connect;
+use crate::convert::ToPython;
 use crate::error::{self, raise};
 use crate::number::within;
 use crate::options::Options;
@@ -116,31 +118,14 @@ impl PyAdmin {
     ) -> PyResult<(Vec<TopicBroker>, Vec<QueueRow<'py>>)> {
         let running = self.running.get()?;
         let topic = running.wait(py, running.admin.describe_topic(topic))?;
-        let brokers = topic.brokers.into_iter().map(|broker| {
-            let permission = Permission(broker.perm as i32);
-            let (read, write) = (permission.is_readable(), permission.is_writable());
-            (
-                broker.broker_name,
-                broker.cluster,
-                broker.addresses,
-                broker.read_queues,
-                broker.write_queues,
-                read,
-                write,
-                broker.attributes,
-            )
-        });
-        let queues = topic.queues.iter().map(|row| {
-            let queue = queue::to_python(py, &row.queue)?;
-            Ok((queue, row.min_offset.get(), row.max_offset.get(), row.last_stored_at_ms.map(instant)))
-        });
-        Ok((brokers.collect(), queues.collect::<PyResult<_>>()?))
+        let queues = topic.queues.iter().map(|row| queue_row(py, row)).collect::<PyResult<_>>()?;
+        Ok((topic.brokers.into_iter().map(topic_broker).collect(), queues))
     }
 
     fn queues<'py>(&self, py: Python<'py>, topic: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let running = self.running.get()?;
         let queues = running.wait(py, running.admin.queues(topic))?;
-        queues.iter().map(|queue| queue::to_python(py, queue)).collect()
+        queues.iter().map(|queue| queue.to_python(py)).collect()
     }
 
     fn groups(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<String>)>> {
@@ -158,12 +143,7 @@ impl PyAdmin {
     ) -> PyResult<Vec<LagRow<'py>>> {
         let running = self.running.get()?;
         let lag = running.wait(py, running.admin.group_lag(group, topic))?;
-        let rows = lag.rows.iter().map(|row| {
-            let queue = queue::to_python(py, &row.queue)?;
-            let (committed, max) = (row.committed_offset.get(), row.max_offset.get());
-            Ok((queue, committed, max, row.lag(), row.last_consumed_at_ms.map(instant)))
-        });
-        rows.collect()
+        lag.rows.iter().map(|row| lag_row(py, row)).collect()
     }
 
     fn group_members(&self, py: Python<'_>, group: &str) -> PyResult<Vec<String>> {
@@ -284,7 +264,31 @@ impl PyAdmin {
     }
 }
 
-/// The error of a kind of key that is none.
+fn topic_broker(broker: rocketpy_client::TopicBroker) -> TopicBroker {
+    let permission = Permission(broker.perm as i32);
+    (
+        broker.broker_name,
+        broker.cluster,
+        broker.addresses,
+        broker.read_queues,
+        broker.write_queues,
+        permission.is_readable(),
+        permission.is_writable(),
+        broker.attributes,
+    )
+}
+
+fn queue_row<'py>(py: Python<'py>, row: &QueueStats) -> PyResult<QueueRow<'py>> {
+    let last_stored_at = row.last_stored_at_ms.map(instant);
+    Ok((row.queue.to_python(py)?, row.min_offset.get(), row.max_offset.get(), last_stored_at))
+}
+
+fn lag_row<'py>(py: Python<'py>, row: &rocketpy_client::LagRow) -> PyResult<LagRow<'py>> {
+    let (committed, max) = (row.committed_offset.get(), row.max_offset.get());
+    Ok((row.queue.to_python(py)?, committed, max, row.lag(), row.last_consumed_at_ms.map(instant)))
+}
+
+/// The error of an unknown kind of key.
 pub(crate) fn no_kind(kind: &str) -> PyErr {
     error::invalid(format!("a kind is key, unique_key or tag, not {kind}"))
 }
@@ -293,7 +297,7 @@ fn received(found: FoundMessage) -> ReceivedMessage {
     ReceivedMessage::new(found.record, Origin::new(Arc::new(found.queue)))
 }
 
-/// A number of queues given by Python. The broker has the last word about how many are too many.
+/// A number of queues given by Python. The broker decides how many are too many.
 fn queue_count(value: &Bound<'_, PyAny>) -> PyResult<u32> {
     within("the number of queues", value, 1..=i64::from(i32::MAX)).map(|count| count as u32)
 }

@@ -17,6 +17,8 @@ use tokio::runtime::Handle;
 
 use crate::arrow::{self, ArrowBatch};
 use crate::client::connect;
+use crate::convert::ToPython;
+use crate::duration::Seconds;
 use crate::error::{self, raise};
 use crate::number::{count, offset};
 use crate::options::Options;
@@ -25,12 +27,12 @@ use crate::queue::{self, QueueArgument};
 use crate::received::{Origin, ReceivedMessage};
 use crate::start::StartArgument;
 use crate::untracked;
-use crate::wait::{Seconds, wait};
+use crate::wait::wait;
 
-/// How many batches are kept for their memory: one that is read, and one that was.
+/// Batches kept for their memory: one that the caller reads, and one that it has read.
 const SPENT_BATCHES: usize = 2;
-/// Bytes of records up to which the memory of their batch is kept.
-const MOST_SPENT_BYTES: usize = 64 << 20;
+/// Do not keep the memory of a batch whose records are larger than this.
+const MAX_SPENT_BYTES: usize = 64 << 20;
 
 /// A member of a consumer group.
 #[pyclass(name = "Consumer", module = "rocketpy._rocketpy", frozen)]
@@ -39,7 +41,7 @@ pub(crate) struct PyConsumer {
 }
 
 struct Running {
-    /// The latest batches of columns, oldest first: the next takes over the memory of one that nobody reads any more.
+    /// The latest batches of columns, oldest first. The next batch reuses the memory of one that nobody reads any more.
     spent: Mutex<VecDeque<RecordBatch>>,
     consumer: PullConsumer,
     client: Client,
@@ -50,7 +52,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         let (consumer, client) = (self.consumer.clone(), self.client.clone());
         self.runtime.spawn(async move {
-            // Nobody is left to be told.
+            // No caller is left to hear of a failure.
             let _outcome = consumer.close().await;
             client.close().await;
         });
@@ -102,14 +104,7 @@ impl PyConsumer {
         let max_messages = count("max_messages", max_messages)?;
         let batch = wait(py, &running.runtime, running.consumer.poll_bodies(max_messages, timeout.0))?
             .map_err(raise)?;
-        let limits = running.consumer.body_limits();
-        let messages = PyList::empty(py);
-        for part in batch.parts() {
-            for message in received(part, limits) {
-                messages.append(untracked::new(py, message)?)?;
-            }
-        }
-        Ok(messages)
+        messages(py, &batch, running.consumer.body_limits())
     }
 
     /// The next message alone, or None when none came in time.
@@ -132,21 +127,8 @@ impl PyConsumer {
         let max_rows = count("max_rows", max_rows)?;
         let columns = arrow::columns(columns)?;
         let batch = wait(py, &running.runtime, running.consumer.poll(max_rows, timeout.0))?.map_err(raise)?;
-        // Nothing may wait or fail between what was handed out and what goes back: the rows would be lost.
-        let first = |part: &PulledPart| Some(((**part.queue()).clone(), part.spans().first()?.queue_offset));
-        let all: Vec<_> = batch.parts().iter().rev().filter_map(first).collect();
-        let filled = match py.detach(|| running.fill(columns, batch)) {
-            Ok(filled) => filled,
-            Err(error) => {
-                running.consumer.take_back(&all);
-                return Err(raise(error));
-            }
-        };
-        running.consumer.take_back(&filled.left);
-        match filled.damage {
-            Some(damage) if filled.batch.num_rows() == 0 => Err(raise(damage)),
-            _ => Ok(ArrowBatch::new(filled.batch)),
-        }
+        // Nothing may wait or fail between here and the end of `columns`: the rows would be lost.
+        running.columns(py, columns, batch)
     }
 
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
@@ -197,15 +179,12 @@ impl PyConsumer {
     }
 
     fn assignment<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        self.running.get()?.consumer.assignment().iter().map(|queue| queue::to_python(py, queue)).collect()
+        self.running.get()?.consumer.assignment().iter().map(|queue| queue.to_python(py)).collect()
     }
 
     fn take_offset_moves<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyAny>, u64, u64)>> {
         let moves = self.running.get()?.consumer.take_offset_moves();
-        moves
-            .iter()
-            .map(|one| Ok((queue::to_python(py, &one.queue)?, one.from.get(), one.to.get())))
-            .collect()
+        moves.iter().map(|one| Ok((one.queue.to_python(py)?, one.from.get(), one.to.get()))).collect()
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
@@ -216,26 +195,59 @@ impl PyConsumer {
     }
 }
 
+/// The messages of a batch as a list.
+fn messages<'py>(
+    py: Python<'py>,
+    batch: &PulledBatch,
+    limits: DecompressLimits,
+) -> PyResult<Bound<'py, PyList>> {
+    let messages = PyList::empty(py);
+    for part in batch.parts() {
+        for message in received(part, limits) {
+            messages.append(untracked::new(py, message)?)?;
+        }
+    }
+    Ok(messages)
+}
+
 /// The messages of a part, each sharing the bytes of the pull answer.
 pub(crate) fn received(part: &PulledPart, limits: DecompressLimits) -> impl Iterator<Item = ReceivedMessage> {
     let origin = Origin::with_limits(Arc::clone(part.queue()), limits);
     (0..part.len()).map(move |index| ReceivedMessage::new(part.record_bytes(index), Arc::clone(&origin)))
 }
 
-/// What became of the messages of one poll.
+/// The messages of one poll as columns.
 struct Filled {
     batch: RecordBatch,
-    /// Where to go on in queues whose messages did not all find room.
+    /// Where to continue in the queues whose messages did not all fit.
     left: Vec<(MessageQueue, QueueOffset)>,
-    /// Why a body is not among them.
+    /// Why a body could not be added.
     damage: Option<ScanError>,
 }
 
 impl Running {
-    /// Makes one batch of the messages. Its memory is kept, within bounds and while messages come, for one after it.
+    /// Makes one Arrow batch of the messages; those that do not fit, and all when it fails, go back to the consumer.
+    fn columns(&self, py: Python<'_>, columns: Columns, pulled: PulledBatch) -> PyResult<ArrowBatch> {
+        let first = |part: &PulledPart| Some(((**part.queue()).clone(), part.spans().first()?.queue_offset));
+        let all: Vec<_> = pulled.parts().iter().rev().filter_map(first).collect();
+        let filled = match py.detach(|| self.fill(columns, pulled)) {
+            Ok(filled) => filled,
+            Err(error) => {
+                self.consumer.take_back(&all);
+                return Err(raise(error));
+            }
+        };
+        self.consumer.take_back(&filled.left);
+        match filled.damage {
+            Some(damage) if filled.batch.num_rows() == 0 => Err(raise(damage)),
+            _ => Ok(ArrowBatch::new(filled.batch)),
+        }
+    }
+
+    /// Fills one batch with the messages. Keeps its memory for a later batch, within bounds and while messages come.
     fn fill(&self, columns: Columns, pulled: PulledBatch) -> Result<Filled, ScanError> {
         let size_bytes = pulled.size_bytes();
-        // The latest may still be read while the next is made: the one before it is taken.
+        // The caller may still read the latest batch, so take the one before it.
         let spent = {
             let mut spent = self.spent.lock();
             if spent.len() < SPENT_BATCHES { None } else { spent.pop_front() }
@@ -244,7 +256,7 @@ impl Running {
         let mut spent = self.spent.lock();
         if filled.batch.num_rows() == 0 {
             spent.clear();
-        } else if size_bytes <= MOST_SPENT_BYTES && spent.len() < SPENT_BATCHES {
+        } else if size_bytes <= MAX_SPENT_BYTES && spent.len() < SPENT_BATCHES {
             spent.push_back(filled.batch.clone());
         }
         Ok(filled)

@@ -1,8 +1,9 @@
 //! The extension module `rocketpy._rocketpy`: one file per class that Python sees, and no logic of its own.
 //!
-//! Three rules hold in every file. What waits goes through [`wait`]: without the interpreter lock, awake for Ctrl-C. What
-//! has threads or sockets behind it is [`process::Owned`]: a forked child gets an error, never a hang. No thread of a
-//! runtime ever waits for the interpreter lock ([`completion`]).
+//! Four rules hold in every file. A call that waits goes through `wait`: without the interpreter lock, awake for Ctrl-C.
+//! What it waited for becomes a Python object apart from that (`convert`), so that a future may get it as well. A value
+//! with threads or sockets behind it is `process::Owned`: a forked child gets an error, never a hang. No thread of a
+//! runtime ever waits for the interpreter lock (`completion`).
 
 #![allow(unsafe_code, reason = "Python's buffer protocol and values that a forked child must not drop")]
 
@@ -12,6 +13,8 @@ mod buffer;
 mod client;
 mod completion;
 mod consumer;
+mod convert;
+mod duration;
 mod error;
 mod message;
 mod number;
@@ -22,6 +25,7 @@ mod queue;
 mod range_reader;
 mod receipt;
 mod received;
+mod report;
 mod runtime;
 mod server;
 mod start;
@@ -65,7 +69,8 @@ mod extension {
     use crate::store_retention::store_retention;
     #[pymodule_export]
     use crate::store_tools::{
-        StoreRecords, StoreTransfer, store_facts, store_repair, store_snapshot, store_verify,
+        StoreRecords, StoreTransfer, store_facts, store_properties, store_repair, store_snapshot,
+        store_verify,
     };
 
     /// Writes the log lines of servers in this process to standard error, as `ROCKETPY_LOG` chooses them.

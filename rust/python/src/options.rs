@@ -4,8 +4,8 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
+use crate::duration::Seconds;
 use crate::error;
-use crate::wait::Seconds;
 
 /// The `**options` of a constructor.
 pub(crate) struct Options<'py> {

@@ -5,22 +5,24 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use rocketpy_client::{Client, Producer, ProducerConfig, SendOptions};
+use rocketpy_client::{Client, Producer, ProducerConfig, Receipt, SendOptions};
 use rocketpy_model::CompressionType;
 use tokio::runtime::Handle;
 
 use crate::client::connect;
-use crate::completion::Completions;
+use crate::completion::FutureThread;
+use crate::convert::ToPython;
+use crate::duration::Seconds;
 use crate::error::{self, raise};
 use crate::message::{Lent, PyMessage};
 use crate::options::Options;
 use crate::process::Owned;
-use crate::queue::{self, QueueArgument};
-use crate::receipt::{self, SentMany};
-use crate::wait::{Seconds, wait};
+use crate::queue::QueueArgument;
+use crate::receipt::SentMany;
+use crate::wait::wait;
 
-/// How long closing waits for the callbacks of futures.
-const CALLBACKS: Duration = Duration::from_secs(3);
+/// Longest wait of a close for the callbacks of futures.
+const CALLBACK_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Sends messages for one producer group.
 #[pyclass(name = "Producer", module = "rocketpy._rocketpy", frozen)]
@@ -32,7 +34,7 @@ struct Running {
     producer: Producer,
     client: Client,
     runtime: Handle,
-    completions: Arc<Completions>,
+    completions: Arc<FutureThread<Receipt>>,
 }
 
 impl Drop for Running {
@@ -40,7 +42,7 @@ impl Drop for Running {
         let (producer, client) = (self.producer.clone(), self.client.clone());
         let completions = Arc::clone(&self.completions);
         self.runtime.spawn(async move {
-            // Nobody is left to be told: what could not be sent fails its future.
+            // No caller is left: a message that could not be sent fails its future.
             let _outcome = producer.close().await;
             client.close().await;
             completions.end();
@@ -62,7 +64,7 @@ impl PyProducer {
         let config = config(&mut options)?;
         let (client, runtime) = connect(name_servers, options)?;
         let producer = wait(py, &runtime, Producer::new(&client, group, config))?.map_err(raise)?;
-        let completions = Completions::new();
+        let completions = FutureThread::new();
         Ok(Self { running: Owned::new(Running { producer, client, runtime, completions }) })
     }
 
@@ -86,8 +88,7 @@ impl PyProducer {
     ) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
         let sent = running.producer.send(message.get().message(), send_options(queue, timeout));
-        let receipt = wait(py, &running.runtime, sent)?.map_err(raise)?;
-        receipt::to_python(py, &receipt)
+        wait(py, &running.runtime, sent)?.map_err(raise)?.to_python(py)
     }
 
     #[pyo3(signature = (messages, queue=None, timeout=None))]
@@ -104,7 +105,7 @@ impl PyProducer {
         wait(py, &running.runtime, sent)?.map(SentMany::new).map_err(raise)
     }
 
-    /// Hands one message over; `future` (a `concurrent.futures.Future`) gets the receipt or the error.
+    /// Hands one message over; `future`, a `concurrent.futures.Future`, gets the receipt or the error.
     #[pyo3(signature = (message, future, queue=None, timeout=None))]
     fn submit(
         &self,
@@ -122,7 +123,7 @@ impl PyProducer {
         wait(py, &running.runtime, handed_over)?.map_err(raise)
     }
 
-    /// Waits until every submitted message has its outcome, and its future knows it.
+    /// Waits until every submitted message has its outcome and its future is done.
     fn flush(&self, py: Python<'_>, timeout: Seconds) -> PyResult<()> {
         let running = self.running.get()?;
         let deadline = Instant::now() + timeout.0;
@@ -146,15 +147,15 @@ impl PyProducer {
     fn queues<'py>(&self, py: Python<'py>, topic: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let running = self.running.get()?;
         let queues = wait(py, &running.runtime, running.producer.queues(topic))?.map_err(raise)?;
-        queues.iter().map(|queue| queue::to_python(py, queue)).collect()
+        queues.iter().map(|queue| queue.to_python(py)).collect()
     }
 
-    /// Flushes, within the send timeout, and leaves the group. Futures know their outcome when it returns.
+    /// Flushes, within the send timeout, and leaves the group. When it returns, the futures are done.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let running = self.running.get()?;
         let closed = wait(py, &running.runtime, running.producer.close())?;
         wait(py, &running.runtime, running.client.close())?;
-        let settled = running.completions.settle(py, Instant::now() + CALLBACKS);
+        let settled = running.completions.settle(py, Instant::now() + CALLBACK_TIMEOUT);
         running.completions.end();
         closed.map_err(raise).and(settled)
     }

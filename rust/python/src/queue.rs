@@ -10,34 +10,36 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use rocketpy_model::{MessageQueue, QueueOffset};
 
+use crate::convert::ToPython;
 use crate::error;
 
 static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-/// Objects that were made before, so that a receipt or a message does not make its queue anew. Locked only with the
-/// interpreter lock and never while Python code runs, so that a forked child never inherits it locked.
+/// Objects made before, so that not every receipt and message makes its queue anew. Locked only with the interpreter
+/// lock and never while Python code runs, so that a forked child never inherits it locked.
 static OBJECTS: Mutex<Option<HashMap<MessageQueue, Py<PyAny>>>> = Mutex::new(None);
 
-/// Most objects that are kept; then all are forgotten.
-const MOST_OBJECTS: usize = 16_384;
+/// Forget all kept objects when there are this many.
+const MAX_OBJECTS: usize = 16_384;
 
-/// The Python object of a queue.
-pub(crate) fn to_python<'py>(py: Python<'py>, queue: &MessageQueue) -> PyResult<Bound<'py, PyAny>> {
-    let known =
-        OBJECTS.lock().as_ref().and_then(|objects| objects.get(queue).map(|object| object.clone_ref(py)));
-    if let Some(object) = known {
-        return Ok(object.into_bound(py));
+impl ToPython for MessageQueue {
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let known =
+            OBJECTS.lock().as_ref().and_then(|objects| objects.get(self).map(|object| object.clone_ref(py)));
+        if let Some(object) = known {
+            return Ok(object.into_bound(py));
+        }
+        let class = CLASS.import(py, "rocketpy.message", "MessageQueue")?;
+        let object = class.call1((&*self.topic, &*self.broker_name, self.queue_id))?;
+        let forgotten = {
+            let mut objects = OBJECTS.lock();
+            let forgotten = objects.take_if(|objects| objects.len() >= MAX_OBJECTS);
+            objects.get_or_insert_default().insert(self.clone(), object.clone().unbind());
+            forgotten
+        };
+        drop(forgotten); // runs Python code: after the lock
+        Ok(object)
     }
-    let class = CLASS.import(py, "rocketpy.message", "MessageQueue")?;
-    let object = class.call1((&*queue.topic, &*queue.broker_name, queue.queue_id))?;
-    let forgotten = {
-        let mut objects = OBJECTS.lock();
-        let forgotten = objects.take_if(|objects| objects.len() >= MOST_OBJECTS);
-        objects.get_or_insert_default().insert(queue.clone(), object.clone().unbind());
-        forgotten
-    };
-    drop(forgotten); // runs Python code: after the lock
-    Ok(object)
 }
 
 /// A queue given by Python.
@@ -63,5 +65,5 @@ pub(crate) fn offsets<'py>(
     py: Python<'py>,
     offsets: &[(MessageQueue, QueueOffset)],
 ) -> PyResult<Vec<(Bound<'py, PyAny>, u64)>> {
-    offsets.iter().map(|(queue, offset)| Ok((to_python(py, queue)?, offset.get()))).collect()
+    offsets.iter().map(|(queue, offset)| Ok((queue.to_python(py)?, offset.get()))).collect()
 }

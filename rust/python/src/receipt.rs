@@ -5,8 +5,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use rocketpy_client::{Receipt, SendStatus};
 
+use crate::convert::ToPython;
 use crate::error::raise;
-use crate::queue;
 
 static RECEIPT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static STATUS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -23,12 +23,13 @@ fn status(py: Python<'_>, status: SendStatus) -> PyResult<Bound<'_, PyAny>> {
     }
 }
 
-/// The Python object of a receipt.
-pub(crate) fn to_python<'py>(py: Python<'py>, receipt: &Receipt) -> PyResult<Bound<'py, PyAny>> {
-    let status = status(py, receipt.status)?;
-    let queue = queue::to_python(py, &receipt.queue)?;
-    let class = RECEIPT.import(py, "rocketpy.message", "Receipt")?;
-    class.call1((status, &receipt.msg_id, &receipt.offset_msg_id, queue, receipt.queue_offset.get()))
+impl ToPython for Receipt {
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let status = status(py, self.status)?;
+        let queue = self.queue.to_python(py)?;
+        let class = RECEIPT.import(py, "rocketpy.message", "Receipt")?;
+        class.call1((status, &self.msg_id, &self.offset_msg_id, queue, self.queue_offset.get()))
+    }
 }
 
 /// The outcome of `send_many`: receipts are made when asked for.
@@ -60,7 +61,7 @@ impl SentMany {
         if index >= self.sent.len() {
             return Err(pyo3::exceptions::PyIndexError::new_err("receipt index out of range"));
         }
-        to_python(py, &self.sent.receipt(index).map_err(raise)?)
+        self.sent.receipt(index).map_err(raise)?.to_python(py)
     }
 
     /// Raises `PartlySentError` unless every message was acknowledged.

@@ -13,8 +13,9 @@ use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::RecordView;
 
+use crate::buffer;
+use crate::convert::ToPython;
 use crate::error::raise;
-use crate::{buffer, queue};
 
 /// The queue that messages of one pull answer came from; its Python object is made once.
 pub(crate) struct Origin {
@@ -126,8 +127,7 @@ impl ReceivedMessage {
     #[getter]
     fn queue<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let origin = &self.origin;
-        let object =
-            origin.object.get_or_try_init(py, || queue::to_python(py, &origin.queue).map(Bound::unbind))?;
+        let object = origin.object.get_or_try_init(py, || origin.queue.to_python(py).map(Bound::unbind))?;
         Ok(object.bind(py).clone())
     }
 

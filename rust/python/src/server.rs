@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use rocketpy_server::{
-    Addresses, BrokerOnly, NameServerOnly, ServerConfig, ServerError, Sources, Standalone,
-};
-use rocketpy_store::StoreError;
+use rocketpy_server::{Addresses, Process, Role, ServerConfig, ServerError, Sources};
 
+use crate::duration::Seconds;
 use crate::error::{self, raise};
 use crate::process::Owned;
-use crate::wait::{Seconds, run};
+use crate::wait::run;
 
 /// How long a server that nobody waits for any more may take to stop.
 const ABANDONED: Duration = Duration::from_secs(10);
@@ -31,66 +29,6 @@ struct Running {
     process: Mutex<Option<Process>>,
 }
 
-enum Process {
-    Standalone(Standalone),
-    Broker(BrokerOnly),
-    NameServer(NameServerOnly),
-}
-
-impl Process {
-    fn addresses(&self) -> &Addresses {
-        match self {
-            Self::Standalone(process) => process.addresses(),
-            Self::Broker(process) => process.addresses(),
-            Self::NameServer(process) => process.addresses(),
-        }
-    }
-
-    fn failure(&self) -> Option<StoreError> {
-        match self {
-            Self::Standalone(process) => process.failure(),
-            Self::Broker(process) => process.failure(),
-            Self::NameServer(process) => process.failure(),
-        }
-    }
-
-    fn stop(&self, within: Duration) -> Result<(), ServerError> {
-        let is_cut_off = match self {
-            Self::Standalone(process) => {
-                process.stop(within);
-                process.is_cut_off()
-            }
-            Self::Broker(process) => {
-                process.stop(within);
-                process.is_cut_off()
-            }
-            Self::NameServer(process) => {
-                process.stop(within);
-                process.is_cut_off()
-            }
-        };
-        if is_cut_off { Err(ServerError::CutOff { within }) } else { Ok(()) }
-    }
-}
-
-/// Which parts a server has.
-#[derive(Clone, Copy)]
-enum Kind {
-    Standalone,
-    Broker,
-    NameServer,
-}
-
-impl Kind {
-    fn start(self, config: ServerConfig) -> Result<Process, ServerError> {
-        match self {
-            Self::Standalone => Standalone::start(config).map(Process::Standalone),
-            Self::Broker => BrokerOnly::start(config).map(Process::Broker),
-            Self::NameServer => NameServerOnly::start(config).map(Process::NameServer),
-        }
-    }
-}
-
 #[pymethods]
 impl PyServer {
     /// Starts and returns once everything accepts.
@@ -101,10 +39,10 @@ impl PyServer {
         config: Option<PathBuf>,
         settings: Vec<(String, String)>,
     ) -> PyResult<Self> {
-        let kind = match kind {
-            "standalone" => Kind::Standalone,
-            "broker" => Kind::Broker,
-            "name_server" => Kind::NameServer,
+        let role = match kind {
+            "standalone" => Role::Standalone,
+            "broker" => Role::Broker,
+            "name_server" => Role::NameServer,
             _ => {
                 return Err(error::invalid(format!(
                     "a server is standalone, broker or name_server, not {kind}"
@@ -119,7 +57,8 @@ impl PyServer {
                 let _ = process.stop(ABANDONED); // nobody is left to be told; it is logged
             }
         };
-        let process = run(py, "rocketpy-start", move || kind.start(config), abandoned)?.map_err(raise)?;
+        let process =
+            run(py, "rocketpy-start", move || Process::start(role, config), abandoned)?.map_err(raise)?;
         let addresses = process.addresses().clone();
         let name_servers = addresses.name_server.clone().map_or(given, |own| vec![own]);
         let running = Running { addresses, name_servers, process: Mutex::new(Some(process)) };

@@ -44,12 +44,12 @@ pub(crate) fn store_retention(
 ) -> PyResult<(Plan, Vec<Aged>)> {
     let sources = Sources { file: config, environment: Sources::environment_of_process(), settings };
     let mut config = ServerConfig::load(&sources).map_err(raise)?.broker;
-    config.store_root = path;
-    let store = config.store();
+    config.store.root = path;
+    let store = config.store;
     // Says what is not a store, and where its log may lie.
     let reader = py
-        .detach(|| match config.commit_log_dir {
-            None if config.read_only_commit_log_dirs.is_empty() => StoreReader::open(&store.root),
+        .detach(|| match store.commit_log_dir {
+            None if store.read_only_commit_log_dirs.is_empty() => StoreReader::open(&store.root),
             _ => StoreReader::open_in(&store.root, store.commit_log_dirs()),
         })
         .map_err(raise)?;

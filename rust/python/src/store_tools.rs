@@ -1,4 +1,4 @@
-//! Tools for store folders. Reports go to Python as JSON, where they become values.
+//! Tools for store folders.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -6,20 +6,22 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rocketpy_model::{PhysicalOffset, QueueOffset};
+use rocketpy_model::{PhysicalOffset, Properties, QueueOffset};
+use rocketpy_protocol::properties_text;
 use rocketpy_scan::{SelectedScan, Step};
 use rocketpy_store::NewRecord;
 use rocketpy_store::reader::{ReadError, StoreReader};
-use rocketpy_store::tools::{self, Progress, Selected, Selection, ToolError, Transfer, Watch, to_json};
+use rocketpy_store::tools::{self, Progress, Selected, Selection, ToolError, Transfer, Watch};
 
 use crate::arrow::{self, ArrowBatch};
 use crate::error::{self, raise};
 use crate::number::body_limits;
+use crate::report;
 
-/// How often a tool looks for signals and says how far it is.
-const STEP: Duration = Duration::from_millis(50);
+/// Interval at which a running tool checks for signals and reports its progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs a tool without the interpreter lock; it stops for Ctrl-C and for what `progress(done, total)` raises.
+/// Runs a tool without the interpreter lock. Ctrl-C stops it, and so does an error that `progress(done, total)` raises.
 fn watched<T: Send>(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,
@@ -27,13 +29,13 @@ fn watched<T: Send>(
 ) -> PyResult<T> {
     let mut raised = None;
     let result = py.detach(|| {
-        let mut looked_at: Option<Instant> = None; // the first step is told at once
+        let mut reported_at: Option<Instant> = None; // the first step is reported at once
         let mut watch = |at: Progress| {
-            if looked_at.is_some_and(|at| at.elapsed() < STEP) {
+            if reported_at.is_some_and(|at| at.elapsed() < PROGRESS_INTERVAL) {
                 return true;
             }
-            looked_at = Some(Instant::now());
-            raised = Python::attach(|py| look_up(py, progress.as_ref(), at)).err();
+            reported_at = Some(Instant::now());
+            raised = Python::attach(|py| report_progress(py, progress.as_ref(), at)).err();
             raised.is_none()
         };
         work(&mut watch)
@@ -44,7 +46,7 @@ fn watched<T: Send>(
     }
 }
 
-fn look_up(py: Python<'_>, progress: Option<&Py<PyAny>>, at: Progress) -> PyResult<()> {
+fn report_progress(py: Python<'_>, progress: Option<&Py<PyAny>>, at: Progress) -> PyResult<()> {
     py.check_signals()?;
     match progress {
         Some(progress) => progress.call1(py, (at.done_bytes, at.total_bytes)).map(drop),
@@ -60,8 +62,13 @@ fn open(path: &PathBuf, commit_log: Option<PathBuf>) -> Result<StoreReader, Read
 }
 
 #[pyfunction]
-pub(crate) fn store_facts(py: Python<'_>, path: PathBuf, commit_log: Option<PathBuf>) -> PyResult<String> {
-    watched(py, None, |_| Ok(to_json(&tools::facts(&open(&path, commit_log)?)?)))
+pub(crate) fn store_facts(
+    py: Python<'_>,
+    path: PathBuf,
+    commit_log: Option<PathBuf>,
+) -> PyResult<Bound<'_, PyAny>> {
+    let facts = watched(py, None, |_| tools::facts(&open(&path, commit_log)?))?;
+    report::to_python(py, &facts)
 }
 
 #[pyfunction]
@@ -70,8 +77,9 @@ pub(crate) fn store_verify(
     path: PathBuf,
     commit_log: Option<PathBuf>,
     progress: Option<Py<PyAny>>,
-) -> PyResult<String> {
-    watched(py, progress, |watch| Ok(to_json(&tools::verify(&open(&path, commit_log)?, watch)?)))
+) -> PyResult<Bound<'_, PyAny>> {
+    let checked = watched(py, progress, |watch| tools::verify(&open(&path, commit_log)?, watch))?;
+    report::to_python(py, &checked)
 }
 
 #[pyfunction]
@@ -81,9 +89,10 @@ pub(crate) fn store_repair(
     commit_log: Option<PathBuf>,
     apply: bool,
     progress: Option<Py<PyAny>>,
-) -> PyResult<String> {
+) -> PyResult<Bound<'_, PyAny>> {
     let tool = if apply { tools::repair } else { tools::plan_repair };
-    watched(py, progress, |watch| Ok(to_json(&tool(&open(&path, commit_log)?, watch)?)))
+    let repair = watched(py, progress, |watch| tool(&open(&path, commit_log)?, watch))?;
+    report::to_python(py, &repair)
 }
 
 #[pyfunction]
@@ -93,8 +102,9 @@ pub(crate) fn store_snapshot(
     target: PathBuf,
     commit_log: Option<PathBuf>,
     progress: Option<Py<PyAny>>,
-) -> PyResult<String> {
-    watched(py, progress, |watch| Ok(to_json(&tools::snapshot(&open(&path, commit_log)?, &target, watch)?)))
+) -> PyResult<Bound<'_, PyAny>> {
+    let made = watched(py, progress, |watch| tools::snapshot(&open(&path, commit_log)?, &target, watch))?;
+    report::to_python(py, &made)
 }
 
 /// Chosen records of a store.
@@ -191,8 +201,50 @@ fn used_up() -> PyErr {
     error::closed("the records were handed over; choose again to read again")
 }
 
-/// Topic, queue, flag, system flag, born at, born host, reconsume times, body, properties.
-type Given = (String, u32, i32, i32, i64, String, i32, Vec<u8>, Vec<u8>);
+/// A message to import: the dict that `rocketpy.store_tools` makes of a row.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Given {
+    topic: String,
+    queue_id: u32,
+    flag: i32,
+    born_at_ms: i64,
+    born_host: String,
+    reconsume_times: i32,
+    body: Vec<u8>,
+    /// As [`store_properties`] makes it.
+    properties: Vec<u8>,
+}
+
+impl Given {
+    fn append_to(&self, transfer: &mut Transfer) -> Result<(), ToolError> {
+        let unknown_host = ([127, 0, 0, 1], 0).into();
+        transfer.append(&NewRecord {
+            topic: &self.topic,
+            queue_id: self.queue_id,
+            flag: self.flag,
+            sys_flag: 0,
+            born_at_ms: self.born_at_ms,
+            born_host: self.born_host.parse().unwrap_or(unknown_host),
+            reconsume_times: self.reconsume_times,
+            prepared_transaction_offset: PhysicalOffset::ZERO,
+            body: &self.body,
+            properties: &self.properties,
+        })
+    }
+}
+
+/// The text in which a store keeps properties.
+#[pyfunction]
+pub(crate) fn store_properties(py: Python<'_>, pairs: Vec<(String, String)>) -> PyResult<Bound<'_, PyBytes>> {
+    let mut properties = Properties::new();
+    for (name, value) in pairs {
+        properties.set(name, value).map_err(raise)?;
+    }
+    let mut text = Vec::new();
+    properties_text::encode(&properties, &mut text);
+    Ok(PyBytes::new(py, &text))
+}
 
 /// A store that messages are put into.
 #[pyclass(module = "rocketpy._rocketpy", frozen)]
@@ -236,33 +288,17 @@ impl StoreTransfer {
 
     /// Appends messages.
     fn append(&self, py: Python<'_>, messages: Vec<Given>) -> PyResult<()> {
-        watched(py, None, |_| {
-            let mut guard = self.transfer.lock();
-            let Some(transfer) = guard.as_mut() else { return Ok(()) };
-            messages.iter().try_for_each(|message| {
-                let (topic, queue_id, flag, sys_flag, born_at_ms, born_host, times, body, properties) =
-                    message;
-                let nowhere = ([127, 0, 0, 1], 0).into();
-                transfer.append(&NewRecord {
-                    topic,
-                    queue_id: *queue_id,
-                    flag: *flag,
-                    sys_flag: *sys_flag,
-                    born_at_ms: *born_at_ms,
-                    born_host: born_host.parse().unwrap_or(nowhere),
-                    reconsume_times: *times,
-                    prepared_transaction_offset: PhysicalOffset::ZERO,
-                    body,
-                    properties,
-                })
-            })
+        watched(py, None, |_| match self.transfer.lock().as_mut() {
+            Some(transfer) => messages.iter().try_for_each(|message| message.append_to(transfer)),
+            None => Ok(()),
         })
     }
 
-    /// Closes the store; says what went in.
-    fn finish(&self, py: Python<'_>) -> PyResult<String> {
+    /// Closes the store and reports what went in.
+    fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let transfer =
             self.transfer.lock().take().ok_or_else(|| error::closed("the transfer is finished"))?;
-        watched(py, None, |_| Ok(to_json(&transfer.finish(self.like.as_deref())?)))
+        let finished = watched(py, None, |_| transfer.finish(self.like.as_deref()))?;
+        report::to_python(py, &finished)
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting without the interpreter lock, awake for Ctrl-C.
+//! Waiting without the interpreter lock, awake for Ctrl-C. What the wait was for becomes Python's in [`crate::convert`].
 
 use std::pin::pin;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -12,15 +12,12 @@ use tokio::runtime::Handle;
 
 use crate::error;
 
-/// How often a waiting call looks for signals: well within the 200 ms that Ctrl-C may take.
-const STEP: Duration = Duration::from_millis(50);
-
-/// Longest duration that is accepted: 100 years. Nothing waits without an end.
-const LONGEST_SECONDS: f64 = 3.2e9;
+/// Interval at which a waiting call checks for signals: well within the 200 ms that Ctrl-C may take.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Waits for a future; on Ctrl-C drops it and raises `KeyboardInterrupt`.
 ///
-/// A future that is ready at once costs neither a switch of the interpreter lock nor a timer.
+/// A future that is ready at once needs neither a switch of the interpreter lock nor a timer.
 pub(crate) fn wait<F>(py: Python<'_>, runtime: &Handle, future: F) -> PyResult<F::Output>
 where
     F: Future + Send,
@@ -35,7 +32,8 @@ where
     }
     loop {
         let future = future.as_mut();
-        let step = py.detach(|| runtime.block_on(async { tokio::time::timeout(STEP, future).await }));
+        let step =
+            py.detach(|| runtime.block_on(async { tokio::time::timeout(SIGNAL_INTERVAL, future).await }));
         match step {
             Ok(output) => return Ok(output),
             Err(_elapsed) => py.check_signals()?,
@@ -45,7 +43,7 @@ where
 
 /// Runs work that blocks (opening a store, stopping a server) on a thread of its own and waits for it.
 ///
-/// On Ctrl-C the work is left to finish by itself; its result goes to `abandoned`.
+/// On Ctrl-C it returns at once; the work finishes in the background and its result goes to `abandoned`.
 pub(crate) fn run<T, W, A>(py: Python<'_>, name: &str, work: W, abandoned: A) -> PyResult<T>
 where
     T: Send + 'static,
@@ -54,7 +52,7 @@ where
 {
     let (results, outcome) = sync_channel(0);
     let run = move || {
-        // A rendezvous: either the caller takes the result, or it is gone and the send gives the result back.
+        // The channel holds nothing: either the caller takes the result, or the caller is gone and the send returns it.
         if let Err(unwanted) = results.send(work()) {
             abandoned(unwanted.0);
         }
@@ -62,30 +60,10 @@ where
     thread::Builder::new().name(name.to_owned()).spawn(run).map_err(|cause| error::no_threads(&cause))?;
     let outcome = Mutex::new(outcome);
     loop {
-        match py.detach(|| outcome.lock().recv_timeout(STEP)) {
+        match py.detach(|| outcome.lock().recv_timeout(SIGNAL_INTERVAL)) {
             Ok(result) => return Ok(result),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
             Err(RecvTimeoutError::Disconnected) => return Err(error::panicked(name)),
         }
-    }
-}
-
-/// A duration as Python gives it: seconds (int or float) or a `datetime.timedelta`.
-#[derive(Clone, Copy)]
-pub(crate) struct Seconds(pub(crate) Duration);
-
-impl<'py> FromPyObject<'_, 'py> for Seconds {
-    type Error = PyErr;
-
-    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        let seconds = match value.extract::<f64>() {
-            Ok(seconds) => seconds,
-            Err(_) if value.hasattr("total_seconds")? => value.call_method0("total_seconds")?.extract()?,
-            Err(_) => return Err(error::not_a_duration(&value)),
-        };
-        if !(0.0..=LONGEST_SECONDS).contains(&seconds) {
-            return Err(error::bad_duration(seconds));
-        }
-        Ok(Self(Duration::from_secs_f64(seconds)))
     }
 }

@@ -14,10 +14,10 @@ use tokio::time::Instant;
 
 use crate::error::CallError;
 
-/// Room that a request takes beside its body: headers with many properties are as long.
+/// Bytes counted for a request's header: one with many properties is this long.
 const HEAD_BYTES: usize = 4096;
 
-/// The time that a caller gives, and when it is over.
+/// The timeout that a caller gives, and when it ends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
     pub(crate) timeout: Duration,
@@ -26,7 +26,7 @@ pub(crate) struct Patience {
 
 impl Patience {
     pub(crate) fn from_now(timeout: Duration) -> Self {
-        /// An instant beyond all clocks cannot be had; nobody waits longer than this.
+        /// Bounds the timeout: a longer one could overflow the instant.
         const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
         Self { timeout, deadline: Instant::now() + timeout.min(YEAR) }
     }
@@ -45,7 +45,7 @@ pub(crate) enum Answer {
 impl Answer {
     fn give(self, result: Result<Command, CallError>) {
         match self {
-            // The caller may have gone; then nobody wants the answer.
+            // The caller may have given up.
             Self::Channel(sender) => drop(sender.send(result)),
             Self::Callback(callback) => callback(result),
         }
@@ -75,7 +75,7 @@ pub(crate) struct Call {
 #[derive(Debug)]
 pub(crate) struct Calls {
     table: Mutex<Table>,
-    /// Free room in bytes; closed with the connection.
+    /// Free room in bytes. Closed when the connection ends.
     room: Semaphore,
     total_room: u32,
     least_cost: u32,
@@ -85,7 +85,7 @@ pub(crate) struct Calls {
 struct Table {
     waiting: HashMap<i32, Call, BuildHasherDefault<OpaqueHasher>>,
     next_opaque: i32,
-    /// No call is due before this; it may be earlier than the earliest one.
+    /// No call is due before this. It may be earlier than every deadline.
     earliest: Option<Instant>,
     closed: bool,
 }
@@ -124,12 +124,12 @@ impl Calls {
         Some(cost)
     }
 
-    /// Gives room back that no call holds.
+    /// Returns room that was taken and not used.
     pub(crate) fn release(&self, cost: u32) {
         self.room.add_permits(cost as usize);
     }
 
-    /// Bytes of the requests under way, whether they are written or still wait.
+    /// Bytes of the unanswered requests, written or not.
     pub(crate) fn held_bytes(&self) -> usize {
         (self.total_room as usize).saturating_sub(self.room.available_permits())
     }
@@ -139,8 +139,7 @@ impl Calls {
         self.room.is_closed()
     }
 
-    /// Enters a call and returns its opaque, and whether it is due before all others; gives the call back when the connection
-    /// has ended.
+    /// Enters a call. Returns its opaque and whether it is due before all others, or the call itself when the connection has ended.
     pub(crate) fn insert(&self, call: Call) -> Result<(i32, bool), Call> {
         let mut table = self.table.lock();
         if table.closed {
@@ -159,13 +158,13 @@ impl Calls {
         Ok((opaque, first_due))
     }
 
-    /// Takes a call out without answering it, its room given back. False when it has been answered already.
+    /// Removes a call without answering it and returns its room. False when it has been answered already.
     pub(crate) fn withdraw(&self, opaque: i32) -> bool {
         let call = self.table.lock().waiting.remove(&opaque);
         call.inspect(|call| self.release(call.cost)).is_some()
     }
 
-    /// Hands a response to the call that waits for it. False when none does: too late, or never asked.
+    /// Passes a response to the call that waits for it. False when no call does: it timed out, or was never made.
     pub(crate) fn answer(&self, response: Command, addr: &str) -> bool {
         let call = self.table.lock().waiting.remove(&response.opaque);
         let Some(call) = call else { return false };
@@ -183,7 +182,7 @@ impl Calls {
         self.table.lock().waiting.is_empty()
     }
 
-    /// When to look for overdue calls next.
+    /// When to check for overdue calls next.
     pub(crate) fn earliest(&self) -> Option<Instant> {
         self.table.lock().earliest
     }
@@ -218,7 +217,7 @@ impl Calls {
     }
 }
 
-/// Opaques count up, so spreading them by one multiplication is enough; they are ours, no peer chooses them.
+/// Opaques count up and no peer chooses them, so one multiplication spreads them well enough.
 #[derive(Debug, Default)]
 struct OpaqueHasher(u64);
 
@@ -257,7 +256,7 @@ impl Future for PendingCall {
     type Output = Result<Command, CallError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // The table gives every call an answer; only the end of the whole process can drop the sender.
+        // Every call in the table gets an answer; the sender is dropped unused only when the process ends.
         Pin::new(&mut self.receiver).poll(cx).map(|result| result.unwrap_or(Err(CallError::ClientClosed)))
     }
 }

@@ -1,6 +1,7 @@
 //! The calling side: one connection per address, opened by the first call and again after its end.
 use std::collections::HashMap;
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,15 +9,16 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use rocketpy_protocol::Command;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::debug;
 
 use crate::calls::{Patience, PendingCall};
 use crate::config::ClientConfig;
-use crate::connection::{Connection, Limits};
+use crate::connection::Connection;
 use crate::driver::Driver;
 use crate::error::CallError;
-use crate::handler::{Handler, NoHandler, Reply};
+use crate::handler::{Handler, NoHandler, Reply, Service};
 
 /// A remoting client. Cheap to clone; all clones share their connections.
 ///
@@ -33,6 +35,8 @@ struct Inner {
     pushes: Arc<Pushes>,
     endpoints: RwLock<HashMap<Box<str>, Arc<Endpoint>>>,
     closed: AtomicBool,
+    /// The tasks of the connections.
+    tasks: Mutex<JoinSet<()>>,
 }
 
 /// One address.
@@ -43,7 +47,7 @@ struct Endpoint {
     connecting: tokio::sync::Mutex<Option<(Instant, CallError)>>,
 }
 
-/// Hands requests of servers to the handler of the day.
+/// Passes requests of servers to the handler that is set at the time.
 struct Pushes(RwLock<Arc<dyn Handler>>);
 
 impl fmt::Debug for Pushes {
@@ -76,18 +80,24 @@ impl Client {
     /// A client without connections; nothing happens before the first call.
     pub fn new(config: ClientConfig) -> Self {
         let pushes = Arc::new(Pushes(RwLock::new(Arc::new(NoHandler))));
-        let inner = Inner { config, pushes, endpoints: RwLock::default(), closed: AtomicBool::new(false) };
+        let inner = Inner {
+            config,
+            pushes,
+            endpoints: RwLock::default(),
+            closed: AtomicBool::new(false),
+            tasks: Mutex::default(),
+        };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Sets who takes the requests of servers, on open connections too. Before, they are refused by code.
+    /// Sets the handler of servers' requests, on open connections too. Until then they are refused by code.
     pub fn set_request_handler(&self, handler: Arc<dyn Handler>) {
         *self.inner.pushes.0.write() = handler;
     }
 
     /// Sends a request to `addr` (`host:port`) and waits for its answer, all within `timeout`.
     ///
-    /// A server that shuts down (GO_AWAY) is asked once more on a new connection.
+    /// A request that a server refuses because it shuts down (GO_AWAY) is sent once more over a new connection.
     ///
     /// # Errors
     /// Any [`CallError`]. The response codes of the peer are not errors, except GO_AWAY.
@@ -102,16 +112,16 @@ impl Client {
     ) -> Result<Command, CallError> {
         let patience = Patience::from_now(timeout);
         match self.try_call(addr, &mut request, patience).await {
-            // The first server did not take it, or the connection ended before it was sent: asking again is safe.
+            // The server did not take it, or the connection ended before it was sent: sending it again is safe.
             Err(error @ (CallError::GoAway { .. } | CallError::Closed { queued: false, .. })) => {
-                debug!(addr, code = request.code, reason = %error, "asking once more on a new connection");
+                debug!(addr, code = request.code, reason = %error, "sending it once more over a new connection");
                 self.try_call(addr, &mut request, patience).await
             }
             result => result,
         }
     }
 
-    /// Queues a request and returns with the promise of its answer: waits for the connection and for room only.
+    /// Queues a request and returns a future of its answer; waits only for the connection and for room.
     ///
     /// # Errors
     /// Those of connecting, [`CallError::WindowFull`], [`CallError::Closed`] (not queued), [`CallError::FrameTooLarge`],
@@ -165,6 +175,13 @@ impl Client {
         self.inner.close();
     }
 
+    /// As [`close`](Self::close), and waits until every connection has ended.
+    pub async fn shutdown(&self) {
+        self.close();
+        let mut tasks = std::mem::take(&mut *self.inner.tasks.lock());
+        while tasks.join_next().await.is_some() {}
+    }
+
     async fn try_call(
         &self,
         addr: &str,
@@ -196,7 +213,7 @@ impl Client {
         Arc::clone(self.inner.endpoints.write().entry(addr.into()).or_default())
     }
 
-    /// Connects, or takes the outcome of the attempt that was under way when this one began.
+    /// Connects, or shares the outcome of an attempt that was under way when this one began.
     async fn connect_once(&self, endpoint: &Endpoint, addr: &str) -> Result<Arc<Connection>, CallError> {
         let started = Instant::now();
         let mut last_failure = endpoint.connecting.lock().await;
@@ -213,7 +230,7 @@ impl Client {
             Ok(connection) => *endpoint.current.lock() = Some(Arc::clone(connection)),
             Err(error) => *last_failure = Some((Instant::now(), error.clone())),
         }
-        // A close that came meanwhile has not seen this connection.
+        // A close during the attempt did not see this connection.
         if self.inner.closed.load(Ordering::Acquire) {
             self.inner.close();
             return Err(CallError::ClientClosed);
@@ -233,16 +250,23 @@ impl Client {
         let stream = TcpStream::connect(addr).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         let ends = (stream.peer_addr().map_err(failed)?, stream.local_addr().map_err(failed)?);
-        let inner = &self.inner;
-        let pushes = Arc::clone(&inner.pushes) as Arc<dyn Handler>;
-        let connection =
-            Arc::new(Connection::new(ends, addr.into(), inner.config.serialize, inner.limits(), pushes));
-        tokio::spawn(Driver::new(stream, Arc::clone(&connection), ()));
+        let config = &self.inner.config;
+        let (limits, hook) = (config.limits(), config.hook.clone());
+        let connection = Arc::new(Connection::new(ends, addr.into(), config.serialize, limits, hook));
+        let service = Service { handler: Arc::clone(&self.inner.pushes) as Arc<dyn Handler>, check: None };
+        self.inner.spawn(Driver::new(stream, Arc::clone(&connection), service, ()));
         Ok(connection)
     }
 }
 
 impl Inner {
+    /// Starts the task of a connection and forgets those that have ended.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock();
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+
     fn connections(&self) -> Vec<Arc<Connection>> {
         self.endpoints.read().values().filter_map(|endpoint| endpoint.current.lock().clone()).collect()
     }
@@ -253,25 +277,13 @@ impl Inner {
             connection.close();
         }
     }
-
-    fn limits(&self) -> Limits {
-        let config = &self.config;
-        Limits {
-            max_frame_bytes: config.max_frame_bytes,
-            max_queued_bytes: config.max_queued_bytes,
-            max_unanswered: usize::MAX,
-            max_outstanding_calls: config.max_outstanding_calls,
-            max_outstanding_bytes: config.max_outstanding_bytes,
-            idle_timeout: config.idle_timeout,
-            stall_timeout: config.stall_timeout,
-        }
-    }
 }
 
-/// The last clone closes: its tasks would otherwise keep the connections open.
+/// The last clone closes the connections; their tasks write what is queued and end by themselves.
 impl Drop for Inner {
     fn drop(&mut self) {
         self.close();
+        self.tasks.get_mut().detach_all();
     }
 }
 

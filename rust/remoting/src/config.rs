@@ -1,15 +1,20 @@
-//! What may be set for a server and for a client, with the defaults in one place.
+//! The settings of a server and of a client, with their defaults.
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_protocol::SerializeType;
 
+use crate::connection::Limits;
+use crate::handler::RequestCheck;
+use crate::hook::RequestHook;
+
 /// Largest frame that is read or written, with its length field.
-pub(crate) const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
-/// Neither read nor written for so long: closed.
-pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Answers wait for a peer that takes none for so long: closed.
-pub(crate) const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
+/// A connection is closed when nothing was read or written for this time.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+/// A connection is closed when frames wait and the peer takes no bytes for this time.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The settings of a [`Server`](crate::Server).
 #[derive(Debug, Clone)]
@@ -18,16 +23,18 @@ pub struct ServerConfig {
     pub addr: SocketAddr,
     /// Largest frame with its length field; a longer one closes its connection. Default 16 MiB.
     pub max_frame_bytes: usize,
-    /// Connections open at a time; one more is accepted and closed at once, with a log line. Default 10,000.
+    /// Most open connections. One more is accepted and closed at once, with a log line. Default 10,000.
     pub max_connections: usize,
-    /// Bytes of answers that may wait for one peer before nothing more is read from it. Default 16 MiB.
+    /// Most bytes of answers that wait for one peer; beyond them nothing more is read from it. Default 16 MiB.
     pub max_queued_bytes: usize,
-    /// Requests of one connection that may be unanswered before nothing more is read from it. Default 32,768.
+    /// Most unanswered requests of one connection; beyond them nothing more is read from it. Default 32,768.
     pub max_unanswered: usize,
-    /// Neither read nor written for so long: the connection is closed. Default 120 s.
+    /// Closes a connection on which nothing was read or written for this time. Default 120 s.
     pub idle_timeout: Duration,
-    /// Answers wait and the peer takes none for so long: the connection is closed. Default 30 s.
+    /// Closes a connection whose peer takes no bytes for this time while answers wait. Default 30 s.
     pub stall_timeout: Duration,
+    /// Sees every request before the handler and may refuse it. Default `None`: all are admitted.
+    pub check: Option<Arc<dyn RequestCheck>>,
 }
 
 impl ServerConfig {
@@ -41,6 +48,20 @@ impl ServerConfig {
             max_unanswered: 32_768,
             idle_timeout: IDLE_TIMEOUT,
             stall_timeout: STALL_TIMEOUT,
+            check: None,
+        }
+    }
+
+    /// The bounds of one connection.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            max_frame_bytes: self.max_frame_bytes,
+            max_queued_bytes: self.max_queued_bytes,
+            max_unanswered: self.max_unanswered.max(1),
+            max_outstanding_calls: self.max_unanswered,
+            max_outstanding_bytes: self.max_queued_bytes,
+            idle_timeout: self.idle_timeout,
+            stall_timeout: self.stall_timeout,
         }
     }
 }
@@ -50,20 +71,22 @@ impl ServerConfig {
 pub struct ClientConfig {
     /// How the headers of requests are written. Default JSON, which every server reads.
     pub serialize: SerializeType,
-    /// Time for a connection to come about; a call's own timeout may end it sooner. Default 3 s.
+    /// Time to connect; a call's own timeout may end it sooner. Default 3 s.
     pub connect_timeout: Duration,
-    /// Largest frame with its length field, either way. Default 16 MiB.
+    /// Largest frame with its length field, in both directions. Default 16 MiB.
     pub max_frame_bytes: usize,
-    /// Calls of one connection that may be unanswered; the next one waits for room. Default 16,384.
+    /// Most unanswered calls of one connection; the next one waits for room. Default 16,384.
     pub max_outstanding_calls: usize,
-    /// Bytes of the unanswered calls of one connection; a call beyond them waits for room. Default 64 MiB.
+    /// Most bytes of the unanswered calls of one connection; the next call waits for room. Default 64 MiB.
     pub max_outstanding_bytes: usize,
-    /// Bytes of answers to the server's own requests that may wait before nothing more is read. Default 16 MiB.
+    /// Most bytes of answers to the server's own requests that wait; beyond them nothing more is read. Default 16 MiB.
     pub max_queued_bytes: usize,
-    /// Neither read nor written for so long: the connection is closed; the next call opens another. Default 120 s.
+    /// Closes a connection on which nothing was read or written for this time; the next call opens another. Default 120 s.
     pub idle_timeout: Duration,
-    /// Requests wait and the server takes none for so long: the connection is closed. Default 30 s.
+    /// Closes a connection whose server takes no bytes for this time while requests wait. Default 30 s.
     pub stall_timeout: Duration,
+    /// Completes every request before it is encoded, for example with a signature. Default `None`.
+    pub hook: Option<Arc<dyn RequestHook>>,
 }
 
 impl Default for ClientConfig {
@@ -77,6 +100,22 @@ impl Default for ClientConfig {
             max_queued_bytes: 16 * 1024 * 1024,
             idle_timeout: IDLE_TIMEOUT,
             stall_timeout: STALL_TIMEOUT,
+            hook: None,
+        }
+    }
+}
+
+impl ClientConfig {
+    /// The bounds of one connection.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            max_frame_bytes: self.max_frame_bytes,
+            max_queued_bytes: self.max_queued_bytes,
+            max_unanswered: usize::MAX,
+            max_outstanding_calls: self.max_outstanding_calls,
+            max_outstanding_bytes: self.max_outstanding_bytes,
+            idle_timeout: self.idle_timeout,
+            stall_timeout: self.stall_timeout,
         }
     }
 }

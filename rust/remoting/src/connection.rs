@@ -1,4 +1,4 @@
-//! A connection as every thread sees it: its peer, its queue of answers, its calls.
+//! The side of a connection that all threads share: its peer, its queue of frames, its calls.
 use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,8 +13,9 @@ use tracing::warn;
 
 use crate::calls::{Answer, Call, Calls, Patience, PendingCall};
 use crate::error::CallError;
-use crate::handler::{Handler, Response};
+use crate::hook::RequestHook;
 use crate::outbox::{Outbox, PushError};
+use crate::response::Response;
 
 /// Bounds of one connection, from the settings of its server or client.
 #[derive(Debug, Clone)]
@@ -28,16 +29,16 @@ pub(crate) struct Limits {
     pub(crate) stall_timeout: Duration,
 }
 
-/// How far the end of a connection has come.
+/// How far a connection is on its way to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Phase {
     Open = 0,
-    /// The server stops: answers what it has, refuses what comes.
+    /// The server stops: it answers the requests it has and refuses new ones.
     Draining = 1,
-    /// Nothing more is read; what is queued is written.
+    /// Nothing more is read; queued frames are still written.
     Closing = 2,
-    /// Ends as it is.
+    /// Ends at once.
     Aborted = 3,
 }
 
@@ -52,28 +53,30 @@ impl Phase {
     }
 }
 
+/// Source of [`Connection::id`].
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// One TCP connection, of a server or of a client.
 ///
-/// Both sides may send requests on it. Shared by reference count; it outlives its socket, and then refuses what is asked of it.
+/// Both sides may send requests. It is reference counted and may outlive its socket; from then on it refuses every request.
 #[doc(alias = "Channel")]
 pub struct Connection {
     id: u64,
     peer: SocketAddr,
     local: SocketAddr,
-    /// The peer's address as a caller gave it, for messages.
+    /// The peer's address as the caller gave it, for error messages.
     name: Arc<str>,
     limits: Limits,
-    handler: Arc<dyn Handler>,
+    /// Completes this side's requests; `None` on the server's side.
+    hook: Option<Arc<dyn RequestHook>>,
     outbox: Outbox,
     calls: Calls,
     /// Requests of the peer that were handed out and whose [`Reply`](crate::Reply) is still alive.
     unanswered: AtomicUsize,
     phase: AtomicU8,
-    /// Serialization of the requests to this peer: the client's choice, or what the peer last used.
+    /// Serialization of requests to this peer: the client's choice, or the one that the peer last used.
     serialize: AtomicU8,
-    /// The peer said GO_AWAY: calls under way go on, new ones belong on another connection.
+    /// The peer said GO_AWAY: calls under way continue, new ones go to another connection.
     retired: AtomicBool,
     attachment: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
@@ -94,14 +97,14 @@ impl Connection {
         name: Arc<str>,
         serialize: SerializeType,
         limits: Limits,
-        handler: Arc<dyn Handler>,
+        hook: Option<Arc<dyn RequestHook>>,
     ) -> Self {
         Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             peer,
             local,
             name,
-            handler,
+            hook,
             outbox: Outbox::new(limits.max_frame_bytes),
             calls: Calls::new(limits.max_outstanding_calls, limits.max_outstanding_bytes),
             unanswered: AtomicUsize::new(0),
@@ -128,17 +131,17 @@ impl Connection {
         self.local
     }
 
-    /// Whether the connection takes frames; it may have ended without anybody having noticed yet.
+    /// Whether the connection accepts frames. Its end may not have been noticed yet.
     pub fn is_open(&self) -> bool {
         self.phase() == Phase::Open && !self.calls.is_closed()
     }
 
-    /// Bytes that wait for the peer to take them.
+    /// Bytes that wait to be written.
     pub fn queued_bytes(&self) -> usize {
         self.outbox.waiting_bytes()
     }
 
-    /// Attaches a value of the layer above, once; false when there is one already.
+    /// Attaches a value of the layer above; false when there is one already.
     pub fn attach(&self, value: Arc<dyn Any + Send + Sync>) -> bool {
         self.attachment.set(value).is_ok()
     }
@@ -148,7 +151,7 @@ impl Connection {
         self.attachment.get().cloned()?.downcast().ok()
     }
 
-    /// Ends the connection: nothing more is read, what is queued is written as far as the peer takes it soon.
+    /// Ends the connection: nothing more is read, and queued frames are written if the peer takes them at once.
     pub fn close(&self) {
         self.enter(Phase::Closing);
     }
@@ -164,7 +167,7 @@ impl Connection {
         self.start_call(request, timeout).await?.await
     }
 
-    /// Queues a request and returns with the promise of its answer; waits only for room.
+    /// Queues a request and returns a future of its answer; waits only for room.
     ///
     /// # Errors
     /// [`CallError::WindowFull`], [`CallError::Closed`] (not queued), [`CallError::FrameTooLarge`], [`CallError::Encode`]: the peer
@@ -177,7 +180,7 @@ impl Connection {
         self.begin(&mut request, Patience::from_now(timeout)).await
     }
 
-    /// Queues a request when there is room for it at once.
+    /// Queues a request if there is room for it now.
     ///
     /// # Errors
     /// As [`start_call`](Self::start_call).
@@ -211,10 +214,11 @@ impl Connection {
     /// [`CallError::WindowFull`] when more bytes wait for this peer than it may leave waiting; [`CallError::Closed`],
     /// [`CallError::FrameTooLarge`], [`CallError::Encode`]. In each case the peer has not seen it.
     pub fn send_oneway(&self, mut request: Command) -> Result<(), CallError> {
-        // Half of what stops the reading: one-way requests alone never do that.
+        // Half of the limit that stops reading: one-way requests alone never reach it.
         if self.waiting_bytes_beside_calls() > self.limits.max_queued_bytes / 2 {
             return Err(self.no_room(request.code, 0));
         }
+        self.complete(&mut request);
         request.flag |= flag::ONEWAY;
         request.serialize = self.serialize();
         self.push(&request)
@@ -249,6 +253,7 @@ impl Connection {
         cost: u32,
         answer: Answer,
     ) -> Result<(), CallError> {
+        self.complete(request);
         let call = Call { code: request.code, patience, cost, answer };
         let (opaque, first_due) = self.calls.insert(call).map_err(|call| {
             self.calls.release(call.cost);
@@ -258,13 +263,19 @@ impl Connection {
         request.serialize = self.serialize();
         let pushed = self.push(request);
         if first_due {
-            // A task that waits for a slow peer is not woken by the frame, yet has to look at the clock sooner.
+            // The frame does not wake a task that waits for a slow peer, but the timer must be set anew.
             self.outbox.wake();
         }
         match pushed {
             Err(error) if self.calls.withdraw(opaque) => Err(error),
-            // Not withdrawn: the connection ended meanwhile and has told the call so.
+            // Not withdrawn: the connection has ended and already told the call.
             Err(_) | Ok(()) => Ok(()),
+        }
+    }
+
+    fn complete(&self, request: &mut Command) {
+        if let Some(hook) = &self.hook {
+            hook.outgoing(&self.name, request);
         }
     }
 
@@ -304,7 +315,7 @@ impl Connection {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a request out; the task is woken when it may have waited for just this one.
+    /// Counts a request as done, and wakes the task if it may have waited for it.
     pub(crate) fn request_done(&self) {
         let before = self.unanswered.fetch_sub(1, Ordering::AcqRel);
         if before == self.limits.max_unanswered || before == 1 && self.phase() != Phase::Open {
@@ -316,13 +327,15 @@ impl Connection {
         self.unanswered.load(Ordering::Acquire)
     }
 
-    /// Bytes that wait to be written and are no calls. Calls have their own bound, and reading must go on however many of them
-    /// wait: the peer may have to write answers before it takes more.
+    /// Bytes waiting to be written, without those of calls.
+    ///
+    /// Calls have their own bound. Reading continues however many of them wait: the peer may have to write answers before it
+    /// takes more.
     fn waiting_bytes_beside_calls(&self) -> usize {
         self.outbox.waiting_bytes().saturating_sub(self.calls.held_bytes())
     }
 
-    /// Whether the peer may be read from: neither its answers nor its unanswered requests are too many.
+    /// Whether the peer may be read from: its waiting answers and its unanswered requests are both within bounds.
     pub(crate) fn has_room_for_requests(&self) -> bool {
         self.waiting_bytes_beside_calls() <= self.limits.max_queued_bytes
             && self.unanswered() < self.limits.max_unanswered
@@ -332,7 +345,7 @@ impl Connection {
         Phase::from_u8(self.phase.load(Ordering::Acquire))
     }
 
-    /// Goes on to `phase`; never back.
+    /// Moves forward to `phase`; never back.
     pub(crate) fn enter(&self, phase: Phase) {
         self.phase.fetch_max(phase as u8, Ordering::AcqRel);
         self.outbox.wake();
@@ -378,15 +391,11 @@ impl Connection {
         &self.limits
     }
 
-    pub(crate) fn handler(&self) -> &Arc<dyn Handler> {
-        &self.handler
-    }
-
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// The socket is gone: every waiting call hears of it, later frames are refused.
+    /// The socket is gone: waiting calls fail, later frames are refused.
     pub(crate) fn ended(&self) {
         self.phase.store(Phase::Aborted as u8, Ordering::Release);
         self.outbox.close();

@@ -1,4 +1,4 @@
-//! The task of one connection: writes what is queued, reads and hands on what comes, watches the clock.
+//! The task of one connection: writes what is queued, reads and hands on what arrives, watches the clock.
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -9,46 +9,28 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use rocketpy_protocol::frame::{Frame, FrameError};
+use rocketpy_protocol::frame::Frame;
 use rocketpy_protocol::{Command, code};
-use tokio::io::AsyncWrite;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error};
 
 use crate::connection::{Connection, Phase};
-use crate::handler::{Reply, Response};
+use crate::end::End;
+use crate::handler::{Reply, Service};
 use crate::reader::FrameReader;
+use crate::response::Response;
+use crate::stream::Stream;
 
 /// Slices given to one write.
 const MAX_SLICES: usize = 128;
 /// Rounds of writing and reading before other tasks of the thread get their turn.
 const MAX_ROUNDS: usize = 8;
-/// A connection that ends waits at most so long for its last answers, and for the peer to take them and to close its side.
+/// A connection that ends waits at most this long for its last answers, and as long again for the peer to take them and close.
 const LINGER: Duration = Duration::from_millis(100);
-/// Peers older than this do not know GO_AWAY.
+/// Peers of this version and older do not know GO_AWAY.
 const GO_AWAY_ABOVE_VERSION: i32 = 475;
-/// The clock is looked at after so long at the latest.
-const FAR: Duration = Duration::from_secs(3600);
-
-/// Why a connection ended.
-#[derive(Debug, thiserror::Error)]
-enum End {
-    #[error("closed by the peer")]
-    Peer,
-    #[error("closed by the peer in the middle of a frame")]
-    PeerMidFrame,
-    #[error("closed here")]
-    Here,
-    #[error("neither read nor written for {} s", .0.as_secs_f32())]
-    Idle(Duration),
-    #[error("the peer took no bytes for {} s with {waiting_bytes} bytes waiting", .timeout.as_secs_f32())]
-    Stalled { timeout: Duration, waiting_bytes: usize },
-    #[error(transparent)]
-    Frame(#[from] FrameError),
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
+/// The timer fires at least this often. It bounds configured timeouts, which may be too long to add to an instant.
+const MAX_TIMER: Duration = Duration::from_secs(3600);
 
 /// What the task does next.
 enum Next {
@@ -56,42 +38,56 @@ enum Next {
     Yield,
 }
 
-/// The state that belongs to the task alone.
-pub(crate) struct Driver<Slot> {
-    stream: TcpStream,
+/// This side's half of the stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WriteHalf {
+    Open,
+    /// Being shut: nothing more is written.
+    Shutting,
+    Shut,
+}
+
+/// The state that only the task of the connection uses.
+pub(crate) struct Driver<S, Slot> {
+    stream: S,
     connection: Arc<Connection>,
+    service: Service,
     reader: FrameReader,
     /// Taken from the outbox, partly written.
     writing: VecDeque<Bytes>,
+    /// The stream may hold written bytes until it is flushed.
+    unflushed: bool,
     timer: Pin<Box<Sleep>>,
     active_at: Instant,
-    /// Since when the peer takes no bytes.
+    /// When the peer stopped taking bytes.
     blocked_since: Option<Instant>,
-    /// Since when the connection is on its way to the end.
+    /// When the connection began to end, or last made progress with it.
     ending_since: Option<Instant>,
     peer_done: bool,
-    write_shut: bool,
+    write_half: WriteHalf,
     started: bool,
-    /// The layer above knows of the connection.
+    /// The handler was told of the connection.
     announced: bool,
-    /// Given back when the connection is gone.
+    /// Dropped with the connection: frees its place in the server.
     _slot: Slot,
 }
 
-impl<Slot> Driver<Slot> {
-    pub(crate) fn new(stream: TcpStream, connection: Arc<Connection>, slot: Slot) -> Self {
+impl<S: Stream, Slot> Driver<S, Slot> {
+    pub(crate) fn new(stream: S, connection: Arc<Connection>, service: Service, slot: Slot) -> Self {
         let now = Instant::now();
         Self {
             stream,
+            service,
             reader: FrameReader::new(connection.limits().max_frame_bytes),
-            timer: Box::pin(tokio::time::sleep_until(now + connection.limits().idle_timeout.min(FAR))),
+            timer: Box::pin(tokio::time::sleep_until(now + connection.limits().idle_timeout.min(MAX_TIMER))),
             connection,
             writing: VecDeque::new(),
+            unflushed: false,
             active_at: now,
             blocked_since: None,
             ending_since: None,
             peer_done: false,
-            write_shut: false,
+            write_half: WriteHalf::Open,
             started: false,
             announced: false,
             _slot: slot,
@@ -102,17 +98,7 @@ impl<Slot> Driver<Slot> {
         if !self.started {
             (self.started, self.announced) = (true, true);
             debug!(peer = %self.connection.peer(), id = self.connection.id(), "connection opened");
-            self.connection.handler().connected(&self.connection);
-        }
-    }
-
-    /// Tells the layer above that nothing more will come; later answers may still be written.
-    fn renounce(&mut self) {
-        let connection = &self.connection;
-        if std::mem::take(&mut self.announced)
-            && catch_unwind(AssertUnwindSafe(|| connection.handler().disconnected(connection))).is_err()
-        {
-            error!(peer = %connection.peer(), "handler panicked at the end of a connection");
+            self.service.handler.connected(&self.connection);
         }
     }
 
@@ -128,7 +114,7 @@ impl<Slot> Driver<Slot> {
             }
             self.write(cx)?;
             let blocked = self.blocked_since.is_some();
-            if self.take_in(cx, phase)? {
+            if self.read(cx, phase)? {
                 continue;
             }
             if phase > Phase::Open {
@@ -142,7 +128,7 @@ impl<Slot> Driver<Slot> {
         Ok(Next::Yield)
     }
 
-    /// Leaves the waker; false when something came up since this round began.
+    /// Leaves the waker; false when something happened since this round began.
     fn park(&self, cx: &mut Context<'_>, phase: Phase, blocked: bool) -> bool {
         let connection = &self.connection;
         let had_room = connection.has_room_for_requests();
@@ -162,8 +148,7 @@ impl<Slot> Driver<Slot> {
         loop {
             self.connection.outbox().take(&mut self.writing);
             if self.writing.is_empty() {
-                self.blocked_since = None;
-                return Ok(());
+                return self.flush(cx);
             }
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
             let mut count = 0;
@@ -182,8 +167,20 @@ impl<Slot> Driver<Slot> {
         }
     }
 
+    /// Passes on what the stream may have buffered. A socket buffers nothing here.
+    fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+        if self.unflushed && Pin::new(&mut self.stream).poll_flush(cx)?.is_pending() {
+            self.blocked_since.get_or_insert_with(Instant::now);
+            return Ok(());
+        }
+        self.unflushed = false;
+        self.blocked_since = None;
+        Ok(())
+    }
+
     fn wrote(&mut self, written: usize) {
         self.connection.outbox().written(written);
+        self.unflushed = true;
         self.active_at = Instant::now();
         self.blocked_since = None;
         if self.ending_since.is_some() {
@@ -201,12 +198,13 @@ impl<Slot> Driver<Slot> {
         }
     }
 
-    /// Handles what was read, or reads once more; whether anything came of it.
-    fn take_in(&mut self, cx: &mut Context<'_>, phase: Phase) -> Result<bool, End> {
+    /// Handles what was read, or reads once more. True when either made progress.
+    fn read(&mut self, cx: &mut Context<'_>, phase: Phase) -> Result<bool, End> {
         if self.peer_done {
             return Ok(false);
         }
-        if phase == Phase::Closing || self.write_shut {
+        let discards = phase == Phase::Closing || self.write_half != WriteHalf::Open;
+        if discards {
             self.reader.discard();
         } else if !self.connection.has_room_for_requests() {
             return Ok(false);
@@ -225,7 +223,7 @@ impl<Slot> Driver<Slot> {
             }
             Poll::Ready(_) => {
                 self.active_at = Instant::now();
-                if phase != Phase::Closing && !self.write_shut {
+                if !discards {
                     self.hand_on(phase)?;
                 }
                 Ok(true)
@@ -233,7 +231,7 @@ impl<Slot> Driver<Slot> {
         }
     }
 
-    /// Hands on all whole frames, as long as there is room for what they ask.
+    /// Hands on whole frames while there is room for the requests in them.
     fn hand_on(&mut self, phase: Phase) -> Result<(), End> {
         while self.connection.has_room_for_requests()
             && let Some(frame) = self.reader.next_frame()?
@@ -269,40 +267,55 @@ impl<Slot> Driver<Slot> {
     }
 
     fn handle(&self, command: Command, reply: Reply) {
-        let code = command.code;
-        let connection = &self.connection;
-        // The reply, dropped by the unwinding, tells the peer.
+        let (code, connection) = (command.code, &self.connection);
+        // The unwinding drops the reply, which then answers SYSTEM_ERROR.
         let outcome =
-            catch_unwind(AssertUnwindSafe(|| connection.handler().handle(connection, command, reply)));
+            catch_unwind(AssertUnwindSafe(|| match self.service.check_request(connection, &command) {
+                Ok(()) => self.service.handler.handle(connection, command, reply),
+                Err(refusal) => reply.send(refusal),
+            }));
         if outcome.is_err() {
             error!(peer = %connection.peer(), code, "request handler panicked, answered with SYSTEM_ERROR");
         }
     }
 
-    /// Goes on with the end: last answers, then our side is shut, then the peer's close is awaited, each while [`LINGER`] lasts.
+    /// Takes the next step of ending: last answers, then this side is shut, then the peer's close, each within [`LINGER`].
     ///
-    /// Closing at once would do for the socket but not for the peer: bytes of it that nobody read make the kernel reset the
-    /// connection, and a reset destroys answers on their way.
+    /// The socket is not simply closed: with unread bytes of the peer in it the kernel would reset the connection, and a
+    /// reset destroys answers that are still on their way.
     fn end(&mut self, cx: &mut Context<'_>, blocked: bool) -> Result<(), End> {
         let since = *self.ending_since.get_or_insert_with(Instant::now);
         let overdue = Instant::now() >= since + LINGER;
         if self.awaits_answers() && (self.is_draining() || !overdue) || blocked && !overdue {
             return Ok(());
         }
-        if !self.write_shut && !blocked {
-            self.write_shut = true;
+        if self.write_half == WriteHalf::Open && !blocked {
+            self.write_half = WriteHalf::Shutting;
             self.ending_since = Some(Instant::now());
-            if let Poll::Ready(Err(error)) = Pin::new(&mut self.stream).poll_shutdown(cx) {
-                debug!(peer = %self.connection.peer(), %error, "socket was gone before its end");
-            }
         } else if overdue {
             return Err(End::Here);
+        }
+        if !self.is_shut(cx) {
+            return Ok(());
         }
         match self.peer_done {
             true if self.reader.is_mid_frame() => Err(End::PeerMidFrame),
             true => Err(End::Peer),
             false => Ok(()),
         }
+    }
+
+    /// Goes on shutting this side; true when it is shut.
+    fn is_shut(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.write_half == WriteHalf::Shutting
+            && let Poll::Ready(result) = Pin::new(&mut self.stream).poll_shutdown(cx)
+        {
+            self.write_half = WriteHalf::Shut;
+            if let Err(error) = result {
+                debug!(peer = %self.connection.peer(), %error, "socket was gone before its end");
+            }
+        }
+        self.write_half == WriteHalf::Shut
     }
 
     fn awaits_answers(&self) -> bool {
@@ -313,7 +326,7 @@ impl<Slot> Driver<Slot> {
         self.connection.phase() == Phase::Draining
     }
 
-    /// Ends calls that are due and connections that do nothing; sets the timer. True when the clock has to be asked again.
+    /// Ends overdue calls and idle or stalled connections; sets the timer. True when the timer fired and has to be polled again.
     fn watch_clock(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         let due = self.due();
         if due < self.timer.deadline() {
@@ -341,11 +354,11 @@ impl<Slot> Driver<Slot> {
 
     fn due(&self) -> Instant {
         let limits = self.connection.limits();
-        let mut due = self.active_at + limits.idle_timeout.min(FAR);
+        let mut due = self.active_at + limits.idle_timeout.min(MAX_TIMER);
         if let Some(since) = self.blocked_since {
-            due = due.min(since + limits.stall_timeout.min(FAR));
+            due = due.min(since + limits.stall_timeout.min(MAX_TIMER));
         }
-        // A draining connection waits for its answers as long as its server does.
+        // A draining connection waits for its answers until its server's deadline.
         if let Some(since) = self.ending_since
             && !(self.is_draining() && self.awaits_answers())
         {
@@ -356,20 +369,21 @@ impl<Slot> Driver<Slot> {
             None => due,
         }
     }
+}
 
-    fn log(&self, end: &End) {
-        let (peer, id) = (self.connection.peer(), self.connection.id());
-        match end {
-            End::Peer | End::Here | End::Io(_) => debug!(%peer, id, reason = %end, "connection ended"),
-            End::Idle(_) => info!(%peer, id, reason = %end, "idle connection closed"),
-            End::PeerMidFrame | End::Stalled { .. } | End::Frame(_) => {
-                warn!(%peer, id, reason = %end, "connection closed");
-            }
+impl<S, Slot> Driver<S, Slot> {
+    /// Tells the handler that nothing more will arrive; answers may still be written.
+    fn renounce(&mut self) {
+        let (connection, handler) = (&self.connection, &self.service.handler);
+        if std::mem::take(&mut self.announced)
+            && catch_unwind(AssertUnwindSafe(|| handler.disconnected(connection))).is_err()
+        {
+            error!(peer = %connection.peer(), "handler panicked at the end of a connection");
         }
     }
 }
 
-impl<Slot: Unpin> Future for Driver<Slot> {
+impl<S: Stream, Slot: Unpin> Future for Driver<S, Slot> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -381,18 +395,18 @@ impl<Slot: Unpin> Future for Driver<Slot> {
             }
             Err(end) => {
                 if matches!(end, End::Frame(_)) {
-                    // What came before the bad frame was answered: a last try to hand that over.
+                    // Requests before the bad frame were answered: try once more to deliver those answers.
                     drop(self.write(cx));
                 }
-                self.log(&end);
+                end.log(&self.connection);
                 Poll::Ready(())
             }
         }
     }
 }
 
-/// However the task ends, also with its runtime: calls and the layer above hear of it.
-impl<Slot> Drop for Driver<Slot> {
+/// However the task ends, even with its runtime: waiting calls and the handler are told.
+impl<S, Slot> Drop for Driver<S, Slot> {
     fn drop(&mut self) {
         self.connection.ended();
         self.renounce();

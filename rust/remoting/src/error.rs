@@ -4,49 +4,49 @@ use std::net::SocketAddr;
 
 /// Why a call has no answer.
 ///
-/// Two questions are answered for each: may another try help ([`retryable`](Self::retryable)), and may the peer have done what was
-/// asked ([`may_have_been_applied`](Self::may_have_been_applied)).
+/// Each error answers two questions: may a retry help ([`retryable`](Self::retryable)), and may the peer have carried out the
+/// request ([`may_have_been_applied`](Self::may_have_been_applied)).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// No connection came about: wrong address, nobody listens, no route.
+    /// Connecting failed: wrong address, nobody listens, no route.
     #[error("cannot connect to {addr}: {reason}")]
     Connect {
-        /// `host:port` as it was given.
+        /// `host:port`, as the caller gave it.
         addr: String,
         /// Kind of the error of the operating system.
         kind: io::ErrorKind,
         /// Text of the error of the operating system.
         reason: String,
     },
-    /// No connection came about in time.
+    /// Connecting took too long.
     #[error("no connection to {addr} within {timeout_ms} ms")]
     ConnectTimeout {
-        /// `host:port` as it was given.
+        /// `host:port`, as the caller gave it.
         addr: String,
-        /// Time given, in milliseconds.
+        /// Timeout in milliseconds.
         timeout_ms: u64,
     },
-    /// The answer did not come in time.
+    /// The answer did not arrive in time.
     #[error("no answer from {addr} to request {code} within {timeout_ms} ms")]
     Timeout {
         /// The peer.
         addr: String,
         /// Request code.
         code: i32,
-        /// Time given, in milliseconds.
+        /// Timeout in milliseconds.
         timeout_ms: u64,
     },
-    /// The calls before this one took all the room of the connection for the whole time given.
+    /// Earlier calls took all the room of the connection for the whole timeout.
     #[error("no room for request {code} on the connection to {addr} within {timeout_ms} ms")]
     WindowFull {
         /// The peer.
         addr: String,
         /// Request code.
         code: i32,
-        /// Time given, in milliseconds; 0 when the call was not to wait.
+        /// Timeout in milliseconds; 0 for a call that does not wait.
         timeout_ms: u64,
     },
-    /// The connection ended before the answer came.
+    /// The connection ended before the answer arrived.
     #[error("connection to {addr} closed before request {code} was answered")]
     Closed {
         /// The peer.
@@ -56,7 +56,7 @@ pub enum CallError {
         /// Whether the request had been queued for sending; if not, the peer cannot have seen it.
         queued: bool,
     },
-    /// The peer shuts down and did not take the request (response code 1500), also on the second connection.
+    /// The peer shuts down and refused the request (response code 1500), on the second connection too.
     #[error("{addr} is shutting down and did not take request {code}")]
     GoAway {
         /// The peer.
@@ -79,7 +79,7 @@ pub enum CallError {
     Encode {
         /// Request code.
         code: i32,
-        /// What of it does not fit.
+        /// What does not fit.
         reason: String,
     },
     /// The client was closed.
@@ -101,7 +101,7 @@ impl CallError {
         }
     }
 
-    /// Whether the peer may have done what was asked, although nobody heard of it.
+    /// Whether the peer may have carried out the request although no answer arrived.
     pub fn may_have_been_applied(&self) -> bool {
         match self {
             Self::Timeout { .. } => true,

@@ -1,11 +1,12 @@
-//! The seam to the layers above: requests come to a [`Handler`], answers leave by a [`Reply`].
+//! The seam to the layers above: a [`Handler`] takes requests, a [`Reply`] answers one.
+use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use rocketpy_protocol::{Command, Language, SerializeType, code, flag};
+use rocketpy_protocol::{Command, SerializeType, code, flag};
 use tracing::debug;
 
 use crate::connection::Connection;
+use crate::response::Response;
 
 /// Takes the requests of a connection.
 #[doc(alias = "NettyRequestProcessor")]
@@ -13,15 +14,15 @@ use crate::connection::Connection;
 pub trait Handler: Send + Sync + 'static {
     /// Handles one request; called on the connection's task, in the order of arrival.
     ///
-    /// It must not block: other connections share the thread. The reply is given at once, or kept and given later from any thread.
-    /// A panic is caught, answered with SYSTEM_ERROR, and the connection goes on.
+    /// It must not block: other connections share the thread. It may answer at once, or keep the reply and answer later from any
+    /// thread. A panic is caught and answered with SYSTEM_ERROR; the connection stays open.
     fn handle(&self, connection: &Arc<Connection>, request: Command, reply: Reply);
 
     /// Called once before the first request of a connection.
     fn connected(&self, _connection: &Arc<Connection>) {}
 
-    /// Called once when a connection has ended, whoever ended it; nothing is handled for it afterwards. A peer that closed its half
-    /// may still be given the answers that it waits for.
+    /// Called once when a connection has ended, whichever side ended it; no request of it is handled afterwards. A peer that closed
+    /// only its sending half may still receive answers.
     fn disconnected(&self, _connection: &Arc<Connection>) {}
 }
 
@@ -35,65 +36,40 @@ impl Handler for NoHandler {
     }
 }
 
-/// An answer: a command, and a body that may consist of many slices.
-#[derive(Debug)]
-pub struct Response {
-    /// Code, remark, header fields; its own `body`, when there is one, comes before the slices. `opaque`, the response bit and the
-    /// serialization are set by [`Reply::send`].
-    pub command: Command,
-    /// Body slices, written as they are, without a copy.
-    pub body: Vec<Bytes>,
+/// Admits or refuses requests before they reach the [`Handler`], for example by their signature.
+pub trait RequestCheck: fmt::Debug + Send + Sync + 'static {
+    /// Decides about one request of `connection`; on the connection's task, so it must not block.
+    ///
+    /// A panic is caught and answered with SYSTEM_ERROR: the handler does not see the request.
+    ///
+    /// # Errors
+    /// The answer for a request that is refused. A one-way request is then dropped without an answer.
+    fn incoming(&self, connection: &Arc<Connection>, request: &Command) -> Result<(), Response>;
 }
 
-impl Response {
-    /// A response with code and remark, no header fields and no body.
-    pub fn status(code: i32, remark: impl Into<String>) -> Self {
-        Self::from(bare(code).with_remark(remark))
-    }
-
-    /// A response SUCCESS without header fields and body.
-    pub fn success() -> Self {
-        Self::from(bare(code::response::SUCCESS))
-    }
-
-    /// The refusal of a request code that this process does not know.
-    pub fn not_supported(request_code: i32) -> Self {
-        let remark = match code::request::name_of(request_code) {
-            Some(name) => format!("request code {request_code} ({name}) is not supported here"),
-            None => format!("request code {request_code} is not supported"),
-        };
-        Self::status(code::response::REQUEST_CODE_NOT_SUPPORTED, remark)
-    }
-
-    /// The same with one more body slice.
-    #[must_use]
-    pub fn with_body(mut self, slice: Bytes) -> Self {
-        self.body.push(slice);
-        self
-    }
-
-    /// Bytes of the whole body.
-    pub fn body_len(&self) -> usize {
-        self.command.body.len() + self.body.iter().map(Bytes::len).sum::<usize>()
-    }
+/// Who takes the requests of a connection.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) handler: Arc<dyn Handler>,
+    /// `None` admits every request.
+    pub(crate) check: Option<Arc<dyn RequestCheck>>,
 }
 
-/// A response to a request yet unknown.
-fn bare(code: i32) -> Command {
-    // "RUST" is known to current Java clients only, "OTHER" to all.
-    Command { language: Language::Other, flag: flag::RESPONSE, ..Command::bare_request(code) }
-}
-
-impl From<Command> for Response {
-    fn from(command: Command) -> Self {
-        Self { command, body: Vec::new() }
+impl Service {
+    /// Asks the check, if there is one.
+    pub(crate) fn check_request(
+        &self,
+        connection: &Arc<Connection>,
+        request: &Command,
+    ) -> Result<(), Response> {
+        self.check.as_ref().map_or(Ok(()), |check| check.incoming(connection, request))
     }
 }
 
 /// The right to answer one request, once, from any thread.
 ///
-/// Dropped without an answer (also by a panic) it answers SYSTEM_ERROR, so that no peer waits in vain. For a one-way request, and
-/// after the connection has ended, sending does nothing.
+/// Dropped without an answer, also by a panic, it answers SYSTEM_ERROR, so that the peer does not wait until its timeout. For a
+/// one-way request, and after the connection has ended, sending does nothing.
 #[derive(Debug)]
 #[must_use = "a reply dropped without an answer tells the peer SYSTEM_ERROR"]
 pub struct Reply {

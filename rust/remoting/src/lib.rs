@@ -1,27 +1,38 @@
-//! The remoting server and client on tokio: framing, limits, back-pressure, time-outs.
+//! The remoting server and client on tokio: framing, limits, back-pressure, timeouts.
 //!
-//! Both sides of a connection are the same thing: a [`Connection`] with one task that reads, hands every complete frame
-//! of a read to the [`Handler`] or to the waiting call, and writes whatever is ready with one vectored write. Replies may be given
-//! at once or later from any thread; [`cork`] lets a thread that answers many of them wake each connection once.
+//! A server and a client serve a [`Connection`] alike: one task reads, passes each whole frame to the [`Handler`] or to the call
+//! that waits for it, and writes everything that is ready with one vectored write. A reply may be given at once or later, from
+//! any thread; [`cork`] lets a thread that answers many requests wake each connection once.
 //!
-//! Nothing here is dropped for being too much: a peer that is not served fast enough, or does not read its answers, is no
-//! longer read from (back-pressure), and closed with a log line when it does not go on.
+//! No frame is dropped because there are too many. A peer that cannot be served fast enough, or does not read its answers, is
+//! no longer read from (back-pressure). If it then stays stuck, it is disconnected and the log says so.
+//!
+//! Framing runs over any stream of bytes, and two hooks see every request: [`RequestHook`] before a client encodes it,
+//! [`RequestCheck`] before a server handles it.
 mod calls;
 mod client;
 mod config;
 mod connection;
 mod driver;
+#[cfg(test)]
+mod driver_tests;
+mod end;
 mod error;
 mod handler;
+mod hook;
 mod outbox;
 mod reader;
+mod response;
 mod server;
+mod stream;
 
 pub use calls::PendingCall;
 pub use client::Client;
 pub use config::{ClientConfig, ServerConfig};
 pub use connection::Connection;
 pub use error::{CallError, ServerError};
-pub use handler::{Handler, NoHandler, Reply, Response};
+pub use handler::{Handler, NoHandler, Reply, RequestCheck};
+pub use hook::RequestHook;
 pub use outbox::{Cork, cork};
+pub use response::Response;
 pub use server::{Reserved, Server};

@@ -1,4 +1,4 @@
-//! The bytes that wait to be written to one peer, and the waking of the task that writes them.
+//! The frames that wait to be written to one peer, and how the task that writes them is woken.
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -9,11 +9,12 @@ use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use rocketpy_protocol::Command;
 
-/// A body shorter than this is copied behind its header: the copy costs less than one more slice to write.
+/// A body shorter than this is copied behind its header: that costs less than writing one more slice.
 /// Slices of a [`Response`](crate::Response) are never copied.
 const COPY_BELOW_BYTES: usize = 2048;
-/// Headers and short bodies are gathered in chunks of about this size.
+/// Headers and short bodies are gathered in chunks of at most about this size.
 const CHUNK_BYTES: usize = 64 * 1024;
+/// Size of the first chunk; a frame's header usually fits into half of it.
 const FIRST_CHUNK_BYTES: usize = 512;
 
 /// Why a frame was not queued.
@@ -24,23 +25,23 @@ pub(crate) enum PushError {
     Encode { reason: String },
 }
 
-/// Queue of one connection: filled by any thread, emptied by the connection's task.
+/// The queue of one connection: any thread adds frames, the connection's task takes them.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     state: Mutex<State>,
-    /// Bytes queued or taken for writing, and not yet written.
+    /// Bytes that are not written yet, queued or already taken by the task.
     waiting_bytes: AtomicUsize,
     max_frame_bytes: usize,
 }
 
 #[derive(Debug)]
 struct State {
-    /// End of the queue: headers and copied bodies, not yet cut into a slice.
+    /// End of the queue: headers and copied bodies that are not cut into a slice yet.
     tail: BytesMut,
     slices: VecDeque<Bytes>,
-    /// The task, while it sleeps. Whoever takes the waker wakes it, so one sleep is ended by one wake.
+    /// Wakes the task while it sleeps. Whoever takes the waker wakes, so each sleep is ended by one wake.
     waker: Option<Waker>,
-    /// False while the peer takes no bytes: waking the task for more of them would be for nothing.
+    /// False while the peer takes no bytes: the task could not write more of them.
     wake_on_push: bool,
     closed: bool,
     next_chunk_bytes: usize,
@@ -91,18 +92,18 @@ impl Outbox {
         }
     }
 
-    /// Counts `written` bytes out.
+    /// Subtracts bytes that were written.
     pub(crate) fn written(&self, written: usize) {
         self.waiting_bytes.fetch_sub(written, Ordering::Relaxed);
     }
 
-    /// Bytes queued or taken, and not yet written.
+    /// Bytes that are not written yet.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes.load(Ordering::Relaxed)
     }
 
     /// Leaves the waker of the task that is about to sleep. False when it must not sleep: frames are queued, or `stay_awake`,
-    /// asked under the lock, sees a reason that came up since the task last looked.
+    /// called under the lock, finds a reason that arose since the task last checked.
     pub(crate) fn park(&self, waker: &Waker, wake_on_push: bool, stay_awake: impl FnOnce() -> bool) -> bool {
         let mut state = self.state.lock();
         if wake_on_push && !(state.tail.is_empty() && state.slices.is_empty()) || stay_awake() {
@@ -116,7 +117,7 @@ impl Outbox {
         true
     }
 
-    /// Wakes the task for another reason than a frame.
+    /// Wakes the task for a reason other than a frame.
     pub(crate) fn wake(&self) {
         let waker = self.state.lock().waker.take();
         if let Some(waker) = waker {
@@ -124,7 +125,7 @@ impl Outbox {
         }
     }
 
-    /// Takes no more frames and lets go of those queued.
+    /// Refuses further frames and drops the queued ones.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -194,10 +195,10 @@ fn wake(waker: Waker) {
     });
 }
 
-/// Holds back the waking of connections by this thread until the guard is dropped.
+/// Delays this thread's waking of connections until the guard is dropped.
 ///
-/// A thread that answers many requests, or starts many calls, in one go takes a cork first: each connection is then woken once, finds all
-/// of its frames and writes them together. Corks nest; the outermost one counts. Nothing may wait for a peer while corked.
+/// A thread that answers many requests, or starts many calls, takes a cork first: each connection is then woken once, finds all
+/// of its frames and writes them together. Corks nest; the outermost one counts. Do not wait for a peer while corked.
 ///
 /// ```
 /// let _cork = rocketpy_remoting::cork();
@@ -214,7 +215,7 @@ pub fn cork() -> Cork {
 
 /// The guard of [`cork`].
 #[derive(Debug)]
-#[must_use = "the cork is out as soon as the guard is dropped"]
+#[must_use = "dropping the guard ends the cork"]
 pub struct Cork {
     outermost: bool,
     not_send: PhantomData<*const ()>,

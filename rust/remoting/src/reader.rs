@@ -6,18 +6,21 @@ use std::task::{Context, Poll};
 use bytes::BytesMut;
 use rocketpy_protocol::frame::{Frame, FrameError, decode_frame};
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
 
+use crate::stream::Stream;
+
+/// Smallest and first room for one read.
 const MIN_READ_BYTES: usize = 4 * 1024;
+/// Largest room for one read of small frames.
 const MAX_READ_BYTES: usize = 64 * 1024;
-/// A frame's own length is believed up to here when room is made for it; a longer one gets room as it arrives.
-const BELIEVED_BYTES: usize = 4 * 1024 * 1024;
+/// A frame's length field reserves at most this much; a longer frame gets more room as its bytes arrive.
+const MAX_RESERVED_BYTES: usize = 4 * 1024 * 1024;
+/// The length field of a frame.
 const LENGTH_BYTES: usize = 4;
 
 /// The bytes read from one peer and not yet handed on.
 ///
-/// Frames are cut off as shared slices of the buffer. Its reads grow with what the peer sends; an idle connection holds no
-/// buffer at all.
+/// Frames are cut off as shared slices of the buffer. Reads grow with the peer's traffic; an idle connection holds no buffer.
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     buffer: BytesMut,
@@ -55,18 +58,18 @@ impl FrameReader {
     /// Reads once: the number of bytes, 0 at the end of the stream.
     pub(crate) fn poll_read(
         &mut self,
-        stream: &mut TcpStream,
+        stream: &mut impl Stream,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         if stream.poll_read_ready(cx)?.is_pending() {
-            self.let_go_when_empty();
+            self.release_when_empty();
             return Poll::Pending;
         }
         self.make_room();
         let room = self.buffer.capacity() - self.buffer.len();
         let read = pin!(stream.read_buf(&mut self.buffer)).poll(cx)?;
         let Poll::Ready(count) = read else {
-            self.let_go_when_empty();
+            self.release_when_empty();
             return Poll::Pending;
         };
         self.more |= count > 0;
@@ -84,13 +87,13 @@ impl FrameReader {
         self.more = false;
     }
 
-    fn let_go_when_empty(&mut self) {
+    fn release_when_empty(&mut self) {
         if self.buffer.is_empty() {
             self.buffer = BytesMut::new();
         }
     }
 
-    /// Room for the rest of the frame at hand, within what is believed, and for one read at least.
+    /// Reserves room for the rest of the current frame, up to the limit, and for at least one read.
     fn make_room(&mut self) {
         let have = self.buffer.len();
         let rest = match self.buffer.first_chunk::<LENGTH_BYTES>() {
@@ -99,7 +102,7 @@ impl FrameReader {
         };
         let enough = rest.min(MAX_READ_BYTES).max(self.read_bytes / 2);
         if self.buffer.capacity() - have < enough {
-            let wanted = rest.min(BELIEVED_BYTES.max(have)).max(self.read_bytes);
+            let wanted = rest.min(MAX_RESERVED_BYTES.max(have)).max(self.read_bytes);
             self.buffer.reserve(wanted);
         }
     }

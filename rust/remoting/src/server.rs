@@ -13,19 +13,19 @@ use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
 use crate::config::ServerConfig;
-use crate::connection::{Connection, Limits, Phase};
+use crate::connection::{Connection, Phase};
 use crate::driver::Driver;
 use crate::error::ServerError;
-use crate::handler::Handler;
+use crate::handler::{Handler, Service};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
-/// Pause after a failed accept, most often for want of file descriptors.
+/// Pause after a failed accept: most often the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A remoting server: a listening socket and the connections that came by it.
+/// A remoting server: a listening socket and the connections accepted from it.
 ///
-/// Dropping it closes the socket and aborts the connections; [`shutdown`](Self::shutdown) ends them in order.
+/// Dropping it closes the socket and aborts the connections; [`shutdown`](Self::shutdown) ends them gracefully.
 #[doc(alias = "NettyRemotingServer")]
 #[derive(Debug)]
 pub struct Server {
@@ -38,7 +38,7 @@ struct Shared {
     config: ServerConfig,
     handler: Arc<dyn Handler>,
     open: Mutex<Open>,
-    /// Told when the last connection is gone.
+    /// Notified when the last connection is gone.
     emptied: Notify,
 }
 
@@ -78,7 +78,7 @@ impl Server {
         Self { local_addr, shared, accepting: Mutex::new(Some(accepting)) }
     }
 
-    /// The address that is listened on, its port never 0.
+    /// The address it listens on, with its real port.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
@@ -88,23 +88,23 @@ impl Server {
         self.shared.open.lock().by_id.values().cloned().collect()
     }
 
-    /// Ends in order: accepts no more, answers what was taken, refuses what still comes with GO_AWAY (peers that know it), closes.
-    /// What has not ended after `deadline` is cut off.
+    /// Ends gracefully: accepts no more, answers the requests it has, refuses new ones with GO_AWAY (to peers that know it), closes.
+    /// Connections that have not ended after `deadline` are aborted.
     ///
-    /// Requests whose replies are kept, such as held pulls, should be answered by the layer above first.
+    /// The layer above should first answer the requests whose replies it keeps, such as held pulls.
     pub async fn shutdown(&self, deadline: Duration) {
         self.shared.open.lock().stopping = true;
         let accepting = self.accepting.lock().take();
         if let Some(accepting) = accepting {
             accepting.abort();
-            // Once it has ended the address is free.
+            // The address is free once that task has ended.
             drop(accepting.await);
         }
         self.enter(Phase::Draining);
         if tokio::time::timeout(deadline, self.emptied()).await.is_err() {
             let left = self.enter(Phase::Aborted);
             warn!(local_addr = %self.local_addr, left, "connections cut off at the end of the shutdown");
-            // Each task ends at its next poll; that needs no peer.
+            // Each task ends at its next poll, whatever its peer does.
             drop(tokio::time::timeout(deadline, self.emptied()).await);
         }
         debug!(local_addr = %self.local_addr, "remoting server stopped");
@@ -139,9 +139,9 @@ impl Drop for Server {
     }
 }
 
-/// An address that is taken and not served yet: connections are refused.
+/// An address that is bound and not served yet: connections are refused.
 ///
-/// For a start that has work to do before it can serve, and should not begin it when the address is in use.
+/// For a start that has work to do before it can serve, and should not begin that work when the address is in use.
 #[derive(Debug)]
 pub struct Reserved {
     addr: SocketAddr,
@@ -149,10 +149,10 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Takes an address; port 0 takes a free one.
+    /// Binds an address; port 0 takes a free one.
     ///
     /// # Errors
-    /// [`ServerError::Bind`] when somebody else serves the address, or it is none of this machine's.
+    /// [`ServerError::Bind`] when the address is in use, or is not an address of this machine.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -163,10 +163,10 @@ impl Reserved {
         }
     }
 
-    /// Serves the address that was taken; the one in `config` does not matter.
+    /// Serves the bound address; the one in `config` is ignored.
     ///
     /// # Errors
-    /// [`ServerError::Bind`] when another process that took the address at the same time serves it already.
+    /// [`ServerError::Bind`] when another process bound the address at the same time and serves it already.
     pub fn serve(self, config: ServerConfig, handler: Arc<dyn Handler>) -> Result<Server, ServerError> {
         let addr = self.addr;
         let listen = || {
@@ -190,7 +190,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                // IPv4 clients of a socket that serves both are IPv4 clients, in records too.
+                // A socket for both versions shows IPv4 clients as IPv6 addresses; stored records must show IPv4.
                 let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
                 if let Err(error) = shared.open(stream, peer) {
                     debug!(%peer, %error, "connection was gone before it was served");
@@ -217,31 +217,19 @@ impl Shared {
             warn!(%peer, max_connections = self.config.max_connections, "too many connections, this one is closed");
             return Ok(());
         }
-        let handler = Arc::clone(&self.handler);
         let name = peer.to_string().into();
-        let connection = Arc::new(Connection::new(ends, name, SerializeType::Json, self.limits(), handler));
+        let limits = self.config.limits();
+        let connection = Arc::new(Connection::new(ends, name, SerializeType::Json, limits, None));
         open.by_id.insert(connection.id(), Arc::clone(&connection));
         drop(open);
         let slot = Slot { shared: Arc::clone(self), id: connection.id() };
-        tokio::spawn(Driver::new(stream, connection, slot));
+        let service = Service { handler: Arc::clone(&self.handler), check: self.config.check.clone() };
+        tokio::spawn(Driver::new(stream, connection, service, slot));
         Ok(())
-    }
-
-    fn limits(&self) -> Limits {
-        let config = &self.config;
-        Limits {
-            max_frame_bytes: config.max_frame_bytes,
-            max_queued_bytes: config.max_queued_bytes,
-            max_unanswered: config.max_unanswered.max(1),
-            max_outstanding_calls: config.max_unanswered,
-            max_outstanding_bytes: config.max_queued_bytes,
-            idle_timeout: config.idle_timeout,
-            stall_timeout: config.stall_timeout,
-        }
     }
 }
 
-/// The place of a connection in its server.
+/// The place of a connection in its server, free again when dropped.
 struct Slot {
     shared: Arc<Shared>,
     id: u64,

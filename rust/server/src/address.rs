@@ -1,3 +1,5 @@
+//! Addresses to listen on, and addresses that clients can use.
+
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use crate::ServerError;

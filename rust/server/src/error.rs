@@ -1,3 +1,5 @@
+//! Why a server could not start, run or stop in order.
+
 use std::time::Duration;
 
 use rocketpy_broker::{BrokerError, StoreError};
@@ -32,13 +34,13 @@ pub enum ServerError {
     /// The ready file cannot be written.
     #[error("the ready file cannot be written: {0}")]
     ReadyFile(#[source] EnvError),
-    /// The system gave no threads.
+    /// The system refused threads.
     #[error("the threads of the server cannot be started: {0}")]
     Threads(#[source] std::io::Error),
     /// The disk failed, and the server stopped by itself.
     #[error("the server stopped by itself: {0}")]
     Failed(#[source] StoreError),
-    /// A stop had not enough time.
+    /// A stop ran out of time.
     #[error("the stop was cut off before everything was closed, after {} s", within.as_secs_f64())]
     CutOff {
         /// The time that it had.

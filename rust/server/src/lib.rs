@@ -1,7 +1,7 @@
 //! Composition: configuration, lifecycle, name server and broker in one process.
 
 mod address;
-mod config;
+pub mod config;
 mod error;
 mod limits;
 mod log_files;
@@ -11,5 +11,5 @@ mod process;
 pub use config::{ConfigError, ServerConfig, Sources};
 pub use error::ServerError;
 pub use logging::init_logging;
-pub use process::{Addresses, BrokerOnly, NameServerOnly, Standalone};
+pub use process::{Addresses, Process, Role};
 pub use rocketpy_broker::{BrokerError, topic_retention};

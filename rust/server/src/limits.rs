@@ -1,23 +1,28 @@
+//! The limit of open files, and what fits below it.
+
+use rocketpy_broker::StoreConfig;
 use rocketpy_env::raise_open_file_limit;
 use tracing::{info, warn};
 
-use crate::ServerConfig;
+use crate::{Role, ServerConfig};
 
 /// Files that are no connections: logs, libraries, sockets that listen, the store's commit log.
 const RESERVE: u64 = 256;
 /// Connections are never cut below this, whatever the limit says.
 const LEAST: usize = 16;
 
-/// Raises the limit of open files, and brings the numbers of connections below it: beyond it nothing could be accepted and no
-/// file of the store be opened.
-pub(crate) fn fit(config: &mut ServerConfig, has_name_server: bool, has_broker: bool) {
+/// Raises the limit of open files and brings the numbers of connections below it: beyond it the server could accept nothing
+/// and open no file of the store.
+pub(crate) fn fit(config: &mut ServerConfig, role: Role) {
+    let (has_name_server, has_broker) = (role.has_name_server(), role.has_broker());
     let limit = match raise_open_file_limit() {
         Ok(limit) => limit,
         Err(error) => return warn!(%error, "the limit of open files is not known"),
     };
-    // The store keeps as many files of its queues open (open_queue_files).
-    let of_store = if has_broker { (limit / 4).clamp(16, 20_000) } else { 0 };
-    let room = usize::try_from(limit.saturating_sub(RESERVE + of_store)).unwrap_or(usize::MAX);
+    // The default was taken before the limit was raised.
+    config.broker.store.open_queue_files = StoreConfig::open_queue_files_of(limit);
+    let of_store = if has_broker { config.broker.store.open_queue_files } else { 0 };
+    let room = usize::try_from(limit.saturating_sub(RESERVE)).unwrap_or(usize::MAX).saturating_sub(of_store);
     let name_server = if has_name_server { config.name_server.max_connections } else { 0 };
     let broker = if has_broker { config.broker.max_connections } else { 0 };
     // The second port has as many again.

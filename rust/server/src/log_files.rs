@@ -1,32 +1,37 @@
-use rocketpy_broker::BrokerConfig;
+//! The size of the log files that a store has already.
+
+use rocketpy_broker::StoreConfig;
 use rocketpy_env::{Disk, EntryKind, RealDisk};
 use tracing::info;
 
 use crate::ServerConfig;
+use crate::config::Origin;
 
 /// A file of another length than whole pages was cut off rather than made with that size.
 const PAGE: u64 = 4096;
 
 /// Takes the size of the log files that the store has already, unless the configuration says a size itself.
 pub(crate) fn adopt_size(config: &mut ServerConfig) {
-    let default_bytes = BrokerConfig::default().commit_log_file_size;
-    if config.is_log_file_size_given || config.broker.commit_log_file_size != default_bytes {
+    let default_bytes = StoreConfig::new("").commit_log_file_size;
+    if *config.origin("mappedFileSizeCommitLog") != Origin::Default
+        || config.broker.store.commit_log_file_size != default_bytes
+    {
         return;
     }
-    let Some(found_bytes) = size_found(&config.broker) else { return };
+    let Some(found_bytes) = size_found(&config.broker.store) else { return };
     if found_bytes != default_bytes {
         info!(
             mappedFileSizeCommitLog = found_bytes,
             default_bytes, "the log files found have another size than the default one; theirs is taken"
         );
-        config.broker.commit_log_file_size = found_bytes;
+        config.broker.store.commit_log_file_size = found_bytes;
     }
 }
 
 /// The one size of all finished log files. `None` without a file, or when the start has to look closer: it names what is wrong.
-fn size_found(broker: &BrokerConfig) -> Option<u64> {
+fn size_found(store: &StoreConfig) -> Option<u64> {
     let mut size = None;
-    for dir in broker.store().commit_log_dirs() {
+    for dir in store.commit_log_dirs() {
         for entry in RealDisk.list(&dir).unwrap_or_default() {
             if entry.kind != EntryKind::File
                 || !is_log_file(entry.name.as_encoded_bytes())

@@ -1,3 +1,5 @@
+//! A server process: its parts, their threads, their start and their stop.
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,18 +13,16 @@ use serde::Serialize;
 use tokio::runtime::Runtime;
 use tracing::{error, info, warn};
 
+use crate::config::{self, BROKER_PORT, NAME_SERVER_PORT};
 use crate::{ServerConfig, ServerError, address, limits, log_files};
 
 /// How long a start waits for the name servers; one that is down must not keep the broker from starting.
 const REGISTER_WAIT: Duration = Duration::from_secs(2);
-/// Apache's port of name servers.
-const NAME_SERVER_PORT: u16 = 9876;
-/// Apache's port of brokers.
-const BROKER_PORT: u16 = 10911;
 /// Most threads that serve connections; more only help with more cores.
 const MAX_THREADS: usize = 4;
-
-/// A ready file is not longer.
+/// How long a stop may take that nobody waits for.
+const DROP_WITHIN: Duration = Duration::from_secs(10);
+/// Longest ready file that is read.
 const MAX_READY_FILE_BYTES: u64 = 1 << 16;
 
 /// Where a running process accepts connections, as `host:port` that a client can use.
@@ -42,9 +42,34 @@ struct Ready<'a> {
     broker: Option<&'a str>,
 }
 
-/// The parts of a process and the threads they run on.
+/// Which parts a process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A name server and a broker.
+    Standalone,
+    /// A name server alone. `listenPort` is its port, unless `nameServerPort` is set.
+    NameServer,
+    /// A broker alone, which registers at the name servers of `namesrvAddr`.
+    Broker,
+}
+
+impl Role {
+    /// Whether the process has a name server.
+    pub fn has_name_server(self) -> bool {
+        self != Self::Broker
+    }
+
+    /// Whether the process has a broker.
+    pub fn has_broker(self) -> bool {
+        self != Self::NameServer
+    }
+}
+
+/// A name server, a broker or both, on threads of their own.
+///
+/// Its functions block and must not be called from within an async runtime. Dropping it stops it.
 #[derive(Debug)]
-struct Process {
+pub struct Process {
     /// Taken by the one that stops it.
     runtime: Mutex<Option<Runtime>>,
     name_server: Option<NameServer>,
@@ -52,20 +77,29 @@ struct Process {
     addresses: Addresses,
     /// Absent until it is this process's to remove.
     ready_file: Option<PathBuf>,
-    /// The last stop had not enough time.
+    /// Whether the stop ran out of time.
     is_cut_off: AtomicBool,
     /// Set once the broker has stopped by itself.
     failure: Arc<Mutex<Option<StoreError>>>,
 }
 
 impl Process {
-    fn start(config: ServerConfig, has_name_server: bool, has_broker: bool) -> Result<Self, ServerError> {
-        let mut config = config;
+    /// Starts the parts of the role and returns once everything accepts.
+    ///
+    /// # Errors
+    /// A broker without a name server, an address that is taken or unknown, a store that cannot be opened, a ready file
+    /// that cannot be written.
+    pub fn start(role: Role, mut config: ServerConfig) -> Result<Self, ServerError> {
+        match role {
+            Role::NameServer => config.name_server_port = config.name_server_port.or(config.port),
+            Role::Broker if config.broker.name_servers.is_empty() => return Err(ServerError::NoNameServer),
+            Role::Broker | Role::Standalone => {}
+        }
         if let Some(path) = &config.ready_file {
             remove_stale_ready_file(path)?;
         }
-        limits::fit(&mut config, has_name_server, has_broker);
-        if has_broker {
+        limits::fit(&mut config, role);
+        if role.has_broker() {
             log_files::adopt_size(&mut config);
         }
         if !config.ignored.is_empty() {
@@ -81,52 +115,74 @@ impl Process {
             failure: Arc::default(),
             runtime: Mutex::new(None),
         };
-        let started = runtime.block_on(process.start_parts(config, has_name_server, has_broker));
+        let started = runtime.block_on(process.start_parts(role, config));
         *process.runtime.get_mut() = Some(runtime);
-        // On an error, what runs already is stopped by the drop.
+        // On an error, the drop stops what runs already.
         started?;
         process.write_ready_file()?;
         Ok(process)
     }
 
-    async fn start_parts(
-        &mut self,
-        config: ServerConfig,
-        has_name_server: bool,
-        has_broker: bool,
-    ) -> Result<(), ServerError> {
-        let mut broker = config.broker;
-        if has_name_server {
-            let listen = address::listen(&config.host, config.name_server_port.unwrap_or(NAME_SERVER_PORT))?;
-            let started = NameServer::start(NameServerConfig { listen, ..config.name_server }).await?;
-            let name_server = address::reachable(started.local_addr());
-            if has_broker && !broker.name_servers.is_empty() {
-                let given = broker.name_servers.join(";");
-                warn!(
-                    given,
-                    used = name_server,
-                    "namesrvAddr is not used: this process has a name server of its own"
-                );
-            }
-            broker.name_servers = vec![name_server.clone()];
-            self.addresses.name_server = Some(name_server);
-            self.name_server = Some(started);
+    async fn start_parts(&mut self, role: Role, mut config: ServerConfig) -> Result<(), ServerError> {
+        if role.has_name_server() {
+            self.start_name_server(role, &mut config).await?;
         }
-        if has_broker {
-            broker.listen = address::listen(&config.host, config.port.unwrap_or(BROKER_PORT))?;
-            let policy = broker.on_failed_flush;
-            let started = Arc::new(Broker::start(broker).await?);
-            self.take_ready_file(config.ready_file)?;
-            self.addresses.broker = Some(started.advertised().to_owned());
-            self.broker = Some(started.clone());
-            tokio::spawn(watch(started.clone(), policy, self.failure.clone()));
-            if !started.registered(REGISTER_WAIT).await {
-                warn!("not registered at every name server yet; clients find this broker once it is");
-            }
-        } else {
-            self.take_ready_file(config.ready_file)?;
+        if !role.has_broker() {
+            return self.take_ready_file(config.ready_file);
+        }
+        config.broker.listen = address::listen(&config.host, config.port.unwrap_or(BROKER_PORT))?;
+        config.broker.describe = config::describe(&config);
+        let policy = config.broker.store.on_failed_flush;
+        let broker = Arc::new(Broker::start(config.broker).await?);
+        self.take_ready_file(config.ready_file)?;
+        self.addresses.broker = Some(broker.advertised().to_owned());
+        self.broker = Some(broker.clone());
+        tokio::spawn(watch(broker.clone(), policy, self.failure.clone()));
+        if !broker.registered(REGISTER_WAIT).await {
+            warn!("not registered at every name server yet; clients find this broker once it is");
         }
         Ok(())
+    }
+
+    /// Starts the name server; a broker beside it registers there and nowhere else.
+    async fn start_name_server(&mut self, role: Role, config: &mut ServerConfig) -> Result<(), ServerError> {
+        let listen = address::listen(&config.host, config.name_server_port.unwrap_or(NAME_SERVER_PORT))?;
+        let started = NameServer::start(NameServerConfig { listen, ..config.name_server.clone() }).await?;
+        let address = address::reachable(started.local_addr());
+        if role.has_broker() && !config.broker.name_servers.is_empty() {
+            let given = config.broker.name_servers.join(";");
+            warn!(
+                given,
+                used = address,
+                "namesrvAddr is not used: this process has a name server of its own"
+            );
+        }
+        config.broker.name_servers = vec![address.clone()];
+        self.addresses.name_server = Some(address);
+        self.name_server = Some(started);
+        Ok(())
+    }
+
+    /// Where it accepts.
+    pub fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// Why the broker stopped by itself: its disk failed, and the configuration wants a stop then.
+    pub fn failure(&self) -> Option<StoreError> {
+        self.failure.lock().clone()
+    }
+
+    /// Stops in order within the time given. A further call only tells how the stop ended.
+    ///
+    /// # Errors
+    /// [`ServerError::CutOff`]: the time was too short. The next start recovers what was not closed.
+    ///
+    /// # Durability
+    /// On return without an error everything acknowledged is durable.
+    pub fn stop(&self, within: Duration) -> Result<(), ServerError> {
+        self.stop_once(within);
+        if self.is_cut_off.load(Ordering::Acquire) { Err(ServerError::CutOff { within }) } else { Ok(()) }
     }
 
     /// Called once the ports and the store belong to this process: then the file is not another running one's.
@@ -145,11 +201,7 @@ impl Process {
         RealDisk.replace(path, &json).map_err(ServerError::ReadyFile)
     }
 
-    fn failure(&self) -> Option<StoreError> {
-        self.failure.lock().clone()
-    }
-
-    fn stop(&self, within: Duration) {
+    fn stop_once(&self, within: Duration) {
         let Some(runtime) = self.runtime.lock().take() else { return };
         let started = Instant::now();
         let stopped = runtime.block_on(async {
@@ -181,7 +233,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.stop(Duration::from_secs(10));
+        self.stop_once(DROP_WITHIN);
     }
 }
 
@@ -205,7 +257,7 @@ fn runtime() -> Result<Runtime, ServerError> {
         .map_err(ServerError::Threads)
 }
 
-/// Removes what a process left behind that is no more. The file of one that runs is left alone.
+/// Removes the file of a process that is gone. The file of one that runs stays.
 fn remove_stale_ready_file(path: &Path) -> Result<(), ServerError> {
     let pid = RealDisk.read(path, MAX_READY_FILE_BYTES).ok().and_then(|bytes| {
         let ready: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
@@ -220,68 +272,3 @@ fn remove_ready_file(path: &Path) -> Result<(), ServerError> {
         _ => Ok(()),
     }
 }
-
-macro_rules! process {
-    ($(#[$doc:meta])* $name:ident, $config:ident => $started:expr) => {
-        $(#[$doc])*
-        ///
-        /// Its functions block and must not be called from within an async runtime. Dropping it stops it.
-        #[derive(Debug)]
-        pub struct $name(Process);
-
-        impl $name {
-            /// Starts and returns once everything accepts.
-            ///
-            /// # Errors
-            /// An address is taken or unknown, the store cannot be opened, the ready file cannot be written.
-            pub fn start(#[allow(unused_mut)] mut $config: ServerConfig) -> Result<Self, ServerError> {
-                $started.map(Self)
-            }
-
-            /// Where it accepts.
-            pub fn addresses(&self) -> &Addresses {
-                &self.0.addresses
-            }
-
-            /// Why the broker stopped by itself: its disk failed, and the configuration wants a stop then.
-            pub fn failure(&self) -> Option<StoreError> {
-                self.0.failure()
-            }
-
-            /// Stops in order within the time given; a second call does nothing.
-            ///
-            /// # Durability
-            /// On return everything acknowledged is durable, unless the time was too short.
-            pub fn stop(&self, within: Duration) {
-                self.0.stop(within);
-            }
-
-            /// Whether the stop had not enough time: what was not done then, the next start's recovery does. Its caller
-            /// fails with [`ServerError::CutOff`].
-            pub fn is_cut_off(&self) -> bool {
-                self.0.is_cut_off.load(Ordering::Acquire)
-            }
-        }
-    };
-}
-
-process!(
-    /// A name server and a broker in one process.
-    Standalone, config => Process::start(config, true, true)
-);
-process!(
-    /// A name server alone. `listenPort` is its port, unless `nameServerPort` is set.
-    NameServerOnly, config => {
-        config.name_server_port = config.name_server_port.or(config.port);
-        Process::start(config, true, false)
-    }
-);
-process!(
-    /// A broker alone.
-    BrokerOnly, config => {
-        if config.broker.name_servers.is_empty() {
-            return Err(ServerError::NoNameServer);
-        }
-        Process::start(config, false, true)
-    }
-);

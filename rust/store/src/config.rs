@@ -18,6 +18,16 @@ pub enum FlushMode {
     Sync,
 }
 
+impl FlushMode {
+    /// The value of `flushDiskType` that asks for it.
+    pub fn apache_name(self) -> &'static str {
+        match self {
+            Self::Async => "ASYNC_FLUSH",
+            Self::Sync => "SYNC_FLUSH",
+        }
+    }
+}
+
 /// What the owner of the process does after the first failed flush. The store itself refuses from then on either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFailedFlush {
@@ -47,7 +57,7 @@ pub struct StoreConfig {
     pub consume_queue_file_size: u64,
     /// When a record is durable.
     pub flush: FlushMode,
-    /// Distance between two flushes of the commit log under [`FlushMode::Async`], 500 ms.
+    /// Time between two flushes of the commit log under [`FlushMode::Async`], 500 ms.
     pub flush_interval: Duration,
     /// Dirty pages of 4 KiB below which an interval is let pass, 0: what is dirty is flushed at every interval.
     pub flush_least_pages: u64,
@@ -137,7 +147,7 @@ impl StoreConfig {
             allocate_ahead: true,
             warm_files: false,
             retention: RetentionConfig::default(),
-            open_queue_files: default_open_queue_files(),
+            open_queue_files: Self::open_queue_files_of(rocketpy_env::open_file_limit()),
             queues_at_once: 64,
             queue_tail_bytes: 64 << 20,
         }
@@ -162,6 +172,11 @@ impl StoreConfig {
         let mut dirs = self.commit_log_dirs();
         dirs.retain(|dir| !self.read_only_commit_log_dirs.contains(dir));
         dirs
+    }
+
+    /// Consume queue files that a store keeps open in a process that may open `limit` files: a quarter, at most 20,000.
+    pub fn open_queue_files_of(limit: u64) -> usize {
+        (limit / 4).clamp(16, 20_000) as usize
     }
 
     /// Bytes that are faulted in ahead of the write position at most. Flushes that somebody waits for are to find the disk free.
@@ -226,9 +241,4 @@ impl StoreConfig {
         self.open_queue_files = self.open_queue_files.max(1);
         Ok(self)
     }
-}
-
-/// A quarter of the files this process may open, at most 20,000.
-fn default_open_queue_files() -> usize {
-    (rocketpy_env::open_file_limit() / 4).clamp(16, 20_000) as usize
 }

@@ -30,6 +30,8 @@ pub trait StoreListener: Send + Sync {
     fn flushed(&self, _offset: PhysicalOffset) {}
     /// Queue entries became readable; in log order, many at once under load.
     fn arrived(&self, _arrivals: &[Arrival]) {}
+    /// Consume queues and index cover the log before this offset. Offsets only grow. Comes after [`Self::arrived`].
+    fn dispatched(&self, _offset: PhysicalOffset) {}
     /// An append is about to wait for the disk, on its caller's thread: `wait` has to be called, once.
     fn waits(&self, wait: &mut dyn FnMut()) {
         wait();
@@ -64,6 +66,10 @@ impl Listeners {
 
     pub(crate) fn arrived(&self, arrivals: &[Arrival]) {
         self.all().iter().for_each(|listener| listener.arrived(arrivals));
+    }
+
+    pub(crate) fn dispatched(&self, offset: PhysicalOffset) {
+        self.all().iter().for_each(|listener| listener.dispatched(offset));
     }
 
     pub(crate) fn poisoned(&self, error: &StoreError) {

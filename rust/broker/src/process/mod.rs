@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub(crate) use client::expire;
 pub(crate) use offset::signed;
 use rocketpy_protocol::code::{request as code, response};
-use rocketpy_protocol::{Command, Header, Language, flag, json};
+use rocketpy_protocol::{Command, Header, json};
 use rocketpy_remoting::{Connection, Handler, Reply, Response};
 use serde::Serialize;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -155,8 +155,7 @@ fn why_not(code: i32) -> &'static str {
 
 /// A response with a code, ready for its header.
 pub(super) fn response(code: i32) -> Command {
-    // "RUST" is known to current Java clients only, "OTHER" to all.
-    Command { language: Language::Other, flag: flag::RESPONSE, ..Command::bare_request(code) }
+    Command::bare_response(code)
 }
 
 fn success_with<'a>(header: &impl Header<'a>) -> Response {

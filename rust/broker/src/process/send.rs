@@ -22,7 +22,7 @@ use crate::message_properties::{DelayLevel, PropertyFacts, check_sys_flag, inspe
 use crate::refusal::Refusal;
 use crate::registration::Announced;
 use crate::shared::Shared;
-use crate::{FlushDiskType, topic_attribute};
+use crate::{FlushMode, topic_attribute};
 
 /// A topic, and the announcement to wait for when it is new.
 type Created = (Arc<TopicConfig>, Option<Announced>);
@@ -97,8 +97,8 @@ fn store(shared: &Shared, connection: &Connection, request: &Command) -> Result<
     if request.body.is_empty() {
         return Err(Refusal::NoBody);
     }
-    if request.body.len() > config.max_message_size {
-        let (size_bytes, limit_bytes) = (request.body.len(), config.max_message_size);
+    if request.body.len() > config.store.max_message_size as usize {
+        let (size_bytes, limit_bytes) = (request.body.len(), config.store.max_message_size as usize);
         return Err(Refusal::BodyTooLong { size_bytes, limit_bytes });
     }
     let properties = header.properties.unwrap_or_default().as_bytes();
@@ -133,7 +133,7 @@ fn store(shared: &Shared, connection: &Connection, request: &Command) -> Result<
 /// # Source
 /// docs/reference/store-format.md 6.1 for the message; a topic's `flush.type` is not Apache's.
 fn waits_for_flush(shared: &Shared, topic: &TopicConfig, facts: &PropertyFacts<'_>) -> bool {
-    let by_topic = topic_attribute::flush_type(topic).map(|kind| kind == FlushDiskType::Sync);
+    let by_topic = topic_attribute::flush_type(topic).map(|kind| kind == FlushMode::Sync);
     !facts.answer_before_flush && by_topic.unwrap_or(shared.sync_flush)
 }
 

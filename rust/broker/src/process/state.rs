@@ -16,6 +16,7 @@ use rocketpy_protocol::json;
 use rocketpy_store::Store;
 
 use super::{Answer, success_json};
+use crate::Endpoint;
 use crate::shared::Shared;
 
 /// The name of version 479 ([`rocketpy_model::system::VERSION`]), as the tools print it.
@@ -28,7 +29,8 @@ pub(super) fn config(shared: &Shared) -> Answer {
         Some(advertised) => (advertised.host.as_str(), advertised.port),
         None => ("", shared.config.listen.port()),
     };
-    for (key, value) in shared.config.properties(host, port) {
+    let endpoint = Endpoint { listen_ip: shared.config.listen.ip(), port, advertised_host: host };
+    for (key, value) in shared.config.describe.lines(&endpoint) {
         // Writing to a text does not fail.
         let _ = writeln!(text, "{key}={value}");
     }

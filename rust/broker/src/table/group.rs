@@ -28,7 +28,7 @@ pub(crate) struct GroupTable {
 impl GroupTable {
     /// Loads the file and adds the system groups that are missing.
     pub(crate) fn open(config: &BrokerConfig) -> Result<Self, BrokerError> {
-        let file = ConfigFile::new(&config.store_root, "subscriptionGroup.json");
+        let file = ConfigFile::new(&config.store.root, "subscriptionGroup.json");
         let loaded = file.load::<SubscriptionGroupWrapper>()?.unwrap_or_default();
         let mut groups: HashMap<Arc<str>, Arc<GroupConfig>> = HashMap::new();
         for (name, mut group) in loaded.subscription_group_table {

@@ -35,7 +35,7 @@ pub(crate) struct TopicChange {
 impl TopicTable {
     /// Loads the file and adds the system topics that are missing.
     pub(crate) fn open(config: &BrokerConfig) -> Result<Self, BrokerError> {
-        let file = ConfigFile::new(&config.store_root, "topics.json");
+        let file = ConfigFile::new(&config.store.root, "topics.json");
         let loaded = file.load::<TopicConfigFile>()?.unwrap_or_default();
         let mut topics: HashMap<Arc<str>, Arc<TopicConfig>> = HashMap::new();
         for (name, mut topic) in loaded.topic_config_table {

@@ -34,7 +34,7 @@ async fn records_come_in_order_and_within_the_limits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn large_pulls_are_honoured_when_they_state_their_limits() {
     // One read ends with its consume queue file: one that holds them all.
-    let fixture = Fixture::start_with(|config| config.consume_queue_file_size = 20_000).await;
+    let fixture = Fixture::start_with(|config| config.store.consume_queue_file_size = 20_000).await;
     let body = "x".repeat(1000);
     for _ in 0..600 {
         let answer = fixture.send(Send::new("orders", &body)).await;

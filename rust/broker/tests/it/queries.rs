@@ -113,23 +113,24 @@ async fn messages_are_found_after_a_restart_and_with_files_of_another_size() {
     let fixture = filled(3, |_| {}).await;
     let fixture = fixture.restart().await;
     assert_eq!(bodies(&ask(&fixture, query("orders", "own-2")).await), ["m2"]);
-    let fixture = fixture.restart_with(|config| (config.index_slots, config.index_entries) = (7, 5)).await;
+    let fixture =
+        fixture.restart_with(|config| (config.store.index_slots, config.store.index_entries) = (7, 5)).await;
     assert_eq!(bodies(&ask(&fixture, query("orders", "own-0")).await), ["m0"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_an_index_the_key_that_switches_it_on_is_named() {
-    let fixture = filled(1, |config| config.index = false).await;
+    let fixture = filled(1, |config| config.store.index = false).await;
     let answer = ask(&fixture, query("orders", "own-0")).await;
     assert_eq!(answer.code, 1);
     assert!(answer.remark.unwrap().contains("messageIndexEnable=true"));
-    let fixture = fixture.restart_with(|config| config.index = true).await;
+    let fixture = fixture.restart_with(|config| config.store.index = true).await;
     assert_eq!(bodies(&ask(&fixture, query("orders", "own-0")).await), ["m0"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn records_that_a_client_cannot_take_in_one_frame_are_left_out() {
-    let fixture = Fixture::start_with(|config| config.commit_log_file_size = 32 << 20).await;
+    let fixture = Fixture::start_with(|config| config.store.commit_log_file_size = 32 << 20).await;
     fixture.create_topic("large", 1).await;
     for number in 0..5 {
         let body = number.to_string().repeat(4_000_000);

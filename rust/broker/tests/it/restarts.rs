@@ -31,7 +31,7 @@ async fn offsets_are_written_while_the_broker_runs() {
             .await;
     fixture.create_topic("orders", 1).await;
     crate::offsets::commit(&fixture, "TOOLS_CONSUMER", "orders", 0, 0).await;
-    let path = fixture.config.store_root.join("config/consumerOffset.json");
+    let path = fixture.config.store.root.join("config/consumerOffset.json");
     wait_until("the file is written", async || {
         RealDisk.read(&path, 1 << 20).is_ok_and(|bytes| {
             let text = String::from_utf8(bytes).unwrap();
@@ -55,7 +55,7 @@ async fn offsets_of_what_was_deleted_are_gone_from_the_file_when_the_answer_come
     crate::offsets::commit(&fixture, "group", "orders", 0, 1).await;
     crate::offsets::commit(&fixture, "group", "bills", 0, 1).await;
     let fixture = fixture.restart().await;
-    let path = fixture.config.store_root.join("config/consumerOffset.json");
+    let path = fixture.config.store.root.join("config/consumerOffset.json");
     let written = || String::from_utf8(RealDisk.read(&path, 1 << 20).unwrap()).unwrap();
     assert!(written().contains("orders@group") && written().contains("bills@group"));
     // A kill would follow here, and the topic is made again after it: its messages must not lie behind the group.
@@ -82,7 +82,7 @@ async fn offsets_beyond_the_end_are_set_back_at_the_start() {
 async fn tables_of_an_apache_broker_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
-    let tables = config.store_root.join("config");
+    let tables = config.store.root.join("config");
     RealDisk.create_dir_all(&tables).unwrap();
     let topics = "{\n\t\"dataVersion\":{\"counter\":7,\"timestamp\":1},\n\t\"topicConfigTable\":{\"legacy\":\
                   {\"order\":false,\"perm\":6,\"readQueueNums\":2,\"topicFilterType\":\"SINGLE_TAG\",\
@@ -134,7 +134,7 @@ async fn a_damaged_table_is_replaced_by_its_backup_and_kept() {
     let fixture = Fixture::start().await;
     fixture.create_topic("orders", 3).await;
     let config = fixture.config.clone();
-    let path = config.store_root.join("config/topics.json");
+    let path = config.store.root.join("config/topics.json");
     fixture.broker.shutdown().await;
     drop(fixture.broker);
     RealDisk.replace_keeping_backup(&path, b"{\"topicConfigTable\":{\"ord").unwrap();
@@ -194,7 +194,7 @@ async fn a_stop_takes_little_time_with_clients_connected() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_call_of_a_stop_returns_when_it_is_done() {
     let fixture = Fixture::start().await;
-    let abort = fixture.config.store_root.join("abort");
+    let abort = fixture.config.store.root.join("abort");
     assert!(RealDisk.read(&abort, 1000).is_ok(), "the store is open");
     let stopped = async || {
         fixture.broker.shutdown().await;
@@ -210,5 +210,5 @@ async fn a_stop_that_was_given_up_is_taken_up_by_the_next_call() {
     let given_up = tokio::time::timeout(std::time::Duration::ZERO, fixture.broker.shutdown()).await;
     assert!(given_up.is_err(), "a stop takes longer than no time");
     fixture.broker.shutdown().await;
-    assert!(RealDisk.read(&fixture.config.store_root.join("abort"), 1000).is_err());
+    assert!(RealDisk.read(&fixture.config.store.root.join("abort"), 1000).is_err());
 }

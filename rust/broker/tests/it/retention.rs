@@ -4,7 +4,7 @@ use std::process::Command as Process;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketpy_broker::{DeleteHours, FlushDiskType, RetentionConfig, topic_retention};
+use rocketpy_broker::{DeleteHours, FlushMode, RetentionConfig, topic_retention};
 use rocketpy_env::{Disk, DiskFile, OpenMode, RealDisk, now_ms};
 use rocketpy_model::sys_flag::pull as flag;
 use rocketpy_protocol::Command;
@@ -52,9 +52,9 @@ async fn search(fixture: &Fixture, topic: &str, timestamp: i64, boundary: &str) 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pull_below_the_minimum_is_sent_to_it_and_offsets_of_groups_stay_as_they_were_committed() {
     let fixture = Fixture::start_with(|config| {
-        config.commit_log_file_size = 64 << 10;
-        config.max_message_size = 16 << 10;
-        config.retention = RetentionConfig { max_bytes: Some(3 * (64 << 10)), ..busy() };
+        config.store.commit_log_file_size = 64 << 10;
+        config.store.max_message_size = 16 << 10;
+        config.store.retention = RetentionConfig { max_bytes: Some(3 * (64 << 10)), ..busy() };
     })
     .await;
     fixture.create_topic("orders", 1).await;
@@ -96,10 +96,10 @@ async fn sends_are_refused_on_a_disk_that_is_nearly_full_and_taken_again_without
         return eprintln!("skipped: {reason}");
     }
     let mut config = crate::support::config(&folder);
-    config.commit_log_file_size = 64 << 10;
-    config.max_message_size = 16 << 10;
-    config.retention = busy();
-    (config.index_slots, config.index_entries) = (100, 400);
+    config.store.commit_log_file_size = 64 << 10;
+    config.store.max_message_size = 16 << 10;
+    config.store.retention = busy();
+    (config.store.index_slots, config.store.index_entries) = (100, 400);
     let fixture = Fixture::start_on(folder, config).await;
     fixture.put("orders", 0, "before").await;
     let ballast = disk.join("ballast");
@@ -128,7 +128,7 @@ async fn sends_are_refused_on_a_disk_that_is_nearly_full_and_taken_again_without
 
 /// Changes when the first records of the log were stored. The broker is stopped, and its records have no checksum.
 fn age_records(fixture: &Fixture, count: usize, by_ms: i64) {
-    let path = fixture.config.store().commit_log_dir().join(format!("{:020}", 0));
+    let path = fixture.config.store.commit_log_dir().join(format!("{:020}", 0));
     let bytes = RealDisk.read(&path, 1 << 30).unwrap();
     let file = RealDisk.open_file(&path, OpenMode::Write).unwrap();
     let mut at = 0;
@@ -143,7 +143,7 @@ fn age_records(fixture: &Fixture, count: usize, by_ms: i64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topic_keeps_its_messages_for_hours_of_its_own() {
-    let fixture = Fixture::start_with(|config| config.record_check = false).await;
+    let fixture = Fixture::start_with(|config| config.store.record_check = false).await;
     fixture.create_topic("orders", 1).await;
     for _ in 0..5 {
         fixture.put("orders", 0, "x").await;
@@ -161,7 +161,7 @@ async fn a_topic_keeps_its_messages_for_hours_of_its_own() {
     assert_eq!(fixture.pull(Pull::new("orders", 0)).await.next, 3);
     let fixture = fixture.restart().await;
     assert_eq!(min_offset(&fixture, "orders").await, 3, "before the first request of a new start");
-    let known = topic_retention(&fixture.config.store_root).unwrap();
+    let known = topic_retention(&fixture.config.store.root).unwrap();
     assert_eq!(
         known,
         [(Arc::from("orders"), Duration::from_secs(3600))].into(),
@@ -197,10 +197,10 @@ async fn unflushed(fixture: &Fixture) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topic_has_a_flush_policy_of_its_own() {
-    for broker in [FlushDiskType::Async, FlushDiskType::Sync] {
+    for broker in [FlushMode::Async, FlushMode::Sync] {
         let fixture = Fixture::start_with(|config| {
-            config.flush = broker;
-            config.flush_interval = Duration::from_secs(3600);
+            config.store.flush = broker;
+            config.store.flush_interval = Duration::from_secs(3600);
         })
         .await;
         for (topic, attributes) in [("slow", "+flush.type=SYNC_FLUSH"), ("fast", "+flush.type=ASYNC_FLUSH")] {
@@ -224,8 +224,8 @@ async fn a_topic_has_a_flush_policy_of_its_own() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_does_not_wait_is_answered_before_the_flush_whatever_broker_and_topic_say() {
     let fixture = Fixture::start_with(|config| {
-        config.flush = FlushDiskType::Sync;
-        config.flush_interval = Duration::from_secs(3600);
+        config.store.flush = FlushMode::Sync;
+        config.store.flush_interval = Duration::from_secs(3600);
     })
     .await;
     assert_eq!(fixture.call(create_topic_with("slow", "+flush.type=SYNC_FLUSH")).await.code, 0);
@@ -242,9 +242,9 @@ async fn a_message_that_does_not_wait_is_answered_before_the_flush_whatever_brok
 #[tokio::test(flavor = "multi_thread")]
 async fn somebody_may_ask_for_old_files_to_go_now() {
     let fixture = Fixture::start_with(|config| {
-        config.commit_log_file_size = 64 << 10;
-        config.max_message_size = 16 << 10;
-        config.retention = RetentionConfig { reserved_time: Duration::ZERO, ..busy() };
+        config.store.commit_log_file_size = 64 << 10;
+        config.store.max_message_size = 16 << 10;
+        config.store.retention = RetentionConfig { reserved_time: Duration::ZERO, ..busy() };
     })
     .await;
     fixture.create_topic("orders", 1).await;
@@ -262,11 +262,11 @@ async fn somebody_may_ask_for_old_files_to_go_now() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_round_can_be_asked_for_and_a_queue_whose_messages_are_gone_keeps_its_numbers() {
     let fixture = Fixture::start_with(|config| {
-        config.commit_log_file_size = 64 << 10;
-        config.max_message_size = 16 << 10;
-        config.consume_queue_file_size = 200;
+        config.store.commit_log_file_size = 64 << 10;
+        config.store.max_message_size = 16 << 10;
+        config.store.consume_queue_file_size = 200;
         let hour = Duration::from_secs(3600);
-        config.retention =
+        config.store.retention =
             RetentionConfig { max_bytes: Some(64 << 10), interval: hour, first_after: hour, ..busy() };
     })
     .await;
@@ -281,7 +281,7 @@ async fn a_round_can_be_asked_for_and_a_queue_whose_messages_are_gone_keeps_its_
     }
     fixture.wait_for_end("orders", 0, 60).await;
     let files = || {
-        let dir = fixture.config.store_root.join("consumequeue/old/0");
+        let dir = fixture.config.store.root.join("consumequeue/old/0");
         RealDisk.list(&dir).unwrap().len()
     };
     assert_eq!((min_offset(&fixture, "old").await, files()), (0, 3));

@@ -1,3 +1,4 @@
+use rocketpy_broker::{Describe, Endpoint};
 use rocketpy_protocol::body::KvTable;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::{Command, json};
@@ -48,14 +49,18 @@ async fn the_runtime_information_has_what_the_tools_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_configuration_is_told_under_apaches_keys() {
-    let fixture = Fixture::start().await;
+async fn the_configuration_is_told_as_its_reader_describes_it() {
+    let fixture = Fixture::start_with(|config| {
+        config.describe = Describe::new(|endpoint| {
+            let Endpoint { listen_ip, port, advertised_host } = endpoint;
+            vec![("listenPort", port.to_string()), ("brokerIP1", format!("{advertised_host} {listen_ip}"))]
+        });
+    })
+    .await;
     let answer = fixture.call(Command::bare_request(request::GET_BROKER_CONFIG)).await;
     assert_eq!(answer.code, 0);
     assert!(answer.ext.get("version").unwrap().contains("counter"));
     let text = String::from_utf8(answer.body.to_vec()).unwrap();
     let port = fixture.broker.local_addr().port();
-    for line in ["brokerName=broker-a", "flushDiskType=ASYNC_FLUSH", &format!("listenPort={port}")] {
-        assert!(text.lines().any(|found| found == line), "{line} in {text}");
-    }
+    assert_eq!(text, format!("listenPort={port}\nbrokerIP1=127.0.0.1 127.0.0.1\n"));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rocketpy_broker::{Broker, BrokerConfig};
+use rocketpy_broker::{Broker, BrokerConfig, StoreConfig};
 use rocketpy_model::sys_flag::pull as flag;
 use rocketpy_protocol::body::{ConsumerData, HeartbeatData, MessageModel, ProducerData, SubscriptionData};
 use rocketpy_protocol::code::request;
@@ -30,11 +30,13 @@ pub(crate) struct Fixture {
 
 pub(crate) fn config(folder: &TempDir) -> BrokerConfig {
     BrokerConfig {
-        store_root: folder.path().join("store"),
+        store: StoreConfig {
+            commit_log_file_size: 1 << 20,
+            consume_queue_file_size: 2000,
+            busy_timeout: TIMEOUT,
+            ..StoreConfig::new(folder.path().join("store"))
+        },
         listen: "127.0.0.1:0".parse().unwrap(),
-        commit_log_file_size: 1 << 20,
-        consume_queue_file_size: 2000,
-        busy_timeout: TIMEOUT,
         sync_flush_timeout: TIMEOUT,
         ..BrokerConfig::default()
     }

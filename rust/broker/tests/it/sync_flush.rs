@@ -1,12 +1,12 @@
 use std::time::Duration;
 
-use rocketpy_broker::FlushDiskType;
+use rocketpy_broker::FlushMode;
 use rocketpy_protocol::header::{Header, SendMessageResponseHeader};
 
 use crate::support::{Fixture, Pull, Pulled, Send, TIMEOUT};
 
 async fn sync_broker() -> Fixture {
-    Fixture::start_with(|config| config.flush = FlushDiskType::Sync).await
+    Fixture::start_with(|config| config.store.flush = FlushMode::Sync).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -48,7 +48,7 @@ async fn a_held_pull_sees_a_message_once_it_is_durable() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flush_that_comes_too_late_leaves_the_message_stored_and_says_so() {
     let fixture = Fixture::start_with(|config| {
-        config.flush = FlushDiskType::Sync;
+        config.store.flush = FlushMode::Sync;
         config.sync_flush_timeout = Duration::ZERO;
     })
     .await;

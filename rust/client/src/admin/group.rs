@@ -17,14 +17,14 @@ impl Admin {
     /// # Errors
     /// Those of reaching name server and brokers.
     pub async fn groups(&self) -> Result<Vec<GroupSummary>, ClientError> {
-        let instance = self.client.instance();
+        let api = self.client.api();
         let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (_, address) in self.masters(None).await? {
-            let answer = instance.call_ok(&address, GROUP_LIST, wire::group_configs()).await?;
+            let answer = api.call_ok(&address, GROUP_LIST, wire::group_configs()).await?;
             let wrapper: SubscriptionGroupWrapper = wire::json(GROUP_LIST, &address, &answer.body)?;
             for group in wrapper.subscription_group_table.into_keys() {
                 if !system::is_system_group(&group) {
-                    let members = instance.members_at(&address, &group).await?;
+                    let members = api.members_at(&address, &group).await?;
                     groups.entry(group).or_default().extend(members);
                 }
             }
@@ -43,13 +43,13 @@ impl Admin {
     /// safe.
     pub async fn create_group(&self, group: &str) -> Result<(), ClientError> {
         check_group(group)?;
-        let instance = self.client.instance();
+        let api = self.client.api();
         for (_, address) in self.masters(None).await? {
-            let answer = instance.call_ok(&address, GROUP_LIST, wire::group_configs()).await?;
+            let answer = api.call_ok(&address, GROUP_LIST, wire::group_configs()).await?;
             let there: SubscriptionGroupWrapper = wire::json(GROUP_LIST, &address, &answer.body)?;
             if !there.subscription_group_table.contains_key(group) {
                 let request = wire::put_group(&GroupConfig::new(group));
-                instance.call_ok(&address, "group creation", request).await?;
+                api.call_ok(&address, "group creation", request).await?;
             }
         }
         Ok(())
@@ -64,7 +64,7 @@ impl Admin {
         check_group(group)?;
         self.refuse_if_active(group).await?;
         for (_, address) in self.masters(None).await? {
-            self.client.instance().call_ok(&address, "group deletion", wire::delete_group(group)).await?;
+            self.client.api().call_ok(&address, "group deletion", wire::delete_group(group)).await?;
         }
         Ok(())
     }
@@ -77,7 +77,7 @@ impl Admin {
         check_group(group)?;
         let mut members = BTreeSet::new();
         for (_, address) in self.masters(None).await? {
-            members.extend(self.client.instance().members_at(&address, group).await?);
+            members.extend(self.client.api().members_at(&address, group).await?);
         }
         Ok(members.into_iter().collect())
     }
@@ -96,15 +96,15 @@ impl Admin {
     pub async fn group_lag(&self, group: &str, topic: Option<&str>) -> Result<GroupLag, ClientError> {
         const OPERATION: &str = "group progress query";
         check_group(group)?;
-        let instance = self.client.instance();
-        instance.check()?;
+        self.client.check()?;
+        let api = self.client.api();
         let addresses: Vec<String> = match topic {
             Some(topic) => self.fetch(topic).await?.addresses().map(str::to_owned).collect(),
             None => self.masters(None).await?.into_iter().map(|(_, address)| address).collect(),
         };
         let (mut rows, retry) = (Vec::new(), system::retry_topic(group));
         for address in addresses {
-            let answer = instance.call_ok(&address, OPERATION, wire::consume_stats(group, topic)).await?;
+            let answer = api.call_ok(&address, OPERATION, wire::consume_stats(group, topic)).await?;
             let stats: ConsumeStats = wire::json(OPERATION, &address, &answer.body)?;
             let offset = |value: i64| QueueOffset(u64::try_from(value).unwrap_or(0));
             rows.extend(stats.offset_table.into_iter().map(|(queue, offsets)| LagRow {
@@ -134,8 +134,8 @@ impl Admin {
         force: bool,
     ) -> Result<Vec<(MessageQueue, QueueOffset)>, ClientError> {
         check_group(group)?;
-        let instance = self.client.instance();
-        instance.check()?;
+        self.client.check()?;
+        let api = self.client.api();
         let queues = self.queues(topic).await?;
         if !force {
             self.refuse_if_active(group).await?;
@@ -143,11 +143,11 @@ impl Admin {
         let mut reset = Vec::with_capacity(queues.len());
         for queue in queues {
             let offset = match target {
-                OffsetTarget::Earliest => instance.min_offset(&queue).await?,
-                OffsetTarget::Latest => instance.max_offset(&queue).await?,
-                OffsetTarget::Timestamp(at_ms) => instance.search_offset(&queue, at_ms).await?,
+                OffsetTarget::Earliest => api.min_offset(&queue).await?,
+                OffsetTarget::Latest => api.max_offset(&queue).await?,
+                OffsetTarget::Timestamp(at_ms) => api.search_offset(&queue, at_ms).await?,
             };
-            instance.store_offset(group, &queue, offset).await?;
+            api.store_offset(group, &queue, offset).await?;
             reset.push((queue, offset));
         }
         Ok(reset)

@@ -1,7 +1,6 @@
 //! Messages by key and by id.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use rocketpy_env::{local_month_ms, now_ms};
@@ -13,44 +12,15 @@ use rocketpy_protocol::record::{RecordView, records};
 use tokio::task::JoinSet;
 
 use super::Admin;
-use crate::consumer::decode::check_body;
+use crate::api::Api;
+use crate::damage::check_body;
 use crate::error::ClientError;
-use crate::instance::Instance;
+use crate::query::{MessageQuery, QueryKind};
 use crate::{outcome, wire};
 
 const OPERATION: &str = "message query";
 /// How much earlier than its id says a message may have been stored: clocks differ.
 const CLOCKS_DIFFER_MS: i64 = 1000;
-
-/// What a key is looked up as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum QueryKind {
-    /// One of the message's keys.
-    #[default]
-    Key,
-    /// The unique key that its producer gave it: its message id.
-    UniqueKey,
-    /// Its tag; brokers before Apache's 5.4 know no such index.
-    Tag,
-}
-
-/// Which messages of a key are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MessageQuery {
-    pub kind: QueryKind,
-    /// Most messages; of more the newest. Brokers give no more than 64 each, or as many as they are set to.
-    pub max_messages: u32,
-    /// Stored at or after this time (milliseconds since 1970).
-    pub begin_ms: i64,
-    /// Stored at or before this time.
-    pub end_ms: i64,
-}
-
-impl Default for MessageQuery {
-    fn default() -> Self {
-        Self { kind: QueryKind::Key, max_messages: 64, begin_ms: 0, end_ms: i64::MAX }
-    }
-}
 
 /// A stored message, as a look-up found it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,16 +48,16 @@ impl Admin {
             topic: topic.to_owned(),
             reason: error.to_string(),
         })?;
-        self.client.instance().check()?;
+        self.client.check()?;
         let route = self.fetch(topic).await?;
         let mut asked = JoinSet::new();
         for broker in &route.brokers {
             let Some(address) = broker.any_address() else { continue };
-            let (instance, query) = (Arc::clone(self.client.instance()), *query);
+            let (api, query) = (self.client.api().clone(), *query);
             let (topic, key) = (topic.to_owned(), key.to_owned());
             let (address, broker_name) = (address.to_owned(), broker.broker_name.clone());
             asked.spawn_on(
-                async move { instance.query(&address, &broker_name, &topic, &key, &query).await },
+                async move { api.query(&address, &broker_name, &topic, &key, &query).await },
                 self.client.runtime(),
             );
         }
@@ -162,7 +132,7 @@ fn found(broker_name: &str, record: Bytes) -> FoundMessage {
     FoundMessage { queue, record, stored_at_ms }
 }
 
-impl Instance {
+impl Api {
     /// Asks one broker.
     async fn query(
         &self,
@@ -173,7 +143,7 @@ impl Instance {
         query: &MessageQuery,
     ) -> Result<Vec<FoundMessage>, ClientError> {
         let request = wire::query_messages(topic, key, query);
-        let answer = self.call(address, OPERATION, request, self.config.api_timeout).await?;
+        let answer = self.call(address, OPERATION, request, self.timeout()).await?;
         if answer.code == response::QUERY_NOT_FOUND {
             return Ok(Vec::new());
         }

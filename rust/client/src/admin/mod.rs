@@ -11,13 +11,13 @@ use rocketpy_protocol::body::{BrokerData, ClusterInfo};
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
 
-pub use self::message::{FoundMessage, MessageQuery, QueryKind};
+pub use self::message::FoundMessage;
 pub use self::types::{
     BrokerDescription, ClusterDescription, GroupLag, GroupSummary, LagRow, OffsetTarget, QueueStats,
     TopicBroker, TopicDescription, TopicSpec,
 };
 use crate::client::Client;
-use crate::consumer::decode::check_body;
+use crate::damage::check_body;
 use crate::error::ClientError;
 use crate::{outcome, wire};
 
@@ -57,9 +57,9 @@ impl Admin {
 
     async fn cluster_info(&self) -> Result<ClusterInfo, ClientError> {
         const OPERATION: &str = "cluster query";
-        let instance = self.client.instance();
-        instance.check()?;
-        let (address, answer) = instance.ask_names(OPERATION, &wire::cluster_info()).await?;
+        self.client.check()?;
+        let api = self.client.api();
+        let (address, answer) = api.ask_names(OPERATION, &wire::cluster_info()).await?;
         let answer = outcome::success(OPERATION, &address, answer)?;
         wire::json(OPERATION, &address, &answer.body)
     }
@@ -87,8 +87,8 @@ impl Admin {
     /// # Errors
     /// Those of reaching the queue's broker.
     pub async fn min_offset(&self, queue: &MessageQueue) -> Result<QueueOffset, ClientError> {
-        self.client.instance().check()?;
-        self.client.instance().min_offset(queue).await
+        self.client.check()?;
+        self.client.api().min_offset(queue).await
     }
 
     /// Offset after the last message that can be read.
@@ -96,8 +96,8 @@ impl Admin {
     /// # Errors
     /// Those of reaching the queue's broker.
     pub async fn max_offset(&self, queue: &MessageQueue) -> Result<QueueOffset, ClientError> {
-        self.client.instance().check()?;
-        self.client.instance().max_offset(queue).await
+        self.client.check()?;
+        self.client.api().max_offset(queue).await
     }
 
     /// Offset that the next message will get, also while those before it cannot be read yet. An Apache broker gives the same as for
@@ -106,8 +106,8 @@ impl Admin {
     /// # Errors
     /// Those of reaching the queue's broker.
     pub async fn next_offset(&self, queue: &MessageQueue) -> Result<QueueOffset, ClientError> {
-        self.client.instance().check()?;
-        self.client.instance().next_offset(queue).await
+        self.client.check()?;
+        self.client.api().next_offset(queue).await
     }
 
     /// First offset stored at or after a time (milliseconds since 1970); the end of the queue when there is none.
@@ -115,8 +115,8 @@ impl Admin {
     /// # Errors
     /// Those of reaching the queue's broker.
     pub async fn search_offset(&self, queue: &MessageQueue, at_ms: i64) -> Result<QueueOffset, ClientError> {
-        self.client.instance().check()?;
-        self.client.instance().search_offset(queue, at_ms).await
+        self.client.check()?;
+        self.client.api().search_offset(queue, at_ms).await
     }
 
     /// When the oldest message was stored (milliseconds since 1970); `None` for an empty queue.
@@ -124,8 +124,8 @@ impl Admin {
     /// # Errors
     /// Those of reaching the queue's broker.
     pub async fn earliest_stored_at(&self, queue: &MessageQueue) -> Result<Option<i64>, ClientError> {
-        self.client.instance().check()?;
-        self.client.instance().earliest_stored_at(queue).await
+        self.client.check()?;
+        self.client.api().earliest_stored_at(queue).await
     }
 
     /// The offset stored for a group.
@@ -137,8 +137,8 @@ impl Admin {
         group: &str,
         queue: &MessageQueue,
     ) -> Result<Option<QueueOffset>, ClientError> {
-        self.client.instance().check()?;
-        self.client.instance().stored_offset(group, queue).await
+        self.client.check()?;
+        self.client.api().stored_offset(group, queue).await
     }
 
     /// The stored record that an offset message id names; parse it with [`RecordView`].
@@ -149,13 +149,13 @@ impl Admin {
     /// [`ClientError::InvalidMessageId`]; [`ClientError::Refused`] when no record begins there; those of reaching the server.
     pub async fn view_message(&self, offset_msg_id: &str) -> Result<Bytes, ClientError> {
         const OPERATION: &str = "message query";
-        let instance = self.client.instance();
-        instance.check()?;
+        self.client.check()?;
+        let api = self.client.api();
         let invalid = |_| ClientError::InvalidMessageId { id: offset_msg_id.to_owned() };
         let id: OffsetMessageId = offset_msg_id.parse().map_err(invalid)?;
         let address = id.host.to_string();
         let request = wire::view_message(id.physical_offset.to_wire());
-        let answer = instance.call_ok(&address, OPERATION, request).await?;
+        let answer = api.call_ok(&address, OPERATION, request).await?;
         let view = RecordView::parse(&answer.body)
             .map_err(|error| outcome::bad_answer(OPERATION, &address, error))?;
         check_body(&view, &address)?;

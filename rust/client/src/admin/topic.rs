@@ -9,8 +9,8 @@ use rocketpy_protocol::code::response;
 use tracing::{debug, warn};
 
 use super::{Admin, QueueStats, TopicBroker, TopicDescription, TopicSpec};
+use crate::api::Api;
 use crate::error::ClientError;
-use crate::instance::Instance;
 use crate::route::TopicRoute;
 use crate::{outcome, wire};
 
@@ -27,7 +27,7 @@ impl Admin {
     /// created it. Creating it again is safe.
     pub async fn create_topic(&self, spec: &TopicSpec) -> Result<(), ClientError> {
         let (config, attributes) = (config_of(spec)?, attributes_text(&spec.attributes)?);
-        let instance = self.client.instance();
+        let api = self.client.api();
         let mut masters = self.masters(spec.cluster.as_deref()).await?;
         if let Some(wanted) = &spec.broker {
             masters.retain(|(broker, _)| broker.broker_name == *wanted);
@@ -38,10 +38,10 @@ impl Admin {
         }
         for (_, address) in &masters {
             let request = wire::create_topic(&config, attributes.as_deref());
-            instance.call_ok(address, "topic creation", request).await?;
+            api.call_ok(address, "topic creation", request).await?;
         }
         let names: Vec<&str> = masters.iter().map(|(broker, _)| broker.broker_name.as_str()).collect();
-        instance.wait_for_route(&config, &names).await;
+        api.wait_for_route(&config, &names).await;
         Ok(())
     }
 
@@ -52,19 +52,19 @@ impl Admin {
     /// failure, where other brokers may have deleted it. Deleting it again is safe.
     pub async fn delete_topic(&self, topic: &str) -> Result<(), ClientError> {
         check_name(topic)?;
-        let instance = self.client.instance();
-        instance.check()?;
+        self.client.check()?;
+        let api = self.client.api();
         let route = self.fetch(topic).await?;
         for broker in &route.brokers {
             if let Some(address) = broker.master_address() {
-                instance.call_ok(address, "topic deletion", wire::delete_topic(topic)).await?;
+                api.call_ok(address, "topic deletion", wire::delete_topic(topic)).await?;
             }
         }
-        for address in instance.name_servers() {
+        for address in api.name_servers() {
             let request = wire::delete_topic_in_name_server(topic);
-            instance.call_ok(address, "topic deletion", request).await?;
+            api.call_ok(address, "topic deletion", request).await?;
         }
-        instance.forget_route(topic);
+        api.forget_route(topic);
         Ok(())
     }
 
@@ -74,9 +74,9 @@ impl Admin {
     /// Those of reaching a name server.
     pub async fn topics(&self) -> Result<Vec<String>, ClientError> {
         const OPERATION: &str = "topic list query";
-        let instance = self.client.instance();
-        instance.check()?;
-        let (address, answer) = instance.ask_names(OPERATION, &wire::topic_list()).await?;
+        self.client.check()?;
+        let api = self.client.api();
+        let (address, answer) = api.ask_names(OPERATION, &wire::topic_list()).await?;
         let answer = outcome::success(OPERATION, &address, answer)?;
         let mut topics = wire::json::<TopicList>(OPERATION, &address, &answer.body)?.topic_list;
         topics.sort();
@@ -89,19 +89,19 @@ impl Admin {
     /// # Errors
     /// [`ClientError::NoRoute`]; those of reaching name server and brokers.
     pub async fn describe_topic(&self, topic: &str) -> Result<TopicDescription, ClientError> {
-        let instance = self.client.instance();
-        instance.check()?;
+        self.client.check()?;
+        let api = self.client.api();
         let route = self.fetch(topic).await?;
         let mut queues = Vec::new();
         for address in route.addresses() {
-            queues.extend(instance.queue_stats(address, topic).await?);
+            queues.extend(api.queue_stats(address, topic).await?);
         }
         queues.sort_by(|a, b| a.queue.cmp(&b.queue));
         let mut brokers = Vec::with_capacity(route.queue_data.len());
         for data in &route.queue_data {
             let mut broker = topic_broker(&route, &data.broker_name);
             if let Some(address) = route.any_address(&data.broker_name) {
-                broker.attributes = instance.topic_attributes(address, topic).await?;
+                broker.attributes = api.topic_attributes(address, topic).await?;
             }
             brokers.push(broker);
         }
@@ -113,18 +113,18 @@ impl Admin {
     /// # Errors
     /// [`ClientError::NoRoute`]; those of reaching a name server.
     pub async fn queues(&self, topic: &str) -> Result<Vec<MessageQueue>, ClientError> {
-        self.client.instance().check()?;
+        self.client.check()?;
         Ok(self.fetch(topic).await?.subscribe)
     }
 
     /// The topic's route as it is now.
     pub(super) async fn fetch(&self, topic: &str) -> Result<TopicRoute, ClientError> {
-        let route = self.client.instance().fetch_route(topic).await?;
+        let route = self.client.api().fetch_route(topic).await?;
         route.ok_or_else(|| ClientError::NoRoute { topic: topic.to_owned() })
     }
 }
 
-impl Instance {
+impl Api {
     /// Waits until the name servers tell all of `broker_names` for the topic, as they were told to make it.
     async fn wait_for_route(&self, config: &TopicConfig, broker_names: &[&str]) {
         let deadline = Instant::now() + ROUTE_WAIT;
@@ -158,7 +158,7 @@ impl Instance {
     ) -> Result<BTreeMap<String, String>, ClientError> {
         const OPERATION: &str = "topic configuration query";
         let request = wire::topic_config(topic);
-        let answer = self.call(address, OPERATION, request, self.config.api_timeout).await?;
+        let answer = self.call(address, OPERATION, request, self.timeout()).await?;
         if matches!(answer.code, response::TOPIC_NOT_EXIST | response::REQUEST_CODE_NOT_SUPPORTED) {
             return Ok(BTreeMap::new());
         }
@@ -168,7 +168,7 @@ impl Instance {
 
     async fn queue_stats(&self, address: &str, topic: &str) -> Result<Vec<QueueStats>, ClientError> {
         const OPERATION: &str = "topic statistics query";
-        let answer = self.call(address, OPERATION, wire::topic_stats(topic), self.config.api_timeout).await?;
+        let answer = self.call(address, OPERATION, wire::topic_stats(topic), self.timeout()).await?;
         if answer.code == response::TOPIC_NOT_EXIST {
             debug!(topic, address, "the broker does not have the topic that its route names");
             return Ok(Vec::new());

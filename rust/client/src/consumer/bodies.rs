@@ -6,8 +6,8 @@ use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::compression::{CompressionError, DecompressLimits};
 use rocketpy_protocol::record::RecordView;
 
-use super::PullConsumer;
 use super::batch::{PulledBatch, PulledPart};
+use super::pull_consumer::PullConsumer;
 use crate::error::ClientError;
 
 impl PullConsumer {
@@ -33,7 +33,7 @@ impl PullConsumer {
         match first {
             Some(error) if batch.is_empty() => Err(error),
             Some(error) => {
-                self.shared().state.lock().fail(error);
+                self.member().state.lock().fail(error);
                 Ok(batch)
             }
             None => Ok(batch),
@@ -42,7 +42,7 @@ impl PullConsumer {
 
     /// How far bodies may grow. See [`ConsumerConfig::max_body_bytes`](crate::ConsumerConfig::max_body_bytes).
     pub fn body_limits(&self) -> DecompressLimits {
-        self.shared().config.max_body_bytes.map_or(DecompressLimits::MESSAGE, DecompressLimits::up_to)
+        self.member().config.max_body_bytes.map_or(DecompressLimits::MESSAGE, DecompressLimits::up_to)
     }
 }
 

@@ -8,11 +8,12 @@ use rocketpy_model::{MessageQueue, QueueOffset};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, warn};
 
-use super::Shared;
-use super::state::{CommitScope, Lost};
+use super::assigned::Lost;
+use super::member::Member;
+use super::state::CommitScope;
 use crate::error::ClientError;
 
-impl Shared {
+impl Member {
     /// Commits what the brokers do not have yet.
     pub(super) async fn commit(self: &Arc<Self>, scope: CommitScope) -> Result<(), ClientError> {
         let _turn = self.committing.lock().await;
@@ -59,8 +60,8 @@ impl Shared {
 
     /// Starts the commit of lost queues, which goes on when the consumer is closed.
     pub(super) fn start_commit_of_lost(self: &Arc<Self>, lost: Vec<Lost>) -> JoinHandle<()> {
-        let shared = self.clone();
-        self.client.runtime().spawn(async move { shared.commit_lost(lost).await })
+        let member = self.clone();
+        self.client.runtime().spawn(async move { member.commit_lost(lost).await })
     }
 
     /// What the brokers have stored. A queue whose broker does not tell is left out.
@@ -69,9 +70,9 @@ impl Shared {
         queues: impl Iterator<Item = Arc<MessageQueue>>,
     ) -> BTreeMap<Arc<MessageQueue>, Option<QueueOffset>> {
         let ask = |queue: Arc<MessageQueue>| {
-            let shared = self.clone();
+            let member = self.clone();
             async move {
-                let stored = shared.client.instance().stored_offset(&shared.group, &queue).await;
+                let stored = member.client.api().stored_offset(&member.group, &queue).await;
                 (queue, stored)
             }
         };
@@ -97,11 +98,11 @@ impl Shared {
     ) -> Result<QueueOffset, ClientError> {
         // Starts of several queues do not arrive together either, see `send_to_table`.
         let _turn = self.committing.lock().await;
-        let instance = self.client.instance();
-        if let Some(stored) = instance.stored_offset(&self.group, queue).await? {
+        let api = self.client.api();
+        if let Some(stored) = api.stored_offset(&self.group, queue).await? {
             return Ok(stored);
         }
-        instance.store_offset(&self.group, queue, offset).await?;
+        api.store_offset(&self.group, queue, offset).await?;
         Ok(offset)
     }
 
@@ -129,7 +130,7 @@ impl Shared {
         self: Arc<Self>,
         (queue, offset): (Arc<MessageQueue>, QueueOffset),
     ) -> Result<(), ClientError> {
-        let result = self.client.instance().store_offset(&self.group, &queue, offset).await;
+        let result = self.client.api().store_offset(&self.group, &queue, offset).await;
         match &result {
             Ok(()) => self.state.lock().committed(&queue, offset),
             Err(error) => debug!(%queue, %error, "commit failed"),
@@ -143,38 +144,38 @@ impl Shared {
 /// Apache's broker makes a group's table of a topic by get and put without a lock: of commits that arrive together and find
 /// no table each puts its own, and the offsets of the last one stay.
 async fn send_to_table(
-    shared: Arc<Shared>,
+    member: Arc<Member>,
     mut offsets: VecDeque<(Arc<MessageQueue>, QueueOffset)>,
 ) -> Result<(), ClientError> {
     let Some(first) = offsets.pop_front() else { return Ok(()) };
-    let first = shared.clone().send_one(first).await;
-    let others: JoinSet<_> = offsets.into_iter().map(|offset| shared.clone().send_one(offset)).collect();
+    let first = member.clone().send_one(first).await;
+    let others: JoinSet<_> = offsets.into_iter().map(|offset| member.clone().send_one(offset)).collect();
     first.and(others.join_all().await.into_iter().collect())
 }
 
 /// Commits at every interval what the user was done with when the latest poll began.
-pub(super) async fn run(shared: Arc<Shared>, interval: Duration) {
+pub(super) async fn run(member: Arc<Member>, interval: Duration) {
     let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(10)));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if let Err(error) = shared.commit(CommitScope::Settled).await {
-            warn!(group = %shared.group, %error, "automatic commit failed");
+        if let Err(error) = member.commit(CommitScope::Settled).await {
+            warn!(group = %member.group, %error, "automatic commit failed");
         }
     }
 }
 
 /// Repeats the last acknowledged commits of these subscriptions' queues where the broker has less: a restart took offsets from
 /// it that it had not written down. More than that is another member's work.
-pub(super) async fn repeat(shared: Arc<Shared>, subscriptions: BTreeSet<usize>) {
-    let _turn = shared.committing.lock().await;
-    let mut offsets = shared.state.lock().acknowledged();
+pub(super) async fn repeat(member: Arc<Member>, subscriptions: BTreeSet<usize>) {
+    let _turn = member.committing.lock().await;
+    let mut offsets = member.state.lock().acknowledged();
     let topics: BTreeSet<_> =
-        subscriptions.into_iter().map(|index| &*shared.subscriptions[index].topic).collect();
+        subscriptions.into_iter().map(|index| &*member.subscriptions[index].topic).collect();
     offsets.retain(|(queue, _)| topics.contains(&*queue.topic));
-    let stored = shared.stored(offsets.iter().map(|(queue, _)| queue.clone())).await;
+    let stored = member.stored(offsets.iter().map(|(queue, _)| queue.clone())).await;
     offsets.retain(|(queue, offset)| stored.get(queue).is_some_and(|stored| *stored < Some(*offset)));
-    if let Err(error) = shared.send(offsets).await {
-        warn!(group = %shared.group, %error, "repeating commits to a broker failed");
+    if let Err(error) = member.send(offsets).await {
+        warn!(group = %member.group, %error, "repeating commits to a broker failed");
     }
 }

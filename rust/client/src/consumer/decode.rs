@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use rocketpy_filter::TagFilter;
-use rocketpy_model::{MessageQueue, PhysicalOffset, QueueOffset, sys_flag};
+use rocketpy_model::{MessageQueue, QueueOffset, sys_flag};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::PullMessageResponseHeader;
-use rocketpy_protocol::record::{RecordView, body_crc, records};
+use rocketpy_protocol::record::{RecordView, records};
 
 use super::batch::{PulledPart, RecordSpan};
 use super::state::Pulled;
+use crate::damage::Damaged;
 use crate::error::ClientError;
 use crate::{outcome, wire};
 
@@ -94,51 +95,6 @@ struct Spans {
     spans: Vec<RecordSpan>,
     /// The first record whose body is not what was sent; `spans` end before it.
     damaged: Option<Damaged>,
-}
-
-struct Damaged {
-    queue_offset: QueueOffset,
-    physical_offset: PhysicalOffset,
-    stored_crc: u32,
-    computed_crc: u32,
-}
-
-impl Damaged {
-    /// Compares the body with its checksum.
-    fn find(record: &RecordView<'_>, queue_offset: QueueOffset) -> Option<Self> {
-        let (stored_crc, computed_crc) = (record.body_crc, body_crc(record.body));
-        let physical_offset = record.physical_offset;
-        (stored_crc != computed_crc).then_some(Self {
-            queue_offset,
-            physical_offset,
-            stored_crc,
-            computed_crc,
-        })
-    }
-
-    fn into_error(self, queue: &MessageQueue) -> ClientError {
-        let Self { queue_offset, physical_offset, stored_crc, computed_crc } = self;
-        ClientError::DamagedMessage {
-            queue: queue.clone(),
-            queue_offset,
-            physical_offset,
-            stored_crc,
-            computed_crc,
-        }
-    }
-}
-
-/// Compares the body of a record that was looked up with its checksum.
-///
-/// # Errors
-/// [`ClientError::DamagedMessage`].
-pub(crate) fn check_body(record: &RecordView<'_>, broker_name: &str) -> Result<(), ClientError> {
-    match Damaged::find(record, record.queue_offset) {
-        Some(damaged) => {
-            Err(damaged.into_error(&MessageQueue::new(record.topic, broker_name, record.queue_id)))
-        }
-        None => Ok(()),
-    }
 }
 
 /// Where the records lie that pass the filter. All are parsed, so that handing them out cannot fail, and their bodies compared

@@ -8,12 +8,12 @@ use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::code::response;
 use tracing::{debug, warn};
 
-use super::Shared;
+use super::assigned::Gained;
 use super::decode::{self, Answer, Kind};
-use super::state::{Gained, Task};
+use super::member::Member;
+use super::state::Task;
 use crate::config::Start;
 use crate::error::ClientError;
-use crate::instance::broker_not_found;
 use crate::wire::Pull;
 
 const OPERATION: &str = "pull";
@@ -29,13 +29,13 @@ const ROUTE_PATIENCE: Duration = Duration::from_secs(30);
 const LEAST_PULL_BYTES: usize = 64 << 10;
 
 /// Pulls until the queue is assigned to another member.
-pub(super) async fn run(shared: Arc<Shared>, gained: Gained, delay: Duration) {
+pub(super) async fn run(member: Arc<Member>, gained: Gained, delay: Duration) {
     // The member that had the queue before gets a moment to commit.
     tokio::time::sleep(delay).await;
-    let mut puller = Puller { shared, gained, broker_id: 0, no_route_since: None };
+    let mut puller = Puller { member, gained, broker_id: 0, no_route_since: None };
     loop {
-        let Puller { shared, gained, .. } = &puller;
-        let task = shared.state.lock().task(&gained.queue, gained.id, &shared.config);
+        let Puller { member, gained, .. } = &puller;
+        let task = member.state.lock().task(&gained.queue, gained.id, &member.config);
         let pause = match task {
             Task::End => return,
             Task::Wait => {
@@ -52,7 +52,7 @@ pub(super) async fn run(shared: Arc<Shared>, gained: Gained, delay: Duration) {
 }
 
 struct Puller {
-    shared: Arc<Shared>,
+    member: Arc<Member>,
     gained: Gained,
     /// Broker id that the last answer suggested.
     broker_id: u64,
@@ -76,7 +76,7 @@ impl Puller {
         match self.start_offset().await {
             Ok((offset, stored)) => {
                 debug!(queue = %self.queue(), queue_offset = offset.get(), stored, "queue starts");
-                self.shared.state.lock().start(self.queue(), epoch, offset, stored);
+                self.member.state.lock().start(self.queue(), epoch, offset, stored);
                 None
             }
             Err(error) => {
@@ -88,23 +88,23 @@ impl Puller {
     }
 
     async fn start_offset(&self) -> Result<(QueueOffset, bool), ClientError> {
-        let (shared, queue) = (&self.shared, self.queue());
-        let instance = shared.client.instance();
+        let (member, queue) = (&self.member, self.queue());
+        let api = member.client.api();
         // One of them may be of this queue, which was this member's before.
-        shared.after_commits().await;
-        if let Some(stored) = instance.stored_offset(&shared.group, queue).await? {
+        member.after_commits().await;
+        if let Some(stored) = api.stored_offset(&member.group, queue).await? {
             return Ok((stored, true));
         }
-        let offset = match shared.config.start {
-            Start::Earliest => return Ok((instance.min_offset(queue).await?, false)),
-            Start::Latest => instance.max_offset(queue).await?,
-            Start::Timestamp(at_ms) => instance.search_offset(queue, at_ms).await?,
+        let offset = match member.config.start {
+            Start::Earliest => return Ok((api.min_offset(queue).await?, false)),
+            Start::Latest => api.max_offset(queue).await?,
+            Start::Timestamp(at_ms) => api.search_offset(queue, at_ms).await?,
             Start::Stored => {
-                let (group, queue) = (shared.group.to_string(), (**queue).clone());
+                let (group, queue) = (member.group.to_string(), (**queue).clone());
                 return Err(ClientError::NoStoredOffset { group, queue });
             }
         };
-        Ok((shared.store_start(queue, offset).await?, true))
+        Ok((member.store_start(queue, offset).await?, true))
     }
 
     /// One pull; returns how long to wait before the next.
@@ -118,7 +118,7 @@ impl Puller {
                     result = &mut request => break result,
                     () = self.gained.changed.notified() => {
                         // Room or a resume is no reason to give an answer up that is on its way; a seek is.
-                        if !self.shared.state.lock().is_current(&self.gained.queue, self.gained.id, epoch) {
+                        if !self.member.state.lock().is_current(&self.gained.queue, self.gained.id, epoch) {
                             return None;
                         }
                     }
@@ -136,22 +136,22 @@ impl Puller {
     }
 
     async fn ask(&self, offset: QueueOffset) -> Result<Answer, ClientError> {
-        let (shared, queue) = (&self.shared, self.queue());
-        let subscription = &shared.subscriptions[self.gained.subscription];
-        let route = shared.client.instance().route(&queue.topic).await?;
+        let (member, queue) = (&self.member, self.queue());
+        let subscription = &member.subscriptions[self.gained.subscription];
+        let route = member.client.api().route(&queue.topic).await?;
         let address = route.reading_address(&queue.broker_name, self.broker_id);
-        let address = address.ok_or_else(|| broker_not_found(queue))?;
+        let address = address.ok_or_else(|| ClientError::broker_not_found(queue))?;
         let pull = Pull {
-            group: &shared.group,
+            group: &member.group,
             queue,
             offset,
-            max_messages: shared.config.pull_messages,
-            max_bytes: shared.pull_bytes(),
-            suspend_ms: Some(shared.config.suspend.as_millis() as i64),
+            max_messages: member.config.pull_messages,
+            max_bytes: member.pull_bytes(),
+            suspend_ms: Some(member.config.suspend.as_millis() as i64),
             subscription: &subscription.expression,
         };
-        let timeout = shared.config.pull_timeout;
-        let answer = shared.client.instance().pull(address, OPERATION, &pull, timeout).await?;
+        let timeout = member.config.pull_timeout;
+        let answer = member.client.api().pull(address, OPERATION, &pull, timeout).await?;
         decode::read_answer(OPERATION, address, queue, offset, &subscription.filter, answer)
     }
 
@@ -165,8 +165,8 @@ impl Puller {
                 "queue offset is not there, the broker moved the reader"
             );
         }
-        if self.shared.state.lock().pulled(self.queue(), epoch, answer.pulled) {
-            self.shared.arrived.notify_waiters();
+        if self.member.state.lock().pulled(self.queue(), epoch, answer.pulled) {
+            self.member.arrived.notify_waiters();
         }
         match kind {
             Kind::Found => (next == offset).then_some(IDLE_PAUSE),
@@ -184,7 +184,7 @@ impl Puller {
         warn!(queue = %self.queue(), %error, "pull failed");
         self.tell(&error);
         if error.retryable()
-            && let Err(error) = self.shared.client.instance().refresh_route(&self.queue().topic).await
+            && let Err(error) = self.member.client.api().refresh_route(&self.queue().topic).await
         {
             debug!(queue = %self.queue(), %error, "route refresh after a failed pull failed");
             self.tell(&error);
@@ -207,13 +207,13 @@ impl Puller {
         };
         if !mends_itself {
             self.no_route_since = None;
-            self.shared.state.lock().fail(error.clone());
-            self.shared.arrived.notify_waiters();
+            self.member.state.lock().fail(error.clone());
+            self.member.arrived.notify_waiters();
         }
     }
 }
 
-impl Shared {
+impl Member {
     /// Bytes to ask for: fewer when many queues share the bound of all.
     fn pull_bytes(&self) -> u32 {
         let queues = self.state.lock().queue_count().max(1);

@@ -12,7 +12,6 @@ use super::decode::{self, Answer, Kind};
 use super::subscription;
 use crate::client::Client;
 use crate::error::ClientError;
-use crate::instance::{Instance, broker_not_found};
 use crate::wire::{self, Pull};
 
 const OPERATION: &str = "range read";
@@ -33,7 +32,7 @@ pub struct RangeReader {
 }
 
 struct Reading {
-    instance: Arc<Instance>,
+    client: Client,
     queue: Arc<MessageQueue>,
     from: QueueOffset,
     to: QueueOffset,
@@ -59,12 +58,11 @@ impl RangeReader {
         to: QueueOffset,
         tags: &str,
     ) -> Result<Self, ClientError> {
-        let instance = client.instance();
-        instance.check()?;
+        client.check()?;
         let (filter, expression) = subscription::check_expression(tags)?;
-        instance.route(&queue.topic).await?;
-        let (instance, queue) = (instance.clone(), Arc::new(queue));
-        let reading = Arc::new(Reading { instance, queue, from, to, expression, filter });
+        client.api().route(&queue.topic).await?;
+        let (client, queue) = (client.clone(), Arc::new(queue));
+        let reading = Arc::new(Reading { client, queue, from, to, expression, filter });
         Ok(Self { reading, at: from, ahead: None })
     }
 
@@ -77,7 +75,7 @@ impl RangeReader {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Result<Option<PulledPart>, ClientError> {
-        self.reading.instance.check()?;
+        self.reading.client.check()?;
         while self.at < self.reading.to {
             let task = self.ahead.get_or_insert_with(|| Reading::start(&self.reading, self.at));
             let answer = task.await;
@@ -114,7 +112,7 @@ impl Drop for RangeReader {
 impl Reading {
     fn start(self: &Arc<Self>, at: QueueOffset) -> JoinHandle<Result<Answer, ClientError>> {
         let reading = self.clone();
-        self.instance.runtime.spawn(async move { reading.pull(at).await })
+        self.client.runtime().spawn(async move { reading.pull(at).await })
     }
 
     async fn pull(&self, at: QueueOffset) -> Result<Answer, ClientError> {
@@ -125,7 +123,7 @@ impl Reading {
                     debug!(queue = %self.queue, %error, "range read failed, trying again");
                     attempt += 1;
                     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-                    drop(self.instance.refresh_route(&self.queue.topic).await);
+                    drop(self.client.api().refresh_route(&self.queue.topic).await);
                 }
                 result => return result,
             }
@@ -133,9 +131,9 @@ impl Reading {
     }
 
     async fn try_pull(&self, at: QueueOffset) -> Result<Answer, ClientError> {
-        let route = self.instance.route(&self.queue.topic).await?;
+        let route = self.client.api().route(&self.queue.topic).await?;
         let address = route.any_address(&self.queue.broker_name);
-        let address = address.ok_or_else(|| broker_not_found(&self.queue))?;
+        let address = address.ok_or_else(|| ClientError::broker_not_found(&self.queue))?;
         let wanted = u32::try_from(self.to.get() - at.get()).unwrap_or(u32::MAX);
         let request = wire::pull(&Pull {
             group: system::TOOLS_GROUP,
@@ -146,8 +144,8 @@ impl Reading {
             suspend_ms: Some(DISPATCH_MS),
             subscription: &self.expression,
         });
-        let answer =
-            self.instance.call(address, OPERATION, request, self.instance.config.api_timeout).await?;
+        let api = self.client.api();
+        let answer = api.call(address, OPERATION, request, api.timeout()).await?;
         decode::read_answer(OPERATION, address, &self.queue, at, &self.filter, answer)
     }
 

@@ -10,7 +10,8 @@ use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::code::response;
 use tracing::{debug, info, warn};
 
-use super::{Shared, allocate, commit, pull};
+use super::member::Member;
+use super::{allocate, commit, pull};
 use crate::error::ClientError;
 use crate::outcome;
 use crate::route::TopicRoute;
@@ -33,72 +34,74 @@ struct Share {
 ///
 /// # Source
 /// docs/reference/client.md 8.1, 8.2.
-pub(super) async fn run(shared: Arc<Shared>) {
+pub(super) async fn run(member: Arc<Member>) {
     // Subscriptions whose commits are to be repeated, once it is known which of their queues are still this member's.
     let mut to_repeat = BTreeSet::new();
     loop {
         let started = Instant::now();
-        if shared.reconnected.swap(false, Ordering::AcqRel) {
-            to_repeat.extend(0..shared.subscriptions.len());
+        if member.reconnected.swap(false, Ordering::AcqRel) {
+            to_repeat.extend(0..member.subscriptions.len());
         }
-        let left = round(&shared).await;
+        let left = round(&member).await;
         let shared_out = &to_repeat - &left;
         if !shared_out.is_empty() {
             to_repeat = &to_repeat & &left;
-            shared.spawn(|shared| commit::repeat(shared, shared_out));
+            member.spawn(|member| commit::repeat(member, shared_out));
         }
-        let balanced = left.into_iter().all(|index| shared.subscriptions[index].is_retry);
-        let interval = shared.config.rebalance_interval;
+        let balanced = left.into_iter().all(|index| member.subscriptions[index].is_retry);
+        let interval = member.config.rebalance_interval;
         let pause = if balanced { interval } else { UNBALANCED_PAUSE.min(interval) };
-        drop(tokio::time::timeout(pause, shared.wake.notified()).await);
+        drop(tokio::time::timeout(pause, member.wake.notified()).await);
         // Notifications come in bursts: one round serves them all.
-        tokio::time::sleep(shared.config.rebalance_min_gap.saturating_sub(started.elapsed())).await;
+        tokio::time::sleep(member.config.rebalance_min_gap.saturating_sub(started.elapsed())).await;
     }
 }
 
 /// Computes and applies the assignment. Returns the subscriptions whose topics had to be left as they were.
-async fn round(shared: &Arc<Shared>) -> BTreeSet<usize> {
+async fn round(member: &Arc<Member>) -> BTreeSet<usize> {
     let (mut wanted, mut left, mut others) = (BTreeMap::new(), BTreeSet::new(), false);
-    for (index, subscription) in shared.subscriptions.iter().enumerate() {
-        match share_of(shared, &subscription.topic).await {
+    for (index, subscription) in member.subscriptions.iter().enumerate() {
+        match share_of(member, &subscription.topic).await {
             Ok(share) => {
                 others |= share.others;
                 wanted.extend(share.queues.into_iter().map(|queue| (Arc::new(queue), index)));
             }
             Err(error) => {
-                debug!(group = %shared.group, topic = subscription.topic, %error, "topic not rebalanced");
+                debug!(group = %member.group, topic = subscription.topic, %error, "topic not rebalanced");
                 left.insert(index);
                 if matches!(error, ClientError::NoMembers { .. } | ClientError::Refused { .. })
                     && !subscription.is_retry
                 {
-                    tell_of_missing_group(shared, index).await;
+                    tell_of_missing_group(member, index).await;
                 }
-                let state = shared.state.lock();
+                let state = member.state.lock();
                 let kept = state.queues().filter(|queue| *queue.topic == *subscription.topic);
                 wanted.extend(kept.map(|queue| (queue.clone(), index)));
             }
         }
     }
-    apply(shared, &wanted, others).await;
+    apply(member, &wanted, others).await;
     left
 }
 
-async fn share_of(shared: &Shared, topic: &str) -> Result<Share, ClientError> {
-    let instance = shared.client.instance();
-    let route = instance.route(topic).await?;
-    let mut members = members(shared, &route).await?;
-    if !members.contains(&instance.client_id) {
-        instance.heartbeat().await;
-        members = self::members(shared, &route).await?;
+async fn share_of(member: &Member, topic: &str) -> Result<Share, ClientError> {
+    let api = member.client.api();
+    let route = api.route(topic).await?;
+    let client_id = member.client.client_id();
+    let is_member = |members: &[String]| members.iter().any(|id| id == client_id);
+    let mut members = members(member, &route).await?;
+    if !is_member(&members) {
+        member.client.heartbeat().await;
+        members = self::members(member, &route).await?;
     }
     allocate::sort_members(&mut members);
     if members.is_empty() {
         // The broker that was asked has not seen the heartbeats yet.
-        return Err(ClientError::NoMembers { group: shared.group.to_string() });
+        return Err(ClientError::NoMembers { group: member.group.to_string() });
     }
-    let queues = allocate::average(&route.subscribe, &members, &instance.client_id).to_vec();
-    if !members.contains(&instance.client_id) {
-        warn!(group = %shared.group, topic, "this member is not in its group's list, it reads nothing");
+    let queues = allocate::average(&route.subscribe, &members, client_id).to_vec();
+    if !is_member(&members) {
+        warn!(group = %member.group, topic, "this member is not in its group's list, it reads nothing");
     }
     Ok(Share { queues, others: members.len() > 1 })
 }
@@ -106,13 +109,13 @@ async fn share_of(shared: &Shared, topic: &str) -> Result<Share, ClientError> {
 /// Tells the user when the broker does not have the group and makes none by itself.
 ///
 /// It passes over the heartbeats of such a group, so that nobody is ever a member and nothing would be pulled; a pull is told.
-async fn tell_of_missing_group(shared: &Shared, index: usize) {
-    let (instance, subscription) = (shared.client.instance(), &shared.subscriptions[index]);
-    let Ok(route) = instance.route(&subscription.topic).await else { return };
+async fn tell_of_missing_group(member: &Member, index: usize) {
+    let (api, subscription) = (member.client.api(), &member.subscriptions[index]);
+    let Ok(route) = api.route(&subscription.topic).await else { return };
     for queue in &*route.subscribe {
         let Some(address) = route.reading_address(&queue.broker_name, 0) else { continue };
         let request = wire::lite_pull(&Pull {
-            group: &shared.group,
+            group: &member.group,
             queue,
             offset: QueueOffset(0),
             max_messages: 1,
@@ -120,27 +123,27 @@ async fn tell_of_missing_group(shared: &Shared, index: usize) {
             suspend_ms: None,
             subscription: &subscription.expression,
         });
-        let answer = instance.call(address, OPERATION, request, instance.config.api_timeout).await;
+        let answer = api.call(address, OPERATION, request, api.timeout()).await;
         if let Ok(answer) = answer
             && answer.code == response::SUBSCRIPTION_GROUP_NOT_EXIST
         {
             let error = outcome::refused(OPERATION, address, &answer);
-            warn!(group = %shared.group, %error, "the group does not exist at the broker, nothing is read");
-            shared.state.lock().fail(error);
-            shared.arrived.notify_waiters();
+            warn!(group = %member.group, %error, "the group does not exist at the broker, nothing is read");
+            member.state.lock().fail(error);
+            member.arrived.notify_waiters();
         }
         return;
     }
 }
 
 /// The group's members, from any broker of the topic.
-async fn members(shared: &Shared, route: &TopicRoute) -> Result<Vec<String>, ClientError> {
+async fn members(member: &Member, route: &TopicRoute) -> Result<Vec<String>, ClientError> {
     let addresses: Vec<&str> = route.addresses().collect();
     let first = random_u64() as usize % addresses.len().max(1);
     let mut last = ClientError::NoQueue { topic: route.topic.to_string(), wanted: "readable" };
     for step in 0..addresses.len() {
         let address = addresses[(first + step) % addresses.len()];
-        match shared.client.instance().members_at(address, &shared.group).await {
+        match member.client.api().members_at(address, &member.group).await {
             Ok(members) => return Ok(members),
             Err(error) => last = error,
         }
@@ -153,20 +156,20 @@ async fn members(shared: &Shared, route: &TopicRoute) -> Result<Vec<String>, Cli
 ///
 /// # Source
 /// docs/reference/client.md 8.3.
-async fn apply(shared: &Arc<Shared>, wanted: &BTreeMap<Arc<MessageQueue>, usize>, others: bool) {
-    let (gained, lost) = shared.state.lock().assign(wanted);
+async fn apply(member: &Arc<Member>, wanted: &BTreeMap<Arc<MessageQueue>, usize>, others: bool) {
+    let (gained, lost) = member.state.lock().assign(wanted);
     if gained.is_empty() && lost.is_empty() {
         return;
     }
-    let (assigned, group) = (wanted.len(), &shared.group);
+    let (assigned, group) = (wanted.len(), &member.group);
     info!(%group, gained = gained.len(), lost = lost.len(), assigned, "assignment changed");
     let delay = if others { HANDOVER } else { Duration::ZERO };
     for gained in gained {
-        shared.spawn(|shared| pull::run(shared, gained, delay));
+        member.spawn(|member| pull::run(member, gained, delay));
     }
     let done: Vec<_> = lost.into_iter().filter(|lost| lost.to_commit().is_some()).collect();
-    if shared.config.auto_commit.is_some() && !done.is_empty() {
+    if member.config.auto_commit.is_some() && !done.is_empty() {
         // A panic in there is the runtime's to report; the queues are lost either way.
-        drop(shared.start_commit_of_lost(done).await);
+        drop(member.start_commit_of_lost(done).await);
     }
 }

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use rocketpy_model::{MessageQueue, QueueOffset};
-use tokio::sync::Notify;
 
-use super::OffsetMove;
+use super::assigned::{Assigned, Cached, Gained, Lost};
 use super::batch::{PulledBatch, PulledPart};
 use crate::config::ConsumerConfig;
 use crate::error::ClientError;
@@ -14,36 +13,15 @@ use crate::error::ClientError;
 /// Moves kept for the user; when more come, the oldest go (each was logged).
 const MAX_MOVES: usize = 1024;
 
-/// A part that was pulled and not handed out yet.
-#[derive(Debug)]
-struct Cached {
-    part: PulledPart,
-    /// Where the queue stands once the part is handed out: behind what the broker filtered out after it.
-    after: QueueOffset,
-}
-
-/// One queue that this member reads.
-#[derive(Debug)]
-struct Assigned {
-    queue: Arc<MessageQueue>,
-    /// Names this assignment: a pull task of an earlier one must not go on with it.
-    id: u64,
-    /// Changes with every seek: an answer to a pull of an older epoch is of no use. Unique in the consumer.
-    epoch: u64,
-    paused: bool,
-    /// Next offset to pull; `None` until the start is known.
-    next_pull: Option<QueueOffset>,
-    /// Offset behind what was handed out.
-    position: Option<QueueOffset>,
-    /// What the user is done with: the position when the latest poll began, or what was committed on demand since.
-    settled: Option<QueueOffset>,
-    /// Last offset that the broker acknowledged as committed.
-    committed: Option<QueueOffset>,
-    cached: VecDeque<Cached>,
-    cached_messages: usize,
-    cached_bytes: usize,
-    /// Wakes the queue's pull task after seek, resume, or when there is room again.
-    changed: Arc<Notify>,
+/// The broker moved the reader of a queue: the offset asked for is not, or no longer, there.
+///
+/// Messages between `from` and `to` were not read when `to` is the greater one: they are gone. When it is the smaller one the queue has
+/// become shorter, and what follows was read before under the same offsets or is new.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OffsetMove {
+    pub queue: MessageQueue,
+    pub from: QueueOffset,
+    pub to: QueueOffset,
 }
 
 /// What a pull brought.
@@ -96,51 +74,6 @@ pub(crate) struct State {
     failure: Option<ClientError>,
     /// Last number given out as id or epoch.
     last_number: u64,
-}
-
-impl Assigned {
-    fn new(queue: Arc<MessageQueue>, id: u64, paused: bool) -> Self {
-        Self {
-            queue,
-            id,
-            epoch: id,
-            paused,
-            next_pull: None,
-            position: None,
-            settled: None,
-            committed: None,
-            cached: VecDeque::new(),
-            cached_messages: 0,
-            cached_bytes: 0,
-            changed: Arc::new(Notify::new()),
-        }
-    }
-
-    fn has_room(&self, config: &ConsumerConfig) -> bool {
-        self.cached_messages < config.prefetch_messages && self.cached_bytes < config.prefetch_bytes
-    }
-
-    fn drop_cached(&mut self) -> usize {
-        self.cached.clear();
-        self.cached_messages = 0;
-        std::mem::take(&mut self.cached_bytes)
-    }
-
-    /// Takes up to `count` messages of the first part.
-    fn take(&mut self, count: usize) -> Option<PulledPart> {
-        let first = self.cached.front_mut()?;
-        let taken = first.part.split_front(count);
-        if let Some(last) = taken.spans().last() {
-            self.position = Some(last.queue_offset + 1);
-        }
-        if first.part.is_empty() {
-            self.position = Some(first.after);
-            self.cached.pop_front();
-        }
-        self.cached_messages -= taken.len();
-        self.cached_bytes -= taken.size_bytes();
-        Some(taken)
-    }
 }
 
 impl State {
@@ -418,32 +351,5 @@ impl State {
         for assigned in self.queues.values() {
             assigned.changed.notify_one();
         }
-    }
-}
-
-/// A queue that came to this member; its pull task is to be started.
-#[derive(Debug)]
-pub(crate) struct Gained {
-    pub(crate) queue: Arc<MessageQueue>,
-    pub(crate) subscription: usize,
-    pub(crate) id: u64,
-    /// Wakes the pull task.
-    pub(crate) changed: Arc<Notify>,
-}
-
-/// A queue that went to another member.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Lost {
-    pub(crate) queue: Arc<MessageQueue>,
-    /// What the user was done with.
-    pub(crate) settled: Option<QueueOffset>,
-    /// Last offset that the broker acknowledged as committed.
-    pub(crate) committed: Option<QueueOffset>,
-}
-
-impl Lost {
-    /// What the user was done with and the broker does not know yet.
-    pub(crate) fn to_commit(&self) -> Option<QueueOffset> {
-        self.settled.filter(|settled| self.committed != Some(*settled))
     }
 }

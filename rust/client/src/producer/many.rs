@@ -10,7 +10,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::pack::{self, KeyList, Outgoing, Packed, Packer};
 use super::plan::Group;
-use super::receipt_of;
+use super::receipts::receipt_of;
 use super::send::{Sender, Stored, Target};
 use crate::error::ClientError;
 use crate::receipt::Receipt;
@@ -104,7 +104,7 @@ impl<M: Borrow<Message> + Send + Sync + 'static> Job<M> {
                 break;
             }
             let task = self.clone().deliver(outgoing, target);
-            under_way = Some(self.sender.instance.runtime.spawn(task));
+            under_way = Some(self.sender.client.runtime().spawn(task));
         }
         (group, requests)
     }
@@ -112,7 +112,7 @@ impl<M: Borrow<Message> + Send + Sync + 'static> Job<M> {
     /// The next request's content: a batch, or a plain message where a batch would hold one.
     fn pack(&self, packer: &mut Packer, group: &Group, next: &mut usize) -> Option<Outgoing> {
         let (sender, start) = (&self.sender, *next);
-        let (ids, order_key) = (&sender.instance.ids, self.order_key.as_deref());
+        let (ids, order_key) = (sender.client.ids(), self.order_key.as_deref());
         let moment = ids.moment();
         while let Some(&index) = group.indices.get(*next) {
             if packer.push(self.messages[index as usize].borrow(), order_key, ids, moment) == Packed::Full {

@@ -1,15 +1,17 @@
 //! Sending messages.
 
 mod many;
+mod options;
 mod pack;
 #[cfg(test)]
 mod pack_tests;
 mod plan;
+mod receipts;
 mod retry;
 mod select;
 mod send;
 mod submit;
-pub(crate) mod validate;
+mod validate;
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -18,36 +20,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rocketpy_env::random_u64;
-use rocketpy_model::{Message, MessageQueue, system};
+use rocketpy_model::{Message, MessageQueue};
 use tokio::sync::Semaphore;
 use tracing::{debug, info};
 
 use self::many::Job;
 pub use self::many::SentMany;
-use self::pack::KeyList;
-pub(crate) use self::pack::Outgoing;
+pub use self::options::SendOptions;
+use self::pack::Outgoing;
 use self::plan::Choice;
+use self::receipts::receipt_of;
 use self::select::Rotation;
-use self::send::{Sender, Stored, Target};
+use self::send::{Sender, Target};
 pub use self::submit::PendingSend;
 use self::submit::{Done, Lanes, Submitted, Window};
 pub use self::validate::unsupported_feature;
 use crate::client::Client;
 use crate::config::ProducerConfig;
 use crate::error::ClientError;
+use crate::members::{Role, check_group};
 use crate::receipt::Receipt;
-use crate::wire;
-
-/// How one send chooses its queue and how long it may take.
-#[derive(Debug, Clone, Default)]
-pub struct SendOptions {
-    /// The queue to use; no other is tried.
-    pub queue: Option<MessageQueue>,
-    /// Messages with one key go to one queue, in order. Wins over the message's own order key, which says the same.
-    pub order_key: Option<String>,
-    /// Instead of [`ProducerConfig::send_timeout`].
-    pub timeout: Option<Duration>,
-}
+use crate::route::TopicRoute;
 
 /// Sends messages for one producer group. Clones share it; the last one unregisters the group.
 #[derive(Clone)]
@@ -57,7 +50,6 @@ pub struct Producer {
 }
 
 struct Shared {
-    client: Client,
     sender: Sender,
     lanes: Arc<Lanes>,
     window: Window,
@@ -71,26 +63,20 @@ impl Producer {
     /// [`ClientError::InvalidGroup`], [`ClientError::InvalidConfig`], [`ClientError::GroupInUse`], [`ClientError::Closed`],
     /// [`ClientError::Forked`].
     pub async fn new(client: &Client, group: &str, config: ProducerConfig) -> Result<Self, ClientError> {
-        client.instance().check()?;
-        validate::check_group(group)?;
+        client.check()?;
+        check_group(group)?;
         config.check()?;
-        client.instance().members.add_producer(group)?;
+        client.join_as_producer(group)?;
         let sender = Sender {
-            instance: client.instance().clone(),
+            client: client.clone(),
             group: group.into(),
             rotation: Arc::new(Rotation::new(random_u64() as u32)),
             config: Arc::new(config),
         };
         let window = Window::new(&sender.config);
-        let shared = Shared {
-            client: client.clone(),
-            sender,
-            lanes: Arc::default(),
-            window,
-            closed: AtomicBool::new(false),
-        };
+        let shared = Shared { sender, lanes: Arc::default(), window, closed: AtomicBool::new(false) };
         let producer = Self { shared: Arc::new(shared) };
-        client.instance().heartbeat().await;
+        client.heartbeat().await;
         info!(group, client_id = client.client_id(), "producer started");
         Ok(producer)
     }
@@ -102,7 +88,7 @@ impl Producer {
 
     /// The client that it sends by.
     pub fn client(&self) -> &Client {
-        &self.shared.client
+        &self.shared.sender.client
     }
 
     /// Queues of the topic that may be written, in the order that keys are hashed to.
@@ -250,7 +236,7 @@ impl Producer {
     /// # Errors
     /// [`ClientError::FlushTimeout`]. Failures of messages are told to whoever submitted them.
     pub async fn flush(&self, timeout: Duration) -> Result<(), ClientError> {
-        self.shared.client.check_process()?;
+        self.client().check_process()?;
         self.shared.window.drained(timeout).await
     }
 
@@ -273,20 +259,18 @@ impl Producer {
     /// # Errors
     /// [`ClientError::FlushTimeout`]; the producer is closed nevertheless.
     pub async fn close(&self) -> Result<(), ClientError> {
-        self.shared.client.check_process()?;
+        self.client().check_process()?;
         if self.shared.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         let flushed = self.shared.window.drained(self.shared.sender.config.send_timeout).await;
-        let instance = self.shared.client.instance();
-        instance.members.remove_producer(self.group());
-        instance.unregister(wire::unregister_producer(&instance.client_id, self.group())).await;
+        self.client().leave(Role::Producer, self.group()).await;
         debug!(group = self.group(), "producer closed");
         flushed
     }
 
     fn check(&self) -> Result<(), ClientError> {
-        self.shared.client.instance().check()?;
+        self.client().check()?;
         if self.shared.closed.load(Ordering::Acquire) {
             return Err(ClientError::Closed { what: "producer" });
         }
@@ -304,7 +288,7 @@ impl Producer {
         &self,
         messages: &[M],
         options: &SendOptions,
-    ) -> Result<HashMap<String, Arc<crate::route::TopicRoute>>, ClientError> {
+    ) -> Result<HashMap<String, Arc<TopicRoute>>, ClientError> {
         let sender = &self.shared.sender;
         let (mut routes, mut last) = (HashMap::new(), String::new());
         for message in messages {
@@ -334,7 +318,7 @@ impl Producer {
         self.check_one(message, options)?;
         let (sender, key) = (&self.shared.sender, options.order_key.as_deref());
         let timeout = options.timeout.unwrap_or(sender.config.send_timeout);
-        let ids = &sender.instance.ids;
+        let ids = sender.client.ids();
         let outgoing = pack::single(message, key, &sender.config, ids, ids.moment());
         let target = match (&options.queue, key.or_else(|| message.order_key())) {
             (Some(queue), _) => Target::Only(queue.clone()),
@@ -348,60 +332,12 @@ impl Producer {
     }
 }
 
-/// The last clone unregisters the group; without a runtime left the brokers notice the closed connection.
+/// The last clone leaves the group. If the runtime is gone, the brokers notice the closed connection.
 impl Drop for Shared {
     fn drop(&mut self) {
-        if self.client.check_process().is_err() || *self.closed.get_mut() {
-            return;
+        let client = &self.sender.client;
+        if client.check_process().is_ok() && !*self.closed.get_mut() {
+            client.start_leaving(Role::Producer, &self.sender.group);
         }
-        let (instance, group) = (self.client.instance().clone(), self.sender.group.clone());
-        instance.members.remove_producer(&group);
-        let request = wire::unregister_producer(&instance.client_id, &group);
-        instance.runtime.clone().spawn(async move { instance.unregister(request).await });
-    }
-}
-
-/// The receipt of message `index` of a request.
-fn receipt_of(stored: &Stored, keys: &KeyList, index: usize) -> Receipt {
-    Receipt {
-        status: stored.status,
-        msg_id: keys.get(index).to_owned(),
-        offset_msg_id: nth_id(&stored.offset_msg_ids, index).to_owned(),
-        queue: stored.queue.clone(),
-        queue_offset: stored.queue_offset + index as u64,
-        transaction_id: stored.transaction_id.clone().filter(|_| keys.len() == 1),
-    }
-}
-
-/// One of several ids parted by commas. They are of one length when one broker made them, so no search is needed.
-fn nth_id(ids: &str, index: usize) -> &str {
-    let length = ids.find(',').unwrap_or(ids.len());
-    let start = index * (length + 1);
-    match ids.get(start..start + length) {
-        Some(id) if !id.contains(',') && matches!(ids.as_bytes().get(start + length), None | Some(b',')) => {
-            id
-        }
-        _ => ids.split(',').nth(index).unwrap_or_default(),
-    }
-}
-
-/// Whether batches may go to the topic: one with the longest names or the retry path of brokers may not.
-pub(crate) fn takes_batches(topic: &str) -> bool {
-    !topic.starts_with(system::RETRY_PREFIX) && topic.len() <= 127
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_are_found_by_place() {
-        assert_eq!(nth_id("A1,B2,C3", 0), "A1");
-        assert_eq!(nth_id("A1,B2,C3", 2), "C3");
-        assert_eq!(nth_id("A1", 0), "A1");
-        assert_eq!(nth_id("A1,B22,C3", 1), "B22", "of different lengths");
-        assert_eq!(nth_id("A1,B22,C3", 2), "C3");
-        assert_eq!(nth_id("A1,B2", 5), "");
-        assert_eq!(nth_id("", 0), "");
     }
 }

@@ -12,9 +12,9 @@ use tracing::{debug, warn};
 use super::pack::Outgoing;
 use super::retry::{self, Next};
 use super::select::Rotation;
+use crate::client::Client;
 use crate::config::ProducerConfig;
 use crate::error::ClientError;
-use crate::instance::{Instance, broker_not_found};
 use crate::receipt::SendStatus;
 use crate::route::TopicRoute;
 use crate::{outcome, wire};
@@ -49,7 +49,7 @@ pub(crate) struct Stored {
 /// What all sends of a producer share.
 #[derive(Clone)]
 pub(crate) struct Sender {
-    pub(crate) instance: Arc<Instance>,
+    pub(crate) client: Client,
     pub(crate) group: Arc<str>,
     pub(crate) config: Arc<ProducerConfig>,
     pub(crate) rotation: Arc<Rotation>,
@@ -67,7 +67,7 @@ struct Attempts {
 impl Sender {
     /// The route to publish `topic` by, with at least one queue.
     pub(crate) async fn route(&self, topic: &str) -> Result<Arc<TopicRoute>, ClientError> {
-        let route = self.instance.publish_route(topic, self.config.default_topic_queues).await?;
+        let route = self.client.api().publish_route(topic, self.config.default_topic_queues).await?;
         if route.publish.is_empty() {
             return Err(ClientError::NoQueue { topic: topic.to_owned(), wanted: "writable" });
         }
@@ -129,7 +129,7 @@ impl Sender {
         next: Next,
         attempts: &Attempts,
     ) {
-        let refresh = self.instance.refresh_publish_route(route, self.config.default_topic_queues);
+        let refresh = self.client.api().refresh_publish_route(route, self.config.default_topic_queues);
         if let Ok(Err(error)) = tokio::time::timeout(attempts.left(), refresh).await {
             debug!(topic = %route.topic, %error, "route refresh after a failed send failed");
         }
@@ -168,11 +168,11 @@ impl Sender {
         let started = Instant::now();
         let address = match tokio::time::timeout(timeout, self.address(route, queue)).await {
             Ok(address) => address?,
-            Err(_) => return Err(broker_not_found(queue)),
+            Err(_) => return Err(ClientError::broker_not_found(queue)),
         };
         let request = self.request(outgoing, queue);
         let timeout = timeout.saturating_sub(started.elapsed());
-        let answer = self.instance.call(&address, OPERATION, request, timeout).await?;
+        let answer = self.client.api().call(&address, OPERATION, request, timeout).await?;
         read_answer(&address, queue, &answer)
     }
 
@@ -185,12 +185,25 @@ impl Sender {
         if let Some(address) = route.master(&queue.broker_name) {
             return Ok(address.to_owned());
         }
-        *route = self.instance.refresh_publish_route(route, self.config.default_topic_queues).await?;
-        route.master(&queue.broker_name).map(str::to_owned).ok_or_else(|| broker_not_found(queue))
+        *route = self.client.api().refresh_publish_route(route, self.config.default_topic_queues).await?;
+        route
+            .master(&queue.broker_name)
+            .map(str::to_owned)
+            .ok_or_else(|| ClientError::broker_not_found(queue))
     }
 
     fn request(&self, outgoing: &Outgoing, queue: &MessageQueue) -> Command {
-        wire::send(outgoing, &self.group, queue, self.config.default_topic_queues)
+        wire::send(&wire::Send {
+            group: &self.group,
+            queue,
+            sys_flag: outgoing.sys_flag,
+            born_at_ms: outgoing.born_at_ms,
+            flag: outgoing.flag,
+            properties: &outgoing.properties,
+            batch: outgoing.batch,
+            body: &outgoing.body,
+            default_queues: self.config.default_topic_queues,
+        })
     }
 
     /// Sends without waiting for an answer; one attempt.
@@ -199,7 +212,7 @@ impl Sender {
         let (queue, _) = self.choose(&route, &target, None)?;
         let address = self.address(&mut route, &queue).await?;
         let request = self.request(outgoing, &queue);
-        self.instance.call_oneway(&address, "one-way send", request, self.config.send_timeout).await
+        self.client.api().call_oneway(&address, "one-way send", request, self.config.send_timeout).await
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tracing::error;
 
 use super::pack::{self, Outgoing, Packed, Packer};
-use super::receipt_of;
+use super::receipts::receipt_of;
 use super::send::{Sender, Target};
 use crate::config::ProducerConfig;
 use crate::error::ClientError;
@@ -204,7 +204,9 @@ impl Lanes {
                 table.insert((queue.clone(), bound), Lane { waiting: VecDeque::from([submitted]) });
                 drop(table);
                 let (lanes, sender) = (self.clone(), sender.clone());
-                sender.instance.runtime.clone().spawn(async move { lanes.run(sender, queue, bound).await });
+                let runtime = sender.client.runtime().clone();
+                // It ends when the lane is empty; `Window::drained` waits for that.
+                runtime.spawn(async move { lanes.run(sender, queue, bound).await });
             }
         }
     }
@@ -232,7 +234,7 @@ impl Lanes {
         lane: &(MessageQueue, bool),
     ) -> Option<(Outgoing, Vec<Submitted>)> {
         let mut waiting = self.waiting(lane)?;
-        let (ids, moment, mut taken) = (&sender.instance.ids, sender.instance.ids.moment(), Vec::new());
+        let (ids, moment, mut taken) = (sender.client.ids(), sender.client.ids().moment(), Vec::new());
         while let Some(next) = waiting.front() {
             if packer.push(&next.message, next.order_key.as_deref(), ids, moment) == Packed::Full {
                 break;

@@ -3,7 +3,7 @@
 use rocketpy_model::{Message, Properties, name, property, system};
 use rocketpy_protocol::properties_text;
 
-use super::{SendOptions, takes_batches};
+use super::options::SendOptions;
 use crate::error::ClientError;
 
 /// Most bytes of property text that a message may bring: what a record holds, less what producer and broker add.
@@ -69,18 +69,6 @@ pub(crate) fn check_topic(topic: &str) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Checks a group name; the default groups of the system are refused.
-pub(crate) fn check_group(group: &str) -> Result<(), ClientError> {
-    let invalid = |reason: String| ClientError::InvalidGroup { group: group.to_owned(), reason };
-    name::check_group(group).map_err(|error| invalid(error.to_string()))?;
-    if [system::DEFAULT_PRODUCER_GROUP, system::DEFAULT_CONSUMER_GROUP, system::CLIENT_INNER_PRODUCER_GROUP]
-        .contains(&group)
-    {
-        return Err(invalid("reserved".to_owned()));
-    }
-    Ok(())
-}
-
 fn check_properties(message: &Message, order_key: Option<&str>) -> Result<(), ClientError> {
     let mut size_bytes = order_key.map_or(0, str::len);
     for (name, value) in message.properties.iter() {
@@ -131,6 +119,11 @@ fn asks_for_it(property: &str, value: &str) -> bool {
         property::TRANSACTION_PREPARED => value.eq_ignore_ascii_case("true"),
         _ => true,
     }
+}
+
+/// Whether a batch may go to the topic. Brokers refuse batches to retry topics and to topics with the longest names.
+fn takes_batches(topic: &str) -> bool {
+    !topic.starts_with(system::RETRY_PREFIX) && topic.len() <= 127
 }
 
 #[cfg(test)]
@@ -212,10 +205,6 @@ mod tests {
         for topic in ["SCHEDULE_TOPIC_XXXX", "SELF_TEST_TOPIC"] {
             let error = check_message(&Message::new(topic, "b"), None, LIMIT).unwrap_err();
             assert!(matches!(error, ClientError::ReservedTopic { .. }), "{topic}");
-        }
-        assert!(check_group("ingest").is_ok());
-        for group in ["", "a b", "DEFAULT_PRODUCER", "DEFAULT_CONSUMER", &"x".repeat(121)] {
-            assert!(matches!(check_group(group), Err(ClientError::InvalidGroup { .. })), "{group}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rocketpy_broker::{Broker, BrokerConfig};
+use rocketpy_broker::{Broker, BrokerConfig, StoreConfig};
 use rocketpy_client::{
     Admin, Client, ClientConfig, ClientError, ConsumerConfig, FoundMessage, MessageQuery, OffsetTarget,
     Producer, ProducerConfig, PullConsumer, QueryKind, RangeReader, SendOptions, Start, Subscription,
@@ -42,11 +42,13 @@ impl Cluster {
     /// Starts the broker on the store; again on the same port.
     async fn start_broker(&mut self) {
         let config = BrokerConfig {
-            store_root: self.store.path().to_path_buf(),
+            store: StoreConfig {
+                commit_log_file_size: 16 << 20,
+                busy_timeout: PATIENCE,
+                ..StoreConfig::new(self.store.path())
+            },
             listen: self.listen,
             name_servers: vec![self.names.local_addr().to_string()],
-            commit_log_file_size: 16 << 20,
-            busy_timeout: PATIENCE,
             ..BrokerConfig::default()
         };
         let broker = Broker::start(config).await.unwrap();

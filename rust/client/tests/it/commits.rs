@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rocketpy_client::{ClientError, ConsumerConfig, Position, PullConsumer, Start};
-use rocketpy_model::QueueOffset;
+use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
 
@@ -128,6 +128,11 @@ async fn a_close_lets_the_commit_of_a_lost_queue_come_to_its_end() {
     assert_eq!(committed_offsets(&peer), ["4"]);
 }
 
+/// Asks a broker and waits for its answer: requests that the consumer's tasks sent before have then arrived.
+async fn round_trip(consumer: &PullConsumer, broker_name: &str) {
+    consumer.committed(&MessageQueue::new("t", broker_name, 0)).await.unwrap();
+}
+
 /// Apache's broker loses offsets when the first commits of a group and topic arrive together.
 #[tokio::test]
 async fn one_commit_per_broker_and_topic_goes_first() {
@@ -146,7 +151,8 @@ async fn one_commit_per_broker_and_topic_goes_first() {
     let none_but_the_first = async || {
         let (_, at_b) = b.held(request::UPDATE_CONSUMER_OFFSET).await;
         let (_, at_c) = c.held(request::UPDATE_CONSUMER_OFFSET).await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        round_trip(&consumer, "b").await;
+        round_trip(&consumer, "c").await;
         assert_eq!((committed_offsets(&b).len(), committed_offsets(&c).len()), (1, 1));
         at_b.send(ok());
         let others = b.wait_for(request::UPDATE_CONSUMER_OFFSET, 3).await;
@@ -207,7 +213,7 @@ async fn a_reconnected_member_repeats_commits_of_its_queues_that_the_broker_has_
     store(&peer, |queue| [Some(0), Some(0), Some(0), Some(200), Some(40), None][queue as usize]);
     peer.cut();
     peer.wait_for(request::UPDATE_CONSUMER_OFFSET, 2).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    round_trip(&consumer, "b").await;
     assert_eq!(consumer.assignment().len(), 3);
     let expected = [("4", "100"), ("5", "100")];
     assert_eq!(commits(&peer), expected.map(|(queue, offset)| (queue.to_owned(), offset.to_owned())));
@@ -305,7 +311,7 @@ async fn where_a_group_begins_is_stored_before_the_first_pull() {
         ends(&peer, "50", "40", || Act::Hold);
         let first = join(&client(&[&peer]), begin_at(start)).await.unwrap();
         let (_, reply) = peer.held(request::UPDATE_CONSUMER_OFFSET).await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        round_trip(&first, "b").await;
         assert!(peer.seen(request::LITE_PULL_MESSAGE).is_empty(), "{start:?}");
         reply.send(ok());
         let (pull, _reply) = peer.held(request::LITE_PULL_MESSAGE).await;

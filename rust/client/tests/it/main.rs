@@ -7,4 +7,5 @@ mod consume;
 mod many;
 mod peer;
 mod send;
+mod shared;
 mod submit;

@@ -81,6 +81,10 @@ impl Handler for Inner {
     fn connected(&self, connection: &Arc<Connection>) {
         self.state.lock().connections.push(connection.clone());
     }
+
+    fn disconnected(&self, _: &Arc<Connection>) {
+        self.happened.notify_waiters();
+    }
 }
 
 fn offset_key(command: &Command) -> [String; 3] {
@@ -187,7 +191,22 @@ impl Peer {
         self.until(take, code).await
     }
 
-    async fn until<T>(&self, mut get: impl FnMut() -> Option<T>, code: i32) -> T {
+    /// Connections opened so far, without those that were cut, and how many of them are open.
+    pub(crate) fn connections(&self) -> (usize, usize) {
+        let connections = &self.inner.state.lock().connections;
+        (connections.len(), connections.iter().filter(|connection| connection.is_open()).count())
+    }
+
+    /// Waits until every connection has ended.
+    pub(crate) async fn abandoned(&self) {
+        self.wait("end of all connections", || (self.connections().1 == 0).then_some(())).await;
+    }
+
+    async fn until<T>(&self, get: impl FnMut() -> Option<T>, code: i32) -> T {
+        self.wait(request::name_of(code).unwrap_or("?"), get).await
+    }
+
+    async fn wait<T>(&self, what: &str, mut get: impl FnMut() -> Option<T>) -> T {
         let wait = async {
             loop {
                 let happened = self.inner.happened.notified();
@@ -199,8 +218,7 @@ impl Peer {
                 happened.await;
             }
         };
-        let name = request::name_of(code).unwrap_or("?");
-        tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("no {name} came"))
+        tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("no {what} came"))
     }
 
     /// Sends a one-way request to every client.

@@ -70,7 +70,9 @@ impl fmt::Display for Rule {
 /// A rule that a history breaks, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
+    /// The rule.
     pub rule: Rule,
+    /// What was seen, in words.
     pub text: String,
 }
 
@@ -85,9 +87,11 @@ impl fmt::Display for Violation {
 pub struct Counts {
     /// Messages that were sent, acknowledged or not.
     pub sent: u64,
+    /// Of them, those that were acknowledged.
     pub acknowledged: u64,
     /// Acknowledged and gone, where the contract allows it.
     pub lost_as_allowed: u64,
+    /// How often the process ended in any way.
     pub crashes: u64,
 }
 
@@ -121,6 +125,7 @@ impl Checker {
         &self.violations
     }
 
+    /// Counts so far.
     pub fn counts(&self) -> Counts {
         self.ledger.counts()
     }

@@ -27,21 +27,27 @@ use crate::checker::{Counts, Violation};
 /// When sends are acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flush {
+    /// `SYNC_FLUSH`.
     Sync,
+    /// `ASYNC_FLUSH`.
     Async,
 }
 
 /// How the lives of the server end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harness {
+    /// `SIGKILL`.
     Kill,
+    /// The file system loses what was not flushed.
     Power,
 }
 
 /// What is run.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// What ends the lives.
     pub harness: Harness,
+    /// Draws everything else.
     pub seed: u64,
     /// Lives of the server.
     pub cycles: u64,
@@ -60,16 +66,25 @@ pub struct Options {
 /// Sums of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
+    /// Stores that were made.
     pub stores: u64,
+    /// Lives of servers.
     pub cycles: u64,
+    /// Stores on which a rule was broken.
     pub failed: u64,
     /// Ends by a point, in the order of [`Point::ALL`].
     points: [u64; Point::ALL.len()],
+    /// Lives that ended before the server was ready.
     pub killed_in_start: u64,
+    /// Lives that ended at a random time.
     pub killed_by_time: u64,
+    /// Lives that ended in order.
     pub stopped: u64,
+    /// Lives that ended with the power.
     pub power_cuts: u64,
+    /// Messages that were sent.
     pub messages: u64,
+    /// Of them, those that were acknowledged.
     pub acknowledged: u64,
     /// Acknowledged before the flush and lost with the power: what the contract allows.
     pub lost_as_allowed: u64,
@@ -91,6 +106,7 @@ impl Totals {
 /// What a run came to.
 #[derive(Debug)]
 pub struct Outcome {
+    /// Counts of all runs.
     pub totals: Totals,
     /// Of the first store that broke a rule; empty when all is well.
     pub violations: Vec<Violation>,

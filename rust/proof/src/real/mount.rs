@@ -77,6 +77,7 @@ impl Mounted {
         Command::new("mkfs.xfs").arg("-V").output().is_ok_and(|output| output.status.success())
     }
 
+    /// The folder at which it is mounted.
     pub fn dir(&self) -> &Path {
         &self.dir
     }

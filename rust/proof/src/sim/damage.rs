@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use rocketpy_store::StoreError;
 
+use super::log_files;
 use super::plan::{Boot, Damage, ROOT};
 use super::run::{Guarded, Run, guarded};
-use super::verify;
 use crate::checker::Rule;
 use crate::history::{CrashKind, Event, LogRange};
 
@@ -48,7 +48,7 @@ impl Run {
     }
 
     fn flip_durable_bit(&mut self) {
-        let records = verify::records(&self.disk, &self.plan);
+        let records = log_files::records(&self.disk, &self.plan);
         let durable = self.trusted_from.min(self.marked_to)..self.marked_to;
         let is_durable = |record: &LogRange| durable.start <= record.start && record.end <= durable.end;
         let durable: Vec<_> = records.into_iter().filter(is_durable).collect();
@@ -64,7 +64,7 @@ impl Run {
     }
 
     fn flip_tail_bit(&mut self, boot: &Boot) {
-        let records = verify::records(&self.disk, &self.plan);
+        let records = log_files::records(&self.disk, &self.plan);
         let tail: Vec<_> = records.into_iter().filter(|record| record.start >= self.flushed_to).collect();
         let Some(&record) = self.rng.choice(&tail) else { return };
         self.flip(record.start, record.end);
@@ -96,7 +96,7 @@ impl Run {
         let dir = Path::new(ROOT).join("commitlog");
         let files = self.disk.files();
         let files = files.iter().filter(|(path, _)| path.parent() == Some(&dir));
-        let mut starts: Vec<u64> = files.filter_map(|(path, _)| verify::number(path)).collect();
+        let mut starts: Vec<u64> = files.filter_map(|(path, _)| log_files::number(path)).collect();
         starts.retain(|&start| (self.marked_from()..self.marked_to).contains(&start));
         let Some(&start) = self.rng.choice(&starts) else { return };
         let path = log_path(start);
@@ -157,7 +157,7 @@ impl Run {
 
     fn lose_queue_file(&mut self) {
         // Those of a queue whose records are all gone, or may be cut off, say alone which numbers were used.
-        let living = verify::living_queues(&self.disk, &self.plan, self.marked_to);
+        let living = log_files::living_queues(&self.disk, &self.plan, self.marked_to);
         let is_living = |path: &PathBuf| living.iter().any(|queue| path.parent() == Some(queue));
         let files: Vec<_> = self.disk.files().into_iter().filter(|(path, _)| is_living(path)).collect();
         if let Some((path, _)) = self.rng.choice(&files) {

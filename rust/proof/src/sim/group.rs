@@ -1,6 +1,6 @@
 //! Groups that read along, and the broker's own table of how far they are.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,35 +11,10 @@ use rocketpy_env::sim::SimDisk;
 use rocketpy_store::Store;
 
 use super::plan::ROOT;
+use super::reader::Reader;
 use super::run::Run;
 use crate::checker::Rule;
-use crate::history::{Call, Event, Group, QueueName, Reply};
-
-/// A group that reads along.
-pub(super) struct Reader {
-    pub name: &'static str,
-    /// `None` reads everything.
-    pub tag: Option<&'static str>,
-    /// Where it is in this life of the broker; taken from the table where it is not there.
-    pub positions: BTreeMap<QueueName, u64>,
-}
-
-impl Reader {
-    /// `None` for a tag reads everything.
-    pub(super) fn new(tag: Option<&'static str>) -> Self {
-        Self { name: tag.unwrap_or("all"), tag, positions: BTreeMap::new() }
-    }
-
-    pub(super) fn group(&self) -> Group {
-        Group {
-            name: self.name.to_owned(),
-            topics: Vec::new(),
-            tags: self.tag.into_iter().map(str::to_owned).collect(),
-            broadcasting: false,
-            members: Vec::new(),
-        }
-    }
-}
+use crate::history::{Call, Event, QueueName, Reply};
 
 impl Run {
     /// What a broker does with its store before it serves. Says whether it can.

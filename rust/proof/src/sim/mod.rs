@@ -8,9 +8,12 @@ mod damage;
 mod enumerate;
 mod group;
 mod journal;
+mod log_files;
 pub(crate) mod message;
 mod plan;
+mod reader;
 mod removal;
+mod removals;
 mod run;
 mod script;
 mod verify;
@@ -27,16 +30,23 @@ pub use run::{Outcome, run};
 /// Sums of many runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
+    /// How many runs.
     pub runs: u64,
+    /// Of them, those that broke a rule.
     pub failed: u64,
+    /// Messages that were sent.
     pub messages: u64,
+    /// Of them, those that were acknowledged.
     pub acknowledged: u64,
     /// Acknowledged before the flush and lost with the power: what the contract allows.
     pub lost_as_allowed: u64,
+    /// How often a process ended.
     pub crashes: u64,
     /// Files of the log that retention removed.
     pub removed_files: u64,
+    /// Topics that were deleted.
     pub deleted_topics: u64,
+    /// Operations of the disk.
     pub operations: u64,
 }
 

@@ -14,16 +14,25 @@ pub(super) const ROOT: &str = "/store";
 /// A whole run.
 #[derive(Debug, Clone)]
 pub struct Plan {
+    /// Draws everything.
     pub seed: u64,
+    /// When sends are acknowledged.
     pub flush: FlushMode,
+    /// Whether records carry a check of all of their bytes.
     pub record_check: bool,
+    /// Size of a log file in bytes.
     pub log_file: u64,
+    /// Size of a consume queue file in bytes.
     pub queue_file: u64,
     /// Slots and entries of an index file; `None` for no index.
     pub index: Option<(u32, u32)>,
+    /// How many topics.
     pub topics: u32,
+    /// Queues of each topic.
     pub queues: u32,
+    /// Longest body in bytes.
     pub body_max: usize,
+    /// Most files of queues that are open at a time.
     pub open_queue_files: usize,
     /// Queues that a round writes at once, and bytes of entries that are put off.
     pub put_off: (usize, usize),
@@ -31,23 +40,28 @@ pub struct Plan {
     pub flushes: (u64, u64),
     /// Bytes of the log after which a checkpoint is in a hurry.
     pub checkpoint_bytes: u64,
+    /// How the disk fails.
     pub disk: SimOptions,
     /// `None`: nothing is removed by age, size or for want of space.
     pub retention: Option<Retention>,
     /// Whether topics are deleted, and made again by the next send.
     pub deletes: bool,
+    /// The lives of the process, one after the other.
     pub boots: Vec<Boot>,
 }
 
 /// When records go.
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
+    /// For how long a log file is kept.
     pub reserved_ms: u64,
     /// Whether what is old enough may go at every hour, or at none: then somebody asks, or the disk fills up.
     pub at_any_hour: bool,
     /// Most files of the log.
     pub max_files: Option<u64>,
+    /// Most log files that go in one round.
     pub files_a_round: usize,
+    /// Whether a full disk takes files before their time.
     pub clean_forcibly: bool,
     /// Age at which messages of the first topic go.
     pub topic_ms: Option<u64>,

@@ -1,85 +1,20 @@
 //! Retention and the deletion of topics: what the store is told to let go, and what may be gone by that.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rocketpy_env::sim::SimDisk;
 use rocketpy_env::{Disk, DiskUsage};
 use rocketpy_store::{Cleaned, Store, StoreError};
 
-use super::plan::{ROOT, Retention};
+use super::log_files;
+use super::plan::ROOT;
+use super::removals::{LIMITS, LogFile, Removals, Round};
 use super::run::Run;
-use super::verify;
 use crate::checker::Rule;
 use crate::history::{Call, Event, Reply};
 
 /// The disk has room for so many files of the log.
 const DISK_FILES: u64 = 100;
-/// Percentages of the disk, by Apache's defaults: beyond the first what is old enough goes, beyond the second anything, and
-/// beyond the third nothing is appended until it is below the second.
-const LIMITS: [u64; 3] = [75, 85, 90];
-
-/// What is known of removals, over all lives of the process.
-#[derive(Debug, Default)]
-pub(super) struct Removals {
-    /// Retention may have removed the log before this.
-    pub may_start: u64,
-    /// Its removal of the log before this was durable.
-    must_start: u64,
-    /// Where the log ended when a topic was deleted.
-    pub deleted_at: BTreeMap<String, Vec<u64>>,
-    /// Of the disk, in percent: what others put there.
-    used_percent: u64,
-    /// Whether appends are refused for want of space; `None` when a round failed.
-    refuses: Option<bool>,
-    /// Somebody asked for what is old enough.
-    is_asked: bool,
-    /// What there was when the round began that has not come back.
-    round: Option<Round>,
-    /// A topic is half deleted: its queues do not add up to what the mark says.
-    pub is_deleting: bool,
-    /// Rounds that came back removed so many files of the log.
-    pub removed_files: u64,
-    /// Deletions that came back.
-    pub deleted_topics: u64,
-}
-
-/// A file of the log.
-#[derive(Debug)]
-struct LogFile {
-    start: u64,
-    end: u64,
-    written_at_ms: i64,
-}
-
-/// What a round of retention finds.
-#[derive(Debug)]
-struct Round {
-    /// The oldest first.
-    files: Vec<LogFile>,
-    used_percent: u64,
-    is_asked: bool,
-}
-
-impl Round {
-    /// Where the log starts at most after the round, by the rules as they are written: files go from the oldest on, the last
-    /// one never.
-    fn start_after(&self, rules: &Retention, log_file: u64, now_ms: i64) -> u64 {
-        let Some((last, files)) = self.files.split_last() else { return 0 };
-        for (gone, file) in files.iter().enumerate() {
-            let used = self.used_percent.saturating_sub(gone as u64);
-            let is_time = rules.at_any_hour || self.is_asked || self.used_percent > LIMITS[0];
-            let is_old = now_ms.saturating_sub(file.written_at_ms).max(0) as u64 >= rules.reserved_ms;
-            let left = (self.files.len() - gone) as u64 * log_file;
-            let is_long = rules.max_files.is_some_and(|most| left > most * log_file);
-            let is_forced = rules.clean_forcibly && used > LIMITS[1];
-            if gone == rules.files_a_round || !(is_old && is_time || is_long || is_forced) {
-                return file.start;
-            }
-        }
-        last.start
-    }
-}
 
 impl Run {
     /// Removes something, or does what leads to it: the disk fills up, time goes by, somebody asks. Appends when the plan does
@@ -206,10 +141,10 @@ impl Run {
         let end = store.max_physical_offset().get();
         let dir = Path::new(ROOT).join("commitlog");
         let listed = self.quiet(|run| run.disk.list(&dir)).unwrap_or_default();
-        let first_stored = verify::first_stored(&self.disk, &self.plan);
+        let first_stored = log_files::first_stored(&self.disk, &self.plan);
         let mut files = Vec::new();
         for entry in listed {
-            let Some(start) = verify::number(&PathBuf::from(&entry.name)).filter(|&start| start <= end)
+            let Some(start) = log_files::number(&PathBuf::from(&entry.name)).filter(|&start| start <= end)
             else {
                 continue; // one that was made ahead
             };
@@ -250,7 +185,7 @@ impl Run {
     pub(super) fn note_age(&mut self, store: &Store<SimDisk>, before_ms: i64, is_done: bool) {
         let Some(kept_ms) = self.plan.retention.and_then(|rules| rules.topic_ms) else { return };
         let kept_ms = kept_ms as i64;
-        let before = verify::first_stored_from(&self.disk, &self.plan, self.disk.latest_ms() - kept_ms);
+        let before = log_files::first_stored_from(&self.disk, &self.plan, self.disk.latest_ms() - kept_ms);
         self.journal.lock().push(Event::Expired { topic: Some("topic0".to_owned()), before });
         if !is_done {
             return;

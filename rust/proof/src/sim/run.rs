@@ -10,10 +10,10 @@ use rocketpy_broker::OffsetTable;
 use rocketpy_env::sim::{SimDisk, SimOptions, Stopped};
 use rocketpy_store::{FlushMode, Store, StoreError};
 
-use super::group::Reader;
 use super::journal::{Ear, Journal};
 use super::plan::{Boot, Plan};
-use super::removal::Removals;
+use super::reader::Reader;
+use super::removals::Removals;
 use super::verify;
 use crate::checker::{Counts, Rule, Violation};
 use crate::history::{Acknowledged, Contract, CrashKind, Event};
@@ -21,13 +21,17 @@ use crate::history::{Acknowledged, Contract, CrashKind, Event};
 /// What a run came to.
 #[derive(Debug)]
 pub struct Outcome {
+    /// What was drawn.
     pub plan: Plan,
     /// Empty when all is well.
     pub violations: Vec<Violation>,
+    /// What happened.
     pub events: Vec<Event>,
+    /// What the checker counted.
     pub counts: Counts,
     /// Files of the log that retention removed.
     pub removed_files: u64,
+    /// Topics that were deleted.
     pub deleted_topics: u64,
     /// Of the simulated disk.
     pub operations: u64,

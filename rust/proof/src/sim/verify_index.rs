@@ -3,12 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use rocketpy_env::sim::SimDisk;
-use rocketpy_filter::hash_code_on;
-use rocketpy_protocol::properties_text;
-use rocketpy_protocol::record::RecordView;
 
+use super::log_files::{Log, wrong};
 use super::plan::{Plan, ROOT};
-use super::verify::{Log, wrong};
 use crate::checker::{Rule, Violation};
 
 const HEAD_BYTES: usize = 40;
@@ -17,16 +14,6 @@ const ENTRY_BYTES: usize = 20;
 
 /// A key of a record: hash, physical offset, and when the record was stored.
 type Key = (u32, u64, i64);
-
-/// The hashes under which a record is found: those of its key and of its tag.
-pub(super) fn hashes_of(view: &RecordView<'_>) -> [Option<u32>; 2] {
-    let of_topic = hash_code_on(hash_code_on(0, view.topic), "#");
-    let hash = |name, before: &str| {
-        let value = properties_text::get(view.properties, name)?;
-        Some(hash_code_on(hash_code_on(of_topic, before), value).checked_abs().unwrap_or(0) as u32)
-    };
-    [hash("KEYS", ""), hash("TAGS", "T#")]
-}
 
 /// Compares the index files with the log. What leads before its start may be there or not; what leads before `may_start`
 /// may be missing.

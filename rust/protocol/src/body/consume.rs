@@ -1,3 +1,5 @@
+//! Bodies about consumers: members, locks, offsets, progress.
+
 use std::collections::BTreeMap;
 
 use rocketpy_model::MessageQueue;
@@ -9,6 +11,7 @@ use super::{ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GetConsumerListByGroupResponseBody {
+    /// Client ids, in any order: each client sorts them.
     pub consumer_id_list: Vec<String>,
 }
 
@@ -17,9 +20,13 @@ pub struct GetConsumerListByGroupResponseBody {
 #[serde(rename_all = "camelCase", default)]
 #[doc(alias = "UnlockBatchRequestBody")]
 pub struct LockBatchRequestBody {
+    /// The member that asks.
     pub client_id: String,
+    /// Its group.
     pub consumer_group: String,
+    /// The queues.
     pub mq_set: Vec<MessageQueue>,
+    /// Not also at the other brokers of the group's master.
     pub only_this_broker: bool,
 }
 
@@ -27,6 +34,7 @@ pub struct LockBatchRequestBody {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LockBatchResponseBody {
+    /// All queues that the member holds now, also from earlier requests.
     #[serde(rename = "lockOKMQSet")]
     pub lock_ok_mq_set: Vec<MessageQueue>,
 }
@@ -35,11 +43,14 @@ pub struct LockBatchResponseBody {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OffsetWrapper {
+    /// The queue's maximum offset.
     pub broker_offset: i64,
+    /// The next offset that the group has committed; 0 without one.
     pub consumer_offset: i64,
     /// Store time of the last consumed message, 0 when there is none.
     #[serde(rename = "lastTimestamp")]
     pub last_at_ms: i64,
+    /// Where the group has pulled to; not before `consumer_offset`.
     pub pull_offset: i64,
 }
 
@@ -47,7 +58,9 @@ pub struct OffsetWrapper {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConsumeStats {
+    /// Messages a second that the group was given.
     pub consume_tps: f64,
+    /// Every queue that the group reads.
     pub offset_table: BTreeMap<MessageQueue, OffsetWrapper>,
 }
 
@@ -55,6 +68,7 @@ pub struct ConsumeStats {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResetOffsetBody {
+    /// The offset that each queue was set to.
     pub offset_table: BTreeMap<MessageQueue, i64>,
 }
 
@@ -62,7 +76,9 @@ pub struct ResetOffsetBody {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GetConsumerStatusBody {
+    /// Offsets by client id.
     pub consumer_table: BTreeMap<String, BTreeMap<MessageQueue, i64>>,
+    /// Offsets of the client that answers.
     pub message_queue_table: BTreeMap<MessageQueue, i64>,
 }
 
@@ -71,10 +87,13 @@ pub struct GetConsumerStatusBody {
 #[serde(rename_all = "camelCase", default)]
 #[doc(alias = "Connection")]
 pub struct ClientConnection {
+    /// `ip:port` of the client's end of the connection.
     pub client_addr: String,
+    /// The id that the client's heartbeats tell.
     pub client_id: String,
     /// A language name ([`crate::Language::name`]).
     pub language: String,
+    /// The version that the client announces, as an ordinal ([`rocketpy_model::system::VERSION`]).
     pub version: i32,
 }
 
@@ -82,10 +101,15 @@ pub struct ClientConnection {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConsumerConnection {
+    /// One entry for each member.
     pub connection_set: Vec<ClientConnection>,
+    /// Of the latest heartbeat.
     pub consume_from_where: ConsumeFromWhere,
+    /// Of the latest heartbeat.
     pub consume_type: ConsumeType,
+    /// Of the latest heartbeat.
     pub message_model: MessageModel,
+    /// Subscriptions by topic.
     pub subscription_table: BTreeMap<String, SubscriptionData>,
 }
 
@@ -93,5 +117,6 @@ pub struct ConsumerConnection {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProducerConnection {
+    /// One entry for each member.
     pub connection_set: Vec<ClientConnection>,
 }

@@ -1,3 +1,5 @@
+//! Bodies and files about subscription groups and their offsets.
+
 use std::collections::BTreeMap;
 
 use rocketpy_model::{DataVersion, GroupConfig};
@@ -7,9 +9,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubscriptionGroupWrapper {
+    /// Version of the table.
     pub data_version: DataVersion,
     /// Group to topic to bits of what is forbidden.
     pub forbidden_table: BTreeMap<String, BTreeMap<String, i32>>,
+    /// Groups by name.
     pub subscription_group_table: BTreeMap<String, GroupConfig>,
 }
 
@@ -17,6 +21,7 @@ pub struct SubscriptionGroupWrapper {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubscriptionGroupList {
+    /// The groups, whole.
     pub group_config_list: Vec<GroupConfig>,
 }
 
@@ -27,10 +32,12 @@ pub struct SubscriptionGroupList {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConsumerOffsetSerializeWrapper {
+    /// Version of the table.
     pub data_version: DataVersion,
     /// Derived data; not read back.
     pub group_topic_map: BTreeMap<String, Vec<String>>,
     /// `topic@group` to queue id to the next offset to consume.
     pub offset_table: BTreeMap<String, BTreeMap<i32, i64>>,
+    /// Where each group has pulled to, by `topic@group` and queue id; Apache writes it since 5.5.
     pub pull_offset_table: BTreeMap<String, BTreeMap<i32, i64>>,
 }

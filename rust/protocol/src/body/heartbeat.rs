@@ -1,3 +1,5 @@
+//! What clients tell of themselves: heartbeats and subscriptions.
+
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
@@ -6,9 +8,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ConsumeType {
+    /// By pull requests of the application's own.
     ConsumeActively,
+    /// By a listener: a push consumer.
     #[default]
     ConsumePassively,
+    /// By POP_MESSAGE.
     ConsumePop,
     /// A name that this version does not know.
     #[serde(other)]
@@ -19,7 +24,9 @@ pub enum ConsumeType {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum MessageModel {
+    /// Each member gets every message.
     Broadcasting,
+    /// The members share the messages.
     #[default]
     Clustering,
     /// A name that this version does not know.
@@ -31,12 +38,18 @@ pub enum MessageModel {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ConsumeFromWhere {
+    /// At the end.
     #[default]
     ConsumeFromLastOffset,
+    /// Old name that counts as `ConsumeFromLastOffset`.
     ConsumeFromLastOffsetAndFromMinWhenBootFirst,
+    /// Old name that counts as `ConsumeFromLastOffset`.
     ConsumeFromMinOffset,
+    /// Old name that counts as `ConsumeFromLastOffset`.
     ConsumeFromMaxOffset,
+    /// At the start.
     ConsumeFromFirstOffset,
+    /// At the first message that was stored at a time of the client's own setting.
     ConsumeFromTimestamp,
     /// A name that this version does not know.
     #[serde(other)]
@@ -50,19 +63,26 @@ pub enum ConsumeFromWhere {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubscriptionData {
+    /// Filter classes of 4.x: refused.
     pub class_filter_mode: bool,
     /// Hashes of `tags_set` as the client computed them.
     pub code_set: BTreeSet<i32>,
     /// `TAG` or `SQL92`; absent means `TAG`.
     pub expression_type: Option<String>,
+    /// The expression, such as `TagA || TagB` or `*`.
     pub sub_string: String,
+    /// Version of the subscription, by the client's own count: the larger is the later.
     pub sub_version: i64,
+    /// The tags of the expression, as the client parsed them.
     pub tags_set: BTreeSet<String>,
+    /// The topic.
     pub topic: String,
 }
 
 impl SubscriptionData {
+    /// Type of an expression that names tags.
     pub const TAG: &'static str = "TAG";
+    /// Type of an expression in SQL.
     pub const SQL92: &'static str = "SQL92";
 
     /// Says whether the expression names tags.
@@ -77,11 +97,17 @@ impl SubscriptionData {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConsumerData {
+    /// Where it starts in a queue without an offset.
     pub consume_from_where: ConsumeFromWhere,
+    /// How it gets its messages.
     pub consume_type: ConsumeType,
+    /// Name of the group.
     pub group_name: String,
+    /// Whether members share messages.
     pub message_model: MessageModel,
+    /// What it wants of each topic.
     pub subscription_data_set: Vec<SubscriptionData>,
+    /// Whether the deployment is split into units.
     pub unit_mode: bool,
 }
 
@@ -89,6 +115,7 @@ pub struct ConsumerData {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProducerData {
+    /// Name of the group.
     pub group_name: String,
 }
 
@@ -99,12 +126,16 @@ pub struct ProducerData {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeartbeatData {
+    /// `ip@instance`, unique for each client of the cluster.
     #[serde(rename = "clientID")]
     pub client_id: String,
+    /// The consumer groups of the client.
     pub consumer_data_set: Vec<ConsumerData>,
     /// 0 for the classic heartbeat.
     pub heartbeat_fingerprint: i32,
+    /// The producer groups of the client.
     pub producer_data_set: Vec<ProducerData>,
+    /// Whether subscriptions are left out because they did not change (heartbeats of version 2).
     pub without_sub: bool,
 }
 
@@ -112,8 +143,12 @@ pub struct HeartbeatData {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CheckClientRequestBody {
+    /// The client that asks.
     pub client_id: String,
+    /// Its group.
     pub group: String,
+    /// Its namespace.
     pub namespace: Option<String>,
+    /// The subscription with the expression.
     pub subscription_data: SubscriptionData,
 }

@@ -1,3 +1,5 @@
+//! What brokers tell name servers of themselves, plain and compressed.
+
 use std::collections::BTreeMap;
 
 use rocketpy_model::{CompressionType, DataVersion, Permission, TopicConfig, TopicFilterType};
@@ -19,12 +21,15 @@ const MAPPING_SINCE: i32 = 413;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RegisterBrokerBody {
+    /// Addresses of filter servers: 4.x only.
     pub filter_server_list: Vec<String>,
+    /// The topics and their version.
     pub topic_config_serialize_wrapper: TopicConfigSerializeWrapper,
 }
 
 /// Why a registration body could not be read. A retry does not help.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum RegistrationError {
     #[error("the registration body has the checksum {computed}, its header states: {stated}")]
     Checksum { stated: i32, computed: u32 },

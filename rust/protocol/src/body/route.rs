@@ -1,3 +1,5 @@
+//! What name servers tell of brokers: routes and clusters.
+
 use std::collections::BTreeMap;
 
 use rocketpy_model::{Permission, system};
@@ -10,17 +12,23 @@ use serde::{Deserialize, Serialize, Serializer};
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QueueData {
+    /// The broker.
     pub broker_name: String,
+    /// Queues that may be read.
     #[serde(rename = "readQueueNums")]
     pub read_queues: u32,
+    /// Queues that may be written.
     #[serde(rename = "writeQueueNums")]
     pub write_queues: u32,
+    /// Permission bits ([`rocketpy_model::perm`]).
     pub perm: i32,
+    /// Bit 0: unit topic; bit 1: has a unit subscription.
     #[serde(rename = "topicSysFlag")]
     pub sys_flag: i32,
 }
 
 impl QueueData {
+    /// The permission bits, typed.
     #[must_use]
     pub const fn permission(&self) -> Permission {
         Permission(self.perm)
@@ -46,9 +54,13 @@ impl Serialize for QueueData {
 pub struct BrokerData {
     /// Broker id to `host:port`. Clients cut this object's text apart, so it must be there and without spaces.
     pub broker_addrs: BTreeMap<u64, String>,
+    /// Name that master and slaves share.
     pub broker_name: String,
+    /// Cluster of the broker.
     pub cluster: String,
+    /// Whether a slave may stand in for a master that is gone.
     pub enable_acting_master: bool,
+    /// Zone of the broker, for name server proxies.
     pub zone_name: Option<String>,
 }
 
@@ -73,9 +85,13 @@ impl BrokerData {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopicRouteData {
+    /// One entry for each broker name.
     pub broker_datas: Vec<BrokerData>,
+    /// Filter servers by broker address: 4.x only.
     pub filter_server_table: BTreeMap<String, Vec<String>>,
+    /// Queue counts of an ordered topic, as `broker-a:4;broker-b:8`.
     pub order_topic_conf: Option<String>,
+    /// One entry for each broker name.
     pub queue_datas: Vec<QueueData>,
 }
 
@@ -93,8 +109,11 @@ pub struct ClusterInfo {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BrokerMemberGroup {
+    /// Broker id to `host:port`.
     pub broker_addrs: BTreeMap<u64, String>,
+    /// Name that they share.
     pub broker_name: String,
+    /// Their cluster.
     pub cluster: String,
 }
 
@@ -102,5 +121,6 @@ pub struct BrokerMemberGroup {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GetBrokerMemberGroupResponseBody {
+    /// The brokers.
     pub broker_member_group: BrokerMemberGroup,
 }

@@ -1,3 +1,5 @@
+//! Bodies and files about topics.
+
 use std::collections::BTreeMap;
 
 use rocketpy_model::{DataVersion, MessageQueue, TopicConfig};
@@ -9,7 +11,9 @@ use super::EmptyMap;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopicList {
+    /// The broker that can be asked for more; codes 304 and 305 only.
     pub broker_addr: Option<String>,
+    /// Names of topics.
     pub topic_list: Vec<String>,
 }
 
@@ -18,6 +22,7 @@ pub struct TopicList {
 #[serde(default)]
 #[doc(alias = "KVTable")]
 pub struct KvTable {
+    /// Values by name.
     pub table: BTreeMap<String, String>,
 }
 
@@ -26,10 +31,15 @@ pub struct KvTable {
 #[serde(rename_all = "camelCase", default)]
 #[doc(alias = "TopicConfigAndMappingSerializeWrapper")]
 pub struct TopicConfigSerializeWrapper {
+    /// Version of the topics.
     pub data_version: DataVersion,
+    /// Version of the static topics' mapping.
     pub mapping_data_version: DataVersion,
+    /// Topics by name.
     pub topic_config_table: BTreeMap<String, TopicConfig>,
+    /// Static topics: not supported.
     pub topic_queue_mapping_detail_map: EmptyMap,
+    /// Static topics: not supported.
     pub topic_queue_mapping_info_map: EmptyMap,
 }
 
@@ -37,7 +47,9 @@ pub struct TopicConfigSerializeWrapper {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopicConfigFile {
+    /// Version of the table.
     pub data_version: DataVersion,
+    /// Topics by name.
     pub topic_config_table: BTreeMap<String, TopicConfig>,
 }
 
@@ -45,6 +57,7 @@ pub struct TopicConfigFile {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CreateTopicListRequestBody {
+    /// The topics, whole.
     pub topic_config_list: Vec<TopicConfig>,
 }
 
@@ -52,9 +65,12 @@ pub struct CreateTopicListRequestBody {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopicOffset {
+    /// Store time of the last message; 0 without one.
     #[serde(rename = "lastUpdateTimestamp")]
     pub last_update_at_ms: i64,
+    /// One more than the last offset.
     pub max_offset: i64,
+    /// The first offset that can be read.
     pub min_offset: i64,
 }
 
@@ -62,7 +78,9 @@ pub struct TopicOffset {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopicStatsTable {
+    /// Every queue of the topic.
     pub offset_table: BTreeMap<MessageQueue, TopicOffset>,
+    /// Messages a second that are put.
     pub topic_put_tps: f64,
 }
 
@@ -70,5 +88,6 @@ pub struct TopicStatsTable {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GroupList {
+    /// Names of groups.
     pub group_list: Vec<String>,
 }

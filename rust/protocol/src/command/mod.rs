@@ -66,18 +66,20 @@ impl Command {
     /// Makes a response to `request`: same opaque, same serialization, response bit set.
     #[must_use]
     pub const fn response(request: &Self, code: i32) -> Self {
-        Self {
-            code,
-            // "RUST" is known to current Java clients only, "OTHER" to all.
-            language: Language::Other,
-            version: system::VERSION,
-            opaque: request.opaque,
-            flag: flag::RESPONSE,
-            remark: None,
-            ext: ExtFields::new(),
-            body: Bytes::new(),
-            serialize: request.serialize,
-        }
+        let mut response = Self::bare_response(code);
+        response.opaque = request.opaque;
+        response.serialize = request.serialize;
+        response
+    }
+
+    /// Makes a response before its request is known. The sender of the frame sets `opaque` and `serialize`.
+    #[must_use]
+    pub const fn bare_response(code: i32) -> Self {
+        let mut response = Self::bare_request(code);
+        // Only current Java clients know "RUST"; all know "OTHER".
+        response.language = Language::Other;
+        response.flag = flag::RESPONSE;
+        response
     }
 
     /// The same command with a text for people.

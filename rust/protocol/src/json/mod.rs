@@ -23,6 +23,7 @@ pub(crate) use write::{push_inner_text, push_text};
 
 /// Why a text is not the JSON that was expected. A retry does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum JsonError {
     #[error("not UTF-8 at byte: {at}")]
     Utf8 { at: usize },

@@ -1,8 +1,9 @@
 //! How connections end: idle, half-closed, closed here, with the server.
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketpy_protocol::code;
-use rocketpy_remoting::{Response, ServerConfig};
+use rocketpy_protocol::{Command, code};
+use rocketpy_remoting::{Client, ClientConfig, Response, ServerConfig};
 use tokio::io::AsyncWriteExt;
 
 use crate::support::*;
@@ -74,7 +75,7 @@ async fn closing_a_connection_writes_what_is_queued() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_answers_what_was_taken_and_refuses_what_comes() {
     let (keep, mut kept) = keeping();
-    let server = std::sync::Arc::new(serve(ServerConfig::new(LOOPBACK), keep));
+    let server = Arc::new(serve(ServerConfig::new(LOOPBACK), keep));
     let addr = server.local_addr();
     let mut peer = RawPeer::connect(addr).await;
     let mut old = RawPeer::connect(addr).await;
@@ -83,7 +84,7 @@ async fn a_shutdown_answers_what_was_taken_and_refuses_what_comes() {
     old.send(&request_with(ECHO, 1, 0, 317, b"taken")).await;
     let (_, old_reply) = soon(kept.recv()).await.expect("taken");
     let stopping = tokio::spawn({
-        let server = std::sync::Arc::clone(&server);
+        let server = Arc::clone(&server);
         async move { server.shutdown(PATIENCE).await }
     });
     while tokio::net::TcpStream::connect(addr).await.is_ok() {
@@ -140,4 +141,19 @@ async fn a_dropped_server_ends_its_connections() {
     peer.assert_serves().await;
     drop(server);
     peer.assert_closed().await;
+}
+
+#[tokio::test]
+async fn a_client_that_shuts_down_waits_for_the_end_of_its_connections() {
+    let server = echo_server();
+    let client = Client::new(ClientConfig::default());
+    let addr = server.local_addr().to_string();
+    client.call(&addr, Command::bare_request(ECHO), PATIENCE).await.expect("an answer");
+    let connection = client.connections().pop().expect("a connection");
+    let weak = Arc::downgrade(&connection);
+    drop(connection);
+    soon(client.shutdown()).await;
+    assert!(client.connections().iter().all(|connection| !connection.is_open()));
+    drop(client);
+    assert_eq!(weak.strong_count(), 0, "a task still holds the connection");
 }

@@ -2,6 +2,7 @@
 //! is the other half of this crate.
 mod client;
 mod flow;
+mod hooks;
 mod hostile;
 mod lifecycle;
 mod push;

@@ -1,6 +1,5 @@
 //! Requests of the server over the connection that the client opened.
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use rocketpy_protocol::{Command, code};
@@ -104,9 +103,12 @@ async fn pushes_to_a_client_that_does_not_read_are_refused_at_the_bound() {
     for _ in 0..pushed {
         assert_eq!(peer.receive().await.expect("a request").body.len(), 64 * 1024);
     }
-    while connection.queued_bytes() > 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    soon(async {
+        while connection.queued_bytes() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     connection.send_oneway(push()).expect("room again");
 }
 

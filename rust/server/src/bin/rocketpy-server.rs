@@ -5,16 +5,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use rocketpy_server::{
-    BrokerOnly, ConfigError, NameServerOnly, ServerConfig, ServerError, Sources, Standalone, init_logging,
-};
+use rocketpy_server::{ConfigError, Process, Role, ServerConfig, ServerError, Sources, init_logging};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long an orderly stop may take: it flushes, and a busy disk may take seconds for each flush.
 const STOP_WITHIN: Duration = Duration::from_secs(60);
-/// Distance of the looks for a failed disk.
-const LOOK_FOR_FAILURE_EVERY: Duration = Duration::from_millis(200);
+/// How often the process asks whether the disk failed.
+const FAILURE_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Message broker, compatible with Apache RocketMQ.
 #[derive(Parser)]
@@ -84,7 +82,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 impl Common {
-    /// All layers; flags stand for their keys and win over `--set`.
+    /// All layers; a flag sets its key and wins over `--set`.
     fn config(self, flags: &[(&str, Option<String>)]) -> Result<ServerConfig, ConfigError> {
         let mut config = ServerConfig::load(&Sources {
             file: self.config,
@@ -129,25 +127,19 @@ impl StopSignals {
                 tokio::select! {
                     _ = terminate.recv() => return,
                     _ = interrupt.recv() => return,
-                    () = tokio::time::sleep(LOOK_FOR_FAILURE_EVERY) => {}
+                    () = tokio::time::sleep(FAILURE_CHECK_INTERVAL) => {}
                 }
             }
         });
     }
 }
 
-/// What the three commands have in common once they run.
-macro_rules! serve {
-    ($signals:ident, $process:expr) => {{
-        let process = $process;
-        $signals.wait(|| process.failure().is_some());
-        process.stop(STOP_WITHIN);
-        match process.failure() {
-            Some(failure) => Err(ServerError::Failed(failure)),
-            None if process.is_cut_off() => Err(ServerError::CutOff { within: STOP_WITHIN }),
-            None => Ok(()),
-        }
-    }};
+/// Runs until a signal comes or the disk fails.
+fn serve(signals: &mut StopSignals, role: Role, config: ServerConfig) -> Result<(), ServerError> {
+    let process = Process::start(role, config)?;
+    signals.wait(|| process.failure().is_some());
+    let stopped = process.stop(STOP_WITHIN);
+    process.failure().map_or(stopped, |failure| Err(ServerError::Failed(failure)))
 }
 
 fn run(command: Command) -> Result<(), ServerError> {
@@ -157,16 +149,17 @@ fn run(command: Command) -> Result<(), ServerError> {
         Command::Server { dir, port, name_server_port, common } => {
             let flags = [("listenPort", number(port)), ("nameServerPort", number(name_server_port))];
             let mut config = common.config(&flags)?;
-            config.broker.store_root = dir;
-            serve!(signals, Standalone::start(config)?)
+            config.broker.store.root = dir;
+            serve(&mut signals, Role::Standalone, config)
         }
         Command::Namesrv { port, common } => {
-            serve!(signals, NameServerOnly::start(common.config(&[("nameServerPort", number(port))])?)?)
+            let config = common.config(&[("nameServerPort", number(port))])?;
+            serve(&mut signals, Role::NameServer, config)
         }
         Command::Broker { dir, name_server, port, common } => {
             let mut config = common.config(&[("listenPort", number(port)), ("namesrvAddr", name_server)])?;
-            config.broker.store_root = dir;
-            serve!(signals, BrokerOnly::start(config)?)
+            config.broker.store.root = dir;
+            serve(&mut signals, Role::Broker, config)
         }
     }
 }

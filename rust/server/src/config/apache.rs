@@ -1,15 +1,21 @@
-/// A key of Apache's that is known, but only one value of it can be served yet.
-pub(super) struct Fixed {
-    pub(super) name: &'static str,
-    pub(super) only: &'static str,
-    pub(super) feature: &'static str,
+//! Apache's keys that are known and not used: those with one value, and those without a meaning here.
+
+/// A key of Apache's of which only one value can be served yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Fixed {
+    /// Apache's name of it.
+    pub name: &'static str,
+    /// The value that can be served.
+    pub only: &'static str,
+    /// What another value needs.
+    pub feature: &'static str,
 }
 
 /// Keys that would change what a user relies on: another value is an error, never ignored.
 ///
 /// # Source
 /// docs/reference/apache-5.5.0.md 4, docs/reference/store-format.md 14.
-pub(super) const FIXED: &[Fixed] = &[
+pub const FIXED: &[Fixed] = &[
     Fixed { name: "aclEnable", only: "false", feature: "access control" },
     Fixed { name: "useTLS", only: "false", feature: "TLS" },
     Fixed { name: "brokerRole", only: "ASYNC_MASTER", feature: "replication" },
@@ -28,7 +34,7 @@ pub(super) const FIXED: &[Fixed] = &[
     Fixed {
         name: "messageDelayLevel",
         only: "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-        feature: "delay levels of one's own",
+        feature: "other delay levels",
     },
     Fixed { name: "autoMessageVersionOnTopicLen", only: "true", feature: "refusing long topic names" },
     Fixed {
@@ -68,12 +74,12 @@ pub(super) const FIXED: &[Fixed] = &[
     Fixed { name: "enableMixedMessageType", only: "false", feature: "message types" },
 ];
 
-/// Keys of Apache 5.5.0 that tune parts which do not exist here; they are listed in one warning at start.
+/// Keys of Apache 5.5.0 that tune parts which do not exist here; one warning at start lists those that are set.
 ///
 /// # Source
 /// docs/reference/apache-5.5.0.md 4; `haSlaveFallbehindMax` is of 4.9. The last lines are keys of Apache's name server.
 #[rustfmt::skip] // one name a line would make a table of four hundred lines
-pub(super) const MEANINGLESS: &[&str] = &[
+pub const MEANINGLESS: &[&str] = &[
     "brokerConfigPath", "rocketmqHome", "brokerIP2", "recoverConcurrently", "sendMessageThreadPoolNums",
     "putMessageFutureThreadPoolNums", "pullMessageThreadPoolNums", "litePullMessageThreadPoolNums",
     "ackMessageThreadPoolNums", "processReplyMessageThreadPoolNums", "queryMessageThreadPoolNums",

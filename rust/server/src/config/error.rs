@@ -1,4 +1,8 @@
+//! Why a configuration cannot be used.
+
 use std::path::PathBuf;
+
+use super::origin::Origin;
 
 /// Why a configuration cannot be used. A retry without a change does not help.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +15,7 @@ pub enum ConfigError {
         /// The known keys that look like it, best first.
         near: Vec<&'static str>,
         /// The layer it came from.
-        origin: String,
+        origin: Origin,
     },
     /// The key is known, the value is not one of its values.
     #[error("{key} in {origin} must be {wanted}, not {value:?}")]
@@ -23,7 +27,7 @@ pub enum ConfigError {
         /// What it must be.
         wanted: String,
         /// The layer it came from.
-        origin: String,
+        origin: Origin,
     },
     /// The value asks for a feature that is not there yet.
     #[error("{key}={value} in {origin} needs {feature}, which is not there yet; leave it at {only:?}")]
@@ -37,7 +41,7 @@ pub enum ConfigError {
         /// What is missing.
         feature: &'static str,
         /// The layer it came from.
-        origin: String,
+        origin: Origin,
     },
     /// The file cannot be read or is not in its format.
     #[error("cannot read the configuration file {}: {reason}", path.display())]
@@ -54,7 +58,7 @@ impl ConfigError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::UnknownKey { near, .. } if near.is_empty() => {
-                Some("leave it out; docs/operations.md lists the keys".to_owned())
+                Some("leave it out; docs/configuration.md lists the keys".to_owned())
             }
             Self::UnknownKey { near, .. } => {
                 Some(format!("write {}, or leave the key out", near.join(" or ")))

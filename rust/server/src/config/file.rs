@@ -1,3 +1,5 @@
+//! Configuration files: TOML, and Java properties.
+
 use std::path::Path;
 
 use rocketpy_env::{Disk, RealDisk};

@@ -1,207 +1,260 @@
+//! The table of keys: each is entered here once, and read, printed, described and documented from here.
+
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rocketpy_broker::{FlushDiskType, OnFailedFlush};
+use rocketpy_broker::{FlushMode, OnFailedFlush};
 use rocketpy_model::name;
 
-use super::ServerConfig;
-use super::value::{Wanted, addresses, boolean, checked, integer, millis, port};
-
-/// A key that means something here, by Apache's name where Apache has it.
-pub(super) struct Key {
-    pub(super) name: &'static str,
-    pub(super) set: fn(&mut ServerConfig, &str) -> Result<(), Wanted>,
-}
+use super::key::{Apache, Key, Section};
+use super::kind::{
+    Addresses, Choice, DayHours, File, Folder, Folders, Holds, Host, Kind, Maybe, Name, Permissions, Plain,
+    Port, Switch, Whole, hours, millis, seconds,
+};
+use super::{BROKER_PORT, NAME_SERVER_PORT, ServerConfig};
 
 const DAY_MS: i64 = 86_400_000;
 const MIB: i64 = 1 << 20;
+/// A number of bytes without a bound of its own.
+const ANY: i64 = i64::MAX;
 
+const FLUSH_MODES: &[(&str, FlushMode)] =
+    &[("ASYNC_FLUSH", FlushMode::Async), ("SYNC_FLUSH", FlushMode::Sync)];
+const FAILED_FLUSH: &[(&str, OnFailedFlush)] =
+    &[("STOP", OnFailedFlush::Stop), ("REFUSE", OnFailedFlush::Refuse)];
+
+/// One row: description, `"key" = kind => [field]`, and where Apache differs: `ours`, `apache "default"`, or
+/// `alias "key"` for a second name of our own. A value that is not one field is `{|config| get, |config, value| set}`.
 macro_rules! keys {
-    ($($name:literal => |$config:ident, $text:ident| $set:expr;)*) => {
-        &[$(Key { name: $name, set: |$config, $text| { $set; Ok(()) } }),*]
+    ($($section:ident {
+        $($(#[doc = $text:literal])+ $name:literal = $kind:expr => $target:tt $(, $differs:ident $($with:literal)?)?;)*
+    })*) => {
+        &[$($(Key {
+            name: $name,
+            section: Section::$section,
+            description: concat!($($text),+),
+            apache: keys!(@apache $($differs $($with)?)?),
+            alias_of: keys!(@alias $($differs $($with)?)?),
+            is_changeable: false,
+            shape: || Kind::shape(&$kind),
+            get: keys!(@get $kind, $target),
+            set: keys!(@set $kind, $target),
+        },)*)*]
     };
+    (@get $kind:expr, [$($field:ident).+]) => { |config| Holds::value(&$kind, &config.$($field).+) };
+    (@set $kind:expr, [$($field:ident).+]) => {
+        |config, text| { config.$($field).+ = Holds::parse(&$kind, text)?; Ok(()) }
+    };
+    (@get $kind:expr, {|$config:ident| $get:expr, |$into:ident, $value:ident| $set:expr}) => {
+        |$config| Holds::value(&$kind, &$get)
+    };
+    (@set $kind:expr, {|$config:ident| $get:expr, |$into:ident, $value:ident| $set:expr}) => {
+        |$into, text| { let $value = Holds::parse(&$kind, text)?; $set; Ok(()) }
+    };
+    (@apache) => { Apache::Same };
+    (@apache apache $default:literal) => { Apache::Default($default) };
+    (@apache ours) => { Apache::Unknown };
+    (@apache alias $key:literal) => { Apache::Unknown };
+    (@alias alias $key:literal) => { Some($key) };
+    (@alias $($differs:ident $($with:literal)?)?) => { None };
 }
 
-/// Every key that is used. Limits are stated where the value is parsed.
-pub(super) const KEYS: &[Key] = keys! {
-    // Ours.
-    "nameServerPort" => |c, v| c.name_server_port = Some(port(v)?);
-    "readyFile" => |c, v| c.ready_file = Some(PathBuf::from(v));
-    "recordCheck" => |c, v| c.broker.record_check = boolean(v)?;
-    "vipChannelListen" => |c, v| c.broker.vip_channel = boolean(v)?;
-    "maxHeldPulls" => |c, v| c.broker.max_held_pulls = size(v, 1, 10_000_000)?;
-    "maxConnections" => |c, v| {
-        c.broker.max_connections = size(v, 1, 1_000_000)?;
-        c.name_server.max_connections = c.broker.max_connections;
-    };
-    "maxFrameBytes" => |c, v| c.broker.max_frame_bytes = size(v, 4096, 1 << 30)?;
-    "maxGroups" => |c, v| c.broker.max_groups = size(v, 32, 10_000_000)?;
-    "onFailedFlush" => |c, v| c.broker.on_failed_flush = on_failed_flush(v)?;
-    "retentionMaxBytes" => |c, v| c.broker.retention.max_bytes =
-        Some(bytes(v, 0, i64::MAX)?).filter(|limit| *limit > 0);
-    "maxUnflushedBytes" => |c, v| c.broker.max_unflushed_bytes = bytes(v, 0, i64::MAX)?;
-    "maxTopics" => |c, v| c.broker.max_topics = size(v, 32, 10_000_000)?;
-
-    // Identity and network.
-    "bindAddress" => |c, v| c.host = host(v)?;
-    "listenPort" => |c, v| c.port = Some(port(v)?);
-    "namesrvAddr" => |c, v| c.broker.name_servers = addresses(v)?;
-    "brokerClusterName" => |c, v| c.broker.cluster_name = checked(v, name::check_cluster)?;
-    "brokerName" => |c, v| c.broker.broker_name = checked(v, name::check_broker)?;
-    "brokerIP1" => |c, v| c.broker.advertised_host = Some(host(v)?);
-    "brokerPermission" => |c, v| c.broker.broker_permission = permission(v)?;
-    "regionId" => |c, v| c.broker.region_id = plain(v)?;
-    "registerNameServerPeriod" => |c, v| c.broker.register_period =
-        millis(v, 0, DAY_MS)?.clamp(Duration::from_secs(10), Duration::from_secs(60));
-    "registerBrokerTimeoutMills" => |c, v| c.broker.register_timeout = millis(v, 100, DAY_MS)?;
-    "serverChannelMaxIdleTimeSeconds" => |c, v| {
-        c.broker.idle_timeout = seconds(v)?;
-        c.name_server.idle_timeout = c.broker.idle_timeout;
-    };
-    "channelExpiredTimeout" => |c, v| c.broker.client_expiry = millis(v, 1000, DAY_MS)?;
-
-    // Name server.
-    "orderMessageEnable" => |c, v| c.name_server.order_message_enabled = boolean(v)?;
-    "scanNotActiveBrokerInterval" => |c, v| c.name_server.scan_interval = millis(v, 10, DAY_MS)?;
-
-    // Topics, groups, offsets.
-    "defaultTopicQueueNums" => |c, v| c.broker.default_topic_queues = queues(v)?;
-    "autoCreateTopicEnable" => |c, v| c.broker.auto_create_topic = boolean(v)?;
-    "autoCreateSubscriptionGroup" => |c, v| c.broker.auto_create_group = boolean(v)?;
-    "clusterTopicEnable" => |c, v| c.broker.cluster_topic = boolean(v)?;
-    "brokerTopicEnable" => |c, v| c.broker.broker_topic = boolean(v)?;
-    "traceOn" => |c, v| c.broker.trace_on = boolean(v)?;
-    "traceTopicEnable" => |c, v| c.broker.trace_topic = boolean(v)?;
-    "msgTraceTopicName" => |c, v| c.broker.trace_topic_name = checked(v, name::check_topic)?;
-    "notifyConsumerIdsChangedEnable" => |c, v| c.broker.notify_consumer_ids_changed = boolean(v)?;
-    "flushConsumerOffsetInterval" => |c, v| c.broker.persist_offsets_every = millis(v, 100, DAY_MS)?;
-
-    // Reading.
-    "longPollingEnable" => |c, v| c.broker.long_polling = boolean(v)?;
-    "shortPollingTimeMills" => |c, v| c.broker.short_polling = millis(v, 0, DAY_MS)?;
-    "litePullMessageEnable" => |c, v| c.broker.lite_pull = boolean(v)?;
-    "maxTransferBytesOnMessageInMemory" => |c, v| c.broker.max_transfer_bytes = size(v, 100, 8 * MIB)?;
-    "maxTransferCountOnMessageInMemory" => |c, v| c.broker.max_transfer_messages = size(v, 1, 1 << 20)?;
-
-    // Store.
-    "storePathRootDir" => |c, v| c.broker.store_root = path(v)?;
-    "storePathCommitLog" => |c, v| {
-        let mut dirs = paths(v)?.into_iter();
-        c.broker.commit_log_dir = dirs.next();
-        c.broker.more_commit_log_dirs = dirs.collect();
-    };
-    "readOnlyCommitLogStorePaths" => |c, v| c.broker.read_only_commit_log_dirs =
-        if v.is_empty() { Vec::new() } else { paths(v)? };
-    "mappedFileSizeCommitLog" => |c, v| {
-        c.broker.commit_log_file_size = bytes(v, 16_384, (1 << 31) - 1)?;
-        c.is_log_file_size_given = true;
-    };
-    "mappedFileSizeConsumeQueue" => |c, v| c.broker.consume_queue_file_size = bytes(v, 20, 1 << 30)?;
-    "fileReservedTime" => |c, v| c.broker.retention.reserved_time =
-        Duration::from_secs(bytes(v, 0, 1_000_000).map_err(|wanted| format!("{wanted} (hours)"))? * 3600);
-    "deleteWhen" => |c, v| c.broker.retention.delete_hours =
-        v.parse().map_err(|wanted: rocketpy_broker::BadHours| wanted.to_string())?;
-    "diskMaxUsedSpaceRatio" => |c, v| c.broker.retention.max_used_percent = bytes(v, 0, 100)?;
-    "diskSpaceCleanForciblyRatio" => |c, v| c.broker.retention.force_used_percent = bytes(v, 0, 100)?;
-    "diskSpaceWarningLevelRatio" => |c, v| c.broker.retention.refuse_used_percent = bytes(v, 0, 100)?;
-    "cleanFileForciblyEnable" => |c, v| c.broker.retention.clean_forcibly = boolean(v)?;
-    "cleanResourceInterval" => |c, v| c.broker.retention.interval = millis(v, 1, DAY_MS)?;
-    "deleteFileBatchMax" => |c, v| c.broker.retention.files_a_round = size(v, 1, 1_000_000)?;
-    "deleteCommitLogFilesInterval" => |c, v| c.broker.retention.log_file_pause = millis(v, 0, DAY_MS)?;
-    "deleteConsumeQueueFilesInterval" => |c, v| c.broker.retention.queue_file_pause = millis(v, 0, DAY_MS)?;
-    "maxMessageSize" => |c, v| c.broker.max_message_size = size(v, 1, 1 << 30)?;
-    "flushDiskType" => |c, v| c.broker.flush = flush(v)?;
-    "flushCommitLogLeastPages" => |c, v| c.broker.flush_least_pages = bytes(v, 0, 1 << 20)?;
-    "flushCommitLogThoroughInterval" => |c, v| c.broker.flush_thorough_interval = millis(v, 1, DAY_MS)?;
-    "flushIntervalConsumeQueue" => |c, v| c.broker.checkpoint_interval = millis(v, 10, DAY_MS)?;
-    "flushIntervalCommitLog" => |c, v| c.broker.flush_interval = millis(v, 1, DAY_MS)?;
-    "osPageCacheBusyTimeOutMills" => |c, v| c.broker.busy_timeout = millis(v, 1, DAY_MS)?;
-    "syncFlushTimeout" => |c, v| c.broker.sync_flush_timeout = millis(v, 1, DAY_MS)?;
-    "enabledAppendPropCRC" => |c, v| c.broker.record_check = boolean(v)?;
-    "messageIndexEnable" => |c, v| c.broker.index = boolean(v)?;
-    "maxHashSlotNum" => |c, v| c.broker.index_slots = count(v, 1, 100_000_000)?;
-    "maxIndexNum" => |c, v| c.broker.index_entries = count(v, 2, 2_000_000_000)?;
-    "maxMsgsNumBatch" => |c, v| c.broker.query_max = count(v, 1, 10_000)?;
-    "defaultQueryMaxNum" => |c, v| c.broker.default_query_max = count(v, 1, 10_000)?;
+/// Every key that is used, in the order of the page of keys.
+pub const KEYS: &[Key] = keys! {
+    Network {
+        /// Address or host that every part of the server listens on.
+        "bindAddress" = Host => [host], apache "0.0.0.0";
+        /// Port of the broker; 0 takes a free one. A name server alone takes it as its own.
+        "listenPort" = Port => {|c| c.port.unwrap_or(BROKER_PORT), |c, v| c.port = Some(v)};
+        /// Name servers that the broker registers at; `rocketpy server` registers at its own.
+        "namesrvAddr" = Addresses => [broker.name_servers];
+        /// Cluster that the broker belongs to.
+        "brokerClusterName" = Name(name::check_cluster) => [broker.cluster_name];
+        /// Name of the broker in its cluster.
+        "brokerName" = Name(name::check_broker) => [broker.broker_name], apache "the host's name";
+        /// Address or host that clients are told; without it, the address the broker listens on.
+        "brokerIP1" = Maybe(Host) => [broker.advertised_host], apache "the first address found";
+        /// What clients may do: 4 read, 2 write, 6 both, 0 nothing.
+        "brokerPermission" = Permissions => [broker.broker_permission];
+        /// Region that the broker writes into every message.
+        "regionId" = Plain => [broker.region_id];
+        /// Time between two registrations; less than 10,000 counts as 10,000, more than 60,000 as 60,000.
+        "registerNameServerPeriod" = millis(0, DAY_MS) =>
+            {|c| c.broker.register_period, |c, v| c.broker.register_period = within_a_minute(v)};
+        /// How long the broker waits for a name server's answer to a registration.
+        "registerBrokerTimeoutMills" = millis(100, DAY_MS) => [broker.register_timeout];
+        /// After this time without traffic a connection is closed, at the broker and at the name server.
+        "serverChannelMaxIdleTimeSeconds" = seconds(1, DAY_MS / 1000) =>
+            {|c| c.broker.idle_timeout, |c, v| {
+                c.broker.idle_timeout = v;
+                c.name_server.idle_timeout = v;
+            }};
+        /// After this time without a heartbeat a client leaves its groups.
+        "channelExpiredTimeout" = millis(1000, DAY_MS) => [broker.client_expiry];
+    }
+    Topics {
+        /// Most queues of a topic that its first message creates: the sender asks for a number, RocketPy's and
+        /// Apache's clients for 4.
+        "defaultTopicQueueNums" = Whole(1, 16_384, "queues") => [broker.default_topic_queues];
+        /// Whether the first message of an unknown topic creates it.
+        "autoCreateTopicEnable" = Switch => [broker.auto_create_topic];
+        /// Whether the first consumer of an unknown group creates it.
+        "autoCreateSubscriptionGroup" = Switch => [broker.auto_create_group];
+        /// Whether there is a topic with the name of the cluster.
+        "clusterTopicEnable" = Switch => [broker.cluster_topic];
+        /// Whether there is a topic with the name of the broker.
+        "brokerTopicEnable" = Switch => [broker.broker_topic];
+        /// Whether clients are told to trace their messages.
+        "traceOn" = Switch => [broker.trace_on];
+        /// Whether there is a topic for traces.
+        "traceTopicEnable" = Switch => [broker.trace_topic];
+        /// Name of the topic for traces.
+        "msgTraceTopicName" = Name(name::check_topic) => [broker.trace_topic_name];
+        /// Whether the members of a group hear at once that one joined or left.
+        "notifyConsumerIdsChangedEnable" = Switch => [broker.notify_consumer_ids_changed];
+        /// Time between two writes of `consumerOffset.json`, when offsets changed.
+        "flushConsumerOffsetInterval" = millis(100, DAY_MS) => [broker.persist_offsets_every];
+    }
+    Reading {
+        /// Whether a pull that finds nothing is held for as long as its client asks.
+        "longPollingEnable" = Switch => [broker.long_polling];
+        /// How long a pull that finds nothing is held when `longPollingEnable` is false.
+        "shortPollingTimeMills" = millis(0, DAY_MS) => [broker.short_polling];
+        /// Whether lite pull consumers may read.
+        "litePullMessageEnable" = Switch => [broker.lite_pull];
+        /// Most bytes of the answer to one pull; a client that does not say how many it takes gets at most 262144.
+        "maxTransferBytesOnMessageInMemory" = Whole(100, 8 * MIB, "bytes") => [broker.max_transfer_bytes],
+            apache "262144";
+        /// Most messages of the answer to one pull; a client never gets more than it asks for.
+        "maxTransferCountOnMessageInMemory" = Whole(1, 1 << 20, "messages") => [broker.max_transfer_messages],
+            apache "32";
+        /// Most messages of one look-up by key.
+        "maxMsgsNumBatch" = Whole(1, 10_000, "messages") => [broker.query_max];
+        /// Most messages of one look-up by unique key.
+        "defaultQueryMaxNum" = Whole(1, 10_000, "messages") => [broker.default_query_max];
+    }
+    Store {
+        /// Folder of the store; the folder on the command line wins.
+        "storePathRootDir" = Folder => [broker.store.root], apache "~/store";
+        /// Folders of the commit log, one or several on disks of their own: new files take turns. Without it,
+        /// `commitlog` in the folder of the store.
+        "storePathCommitLog" = Folders { least: 1 } =>
+            {|c| c.broker.store.commit_log_dirs(), |c, v| set_commit_log_dirs(c, v)};
+        /// Folders of the commit log that get no new file; their files are read, and removed when they are old.
+        "readOnlyCommitLogStorePaths" = Folders { least: 0 } => [broker.store.read_only_commit_log_dirs];
+        /// Size of one commit log file, allocated whole; a store that has log files keeps their size when this is not
+        /// set.
+        "mappedFileSizeCommitLog" = Whole(16_384, (1 << 31) - 1, "bytes") => [broker.store.commit_log_file_size];
+        /// Size of one consume queue file, 20 bytes a message.
+        "mappedFileSizeConsumeQueue" = Whole(20, 1 << 30, "bytes") => [broker.store.consume_queue_file_size];
+        /// Longest body of a message.
+        "maxMessageSize" = Whole(1, 1 << 30, "bytes") => [broker.store.max_message_size];
+        /// When a message is acknowledged: ASYNC_FLUSH before its flush, SYNC_FLUSH after it.
+        "flushDiskType" = Choice(FLUSH_MODES) => [broker.store.flush];
+        /// Time between two flushes of the commit log under ASYNC_FLUSH.
+        "flushIntervalCommitLog" = millis(1, DAY_MS) => [broker.store.flush_interval];
+        /// With fewer dirty pages than this an interval of ASYNC_FLUSH passes without a flush, until
+        /// `flushCommitLogThoroughInterval`; a checkpoint flushes the log as well (`flushIntervalConsumeQueue`).
+        "flushCommitLogLeastPages" = Whole(0, 1 << 20, "pages of 4 KiB") => [broker.store.flush_least_pages], apache "4";
+        /// After this time a flush does not wait for `flushCommitLogLeastPages`; it matters only with a longer
+        /// `flushIntervalConsumeQueue`.
+        "flushCommitLogThoroughInterval" = millis(1, DAY_MS) => [broker.store.flush_thorough_interval];
+        /// Time between two checkpoints, each with a flush of log, consume queues and index; 128 MiB of messages bring
+        /// one earlier. It bounds how much of the log a start reads.
+        "flushIntervalConsumeQueue" = millis(10, DAY_MS) => [broker.store.checkpoint_interval];
+        /// How long a send waits for the disk, for the next log file or because of `maxUnflushedBytes`, before it is
+        /// answered SYSTEM_BUSY.
+        "osPageCacheBusyTimeOutMills" = millis(1, DAY_MS) => [broker.store.busy_timeout];
+        /// How long a send waits for its flush under SYNC_FLUSH before it is answered FLUSH_DISK_TIMEOUT: the message is
+        /// stored, and may or may not be durable.
+        "syncFlushTimeout" = millis(1, DAY_MS) => [broker.sync_flush_timeout];
+        /// Whether every record gets a check of the whole record.
+        "enabledAppendPropCRC" = Switch => [broker.store.record_check], apache "false";
+        /// Whether messages can be looked up by key; switched on again, the next start builds the missing part of the
+        /// index from the log.
+        "messageIndexEnable" = Switch => [broker.store.index];
+        /// Hash slots of one index file, each 4 bytes of memory once it is used; after a change the next start builds the
+        /// index again.
+        "maxHashSlotNum" = Whole(1, 100_000_000, "slots") => [broker.store.index_slots];
+        /// Entries of one index file, 20 bytes each on disk; after a change the next start builds the index again.
+        "maxIndexNum" = Whole(2, 2_000_000_000, "entries") => [broker.store.index_entries];
+    }
+    Retention {
+        /// How long a log file stays after its last write.
+        "fileReservedTime" = hours(0, 1_000_000) => [broker.store.retention.reserved_time];
+        /// Hours of the local day in which files that are old enough are removed, as `04;16`.
+        "deleteWhen" = DayHours => [broker.store.retention.delete_hours];
+        /// With more of the disk in use than this, files that are old enough are removed at any hour; counts as 10 to 95.
+        "diskMaxUsedSpaceRatio" = Whole(0, 100, "percent") => [broker.store.retention.max_used_percent];
+        /// With more of the disk in use than this, the oldest files are removed whatever their age, and no more of them
+        /// than it takes; counts as 30 to 85.
+        "diskSpaceCleanForciblyRatio" = Whole(0, 100, "percent") => [broker.store.retention.force_used_percent];
+        /// With more of the disk in use than this, messages are refused until it is below `diskSpaceCleanForciblyRatio`;
+        /// counts as 35 to 90.
+        "diskSpaceWarningLevelRatio" = Whole(0, 100, "percent") => [broker.store.retention.refuse_used_percent];
+        /// Whether files that are not old enough may be removed when the disk fills up.
+        "cleanFileForciblyEnable" = Switch => [broker.store.retention.clean_forcibly];
+        /// Time between two rounds of removals and checks of the disk; the first round comes after a minute, the first
+        /// check at the start.
+        "cleanResourceInterval" = millis(1, DAY_MS) => [broker.store.retention.interval];
+        /// Most log files that one round removes.
+        "deleteFileBatchMax" = Whole(1, 1_000_000, "files") => [broker.store.retention.files_a_round];
+        /// Pause after the removal of a log file.
+        "deleteCommitLogFilesInterval" = millis(0, DAY_MS) => [broker.store.retention.log_file_pause];
+        /// Pause after the removal of a consume queue file.
+        "deleteConsumeQueueFilesInterval" = millis(0, DAY_MS) => [broker.store.retention.queue_file_pause];
+    }
+    NameServer {
+        /// Port of the name server; 0 takes a free one.
+        "nameServerPort" = Port =>
+            {|c| c.name_server_port.unwrap_or(NAME_SERVER_PORT), |c, v| c.name_server_port = Some(v)}, ours;
+        /// Whether routes carry the order configuration of the KV store.
+        "orderMessageEnable" = Switch => [name_server.order_message_enabled];
+        /// Time between two checks for brokers that fell silent.
+        "scanNotActiveBrokerInterval" = millis(10, DAY_MS) => [name_server.scan_interval];
+    }
+    Ours {
+        /// File that gets the process id and the addresses as JSON once everything accepts connections.
+        "readyFile" = Maybe(File) => [ready_file], ours;
+        /// A second name of `enabledAppendPropCRC`.
+        "recordCheck" = Switch => [broker.store.record_check], alias "enabledAppendPropCRC";
+        /// Whether the broker listens on `listenPort` - 2 as well.
+        "vipChannelListen" = Switch => [broker.vip_channel], ours;
+        /// Most connections of each port of the broker and the name server, whose own default is 10000; cut at start to
+        /// what the limit of open files (`ulimit -n`, raised to the hard limit) has room for.
+        "maxConnections" = Whole(1, 1_000_000, "connections") =>
+            {|c| c.broker.max_connections, |c, v| {
+                c.broker.max_connections = v;
+                c.name_server.max_connections = v;
+            }}, ours;
+        /// Largest request that the broker takes.
+        "maxFrameBytes" = Whole(4096, 1 << 30, "bytes") => [broker.max_frame_bytes], ours;
+        /// Most pulls that are held at a time; one more is answered SYSTEM_BUSY.
+        "maxHeldPulls" = Whole(1, 10_000_000, "pulls") => [broker.max_held_pulls], ours;
+        /// Most topics; one more is refused.
+        "maxTopics" = Whole(32, 10_000_000, "topics") => [broker.max_topics], ours;
+        /// Most consumer groups; one more is refused.
+        "maxGroups" = Whole(32, 10_000_000, "groups") => [broker.max_groups], ours;
+        /// Most bytes of the log that are written and not flushed; beyond it sends wait for the disk. 0: no bound. It
+        /// bounds what a power cut takes under ASYNC_FLUSH.
+        "maxUnflushedBytes" = Whole(0, ANY, "bytes") => [broker.store.max_unflushed_bytes], ours;
+        /// With more bytes of log than this, the oldest files are removed at any hour. 0: no bound.
+        "retentionMaxBytes" = Whole(0, ANY, "bytes") => {
+            |c| c.broker.store.retention.max_bytes.unwrap_or(0),
+            |c, v| c.broker.store.retention.max_bytes = Some(v).filter(|limit| *limit > 0)
+        }, ours;
+        /// What happens after a failed flush: STOP ends the process with exit code 5, REFUSE refuses messages and serves
+        /// readers.
+        "onFailedFlush" = Choice(FAILED_FLUSH) => [broker.store.on_failed_flush], ours;
+    }
 };
 
-fn size(text: &str, least: i64, most: i64) -> Result<usize, Wanted> {
-    let value = integer(text, least, most)?;
-    usize::try_from(value).map_err(|_| format!("at most {}", usize::MAX))
+fn within_a_minute(period: Duration) -> Duration {
+    period.clamp(Duration::from_secs(10), Duration::from_secs(60))
 }
 
-fn count(text: &str, least: i64, most: i64) -> Result<u32, Wanted> {
-    let value = integer(text, least, most)?;
-    u32::try_from(value).map_err(|_| format!("at most {}", u32::MAX))
-}
-
-fn bytes(text: &str, least: i64, most: i64) -> Result<u64, Wanted> {
-    Ok(integer(text, least, most)?.unsigned_abs())
-}
-
-fn seconds(text: &str) -> Result<Duration, Wanted> {
-    Ok(Duration::from_secs(integer(text, 1, DAY_MS / 1000)?.unsigned_abs()))
-}
-
-fn queues(text: &str) -> Result<u32, Wanted> {
-    let value = integer(text, 1, 16_384)?;
-    u32::try_from(value).map_err(|_| "a number of queues".to_owned())
-}
-
-fn permission(text: &str) -> Result<i32, Wanted> {
-    let value = integer(text, 0, 6)?;
-    match i32::try_from(value) {
-        Ok(value @ (0 | 2 | 4 | 6)) => Ok(value),
-        _ => Err("0, 2 (write), 4 (read) or 6 (both)".to_owned()),
-    }
-}
-
-fn plain(text: &str) -> Result<String, Wanted> {
-    if text.is_empty() || text.chars().any(char::is_control) {
-        return Err("a text without control characters".to_owned());
-    }
-    Ok(text.to_owned())
-}
-
-fn host(text: &str) -> Result<String, Wanted> {
-    let text = text.trim();
-    let is_good = !text.is_empty()
-        && !text.chars().any(|c| c.is_whitespace() || matches!(c, '/' | ',' | ';' | '@'))
-        && (text.parse::<std::net::Ipv6Addr>().is_ok() || !text.contains(':'));
-    if is_good { Ok(text.to_owned()) } else { Err("a host name or an address, without a port".to_owned()) }
-}
-
-fn path(text: &str) -> Result<PathBuf, Wanted> {
-    if text.trim().is_empty() {
-        return Err("the path of a folder".to_owned());
-    }
-    if text.contains(',') {
-        return Err("the path of one folder".to_owned());
-    }
-    Ok(PathBuf::from(text))
-}
-
-/// Folders parted by commas.
-fn paths(text: &str) -> Result<Vec<PathBuf>, Wanted> {
-    let paths: Vec<_> = text.split(',').map(str::trim).filter(|path| !path.is_empty()).collect();
-    match paths.is_empty() {
-        true => Err("the path of a folder, or several parted by commas".to_owned()),
-        false => Ok(paths.into_iter().map(PathBuf::from).collect()),
-    }
-}
-
-fn flush(text: &str) -> Result<FlushDiskType, Wanted> {
-    match text {
-        "ASYNC_FLUSH" => Ok(FlushDiskType::Async),
-        "SYNC_FLUSH" => Ok(FlushDiskType::Sync),
-        _ => Err("ASYNC_FLUSH or SYNC_FLUSH".to_owned()),
-    }
-}
-
-fn on_failed_flush(text: &str) -> Result<OnFailedFlush, Wanted> {
-    match text {
-        "STOP" => Ok(OnFailedFlush::Stop),
-        "REFUSE" => Ok(OnFailedFlush::Refuse),
-        _ => Err("STOP or REFUSE".to_owned()),
-    }
+fn set_commit_log_dirs(config: &mut ServerConfig, dirs: Vec<PathBuf>) {
+    let mut dirs = dirs.into_iter();
+    config.broker.store.commit_log_dir = dirs.next();
+    config.broker.store.more_commit_log_dirs = dirs.collect();
 }

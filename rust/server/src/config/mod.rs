@@ -1,15 +1,30 @@
-//! One typed struct per process; layers, last wins: defaults, file, environment, command line.
+//! The configuration of a process: one typed struct, filled from layers by one table of keys.
+//!
+//! Layers, the last wins: defaults, file, environment, command line. [`KEYS`] is the table; parsing, GET_BROKER_CONFIG,
+//! docs/configuration.md and `rocketpy config` are made from it.
 
 mod apache;
+mod describe;
 mod error;
 mod file;
+mod key;
 mod keys;
+mod kind;
 mod nearest;
-mod value;
+mod origin;
+#[cfg(test)]
+mod tests;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+pub use apache::{FIXED, Fixed, MEANINGLESS};
+pub(crate) use describe::describe;
 pub use error::ConfigError;
+pub use key::{Apache, Key, Section};
+pub use keys::KEYS;
+pub use kind::{Shape, Value};
+pub use origin::Origin;
 use rocketpy_broker::BrokerConfig;
 use rocketpy_namesrv::NameServerConfig;
 
@@ -24,7 +39,11 @@ pub struct Sources {
     pub settings: Vec<(String, String)>,
 }
 
-/// Starts the variables of ours.
+/// Apache's port of name servers.
+pub(crate) const NAME_SERVER_PORT: u16 = 9876;
+/// Apache's port of brokers.
+pub(crate) const BROKER_PORT: u16 = 10911;
+/// What our variables start with.
 const PREFIX: &str = "ROCKETPY_";
 /// The variable in which Apache's broker looks for its name servers.
 const NAME_SERVERS: &str = "NAMESRV_ADDR";
@@ -62,8 +81,8 @@ pub struct ServerConfig {
     pub broker: BrokerConfig,
     /// About the name server; its `listen` is filled at start.
     pub name_server: NameServerConfig,
-    /// Whether `mappedFileSizeCommitLog` was given: without it, a store that has log files keeps their size.
-    pub is_log_file_size_given: bool,
+    /// The layer of each key that was set.
+    pub origins: BTreeMap<&'static str, Origin>,
     /// Apache keys that were given and have no meaning here; reported in one warning at start.
     pub ignored: Vec<&'static str>,
 }
@@ -77,7 +96,7 @@ impl Default for ServerConfig {
             ready_file: None,
             broker: BrokerConfig::default(),
             name_server: NameServerConfig::default(),
-            is_log_file_size_given: false,
+            origins: BTreeMap::new(),
             ignored: Vec::new(),
         }
     }
@@ -91,14 +110,14 @@ impl ServerConfig {
     pub fn load(sources: &Sources) -> Result<Self, ConfigError> {
         let mut config = Self::default();
         if let Some(path) = &sources.file {
-            let origin = path.display().to_string();
+            let origin = Origin::File(path.clone());
             for (key, value) in file::read(path)? {
                 config.set_from(&key, &value, &origin)?;
             }
         }
         for (name, value) in &sources.environment {
             let key = name.strip_prefix(PREFIX).unwrap_or(name);
-            config.set_from(key, value, &format!("environment variable {name}"))?;
+            config.set_from(key, value, &Origin::Environment(name.clone()))?;
         }
         for (key, value) in &sources.settings {
             config.set(key, value)?;
@@ -113,37 +132,69 @@ impl ServerConfig {
     /// # Errors
     /// As [`ServerConfig::load`].
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
-        self.set_from(key, value, "the command line")
+        self.set_from(key, value, &Origin::CommandLine)
     }
 
-    fn set_from(&mut self, key: &str, value: &str, origin: &str) -> Result<(), ConfigError> {
-        let wanted = folded(key);
-        if let Some(known) = keys::KEYS.iter().find(|known| folded(known.name) == wanted) {
-            return (known.set)(self, value.trim()).map_err(|wanted| ConfigError::Value {
-                key: known.name,
-                value: value.to_owned(),
-                wanted,
-                origin: origin.to_owned(),
-            });
-        }
-        if let Some(fixed) = apache::FIXED.iter().find(|fixed| folded(fixed.name) == wanted) {
-            return fixed_value(fixed, value.trim(), origin);
-        }
-        if let Some(name) = apache::MEANINGLESS.iter().find(|name| folded(name) == wanted) {
-            if !self.ignored.contains(name) {
-                self.ignored.push(name);
-            }
-            return Ok(());
-        }
-        Err(ConfigError::UnknownKey {
+    /// The layer that set a key of the table; [`Origin::Default`] when none did.
+    pub fn origin(&self, key: &str) -> &Origin {
+        self.origins.get(key).unwrap_or(&Origin::Default)
+    }
+
+    fn set_from(&mut self, key: &str, value: &str, origin: &Origin) -> Result<(), ConfigError> {
+        match find(key).map_err(|near| ConfigError::UnknownKey {
             key: key.to_owned(),
-            near: nearest::nearest(key, known_names()),
-            origin: origin.to_owned(),
-        })
+            near,
+            origin: origin.clone(),
+        })? {
+            Known::Used(known) => {
+                (known.set)(self, value.trim()).map_err(|wanted| ConfigError::Value {
+                    key: known.name,
+                    value: value.to_owned(),
+                    wanted,
+                    origin: origin.clone(),
+                })?;
+                let names = KEYS.iter().filter(|other| other.name == known.name || other.is_alias_of(known));
+                self.origins.extend(names.map(|key| (key.name, origin.clone())));
+            }
+            Known::Fixed(fixed) => check_fixed(fixed, value.trim(), origin)?,
+            Known::Meaningless(name) if self.ignored.contains(&name) => {}
+            Known::Meaningless(name) => self.ignored.push(name),
+        }
+        Ok(())
     }
 }
 
-fn fixed_value(fixed: &'static apache::Fixed, value: &str, origin: &str) -> Result<(), ConfigError> {
+/// The proper name of a key, found as [`ServerConfig::set`] finds it.
+///
+/// # Errors
+/// [`ConfigError::UnknownKey`].
+pub fn key_name(key: &str) -> Result<&'static str, ConfigError> {
+    match find(key) {
+        Ok(Known::Used(known)) => Ok(known.name),
+        Ok(Known::Fixed(fixed)) => Ok(fixed.name),
+        Ok(Known::Meaningless(name)) => Ok(name),
+        Err(near) => Err(ConfigError::UnknownKey { key: key.to_owned(), near, origin: Origin::CommandLine }),
+    }
+}
+
+/// A name that the configuration knows.
+enum Known {
+    Used(&'static Key),
+    Fixed(&'static Fixed),
+    Meaningless(&'static str),
+}
+
+/// Finds a key by any spelling; the names that look like it when there is none.
+fn find(key: &str) -> Result<Known, Vec<&'static str>> {
+    let wanted = folded(key);
+    let used = KEYS.iter().find(|known| folded(known.name) == wanted).map(Known::Used);
+    let fixed = || FIXED.iter().find(|fixed| folded(fixed.name) == wanted).map(Known::Fixed);
+    let meaningless =
+        || MEANINGLESS.iter().find(|name| folded(name) == wanted).map(|name| Known::Meaningless(name));
+    used.or_else(fixed).or_else(meaningless).ok_or_else(|| nearest::nearest(key, known_names()))
+}
+
+fn check_fixed(fixed: &'static Fixed, value: &str, origin: &Origin) -> Result<(), ConfigError> {
     if value.eq_ignore_ascii_case(fixed.only) {
         return Ok(());
     }
@@ -152,176 +203,17 @@ fn fixed_value(fixed: &'static apache::Fixed, value: &str, origin: &str) -> Resu
         value: value.to_owned(),
         only: fixed.only,
         feature: fixed.feature,
-        origin: origin.to_owned(),
+        origin: origin.clone(),
     })
 }
 
 fn known_names() -> impl Iterator<Item = &'static str> {
-    let used = keys::KEYS.iter().map(|key| key.name);
-    let fixed = apache::FIXED.iter().map(|fixed| fixed.name);
-    used.chain(fixed).chain(apache::MEANINGLESS.iter().copied())
+    let used = KEYS.iter().map(|key| key.name);
+    let fixed = FIXED.iter().map(|fixed| fixed.name);
+    used.chain(fixed).chain(MEANINGLESS.iter().copied())
 }
 
 /// A key without what its spellings differ in.
 fn folded(key: &str) -> String {
     key.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-    use std::time::Duration;
-
-    use rocketpy_env::{Disk, RealDisk};
-
-    use super::*;
-
-    #[test]
-    fn no_two_keys_fold_to_the_same_spelling() {
-        let mut seen = HashSet::new();
-        for name in known_names() {
-            assert!(seen.insert(folded(name)), "{name}");
-        }
-        assert!(seen.len() > 490, "the list of Apache's keys is there");
-    }
-
-    #[test]
-    fn layers_win_in_order_and_spellings_are_one_key() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("broker.conf");
-        RealDisk.replace(&file, b"brokerName=from-file\nlistenPort=1\nregionId=r1\n").unwrap();
-        let config = ServerConfig::load(&Sources {
-            file: Some(file),
-            environment: vec![
-                ("ROCKETPY_LISTEN_PORT".to_owned(), "2".to_owned()),
-                ("ROCKETPY_BROKER_NAME".to_owned(), "from-environment".to_owned()),
-            ],
-            settings: vec![("brokerName".to_owned(), "from-command-line".to_owned())],
-        })
-        .unwrap();
-        assert_eq!(config.broker.region_id, "r1");
-        assert_eq!(config.port, Some(2));
-        assert_eq!(config.broker.broker_name, "from-command-line");
-    }
-
-    #[test]
-    fn one_key_bounds_the_connections_of_every_port() {
-        let mut config = ServerConfig::default();
-        let of = |config: &ServerConfig| (config.broker.max_connections, config.name_server.max_connections);
-        assert_eq!(of(&config), (65_536, 10_000), "as docs/operations.md says");
-        config.set("maxConnections", "77").unwrap();
-        assert_eq!(of(&config), (77, 77));
-    }
-
-    #[test]
-    fn an_unknown_key_names_the_nearest() {
-        let error = ServerConfig::default().set("flushDiskTyp", "SYNC_FLUSH").unwrap_err();
-        assert_eq!(error.hint().unwrap(), "write flushDiskType, or leave the key out");
-        let error = ServerConfig::default().set("foo", "1").unwrap_err();
-        assert!(error.to_string().ends_with("the command line: foo"), "{error}");
-        assert!(error.hint().unwrap().contains("docs/operations.md"), "nothing looks like it");
-    }
-
-    #[test]
-    fn what_is_not_there_yet_is_refused_and_what_means_nothing_is_listed() {
-        let mut config = ServerConfig::default();
-        let error = config.set("aclEnable", "true").unwrap_err();
-        assert!(error.to_string().contains("access control"), "{error}");
-        config.set("aclEnable", "false").unwrap();
-        config.set("brokerRole", "ASYNC_MASTER").unwrap();
-        assert!(config.set("brokerRole", "SLAVE").is_err());
-        config.set("redeleteHangedFileInterval", "04").unwrap();
-        config.set("redeleteHangedFileInterval", "05").unwrap();
-        assert_eq!(config.ignored, ["redeleteHangedFileInterval"]);
-    }
-
-    #[test]
-    fn keys_of_retention_have_the_units_of_apache() {
-        let mut config = ServerConfig::default();
-        for (key, value) in [
-            ("storePathCommitLog", "/a/log, /b/log"),
-            ("readOnlyCommitLogStorePaths", "/c/log"),
-            ("fileReservedTime", "48"),
-            ("deleteWhen", "03;15"),
-            ("diskMaxUsedSpaceRatio", "70"),
-            ("diskSpaceCleanForciblyRatio", "80"),
-            ("diskSpaceWarningLevelRatio", "88"),
-            ("cleanFileForciblyEnable", "false"),
-            ("cleanResourceInterval", "5000"),
-            ("deleteFileBatchMax", "3"),
-            ("deleteCommitLogFilesInterval", "50"),
-            ("deleteConsumeQueueFilesInterval", "0"),
-            ("retentionMaxBytes", "1000000000000"),
-        ] {
-            config.set(key, value).unwrap();
-        }
-        let store = config.broker.store();
-        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
-        assert_eq!(store.commit_log_dirs(), paths(&["/a/log", "/b/log", "/c/log"]));
-        assert_eq!(store.writable_commit_log_dirs(), paths(&["/a/log", "/b/log"]));
-        let millis = Duration::from_millis;
-        let expected = rocketpy_broker::RetentionConfig {
-            reserved_time: Duration::from_secs(48 * 3600),
-            delete_hours: rocketpy_broker::DeleteHours::of(&[3, 15]),
-            max_used_percent: 70,
-            force_used_percent: 80,
-            refuse_used_percent: 88,
-            clean_forcibly: false,
-            max_bytes: Some(1_000_000_000_000),
-            files_a_round: 3,
-            log_file_pause: millis(50),
-            queue_file_pause: millis(0),
-            interval: millis(5000),
-            first_after: Duration::from_secs(60),
-        };
-        assert_eq!(store.retention, expected);
-        config.set("retentionMaxBytes", "0").unwrap();
-        config.set("readOnlyCommitLogStorePaths", "").unwrap();
-        assert_eq!(config.broker.retention.max_bytes, None);
-        assert_eq!(config.broker.read_only_commit_log_dirs, paths(&[]));
-    }
-
-    #[test]
-    fn keys_of_flush_reach_the_store() {
-        let mut config = ServerConfig::default();
-        for (key, value) in [
-            ("flushCommitLogLeastPages", "4"),
-            ("flushCommitLogThoroughInterval", "20000"),
-            ("flushIntervalCommitLog", "100"),
-            ("flushIntervalConsumeQueue", "2000"),
-            ("osPageCacheBusyTimeOutMills", "3000"),
-        ] {
-            config.set(key, value).unwrap();
-        }
-        let store = config.broker.store();
-        assert_eq!((store.flush_least_pages, store.flush_thorough_interval.as_secs()), (4, 20));
-        assert_eq!((store.flush_interval.as_millis(), store.checkpoint_interval.as_secs()), (100, 2));
-        assert_eq!(store.busy_timeout.as_secs(), 3);
-        assert!(config.set("autoMessageVersionOnTopicLen", "false").is_err());
-        assert!(config.ignored.is_empty());
-    }
-
-    #[test]
-    fn a_bad_value_says_what_is_wanted() {
-        let mut config = ServerConfig::default();
-        for (key, value, wanted) in [
-            ("listenPort", "x", "port"),
-            ("flushDiskType", "sometimes", "SYNC_FLUSH"),
-            ("brokerName", "a/b", "name"),
-            ("namesrvAddr", "localhost", "by a semicolon, not \"localhost\""),
-            ("mappedFileSizeCommitLog", "4096", "16384"),
-            ("mappedFileSizeCommitLog", "2147483648", "2147483647"),
-            ("brokerPermission", "3", "read"),
-            ("syncFlushTimeout", "-1", "milliseconds"),
-            ("osPageCacheBusyTimeOutMills", "0", "milliseconds"),
-            ("brokerIP1", "10.0.0.1:10911", "without a port"),
-            ("deleteWhen", "24", "23"),
-            ("fileReservedTime", "-1", "hours"),
-            ("diskMaxUsedSpaceRatio", "101", "100"),
-            ("storePathCommitLog", " , ", "commas"),
-        ] {
-            let error = config.set(key, value).unwrap_err().to_string();
-            assert!(error.contains(wanted) && error.contains(key), "{error}");
-        }
-    }
 }

@@ -1,13 +1,13 @@
 use std::net::TcpListener;
 
 use rocketpy_env::{Disk, RealDisk};
-use rocketpy_server::{BrokerOnly, ServerConfig, ServerError, Standalone};
+use rocketpy_server::{Process, Role, ServerConfig, ServerError};
 
 use crate::support::config;
 
 /// A start that must fail, with a message that names `named` and a way out somewhere.
 fn fails(config: ServerConfig, named: &str) -> ServerError {
-    let error = Standalone::start(config).unwrap_err();
+    let error = Process::start(Role::Standalone, config).unwrap_err();
     let text = format!("{error}; {}", error.hint().unwrap_or_default());
     assert!(text.contains(named), "{named:?} in {text:?}");
     error
@@ -27,7 +27,7 @@ fn a_port_in_use_is_named_and_leaves_nothing_behind() {
     assert!(RealDisk.list(&store).is_err(), "no folder of a store");
     drop(taken);
     // Store lock and ports are free again.
-    let server = Standalone::start(ServerConfig { port: Some(port), ..config() }).unwrap();
+    let server = Process::start(Role::Standalone, ServerConfig { port: Some(port), ..config() }).unwrap();
     assert!(server.addresses().broker.as_ref().unwrap().ends_with(&port.to_string()));
 }
 
@@ -65,11 +65,11 @@ fn a_bad_store_folder_is_named() {
 #[test]
 fn a_store_in_use_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Standalone::start(config(folder.path())).unwrap();
+    let server = Process::start(Role::Standalone, config(folder.path())).unwrap();
     let error = fails(config(folder.path()), "in use");
     assert!(error.retryable());
     drop(server);
-    assert!(Standalone::start(config(folder.path())).is_ok());
+    assert!(Process::start(Role::Standalone, config(folder.path())).is_ok());
 }
 
 #[test]
@@ -77,26 +77,29 @@ fn a_ready_file_that_cannot_be_written_stops_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let ready_file = Some(folder.path().join("no/such/folder/ready.json"));
     fails(ServerConfig { ready_file, ..config(&folder.path().join("store")) }, "ready.json");
-    assert!(Standalone::start(config(&folder.path().join("store"))).is_ok(), "nothing is left running");
+    assert!(
+        Process::start(Role::Standalone, config(&folder.path().join("store"))).is_ok(),
+        "nothing is left running"
+    );
 }
 
 #[test]
 fn a_broker_needs_a_name_server() {
     let folder = tempfile::tempdir().unwrap();
-    let error = BrokerOnly::start(config(folder.path())).unwrap_err();
+    let error = Process::start(Role::Broker, config(folder.path())).unwrap_err();
     assert!(matches!(error, ServerError::NoNameServer));
     assert!(error.hint().unwrap().contains("--name-server"));
 }
 
 #[test]
-fn a_start_in_vain_leaves_the_ready_file_of_the_running_server() {
+fn a_failed_start_leaves_the_ready_file_of_the_running_server() {
     let folder = tempfile::tempdir().unwrap();
     let ready = folder.path().join("ready.json");
     // Of a process that is no more.
     RealDisk.replace(&ready, br#"{"pid":2147483647}"#).unwrap();
     let with_ready_file =
         || ServerConfig { ready_file: Some(ready.clone()), ..config(&folder.path().join("store")) };
-    let server = Standalone::start(with_ready_file()).unwrap();
+    let server = Process::start(Role::Standalone, with_ready_file()).unwrap();
     let written = RealDisk.read(&ready, 1000).unwrap();
     assert!(!String::from_utf8_lossy(&written).contains("2147483647"));
     fails(with_ready_file(), "in use");

@@ -1,7 +1,7 @@
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
-use rocketpy_server::{ServerConfig, Sources, Standalone};
+use rocketpy_server::{Process, Role, ServerConfig, Sources};
 
 use crate::support::{Caller, TIMEOUT, config, wait_until};
 
@@ -10,7 +10,7 @@ fn a_server_starts_serves_and_stops_and_starts_again_on_its_folder() {
     let folder = tempfile::tempdir().unwrap();
     let caller = Caller::new();
     for cycle in 0..3 {
-        let server = Standalone::start(config(folder.path())).unwrap();
+        let server = Process::start(Role::Standalone, config(folder.path())).unwrap();
         let broker = server.addresses().broker.clone().unwrap();
         let name_server = server.addresses().name_server.clone().unwrap();
         let route = caller.route(&name_server, "TBW102").unwrap();
@@ -22,8 +22,8 @@ fn a_server_starts_serves_and_stops_and_starts_again_on_its_folder() {
             (0..=cycle).map(|n| n.to_string()).collect::<Vec<_>>()
         );
         assert!(server.failure().is_none());
-        server.stop(TIMEOUT);
-        server.stop(TIMEOUT);
+        server.stop(TIMEOUT).unwrap();
+        server.stop(TIMEOUT).unwrap();
         assert!(caller.try_call(&broker, crate::support::send("orders", "late")).is_err());
     }
 }
@@ -33,23 +33,23 @@ fn the_ready_file_names_process_and_addresses_as_long_as_the_server_runs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ready.json");
     RealDisk.replace(&path, b"left by another process").unwrap();
-    let server = Standalone::start(ServerConfig {
-        ready_file: Some(path.clone()),
-        ..config(&folder.path().join("store"))
-    })
+    let server = Process::start(
+        Role::Standalone,
+        ServerConfig { ready_file: Some(path.clone()), ..config(&folder.path().join("store")) },
+    )
     .unwrap();
     let ready: serde_json::Value = serde_json::from_slice(&RealDisk.read(&path, 1000).unwrap()).unwrap();
     assert_eq!(ready["pid"], std::process::id());
     assert_eq!(ready["broker"].as_str(), server.addresses().broker.as_deref());
     assert_eq!(ready["name_server"].as_str(), server.addresses().name_server.as_deref());
-    server.stop(TIMEOUT);
+    server.stop(TIMEOUT).unwrap();
     assert!(RealDisk.read(&path, 1000).is_err());
 }
 
 #[test]
 fn a_new_topic_has_a_route_at_once_and_an_automatic_one_soon() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Standalone::start(config(folder.path())).unwrap();
+    let server = Process::start(Role::Standalone, config(folder.path())).unwrap();
     let caller = Caller::new();
     let broker = server.addresses().broker.clone().unwrap();
     let name_server = server.addresses().name_server.clone().unwrap();
@@ -70,7 +70,7 @@ fn what_the_broker_says_about_its_configuration_can_be_its_configuration() {
     for (key, value) in [("flushDiskType", "SYNC_FLUSH"), ("regionId", "r1"), ("brokerIP1", "127.0.0.1")] {
         given.set(key, value).unwrap();
     }
-    let server = Standalone::start(given).unwrap();
+    let server = Process::start(Role::Standalone, given).unwrap();
     let broker = server.addresses().broker.clone().unwrap();
     let text = Caller::new().call(&broker, Command::bare_request(request::GET_BROKER_CONFIG)).body;
     let file = folder.path().join("broker.conf");
@@ -78,22 +78,22 @@ fn what_the_broker_says_about_its_configuration_can_be_its_configuration() {
     let read = ServerConfig::load(&Sources { file: Some(file), ..Sources::default() }).unwrap();
     assert!(read.ignored.is_empty(), "{:?}", read.ignored);
     assert_eq!(read.port.unwrap().to_string(), broker.rsplit_once(':').unwrap().1);
-    assert_eq!(read.broker.store_root, folder.path().join("store"));
+    assert_eq!(read.broker.store.root, folder.path().join("store"));
     assert_eq!(read.broker.region_id, "r1");
-    assert_eq!(read.broker.flush, rocketpy_broker::FlushDiskType::Sync);
+    assert_eq!(read.broker.store.flush, rocketpy_broker::FlushMode::Sync);
 }
 
 #[test]
 fn a_stop_closes_what_still_waits() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Standalone::start(config(folder.path())).unwrap();
+    let server = Process::start(Role::Standalone, config(folder.path())).unwrap();
     let broker = server.addresses().broker.clone().unwrap();
     let caller = Caller::new();
     caller.create_topic(&broker, "orders");
     let waiting =
         std::thread::spawn(move || caller.try_call(&broker, crate::support::pull("orders", 0, 60_000)));
     // Whether the pull is held already or not: it must not outlive the server.
-    server.stop(TIMEOUT);
+    server.stop(TIMEOUT).unwrap();
     match waiting.join().unwrap() {
         Ok(answer) => assert_eq!(answer.code, 19),
         Err(error) => assert!(error.retryable(), "{error}"),
@@ -103,18 +103,18 @@ fn a_stop_closes_what_still_waits() {
 #[test]
 fn a_store_keeps_the_size_of_its_log_files_unless_another_one_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Standalone::start(config(folder.path())).unwrap();
+    let server = Process::start(Role::Standalone, config(folder.path())).unwrap();
     let caller = Caller::new();
     let broker = server.addresses().broker.clone().unwrap();
     caller.send(&broker, "kept", "body");
-    server.stop(TIMEOUT);
+    server.stop(TIMEOUT).unwrap();
     drop(server);
 
     let mut unsaid = ServerConfig { port: Some(0), name_server_port: Some(0), ..ServerConfig::default() };
-    unsaid.broker.store_root = folder.path().to_owned();
+    unsaid.broker.store.root = folder.path().to_owned();
     let mut other = unsaid.clone();
-    Standalone::start(unsaid).unwrap().stop(TIMEOUT);
+    Process::start(Role::Standalone, unsaid).unwrap().stop(TIMEOUT).unwrap();
     other.set("mappedFileSizeCommitLog", "1073741824").unwrap();
-    let error = Standalone::start(other).unwrap_err();
+    let error = Process::start(Role::Standalone, other).unwrap_err();
     assert!(error.hint().unwrap().contains("mappedFileSizeCommitLog=1048576"), "{error}");
 }

@@ -22,9 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Small files and free ports, on a folder.
 pub(crate) fn config(store: &Path) -> ServerConfig {
     let mut config = ServerConfig { port: Some(0), name_server_port: Some(0), ..ServerConfig::default() };
-    config.broker.store_root = store.to_owned();
-    config.broker.commit_log_file_size = 1 << 20;
-    config.broker.busy_timeout = TIMEOUT;
+    config.broker.store.root = store.to_owned();
+    config.broker.store.commit_log_file_size = 1 << 20;
+    config.broker.store.busy_timeout = TIMEOUT;
     config.broker.sync_flush_timeout = TIMEOUT;
     config
 }

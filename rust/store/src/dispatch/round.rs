@@ -109,6 +109,7 @@ impl<D: Disk> Dispatcher<D> {
             self.listeners.arrived(&state.arrivals);
         }
         drop(done);
+        self.listeners.dispatched(progress.dispatched);
         gathered?;
         Ok(true)
     }

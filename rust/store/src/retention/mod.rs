@@ -1,6 +1,6 @@
 //! Lets old messages go, and refuses new ones before the disk is full.
 //!
-//! A decision is a function of what is there ([`plan`]); the running store carries it out, and [`plan_folder`] and
+//! A decision is a function of what is there ([`plan()`]); the running store carries it out, and [`plan_folder`] and
 //! [`plan_topics`] show what it would do.
 
 mod config;

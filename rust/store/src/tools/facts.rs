@@ -27,10 +27,10 @@ pub struct StoreFacts {
     pub log: LogFacts,
     /// What the checkpoint knows by offsets; `None` when another program wrote last, or nobody.
     pub mark: Option<MarkFacts>,
-    /// Times of the checkpoint: up to when log, consume queues and index were durable, in milliseconds since 1970.
-    pub physic_msg_at_ms: i64,
-    pub logics_msg_at_ms: i64,
-    pub index_msg_at_ms: i64,
+    /// Times of the checkpoint, in milliseconds since 1970: messages stored before were durable in the log, and in the
+    /// consume queues. `None` when it has none.
+    pub log_durable_at_ms: Option<i64>,
+    pub queues_durable_at_ms: Option<i64>,
     pub topics: Vec<TopicFacts>,
 }
 
@@ -52,6 +52,7 @@ pub struct LogFacts {
 
 /// The durable mark of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename = "Mark")]
 pub struct MarkFacts {
     pub generation: u64,
     /// The log was durable before this.
@@ -130,11 +131,15 @@ pub fn facts<D: Disk>(reader: &StoreReader<D>) -> Result<StoreFacts, ToolError> 
         has_abort_file: condition.is_dirty,
         log: log_facts(reader, &log),
         mark: condition.mark.map(MarkFacts::from),
-        physic_msg_at_ms: condition.timestamps.physic_msg_at_ms,
-        logics_msg_at_ms: condition.timestamps.logics_msg_at_ms,
-        index_msg_at_ms: condition.timestamps.index_msg_at_ms,
+        log_durable_at_ms: time(condition.timestamps.physic_msg_at_ms),
+        queues_durable_at_ms: time(condition.timestamps.logics_msg_at_ms),
         topics,
     })
+}
+
+/// A time of the checkpoint, which writes 0 for none.
+fn time(at_ms: i64) -> Option<i64> {
+    (at_ms != 0).then_some(at_ms)
 }
 
 fn log_facts<D: Disk>(reader: &StoreReader<D>, log: &LogFiles<D>) -> LogFacts {

@@ -129,15 +129,6 @@ fn check_log_files<D: Disk>(reader: &StoreReader<D>, log: &LogFiles<D>) -> Resul
     }
 }
 
-/// A report of a tool as JSON.
-///
-/// # Panics
-/// Never for the reports of this module: they are numbers, texts and paths in UTF-8 as far as they have it.
-#[must_use]
-pub fn to_json<T: serde::Serialize>(report: &T) -> String {
-    serde_json::to_string(report).expect("numbers and texts become JSON")
-}
-
 /// Tells how far a tool has come.
 ///
 /// # Errors

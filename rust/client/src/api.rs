@@ -1,0 +1,285 @@
+//! The calls of a client to name servers and brokers, and the routes that it learned.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rocketpy_model::{MessageQueue, system};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::response;
+use rocketpy_remoting as remoting;
+use tracing::{debug, info, warn};
+
+use crate::arrivals::Arrivals;
+use crate::error::ClientError;
+use crate::names::NameServers;
+use crate::route::{Routes, TopicRoute};
+use crate::{outcome, wire};
+
+/// The connections and routes of an instance, and the timeout of one client's calls.
+///
+/// Clones share everything but the timeout.
+#[derive(Clone)]
+#[doc(alias = "MQClientAPIImpl")]
+pub(crate) struct Api {
+    shared: Arc<Shared>,
+    timeout: Duration,
+}
+
+struct Shared {
+    remoting: remoting::Client,
+    names: NameServers,
+    routes: Routes,
+    arrivals: Arc<Arrivals>,
+    /// Brokers that do not know LITE_PULL_MESSAGE: Apache's before 5.0.
+    without_lite_pull: Mutex<HashSet<String>>,
+}
+
+impl Api {
+    pub(crate) fn new(
+        remoting: remoting::Client,
+        names: NameServers,
+        arrivals: Arc<Arrivals>,
+        timeout: Duration,
+    ) -> Self {
+        let (routes, without_lite_pull) = (Routes::default(), Mutex::default());
+        Self { shared: Arc::new(Shared { remoting, names, routes, arrivals, without_lite_pull }), timeout }
+    }
+
+    /// The same connections and routes with another timeout.
+    pub(crate) fn with_timeout(&self, timeout: Duration) -> Self {
+        Self { timeout, ..self.clone() }
+    }
+
+    /// Time for a route, heartbeat, membership or administration call.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Sends a request to a broker or name server and returns its answer, whatever its code.
+    pub(crate) async fn call(
+        &self,
+        address: &str,
+        operation: &'static str,
+        request: Command,
+        timeout: Duration,
+    ) -> Result<Command, ClientError> {
+        let result = self.shared.remoting.call(address, request, timeout).await;
+        result.map_err(|error| outcome::of_call_error(operation, error))
+    }
+
+    /// As [`call`](Self::call) within [`timeout`](Self::timeout); an answer without SUCCESS is an error.
+    pub(crate) async fn call_ok(
+        &self,
+        address: &str,
+        operation: &'static str,
+        request: Command,
+    ) -> Result<Command, ClientError> {
+        let answer = self.call(address, operation, request, self.timeout).await?;
+        outcome::success(operation, address, answer)
+    }
+
+    /// Pulls for a member of a group: with LITE_PULL_MESSAGE, or with PULL_MESSAGE at a broker that does not know the former.
+    /// Both requests carry the subscription.
+    ///
+    /// # Source
+    /// docs/reference/protocol.md 2.3.3.
+    pub(crate) async fn pull(
+        &self,
+        address: &str,
+        operation: &'static str,
+        pull: &wire::Pull<'_>,
+        timeout: Duration,
+    ) -> Result<Command, ClientError> {
+        let without_lite_pull = &self.shared.without_lite_pull;
+        if !without_lite_pull.lock().contains(address) {
+            let answer = self.call(address, operation, wire::lite_pull(pull), timeout).await?;
+            if answer.code != response::REQUEST_CODE_NOT_SUPPORTED {
+                return Ok(answer);
+            }
+            info!(address, "the broker does not know LITE_PULL_MESSAGE, it gets PULL_MESSAGE from now on");
+            without_lite_pull.lock().insert(address.to_owned());
+        }
+        self.call(address, operation, wire::pull(pull), timeout).await
+    }
+
+    /// Sends a request that is not answered.
+    pub(crate) async fn call_oneway(
+        &self,
+        address: &str,
+        operation: &'static str,
+        request: Command,
+        timeout: Duration,
+    ) -> Result<(), ClientError> {
+        let result = self.shared.remoting.call_oneway(address, request, timeout).await;
+        result.map_err(|error| outcome::of_call_error(operation, error))
+    }
+
+    /// Asks one name server after the other until one answers, whatever the code of its answer.
+    pub(crate) async fn ask_names(
+        &self,
+        operation: &'static str,
+        request: &Command,
+    ) -> Result<(String, Command), ClientError> {
+        let mut last = ClientError::NoNameServer;
+        for (index, address) in self.shared.names.in_turn() {
+            match self.call(address, operation, request.clone(), self.timeout).await {
+                Ok(answer) => {
+                    self.shared.names.stay_with(index);
+                    return Ok((address.to_owned(), answer));
+                }
+                Err(error) => {
+                    warn!(address, operation, %error, "name server did not answer");
+                    last = error;
+                }
+            }
+        }
+        Err(last)
+    }
+
+    /// Every name server.
+    pub(crate) fn name_servers(&self) -> &[String] {
+        self.shared.names.all()
+    }
+
+    /// Asks the name servers for the route of a topic. `None`: no broker has the topic.
+    pub(crate) async fn fetch_route(&self, topic: &str) -> Result<Option<TopicRoute>, ClientError> {
+        const OPERATION: &str = "route query";
+        let (address, answer) = self.ask_names(OPERATION, &wire::route(topic)).await?;
+        if answer.code == response::TOPIC_NOT_EXIST {
+            return Ok(None);
+        }
+        let answer = outcome::success(OPERATION, &address, answer)?;
+        let data = wire::json(OPERATION, &address, &answer.body)?;
+        Ok(Some(TopicRoute::of(topic, &data)))
+    }
+
+    /// The route of a topic that exists.
+    ///
+    /// # Errors
+    /// [`ClientError::NoRoute`], and those of reaching a name server.
+    pub(crate) async fn route(&self, topic: &str) -> Result<Arc<TopicRoute>, ClientError> {
+        let routes = &self.shared.routes;
+        if let Some(route) = routes.get(topic).filter(|route| !route.from_template) {
+            return Ok(route);
+        }
+        let _one_at_a_time = routes.fetching().await;
+        if let Some(route) = routes.get(topic).filter(|route| !route.from_template) {
+            return Ok(route);
+        }
+        self.fetch_and_learn(topic).await
+    }
+
+    /// The route to publish by: of the topic, or, while no broker has it, that of the template topic.
+    pub(crate) async fn publish_route(
+        &self,
+        topic: &str,
+        default_queues: u32,
+    ) -> Result<Arc<TopicRoute>, ClientError> {
+        let routes = &self.shared.routes;
+        if let Some(route) = routes.get(topic).filter(|route| route.may_publish()) {
+            return Ok(route);
+        }
+        let _one_at_a_time = routes.fetching().await;
+        if let Some(route) = routes.get(topic).filter(|route| route.may_publish()) {
+            return Ok(route);
+        }
+        self.fetch_publish_route(topic, default_queues).await
+    }
+
+    async fn fetch_publish_route(
+        &self,
+        topic: &str,
+        default_queues: u32,
+    ) -> Result<Arc<TopicRoute>, ClientError> {
+        if let Some(route) = self.fetch_route(topic).await? {
+            return Ok(self.learn(route));
+        }
+        let template = self.fetch_route(system::TEMPLATE_TOPIC).await?;
+        match template.map(|template| template.into_template_for(topic, default_queues)) {
+            Some(route) if !route.publish.is_empty() => {
+                debug!(topic, "topic has no route, the brokers may create it");
+                Ok(self.learn(route))
+            }
+            _ => Err(ClientError::NoRoute { topic: topic.to_owned() }),
+        }
+    }
+
+    /// Fetches the route again after `seen` failed, unless another caller has already done so.
+    pub(crate) async fn refresh_publish_route(
+        &self,
+        seen: &Arc<TopicRoute>,
+        default_queues: u32,
+    ) -> Result<Arc<TopicRoute>, ClientError> {
+        let _one_at_a_time = self.shared.routes.fetching().await;
+        if let Some(current) = self.shared.routes.get(&seen.topic)
+            && !Arc::ptr_eq(&current, seen)
+        {
+            return Ok(current);
+        }
+        self.fetch_publish_route(&seen.topic, default_queues).await
+    }
+
+    /// Fetches the route of a topic again, even if it is known.
+    pub(crate) async fn refresh_route(&self, topic: &str) -> Result<Arc<TopicRoute>, ClientError> {
+        let _one_at_a_time = self.shared.routes.fetching().await;
+        self.fetch_and_learn(topic).await
+    }
+
+    async fn fetch_and_learn(&self, topic: &str) -> Result<Arc<TopicRoute>, ClientError> {
+        match self.fetch_route(topic).await? {
+            Some(route) => Ok(self.learn(route)),
+            None => Err(ClientError::NoRoute { topic: topic.to_owned() }),
+        }
+    }
+
+    /// Address of the master of a queue's broker; fetches the route once more when it does not name one.
+    pub(crate) async fn master_of(&self, queue: &MessageQueue) -> Result<String, ClientError> {
+        let route = self.route(&queue.topic).await?;
+        if let Some(address) = route.master(&queue.broker_name) {
+            return Ok(address.to_owned());
+        }
+        let route = self.refresh_route(&queue.topic).await?;
+        let found = route.master(&queue.broker_name).or_else(|| route.any_address(&queue.broker_name));
+        found.map(str::to_owned).ok_or_else(|| ClientError::broker_not_found(queue))
+    }
+
+    /// Forgets a topic's route, as after its deletion.
+    pub(crate) fn forget_route(&self, topic: &str) {
+        self.shared.routes.remove(topic);
+    }
+
+    /// Refreshes the routes that are in use.
+    pub(crate) async fn refresh_routes(&self) {
+        for topic in self.shared.routes.begin_round() {
+            let _one_at_a_time = self.shared.routes.fetching().await;
+            match self.fetch_route(&topic).await {
+                Ok(Some(route)) => drop(self.learn(route)),
+                Ok(None) => debug!(%topic, "no name server knows the topic, keeping its last route"),
+                Err(error) => warn!(%topic, %error, "route refresh failed"),
+            }
+        }
+    }
+
+    fn learn(&self, route: TopicRoute) -> Arc<TopicRoute> {
+        let route = self.shared.routes.put(route);
+        self.shared.arrivals.route_learned();
+        route
+    }
+
+    /// Addresses of all brokers of all routes; only their masters unless `slaves`.
+    pub(crate) fn broker_addresses(&self, slaves: bool) -> BTreeSet<String> {
+        self.shared.routes.broker_addresses(slaves)
+    }
+
+    /// Closes the connections.
+    pub(crate) fn close(&self) {
+        self.shared.remoting.close();
+    }
+
+    /// Closes the connections and waits for their end.
+    pub(crate) async fn shutdown(&self) {
+        self.shared.remoting.shutdown().await;
+    }
+}

@@ -1,0 +1,130 @@
+//! The state of a member that its handle and its tasks share, and its life.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tracing::{error, info};
+
+use super::state::State;
+use super::subscription::TopicSubscription;
+use crate::client::Client;
+use crate::config::ConsumerConfig;
+use crate::error::ClientError;
+use crate::members::{Consumer, Role};
+
+/// A member of a consumer group: what its handle and its tasks share.
+pub(crate) struct Member {
+    pub(super) client: Client,
+    pub(super) group: Arc<str>,
+    pub(super) subscriptions: Vec<TopicSubscription>,
+    pub(super) config: ConsumerConfig,
+    pub(super) state: Mutex<State>,
+    /// Something can be handed out, or there is an error to tell.
+    pub(super) arrived: Notify,
+    /// Asks for a rebalance.
+    pub(super) wake: Notify,
+    /// A broker was connected to, which may have forgotten commits. They are repeated after the next rebalance: queues may
+    /// have gone to other members while it was away.
+    pub(super) reconnected: AtomicBool,
+    /// Commits take turns, so that an older one cannot overtake.
+    pub(super) committing: tokio::sync::Mutex<()>,
+    pub(super) tasks: Mutex<JoinSet<()>>,
+    pub(super) closed: AtomicBool,
+    /// For the tasks, which own a share of this.
+    pub(super) myself: Weak<Self>,
+}
+
+impl Member {
+    pub(super) fn new(
+        client: &Client,
+        group: &str,
+        subscriptions: Vec<TopicSubscription>,
+        config: ConsumerConfig,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|myself| Self {
+            client: client.clone(),
+            group: group.into(),
+            subscriptions,
+            config,
+            state: Mutex::default(),
+            arrived: Notify::new(),
+            wake: Notify::new(),
+            reconnected: AtomicBool::new(false),
+            committing: tokio::sync::Mutex::default(),
+            tasks: Mutex::default(),
+            closed: AtomicBool::new(false),
+            myself: myself.clone(),
+        })
+    }
+
+    pub(super) fn check(&self) -> Result<(), ClientError> {
+        self.client.check()?;
+        if self.closed.load(Ordering::Acquire) {
+            return Err(ClientError::Closed { what: "consumer" });
+        }
+        Ok(())
+    }
+
+    /// Starts a task that ends with the consumer.
+    pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(&self, task: impl FnOnce(Arc<Self>) -> F) {
+        let Some(member) = self.myself.upgrade() else { return };
+        let mut tasks = self.tasks.lock();
+        while let Some(ended) = tasks.try_join_next() {
+            if let Err(ended) = ended
+                && ended.is_panic()
+            {
+                error!(group = %self.group, "a task of the consumer panicked");
+            }
+        }
+        if !self.closed.load(Ordering::Acquire) {
+            tasks.spawn_on(task(member), self.client.runtime());
+        }
+    }
+
+    /// Marks the consumer closed and ends its tasks. False when it was closed before.
+    pub(super) fn begin_close(&self) -> bool {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        self.tasks.lock().abort_all();
+        self.arrived.notify_waiters();
+        true
+    }
+
+    pub(super) async fn leave(&self) {
+        self.client.leave(Role::Consumer, &self.group).await;
+        info!(group = %self.group, "consumer closed");
+    }
+}
+
+/// # Source
+/// docs/reference/client.md 3.6: pull consumers always say "from last offset", and it only informs.
+impl Consumer for Member {
+    fn heartbeat(&self) -> ConsumerData {
+        ConsumerData {
+            consume_from_where: ConsumeFromWhere::ConsumeFromLastOffset,
+            consume_type: ConsumeType::ConsumeActively,
+            group_name: self.group.to_string(),
+            message_model: MessageModel::Clustering,
+            subscription_data_set: self.subscriptions.iter().map(TopicSubscription::to_wire).collect(),
+            unit_mode: false,
+        }
+    }
+
+    fn rebalance_soon(&self) {
+        self.wake.notify_one();
+    }
+
+    fn broker_connected(&self) {
+        self.reconnected.store(true, Ordering::Release);
+        self.rebalance_soon();
+    }
+
+    fn stop(&self) {
+        self.begin_close();
+    }
+}

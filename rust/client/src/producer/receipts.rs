@@ -1,0 +1,45 @@
+//! From acknowledgements to receipts.
+
+use super::pack::KeyList;
+use super::send::Stored;
+use crate::receipt::Receipt;
+
+/// The receipt of message `index` of a request.
+pub(crate) fn receipt_of(stored: &Stored, keys: &KeyList, index: usize) -> Receipt {
+    Receipt {
+        status: stored.status,
+        msg_id: keys.get(index).to_owned(),
+        offset_msg_id: nth_id(&stored.offset_msg_ids, index).to_owned(),
+        queue: stored.queue.clone(),
+        queue_offset: stored.queue_offset + index as u64,
+        transaction_id: stored.transaction_id.clone().filter(|_| keys.len() == 1),
+    }
+}
+
+/// One of several ids separated by commas. Ids of one broker have one length, so most are found without a search.
+fn nth_id(ids: &str, index: usize) -> &str {
+    let length = ids.find(',').unwrap_or(ids.len());
+    let start = index * (length + 1);
+    match ids.get(start..start + length) {
+        Some(id) if !id.contains(',') && matches!(ids.as_bytes().get(start + length), None | Some(b',')) => {
+            id
+        }
+        _ => ids.split(',').nth(index).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_found_by_index() {
+        assert_eq!(nth_id("A1,B2,C3", 0), "A1");
+        assert_eq!(nth_id("A1,B2,C3", 2), "C3");
+        assert_eq!(nth_id("A1", 0), "A1");
+        assert_eq!(nth_id("A1,B22,C3", 1), "B22", "of different lengths");
+        assert_eq!(nth_id("A1,B22,C3", 2), "C3");
+        assert_eq!(nth_id("A1,B2", 5), "");
+        assert_eq!(nth_id("", 0), "");
+    }
+}

@@ -1,0 +1,181 @@
+//! Which instance a client uses: one of its own, or one that it shares with other clients of the process.
+//!
+//! Decision: docs/decisions/shared-connections.md.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rocketpy_env::random_u64;
+use tokio::runtime::{Handle, Id};
+
+use crate::config::ClientConfig;
+use crate::error::ClientError;
+use crate::identity::Identity;
+use crate::instance::Instance;
+use crate::names::NameServers;
+
+/// The instances of one process that are shared.
+///
+/// A forked child finds the registry of its parent, whose lock another thread may have held at the moment of the fork. It
+/// leaves that alone and uses one of its own behind it.
+struct Registry {
+    process_id: u32,
+    entries: Mutex<HashMap<Key, Entry>>,
+    of_child: OnceLock<Box<Self>>,
+}
+
+static FIRST: OnceLock<Registry> = OnceLock::new();
+
+/// Clients with equal keys share an instance.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    client_id: String,
+    /// Sorted: their order does not matter.
+    name_servers: Vec<String>,
+    /// The connections of an instance end with its runtime.
+    runtime: Id,
+}
+
+struct Entry {
+    instance: Weak<Instance>,
+    settings: Settings,
+    /// Clients that are open.
+    clients: usize,
+}
+
+/// The settings of the instance itself, in which its clients must agree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Settings {
+    connect_timeout: Duration,
+    route_refresh_interval: Duration,
+    heartbeat_interval: Duration,
+}
+
+/// A client's share of an instance.
+pub(crate) struct Share {
+    pub(crate) instance: Arc<Instance>,
+    /// `None` when no other client can share it.
+    key: Option<Key>,
+    given_back: AtomicBool,
+}
+
+impl Share {
+    /// Finds the instance for a client, or starts one.
+    ///
+    /// # Errors
+    /// [`ClientError::NoNameServer`], [`ClientError::InvalidAddress`]; [`ClientError::InvalidConfig`] when the instance exists with
+    /// other settings.
+    pub(crate) fn of(config: &ClientConfig, runtime: Handle) -> Result<Self, ClientError> {
+        let names = NameServers::parse(&config.name_servers, random_u64())?;
+        let identity = Identity::of(config, names.first());
+        if config.instance_name.is_none() {
+            let instance = Instance::start(&identity, names, config, runtime);
+            return Ok(Self::new(instance, None));
+        }
+        let key = Key::of(&identity, &names, &runtime);
+        let settings = Settings::of(config);
+        let mut entries = registry().entries.lock();
+        if let Some(entry) = entries.get_mut(&key)
+            && let Some(instance) = entry.instance.upgrade()
+        {
+            entry.settings.check(&settings, &key.client_id)?;
+            entry.clients += 1;
+            return Ok(Self::new(instance, Some(key)));
+        }
+        let instance = Instance::start(&identity, names, config, runtime);
+        let entry = Entry { instance: Arc::downgrade(&instance), settings, clients: 1 };
+        entries.insert(key.clone(), entry);
+        Ok(Self::new(instance, Some(key)))
+    }
+
+    fn new(instance: Arc<Instance>, key: Option<Key>) -> Self {
+        Self { instance, key, given_back: AtomicBool::new(false) }
+    }
+
+    /// Gives the share back. True when it was the last one: the caller then stops the instance. A second call does nothing.
+    pub(crate) fn give_back(&self) -> bool {
+        if self.given_back.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        let Some(key) = &self.key else { return true };
+        let mut entries = registry().entries.lock();
+        let Some(entry) = entries.get_mut(key) else { return true };
+        entry.clients -= 1;
+        if entry.clients > 0 {
+            return false;
+        }
+        entries.remove(key);
+        true
+    }
+}
+
+impl Key {
+    fn of(identity: &Identity, names: &NameServers, runtime: &Handle) -> Self {
+        let mut name_servers = names.all().to_vec();
+        name_servers.sort();
+        Self { client_id: identity.client_id.clone(), name_servers, runtime: runtime.id() }
+    }
+}
+
+impl Settings {
+    fn of(config: &ClientConfig) -> Self {
+        Self {
+            connect_timeout: config.connect_timeout,
+            route_refresh_interval: config.route_refresh_interval,
+            heartbeat_interval: config.heartbeat_interval,
+        }
+    }
+
+    fn check(&self, other: &Self, client_id: &str) -> Result<(), ClientError> {
+        let fields = [
+            ("connect_timeout", self.connect_timeout, other.connect_timeout),
+            ("route_refresh_interval", self.route_refresh_interval, other.route_refresh_interval),
+            ("heartbeat_interval", self.heartbeat_interval, other.heartbeat_interval),
+        ];
+        match fields.into_iter().find(|(_, shared, own)| shared != own) {
+            None => Ok(()),
+            Some((field, shared, _)) => {
+                let reason = format!("clients that share the instance {client_id} must agree: {shared:?}");
+                Err(ClientError::InvalidConfig { field, reason })
+            }
+        }
+    }
+}
+
+impl Registry {
+    fn new(process_id: u32) -> Self {
+        Self { process_id, entries: Mutex::default(), of_child: OnceLock::new() }
+    }
+
+    /// The registry of a process, this one or behind it.
+    fn of_process(&self, process_id: u32) -> &Self {
+        let mut registry = self;
+        while registry.process_id != process_id {
+            registry = registry.of_child.get_or_init(|| Box::new(Self::new(process_id)));
+        }
+        registry
+    }
+}
+
+fn registry() -> &'static Registry {
+    let process_id = std::process::id();
+    FIRST.get_or_init(|| Registry::new(process_id)).of_process(process_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forked_child_has_a_registry_of_its_own_and_finds_it_again() {
+        let parent = Registry::new(1);
+        let _held_by_another_thread = parent.entries.lock();
+        let (child, grandchild) = (parent.of_process(2), parent.of_process(3));
+        assert!(child.entries.try_lock().is_some() && grandchild.entries.try_lock().is_some());
+        assert!(std::ptr::eq(parent.of_process(2), child) && std::ptr::eq(parent.of_process(3), grandchild));
+        assert!(std::ptr::eq(parent.of_process(1), &raw const parent));
+    }
+}

@@ -1,0 +1,30 @@
+//! Durations given by Python.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+use crate::error;
+
+/// Longest duration that is accepted: 100 years. Nothing waits without an end.
+const MAX_SECONDS: f64 = 3.2e9;
+
+/// A duration as Python gives it: seconds (int or float) or a `datetime.timedelta`.
+#[derive(Clone, Copy)]
+pub(crate) struct Seconds(pub(crate) Duration);
+
+impl<'py> FromPyObject<'_, 'py> for Seconds {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let seconds = match value.extract::<f64>() {
+            Ok(seconds) => seconds,
+            Err(_) if value.hasattr("total_seconds")? => value.call_method0("total_seconds")?.extract()?,
+            Err(_) => return Err(error::not_a_duration(&value)),
+        };
+        if !(0.0..=MAX_SECONDS).contains(&seconds) {
+            return Err(error::bad_duration(seconds));
+        }
+        Ok(Self(Duration::from_secs_f64(seconds)))
+    }
+}

@@ -1,0 +1,41 @@
+//! Why a connection ended.
+use std::io;
+use std::time::Duration;
+
+use rocketpy_protocol::frame::FrameError;
+use tracing::{debug, info, warn};
+
+use crate::connection::Connection;
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum End {
+    #[error("closed by the peer")]
+    Peer,
+    #[error("closed by the peer in the middle of a frame")]
+    PeerMidFrame,
+    #[error("closed here")]
+    Here,
+    #[error("neither read nor written for {} s", .0.as_secs_f32())]
+    Idle(Duration),
+    #[error("the peer took no bytes for {} s with {waiting_bytes} bytes waiting", .timeout.as_secs_f32())]
+    Stalled { timeout: Duration, waiting_bytes: usize },
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl End {
+    /// Logs the end: as a warning when the peer broke the protocol or stopped reading.
+    pub(crate) fn log(&self, connection: &Connection) {
+        let (peer, id) = (connection.peer(), connection.id());
+        match self {
+            Self::Peer | Self::Here | Self::Io(_) => debug!(%peer, id, reason = %self, "connection ended"),
+            Self::Idle(_) => info!(%peer, id, reason = %self, "idle connection closed"),
+            Self::PeerMidFrame | Self::Stalled { .. } | Self::Frame(_) => {
+                warn!(%peer, id, reason = %self, "connection closed");
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Hooks that see every request: one signs, one checks.
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rocketpy_protocol::{Command, code};
+use rocketpy_remoting::{
+    Client, ClientConfig, Connection, RequestCheck, RequestHook, Response, ServerConfig,
+};
+
+use crate::support::*;
+
+/// Adds the address and its own number.
+#[derive(Debug, Default)]
+struct Sign(AtomicUsize);
+
+impl RequestHook for Sign {
+    fn outgoing(&self, addr: &str, request: &mut Command) {
+        let number = self.0.fetch_add(1, Ordering::Relaxed) + 1;
+        request.ext.remove("Signature");
+        request.ext.push("Signature", &format!("{addr} {} {number}", request.code));
+    }
+}
+
+/// Admits what is signed.
+#[derive(Debug)]
+struct Check;
+
+impl RequestCheck for Check {
+    fn incoming(&self, _: &Arc<Connection>, request: &Command) -> Result<(), Response> {
+        match request.ext.get("Signature") {
+            Some("panic") => panic!("a signature that the check cannot read"),
+            Some(_) => Ok(()),
+            None => Err(Response::status(code::response::NO_PERMISSION, "no signature")),
+        }
+    }
+}
+
+fn signing_client() -> Client {
+    Client::new(ClientConfig { hook: Some(Arc::new(Sign::default())), ..ClientConfig::default() })
+}
+
+#[tokio::test]
+async fn a_hook_completes_every_request_of_a_client_and_no_answer() {
+    let (keep, mut kept) = keeping();
+    let server = serve(ServerConfig::new(LOOPBACK), keep);
+    let addr = server.local_addr().to_string();
+    let client = signing_client();
+    let call = client.start_call(&addr, Command::bare_request(ECHO), PATIENCE).await.expect("queued");
+    client.call_oneway(&addr, Command::bare_request(11), PATIENCE).await.expect("queued");
+    let (called, reply) = soon(kept.recv()).await.expect("a request");
+    assert_eq!(called.ext.get("Signature"), Some(format!("{addr} 10 1").as_str()));
+    let (oneway, _) = soon(kept.recv()).await.expect("a request");
+    assert_eq!(oneway.ext.get("Signature"), Some(format!("{addr} 11 2").as_str()));
+    reply.send(Response::success());
+    soon(call).await.expect("an answer");
+    // The server's own request, and the client's answer to it, pass no hook.
+    let push = server.connections()[0].call(Command::bare_request(40), PATIENCE).await.expect("an answer");
+    assert_eq!(push.ext.get("Signature"), None);
+}
+
+#[tokio::test]
+async fn a_request_that_is_sent_again_is_signed_again() {
+    let server = serve(
+        ServerConfig::new(LOOPBACK),
+        handler(|_, request, reply| match request.ext.get("Signature") {
+            Some(signature) if signature.ends_with(" 1") => {
+                reply.send(Response::status(code::response::GO_AWAY, "shutting down"));
+            }
+            signature => reply.send(Response::status(0, signature.unwrap_or_default())),
+        }),
+    );
+    let addr = server.local_addr().to_string();
+    let answer =
+        signing_client().call(&addr, Command::bare_request(ECHO), PATIENCE).await.expect("an answer");
+    assert_eq!(answer.remark.as_deref(), Some(format!("{addr} 10 2").as_str()));
+}
+
+#[tokio::test]
+async fn a_check_refuses_before_the_handler_sees_the_request() {
+    let (keep, mut kept) = keeping();
+    let server = serve(ServerConfig { check: Some(Arc::new(Check)), ..ServerConfig::new(LOOPBACK) }, keep);
+    let addr = server.local_addr().to_string();
+    let unsigned = Client::new(ClientConfig::default());
+    let refused = unsigned.call(&addr, Command::bare_request(ECHO), PATIENCE).await.expect("an answer");
+    assert_eq!(
+        (refused.code, refused.remark.as_deref()),
+        (code::response::NO_PERMISSION, Some("no signature"))
+    );
+    unsigned.call_oneway(&addr, Command::bare_request(ECHO), PATIENCE).await.expect("queued");
+    let mut broken = Command::bare_request(ECHO);
+    broken.ext.push("Signature", "panic");
+    let failed = unsigned.call(&addr, broken, PATIENCE).await.expect("an answer");
+    assert_eq!(failed.code, code::response::SYSTEM_ERROR, "a check that panics admits nothing");
+    assert!(kept.try_recv().is_err(), "the handler saw a refused request");
+    let admitted = signing_client();
+    let call = admitted.start_call(&addr, Command::bare_request(ECHO), PATIENCE).await.expect("queued");
+    let (_, reply) = soon(kept.recv()).await.expect("a request");
+    reply.send(Response::success());
+    assert_eq!(soon(call).await.expect("an answer").code, 0);
+}

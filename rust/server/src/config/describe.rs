@@ -1,0 +1,61 @@
+//! What GET_BROKER_CONFIG answers.
+
+use rocketpy_broker::{Describe, Endpoint};
+
+use super::ServerConfig;
+use super::apache::FIXED;
+use super::key::Section;
+use super::keys::KEYS;
+use super::kind::Value;
+
+/// Hands the broker its configuration as text by key.
+pub(crate) fn describe(config: &ServerConfig) -> Describe {
+    let config = config.clone();
+    Describe::new(move |endpoint| properties(config.clone(), endpoint))
+}
+
+/// Every key of the broker that has a value, sorted by name; addresses as they turned out at start.
+fn properties(mut config: ServerConfig, endpoint: &Endpoint<'_>) -> Vec<(&'static str, String)> {
+    config.host = endpoint.listen_ip.to_string();
+    config.port = Some(endpoint.port);
+    config.broker.advertised_host = Some(endpoint.advertised_host.to_owned());
+    let used = KEYS.iter().filter(|key| key.section != Section::NameServer);
+    let used = used.map(|key| (key.name, key.value(&config))).filter(|(_, value)| *value != Value::Nothing);
+    let fixed = FIXED.iter().map(|fixed| (fixed.name, fixed.only.to_owned()));
+    let mut all: Vec<_> = used.map(|(name, value)| (name, value.to_string())).chain(fixed).collect();
+    all.sort();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use rocketpy_broker::StoreConfig;
+
+    use super::*;
+
+    /// The whole answer of a broker with the defaults on the folder `DIR`, before the table of keys answered it.
+    const BEFORE: &str = include_str!("../../tests/golden/broker-config.properties");
+
+    #[test]
+    fn the_answer_to_get_broker_config_still_says_all_that_it_said() {
+        let mut config = ServerConfig::default();
+        config.broker.store = StoreConfig::new("DIR");
+        let endpoint = Endpoint {
+            listen_ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            advertised_host: "broker.example",
+            port: 10911,
+        };
+        let lines: Vec<String> =
+            properties(config, &endpoint).into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let missing: Vec<&str> =
+            BEFORE.lines().filter(|line| !lines.iter().any(|found| found == line)).collect();
+        assert_eq!(missing, [""; 0]);
+        assert!(BEFORE.lines().count() == 60, "{}", BEFORE.lines().count());
+        assert!(
+            lines.contains(&"maxTopics=100000".to_owned()) && lines.contains(&"aclEnable=false".to_owned())
+        );
+        assert!(!lines.iter().any(|line| line.starts_with("readyFile")), "it has no value");
+    }
+}

@@ -1,0 +1,457 @@
+//! Kinds of values: how each is read from text, printed and bounded.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rocketpy_broker::DeleteHours;
+use rocketpy_model::NameError;
+
+/// What is wrong with a value, as the second half of a sentence: "`key` must be ...".
+pub(super) type Wanted = String;
+
+/// A value of a key, typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// `true` or `false`.
+    Switch(bool),
+    /// A number, in the unit that [`Shape::unit`] names.
+    Number(i64),
+    /// A text.
+    Text(String),
+    /// Texts, and what parts them in a file.
+    List(Vec<String>, char),
+    /// Not set.
+    Nothing,
+}
+
+impl fmt::Display for Value {
+    /// Writes the value as a file would.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Switch(value) => value.fmt(f),
+            Self::Number(value) => value.fmt(f),
+            Self::Text(text) => f.write_str(text),
+            Self::List(texts, separator) => f.write_str(&texts.join(&separator.to_string())),
+            Self::Nothing => Ok(()),
+        }
+    }
+}
+
+/// Which values a key takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The type in a word or two: `number`, `time`, `switch`, `host` ...
+    pub kind: &'static str,
+    /// The unit of a number.
+    pub unit: Option<&'static str>,
+    /// The smallest and the largest number.
+    pub bounds: Option<(i64, i64)>,
+    /// All values, when they are few.
+    pub choices: Vec<&'static str>,
+}
+
+impl Shape {
+    fn of(kind: &'static str) -> Self {
+        Self { kind, unit: None, bounds: None, choices: Vec::new() }
+    }
+}
+
+/// A kind of values.
+pub(super) trait Kind {
+    /// Which values it takes.
+    fn shape(&self) -> Shape;
+}
+
+/// A kind of values that a field of type `T` holds.
+pub(super) trait Holds<T>: Kind {
+    /// Reads a value and checks its bounds.
+    fn parse(&self, text: &str) -> Result<T, Wanted>;
+    /// The value of a field.
+    fn value(&self, held: &T) -> Value;
+}
+
+fn integer(text: &str, least: i64, most: i64) -> Result<i64, Wanted> {
+    text.parse::<i64>()
+        .ok()
+        .filter(|value| (least..=most).contains(value))
+        .ok_or_else(|| format!("a whole number from {least} to {most}"))
+}
+
+/// `true` or `false`, in any case.
+pub(super) struct Switch;
+
+impl Kind for Switch {
+    fn shape(&self) -> Shape {
+        Shape { choices: vec!["true", "false"], ..Shape::of("switch") }
+    }
+}
+
+impl Holds<bool> for Switch {
+    fn parse(&self, text: &str) -> Result<bool, Wanted> {
+        match text.to_ascii_lowercase().as_str() {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err("true or false".to_owned()),
+        }
+    }
+
+    fn value(&self, held: &bool) -> Value {
+        Value::Switch(*held)
+    }
+}
+
+/// A whole number: smallest, largest, unit.
+pub(super) struct Whole(pub(super) i64, pub(super) i64, pub(super) &'static str);
+
+impl Kind for Whole {
+    fn shape(&self) -> Shape {
+        Shape { unit: Some(self.2), bounds: Some((self.0, self.1)), ..Shape::of("number") }
+    }
+}
+
+impl<T: TryFrom<i64> + TryInto<i64> + Copy> Holds<T> for Whole {
+    fn parse(&self, text: &str) -> Result<T, Wanted> {
+        let value = integer(text, self.0, self.1)?;
+        T::try_from(value).map_err(|_| "a number that this machine can count to".to_owned())
+    }
+
+    fn value(&self, held: &T) -> Value {
+        Value::Number((*held).try_into().unwrap_or(i64::MAX))
+    }
+}
+
+/// A time in the unit that the key has at Apache's.
+pub(super) struct Time {
+    unit: &'static str,
+    unit_ms: u64,
+    least: i64,
+    most: i64,
+}
+
+/// A time in milliseconds.
+pub(super) const fn millis(least: i64, most: i64) -> Time {
+    Time { unit: "milliseconds", unit_ms: 1, least, most }
+}
+
+/// A time in seconds.
+pub(super) const fn seconds(least: i64, most: i64) -> Time {
+    Time { unit: "seconds", unit_ms: 1000, least, most }
+}
+
+/// A time in hours.
+pub(super) const fn hours(least: i64, most: i64) -> Time {
+    Time { unit: "hours", unit_ms: 3_600_000, least, most }
+}
+
+impl Kind for Time {
+    fn shape(&self) -> Shape {
+        Shape { unit: Some(self.unit), bounds: Some((self.least, self.most)), ..Shape::of("time") }
+    }
+}
+
+impl Holds<Duration> for Time {
+    fn parse(&self, text: &str) -> Result<Duration, Wanted> {
+        let value =
+            integer(text, self.least, self.most).map_err(|wanted| format!("{wanted} ({})", self.unit))?;
+        Ok(Duration::from_millis(value.unsigned_abs() * self.unit_ms))
+    }
+
+    fn value(&self, held: &Duration) -> Value {
+        let units = held.as_millis() / u128::from(self.unit_ms);
+        Value::Number(i64::try_from(units).unwrap_or(i64::MAX))
+    }
+}
+
+/// A port; 0 takes a free one.
+pub(super) struct Port;
+
+impl Kind for Port {
+    fn shape(&self) -> Shape {
+        Shape { bounds: Some((0, 65_535)), ..Shape::of("port") }
+    }
+}
+
+impl Holds<u16> for Port {
+    fn parse(&self, text: &str) -> Result<u16, Wanted> {
+        text.parse().map_err(|_| "a port from 0 to 65535 (0 takes a free one)".to_owned())
+    }
+
+    fn value(&self, held: &u16) -> Value {
+        Value::Number((*held).into())
+    }
+}
+
+/// A name that passes its check.
+pub(super) struct Name(pub(super) fn(&str) -> Result<(), NameError>);
+
+impl Kind for Name {
+    fn shape(&self) -> Shape {
+        Shape::of("name")
+    }
+}
+
+impl Holds<String> for Name {
+    fn parse(&self, text: &str) -> Result<String, Wanted> {
+        match (self.0)(text) {
+            Ok(()) => Ok(text.to_owned()),
+            Err(error) => Err(format!("a name ({error})")),
+        }
+    }
+
+    fn value(&self, held: &String) -> Value {
+        Value::Text(held.clone())
+    }
+}
+
+/// A text without control characters.
+pub(super) struct Plain;
+
+impl Kind for Plain {
+    fn shape(&self) -> Shape {
+        Shape::of("text")
+    }
+}
+
+impl Holds<String> for Plain {
+    fn parse(&self, text: &str) -> Result<String, Wanted> {
+        if text.is_empty() || text.chars().any(char::is_control) {
+            return Err("a text without control characters".to_owned());
+        }
+        Ok(text.to_owned())
+    }
+
+    fn value(&self, held: &String) -> Value {
+        Value::Text(held.clone())
+    }
+}
+
+/// A host name or an address, without a port.
+pub(super) struct Host;
+
+impl Kind for Host {
+    fn shape(&self) -> Shape {
+        Shape::of("host")
+    }
+}
+
+impl Holds<String> for Host {
+    fn parse(&self, text: &str) -> Result<String, Wanted> {
+        let text = text.trim();
+        let is_good = !text.is_empty()
+            && !text.chars().any(|c| c.is_whitespace() || matches!(c, '/' | ',' | ';' | '@'))
+            && (text.parse::<std::net::Ipv6Addr>().is_ok() || !text.contains(':'));
+        if is_good {
+            Ok(text.to_owned())
+        } else {
+            Err("a host name or an address, without a port".to_owned())
+        }
+    }
+
+    fn value(&self, held: &String) -> Value {
+        Value::Text(held.clone())
+    }
+}
+
+/// `host:port;host:port`, also with commas.
+pub(super) struct Addresses;
+
+impl Kind for Addresses {
+    fn shape(&self) -> Shape {
+        Shape::of("host:port;...")
+    }
+}
+
+impl Holds<Vec<String>> for Addresses {
+    fn parse(&self, text: &str) -> Result<Vec<String>, Wanted> {
+        let parts = text.split([';', ',']).map(str::trim).filter(|part| !part.is_empty());
+        let parts: Vec<String> = parts.map(str::to_owned).collect();
+        match parts.iter().any(|part| !is_address(part)) {
+            true => Err("host:port, several of them separated by a semicolon".to_owned()),
+            false => Ok(parts),
+        }
+    }
+
+    fn value(&self, held: &Vec<String>) -> Value {
+        Value::List(held.clone(), ';')
+    }
+}
+
+fn is_address(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let bracketed = host.starts_with('[') && host.ends_with(']');
+    let host_is_good = !host.is_empty()
+        && (bracketed || !host.contains(':'))
+        && !host.chars().any(|c| c.is_whitespace() || c == '/' || c == '@');
+    host_is_good && port.parse::<u16>().is_ok_and(|port| port != 0)
+}
+
+/// The path of a file, whatever it holds.
+pub(super) struct File;
+
+impl Kind for File {
+    fn shape(&self) -> Shape {
+        Shape::of("file")
+    }
+}
+
+impl Holds<PathBuf> for File {
+    fn parse(&self, text: &str) -> Result<PathBuf, Wanted> {
+        Ok(PathBuf::from(text))
+    }
+
+    fn value(&self, held: &PathBuf) -> Value {
+        Value::Text(text_of(held))
+    }
+}
+
+/// The path of one folder.
+pub(super) struct Folder;
+
+impl Kind for Folder {
+    fn shape(&self) -> Shape {
+        Shape::of("folder")
+    }
+}
+
+impl Holds<PathBuf> for Folder {
+    fn parse(&self, text: &str) -> Result<PathBuf, Wanted> {
+        if text.trim().is_empty() {
+            return Err("the path of a folder".to_owned());
+        }
+        if text.contains(',') {
+            return Err("the path of one folder".to_owned());
+        }
+        Ok(PathBuf::from(text))
+    }
+
+    fn value(&self, held: &PathBuf) -> Value {
+        Value::Text(text_of(held))
+    }
+}
+
+/// Folders parted by commas; at least this many.
+pub(super) struct Folders {
+    /// The fewest that may be named.
+    pub(super) least: usize,
+}
+
+impl Kind for Folders {
+    fn shape(&self) -> Shape {
+        Shape::of("folder,...")
+    }
+}
+
+impl Holds<Vec<PathBuf>> for Folders {
+    fn parse(&self, text: &str) -> Result<Vec<PathBuf>, Wanted> {
+        let paths = text.split(',').map(str::trim).filter(|path| !path.is_empty());
+        let paths: Vec<_> = paths.map(PathBuf::from).collect();
+        // A text of commas alone is a mistake; nothing at all may be meant.
+        if paths.len() < self.least || paths.is_empty() && !text.is_empty() {
+            return Err("the path of a folder, or several parted by commas".to_owned());
+        }
+        Ok(paths)
+    }
+
+    fn value(&self, held: &Vec<PathBuf>) -> Value {
+        Value::List(held.iter().map(|path| text_of(path)).collect(), ',')
+    }
+}
+
+fn text_of(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// One of a few words.
+pub(super) struct Choice<T: 'static>(pub(super) &'static [(&'static str, T)]);
+
+impl<T> Kind for Choice<T> {
+    fn shape(&self) -> Shape {
+        Shape { choices: self.0.iter().map(|(word, _)| *word).collect(), ..Shape::of("choice") }
+    }
+}
+
+impl<T: Copy + PartialEq> Holds<T> for Choice<T> {
+    fn parse(&self, text: &str) -> Result<T, Wanted> {
+        let found = self.0.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        found.ok_or_else(|| self.shape().choices.join(" or "))
+    }
+
+    fn value(&self, held: &T) -> Value {
+        let word = self.0.iter().find(|(_, value)| value == held).map_or("", |(word, _)| word);
+        Value::Text(word.to_owned())
+    }
+}
+
+/// The permission bits of a broker.
+pub(super) struct Permissions;
+
+impl Kind for Permissions {
+    fn shape(&self) -> Shape {
+        Shape { choices: vec!["0", "2", "4", "6"], ..Shape::of("number") }
+    }
+}
+
+impl Holds<i32> for Permissions {
+    fn parse(&self, text: &str) -> Result<i32, Wanted> {
+        match i32::try_from(integer(text, 0, 6)?) {
+            Ok(value @ (0 | 2 | 4 | 6)) => Ok(value),
+            _ => Err("0, 2 (write), 4 (read) or 6 (both)".to_owned()),
+        }
+    }
+
+    fn value(&self, held: &i32) -> Value {
+        Value::Number((*held).into())
+    }
+}
+
+/// Hours of the day, as `04;16`.
+pub(super) struct DayHours;
+
+impl Kind for DayHours {
+    fn shape(&self) -> Shape {
+        Shape::of("hours of the day")
+    }
+}
+
+impl Holds<DeleteHours> for DayHours {
+    fn parse(&self, text: &str) -> Result<DeleteHours, Wanted> {
+        text.parse().map_err(|wanted: rocketpy_broker::BadHours| wanted.to_string())
+    }
+
+    fn value(&self, held: &DeleteHours) -> Value {
+        Value::Text(held.to_string())
+    }
+}
+
+/// A value that may be left out.
+pub(super) struct Maybe<K>(pub(super) K);
+
+impl<K: Kind> Kind for Maybe<K> {
+    fn shape(&self) -> Shape {
+        self.0.shape()
+    }
+}
+
+impl<T, K: Holds<T>> Holds<Option<T>> for Maybe<K> {
+    fn parse(&self, text: &str) -> Result<Option<T>, Wanted> {
+        self.0.parse(text).map(Some)
+    }
+
+    fn value(&self, held: &Option<T>) -> Value {
+        held.as_ref().map_or(Value::Nothing, |held| self.0.value(held))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_split_and_checked() {
+        assert_eq!(Addresses.parse("a:1;b:2, [::1]:3 ;").unwrap(), ["a:1", "b:2", "[::1]:3"]);
+        for bad in ["a", "a:", "a:0", "a:70000", ":1", "http://a:1", "::1:9876", "a b:1"] {
+            assert!(Addresses.parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Which layer a value came from.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// A layer of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// No layer set the key.
+    Default,
+    /// The configuration file.
+    File(PathBuf),
+    /// The environment variable of this name.
+    Environment(String),
+    /// A flag, or `--set`.
+    CommandLine,
+}
+
+impl Origin {
+    /// The layer in a word or two.
+    pub fn layer(&self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::File(_) => "file",
+            Self::Environment(_) => "environment",
+            Self::CommandLine => "command line",
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("the defaults"),
+            Self::File(path) => path.display().fmt(f),
+            Self::Environment(name) => write!(f, "environment variable {name}"),
+            Self::CommandLine => f.write_str("the command line"),
+        }
+    }
+}
