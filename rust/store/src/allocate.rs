@@ -161,6 +161,7 @@ impl<D: Disk> Allocator<D> {
         if let Some(file) = state.ready.take() {
             assert_eq!(file.start, start, "the allocated file is another one");
             assert_eq!(file.region.written(), 0, "the allocated file was written to");
+            assert!(start >= state.given_to, "the file at {start} was handed out before");
             state.given_to = start + 1;
             return Ok(Some(file));
         }
@@ -250,6 +251,7 @@ impl<D: Disk> Allocator<D> {
         state.waited_since = None;
         match made {
             Ok(file) => {
+                assert_eq!(file.start, start, "the file that was made is another one");
                 tracing::info!(
                     path = %file.path.display(), took_us = started.elapsed().as_micros() as u64,
                     "made a commit log file"

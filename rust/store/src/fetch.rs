@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 
-/// How much one read may give. At least one record is given when there is one, whatever its size.
+/// How much one read may give. If there is a record, at least one is given, of any size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadLimits {
     /// Most records.
@@ -38,6 +38,7 @@ pub enum FetchStatus {
 #[doc(alias = "GetMessageResult")]
 #[derive(Debug, Clone)]
 pub struct Fetch {
+    /// How the read ended.
     pub status: FetchStatus,
     /// Where the next read goes on.
     pub next_offset: QueueOffset,
@@ -56,6 +57,7 @@ pub struct Fetch {
 /// First and next queue offset of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueBounds {
+    /// First entry.
     pub min: QueueOffset,
     /// Offset that the next message gets.
     pub max: QueueOffset,
@@ -87,7 +89,10 @@ pub enum Boundary {
 /// One queue of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSummary {
+    /// Topic of the queue.
     pub topic: std::sync::Arc<str>,
+    /// Queue within the topic.
     pub queue_id: u32,
+    /// What it holds.
     pub bounds: QueueBounds,
 }

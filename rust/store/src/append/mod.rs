@@ -118,7 +118,8 @@ impl<D: Disk> Appender<D> {
                 next += plan.size() as u64;
                 this
             };
-            let physical_offsets = encoded.plans().iter().map(&mut step).collect();
+            let physical_offsets: Vec<_> = encoded.plans().iter().map(&mut step).collect();
+            assert_eq!(next, encoded.end(), "the records of a batch follow each other");
             encoded.give_back();
             Ok(AppendedBatch {
                 physical_offsets,

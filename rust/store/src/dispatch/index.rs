@@ -3,8 +3,7 @@
 use rocketpy_env::Disk;
 use rocketpy_protocol::record::RecordView;
 
-use super::Dispatcher;
-use super::round::{ROUND_KEYS, ROUND_RECORDS};
+use super::{Dispatcher, ROUND_KEYS, ROUND_RECORDS};
 use crate::error::DispatchError;
 use crate::index::{Key, Keys};
 

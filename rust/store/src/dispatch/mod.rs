@@ -28,6 +28,10 @@ use crate::log::Log;
 use crate::queue::Queue;
 use crate::wake::Wake;
 
+/// Most records of one round.
+const ROUND_RECORDS: usize = 8192;
+/// A round with this many keys takes no further record.
+const ROUND_KEYS: usize = 65_536;
 /// Pause after work, before dispatch asks to be woken: under load one wake-up serves many appends.
 const PAUSE_AFTER_WORK: Duration = Duration::from_micros(50);
 /// With no more bytes than this the flush thread dispatches by itself what it made durable.

@@ -11,7 +11,7 @@ use rocketpy_protocol::record::RecordView;
 use super::fact::{Fact, NO_QUEUE, tags_code};
 use super::index::entries;
 use super::run::{Added, Run, Runs};
-use super::{Dispatcher, Progress};
+use super::{Dispatcher, Progress, ROUND_KEYS, ROUND_RECORDS};
 use crate::config::FlushMode;
 use crate::error::DispatchError;
 use crate::index::{Key, Keys};
@@ -19,11 +19,6 @@ use crate::listener::Arrival;
 use crate::queue::Queue;
 use crate::queue::entry::entry_at;
 use crate::record::counts_in_queue;
-
-/// Most records of one round.
-pub(super) const ROUND_RECORDS: usize = 8192;
-/// A round with this many keys takes no further record.
-pub(super) const ROUND_KEYS: usize = 65_536;
 
 /// What dispatch keeps between rounds.
 #[derive(Debug)]
@@ -55,9 +50,16 @@ impl State {
         }
     }
 
+    /// # Panics
+    /// When the queues hold more than all queues did: the mark would state a wrong sum.
     pub(super) fn forget_queues(&mut self, queues: &[Arc<Queue>]) {
-        self.progress.entries -= queues.iter().map(|queue| queue.max().get()).sum::<u64>();
-        self.progress.firsts -= queues.iter().map(|queue| queue.first().get()).sum::<u64>();
+        let entries = queues.iter().map(|queue| queue.max().get()).sum::<u64>();
+        let firsts = queues.iter().map(|queue| queue.first().get()).sum::<u64>();
+        let progress = &mut self.progress;
+        assert!(progress.entries >= entries, "{entries} of {} entries are forgotten", progress.entries);
+        assert!(progress.firsts >= firsts, "{firsts} of {} first entries are forgotten", progress.firsts);
+        progress.entries -= entries;
+        progress.firsts -= firsts;
         queues.iter().for_each(|queue| self.runs.forget(queue));
     }
 
@@ -69,8 +71,8 @@ impl State {
     }
 }
 
-/// Tells how far dispatch has come when it is dropped: last, whoever waits for it finds everything done; and also after a
-/// panic of a listener, as the next round goes on behind it.
+/// Tells how far dispatch has come when it is dropped. That comes last, so that whoever waits for it finds everything done; and
+/// also after a panic of a listener, because the next round starts there.
 struct Done<'a, D: Disk>(&'a Dispatcher<D>, PhysicalOffset);
 
 impl<D: Disk> Drop for Done<'_, D> {
@@ -266,6 +268,12 @@ impl<D: Disk> Dispatcher<D> {
     fn publish(&self, run: &Run, progress: &mut Progress) {
         let (queue, next) = (&run.queue, run.next());
         let first = self.first_entry(run);
+        assert!(
+            first <= run.first,
+            "entries from {} on, before the first file of their queue: {first}",
+            run.first
+        );
+        assert!(progress.entries >= queue.max().get(), "the sum of all queues covers each of them");
         progress.entries = progress.entries - queue.max().get() + next.get();
         progress.firsts = progress.firsts - queue.first().get() + first.get();
         queue.set_first(first);

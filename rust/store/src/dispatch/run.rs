@@ -85,6 +85,19 @@ impl Run {
         self.min = Some(self.min.unwrap_or(self.queue.min()).min(queue_offset));
     }
 
+    /// Adds the entry of a fact, with blanks before it. Returns the bytes that were added.
+    ///
+    /// # Panics
+    /// When the entry does not get the place of its number.
+    fn push(&mut self, fact: &Fact) -> usize {
+        let before = self.bytes.len();
+        self.fill_to(fact.queue_offset);
+        assert_eq!(self.next(), fact.queue_offset, "an entry lies where its number says");
+        let Fact { physical_offset, size_bytes, tags_code, .. } = *fact;
+        self.bytes.extend_from_slice(&Entry { physical_offset, size_bytes, tags_code }.encode());
+        self.bytes.len() - before
+    }
+
     fn fill_to(&mut self, queue_offset: QueueOffset) {
         let missing = queue_offset.saturating_sub(self.next()) as usize;
         let blank = Entry::PRE_BLANK.encode();
@@ -206,17 +219,9 @@ impl Runs {
             );
         }
         let has_filled = fact.queue_offset > expected;
-        let before = run.bytes.len();
-        run.fill_to(fact.queue_offset);
-        let entry = Entry {
-            physical_offset: fact.physical_offset,
-            size_bytes: fact.size_bytes,
-            tags_code: fact.tags_code,
-        };
-        run.bytes.extend_from_slice(&entry.encode());
-        let added = run.bytes.len() - before;
+        let added_bytes = run.push(fact);
         self.has_filled |= has_filled;
-        self.size_bytes += added;
+        self.size_bytes += added_bytes;
         Added::New
     }
 

@@ -249,6 +249,7 @@ impl<D: Disk> Flusher<D> {
         failpoint::reach(Point::AfterFlush);
         self.flushed_stored_at.store(stored_at_ms, Ordering::Release);
         self.flushed_to(target);
+        assert!(self.log.flushed() >= target, "the flush got to its target");
         Ok(())
     }
 

@@ -20,12 +20,12 @@ use crate::log::Log;
 use crate::queue::Queue;
 use crate::queue::entry::{self, ENTRY_BYTES, Entry, Window, entry_at};
 
-/// A read with a filter looks at this many entries, at least.
+/// A read with a filter examines this many entries, at least.
 ///
 /// # Source
 /// docs/reference/store-format.md 11.2: `maxFilterMessageSize` 16000 bytes of entries.
 const FILTER_WINDOW: u64 = 16_000 / ENTRY_BYTES;
-/// No read looks at more entries, whatever a client asks for.
+/// No read examines more entries, even if a client asks for them.
 const MOST_ENTRIES: u64 = 65_536;
 
 const NO_BOUNDS: QueueBounds = QueueBounds { min: QueueOffset::ZERO, max: QueueOffset::ZERO };
@@ -81,7 +81,7 @@ impl<D: Disk> Reads<D> {
         entry_at(files.file_start(offset)) + files.entries_a_file()
     }
 
-    /// Looks at the entries from `offset` on, in one file of the queue.
+    /// Reads the entries from `offset` on, in one file of the queue, and the records of those that match.
     ///
     /// # Source
     /// docs/reference/store-format.md 11.2.
@@ -97,6 +97,7 @@ impl<D: Disk> Reads<D> {
         let wanted = u64::from(limits.max_messages.max(1));
         let window = if filter.is_all() { wanted } else { wanted.max(FILTER_WINDOW) };
         let window = window.min(MOST_ENTRIES).min(bounds.max - offset);
+        assert!(bounds.min <= offset && offset < bounds.max, "a read at {offset} of what the queue has");
         self.derived.files().read(queue, offset, window, buffer)?;
         let mut gathering = Gathering::new(&self.log, limits, filter);
         let mut status = FetchStatus::NoMatchedMessage;
@@ -125,6 +126,7 @@ impl<D: Disk> Reads<D> {
             }
             next += 1;
         }
+        assert!(next <= bounds.max, "the next read begins at {next}, behind the end of the queue");
         Ok(Fetch {
             status,
             next_offset: next,

@@ -1,4 +1,4 @@
-//! What a running store would remove from a folder: looks and changes nothing.
+//! What a running store would remove from a folder. Nothing is changed.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,9 @@ use crate::reader::{ReadError, StoreReader};
 /// What is there, and what would go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderPlan {
+    /// The files, the space and the time.
     pub situation: Situation,
+    /// What would go.
     pub plan: RetentionPlan,
     /// The rules, their percentages in bounds.
     pub rules: RetentionConfig,
@@ -28,7 +30,7 @@ pub struct FolderPlan {
 
 /// Says what the store of this configuration would remove from its folder now, and why. A server may run on it.
 ///
-/// `is_asked` stands for a request to remove what is old enough whatever the hour.
+/// `is_asked` says that somebody asked to remove what is old enough at any hour.
 ///
 /// # Errors
 /// [`StoreError::BadConfig`], [`StoreError::UnexpectedFile`], [`StoreError::Env`] also when there is no store.
@@ -84,9 +86,11 @@ pub(crate) fn plan_on<D: Disk>(
 /// A queue with messages that are older than their topic keeps them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgedQueue {
+    /// Topic of the queue.
     pub topic: String,
+    /// Queue within the topic.
     pub queue_id: u32,
-    /// Its first message that the log has. An open store may start behind it already: nothing on disk says so.
+    /// Its first message that the log has. An open store may start later: nothing on disk says so.
     pub former_min: QueueOffset,
     /// Its first message that is young enough, or its end.
     pub min: QueueOffset,

@@ -1,4 +1,4 @@
-//! What goes and why: a function of what is there, without a look at disk or clock.
+//! What goes and why: a function of what is there, which reads neither disk nor clock.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,9 +12,11 @@ use crate::error::FullDisk;
 /// A file of the log as retention sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFile {
+    /// Where it lies.
     pub path: PathBuf,
     /// Physical offset of its first byte.
     pub start: PhysicalOffset,
+    /// Its length.
     pub size_bytes: u64,
     /// When it was last written: its modification time, or the time of its last record when that is later.
     pub written_at_ms: i64,
@@ -30,7 +32,9 @@ impl LogFile {
 /// A folder and the file system that it lies on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderSpace {
+    /// The folder.
     pub path: PathBuf,
+    /// How full its file system is.
     pub usage: DiskUsage,
 }
 
@@ -43,6 +47,7 @@ pub struct Situation {
     pub log_folders: Vec<FolderSpace>,
     /// The folder of the consume queues.
     pub queue_folder: FolderSpace,
+    /// The store's clock.
     pub now_ms: i64,
     /// Hour of the local day.
     pub hour: u32,
@@ -112,9 +117,11 @@ fn hours(ms: i64) -> String {
 /// A file that goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removal {
+    /// Which file.
     pub file: LogFile,
     /// Since its last write; 0 for one that lies in the future.
     pub age_ms: i64,
+    /// Why it goes.
     pub rule: Rule,
 }
 
@@ -161,7 +168,7 @@ pub struct RetentionPlan {
 ///
 /// Of several folders of the log the one with the most space counts, because new files go there.
 ///
-/// A full disk takes no more files whatever their age than bring it back below its limit; Apache takes `files_a_round`.
+/// A full disk takes files of any age, but no more than bring it back below its limit; Apache takes `files_a_round`.
 ///
 /// # Source
 /// docs/reference/store-format.md 7.2, 7.3.
@@ -195,6 +202,7 @@ pub fn plan(situation: &Situation, config: &RetentionConfig) -> RetentionPlan {
             }
         }
     }
+    assert!(removals.len() < situation.files.len().max(1), "the last file stays");
     let now = Disks::of(situation);
     RetentionPlan {
         removals,

@@ -128,7 +128,7 @@ impl<D: Disk> Retention<D> {
         }
     }
 
-    /// Lets files that are old enough go at once, whatever the hour.
+    /// Lets files that are old enough go at once, at any hour.
     pub(crate) fn ask(&self) {
         let mut state = self.state.lock();
         (state.is_asked, state.is_called) = (true, true);

@@ -1,4 +1,4 @@
-//! The plan, case by case and for whatever there may be.
+//! The plan, case by case and for any situation.
 
 use std::path::{Path, PathBuf};
 
@@ -108,7 +108,7 @@ fn a_full_disk_takes_young_files_but_no_more_than_it_needs() {
 
 #[test]
 fn space_that_the_log_cannot_free_is_not_sought_in_it_for_ever() {
-    // The queues lie on a disk of their own: a round takes its share, the next looks again.
+    // The queues lie on a disk of their own: a round takes its share, the next one decides anew.
     let queues = Situation { queue_folder: disk("/queues", 2, 90), ..situation(&[1; 30]) };
     let (removals, kept) = outcome(&queues, &default());
     assert_eq!((removals.len(), kept), (10, Some(Keep::EnoughForNow)));

@@ -53,7 +53,7 @@ impl<D: Disk> Core<D> {
 
     /// Drops the queues of a topic with their files. Returns how many there were.
     ///
-    /// A name that is no topic's has none. When this fails, the same call goes on with what is left.
+    /// A name that is not a topic has none. After a failure the same call removes what is left.
     ///
     /// # Durability
     /// On return the queues are gone, and an ordinary start or recovery does not bring them back. After a crash before that
@@ -90,7 +90,7 @@ impl<D: Disk> Core<D> {
         Ok(queues.len())
     }
 
-    /// Takes dispatch and the checkpoint past a place of the log: no recovery looks at the records before it.
+    /// Takes dispatch and the checkpoint past a place of the log: no recovery reads the records before it.
     fn pass(&self, end: PhysicalOffset) -> Result<(), StoreError> {
         self.flusher.flush_to(end)?; // under synchronous flush dispatch goes no further
         while self.dispatcher.dispatched() < end && self.dispatcher.round()? {}

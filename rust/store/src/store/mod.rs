@@ -304,7 +304,7 @@ impl<D: Disk> Store<D> {
         self.core.retention.clean(&|_| ())
     }
 
-    /// Lets files of the log that are old enough go soon, whatever the hour.
+    /// Lets files of the log that are old enough go soon, at any hour.
     #[doc(alias = "executeDeleteFilesManually")]
     pub fn delete_expired(&self) {
         self.core.retention.ask();
