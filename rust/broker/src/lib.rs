@@ -1,22 +1,32 @@
 //! The broker: request processing, topics, groups, offsets and held pulls.
 //!
 //! A request is handled on the task of its connection: decoded once, checked, done, answered. Two kinds of answers wait:
-//! sends under SYNC_FLUSH for the flush that covers them, and pulls for a message. Both wait outside of any thread.
+//! sends under SYNC_FLUSH for the flush that covers them, and pulls for a message. Neither keeps a thread waiting.
+//!
+//! The inner doors: `put` for a message to store, `service` for background work, `tasks` for work that a request leaves
+//! behind, `figures` for whoever shows what the broker does, `role` for what it is among its brokers.
 
+mod blocking;
 mod broker;
 mod config;
 mod config_file;
 mod error;
+mod figures;
 mod held_pull;
 mod held_send;
-mod message_properties;
 mod minute;
 mod process;
+mod put;
 mod refusal;
 mod registration;
+mod role;
+mod service;
 mod shared;
 mod stats;
 mod table;
+mod tasks;
+#[cfg(test)]
+mod testing;
 mod topic_attribute;
 
 pub use broker::Broker;

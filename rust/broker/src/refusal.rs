@@ -1,3 +1,5 @@
+//! Why a request is refused, and the answer that says so.
+
 use rocketpy_env::EnvError;
 use rocketpy_model::NameError;
 use rocketpy_protocol::code::{request, response};

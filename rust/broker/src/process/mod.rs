@@ -5,6 +5,7 @@ mod group;
 mod message;
 mod offset;
 pub(crate) mod pull;
+mod runtime_info;
 mod send;
 mod state;
 mod topic;
@@ -18,9 +19,9 @@ use rocketpy_protocol::code::{request as code, response};
 use rocketpy_protocol::{Command, Header, json};
 use rocketpy_remoting::{Connection, Handler, Reply, Response};
 use serde::Serialize;
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tracing::debug;
 
+pub(crate) use crate::blocking::blocking;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 
@@ -77,8 +78,9 @@ fn answer_once_dispatched(
     if shared.store.dispatched_offset() >= end {
         return answer_now(shared, connection, &request, reply);
     }
-    let (shared, connection) = (Arc::clone(shared), Arc::clone(connection));
-    shared.runtime.clone().spawn(async move {
+    let (owner, connection) = (Arc::clone(shared), Arc::clone(connection));
+    shared.tasks.spawn(async move {
+        let shared = owner;
         let deadline = Instant::now() + DISPATCH_PATIENCE;
         while shared.store.dispatched_offset() < end && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -180,11 +182,4 @@ fn body<T: serde::de::DeserializeOwned>(request: &Command) -> Result<T, Refusal>
         request: code::name_of(request.code).unwrap_or("the request"),
         reason: error.to_string(),
     })
-}
-
-/// Runs something that waits for the disk, and lets the other connections go on meanwhile.
-pub(crate) fn blocking<T>(work: impl FnOnce() -> T) -> T {
-    let may_step_aside =
-        Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if may_step_aside { tokio::task::block_in_place(work) } else { work() }
 }

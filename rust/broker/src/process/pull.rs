@@ -116,8 +116,9 @@ fn check_readable(topic: &TopicConfig, queue_id: i64) -> Result<u32, Refusal> {
 
 fn check(shared: &Shared, code: i32, header: &PullMessageRequestHeader<'_>) -> Result<Pull, Refusal> {
     let config = &shared.config;
-    if config.broker_permission & perm::READ == 0 {
-        let (broker, permission) = (config.broker_name.clone(), config.broker_permission);
+    let permission = shared.permission();
+    if permission & perm::READ == 0 {
+        let broker = config.broker_name.clone();
         return Err(Refusal::BrokerNotReadable { broker, permission });
     }
     if code == request::LITE_PULL_MESSAGE && !config.lite_pull {

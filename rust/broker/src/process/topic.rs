@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rocketpy_model::{MessageQueue, Permission, QueueOffset, TopicConfig, TopicFilterType, name};
 use rocketpy_protocol::Command;
@@ -19,13 +19,11 @@ use tracing::info;
 
 use super::offset::signed;
 use super::{Answer, blocking, success_json};
+use crate::put::{AckCondition, acknowledge};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::table::topic::{MAX_QUEUES, TopicChange, is_system};
 use crate::topic_attribute;
-
-/// How long the answer to a creation waits for the name servers: a route query right after it finds the topic.
-pub(super) const ANNOUNCE_WAIT: Duration = Duration::from_secs(2);
 
 /// UPDATE_AND_CREATE_TOPIC.
 pub(super) fn put(shared: &Arc<Shared>, request: &Command, reply: Reply) {
@@ -37,10 +35,8 @@ pub(super) fn put(shared: &Arc<Shared>, request: &Command, reply: Reply) {
         Ok(change) => change,
         Err(refusal) => return reply.send(refusal.response()),
     };
-    let (Some(change), Some(registrar)) = (change, shared.registrar()) else {
-        return reply.send(Response::success());
-    };
-    for topic in &change.topics {
+    let mut condition = AckCondition::default();
+    for topic in change.iter().flat_map(|change| &change.topics) {
         info!(
             topic = topic.name,
             queues = topic.queues(),
@@ -48,14 +44,11 @@ pub(super) fn put(shared: &Arc<Shared>, request: &Command, reply: Reply) {
             "topic created or changed"
         );
     }
-    let announced = registrar.announce(&change);
-    let shared = shared.clone();
-    tokio::spawn(async move {
-        if let Some(registrar) = shared.registrar() {
-            registrar.taken(&announced, ANNOUNCE_WAIT).await;
-        }
-        reply.send(Response::success());
-    });
+    if let Some(change) = change {
+        // A route query right after the answer finds the topic.
+        condition.announced = shared.announce(&change);
+    }
+    acknowledge(shared, condition, reply, Response::success());
 }
 
 /// Stores the topic; how long its messages stay readable counts at once.

@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 use rocketpy_model::MessageQueue;
 
-/// A lock that is not renewed for so long is free.
+/// A lock that was not renewed for this long is free.
 const EXPIRY_MS: i64 = 60_000;
 
 /// Which client consumes which queue in order.

@@ -2,6 +2,7 @@
 
 mod bad_starts;
 mod binary;
+mod configuration_page;
 mod crash;
 mod failed_disk;
 mod full_disk;
