@@ -36,6 +36,9 @@ pub(crate) struct Core<D: Disk> {
     pub(super) retention: Retention<D>,
 }
 
+/// A thread of a store: its name, and what it does until it is stopped.
+type Thread<D> = (&'static str, fn(&Core<D>));
+
 impl<D: Disk> Core<D> {
     /// Puts the parts together after the log was recovered and before dispatch goes on.
     pub(crate) fn new(disk: Arc<D>, config: StoreConfig, folder: Folder, recovered: Recovered<D>) -> Self {
@@ -81,8 +84,8 @@ impl<D: Disk> Core<D> {
         }
     }
 
-    /// The threads of a store: name and life of each.
-    pub(super) fn threads() -> [(&'static str, fn(&Self)); 5] {
+    /// The threads of a store.
+    pub(super) fn threads() -> [Thread<D>; 5] {
         [
             ("rocketpy-flush", |core| core.flusher.run(|| core.dispatcher.round_inline())),
             ("rocketpy-dispatch", |core| core.dispatcher.run()),
