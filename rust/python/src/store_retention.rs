@@ -20,7 +20,7 @@ type Plan = (Vec<(File, Why)>, Option<(File, String)>, Vec<(PathBuf, u64)>, Opti
 type Aged = (String, u32, u64, u64, u64);
 
 fn file(file: LogFile) -> File {
-    (file.path, file.start, file.size_bytes, file.written_at_ms)
+    (file.path, file.start.get(), file.size_bytes, file.written_at_ms)
 }
 
 fn removal(removal: Removal) -> (File, Why) {

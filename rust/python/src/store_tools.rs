@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rocketpy_model::Properties;
+use rocketpy_model::{PhysicalOffset, Properties, QueueOffset};
 use rocketpy_protocol::properties_text;
 use rocketpy_scan::{SelectedScan, Step};
 use rocketpy_store::NewRecord;
@@ -139,10 +139,10 @@ impl StoreRecords {
         let selection = Selection {
             topics,
             queues,
-            queue_from: queue_offsets.0,
-            queue_before: queue_offsets.1,
-            physical_from: physical_offsets.0,
-            physical_before: physical_offsets.1,
+            queue_from: queue_offsets.0.map(QueueOffset),
+            queue_before: queue_offsets.1.map(QueueOffset),
+            physical_from: physical_offsets.0.map(PhysicalOffset),
+            physical_before: physical_offsets.1.map(PhysicalOffset),
             stored_from_ms: stored_ms.0,
             stored_before_ms: stored_ms.1,
             key,
@@ -227,7 +227,7 @@ impl Given {
             born_at_ms: self.born_at_ms,
             born_host: self.born_host.parse().unwrap_or(unknown_host),
             reconsume_times: self.reconsume_times,
-            prepared_transaction_offset: 0,
+            prepared_transaction_offset: PhysicalOffset::ZERO,
             body: &self.body,
             properties: &self.properties,
         })

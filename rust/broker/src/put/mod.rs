@@ -214,7 +214,7 @@ fn record<'a>(
         born_at_ms: message.born_at_ms,
         born_host: message.born_host,
         reconsume_times: message.reconsume_times,
-        prepared_transaction_offset: message.prepared_transaction_offset.map_or(0, PhysicalOffset::get),
+        prepared_transaction_offset: message.prepared_transaction_offset.unwrap_or_default(),
         body: message.body,
         properties,
     }
