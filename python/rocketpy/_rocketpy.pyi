@@ -25,6 +25,9 @@ __all__ = [
     "StoreRecords",
     "StoreTransfer",
     "__version__",
+    "config_key_name",
+    "config_keys",
+    "config_unused_keys",
     "log_to_stderr",
     "store_facts",
     "store_properties",
@@ -335,6 +338,30 @@ class ImportedMessage(TypedDict):
     body: bytes
     properties: bytes
 
+@type_check_only
+class ConfigKey(TypedDict):
+    name: str
+    section: str
+    kind: str
+    unit: str | None
+    bounds: tuple[int, int] | None
+    choices: list[str]
+    description: str
+    apache_default: str | None
+    alias_of: str | None
+    is_changeable: bool
+    default: bool | int | str | list[str] | None
+    default_text: str
+    value: bool | int | str | list[str] | None
+    text: str
+    layer: str
+    source: str | None
+
+def config_keys(
+    config: str | None, settings: list[tuple[str, str]], environment: bool
+) -> tuple[list[ConfigKey], list[str]]: ...
+def config_unused_keys() -> tuple[list[tuple[str, str, str]], list[str]]: ...
+def config_key_name(key: str) -> str: ...
 def store_facts(path: str, commit_log: str | None) -> StoreFacts: ...
 def store_verify(path: str, commit_log: str | None, progress: Callable[[int, int], object] | None) -> VerifyReport: ...
 def store_properties(pairs: list[tuple[str, str]]) -> bytes: ...

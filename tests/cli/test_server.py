@@ -145,7 +145,7 @@ def test_an_unknown_key_names_the_nearest(command, tmp_path: Path):
     error = command("server", str(tmp_path / "store"), "--set", "flushDiskTyp=SYNC_FLUSH", code=2).stderr
     assert error.endswith("hint: write flushDiskType, or leave the key out\n")
     error = command("server", str(tmp_path / "store"), "--set", "foo=1", code=2).stderr
-    assert "docs/operations.md lists the keys" in error, "nothing looks like it"
+    assert "docs/configuration.md lists the keys" in error, "nothing looks like it"
 
 
 def test_a_damaged_checkpoint_and_a_log_file_that_was_cut_off_are_named_as_damage(start, command, tmp_path: Path):

@@ -7,7 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy.cli import bench, consume, demo, group, message, produce, store, store_retention, store_tools, topic
+from rocketpy.cli import (
+    bench,
+    config,
+    consume,
+    demo,
+    group,
+    message,
+    produce,
+    store,
+    store_retention,
+    store_tools,
+    topic,
+)
 from rocketpy.cli.exits import HINTS, ExitCode, Reported, reported
 from rocketpy.cli.flags import COMMANDS, Command, Flag
 
@@ -97,6 +109,9 @@ def make_app() -> typer.Typer:
             ("stat", store.stat), ("verify", store_tools.verify), ("dump", store.dump), ("repair", store_tools.repair),
             ("snapshot", store_tools.snapshot), ("export", store_tools.export_messages),
             ("import", store_tools.import_messages), ("retention", store_retention.retention),
+        ),
+        ("config", "Configuration keys of the server.", TOOLS): (
+            ("show", config.show), ("explain", config.explain), ("diff", config.diff)
         ),
         ("bench", "Measures this machine, client and server apart.", TOOLS): (
             ("produce", bench.bench_produce), ("consume", bench.bench_consume)

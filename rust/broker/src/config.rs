@@ -1,3 +1,5 @@
+//! What a broker is started with.
+
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -107,6 +109,9 @@ pub struct BrokerConfig {
     pub register_period: Duration,
     /// `registerBrokerTimeoutMills`, default 24 s.
     pub register_timeout: Duration,
+    /// How long the answer to a topic creation waits for name servers to take it, so that a route query right after it finds
+    /// the topic; default 2 s.
+    pub announce_wait: Duration,
     /// `flushConsumerOffsetInterval`, default 5 s.
     pub persist_offsets_every: Duration,
     /// `channelExpiredTimeout`, default 120 s: how long a silent client stays in its groups.
@@ -165,6 +170,7 @@ impl Default for BrokerConfig {
             lite_pull: true,
             register_period: Duration::from_secs(30),
             register_timeout: Duration::from_secs(24),
+            announce_wait: Duration::from_secs(2),
             persist_offsets_every: Duration::from_secs(5),
             client_expiry: Duration::from_secs(120),
             expire_clients_every: Duration::from_secs(10),

@@ -12,6 +12,7 @@ mod arrow;
 mod buffer;
 mod client;
 mod completion;
+mod config;
 mod consumer;
 mod convert;
 mod duration;
@@ -49,6 +50,8 @@ mod extension {
     use crate::admin::PyAdmin;
     #[pymodule_export]
     use crate::arrow::ArrowBatch;
+    #[pymodule_export]
+    use crate::config::{config_key_name, config_keys, config_unused_keys};
     #[pymodule_export]
     use crate::consumer::PyConsumer;
     #[pymodule_export]

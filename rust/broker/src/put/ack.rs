@@ -1,7 +1,6 @@
 //! What the answer to a put waits for.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_model::PhysicalOffset;
@@ -9,9 +8,6 @@ use rocketpy_remoting::{Reply, Response};
 
 use crate::registration::Announced;
 use crate::shared::Shared;
-
-/// Longest an answer waits for the name servers to know a new topic: a route query right after the answer finds it.
-const ANNOUNCE_WAIT: Duration = Duration::from_secs(2);
 
 /// What must have happened before an answer may leave: every mark that is set. Without one it leaves at once.
 #[derive(Debug, Default)]
@@ -40,7 +36,7 @@ pub(crate) fn acknowledge(
         let owner = shared.clone();
         return shared.tasks.spawn(async move {
             if let Some(registrar) = owner.registrar() {
-                registrar.taken(&announced, ANNOUNCE_WAIT).await;
+                registrar.taken(&announced, owner.config.announce_wait).await;
             }
             acknowledge(&owner, condition, reply, response);
         });
@@ -57,6 +53,8 @@ pub(crate) fn acknowledge(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use parking_lot::Mutex;
     use rocketpy_model::TopicConfig;
     use rocketpy_protocol::Command;

@@ -54,6 +54,7 @@ header! {
 }
 
 header! {
+    /// The offset that a group has committed (answer of code 14).
     QueryConsumerOffsetResponseHeader {
         offset: i64 = "offset",
     }
@@ -83,6 +84,7 @@ header! {
 }
 
 header! {
+    /// The offset at a time (answer of code 29).
     SearchOffsetResponseHeader {
         offset: i64 = "offset",
     }
@@ -98,6 +100,7 @@ header! {
 }
 
 header! {
+    /// The end of a queue (answer of code 30).
     GetMaxOffsetResponseHeader {
         offset: i64 = "offset",
     }
@@ -112,6 +115,7 @@ header! {
 }
 
 header! {
+    /// The start of a queue (answer of code 31).
     GetMinOffsetResponseHeader {
         offset: i64 = "offset",
     }
@@ -126,6 +130,7 @@ header! {
 }
 
 header! {
+    /// When the first message of a queue was stored (answer of code 32).
     GetEarliestMsgStoretimeResponseHeader {
         /// -1 when there is none.
         timestamp: i64 = "timestamp",
@@ -157,6 +162,7 @@ header! {
 }
 
 header! {
+    /// How far the index reaches (answer of code 12).
     QueryMessageResponseHeader {
         index_last_update_timestamp: i64 = "indexLastUpdateTimestamp",
         index_last_update_phyoffset: i64 = "indexLastUpdatePhyoffset",

@@ -30,6 +30,7 @@ header! {
 }
 
 header! {
+    /// What a slave is told of its master (answer of code 103).
     RegisterBrokerResponseHeader<'a> {
         ha_server_addr: Option<&'a str> = "haServerAddr",
         master_addr: Option<&'a str> = "masterAddr",
@@ -57,6 +58,7 @@ header! {
 }
 
 header! {
+    /// Whether a broker has to register again (answer of code 322).
     QueryDataVersionResponseHeader {
         changed: bool = "changed",
     }
@@ -101,6 +103,7 @@ header! {
 }
 
 header! {
+    /// How many topics lost the permission (answer of code 205).
     WipeWritePermOfBrokerResponseHeader {
         wipe_topic_count: i32 = "wipeTopicCount",
     }
@@ -114,6 +117,7 @@ header! {
 }
 
 header! {
+    /// How many topics got the permission (answer of code 327).
     AddWritePermOfBrokerResponseHeader {
         add_topic_count: i32 = "addTopicCount",
     }
@@ -152,6 +156,7 @@ header! {
 }
 
 header! {
+    /// A value of the name server (answer of code 101).
     GetKVConfigResponseHeader<'a> {
         value: Option<&'a str> = "value",
     }

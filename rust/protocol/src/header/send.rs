@@ -15,7 +15,7 @@ macro_rules! send_header {
         /// docs/reference/protocol.md 2.3.1.
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub struct SendMessageRequestHeader<'a> {
-            $($(#[$field_doc])* pub $field: $type,)*
+            $($(#[$field_doc])* #[doc = concat!("On the wire: `", $name, "`, or `", $letter, "`.")] pub $field: $type,)*
         }
 
         impl<'a> Header<'a> for SendMessageRequestHeader<'a> {

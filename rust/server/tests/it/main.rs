@@ -3,6 +3,7 @@
 mod bad_starts;
 mod binary;
 mod compatibility;
+mod configuration_page;
 mod crash;
 mod failed_disk;
 mod full_disk;
