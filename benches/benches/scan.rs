@@ -9,6 +9,7 @@ use std::time::Duration;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rocketpy_env::{Disk, DiskFile, OpenMode, RealDisk};
+use rocketpy_model::PhysicalOffset;
 use rocketpy_scan::{BatchLimits, Columns, PlanOptions, StoreScan, StoreScanOptions, plan};
 use rocketpy_store::reader::{QueueRange, ScanOptions, StoreReader};
 use rocketpy_store::{Arrival, NewRecord, Store, StoreConfig, StoreListener};
@@ -69,7 +70,7 @@ impl StoreListener for Arrivals {
 fn fill(root: &Path) {
     let store = Store::open(StoreConfig::new(root)).unwrap();
     let (sender, arrivals) = channel();
-    store.set_listener(Arc::new(Arrivals(sender)));
+    store.add_listener(Arc::new(Arrivals(sender)));
     let born_host: SocketAddr = "127.0.0.1:50000".parse().unwrap();
     let body = [0x5a; BODY_BYTES as usize];
     for number in 0..MESSAGES {
@@ -85,7 +86,7 @@ fn fill(root: &Path) {
             born_at_ms: 1_700_000_000_000,
             born_host,
             reconsume_times: 0,
-            prepared_transaction_offset: 0,
+            prepared_transaction_offset: PhysicalOffset::ZERO,
             body: &body,
             properties: properties.as_bytes(),
         };

@@ -27,7 +27,7 @@ pub fn record<'a>(body: &'a [u8], properties: &'a [u8]) -> NewRecord<'a> {
         born_at_ms: 1_700_000_000_000,
         born_host: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 50_000)),
         reconsume_times: 0,
-        prepared_transaction_offset: 0,
+        prepared_transaction_offset: 0.into(),
         body,
         properties,
     }

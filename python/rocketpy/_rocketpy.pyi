@@ -10,32 +10,6 @@ from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOp
 from rocketpy.message import MessageQueue, Receipt
 from rocketpy.store_reports import Repair, Snapshot, StoreFacts, TransferReport, VerifyReport
 
-__all__ = [
-    "Admin",
-    "ArrowBatch",
-    "Consumer",
-    "Message",
-    "Producer",
-    "RangeReader",
-    "ReceivedMessage",
-    "Scan",
-    "SentMany",
-    "Server",
-    "StoreReader",
-    "StoreRecords",
-    "StoreTransfer",
-    "__version__",
-    "config_key_name",
-    "config_keys",
-    "config_unused_keys",
-    "log_to_stderr",
-    "store_facts",
-    "store_properties",
-    "store_repair",
-    "store_retention",
-    "store_snapshot",
-    "store_verify",
-]
 __version__: str
 
 def log_to_stderr() -> None: ...

@@ -190,7 +190,7 @@ def test_the_log_goes_to_standard_error_as_the_variable_chooses(start, tmp_path:
     )
     server.stop()
     assert "bounded by the limit" in server.log.read_text() or "connections fit" in server.log.read_text()
-    assert " WARN rocketpy_server::limits" not in server.log.read_text(), "nobody asked for so many"
+    assert " WARN rocketpy_server::limits" not in server.log.read_text(), "the limit was not requested"
     assert "redeleteHangedFileInterval" in server.log.read_text(), (
         "an Apache key without a meaning is listed in one warning"
     )

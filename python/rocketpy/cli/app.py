@@ -1,4 +1,4 @@
-"""The typer application: every command in one place. Each module beside this one holds the commands of its name."""
+"""The typer application: every command in one place. Each module of this package holds the commands of its name."""
 
 import inspect
 import sys
@@ -46,7 +46,7 @@ def about(
 
 
 def server_command(name: str, command: Command) -> Callable[..., None]:
-    """Makes a function whose signature is the table of flags, so that typer prints the help of it."""
+    """Makes a function whose signature is the table of flags, for typer's help."""
 
     def start(**options: Any) -> None:
         from rocketpy.cli import serve
@@ -59,7 +59,7 @@ def server_command(name: str, command: Command) -> Callable[..., None]:
 
 
 def parameter(flag: Flag) -> inspect.Parameter:
-    """One flag as typer knows it. The default stays with the server, so that a file may set it."""
+    """One flag for typer. The server applies the default, so that a file may set the value."""
     text = flag.help if flag.default is None else f"{flag.help} (default: {flag.default})"
     kind: Any = flag.kind
     default: Any = inspect.Parameter.empty
@@ -89,7 +89,7 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def make_app() -> typer.Typer:
-    """Puts the commands together."""
+    """Assembles the commands."""
     app = typer.Typer(name="rocketpy", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
     app.callback()(about)
     for name, command in COMMANDS.items():
@@ -113,7 +113,7 @@ def make_app() -> typer.Typer:
         ("config", "Configuration keys of the server.", TOOLS): (
             ("show", config.show), ("explain", config.explain), ("diff", config.diff)
         ),
-        ("bench", "Measures this machine, client and server apart.", TOOLS): (
+        ("bench", "Measure client and server on this machine.", TOOLS): (
             ("produce", bench.bench_produce), ("consume", bench.bench_consume)
         ),
     }  # fmt: skip

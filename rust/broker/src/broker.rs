@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::{PhysicalOffset, name};
 use rocketpy_remoting::{Client, ClientConfig, Reserved, Server, ServerConfig};
-use rocketpy_store::{Arrival, NoListener, Store, StoreConfig, StoreError, StoreListener};
+use rocketpy_store::{Arrival, Store, StoreConfig, StoreError, StoreListener};
 use tokio::sync::{OnceCell, watch};
 use tracing::{error, info, warn};
 
@@ -72,7 +72,7 @@ impl Broker {
         shared.set_advertised(Advertised { store_host, host: host.name, port: local_addr.port() });
         let vip_server = bind_vip(config, local_addr, &processor);
         let (listener, failed) = Listener::new(&shared);
-        shared.store.set_listener(Arc::new(listener));
+        shared.store.add_listener(Arc::new(listener));
         let services = start_services(&shared);
         let advertised = register(&shared, &services);
         info!(%local_addr, advertised, broker = config.broker_name, cluster = config.cluster_name, "broker started");
@@ -162,11 +162,11 @@ impl fmt::Debug for Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        // Store and listener hold each other. The store closes first: then none of its threads is the last to drop it.
+        // Store and listener hold each other. The shutdown ends the store's threads and lets go of the listener: then none of
+        // these threads is the last to drop the store.
         if let Err(failure) = self.shared.store.shutdown() {
             error!(%failure, "the store did not close in order");
         }
-        self.shared.store.set_listener(Arc::new(NoListener));
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rocketpy_model::Properties;
+use rocketpy_model::{PhysicalOffset, Properties, QueueOffset};
 use rocketpy_protocol::properties_text;
 use rocketpy_scan::{SelectedScan, Step};
 use rocketpy_store::NewRecord;
@@ -107,7 +107,7 @@ pub(crate) fn store_snapshot(
     report::to_python(py, &made)
 }
 
-/// Chosen records of a store.
+/// Selected records of a store.
 #[pyclass(module = "rocketpy._rocketpy", frozen)]
 pub(crate) struct StoreRecords {
     /// Taken by a transfer.
@@ -139,10 +139,10 @@ impl StoreRecords {
         let selection = Selection {
             topics,
             queues,
-            queue_from: queue_offsets.0,
-            queue_before: queue_offsets.1,
-            physical_from: physical_offsets.0,
-            physical_before: physical_offsets.1,
+            queue_from: queue_offsets.0.map(QueueOffset),
+            queue_before: queue_offsets.1.map(QueueOffset),
+            physical_from: physical_offsets.0.map(PhysicalOffset),
+            physical_before: physical_offsets.1.map(PhysicalOffset),
             stored_from_ms: stored_ms.0,
             stored_before_ms: stored_ms.1,
             key,
@@ -170,7 +170,7 @@ impl StoreRecords {
         }
     }
 
-    /// The bytes of the next records, one behind the other, or None at the end.
+    /// The bytes of the next records, one after another, or None at the end.
     fn next_raw<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         loop {
             let mut bytes = Vec::new();
@@ -186,7 +186,7 @@ impl StoreRecords {
         }
     }
 
-    /// Damaged records that were left out so far; bytes done, bytes in all.
+    /// Damaged records skipped so far; bytes done, total bytes.
     #[getter]
     fn state(&self) -> (u64, u64, u64) {
         let state = self.state.lock();
@@ -198,7 +198,7 @@ impl StoreRecords {
 }
 
 fn used_up() -> PyErr {
-    error::closed("the records were handed over; choose again to read again")
+    error::closed("the records were already handed over; select them again to read again")
 }
 
 /// A message to import: the dict that `rocketpy.store_tools` makes of a row.
@@ -227,7 +227,7 @@ impl Given {
             born_at_ms: self.born_at_ms,
             born_host: self.born_host.parse().unwrap_or(unknown_host),
             reconsume_times: self.reconsume_times,
-            prepared_transaction_offset: 0,
+            prepared_transaction_offset: PhysicalOffset::ZERO,
             body: &self.body,
             properties: &self.properties,
         })
@@ -246,7 +246,7 @@ pub(crate) fn store_properties(py: Python<'_>, pairs: Vec<(String, String)>) -> 
     Ok(PyBytes::new(py, &text))
 }
 
-/// A store that messages are put into.
+/// A store that receives messages.
 #[pyclass(module = "rocketpy._rocketpy", frozen)]
 pub(crate) struct StoreTransfer {
     transfer: Mutex<Option<Transfer>>,
@@ -272,7 +272,7 @@ impl StoreTransfer {
         Ok(Self { transfer: Mutex::new(Some(transfer)), like })
     }
 
-    /// Appends what is left of a choice of records.
+    /// Appends the remaining selected records.
     fn append_records(
         &self,
         py: Python<'_>,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
+use rocketpy_model::PhysicalOffset;
 pub(crate) use rocketpy_protocol::disk::Checkpoint as Timestamps;
 
 use crate::error::StoreError;
@@ -60,21 +61,24 @@ const CHECK_AT: usize = LOG_FROM_AT + 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Mark {
     pub generation: u64,
-    pub verify_from: u64,
-    pub queues_to: u64,
+    pub verify_from: PhysicalOffset,
+    pub queues_to: PhysicalOffset,
     pub entries: u64,
     /// Sum of the first entries of the first files of all queues: a first file that is lost makes it larger.
     pub firsts: u64,
-    pub log_to: u64,
+    pub log_to: PhysicalOffset,
     /// Every record from here on has a checksum of its own: one without is damaged. `None` when not all have.
-    pub checked_from: Option<u64>,
+    pub checked_from: Option<PhysicalOffset>,
     /// The store was closed with this mark: what lies behind `log_to` was written by another program.
     pub closed: bool,
     /// `None` when no index is kept, or what there is does not count.
     pub index: Option<IndexMark>,
     /// No file of the log that starts here or later was removed; `None` when that is not known.
-    pub log_from: Option<u64>,
+    pub log_from: Option<PhysicalOffset>,
 }
+
+/// No part of the log.
+pub(crate) const NOWHERE: Range<PhysicalOffset> = PhysicalOffset::ZERO..PhysicalOffset::ZERO;
 
 const HAS_CHECKED_FROM: u32 = 1;
 const IS_CLOSED: u32 = 2;
@@ -83,20 +87,21 @@ const HAS_INDEX: u32 = 4;
 impl Mark {
     /// The part of the log in which a record without a checksum of its own is damaged; `dirty` when the last process did
     /// not close the store.
-    pub(crate) fn checked(&self, dirty: bool) -> Range<u64> {
-        let Some(from) = self.checked_from else { return 0..0 };
-        from..if self.closed && dirty { self.log_to } else { u64::MAX }
+    pub(crate) fn checked(&self, dirty: bool) -> Range<PhysicalOffset> {
+        let Some(from) = self.checked_from else { return NOWHERE };
+        from..if self.closed && dirty { self.log_to } else { PhysicalOffset::MAX }
     }
 
     fn encode(&self, timestamps: &[u8; Timestamps::BYTES]) -> [u8; MARK_BYTES] {
         let mut bytes = [0; MARK_BYTES];
         bytes[..7].copy_from_slice(&MARK_NAME);
         bytes[7] = MARK_VERSION;
-        let fields = [self.generation, self.verify_from, self.queues_to, self.entries, self.log_to];
+        let fields =
+            [self.generation, self.verify_from.get(), self.queues_to.get(), self.entries, self.log_to.get()];
         for (slot, field) in bytes[8..48].chunks_exact_mut(8).zip(fields) {
             slot.copy_from_slice(&field.to_be_bytes());
         }
-        bytes[48..56].copy_from_slice(&self.checked_from.unwrap_or(0).to_be_bytes());
+        bytes[48..56].copy_from_slice(&self.checked_from.unwrap_or_default().get().to_be_bytes());
         bytes[56..64].copy_from_slice(&self.firsts.to_be_bytes());
         let flags = u32::from(self.checked_from.is_some()) * HAS_CHECKED_FROM
             + u32::from(self.closed) * IS_CLOSED
@@ -106,7 +111,8 @@ impl Mark {
             bytes[INDEX_AT..TIMES_AT].copy_from_slice(&encode_index(index));
         }
         bytes[TIMES_AT..LOG_FROM_AT].copy_from_slice(timestamps);
-        bytes[LOG_FROM_AT..CHECK_AT].copy_from_slice(&self.log_from.unwrap_or(u64::MAX).to_be_bytes());
+        let log_from = self.log_from.unwrap_or(PhysicalOffset::MAX);
+        bytes[LOG_FROM_AT..CHECK_AT].copy_from_slice(&log_from.get().to_be_bytes());
         let check = crc32fast::hash(&bytes[..CHECK_AT]);
         bytes[CHECK_AT..].copy_from_slice(&check.to_be_bytes());
         bytes
@@ -123,20 +129,21 @@ impl Mark {
         if !is_whole || bytes[TIMES_AT..LOG_FROM_AT] != timestamps[..Timestamps::BYTES] {
             return None;
         }
-        let log_from = (check_at == CHECK_AT).then(|| u64::from_be_bytes(array(&bytes[LOG_FROM_AT..])));
-        let field = |index: usize| u64::from_be_bytes(array(&bytes[8 + index * 8..]));
+        let number = |at: usize| u64::from_be_bytes(array(&bytes[at..]));
+        let offset = |at: usize| PhysicalOffset(number(at));
+        let log_from = (check_at == CHECK_AT).then(|| offset(LOG_FROM_AT));
         let flags = u32::from_be_bytes(array(&bytes[64..]));
         let mark = Self {
-            generation: field(0),
-            verify_from: field(1),
-            queues_to: field(2),
-            entries: field(3),
-            firsts: field(6),
-            log_to: field(4),
-            checked_from: (flags & HAS_CHECKED_FROM != 0).then(|| field(5)),
+            generation: number(8),
+            verify_from: offset(16),
+            queues_to: offset(24),
+            entries: number(32),
+            firsts: number(56),
+            log_to: offset(40),
+            checked_from: (flags & HAS_CHECKED_FROM != 0).then(|| offset(48)),
             closed: flags & IS_CLOSED != 0,
             index: (flags & HAS_INDEX != 0).then(|| decode_index(&bytes[INDEX_AT..])),
-            log_from: log_from.filter(|&from| from != u64::MAX),
+            log_from: log_from.filter(|&from| from != PhysicalOffset::MAX),
         };
         let index_fits = mark.index.is_none_or(|index| index.to <= mark.log_to);
         (mark.verify_from <= mark.queues_to && mark.queues_to <= mark.log_to && index_fits).then_some(mark)
@@ -150,7 +157,7 @@ fn mark_version(bytes: &[u8]) -> Option<u8> {
 
 fn encode_index(index: &IndexMark) -> [u8; TIMES_AT - INDEX_AT] {
     let mut bytes = [0; TIMES_AT - INDEX_AT];
-    bytes[..8].copy_from_slice(&index.to.to_be_bytes());
+    bytes[..8].copy_from_slice(&index.to.get().to_be_bytes());
     bytes[8..16].copy_from_slice(&index.file.to_be_bytes());
     bytes[16..20].copy_from_slice(&index.next_entry.to_be_bytes());
     bytes[20..28].copy_from_slice(&index.keys.to_be_bytes());
@@ -163,7 +170,7 @@ fn decode_index(bytes: &[u8]) -> IndexMark {
     let long = |at: usize| u64::from_be_bytes(array(&bytes[at..]));
     let int = |at: usize| u32::from_be_bytes(array(&bytes[at..]));
     let geometry = Geometry { slots: int(28), entries: int(32) };
-    IndexMark { to: long(0), file: long(8), next_entry: int(16), keys: long(20), geometry }
+    IndexMark { to: PhysicalOffset(long(0)), file: long(8), next_entry: int(16), keys: long(20), geometry }
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
@@ -334,7 +341,7 @@ mod tests {
         Timestamps {
             physic_msg_at_ms: T,
             logics_msg_at_ms: T - 500,
-            confirm_offset: 1,
+            confirm_offset: PhysicalOffset(1),
             ..Timestamps::default()
         }
     }
@@ -354,21 +361,21 @@ mod tests {
     fn mark(generation: u64) -> Mark {
         Mark {
             generation,
-            verify_from: 10,
-            queues_to: 20,
+            verify_from: PhysicalOffset(10),
+            queues_to: PhysicalOffset(20),
             entries: 3,
             firsts: 1,
-            log_to: 30,
-            checked_from: Some(5),
+            log_to: PhysicalOffset(30),
+            checked_from: Some(PhysicalOffset(5)),
             closed: false,
             index: Some(IndexMark {
-                to: 29,
+                to: PhysicalOffset(29),
                 file: 20_261_121_143_315_001,
                 next_entry: 7,
                 keys: 9_000_000_000,
                 geometry: Geometry { slots: 5, entries: 8 },
             }),
-            log_from: Some(7),
+            log_from: Some(PhysicalOffset(7)),
         }
     }
 
@@ -412,10 +419,11 @@ mod tests {
 
     #[test]
     fn what_must_have_a_checksum_ends_where_another_program_may_have_written() {
-        assert_eq!(mark(1).checked(true), 5..u64::MAX);
+        let from_five_to = |end: u64| PhysicalOffset(5)..PhysicalOffset(end);
+        assert_eq!(mark(1).checked(true), from_five_to(u64::MAX));
         let closed = Mark { closed: true, ..mark(1) };
         assert_eq!(Checkpoint::decode(&page(&sample(), [Some(closed), None])).mark, Some(closed));
-        assert_eq!((closed.checked(false), closed.checked(true)), (5..u64::MAX, 5..30));
+        assert_eq!((closed.checked(false), closed.checked(true)), (from_five_to(u64::MAX), from_five_to(30)));
         assert!(Mark { checked_from: None, ..mark(1) }.checked(false).is_empty());
     }
 
@@ -446,9 +454,9 @@ mod tests {
 
     #[test]
     fn a_mark_out_of_order_is_void() {
-        let wrong = Mark { verify_from: 21, ..mark(1) };
+        let wrong = Mark { verify_from: PhysicalOffset(21), ..mark(1) };
         assert_eq!(Checkpoint::decode(&page(&sample(), [Some(wrong), None])).mark, None);
-        let ahead = mark(1).index.map(|index| IndexMark { to: 31, ..index });
+        let ahead = mark(1).index.map(|index| IndexMark { to: PhysicalOffset(31), ..index });
         let wrong = Mark { index: ahead, ..mark(1) };
         assert_eq!(
             Checkpoint::decode(&page(&sample(), [Some(wrong), None])).mark,

@@ -197,6 +197,13 @@ pub(crate) struct NumberedFile {
     pub modified_at_ms: i64,
 }
 
+impl NumberedFile {
+    /// Position behind its last byte. The name may be any number: this does not overflow.
+    pub(crate) const fn end(&self) -> u64 {
+        self.start.saturating_add(self.size_bytes)
+    }
+}
+
 /// The numbered files of a folder, sorted; subfolders are passed over.
 ///
 /// # Errors

@@ -10,27 +10,36 @@ use rocketpy_model::PhysicalOffset;
 
 use crate::error::StoreError;
 use crate::folder::{NumberedFile, file_name, numbered_files};
-use crate::retention::folder_for;
 
 /// One file of the commit log, mapped whole.
 #[doc(alias = "DefaultMappedFile")]
 #[derive(Debug)]
 pub(crate) struct MappedFile<R> {
-    /// Offset of its first byte in the stream: its name.
-    pub start: u64,
+    /// Offset of its first byte: its name.
+    pub start: PhysicalOffset,
     pub region: R,
     pub path: PathBuf,
 }
 
 impl<R: Region> MappedFile<R> {
     /// Offset behind its last byte.
-    pub(crate) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> PhysicalOffset {
         self.start + self.region.len()
     }
 
     /// Offset behind the last byte that is written.
-    pub(crate) fn wrote(&self) -> u64 {
+    pub(crate) fn wrote(&self) -> PhysicalOffset {
         self.start + self.region.written()
+    }
+
+    /// Whether an offset lies in this file.
+    pub(crate) fn holds(&self, offset: PhysicalOffset) -> bool {
+        (self.start..self.end()).contains(&offset)
+    }
+
+    /// What is written of the file from an offset on.
+    pub(crate) fn written_from(&self, offset: PhysicalOffset) -> &[u8] {
+        self.region.view(offset - self.start..self.region.written())
     }
 
     /// Writes bytes in place as they are.
@@ -96,14 +105,14 @@ impl<D: Disk> MappedFileQueue<D> {
     /// is left out when there is another.
     pub(crate) fn create(
         &self,
-        start: u64,
+        start: PhysicalOffset,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<MappedFile<D::Region>, EnvError> {
         let mut full = self.full.read().clone();
         loop {
             let dir =
                 folder_for(start, self.file_size, &self.writable, &full).expect("some folder is writable");
-            let path = dir.join(file_name(start));
+            let path = dir.join(file_name(start.get()));
             match self.disk.create_region_while(&path, self.file_size, is_wanted) {
                 Err(EnvError::NoSpace { .. })
                     if self.writable.iter().any(|other| other != dir && !full.contains(other)) =>
@@ -117,7 +126,7 @@ impl<D: Disk> MappedFileQueue<D> {
     }
 
     /// Takes the first file out of the log, if it starts there and is not the last. Who holds it keeps it mapped.
-    pub(crate) fn forget_first(&self, start: u64) {
+    pub(crate) fn forget_first(&self, start: PhysicalOffset) {
         let mut files = self.files.write();
         if files.len() > 1 && files[0].start == start {
             files.remove(0);
@@ -140,7 +149,7 @@ impl<D: Disk> MappedFileQueue<D> {
     }
 
     /// The file that holds an offset.
-    pub(crate) fn find(&self, offset: u64) -> Option<Arc<MappedFile<D::Region>>> {
+    pub(crate) fn find(&self, offset: PhysicalOffset) -> Option<Arc<MappedFile<D::Region>>> {
         let files = self.files.read();
         let index = offset.checked_sub(files.first()?.start)? / self.file_size;
         files.get(usize::try_from(index).ok()?).map(Arc::clone)
@@ -151,9 +160,25 @@ impl<D: Disk> MappedFileQueue<D> {
     }
 
     /// Offset of the first byte of the log.
-    pub(crate) fn min(&self) -> Option<u64> {
+    pub(crate) fn min(&self) -> Option<PhysicalOffset> {
         self.files.read().first().map(|file| file.start)
     }
+}
+
+/// The folder that a new file goes to, by its number among those that may have one.
+///
+/// # Source
+/// docs/reference/store-format.md 1.1: full folders are left out while there is another one.
+fn folder_for<'a>(
+    start: PhysicalOffset,
+    file_size: u64,
+    folders: &'a [PathBuf],
+    full: &[PathBuf],
+) -> Option<&'a PathBuf> {
+    let open: Vec<_> = folders.iter().filter(|folder| !full.contains(folder)).collect();
+    let among = if open.is_empty() { folders.iter().collect() } else { open };
+    let count = among.len() as u64;
+    (count > 0).then(|| among[(start.get() / file_size % count) as usize])
 }
 
 /// The files of a log folder, mapped.
@@ -187,6 +212,7 @@ pub(crate) fn load<D: Disk>(
     let mut files: Vec<MappedFile<D::Region>> = Vec::with_capacity(found.len());
     for (NumberedFile { start, size_bytes, .. }, dir) in found {
         let path = dir.join(file_name(start));
+        let start = PhysicalOffset(start);
         if files.last().is_some_and(|last| last.start == start) {
             return Err(StoreError::UnexpectedFile { path });
         }
@@ -200,7 +226,7 @@ pub(crate) fn load<D: Disk>(
         if let Some(last) = files.last()
             && last.end() != start
         {
-            return Err(StoreError::MissingFile { path, expected: PhysicalOffset(last.end()) });
+            return Err(StoreError::MissingFile { path, expected: last.end() });
         }
         let region = disk.open_region(&path)?;
         files.push(MappedFile { start, region, path });
@@ -269,5 +295,25 @@ mod tests {
                 assert_eq!(nonzero_end(&bytes), last + 1, "{last} of {len}");
             }
         }
+    }
+
+    const FILE_BYTES: u64 = 1 << 30;
+
+    #[test]
+    fn new_files_take_turns_among_the_folders_that_have_space() {
+        let folders: Vec<PathBuf> = ["/a", "/b", "/c"].map(PathBuf::from).to_vec();
+        let turn = |number: u64, full: &[PathBuf]| {
+            folder_for(PhysicalOffset(number * FILE_BYTES), FILE_BYTES, &folders, full).unwrap().clone()
+        };
+        assert_eq!(
+            (0..4).map(|number| turn(number, &[])).collect::<Vec<_>>(),
+            ["/a", "/b", "/c", "/a"].map(PathBuf::from)
+        );
+        let full = ["/b".into()];
+        assert_eq!(
+            (0..3).map(|number| turn(number, &full)).collect::<Vec<_>>(),
+            ["/a", "/c", "/a"].map(PathBuf::from)
+        );
+        assert_eq!(turn(1, &folders), std::path::Path::new("/b"), "full ones are better than none");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use rocketpy_model::{PhysicalOffset, QueueOffset};
+use rocketpy_model::{PhysicalOffset, QueueOffset, sys_flag};
 
 /// A message as the broker hands it to the log; the store adds the offsets, the time and the checks.
 #[doc(alias = "MessageExtBrokerInner")]
@@ -23,7 +23,7 @@ pub struct NewRecord<'a> {
     /// Deliveries so far.
     pub reconsume_times: i32,
     /// Physical offset of the half message of a committed transaction message, else 0.
-    pub prepared_transaction_offset: u64,
+    pub prepared_transaction_offset: PhysicalOffset,
     /// Body as it is stored; for a batch the items of a wire batch.
     pub body: &'a [u8],
     /// Properties text. Not looked at for a batch: its items have their own.
@@ -65,4 +65,9 @@ pub struct AppendedBatch {
     pub stored_at_ms: i64,
     /// First byte behind the last record.
     pub end: PhysicalOffset,
+}
+
+/// Whether a record takes a queue offset: half and rolled back messages do not.
+pub(crate) fn counts_in_queue(flags: i32) -> bool {
+    matches!(sys_flag::transaction(flags), 0 | sys_flag::TRANSACTION_COMMIT)
 }

@@ -3,7 +3,6 @@
 //! # Source
 //! docs/reference/protocol.md 2.3.4.
 
-use rocketpy_filter::MessageFilter;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::header::{
     GetEarliestMsgStoretimeRequestHeader, GetEarliestMsgStoretimeResponseHeader, GetMaxOffsetRequestHeader,
@@ -11,9 +10,8 @@ use rocketpy_protocol::header::{
     QueryConsumerOffsetRequestHeader, QueryConsumerOffsetResponseHeader, SearchOffsetRequestHeader,
     SearchOffsetResponseHeader, UpdateConsumerOffsetRequestHeader,
 };
-use rocketpy_protocol::record::RecordView;
 use rocketpy_remoting::Response;
-use rocketpy_store::{Boundary, ReadLimits};
+use rocketpy_store::Boundary;
 
 use super::route::Call;
 use super::{Answer, queue_id, success_with};
@@ -41,12 +39,10 @@ fn starts_hot(shared: &Shared, topic: &str, queue_id: u32) -> bool {
     if bounds.min.get() > 0 || bounds.max.get() == 0 {
         return false;
     }
-    let one = ReadLimits { max_messages: 1, max_bytes: 1 };
-    let Ok(fetch) = shared.store.get(topic, queue_id, 0, &one, &MessageFilter::All) else { return false };
-    let first = fetch.records.first().and_then(|bytes| RecordView::parse(bytes).ok());
-    first.is_some_and(|record| {
-        let distance = shared.store.max_physical_offset().get().saturating_sub(record.physical_offset.get());
-        distance <= shared.hot_bytes
+    let first = shared.store.entries(topic, queue_id, bounds.min, 1);
+    first.is_ok_and(|entries| {
+        let end = shared.store.max_physical_offset();
+        entries.iter().any(|entry| end.saturating_sub(entry.physical_offset) <= shared.hot_bytes)
     })
 }
 

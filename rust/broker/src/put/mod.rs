@@ -1,7 +1,7 @@
 //! The one way of a message into the store.
 //!
 //! Whoever has a message to store builds a [`NewMessage`] and gives it to [`put`]: a client's send, decoded
-//! ([`crate::process`]), or the broker itself ([`StoredAgain`]). The door knows neither wire header nor connection nor reply. It
+//! ([`crate::process`]), or the broker itself ([`stored_again`]). The door knows neither wire header nor connection nor reply. It
 //! checks the message, finds its topic and queue ([`destination`]), writes the properties that are stored ([`properties`]),
 //! appends, counts, and says what the answer waits for ([`AckCondition`]).
 
@@ -214,7 +214,7 @@ fn record<'a>(
         born_at_ms: message.born_at_ms,
         born_host: message.born_host,
         reconsume_times: message.reconsume_times,
-        prepared_transaction_offset: message.prepared_transaction_offset.map_or(0, PhysicalOffset::get),
+        prepared_transaction_offset: message.prepared_transaction_offset.unwrap_or_default(),
         body: message.body,
         properties,
     }

@@ -252,7 +252,7 @@ impl Run {
         self.journal.lock().boot(self.disk.clone());
         match guarded(|| Store::open_stepped(self.disk.clone(), self.plan.config())) {
             Guarded::Done(Ok(store)) => {
-                store.set_listener(Arc::new(Ear(Arc::clone(&self.journal))));
+                store.add_listener(Arc::new(Ear(Arc::clone(&self.journal))));
                 self.starts.push(format!("{:?}", store.recovery()));
                 if self.has_mark && !store.recovery().had_mark {
                     self.wrong(Rule::R4, "the durable mark was lost");

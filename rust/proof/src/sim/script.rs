@@ -300,7 +300,7 @@ fn new_record<'a>(queue: &'a QueueName, body: &'a [u8], properties: &'a [u8]) ->
         born_at_ms: 1_700_000_000_000,
         born_host: born_host(),
         reconsume_times: 0,
-        prepared_transaction_offset: 0,
+        prepared_transaction_offset: PhysicalOffset::ZERO,
         body,
         properties,
     }

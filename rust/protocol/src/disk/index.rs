@@ -3,6 +3,8 @@
 //! # Source
 //! docs/reference/store-format.md 4.1 to 4.3.
 
+use rocketpy_model::PhysicalOffset;
+
 use crate::wire::Reader;
 
 /// Hash slots of an index file, unless it was made with another number.
@@ -73,8 +75,8 @@ pub const fn file_bytes(slots: u32, entries: u32) -> u64 {
 pub struct IndexHeader {
     pub begin_stored_at_ms: i64,
     pub end_stored_at_ms: i64,
-    pub begin_physical_offset: u64,
-    pub end_physical_offset: u64,
+    pub begin_physical_offset: PhysicalOffset,
+    pub end_physical_offset: PhysicalOffset,
     pub used_slots: u32,
     pub next_entry: u32,
 }
@@ -87,8 +89,8 @@ impl IndexHeader {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.begin_stored_at_ms.to_be_bytes());
         bytes[8..16].copy_from_slice(&self.end_stored_at_ms.to_be_bytes());
-        bytes[16..24].copy_from_slice(&self.begin_physical_offset.to_be_bytes());
-        bytes[24..32].copy_from_slice(&self.end_physical_offset.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.begin_physical_offset.get().to_be_bytes());
+        bytes[24..32].copy_from_slice(&self.end_physical_offset.get().to_be_bytes());
         bytes[32..36].copy_from_slice(&self.used_slots.to_be_bytes());
         bytes[36..].copy_from_slice(&self.next_entry.to_be_bytes());
         bytes
@@ -102,8 +104,8 @@ impl IndexHeader {
         Self {
             begin_stored_at_ms: begin_ms.cast_signed(),
             end_stored_at_ms: end_ms.cast_signed(),
-            begin_physical_offset: begin,
-            end_physical_offset: end,
+            begin_physical_offset: PhysicalOffset(begin),
+            end_physical_offset: PhysicalOffset(end),
             used_slots: (counts >> 32) as u32,
             next_entry: counts as u32,
         }
@@ -121,7 +123,7 @@ impl IndexHeader {
     }
 
     /// Counts one more key.
-    pub fn count(&mut self, physical_offset: u64, stored_at_ms: i64, slot_was_free: bool) {
+    pub fn count(&mut self, physical_offset: PhysicalOffset, stored_at_ms: i64, slot_was_free: bool) {
         self.next_entry = self.next_entry.max(1);
         if self.next_entry == 1 {
             self.begin_physical_offset = physical_offset;
@@ -148,7 +150,7 @@ impl IndexHeader {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexEntry {
     pub key_hash: u32,
-    pub physical_offset: u64,
+    pub physical_offset: PhysicalOffset,
     pub seconds: u32,
     pub previous: u32,
 }
@@ -161,7 +163,7 @@ impl IndexEntry {
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..4].copy_from_slice(&self.key_hash.to_be_bytes());
-        bytes[4..12].copy_from_slice(&self.physical_offset.to_be_bytes());
+        bytes[4..12].copy_from_slice(&self.physical_offset.get().to_be_bytes());
         bytes[12..16].copy_from_slice(&self.seconds.to_be_bytes());
         bytes[16..].copy_from_slice(&self.previous.to_be_bytes());
         bytes
@@ -173,7 +175,7 @@ impl IndexEntry {
         let [h0, h1, h2, h3, a, b, c, d, e, f, g, h, s0, s1, s2, s3, p @ ..] = *bytes;
         Self {
             key_hash: u32::from_be_bytes([h0, h1, h2, h3]),
-            physical_offset: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+            physical_offset: PhysicalOffset(u64::from_be_bytes([a, b, c, d, e, f, g, h])),
             seconds: u32::from_be_bytes([s0, s1, s2, s3]),
             previous: u32::from_be_bytes(p),
         }

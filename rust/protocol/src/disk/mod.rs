@@ -66,8 +66,8 @@ pub struct Checkpoint {
     pub physic_msg_at_ms: i64,
     pub logics_msg_at_ms: i64,
     pub index_msg_at_ms: i64,
-    pub master_flushed_offset: u64,
-    pub confirm_offset: u64,
+    pub master_flushed_offset: PhysicalOffset,
+    pub confirm_offset: PhysicalOffset,
 }
 
 impl Checkpoint {
@@ -85,8 +85,8 @@ impl Checkpoint {
             self.physic_msg_at_ms as u64,
             self.logics_msg_at_ms as u64,
             self.index_msg_at_ms as u64,
-            self.master_flushed_offset,
-            self.confirm_offset,
+            self.master_flushed_offset.get(),
+            self.confirm_offset.get(),
         ];
         for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_be_bytes());
@@ -102,8 +102,8 @@ impl Checkpoint {
             physic_msg_at_ms: number() as i64,
             logics_msg_at_ms: number() as i64,
             index_msg_at_ms: number() as i64,
-            master_flushed_offset: number(),
-            confirm_offset: number(),
+            master_flushed_offset: PhysicalOffset(number()),
+            confirm_offset: PhysicalOffset(number()),
         }
     }
 

@@ -163,8 +163,8 @@ fn checkpoint_15_4() {
         physic_msg_at_ms: T,
         logics_msg_at_ms: T - 500,
         index_msg_at_ms: T - 60_000,
-        master_flushed_offset: 0,
-        confirm_offset: 123_456_789,
+        master_flushed_offset: PhysicalOffset(0),
+        confirm_offset: PhysicalOffset(123_456_789),
     };
     assert_eq!(&checkpoint.encode()[..], bytes);
     assert_eq!(Checkpoint::decode(bytes.as_slice().try_into().unwrap()), checkpoint);

@@ -49,6 +49,7 @@ fn index_slot_15_1() {
 
 /// Puts a key as a file of the format does; returns its entry.
 fn put(header: &mut IndexHeader, physical_offset: u64, stored_at_ms: i64, previous: u32) -> IndexEntry {
+    let physical_offset = PhysicalOffset(physical_offset);
     let key_hash = index::key_hash(key_hash_code("topicA", "key1"));
     let seconds = header.seconds_since_begin(stored_at_ms);
     header.count(physical_offset, stored_at_ms, previous == 0);
@@ -82,8 +83,8 @@ fn index_file_after_a_full_one_15_3() {
     let mut header = IndexHeader {
         begin_stored_at_ms: FULL_AT,
         end_stored_at_ms: FULL_AT,
-        begin_physical_offset: 777,
-        end_physical_offset: 777,
+        begin_physical_offset: PhysicalOffset(777),
+        end_physical_offset: PhysicalOffset(777),
         ..IndexHeader::default()
     };
     assert_eq!(header.encode(), *vector!("store-15.3-index-header-follower"));

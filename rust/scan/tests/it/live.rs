@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use rocketpy_model::PhysicalOffset;
 use rocketpy_scan::{StoreScanOptions, plan};
 use rocketpy_store::reader::StoreReader;
 use rocketpy_store::{Arrival, NewRecord, Store, StoreConfig, StoreListener};
@@ -37,7 +38,7 @@ fn append(store: &Store, number: u32) {
         born_at_ms: 1,
         born_host: host,
         reconsume_times: 0,
-        prepared_transaction_offset: 0,
+        prepared_transaction_offset: PhysicalOffset::ZERO,
         body: body.as_bytes(),
         properties: b"",
     };
@@ -55,7 +56,7 @@ fn a_live_store_is_read_without_disturbing_it_and_a_plan_is_a_snapshot() {
     config.busy_timeout = PATIENCE;
     let store = Store::open(config).unwrap();
     let (sender, arrivals) = channel();
-    store.set_listener(Arc::new(Arrivals(sender)));
+    store.add_listener(Arc::new(Arrivals(sender)));
     (0..1000).for_each(|number| append(&store, number));
     wait_for(&arrivals, 1000);
 

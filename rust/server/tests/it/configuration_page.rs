@@ -22,14 +22,14 @@ An unknown key is an error that names known ones that look like it.
 fn the_page_of_keys_says_what_the_table_says() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
     let page = page();
-    if std::env::var_os("ROCKETPY_TEST_WRITE_PAGES").is_some() {
+    if std::env::var_os("UPDATE_DOCS").is_some() {
         RealDisk.replace(&path, page.as_bytes()).unwrap();
     }
     let found = RealDisk.read(&path, 1 << 20).unwrap_or_default();
     assert!(
         found == page.as_bytes(),
         "docs/configuration.md is not what the table of keys says; write it again with\n\
-         ROCKETPY_TEST_WRITE_PAGES=1 cargo test -p rocketpy-server --test it configuration_page"
+         UPDATE_DOCS=1 cargo test -p rocketpy-server --test it configuration_page"
     );
 }
 

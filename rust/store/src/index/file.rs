@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rocketpy_env::{Disk, DiskFile, EntryKind, EnvError};
+use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::disk::index::{entry_position, file_bytes, slot_position};
 use rocketpy_protocol::disk::{IndexEntry, IndexHeader};
 
@@ -113,7 +114,7 @@ impl Chain {
         &self,
         file: &F,
         wanted: &Wanted<'_>,
-        mut visit: impl FnMut(u64) -> Result<More, E>,
+        mut visit: impl FnMut(PhysicalOffset) -> Result<More, E>,
     ) -> Result<More, E> {
         let mut number = self.first;
         while (1..self.geometry.entries).contains(&number) {

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use parking_lot::RwLock;
 use rocketpy_env::planted::{self, Bug};
-use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
+use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
+use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::disk::index::{entry_position, slot_of};
 use rocketpy_protocol::disk::{IndexEntry, IndexHeader};
 use rocketpy_protocol::record::{CheckMode, RecordCheck, RecordView, check_record};
@@ -21,7 +22,7 @@ use crate::mapped::MappedFile;
 pub(crate) struct Log<'a, R> {
     pub files: &'a [MappedFile<R>],
     /// Behind its last record.
-    pub end: u64,
+    pub end: PhysicalOffset,
 }
 
 /// What is known before a file is looked at.
@@ -85,11 +86,16 @@ impl<D: Disk> Index<D> {
 }
 
 impl<D: Disk> Loader<'_, D> {
-    fn log_min(&self) -> u64 {
+    fn log_min(&self) -> PhysicalOffset {
         self.log.files.first().map_or(self.log.end, |file| file.start)
     }
 
-    fn state(&self, sealed: Vec<Arc<Sealed>>, current: Option<Writer<D>>, next: (u64, usize)) -> State<D> {
+    fn state(
+        &self,
+        sealed: Vec<Arc<Sealed>>,
+        current: Option<Writer<D>>,
+        next: (PhysicalOffset, usize),
+    ) -> State<D> {
         let next = next.max((self.log_min(), 0));
         let now = Instant::now();
         State { sealed, current, next, unsynced: Vec::new(), new_file: true, slots_at: now, settle_from: now }
@@ -100,7 +106,7 @@ impl<D: Disk> Loader<'_, D> {
         for file in list(&**self.disk, self.dir)? {
             self.disk.remove_file(&path_of(self.dir, file.name))?;
         }
-        Ok(self.state(Vec::new(), None, (0, 0)))
+        Ok(self.state(Vec::new(), None, (PhysicalOffset::ZERO, 0)))
     }
 
     fn open_file(&self, name: u64) -> Result<D::File, EnvError> {
@@ -117,7 +123,7 @@ impl<D: Disk> Loader<'_, D> {
         let next_entry = header.next_entry.max(1);
         let is_sound = next_entry <= self.geometry.entries
             && header.begin_physical_offset <= header.end_physical_offset
-            && header.end_physical_offset <= i64::MAX as u64;
+            && header.end_physical_offset.to_wire() >= 0;
         Ok(is_sound.then_some(Sealed { name, header, next_entry }))
     }
 
@@ -207,7 +213,7 @@ impl<D: Disk> Loader<'_, D> {
             }
             sealed.pop();
         }
-        let end = current.as_ref().map_or(0, |writer| writer.header.end_physical_offset);
+        let end = current.as_ref().map_or(PhysicalOffset::ZERO, |writer| writer.header.end_physical_offset);
         let put = self.put_of(end, &sealed, current.as_ref())?;
         Ok(Sound(Box::new(self.state(sealed, current, (end, put)))))
     }
@@ -229,13 +235,13 @@ impl<D: Disk> Loader<'_, D> {
     }
 
     /// Whether a record behind the one at `from`, or behind the start of the log, and before `to` has keys.
-    fn has_keys(&self, from: Option<u64>, to: u64) -> bool {
-        let mut at = from.unwrap_or(0).max(self.log_min());
+    fn has_keys(&self, from: Option<PhysicalOffset>, to: PhysicalOffset) -> bool {
+        let mut at = from.unwrap_or_default().max(self.log_min());
         while at < to.min(self.log.end) {
-            let Some(file) = self.log.files.iter().find(|file| (file.start..file.end()).contains(&at)) else {
+            let Some(file) = self.log.files.iter().find(|file| file.holds(at)) else {
                 return true;
             };
-            let rest = file.region.view(at - file.start..file.region.written());
+            let rest = file.written_from(at);
             match check_record(rest, CheckMode::Layout) {
                 Ok(RecordCheck::Record(view)) => {
                     if Some(at) != from && is_keyed(&view) {
@@ -254,7 +260,7 @@ impl<D: Disk> Loader<'_, D> {
     /// How many keys of the record at an offset are in: those at the end of the files.
     fn put_of(
         &self,
-        offset: u64,
+        offset: PhysicalOffset,
         sealed: &[Arc<Sealed>],
         current: Option<&Writer<D>>,
     ) -> Result<usize, EnvError> {
@@ -347,10 +353,8 @@ impl<D: Disk> Loader<'_, D> {
     /// When the record of an entry was stored; where it is gone from the log, as the entry knows it.
     fn stored_at(&self, entry: &IndexEntry, header: &IndexHeader) -> i64 {
         let at = entry.physical_offset;
-        let file = self.log.files.iter().find(|file| (file.start..file.end()).contains(&at));
-        let view = file.and_then(|file| {
-            RecordView::parse(file.region.view(at - file.start..file.region.written())).ok()
-        });
+        let file = self.log.files.iter().find(|file| file.holds(at));
+        let view = file.and_then(|file| RecordView::parse(file.written_from(at)).ok());
         view.map_or(header.begin_stored_at_ms + i64::from(entry.seconds) * 1000, |view| view.stored_at_ms)
     }
 }

@@ -23,6 +23,7 @@ pub(crate) use load::{Known, Log};
 pub use lookup::QueryResult;
 use parking_lot::RwLock;
 use rocketpy_env::{Disk, DiskFile, EnvError, local_digits};
+use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::disk::IndexHeader;
 pub(crate) use writer::Key;
 use writer::Writer;
@@ -39,7 +40,7 @@ const SETTLE_RETRY: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IndexMark {
     /// All keys of records before this are in.
-    pub to: u64,
+    pub to: PhysicalOffset,
     /// Name of the last file, 0 for none.
     pub file: u64,
     /// Number of the next entry in it.
@@ -77,7 +78,7 @@ struct State<D: Disk> {
     sealed: Vec<Arc<Sealed>>,
     current: Option<Writer<D>>,
     /// The first key that is not in: the offset of its record, and its number among the record's keys.
-    next: (u64, usize),
+    next: (PhysicalOffset, usize),
     /// Full files that were written since the last flush.
     unsynced: Vec<Arc<D::File>>,
     /// Whether a file was made since: its name is not durable either.
@@ -129,7 +130,7 @@ impl<D: Disk> State<D> {
 
 impl<D: Disk> Index<D> {
     /// Offset from which records are to be put.
-    pub(crate) fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> PhysicalOffset {
         self.state.read().next.0
     }
 
@@ -138,7 +139,7 @@ impl<D: Disk> Index<D> {
     ///
     /// # Errors
     /// Putting the same round again goes on where this one ended.
-    pub(crate) fn put(&self, keys: &[Key], to: u64) -> Result<(), EnvError> {
+    pub(crate) fn put(&self, keys: &[Key], to: PhysicalOffset) -> Result<(), EnvError> {
         let mut state = self.state.write();
         let state = &mut *state;
         let mut number = 0;
@@ -181,7 +182,7 @@ impl<D: Disk> Index<D> {
     /// # Durability
     /// The next flush makes it durable that they are gone. A crash before it leaves some, or none: both are sound.
     #[doc(alias = "deleteExpiredFile")]
-    pub(crate) fn expire(&self, log_min: u64) -> Result<usize, EnvError> {
+    pub(crate) fn expire(&self, log_min: PhysicalOffset) -> Result<usize, EnvError> {
         let mut state = self.state.write();
         let mut removed = 0;
         while let Some(oldest) = state.sealed.first()
@@ -195,7 +196,7 @@ impl<D: Disk> Index<D> {
             state.sealed.remove(0);
             state.new_file = true;
             removed += 1;
-            tracing::info!(name, log_min, "removed an index file, its records are gone");
+            tracing::info!(name, %log_min, "removed an index file, its records are gone");
         }
         Ok(removed)
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
+use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::disk::index::{ENTRY_BYTES, entry_position, slot_of, slot_position};
 use rocketpy_protocol::disk::{IndexEntry, IndexHeader};
 
@@ -18,7 +19,7 @@ const BRIDGE: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key {
     pub hash: u32,
-    pub physical_offset: u64,
+    pub physical_offset: PhysicalOffset,
     pub stored_at_ms: i64,
 }
 

@@ -1,9 +1,20 @@
 //! What a consume queue entry says, on top of its bytes.
 
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 pub(crate) use rocketpy_protocol::disk::ConsumeQueueEntry as Entry;
 
 /// Length of an entry.
 pub(crate) const ENTRY_BYTES: u64 = Entry::BYTES as u64;
+
+/// Where an entry lies in its queue, in bytes from the place of the first entry.
+pub(crate) const fn position(queue_offset: QueueOffset) -> u64 {
+    queue_offset.get() * ENTRY_BYTES
+}
+
+/// The entry whose place begins at a position: the first one of a file that starts there.
+pub(crate) const fn entry_at(position: u64) -> QueueOffset {
+    QueueOffset(position / ENTRY_BYTES)
+}
 
 /// Reads the entry at the start of `bytes`; `None` when they are none: an entry that was not written is all zero.
 ///
@@ -17,19 +28,22 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Entry> {
 
 /// Whether the entry only fills a place: before the first one of a queue that does not start at 0.
 pub(crate) fn is_preblank(entry: &Entry) -> bool {
-    entry.physical_offset.get() == 0 && entry.size_bytes == Entry::PRE_BLANK.size_bytes
+    entry.physical_offset == PhysicalOffset::ZERO && entry.size_bytes == Entry::PRE_BLANK.size_bytes
 }
 
 /// Offset behind the record; 0 for a filler.
-pub(crate) fn record_end(entry: &Entry) -> u64 {
-    if is_preblank(entry) { 0 } else { entry.physical_offset.get() + u64::from(entry.size_bytes) }
+pub(crate) fn record_end(entry: &Entry) -> PhysicalOffset {
+    match is_preblank(entry) {
+        true => PhysicalOffset::ZERO,
+        false => entry.physical_offset + u64::from(entry.size_bytes),
+    }
 }
 
 /// Entries of a queue that were read together with the one asked for: a walk to the left hardly reads.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     /// Number of the first entry in `bytes`.
-    first: u64,
+    first: QueueOffset,
     bytes: Vec<u8>,
 }
 
@@ -42,14 +56,14 @@ impl Window {
     /// whether they are there.
     pub(crate) fn entry<E>(
         &mut self,
-        number: u64,
-        floor: u64,
-        read: impl FnOnce(u64, u64, &mut Vec<u8>) -> Result<bool, E>,
+        number: QueueOffset,
+        floor: QueueOffset,
+        read: impl FnOnce(QueueOffset, u64, &mut Vec<u8>) -> Result<bool, E>,
     ) -> Result<Option<Entry>, E> {
         let read_to = self.first + self.bytes.len() as u64 / ENTRY_BYTES;
         if !(self.first..read_to).contains(&number) {
-            let first = floor.max((number + 1).saturating_sub(Self::ENTRIES));
-            let is_there = read(first, number + 1 - first, &mut self.bytes);
+            let first = floor.max(QueueOffset((number.get() + 1).saturating_sub(Self::ENTRIES)));
+            let is_there = read(first, number - first + 1, &mut self.bytes);
             self.first = first;
             if !matches!(is_there, Ok(true)) {
                 self.bytes.clear();
@@ -63,16 +77,16 @@ impl Window {
 /// First number in `low..high` whose entry is not before what is looked for; those before it come first. For an entry that
 /// says nothing the nearest one to its left speaks, so that a hole hides nothing but itself.
 pub(crate) fn partition_point<E>(
-    mut low: u64,
-    mut high: u64,
-    mut is_before: impl FnMut(u64) -> Result<Option<bool>, E>,
-) -> Result<u64, E> {
+    mut low: QueueOffset,
+    mut high: QueueOffset,
+    mut is_before: impl FnMut(QueueOffset) -> Result<Option<bool>, E>,
+) -> Result<QueueOffset, E> {
     while low < high {
         let middle = low + (high - low) / 2;
         let mut probe = middle;
         let mut answer = is_before(probe)?;
         while answer.is_none() && probe > low {
-            probe -= 1;
+            probe = probe - 1;
             answer = is_before(probe)?;
         }
         match answer {
@@ -103,7 +117,7 @@ mod tests {
         let mut window = Window::default();
         let mut reads = 0;
         let mut entry = |number: u64| {
-            window.entry(number, 6000, |first, count, bytes| {
+            window.entry(QueueOffset(number), QueueOffset(6000), |QueueOffset(first), count, bytes| {
                 assert!(first >= 6000 && first + count - 1 == number, "{first} {count}");
                 reads += 1;
                 bytes.clear();
@@ -119,19 +133,22 @@ mod tests {
             assert_eq!(entry(number), Ok(queue[number as usize - 1000]), "{number}");
         }
         assert_eq!(reads, 6000_u64.div_ceil(512));
-        assert_eq!(Window::default().entry(5, 0, |_, _, _| Ok::<_, ()>(false)), Ok(None));
-        assert_eq!(Window::default().entry(5, 0, |_, _, _| Err(())), Err(()));
+        assert_eq!(
+            Window::default().entry(QueueOffset(5), QueueOffset(0), |_, _, _| Ok::<_, ()>(false)),
+            Ok(None)
+        );
+        assert_eq!(Window::default().entry(QueueOffset(5), QueueOffset(0), |_, _, _| Err(())), Err(()));
     }
 
     #[test]
     fn a_hole_hides_nothing_but_itself() {
         let queue = queue();
         for wanted in [0, 9_000, 9_001, 10_999, 11_000, 11_500, 11_699, 11_700, 11_999, 12_000] {
-            let found = partition_point(1000, 12_000, |number| {
+            let found = partition_point(QueueOffset(1000), QueueOffset(12_000), |QueueOffset(number)| {
                 let entry = queue[number as usize - 1000].filter(|entry| !is_preblank(entry));
                 Ok::<_, ()>(entry.map(|entry| entry.physical_offset.get() < wanted * 100))
             });
-            let (before, behind) = queue.split_at(found.unwrap() as usize - 1000);
+            let (before, behind) = queue.split_at(found.unwrap().get() as usize - 1000);
             let mut records = before.iter().flatten().filter(|entry| !is_preblank(entry));
             assert!(records.all(|entry| entry.physical_offset.get() < wanted * 100), "{wanted}");
             assert!(

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
+use rocketpy_model::QueueOffset;
 
-use super::entry::{self, ENTRY_BYTES, Entry, Window};
+use super::entry::{self, ENTRY_BYTES, Entry, Window, entry_at, position};
 use super::pool::FilePool;
 use super::put_off::Line;
 use super::{Dirty, Queue};
@@ -73,8 +74,8 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// Start of the file that holds an entry.
-    pub(crate) fn file_start(&self, queue_offset: u64) -> u64 {
-        let position = queue_offset * ENTRY_BYTES;
+    pub(crate) fn file_start(&self, queue_offset: QueueOffset) -> u64 {
+        let position = position(queue_offset);
         position - position % self.file_size
     }
 
@@ -124,12 +125,12 @@ impl<D: Disk> QueueFiles<D> {
     pub(crate) fn write(
         &self,
         queue: &Queue,
-        first: u64,
+        first: QueueOffset,
         entries: &[u8],
         mut note: impl FnMut(u64, bool),
     ) -> Result<(), EnvError> {
         assert_eq!(entries.len() as u64 % ENTRY_BYTES, 0, "entries are whole");
-        let mut position = first * ENTRY_BYTES;
+        let mut position = position(first);
         let mut rest = entries;
         while !rest.is_empty() {
             let start = position - position % self.file_size;
@@ -150,11 +151,11 @@ impl<D: Disk> QueueFiles<D> {
     pub(crate) fn read(
         &self,
         queue: &Queue,
-        first: u64,
+        first: QueueOffset,
         count: u64,
         buffer: &mut Vec<u8>,
     ) -> Result<u64, EnvError> {
-        let position = first * ENTRY_BYTES;
+        let position = position(first);
         let start = position - position % self.file_size;
         let count = count.min((start + self.file_size - position) / ENTRY_BYTES);
         buffer.resize((count * ENTRY_BYTES) as usize, 0);
@@ -168,13 +169,13 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// Reads one entry; `None` when nothing is written there.
-    pub(crate) fn entry(&self, queue: &Queue, queue_offset: u64) -> Result<Option<Entry>, EnvError> {
+    pub(crate) fn entry(&self, queue: &Queue, queue_offset: QueueOffset) -> Result<Option<Entry>, EnvError> {
         if let Some(entry) = queue.tail().entry(queue_offset) {
             return Ok(entry);
         }
         let mut bytes = [0; ENTRY_BYTES as usize];
         let start = self.file_start(queue_offset);
-        self.open(queue, start)?.read_exact_at(queue_offset * ENTRY_BYTES - start, &mut bytes)?;
+        self.open(queue, start)?.read_exact_at(position(queue_offset) - start, &mut bytes)?;
         Ok(entry::decode(&bytes))
     }
 
@@ -183,9 +184,9 @@ impl<D: Disk> QueueFiles<D> {
         &self,
         window: &mut Window,
         queue: &Queue,
-        queue_offset: u64,
+        queue_offset: QueueOffset,
     ) -> Result<Option<Entry>, EnvError> {
-        let floor = self.file_start(queue_offset) / ENTRY_BYTES;
+        let floor = entry_at(self.file_start(queue_offset));
         window.entry(queue_offset, floor, |first, count, bytes| {
             self.read(queue, first, count, bytes).map(|read| read == count)
         })
@@ -232,7 +233,7 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// Removes the file that holds an entry. The folder is not flushed.
-    pub(crate) fn remove_file(&self, queue: &Queue, queue_offset: u64) -> Result<(), EnvError> {
+    pub(crate) fn remove_file(&self, queue: &Queue, queue_offset: QueueOffset) -> Result<(), EnvError> {
         let start = self.file_start(queue_offset);
         self.pool.forget_file((queue.uid, start));
         match self.disk.remove_file(&self.path(queue, start)) {
@@ -243,7 +244,7 @@ impl<D: Disk> QueueFiles<D> {
 
     /// Removes the entries from `first` on, all of which are in files. The file that held `first` stays, for what is
     /// written next.
-    pub(crate) fn cut(&self, queue: &Queue, first: u64) -> Result<(), EnvError> {
+    pub(crate) fn cut(&self, queue: &Queue, first: QueueOffset) -> Result<(), EnvError> {
         self.pool.forget(queue.uid);
         let kept = self.file_start(first);
         let mut start = self.file_start(queue.max());
@@ -256,7 +257,7 @@ impl<D: Disk> QueueFiles<D> {
         queue.forget_dirty_files(kept + 1);
         match self.open(queue, kept) {
             Err(error) if error.is_not_found() => Ok(()),
-            file => file?.zero_range(first * ENTRY_BYTES - kept..self.file_size, false),
+            file => file?.zero_range(position(first) - kept..self.file_size, false),
         }
     }
 
@@ -295,7 +296,7 @@ mod tests {
         let files = QueueFiles::new(Arc::new(disk.clone()), "/queues".into(), 100, 10, 0);
         let queue = QueueTable::default().get_or_create("t", 0).unwrap();
         let write = || {
-            files.write(&queue, 0, &[7; 20], |start, is_new| {
+            files.write(&queue, QueueOffset::ZERO, &[7; 20], |start, is_new| {
                 queue.mark_dirty(start, is_new);
             })
         };
@@ -318,7 +319,7 @@ mod tests {
         let queue = QueueTable::default().get_or_create("t", 0).unwrap();
         let mut noted = Vec::new();
         files
-            .write(&queue, 4, &[7; 40], |start, is_new| {
+            .write(&queue, QueueOffset(4), &[7; 40], |start, is_new| {
                 let bytes = RealDisk.read(&files.path(&queue, start), 1000).unwrap();
                 noted.push((start, is_new, bytes.iter().filter(|&&byte| byte == 7).count()));
             })

@@ -8,10 +8,10 @@ pub(crate) mod table;
 pub(crate) mod tail;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use rocketpy_model::QueueOffset;
+use rocketpy_model::{AtomicPhysicalOffset, AtomicQueueOffset, PhysicalOffset, QueueOffset};
 
 use self::tail::Tail;
 use crate::fetch::QueueBounds;
@@ -26,15 +26,15 @@ pub(crate) struct Queue {
     /// Distinguishes this queue from a former one of the same name, whose files may still be open.
     pub uid: u64,
     /// Queue offset that the next record gets. Changed under the append lock alone.
-    next: AtomicU64,
+    next: AtomicQueueOffset,
     /// Records of the log before this belong to a former queue of the name.
-    born: AtomicU64,
+    born: AtomicPhysicalOffset,
     /// First entry that the first file has room for; 0 without any file.
-    first: AtomicU64,
+    first: AtomicQueueOffset,
     /// First entry that leads to a record.
-    min: AtomicU64,
+    min: AtomicQueueOffset,
     /// Entries before this are readable. Changed by dispatch alone.
-    max: AtomicU64,
+    max: AtomicQueueOffset,
     /// Set when the topic was deleted: records on their way get no entry.
     deleted: AtomicBool,
     /// What was written since the last flush.
@@ -58,11 +58,11 @@ impl Queue {
             topic,
             queue_id,
             uid,
-            next: AtomicU64::new(bounds.max.get()),
-            born: AtomicU64::new(0),
-            first: AtomicU64::new(0),
-            min: AtomicU64::new(bounds.min.get()),
-            max: AtomicU64::new(bounds.max.get()),
+            next: AtomicQueueOffset::new(bounds.max),
+            born: AtomicPhysicalOffset::default(),
+            first: AtomicQueueOffset::default(),
+            min: AtomicQueueOffset::new(bounds.min),
+            max: AtomicQueueOffset::new(bounds.max),
             deleted: AtomicBool::new(false),
             dirty: Mutex::default(),
             tail: Mutex::default(),
@@ -74,55 +74,55 @@ impl Queue {
         self.tail.lock()
     }
 
-    pub(crate) fn min(&self) -> u64 {
+    pub(crate) fn min(&self) -> QueueOffset {
         self.min.load(Ordering::Acquire)
     }
 
-    pub(crate) fn max(&self) -> u64 {
+    pub(crate) fn max(&self) -> QueueOffset {
         self.max.load(Ordering::Acquire)
     }
 
     pub(crate) fn bounds(&self) -> QueueBounds {
         // The minimum first: it never passes a maximum that is read later.
         let min = self.min();
-        QueueBounds { min: QueueOffset(min), max: QueueOffset(self.max().max(min)) }
+        QueueBounds { min, max: self.max().max(min) }
     }
 
     /// Queue offset for the next record, for certain while the caller holds the append lock.
-    pub(crate) fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> QueueOffset {
         self.next.load(Ordering::Relaxed)
     }
 
     /// Moves the next queue offset; the caller holds the append lock, or recovers.
-    pub(crate) fn set_next(&self, next: u64) {
+    pub(crate) fn set_next(&self, next: QueueOffset) {
         self.next.store(next, Ordering::Relaxed);
     }
 
     /// Whether a record at this place of the log may be one of this queue.
-    pub(crate) fn may_hold(&self, physical_offset: u64) -> bool {
+    pub(crate) fn may_hold(&self, physical_offset: PhysicalOffset) -> bool {
         physical_offset >= self.born.load(Ordering::Relaxed)
     }
 
     /// Sets where the queue's first record lies, before that record is published.
-    pub(crate) fn set_born(&self, physical_offset: u64) {
+    pub(crate) fn set_born(&self, physical_offset: PhysicalOffset) {
         self.born.store(physical_offset, Ordering::Relaxed);
     }
 
     /// Makes entries readable.
-    pub(crate) fn publish(&self, max: u64) {
+    pub(crate) fn publish(&self, max: QueueOffset) {
         self.max.store(max, Ordering::Release);
     }
 
-    pub(crate) fn set_min(&self, min: u64) {
+    pub(crate) fn set_min(&self, min: QueueOffset) {
         self.min.store(min, Ordering::Release);
     }
 
     /// First entry that the first file has room for. Changed by dispatch alone.
-    pub(crate) fn first(&self) -> u64 {
+    pub(crate) fn first(&self) -> QueueOffset {
         self.first.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_first(&self, first: u64) {
+    pub(crate) fn set_first(&self, first: QueueOffset) {
         self.first.store(first, Ordering::Relaxed);
     }
 

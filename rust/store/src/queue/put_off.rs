@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use rocketpy_env::{Disk, EnvError};
+use rocketpy_model::QueueOffset;
 
 use super::Queue;
 use super::files::QueueFiles;
@@ -49,7 +50,7 @@ impl Line {
 
 impl<D: Disk> QueueFiles<D> {
     /// Adds entries to a queue that are written later, and are read from memory until then.
-    pub(crate) fn put_off(&self, queue: &Arc<Queue>, first: u64, entries: &[u8]) {
+    pub(crate) fn put_off(&self, queue: &Arc<Queue>, first: QueueOffset, entries: &[u8]) {
         self.line.size_bytes.fetch_add(entries.len(), Ordering::Relaxed);
         let mut tail = queue.tail();
         tail.push(first, entries);

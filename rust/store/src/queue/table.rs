@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use rocketpy_model::name::{NameError, check_topic};
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 
 use super::Queue;
 use crate::fetch::{QueueBounds, QueueSummary};
@@ -148,9 +149,9 @@ impl QueueTable {
         match queues.binary_search_by_key(&queue_id, |queue| queue.queue_id) {
             Ok(index) => Ok(Arc::clone(&queues[index])),
             Err(index) => {
-                let empty = QueueBounds { min: 0.into(), max: 0.into() };
+                let empty = QueueBounds { min: QueueOffset::ZERO, max: QueueOffset::ZERO };
                 let queue = Arc::new(Queue::new(topic, queue_id, self.next_uid(), empty));
-                queue.set_born(u64::MAX); // no record of the log is its own before its first append
+                queue.set_born(PhysicalOffset::MAX); // no record of the log is its own before its first append
                 queues.insert(index, Arc::clone(&queue));
                 self.enter(&queue);
                 Ok(queue)
@@ -204,7 +205,7 @@ impl QueueTable {
             queue_id: queue.queue_id,
             bounds: queue.bounds(),
         };
-        let used = self.all().into_iter().filter(|queue| queue.max() > 0);
+        let used = self.all().into_iter().filter(|queue| queue.max() > QueueOffset::ZERO);
         let mut summaries: Vec<_> = used.map(summary).collect();
         summaries.sort_by(|a, b| (&a.topic, a.queue_id).cmp(&(&b.topic, b.queue_id)));
         summaries

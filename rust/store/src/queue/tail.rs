@@ -1,12 +1,14 @@
 //! Entries that are dispatched and not yet in the files of their queue.
 
+use rocketpy_model::QueueOffset;
+
 use super::entry::{self, ENTRY_BYTES, Entry};
 
 /// The end of one queue, as far as it is in memory alone.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     /// Queue offset of the first entry in `bytes`. All before it are in files.
-    first: u64,
+    first: QueueOffset,
     bytes: Vec<u8>,
     /// The queue is in the line of those that are to be written.
     pub is_waiting: bool,
@@ -18,7 +20,7 @@ impl Tail {
     }
 
     /// Adds entries that follow on those that are there.
-    pub(crate) fn push(&mut self, first: u64, entries: &[u8]) {
+    pub(crate) fn push(&mut self, first: QueueOffset, entries: &[u8]) {
         if self.bytes.is_empty() {
             self.first = first;
         }
@@ -28,7 +30,7 @@ impl Tail {
     }
 
     /// Copies what is to be written, and says where it begins.
-    pub(crate) fn copy_to(&self, bytes: &mut Vec<u8>) -> u64 {
+    pub(crate) fn copy_to(&self, bytes: &mut Vec<u8>) -> QueueOffset {
         bytes.clear();
         bytes.extend_from_slice(&self.bytes);
         self.first
@@ -50,14 +52,14 @@ impl Tail {
     }
 
     /// The entry of a number; `None` when it is not here, but in a file.
-    pub(crate) fn entry(&self, queue_offset: u64) -> Option<Option<Entry>> {
+    pub(crate) fn entry(&self, queue_offset: QueueOffset) -> Option<Option<Entry>> {
         let index = queue_offset.checked_sub(self.first).filter(|_| !self.is_empty())?;
         let at = index.saturating_mul(ENTRY_BYTES).min(self.bytes.len() as u64);
         Some(entry::decode(&self.bytes[at as usize..]))
     }
 
     /// Fills the places of entries from `first` on that are here, and says how many come before those.
-    pub(crate) fn fill(&self, first: u64, places: &mut [u8]) -> u64 {
+    pub(crate) fn fill(&self, first: QueueOffset, places: &mut [u8]) -> u64 {
         let count = places.len() as u64 / ENTRY_BYTES;
         if self.is_empty() || first + count <= self.first {
             return count;
@@ -81,6 +83,10 @@ mod tests {
         numbers.flat_map(|number| entry(number).encode()).collect()
     }
 
+    fn at(number: u64) -> QueueOffset {
+        QueueOffset(number)
+    }
+
     fn number(entry: Option<Entry>) -> Option<u64> {
         entry.map(|entry| entry.physical_offset.get())
     }
@@ -88,17 +94,17 @@ mod tests {
     #[test]
     fn entries_are_found_in_the_tail_or_said_to_be_in_a_file() {
         let mut tail = Tail::default();
-        assert!(tail.entry(0).is_none());
-        assert_eq!(tail.fill(0, &mut [7; 60]), 3);
-        tail.push(5, &entries(5..8));
-        tail.push(8, &entries(8..10));
-        assert!(tail.entry(4).is_none());
-        assert_eq!(tail.entry(5).map(number), Some(Some(5)));
-        assert_eq!(tail.entry(9).map(number), Some(Some(9)));
-        assert_eq!(tail.entry(10).map(number), Some(None), "nothing is there yet, in no file either");
+        assert!(tail.entry(at(0)).is_none());
+        assert_eq!(tail.fill(at(0), &mut [7; 60]), 3);
+        tail.push(at(5), &entries(5..8));
+        tail.push(at(8), &entries(8..10));
+        assert!(tail.entry(at(4)).is_none());
+        assert_eq!(tail.entry(at(5)).map(number), Some(Some(5)));
+        assert_eq!(tail.entry(at(9)).map(number), Some(Some(9)));
+        assert_eq!(tail.entry(at(10)).map(number), Some(None), "nothing is there yet, in no file either");
         for (first, count) in [(0, 5), (0, 6), (3, 7), (5, 5), (7, 2), (9, 1), (9, 4), (12, 2)] {
             let mut places = vec![7; count as usize * 20];
-            let before = tail.fill(first, &mut places);
+            let before = tail.fill(at(first), &mut places);
             assert_eq!(before, 5_u64.saturating_sub(first).min(count), "{first} {count}");
             let in_tail = (first + before).min(10)..(first + count).min(10);
             let known = in_tail.end.saturating_sub(in_tail.start);
@@ -114,17 +120,17 @@ mod tests {
     #[test]
     fn what_was_written_goes_and_what_came_meanwhile_stays() {
         let mut tail = Tail::default();
-        tail.push(5, &entries(5..8));
+        tail.push(at(5), &entries(5..8));
         let mut bytes = vec![1];
-        assert_eq!(tail.copy_to(&mut bytes), 5);
+        assert_eq!(tail.copy_to(&mut bytes), at(5));
         assert_eq!(bytes, entries(5..8));
-        tail.push(8, &entries(8..9));
+        tail.push(at(8), &entries(8..9));
         tail.forget_first(bytes.len());
-        assert_eq!(tail.copy_to(&mut bytes), 8);
+        assert_eq!(tail.copy_to(&mut bytes), at(8));
         assert_eq!(bytes, entries(8..9));
         tail.forget_first(20);
         assert!(tail.is_empty());
-        tail.push(9, &entries(9..10));
+        tail.push(at(9), &entries(9..10));
         assert_eq!(tail.clear(), 20);
     }
 }

@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::path::Path;
 
 use rocketpy_env::{Disk, OpenMode};
+use rocketpy_model::PhysicalOffset;
 
 use super::ReadError;
-use crate::checkpoint::{Checkpoint, Mark, Timestamps};
+use crate::checkpoint::{Checkpoint, Mark, NOWHERE, Timestamps};
 
 /// Checkpoint and abort file of a store.
 #[derive(Debug, Clone, Copy)]
@@ -32,8 +33,8 @@ impl Condition {
     }
 
     /// The part of the log in which every record has a checksum of its own.
-    pub(crate) fn checked(&self) -> Range<u64> {
-        self.mark.map_or(0..0, |mark| mark.checked(self.is_dirty))
+    pub(crate) fn checked(&self) -> Range<PhysicalOffset> {
+        self.mark.map_or(NOWHERE, |mark| mark.checked(self.is_dirty))
     }
 
     /// The mark with which the store was closed in order, when nobody has it open.

@@ -48,7 +48,7 @@ impl<D: Disk> StreamFiles<D> {
 
     /// Where files are missing between two others: from and to.
     pub(crate) fn holes(&self) -> Vec<(u64, u64)> {
-        let gaps = self.files.windows(2).map(|pair| (end_of(pair[0]), pair[1].start));
+        let gaps = self.files.windows(2).map(|pair| (pair[0].end(), pair[1].start));
         gaps.filter(|(from, to)| from != to).collect()
     }
 
@@ -59,11 +59,11 @@ impl<D: Disk> StreamFiles<D> {
 
     /// The file that holds a position. Looks at the folder again when the position lies behind all files.
     pub(crate) fn find(&mut self, position: u64) -> Result<Option<NumberedFile>, ReadError> {
-        if self.files.last().is_none_or(|last| position >= end_of(*last)) {
+        if self.files.last().is_none_or(|last| position >= last.end()) {
             self.relist()?;
         }
         let at = self.files.partition_point(|file| file.start <= position);
-        Ok(at.checked_sub(1).map(|at| self.files[at]).filter(|file| position < end_of(*file)))
+        Ok(at.checked_sub(1).map(|at| self.files[at]).filter(|file| position < file.end()))
     }
 
     /// The file that holds a position; the folder when none does.
@@ -89,7 +89,7 @@ impl<D: Disk> StreamFiles<D> {
         let Some(file) = self.find(position)? else {
             return Ok(false);
         };
-        if end_of(file) - position < buffer.len() as u64 {
+        if file.end() - position < buffer.len() as u64 {
             return Ok(false);
         }
         match self.handle(file.start).and_then(|handle| handle.read_exact_at(position - file.start, buffer)) {
@@ -104,7 +104,7 @@ impl<D: Disk> StreamFiles<D> {
     pub(crate) fn next_data(&mut self, position: u64) -> Result<Option<u64>, ReadError> {
         let Some(file) = self.find(position)? else { return Ok(None) };
         let found = self.handle(file.start)?.next_data(position - file.start)?;
-        Ok(found.map(|offset| file.start + offset).filter(|&found| found < end_of(file)))
+        Ok(found.map(|offset| file.start + offset).filter(|&found| found < file.end()))
     }
 
     /// Closes what is open; the next read opens it again.
@@ -138,9 +138,4 @@ fn list<D: Disk>(disk: &D, dir: &Path) -> Result<Vec<NumberedFile>, ReadError> {
         Err(StoreError::Env(error)) => Err(error.into()),
         Err(error) => Err(ReadError::BadFile { path: dir.to_path_buf(), reason: error.to_string() }),
     }
-}
-
-/// Position behind the last byte of a file.
-fn end_of(file: NumberedFile) -> u64 {
-    file.start.saturating_add(file.size_bytes)
 }

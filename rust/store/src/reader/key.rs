@@ -46,9 +46,9 @@ impl Default for KeyQuery {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct KeyPlaces {
     /// Physical offsets of records that may have it.
-    pub offsets: BTreeSet<u64>,
+    pub offsets: BTreeSet<PhysicalOffset>,
     /// The index covers all records before this.
-    pub covered_to: u64,
+    pub covered_to: PhysicalOffset,
 }
 
 /// A record that was found by its key.
@@ -85,7 +85,7 @@ impl<D: Disk> StoreReader<D> {
             }
             Ok(More::Yes)
         })?;
-        let record = |(offset, bytes)| KeyedRecord { physical_offset: PhysicalOffset(offset), bytes };
+        let record = |(physical_offset, bytes)| KeyedRecord { physical_offset, bytes };
         Ok(found.into_iter().map(record).collect())
     }
 
@@ -141,7 +141,7 @@ impl<D: Disk> StoreReader<D> {
         files: &[NamedFile],
         geometry: Geometry,
         wanted: &Wanted<'_>,
-        mut visit: impl FnMut(u64) -> Result<More, ReadError>,
+        mut visit: impl FnMut(PhysicalOffset) -> Result<More, ReadError>,
     ) -> Result<(), ReadError> {
         for file in files.iter().rev() {
             let path = path_of(&self.root.join("index"), file.name);
@@ -189,13 +189,12 @@ impl<D: Disk> StoreReader<D> {
 /// The record at an offset, if it is there and is what is wanted.
 fn read_wanted<D: Disk>(
     log: &mut LogFiles<D>,
-    offset: u64,
+    offset: PhysicalOffset,
     wanted: &Wanted<'_>,
 ) -> Result<Option<Vec<u8>>, ReadError> {
-    let at = PhysicalOffset(offset);
-    let Some(file_end) = log.file_end(at)? else { return Ok(None) };
+    let Some(file_end) = log.file_end(offset)? else { return Ok(None) };
     let mut size = [0; 4];
-    if !log.read(at, &mut size)? {
+    if !log.read(offset, &mut size)? {
         return Ok(None);
     }
     let size = u64::from(u32::from_be_bytes(size));
@@ -203,15 +202,15 @@ fn read_wanted<D: Disk>(
         return Ok(None); // an entry that leads to no record: it was cut off, or the file was removed
     }
     let mut bytes = vec![0; size as usize];
-    if !log.read(at, &mut bytes)? {
+    if !log.read(offset, &mut bytes)? {
         return Ok(None);
     }
     match check_record(&bytes, CheckMode::Layout) {
-        Ok(RecordCheck::Record(view)) if view.physical_offset == at && wanted.is(&view) => {}
+        Ok(RecordCheck::Record(view)) if view.physical_offset == offset && wanted.is(&view) => {}
         _ => return Ok(None),
     }
     if let Err(error) = check_record(&bytes, CheckMode::Body) {
-        let path: PathBuf = log.path_at(at)?;
+        let path: PathBuf = log.path_at(offset)?;
         return Err(ReadError::BadFile { path, reason: format!("the record at {offset}: {error}") });
     }
     Ok(Some(bytes))

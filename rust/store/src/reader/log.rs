@@ -10,6 +10,7 @@ use rocketpy_protocol::record::{MAGIC_V1, RecordHead};
 use super::condition::Condition;
 use super::files::StreamFiles;
 use super::{QueueEntry, ReadError};
+use crate::folder::NumberedFile;
 
 /// The commit log of a folder.
 pub(crate) struct LogFiles<D: Disk> {
@@ -22,7 +23,7 @@ pub(crate) struct LogFiles<D: Disk> {
 #[derive(Debug, Clone, Copy)]
 enum Known {
     /// It was durable before this offset.
-    DurableTo(u64),
+    DurableTo(PhysicalOffset),
     /// It was closed in order by a program that left no offset: the last record was stored then, or later.
     StoredTo(i64),
 }
@@ -34,7 +35,7 @@ impl<D: Disk> LogFiles<D> {
     /// Lists the files; `condition` was read before.
     pub(crate) fn list(disk: Arc<D>, dirs: Vec<PathBuf>, condition: Condition) -> Result<Self, ReadError> {
         let files = StreamFiles::list_all(disk, dirs)?;
-        let mut log = Self { files, condition, known: Known::DurableTo(0) };
+        let mut log = Self { files, condition, known: Known::DurableTo(PhysicalOffset::ZERO) };
         log.known = match condition.mark {
             Some(mark) => Known::DurableTo(mark.log_to),
             None if !condition.is_dirty => Known::StoredTo(condition.timestamps.physic_msg_at_ms),
@@ -52,42 +53,42 @@ impl<D: Disk> LogFiles<D> {
         if let Known::StoredTo(stored_to_ms) = self.known {
             let (end, last_stored_at_ms) = self.walk_to_end()?;
             let is_whole = last_stored_at_ms >= stored_to_ms;
-            self.known = Known::DurableTo(if is_whole { end } else { u64::MAX });
+            self.known = Known::DurableTo(if is_whole { end } else { PhysicalOffset::MAX });
         }
-        Ok(matches!(self.known, Known::DurableTo(end) if at.get() < end))
+        Ok(matches!(self.known, Known::DurableTo(end) if at < end))
     }
 
     /// Start of the file from which another program's abnormal recovery would read: what lies before it was durable.
     ///
     /// # Source
     /// docs/reference/store-format.md 5.8 step 2.
-    fn start_file(&mut self, min_timestamp_ms: i64) -> Result<u64, ReadError> {
-        let starts: Vec<u64> = self.files.files().iter().map(|file| file.start).collect();
+    fn start_file(&mut self, min_timestamp_ms: i64) -> Result<PhysicalOffset, ReadError> {
+        let starts: Vec<_> = self.files.files().iter().map(|file| PhysicalOffset(file.start)).collect();
         for &start in starts.iter().skip(1).rev() {
             let mut bytes = [0; RecordHead::BYTES];
-            let head = self.files.read(start, &mut bytes)?.then(|| head_at(&bytes, start)).flatten();
+            let head = self.read(start, &mut bytes)?.then(|| head_at(&bytes, start)).flatten();
             if head.is_some_and(|head| (1..=min_timestamp_ms).contains(&head.stored_at_ms())) {
                 return Ok(start);
             }
         }
-        Ok(self.start().get())
+        Ok(self.start())
     }
 
     /// End of the records that follow each other from the start of the last file that has one, and when the last of them was
     /// stored.
-    fn walk_to_end(&mut self) -> Result<(u64, i64), ReadError> {
+    fn walk_to_end(&mut self) -> Result<(PhysicalOffset, i64), ReadError> {
         let files = self.files.files().to_vec();
         let mut buffer = Vec::new();
         for file in files.iter().rev() {
-            let (mut at, mut last_stored_at_ms) = (file.start, None);
-            let file_end = file.start.saturating_add(file.size_bytes);
+            let (mut at, mut last_stored_at_ms) = (PhysicalOffset(file.start), None);
+            let file_end = PhysicalOffset(file.end());
             while at < file_end {
                 buffer.resize(WALK_BYTES.min((file_end - at) as usize), 0);
-                if !self.files.read(at, &mut buffer)? {
+                if !self.read(at, &mut buffer)? {
                     break;
                 }
                 let from = at;
-                let head = |at: u64| {
+                let head = |at: PhysicalOffset| {
                     let head = buffer.get((at - from) as usize..).and_then(|bytes| head_at(bytes, at))?;
                     (u64::from(head.size_bytes()) <= file_end - at).then_some(head)
                 };
@@ -103,12 +104,22 @@ impl<D: Disk> LogFiles<D> {
                 return Ok((at, last_stored_at_ms));
             }
         }
-        Ok((self.start().get(), 0))
+        Ok((self.start(), 0))
     }
 
     /// First byte that is still there.
     pub(crate) fn start(&self) -> PhysicalOffset {
         PhysicalOffset(self.files.start().unwrap_or(0))
+    }
+
+    /// Behind the last byte of the last file.
+    pub(crate) fn end_of_files(&self) -> PhysicalOffset {
+        PhysicalOffset(self.files.files().last().map_or(0, NumberedFile::end))
+    }
+
+    /// Where files are missing between two others: from and to.
+    pub(crate) fn holes(&self) -> Vec<(PhysicalOffset, PhysicalOffset)> {
+        self.files.holes().into_iter().map(|(from, to)| (PhysicalOffset(from), PhysicalOffset(to))).collect()
     }
 
     /// Looks at the folder again.
@@ -117,8 +128,13 @@ impl<D: Disk> LogFiles<D> {
     }
 
     /// Position behind the file that holds an offset; `None` when no file does.
-    pub(crate) fn file_end(&mut self, at: PhysicalOffset) -> Result<Option<u64>, ReadError> {
-        Ok(self.files.find(at.get())?.map(|file| file.start.saturating_add(file.size_bytes)))
+    pub(crate) fn file_end(&mut self, at: PhysicalOffset) -> Result<Option<PhysicalOffset>, ReadError> {
+        Ok(self.files.find(at.get())?.map(|file| PhysicalOffset(file.end())))
+    }
+
+    /// How far an offset lies from the start of its file; 0 when no file holds it.
+    pub(crate) fn file_offset(&mut self, at: PhysicalOffset) -> Result<u64, ReadError> {
+        Ok(self.files.find(at.get())?.map_or(0, |file| at.get() - file.start))
     }
 
     /// The file that holds an offset; the log's folder when none does.
@@ -146,10 +162,10 @@ impl<D: Disk> LogFiles<D> {
 }
 
 /// The head of the record at an offset, if one is there.
-fn head_at(bytes: &[u8], at: u64) -> Option<RecordHead<'_>> {
+fn head_at(bytes: &[u8], at: PhysicalOffset) -> Option<RecordHead<'_>> {
     RecordHead::of(bytes).filter(|head| {
         head.is_record()
-            && head.physical_offset().get() == at
+            && head.physical_offset() == at
             && head.size_bytes() as usize >= RecordHead::BYTES
             && i32::try_from(head.size_bytes()).is_ok()
     })

@@ -25,6 +25,7 @@ use self::queue::QueueFiles;
 pub use self::scan::RangeScan;
 use crate::error::StoreError;
 use crate::fetch::QueueBounds;
+pub use crate::fetch::QueueEntry;
 
 /// A store could not be read.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -191,15 +192,6 @@ impl<'a> RecordBlock<'a> {
     }
 }
 
-/// An entry of a queue: where its record lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueueEntry {
-    pub queue_offset: QueueOffset,
-    pub physical_offset: PhysicalOffset,
-    pub size_bytes: u32,
-    pub tags_code: i64,
-}
-
 /// A topic of a store with its queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicSummary {
@@ -346,7 +338,7 @@ impl<D: Disk> StoreReader<D> {
             for queue_id in self.queue_ids(&topic)? {
                 let queue = self.open_queue(&topic, queue_id, log)?;
                 entries += queue.bounds.max.get();
-                firsts += queue.first();
+                firsts += queue.first().get();
             }
         }
         // A server may have opened the store meanwhile: then there is more, or less, for good reason.

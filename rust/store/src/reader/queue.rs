@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rocketpy_env::Disk;
-use rocketpy_model::QueueOffset;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::disk::ConsumeQueueEntry;
 
 use super::files::StreamFiles;
 use super::log::LogFiles;
 use super::{QueueEntry, ReadError};
 use crate::fetch::QueueBounds;
-use crate::queue::entry::{self, ENTRY_BYTES, Window, partition_point};
+use crate::queue::entry::{self, ENTRY_BYTES, Window, entry_at, partition_point};
 
 /// A consume queue with the bounds that it had when it was opened.
 pub(crate) struct QueueFiles<D: Disk> {
@@ -43,25 +43,25 @@ impl<D: Disk> QueueFiles<D> {
         else {
             return Ok(());
         };
-        let from = first.start / ENTRY_BYTES;
-        let file_from = last.start / ENTRY_BYTES;
+        let from = entry_at(first.start);
+        let file_from = entry_at(last.start);
         let file_to = file_from + last.size_bytes / ENTRY_BYTES;
         let mut max = partition_point(file_from, file_to, |number| {
-            Ok::<_, ReadError>(Some(self.entry(QueueOffset(number))?.is_some()))
+            Ok::<_, ReadError>(Some(self.entry(number)?.is_some()))
         })?;
         // Entries may have reached the disk before a crash without their records: those are not there. What was durable is
         // not given up like that, it is missed when it is read.
         while max > from && !self.has_record(max - 1, log)? {
-            max -= 1;
+            max = max - 1;
         }
         let log_start = log.start();
-        let min = self.at_place(log_start.get(), QueueOffset(from), QueueOffset(max))?;
-        self.bounds = QueueBounds { min, max: QueueOffset(max) };
+        let min = self.at_place(log_start, from, max)?;
+        self.bounds = QueueBounds { min, max };
         Ok(())
     }
 
-    fn has_record(&mut self, number: u64, log: &mut LogFiles<D>) -> Result<bool, ReadError> {
-        let Some(entry) = self.entry(QueueOffset(number))? else {
+    fn has_record(&mut self, number: QueueOffset, log: &mut LogFiles<D>) -> Result<bool, ReadError> {
+        let Some(entry) = self.entry(number)? else {
             return Ok(false);
         };
         // What retention took away was there once, and counts as the former end of the queue.
@@ -73,16 +73,15 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// Behind the record that the last entry leads to; 0 when there is none.
-    pub(crate) fn end_of_last(&mut self) -> Result<u64, ReadError> {
-        let last = self.bounds.max.get().checked_sub(1).filter(|&last| last >= self.bounds.min.get());
-        let Some(last) = last else { return Ok(0) };
-        let entry = self.entry(QueueOffset(last))?.filter(|entry| !entry.is_filler());
-        Ok(entry.map_or(0, |entry| entry.physical_offset.get().saturating_add(entry.size_bytes.into())))
+    pub(crate) fn end_of_last(&mut self) -> Result<PhysicalOffset, ReadError> {
+        let QueueBounds { min, max } = self.bounds;
+        let last = if max > min { self.entry(max - 1)? } else { None };
+        Ok(last.filter(|entry| !entry.is_filler()).map_or(PhysicalOffset::ZERO, |entry| entry.end()))
     }
 
     /// First entry that the first file has room for; 0 without any file.
-    pub(crate) fn first(&self) -> u64 {
-        self.files.start().unwrap_or(0) / ENTRY_BYTES
+    pub(crate) fn first(&self) -> QueueOffset {
+        entry_at(self.files.start().unwrap_or(0))
     }
 
     /// The first entry of the bounds whose record was stored at or after a time; their end when there is none.
@@ -90,26 +89,24 @@ impl<D: Disk> QueueFiles<D> {
     /// # Source
     /// docs/reference/store-format.md 11.6, boundary `lower`.
     pub(crate) fn at_time(&mut self, at_ms: i64, log: &mut LogFiles<D>) -> Result<QueueOffset, ReadError> {
-        let (min, max) = (self.bounds.min.get(), self.bounds.max.get());
-        let found = partition_point(min, max, |number| match self.entry(QueueOffset(number))? {
+        let QueueBounds { min, max } = self.bounds;
+        partition_point(min, max, |number| match self.entry(number)? {
             Some(entry) => Ok(log.stored_at_ms(&entry, self.queue_id)?.map(|stored_at| stored_at < at_ms)),
-            None => Ok::<_, ReadError>(None),
-        })?;
-        Ok(QueueOffset(found))
+            None => Ok(None),
+        })
     }
 
     /// The first number in `from..to` whose record lies at or behind a place of the log.
     pub(crate) fn at_place(
         &mut self,
-        place: u64,
+        place: PhysicalOffset,
         from: QueueOffset,
         to: QueueOffset,
     ) -> Result<QueueOffset, ReadError> {
-        let found = partition_point(from.get(), to.get(), |number| {
-            let entry = self.entry(QueueOffset(number))?.filter(|entry| !entry.is_filler());
-            Ok::<_, ReadError>(entry.map(|entry| entry.physical_offset.get() < place))
-        })?;
-        Ok(QueueOffset(found))
+        partition_point(from, to, |number| {
+            let entry = self.entry(number)?.filter(|entry| !entry.is_filler());
+            Ok(entry.map(|entry| entry.physical_offset < place))
+        })
     }
 
     /// One entry; `None` when nothing is written there.
@@ -120,9 +117,9 @@ impl<D: Disk> QueueFiles<D> {
         let Some(file) = self.files.find(position)? else {
             return Ok(None);
         };
-        let entry = self.window.entry(offset.get(), file.start / ENTRY_BYTES, |first, count, bytes| {
+        let entry = self.window.entry(offset, entry_at(file.start), |first, count, bytes| {
             bytes.resize((count * ENTRY_BYTES) as usize, 0);
-            self.files.read(first * ENTRY_BYTES, bytes)
+            self.files.read(entry::position(first), bytes)
         })?;
         Ok(entry.map(|entry| QueueEntry::new(offset, entry)))
     }
@@ -158,8 +155,8 @@ impl<D: Disk> QueueFiles<D> {
     /// First number behind `from` that lies in a file that is still there.
     pub(crate) fn next_file(&mut self, from: QueueOffset) -> Result<Option<QueueOffset>, ReadError> {
         self.files.relist()?;
-        let starts = self.files.files().iter().map(|file| file.start / ENTRY_BYTES);
-        Ok(starts.filter(|&start| start > from.get()).min().map(QueueOffset))
+        let starts = self.files.files().iter().map(|file| entry_at(file.start));
+        Ok(starts.filter(|&start| start > from).min())
     }
 }
 
@@ -172,6 +169,11 @@ impl QueueEntry {
     const fn new(queue_offset: QueueOffset, entry: ConsumeQueueEntry) -> Self {
         let ConsumeQueueEntry { physical_offset, size_bytes, tags_code } = entry;
         Self { queue_offset, physical_offset, size_bytes, tags_code }
+    }
+
+    /// Behind its record. An entry may be anything: this does not overflow.
+    pub(crate) const fn end(&self) -> PhysicalOffset {
+        PhysicalOffset(self.physical_offset.get().saturating_add(self.size_bytes as u64))
     }
 
     /// Whether it only fills a place: before the first entry of a queue that does not start at 0.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rocketpy_env::Disk;
-use rocketpy_model::QueueOffset;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 
 use super::log::LogFiles;
 use super::queue::QueueFiles;
@@ -154,7 +154,7 @@ fn find_cuts<D: Disk>(
     ranges: &[QueueRange],
     total: u64,
     count: u64,
-) -> Result<Vec<u64>, ReadError> {
+) -> Result<Vec<PhysicalOffset>, ReadError> {
     let samples = count.saturating_mul(CUT_SAMPLES).div_ceil(ranges.len() as u64).max(CUT_SAMPLES);
     let mut places = Vec::new();
     for (queue, range) in queues.iter_mut().zip(ranges) {
@@ -163,14 +163,14 @@ fn find_cuts<D: Disk>(
         let weight = range.estimated_bytes as f64 / samples.min(entries).max(1) as f64;
         for offset in spread(start, entries, samples) {
             if let Some(entry) = queue.entry(offset)?.filter(|entry| !entry.is_filler()) {
-                places.push((entry.physical_offset.get(), weight));
+                places.push((entry.physical_offset, weight));
             }
         }
     }
     places.sort_by_key(|(place, _)| *place);
     let piece = total as f64 / count as f64;
     let (mut covered, mut next) = (0.0, piece);
-    let mut cuts: Vec<u64> = Vec::new();
+    let mut cuts: Vec<PhysicalOffset> = Vec::new();
     for (place, weight) in places {
         if covered >= next && cuts.last().is_none_or(|&last| place > last) {
             cuts.push(place);
@@ -196,7 +196,7 @@ fn inside<D: Disk>(
 fn cut<D: Disk>(
     queues: &mut [QueueFiles<D>],
     ranges: &[QueueRange],
-    cuts: &[u64],
+    cuts: &[PhysicalOffset],
 ) -> Result<Vec<Vec<QueueRange>>, ReadError> {
     let mut slices = vec![Vec::new(); cuts.len() + 1];
     for (queue, range) in queues.iter_mut().zip(ranges) {

@@ -35,7 +35,7 @@ pub struct RangeScan<D: Disk = RealDisk> {
     log: LogFiles<D>,
     options: ScanOptions,
     /// Where a record without a checksum of its own is damaged.
-    checked: Range<u64>,
+    checked: Range<PhysicalOffset>,
     cursors: Vec<Cursor<D>>,
     /// Entries that are loaded at once.
     at_once: u64,
@@ -74,7 +74,7 @@ struct Stretch {
     start: usize,
     size_bytes: usize,
     /// End of the file that holds it.
-    file_end: u64,
+    file_end: PhysicalOffset,
 }
 
 impl<D: Disk> RangeScan<D> {
@@ -134,7 +134,7 @@ impl<D: Disk> RangeScan<D> {
             if loaded == 0 {
                 let next = cursor.queue.next_file(start)?.unwrap_or(cursor.to).min(cursor.to);
                 cursor.from = next;
-                let is_removed = start.get() < cursor.queue.first();
+                let is_removed = start < cursor.queue.first();
                 let reason =
                     if is_removed { REMOVED } else { "their file of the consume queue is not there" };
                 self.note_missing(index, start, next, reason)?;
@@ -208,7 +208,7 @@ impl<D: Disk> RangeScan<D> {
         while let Some(&Reverse((place, index))) = self.next.peek() {
             let cursor = &self.cursors[index];
             let size_bytes = u64::from(cursor.entries[cursor.taken].size_bytes);
-            let end = place.get().saturating_add(size_bytes);
+            let end = cursor.entries[cursor.taken].end();
             let joined = self.block.stretches.last().filter(|stretch| stretch.joins(place, end)).copied();
             let more = joined.map_or(size_bytes, |stretch| end - stretch.end()) as usize;
             let is_full =
@@ -288,7 +288,7 @@ impl<D: Disk> RangeScan<D> {
         if !self.options.verify || ends_in_its_crc(bytes) {
             return Ok(());
         }
-        let has_own = self.checked.contains(&entry.physical_offset.get());
+        let has_own = self.checked.contains(&entry.physical_offset);
         let mode = if has_own { CheckMode::RecordRequired } else { CheckMode::Record };
         check_record(bytes, mode).map(|_| ()).map_err(|error| error.to_string())
     }
@@ -337,14 +337,13 @@ impl<D: Disk> RangeScan<D> {
 }
 
 impl Stretch {
-    fn end(&self) -> u64 {
-        self.at.get() + self.size_bytes as u64
+    fn end(&self) -> PhysicalOffset {
+        self.at + self.size_bytes as u64
     }
 
     /// Whether a record is read along with the stretch: in the same file, behind it and close.
-    fn joins(&self, place: PhysicalOffset, end: u64) -> bool {
-        place.get().checked_sub(self.end()).is_some_and(|gap| gap <= LARGEST_GAP_BYTES)
-            && end <= self.file_end
+    fn joins(&self, place: PhysicalOffset, end: PhysicalOffset) -> bool {
+        place.checked_sub(self.end()).is_some_and(|gap| gap <= LARGEST_GAP_BYTES) && end <= self.file_end
     }
 }
 

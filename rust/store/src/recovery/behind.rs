@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
+use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::record::{
     CheckMode, FIXED_BYTES_V1, MAGIC_V1, MAGIC_V2, RecordCheck, RecordView, check_record,
 };
@@ -23,13 +24,13 @@ const ZEROS_BEFORE: u64 = 4;
 pub(super) struct Behind {
     pub records: u64,
     /// Where the first of them lies.
-    pub first: u64,
+    pub first: PhysicalOffset,
     /// Behind the last of those that are not older than the end of the log, if there are such.
-    pub end_of_newer: Option<u64>,
+    pub end_of_newer: Option<PhysicalOffset>,
 }
 
 impl Behind {
-    fn add(&mut self, view: &RecordView<'_>, at: u64, last_stored_at: i64) {
+    fn add(&mut self, view: &RecordView<'_>, at: PhysicalOffset, last_stored_at: i64) {
         if self.records == 0 {
             self.first = at;
         }
@@ -47,7 +48,7 @@ impl Behind {
 pub(super) fn look_behind<D: Disk>(
     disk: &D,
     files: &[MappedFile<D::Region>],
-    end: u64,
+    end: PhysicalOffset,
     last_stored_at: i64,
 ) -> Result<Behind, EnvError> {
     let mut behind = Behind::default();
@@ -56,7 +57,7 @@ pub(super) fn look_behind<D: Disk>(
         let from = (end + 1).saturating_sub(file.start);
         for_each_data(disk, file, from, |mut at, step_end| {
             while let Some(start) = next_magic(bytes, at, step_end) {
-                let stated = |view: &RecordView<'_>| view.physical_offset.get() == file.start + start as u64;
+                let stated = |view: &RecordView<'_>| view.physical_offset == file.start + start as u64;
                 match check_record(&bytes[start..], CheckMode::Body) {
                     Ok(RecordCheck::Record(view)) if stated(&view) => {
                         behind.add(&view, file.start + start as u64, last_stored_at);
@@ -143,7 +144,7 @@ impl<D: Disk> Recovery<'_, D> {
             let durable_at = self.checkpoint.timestamps.physic_msg_at_ms;
             if last_stored_at < durable_at {
                 tracing::warn!(
-                    end = scan.end,
+                    end = %scan.end,
                     last_stored_at,
                     durable_at,
                     "the log ends before what its checkpoint knows"
@@ -165,7 +166,7 @@ impl<D: Disk> Recovery<'_, D> {
         plan: &Plan,
         scan: &Scan,
         behind: &Behind,
-    ) -> Option<(u64, String)> {
+    ) -> Option<(PhysicalOffset, String)> {
         let found = scan.reason.as_deref().unwrap_or("the log ends");
         if let Some(end) = behind.end_of_newer {
             return Some((end, format!("{found}; sound records lie behind it")));
@@ -181,7 +182,7 @@ impl<D: Disk> Recovery<'_, D> {
             );
             return Some((plan.covered.max(scan.end + 1), reason));
         }
-        let damaged = files.iter().find(|file| (file.start..file.end()).contains(&scan.end));
+        let damaged = files.iter().find(|file| file.holds(scan.end));
         let is_blank = damaged.is_none_or(|file| {
             let at = scan.end - file.start;
             nonzero_end(file.region.view(at..file.region.len().min(at + FIXED_BYTES_V1 as u64))) == 0
@@ -202,7 +203,7 @@ impl<D: Disk> Recovery<'_, D> {
         }
         let copy = self.keep_copy(files, scan.end)?;
         tracing::warn!(
-            end = scan.end, records = behind.records, copy = %copy.display(),
+            end = %scan.end, records = behind.records, copy = %copy.display(),
             "sound records behind a torn or damaged one are cut off, a copy is kept"
         );
         Ok(Some(copy))
@@ -210,12 +211,13 @@ impl<D: Disk> Recovery<'_, D> {
 
     /// Copies what lies behind the end of the log, each byte at its place in files of the same names, durably. Returns the
     /// folder.
-    fn keep_copy(&self, files: &[MappedFile<D::Region>], end: u64) -> Result<PathBuf, EnvError> {
+    fn keep_copy(&self, files: &[MappedFile<D::Region>], end: PhysicalOffset) -> Result<PathBuf, EnvError> {
         let above = self.folder.root.join("cut-off");
-        let dir = above.join(format!("{}-{}", file_name(end), self.disk.now_ms()));
+        let dir = above.join(format!("{}-{}", file_name(end.get()), self.disk.now_ms()));
         self.disk.create_dir_all(&dir)?;
         for file in files.iter().filter(|file| file.end() > end) {
-            let copy = self.disk.open_file(&dir.join(file_name(file.start)), OpenMode::CreateOrWrite)?;
+            let copy =
+                self.disk.open_file(&dir.join(file_name(file.start.get())), OpenMode::CreateOrWrite)?;
             copy.set_len(file.region.len())?;
             for_each_data(&**self.disk, file, end.saturating_sub(file.start), |from, to| {
                 copy.write_all_at(from as u64, file.region.view(from as u64..to as u64))?;

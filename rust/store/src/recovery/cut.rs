@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
+use rocketpy_model::PhysicalOffset;
 
 use super::scan::Scan;
 use super::{Plan, Recovery};
@@ -29,7 +30,7 @@ impl<D: Disk> Recovery<'_, D> {
 
     /// Before which offset the log is durable once it was cut: all of it, unless there is more to write than a start has time
     /// for.
-    pub(super) fn durable_to(&self, plan: &Plan, end: u64) -> u64 {
+    pub(super) fn durable_to(&self, plan: &Plan, end: PhysicalOffset) -> PhysicalOffset {
         let leaves_it = self.dirty
             && self.config.flush == FlushMode::Async
             && end.saturating_sub(plan.durable_to) > self.config.flush_at_start_bytes;
@@ -42,7 +43,7 @@ impl<D: Disk> Recovery<'_, D> {
         files: &mut Vec<MappedFile<D::Region>>,
         plan: &Plan,
         scan: &Scan,
-        durable_to: u64,
+        durable_to: PhysicalOffset,
     ) -> Result<u64, StoreError> {
         let trusted = self.is_trusted();
         let keep = files.iter().take_while(|file| file.start <= scan.end).count();
@@ -83,7 +84,7 @@ impl<D: Disk> Recovery<'_, D> {
         }
         if cut > 0 {
             tracing::warn!(
-                end = scan.end,
+                end = %scan.end,
                 cut_bytes = cut,
                 reason = scan.reason.as_deref().unwrap_or_default(),
                 "the log had a torn tail, it was cut off"

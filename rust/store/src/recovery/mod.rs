@@ -16,14 +16,14 @@ use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
 use scan::{Scan, scan};
 
-use crate::checkpoint::{Checkpoint, CheckpointFile, Mark};
+use crate::checkpoint::{Checkpoint, CheckpointFile, Mark, NOWHERE};
 use crate::config::StoreConfig;
 use crate::dispatch::Progress;
 use crate::error::StoreError;
 use crate::folder::{Folder, file_name};
 use crate::index::Index;
-use crate::keeper::Keeper;
 use crate::mapped::{self, LoadedLog, MappedFile};
+use crate::mark::MarkWriter;
 use crate::queue::entry::record_end;
 use crate::queue::files::QueueFiles;
 use crate::queue::table::QueueTable;
@@ -71,35 +71,35 @@ pub(crate) struct Recovered<D: Disk> {
     pub queues: QueueTable,
     pub queue_files: QueueFiles<D>,
     /// End of the log.
-    pub end: u64,
+    pub end: PhysicalOffset,
     /// How far consume queues cover the log.
     pub progress: Progress,
     pub last_stored_at: i64,
     /// The log is durable before this; what lies behind was not written again yet.
-    pub durable_to: u64,
+    pub durable_to: PhysicalOffset,
     /// When a record before that was stored, as late as is known.
     pub durable_stored_at: i64,
-    pub keeper: Keeper<D>,
+    pub mark_writer: MarkWriter<D>,
     pub index: Option<Index<D>>,
 }
 
 /// What is known before a byte is changed.
 struct Plan {
     /// Records are checked from here.
-    verify_from: u64,
+    verify_from: PhysicalOffset,
     /// Damage before this refuses the start.
-    durable_to: u64,
+    durable_to: PhysicalOffset,
     /// Queue entries for records before this count.
-    queues_to: u64,
+    queues_to: PhysicalOffset,
     /// Consume queues are not believed at all.
     rebuild: bool,
     /// End of the records that entries of the queues lead to, where no mark says how far the log is durable; else 0.
-    covered: u64,
+    covered: PhysicalOffset,
 }
 
 impl Plan {
     /// Believes no consume queue: all are made anew from the start of the log.
-    fn rebuild_from(&mut self, log_min: u64) {
+    fn rebuild_from(&mut self, log_min: PhysicalOffset) {
         *self = Self { verify_from: log_min, queues_to: log_min, rebuild: true, ..*self };
     }
 }
@@ -156,7 +156,7 @@ pub(crate) fn recover<D: Disk>(
         mapped::load(&**disk, &folder.commit_logs, config.commit_log_file_size)?;
     let mut plan = recovery.plan(&files)?;
     if rebuild {
-        plan.rebuild_from(files.first().map_or(0, |file| file.start));
+        plan.rebuild_from(files.first().map_or(PhysicalOffset::ZERO, |file| file.start));
     }
     let scan = scan(&files, plan.verify_from, plan.durable_to, &recovery.checked())?;
     let behind = recovery.behind(&files, &plan, &scan)?;
@@ -165,34 +165,34 @@ pub(crate) fn recover<D: Disk>(
     let cut_off_to = recovery.copy_of(&files, &scan, &behind)?;
     let durable_to = recovery.durable_to(&plan, scan.end);
     let truncated_bytes = recovery.cut_log(&mut files, &plan, &scan, durable_to)?;
-    let mut keeper = recovery.keeper(&files, &plan, &scan, durable_to)?;
+    let mut mark_writer = recovery.mark_writer(&files, &plan, &scan, durable_to)?;
     recovery.cut_queues(&plan, &files, scan.end)?;
-    let (index, rebuilt_index) = recovery.index(&files, scan.end, rebuild, &mut keeper)?.unzip();
+    let (index, rebuilt_index) = recovery.index(&files, scan.end, rebuild, &mut mark_writer)?.unzip();
     let report = RecoveryReport {
         clean_exit: !recovery.dirty,
         had_mark: recovery.checkpoint.mark.is_some(),
-        verified_from: PhysicalOffset(plan.verify_from),
-        durable_to: PhysicalOffset(plan.durable_to),
-        end: PhysicalOffset(scan.end),
+        verified_from: plan.verify_from,
+        durable_to: plan.durable_to,
+        end: scan.end,
         truncated_bytes,
         cut_records: behind.records,
         cut_off_to,
-        dispatched_from: PhysicalOffset(plan.queues_to),
+        dispatched_from: plan.queues_to,
         rebuilt_queues: plan.rebuild,
         rebuilt_index: rebuilt_index.unwrap_or(false),
         took: started.elapsed(),
     };
-    Ok((Recovered { index, ..recovery.finish(files, &plan, &scan, durable_to, keeper) }, report))
+    Ok((Recovered { index, ..recovery.finish(files, &plan, &scan, durable_to, mark_writer) }, report))
 }
 
 impl<D: Disk> Recovery<'_, D> {
     /// The part of the log in which every record has a checksum of its own.
-    fn checked(&self) -> Range<u64> {
-        self.checkpoint.mark.map_or(0..0, |mark| mark.checked(self.dirty))
+    fn checked(&self) -> Range<PhysicalOffset> {
+        self.checkpoint.mark.map_or(NOWHERE, |mark| mark.checked(self.dirty))
     }
 
     /// From where on records have checksums of their own, those of this start included.
-    fn checked_from(&self, end: u64) -> Option<u64> {
+    fn checked_from(&self, end: PhysicalOffset) -> Option<PhysicalOffset> {
         let former = self.checked();
         let goes_on = !former.is_empty() && former.end >= end;
         self.config.record_check.then(|| if goes_on { former.start.min(end) } else { end })
@@ -205,7 +205,7 @@ impl<D: Disk> Recovery<'_, D> {
         let (min, end) = (first.start, last.end());
         if let Some(mark) = self.checkpoint.mark {
             if !(min..=end).contains(&mark.log_to) {
-                let expected = mark.log_to - mark.log_to % self.config.commit_log_file_size;
+                let expected = mark.log_to.block_start(self.config.commit_log_file_size);
                 return Err(self.missing(expected));
             }
             if let Some(expected) = mark.log_from.filter(|&from| from < min) {
@@ -217,7 +217,7 @@ impl<D: Disk> Recovery<'_, D> {
                 durable_to: mark.log_to,
                 queues_to,
                 rebuild: false,
-                covered: 0,
+                covered: PhysicalOffset::ZERO,
             };
             if !self.queues_are_whole(&mark, queues_to, min)? {
                 plan.rebuild_from(min);
@@ -233,7 +233,12 @@ impl<D: Disk> Recovery<'_, D> {
     /// the starts larger, one of a whole queue both smaller, and one in between is a hole between its files. Only folders
     /// and the last file of each queue are looked at; where the starts differ also the first, because retention may have
     /// removed files since.
-    fn queues_are_whole(&mut self, mark: &Mark, queues_to: u64, log_min: u64) -> Result<bool, EnvError> {
+    fn queues_are_whole(
+        &mut self,
+        mark: &Mark,
+        queues_to: PhysicalOffset,
+        log_min: PhysicalOffset,
+    ) -> Result<bool, EnvError> {
         let file_size = self.queue_files.file_size();
         for queue in &self.found {
             if let Some(start) = queue.hole(file_size) {
@@ -244,8 +249,8 @@ impl<D: Disk> Recovery<'_, D> {
         queues::for_each(&mut self.found, |queue| {
             queue.find_end(&self.queue_files, queues_to, Trust::Durable)
         })?;
-        let entries: u64 = self.found.iter().map(|queue| queue.end).sum();
-        let firsts: u64 = self.found.iter().map(FoundQueue::first).sum();
+        let entries: u64 = self.found.iter().map(|queue| queue.end.get()).sum();
+        let firsts: u64 = self.found.iter().map(|queue| queue.first().get()).sum();
         let mut is_whole = entries == mark.entries;
         if is_whole && firsts != mark.firsts {
             for queue in &self.found {
@@ -267,32 +272,33 @@ impl<D: Disk> Recovery<'_, D> {
     /// No commit log at all: a new store, or one whose log is gone.
     fn plan_without_log(&self) -> Result<Plan, StoreError> {
         // A mark, or the word of another program, says that there were records.
-        if self
-            .checkpoint
-            .mark
-            .map_or(self.checkpoint.timestamps.physic_msg_at_ms > 0, |mark| mark.log_to > 0)
-        {
-            return Err(self.missing(0));
+        if self.checkpoint.mark.map_or(self.checkpoint.timestamps.physic_msg_at_ms > 0, |mark| {
+            mark.log_to > PhysicalOffset::ZERO
+        }) {
+            return Err(self.missing(PhysicalOffset::ZERO));
         }
         if !self.found.is_empty() {
             tracing::warn!(queues = self.found.len(), "there is no commit log, removing the consume queues");
         }
-        Ok(Plan { verify_from: 0, durable_to: 0, queues_to: 0, rebuild: !self.found.is_empty(), covered: 0 })
+        let zero = PhysicalOffset::ZERO;
+        let rebuild = !self.found.is_empty();
+        Ok(Plan { verify_from: zero, durable_to: zero, queues_to: zero, rebuild, covered: zero })
     }
 
-    fn missing(&self, expected: u64) -> StoreError {
-        let path = self.folder.commit_log.join(file_name(expected));
-        StoreError::MissingFile { path, expected: PhysicalOffset(expected) }
+    fn missing(&self, expected: PhysicalOffset) -> StoreError {
+        let path = self.folder.commit_log.join(file_name(expected.get()));
+        StoreError::MissingFile { path, expected }
     }
 
     /// Another program wrote last: decide by its timestamps, as it would.
     fn plan_without_mark(&mut self, files: &[MappedFile<D::Region>]) -> Result<Plan, StoreError> {
         let log_min = files[0].start;
-        let mut covered = 0;
+        let mut covered = PhysicalOffset::ZERO;
         let mut rebuild = false;
         for queue in &mut self.found {
-            queue.find_end(&self.queue_files, u64::MAX, Trust::Walk)?;
-            covered = queue.last_entry(&self.queue_files)?.map_or(0, |last| record_end(&last)).max(covered);
+            queue.find_end(&self.queue_files, PhysicalOffset::MAX, Trust::Walk)?;
+            covered =
+                queue.last_entry(&self.queue_files)?.map_or(covered, |last| record_end(&last).max(covered));
             rebuild |= queue.misses_files(&self.queue_files, log_min)?;
         }
         let start = self.start_file(files, covered);
@@ -300,7 +306,7 @@ impl<D: Disk> Recovery<'_, D> {
             queue.find_end(&self.queue_files, start, Trust::Walk)?;
             if !queue.leads_to_its_record(&self.queue_files, files)? {
                 tracing::warn!(
-                    topic = %queue.queue.topic, queue_id = queue.queue.queue_id, entry = queue.end - 1,
+                    topic = %queue.queue.topic, queue_id = queue.queue.queue_id, entry = %(queue.end - 1),
                     "a consume queue entry does not lead to its record, making all consume queues anew"
                 );
                 rebuild = true;
@@ -315,14 +321,14 @@ impl<D: Disk> Recovery<'_, D> {
     ///
     /// # Source
     /// docs/reference/store-format.md 5.7 step 2 after a clean exit, 5.8 step 2 otherwise.
-    fn start_file(&self, files: &[MappedFile<D::Region>], covered: u64) -> u64 {
+    fn start_file(&self, files: &[MappedFile<D::Region>], covered: PhysicalOffset) -> PhysicalOffset {
         let min_timestamp = self.checkpoint.timestamps.min_timestamp_ms();
         let fits = |file: &&MappedFile<D::Region>| {
             scan::first_record(file).is_some_and(|first| {
                 let known = if self.dirty {
                     first.stored_at_ms <= min_timestamp
                 } else {
-                    first.physical_offset.get() <= covered
+                    first.physical_offset <= covered
                 };
                 first.stored_at_ms != 0 && known
             })
@@ -335,9 +341,9 @@ impl<D: Disk> Recovery<'_, D> {
         &mut self,
         plan: &Plan,
         files: &[MappedFile<D::Region>],
-        log_end: u64,
+        log_end: PhysicalOffset,
     ) -> Result<(), StoreError> {
-        let log_min = files.first().map_or(0, |file| file.start);
+        let log_min = files.first().map_or(PhysicalOffset::ZERO, |file| file.start);
         if plan.rebuild {
             return self.remove_queues(log_min, log_end);
         }
@@ -367,7 +373,7 @@ impl<D: Disk> Recovery<'_, D> {
     ///
     /// # Source
     /// docs/reference/store-format.md 3.4: the end of a queue survives its messages.
-    fn remove_queues(&mut self, log_min: u64, log_end: u64) -> Result<(), StoreError> {
+    fn remove_queues(&mut self, log_min: PhysicalOffset, log_end: PhysicalOffset) -> Result<(), StoreError> {
         let mut spent = Vec::new();
         let mut gone = Vec::new();
         for mut found in self.found.drain(..) {
@@ -394,25 +400,26 @@ impl<D: Disk> Recovery<'_, D> {
     }
 
     /// The checkpoint for what comes, in which queues that are about to be made anew are not believed.
-    fn keeper(
+    fn mark_writer(
         &self,
         files: &[MappedFile<D::Region>],
         plan: &Plan,
         scan: &Scan,
-        durable_to: u64,
-    ) -> Result<Keeper<D>, EnvError> {
+        durable_to: PhysicalOffset,
+    ) -> Result<MarkWriter<D>, EnvError> {
         let checkpoint = CheckpointFile::open(&**self.disk, &self.folder.checkpoint)?;
         if self.dirty {
             checkpoint.write_again()?;
         }
         let checked_from = self.checked_from(scan.end);
-        let mut keeper = Keeper::new(checkpoint, checked_from);
+        let mut mark_writer = MarkWriter::new(checkpoint, checked_from);
         if plan.rebuild {
-            keeper.distrust_queues(files.first().map_or(0, |file| file.start), durable_to)?;
+            mark_writer
+                .distrust_queues(files.first().map_or(PhysicalOffset::ZERO, |file| file.start), durable_to)?;
         } else if checked_from.is_none() {
-            keeper.forget_checks()?;
+            mark_writer.forget_checks()?;
         }
-        Ok(keeper)
+        Ok(mark_writer)
     }
 
     fn finish(
@@ -420,16 +427,16 @@ impl<D: Disk> Recovery<'_, D> {
         files: Vec<MappedFile<D::Region>>,
         plan: &Plan,
         scan: &Scan,
-        durable_to: u64,
-        keeper: Keeper<D>,
+        durable_to: PhysicalOffset,
+        mark_writer: MarkWriter<D>,
     ) -> Recovered<D> {
         let known = self.checkpoint.timestamps.physic_msg_at_ms;
         let stored_at_ms = scan.last_stored_at.unwrap_or(known);
         let queues = self.table.all();
         let progress = Progress {
             dispatched: plan.queues_to,
-            entries: queues.iter().map(|queue| queue.max()).sum(),
-            firsts: queues.iter().map(|queue| queue.first()).sum(),
+            entries: queues.iter().map(|queue| queue.max().get()).sum(),
+            firsts: queues.iter().map(|queue| queue.first().get()).sum(),
             stored_at_ms,
             trail: scan.trail,
         };
@@ -442,7 +449,7 @@ impl<D: Disk> Recovery<'_, D> {
             last_stored_at: stored_at_ms,
             durable_to,
             durable_stored_at: if durable_to < scan.end { known } else { stored_at_ms },
-            keeper,
+            mark_writer,
             index: None,
         }
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, DiskFile, EntryKind, EnvError};
-use rocketpy_model::QueueOffset;
 use rocketpy_model::name::check_topic;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 
 use super::scan::record_in;
 use crate::error::StoreError;
@@ -15,7 +15,7 @@ use crate::fetch::QueueBounds;
 use crate::folder::{file_name, numbered_files};
 use crate::mapped::MappedFile;
 use crate::queue::Queue;
-use crate::queue::entry::{self, ENTRY_BYTES, Entry, Window, record_end};
+use crate::queue::entry::{self, ENTRY_BYTES, Entry, Window, entry_at, position, record_end};
 use crate::queue::files::QueueFiles;
 use crate::queue::table::QueueTable;
 
@@ -36,7 +36,7 @@ pub(crate) struct FoundQueue {
     /// Starts of files without any byte: their making was cut short.
     unfinished: Vec<u64>,
     /// Queue offset behind the last entry that counts, once it is known.
-    pub end: u64,
+    pub end: QueueOffset,
     /// The first entry of the first file, where it was read with the end.
     first_entry: Option<Entry>,
 }
@@ -80,13 +80,13 @@ pub(crate) fn find<D: Disk>(
                 tracing::warn!(%topic, name, "a folder of a topic has no queue's name, passing over it");
                 continue;
             }
-            let empty = QueueBounds { min: QueueOffset(0), max: QueueOffset(0) };
+            let empty = QueueBounds { min: QueueOffset::ZERO, max: QueueOffset::ZERO };
             let queue = Queue::new(Arc::clone(&topic), queue_id, table.next_uid(), empty);
             found.push(FoundQueue {
                 queue: Arc::new(queue),
                 files: Vec::new(),
                 unfinished: Vec::new(),
-                end: 0,
+                end: QueueOffset::ZERO,
                 first_entry: None,
             });
         }
@@ -149,8 +149,8 @@ fn queue_file_starts<D: Disk>(
 
 impl FoundQueue {
     /// First entry that the first file has room for; 0 without any file.
-    pub(crate) fn first(&self) -> u64 {
-        self.files.first().map_or(0, |start| start / ENTRY_BYTES)
+    pub(crate) fn first(&self) -> QueueOffset {
+        self.files.first().map_or(QueueOffset::ZERO, |&start| entry_at(start))
     }
 
     /// Removes the files whose making was cut short.
@@ -173,7 +173,7 @@ impl FoundQueue {
     pub(crate) fn misses_files<D: Disk>(
         &self,
         files: &QueueFiles<D>,
-        log_min: u64,
+        log_min: PhysicalOffset,
     ) -> Result<bool, EnvError> {
         let (Some(&first), Some(&last)) = (self.files.first(), self.files.last()) else {
             self.warn_of_loss("it has no file", 0);
@@ -188,7 +188,7 @@ impl FoundQueue {
             return Ok(true);
         }
         // The next file is made with the entry that goes into it: few queues end with a file, and all that lost their last.
-        let ends_with_file = self.end * ENTRY_BYTES == last + files.file_size();
+        let ends_with_file = position(self.end) == last + files.file_size();
         if ends_with_file {
             self.warn_of_loss("its last file is full, the next may be lost", last + files.file_size());
         }
@@ -199,9 +199,9 @@ impl FoundQueue {
     pub(crate) fn starts_where_it_may<D: Disk>(
         &self,
         files: &QueueFiles<D>,
-        log_min: u64,
+        log_min: PhysicalOffset,
     ) -> Result<bool, EnvError> {
-        Ok(self.first() == 0 || leads_before(files, &self.queue, self.first(), log_min)?)
+        Ok(self.first() == QueueOffset::ZERO || leads_before(files, &self.queue, self.first(), log_min)?)
     }
 
     /// Whether all its records are gone from the log, as far as its entries make sense; finds their end. Entries may have
@@ -209,10 +209,10 @@ impl FoundQueue {
     pub(crate) fn is_spent<D: Disk>(
         &mut self,
         files: &QueueFiles<D>,
-        log_min: u64,
-        log_end: u64,
+        log_min: PhysicalOffset,
+        log_end: PhysicalOffset,
     ) -> Result<bool, EnvError> {
-        if log_min == 0 || self.hole(files.file_size()).is_some() {
+        if log_min == PhysicalOffset::ZERO || self.hole(files.file_size()).is_some() {
             return Ok(false);
         }
         self.find_end(files, log_end, Trust::Walk)?;
@@ -221,7 +221,11 @@ impl FoundQueue {
     }
 
     /// Gives the queue the bounds that were found.
-    pub(crate) fn set_bounds<D: Disk>(&self, files: &QueueFiles<D>, log_min: u64) -> Result<(), EnvError> {
+    pub(crate) fn set_bounds<D: Disk>(
+        &self,
+        files: &QueueFiles<D>,
+        log_min: PhysicalOffset,
+    ) -> Result<(), EnvError> {
         let (queue, first) = (&self.queue, self.first());
         queue.set_first(first);
         queue.publish(self.end);
@@ -247,12 +251,12 @@ impl FoundQueue {
     pub(crate) fn find_end<D: Disk>(
         &mut self,
         files: &QueueFiles<D>,
-        limit: u64,
+        limit: PhysicalOffset,
         trust: Trust,
     ) -> Result<(), EnvError> {
         let entries_a_file = files.file_size() / ENTRY_BYTES;
         for number in (0..self.files.len()).rev() {
-            let first = self.files[number] / ENTRY_BYTES;
+            let first = entry_at(self.files[number]);
             let count = match trust {
                 Trust::Durable => self.halve(files, first, entries_a_file, limit)?,
                 Trust::Walk => walk(files, &self.queue, first, entries_a_file, limit)?,
@@ -271,11 +275,11 @@ impl FoundQueue {
     fn halve<D: Disk>(
         &mut self,
         files: &QueueFiles<D>,
-        first: u64,
+        first: QueueOffset,
         entries_a_file: u64,
-        limit: u64,
+        limit: PhysicalOffset,
     ) -> Result<u64, EnvError> {
-        let file = files.open_once(&self.queue, first * ENTRY_BYTES)?;
+        let file = files.open_once(&self.queue, position(first))?;
         let page = entries_a_file.min(ENTRIES_A_PAGE);
         let mut bytes = [0; (ENTRIES_A_PAGE * ENTRY_BYTES) as usize];
         let bytes = &mut bytes[..(page * ENTRY_BYTES) as usize];
@@ -326,18 +330,18 @@ impl FoundQueue {
         let Some(last) = self.last_entry(files)? else {
             return Ok(true);
         };
-        let offset = last.physical_offset.get();
-        let log_min = log.first().map_or(0, |file| file.start);
+        let offset = last.physical_offset;
+        let log_min = log.first().map_or(PhysicalOffset::ZERO, |file| file.start);
         if entry::is_preblank(&last) || offset < log_min {
             return Ok(true); // nothing to compare with
         }
-        let Some(file) = log.iter().find(|file| (file.start..file.end()).contains(&offset)) else {
+        let Some(file) = log.iter().find(|file| file.holds(offset)) else {
             return Ok(false);
         };
         Ok(record_in(file, offset).is_some_and(|view| {
             view.topic == &*self.queue.topic
                 && view.queue_id == self.queue.queue_id
-                && view.queue_offset.get() == self.end - 1
+                && view.queue_offset == self.end - 1
                 && view.size() as u32 == last.size_bytes
         }))
     }
@@ -348,7 +352,7 @@ impl FoundQueue {
             return Ok(());
         }
         let dir = files.queue_dir(&self.queue);
-        let position = self.end * ENTRY_BYTES;
+        let position = position(self.end);
         // The last first: a crash leaves no hole.
         for &start in self.files.iter().rev() {
             if start >= position && start != self.files[0] {
@@ -366,8 +370,8 @@ impl FoundQueue {
 }
 
 /// Whether an entry leads to a record before the limit.
-fn counts(entry: Option<&Entry>, limit: u64) -> bool {
-    entry.is_some_and(|entry| entry::is_preblank(entry) || entry.physical_offset.get() < limit)
+fn counts(entry: Option<&Entry>, limit: PhysicalOffset) -> bool {
+    entry.is_some_and(|entry| entry::is_preblank(entry) || entry.physical_offset < limit)
 }
 
 /// Number of entries from the start of a file that count, looking at each: they end at the first that is none, that
@@ -375,23 +379,23 @@ fn counts(entry: Option<&Entry>, limit: u64) -> bool {
 fn walk<D: Disk>(
     files: &QueueFiles<D>,
     queue: &Queue,
-    first: u64,
+    first: QueueOffset,
     entries_a_file: u64,
-    limit: u64,
+    limit: PhysicalOffset,
 ) -> Result<u64, EnvError> {
     let mut buffer = Vec::new();
     let mut counted = 0;
-    let mut last_end = 0;
+    let mut last_end = PhysicalOffset::ZERO;
     while counted < entries_a_file {
         files.read(queue, first + counted, (entries_a_file - counted).min(8192), &mut buffer)?;
         for bytes in buffer.chunks_exact(ENTRY_BYTES as usize) {
             let entry = entry::decode(bytes);
-            let goes_on = entry
-                .is_some_and(|entry| entry::is_preblank(&entry) || entry.physical_offset.get() >= last_end);
+            let goes_on =
+                entry.is_some_and(|entry| entry::is_preblank(&entry) || entry.physical_offset >= last_end);
             if !goes_on || !counts(entry.as_ref(), limit) {
                 return Ok(counted);
             }
-            last_end = entry.map_or(0, |entry| record_end(&entry)).max(last_end);
+            last_end = entry.map_or(last_end, |entry| record_end(&entry).max(last_end));
             counted += 1;
         }
     }
@@ -402,16 +406,16 @@ fn walk<D: Disk>(
 pub(crate) fn leads_before<D: Disk>(
     files: &QueueFiles<D>,
     queue: &Queue,
-    queue_offset: u64,
-    log_min: u64,
+    queue_offset: QueueOffset,
+    log_min: PhysicalOffset,
 ) -> Result<bool, EnvError> {
     let entry = files.entry(queue, queue_offset)?;
-    Ok(entry.is_some_and(|entry| entry::is_preblank(&entry) || entry.physical_offset.get() < log_min))
+    Ok(entry.is_some_and(|entry| entry::is_preblank(&entry) || entry.physical_offset < log_min))
 }
 
 /// Whether an entry leads to a record that the log still has.
-fn is_living(entry: &Entry, log_min: u64) -> bool {
-    !entry::is_preblank(entry) && entry.physical_offset.get() >= log_min
+fn is_living(entry: &Entry, log_min: PhysicalOffset) -> bool {
+    !entry::is_preblank(entry) && entry.physical_offset >= log_min
 }
 
 /// First entry of a queue that leads to a record at or behind the start of the log.
@@ -421,16 +425,16 @@ fn is_living(entry: &Entry, log_min: u64) -> bool {
 pub(crate) fn first_living<D: Disk>(
     files: &QueueFiles<D>,
     queue: &Queue,
-    first: u64,
-    log_min: u64,
-) -> Result<u64, EnvError> {
+    first: QueueOffset,
+    log_min: PhysicalOffset,
+) -> Result<QueueOffset, EnvError> {
     if first < queue.max() && files.entry(queue, first)?.is_some_and(|entry| is_living(&entry, log_min)) {
         return Ok(first); // nearly always; one entry is read, not twenty
     }
     let mut window = Window::default();
     entry::partition_point(first, queue.max(), |index| {
         let entry = files.entry_in(&mut window, queue, index)?.filter(|entry| !entry::is_preblank(entry));
-        Ok(entry.map(|entry| entry.physical_offset.get() < log_min))
+        Ok(entry.map(|entry| entry.physical_offset < log_min))
     })
 }
 
@@ -455,12 +459,12 @@ mod tests {
             let entry =
                 |number: u64| Entry { physical_offset: (number * 10).into(), size_bytes: 10, tags_code: 0 };
             let bytes: Vec<u8> = (0..count.max(1)).flat_map(|number| entry(number).encode()).collect();
-            files.write(&queue, 0, &bytes, |_, _| ()).unwrap();
+            files.write(&queue, QueueOffset::ZERO, &bytes, |_, _| ()).unwrap();
             let mut found = find(&*disk, dir.path(), files.file_size(), &table).unwrap();
             for limit in [0, 1, 10, 11, 2040, 2041, 2050, 8161, 16_321, count * 10, u64::MAX] {
                 let limit = if count == 0 { 0 } else { limit };
-                found[0].find_end(&files, limit, Trust::Durable).unwrap();
-                assert_eq!(found[0].end, limit.div_ceil(10).min(count), "{count} {limit}");
+                found[0].find_end(&files, limit.into(), Trust::Durable).unwrap();
+                assert_eq!(found[0].end.get(), limit.div_ceil(10).min(count), "{count} {limit}");
             }
         }
     }

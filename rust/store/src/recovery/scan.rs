@@ -17,7 +17,7 @@ use crate::mapped::MappedFile;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scan {
     /// Behind the last sound record.
-    pub end: u64,
+    pub end: PhysicalOffset,
     /// Sound records that were seen.
     pub records: u64,
     /// When the last of them was stored.
@@ -38,9 +38,9 @@ pub(crate) struct Scan {
 /// docs/durability.md R3, R4; docs/reference/store-format.md 2.8, 5.8.
 pub(crate) fn scan<R: Region>(
     files: &[MappedFile<R>],
-    from: u64,
-    durable_to: u64,
-    checked: &Range<u64>,
+    from: PhysicalOffset,
+    durable_to: PhysicalOffset,
+    checked: &Range<PhysicalOffset>,
 ) -> Result<Scan, StoreError> {
     let mut scan =
         Scan { end: from, records: 0, last_stored_at: None, reason: None, trail: Trail::new(from) };
@@ -60,20 +60,20 @@ pub(crate) fn scan<R: Region>(
 /// The error that names the file and the place.
 pub(super) fn damage<R: Region>(
     files: &[MappedFile<R>],
-    at: u64,
-    durable_to: u64,
+    at: PhysicalOffset,
+    durable_to: PhysicalOffset,
     reason: String,
 ) -> StoreError {
-    let file = files.iter().find(|file| (file.start..file.end()).contains(&at)).or(files.last());
+    let file = files.iter().find(|file| file.holds(at)).or(files.last());
     StoreError::InteriorDamage {
         path: file.map(|file| file.path.clone()).unwrap_or_default(),
-        physical_offset: PhysicalOffset(at),
-        durable_to: PhysicalOffset(durable_to),
+        physical_offset: at,
+        durable_to,
         reason,
     }
 }
 
-fn scan_file<R: Region>(file: &MappedFile<R>, scan: &mut Scan, checked: &Range<u64>) {
+fn scan_file<R: Region>(file: &MappedFile<R>, scan: &mut Scan, checked: &Range<PhysicalOffset>) {
     while scan.end < file.end() {
         let mode = match checked.contains(&scan.end) {
             _ if planted::has(Bug::SkipRecordCheck) => CheckMode::Layout,
@@ -113,7 +113,7 @@ pub(crate) enum Look<'a> {
 ///
 /// # Source
 /// docs/reference/store-format.md 2.4, 2.8.
-pub(crate) fn look(bytes: &[u8], at: u64, left: u64, mode: CheckMode) -> Result<Look<'_>, String> {
+pub(crate) fn look(bytes: &[u8], at: PhysicalOffset, left: u64, mode: CheckMode) -> Result<Look<'_>, String> {
     // No file ends without a blank record; one that is too short for it is over all the same.
     if left < BLANK_HEAD_BYTES as u64 {
         return Ok(Look::FileEnd);
@@ -125,7 +125,7 @@ pub(crate) fn look(bytes: &[u8], at: u64, left: u64, mode: CheckMode) -> Result<
         };
     }
     match check_record(bytes, mode) {
-        Ok(RecordCheck::Record(view)) if view.physical_offset.get() == at => Ok(Look::Record(view)),
+        Ok(RecordCheck::Record(view)) if view.physical_offset == at => Ok(Look::Record(view)),
         Ok(RecordCheck::Record(view)) => {
             Err(format!("the record says that it lies at {}", view.physical_offset))
         }
@@ -146,8 +146,7 @@ pub(crate) fn first_record<R: Region>(file: &MappedFile<R>) -> Option<RecordView
 }
 
 /// The record at an offset of a file, if one is there. Its layout is checked, its checksums are not.
-pub(crate) fn record_in<R: Region>(file: &MappedFile<R>, offset: u64) -> Option<RecordView<'_>> {
-    let bytes = file.region.view(offset - file.start..file.region.written());
-    let view = RecordView::parse(bytes).ok()?;
-    (view.physical_offset.get() == offset).then_some(view)
+pub(crate) fn record_in<R: Region>(file: &MappedFile<R>, offset: PhysicalOffset) -> Option<RecordView<'_>> {
+    let view = RecordView::parse(file.written_from(offset)).ok()?;
+    (view.physical_offset == offset).then_some(view)
 }

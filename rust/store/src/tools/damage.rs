@@ -1,10 +1,12 @@
 //! Damaged parts of the log.
 
+use rocketpy_model::PhysicalOffset;
+
 /// A part of the log that holds no sound record: `from..to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hole {
-    pub from: u64,
-    pub to: u64,
+    pub from: PhysicalOffset,
+    pub to: PhysicalOffset,
     pub kind: HoleKind,
     pub reason: String,
 }
@@ -26,7 +28,7 @@ impl Hole {
         self.to - self.from
     }
 
-    pub(super) fn contains(&self, physical_offset: u64) -> bool {
+    pub(super) fn contains(&self, physical_offset: PhysicalOffset) -> bool {
         (self.from..self.to).contains(&physical_offset)
     }
 }

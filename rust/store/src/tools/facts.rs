@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 
 use rocketpy_env::Disk;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 use serde::Serialize;
 
 use super::ToolError;
 use crate::checkpoint::Mark;
+use crate::fetch::QueueBounds;
+use crate::queue::entry::entry_at;
 use crate::reader::log::LogFiles;
 use crate::reader::queue::QueueFiles;
 use crate::reader::{ReadError, StoreReader};
@@ -41,10 +44,10 @@ pub struct LogFacts {
     /// Length of one file.
     pub file_size_bytes: u64,
     /// First byte that is still there, and the byte behind the last file.
-    pub start: u64,
-    pub end_of_files: u64,
+    pub start: PhysicalOffset,
+    pub end_of_files: PhysicalOffset,
     /// Missing files between others, as `(from, to)`.
-    pub holes: Vec<(u64, u64)>,
+    pub holes: Vec<(PhysicalOffset, PhysicalOffset)>,
 }
 
 /// The durable mark of a checkpoint.
@@ -53,15 +56,15 @@ pub struct LogFacts {
 pub struct MarkFacts {
     pub generation: u64,
     /// The log was durable before this.
-    pub log_to: u64,
+    pub log_to: PhysicalOffset,
     /// Consume queues were durable for the records before this.
-    pub queues_to: u64,
+    pub queues_to: PhysicalOffset,
     /// Recovery checks from here.
-    pub verify_from: u64,
+    pub verify_from: PhysicalOffset,
     /// Every record from here on has a checksum of its own.
-    pub checked_from: Option<u64>,
+    pub checked_from: Option<PhysicalOffset>,
     /// The index was durable for the records before this.
-    pub index_to: Option<u64>,
+    pub index_to: Option<PhysicalOffset>,
     /// The store was closed with it.
     pub closed: bool,
 }
@@ -92,8 +95,8 @@ pub struct TopicFacts {
 pub struct QueueFacts {
     pub queue_id: u32,
     /// Offset of the oldest message that is there, and after the newest.
-    pub min_offset: u64,
-    pub max_offset: u64,
+    pub min_offset: QueueOffset,
+    pub max_offset: QueueOffset,
     /// When they were stored, in milliseconds since 1970.
     pub first_stored_at_ms: Option<i64>,
     pub last_stored_at_ms: Option<i64>,
@@ -101,7 +104,7 @@ pub struct QueueFacts {
     pub estimated_bytes: u64,
     pub files: u64,
     /// Missing files between others, as queue offsets `(from, to)`.
-    pub holes: Vec<(u64, u64)>,
+    pub holes: Vec<(QueueOffset, QueueOffset)>,
 }
 
 /// Gathers the facts of a store; no record is checked.
@@ -145,28 +148,28 @@ fn log_facts<D: Disk>(reader: &StoreReader<D>, log: &LogFiles<D>) -> LogFacts {
         folders: reader.log_dirs.clone(),
         files: files.len() as u64,
         file_size_bytes: files.first().map_or(0, |file| file.size_bytes),
-        start: log.start().get(),
-        end_of_files: files.last().map_or(0, |file| file.start.saturating_add(file.size_bytes)),
-        holes: log.files.holes(),
+        start: log.start(),
+        end_of_files: log.end_of_files(),
+        holes: log.holes(),
     }
 }
 
 fn queue_facts<D: Disk>(mut queue: QueueFiles<D>, log: &mut LogFiles<D>) -> Result<QueueFacts, ReadError> {
-    let (min, max, queue_id) = (queue.bounds.min, queue.bounds.max, queue.queue_id);
-    let mut stored_at_ms = |number: u64| match queue.entry(number.into())? {
-        Some(entry) if (min.get()..max.get()).contains(&number) => log.stored_at_ms(&entry, queue_id),
+    let (QueueBounds { min, max }, queue_id) = (queue.bounds, queue.queue_id);
+    let mut stored_at_ms = |number: QueueOffset| match queue.entry(number)? {
+        Some(entry) if (min..max).contains(&number) => log.stored_at_ms(&entry, queue_id),
         _ => Ok(None),
     };
-    let first_stored_at_ms = stored_at_ms(min.get())?;
-    let last_stored_at_ms = stored_at_ms(max.get().saturating_sub(1))?;
+    let first_stored_at_ms = stored_at_ms(min)?;
+    let last_stored_at_ms = stored_at_ms(QueueOffset(max.get().saturating_sub(1)))?;
     Ok(QueueFacts {
         queue_id,
-        min_offset: min.get(),
-        max_offset: max.get(),
+        min_offset: min,
+        max_offset: max,
         first_stored_at_ms,
         last_stored_at_ms,
         estimated_bytes: crate::reader::range::estimated_bytes(&mut queue, min, max)?,
         files: queue.files.files().len() as u64,
-        holes: queue.files.holes().into_iter().map(|(from, to)| (from / 20, to / 20)).collect(),
+        holes: queue.files.holes().into_iter().map(|(from, to)| (entry_at(from), entry_at(to))).collect(),
     })
 }

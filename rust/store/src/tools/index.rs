@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
+use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::disk::index::{ENTRIES, SLOTS, entry_position, slot_of, slot_position};
 use rocketpy_protocol::disk::{IndexEntry, IndexHeader};
 use rocketpy_protocol::record::RecordView;
@@ -32,12 +33,12 @@ pub(super) struct IndexCheck<D: Disk> {
     files: Vec<(NamedFile, u32)>,
     current: Option<Current<D>>,
     /// Keys of records before this must be there.
-    entered_to: u64,
+    entered_to: PhysicalOffset,
     /// Nobody writes the last file: its slots lead to its last entries.
     is_settled: bool,
     /// Every entry must be there; else it is only looked at where entries lead.
     is_ours: bool,
-    log_start: u64,
+    log_start: PhysicalOffset,
     hashes: Vec<u32>,
 }
 
@@ -96,17 +97,17 @@ impl<D: Disk> IndexCheck<D> {
             geometry,
             files,
             current: None,
-            entered_to: mark.map_or(0, |mark| mark.to),
+            entered_to: mark.map_or(PhysicalOffset::ZERO, |mark| mark.to),
             is_settled: !condition.is_dirty,
             is_ours: has_folder && mark.is_some(),
-            log_start: reader.open_log().map_or(0, |log| log.start().get()),
+            log_start: reader.open_log().map_or(PhysicalOffset::ZERO, |log| log.start()),
             hashes: Vec::new(),
         })
     }
 
     /// Compares the entries of a record; records come in the order of the log.
     pub(super) fn check(&mut self, view: &RecordView<'_>, report: &mut VerifyReport) -> Result<(), EnvError> {
-        let at = view.physical_offset.get();
+        let at = view.physical_offset;
         let mut hashes = std::mem::take(&mut self.hashes);
         hashes.clear();
         hashes.extend(Keys::of(view.properties).hashes(view.topic, view.sys_flag));
@@ -137,7 +138,11 @@ impl<D: Disk> IndexCheck<D> {
     }
 
     /// Notes the entries that lead behind the last record.
-    pub(super) fn finish(&mut self, log_end: u64, report: &mut VerifyReport) -> Result<(), EnvError> {
+    pub(super) fn finish(
+        &mut self,
+        log_end: PhysicalOffset,
+        report: &mut VerifyReport,
+    ) -> Result<(), EnvError> {
         while let Some(found) = self.peek(report)? {
             self.take();
             if found.entry.physical_offset < log_end || self.is_settled {

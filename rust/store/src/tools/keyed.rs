@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use rocketpy_env::Disk;
-use rocketpy_model::QueueOffset;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::RecordView;
 
 use super::ToolError;
@@ -12,7 +12,7 @@ use crate::reader::queue::QueueFiles;
 use crate::reader::{QueueRange, ReadError, StoreReader};
 
 /// Places of the log to look at, in order: single records first, then one from which on all is looked at.
-pub(super) type Jumps = VecDeque<u64>;
+pub(super) type Jumps = VecDeque<PhysicalOffset>;
 
 /// Where the records of the key may be. `None` without a key, and where no index is known to be whole.
 ///
@@ -29,7 +29,7 @@ pub(super) fn jumps<D: Disk>(
         false => selection.topics.clone(),
     };
     let Some(mut places) = reader.key_places(&topics, key)? else { return Ok(None) };
-    let from = selection.physical_from.unwrap_or(0);
+    let from = selection.physical_from.unwrap_or_default();
     places.offsets.retain(|&place| place >= from);
     Ok(Some(places.offsets.into_iter().chain([places.covered_to]).collect()))
 }

@@ -58,10 +58,10 @@ pub enum ToolError {
     TargetInside { path: PathBuf },
     /// The checkpoint did not follow the log within the time that a snapshot waits.
     #[error("the checkpoint stands at {found}, the log was dispatched to {wanted} when the snapshot began")]
-    CheckpointBehind { found: u64, wanted: u64 },
+    CheckpointBehind { found: PhysicalOffset, wanted: PhysicalOffset },
     /// A damaged part of the log is too short to hold a record that stands for it.
     #[error("{size_bytes} damaged bytes at {physical_offset} are too few for a record that stands for them: {}", path.display())]
-    HoleTooShort { path: PathBuf, physical_offset: u64, size_bytes: u64 },
+    HoleTooShort { path: PathBuf, physical_offset: PhysicalOffset, size_bytes: u64 },
     /// What was given is no store's topic table.
     #[error("not a table of topics ({reason}): {}", path.display())]
     BadTopics { path: PathBuf, reason: String },
@@ -102,7 +102,10 @@ pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> bool;
 
 /// Where the log started before files were lost there; `start` is where it starts now. The mark is read after a look at the
 /// files: retention writes it before it removes one.
-fn lost_start<D: Disk>(reader: &StoreReader<D>, start: u64) -> Result<Option<u64>, ReadError> {
+fn lost_start<D: Disk>(
+    reader: &StoreReader<D>,
+    start: PhysicalOffset,
+) -> Result<Option<PhysicalOffset>, ReadError> {
     let mark = Condition::read(&*reader.disk, &reader.root)?.mark;
     Ok(mark.and_then(|mark| mark.log_from).filter(|&from| from < start))
 }
@@ -112,16 +115,14 @@ fn lost_start<D: Disk>(reader: &StoreReader<D>, start: u64) -> Result<Option<u64
 /// # Errors
 /// [`StoreError::MissingFile`].
 fn check_log_files<D: Disk>(reader: &StoreReader<D>, log: &LogFiles<D>) -> Result<(), ToolError> {
-    let files = log.files.files();
-    let start = files.first().map_or(0, |file| file.start);
-    let end = files.last().map_or(0, |file| file.start.saturating_add(file.size_bytes));
-    let lost = lost_start(reader, start)?
-        .or_else(|| log.files.holes().first().map(|hole| hole.0))
+    let end = log.end_of_files();
+    let lost = lost_start(reader, log.start())?
+        .or_else(|| log.holes().first().map(|hole| hole.0))
         .or_else(|| log.condition.mark.filter(|mark| mark.log_to > end).map(|_| end));
     match lost {
         Some(from) => Err(StoreError::MissingFile {
-            path: reader.log_dirs[0].join(file_name(from)),
-            expected: PhysicalOffset(from),
+            path: reader.log_dirs[0].join(file_name(from.get())),
+            expected: from,
         }
         .into()),
         None => Ok(()),

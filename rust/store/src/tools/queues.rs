@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, HashMap};
 
 use rocketpy_env::Disk;
-use rocketpy_model::QueueOffset;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::RecordView;
 
 use super::report::{Problem, ProblemKind, VerifyReport};
-use crate::append::counts_in_queue;
 use crate::dispatch::tags_code;
-use crate::queue::entry::ENTRY_BYTES;
+use crate::queue::entry::position;
 use crate::reader::log::LogFiles;
 use crate::reader::queue::QueueFiles;
 use crate::reader::{QueueEntry, ReadError, StoreReader};
+use crate::record::counts_in_queue;
 
 /// Entries that all queues hold ahead together, and the fewest of one.
 const ENTRIES_AHEAD: u64 = 1 << 18;
@@ -65,11 +65,11 @@ impl<D: Disk> Cursor<D> {
     fn problem(
         &mut self,
         kind: ProblemKind,
-        number: u64,
+        number: QueueOffset,
         found: String,
         expected: String,
     ) -> Result<Problem, ReadError> {
-        let position = number * ENTRY_BYTES;
+        let position = position(number);
         let start = self.queue.files.find(position)?.map_or(0, |file| file.start);
         let path = self.queue.files.path_at(position)?;
         let problem = Problem::new(kind, path, position - start, found, expected);
@@ -83,14 +83,18 @@ pub(super) struct Queues<D: Disk> {
     by_name: HashMap<String, BTreeMap<u32, usize>>,
     bytes: Vec<u8>,
     /// Records before this must have their entries.
-    pub entered_to: u64,
+    pub entered_to: PhysicalOffset,
 }
 
 impl<D: Disk> Queues<D> {
     /// Opens the queues of a store as they are now.
     pub(super) fn open(reader: &StoreReader<D>, log: &mut LogFiles<D>) -> Result<Self, ReadError> {
-        let mut queues =
-            Self { cursors: Vec::new(), by_name: HashMap::new(), bytes: Vec::new(), entered_to: u64::MAX };
+        let mut queues = Self {
+            cursors: Vec::new(),
+            by_name: HashMap::new(),
+            bytes: Vec::new(),
+            entered_to: PhysicalOffset::MAX,
+        };
         for topic in reader.topic_names()? {
             let mut ids = BTreeMap::new();
             for queue_id in reader.queue_ids(&topic)? {
@@ -149,16 +153,19 @@ impl<D: Disk> Queues<D> {
             }
             report.note(without_record(cursor, &entry)?);
         }
-        if at.get() >= self.entered_to {
+        if at >= self.entered_to {
             report.records_to_dispatch += 1;
-        } else if !cursor.has_matched && cursor.queue.first() == 0 && cursor.queue.bounds.min.get() == 0 {
+        } else if !cursor.has_matched
+            && cursor.queue.first() == QueueOffset::ZERO
+            && cursor.queue.bounds.min == QueueOffset::ZERO
+        {
             report.records_without_queue += 1; // of a former topic of the name
         } else {
-            let number = view.queue_offset.get();
+            let number = view.queue_offset;
             let expected = format!("an entry that leads to {at}");
             let missing =
                 cursor.problem(ProblemKind::RecordWithoutEntry, number, "none".to_owned(), expected)?;
-            report.note(missing.in_log(at.get()));
+            report.note(missing.in_log(at));
         }
         Ok(())
     }
@@ -166,13 +173,13 @@ impl<D: Disk> Queues<D> {
     /// Notes the entries that lead behind the last record; where the store is open they may be on their way.
     pub(super) fn finish(
         &mut self,
-        log_end: u64,
+        log_end: PhysicalOffset,
         is_complete: bool,
         report: &mut VerifyReport,
     ) -> Result<(), ReadError> {
         for cursor in &mut self.cursors {
             while let Some(entry) = cursor.peek(&mut self.bytes, report)? {
-                if entry.physical_offset.get() >= log_end && !is_complete {
+                if entry.physical_offset >= log_end && !is_complete {
                     break;
                 }
                 cursor.taken += 1;
@@ -184,10 +191,10 @@ impl<D: Disk> Queues<D> {
 }
 
 fn without_record<D: Disk>(cursor: &mut Cursor<D>, entry: &QueueEntry) -> Result<Problem, ReadError> {
-    let at = entry.physical_offset.get();
+    let at = entry.physical_offset;
     let found = format!("it leads to {at}, where no sound record of the queue begins");
     let expected = "the place of a record".to_owned();
-    let number = entry.queue_offset.get();
+    let number = entry.queue_offset;
     Ok(cursor.problem(ProblemKind::EntryWithoutRecord, number, found, expected)?.in_log(at))
 }
 
@@ -207,8 +214,8 @@ fn compare<D: Disk>(
     let text = |(number, size, code): (QueueOffset, u32, i64)| {
         format!("queue offset {number}, size {size}, tag code {code}")
     };
-    let number = entry.queue_offset.get();
+    let number = entry.queue_offset;
     let differs = cursor.problem(ProblemKind::EntryDiffers, number, text(found), text(expected))?;
-    report.note(differs.in_log(view.physical_offset.get()));
+    report.note(differs.in_log(view.physical_offset));
     Ok(())
 }

@@ -16,6 +16,7 @@ use super::manifest::SideFolder;
 use super::report::{Problem, ProblemKind};
 use super::verify::{Examined, examine};
 use super::{ToolError, Watch};
+use crate::checkpoint::NOWHERE;
 use crate::error::StoreError;
 use crate::folder::file_name;
 use crate::reader::StoreReader;
@@ -28,21 +29,39 @@ const FILLER_TOPIC: &str = "RMQ_SYS_REPAIRED_LOG";
 #[serde(rename_all = "snake_case", tag = "action")]
 pub enum RepairAction {
     /// Writes one record over damaged bytes that sound records follow. No queue leads to it.
-    FillWithRecord { path: PathBuf, file_offset: u64, physical_offset: u64, size_bytes: u64, reason: String },
+    FillWithRecord {
+        path: PathBuf,
+        file_offset: u64,
+        physical_offset: PhysicalOffset,
+        size_bytes: u64,
+        reason: String,
+    },
     /// Ends a file of the log where its damage begins; the log goes on with the next one.
-    EndFile { path: PathBuf, file_offset: u64, physical_offset: u64, size_bytes: u64, reason: String },
+    EndFile {
+        path: PathBuf,
+        file_offset: u64,
+        physical_offset: PhysicalOffset,
+        size_bytes: u64,
+        reason: String,
+    },
     /// Makes a file of the log that is missing between two others, without any record.
-    MakeFile { path: PathBuf, physical_offset: u64, size_bytes: u64 },
+    MakeFile { path: PathBuf, physical_offset: PhysicalOffset, size_bytes: u64 },
     /// Ends the log: writes zeros over what follows its last sound record.
-    CutTail { path: PathBuf, file_offset: u64, physical_offset: u64, size_bytes: u64, reason: String },
+    CutTail {
+        path: PathBuf,
+        file_offset: u64,
+        physical_offset: PhysicalOffset,
+        size_bytes: u64,
+        reason: String,
+    },
     /// Turns a consume queue entry that leads into damage into one that only fills its place.
     BlankEntry {
         path: PathBuf,
         file_offset: u64,
         topic: String,
         queue_id: u32,
-        queue_offset: u64,
-        physical_offset: u64,
+        queue_offset: QueueOffset,
+        physical_offset: PhysicalOffset,
     },
     /// Puts all consume queues aside; the next start makes them anew from the log.
     RebuildQueues { path: PathBuf, reason: String },
@@ -155,7 +174,7 @@ fn lost_start(examined: &Examined) -> Option<String> {
 
 /// Why the consume queues have to be made anew, if they have. Else gathers the entries that lead into damage.
 fn queue_reason(examined: &Examined, entries: &mut Vec<RepairAction>) -> Option<String> {
-    let queues_to = examined.mark.map_or(u64::MAX, |mark| mark.queues_to);
+    let queues_to = examined.mark.map_or(PhysicalOffset::MAX, |mark| mark.queues_to);
     for problem in &examined.report.problems {
         match problem.kind {
             ProblemKind::EntryWithoutRecord => {}
@@ -164,7 +183,7 @@ fn queue_reason(examined: &Examined, entries: &mut Vec<RepairAction>) -> Option<
             }
             _ => continue,
         }
-        let at = problem.physical_offset.unwrap_or(0);
+        let at = problem.physical_offset.unwrap_or_default();
         let in_hole = examined.holes.iter().any(|hole| hole.contains(at) && hole.kind != HoleKind::Tail);
         if !in_hole {
             return Some(format!("found {}, expected {}", problem.found, problem.expected));
@@ -177,7 +196,7 @@ fn queue_reason(examined: &Examined, entries: &mut Vec<RepairAction>) -> Option<
             file_offset: problem.file_offset,
             topic: problem.topic.clone().unwrap_or_default(),
             queue_id: problem.queue_id.unwrap_or(0),
-            queue_offset: problem.queue_offset.unwrap_or(0),
+            queue_offset: problem.queue_offset.unwrap_or_default(),
             physical_offset: at,
         });
     }
@@ -193,9 +212,8 @@ fn plan_hole<D: Disk>(
     let mut log = reader.open_log()?;
     let file_size = log.files.files().first().map_or(1, |file| file.size_bytes).max(1);
     let (physical_offset, size_bytes, reason) = (hole.from, hole.size_bytes(), hole.reason.clone());
-    let path = log.files.path_at(physical_offset)?;
-    let start = log.files.find(physical_offset)?.map_or(physical_offset, |file| file.start);
-    let file_offset = physical_offset - start;
+    let path = log.path_at(physical_offset)?;
+    let file_offset = log.file_offset(physical_offset)?;
     match hole.kind {
         HoleKind::Inside => {
             if size_bytes < smallest_filler(true) {
@@ -213,19 +231,20 @@ fn plan_hole<D: Disk>(
             actions.push(RepairAction::EndFile { path, file_offset, physical_offset, size_bytes, reason });
         }
         HoleKind::MissingFiles => {
-            for start in (hole.from..hole.to).step_by(file_size as usize) {
+            for start in (hole.from.get()..hole.to.get()).step_by(file_size as usize) {
                 let path = reader.log_dirs[0].join(file_name(start));
-                actions.push(RepairAction::MakeFile { path, physical_offset: start, size_bytes: file_size });
+                let physical_offset = PhysicalOffset(start);
+                actions.push(RepairAction::MakeFile { path, physical_offset, size_bytes: file_size });
             }
         }
         HoleKind::Tail => {
             let mut at = hole.from;
             while at < hole.to {
-                let Some(file) = log.files.find(at)? else { break };
-                let end = hole.to.min(file.start + file.size_bytes);
+                let Some(file_end) = log.file_end(at)? else { break };
+                let end = hole.to.min(file_end);
                 actions.push(RepairAction::CutTail {
-                    path: log.files.path_at(at)?,
-                    file_offset: at - file.start,
+                    path: log.path_at(at)?,
+                    file_offset: log.file_offset(at)?,
                     physical_offset: at,
                     size_bytes: end - at,
                     reason: reason.clone(),
@@ -312,9 +331,9 @@ fn mark_open<D: Disk>(disk: &D, root: &Path) -> Result<(), EnvError> {
 }
 
 /// When the last sound record before a place of the log was stored, 1 when there is none: recovery looks at it.
-fn stored_before<D: Disk>(reader: &StoreReader<D>, at: u64) -> Result<i64, ToolError> {
+fn stored_before<D: Disk>(reader: &StoreReader<D>, at: PhysicalOffset) -> Result<i64, ToolError> {
     use super::walk::{Checks, LogWalk, Step};
-    let mut walk = LogWalk::new(reader, 0..0, Checks::Layout)?;
+    let mut walk = LogWalk::new(reader, NOWHERE, Checks::Layout)?;
     if let Some(file_end) = walk.file_end(at)? {
         let file_size = reader.open_log()?.files.files().first().map_or(0, |file| file.size_bytes);
         walk.go_to((file_end - file_size).max(walk.start()));
@@ -337,7 +356,7 @@ const fn smallest_filler(record_check: bool) -> u64 {
 ///
 /// # Source
 /// docs/reference/store-format.md 3.1, 4.4.
-fn filler(physical_offset: u64, size_bytes: u64, stored_at_ms: i64) -> Vec<u8> {
+fn filler(physical_offset: PhysicalOffset, size_bytes: u64, stored_at_ms: i64) -> Vec<u8> {
     let record_check = size_bytes >= smallest_filler(true);
     let room = (size_bytes - smallest_filler(record_check)) as usize;
     let topic = if room >= FILLER_TOPIC.len() - 1 { FILLER_TOPIC } else { &FILLER_TOPIC[..1] };
@@ -359,7 +378,7 @@ fn filler(physical_offset: u64, size_bytes: u64, stored_at_ms: i64) -> Vec<u8> {
     };
     let mut bytes = Vec::with_capacity(size_bytes as usize);
     let plan = fields.encode(record_check, &mut bytes).expect("a short topic and no properties fit");
-    plan.finish(&mut bytes, QueueOffset::ZERO, PhysicalOffset(physical_offset), stored_at_ms);
+    plan.finish(&mut bytes, QueueOffset::ZERO, physical_offset, stored_at_ms);
     assert_eq!(bytes.len() as u64, size_bytes, "it fills the damage");
     bytes
 }
@@ -373,14 +392,14 @@ mod tests {
     #[test]
     fn a_filler_has_every_length_from_the_shortest_record_on() {
         for size in smallest_filler(true)..400 {
-            let bytes = filler(1000, size, 7);
+            let bytes = filler(PhysicalOffset(1000), size, 7);
             match check_record(&bytes, CheckMode::RecordRequired) {
                 Ok(RecordCheck::Record(view)) => {
                     assert_eq!(
                         (view.size() as u64, view.physical_offset.get(), view.stored_at_ms),
                         (size, 1000, 7)
                     );
-                    assert!(!crate::append::counts_in_queue(view.sys_flag));
+                    assert!(!crate::record::counts_in_queue(view.sys_flag));
                     rocketpy_model::name::check_topic(view.topic).unwrap();
                 }
                 other => panic!("{size}: {other:?}"),

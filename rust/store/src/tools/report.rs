@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 use serde::Serialize;
 
 /// What is wrong with a place of a store.
@@ -43,12 +44,12 @@ pub struct Problem {
     /// Where in the file, in bytes.
     pub file_offset: u64,
     /// The place in the log that it is about.
-    pub physical_offset: Option<u64>,
+    pub physical_offset: Option<PhysicalOffset>,
     /// Damaged or missing bytes.
     pub size_bytes: Option<u64>,
     pub topic: Option<String>,
     pub queue_id: Option<u32>,
-    pub queue_offset: Option<u64>,
+    pub queue_offset: Option<QueueOffset>,
     pub found: String,
     pub expected: String,
 }
@@ -75,11 +76,11 @@ impl Problem {
         }
     }
 
-    pub(super) fn in_log(self, physical_offset: u64) -> Self {
+    pub(super) fn in_log(self, physical_offset: PhysicalOffset) -> Self {
         Self { physical_offset: Some(physical_offset), ..self }
     }
 
-    pub(super) fn of_queue(self, topic: &str, queue_id: u32, queue_offset: u64) -> Self {
+    pub(super) fn of_queue(self, topic: &str, queue_id: u32, queue_offset: QueueOffset) -> Self {
         Self {
             topic: Some(topic.to_owned()),
             queue_id: Some(queue_id),
@@ -100,9 +101,9 @@ pub struct VerifyReport {
     /// The checkpoint has a valid mark of ours.
     pub has_mark: bool,
     /// First byte of the log.
-    pub log_start: u64,
+    pub log_start: PhysicalOffset,
     /// Where the check ended: the end of the log, or of what a server had dispatched when the check began.
-    pub log_end: u64,
+    pub log_end: PhysicalOffset,
     /// Bytes behind the end of the log that are not zero: a torn tail, which the next start cuts off.
     pub tail_bytes: u64,
     pub log_files: u64,

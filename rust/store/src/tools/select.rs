@@ -1,7 +1,7 @@
 //! Chooses records of a store, by queue or by their place in the log.
 
 use rocketpy_env::{Disk, RealDisk};
-use rocketpy_model::{QueueOffset, property};
+use rocketpy_model::{PhysicalOffset, QueueOffset, property};
 use rocketpy_protocol::properties_text::iter_bytes;
 use rocketpy_protocol::record::RecordView;
 
@@ -22,11 +22,11 @@ pub struct Selection {
     /// Only these queues.
     pub queues: Option<Vec<u32>>,
     /// Queue offsets from, and before.
-    pub queue_from: Option<u64>,
-    pub queue_before: Option<u64>,
+    pub queue_from: Option<QueueOffset>,
+    pub queue_before: Option<QueueOffset>,
     /// Physical offsets from, and before.
-    pub physical_from: Option<u64>,
-    pub physical_before: Option<u64>,
+    pub physical_from: Option<PhysicalOffset>,
+    pub physical_before: Option<PhysicalOffset>,
     /// Stored at or after, and before, in milliseconds since 1970.
     pub stored_from_ms: Option<i64>,
     pub stored_before_ms: Option<i64>,
@@ -43,17 +43,18 @@ pub struct Selection {
 
 impl Selection {
     fn wants(&self, view: &RecordView<'_>) -> bool {
-        let within = |value: u64, from: Option<u64>, before: Option<u64>| {
-            from.is_none_or(|from| value >= from) && before.is_none_or(|before| value < before)
-        };
         (self.topics.is_empty() || self.topics.iter().any(|topic| topic == view.topic))
             && self.queues.as_ref().is_none_or(|queues| queues.contains(&view.queue_id))
-            && within(view.queue_offset.get(), self.queue_from, self.queue_before)
-            && within(view.physical_offset.get(), self.physical_from, self.physical_before)
+            && within(view.queue_offset, self.queue_from, self.queue_before)
+            && within(view.physical_offset, self.physical_from, self.physical_before)
             && self.stored_from_ms.is_none_or(|from| view.stored_at_ms >= from)
             && self.stored_before_ms.is_none_or(|before| view.stored_at_ms < before)
             && self.key.as_ref().is_none_or(|key| has_key(view, key))
     }
+}
+
+fn within<T: PartialOrd>(value: T, from: Option<T>, before: Option<T>) -> bool {
+    from.is_none_or(|from| value >= from) && before.is_none_or(|before| value < before)
 }
 
 /// Whether a record has a key, or it is its unique key.
@@ -74,7 +75,7 @@ pub struct Selected<D: Disk = RealDisk> {
     left_out: u64,
     progress: Progress,
     /// The log was durable before this.
-    durable_to: u64,
+    durable_to: PhysicalOffset,
     has_ended: bool,
 }
 
@@ -113,7 +114,7 @@ impl<D: Disk> Selected<D> {
         };
         let progress = Progress { done_bytes: 0, total_bytes };
         let condition = Condition::read(&*reader.disk, &reader.root)?;
-        let durable_to = condition.mark.map_or(0, |mark| mark.log_to);
+        let durable_to = condition.mark.map_or(PhysicalOffset::ZERO, |mark| mark.log_to);
         Ok(Self { selection, source, left_out: 0, progress, durable_to, has_ended: false })
     }
 
@@ -225,7 +226,7 @@ impl<D: Disk> Selected<D> {
 }
 
 /// The error of a damaged place.
-fn damaged<D: Disk>(walk: &mut LogWalk<D>, at: u64, reason: &str) -> Result<ToolError, ToolError> {
+fn damaged<D: Disk>(walk: &mut LogWalk<D>, at: PhysicalOffset, reason: &str) -> Result<ToolError, ToolError> {
     let path = walk.place(at)?.0;
     Ok(ReadError::BadFile { path, reason: format!("physical offset {at}: {reason}") }.into())
 }
@@ -239,7 +240,7 @@ fn open_log<D: Disk>(
     let condition = Condition::read(&*reader.disk, &reader.root)?;
     let checks = if selection.trusts_checksums { Checks::Layout } else { Checks::All };
     let mut walk = LogWalk::new(reader, condition.checked(), checks)?;
-    let start = walk.start().max(selection.physical_from.unwrap_or(0));
+    let start = walk.start().max(selection.physical_from.unwrap_or_default());
     if start > walk.start() {
         // Records have no index by place: from the start of the file that holds it.
         let file_start = walk.place(start)?.1;
@@ -254,7 +255,7 @@ fn open_log<D: Disk>(
         jumps.push_back(all_from.max(walk.at()));
     }
     let all_from = jumps.back().copied().unwrap_or(start);
-    let end = walk.end_of_files().min(selection.physical_before.unwrap_or(u64::MAX));
+    let end = walk.end_of_files().min(selection.physical_before.unwrap_or(PhysicalOffset::MAX));
     Ok((Source::Log(Box::new(LogSource { walk, jumps, members })), end.saturating_sub(all_from)))
 }
 
@@ -286,8 +287,8 @@ fn ranges<D: Disk>(reader: &StoreReader<D>, selection: &Selection) -> Result<Vec
             ..RangeOptions::default()
         };
         for mut range in reader.ranges(topic, &options)? {
-            range.start = range.start.max(QueueOffset(selection.queue_from.unwrap_or(0)));
-            range.end = range.end.min(QueueOffset(selection.queue_before.unwrap_or(u64::MAX)));
+            range.start = range.start.max(selection.queue_from.unwrap_or_default());
+            range.end = range.end.min(selection.queue_before.unwrap_or(QueueOffset::MAX));
             if range.start < range.end {
                 ranges.push(range);
             }

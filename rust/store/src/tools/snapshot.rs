@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rocketpy_env::{Disk, EnvError};
-use rocketpy_model::QueueOffset;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 use serde::Serialize;
 
 use super::folder_copy::NewFolder;
 use super::walk::{Checks, LogWalk, Step};
 use super::{ToolError, Watch, check_log_files, tell};
-use crate::checkpoint::{CheckpointFile, Mark, Timestamps};
+use crate::checkpoint::{CheckpointFile, Mark, NOWHERE, Timestamps};
 use crate::folder::file_name;
-use crate::queue::entry::ENTRY_BYTES;
+use crate::queue::entry::{entry_at, position};
 use crate::queue::files::FlushFailure;
 use crate::reader::condition::Condition;
 use crate::reader::log::LogFiles;
@@ -31,8 +31,8 @@ const NAMES: [&str; 2] = ["topics.json", "subscriptionGroup.json"];
 pub struct Snapshot {
     pub path: PathBuf,
     /// It holds the log before this.
-    pub log_end: u64,
-    pub log_start: u64,
+    pub log_end: PhysicalOffset,
+    pub log_start: PhysicalOffset,
     /// Log files that the store and the snapshot share.
     pub linked_files: u64,
     /// Log files that were copied: the one that is written, and all when the two lie on different file systems.
@@ -75,7 +75,7 @@ pub fn snapshot<D: Disk>(
     let mut made = Snapshot {
         path: target.to_path_buf(),
         log_end: cut,
-        log_start: 0,
+        log_start: PhysicalOffset::ZERO,
         linked_files: 0,
         copied_files: 0,
         copied_bytes: 0,
@@ -99,7 +99,10 @@ fn left_out<D: Disk>(reader: &StoreReader<D>) -> Result<Vec<String>, EnvError> {
 }
 
 /// Where the snapshot ends: behind everything that was readable when it was asked for, and that is durable.
-fn wait_for_cut<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<(LogFiles<D>, u64), ToolError> {
+fn wait_for_cut<D: Disk>(
+    reader: &StoreReader<D>,
+    watch: Watch<'_>,
+) -> Result<(LogFiles<D>, PhysicalOffset), ToolError> {
     let mut log = reader.open_log()?;
     let wanted = match log.condition.mark {
         Some(mark) => end_of_log(reader, mark.queues_to)?,
@@ -126,16 +129,16 @@ fn wait_for_cut<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<(L
 
 /// Behind the last record of the log from a place on. Entries of queues may be in the memory of the server alone: what is
 /// readable there is in the log.
-fn end_of_log<D: Disk>(reader: &StoreReader<D>, from: u64) -> Result<u64, ReadError> {
-    let mut walk = LogWalk::new(reader, 0..0, Checks::Layout)?;
+fn end_of_log<D: Disk>(reader: &StoreReader<D>, from: PhysicalOffset) -> Result<PhysicalOffset, ReadError> {
+    let mut walk = LogWalk::new(reader, NOWHERE, Checks::Layout)?;
     walk.go_to(from.max(walk.start()));
     while let Step::Record(_) = walk.step()? {}
     Ok(walk.at())
 }
 
 /// Behind the last record that a queue leads to.
-fn dispatched<D: Disk>(reader: &StoreReader<D>, log: &mut LogFiles<D>) -> Result<u64, ReadError> {
-    let mut end = log.start().get();
+fn dispatched<D: Disk>(reader: &StoreReader<D>, log: &mut LogFiles<D>) -> Result<PhysicalOffset, ReadError> {
+    let mut end = log.start();
     for topic in reader.topic_names()? {
         for queue_id in reader.queue_ids(&topic)? {
             end = end.max(reader.open_queue(&topic, queue_id, log)?.end_of_last()?);
@@ -148,29 +151,30 @@ fn dispatched<D: Disk>(reader: &StoreReader<D>, log: &mut LogFiles<D>) -> Result
 fn copy_log<D: Disk>(
     folder: &NewFolder<'_, D>,
     log: &LogFiles<D>,
-    cut: u64,
+    cut: PhysicalOffset,
     made: &mut Snapshot,
     watch: Watch<'_>,
 ) -> Result<(), ToolError> {
     let dir = folder.path.join("commitlog");
     folder.disk.create_dir_all(&dir)?;
-    let files = log.files.files().iter().filter(|file| file.start < cut);
-    made.log_start = u64::MAX;
+    let files = log.files.files().iter().filter(|file| file.start < cut.get());
+    made.log_start = PhysicalOffset::MAX;
     for file in files {
+        let (start, end) = (PhysicalOffset(file.start), PhysicalOffset(file.end()));
         let (from, to) = (log.files.path_of(file.start), dir.join(file_name(file.start)));
-        let is_complete = file.start + file.size_bytes <= cut;
-        match take_over(folder, &from, &to, is_complete, cut - file.start) {
+        let is_complete = end <= cut;
+        match take_over(folder, &from, &to, is_complete, cut - start) {
             Ok(true) => made.linked_files += 1,
             Ok(false) => {
                 made.copied_files += 1;
-                made.copied_bytes += file.size_bytes.min(cut - file.start);
+                made.copied_bytes += file.size_bytes.min(cut - start);
             }
             // Retention took the oldest away meanwhile.
-            Err(error) if error.is_not_found() && made.log_start == u64::MAX => continue,
+            Err(error) if error.is_not_found() && made.log_start == PhysicalOffset::MAX => continue,
             Err(error) => return Err(error.into()),
         }
-        made.log_start = made.log_start.min(file.start);
-        tell(watch, (file.start + file.size_bytes).min(cut), cut)?;
+        made.log_start = made.log_start.min(start);
+        tell(watch, end.min(cut).get(), cut.get())?;
     }
     made.log_start = made.log_start.min(cut);
     Ok(())
@@ -199,7 +203,7 @@ fn copy_queues<D: Disk>(
     reader: &StoreReader<D>,
     folder: &NewFolder<'_, D>,
     log: &mut LogFiles<D>,
-    cut: u64,
+    cut: PhysicalOffset,
     made: &mut Snapshot,
     watch: Watch<'_>,
 ) -> Result<u64, ToolError> {
@@ -209,14 +213,14 @@ fn copy_queues<D: Disk>(
         for queue_id in reader.queue_ids(&topic)? {
             let dir = PathBuf::from("consumequeue").join(&topic).join(queue_id.to_string());
             let mut queue = reader.open_queue(&topic, queue_id, log)?;
-            let end = queue.at_place(cut, queue.first().into(), queue.bounds.max)?;
-            if queue.files.files().is_empty() || (end.get() == queue.first() && queue.first() == 0) {
+            let end = queue.at_place(cut, queue.first(), queue.bounds.max)?;
+            if queue.files.files().is_empty() || (end == queue.first() && end == QueueOffset::ZERO) {
                 continue; // made behind the cut
             }
             made.queues += 1;
             made.entries += end.get();
-            firsts += copy_queue(folder, &mut queue, &reader.root.join(&dir), &dir, end)?;
-            tell(watch, cut, cut)?;
+            firsts += copy_queue(folder, &mut queue, &reader.root.join(&dir), &dir, end)?.get();
+            tell(watch, cut.get(), cut.get())?;
         }
     }
     Ok(firsts)
@@ -229,20 +233,20 @@ fn copy_queue<D: Disk>(
     from: &Path,
     dir: &Path,
     end: QueueOffset,
-) -> Result<u64, EnvError> {
+) -> Result<QueueOffset, EnvError> {
     let to = folder.path.join(dir);
     folder.disk.create_dir_all(&to)?;
-    let end = end.get() * ENTRY_BYTES;
+    let end = position(end);
     let mut first = None;
     for file in queue.files.files().iter().filter(|file| file.start < end || file.start == 0) {
         let name = file_name(file.start);
         match folder.copy_file(&from.join(&name), &to.join(&name), end.saturating_sub(file.start), false) {
             Err(error) if error.is_not_found() && first.is_none() => {} // retention took it away meanwhile
             Err(error) => return Err(error),
-            Ok(()) => first = first.or(Some(file.start / ENTRY_BYTES)),
+            Ok(()) => first = first.or(Some(entry_at(file.start))),
         }
     }
-    Ok(first.unwrap_or(0))
+    Ok(first.unwrap_or_default())
 }
 
 /// Writes the checkpoint of a store that was closed at the cut. It is written last: a part of a snapshot has none.
@@ -282,8 +286,12 @@ fn write_checkpoint<D: Disk>(
 }
 
 /// When the last record before the cut was stored.
-fn last_stored_at<D: Disk>(reader: &StoreReader<D>, from: u64, cut: u64) -> Result<i64, ReadError> {
-    let mut walk = LogWalk::new(reader, 0..0, Checks::Layout)?;
+fn last_stored_at<D: Disk>(
+    reader: &StoreReader<D>,
+    from: PhysicalOffset,
+    cut: PhysicalOffset,
+) -> Result<i64, ReadError> {
+    let mut walk = LogWalk::new(reader, NOWHERE, Checks::Layout)?;
     walk.go_to(from.max(walk.start()));
     walk.stop_at(cut);
     let mut stored_at_ms = 0;

@@ -6,17 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_env::{Disk, EnvError, RealDisk};
-use rocketpy_model::system;
+use rocketpy_model::{PhysicalOffset, system};
 use rocketpy_protocol::record::RecordView;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{Selected, ToolError, Watch};
-use crate::append::counts_in_queue;
 use crate::config::StoreConfig;
 use crate::error::AppendError;
 use crate::reader::{ReadError, StoreReader, log_dirs};
-use crate::record::NewRecord;
+use crate::record::{NewRecord, counts_in_queue};
 use crate::store::Store;
 
 /// Largest table of topics.
@@ -144,7 +143,7 @@ impl Transfer {
             born_at_ms: view.born_at_ms,
             born_host: view.born_host,
             reconsume_times: view.reconsume_times,
-            prepared_transaction_offset: 0,
+            prepared_transaction_offset: PhysicalOffset::ZERO,
             body: view.body,
             properties: view.properties,
         })

@@ -1,6 +1,7 @@
 //! Checks a store: every record, and consume queues and index files against the log, both ways.
 
 use rocketpy_env::Disk;
+use rocketpy_model::PhysicalOffset;
 
 use super::damage::{Hole, HoleKind};
 use super::index::IndexCheck;
@@ -49,11 +50,11 @@ pub(super) fn examine<D: Disk>(
         ..VerifyReport::default()
     };
     note_bad_files(reader, &mut report)?;
-    note_late_start(reader, log.start().get(), &mut report)?;
+    note_late_start(reader, log.start(), &mut report)?;
     let mut queues = Queues::open(reader, &mut log)?;
     let covered = covered(&mut queues)?;
     queues.entered_to = match (condition.is_dirty, condition.mark) {
-        (false, _) => u64::MAX,
+        (false, _) => PhysicalOffset::MAX,
         (true, Some(mark)) => mark.queues_to,
         (true, None) => covered,
     };
@@ -62,15 +63,17 @@ pub(super) fn examine<D: Disk>(
     let walk = LogWalk::new(reader, condition.checked(), Checks::All)?;
     let mut examination = Examination { walk, queues, index, report, holes: Vec::new() };
     if is_live {
-        examination.walk.stop_at(condition.mark.map_or(0, |mark| mark.log_to).max(covered));
+        examination
+            .walk
+            .stop_at(condition.mark.map_or(PhysicalOffset::ZERO, |mark| mark.log_to).max(covered));
     }
     examination.walk_log(&condition, watch)?;
     examination.finish(&condition, watch)
 }
 
 /// Behind the last record that an entry of a queue leads to.
-fn covered<D: Disk>(queues: &mut Queues<D>) -> Result<u64, ReadError> {
-    let mut covered = 0;
+fn covered<D: Disk>(queues: &mut Queues<D>) -> Result<PhysicalOffset, ReadError> {
+    let mut covered = PhysicalOffset::ZERO;
     for queue in queues.iter_mut() {
         covered = covered.max(queue.end_of_last()?);
         queue.files.close();
@@ -87,7 +90,7 @@ fn note_bad_files<D: Disk>(reader: &StoreReader<D>, report: &mut VerifyReport) -
         let (found, expected) =
             (format!("{} bytes", file.size_bytes), format!("{expected} bytes, as the first file"));
         let problem = Problem::new(ProblemKind::BadFile, path, file.size_bytes, found, expected);
-        report.note(problem.in_log(file.start));
+        report.note(problem.in_log(PhysicalOffset(file.start)));
     }
     Ok(())
 }
@@ -95,11 +98,11 @@ fn note_bad_files<D: Disk>(reader: &StoreReader<D>, report: &mut VerifyReport) -
 /// Compares the start of the log with the mark.
 fn note_late_start<D: Disk>(
     reader: &StoreReader<D>,
-    start: u64,
+    start: PhysicalOffset,
     report: &mut VerifyReport,
 ) -> Result<(), ToolError> {
     let Some(from) = lost_start(reader, start)? else { return Ok(()) };
-    let path = reader.log_dirs[0].join(file_name(from));
+    let path = reader.log_dirs[0].join(file_name(from.get()));
     let (found, expected) = (format!("the log starts at {start}"), format!("a start at {from}"));
     let mut problem = Problem::new(ProblemKind::LogStartsLate, path, 0, found, expected).in_log(from);
     problem.size_bytes = Some(start - from);
@@ -118,9 +121,9 @@ fn check_sums<D: Disk>(
     let Some(mark) = condition.mark.filter(|mark| mark.entries != NO_SUM) else { return Ok(()) };
     let (mut entries, mut firsts) = (0, 0);
     for queue in queues.iter_mut() {
-        let (first, max) = (queue.first().into(), queue.bounds.max);
+        let (first, max) = (queue.first(), queue.bounds.max);
         entries += queue.at_place(mark.queues_to, first, max)?.get();
-        firsts += queue.first();
+        firsts += queue.first().get();
         queue.files.close();
     }
     if (entries, firsts) == (mark.entries, mark.firsts) {
@@ -159,7 +162,7 @@ impl<D: Disk> Examination<D> {
             match self.walk.step()? {
                 Step::Record(view) => {
                     self.report.records += 1;
-                    let at = view.physical_offset.get();
+                    let at = view.physical_offset;
                     self.report.records_with_own_check += u64::from(checked.contains(&at));
                     self.queues.check(&view, &mut self.report)?;
                     self.index.check(&view, &mut self.report)?;
@@ -185,7 +188,7 @@ impl<D: Disk> Examination<D> {
     }
 
     /// Notes damage and goes on behind it. Says whether there is sound ground.
-    fn damage(&mut self, at: u64, reason: String, watch: Watch<'_>) -> Result<bool, ToolError> {
+    fn damage(&mut self, at: PhysicalOffset, reason: String, watch: Watch<'_>) -> Result<bool, ToolError> {
         let (start, total) = (self.walk.start(), self.walk.end_of_files() - self.walk.start());
         let ground = self.walk.find_ground(at, &mut |at| tell(watch, at - start, total))?;
         let file_end = self.walk.file_end(at)?.unwrap_or(at);
@@ -249,7 +252,7 @@ impl<D: Disk> Examination<D> {
         Ok(())
     }
 
-    fn note_early_end(&mut self, mark: &Mark, log_end: u64) -> Result<(), ToolError> {
+    fn note_early_end(&mut self, mark: &Mark, log_end: PhysicalOffset) -> Result<(), ToolError> {
         // A file that was filled to its end is over behind the filler.
         if self.walk.at() >= mark.log_to {
             return Ok(());

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rocketpy_env::Disk;
+use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::record::{CheckMode, RecordView};
 
 use super::ToolError;
+use crate::folder::NumberedFile;
 use crate::mapped::nonzero_end;
 use crate::reader::files::StreamFiles;
 use crate::reader::{ReadError, StoreReader};
@@ -36,13 +38,13 @@ pub(super) enum Checks {
 pub(super) struct LogWalk<D: Disk> {
     files: StreamFiles<D>,
     /// Next place to look at.
-    at: u64,
+    at: PhysicalOffset,
     /// Where to stop: places from here on are not looked at.
-    stop: u64,
-    checked: Range<u64>,
+    stop: PhysicalOffset,
+    checked: Range<PhysicalOffset>,
     checks: Checks,
     window: Vec<u8>,
-    window_at: u64,
+    window_at: PhysicalOffset,
     /// Bytes that are read at once.
     window_bytes: usize,
 }
@@ -53,9 +55,9 @@ pub(super) enum Step<'a> {
     /// A sound record.
     Record(RecordView<'a>),
     /// Neither a sound record nor the end of a file; [`LogWalk::find_ground`] goes on behind it.
-    Damage { at: u64, reason: String },
+    Damage { at: PhysicalOffset, reason: String },
     /// Files are missing up to `next`; the walk goes on there.
-    MissingFiles { at: u64, next: u64 },
+    MissingFiles { at: PhysicalOffset, next: PhysicalOffset },
     /// The end of the last file, or of what is looked at.
     End,
 }
@@ -71,68 +73,69 @@ impl<D: Disk> LogWalk<D> {
     /// A walk from the start of the log on. Where `checked` says so, a record without a checksum of its own is damaged.
     pub(super) fn new(
         reader: &StoreReader<D>,
-        checked: Range<u64>,
+        checked: Range<PhysicalOffset>,
         checks: Checks,
     ) -> Result<Self, ReadError> {
         let files = StreamFiles::list_all(Arc::clone(&reader.disk), reader.log_dirs.clone())?;
-        let at = files.start().unwrap_or(0);
+        let at = PhysicalOffset(files.start().unwrap_or(0));
         Ok(Self {
             files,
             at,
-            stop: u64::MAX,
+            stop: PhysicalOffset::MAX,
             checked,
             checks,
             window: Vec::new(),
-            window_at: 0,
+            window_at: PhysicalOffset::ZERO,
             window_bytes: WINDOW_BYTES,
         })
     }
 
     /// Looks at no place from here on.
-    pub(super) fn stop_at(&mut self, stop: u64) {
+    pub(super) fn stop_at(&mut self, stop: PhysicalOffset) {
         self.stop = stop;
     }
 
     /// Goes on at a place where a record begins, or a file.
-    pub(super) fn go_to(&mut self, at: u64) {
+    pub(super) fn go_to(&mut self, at: PhysicalOffset) {
         self.at = at;
         self.window_bytes = WINDOW_BYTES;
     }
 
     /// Goes to a place where one record begins that is wanted, and probably not those behind it.
-    pub(super) fn look_at(&mut self, at: u64) {
+    pub(super) fn look_at(&mut self, at: PhysicalOffset) {
         self.at = at;
         self.window_bytes = RECORD_BYTES;
     }
 
     /// The next place.
-    pub(super) fn at(&self) -> u64 {
+    pub(super) fn at(&self) -> PhysicalOffset {
         self.at
     }
 
-    pub(super) fn start(&self) -> u64 {
-        self.files.start().unwrap_or(0)
+    pub(super) fn start(&self) -> PhysicalOffset {
+        PhysicalOffset(self.files.start().unwrap_or(0))
     }
 
     /// Bytes of all files as they were listed.
-    pub(super) fn end_of_files(&self) -> u64 {
-        self.files.files().last().map_or(0, |file| file.start.saturating_add(file.size_bytes))
+    pub(super) fn end_of_files(&self) -> PhysicalOffset {
+        PhysicalOffset(self.files.files().last().map_or(0, NumberedFile::end))
     }
 
     /// The file that holds a place, and the place in it.
-    pub(super) fn place(&mut self, at: u64) -> Result<(PathBuf, u64), ReadError> {
+    pub(super) fn place(&mut self, at: PhysicalOffset) -> Result<(PathBuf, u64), ReadError> {
+        let at = at.get();
         let start = self.files.find(at)?.map_or(at, |file| file.start);
         Ok((self.files.path_at(at)?, at - start))
     }
 
     /// Position behind the file that holds a place.
-    pub(super) fn file_end(&mut self, at: u64) -> Result<Option<u64>, ReadError> {
-        Ok(self.files.find(at)?.map(|file| file.start.saturating_add(file.size_bytes)))
+    pub(super) fn file_end(&mut self, at: PhysicalOffset) -> Result<Option<PhysicalOffset>, ReadError> {
+        Ok(self.files.find(at.get())?.map(|file| PhysicalOffset(file.end())))
     }
 
     /// Start of the first file behind a place.
-    pub(super) fn next_file(&self, at: u64) -> Option<u64> {
-        self.files.files().iter().map(|file| file.start).find(|&start| start >= at)
+    pub(super) fn next_file(&self, at: PhysicalOffset) -> Option<PhysicalOffset> {
+        self.files.files().iter().map(|file| PhysicalOffset(file.start)).find(|&start| start >= at)
     }
 
     /// Looks at the next place, and goes behind what is sound there.
@@ -165,7 +168,7 @@ impl<D: Disk> LogWalk<D> {
         }
     }
 
-    fn here(&mut self, at: u64, file_end: u64) -> Result<Here, ReadError> {
+    fn here(&mut self, at: PhysicalOffset, file_end: PhysicalOffset) -> Result<Here, ReadError> {
         let left = file_end - at;
         if !self.load(at, 8, file_end)? {
             return Ok(Here::Damage("the file ends, or is gone".to_owned()));
@@ -189,7 +192,12 @@ impl<D: Disk> LogWalk<D> {
     }
 
     /// Makes sure that the window holds `wanted` bytes from a place on, or all up to the end of the file.
-    fn load(&mut self, at: u64, wanted: usize, file_end: u64) -> Result<bool, ReadError> {
+    fn load(
+        &mut self,
+        at: PhysicalOffset,
+        wanted: usize,
+        file_end: PhysicalOffset,
+    ) -> Result<bool, ReadError> {
         let wanted = (wanted as u64).min(file_end - at) as usize;
         let end = self.window_at + self.window.len() as u64;
         if at >= self.window_at && at + wanted as u64 <= end {
@@ -197,15 +205,20 @@ impl<D: Disk> LogWalk<D> {
         }
         self.window.resize((wanted.max(self.window_bytes) as u64).min(file_end - at) as usize, 0);
         self.window_at = at;
-        let is_there = self.files.read(at, &mut self.window)?;
+        let is_there = self.files.read(at.get(), &mut self.window)?;
         if !is_there {
             self.window.clear();
         }
         Ok(is_there)
     }
 
+    /// The first place from one on, in its file, that may hold something else than zeros.
+    fn next_data(&mut self, from: PhysicalOffset) -> Result<Option<PhysicalOffset>, ReadError> {
+        Ok(self.files.next_data(from.get())?.map(PhysicalOffset))
+    }
+
     /// Whether what stands at a place is sound.
-    fn is_sound(&mut self, at: u64, file_end: u64) -> Result<bool, ReadError> {
+    fn is_sound(&mut self, at: PhysicalOffset, file_end: PhysicalOffset) -> Result<bool, ReadError> {
         Ok(at < file_end && !matches!(self.here(at, file_end)?, Here::Damage(_)))
     }
 
@@ -218,9 +231,9 @@ impl<D: Disk> LogWalk<D> {
     /// What `tick` gives, which is told now and then where this is; or a file operation failed.
     pub(super) fn find_ground(
         &mut self,
-        at: u64,
-        tick: &mut dyn FnMut(u64) -> Result<(), ToolError>,
-    ) -> Result<Option<u64>, ToolError> {
+        at: PhysicalOffset,
+        tick: &mut dyn FnMut(PhysicalOffset) -> Result<(), ToolError>,
+    ) -> Result<Option<PhysicalOffset>, ToolError> {
         let Some(file_end) = self.file_end(at)? else {
             return Ok(self.next_file(at));
         };
@@ -232,8 +245,8 @@ impl<D: Disk> LogWalk<D> {
             }
         }
         let mut from = at + 1;
-        while let Some(data) = self.files.next_data(from)? {
-            from = data.saturating_sub(HEAD_BYTES - 1).max(from); // a head may begin with zeros that lie in a hole
+        while let Some(data) = self.next_data(from)? {
+            from = PhysicalOffset(data.get().saturating_sub(HEAD_BYTES - 1)).max(from); // a head may begin with zeros that lie in a hole
             if !self.load(from, WINDOW_BYTES, file_end)? {
                 break;
             }
@@ -258,13 +271,13 @@ impl<D: Disk> LogWalk<D> {
     /// As [`LogWalk::find_ground`].
     pub(super) fn end_of_data(
         &mut self,
-        at: u64,
-        tick: &mut dyn FnMut(u64) -> Result<(), ToolError>,
-    ) -> Result<u64, ToolError> {
+        at: PhysicalOffset,
+        tick: &mut dyn FnMut(PhysicalOffset) -> Result<(), ToolError>,
+    ) -> Result<PhysicalOffset, ToolError> {
         let mut end = at;
         let mut from = at;
         while let Some(file_end) = self.file_end(from)? {
-            while let Some(data) = self.files.next_data(from)? {
+            while let Some(data) = self.next_data(from)? {
                 if !self.load(data, WINDOW_BYTES, file_end)? {
                     break;
                 }

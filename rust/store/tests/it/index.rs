@@ -636,7 +636,7 @@ fn index_files_whose_records_are_gone_can_be_removed_at_any_time() {
     retire_first_log_file(&config);
     let store = Store::open(config.clone()).unwrap();
     assert!(!store.recovery().rebuilt_index);
-    let log_min = store.min_physical_offset().get();
+    let log_min = store.min_physical_offset();
     let copy = tempfile::tempdir().unwrap();
     killed_copy(dir.path(), copy.path());
     let killed = small(copy.path());

@@ -39,14 +39,13 @@ fn dispatch_is_told_once_it_shows_and_after_the_arrivals() {
         let (told, heard) = channel();
         let listener = Arc::new(Dispatched { store: OnceLock::new(), told });
         assert!(listener.store.set(store.clone()).is_ok());
-        store.set_listener(listener);
+        store.add_listener(listener);
         for _ in 0..10 {
             let end = store.append(&record("t", 0, b"x")).unwrap().end;
             store.request_flush(end);
             let heard: Vec<Told> = [(); 2].map(|()| heard.recv_timeout(PATIENCE).unwrap()).into();
             assert_eq!(heard, [Told::Arrived, Told::Dispatched { offset: end, is_dispatched: true }]);
         }
-        store.set_listener(Arc::new(rocketpy_store::NoListener));
         store.shutdown().unwrap();
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rocketpy_env::{Disk, EntryKind, OpenMode, RealDisk};
 use rocketpy_filter::MessageFilter;
-use rocketpy_model::sys_flag;
+use rocketpy_model::{PhysicalOffset, sys_flag};
 use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::{CheckMode, RecordCheck, RecordView, check_record, records};
 use rocketpy_store::{
@@ -48,7 +48,7 @@ pub(crate) fn record<'a>(topic: &'a str, queue_id: u32, body: &'a [u8]) -> NewRe
         born_at_ms: 1_700_000_000_000,
         born_host: "127.0.0.1:50000".parse().unwrap(),
         reconsume_times: 0,
-        prepared_transaction_offset: 0,
+        prepared_transaction_offset: PhysicalOffset::ZERO,
         body,
         properties: b"TAGS\x01TagA\x02",
     }
@@ -259,7 +259,7 @@ pub(crate) fn listener() -> (Arc<Told>, Heard) {
 }
 
 impl StoreListener for Told {
-    fn flushed(&self, offset: rocketpy_model::PhysicalOffset) {
+    fn flushed(&self, offset: PhysicalOffset) {
         let _ = self.flushed.send(offset.get());
     }
 

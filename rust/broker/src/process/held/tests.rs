@@ -8,7 +8,7 @@ use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader, Header};
 use rocketpy_remoting::{Client, ClientConfig, Server, ServerConfig};
-use rocketpy_store::{NewRecord, NoListener, Store, StoreConfig, StoreListener};
+use rocketpy_store::{NewRecord, Store, StoreConfig, StoreListener};
 use tempfile::TempDir;
 
 use super::*;
@@ -69,7 +69,7 @@ impl Fixture {
         let listener = Listener::new(&shared).0;
         let gate = Gate { listener, is_open: Mutex::new(false), opened: Condvar::new() };
         let gate = Arc::new(gate);
-        shared.store.set_listener(gate.clone());
+        shared.store.add_listener(gate.clone());
         let processor = Arc::new(Processor(shared.clone()));
         let server = Server::bind(ServerConfig::new("127.0.0.1:0".parse().unwrap()), processor).unwrap();
         let record = NewRecord {
@@ -80,7 +80,7 @@ impl Fixture {
             born_at_ms: 1,
             born_host: host,
             reconsume_times: 0,
-            prepared_transaction_offset: 0,
+            prepared_transaction_offset: PhysicalOffset(0),
             body: b"x",
             properties: b"",
         };
@@ -99,7 +99,6 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         self.gate.open();
         self.shared.store.shutdown().unwrap();
-        self.shared.store.set_listener(Arc::new(NoListener));
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rocketpy_env::{Disk, RealDisk};
-use rocketpy_model::sys_flag;
+use rocketpy_model::{PhysicalOffset, sys_flag};
 use rocketpy_store::reader::StoreReader;
 use rocketpy_store::tools::{
     self, Problem, ProblemKind, Progress, Selected, Selection, ToolError, VerifyReport,
@@ -176,7 +176,7 @@ fn every_damaged_byte_of_a_record_is_found_with_its_file_and_place() {
     let dir = tempfile::tempdir().unwrap();
     let config = closed(dir.path(), 12);
     let mut places: Vec<u64> = records(dir.path()).into_keys().collect();
-    let end = assert_sound(dir.path()).log_end;
+    let end = assert_sound(dir.path()).log_end.get();
     let (path, _) = log_file(&config, 0);
     places.extend(selected_all(dir.path()));
     each_byte(&path, 0..end, 3, |at| {
@@ -253,7 +253,7 @@ fn lost_files_of_log_and_queues_are_named() {
     RealDisk.remove_file(&log_file(&config, second).0).unwrap();
     let report = verify(dir.path());
     let missing = report.problems.iter().find(|one| one.kind == ProblemKind::MissingLogFiles).unwrap();
-    assert_eq!((missing.physical_offset, missing.size_bytes), (Some(second), Some(second)));
+    assert_eq!((missing.physical_offset, missing.size_bytes), (Some(PhysicalOffset(second)), Some(second)));
     let dir = tempfile::tempdir().unwrap();
     closed(dir.path(), 300);
     RealDisk.remove_dir_all(&dir.path().join("consumequeue/b")).unwrap();
@@ -288,7 +288,7 @@ fn facts_say_what_there_is() {
     assert!(!facts.is_locked && !facts.has_abort_file && facts.mark.unwrap().closed);
     assert_eq!(facts.topics.iter().map(|topic| topic.topic.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     let queue = &facts.topics[0].queues[0];
-    assert_eq!((queue.min_offset, queue.max_offset), (0, 101));
+    assert_eq!((queue.min_offset.get(), queue.max_offset.get()), (0, 101));
     assert!(queue.first_stored_at_ms.unwrap() <= queue.last_stored_at_ms.unwrap());
     assert!(queue.estimated_bytes > 10_000 && facts.log.holes.is_empty());
 }

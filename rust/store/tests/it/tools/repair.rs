@@ -54,7 +54,7 @@ fn whatever_is_damaged_every_record_outside_stays_at_its_place_and_a_server_open
     let clean = tempfile::tempdir().unwrap();
     closed(clean.path(), 900);
     let before = records(clean.path());
-    let end = assert_sound(clean.path()).log_end;
+    let end = assert_sound(clean.path()).log_end.get();
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = |below: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use rocketpy_env::{Disk, RealDisk};
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_store::reader::{RangeOptions, StoreReader};
 use rocketpy_store::tools::{Selected, Selection, ToolError, Transfer};
 use rocketpy_store::{Store, StoreError};
@@ -18,8 +19,11 @@ fn records_are_chosen_by_place_queue_time_and_key() {
     let all = selected(dir.path(), Selection::default());
     assert_eq!(all.len(), 300);
     let place = all[100].0;
-    let by_place =
-        Selection { physical_from: Some(place), physical_before: Some(place + 1), ..Selection::default() };
+    let by_place = Selection {
+        physical_from: Some(PhysicalOffset(place)),
+        physical_before: Some(PhysicalOffset(place + 1)),
+        ..Selection::default()
+    };
     assert_eq!(selected(dir.path(), by_place), [all[100].clone()]);
     let key = Selection { key: Some("k7".to_owned()), ..Selection::default() };
     assert_eq!(selected(dir.path(), key), [all[7].clone()]);
@@ -29,8 +33,8 @@ fn records_are_chosen_by_place_queue_time_and_key() {
     let queue = Selection {
         topics: vec!["a".to_owned()],
         queues: Some(vec![1]),
-        queue_from: Some(3),
-        queue_before: Some(5),
+        queue_from: Some(QueueOffset(3)),
+        queue_before: Some(QueueOffset(5)),
         ..Selection::default()
     };
     let offsets: Vec<u64> = selected(dir.path(), queue).into_iter().map(|(_, record)| record.3).collect();
@@ -43,7 +47,7 @@ fn records_are_chosen_by_place_queue_time_and_key() {
 
 /// Choices by key of every shape.
 fn keyed_selections(all: &[(u64, Seen)]) -> Vec<Selection> {
-    let middle = Some(all[all.len() / 2].0);
+    let middle = Some(PhysicalOffset(all[all.len() / 2].0));
     let mut selections = Vec::new();
     for key in ["k7", "u8", "all", "none"] {
         let any = Selection { key: Some(key.to_owned()), ..Selection::default() };
@@ -51,7 +55,11 @@ fn keyed_selections(all: &[(u64, Seen)]) -> Vec<Selection> {
         selections.extend([
             Selection { physical_from: middle, ..any.clone() },
             Selection { physical_before: middle, topics: vec!["b".to_owned()], ..any.clone() },
-            Selection { queue_from: Some(3), queue_before: Some(70), ..of_topic.clone() },
+            Selection {
+                queue_from: Some(QueueOffset(3)),
+                queue_before: Some(QueueOffset(70)),
+                ..of_topic.clone()
+            },
             Selection {
                 queues: Some(vec![1]),
                 topics: vec!["a".to_owned(), "b".to_owned()],

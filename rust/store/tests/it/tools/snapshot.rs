@@ -38,7 +38,7 @@ fn a_snapshot_holds_what_was_readable_shares_complete_files_and_a_server_on_it_l
     settle(&store);
     let reader = StoreReader::open(&root).unwrap();
     let snapshot = tools::snapshot(&reader, &target, &mut go_on).unwrap();
-    assert_eq!(snapshot.log_end, store.max_physical_offset().get());
+    assert_eq!(snapshot.log_end, store.max_physical_offset());
     assert!(snapshot.linked_files >= 2 && snapshot.copied_files == 1, "{snapshot:?}");
     assert_eq!(snapshot.metadata_files, 1);
     let report = assert_sound(&target);
