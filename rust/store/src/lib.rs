@@ -29,6 +29,8 @@ mod store;
 pub mod tools;
 mod wake;
 
+#[doc(hidden)]
+pub use checkpoint::mark_page;
 pub use config::{FlushMode, OnFailedFlush, StoreConfig};
 pub use error::{AppendError, FlushError, StoreError};
 pub use fetch::{Boundary, Fetch, FetchStatus, QueueBounds, QueueSummary, ReadLimits};

@@ -133,6 +133,7 @@ impl<D: Disk> Core<D> {
             found.insert(offset, record);
             Ok(if found.len() < limits.max_messages as usize { More::Yes } else { More::No })
         })?;
+        assert!(found.len() <= limits.max_messages as usize, "no more than what was wanted");
         Ok(QueryResult {
             records: found.into_values().collect(),
             last_stored_at_ms,
