@@ -21,7 +21,7 @@ test: $(INSTALLED)
 	cargo test --locked -p rocketpy-proof --features planted-bugs planted
 	pytest
 
-# The proof without end, or for N turns: simulated seeds, kills, power cuts (docs/durability.md).
+# The proof of durability, without end or for N turns: simulated seeds, kills, power cuts (docs/durability.md).
 soak:
 	cargo build --release --locked -p rocketpy-proof
 	target/release/rocketpy-proof soak $(N)

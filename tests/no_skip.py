@@ -26,7 +26,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 
 def checked(report: Any) -> Any:
-    """Turns a skip into a failure that says the reason, in CI. What is known to fail (xfail) stays as it is."""
+    """Turns a skip into a failure that says the reason, in CI. An expected failure (xfail) is not changed."""
     if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI"):
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI does not allow: {report.longrepr}"

@@ -6,10 +6,10 @@ import socket
 
 
 def free_port(*also: int) -> int:
-    """A port that nothing uses now, and `also` those so many above it.
+    """A port that nothing uses now; nor are the ports above it in use that `also` counts.
 
-    It lies below the range that the system takes for outgoing connections and for port 0: no other connection of the
-    machine gets it between this call and its use, or while a server is down that starts again there.
+    It is below the range that the system uses for outgoing connections and for port 0, so no other connection gets it
+    before its use, or while a server that will start there again is down.
     """
     while True:
         port = random.randrange(12_000, 32_000)
@@ -18,7 +18,7 @@ def free_port(*also: int) -> int:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether a port can be bound; on a host that the machine does not have, nobody else can either."""
+    """Whether a port can be bound; on an address that the machine does not have, no other process can either."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.bind((host, port))

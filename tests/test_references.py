@@ -16,6 +16,7 @@ CITATION = re.compile(
 )
 COMMENT = re.compile(r"\n[ \t]*(?://[/!]?|#)?[ \t]*")
 LINK = re.compile(r"(?<!\\)\]\((?P<target>[^)\s]+)\)(?P<behind>[^|\n]{0,30})")
+PATH = re.compile(r"`((?:benches|docs|python|rust|spark|tests|tools)/[\w./-]{2,})`")
 NAME_OF_A_TEST = re.compile(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+){4,})`")
 
 
@@ -73,7 +74,7 @@ def wrong_links(page: Path) -> Iterator[str]:
 
 
 def code() -> list[Path]:
-    endings = (".rs", ".py", ".pyi", ".java", ".toml", ".yml", ".sh")
+    endings = (".rs", ".py", ".pyi", ".java", ".toml", ".yml", ".sh", ".hex")
     others = tracked("tools", "Makefile", ".ci")
     return [path for path in tracked() if path.suffix in endings and path != Path(__file__)] + others
 
@@ -105,6 +106,11 @@ def test_links_of_a_page_lead_somewhere(page: Path):
     assert [*wrong_links(page)] == []
 
 
+@pytest.mark.parametrize("page", pages(), ids=named)
+def test_files_that_a_page_names_exist(page: Path):
+    assert [name for name in PATH.findall(page.read_text()) if not (ROOT / name).exists()] == []
+
+
 def test_tests_that_the_page_on_durability_names_exist():
     files = chain(tracked("rust/**/*.rs"), tracked("tests/**/*.py"))
     known = {name for path in files for name in re.findall(r"\b(?:fn|def) (\w+)\(", path.read_text())}
@@ -116,6 +122,12 @@ def test_tests_that_the_page_on_durability_names_exist():
 def test_each_decision_is_listed():
     index = (ROOT / "docs/decisions/README.md").read_text()
     assert [path.name for path in tracked("docs/decisions/*.md") if f"({path.name})" not in index] == ["README.md"]
+
+
+def test_each_source_file_says_what_it_is_for():
+    sources = tracked("rust/*/src/*.rs", "rust/*/src/**/*.rs", "benches/**/*.rs")
+    assert len(sources) > 200
+    assert [named(path) for path in sources if not path.read_text().startswith(("//!", "#!"))] == []
 
 
 @pytest.mark.parametrize(

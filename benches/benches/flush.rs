@@ -85,7 +85,7 @@ fn held(body: &[u8], writers: usize) -> Duration {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), body);
     let ear = Arc::new(Ear { flushed: AtomicU64::new(0), driver: std::thread::current() });
-    store.set_listener(Arc::clone(&ear) as Arc<dyn StoreListener>);
+    store.add_listener(Arc::clone(&ear) as Arc<dyn StoreListener>);
     let started = Instant::now();
     let mut waits_for = vec![0; writers];
     let mut left = RUN * writers as u64;

@@ -70,7 +70,7 @@ impl StoreListener for Arrivals {
 fn fill(root: &Path) {
     let store = Store::open(StoreConfig::new(root)).unwrap();
     let (sender, arrivals) = channel();
-    store.set_listener(Arc::new(Arrivals(sender)));
+    store.add_listener(Arc::new(Arrivals(sender)));
     let born_host: SocketAddr = "127.0.0.1:50000".parse().unwrap();
     let body = [0x5a; BODY_BYTES as usize];
     for number in 0..MESSAGES {

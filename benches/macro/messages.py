@@ -29,7 +29,7 @@ def measured(running: Running, work: Callable[[], int]) -> dict[str, float]:
 
 
 def chunks() -> Iterator[list[rocketpy.Message]]:
-    """The load, made anew for each chunk as an application would."""
+    """The load, made again for each chunk as an application would."""
     body = b"x" * BODY_BYTES
     for _ in range(COUNT // CHUNK):
         yield [rocketpy.Message(TOPIC, body, tag="a") for _ in range(CHUNK)]
@@ -52,7 +52,7 @@ def submit(running: Running) -> int:
 
 
 def poll(running: Running) -> int:
-    """Batches of message objects, every body looked at."""
+    """Batches of message objects, with every body read."""
     read, length = 0, 0
     with rocketpy.Consumer(
         "bench-objects", TOPIC, name_servers=[running.name_server], start=rocketpy.Start.EARLIEST
@@ -69,7 +69,7 @@ def poll(running: Running) -> int:
 
 
 def fetch_arrow(running: Running) -> int:
-    """Arrow record batches, no Python object a message."""
+    """Arrow record batches, no Python object per message."""
     read = 0
     with rocketpy.Consumer(
         "bench-arrow", TOPIC, name_servers=[running.name_server], start=rocketpy.Start.EARLIEST

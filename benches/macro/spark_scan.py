@@ -27,7 +27,7 @@ QUEUES = 2
 
 
 class Ceiling(DataSource):
-    """Yields one prepared record batch again and again: what the way from Python into Spark allows."""
+    """Yields one prepared record batch repeatedly: the highest rate that Spark's Python interface allows."""
 
     @classmethod
     def name(cls) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 try:
     from pyspark.sql.datasource import DataSource
-except Exception:  # whatever is wrong with that installation, it is not this module's to report
+except Exception:  # a broken PySpark is not this module's to report
     DataSource = object  # type: ignore[assignment, misc]
 
 if TYPE_CHECKING:

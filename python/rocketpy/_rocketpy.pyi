@@ -10,29 +10,6 @@ from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOp
 from rocketpy.message import MessageQueue, Receipt
 from rocketpy.store_reports import Repair, Snapshot, StoreFacts, TransferReport, VerifyReport
 
-__all__ = [
-    "Admin",
-    "ArrowBatch",
-    "Consumer",
-    "Message",
-    "Producer",
-    "RangeReader",
-    "ReceivedMessage",
-    "Scan",
-    "SentMany",
-    "Server",
-    "StoreReader",
-    "StoreRecords",
-    "StoreTransfer",
-    "__version__",
-    "log_to_stderr",
-    "store_facts",
-    "store_properties",
-    "store_repair",
-    "store_retention",
-    "store_snapshot",
-    "store_verify",
-]
 __version__: str
 
 def log_to_stderr() -> None: ...
@@ -335,6 +312,30 @@ class ImportedMessage(TypedDict):
     body: bytes
     properties: bytes
 
+@type_check_only
+class ConfigKey(TypedDict):
+    name: str
+    section: str
+    kind: str
+    unit: str | None
+    bounds: tuple[int, int] | None
+    choices: list[str]
+    description: str
+    apache_default: str | None
+    alias_of: str | None
+    is_changeable: bool
+    default: bool | int | str | list[str] | None
+    default_text: str
+    value: bool | int | str | list[str] | None
+    text: str
+    layer: str
+    source: str | None
+
+def config_keys(
+    config: str | None, settings: list[tuple[str, str]], environment: bool
+) -> tuple[list[ConfigKey], list[str]]: ...
+def config_unused_keys() -> tuple[list[tuple[str, str, str]], list[str]]: ...
+def config_key_name(key: str) -> str: ...
 def store_facts(path: str, commit_log: str | None) -> StoreFacts: ...
 def store_verify(path: str, commit_log: str | None, progress: Callable[[int, int], object] | None) -> VerifyReport: ...
 def store_properties(pairs: list[tuple[str, str]]) -> bytes: ...

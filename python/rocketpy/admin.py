@@ -221,7 +221,7 @@ class Admin(Closing):
             group: Name of the group.
             topic: The topic.
             to: `Start.EARLIEST`, `Start.LATEST` or `Start.at(...)`.
-            force: Also while members are there. They go on from where they are and overwrite the offsets.
+            force: Also while members are there. They continue from where they are and overwrite the offsets.
 
         Returns:
             The new offset by queue.
@@ -257,7 +257,7 @@ class Admin(Closing):
         return self._native.search_offset(queue, instant_ms(instant))
 
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """The offset that is stored for a group in a queue; None when there is none."""
+        """The offset stored for a group in a queue; None if there is none."""
         return self._native.committed_offset(group, queue)
 
     def view_message(self, offset_msg_id: str) -> ReceivedMessage:
@@ -286,12 +286,13 @@ class Admin(Closing):
 
         Args:
             topic: The topic.
-            key: One of the messages' keys; another thing when `kind` says so.
+            key: A key of the messages, or what `kind` names.
             kind: `"key"`, `"unique_key"` (the `msg_id` of a receipt), or `"tag"` (Apache's brokers before 5.4 find
                 nothing).
             begin: Stored at or after this: seconds since 1970 UTC, or a datetime.
             end: Stored at or before this.
-            max_messages: Of more the newest. A broker gives no more than it is set to (`maxMsgsNumBatch`, 64).
+            max_messages: Maximum number of messages; the newest are kept. A broker has a limit of
+                its own (`maxMsgsNumBatch`, 64).
 
         Raises:
             TopicNotFoundError: No name server knows the topic.
@@ -316,7 +317,7 @@ class Admin(Closing):
         )
 
     def message(self, topic: str, msg_id: str) -> ReceivedMessage | None:
-        """The message of a topic that an id names; None when there is none.
+        """The message of a topic with this id; None if there is none.
 
         Args:
             topic: The topic.

@@ -28,11 +28,11 @@ class SendStatus(enum.StrEnum):
     SEND_OK = "SEND_OK"
     """Stored as the broker's flush and replication policy asks."""
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
-    """Stored, but the flush was not confirmed in time: a power cut may take it back."""
+    """Stored, but the flush was not confirmed in time: a power cut may lose it."""
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
     """Stored, but replication was not confirmed in time."""
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
-    """Stored, but no slave was there to take it."""
+    """Stored, but no slave was connected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Start:
     """Where a group begins in a queue for which it has no stored offset. A stored offset always wins.
 
     The first member to read a queue from `LATEST` or from `at(...)` stores where it began, also without `auto_commit`.
-    Until there is a first commit, whoever reads the queue next begins there too, and nothing that arrives in between
-    is passed over.
+    Until the first commit, the next reader of the queue begins there too, and nothing that arrives in between
+    is skipped.
 
     Examples:
         >>> from datetime import datetime, timezone
@@ -59,9 +59,9 @@ class Start:
     EARLIEST: ClassVar[Start]
     """The oldest message that is there."""
     LATEST: ClassVar[Start]
-    """What arrives from now on."""
+    """Messages that arrive from now on."""
     STORED: ClassVar[Start]
-    """Only where the group stopped: a queue without a stored offset is an error."""
+    """Only where the group stopped. A queue without a stored offset is an error."""
 
     @classmethod
     def at(cls, instant: Instant) -> Start:
@@ -102,8 +102,8 @@ class ClientOptions(TypedDict, total=False):
     instance_name: str
     """Part of the client id after `@`. Default: unique.
 
-    Clients of one process that give the same name (and the same name servers) share connections, routes and heartbeats. Such
-    clients agree in `connect_timeout`, and hold each group once: a second consumer of a group needs another name.
+    Clients of one process with the same name and name servers share connections, routes and heartbeats. They must have
+    the same `connect_timeout`, and hold each group once: a second consumer of a group needs another name.
     """
     client_ip: str
     """Address shown in the client id. Default: the local address used to reach the first name server."""
@@ -121,7 +121,7 @@ class ProducerOptions(ClientOptions, total=False):
     send_timeout: Duration
     """Budget of one send, all attempts together. Default 3 s."""
     retries: int
-    """Further attempts after the first. Default 2."""
+    """Attempts after the first. Default 2."""
     max_message_size: int
     """Largest body in bytes, before compression. Default 4 MiB."""
     compression: Compression | None
@@ -131,21 +131,21 @@ class ProducerOptions(ClientOptions, total=False):
     compression_level: int
     """Level of the compression. Default 5."""
     window_messages: int
-    """Most unacknowledged messages of `submit`. Default 16384."""
+    """Maximum number of unacknowledged messages of `submit`. Default 16384."""
     window_bytes: int
-    """Most unacknowledged body bytes of `submit`. Default 64 MiB."""
+    """Maximum unacknowledged body bytes of `submit`. Default 64 MiB."""
     batch_messages: int
-    """Most messages of one wire batch of `send_many`. Default 1024."""
+    """Maximum number of messages in one wire batch of `send_many`. Default 1024."""
     batch_bytes: int
-    """Most bytes of one wire batch of `send_many`. Default 512 KiB."""
+    """Maximum bytes of one wire batch of `send_many`. Default 512 KiB."""
     requests_in_flight: int
-    """Most requests of one `send_many` under way at once. Default 8."""
+    """Maximum concurrent requests of one `send_many`. Default 8."""
     default_topic_queues: int
     """Queues asked for when the broker creates a topic by itself. Default 4."""
 
 
 PATIENT: ClientOptions = {"api_timeout": 30.0}
-"""For commands, which can be interrupted: they wait out a disk that stalls, rather than give up in doubt."""
+"""For commands, which a user can interrupt: they wait for a stalled disk rather than leave the outcome open."""
 PATIENT_SENDS: ProducerOptions = {"api_timeout": 30.0, "send_timeout": 30.0}
 """The same for producers."""
 
@@ -154,28 +154,28 @@ class ConsumerOptions(ClientOptions, total=False):
     """Options of `rocketpy.Consumer`, all by keyword."""
 
     tags: str
-    """`*` for all, else tags parted by `||`; filtered in the broker. Default `*`."""
+    """`*` for all, otherwise tags separated by `||`; filtered in the broker. Default `*`."""
     start: Start
     """Where to begin without a stored offset. Default `Start.LATEST`."""
     auto_commit: Duration | None
-    """Commits by itself, at this interval, what was handed out before the latest poll. Default None: never."""
+    """Interval at which to commit the messages returned before the latest poll. Default None: never."""
     prefetch_messages: int
-    """Most messages held ahead of `poll`, per queue. Default 16384."""
+    """Maximum number of messages prefetched for `poll`, per queue. Default 16384."""
     prefetch_bytes: int
-    """Most bytes held ahead of `poll`, per queue. Default 16 MiB."""
+    """Maximum bytes prefetched for `poll`, per queue. Default 16 MiB."""
     prefetch_total_bytes: int
-    """Most bytes held ahead of `poll`, all queues together. Default 128 MiB."""
+    """Maximum bytes prefetched for `poll`, for all queues together. Default 128 MiB."""
     pull_messages: int
-    """Most messages asked for in one pull. Default 4096."""
+    """Maximum number of messages requested by one pull. Default 4096."""
     pull_bytes: int
-    """Most bytes asked for in one pull. Default 1 MiB."""
+    """Maximum bytes requested by one pull. Default 1 MiB."""
     suspend: Duration
-    """How long the broker may hold a pull that finds nothing. Default 15 s."""
+    """Time for which the broker may hold a pull that finds nothing. Default 15 s."""
     pull_timeout: Duration
     """Time for one pull, longer than `suspend`. Default 30 s."""
     retry_topic: bool
     """Also reads the group's retry topic, as Apache's push consumers do. Default False."""
     allow_missing_topic: bool
-    """Starts although a topic does not exist yet, and waits for it. Default False: an error."""
+    """Starts even if a topic does not exist yet, and waits for it. Default False: an error."""
     max_body_bytes: int | None
-    """Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what was stored."""
+    """Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what is stored."""

@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 __all__ = ["Consumer", "OffsetMove"]
 
 FOREVER = 3600.0
-"""Iteration waits in steps of this many seconds; each wakes for Ctrl-C."""
+"""Iteration waits in steps of this many seconds. Ctrl-C ends each."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetMove:
-    """The broker moved the reader of a queue, since the offset asked for is not, or no longer, there."""
+    """A move that the broker ordered because the requested offset does not exist, or no longer exists."""
 
     queue: MessageQueue
     """The queue."""
     from_offset: int
-    """The offset asked for."""
+    """The requested offset."""
     to_offset: int
-    """Where reading goes on. Messages between are gone when it is greater."""
+    """Where reading continues. If it is greater, the messages between are gone."""
 
 
 class Consumer(Closing):
-    """A member of a consumer group. Brokers share the queues of a topic out among the members.
+    """A member of a consumer group. The members share the queues of a topic.
 
-    Messages are pulled ahead in the background. What was handed out counts as consumed only after `commit` (or by
-    `auto_commit`): after a crash the group goes on from the last commit.
+    Messages are prefetched in the background. Messages count as consumed only after `commit` (or
+    `auto_commit`): after a crash the group continues from the last commit.
 
     Args:
         group: Name of the consumer group.
@@ -91,15 +91,15 @@ class Consumer(Closing):
 
     @property
     def client_id(self) -> str:
-        """What brokers and other members know this consumer by."""
+        """The id by which brokers and other members know this consumer."""
         return self._native.client_id
 
     def poll(self, max_messages: int = 500, timeout: Duration = 1.0) -> list[ReceivedMessage]:
-        """Hands out messages that are there.
+        """Returns messages that have arrived.
 
         Args:
-            max_messages: Most messages, from 1.
-            timeout: Longest wait for the first message, in seconds; 0 takes only what is there.
+            max_messages: Maximum number of messages, from 1.
+            timeout: Longest wait for the first message, in seconds; 0 takes only what has arrived.
 
         Returns:
             Up to `max_messages` messages, those of one queue in its order; empty when none came in time.
@@ -109,12 +109,12 @@ class Consumer(Closing):
     def batches(
         self, max_messages: int = 500, max_wait: Duration = 1.0, *, follow: bool = False
     ) -> Iterator[list[ReceivedMessage]]:
-        """Hands out lists of messages until none comes within `max_wait`, or until the consumer is closed.
+        """Yields lists of messages until none comes within `max_wait`, or until the consumer is closed.
 
         Args:
-            max_messages: Most messages of one list, from 1.
+            max_messages: Maximum number of messages in one list, from 1.
             max_wait: Longest wait for the first message of a list, in seconds.
-            follow: Go on waiting instead of ending; lists are never empty either way.
+            follow: Keep waiting instead of ending. Lists are never empty either way.
 
         Yields:
             Messages, those of one queue in its order.
@@ -130,9 +130,9 @@ class Consumer(Closing):
                 return
 
     def __iter__(self) -> Self:
-        """Hands out one message after the other; waits for the next for ever, and ends when the consumer is closed.
+        """Yields messages one by one. Waits for the next without a limit, and ends when the consumer is closed.
 
-        A `commit` inside the loop covers the messages that the loop has seen, the present one included.
+        A `commit` inside the loop covers the messages so far, including the current one.
         """
         return self
 
@@ -149,10 +149,10 @@ class Consumer(Closing):
     def fetch_arrow(  # pyright: ignore[reportUnknownParameterType]  # pyarrow has no types
         self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
     ) -> pyarrow.RecordBatch:  # pyright: ignore[reportUnknownMemberType]
-        """Hands out messages as one Arrow record batch, with no Python object a message. Needs pyarrow.
+        """Returns messages as one Arrow record batch, with no Python object per message. Needs pyarrow.
 
         Args:
-            max_rows: Most rows, from 1.
+            max_rows: Maximum number of rows, from 1.
             timeout: Longest wait for the first message, in seconds.
             columns: Names of columns, in the order wanted. Default: `topic, queue_id, queue_offset, broker_name, tag,
                 keys, body, properties, born_at, stored_at, msg_id, reconsume_times`.
@@ -160,7 +160,7 @@ class Consumer(Closing):
         Returns:
             Up to `max_rows` rows, those of one queue in its order; none when no message came in time.
         """
-        pyarrow = import_pyarrow()  # first: without it nothing may be handed out
+        pyarrow = import_pyarrow()  # before messages are taken, which would be lost without it
         return pyarrow.record_batch(self.fetch_columns(max_rows, timeout, columns=columns))
 
     def fetch_columns(
@@ -169,14 +169,14 @@ class Consumer(Closing):
         """As `fetch_arrow`, for any library that takes the Arrow PyCapsule interface: Polars, DuckDB, nanoarrow.
 
         Args:
-            max_rows: Most rows, from 1.
+            max_rows: Maximum number of rows, from 1.
             timeout: Longest wait for the first message, in seconds.
             columns: Names of columns, in the order wanted; default: as for `fetch_arrow`.
         """
         return self._native.fetch_columns(max_rows, timeout, None if columns is None else list(columns))
 
     def commit(self) -> None:
-        """Commits everything handed out so far and waits for the brokers' answers.
+        """Commits all messages returned so far and waits for the brokers' answers.
 
         Raises:
             RequestTimeoutError: A broker did not answer; the offset may be stored. A retry is safe.
@@ -187,20 +187,20 @@ class Consumer(Closing):
         """Commits given offsets.
 
         Args:
-            offsets: By queue, the offset of the next message to read; not above what was handed out.
+            offsets: By queue, the offset of the next message to read; not above the last message returned.
         """
         self._native.commit_offsets(list(offsets.items()))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The offset that is stored for the group: the next message to read. None when there is none."""
+        """The group's stored offset: the next message to read. None if there is none."""
         return self._native.committed(queue)
 
     def positions(self) -> dict[MessageQueue, int]:
-        """By queue, the offset after the last message handed out. A queue whose start is not known yet is left out."""
+        """By queue, the offset after the last message returned. Queues whose start is not known yet are left out."""
         return dict(self._native.positions())
 
     def seek(self, queue: MessageQueue, to: int | Start) -> int:
-        """Goes on reading a queue from elsewhere.
+        """Continues reading a queue from another place.
 
         Args:
             queue: An assigned queue.
@@ -242,11 +242,11 @@ class Consumer(Closing):
             self._native.resume_all()
 
     def assignment(self) -> list[MessageQueue]:
-        """Queues assigned to this member now, sorted. They change when members come and go."""
+        """The queues now assigned to this member, sorted. They change when members join or leave."""
         return self._native.assignment()
 
     def offset_moves(self) -> list[OffsetMove]:
-        """Takes the moves that brokers ordered since the last call: the offset asked for was not there."""
+        """Returns the moves that brokers ordered since the last call, because a requested offset did not exist."""
         return [OffsetMove(*move) for move in self._native.take_offset_moves()]
 
     def _close(self) -> None:

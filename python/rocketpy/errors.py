@@ -55,10 +55,10 @@ class RocketPyError(Exception):
     """Root of all errors of this package.
 
     Attributes:
-        code: Response code of the server, or the local code that Apache's clients give this failure; None without one.
+        code: Response code of the server, or the code that Apache's clients use for this failure; None without one.
         retryable: True when the same call may succeed later without a change of its arguments.
-        may_have_been_applied: True when the server may have done what was asked. A send that timed out may be stored.
-        hint: What the caller can do about it; None when there is nothing to say. Shown below the traceback too.
+        may_have_been_applied: True when the server may have executed the request. A send that timed out may be stored.
+        hint: What the caller can do; None without advice. Also shown below the traceback.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class MessageTooLargeError(InvalidArgumentError):
 
 
 class NotSupportedError(RocketPyError):
-    """What was asked for is something that this version, or the server, does not do. Nothing was stored."""
+    """This version, or the server, does not support the request. Nothing was stored."""
 
 
 class ClosedError(RocketPyError):
@@ -128,11 +128,11 @@ class OffsetError(RocketPyError, LookupError):
 
 
 class RefusedError(RocketPyError):
-    """The server answered with a code that is not success; `code` holds it."""
+    """The server answered with an error code; `code` holds it."""
 
 
 class BrokerBusyError(RefusedError):
-    """The broker cannot take the request now. A retry is safe."""
+    """The broker is too busy for the request. A retry is safe."""
 
 
 class AccessDeniedError(RefusedError):
@@ -155,7 +155,7 @@ class ProtocolError(RocketPyError):
 
 
 class DamagedDataError(RocketPyError):
-    """Stored or received bytes are not what their checksum, length or compression says."""
+    """Stored or received bytes do not match their checksum, length or compression."""
 
 
 class ServerError(RocketPyError):

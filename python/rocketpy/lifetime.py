@@ -1,4 +1,4 @@
-"""Objects with threads and sockets behind them: closed by `with`, by `close`, and at the latest when Python ends."""
+"""Objects that own threads and sockets. `with` or `close` closes them, and the end of Python closes the rest."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _open: weakref.WeakSet[Closing] = weakref.WeakSet()
-"""What is open in this process, in no order."""
+"""The open objects of this process, in no order."""
 _hook_of = 0
-"""Process id that the hook at the end of Python was set in; a forked child has objects of its own only."""
+"""Process id in which the exit hook was set. A forked child has only its own objects."""
 
 
 class Closing(ABC):
     """Base of everything that is closed once.
 
-    Use it in a `with` statement, or call `close`. What was forgotten is closed when Python ends, and reported by a
-    `ResourceWarning` when it is collected before.
+    Use it in a `with` statement, or call `close`. Forgotten objects are closed when Python ends; one that is
+    collected earlier is reported by a `ResourceWarning`.
     """
 
     __slots__ = ("__weakref__", "_closed", "_made_by")
     _closed_last: ClassVar[bool] = False
     """True for servers, which clients of this process may still talk to."""
     _warns: ClassVar[bool] = True
-    """False for what leaves nothing behind when it is just dropped, as in `server.admin().topics()`."""
+    """False for objects that may be dropped without `close`, as in `server.admin().topics()`."""
 
     def __init__(self) -> None:
         self._closed = True

@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 VARIABLE = "NAMESRV_ADDR"
-"""What Apache's tools and clients read too."""
+"""Apache's tools and clients read it too."""
 
 
 def name_server_list(given: Iterable[str] | str | None) -> list[str]:
-    """Addresses as the clients take them: those given, or those of the environment.
+    """The given addresses as a list, or those of the environment.
 
     Args:
-        given: A list of `host:port`, or one text with several parted by `;` or `,`.
+        given: A list of `host:port`, or one text with several separated by `;` or `,`.
 
     Examples:
         >>> name_server_list("a:9876;b:9876")

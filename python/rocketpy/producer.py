@@ -21,7 +21,7 @@ __all__ = ["Producer", "Receipts"]
 
 
 class Receipts(Sequence["Receipt"]):
-    """What `Producer.send_many` returns: one receipt a message, in the order of the messages, made when looked at.
+    """What `Producer.send_many` returns: one receipt per message, in order, made on access.
 
     When some messages were not acknowledged, `send_many` raises `PartlySentError` with this object in it: indexing then
     raises the error of such a message.
@@ -34,7 +34,7 @@ class Receipts(Sequence["Receipt"]):
 
     @property
     def acknowledged(self) -> int:
-        """How many messages were acknowledged."""
+        """Number of acknowledged messages."""
         return self._sent.acknowledged
 
     def failures(self) -> Iterator[tuple[int, Exception]]:
@@ -74,7 +74,7 @@ class Producer(Closing):
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
         options: See `rocketpy.config.ProducerOptions`.
 
-    Nothing is contacted before the first call that needs it: whether a name server can be reached, that call tells.
+    No connection is made before the first call that needs one; that call raises if no name server can be reached.
 
     Raises:
         InvalidArgumentError: A name or an option breaks its rules.
@@ -105,7 +105,7 @@ class Producer(Closing):
 
     @property
     def client_id(self) -> str:
-        """What brokers know this producer by."""
+        """The id by which brokers know this producer."""
         return self._native.client_id
 
     def send(self, message: Message, *, queue: MessageQueue | None = None, timeout: Duration | None = None) -> Receipt:
@@ -135,10 +135,10 @@ class Producer(Closing):
             timeout: Budget of one request with all its attempts, in seconds; default: the producer's `send_timeout`.
 
         Returns:
-            One receipt a message, in the order given.
+            One receipt per message, in the order given.
 
         Raises:
-            PartlySentError: Some messages were not acknowledged; `error.receipts` tells which.
+            PartlySentError: Some messages were not acknowledged; `error.receipts` shows which.
         """
         sent = self._native.send_many(messages, queue, timeout)
         try:
@@ -151,7 +151,7 @@ class Producer(Closing):
     def submit(
         self, message: Message, *, queue: MessageQueue | None = None, timeout: Duration | None = None
     ) -> Future[Receipt]:
-        """Hands one message over and returns at once, unless the window is full: then it waits for room.
+        """Queues one message for sending and returns at once. If the window is full, waits for room first.
 
         Args:
             message: What to send.
@@ -172,7 +172,7 @@ class Producer(Closing):
         return future
 
     def flush(self, timeout: Duration = 30.0) -> None:
-        """Waits until every submitted message has its outcome, and its future knows it.
+        """Waits until every submitted message has its outcome and its future is done.
 
         Args:
             timeout: Longest wait, in seconds.
@@ -183,7 +183,7 @@ class Producer(Closing):
         self._native.flush(timeout)
 
     def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
-        """Sends without an answer: whether the message was stored is not known.
+        """Sends without waiting for an answer, so it is not known whether the message was stored.
 
         Args:
             message: What to send.

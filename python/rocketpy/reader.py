@@ -28,11 +28,11 @@ class RangeReader(Closing):
         queue: The queue, as `Admin.queues` gives it.
         start: First queue offset.
         end: Queue offset to stop before.
-        tags: `*` for all, else tags parted by `||`; filtered in the broker.
+        tags: `*` for all, otherwise tags separated by `||`; filtered in the broker.
         columns: Names of columns, in the order wanted. Default: `topic, queue_id, queue_offset, broker_name, tag, keys,
             body, properties, born_at, stored_at, msg_id, reconsume_times`.
-        batch_rows: Most rows of a batch.
-        batch_bytes: Bytes of bodies and properties after which a batch is full; more than 512 MiB count as that.
+        batch_rows: Maximum rows in a batch.
+        batch_bytes: Bytes of bodies and properties after which a batch is full; 512 MiB at most.
         max_body_bytes: Largest body when decompressed. Default: 64 MiB, above 16 MiB at most a hundred times what
             was stored.
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
@@ -100,7 +100,7 @@ class RangeReader(Closing):
         raise StopIteration
 
     def messages(self) -> Iterator[list[ReceivedMessage]]:
-        """Hands out the range as message objects, for which no Arrow library is needed.
+        """Yields the range as message objects, without an Arrow library.
 
         Yields:
             The messages of one answer of the broker, in the order of the queue.

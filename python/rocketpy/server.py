@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["Broker", "NameServer", "Server"]
 
 STOP_SECONDS = 60.0
-"""How long a stop may take by default, and at the end of a `with` statement; a busy disk takes seconds for a flush."""
+"""Default limit of a stop, also at the end of a `with` statement. A busy disk takes seconds for a flush."""
 
 Setting = str | int | float | bool
 """A value of a configuration key; True and False are written as Apache writes them."""
 
 
 class _Default(int):
-    """A number that the caller did not give: the same key in `settings` wins over it."""
+    """A default number: the same key in `settings` wins over it."""
 
 
 FREE_PORT = _Default(0)
@@ -37,7 +37,7 @@ FREE_PORT = _Default(0)
 
 
 class _Process(Closing):
-    """What the three kinds of server share."""
+    """Base of the three kinds of server."""
 
     __slots__ = ("_arguments", "_native")
     _closed_last: ClassVar[bool] = True
@@ -55,7 +55,7 @@ class _Process(Closing):
         super().__init__()
         keys |= {"bindAddress": host, "readyFile": None if ready_file is None else os.fspath(ready_file)}
         given = [(name, value) for name, value in keys.items() if value is not None]
-        # Of two values of one key the last wins, however the key is spelt: what is given by name stands last.
+        # The last value of a key wins, however the key is spelt, so arguments come last.
         pairs = [pair for pair in given if isinstance(pair[1], _Default)]
         pairs += (settings or {}).items()
         pairs += [pair for pair in given if not isinstance(pair[1], _Default)]
@@ -65,7 +65,7 @@ class _Process(Closing):
     def start(self) -> Self:
         """Starts the server and returns once it accepts connections; does nothing when it runs.
 
-        A server that was stopped starts again, on its folder; a port that was free to choose may be another one then.
+        A stopped server starts again on its folder. A free port that it chose may differ then.
 
         Raises:
             PortInUseError: An address is taken.
@@ -79,14 +79,14 @@ class _Process(Closing):
         return self
 
     def stop(self, timeout: Duration = STOP_SECONDS) -> None:
-        """Stops in order: answers what is held, flushes and closes the store. A second call does nothing.
+        """Stops in order: answers held requests, flushes and closes the store. A second call does nothing.
 
         Args:
             timeout: Longest wait, in seconds.
 
         Raises:
-            ServerError: The time was too short and the stop was cut off. The next start recovers, as after a kill; in
-                this process it may find the store locked for a moment.
+            ServerError: The stop was cut off at the timeout. The next start recovers, as after a kill; in this process
+                the store may stay locked for a moment.
         """
         try:
             if not self._closed and self._native is not None:
@@ -116,7 +116,7 @@ class _Process(Closing):
 
 
 class _Named(_Process):
-    """A server whose name server is known, so that it can make clients."""
+    """A server that knows its name server and can make clients."""
 
     __slots__ = ()
 
@@ -152,14 +152,14 @@ class Server(_Named):
     """A name server and a broker in this process. Clients reach them over TCP, from here and from elsewhere.
 
     Args:
-        path: Folder of the store; made when it is not there.
+        path: Folder of the store; created if missing.
         host: Host or address to listen on; default `127.0.0.1`.
         port: Port of the broker; 0 takes a free one, None leaves it to the configuration (10911).
         name_server_port: Port of the name server; 0 takes a free one, None leaves it to the configuration (9876).
         config: Configuration file: TOML, or properties as Apache writes them.
-        settings: Any key of Apache's configuration or ours, such as `{"flushDiskType": "SYNC_FLUSH"}`. An argument that
-            is given wins over its key in here.
-        ready_file: Gets `{"pid", "name_server", "broker"}` once both accept.
+        settings: Any key of Apache's or RocketPy's configuration, such as `{"flushDiskType": "SYNC_FLUSH"}`. An
+            argument wins over its key here.
+        ready_file: File to write `{"pid", "name_server", "broker"}` to once both accept.
 
     Examples:
         >>> import rocketpy, tempfile
@@ -225,14 +225,14 @@ class Broker(_Named):
     """A broker alone, registered at name servers that run elsewhere.
 
     Args:
-        path: Folder of the store; made when it is not there.
+        path: Folder of the store; created if missing.
         name_servers: `host:port` of each name server, as a list or as one text; default: what `settings`, the variable
-            `NAMESRV_ADDR` or the configuration file says, in this order.
+            `NAMESRV_ADDR` or the configuration file names, in this order.
         host: Host or address to listen on; default `127.0.0.1`.
         port: Port of the broker; 0 takes a free one, None leaves it to the configuration (10911).
         config: Configuration file: TOML, or properties as Apache writes them.
-        settings: Any key of Apache's configuration or ours. An argument that is given wins over its key in here.
-        ready_file: Gets `{"pid", "name_server", "broker"}` once it accepts.
+        settings: Any key of Apache's or RocketPy's configuration. An argument wins over its key here.
+        ready_file: File to write `{"pid", "name_server", "broker"}` to once it accepts.
     """
 
     __slots__ = ("_path",)
@@ -285,8 +285,8 @@ class NameServer(_Named):
         host: Host or address to listen on; default `127.0.0.1`.
         port: Its port; 0 takes a free one, None leaves it to the configuration (9876).
         config: Configuration file: TOML, or properties as Apache writes them.
-        settings: Any key of Apache's configuration or ours. An argument that is given wins over its key in here.
-        ready_file: Gets `{"pid", "name_server", "broker"}` once it accepts.
+        settings: Any key of Apache's or RocketPy's configuration. An argument wins over its key here.
+        ready_file: File to write `{"pid", "name_server", "broker"}` to once it accepts.
     """
 
     __slots__ = ()

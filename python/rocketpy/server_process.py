@@ -1,4 +1,4 @@
-"""A `rocketpy server` in a process of its own, that can be killed and started again on the same store and ports."""
+"""A `rocketpy server` in its own process, which can be killed and started again on the same store and ports."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ LOG_TAIL_BYTES = 2000
 
 
 class ServerProcessError(Exception):
-    """The server process did not start or did not end as it was told to."""
+    """The server process did not start, or did not stop in order."""
 
 
 class ServerProcess:
@@ -50,10 +50,10 @@ class ServerProcess:
         return self._process.pid
 
     def start(self) -> None:
-        """Starts the process, on the ports of the time before if there was one.
+        """Starts the process, on the same ports as an earlier start.
 
         Raises:
-            ServerProcessError: It ended, or did not get ready in time.
+            ServerProcessError: It ended, or was not ready in time.
         """
         self._ready.unlink(missing_ok=True)
         command = [sys.executable, "-P", "-m", "rocketpy", "server", str(self.store), "--ready-file", str(self._ready)]
@@ -76,14 +76,14 @@ class ServerProcess:
         self.name_server, self.broker = addresses["name_server"], addresses["broker"]
 
     def kill(self) -> None:
-        """Ends the process with SIGKILL: it has no say in it."""
+        """Ends the process with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def stop(self) -> None:
-        """Ends the process in order; does nothing when it does not run.
+        """Stops the process in order; does nothing if it is not running.
 
         Raises:
             ServerProcessError: Its exit code was not 0.
@@ -110,7 +110,7 @@ class ServerProcess:
     def __enter__(self) -> Self:
         try:
             self.start()
-        except BaseException:  # Ctrl-C too: nobody else would end the process
+        except BaseException:  # Ctrl-C too: nothing else would end the process
             self.kill()
             raise
         return self

@@ -105,12 +105,12 @@ class QueueRange:
     start: int
     end: int
     estimated_bytes: int
-    """Length of its records, as far as it is known without reading them."""
+    """Length of its records, if it is known without reading them."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreRange:
-    """A part of a topic for one worker: parts of several queues that lie in one stretch of the log.
+    """A part of a topic for one worker: parts of several queues that are close together in the log.
 
     Plain data, made to travel. Its bounds are fixed: reading it twice gives the same rows.
     """
@@ -137,7 +137,7 @@ class StoreReader:
         commit_log: The folder of its log, when its broker's configuration says `storePathCommitLog`.
 
     Raises:
-        NotAStoreError: The folder is not a store, or its log lies elsewhere.
+        NotAStoreError: The folder is not a store, or its log is elsewhere.
 
     Examples:
         >>> import rocketpy
@@ -190,12 +190,12 @@ class StoreReader:
             stored_from: Only messages stored at or after this point in time.
             stored_before: Only messages stored before this point in time.
             part_bytes: Bytes of records that a part should have.
-            min_parts: Fewest parts wanted, as far as there is enough to read.
+            min_parts: Minimum number of parts, if there is enough to read.
             fail_on_data_loss: Whether a start or an end outside its queue is an error, or is moved to its bounds.
 
         Raises:
             TopicNotFoundError: The store holds no message of the topic.
-            OffsetError: A start or an end names a queue that is not there or lies outside of it, or a start lies behind
+            OffsetError: A start or an end names a queue that is not there or is outside of it, or a start is after
                 its end.
             DamagedDataError: Files of consume queues are missing or damaged: the store was closed with more.
         """
@@ -223,17 +223,17 @@ class StoreReader:
         max_messages: int | None = None,
         slots_and_entries: tuple[int, int] | None = None,
     ) -> list[ReceivedMessage]:
-        """Messages of a topic that have a key, in the order of the log: what the store's index files find.
+        """Messages of a topic that have a key, in the order of the log: found through the store's index files.
 
         Beside a server that writes, what was stored in the last second may not be found yet.
 
         Args:
             topic: The topic.
-            key: One of the messages' keys, or a unique key; another thing when `kind` says so.
+            key: A key or the unique key of the messages, or what `kind` names.
             kind: `"key"`, `"unique_key"` (the `msg_id` of a receipt), or `"tag"`.
             begin: Stored at or after this: seconds since 1970 UTC, or a datetime.
             end: Stored at or before this.
-            max_messages: Of more the newest.
+            max_messages: Maximum number of messages; the newest are kept.
             slots_and_entries: `maxHashSlotNum` and `maxIndexNum` of the Apache broker that wrote the index, when they
                 were set.
 
@@ -272,11 +272,11 @@ class StoreReader:
             what: A topic, or parts of topics as `ranges` gives them.
             columns: Names of columns, in the order wanted. Default: `topic, queue_id, queue_offset, broker_name, tag,
                 keys, body, properties, born_at, stored_at, msg_id, reconsume_times`.
-            tags: `*` for all, else tags parted by `||`. Messages that are not wanted are not read.
+            tags: `*` for all, otherwise tags separated by `||`. Other messages are not read.
             stored_from: With a topic: only messages stored at or after this point in time.
             stored_before: With a topic: only messages stored before this point in time.
-            batch_rows: Most rows of a batch.
-            batch_bytes: Bytes of bodies and properties after which a batch is full; more than 512 MiB count as that.
+            batch_rows: Maximum rows in a batch.
+            batch_bytes: Bytes of bodies and properties after which a batch is full; 512 MiB at most.
             broker_name: What to show as broker name; a store does not know its own.
             fail_on_data_loss: Whether messages that are gone or damaged end the scan with an error, or are left out and
                 listed in `lost`.

@@ -48,14 +48,14 @@ class LogFacts:
     """The commit log of a store."""
 
     folders: tuple[str, ...]
-    """Where its files lie."""
+    """Where its files are."""
     files: int
     """In all folders."""
     file_size_bytes: int
     start: int
     """First byte that is still there."""
     end_of_files: int
-    """Behind the last file; its end may not be written yet."""
+    """End of the last file, which may not be fully written."""
     holes: tuple[tuple[int, int], ...]
     """Physical offsets where files are missing between others: from, and before."""
 
@@ -107,7 +107,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """What a store holds, without a look at every record."""
+    """What a store holds, without reading every record."""
 
     path: str
     is_locked: bool
@@ -118,7 +118,7 @@ class StoreFacts:
     """It was not closed: a process has it open, or was killed."""
     log: LogFacts
     mark: Mark | None
-    """None when another program wrote last, or nobody."""
+    """None when another program wrote last, or none ever did."""
     log_durable_at: datetime | None
     queues_durable_at: datetime | None
     topics: tuple[TopicFacts, ...]
@@ -147,7 +147,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What a check of a store looked at and found."""
+    """What a check of a store read and found."""
 
     path: str
     is_live: bool
@@ -157,7 +157,7 @@ class VerifyReport:
     log_end: int
     """Where the check ended: the end of the log, or of what a server had dispatched when the check began."""
     tail_bytes: int
-    """A torn tail of this length lies behind the end: the next start cuts it off."""
+    """Length of the torn tail after the end, which the next start cuts off."""
     log_files: int
     records: int
     records_with_own_check: int
@@ -168,7 +168,7 @@ class VerifyReport:
     """Their topic was deleted."""
     records_to_dispatch: int
     records_without_entry: int
-    """Prepared and rolled back transaction messages, and records that stand for repaired damage."""
+    """Prepared and rolled back transaction messages, and records that fill repaired damage."""
     index_files: int
     index_entries: int
     problem_count: int
@@ -224,7 +224,7 @@ class Snapshot:
     entries: int
     metadata_files: int
     left_out: tuple[str, ...]
-    """What of the store is not in it; the index is made anew from the log."""
+    """Parts of the store that are not in it. The index is rebuilt from the log."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ __all__ = ["AgedQueue", "FolderUsage", "KeptFile", "Removal", "RetentionPlan", "
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A file of the log that goes."""
+    """A file of the log that is removed."""
 
     path: str
     start: int
@@ -46,7 +46,7 @@ class KeptFile:
 
 @dataclass(frozen=True, slots=True)
 class AgedQueue:
-    """A queue whose minimum offset moves: its topic keeps messages for so many hours only. The log keeps them."""
+    """A queue whose minimum offset moves: its topic's retention is shorter than the log's, which keeps the messages."""
 
     topic: str
     queue_id: int
@@ -59,7 +59,7 @@ class AgedQueue:
 
 @dataclass(frozen=True, slots=True)
 class FolderUsage:
-    """A folder of the store and the file system that it lies on."""
+    """A folder of the store and its file system."""
 
     path: str
     used_percent: int
@@ -92,20 +92,20 @@ def retention(
     settings: Mapping[str, object] | None = None,
     ask: bool = False,
 ) -> RetentionPlan:
-    """Says what a server would remove from its store folder now, and why. Changes nothing, and takes no lock.
+    """Plans what a server would remove from its store folder now, and why. Changes nothing, and takes no lock.
 
     Files of the log go by the configuration, minimum offsets move by the attribute `retention.hours` of topics.
 
     Args:
         path: The folder of the store.
-        commit_log: The folder of its log, or several parted by commas, when its broker's configuration says
+        commit_log: The folder of its log, or several separated by commas, when its broker's configuration says
             `storePathCommitLog`.
         config: The configuration file of its server.
         settings: Configuration keys, as `fileReservedTime` (hours); they win over the file.
-        ask: Whether somebody asks for files that are old enough to go now, whatever the hour.
+        ask: Whether to plan as if an administrator asked to remove expired files now, at any hour.
 
     Raises:
-        NotAStoreError: The folder is not a store, or its log lies elsewhere.
+        NotAStoreError: The folder is not a store, or its log is elsewhere.
         DamagedDataError: The table of topics cannot be read, nor its backup; or a file of a queue is damaged.
         ConfigError: A key is not known, or its value is not allowed.
 

@@ -36,13 +36,13 @@ ROWS_AT_ONCE = 1000
 
 
 class OnProgress(Protocol):
-    """Is called many times a second; what it raises ends the tool."""
+    """Called many times a second. An error that it raises stops the tool."""
 
     def __call__(self, done: int, total: int, /) -> object: ...
 
 
 def stat(path: Folder, *, commit_log: Folder | None = None) -> StoreFacts:
-    """Says what a store holds. Takes no lock and checks no record.
+    """Reports what a store holds. Takes no lock and checks no record.
 
     Args:
         path: The folder of the store.
@@ -65,17 +65,17 @@ def stat(path: Folder, *, commit_log: Folder | None = None) -> StoreFacts:
 
 
 def verify(path: Folder, *, commit_log: Folder | None = None, on_progress: OnProgress | None = None) -> VerifyReport:
-    """Checks a store: every record, consume queues and index files against the log and the log against them, the mark.
+    """Checks every record, compares consume queues and index files with the log both ways, and checks the mark.
 
-    Takes no lock. Beside a server it ends where the server had come when it began.
+    Takes no lock. Beside a running server, it checks what the server had dispatched when the check began.
 
     Args:
         path: The folder of the store.
-        commit_log: The folder of its log, where it lies elsewhere.
-        on_progress: Gets bytes done and bytes in all.
+        commit_log: The folder of its log, if it is elsewhere.
+        on_progress: Called with bytes done and total bytes.
 
     Raises:
-        NotAStoreError: The folder is not a store. What is wrong with a store stands in the report.
+        NotAStoreError: The folder is not a store. Problems of a store are in the report, not raised.
     """
     return _rocketpy.store_verify(os.fspath(path), _optional(commit_log), on_progress)
 
@@ -87,19 +87,19 @@ def repair(
     commit_log: Folder | None = None,
     on_progress: OnProgress | None = None,
 ) -> Repair:
-    """Makes a damaged store one that a server opens; every sound record stays, at its place.
+    """Repairs a damaged store so that a server can open it. Every sound record stays in its place.
 
     Args:
         path: The folder of the store.
-        apply: Does it; else it is only said what would be done, and nothing is changed.
-        commit_log: The folder of its log, where it lies elsewhere.
-        on_progress: Gets bytes done and bytes in all.
+        apply: Whether to make the changes. Without it, only the plan is returned.
+        commit_log: The folder of its log, if it is elsewhere.
+        on_progress: Called with bytes done and total bytes.
 
     Returns:
-        What is to be done, or was done. Every byte that was taken away lies in `kept_in`.
+        What is to be done, or was done. `kept_in` names the folder that keeps every removed byte.
 
     Raises:
-        StoreLockedError: A server has the store (with `apply`). A retry is safe once it is stopped.
+        StoreLockedError: A server has the store open (with `apply`). A retry is safe once it is stopped.
     """
     return _rocketpy.store_repair(os.fspath(path), _optional(commit_log), apply, on_progress)
 
@@ -111,26 +111,26 @@ def snapshot(
     commit_log: Folder | None = None,
     on_progress: OnProgress | None = None,
 ) -> Snapshot:
-    """Makes a snapshot of a store, also while a server writes it. All that was readable when it began is in it.
+    """Makes a snapshot of a store, even while a server writes to it. It holds all that was readable when it began.
 
     Complete log files are hard links, the rest is copied. It opens with `StoreReader`, and a server may start on it.
 
     Args:
         path: The folder of the store.
         target: A folder that is new or empty, outside the store.
-        commit_log: The folder of its log, where it lies elsewhere.
-        on_progress: Gets bytes done and bytes in all.
+        commit_log: The folder of its log, if it is elsewhere.
+        on_progress: Called with bytes done and total bytes.
 
     Raises:
-        InvalidArgumentError: The target is not empty, or lies inside the store.
-        StoreError: The server's checkpoint stands still, or the disk is full. Nothing of the target is left then; a
-            retry is safe.
+        InvalidArgumentError: The target is not empty, or is inside the store.
+        StoreError: The server's checkpoint does not advance, or the disk is full. The target is removed then; a retry
+            is safe.
     """
     return _rocketpy.store_snapshot(os.fspath(path), os.fspath(target), _optional(commit_log), on_progress)
 
 
 class StoreRecords:
-    """Chosen records of a store: iterate for Arrow batches, or take the stored bytes with `raw`. Either once."""
+    """Selected records of a store: iterate for Arrow batches, or call `raw` for the stored bytes. Either works once."""
 
     __slots__ = ("_native",)
 
@@ -142,7 +142,7 @@ class StoreRecords:
             yield batch
 
     def raw(self) -> Iterator[bytes]:
-        """The bytes of the records as they are stored, in pieces of whole records."""
+        """The stored bytes of the records, in pieces of whole records."""
         while (piece := self._native.next_raw()) is not None:
             yield piece
 
@@ -153,7 +153,7 @@ class StoreRecords:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Bytes of records that were read, and about how many there are in all."""
+        """Bytes of records read so far, and an estimate of the total."""
         return self._native.state[1:]
 
 
@@ -176,33 +176,33 @@ def records(
     commit_log: Folder | None = None,
     max_body_bytes: int | None = None,
 ) -> StoreRecords:
-    """Chooses records of a store, by queue where topics are named, else by their place in the log.
+    """Selects records of a store: by queue when topics are named, otherwise in the order of the log.
 
     Args:
         path: The folder of the store.
-        topics: Only these topics. Without any, records that no consume queue leads to are given as well.
+        topics: Only these topics. Without any, records that are in no consume queue are included.
         queues: Only these queues.
         queue_offsets: From, and before.
         physical_offsets: From, and before.
         stored_from: Stored at or after this point in time.
         stored_before: Stored before this point in time.
         key: With this key, or this unique key.
-        use_index: Whether the key index says where records of the key are. What it does not cover is read, and all of
-            the log where it is not known to be whole. Without topics it finds nothing of a topic that was deleted,
-            whose records are in the log still: False reads them too.
+        use_index: Whether to find records of the key in the key index. What the index does not cover is read from the
+            log, and all of the log if the index may be incomplete. Without topics the index misses deleted topics,
+            whose records are still in the log: pass False to read them too.
         columns: Columns of the batches, as `StoreReader.scan` knows them.
-        batch_rows: Most rows of a batch.
+        batch_rows: Maximum rows in a batch.
         batch_bytes: Bytes of bodies and properties after which a batch is full.
-        fail_on_damage: Whether a damaged record is an error, or is left out and counted.
+        fail_on_damage: Whether a damaged record is an error. If not, it is skipped and counted.
         verify: Whether checksums are compared.
-        commit_log: The folder of its log, where it lies elsewhere.
+        commit_log: The folder of its log, if it is elsewhere.
         max_body_bytes: Largest body when decompressed. Default: 64 MiB, above 16 MiB at most a hundred times what
             is stored.
 
     Raises:
         TopicNotFoundError: The store holds no message of a topic.
-        OffsetError: The topics named have no message in one of the queues.
-        InvalidArgumentError: A queue is no number from 0.
+        OffsetError: The named topics have no message in one of the queues.
+        InvalidArgumentError: A queue number is negative or not an int.
         DamagedDataError: From the iteration. A retry gives the same.
     """
     topics = [topics] if isinstance(topics, str) else list(topics)
@@ -236,12 +236,12 @@ def _queue_numbers(queues: Iterable[int] | None) -> list[int] | None:
     numbers = None if queues is None else list(queues)
     for number in numbers or ():
         if not 0 <= number < 1 << 31:
-            raise InvalidArgumentError(f"no number of a queue: {number}", hint="queues are numbered from 0")
+            raise InvalidArgumentError(f"not a queue number: {number}", hint="queues are numbered from 0")
     return numbers
 
 
 def _check_queue(path: Folder, topics: list[str], number: int) -> None:
-    """A queue that none of the topics has is a mistake rather than an empty result."""
+    """Refuses a queue that none of the topics has: it is a mistake, not an empty result."""
     folders = [folder for folder in (Path(path, "consumequeue", topic) for topic in topics) if folder.is_dir()]
     if folders and not any((folder / str(number)).is_dir() for folder in folders):
         there = sorted({int(one.name) for folder in folders for one in folder.iterdir() if one.name.isdigit()})
@@ -264,25 +264,25 @@ def export_messages(
     target_commit_log: Folder | None = None,
     on_progress: OnProgress | None = None,
 ) -> TransferReport:
-    """Writes messages of a store into a new one, with topic, queue, tag, keys, properties and the time of their making.
+    """Copies messages into a new store, with their topic, queue, tag, keys, properties and born time.
 
-    Their offsets and the time at which they are stored are new. Beside a running server it takes what it holds now.
+    Offsets and stored times are new. Beside a running server, it copies what the store holds now.
 
     Args:
         source: The folder of the store. No lock is taken.
-        target: The folder of the new store; it is made, or empty.
+        target: The folder of the new store: missing or empty.
         topics: Only these topics.
         queues: Only these queues.
         stored_from: Stored at or after this point in time.
         stored_before: Stored before this point in time.
-        fail_on_damage: Whether a damaged record is an error, or is left out and counted.
-        commit_log: The folder of the source's log, where it lies elsewhere.
-        target_commit_log: The folder of the target's log, or several parted by commas, where it is to lie elsewhere:
+        fail_on_damage: Whether a damaged record is an error. If not, it is skipped and counted.
+        commit_log: The folder of the source's log, if it is elsewhere.
+        target_commit_log: The folder of the target's log, or several separated by commas, if it is to be elsewhere:
             new or empty as well.
-        on_progress: Gets bytes done and bytes in all.
+        on_progress: Called with bytes done and total bytes.
 
     Raises:
-        InvalidArgumentError: The target is not empty, or lies inside the source.
+        InvalidArgumentError: The target is not empty, or is inside the source.
     """
     _check_apart(source, target)
     chosen = records(
@@ -310,27 +310,27 @@ def import_messages(
     target_commit_log: Folder | None = None,
     on_progress: OnProgress | None = None,
 ) -> TransferReport:
-    """Appends messages of another store, or rows of JSON lines, to a store that no server has.
+    """Appends messages of another store, or rows of JSON lines, to a store that no server has open.
 
     Args:
         source: The folder of another store; or rows as `rocketpy store dump --json` prints them: `topic` and `body` (or
-            `body_base64`), and as far as they are there `queue_id`, `properties`, `tag`, `keys`, `born_at`, `flag`,
+            `body_base64`), and optionally `queue_id`, `properties`, `tag`, `keys`, `born_at`, `flag`,
             `born_host`, `reconsume_times`.
-        target: The folder of the store; made when it is missing.
+        target: The folder of the store; created if missing.
         topics: Only these topics of a store.
-        fail_on_damage: Whether a damaged record is an error, or is left out and counted.
-        commit_log: The folder of the source's log, where it lies elsewhere.
-        target_commit_log: The folder of the target's log, or several parted by commas, where its broker's
+        fail_on_damage: Whether a damaged record is an error. If not, it is skipped and counted.
+        commit_log: The folder of the source's log, if it is elsewhere.
+        target_commit_log: The folder of the target's log, or several separated by commas, where its broker's
             configuration says `storePathCommitLog`.
-        on_progress: Gets bytes done and bytes in all, of a store.
+        on_progress: Called with bytes done and total bytes, for a store.
 
     Returns:
-        What went in. Everything is durable.
+        What was imported. Everything is durable.
 
     Raises:
-        StoreLockedError: A server has the store.
-        NotAStoreError: The target has consume queues, and its log lies elsewhere.
-        InvalidArgumentError: The target is the source; or a row has no topic or no body. The rows before it are in.
+        StoreLockedError: A server has the store open.
+        NotAStoreError: The target has consume queues, and its log is elsewhere.
+        InvalidArgumentError: The target is the source; or a row has no topic or no body. Earlier rows were imported.
     """
     if isinstance(source, str | os.PathLike):
         _check_apart(source, target)
@@ -354,11 +354,11 @@ def import_messages(
 
 
 def _check_apart(source: Folder, target: Folder) -> None:
-    """Refuses a target that is the source or lies in it: messages would be read that were just written."""
+    """Refuses a target that is the source or inside it: the tool would read messages that it has just written."""
     own, other = Path(source).resolve(), Path(target).resolve()
     if other.is_relative_to(own):
         raise InvalidArgumentError(
-            f"the target is the store itself or lies inside it: {other}", hint="name a folder of its own"
+            f"the target is the store itself or is inside it: {other}", hint="name a folder of its own"
         )
 
 
@@ -373,7 +373,7 @@ def _transfer(
 
 
 def _message(row: Mapping[str, Any]) -> ImportedMessage:
-    """A row as the store takes it."""
+    """Makes a row into the dict that the store takes."""
     topic, body = row.get("topic"), row.get("body", row.get("body_base64"))
     if not isinstance(topic, str) or not isinstance(body, str | bytes):
         raise InvalidArgumentError(f"a row needs a topic and a body: {str(dict(row))[:200]}")

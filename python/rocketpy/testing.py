@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["fresh_name", "rocketpy_server", "rocketpy_server_factory", "rocketpy_topic"]
 
 SMALL_FILES = {"mappedFileSizeCommitLog": 16 << 20, "mappedFileSizeConsumeQueue": 20 * 10_000}
-"""Log files as a test needs them: a store of 1 GiB files would be slow to make and to remove."""
+"""Small log files for tests: a store of 1 GiB files is slow to create and to remove."""
 PATIENCE_SECONDS = 60.0
 """Longest time of a call."""
 
 
 class PatientServer(rocketpy.Server):
-    """A server whose clients wait out a disk that stalls, as those of busy machines do."""
+    """A server whose clients wait for a stalled disk, as a busy machine may have."""
 
     __slots__ = ()
 
@@ -50,7 +50,7 @@ def fresh_name(prefix: str = "test") -> str:
     """A topic or group name that nothing else uses.
 
     Args:
-        prefix: How it begins; what a name may not have becomes `-`.
+        prefix: Its beginning. Characters that a name cannot have become `-`.
 
     Examples:
         >>> fresh_name("orders[1]")
@@ -68,7 +68,7 @@ def rocketpy_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rocket
 
 @pytest.fixture
 def rocketpy_server_factory(tmp_path: object) -> Iterator[Callable[..., rocketpy.Server]]:
-    """Starts servers for one test: `factory()`, or `factory(path, settings=..., ...)` as `rocketpy.Server` takes it."""
+    """Starts servers for one test: `factory()`, or `factory(path, settings=...)` as `rocketpy.Server` takes them."""
     servers: list[rocketpy.Server] = []
 
     def start(path: object = None, **arguments: object) -> rocketpy.Server:

@@ -21,7 +21,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def run_command(
     *arguments: str, stdin: str | bytes = "", name_server: str | None = None, code: int | None = 0, **options
 ):
-    """Runs one command to its end and checks its exit code; None stands for any failure."""
+    """Runs one command to its end and checks its exit code; None means any failure."""
     where = ["--name-server", name_server] if name_server else []
     text = isinstance(stdin, str)
     result = subprocess.run(

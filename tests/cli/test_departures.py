@@ -52,8 +52,8 @@ def test_a_flight_that_comes_twice_is_found(flights: Flights):
         check.see(flights.bodies[1])
 
 
-def test_a_flight_that_nobody_sent_is_found(flights: Flights):
-    with pytest.raises(Mismatch, match="nobody sent"):
+def test_a_flight_that_was_never_sent_is_found(flights: Flights):
+    with pytest.raises(Mismatch, match="no one sent"):
         Departures(flights).see(b"{}")
 
 

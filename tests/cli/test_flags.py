@@ -53,14 +53,3 @@ def test_wrong_usage_of_a_server_command_ends_with_a_hint(command, line: str, sa
     assert error.startswith("error: ")
     assert says.lower() in error.lower()
     assert hint.startswith("hint: ")
-
-
-def test_every_configuration_key_is_documented(request: pytest.FixtureRequest):
-    root = request.config.rootpath
-    keys = set(re.findall(r'^    "(\w+)" =>', (root / "rust/server/src/config/keys.rs").read_text(), re.MULTILINE))
-    table = (root / "docs/operations.md").read_text().split("| key | default | meaning |")[1].split("\n\n")[0]
-    documented = {
-        key for line in table.splitlines() for key in re.findall(r"`(\w+)`", line.split("|")[1] if "|" in line else "")
-    }
-    assert keys, "keys.rs has another form now"
-    assert documented == keys

@@ -40,7 +40,9 @@ def test_a_dry_run_names_files_and_reasons_and_changes_nothing(command, live, tm
     assert before[0] in text
     assert "total size" in text
     assert "nothing goes" in command("store", "retention", str(folder), "--dry-run").stdout
-    not_now = f"deleteWhen={(datetime.now().astimezone().hour + 12) % 24:02}"  # in its hour nobody needs to ask
+    not_now = (
+        f"deleteWhen={(datetime.now().astimezone().hour + 12) % 24:02}"  # in that hour files are removed without --ask
+    )
     settings = ("--set", "fileReservedTime=0", "--set", not_now)
     asked = command("store", "retention", str(folder), "--dry-run", "--ask", *settings).stdout
     assert "somebody asked" in asked

@@ -145,7 +145,7 @@ def test_an_unknown_key_names_the_nearest(command, tmp_path: Path):
     error = command("server", str(tmp_path / "store"), "--set", "flushDiskTyp=SYNC_FLUSH", code=2).stderr
     assert error.endswith("hint: write flushDiskType, or leave the key out\n")
     error = command("server", str(tmp_path / "store"), "--set", "foo=1", code=2).stderr
-    assert "docs/operations.md lists the keys" in error, "nothing looks like it"
+    assert "docs/configuration.md lists the keys" in error, "nothing looks like it"
 
 
 def test_a_damaged_checkpoint_and_a_log_file_that_was_cut_off_are_named_as_damage(start, command, tmp_path: Path):
@@ -190,7 +190,7 @@ def test_the_log_goes_to_standard_error_as_the_variable_chooses(start, tmp_path:
     )
     server.stop()
     assert "bounded by the limit" in server.log.read_text() or "connections fit" in server.log.read_text()
-    assert " WARN rocketpy_server::limits" not in server.log.read_text(), "nobody asked for so many"
+    assert " WARN rocketpy_server::limits" not in server.log.read_text(), "the limit was not requested"
     assert "redeleteHangedFileInterval" in server.log.read_text(), (
         "an Apache key without a meaning is listed in one warning"
     )

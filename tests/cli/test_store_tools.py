@@ -278,7 +278,7 @@ def test_the_tools_are_functions_with_typed_results(closed: Path, tmp_path: Path
     report = store.verify(closed, on_progress=lambda done, total: seen.append((done, total)))
     assert isinstance(report, store.VerifyReport)
     assert report.is_sound
-    assert seen, "the first step is told at once"
+    assert seen, "the first step is reported at once"
     assert store.repair(closed).actions == ()
     assert store.snapshot(closed, tmp_path / "snapshot").log_end == report.log_end
     assert store.stat(closed).mark.closed

@@ -85,4 +85,4 @@ def test_a_group_goes_on_at_apache_4_9_which_knows_no_lite_pull(home):
         assert sorted(one["keys"] for one in first) == [f"a-{i}" for i in range(5)]
         send(address, messages(topic, 2, "later", "TagA"))
         second = read(address, topic, 2, tags="TagA", group=group)
-        assert sorted(one["keys"] for one in second) == ["later-0", "later-1"], "it goes on at what was committed"
+        assert sorted(one["keys"] for one in second) == ["later-0", "later-1"], "it continues at the committed offset"

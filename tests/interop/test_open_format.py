@@ -1,4 +1,4 @@
-"""One open format: Apache writes a store, RocketPy goes on in it, Apache opens it again; each finds what both wrote.
+"""One open format: Apache writes a store, RocketPy continues it, Apache opens it again; each finds what both wrote.
 
 Each case runs the three once, and the tests look at what came out. Shows that files, messages, offsets, tables and keys
 are understood by both, whichever way the other one ended; says nothing of power loss.
@@ -201,7 +201,7 @@ def written(story: Story) -> Visit:
 
 @pytest.fixture(scope="module")
 def continued(story: Story, written: Visit) -> Visit:
-    """RocketPy goes on in it, with Apache's configuration file."""
+    """RocketPy continues the store, with Apache's configuration file."""
     visit = Visit()
     with story.visit_rocketpy(story.store, story.case.rocketpy_clean) as address:
         visit.found, visit.flood = story.read(address), story.read_flood(address)
@@ -245,7 +245,7 @@ def begin_group(address: str) -> None:
 
 
 def consume(address: str, count: int) -> list[str]:
-    """Goes on as the group from where it stands; returns the keys."""
+    """Continues as the group from its offsets; returns the keys."""
     keys: list[str] = []
     with rocketpy.Consumer(GROUP, TOPIC, name_servers=[address], start=rocketpy.Start.EARLIEST) as consumer:
         while len(keys) < count:
@@ -398,7 +398,7 @@ def test_rocketpy_keeps_apaches_tables(story: Story, continued: Visit):
 
 
 def test_queues_and_index_that_rocketpy_makes_anew_equal_apaches(story: Story, written: Visit):
-    apaches, copy = story.home / "as-apache-left-it", story.home / "made-anew"
+    apaches, copy = story.home / "as-apache-left-it", story.home / "rebuilt"
     shutil.copytree(apaches, copy, copy_function=copy_sparse)
     shutil.rmtree(copy / "consumequeue")
     shutil.rmtree(copy / "index")

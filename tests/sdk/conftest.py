@@ -51,7 +51,7 @@ class Stoppable:
 
     def freeze(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
-        os.waitpid(self.process.pid, os.WUNTRACED)  # until every thread of it stands still
+        os.waitpid(self.process.pid, os.WUNTRACED)  # until all its threads have stopped
 
     def thaw(self) -> None:
         self.process.send_signal(signal.SIGCONT)
@@ -76,5 +76,5 @@ def producer(rocketpy_server: rocketpy.Server) -> Iterator[rocketpy.Producer]:
 
 @pytest.fixture
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port without a listener."""
     return ports.free_port()

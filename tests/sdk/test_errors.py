@@ -60,7 +60,7 @@ def test_a_timed_out_send_says_that_it_may_have_been_applied(stoppable):
         assert timed_out.value.code == 10002
 
 
-def test_nobody_at_the_address_is_a_failed_connection_that_names_it(free_port):
+def test_an_address_without_a_server_is_a_failed_connection_that_names_it(free_port):
     with (
         rocketpy.Admin(name_servers=[f"127.0.0.1:{free_port}"]) as admin,
         pytest.raises(rocketpy.ConnectionFailedError, match=str(free_port)) as failed,

@@ -1,4 +1,4 @@
-"""A forked child: what the parent made is refused there with a clear error, never hangs, and goes on in the parent.
+"""A forked child: the parent's objects raise a clear error there and never hang, and keep working in the parent.
 
 Each test forks in a process of its own, so that the test runner is not what is forked. A child that hangs is killed
 after a few minutes and its test fails.
@@ -48,7 +48,7 @@ producer.send(Message("topic", b"after"))
 assert [message.body for message in consumer.poll(timeout=60)] == [b"after"]
 consumer.commit()
 consumer.close(); producer.close(); admin.close(); server.stop()
-print("parent goes on")
+print("parent continues")
 """
 
 
@@ -58,7 +58,7 @@ def run(child, tmp_path):
 
     def run(source):
         ended = child(PARENT + source + END, str(tmp_path / "store"))
-        assert ended.stdout == "parent goes on\n", ended.stdout + ended.stderr
+        assert ended.stdout == "parent continues\n", ended.stdout + ended.stderr
         assert (ended.returncode, ended.stderr) == (0, "")
 
     return run

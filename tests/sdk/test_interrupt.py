@@ -1,6 +1,6 @@
-"""Ctrl-C: every call that waits ends with `KeyboardInterrupt` within 200 ms, and what it was called on goes on working.
+"""Ctrl-C: every call that waits ends with `KeyboardInterrupt` within 200 ms, and the object keeps working.
 
-A single try may be late on a busy machine, so one of ten in time is enough; none may take longer than ten seconds.
+A try may be late on a busy machine, so one of ten in time is enough. None may take longer than ten seconds.
 """
 
 import os
@@ -20,7 +20,7 @@ LONG = 60
 
 
 def interrupted(wait):
-    """Calls something that waits, sends SIGINT meanwhile, and gives the seconds from the signal to the exception."""
+    """Calls a function that waits, sends SIGINT during the wait, and returns the seconds from signal to exception."""
     sent_at = [0.0]
 
     def interrupt():

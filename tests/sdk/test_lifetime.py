@@ -30,6 +30,18 @@ def test_an_admin_may_just_be_dropped(rocketpy_server):
         gc.collect()
 
 
+def test_clients_of_one_instance_name_share_it_until_the_last_one_is_closed(rocketpy_server, rocketpy_topic):
+    name, group = fresh_name(), fresh_name()
+    with rocketpy_server.producer(fresh_name(), instance_name=name) as producer:
+        with rocketpy_server.consumer(group, rocketpy_topic, instance_name=name) as consumer:
+            assert consumer.client_id == producer.client_id
+            with pytest.raises(rocketpy.GroupConflictError):
+                rocketpy_server.consumer(group, rocketpy_topic, instance_name=name)
+        producer.send(Message(rocketpy_topic, b"text"))
+        with rocketpy_server.consumer(group, rocketpy_topic) as other:
+            assert other.client_id != producer.client_id
+
+
 def test_the_end_of_python_sends_what_was_submitted(child, rocketpy_server):
     topic = fresh_name()
     ended = child(

@@ -158,9 +158,9 @@ def test_the_columns_have_the_types_that_spark_takes(reader, filled):
 def test_a_scan_is_handed_over_once(reader, filled):
     scan = reader.scan(filled)
     pyarrow.table(scan)
-    with pytest.raises(rocketpy.ClosedError, match="scan again"):
+    with pytest.raises(rocketpy.ClosedError, match="start a new scan"):
         pyarrow.table(scan)
-    with pytest.raises(rocketpy.ClosedError, match="scan again"):
+    with pytest.raises(rocketpy.ClosedError, match="start a new scan"):
         next(scan)
 
 

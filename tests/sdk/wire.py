@@ -39,7 +39,7 @@ def request(code: int, fields: dict[str, str] | None = None, body: bytes = b"") 
 
 
 class Raw:
-    """A connection that says whatever it likes."""
+    """A connection that sends any bytes."""
 
     def __init__(self, address: str) -> None:
         host, port = address.split(":")

@@ -12,7 +12,7 @@ from rocketpy.spark.options import OPTION_NAMES, OptionError, parse_options, par
 FOLDER = {"path": "/data", "topic": "flights"}
 
 
-def test_names_are_taken_in_both_spellings_whatever_their_case():
+def test_names_are_read_in_both_spellings_and_any_case():
     for name in ("starting_time", "startingTime", "STARTINGTIME"):
         assert parse_options({**FOLDER, name: "1000"}).starting_time_ms == 1000
 

@@ -1,4 +1,4 @@
-"""The typer application: every command in one place. Each module beside this one holds the commands of its name."""
+"""The typer application: every command in one place. Each module of this package holds the commands of its name."""
 
 import inspect
 import sys
@@ -7,7 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy.cli import bench, consume, demo, group, message, produce, store, store_retention, store_tools, topic
+from rocketpy.cli import (
+    bench,
+    config,
+    consume,
+    demo,
+    group,
+    message,
+    produce,
+    store,
+    store_retention,
+    store_tools,
+    topic,
+)
 from rocketpy.cli.exits import HINTS, ExitCode, Reported, reported
 from rocketpy.cli.flags import COMMANDS, Command, Flag
 
@@ -34,7 +46,7 @@ def about(
 
 
 def server_command(name: str, command: Command) -> Callable[..., None]:
-    """Makes a function whose signature is the table of flags, so that typer prints the help of it."""
+    """Makes a function whose signature is the table of flags, for typer's help."""
 
     def start(**options: Any) -> None:
         from rocketpy.cli import serve
@@ -47,7 +59,7 @@ def server_command(name: str, command: Command) -> Callable[..., None]:
 
 
 def parameter(flag: Flag) -> inspect.Parameter:
-    """One flag as typer knows it. The default stays with the server, so that a file may set it."""
+    """One flag for typer. The server applies the default, so that a file may set the value."""
     text = flag.help if flag.default is None else f"{flag.help} (default: {flag.default})"
     kind: Any = flag.kind
     default: Any = inspect.Parameter.empty
@@ -77,7 +89,7 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def make_app() -> typer.Typer:
-    """Puts the commands together."""
+    """Assembles the commands."""
     app = typer.Typer(name="rocketpy", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
     app.callback()(about)
     for name, command in COMMANDS.items():
@@ -98,7 +110,10 @@ def make_app() -> typer.Typer:
             ("snapshot", store_tools.snapshot), ("export", store_tools.export_messages),
             ("import", store_tools.import_messages), ("retention", store_retention.retention),
         ),
-        ("bench", "Measures this machine, client and server apart.", TOOLS): (
+        ("config", "Configuration keys of the server.", TOOLS): (
+            ("show", config.show), ("explain", config.explain), ("diff", config.diff)
+        ),
+        ("bench", "Measure client and server on this machine.", TOOLS): (
             ("produce", bench.bench_produce), ("consume", bench.bench_consume)
         ),
     }  # fmt: skip

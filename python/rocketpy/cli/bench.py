@@ -1,4 +1,4 @@
-"""`rocketpy bench`: messages per second, and processor time of client and broker apart."""
+"""`rocketpy bench`: messages per second, and the processor time of client and broker."""
 
 import os
 import tempfile
@@ -24,13 +24,13 @@ Server = Annotated[
         "-n",
         envvar="NAMESRV_ADDR",
         metavar="HOST:PORT[,HOST:PORT]",
-        help="Measure this cluster. Without it a server of its own is started on an empty folder.",
+        help="Cluster to measure. Default: a new server on an empty folder.",
     ),
 ]
-Messages = Annotated[int, typer.Option("--messages", min=1, help="How many.")]
-Size = Annotated[int, typer.Option("--size", min=1, help="Bytes of a body.")]
-Batch = Annotated[int, typer.Option("--batch", min=1, help="Messages of one call.")]
-Queues = Annotated[int, typer.Option("--queues", min=1, help="Queues of the topic, when it is made.")]
+Messages = Annotated[int, typer.Option("--messages", min=1, help="Number of messages.")]
+Size = Annotated[int, typer.Option("--size", min=1, help="Size of a body in bytes.")]
+Batch = Annotated[int, typer.Option("--batch", min=1, help="Messages per call.")]
+Queues = Annotated[int, typer.Option("--queues", min=1, help="Queues of the topic, if it is created.")]
 Topic = Annotated[str, typer.Option("--topic", help="Topic to use.")]
 IDLE_SECONDS = 10.0
 GROUP = f"rocketpy-bench-{os.getpid()}"
@@ -64,7 +64,7 @@ def bench_consume(
     name_server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Read messages as fast as one Python process can. A server of its own is filled first."""
+    """Read messages as fast as one Python process can. Without --name-server, a new server is filled first."""
     with cluster(name_server) as (address, pid):
         if name_server is None:
             make_topic(address, topic, queues)
@@ -80,7 +80,7 @@ def bench_consume(
 
 @contextmanager
 def cluster(name_server: str | None) -> Generator[tuple[str, int | None], None, None]:
-    """The cluster to measure: the one that was named, or a server process of its own, with its process id."""
+    """The cluster to measure: the named one, or a new server process with its process id."""
     if name_server is not None:
         yield name_server, None
         return
@@ -96,7 +96,7 @@ def make_topic(name_server: str, topic: str, queues: int) -> None:
 
 
 def fill(name_server: str, topic: str, messages: int, size: int, batch: int, *, quiet: bool) -> None:
-    """Sends messages. Each is made for itself, as an application would."""
+    """Sends messages. Each is made separately, as an application would."""
     body = os.urandom(size)
     with (
         Producer("rocketpy-bench", name_servers=name_server, **PATIENT_SENDS) as producer,
@@ -133,7 +133,7 @@ def drain(name_server: str, topic: str, messages: int, batch: int, arrow: bool, 
 
 
 class Meter:
-    """Wall clock and processor time from its making until `stop`.
+    """Wall-clock and processor time from construction until `stop`.
 
     Attributes:
         figures: Rates and processor seconds per million messages, after `stop`.
@@ -167,7 +167,7 @@ class Meter:
 
 
 def processor_seconds(pid: int | None) -> float | None:
-    """User and system seconds of a process; None where the system does not tell."""
+    """User and system seconds of a process; None if the system does not report them."""
     if pid is None:
         return None
     try:

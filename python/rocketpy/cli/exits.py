@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ExitCode(IntEnum):
-    """What a process that ended tells the one that started it. `docs/operations.md` lists them."""
+    """Exit codes of the command. `docs/operations.md` lists them."""
 
     OK = 0
     FAILURE = 1
@@ -34,9 +34,9 @@ class ExitCode(IntEnum):
 NOT_FOUND_CODES = (17, 22, 26)
 """TOPIC_NOT_EXIST, QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST (response codes of the protocol)."""
 INVALID_PARAMETER = 29
-"""A value that the server does not take."""
+"""The server refused a value."""
 REQUEST_CODE_NOT_SUPPORTED = 3
-"""Also what a broker answers to what only a name server knows."""
+"""Brokers also answer requests for name servers with it."""
 
 HINTS = {
     ExitCode.FAILURE: "this looks like a defect; please report it with the command and this message",
@@ -44,19 +44,19 @@ HINTS = {
     ExitCode.NOT_FOUND: "check the name; `rocketpy topic list` and `rocketpy group list` show what is there",
     ExitCode.UNAVAILABLE: "check --name-server and that `rocketpy server` runs there, then try again",
     ExitCode.REFUSED: "the server or the store does not allow this; another value may pass",
-    ExitCode.UNCERTAIN: "it may have been done: look before trying again",
+    ExitCode.UNCERTAIN: "it may have been done: check before you try again",
     ExitCode.CONFLICT: "another process holds it: stop that one or choose another folder or port",
-    ExitCode.DAMAGED: "nothing was changed; look at what `rocketpy store verify` and `rocketpy store repair` say",
+    ExitCode.DAMAGED: "nothing was changed; run `rocketpy store verify` and `rocketpy store repair`",
     ExitCode.MISMATCH: "what was read differs from what was sent; keep the folder and report this",
 }
 
 
 class Reported(SystemExit):
-    """The end of a process whose error lines were written."""
+    """The process ends; its error lines are written."""
 
 
 class CommandError(Exception):
-    """A failure with its exit code and the way out."""
+    """A failure with its exit code and a hint."""
 
     def __init__(self, message: str, code: ExitCode, hint: str | None = None) -> None:
         super().__init__(message)
@@ -72,7 +72,7 @@ def fail(message: str, code: ExitCode, hint: str | None = None) -> NoReturn:
 
 
 def code_of(error: "RocketPyError") -> ExitCode:
-    """Sorts an error of the package under its exit code."""
+    """The exit code of an error of the package."""
     from rocketpy import errors
 
     if error.may_have_been_applied:
@@ -102,7 +102,7 @@ def code_of(error: "RocketPyError") -> ExitCode:
 
 
 def hint_of(error: "RocketPyError") -> str | None:
-    """The way out of errors that the sentence of their exit code does not fit."""
+    """The hint for errors to which the hint of their exit code does not apply."""
     from rocketpy import errors
 
     if isinstance(error, errors.NotAStoreError):
@@ -114,7 +114,7 @@ def hint_of(error: "RocketPyError") -> str | None:
 
 @contextlib.contextmanager
 def reported() -> Generator[None, None, None]:
-    """Turns whatever a command raises into its error lines and its exit code."""
+    """Turns an exception of a command into error lines and an exit code."""
     from rocketpy.errors import RocketPyError
 
     try:
@@ -127,7 +127,7 @@ def reported() -> Generator[None, None, None]:
     except KeyboardInterrupt:
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     except BrokenPipeError:
-        # Nobody reads any more, as in `rocketpy consume ... | head`: what is left in the buffer goes nowhere.
+        # The reader is gone, as in `rocketpy consume ... | head`: discard what is left in the buffer.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(int(ExitCode.BROKEN_PIPE)) from None
     except FileNotFoundError as error:

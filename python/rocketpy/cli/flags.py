@@ -22,7 +22,7 @@ class Flag(NamedTuple):
 
     @property
     def is_argument(self) -> bool:
-        """Whether it is written without its name."""
+        """Whether it is positional."""
         return not self.name.startswith("--")
 
 
@@ -33,10 +33,12 @@ class Command(NamedTuple):
     flags: tuple[Flag, ...]
 
 
-FOLDER = Flag("DIR", Path, "DIR", "Folder of the store; made when it is not there.", required=True)
+FOLDER = Flag("DIR", Path, "DIR", "Folder of the store; created if missing.", required=True)
 HOST = Flag("--host", str, "HOST", "Address to listen on; 0.0.0.0 for all.", default="127.0.0.1")
 CONFIG = Flag("--config", Path, "FILE", "TOML, or Apache's properties as in broker.conf.")
-SETTING = Flag("--set", str, "KEY=VALUE", "Any key of Apache's configuration or ours; may be repeated.", repeated=True)
+SETTING = Flag(
+    "--set", str, "KEY=VALUE", "Any key of Apache's or RocketPy's configuration; may be repeated.", repeated=True
+)
 READY_FILE = Flag(
     "--ready-file",
     Path,
@@ -63,7 +65,7 @@ COMMANDS = {
                 "--name-server",
                 str,
                 "HOST:PORT[,HOST:PORT]",
-                "Where to register; without it, as NAMESRV_ADDR or the configuration says.",
+                "Where to register. Default: NAMESRV_ADDR, then the configuration.",
             ),
             HOST,
             BROKER_PORT,

@@ -25,7 +25,7 @@ def list_groups(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
 
 
 def create(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
-    """Create a group, so that `group reset` can say where it begins. A group that is there stays as it is."""
+    """Create a group, so that `group reset` can set its start. An existing group is not changed."""
     with Admin(name_servers=name_server, **PATIENT) as admin:
         admin.create_group(group)
     output.show_one({"group": group}, as_json=as_json)
@@ -61,7 +61,9 @@ def reset(
     group: Name,
     topic: Annotated[str, typer.Option("--topic", help="Topic whose offsets are set.")],
     to: Annotated[str, typer.Option("--to", metavar="WHERE", help="earliest, latest, a time, or -10m.")],
-    force: Annotated[bool, typer.Option("--force", help="Also while members live; they may overwrite it.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Even while the group has members, which may overwrite the offsets.")
+    ] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:

@@ -21,7 +21,7 @@ def query(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     key: Annotated[str | None, typer.Option("--key", "-k", help="One of the keys of the messages.")] = None,
     unique_key: Annotated[
-        str | None, typer.Option("--unique-key", "-u", help="The id that its producer gave a message: msg_id.")
+        str | None, typer.Option("--unique-key", "-u", help="The id that the producer gave the message: msg_id.")
     ] = None,
     message_id: Annotated[
         str | None, typer.Option("--id", "-i", help="The id of a message's place (offset_msg_id), or its msg_id.")
@@ -31,7 +31,7 @@ def query(
         str | None, typer.Option("--begin", metavar="TIME", help="Stored at or after this time, or -10m.")
     ] = None,
     end: Annotated[str | None, typer.Option("--end", metavar="TIME", help="Stored at or before this time.")] = None,
-    most: Annotated[int, typer.Option("--max", min=1, help="Of more messages the newest.")] = 64,
+    most: Annotated[int, typer.Option("--max", min=1, help="Maximum number of messages; the newest are kept.")] = 64,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -62,7 +62,7 @@ def query(
 
 
 def row(message: ReceivedMessage) -> dict[str, object]:
-    """What the table shows of a message."""
+    """The row of a message in the table."""
     body = message.body.decode(errors="replace")
     return {
         "broker_name": message.broker_name,

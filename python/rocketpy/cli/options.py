@@ -1,4 +1,4 @@
-"""Options that several commands share, and the values that people write in them."""
+"""Options that several commands share, and the values that users write in them."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -54,7 +54,7 @@ def moment(text: str) -> datetime:
     if ago:
         return datetime.now(UTC) - timedelta(seconds=int(ago[1]) * UNIT_SECONDS[ago[2]])
     try:
-        if re.fullmatch(r"\d{11,}", text):  # fewer digits are a date, or seconds
+        if re.fullmatch(r"\d{11,}", text):  # fewer digits are a date or seconds
             return datetime.fromtimestamp(int(text) / 1000, UTC)
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError, OSError):

@@ -26,7 +26,7 @@ STDERR = Console(stderr=True)
 
 
 def plain(value: Any) -> Any:
-    """Turns a value into what JSON knows: seconds and names stay, moments become ISO 8601, bytes become text."""
+    """Turns a value into JSON types: datetimes become ISO 8601, timedeltas seconds, bytes text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, datetime):
@@ -63,7 +63,7 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str | None 
         table.add_column(name.replace("_", " "), justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(cell(value) for value in row.values()))
-    # A pipe or a file has no width: a row must stay a line there.
+    # A pipe or a file has no width; keep each row on one line.
     Console(width=None if sys.stdout.isatty() else 10_000).print(table)
 
 
@@ -79,7 +79,7 @@ def show_one(facts: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with what it counts.
+    """A number and its noun.
 
     Examples:
         >>> counted(1, "message"), counted(2000, "message")
@@ -89,7 +89,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def cell(value: Any) -> Text:
-    """One value as people read it."""
+    """One value, formatted for a terminal."""
     if value is None:
         return Text("-")
     if isinstance(value, bool):
@@ -115,7 +115,7 @@ class RateColumn(ProgressColumn):
 
 
 def progress(*, quiet: bool = False, transient: bool = False) -> Progress:
-    """A progress bar with messages per second, on standard error, when a person looks at it."""
+    """A progress bar with messages per second on standard error, when that is a terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -134,7 +134,7 @@ def rows_of(values: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def byte_progress() -> Progress:
-    """A progress bar of bytes, on standard error, when a person looks at it."""
+    """A progress bar of bytes on standard error, when that is a terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

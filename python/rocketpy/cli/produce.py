@@ -21,23 +21,23 @@ from rocketpy.config import PATIENT_SENDS
 
 READ_BYTES = 256 << 10
 SEND_BYTES = 8 << 20
-"""Bodies that one `send_many` takes at most, so that large files do not pile up in memory."""
+"""Maximum bytes of bodies in one `send_many`, so that large files do not fill the memory."""
 RENEWED = {
     "TAGS", "KEYS", "__SHARDINGKEY", "UNIQ_KEY", "WAIT", "TRACE_ON", "MSG_REGION", "CLUSTER", "INSTANCE_ID", "__CRC32#",
 }  # fmt: skip
-"""Properties in the output of `consume` that are fields of their own there, or that client and broker set anew."""
+"""Properties that `consume` prints as fields of their own, or that client and broker set again."""
 FIELDS = {"tag", "keys", "order_key", "properties"}
 
 
 @dataclass
 class Empty:
-    """Counts the lines that were left out: a message has at least one byte."""
+    """Counts empty lines, which are skipped: a message has at least one byte."""
 
     lines: int = 0
 
 
 class Input(StrEnum):
-    """What one line of the input is."""
+    """Meaning of one input line."""
 
     LINES = "lines"
     JSON = "json"
@@ -70,7 +70,7 @@ def produce(
     group: Annotated[str, typer.Option("--group", help="Producer group.")] = "rocketpy-cli",
     as_json: Json = False,
 ) -> None:
-    """Send messages: one a line, from standard input or files. Empty lines are left out and counted."""
+    """Send messages: one per line, from standard input or files. Empty lines are skipped and counted."""
     defaults = {"tag": tag, "keys": key or [], "order_key": order_key}
     make = {Input.LINES: line_message, Input.JSON: json_message, Input.FILES: file_message}[form]
     began, sent, under_way, empty = time.monotonic(), 0, 0, Empty()
@@ -88,7 +88,7 @@ def produce(
                 sent, under_way = sent + len(producer.send_many(messages)), 0
                 bar.update(task, completed=sent)
         except RocketPyError:
-            output.STDERR.print(f"{output.counted(sent, 'message')} sent before those in which this happened:")
+            output.STDERR.print(f"{output.counted(sent, 'message')} sent before the failed ones:")
             raise
         except KeyboardInterrupt:
             more = f", and perhaps some of {under_way:,} more" if under_way else ""
@@ -101,11 +101,13 @@ def produce(
         return
     output.STDERR.print(f"{output.counted(sent, 'message')} to {topic} in {seconds:.2f} s")
     if empty.lines:
-        output.STDERR.print(f"left out, for a message must not be empty: {output.counted(empty.lines, 'empty line')}")
+        output.STDERR.print(
+            f"skipped, because a message must not be empty: {output.counted(empty.lines, 'empty line')}"
+        )
 
 
 def line_groups(stack: ExitStack, paths: Iterable[Path]) -> Iterator[list[bytes]]:
-    """Lines without their ends, as many together as are there: a slow pipe goes line by line, a file in large steps."""
+    """Groups of lines without their line ends: all lines available at a time, so a slow pipe is sent line by line."""
     standard = 0
     sources = [standard if str(path) == "-" else stack.enter_context(path.open("rb")).fileno() for path in paths]
     for source in sources or [standard]:
@@ -120,7 +122,7 @@ def line_groups(stack: ExitStack, paths: Iterable[Path]) -> Iterator[list[bytes]
 def message_groups(
     groups: Iterable[list[bytes]], make: Callable[..., Message], topic: str, defaults: dict[str, Any], empty: Empty
 ) -> Iterator[list[Message]]:
-    """Messages of the lines that are not empty; counts those that are.
+    """Messages of the non-empty lines; counts the empty ones.
 
     Raises:
         CommandError: A line is no message. Those before it were handed out.
@@ -129,7 +131,7 @@ def message_groups(
     for lines in groups:
         messages: list[Message] = []
         size_bytes = 0
-        for number, line in enumerate(lines, number + 1):  # noqa: B020 (numbers go on from group to group)
+        for number, line in enumerate(lines, number + 1):  # noqa: B020 (numbers continue from group to group)
             if not line:
                 empty.lines += 1
                 continue
@@ -141,7 +143,7 @@ def message_groups(
                 raise CommandError(
                     f"line {number}: {error}",
                     ExitCode.NOT_FOUND if isinstance(error, FileNotFoundError) else ExitCode.USAGE,
-                    f"the lines before {number} were sent; mend it and go on from there",
+                    f"the lines before {number} were sent; correct it and continue from there",
                 ) from error
             size_bytes += len(messages[-1])
             if size_bytes > SEND_BYTES:
@@ -170,7 +172,7 @@ def json_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
     elif isinstance(encoded, str):
         content = base64.b64decode(encoded, validate=True)
     else:
-        raise ValueError('neither "body" nor "body_base64" is there')
+        raise ValueError('"body" and "body_base64" are both missing')
     given = {name: fields[name] for name in FIELDS & fields.keys() if fields[name]}
     properties = json_object(given.pop("properties", {}), '"properties"')
     given["properties"] = {name: value for name, value in properties.items() if name not in RENEWED}

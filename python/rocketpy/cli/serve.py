@@ -1,4 +1,4 @@
-"""Runs a name server, a broker or both until SIGINT or SIGTERM. Needs nothing but the standard library and the core."""
+"""Runs a name server, a broker or both until SIGINT or SIGTERM. Imports only the standard library and the extension."""
 
 import argparse
 import os
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 LIVENESS_SECONDS = 0.5
-"""How often a server that runs is asked whether its disk still works."""
+"""Interval at which a running server is asked whether its disk has failed."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a wrong command line as the rest of the command does."""
+    """Reports a wrong command line in the form of the other commands."""
 
     def error(self, message: str) -> NoReturn:
-        """Ends the process with the error, the hint and the code of wrong usage."""
-        fail(message, ExitCode.USAGE, f"`{self.prog} --help` shows what it takes")
+        """Ends the process with the error, the hint and the usage exit code."""
+        fail(message, ExitCode.USAGE, f"run `{self.prog} --help` for its arguments")
 
 
 def parse(arguments: Sequence[str]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def leave_to_the_pipe(number: int, frame: object) -> None:
 
 
 def make(name: str, options: Mapping[str, Any]) -> "Server | NameServer | Broker":
-    """Describes the servers of a command; entering the result starts them."""
+    """Makes the servers of a command; entering the result starts them."""
     settings = settings_of(options.get("set") or [])
     from rocketpy._rocketpy import log_to_stderr
     from rocketpy.server import Broker, NameServer, Server
@@ -121,7 +121,7 @@ def make(name: str, options: Mapping[str, Any]) -> "Server | NameServer | Broker
 
 
 def banner(name: str, server: "Server | NameServer | Broker", options: Mapping[str, Any]) -> str:
-    """What is said once everything accepts."""
+    """The line printed when every server accepts connections."""
     parts = [("name server", "name_server"), ("broker", "broker")]
     addresses = ", ".join(f"{title} {getattr(server, part)}" for title, part in parts if hasattr(server, part))
     where = "" if name == "namesrv" else f", store {options['dir']}"

@@ -1,4 +1,4 @@
-"""`rocketpy store stat` and `dump`: look into a store folder, with or without a server on it."""
+"""`rocketpy store stat` and `dump`: inspect a store folder, with or without a running server."""
 
 import base64
 import json
@@ -23,7 +23,7 @@ Log = Annotated[
     typer.Option(
         "--commit-log",
         metavar="DIR",
-        help="Folder of its log, or several parted by commas, where the broker sets storePathCommitLog.",
+        help="Folder of its log, or several separated by commas, where the broker sets storePathCommitLog.",
     ),
 ]
 From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Stored at or after: a time, or -10m.")]
@@ -60,7 +60,7 @@ def as_object(facts: store.StoreFacts, logs: dict[str, int], queues: dict[str, i
 
 
 def as_text(facts: store.StoreFacts, logs: dict[str, int], queues: dict[str, int]) -> dict[str, str]:
-    """The facts that people want first."""
+    """The most important facts, for a table."""
     mark = facts.mark
     holder = "nobody" if not facts.is_locked else f"process {facts.locked_by}"
     lines = {
@@ -69,7 +69,7 @@ def as_text(facts: store.StoreFacts, logs: dict[str, int], queues: dict[str, int
         "consume_queues": f"{output.counted(queues['files'], 'file')}, {queues['bytes_on_disk']:,} bytes on disk",
         "stopped_in_order": "yes" if not facts.has_abort_file else "no: a server runs on it, or was killed",
         "held_by": holder,
-        "durable": "no mark of ours: another program wrote last, or nobody"
+        "durable": "no mark of RocketPy: another program wrote last, or none did"
         if mark is None
         else f"log to {mark.log_to:,}, consume queues to {mark.queues_to:,}, closed: {'yes' if mark.closed else 'no'}",
     }
@@ -81,7 +81,7 @@ def as_text(facts: store.StoreFacts, logs: dict[str, int], queues: dict[str, int
 
 
 def topic_row(topic: store.TopicFacts) -> dict[str, Any]:
-    """One topic in a line."""
+    """The row of one topic."""
     return {
         "topic": topic.topic,
         "queues": len(topic.queues),
@@ -96,7 +96,7 @@ def topic_row(topic: store.TopicFacts) -> dict[str, Any]:
 
 
 def files(folders: Iterable[str | Path]) -> dict[str, int]:
-    """Number of files below some folders and the room they take."""
+    """Number of files below some folders, and their size."""
     found = [path.stat() for folder in folders for path in Path(folder).rglob("*") if path.is_file()]
     return {"files": len(found), "bytes_on_disk": sum(one.st_blocks * 512 for one in found)}
 
@@ -108,13 +108,13 @@ def dump(
     tags: Tags = "*",
     key: Annotated[str | None, typer.Option("--key", help="With this key, or this unique key.")] = None,
     index: Annotated[
-        bool, typer.Option("--index/--no-index", help="Find the key by the index; else in all of the log.")
+        bool, typer.Option("--index/--no-index", help="Find the key through the index, or else in the whole log.")
     ] = True,
     offsets: Annotated[
-        str | None, typer.Option("--offsets", metavar="FROM:BEFORE", help="Queue offsets; either end may be left out.")
+        str | None, typer.Option("--offsets", metavar="FROM:BEFORE", help="Queue offsets; either end may be omitted.")
     ] = None,
     physical: Annotated[
-        str | None, typer.Option("--physical", metavar="FROM:BEFORE", help="Physical offsets in the same way.")
+        str | None, typer.Option("--physical", metavar="FROM:BEFORE", help="Physical offsets, in the same form.")
     ] = None,
     start: From = None,
     end: To = None,
@@ -123,17 +123,19 @@ def dump(
         Literal["body", "jsonl", "raw", "parquet"],
         typer.Option("--format", help="Bodies, one a line; JSON lines; the stored records; or a Parquet file."),
     ] = "body",
-    target: Annotated[Path | None, typer.Option("--output", "-o", help="File to write, instead of the output.")] = None,
+    target: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write instead of standard output.")
+    ] = None,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare the checksum of each record.")] = True,
-    skip: Annotated[bool, typer.Option("--skip-damage", help="Leave damaged records out, and count them.")] = False,
+    skip: Annotated[bool, typer.Option("--skip-damage", help="Skip damaged records, and count them.")] = False,
     commit_log: Log = None,
     max_body_bytes: BodyBytes = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
 ) -> None:
-    """Print messages, read from the files; without a topic in the order of the log. Needs the extra `arrow`."""
+    """Print messages from the files; without a topic, in the order of the log. Needs the extra `arrow`."""
     form = "jsonl" if as_json else form
     if form == "parquet" and target is None:
-        raise CommandError("a Parquet file cannot go to the output", ExitCode.USAGE, "name a file with --output")
+        raise CommandError("a Parquet file cannot go to standard output", ExitCode.USAGE, "name a file with --output")
     if form == "raw" and (limit is not None or tags != "*"):
         raise CommandError(
             "raw records are not counted or chosen by tag", ExitCode.USAGE, "leave --limit and --tags out"
@@ -166,7 +168,7 @@ def dump(
             raise
         raise CommandError(str(error), ExitCode.DAMAGED, DAMAGE_HINT) from error
     if chosen.left_out:
-        print(f"left out: {chosen.left_out} damaged records", file=sys.stderr)
+        print(f"skipped: {chosen.left_out} damaged records", file=sys.stderr)
 
 
 DAMAGE_HINT = "--skip-damage leaves damaged records out and counts them; --no-verify compares no checksums"
@@ -175,7 +177,7 @@ COLUMNS = [
     "topic", "queue_id", "queue_offset", "broker_name", "tag", "keys", "body", "properties", "born_at", "stored_at",
     "msg_id", "reconsume_times", "physical_offset", "born_host", "flag",
 ]  # fmt: skip
-"""What JSON lines and Parquet files hold: enough to import them again."""
+"""Columns of JSON lines and Parquet files: enough to import the messages again."""
 
 
 def span(text: str | None) -> tuple[int | None, int | None]:
@@ -189,13 +191,13 @@ def span(text: str | None) -> tuple[int | None, int | None]:
         return (None, None)
     parts = text.split(":")
     if len(parts) != 2 or not all(part.strip().isdigit() or not part.strip() for part in parts):
-        raise CommandError(f"no range of offsets: {text}", ExitCode.USAGE, "write 100:200, 100: or :200")
+        raise CommandError(f"not a range of offsets: {text}", ExitCode.USAGE, "write 100:200, 100: or :200")
     first, last = (int(part) if part.strip() else None for part in parts)
     return (first, last)
 
 
 def lines(chosen: store.StoreRecords, tags: set[str], limit: int | None, form: str) -> Iterator[bytes]:
-    """Each record as a line."""
+    """Each record as one line."""
     for number, row in enumerate(rows(chosen, tags), 1):
         yield (json.dumps(printable(row)).encode() if form == "jsonl" else row["body"]) + b"\n"
         if number == limit:
@@ -203,7 +205,7 @@ def lines(chosen: store.StoreRecords, tags: set[str], limit: int | None, form: s
 
 
 def write(pieces: Iterable[bytes], target: Path | None) -> None:
-    """Writes to a file, or to the output."""
+    """Writes to a file, or to standard output."""
     if target is None:
         for piece in pieces:
             sys.stdout.buffer.write(piece)
@@ -215,7 +217,7 @@ def write(pieces: Iterable[bytes], target: Path | None) -> None:
 
 
 def batches(chosen: store.StoreRecords, tags: set[str]) -> Iterator[Any]:
-    """The batches of a choice, as pyarrow knows them, with the rows of some tags."""
+    """The selected records as pyarrow batches, with only the rows of some tags."""
     try:
         pyarrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
     except ImportError:
@@ -228,13 +230,13 @@ def batches(chosen: store.StoreRecords, tags: set[str]) -> Iterator[Any]:
 
 
 def rows(chosen: store.StoreRecords, tags: set[str]) -> Iterator[dict[str, Any]]:
-    """The rows of a choice as Python values."""
+    """The selected rows as Python values."""
     for batch in batches(chosen, tags):
         yield from batch.to_pylist()
 
 
 def write_parquet(chosen: store.StoreRecords, tags: set[str], limit: int | None, target: Path | None) -> None:
-    """Writes a Parquet file; without a row there is none."""
+    """Writes a Parquet file, unless there is no row."""
     writer: Any = None
     left = limit
     try:
@@ -252,7 +254,7 @@ def write_parquet(chosen: store.StoreRecords, tags: set[str], limit: int | None,
 
 
 def printable(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as JSON knows it, in the form that `rocketpy consume --format json` prints."""
+    """A row in the JSON form that `rocketpy consume --format json` prints."""
     body = row.pop("body")
     row["keys"] = (row["keys"] or "").split()
     row["properties"] = dict(row["properties"] or ())

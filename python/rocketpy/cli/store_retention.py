@@ -1,4 +1,4 @@
-"""`rocketpy store retention`: what would go from a store folder, and why."""
+"""`rocketpy store retention`: what a server would remove from a store folder, and why."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +14,9 @@ from rocketpy.cli.store import Folder, Log
 
 def retention(
     folder: Folder,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go and why; nothing is changed.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be removed and why; change nothing.")
+    ] = False,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="Configuration of its server: TOML, or broker.conf.")
     ] = None,
@@ -22,7 +24,8 @@ def retention(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A configuration key; may be repeated.")
     ] = None,
     ask: Annotated[
-        bool, typer.Option("--ask", help="As if somebody asked for what is old enough to go, whatever the hour.")
+        bool,
+        typer.Option("--ask", help="Plan as if an administrator had asked to remove expired files now, at any hour."),
     ] = False,
     commit_log: Log = None,
     as_json: Json = False,
@@ -54,7 +57,7 @@ def retention(
 
 
 def queue_row(queue: store.AgedQueue) -> dict[str, Any]:
-    """A queue in a line."""
+    """The row of a queue."""
     return {
         "queue": f"{queue.topic}-{queue.queue_id}",
         "min_offset": queue.min_offset,

@@ -1,4 +1,4 @@
-"""`rocketpy store verify`, `repair`, `snapshot`, `export`, `import`: check a store folder, mend it, copy it."""
+"""`rocketpy store verify`, `repair`, `snapshot`, `export`, `import`: check, repair and copy store folders."""
 
 import contextlib
 import json
@@ -17,19 +17,19 @@ from rocketpy.cli.store import Folder, From, Log, To
 from rocketpy.store_tools import OnProgress
 
 SHOWN = 20
-"""Problems that a terminal gets; JSON has all that are listed."""
+"""Maximum number of problems on a terminal. JSON has all that the report lists."""
 
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; may be repeated.")]
 TargetLog = Annotated[
     Path | None,
     typer.Option("--target-commit-log", metavar="DIR", help="As --commit-log, of DST. --commit-log is that of SRC."),
 ]
-Skip = Annotated[bool, typer.Option("--skip-damage", help="Leave damaged records out, and count them.")]
+Skip = Annotated[bool, typer.Option("--skip-damage", help="Skip damaged records, and count them.")]
 
 
 @contextlib.contextmanager
 def bar(title: str) -> Generator[OnProgress, None, None]:
-    """A progress bar of bytes, when a person looks at it."""
+    """A progress bar of bytes, when standard error is a terminal."""
     with output.byte_progress() as progress:
         task = progress.add_task(title, total=None)
 
@@ -40,7 +40,7 @@ def bar(title: str) -> Generator[OnProgress, None, None]:
 
 
 def verify(folder: Folder, commit_log: Log = None, as_json: Json = False) -> None:
-    """Check every record, and consume queues and index against the log, both ways. Exit code 1: something is wrong."""
+    """Check every record, and consume queues and index against the log, both ways. Exit code 1: there are problems."""
     with bar("checking") as on_progress:
         report = store.verify(folder, commit_log=commit_log, on_progress=on_progress)
     if as_json:
@@ -60,7 +60,7 @@ def verify(folder: Folder, commit_log: Log = None, as_json: Json = False) -> Non
 
 
 def problem_row(problem: store.Problem) -> dict[str, Any]:
-    """A problem in a line."""
+    """The row of a problem."""
     queue = "" if problem.topic is None else f"{problem.topic}-{problem.queue_id} {problem.queue_offset}"
     return {
         "kind": problem.kind.replace("_", " "),
@@ -74,11 +74,11 @@ def problem_row(problem: store.Problem) -> dict[str, Any]:
 
 def repair(
     folder: Folder,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it. Without it nothing is changed.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Make the changes. Without it, nothing is changed.")] = False,
     commit_log: Log = None,
     as_json: Json = False,
 ) -> None:
-    """Say what makes a damaged store whole; --apply does it, and keeps what it takes away in DIR/repair-TIME."""
+    """Plan the repair of a damaged store. --apply carries it out and keeps removed bytes in DIR/repair-TIME."""
     with bar("repairing" if apply else "looking") as on_progress:
         done = store.repair(folder, apply=apply, commit_log=commit_log, on_progress=on_progress)
     if as_json:
@@ -86,13 +86,13 @@ def repair(
         return
     output.show([action_row(action) for action in done.actions], as_json=False, empty="there is nothing to repair")
     if done.kept_in is not None:
-        print(f"done; what was taken away is kept in {done.kept_in}")
+        print(f"done; removed bytes are kept in {done.kept_in}")
     elif done.actions:
-        print("nothing was changed; --apply does it")
+        print("nothing was changed; --apply makes the changes")
 
 
 def action_row(action: store.RepairAction) -> dict[str, Any]:
-    """An action in a line."""
+    """The row of an action."""
     place = "" if action.topic is None else f"{action.topic}-{action.queue_id} {action.queue_offset}"
     return {
         "action": action.action.replace("_", " "),
@@ -127,7 +127,7 @@ def export_messages(
     target_commit_log: TargetLog = None,
     as_json: Json = False,
 ) -> None:
-    """Write messages into a new store. For JSON lines or Parquet take `store dump --format`."""
+    """Copy messages into a new store. For JSON lines or Parquet, use `store dump --format`."""
     with bar("exporting") as on_progress:
         report = store.export_messages(
             source,
@@ -146,9 +146,10 @@ def export_messages(
 
 def import_messages(
     source: Annotated[
-        Path, typer.Argument(metavar="SRC", help="Folder of another store, a file of JSON lines, or - for the input.")
+        Path,
+        typer.Argument(metavar="SRC", help="Folder of another store, a file of JSON lines, or - for standard input."),
     ],
-    target: Annotated[Path, typer.Argument(metavar="DST", help="Folder of the store; no server may have it.")],
+    target: Annotated[Path, typer.Argument(metavar="DST", help="Folder of the store; no server may have it open.")],
     topic: Topics = None,
     skip: Skip = False,
     commit_log: Log = None,
@@ -184,7 +185,7 @@ def json_lines(source: Path) -> Iterator[dict[str, Any]]:
             try:
                 row = json.loads(line)
             except json.JSONDecodeError as error:
-                raise CommandError(f"line {number} of {source} is no JSON: {error}", ExitCode.USAGE) from None
+                raise CommandError(f"line {number} of {source} is not JSON: {error}", ExitCode.USAGE) from None
             if not isinstance(row, dict):
-                raise CommandError(f"line {number} of {source} is no object", ExitCode.USAGE)
+                raise CommandError(f"line {number} of {source} is not an object", ExitCode.USAGE)
             yield row

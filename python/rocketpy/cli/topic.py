@@ -24,7 +24,7 @@ SYSTEM_NAMES = {"TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "SCHEDULE_TOP
 
 
 def is_system(topic: str) -> bool:
-    """Whether a topic belongs to the machinery rather than to an application."""
+    """Whether a topic belongs to the system rather than to an application."""
     return topic in SYSTEM_NAMES or topic.startswith(SYSTEM_PREFIXES)
 
 
@@ -62,11 +62,11 @@ def create(
             help="Set an attribute, such as retention.hours=24; NAME= removes it. May be repeated.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Take queues away although they hold messages.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Remove queues even if they hold messages.")] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Create a topic, or change its queues or attributes. What is not named of a topic that is there stays as it is."""
+    """Create a topic, or change its queues or attributes. Settings that are not named stay as they are."""
     attributes = pairs(attribute or [])
     with Admin(name_servers=name_server, **PATIENT) as admin:
         known = None if is_system(topic) else find(admin, topic)
@@ -75,7 +75,7 @@ def create(
             admin.create_topic(topic, queues=queues, attributes=attributes)
         elif queues is None and not attributes:
             queues = max(broker.read_queues for broker in known.brokers)
-            print(f"{topic} is there already and stays as it is; --queues changes its queues", file=sys.stderr)
+            print(f"{topic} exists already and is not changed; --queues changes its queues", file=sys.stderr)
         else:
             if queues is not None and not force:
                 check_fewer(admin, known, queues)
@@ -85,7 +85,7 @@ def create(
 
 
 def pairs(texts: list[str]) -> dict[str, str | None]:
-    """Splits `NAME=VALUE`; without a value the attribute is to be removed."""
+    """Splits `NAME=VALUE`. Without a value, the attribute is removed."""
     split = [text.partition("=") for text in texts]
     for text, (name, equals, _) in zip(texts, split, strict=True):
         if not name or not equals:
@@ -94,7 +94,7 @@ def pairs(texts: list[str]) -> dict[str, str | None]:
 
 
 def find(admin: Admin, topic: str) -> TopicInfo | None:
-    """A topic, if it is there."""
+    """A topic, if it exists."""
     try:
         known = admin.describe_topic(topic)
     except TopicNotFoundError:
@@ -103,7 +103,7 @@ def find(admin: Admin, topic: str) -> TopicInfo | None:
 
 
 def check_fewer(admin: Admin, known: TopicInfo, queues: int) -> None:
-    """Refuses to take away queues that hold messages, also those that cannot be read yet.
+    """Refuses to remove queues that hold messages, including messages that cannot be read yet.
 
     Raises:
         CommandError: Some of them do.
@@ -137,7 +137,7 @@ def change(admin: Admin, known: TopicInfo, queues: int | None, attributes: dict[
             write_queues=write_queues,
             readable=readable,
             writable=writable,
-            broker=None if is_uniform else name,  # brokers that do not have the topic yet get it too
+            broker=None if is_uniform else name,  # also creates it on brokers without the topic
             attributes=attributes,
         )
         if is_uniform:
@@ -146,7 +146,7 @@ def change(admin: Admin, known: TopicInfo, queues: int | None, attributes: dict[
 
 @contextmanager
 def existing() -> Generator[None, None, None]:
-    """Names the way out for a command that only makes sense with a topic that is there."""
+    """Adds the hint for commands that need an existing topic."""
     try:
         yield
     except TopicNotFoundError as error:
@@ -154,7 +154,7 @@ def existing() -> Generator[None, None, None]:
 
 
 def delete(topic: Name, name_server: NameServer = LOCAL) -> None:
-    """Delete a topic. Its messages stay in the log, out of reach."""
+    """Delete a topic. Its messages stay in the log, but cannot be consumed."""
     with Admin(name_servers=name_server, **PATIENT) as admin, existing():
         admin.delete_topic(topic)
 

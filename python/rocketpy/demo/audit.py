@@ -16,7 +16,7 @@ COLUMNS = ["queue_id", "queue_offset", "msg_id"]
 
 
 def stored(topic: str, name_server: str) -> "pandas.DataFrame":
-    """Reads where each message of a topic lies, over the network, as Arrow.
+    """Reads the place of each message of a topic over the network, as Arrow.
 
     Args:
         topic: What to read.
@@ -45,7 +45,7 @@ def stored(topic: str, name_server: str) -> "pandas.DataFrame":
 
 
 def check_acknowledged(topic: str, name_server: str, acknowledged: Acknowledged) -> int:
-    """Checks that every acknowledged message is where its receipt says.
+    """Checks that every acknowledged message is in the place its receipt names.
 
     Args:
         topic: What to check.
@@ -56,7 +56,7 @@ def check_acknowledged(topic: str, name_server: str, acknowledged: Acknowledged)
         How many messages were compared.
 
     Raises:
-        Mismatch: One is missing or another message lies in its place.
+        Mismatch: A message is missing, or another is in its place.
     """
     import pandas
 

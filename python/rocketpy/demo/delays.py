@@ -26,7 +26,7 @@ SPARK_LOG = "spark.log"
 
 @contextlib.contextmanager
 def standard_error_in(path: Path) -> "Generator[None, None, None]":
-    """Gives processes that are started meanwhile, such as Spark's, a file as their standard error for good."""
+    """Makes a file the standard error of the processes started inside, such as Spark's."""
     mine = os.dup(2)
     try:
         with path.open("ab") as log:
@@ -39,7 +39,7 @@ def standard_error_in(path: Path) -> "Generator[None, None, None]":
 
 @contextlib.contextmanager
 def spark_session(folder: Path) -> "Generator[SparkSession, None, None]":
-    """Starts Spark and stops it. What it says goes to a file; Ctrl-C stays with whoever has it.
+    """Starts Spark and stops it. Its output goes to a file; the handler of Ctrl-C stays the same.
 
     Args:
         folder: Gets the file.

@@ -50,7 +50,7 @@ class Departures:
         """
         row = self._row_of.get(body, NONE)
         if row == NONE:
-            raise Mismatch(f"nobody sent this message: {body[:200]!r}")
+            raise Mismatch(f"no one sent this message: {body[:200]!r}")
         aircraft = self._aircraft[row]
         due = self._next.get(aircraft, NONE)
         if row != due:

@@ -50,7 +50,7 @@ class Flights:
 
     @cached_property
     def aircraft(self) -> list[str]:
-        """What keeps departures in order: the tail number, or the flight where there is none."""
+        """The order key of each departure: its tail number, or the flight if there is none."""
         return [
             tail if isinstance(tail, str) else number
             for tail, number in zip(self.frame["tailnum"], self.numbers, strict=True)
@@ -64,7 +64,7 @@ class Flights:
         return text.encode().splitlines()
 
     def messages(self, topic: str, size: int) -> Iterator[list["Message"]]:
-        """Makes one message a flight.
+        """Makes one message per flight.
 
         Args:
             topic: Where they go.

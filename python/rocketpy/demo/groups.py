@@ -79,7 +79,7 @@ class Readers:
         half = self.all_flights.expected // 2
         self._read(MAINTENANCE, "*", self.all_flights, half, advance)
         stopped_at = self.all_flights.seen
-        self._read(MAINTENANCE, "*", self.all_flights, None, advance)  # goes on from what it committed
+        self._read(MAINTENANCE, "*", self.all_flights, None, advance)  # continues from its last commit
         return stopped_at
 
     def _read(

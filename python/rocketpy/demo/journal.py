@@ -64,7 +64,7 @@ class Journal:
         self.console.print(f"   {step.what}: {rows}{step.seconds:.2f} s{rate}{note}", highlight=False, soft_wrap=True)
 
     def progress(self) -> Progress:
-        """Bars with messages per second, on standard error, when a person looks at it; gone once the step is done."""
+        """Bars with messages per second on standard error, when that is a terminal; removed when the step is done."""
         return output.progress(transient=True)
 
     @property

@@ -15,7 +15,7 @@ CHUNK_MESSAGES = 10_000
 
 @dataclass
 class Acknowledged:
-    """Receipts of one topic: what must be there for ever.
+    """Receipts of one topic: these messages must never be lost.
 
     Attributes:
         queue_ids: Queue of each message.
@@ -86,7 +86,7 @@ class AirportSender:
         self._thread.start()
 
     def _send_until_it_fails(self) -> None:
-        # The server is killed meanwhile: what has no receipt is sent again later.
+        # The server is killed during this; messages without a receipt are sent again later.
         with contextlib.suppress(RocketPyError):
             self.send_the_rest()
 
@@ -94,14 +94,14 @@ class AirportSender:
         """Waits until half of the airports are acknowledged.
 
         Raises:
-            Mismatch: Sending ended before that, although nobody killed the server.
+            Mismatch: Sending ended before that, although the server was not killed.
         """
         while not self._halfway.wait(0.1):
             if not self._thread.is_alive():
                 raise Mismatch(f"sending ended after {len(self.acknowledged):,} airports while the server ran")
 
     def send_the_rest(self) -> int:
-        """Sends what has no receipt yet. A message whose receipt got lost is stored twice, as at-least-once says.
+        """Sends what has no receipt yet. A message whose receipt was lost is stored twice: delivery is at least once.
 
         Returns:
             How many were sent.
@@ -119,7 +119,7 @@ class AirportSender:
 
 
 def airport_messages(flights: Flights, topic: str) -> Iterator[Message]:
-    """One JSON message an airport."""
+    """One JSON message per airport."""
     text = cast("str", flights.airports.to_json(orient="records", lines=True))
     for code, line in zip(flights.airports["faa"], text.encode().splitlines(), strict=True):
         yield Message(topic, line, keys=[code])

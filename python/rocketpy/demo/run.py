@@ -164,7 +164,7 @@ def commands(folder: Path) -> str:
     return "\n".join(
         (
             "",
-            "[bold]To go on[/bold]",
+            "[bold]What to try next[/bold]",
             f"   rocketpy store stat {store}",
             f"   rocketpy store dump {store} --topic {TOPIC} --tags HA --limit 3",
             f"   rocketpy server {store}        # then, in another terminal:",

@@ -24,7 +24,7 @@ def decode(schema: StructType | str | None = None, *, on_error: str = "null") ->
     Args:
         schema: Fields of the JSON objects, as a struct or as DDL such as "carrier string, hour int" (which needs a
             session); None for text.
-        on_error: What becomes of a body that does not decode: "null", or "fail" to end the job.
+        on_error: Result for a body that does not decode: "null", or "fail" to end the job.
 
     Returns:
         The UDF; call it with a column of bodies.
@@ -79,7 +79,7 @@ def decode_text(bodies: pa.Array, *, strict: bool = False) -> pa.Array:
         strict: Whether a body that is not UTF-8 is an error, or null.
 
     Returns:
-        Array of string, as long.
+        Array of string, of the same length.
 
     Raises:
         DamagedDataError: A body is not UTF-8, and `strict`.
@@ -102,7 +102,7 @@ def decode_text(bodies: pa.Array, *, strict: bool = False) -> pa.Array:
 
 
 def decode_json(bodies: pa.Array, struct: pa.StructType, *, strict: bool = False) -> pa.Array:
-    """Decodes one JSON object a body.
+    """Decodes one JSON object per body.
 
     Args:
         bodies: Array of binary.
@@ -110,7 +110,7 @@ def decode_json(bodies: pa.Array, struct: pa.StructType, *, strict: bool = False
         strict: Whether a body that is not such an object is an error, or null.
 
     Returns:
-        Array of the struct, as long.
+        Array of the struct, of the same length.
 
     Raises:
         DamagedDataError: A body does not decode, and `strict`.
@@ -140,7 +140,7 @@ def _read_json(bodies: pa.Array, struct: pa.StructType) -> pa.Array:
     import pyarrow.compute as pc
     import pyarrow.json
 
-    # One object a line, each wrapped: an empty body, or one of several objects, cannot shift the rows behind it.
+    # One object per line, each wrapped: an empty body, or one of several objects, cannot shift the rows after it.
     head, tail, null = (pa.scalar(text, bodies.type) for text in (b'{"v":', b"}", b"null"))
     lines = pc.binary_join_element_wise(head, bodies.fill_null(null), tail, pa.scalar(b"", bodies.type))
     whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
@@ -158,7 +158,7 @@ def _read_json(bodies: pa.Array, struct: pa.StructType) -> pa.Array:
 
 
 def _halves(bodies: pa.Array, decode_half: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Decodes both halves by themselves: so one bad body among many is found in a few steps."""
+    """Decodes each half separately, which finds one bad body among many in a few steps."""
     import pyarrow as pa
 
     middle = len(bodies) // 2

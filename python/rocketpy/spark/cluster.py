@@ -23,7 +23,7 @@ _SAMPLE_MESSAGES = 64
 
 
 def plan_cluster(options: ReadOptions) -> list[tuple[QueuePart, ...]]:
-    """Fixes what each worker reads.
+    """Plans what each worker reads.
 
     Args:
         options: With name servers.
@@ -33,7 +33,7 @@ def plan_cluster(options: ReadOptions) -> list[tuple[QueuePart, ...]]:
 
     Raises:
         OptionError: Offsets name a queue that is not there, or end before they start.
-        OffsetError: Offsets lie outside their queue, and that is to be an error.
+        OffsetError: Offsets are outside their queue, and data loss is an error.
         TopicNotFoundError: A topic has no route.
     """
     from rocketpy.admin import Admin
@@ -52,7 +52,7 @@ def plan_cluster(options: ReadOptions) -> list[tuple[QueuePart, ...]]:
 
 
 def read_cluster(options: ReadOptions, columns: Sequence[str], parts: Sequence[QueuePart]) -> Iterator[pa.RecordBatch]:
-    """Pulls what one worker was given.
+    """Pulls the parts of one worker.
 
     Args:
         options: With name servers.
@@ -63,7 +63,7 @@ def read_cluster(options: ReadOptions, columns: Sequence[str], parts: Sequence[Q
         Record batches of about 1 MiB.
 
     Raises:
-        OffsetError: Messages are gone, and that is to be an error.
+        OffsetError: Messages are gone, and data loss is an error.
     """
     read = _read_strictly if options.fail_on_data_loss else _read_what_is_left
     for part in parts:
@@ -88,7 +88,7 @@ def _read_strictly(options: ReadOptions, columns: Sequence[str], part: QueuePart
 
 
 def _read_what_is_left(options: ReadOptions, columns: Sequence[str], part: QueuePart) -> Iterator[pa.RecordBatch]:
-    """Reads on behind messages that are gone, and says how many those are."""
+    """Skips messages that are gone, and logs how many."""
     from rocketpy.admin import Admin
 
     with_place = [*columns, *({"queue_offset"} - set(columns))]
@@ -97,7 +97,7 @@ def _read_what_is_left(options: ReadOptions, columns: Sequence[str], part: Queue
         with Admin(name_servers=options.name_servers) as admin:
             first, behind = admin.min_offset(part.queue), admin.max_offset(part.queue)
         log_gap(part.queue, at, min(first, part.end), "removed by retention")
-        log_gap(part.queue, max(at, behind), part.end, "behind the end of the queue")
+        log_gap(part.queue, max(at, behind), part.end, "after the end of the queue")
         at, end = max(at, first), min(part.end, behind)
         if at >= end:
             return
@@ -107,11 +107,11 @@ def _read_what_is_left(options: ReadOptions, columns: Sequence[str], part: Queue
                 yield batch.select(list(columns))
             return
         except OffsetError:
-            continue  # removed between the look and the pull: look again
+            continue  # retention removed messages after the bounds were read: read them again
 
 
 def log_gap(queue: MessageQueue, start: int, end: int, reason: str) -> None:
-    """Says that messages were left out, if there are any.
+    """Logs that messages were left out, if any were.
 
     Args:
         queue: The queue.
@@ -124,7 +124,7 @@ def log_gap(queue: MessageQueue, start: int, end: int, reason: str) -> None:
 
 
 def _bounds(admin: Admin, info: QueueInfo, options: ReadOptions) -> tuple[int, int]:
-    """Start and end of what is wanted of a queue."""
+    """Start and end of the requested part of a queue."""
     start, end = info.min_offset, info.max_offset
     if options.starting_time_ms is not None:
         start = _at_time(admin, info, options.starting_time_ms)
@@ -169,7 +169,7 @@ def _check_named(queues: Sequence[MessageQueue], topic: str, options: ReadOption
 
 
 def _sized(parts: Sequence[tuple[MessageQueue, int, int]], options: ReadOptions) -> list[QueuePart]:
-    """Estimates sizes by the first messages of the longest part."""
+    """Estimates sizes from the first messages of the longest part."""
     from rocketpy.reader import RangeReader
 
     if not parts:
@@ -192,7 +192,7 @@ def _sized(parts: Sequence[tuple[MessageQueue, int, int]], options: ReadOptions)
 
 
 def _pieces(part: QueuePart, largest_bytes: int) -> Iterator[QueuePart]:
-    """Cuts a part so that no piece is much larger than wanted."""
+    """Cuts a part into pieces of about the wanted size."""
     messages = part.end - part.start
     count = max(1, min(messages, round(part.estimated_bytes / largest_bytes)))
     edges = [part.start + messages * index // count for index in range(count + 1)]

@@ -1,4 +1,4 @@
-"""The columns of a scan as Spark sees them; names, order and types are those of the Rust builder."""
+"""The columns of a scan in Spark, with the names, order and types of the Rust builder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TYPES = {
 """Every column and its Spark type. The first twelve are read when no others are asked for."""
 
 DEFAULT = tuple(TYPES)[:12]
-"""The columns of a read that does not choose."""
+"""The default columns."""
 
 
 def check_columns(names: Sequence[str]) -> tuple[str, ...]:

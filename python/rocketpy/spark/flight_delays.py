@@ -185,11 +185,11 @@ def _flights(messages: pa.RecordBatch) -> pa.RecordBatch:
 def run(
     spark: SparkSession, out: str, *, path: str | None = None, name_server: str | None = None, topic: str = TOPIC
 ) -> pandas.DataFrame:
-    """Computes the table every way that is possible, compares them, and writes it.
+    """Computes the table in every possible way, compares the results, and writes the table.
 
     Args:
         spark: The session.
-        out: Folder for the table as Parquet and the chart as PNG; made when missing.
+        out: Folder for the table as Parquet and the chart as PNG; created if missing.
         path: Store folder, for two ways.
         name_server: `host:port`, for the third.
         topic: The topic of flights.
@@ -223,7 +223,7 @@ def write(spark: SparkSession, table: pandas.DataFrame, out: str, airlines: Mapp
     Args:
         spark: The session.
         table: From one of the ways.
-        out: Folder; made when missing.
+        out: Folder; created if missing.
         airlines: Name by carrier code, for the chart.
     """
     from pathlib import Path

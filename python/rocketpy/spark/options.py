@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 DEFAULT_PARTITION_BYTES = 512 << 20
-"""A task costs some 30 ms whatever it reads: smaller partitions only slow a scan down once every core has one."""
+"""Every task costs about 30 ms. Once each core has a partition, smaller ones only slow a scan down."""
 
 
 class OptionError(InvalidArgumentError):
-    """An option that is unknown, ill-formed or at odds with another. A retry gives the same."""
+    """An option is unknown, malformed, or contradicts another. A retry fails again."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Writes the known name that is most like an unknown one.
+    """Suggests the known name most like an unknown one.
 
     Args:
         name: The unknown name.
@@ -43,12 +43,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read, from where, and how to cut it.
+    """What to read, from where, and how to partition it.
 
     Attributes:
         path: Store folder; or None when read from a cluster.
         name_servers: `host:port` of each name server; empty when read from a folder.
-        commit_log_path: Folder of the store's log, when it does not lie in the store folder.
+        commit_log_path: Folder of the store's log, when it is not in the store folder.
         topics: At least one topic.
         tags: Tags joined by `||`, or `*` for all messages.
         starting_time_ms: Messages stored at or after this, milliseconds since 1970.
@@ -57,11 +57,11 @@ class ReadOptions:
             their oldest message.
         ending_offsets: Queue offset after the last, by the same key; queues not named end where they end now.
         columns: Chosen columns, or None.
-        min_partitions: Fewest partitions wanted, when there is enough to read.
-        max_partition_bytes: Size of a partition that is aimed at, bytes in the log.
+        min_partitions: Minimum number of partitions, if there is enough to read.
+        max_partition_bytes: Target size of a partition, bytes in the log.
         fail_on_data_loss: Whether messages that are gone fail the read, or are left out, counted and logged.
         broker_name: Broker name to show for a store folder, which does not know its own.
-        verify: Whether each record's checksum is compared; without it a damaged body is handed out. Over the network it
+        verify: Whether each record's checksum is compared; without it a damaged body is returned. Over the network it
             always is.
         max_body_bytes: Largest body when decompressed; None for 64 MiB, above 16 MiB at most a hundred times what was
             stored.
@@ -122,7 +122,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
         The checked options.
 
     Raises:
-        OptionError: Unknown, ill-formed, missing or contradictory.
+        OptionError: An option is unknown, malformed, missing or contradictory.
 
     Examples:
         >>> read = parse_options({"path": "/data", "topic": "flights", "startingTime": "-10m"}, now_ms=1_000_000)
@@ -140,7 +140,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
     _refuse_both(given, "ending_time", "ending_offsets")
     start, end = _time(given, "starting_time", now), _time(given, "ending_time", now)
     if start is not None and end is not None and end < start:
-        raise OptionError(f"ending_time lies before starting_time: {given['ending_time']}")
+        raise OptionError(f"ending_time is before starting_time: {given['ending_time']}")
     columns = given.get("columns")
     return ReadOptions(
         path=path,
@@ -223,7 +223,7 @@ def parse_time(text: str, now_ms: int | None = None, name: str = "time") -> int:
     """Reads a point in time.
 
     Args:
-        text: Milliseconds since 1970; or ISO 8601, UTC unless it says otherwise; or, from now on backwards, a
+        text: Milliseconds since 1970; or ISO 8601, UTC unless it has an offset; or, back from now, a
             number with `ms`, `s`, `m`, `h` or `d`, such as "-10m".
         now_ms: What "now" is, milliseconds since 1970; default: the clock's.
         name: What to call it in an error.
@@ -267,7 +267,7 @@ def _offsets(
         if topic not in topics:
             raise OptionError(f"{name} names a topic that is not read: {topic}")
         if offset < 0:
-            raise OptionError(f"{name} takes {sentinel} for {default} and offsets from 0 on, not: {offset}")
+            raise OptionError(f"{name} takes {sentinel} for {default} and offsets from 0, not: {offset}")
     return offsets
 
 

@@ -1,4 +1,4 @@
-"""What travels from the planner to the workers, and how it is shared out."""
+"""The parts that the planner sends to the workers, and how they are distributed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from rocketpy.spark.options import ReadOptions
 
 SMALLEST_PART_BYTES = 1 << 20
-"""A partition that is there only to keep a core busy has at least this much to read."""
+"""Smallest partition made only to keep a core busy."""
 
 
 class Sized(Protocol):
-    """Something to read whose size is known, more or less."""
+    """Something to read, with an estimate of its size."""
 
     @property
     def estimated_bytes(self) -> int:
@@ -40,15 +40,15 @@ class QueuePart:
 
 
 def fewest_partitions(options: ReadOptions) -> int:
-    """Says how many partitions are wanted at least: by default one for each core of this machine."""
+    """The least number of partitions: by default one for each core of this machine."""
     return options.min_partitions or os.cpu_count() or 1
 
 
 def wanted_partitions(options: ReadOptions, total_bytes: int) -> int:
-    """Says into how many partitions something is cut.
+    """Computes the number of partitions.
 
     Args:
-        options: Size of a partition that is aimed at, and fewest partitions.
+        options: Target size of a partition, and fewest partitions.
         total_bytes: Size of all there is to read.
 
     Returns:

@@ -74,7 +74,7 @@ def local_session(
 def end_spark() -> None:
     """Ends the Java process of this process's Spark without asking it; what waits for its answer gets an error.
 
-    For the end of a program in a hurry; does nothing when there is none. A session is stopped with its `stop()`.
+    For a program that must end quickly; does nothing without a session. Normally, call the session's `stop()`.
     """
     pyspark = sys.modules.get("pyspark")
     gateway = None if pyspark is None else pyspark.SparkContext._gateway

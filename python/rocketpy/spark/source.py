@@ -36,7 +36,7 @@ class RocketPyDataSource(DataSource):
 
     @cached_property
     def read_options(self) -> ReadOptions:
-        """The checked options. Relative times count from the first look at them."""
+        """The checked options. Relative times count from the first access."""
         return parse_options(self.options)
 
     def schema(self) -> str:

@@ -59,7 +59,7 @@ def scan_ranges(
 
     Raises:
         TopicNotFoundError: The store holds no message of the topic.
-        OffsetError: An offset names a queue that is not there, or lies outside it.
+        OffsetError: An offset names a queue that is not there, or is outside it.
 
     Examples:
         On the driver, with the context `sc`::
@@ -92,7 +92,7 @@ def _instant(at: str | Instant | None) -> Instant | None:
 
 
 def plan_store(options: ReadOptions) -> list[tuple[StoreRange, ...]]:
-    """Fixes what each worker reads.
+    """Plans what each worker reads.
 
     Args:
         options: With a path.
@@ -155,7 +155,7 @@ def read_store(options: ReadOptions, columns: Sequence[str], ranges: Sequence[St
 
 
 def log_loss(queue: str, start: int, end: int, reason: str) -> None:
-    """Says that messages were left out, and how many.
+    """Logs how many messages were left out.
 
     Args:
         queue: Name of the queue.

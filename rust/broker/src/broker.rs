@@ -1,35 +1,40 @@
+//! Start, run and stop of a broker.
+
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-use rocketpy_env::{Disk, RealDisk, now_ms};
+use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::{PhysicalOffset, name};
 use rocketpy_remoting::{Client, ClientConfig, Reserved, Server, ServerConfig};
-use rocketpy_store::{Arrival, NoListener, Store, StoreConfig, StoreError, StoreListener};
+use rocketpy_store::{Arrival, Store, StoreConfig, StoreError, StoreListener};
 use tokio::sync::{OnceCell, watch};
-use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
+use crate::blocking::blocking;
 use crate::process::{self, Processor};
 use crate::refusal::Refusal;
 use crate::registration::{Identity, Registrar};
+use crate::service::{ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersistence, Sampling, Services};
 use crate::shared::{Advertised, Shared};
-use crate::stats::SAMPLE_EVERY;
 use crate::{BrokerConfig, BrokerError};
 
-/// How long the connections get to take their last answers.
+/// How long connections get to take their last answers.
 const DRAIN: Duration = Duration::from_millis(150);
+/// How long the rounds of services that are under way get to end.
+const SERVICES_END: Duration = Duration::from_millis(150);
+/// How long the work that requests left behind gets to end.
+const TASKS_END: Duration = Duration::from_millis(150);
 
 /// A running broker.
 #[doc(alias = "BrokerController")]
-#[derive(Debug)]
 pub struct Broker {
     shared: Arc<Shared>,
     server: Server,
     /// On `port - 2`, when asked for and free.
     vip_server: Option<Server>,
-    tasks: Mutex<Vec<JoinHandle<()>>>,
+    services: Services,
     /// Set once everything has stopped.
     stopped: OnceCell<()>,
     failed: watch::Receiver<Option<StoreError>>,
@@ -46,7 +51,7 @@ impl Broker {
         name::check_cluster(&config.cluster_name)?;
         name::check_broker(&config.broker_name)?;
         let host = resolve(&config).await?;
-        // First of all: a start in vain leaves no folder behind.
+        // Before the store: a failed start leaves no folder behind.
         let address = Reserved::new(config.listen)?;
         let (runtime, ip) = (tokio::runtime::Handle::current(), host.ip);
         // Recovery reads files: not on a thread that serves connections.
@@ -66,18 +71,13 @@ impl Broker {
         let store_host = SocketAddr::new(ip, local_addr.port());
         shared.set_advertised(Advertised { store_host, host: host.name, port: local_addr.port() });
         let vip_server = bind_vip(config, local_addr, &processor);
-        let (failed_sender, failed) = watch::channel(None);
-        shared.store.set_listener(Arc::new(Listener { shared: shared.clone(), failed: failed_sender }));
-        let advertised = register(&shared);
-        let tasks = Mutex::new(vec![
-            tokio::spawn(watch_held_pulls(shared.clone())),
-            tokio::spawn(watch_held_sends(shared.clone())),
-            tokio::spawn(keep_house(shared.clone())),
-            tokio::spawn(persist_offsets(shared.clone())),
-        ]);
+        let (listener, failed) = Listener::new(&shared);
+        shared.store.add_listener(Arc::new(listener));
+        let services = start_services(&shared);
+        let advertised = register(&shared, &services);
         info!(%local_addr, advertised, broker = config.broker_name, cluster = config.cluster_name, "broker started");
         let stopped = OnceCell::new();
-        Ok(Self { shared, server, vip_server, tasks, stopped, failed, local_addr, advertised })
+        Ok(Self { shared, server, vip_server, services, stopped, failed, local_addr, advertised })
     }
 
     /// The address that listens, with the real port.
@@ -98,6 +98,14 @@ impl Broker {
         }
     }
 
+    /// Does one round of a background service now, whenever its next one is due; false when there is no such service.
+    ///
+    /// The services are `client expiry`, `held requests`, `held sends`, `offset persistence`, `sampling`, and `registration at ADDRESS`
+    /// for each name server.
+    pub async fn step(&self, service: &str) -> bool {
+        self.services.step(service).await
+    }
+
     /// Waits for the failed flush after which this broker acknowledges nothing more.
     pub async fn failed(&self) -> StoreError {
         let mut failed = self.failed.clone();
@@ -112,31 +120,31 @@ impl Broker {
         }
     }
 
-    /// Stops in order: answers what is held, takes leave of the name servers, closes the connections, writes the tables,
+    /// Stops in order: ends the services, unregisters, answers what is held, closes the connections, writes the tables,
     /// closes the store. Every further call waits until that is done.
     ///
     /// # Durability
     /// On return everything acknowledged is durable.
     ///
     /// # Cancel safety
-    /// When the future is dropped before it is ready, the next call goes on with what is left.
+    /// When the future is dropped before it is ready, the next call does what is left.
     pub async fn shutdown(&self) {
         self.stopped.get_or_init(|| self.stop()).await;
     }
 
     async fn stop(&self) {
-        for task in std::mem::take(&mut *self.tasks.lock()) {
-            task.abort();
-        }
+        self.services.stop_all(SERVICES_END).await;
         if let Some(registrar) = self.shared.registrar() {
-            registrar.stop().await;
+            registrar.unregister().await;
         }
-        process::pull::resume(&self.shared, self.shared.held_pulls.all());
+        process::held::resume(&self.shared, self.shared.held.all());
+        self.shared.tasks.join(TASKS_END).await;
         self.shared.store.request_flush(self.shared.store.max_physical_offset());
         match &self.vip_server {
             Some(vip) => drop(tokio::join!(self.server.shutdown(DRAIN), vip.shutdown(DRAIN))),
             None => self.server.shutdown(DRAIN).await,
         }
+        self.shared.tasks.join(TASKS_END).await;
         self.shared.held_sends.give_up_all("the broker stopped before the flush; the message may be stored");
         let shared = self.shared.clone();
         if let Err(error) = tokio::task::spawn_blocking(move || close(&shared)).await {
@@ -146,17 +154,19 @@ impl Broker {
     }
 }
 
+impl fmt::Debug for Broker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Broker").field("local_addr", &self.local_addr).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Broker {
     fn drop(&mut self) {
-        for task in self.tasks.get_mut().drain(..) {
-            task.abort();
-        }
-        // The store knows its listener, and that one the store. Closed first, so that no thread of the store is the last
-        // to let go of it.
+        // Store and listener hold each other. The shutdown ends the store's threads and lets go of the listener: then none of
+        // these threads is the last to drop the store.
         if let Err(failure) = self.shared.store.shutdown() {
             error!(%failure, "the store did not close in order");
         }
-        self.shared.store.set_listener(Arc::new(NoListener));
     }
 }
 
@@ -192,9 +202,9 @@ async fn resolve(config: &BrokerConfig) -> Result<Host, BrokerError> {
     }
 }
 
-/// The address of this machine towards others; loopback when there is no way out.
+/// The address that other machines see; loopback when there is no network.
 fn outward_ip() -> IpAddr {
-    // Connecting a datagram socket sends nothing; it only chooses the route. The target is of a range for documents.
+    // Connecting a datagram socket sends nothing: it only chooses a route. The target is an address reserved for documents.
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
     let chosen = socket.and_then(|socket| {
         socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
@@ -242,8 +252,19 @@ fn bind_vip(config: &BrokerConfig, local_addr: SocketAddr, processor: &Arc<Proce
     }
 }
 
+/// Starts the background work that needs no name server.
+fn start_services(shared: &Arc<Shared>) -> Services {
+    let services = Services::default();
+    services.start(Arc::new(HeldRequestWatch::new(shared.clone())));
+    services.start(Arc::new(HeldSendWatch(shared.clone())));
+    services.start(Arc::new(ClientExpiry::new(shared.clone())));
+    services.start(Arc::new(Sampling::new(shared.clone())));
+    services.start(Arc::new(OffsetPersistence::new(shared.clone())));
+    services
+}
+
 /// Starts the registration; returns the announced address.
-fn register(shared: &Arc<Shared>) -> String {
+fn register(shared: &Arc<Shared>, services: &Services) -> String {
     let config = &shared.config;
     let Some(advertised) = shared.advertised() else { return String::new() };
     let broker_addr = advertised.address();
@@ -257,15 +278,25 @@ fn register(shared: &Arc<Shared>) -> String {
             timeout: config.register_timeout,
         };
         let client = Client::new(ClientConfig::default());
-        shared.set_registrar(Registrar::start(client, &config.name_servers, identity, &shared.topics));
+        let registrar = Registrar::new(client, &config.name_servers, identity, shared.role.clone());
+        registrar.services(&shared.topics).for_each(|service| services.start(service));
+        shared.set_registrar(registrar);
     }
     broker_addr
 }
 
-/// Hears from the store, on its threads.
-struct Listener {
+/// Takes the store's events, on its threads.
+pub(crate) struct Listener {
     shared: Arc<Shared>,
     failed: watch::Sender<Option<StoreError>>,
+}
+
+impl Listener {
+    /// The listener, and the failed flush that it is told of.
+    pub(crate) fn new(shared: &Arc<Shared>) -> (Self, watch::Receiver<Option<StoreError>>) {
+        let (sender, failed) = watch::channel(None);
+        (Self { shared: shared.clone(), failed: sender }, failed)
+    }
 }
 
 impl StoreListener for Listener {
@@ -274,71 +305,29 @@ impl StoreListener for Listener {
     }
 
     fn arrived(&self, arrivals: &[Arrival]) {
-        let released = self.shared.held_pulls.arrived(arrivals);
+        let released = self.shared.held.arrived(arrivals);
         if !released.is_empty() {
             let shared = self.shared.clone();
-            self.shared.runtime.spawn(async move { process::pull::resume(&shared, released) });
+            self.shared.tasks.spawn(async move { process::held::resume(&shared, released) });
+        }
+    }
+
+    fn dispatched(&self, offset: PhysicalOffset) {
+        for released in self.shared.held.dispatched(offset) {
+            // A task each: an answer from the index may take a while.
+            let shared = self.shared.clone();
+            self.shared.tasks.spawn(async move { process::held::resume(&shared, [released]) });
         }
     }
 
     fn waits(&self, wait: &mut dyn FnMut()) {
-        process::blocking(wait);
+        blocking(wait);
     }
 
     fn poisoned(&self, failure: &StoreError) {
         error!(%failure, "a flush failed, nothing more is acknowledged");
         self.shared.held_sends.give_up_all("a flush failed on the broker; the message may be stored");
         self.failed.send_replace(Some(failure.clone()));
-    }
-}
-
-async fn watch_held_pulls(shared: Arc<Shared>) {
-    let mut next_scan = Instant::now() + shared.config.scan_held_pulls_every;
-    loop {
-        shared.held_pulls.wait_for_deadline(next_scan).await;
-        let now = Instant::now();
-        let mut released = shared.held_pulls.overdue(now);
-        if now >= next_scan {
-            next_scan = now + shared.config.scan_held_pulls_every;
-            released.extend(shared.held_pulls.behind(|topic, queue_id| {
-                process::signed(shared.store.queue_bounds(topic, queue_id).max.get())
-            }));
-        }
-        process::pull::resume(&shared, released);
-    }
-}
-
-async fn watch_held_sends(shared: Arc<Shared>) {
-    shared.held_sends.watch().await;
-}
-
-async fn keep_house(shared: Arc<Shared>) {
-    let mut expire = tokio::time::interval(shared.config.expire_clients_every);
-    let mut sample = tokio::time::interval_at((Instant::now() + SAMPLE_EVERY).into(), SAMPLE_EVERY);
-    loop {
-        tokio::select! {
-            _ = expire.tick() => {
-                process::expire(&shared);
-                shared.queue_locks.sweep(now_ms());
-            }
-            _ = sample.tick() => shared.sample(Instant::now()),
-        }
-    }
-}
-
-async fn persist_offsets(shared: Arc<Shared>) {
-    let mut every = tokio::time::interval(shared.config.persist_offsets_every);
-    every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        every.tick().await;
-        if !shared.offsets.is_changed() {
-            continue;
-        }
-        let writer = shared.clone();
-        let written = tokio::task::spawn_blocking(move || writer.offsets.persist()).await;
-        if let Ok(Err(error)) = written {
-            warn!(%error, "consumer offsets not written, trying again");
-        }
     }
 }
 

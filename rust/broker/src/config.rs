@@ -1,3 +1,5 @@
+//! What a broker is started with.
+
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -93,8 +95,10 @@ pub struct BrokerConfig {
     pub long_polling: bool,
     /// `shortPollingTimeMills`, default 1 s: how long a pull is held when long polling is off.
     pub short_polling: Duration,
-    /// Most pulls held at a time; one more is answered SYSTEM_BUSY (`pullThreadPoolQueueCapacity`, default 100,000).
+    /// `maxHeldPulls`, default 100,000: most requests held at a time; one more is answered SYSTEM_BUSY (`pullThreadPoolQueueCapacity`).
     pub max_held_pulls: usize,
+    /// `maxHeldBytes`, default 256 MiB: most memory of all held requests together; beyond it the answer is SYSTEM_BUSY.
+    pub max_held_bytes: usize,
     /// Interval at which all held pulls are checked again: a filter may have skipped the message that woke them. Default 5 s.
     pub scan_held_pulls_every: Duration,
     /// `notifyConsumerIdsChangedEnable`, default true.
@@ -105,6 +109,9 @@ pub struct BrokerConfig {
     pub register_period: Duration,
     /// `registerBrokerTimeoutMills`, default 24 s.
     pub register_timeout: Duration,
+    /// How long the answer to a topic creation waits for name servers to take it, so that a route query right after it finds
+    /// the topic; default 2 s.
+    pub announce_wait: Duration,
     /// `flushConsumerOffsetInterval`, default 5 s.
     pub persist_offsets_every: Duration,
     /// `channelExpiredTimeout`, default 120 s: how long a silent client stays in its groups.
@@ -157,11 +164,13 @@ impl Default for BrokerConfig {
             long_polling: true,
             short_polling: Duration::from_secs(1),
             max_held_pulls: 100_000,
+            max_held_bytes: 256 << 20,
             scan_held_pulls_every: Duration::from_secs(5),
             notify_consumer_ids_changed: true,
             lite_pull: true,
             register_period: Duration::from_secs(30),
             register_timeout: Duration::from_secs(24),
+            announce_wait: Duration::from_secs(2),
             persist_offsets_every: Duration::from_secs(5),
             client_expiry: Duration::from_secs(120),
             expire_clients_every: Duration::from_secs(10),

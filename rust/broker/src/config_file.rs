@@ -1,3 +1,5 @@
+//! The JSON files of the store's `config` folder.
+
 use std::path::{Path, PathBuf};
 
 use rocketpy_env::{Disk, EnvError, RealDisk};

@@ -1,3 +1,5 @@
+//! Why a broker could not start.
+
 use std::path::PathBuf;
 
 use rocketpy_env::EnvError;

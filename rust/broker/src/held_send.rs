@@ -1,3 +1,5 @@
+//! Answers that wait for a flush.
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -11,13 +13,13 @@ use tokio::sync::Notify;
 
 /// Answers of sends under SYNC_FLUSH, kept until a flush covers their records.
 ///
-/// All that one flush covers leave together. The connection goes on reading meanwhile.
+/// All that one flush covers leave together. Meanwhile their connections are read on.
 #[doc(alias = "GroupCommitService")]
 #[derive(Debug, Default)]
 pub(crate) struct HeldSends {
     waiting: Mutex<Waiting>,
     count: AtomicUsize,
-    /// Told when the first one comes in.
+    /// Notified when a send is held and none was.
     begun: Notify,
 }
 
@@ -25,7 +27,7 @@ pub(crate) struct HeldSends {
 struct Waiting {
     /// In the order of their records' ends.
     sends: VecDeque<HeldSend>,
-    /// Why all were given up: no flush is waited for any more.
+    /// Why all were given up. From then on nothing waits for a flush.
     given_up: Option<&'static str>,
 }
 
@@ -38,7 +40,7 @@ struct HeldSend {
 }
 
 impl HeldSends {
-    /// Keeps an answer. The caller looks at the flushed offset again afterwards, because the flush may have come before.
+    /// Keeps an answer. The caller then reports the flushed offset again: the flush may have come in between.
     pub(crate) fn hold(&self, end: PhysicalOffset, timeout: Duration, reply: Reply, response: Response) {
         let held = HeldSend { end, deadline: Instant::now() + timeout, reply, response };
         let mut waiting = self.waiting.lock();
@@ -47,7 +49,7 @@ impl HeldSends {
             return give_up(vec![held], remark);
         }
         let waiting = &mut waiting.sends;
-        // Two connections may come in the other order than their records lie in the log.
+        // Two connections may get here in another order than that of their records in the log.
         let behind = waiting.iter().rev().take_while(|other| other.end > end).count();
         let at = waiting.len() - behind;
         waiting.insert(at, held);
@@ -76,7 +78,7 @@ impl HeldSends {
         }
     }
 
-    /// Answers all with FLUSH_DISK_TIMEOUT, those that still come too: they may be stored.
+    /// Answers all with FLUSH_DISK_TIMEOUT, and those that come later: they may be stored.
     pub(crate) fn give_up_all(&self, remark: &'static str) {
         let all: Vec<HeldSend> = {
             let mut waiting = self.waiting.lock();
@@ -87,21 +89,19 @@ impl HeldSends {
         give_up(all, remark);
     }
 
-    /// Answers those that waited too long, for ever.
-    pub(crate) async fn watch(&self) {
+    /// Waits until the time of the first one is up.
+    pub(crate) async fn wait_for_deadline(&self) {
         loop {
             let next = self.waiting.lock().sends.front().map(|held| held.deadline);
             match next {
-                Some(deadline) => {
-                    tokio::time::sleep_until(deadline.into()).await;
-                    self.give_up_expired(Instant::now());
-                }
+                Some(deadline) => return tokio::time::sleep_until(deadline.into()).await,
                 None => self.begun.notified().await,
             }
         }
     }
 
-    fn give_up_expired(&self, now: Instant) {
+    /// Answers those whose time is up.
+    pub(crate) fn give_up_expired(&self, now: Instant) {
         let expired: Vec<HeldSend> = {
             let waiting = &mut self.waiting.lock().sends;
             let count = waiting.iter().take_while(|held| held.deadline <= now).count();
@@ -189,7 +189,12 @@ mod tests {
     async fn a_send_that_no_flush_covers_in_time_is_told_so() {
         let sends = Arc::new(HeldSends::default());
         let watcher = sends.clone();
-        let watching = tokio::spawn(async move { watcher.watch().await });
+        let watching = tokio::spawn(async move {
+            loop {
+                watcher.wait_for_deadline().await;
+                watcher.give_up_expired(Instant::now());
+            }
+        });
         let (_server, _client, calls) = held(&sends, Duration::from_millis(30), &[100]).await;
         for call in calls {
             assert_eq!(call.await.unwrap().code, response::FLUSH_DISK_TIMEOUT);

@@ -1,27 +1,40 @@
 //! The broker: request processing, topics, groups, offsets and held pulls.
 //!
-//! A request is handled on the task of its connection: decoded once, checked, done, answered. Two kinds of answers wait:
-//! sends under SYNC_FLUSH for the flush that covers them, and pulls for a message. Both wait outside of any thread.
+//! A request is handled on the task of its connection: decoded once, checked, done, answered. Three kinds of answers wait: sends
+//! under SYNC_FLUSH for the flush that covers them, pulls for a message, and questions about the newest messages for dispatch. None
+//! of them waits on a thread.
+//!
+//! The inner doors: `put` for a message to store, `held_request` for a request that waits, `service` for background work, `tasks`
+//! for work that a request leaves behind, `figures` for whoever shows what the broker does, `role` for what it is among its
+//! brokers.
 
+mod blocking;
 mod broker;
 mod config;
 mod config_file;
 mod error;
-mod held_pull;
+mod figures;
+mod held_request;
 mod held_send;
-mod message_properties;
 mod minute;
 mod process;
+mod put;
 mod refusal;
 mod registration;
+mod role;
+mod service;
 mod shared;
 mod stats;
 mod table;
+mod tasks;
+#[cfg(test)]
+mod testing;
 mod topic_attribute;
 
 pub use broker::Broker;
 pub use config::{BrokerConfig, Describe, Endpoint};
 pub use error::BrokerError;
+pub use process::route::requests;
 pub use rocketpy_store::{
     BadHours, DeleteHours, FlushMode, OnFailedFlush, RetentionConfig, StoreConfig, StoreError,
 };

@@ -1,3 +1,5 @@
+//! Rates of each topic and group over the last minute.
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -59,7 +61,7 @@ impl MinuteRates {
         gets.current.fetch_add(messages, Ordering::Relaxed);
     }
 
-    /// Begins a span. `totals`: the sum of the ends of each topic's queues.
+    /// Begins a span. `totals` are the sums of the ends of each topic's queues.
     pub(crate) fn tick(&self, now: Instant, totals: impl Iterator<Item = (String, u64)>) {
         let is_first = {
             let mut starts = self.starts.lock();
@@ -73,7 +75,7 @@ impl MinuteRates {
         let mut former = std::mem::take(&mut *puts);
         for (topic, total) in totals {
             let mut put = former.remove(&topic).unwrap_or_default();
-            // What there was at the start was not put since.
+            // At the start, nothing has been put yet.
             push(&mut put.spans, if is_first { 0 } else { total.saturating_sub(put.total) });
             put.total = total;
             puts.insert(topic, put);

@@ -1,3 +1,5 @@
+//! Why a request is refused, and the answer that says so.
+
 use rocketpy_env::EnvError;
 use rocketpy_model::NameError;
 use rocketpy_protocol::code::{request, response};
@@ -70,8 +72,10 @@ pub(crate) enum Refusal {
     BrokerNotReadable { broker: String, permission: i32 },
     #[error("lite pull is switched off on broker {broker} (litePullMessageEnable)")]
     LitePullOff { broker: String },
-    #[error("{limit} pulls are held already (maxHeldPulls); try again later")]
-    TooManyHeldPulls { limit: usize },
+    #[error("{limit} requests are held already (maxHeldPulls); try again later")]
+    TooManyHeld { limit: usize },
+    #[error("the requests that are held would take more than {limit} bytes (maxHeldBytes); try again later")]
+    HeldBytes { limit: usize },
     #[error(transparent)]
     Append(#[from] AppendError),
     #[error(transparent)]
@@ -148,7 +152,7 @@ impl Refusal {
             | Self::LitePullOff { .. }
             | Self::GroupDisabled { .. }
             | Self::BroadcastDisabled { .. } => response::NO_PERMISSION,
-            Self::TooManyHeldPulls { .. } => response::SYSTEM_BUSY,
+            Self::TooManyHeld { .. } | Self::HeldBytes { .. } => response::SYSTEM_BUSY,
             Self::Append(error) => code_of_append(error),
             Self::NoGroup { .. } => response::SUBSCRIPTION_GROUP_NOT_EXIST,
             Self::NoConsumers { .. } | Self::NoSubscription { .. } => response::SUBSCRIPTION_NOT_EXIST,

@@ -1,3 +1,5 @@
+//! What the requests and services of one broker share.
+
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -5,20 +7,23 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rocketpy_env::{Disk, RealDisk, now_ms, random_u64};
 use rocketpy_filter::MessageFilter;
-use rocketpy_model::TopicConfig;
+use rocketpy_model::{TopicConfig, system};
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
 use rocketpy_store::{Store, StoreError};
 
-use crate::held_pull::HeldPulls;
+use crate::held_request::{HeldLimits, HeldRequests};
 use crate::held_send::HeldSends;
 use crate::minute::MinuteRates;
-use crate::registration::Registrar;
+use crate::process::held::Waiting;
+use crate::registration::{Announced, Registrar};
+use crate::role::{Role, RoleCell};
 use crate::stats::Stats;
 use crate::table::client::ClientTable;
 use crate::table::group::GroupTable;
 use crate::table::offset::OffsetTable;
 use crate::table::queue_lock::QueueLocks;
-use crate::table::topic::TopicTable;
+use crate::table::topic::{TopicChange, TopicTable};
+use crate::tasks::Tasks;
 use crate::{BrokerConfig, BrokerError, FlushMode, topic_attribute};
 
 /// Share of the machine's memory whose last messages count as hot (`accessMessageInMemoryMaxRatio`).
@@ -26,7 +31,7 @@ const HOT_PERCENT: u64 = 40;
 /// Taken when the machine does not say how much memory it has.
 const DEFAULT_MEMORY_BYTES: u64 = 8 << 30;
 
-/// Everything that the requests of one broker share.
+/// Everything that the requests and services of one broker share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: BrokerConfig,
@@ -36,11 +41,14 @@ pub(crate) struct Shared {
     pub(crate) offsets: OffsetTable,
     pub(crate) clients: ClientTable,
     pub(crate) queue_locks: QueueLocks,
-    pub(crate) held_pulls: HeldPulls,
+    pub(crate) held: HeldRequests<Waiting>,
     pub(crate) held_sends: HeldSends,
     pub(crate) stats: Stats,
     pub(crate) rates: MinuteRates,
-    pub(crate) runtime: tokio::runtime::Handle,
+    /// Read on every use: it may change while the broker runs.
+    pub(crate) role: Arc<RoleCell>,
+    /// Work that requests leave behind.
+    pub(crate) tasks: Tasks,
     pub(crate) started_at_ms: i64,
     /// Whether sends are answered after the flush.
     pub(crate) sync_flush: bool,
@@ -101,14 +109,18 @@ impl Shared {
             offsets,
             clients: ClientTable::default(),
             queue_locks: QueueLocks::default(),
-            held_pulls: HeldPulls::new(config.max_held_pulls),
+            held: HeldRequests::new(HeldLimits {
+                requests: config.max_held_pulls,
+                bytes: config.max_held_bytes,
+            }),
             held_sends: HeldSends::default(),
             stats: Stats::new(started_at_ms),
             rates: MinuteRates::default(),
-            runtime: tokio::runtime::Handle::current(),
+            role: Arc::new(RoleCell::new(Role::of_id(system::MASTER_ID))),
+            tasks: Tasks::new(),
             started_at_ms,
             sync_flush: config.store.flush == FlushMode::Sync,
-            property_suffix: crate::message_properties::broker_suffix(
+            property_suffix: crate::put::broker_suffix(
                 &config.region_id,
                 config.trace_on,
                 &config.cluster_name,
@@ -152,6 +164,25 @@ impl Shared {
 
     pub(crate) fn registrar(&self) -> Option<&Registrar> {
         self.registrar.get()
+    }
+
+    /// What clients may do here: as configured, and no more than the role allows.
+    pub(crate) fn permission(&self) -> i32 {
+        self.config.broker_permission & self.role.get().permission()
+    }
+
+    /// Changes the role, and tells every name server.
+    #[cfg_attr(not(test), expect(dead_code, reason = "promotion and demotion will change it"))]
+    pub(crate) fn set_role(&self, role: Role) {
+        self.role.set(role);
+        if let Some(registrar) = self.registrar() {
+            registrar.register_again();
+        }
+    }
+
+    /// Tells the name servers about changed topics; `None` where the broker has no name server.
+    pub(crate) fn announce(&self, change: &TopicChange) -> Option<Announced> {
+        self.registrar().map(|registrar| registrar.announce(change))
     }
 
     /// The ends of a topic's queues, summed up: how many messages it ever got.

@@ -1,14 +1,21 @@
+//! Counters of messages and requests, and rates over the last minutes.
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Distance of the samples from which rates are taken.
+/// Interval of the samples from which rates are computed.
 pub(crate) const SAMPLE_EVERY: Duration = Duration::from_secs(10);
+/// Spans over which rates are computed; the tools expect these three.
+const WINDOWS: [Duration; 3] = [Duration::from_secs(10), Duration::from_secs(60), Duration::from_secs(600)];
 /// Samples kept: enough for a rate over ten minutes.
 const SAMPLES: usize = 61;
 const DAY_MS: i64 = 86_400_000;
+
+/// A rate for each window.
+pub(crate) type Rates = [(Duration, f64); 3];
 
 /// Counters of what was put and got since the start.
 #[doc(alias("BrokerStats", "StoreStatsService"))]
@@ -119,23 +126,22 @@ impl Stats {
         (history.yesterday_morning, history.today_morning)
     }
 
-    /// Rates per second over the last 10, 60 and 600 seconds, as the tools want them: `a b c`.
-    pub(crate) fn rates(&self, now: Instant, counter: impl Fn(&Totals) -> u64) -> String {
+    /// Rates per second over each of the [`WINDOWS`].
+    pub(crate) fn rates(&self, now: Instant, counter: impl Fn(&Totals) -> u64) -> Rates {
         let current = counter(&self.totals());
         let history = self.history.lock();
-        let rate = |seconds: u64| {
+        WINDOWS.map(|window| {
             // The newest sample that is old enough; before there is one, the start.
-            let enough = |at: &Instant| now.saturating_duration_since(*at) >= Duration::from_secs(seconds);
+            let is_old_enough = |at: &Instant| now.saturating_duration_since(*at) >= window;
             let (at, before) = history
                 .samples
                 .iter()
                 .rev()
-                .find(|(at, _)| enough(at))
+                .find(|(at, _)| is_old_enough(at))
                 .map_or((self.started, 0), |(at, totals)| (*at, counter(totals)));
             let elapsed = now.saturating_duration_since(at).as_secs_f64();
-            if elapsed > 0.0 { (current - before) as f64 / elapsed } else { 0.0 }
-        };
-        format!("{} {} {}", rate(10), rate(60), rate(600))
+            (window, if elapsed > 0.0 { (current - before) as f64 / elapsed } else { 0.0 })
+        })
     }
 }
 
@@ -151,10 +157,9 @@ mod tests {
         stats.sample(start + Duration::from_secs(10), 10_000);
         stats.put(100, 1000);
         let rates = stats.rates(start + Duration::from_secs(20), |totals| totals.put_messages);
-        let rates: Vec<f64> = rates.split(' ').map(|rate| rate.parse().unwrap()).collect();
-        assert_eq!(rates, [10.0, 10.0, 10.0]);
+        assert_eq!(rates.map(|(_, rate)| rate), [10.0, 10.0, 10.0]);
         let later = stats.rates(start + Duration::from_secs(100), |totals| totals.put_messages);
-        assert_eq!(later.split(' ').next(), Some("1.1111111111111112"));
+        assert_eq!(later[0], (Duration::from_secs(10), 1.111_111_111_111_111_2));
     }
 
     #[test]

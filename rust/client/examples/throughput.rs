@@ -1,7 +1,7 @@
-//! What sending and polling cost the client: `cargo run --release -p rocketpy-client --example throughput`.
+//! Measures what sending and polling cost the client: `cargo run --release -p rocketpy-client --example throughput`.
 //!
-//! The other side is a process of its own that stores nothing: it acknowledges sends and answers pulls with one prepared
-//! body. So the figures are processor time of the client alone.
+//! The server is another process that stores nothing: it acknowledges sends and answers pulls with one prepared body. The
+//! figures are therefore the processor time of the client alone.
 #![allow(clippy::print_stdout)] // a tool for the terminal
 
 use std::io::{BufRead, BufReader};
@@ -131,7 +131,7 @@ impl NullBroker {
         }
     }
 
-    /// The same messages again and again; only the next offset moves.
+    /// Always the same messages; only the next offset advances.
     fn pulled(&self, pull: &Command) -> Response {
         let header = PullMessageRequestHeader::read(&pull.ext).unwrap();
         let next = header.queue_offset + PULL_MESSAGES as i64;

@@ -1,4 +1,4 @@
-//! Settings of clients, producers and consumers, each with its default and its bounds.
+//! Settings of clients, producers and consumers, with defaults and bounds.
 
 use std::time::Duration;
 
@@ -6,14 +6,18 @@ use rocketpy_protocol::compression::CompressionType;
 
 use crate::error::ClientError;
 
-/// Settings shared by everything that uses one [`Client`](crate::Client).
+/// Settings of a [`Client`](crate::Client).
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
-    /// `host:port` of each name server. At least one; a text may hold several, parted by `;` or `,`.
+    /// `host:port` of each name server, at least one. A text may hold several, separated by `;` or `,`.
     pub name_servers: Vec<String>,
     /// Address shown in the client id. Default: the local address used to reach the first name server.
     pub client_ip: Option<String>,
-    /// Part of the client id after `@`. Default: process id and a clock reading, unique in a group.
+    /// Part of the client id after `@`. Default: process id and a random number, unique in a group.
+    ///
+    /// Clients of one process with one name share connections, routes, heartbeats and client id, if their addresses, units, name
+    /// servers and runtimes are equal. They must then agree in `connect_timeout`, `route_refresh_interval` and
+    /// `heartbeat_interval`, and each group can have one producer and one consumer among them.
     pub instance_name: Option<String>,
     /// Unit appended to the client id.
     pub unit_name: Option<String>,
@@ -50,15 +54,15 @@ impl ClientConfig {
 /// Settings of a [`Producer`](crate::Producer).
 #[derive(Debug, Clone)]
 pub struct ProducerConfig {
-    /// Budget of one send, all attempts together. Default 3 s.
+    /// Time for one send, all attempts together. Default 3 s.
     pub send_timeout: Duration,
     /// Further attempts after the first. Default 2.
     pub retries: u32,
     /// Largest body, before compression. Default 4 MiB.
     pub max_message_size: usize,
-    /// Bodies of this many bytes or more are compressed in single sends. Default 4,096.
+    /// Single sends compress bodies of this many bytes or more. Default 4,096.
     pub compress_over: usize,
-    /// How they are compressed; `None` never does. Default zlib, which every client reads.
+    /// How they are compressed; `None` never compresses. Default zlib, which every client reads.
     pub compression: Option<CompressionType>,
     /// Level of the compression. Default 5.
     pub compression_level: i32,
@@ -70,9 +74,9 @@ pub struct ProducerConfig {
     pub batch_bytes: usize,
     /// Most messages of one wire batch. Default 1,024.
     pub batch_messages: usize,
-    /// Most requests of one `send_many` under way at once. Default 8.
+    /// Most requests of one `send_many` that are under way at a time. Default 8.
     pub requests_in_flight: usize,
-    /// Queues asked for when the broker creates a topic by itself. Default 4.
+    /// Number of queues asked for when the broker creates the topic. Default 4.
     pub default_topic_queues: u32,
 }
 
@@ -110,27 +114,28 @@ impl ProducerConfig {
 
 /// Where a group begins in a queue for which it has no stored offset. A stored offset always wins.
 ///
-/// The first member to read a queue from [`Latest`](Self::Latest) or from a [`Timestamp`](Self::Timestamp) stores where it began,
-/// also without `auto_commit`: until there is a first commit, whoever reads the queue next begins there too, so that nothing
-/// which arrives in between is passed over.
+/// The first member to read a queue from [`Latest`](Self::Latest) or from a [`Timestamp`](Self::Timestamp) stores where it began, even
+/// without `auto_commit`. Until the first commit, the next member of the queue begins there too, so that no message that arrives
+/// in between is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ConsumeFromWhere")]
 pub enum Start {
-    /// The oldest message that is there.
+    /// The oldest stored message.
     Earliest,
-    /// What arrives from now on.
+    /// Messages that arrive from now on.
     Latest,
     /// The first message stored at or after this time (milliseconds since 1970).
     Timestamp(i64),
-    /// Only where the group stopped: a queue without a stored offset is an error.
+    /// Only a stored offset: a queue without one is an error.
     Stored,
 }
 
 /// One topic and the tags wanted from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subscription {
+    /// The topic's name.
     pub topic: String,
-    /// `*` or empty for all, else tags parted by `||`.
+    /// `*` or empty for all, otherwise tags separated by `||`.
     pub tags: String,
 }
 
@@ -160,19 +165,18 @@ pub struct ConsumerConfig {
     pub suspend: Duration,
     /// Time for one pull, longer than `suspend`. Default 30 s.
     pub pull_timeout: Duration,
-    /// Commits by itself, at this interval, what was handed out before the latest `poll`, or what was committed on demand since.
-    /// Default: off.
+    /// Commits at this interval what was handed out before the latest `poll`, or a later commit on demand. Default: off.
     pub auto_commit: Option<Duration>,
     /// Longest time between two rebalances. Default 20 s.
     pub rebalance_interval: Duration,
     /// Shortest time between two rebalances. Default 200 ms.
     pub rebalance_min_gap: Duration,
-    /// Also reads the group's retry topic, as Apache's push consumers do. Default: off, as its pull consumers do.
+    /// Also reads the group's retry topic, as Apache's push consumers do. Default: off, as in its pull consumers.
     pub retry_topic: bool,
-    /// Starts although a topic has no route yet, and waits for it. Default: off, an error.
+    /// Starts even if a topic has no route yet, and waits for it. Default: off, a missing topic is an error.
     pub allow_missing_topic: bool,
-    /// Largest body when decompressed, whatever its ratio. Default `None`: 64 MiB, and above 16 MiB at most a hundred times what was
-    /// stored.
+    /// Largest decompressed body, at any compression ratio. Default `None`: 64 MiB, and above 16 MiB at most a hundred times the
+    /// stored size.
     pub max_body_bytes: Option<usize>,
 }
 
@@ -215,7 +219,7 @@ impl ConsumerConfig {
     }
 }
 
-/// The answer must fit into a frame of 16 MiB, with its last message larger than asked for.
+/// Largest `pull_bytes`: the last message of an answer may exceed it, and the answer must still fit into a frame of 16 MiB.
 const MAX_PULL_BYTES: u32 = 8 << 20;
 
 fn at_most(field: &'static str, value: u32, most: u32) -> Result<(), ClientError> {

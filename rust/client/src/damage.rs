@@ -5,7 +5,7 @@ use rocketpy_protocol::record::{RecordView, body_crc};
 
 use crate::error::ClientError;
 
-/// A message whose body is not what was sent.
+/// A message whose body does not match its checksum.
 pub(crate) struct Damaged {
     pub(crate) queue_offset: QueueOffset,
     physical_offset: PhysicalOffset,

@@ -8,12 +8,13 @@ use rocketpy_protocol::code::response;
 
 /// Everything a client operation can fail with.
 ///
-/// Cloning is cheap enough to hand one failure to every message of a wire batch.
+/// Cheap to clone: every message of a failed wire batch gets a copy.
 ///
 /// # Source
 /// docs/reference/client.md 20.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[doc(alias = "MQClientException")]
+#[allow(missing_docs, reason = "the text of each variant names its fields")]
 pub enum ClientError {
     /// A topic name breaks the naming rules.
     #[error("illegal topic name ({reason}): {topic}")]
@@ -24,10 +25,10 @@ pub enum ClientError {
     /// A topic that clients may not send to.
     #[error("clients may not send to the system topic: {topic}")]
     ReservedTopic { topic: String },
-    /// A topic that is the broker's own: not for clients to create, change or delete.
+    /// A topic of the broker itself, which clients cannot create, change or delete.
     #[error("a system topic cannot be created, changed or deleted: {topic}")]
     SystemTopic { topic: String },
-    /// A message without a body: the wire cannot say "empty".
+    /// A message without a body: the wire format has no empty body.
     #[error("the message body is empty, topic: {topic}")]
     EmptyBody { topic: String },
     /// A body, or a batch item, over the limit.
@@ -41,7 +42,7 @@ pub enum ClientError {
     /// A property that a record cannot hold.
     #[error("illegal property ({reason}): {name}")]
     InvalidProperty { name: String, reason: String },
-    /// A message that asks for something this system does not do yet.
+    /// A message that asks for a feature that does not exist yet.
     #[error("{feature} messages are not supported yet, property: {property}")]
     Unsupported { feature: &'static str, property: String },
     /// A queue given for a message of another topic.
@@ -89,19 +90,19 @@ pub enum ClientError {
     /// No connection could be made.
     #[error("cannot connect to {address}: {reason}")]
     Connect { address: String, reason: String },
-    /// No answer came in time.
+    /// No answer arrived in time.
     #[error("{operation} timed out after {timeout_ms} ms, server: {address}")]
     Timeout { operation: &'static str, address: String, timeout_ms: u64, may_have_been_applied: bool },
-    /// The request did not fit into what may wait for one server, for all the time given.
+    /// Too many requests waited for one server during the whole timeout.
     #[error("no room for {operation} within {timeout_ms} ms: too many requests wait for {address}")]
     Congested { operation: &'static str, address: String, timeout_ms: u64 },
     /// The request does not fit into a frame.
     #[error("the request of {operation} cannot be framed: {reason}")]
     NotFramed { operation: &'static str, reason: String },
-    /// The connection ended before the answer came.
+    /// The connection ended before the answer arrived.
     #[error("the connection was lost during {operation} ({reason}), server: {address}")]
     ConnectionLost { operation: &'static str, address: String, reason: String, may_have_been_applied: bool },
-    /// An answer that does not follow the protocol.
+    /// The answer does not follow the protocol.
     #[error("{address} sent an ill-formed answer to {operation}: {reason}")]
     BadAnswer { operation: &'static str, address: String, reason: String, may_have_been_applied: bool },
     /// The last of several attempts failed.
@@ -133,13 +134,13 @@ pub enum ClientError {
     /// The window of unacknowledged messages stayed full.
     #[error("the send window stayed full for {timeout_ms} ms ({in_flight} messages in flight)")]
     WindowFull { in_flight: usize, timeout_ms: u64 },
-    /// Unacknowledged messages were left when the time was up.
+    /// Messages were still unacknowledged at the end of the timeout.
     #[error("{in_flight} messages were still unacknowledged after {timeout_ms} ms")]
     FlushTimeout { in_flight: usize, timeout_ms: u64 },
     /// A body that does not compress or decompress.
     #[error("{codec} failed: {reason}")]
     Codec { codec: &'static str, reason: String },
-    /// The body of a message is not what its checksum says; nothing of it is handed out.
+    /// The body of a message does not match its checksum. It is not handed out.
     #[error(
         "message {queue_offset} at physical offset {physical_offset} is damaged, \
          its body's checksum is stored as {stored_crc:#010x} and is {computed_crc:#010x}, queue: {queue}"
@@ -151,7 +152,7 @@ pub enum ClientError {
         stored_crc: u32,
         computed_crc: u32,
     },
-    /// The body of a message does not decompress within the limits; nothing of it is handed out.
+    /// The body of a message does not decompress within the limits. It is not handed out.
     #[error(
         "the body of message {queue_offset} at physical offset {physical_offset} does not decompress ({reason}), queue: {queue}"
     )]
@@ -160,7 +161,7 @@ pub enum ClientError {
         queue_offset: QueueOffset,
         physical_offset: PhysicalOffset,
         reason: String,
-        /// The limit, when the body goes past it.
+        /// The limit, if the body exceeds it.
         limit_bytes: Option<usize>,
     },
     /// The queue is not assigned to this consumer.
@@ -237,7 +238,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the server may have done what was asked although this error came back.
+    /// Whether the server may have applied the request in spite of this error.
     pub fn may_have_been_applied(&self) -> bool {
         match self {
             Self::Timeout { may_have_been_applied, .. }
@@ -260,7 +261,9 @@ impl ClientError {
             }
             Self::InvalidAddress { .. } => Some("write it as in 127.0.0.1:9876".to_owned()),
             Self::Connect { .. } => Some("check the address, and that a server listens there".to_owned()),
-            Self::GroupInUse { .. } => Some("make another client, or close the first one".to_owned()),
+            Self::GroupInUse { .. } => {
+                Some("use a client with another instance name, or close the first one".to_owned())
+            }
             Self::GroupActive { .. } => {
                 Some("stop the members first, or force the change: they may overwrite it".to_owned())
             }
@@ -271,14 +274,14 @@ impl ClientError {
             Self::WindowFull { .. } => Some("wait for acknowledgements, or raise the window".to_owned()),
             Self::Forked { .. } => Some("create clients after the fork, in the child".to_owned()),
             Self::DamagedMessage { queue_offset, .. } => {
-                Some(format!("seek to {} to go on behind it", *queue_offset + 1))
+                Some(format!("seek to {} to skip it", *queue_offset + 1))
             }
             Self::UnreadableBody { queue_offset, limit_bytes: Some(limit), .. } => Some(format!(
-                "give the consumer a greater max_body_bytes (the limit was {limit}), or seek to {} to go on behind it",
+                "give the consumer a greater max_body_bytes (the limit was {limit}), or seek to {} to skip it",
                 *queue_offset + 1
             )),
             Self::UnreadableBody { queue_offset, .. } => {
-                Some(format!("seek to {} to go on behind it", *queue_offset + 1))
+                Some(format!("seek to {} to skip it", *queue_offset + 1))
             }
             Self::NoStoredOffset { .. } => Some("start from Earliest, Latest or a timestamp".to_owned()),
             Self::Unsupported { property, .. } => Some(format!("send the message without {property}")),
@@ -311,9 +314,7 @@ pub(crate) fn is_retryable_code(code: i32) -> bool {
 fn refusal_hint(code: i32) -> Option<&'static str> {
     match code {
         response::TOPIC_NOT_EXIST => Some("create the topic, or let the broker create topics by itself"),
-        response::SERVICE_NOT_AVAILABLE => {
-            Some("look at the broker's log: its store does not take messages now")
-        }
+        response::SERVICE_NOT_AVAILABLE => Some("see the broker's log: its store does not take messages now"),
         response::SYSTEM_BUSY => Some("send more slowly, or retry later"),
         response::NO_PERMISSION => Some("check the permissions of the topic and of the broker"),
         response::SUBSCRIPTION_GROUP_NOT_EXIST => {

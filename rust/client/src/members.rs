@@ -36,7 +36,13 @@ pub(crate) enum Role {
 #[derive(Default)]
 pub(crate) struct Members {
     producers: Mutex<BTreeMap<String, Owner>>,
-    consumers: Mutex<BTreeMap<String, (Owner, Weak<dyn Consumer>)>>,
+    consumers: Mutex<BTreeMap<String, Member>>,
+}
+
+/// A registered consumer.
+struct Member {
+    owner: Owner,
+    consumer: Weak<dyn Consumer>,
 }
 
 impl Members {
@@ -60,10 +66,10 @@ impl Members {
         consumer: Weak<dyn Consumer>,
     ) -> Result<(), ClientError> {
         let mut consumers = self.consumers.lock();
-        if consumers.get(group).is_some_and(|(_, consumer)| consumer.strong_count() > 0) {
+        if consumers.get(group).is_some_and(|member| member.consumer.strong_count() > 0) {
             return Err(ClientError::GroupInUse { role: "consumer", group: group.to_owned() });
         }
-        consumers.insert(group.to_owned(), (owner, consumer));
+        consumers.insert(group.to_owned(), Member { owner, consumer });
         Ok(())
     }
 
@@ -76,7 +82,8 @@ impl Members {
             }
             Role::Consumer => {
                 let mut consumers = self.consumers.lock();
-                consumers.get(group).is_some_and(|(by, _)| *by == owner) && consumers.remove(group).is_some()
+                consumers.get(group).is_some_and(|member| member.owner == owner)
+                    && consumers.remove(group).is_some()
             }
         }
     }
@@ -111,7 +118,7 @@ impl Members {
 
     /// Lets the consumer of a group, if there is one here, rebalance.
     pub(crate) fn rebalance(&self, group: &str) {
-        let consumer = self.consumers.lock().get(group).and_then(|(_, consumer)| consumer.upgrade());
+        let consumer = self.consumers.lock().get(group).and_then(|member| member.consumer.upgrade());
         if let Some(consumer) = consumer {
             consumer.rebalance_soon();
         }
@@ -123,20 +130,27 @@ impl Members {
 
     /// The consumers that still exist. Used without the lock, because the last owner of one may drop it meanwhile.
     fn live(&self) -> Vec<Arc<dyn Consumer>> {
-        self.consumers.lock().values().filter_map(|(_, consumer)| consumer.upgrade()).collect()
+        self.consumers.lock().values().filter_map(|member| member.consumer.upgrade()).collect()
     }
 
     /// Stops the consumers of one client and removes all its groups; returns them.
     pub(crate) fn remove_all(&self, owner: Owner) -> Vec<(Role, String)> {
-        let consumers: Vec<_> = self.consumers.lock().extract_if(.., |_, (by, _)| *by == owner).collect();
-        let producers: Vec<_> = self.producers.lock().extract_if(.., |_, by| *by == owner).collect();
-        for (_, (_, consumer)) in &consumers {
-            if let Some(consumer) = consumer.upgrade() {
-                consumer.stop();
+        let (mut removed, mut stopping) = (Vec::new(), Vec::new());
+        self.consumers.lock().retain(|group, member| {
+            if member.owner == owner {
+                removed.push((Role::Consumer, group.clone()));
+                stopping.extend(member.consumer.upgrade());
             }
-        }
-        let consumers = consumers.into_iter().map(|(group, _)| (Role::Consumer, group));
-        consumers.chain(producers.into_iter().map(|(group, _)| (Role::Producer, group))).collect()
+            member.owner != owner
+        });
+        self.producers.lock().retain(|group, by| {
+            if *by == owner {
+                removed.push((Role::Producer, group.clone()));
+            }
+            *by != owner
+        });
+        stopping.iter().for_each(|consumer| consumer.stop());
+        removed
     }
 }
 

@@ -1,10 +1,10 @@
-//! The name servers: which one is asked.
+//! Which name server is asked.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::ClientError;
 
-/// Addresses of the name servers. One that answered is asked again, until it fails.
+/// Addresses of the name servers. The one that answered last is asked first.
 ///
 /// # Source
 /// docs/reference/client.md 2.2.
@@ -15,7 +15,7 @@ pub(crate) struct NameServers {
 }
 
 impl NameServers {
-    /// Takes a list whose texts may hold several addresses each, parted by `;` or `,`. `start` picks the first one asked.
+    /// Parses a list whose texts may each hold several addresses, separated by `;` or `,`. `start` picks the one asked first.
     ///
     /// # Errors
     /// [`ClientError::NoNameServer`], [`ClientError::InvalidAddress`].
@@ -42,7 +42,7 @@ impl NameServers {
         &self.addresses[0]
     }
 
-    /// All of them, the current one first.
+    /// All addresses, the current one first.
     pub(crate) fn in_turn(&self) -> impl Iterator<Item = (usize, &str)> {
         let current = self.current.load(Ordering::Relaxed);
         let count = self.addresses.len();
@@ -52,7 +52,7 @@ impl NameServers {
         })
     }
 
-    /// Every address, as given.
+    /// All addresses, in the order given.
     pub(crate) fn all(&self) -> &[String] {
         &self.addresses
     }
@@ -63,7 +63,7 @@ impl NameServers {
     }
 }
 
-/// Apache's clients take `http://host:port` and cut off all before the last slash.
+/// Apache's clients accept `http://host:port` and drop everything up to the last slash.
 fn without_scheme(address: &str) -> &str {
     match address.strip_prefix("http://").or_else(|| address.strip_prefix("https://")) {
         Some(rest) => rest.trim_end_matches('/'),

@@ -1,4 +1,4 @@
-//! What the broker said about a message that it stored.
+//! Acknowledgements of stored messages.
 
 use rocketpy_model::{MessageQueue, QueueOffset};
 
@@ -7,11 +7,11 @@ use rocketpy_model::{MessageQueue, QueueOffset};
 pub enum SendStatus {
     /// Stored as the broker's flush and replication policy asks.
     SendOk,
-    /// Stored; the flush was not confirmed in time. It may be lost by a power cut.
+    /// Stored, but the flush was not confirmed in time: a power cut may lose the message.
     FlushDiskTimeout,
-    /// Stored; replication was not confirmed in time.
+    /// Stored, but replication was not confirmed in time.
     FlushSlaveTimeout,
-    /// Stored; no slave was there to take it.
+    /// Stored, but no slave was available.
     SlaveNotAvailable,
 }
 
@@ -31,6 +31,7 @@ impl SendStatus {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[doc(alias = "SendResult")]
 pub struct Receipt {
+    /// How far the message got.
     pub status: SendStatus,
     /// Unique key, made by the client.
     pub msg_id: String,
@@ -38,6 +39,8 @@ pub struct Receipt {
     pub offset_msg_id: String,
     /// The queue that holds the message.
     pub queue: MessageQueue,
+    /// The message's offset in that queue.
     pub queue_offset: QueueOffset,
+    /// Id of the transaction, for a message that is part of one.
     pub transaction_id: Option<String>,
 }

@@ -65,6 +65,9 @@ pub(crate) struct Share {
 impl Share {
     /// Finds the instance for a client, or starts one.
     ///
+    /// # Source
+    /// docs/reference/client.md 1.4; what differs is in the decision.
+    ///
     /// # Errors
     /// [`ClientError::NoNameServer`], [`ClientError::InvalidAddress`]; [`ClientError::InvalidConfig`] when the instance exists with
     /// other settings.

@@ -1,4 +1,4 @@
-//! Routes: which queues a topic has, at which brokers, at which addresses.
+//! Routes: the queues of a topic, their brokers and addresses.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use rocketpy_model::{MessageQueue, system};
 use rocketpy_protocol::body::{BrokerData, QueueData, TopicRouteData};
 use tokio::sync::MutexGuard;
 
-/// A route made from the template topic is asked for again after so long: by then a broker may have created the topic.
+/// A route made from the template topic is fetched again after this time: a broker may have created the topic by then.
 const TEMPLATE_LIFE: Duration = Duration::from_secs(1);
-/// A route that was not asked for in so many refresh rounds is forgotten.
+/// A route that was not used during this many refresh rounds is forgotten.
 const IDLE_ROUNDS: u32 = 10;
-/// Most queues of a topic at one broker; a greater number in a route is cut.
+/// Most queues of a topic at one broker; a larger number in a route is cut to this.
 const MAX_QUEUES: u32 = 65_536;
 
-/// What the name servers say about one topic, and what follows for clients.
+/// The route of one topic, and the queue lists that follow from it.
 #[derive(Debug)]
 #[doc(alias = "TopicRouteData")]
 #[doc(alias = "TopicPublishInfo")]
 pub(crate) struct TopicRoute {
     pub(crate) topic: Arc<str>,
-    /// Queues to send to, in the order that every client uses.
+    /// Queues to send to, in the order that all clients use.
     pub(crate) publish: Vec<MessageQueue>,
     /// Queues to read, sorted.
     pub(crate) subscribe: Vec<MessageQueue>,
     pub(crate) queue_data: Vec<QueueData>,
     pub(crate) brokers: Vec<BrokerData>,
-    /// No broker has the topic yet; this is what one would create.
+    /// No broker has the topic yet; this is the route that it would get.
     pub(crate) from_template: bool,
     fetched_at: Instant,
-    /// Refresh rounds since the route was last asked for.
+    /// Refresh rounds since the route was last used.
     idle_rounds: AtomicU32,
 }
 
@@ -63,7 +63,7 @@ impl TopicRoute {
         }
     }
 
-    /// The route of the template topic, made that of `topic` with at most `default_queues` queues at each broker.
+    /// Turns the route of the template topic into one of `topic`, with at most `default_queues` queues at each broker.
     pub(crate) fn into_template_for(mut self, topic: &str, default_queues: u32) -> Self {
         for queues in &mut self.queue_data {
             let count = queues.read_queues.min(default_queues);
@@ -76,7 +76,7 @@ impl TopicRoute {
         self
     }
 
-    /// Whether it still serves to send by.
+    /// Whether sends may still use it.
     pub(crate) fn may_publish(&self) -> bool {
         let is_fresh = !self.from_template || self.fetched_at.elapsed() < TEMPLATE_LIFE;
         is_fresh && !self.publish.is_empty()
@@ -91,19 +91,19 @@ impl TopicRoute {
         self.broker(broker_name).and_then(BrokerData::master_address)
     }
 
-    /// The master's address, else that of any slave: for reading.
+    /// For reading: the master's address, or that of any slave.
     pub(crate) fn any_address(&self, broker_name: &str) -> Option<&str> {
         let broker = self.broker(broker_name)?;
         broker.master_address().or_else(|| broker.any_address())
     }
 
-    /// Where to read: the broker id wished for, else the master, else any.
+    /// For reading: the address of the suggested broker id, or of the master, or any.
     pub(crate) fn reading_address(&self, broker_name: &str, broker_id: u64) -> Option<&str> {
-        let wished = self.broker(broker_name)?.broker_addrs.get(&broker_id).map(String::as_str);
-        wished.or_else(|| self.any_address(broker_name))
+        let suggested = self.broker(broker_name)?.broker_addrs.get(&broker_id).map(String::as_str);
+        suggested.or_else(|| self.any_address(broker_name))
     }
 
-    /// One address of every broker, masters where there is one.
+    /// One address of every broker, the master's if there is one.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = &str> {
         self.brokers.iter().filter_map(|broker| self.any_address(&broker.broker_name))
     }
@@ -118,7 +118,7 @@ fn queues_of(topic: &Arc<str>, broker_name: &str, count: u32) -> impl Iterator<I
     })
 }
 
-/// `brokerA:4;brokerB:2`: queues in the order of the text; permissions and masters do not count.
+/// `brokerA:4;brokerB:2`: queues in the order of the text. Permissions and masters are not checked.
 fn ordered_queues(topic: &Arc<str>, order: &str) -> Vec<MessageQueue> {
     let part = |part: &str| {
         let (broker_name, count) = part.split_once(':')?;
@@ -150,7 +150,7 @@ fn readable_queues(topic: &Arc<str>, queues: &[QueueData]) -> Vec<MessageQueue> 
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
     table: RwLock<HashMap<Arc<str>, Arc<TopicRoute>>>,
-    /// Held while a route is fetched, so that callers that miss the same route ask once.
+    /// Held while a route is fetched, so that callers that need the same route ask once.
     fetching: tokio::sync::Mutex<()>,
 }
 
@@ -179,7 +179,7 @@ impl Routes {
         self.fetching.lock().await
     }
 
-    /// Counts a refresh round, forgets what nobody asked for in a while, and returns the topics to refresh.
+    /// Begins a refresh round: forgets unused routes and returns the topics to refresh.
     pub(crate) fn begin_round(&self) -> Vec<Arc<str>> {
         let mut table = self.table.write();
         table.retain(|_, route| route.idle_rounds.fetch_add(1, Ordering::Relaxed) < IDLE_ROUNDS);

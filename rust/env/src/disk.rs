@@ -252,7 +252,9 @@ pub struct LockHolder {
 /// One entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
+    /// Its name in the folder.
     pub name: OsString,
+    /// What it is.
     pub kind: EntryKind,
     /// Length of a file, 0 for everything else.
     pub size_bytes: u64,
@@ -263,8 +265,11 @@ pub struct DirEntry {
 /// What an entry of a folder is; symbolic links count as what they lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
+    /// A regular file.
     File,
+    /// A folder.
     Folder,
+    /// Anything else, such as a link.
     Other,
 }
 
@@ -273,6 +278,7 @@ pub enum EntryKind {
 pub struct DiskUsage {
     /// The same number for the same file system, as far as the system tells.
     pub file_system: u64,
+    /// Size of the file system in bytes.
     pub total_bytes: u64,
     /// Bytes that nobody has taken, those among them that are kept for the superuser.
     pub free_bytes: u64,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 /// A file operation that failed: which operation, on which path, and why.
 #[derive(Debug, Clone, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum EnvError {
     /// The disk or the quota is full.
     #[error("no space left on the disk, cannot {operation}: {}", path.display())]

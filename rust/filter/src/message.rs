@@ -46,6 +46,17 @@ impl MessageFilter {
         matches!(self, Self::All | Self::TagCodes(TagFilter::All) | Self::Tags(TagFilter::All))
     }
 
+    /// Bytes of memory that the filter holds besides its own struct.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Self::All => 0,
+            Self::TagCodes(tags) | Self::Tags(tags) => {
+                tags.names().iter().map(|tag| tag.len() + size_of::<String>() + size_of::<i64>()).sum()
+            }
+        }
+    }
+
     /// Says whether the message of a queue entry with this tags code may be wanted.
     #[must_use]
     #[inline]

@@ -1,3 +1,5 @@
+//! Configurations of topics and consumer groups, and the versions of their tables.
+
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
@@ -14,8 +16,11 @@ use crate::Permission;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVersion {
+    /// Counts the changes.
     pub counter: i64,
+    /// Rises with each change of the master.
     pub state_version: i64,
+    /// When the table changed, in milliseconds since 1970.
     #[serde(rename = "timestamp")]
     pub changed_at_ms: i64,
 }
@@ -46,8 +51,10 @@ impl PartialOrd for DataVersion {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum TopicFilterType {
+    /// One tag.
     #[default]
     SingleTag,
+    /// Several tags.
     MultiTag,
 }
 
@@ -69,17 +76,25 @@ impl TopicFilterType {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopicConfig {
+    /// Attributes by name, as `retention.hours`.
     pub attributes: BTreeMap<String, String>,
+    /// Whether the order of the topic is kept when a broker goes away.
     pub order: bool,
+    /// What clients may do.
     pub perm: Permission,
+    /// Queues that consumers read.
     #[serde(rename = "readQueueNums")]
     pub read_queues: u32,
+    /// One tag or several.
     #[serde(rename = "topicFilterType")]
     pub filter_type: TopicFilterType,
+    /// Name of the topic.
     #[serde(rename = "topicName")]
     pub name: String,
+    /// Bits of the system; 0 for ordinary topics.
     #[serde(rename = "topicSysFlag")]
     pub sys_flag: i32,
+    /// Queues that producers write.
     #[serde(rename = "writeQueueNums")]
     pub write_queues: u32,
 }
@@ -126,8 +141,10 @@ impl Default for TopicConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum RetryPolicyKind {
+    /// Delays by attempt.
     #[default]
     Customized,
+    /// Delays that grow.
     Exponential,
 }
 
@@ -136,10 +153,13 @@ pub enum RetryPolicyKind {
 #[serde(rename_all = "camelCase", default)]
 #[doc(alias = "GroupRetryPolicy")]
 pub struct RetryPolicy {
+    /// Delays by attempt, when the group has its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub customized_retry_policy: Option<CustomizedRetry>,
+    /// Delays that grow, when the group has its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exponential_retry_policy: Option<ExponentialRetry>,
+    /// The one in force.
     #[serde(rename = "type")]
     pub kind: RetryPolicyKind,
 }
@@ -160,6 +180,7 @@ pub struct ExponentialRetry {
     pub initial: i64,
     /// Most milliseconds before any attempt.
     pub max: i64,
+    /// Factor from one delay to the next.
     pub multiplier: i64,
 }
 
@@ -174,9 +195,13 @@ impl Default for ExponentialRetry {
 #[serde(rename_all = "camelCase", default)]
 #[doc(alias = "SimpleSubscriptionData")]
 pub struct GroupSubscription {
+    /// Which messages of the topic.
     pub expression: String,
+    /// The language of `expression`: `TAG` or `SQL92`.
     pub expression_type: String,
+    /// The topic.
     pub topic: String,
+    /// Rises with each change.
     pub version: i64,
 }
 
@@ -188,25 +213,40 @@ pub struct GroupSubscription {
 #[serde(rename_all = "camelCase", default)]
 #[doc(alias = "SubscriptionGroupConfig")]
 pub struct GroupConfig {
+    /// Attributes by name.
     pub attributes: BTreeMap<String, String>,
+    /// Broker that the group reads from.
     pub broker_id: u64,
+    /// Whether each member may read all messages.
     pub consume_broadcast_enable: bool,
+    /// Whether the group may read.
     pub consume_enable: bool,
+    /// Whether a new group may start at the minimum offset.
     pub consume_from_min_enable: bool,
+    /// Whether the group reads in order.
     pub consume_message_orderly: bool,
+    /// Minutes after which a message counts as not consumed.
     pub consume_timeout_minute: i32,
+    /// Name of the group.
     #[serde(rename = "groupName")]
     pub name: String,
+    /// When a message that failed is delivered again.
     #[serde(rename = "groupRetryPolicy")]
     pub retry_policy: RetryPolicy,
+    /// Bits of the system; 0 for ordinary groups.
     #[serde(rename = "groupSysFlag")]
     pub sys_flag: i32,
+    /// Whether members hear at once that one joined or left.
     pub notify_consumer_ids_changed_enable: bool,
+    /// Deliveries after which a message goes to the dead-letter topic.
     pub retry_max_times: i32,
+    /// Queues of the retry topic.
     #[serde(rename = "retryQueueNums")]
     pub retry_queues: i32,
+    /// Subscriptions that the group is bound to, when there are any.
     #[serde(rename = "subscriptionDataSet", skip_serializing_if = "Option::is_none")]
     pub subscriptions: Option<Vec<GroupSubscription>>,
+    /// Broker that a slow consumer reads from.
     pub which_broker_when_consume_slowly: u64,
 }
 

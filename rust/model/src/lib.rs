@@ -1,4 +1,4 @@
-//! Messages, queues, offsets, flags, property keys and name rules: what every other crate speaks of. No I/O.
+//! Messages, queues, offsets, flags, property keys and name rules: the words that every other crate uses. No I/O.
 
 mod config;
 mod message;

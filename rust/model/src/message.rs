@@ -1,3 +1,5 @@
+//! A message to send.
+
 use bytes::Bytes;
 
 use crate::property::{KEY_SEPARATOR, KEYS, SHARDING_KEY, TAGS};
@@ -6,10 +8,13 @@ use crate::{Properties, PropertyError};
 /// A message as a user makes it, before it has a queue, an offset or a record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Message {
+    /// The topic that it goes to.
     pub topic: String,
+    /// What it carries.
     pub body: Bytes,
     /// The user's own number, carried and never interpreted.
     pub flag: i32,
+    /// Its properties.
     pub properties: Properties,
 }
 

@@ -22,9 +22,13 @@ pub const CLUSTER_MAX_BYTES: usize = 127;
 /// What a name is the name of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
+    /// A topic.
     Topic,
+    /// A producer or consumer group.
     Group,
+    /// A cluster.
     Cluster,
+    /// A broker.
     Broker,
 }
 
@@ -42,12 +46,34 @@ impl fmt::Display for NameKind {
 /// Why a name is refused. A retry does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
+    /// It is empty.
     #[error("the {kind} name is empty")]
-    Empty { kind: NameKind },
+    Empty {
+        /// What it is the name of.
+        kind: NameKind,
+    },
+    /// It is too long.
     #[error("the {kind} name has {length} characters, at most {limit} are allowed: {}", head(.name))]
-    TooLong { kind: NameKind, name: String, length: usize, limit: usize },
+    TooLong {
+        /// What it is the name of.
+        kind: NameKind,
+        /// The name.
+        name: String,
+        /// Its length in characters.
+        length: usize,
+        /// The most that are allowed.
+        limit: usize,
+    },
+    /// It has a character that is not allowed.
     #[error("the {kind} name has a character that is not allowed ({character:?}), use a-z A-Z 0-9 _ - % |: {}", head(.name))]
-    Character { kind: NameKind, name: String, character: char },
+    Character {
+        /// What it is the name of.
+        kind: NameKind,
+        /// The name.
+        name: String,
+        /// The first character that is not allowed.
+        character: char,
+    },
 }
 
 impl NameError {

@@ -62,7 +62,7 @@ macro_rules! offset {
                 if value < 0 { None } else { Some(Self(value as u64)) }
             }
 
-            /// The number as it stands on the wire and in files: a signed 64-bit integer.
+            /// The number on the wire and in files: a signed 64-bit integer.
             #[must_use]
             pub const fn to_wire(self) -> i64 {
                 self.0 as i64

@@ -7,10 +7,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// New topics may be made after this one.
+/// The topic is a template: topics may be created from it.
 pub const INHERIT: i32 = 0x1;
+/// Messages may be sent to the topic.
 pub const WRITE: i32 = 0x2;
+/// Messages may be read from the topic.
 pub const READ: i32 = 0x4;
+/// Apache's bit for priorities.
 pub const PRIORITY: i32 = 0x8;
 
 /// The permission bits of a topic.
@@ -20,25 +23,32 @@ pub const PRIORITY: i32 = 0x8;
 pub struct Permission(pub i32);
 
 impl Permission {
+    /// No permission.
     pub const NONE: Self = Self(0);
+    /// Read and write.
     pub const READ_WRITE: Self = Self(READ | WRITE);
+    /// Read, write, and create topics from this one.
     pub const READ_WRITE_INHERIT: Self = Self(READ | WRITE | INHERIT);
 
+    /// The bits as a number.
     #[must_use]
     pub const fn bits(self) -> i32 {
         self.0
     }
 
+    /// Whether messages may be read.
     #[must_use]
     pub const fn is_readable(self) -> bool {
         self.0 & READ != 0
     }
 
+    /// Whether messages may be sent.
     #[must_use]
     pub const fn is_writable(self) -> bool {
         self.0 & WRITE != 0
     }
 
+    /// Whether topics may be created from this one.
     #[must_use]
     pub const fn is_inherited(self) -> bool {
         self.0 & INHERIT != 0
@@ -50,11 +60,13 @@ impl Permission {
         self.0 & !(INHERIT | WRITE | READ | PRIORITY) == 0
     }
 
+    /// The permission with these bits set.
     #[must_use]
     pub const fn with(self, bits: i32) -> Self {
         Self(self.0 | bits)
     }
 
+    /// The permission with these bits cleared.
     #[must_use]
     pub const fn without(self, bits: i32) -> Self {
         Self(self.0 & !bits)

@@ -1,3 +1,5 @@
+//! The properties of a message, kept as the text that is sent and stored.
+
 use std::ops::Range;
 
 use crate::property;
@@ -5,20 +7,36 @@ use crate::property;
 /// Why a property cannot be part of a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PropertyError {
+    /// The name is empty.
     #[error("a property needs a name; its value is: {value:?}")]
-    EmptyName { value: String },
+    EmptyName {
+        /// The value that came with it.
+        value: String,
+    },
+    /// The value is empty.
     #[error("a property needs a value, the stored text cannot hold an empty one: {name:?}")]
-    EmptyValue { name: String },
+    EmptyValue {
+        /// The name of the property.
+        name: String,
+    },
+    /// The name or the value contains a separator.
     #[error("a property must not contain the separators \\u0001 and \\u0002: {name:?}")]
-    Separator { name: String },
+    Separator {
+        /// The name as given.
+        name: String,
+    },
+    /// The name belongs to the system.
     #[error("this property name is reserved for the system: {name}")]
-    Reserved { name: String },
+    Reserved {
+        /// The name.
+        name: String,
+    },
 }
 
 /// The properties of one message, in the order in which they were set.
 ///
-/// Kept as the text that is sent and stored, one piece of memory for all of them: a message has few, so that a search serves
-/// better than a map, and sending is a copy. What the text cannot hold (an empty name or value, a separator) is refused
+/// Kept as the text that is sent and stored, one allocation for all of them: a message has few properties, so a search is
+/// faster than a map, and sending is a copy. What the text cannot hold (an empty name or value, a separator) is refused
 /// here, so that nothing is lost silently later.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Properties {
@@ -110,12 +128,13 @@ impl Properties {
         self.iter().count()
     }
 
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
 
-    /// Where `name`, its value and both separators stand.
+    /// The range of `name`, its value and both separators.
     fn piece(&self, name: &str) -> Option<Range<usize>> {
         let mut start = 0;
         for (have, value) in self.iter() {

@@ -1,3 +1,5 @@
+//! One queue of a topic on one broker.
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,8 +15,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// docs/reference/protocol.md 2.0 (members `brokerName`, `queueId`, `topic` in this order as JSON).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageQueue {
+    /// The topic.
     pub topic: Arc<str>,
+    /// The broker that has the queue.
     pub broker_name: Arc<str>,
+    /// Number of the queue in its topic on that broker.
     pub queue_id: u32,
 }
 

@@ -9,10 +9,13 @@ pub const COMPRESSED: i32 = 0x1;
 pub const MULTI_TAGS: i32 = 0x2;
 /// The two transaction bits.
 pub const TRANSACTION_MASK: i32 = 0xC;
+/// A half message.
 #[doc(alias = "TRANSACTION_PREPARED_TYPE")]
 pub const TRANSACTION_PREPARED: i32 = 0x4;
+/// A committed message of a transaction.
 #[doc(alias = "TRANSACTION_COMMIT_TYPE")]
 pub const TRANSACTION_COMMIT: i32 = 0x8;
+/// A message of a transaction that was rolled back.
 #[doc(alias = "TRANSACTION_ROLLBACK_TYPE")]
 pub const TRANSACTION_ROLLBACK: i32 = 0xC;
 /// The born host has 16 address bytes.

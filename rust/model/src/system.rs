@@ -6,15 +6,25 @@
 /// The template from which missing topics are created.
 #[doc(alias = "AUTO_CREATE_TOPIC_KEY_TOPIC")]
 pub const TEMPLATE_TOPIC: &str = "TBW102";
+/// Topic for the self test.
 pub const SELF_TEST_TOPIC: &str = "SELF_TEST_TOPIC";
+/// Topic of Apache's benchmark.
 pub const BENCHMARK_TOPIC: &str = "BenchmarkTest";
+/// Topic that tells of offsets that were corrected.
 pub const OFFSET_MOVED_TOPIC: &str = "OFFSET_MOVED_EVENT";
+/// Topic of delayed messages; a queue for each delay level.
 pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
+/// Topic of message traces.
 pub const TRACE_TOPIC: &str = "RMQ_SYS_TRACE_TOPIC";
+/// Topic of half messages.
 pub const HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
+/// Topic of op messages, which end half messages.
 pub const OP_HALF_TOPIC: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
+/// Topic of half messages that were checked back too often.
 pub const TRANSACTION_CHECK_MAX_TIME_TOPIC: &str = "TRANS_CHECK_MAX_TIME_TOPIC";
+/// Name by which Apache's RocksDB stores mark their progress.
 pub const CHECKPOINT_TOPIC: &str = "CHECKPOINT_TOPIC";
+/// Topic of timer messages.
 pub const TIMER_TOPIC: &str = "rmq_sys_wheel_timer";
 /// Starts the names of system topics.
 pub const SYSTEM_TOPIC_PREFIX: &str = "rmq_sys_";
@@ -31,15 +41,25 @@ pub const RETRY_PREFIX: &str = "%RETRY%";
 #[doc(alias = "DLQ_GROUP_TOPIC_PREFIX")]
 pub const DLQ_PREFIX: &str = "%DLQ%";
 
+/// Consumer group of the tools.
 pub const TOOLS_GROUP: &str = "TOOLS_CONSUMER";
+/// Consumer group of clients that name none.
 pub const DEFAULT_CONSUMER_GROUP: &str = "DEFAULT_CONSUMER";
+/// Producer group of clients that name none.
 pub const DEFAULT_PRODUCER_GROUP: &str = "DEFAULT_PRODUCER";
+/// Group of the service that delivers delayed messages.
 pub const SCHEDULE_GROUP: &str = "SCHEDULE_CONSUMER";
+/// Group of filter servers.
 pub const FILTER_SERVER_GROUP: &str = "FILTERSRV_CONSUMER";
+/// Group of the monitor.
 pub const MONITOR_GROUP: &str = "__MONITOR_CONSUMER";
+/// Consumer group of the self test.
 pub const SELF_TEST_CONSUMER_GROUP: &str = "SELF_TEST_C_GROUP";
+/// Producer group of the self test.
 pub const SELF_TEST_PRODUCER_GROUP: &str = "SELF_TEST_P_GROUP";
+/// Producer group with which clients send back.
 pub const CLIENT_INNER_PRODUCER_GROUP: &str = "CLIENT_INNER_PRODUCER";
+/// Group of the service that checks half messages back.
 pub const TRANSACTION_GROUP: &str = "CID_RMQ_SYS_TRANS";
 /// Groups made with broadcast consumption enabled.
 pub const ONS_GROUPS: [&str; 4] =

@@ -1,4 +1,5 @@
 //! The bodies of answers, made from the tables.
+
 use std::collections::BTreeMap;
 
 use rocketpy_protocol::body::{BrokerData, ClusterInfo, QueueData, TopicRouteData};
@@ -22,7 +23,7 @@ pub(crate) fn cluster_info(cluster: Cluster) -> ClusterInfo {
     ClusterInfo { broker_addr_table: brokers, cluster_addr_table: clusters.collect() }
 }
 
-/// The queues that another process states for a broker name.
+/// The queues that a request states for a broker name.
 pub(crate) fn queues_of(data: QueueData) -> (String, Queues) {
     let queues = Queues {
         read_queues: data.read_queues,

@@ -1,4 +1,5 @@
-//! What may be set for a name server.
+//! The settings of a name server.
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ pub struct NameServerConfig {
     /// Address to listen on; port 0 takes a free one. Default 127.0.0.1:9876.
     #[doc(alias = "listenPort")]
     pub listen: SocketAddr,
-    /// How often brokers that fell silent are looked for. Default 5 s.
+    /// Interval of the search for brokers that fell silent. Default 5 s.
     #[doc(alias = "scanNotActiveBrokerInterval")]
     pub scan_interval: Duration,
     /// Whether routes carry the order configuration of KV namespace `ORDER_TOPIC_CONFIG`. Default no.
@@ -20,10 +21,10 @@ pub struct NameServerConfig {
     pub order_message_enabled: bool,
     /// Connections open at a time. Default 10,000.
     pub max_connections: usize,
-    /// Neither read nor written for so long: the connection is closed, and its brokers are unregistered. Default 120 s.
+    /// A connection on which nothing was read or written for this long is closed, and its brokers are unregistered. Default 120 s.
     #[doc(alias = "serverChannelMaxIdleTimeSeconds")]
     pub idle_timeout: Duration,
-    /// How long the end of the server waits for answers under way. Default 200 ms.
+    /// Longest wait of the stop for answers that are being written. Default 200 ms.
     pub shutdown_deadline: Duration,
 }
 

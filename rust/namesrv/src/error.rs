@@ -1,5 +1,7 @@
-//! Why a name server does not start, and why it refuses a request.
+//! The reasons why a name server does not start, and why it refuses a request.
+
 use rocketpy_protocol::body::RegistrationError;
+use rocketpy_protocol::code::request::name_of;
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::{HeaderError, json};
 use rocketpy_remoting::ServerError;
@@ -14,7 +16,7 @@ pub enum NameServerError {
     Listen(#[from] ServerError),
 }
 
-/// Why a request is refused; its text is the remark of the answer.
+/// Why a request is refused. The text is the remark of the answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error(transparent)]
@@ -37,8 +39,8 @@ pub(crate) enum Refusal {
     Empty { field: &'static str },
     #[error("none of the brokers of topic {topic} is registered: {names}")]
     UnknownBrokers { topic: String, names: String },
-    #[error("request code is not supported")]
-    NotSupported,
+    #[error("request code {code} ({}) is not supported here: {why}", name_of(*.code).unwrap_or("unknown"))]
+    NotSupported { code: i32, why: &'static str },
 }
 
 impl Refusal {
@@ -51,7 +53,7 @@ impl Refusal {
             }
             Self::NoRoute { .. } => response::TOPIC_NOT_EXIST,
             Self::NoKey { .. } | Self::NoNamespace { .. } => response::QUERY_NOT_FOUND,
-            Self::NotSupported => response::REQUEST_CODE_NOT_SUPPORTED,
+            Self::NotSupported { .. } => response::REQUEST_CODE_NOT_SUPPORTED,
         }
     }
 }

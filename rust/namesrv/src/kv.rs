@@ -1,9 +1,10 @@
 //! The key-value configuration: namespaces of keys, in memory.
+
 use std::collections::BTreeMap;
 
 use parking_lot::RwLock;
 
-/// Namespace whose entries tell the order configuration of topics.
+/// Namespace of the order configuration of topics.
 pub(crate) const ORDER_TOPIC_CONFIG: &str = "ORDER_TOPIC_CONFIG";
 
 /// The key-value configuration.
@@ -22,7 +23,7 @@ impl KvConfig {
         self.namespaces.read().get(namespace)?.get(key).cloned()
     }
 
-    /// Removes a key; a namespace goes with its last one.
+    /// Removes a key, and a namespace with its last key.
     pub(crate) fn delete(&self, namespace: &str, key: &str) {
         let mut namespaces = self.namespaces.write();
         if let Some(table) = namespaces.get_mut(namespace) {
@@ -33,7 +34,7 @@ impl KvConfig {
         }
     }
 
-    /// All keys of a namespace; `None` when it has none.
+    /// All keys of a namespace. `None` when it has none.
     pub(crate) fn namespace(&self, namespace: &str) -> Option<BTreeMap<String, String>> {
         self.namespaces.read().get(namespace).cloned()
     }

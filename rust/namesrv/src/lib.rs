@@ -1,15 +1,18 @@
-//! The name server: routes, broker liveness, request processing.
+//! The name server: routes, live brokers, requests.
 //!
-//! It keeps no state on disk: brokers tell it who they are, again and again, and what they told is forgotten with them.
+//! It keeps no state on disk: brokers register again and again, and a broker that stops doing so is forgotten.
+
 mod answer;
 mod config;
 mod error;
 mod kv;
 mod processor;
 mod registration;
+mod request;
 mod route;
 mod server;
 
 pub use config::NameServerConfig;
 pub use error::NameServerError;
+pub use request::requests;
 pub use server::NameServer;

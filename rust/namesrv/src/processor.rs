@@ -1,10 +1,12 @@
-//! Requests to the name server, and their answers.
+//! The functions that serve requests to the name server, on the state that they share.
+
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::code::request::who_answers;
+use rocketpy_protocol::code::response;
 use rocketpy_protocol::{Command, Header, body, header, json};
 use rocketpy_remoting::{Connection, Handler, Reply, Response};
 use tracing::{debug, warn};
@@ -12,10 +14,12 @@ use tracing::{debug, warn};
 use crate::config::NameServerConfig;
 use crate::error::Refusal;
 use crate::kv::{KvConfig, ORDER_TOPIC_CONFIG};
+use crate::request::{Call, Route, route_of};
 use crate::route::{BrokerAddr, Queues, Registration, RouteTable};
 use crate::{answer, registration};
 
-type Answer = Result<Command, Refusal>;
+/// What a function answers.
+pub(crate) type Answer = Result<Command, Refusal>;
 
 /// The state of a name server and the answers from it.
 #[doc(alias = "DefaultRequestProcessor")]
@@ -25,15 +29,20 @@ pub(crate) struct Processor {
     config: NameServerConfig,
     routes: RouteTable,
     kv: KvConfig,
-    /// The address that was bound, its port never 0.
+    /// The address that was bound, with its real port.
     local_addr: OnceLock<SocketAddr>,
 }
 
 impl Handler for Processor {
     fn handle(&self, connection: &Arc<Connection>, request: Command, reply: Reply) {
-        match self.answer(connection, &request) {
+        let call = Call { connection, request: &request };
+        let answer = match route_of(request.code) {
+            Some(Route::Served(function)) => function(self, call),
+            Some(Route::Refused { why }) => Err(Refusal::NotSupported { code: request.code, why }),
+            None => Err(Refusal::NotSupported { code: request.code, why: who_answers(request.code) }),
+        };
+        match answer {
             Ok(answer) => reply.send(answer),
-            Err(Refusal::NotSupported) => reply.send(Response::not_supported(request.code)),
             Err(refusal) => {
                 debug!(peer = %connection.peer(), code = request.code, %refusal, "request refused");
                 reply.send(Response::status(refusal.code(), refusal.to_string()));
@@ -51,51 +60,17 @@ impl Processor {
         Self { config, routes: RouteTable::default(), kv: KvConfig::default(), local_addr: OnceLock::new() }
     }
 
-    /// Tells the address that was bound.
+    /// Sets the address that was bound.
     pub(crate) fn listens_on(&self, local_addr: SocketAddr) {
         self.local_addr.get_or_init(|| local_addr);
     }
 
-    /// Removes brokers that were silent for too long; the numbers of their connections.
+    /// Removes brokers that were silent for too long. Returns the numbers of their connections.
     pub(crate) fn remove_silent_brokers(&self, now: Instant) -> Vec<u64> {
         self.routes.remove_silent(now)
     }
 
-    fn answer(&self, connection: &Connection, request: &Command) -> Answer {
-        match request.code {
-            request::GET_ROUTEINFO_BY_TOPIC => self.route(request),
-            request::REGISTER_BROKER => self.register(connection, request),
-            request::UNREGISTER_BROKER => self.unregister(request),
-            request::BROKER_HEARTBEAT => self.heartbeat(request),
-            request::QUERY_DATA_VERSION => self.query_data_version(request),
-            request::GET_BROKER_CLUSTER_INFO => {
-                Ok(with_json(request, &answer::cluster_info(self.routes.cluster())))
-            }
-            request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER => {
-                Ok(topic_list(request, self.routes.topics(), None))
-            }
-            request::GET_TOPICS_BY_CLUSTER => self.topics_by_cluster(request),
-            request::GET_SYSTEM_TOPIC_LIST_FROM_NS => {
-                let (topics, addr) = self.routes.system_topics();
-                Ok(topic_list(request, topics, addr))
-            }
-            request::WIPE_WRITE_PERM_OF_BROKER => self.wipe_write_perm(request),
-            request::ADD_WRITE_PERM_OF_BROKER => self.add_write_perm(request),
-            request::DELETE_TOPIC_IN_NAMESRV => self.delete_topic(request),
-            request::REGISTER_TOPIC_IN_NAMESRV => self.register_topic(request),
-            request::PUT_KV_CONFIG => self.put_kv(request),
-            request::GET_KV_CONFIG => self.get_kv(request),
-            request::DELETE_KV_CONFIG => self.delete_kv(request),
-            request::GET_KVLIST_BY_NAMESPACE => self.kv_list(request),
-            request::GET_NAMESRV_CONFIG => {
-                let local_addr = self.local_addr.get().copied().unwrap_or(self.config.listen);
-                Ok(success(request).with_body(self.config.to_properties(local_addr)))
-            }
-            _ => Err(Refusal::NotSupported),
-        }
-    }
-
-    fn route(&self, request: &Command) -> Answer {
+    pub(crate) fn route(&self, Call { request, .. }: Call<'_>) -> Answer {
         let header = header::GetRouteInfoRequestHeader::read(&request.ext)?;
         let no_route = || Refusal::NoRoute { topic: header.topic.to_owned() };
         let route = self.routes.route(header.topic).ok_or_else(no_route)?;
@@ -107,7 +82,7 @@ impl Processor {
         Ok(with_json(request, &answer::topic_route(route, order)))
     }
 
-    fn register(&self, connection: &Connection, request: &Command) -> Answer {
+    pub(crate) fn register(&self, Call { connection, request }: Call<'_>) -> Answer {
         let header = header::RegisterBrokerRequestHeader::read(&request.ext)?;
         for (field, value) in [
             ("brokerName", header.broker_name),
@@ -147,19 +122,37 @@ impl Processor {
         Ok(answer)
     }
 
-    fn unregister(&self, request: &Command) -> Answer {
+    pub(crate) fn cluster_info(&self, Call { request, .. }: Call<'_>) -> Answer {
+        Ok(with_json(request, &answer::cluster_info(self.routes.cluster())))
+    }
+
+    pub(crate) fn topics(&self, Call { request, .. }: Call<'_>) -> Answer {
+        Ok(topic_list(request, self.routes.topics(), None))
+    }
+
+    pub(crate) fn system_topics(&self, Call { request, .. }: Call<'_>) -> Answer {
+        let (topics, addr) = self.routes.system_topics();
+        Ok(topic_list(request, topics, addr))
+    }
+
+    pub(crate) fn config(&self, Call { request, .. }: Call<'_>) -> Answer {
+        let local_addr = self.local_addr.get().copied().unwrap_or(self.config.listen);
+        Ok(success(request).with_body(self.config.to_properties(local_addr)))
+    }
+
+    pub(crate) fn unregister(&self, Call { request, .. }: Call<'_>) -> Answer {
         let header = header::UnRegisterBrokerRequestHeader::read(&request.ext)?;
         self.routes.unregister(&broker(header.cluster_name, header.broker_addr), header.broker_name);
         Ok(success(request))
     }
 
-    fn heartbeat(&self, request: &Command) -> Answer {
+    pub(crate) fn heartbeat(&self, Call { request, .. }: Call<'_>) -> Answer {
         let header = header::BrokerHeartbeatRequestHeader::read(&request.ext)?;
         self.routes.heartbeat(&broker(header.cluster_name, header.broker_addr), Instant::now());
         Ok(success(request))
     }
 
-    fn query_data_version(&self, request: &Command) -> Answer {
+    pub(crate) fn query_data_version(&self, Call { request, .. }: Call<'_>) -> Answer {
         let header = header::QueryDataVersionRequestHeader::read(&request.ext)?;
         let asked = json::from_slice(&request.body)?;
         let broker = broker(header.cluster_name, header.broker_addr);
@@ -172,30 +165,30 @@ impl Processor {
         Ok(answer)
     }
 
-    fn topics_by_cluster(&self, request: &Command) -> Answer {
+    pub(crate) fn topics_by_cluster(&self, Call { request, .. }: Call<'_>) -> Answer {
         let header = header::GetTopicsByClusterRequestHeader::read(&request.ext)?;
         Ok(topic_list(request, self.routes.topics_of_cluster(header.cluster), None))
     }
 
-    fn wipe_write_perm(&self, request: &Command) -> Answer {
+    pub(crate) fn wipe_write_perm(&self, Call { request, .. }: Call<'_>) -> Answer {
         let header = header::WipeWritePermOfBrokerRequestHeader::read(&request.ext)?;
         let wipe_topic_count = count(self.routes.wipe_write_perm(header.broker_name));
         Ok(success(request).with_header(&header::WipeWritePermOfBrokerResponseHeader { wipe_topic_count }))
     }
 
-    fn add_write_perm(&self, request: &Command) -> Answer {
+    pub(crate) fn add_write_perm(&self, Call { request, .. }: Call<'_>) -> Answer {
         let header = header::AddWritePermOfBrokerRequestHeader::read(&request.ext)?;
         let add_topic_count = count(self.routes.add_write_perm(header.broker_name));
         Ok(success(request).with_header(&header::AddWritePermOfBrokerResponseHeader { add_topic_count }))
     }
 
-    fn delete_topic(&self, request: &Command) -> Answer {
+    pub(crate) fn delete_topic(&self, Call { request, .. }: Call<'_>) -> Answer {
         let header = header::DeleteTopicFromNamesrvRequestHeader::read(&request.ext)?;
         self.routes.delete_topic(header.topic, header.cluster_name.filter(|name| !name.is_empty()));
         Ok(success(request))
     }
 
-    fn register_topic(&self, request: &Command) -> Answer {
+    pub(crate) fn register_topic(&self, Call { request, .. }: Call<'_>) -> Answer {
         let header = header::RegisterTopicRequestHeader::read(&request.ext)?;
         not_empty("topic", header.topic)?;
         let route: body::TopicRouteData = json::from_slice(&request.body)?;
@@ -214,7 +207,7 @@ impl Processor {
         Ok(success(request))
     }
 
-    fn put_kv(&self, request: &Command) -> Answer {
+    pub(crate) fn put_kv(&self, Call { request, .. }: Call<'_>) -> Answer {
         let header = header::PutKVConfigRequestHeader::read(&request.ext)?;
         not_empty("namespace", header.namespace)?;
         not_empty("key", header.key)?;
@@ -222,7 +215,7 @@ impl Processor {
         Ok(success(request))
     }
 
-    fn get_kv(&self, request: &Command) -> Answer {
+    pub(crate) fn get_kv(&self, Call { request, .. }: Call<'_>) -> Answer {
         let header = header::GetKVConfigRequestHeader::read(&request.ext)?;
         let value = self.kv.get(header.namespace, header.key).ok_or_else(|| Refusal::NoKey {
             namespace: header.namespace.to_owned(),
@@ -231,13 +224,13 @@ impl Processor {
         Ok(success(request).with_header(&header::GetKVConfigResponseHeader { value: Some(&value) }))
     }
 
-    fn delete_kv(&self, request: &Command) -> Answer {
+    pub(crate) fn delete_kv(&self, Call { request, .. }: Call<'_>) -> Answer {
         let header = header::DeleteKVConfigRequestHeader::read(&request.ext)?;
         self.kv.delete(header.namespace, header.key);
         Ok(success(request))
     }
 
-    fn kv_list(&self, request: &Command) -> Answer {
+    pub(crate) fn kv_list(&self, Call { request, .. }: Call<'_>) -> Answer {
         let header = header::GetKVListByNamespaceRequestHeader::read(&request.ext)?;
         let nothing = || Refusal::NoNamespace { namespace: header.namespace.to_owned() };
         let table = self.kv.namespace(header.namespace).ok_or_else(nothing)?;
@@ -269,7 +262,7 @@ fn not_empty(field: &'static str, value: &str) -> Result<(), Refusal> {
     if value.is_empty() { Err(Refusal::Empty { field }) } else { Ok(()) }
 }
 
-/// A time of silence that a broker asks for; none or nonsense means the default.
+/// The silence that a broker may keep by its own word. Without a sensible one the default holds.
 fn millis(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().filter(|millis| *millis > 0).map(Duration::from_millis)
 }

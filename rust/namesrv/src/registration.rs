@@ -1,4 +1,5 @@
-//! What a broker sends when it registers.
+//! The body of a broker's registration.
+
 use rocketpy_model::{DataVersion, TopicConfig};
 use rocketpy_protocol::body::{RegisterBrokerBody, TopicConfigSerializeWrapper};
 use rocketpy_protocol::json;

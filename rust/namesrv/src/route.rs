@@ -1,6 +1,7 @@
-//! The tables: which broker has which queues of a topic, where brokers are, and who is alive.
+//! The tables: the queues of topics on brokers, the addresses of brokers, and which brokers are alive.
 //!
-//! All functions take the time as an argument; nothing here knows sockets beyond the number of a connection.
+//! All functions take the time as an argument. Of sockets only the number of a connection is known here.
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ mod tests;
 
 pub(crate) use lookup::{Cluster, Route};
 
-/// A broker that does not say how long it may be silent may be so long.
+/// Longest silence of a broker that does not say how long it may be silent.
 pub(crate) const DEFAULT_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Who registers.
@@ -34,25 +35,25 @@ pub(crate) struct Registration {
     pub(crate) id: u64,
     pub(crate) ha_addr: String,
     pub(crate) heartbeat_timeout: Option<Duration>,
-    /// `None` for brokers that do not know the field.
+    /// `None` from brokers that are older than the field.
     pub(crate) acting_master: Option<bool>,
     pub(crate) zone: Option<String>,
     pub(crate) data_version: DataVersion,
     pub(crate) topics: Vec<TopicConfig>,
     /// `None` leaves the filter servers as they are.
     pub(crate) filter_servers: Option<Vec<String>>,
-    /// Number of the connection it came by.
+    /// Number of the connection that it came by.
     pub(crate) connection_id: u64,
 }
 
-/// What a registration is answered with: for slaves, where their master is.
+/// The answer to a registration: tells a slave where its master is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Registered {
     pub(crate) master_addr: Option<String>,
     pub(crate) ha_addr: Option<String>,
 }
 
-/// The refusal of a single topic by a broker that has not registered its whole table.
+/// Refuses a single topic of a broker that has not registered its whole table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "broker {name} with id {id} is not registered: its whole topic table must come before a single topic"
@@ -109,7 +110,7 @@ struct Tables {
 }
 
 impl RouteTable {
-    /// Takes a registration.
+    /// Applies a registration.
     ///
     /// # Errors
     /// [`NotRegistered`]; nothing has changed then.
@@ -124,12 +125,12 @@ impl RouteTable {
         self.tables.write().register(registration, now)
     }
 
-    /// Removes a broker. False when its address is not registered under that name.
+    /// Removes a broker. False when its address is not registered under the name.
     pub(crate) fn unregister(&self, broker: &BrokerAddr, name: &str) -> bool {
         self.tables.write().unregister(broker, name)
     }
 
-    /// Removes the brokers that registered by a connection which is gone.
+    /// Removes the brokers that registered by a connection which has ended. Returns how many.
     pub(crate) fn connection_closed(&self, connection_id: u64) -> usize {
         let mut tables = self.tables.write();
         let gone = tables.live_where(|live| live.connection_id == connection_id);
@@ -145,7 +146,7 @@ impl RouteTable {
         gone.len()
     }
 
-    /// Removes the brokers that were silent for too long; the numbers of their connections.
+    /// Removes the brokers that were silent for too long. Returns the numbers of their connections.
     pub(crate) fn remove_silent(&self, now: Instant) -> Vec<u64> {
         let is_silent = |live: &Live| now.saturating_duration_since(live.seen_at) > live.timeout;
         if !self.tables.read().live.values().any(is_silent) {
@@ -167,7 +168,7 @@ impl RouteTable {
         live.map(|live| live.seen_at = now).is_some()
     }
 
-    /// The version of a broker's topic table that is known here; the same as `asked` also counts as a heartbeat.
+    /// The version of a broker's topic table that is known here. When it equals `asked`, the question counts as a heartbeat.
     pub(crate) fn query_version(
         &self,
         broker: &BrokerAddr,
@@ -182,12 +183,12 @@ impl RouteTable {
         Some(live.data_version)
     }
 
-    /// Takes the write permission of a broker name from all of its topics until they register anew; how many.
+    /// Removes the write permission from all topics of a broker name, until they register again. Returns how many.
     pub(crate) fn wipe_write_perm(&self, name: &str) -> usize {
         self.change_perm(name, |old| old.without(perm::WRITE))
     }
 
-    /// Gives all topics of a broker name read and write permission; how many.
+    /// Gives all topics of a broker name read and write permission. Returns how many.
     pub(crate) fn add_write_perm(&self, name: &str) -> usize {
         self.change_perm(name, |_| Permission::READ_WRITE)
     }
@@ -198,7 +199,7 @@ impl RouteTable {
         queues.map(|queues| queues.perm = change(queues.perm)).count()
     }
 
-    /// Removes a topic, of one cluster or altogether.
+    /// Removes a topic from one cluster or from all.
     pub(crate) fn delete_topic(&self, topic: &str, cluster: Option<&str>) {
         let mut tables = self.tables.write();
         match cluster {
@@ -211,7 +212,7 @@ impl RouteTable {
         info!(topic, cluster, "topic deleted");
     }
 
-    /// Adds queues of a topic on known brokers; the names that are not known.
+    /// Adds queues of a topic on known brokers. Returns the names of the unknown ones.
     pub(crate) fn register_topic(&self, topic: &str, queues: Vec<(String, Queues)>) -> Vec<String> {
         let mut tables = self.tables.write();
         let (known, unknown): (Vec<_>, Vec<_>) =
@@ -226,7 +227,7 @@ impl RouteTable {
 impl Tables {
     fn register(&mut self, new: Registration, now: Instant) -> Result<Registered, NotRegistered> {
         let known = self.brokers.get(&new.name);
-        // Rule 1: one address has one id. An address that changes its id is not registered under the new one yet.
+        // Rule 1: one address has one id. An address that changes its id is not registered under the new id yet.
         let old_addr = known.and_then(|group| group.addrs.get(&new.id)).cloned();
         if let Some(old) = old_addr.as_ref().filter(|old| **old != new.broker.addr)
             && self.is_stale(old, &new)
@@ -253,10 +254,10 @@ impl Tables {
                 "broker registered"
             );
         }
-        Ok(self.enliven(new, now))
+        Ok(self.note_live(new, now))
     }
 
-    /// Rule 2: another address holds the id, alive, with a later state.
+    /// Rule 2: another live address has the id, with a later state.
     fn is_stale(&self, old_addr: &str, new: &Registration) -> bool {
         let old = BrokerAddr { cluster: new.broker.cluster.clone(), addr: old_addr.to_owned() };
         self.live
@@ -264,7 +265,7 @@ impl Tables {
             .is_some_and(|live| live.data_version.state_version > new.data_version.state_version)
     }
 
-    /// Enters the address into the groups and clusters.
+    /// Adds the address to its group and cluster.
     fn place(&mut self, new: &Registration) {
         let cluster = &new.broker.cluster;
         self.clusters.entry(cluster.clone()).or_default().insert(new.name.clone());
@@ -280,7 +281,7 @@ impl Tables {
         group.addrs.insert(new.id, new.broker.addr.clone());
     }
 
-    /// Rules 4 to 6: the topics of the master, or of the slave that acts for it.
+    /// Rules 4 to 6: takes over the topics of the master, or of the slave that acts for it.
     fn take_topics(&mut self, new: &Registration, first: bool) {
         let Some(group) = self.brokers.get(&new.name) else { return };
         let least_id = group.addrs.keys().next().copied();
@@ -299,8 +300,8 @@ impl Tables {
         }
     }
 
-    /// Rule 7, and the answer.
-    fn enliven(&mut self, new: Registration, now: Instant) -> Registered {
+    /// Rule 7: notes that the broker is alive. Returns the answer.
+    fn note_live(&mut self, new: Registration, now: Instant) -> Registered {
         let Registration { broker, name, id, .. } = new;
         match new.filter_servers {
             Some(servers) if !servers.is_empty() => drop(self.filter_servers.insert(broker.clone(), servers)),
@@ -341,7 +342,7 @@ impl Tables {
             self.brokers.remove(name);
             self.remove_name(name);
         } else if group.acting_master && !group.addrs.contains_key(&MASTER_ID) {
-            // The slaves that are left serve reads; nobody takes writes.
+            // The remaining slaves serve reads. No broker takes writes.
             for queues in self.topics.values_mut().filter_map(|brokers| brokers.get_mut(name)) {
                 queues.perm = queues.perm.without(perm::WRITE);
             }

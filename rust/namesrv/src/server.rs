@@ -1,4 +1,5 @@
-//! The life of a name server: start, the search for silent brokers, stop.
+//! Start and stop of a name server, and its search for silent brokers.
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use crate::processor::Processor;
 
 /// A running name server.
 ///
-/// Dropping it stops it at once; [`shutdown`](Self::shutdown) ends what is under way first.
+/// Dropping it stops it at once. [`shutdown`](Self::shutdown) first lets answers leave.
 #[doc(alias = "NamesrvController")]
 #[derive(Debug)]
 pub struct NameServer {
@@ -23,7 +24,7 @@ pub struct NameServer {
 }
 
 impl NameServer {
-    /// Starts on the current tokio runtime; returns when the address accepts connections.
+    /// Starts on the current tokio runtime. Returns when the address accepts connections.
     ///
     /// # Errors
     /// [`NameServerError::Listen`] when the address cannot be listened on.
@@ -43,12 +44,12 @@ impl NameServer {
         Ok(Self { server, scanning, shutdown_deadline })
     }
 
-    /// The address that is listened on, its port never 0.
+    /// The address that it listens on, with the real port.
     pub fn local_addr(&self) -> SocketAddr {
         self.server.local_addr()
     }
 
-    /// Stops: answers what is under way, closes the connections. What was registered is forgotten.
+    /// Stops: lets answers leave, then closes the connections. All registrations are forgotten.
     pub async fn shutdown(&self) {
         self.scanning.abort();
         self.server.shutdown(self.shutdown_deadline).await;

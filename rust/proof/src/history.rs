@@ -2,7 +2,7 @@
 //!
 //! A call is invoked and then ends as `ok`, `fail` (certainly not applied) or `unknown` (may be applied); the order of the
 //! lines is the order in which the recorder saw things. Messages have numbers that the harness gives and that travel in their
-//! bodies, so that a delivery is told apart from every other.
+//! bodies, so that each delivery names its message.
 //!
 //! A field means the same wherever it stands:
 //!
@@ -65,7 +65,7 @@ pub struct Group {
     pub members: Vec<u32>,
 }
 
-/// What the run is held to.
+/// What the run must keep.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contract {
     /// When sends are acknowledged.
@@ -86,7 +86,7 @@ pub enum Event {
     Invoke { op: u64, call: Call },
     /// A call ended, and was applied.
     Ok { op: u64, reply: Reply },
-    /// The call had no effect, and never will.
+    /// The call had no effect, and never will have.
     Fail { op: u64, reason: String },
     /// The call may have had its effect, or may still have it.
     Unknown { op: u64, reason: String },
@@ -96,9 +96,9 @@ pub enum Event {
     FlushFailed,
     /// The process ended.
     Crash { kind: CrashKind },
-    /// The medium lost what lies at this physical offset and behind, and recovery said so.
+    /// Recovery reported that everything from this physical offset on is lost.
     Cut { at: u64 },
-    /// Retention may have removed the records before this physical offset, of all topics or of one: nobody is owed them.
+    /// Retention may have removed the records before this physical offset, of all topics or of one: they are owed to nobody.
     Expired {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         topic: Option<String>,
@@ -106,9 +106,9 @@ pub enum Event {
     },
     /// All consume queues were made anew from the log: what was deleted with its topic may be back.
     Rebuilt,
-    /// The queues of a group were given to its members anew.
+    /// The queues of a group were shared out again among its members.
     Rebalance { group: String },
-    /// A transaction was decided; what is not decided stays half.
+    /// A transaction was decided; an undecided one stays half.
     Decided { message: u64, committed: bool },
     /// An orderly member begins and ends the work on a message.
     Handling { group: String, member: u32, queue: QueueName, message: u64 },
@@ -116,11 +116,11 @@ pub enum Event {
     Handled { group: String, member: u32, queue: QueueName, message: u64 },
     /// A group gave a message up.
     DeadLetter { group: String, message: u64 },
-    /// Where a group goes on in a queue, as the broker says.
+    /// Where the broker says that a group continues in a queue.
     Positioned { group: String, queue: QueueName, offset: u64 },
-    /// No fault happens from here on.
+    /// No fault follows.
     Healed,
-    /// The last line; everything had the time to arrive.
+    /// The last line; everything had time to arrive.
     End,
 }
 
@@ -128,11 +128,11 @@ pub enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CrashKind {
-    /// In order.
+    /// An orderly stop.
     Stop,
-    /// What the system holds in memory is still there.
+    /// The process is killed; what the system holds in memory is still there.
     Kill,
-    /// It is not.
+    /// The power is cut; only what was flushed is still there.
     Power,
 }
 
@@ -145,13 +145,13 @@ pub enum Call {
     Send(Send),
     /// A member of a group asks for messages.
     Receive { group: String, member: u32 },
-    /// A group commits where it goes on.
+    /// A group commits where it continues.
     Commit { group: String, queue: QueueName, offset: u64 },
     /// Everything that is there, read from the start of every queue.
     Audit,
     /// Looks messages up.
     Find { by: Look },
-    /// A topic with all it holds, and with where groups are in it. Messages that are sent later are another topic's.
+    /// Deletes a topic with its messages and the groups' offsets in it. Messages that are sent later belong to a new topic.
     Delete { topic: String },
 }
 
@@ -210,7 +210,7 @@ pub enum Reply {
     /// All that is there.
     Audited {
         deliveries: Vec<Delivery>,
-        /// Ends of queues, for those that end behind their last delivery: the numbers of what is gone are used up.
+        /// Ends of the queues that end behind their last delivery: numbers of removed messages stay used.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         ends: Vec<(QueueName, u64)>,
     },
@@ -229,7 +229,7 @@ pub struct LogRange {
     pub end: u64,
 }
 
-/// A message as somebody got it.
+/// A message as a consumer got it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
     /// The message's number.

@@ -1,5 +1,5 @@
-//! Proof of what an acknowledgement promises (docs/durability.md): histories, the one checker that reads them, and the
-//! harnesses that make them.
+//! Proof of what an acknowledgement promises (docs/durability.md): histories, the harnesses that write them, and the one checker
+//! that reads them.
 
 pub mod checker;
 pub mod history;

@@ -27,16 +27,16 @@ struct Cli {
 enum Harness {
     /// The store on a simulated disk.
     Sim(Sim),
-    /// The server in a process of its own, killed again and again on one store.
+    /// The server in its own process, killed again and again on one store.
     Kill(real_command::Real),
-    /// The server on a file system that loses its power again and again. Needs root and loop devices.
+    /// The server on a file system whose power is cut again and again. Needs root and loop devices.
     Power(real_command::Real),
     /// All of them in turn, with random seeds, without end.
     Soak {
-        /// Ends after so many turns.
+        /// Number of turns; without end when it is not given.
         turns: Option<u64>,
     },
-    /// Plants one bug after the other and looks whether the ordinary run finds it.
+    /// Plants one bug after the other and checks that the ordinary run finds it.
     #[cfg(feature = "planted-bugs")]
     Planted {
         /// Random seeds to try for each bug, before the enumerated script.
@@ -56,7 +56,7 @@ struct Sim {
     /// Runs the seeds A..B.
     #[arg(long, value_name = "A..B", value_parser = seed_range)]
     seeds: Option<Range<u64>>,
-    /// Runs random seeds from a random start on: so many, or without end.
+    /// Runs random seeds from a random start on: this many, or without end.
     #[arg(long, value_name = "N", num_args = 0..=1)]
     soak: Option<Option<u64>>,
     /// Ends a short script after every operation.
@@ -76,7 +76,7 @@ fn seed_range(text: &str) -> Result<Range<u64>, String> {
     Ok(number(parts.0)?..number(parts.1)?)
 }
 
-/// A line on standard output, which may be gone.
+/// Prints a line; standard output may be closed.
 macro_rules! say {
     ($($text:tt)*) => { drop(writeln!(io::stdout(), $($text)*)) };
 }
@@ -100,7 +100,7 @@ fn main() -> ExitCode {
     if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether panics are caught by the simulated runs.
+/// Whether simulated runs catch panics.
 static SIMULATES: AtomicBool = AtomicBool::new(false);
 
 /// Simulated seeds, kills and power cuts of one turn.
@@ -191,7 +191,7 @@ impl Sim {
     }
 }
 
-/// Tells how it goes.
+/// Prints progress.
 struct Told<'a> {
     sim: &'a Sim,
     totals: Totals,
@@ -199,7 +199,7 @@ struct Told<'a> {
     told: Instant,
 }
 
-/// More failures are not printed.
+/// Most failures that are printed.
 const MOST_FAILURES: u64 = 20;
 
 impl<'a> Told<'a> {

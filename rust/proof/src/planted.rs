@@ -29,7 +29,7 @@ impl fmt::Display for Layer {
 /// What a harness says when it finds a bug: the rule that is broken, and words of its text.
 pub type Finding = (Rule, &'static str);
 
-/// A harness that must find a bug, and what the first thing is that may break there.
+/// A harness that must find a bug, and what it may report first.
 #[derive(Debug, Clone, Copy)]
 pub struct Proof {
     pub bug: Bug,
@@ -39,7 +39,7 @@ pub struct Proof {
 }
 
 impl Proof {
-    /// Whether the bug is what was found. Another rule, or a panic for another reason, is none of it.
+    /// Whether the violation shows this bug. Another rule, or a panic for another reason, does not.
     pub fn is_shown_by(&self, violation: &Violation) -> bool {
         let is_it = |&(rule, words): &Finding| rule == violation.rule && violation.text.contains(words);
         self.findings.iter().any(is_it)
@@ -49,7 +49,7 @@ impl Proof {
 const SIMULATED: Layer = Layer::SimulatedDisk;
 const POWER_CUT: Layer = Layer::Real(Harness::Power);
 
-/// Every harness that must find a bug. No kill is among them: what the system holds in memory outlives the process.
+/// Every harness that must find a bug. Kills find none of them: what the system holds in memory outlives the process.
 pub const PROOFS: &[Proof] = &[
     Proof {
         bug: Bug::AckBeforeFlush,
@@ -69,7 +69,7 @@ pub const PROOFS: &[Proof] = &[
             (Rule::Alive, "the log is damaged at"),
         ],
     },
-    // Whatever name is gone first: that of the checkpoint, of a file, of a topic.
+    // Depends on which name is lost first: the checkpoint's, a file's, a topic's.
     Proof {
         bug: Bug::NoDirectoryFsync,
         layer: SIMULATED,
@@ -120,7 +120,7 @@ pub const PROOFS: &[Proof] = &[
     },
 ];
 
-/// What a harness must find of a bug; `None` when others must find it.
+/// What a harness must report for a bug; `None` when only others must find it.
 pub fn proof_by(bug: Bug, layer: Layer) -> Option<&'static Proof> {
     PROOFS.iter().find(|proof| proof.bug == bug && proof.layer == layer)
 }
@@ -136,7 +136,7 @@ pub struct Catch {
     pub runs: u64,
 }
 
-/// The ordinary run up to its first failure: random seeds, then the enumerated script. It does not know what is planted.
+/// Runs random seeds, then the enumerated script, up to the first failure. The run does not know what is planted.
 pub fn ordinary(seeds: u64) -> Option<Catch> {
     let mut runs = 0;
     let mut caught = None;
@@ -168,8 +168,8 @@ pub fn all(seeds: u64) -> Vec<(Bug, Option<Catch>)> {
     caught.into()
 }
 
-/// The ordinary run of real servers up to its first failure: so many kills, then eight times as many power cuts. `options` say
-/// all else; the bug is the server's. Says in which of the two it was found, by what, and after how many cycles of it.
+/// Runs real servers up to the first failure: `cycles` kills, then eight times as many power cuts. The bug is planted in
+/// the server. Returns which harness found it, what it reported, and after how many cycles.
 ///
 /// # Errors
 /// As [`real::run`].

@@ -23,7 +23,7 @@ pub(crate) struct Real {
     /// ASYNC_FLUSH alone.
     #[arg(long)]
     r#async: bool,
-    /// A new store after so many lives.
+    /// Lives on one store before a new one is made.
     #[arg(long, default_value_t = CYCLES_A_STORE)]
     cycles_a_store: u64,
     /// The server's binary; default: rocketpy-proof-server beside this one.
@@ -38,7 +38,7 @@ pub(crate) struct Real {
     bug: Option<String>,
 }
 
-/// A line on standard output, which may be gone.
+/// Prints a line; standard output may be closed.
 macro_rules! say {
     ($($text:tt)*) => { drop(writeln!(io::stdout(), $($text)*)) };
 }
@@ -48,7 +48,7 @@ pub(crate) fn server_beside() -> PathBuf {
     std::env::current_exe().unwrap_or_default().with_file_name("rocketpy-proof-server")
 }
 
-/// A new store after so many lives: a store that grows makes every look at it longer.
+/// Lives on one store before a new one is made: checking a store takes longer as it grows.
 const CYCLES_A_STORE: u64 = 40;
 
 impl Real {
@@ -78,7 +78,7 @@ impl Real {
         }
     }
 
-    /// Runs; says whether no rule was broken.
+    /// Runs, and returns whether all rules held.
     pub(crate) fn run(&self, harness: Harness) -> bool {
         let options = self.options(harness);
         say!("seed {}", options.seed);
@@ -131,7 +131,7 @@ fn ends(totals: &Totals) -> String {
     text
 }
 
-/// Plants each bug that real servers must show, and looks whether their ordinary run finds it.
+/// Plants each bug that real servers must show, and checks that their ordinary run finds it.
 #[cfg(feature = "planted-bugs")]
 pub(crate) fn planted(cycles: u64) -> bool {
     use rocketpy_proof::planted::{Bug, Layer, ordinary_real, proof_by};

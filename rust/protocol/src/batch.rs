@@ -23,6 +23,7 @@ pub const ITEM_FIXED_BYTES: usize = 22;
 
 /// Why bytes are not a batch body, or a message cannot be an item of one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum BatchError {
     #[error("batch item {index} ends in its field {field}")]
     Truncated { index: usize, field: &'static str },
@@ -39,7 +40,9 @@ pub enum BatchError {
 /// One message of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchItem<'a> {
+    /// The user's own flag; no part of RocketMQ reads it.
     pub flag: i32,
+    /// The body, compressed or not, as the request's flags say.
     pub body: &'a [u8],
     /// The properties as text ([`properties_text`]).
     pub properties: &'a [u8],

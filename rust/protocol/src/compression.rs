@@ -1,4 +1,4 @@
-//! Compression of message bodies, and decompression that a hostile body cannot make unbounded.
+//! Compression of message bodies, and decompression with a bound.
 //!
 //! # Source
 //! docs/reference/protocol.md 4.5, docs/reference/client.md 4.6, docs/durability.md R10.
@@ -12,7 +12,7 @@ pub const DEFAULT_LEVEL: i32 = 5;
 
 /// How far a body may grow when it is decompressed.
 ///
-/// A body may reach `free_bytes` whatever its ratio: that is the largest message an ordinary broker takes, and a page of
+/// A body may reach `free_bytes` at any ratio: that is the largest message an ordinary broker takes, and a page of
 /// zeros compresses a thousandfold without being an attack. Above it the ratio counts too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecompressLimits {
@@ -20,18 +20,18 @@ pub struct DecompressLimits {
     pub max_bytes: usize,
     /// Most decompressed bytes for each compressed byte, above `free_bytes`.
     pub max_ratio: usize,
-    /// Decompressed bytes to which the ratio is not asked.
+    /// Decompressed bytes up to which any ratio is allowed.
     pub free_bytes: usize,
 }
 
 impl DecompressLimits {
-    /// What holds unless a caller says otherwise.
+    /// The default.
     pub const DEFAULT: Self = Self { max_bytes: 64 << 20, max_ratio: 100, free_bytes: 4 << 20 };
 
-    /// What holds for the body of a message: up to 16 MiB, the largest frame, its ratio is not asked.
+    /// For the body of a message: up to 16 MiB, the largest frame, any ratio is allowed.
     pub const MESSAGE: Self = Self { free_bytes: 16 << 20, ..Self::DEFAULT };
 
-    /// Up to `max_bytes`, whatever the ratio.
+    /// Up to `max_bytes`, at any ratio.
     #[must_use]
     pub const fn up_to(max_bytes: usize) -> Self {
         Self { max_bytes, free_bytes: max_bytes, ..Self::DEFAULT }
@@ -97,7 +97,7 @@ pub fn decompress(
     let limit = limits.allowed(body.len());
     let malformed = |source| CompressionError::Malformed { kind, source };
     if body.is_empty() {
-        // The LZ4 decoder takes nothing at all for an empty body; no encoder writes that.
+        // The LZ4 decoder accepts no bytes at all as an empty body; no encoder writes that.
         return Err(malformed(io::ErrorKind::UnexpectedEof.into()));
     }
     match kind {

@@ -4,8 +4,8 @@ use std::fmt;
 
 /// The custom header of a command: names and values, flattened to text.
 ///
-/// All text lies in one buffer and the entries are ranges of it, so that decoding a header costs two allocations whatever the
-/// number of fields. A name stands once: pushing it again replaces its value, as "the last one counts" asks for.
+/// All text lies in one buffer and the entries are ranges of it, so that decoding a header costs two allocations for any
+/// number of fields. Each name is there once: pushing it again replaces its value, because the last one counts.
 ///
 /// # Source
 /// docs/reference/protocol.md 1.2 and 1.7.
@@ -17,7 +17,7 @@ pub struct ExtFields {
     kinds: u64,
 }
 
-/// A field: its name and, directly behind, its value in the text buffer.
+/// A field: its name, directly followed by its value, in the text buffer.
 #[derive(Clone, Copy)]
 struct Entry {
     name_at: u32,

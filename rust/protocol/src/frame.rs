@@ -13,7 +13,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-/// The frame size limit of the reference implementation, the length field included.
+/// Apache's limit of a frame, the length field included.
 pub const DEFAULT_MAX_FRAME_BYTES: usize = 16 << 20;
 /// Bytes before the header.
 pub const PREFIX_BYTES: usize = 8;
@@ -74,11 +74,11 @@ pub enum FrameError {
 
 /// Cuts the first frame off `buffer`. `Ok(None)` means that more bytes are needed; nothing is consumed then.
 ///
-/// The head is judged as soon as it is there, so a lying length never makes a receiver wait or reserve: a frame over `max_bytes`
-/// (the length field included) is refused at its fourth byte.
+/// The head is checked as soon as it is there, so a false length never makes a receiver wait or reserve memory: a frame over
+/// `max_bytes` (the length field included) is refused at its fourth byte.
 ///
 /// # Errors
-/// When the bytes are not a frame; `buffer` is left as it is and the stream is of no more use.
+/// When the bytes are not a frame. `buffer` is left as it is, and the stream cannot be used any more.
 pub fn decode_frame(buffer: &mut BytesMut, max_bytes: usize) -> Result<Option<Frame>, FrameError> {
     let Some(length) = buffer.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes)) else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Texts that a broker gives out and clients hand back: pop check points, recall handles, and the bit sets of batch
+//! Texts that a broker gives to clients and gets back: pop check points, recall handles, and the bit sets of batch
 //! acknowledgements. Only their form is here.
 //!
 //! # Source
@@ -10,7 +10,7 @@ use std::str::FromStr;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 
-/// Why a text is no such handle. A retry does not help.
+/// Why a text is not a valid handle. A retry does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("this is no {kind}: {}", .text.chars().take(128).collect::<String>())]
 pub struct HandleError {

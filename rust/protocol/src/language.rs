@@ -1,4 +1,4 @@
-//! In what language a peer is written.
+//! The languages that peers are written in.
 
 /// The language that a peer says it is written in.
 ///
@@ -77,7 +77,7 @@ impl Language {
     /// The language of a JSON header's name.
     #[must_use]
     pub fn from_name(name: &str) -> Self {
-        // The usual ones first, and as they are usually spelt: this is read with every JSON header.
+        // The usual ones first, in their usual spelling: every JSON header comes here.
         match name {
             "JAVA" => Self::Java,
             "RUST" => Self::Rust,

@@ -1,7 +1,7 @@
 //! Sans-IO codecs of the remoting protocol and of the stored message.
 //!
-//! Nothing here reads a socket, a file or the clock. What comes from outside is decoded with every length checked against the
-//! bytes that are really there; it may be refused, but it neither panics nor chooses an allocation.
+//! Nothing here reads a socket, a file or the clock. Decoders check every length against the
+//! bytes that are there: bad input is refused, but neither panics nor chooses the size of an allocation.
 
 pub mod batch;
 pub mod body;

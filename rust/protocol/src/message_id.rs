@@ -1,4 +1,4 @@
-//! The two kinds of message id. Both are upper-case hex of equal length (32 or 56 digits), so only decoding tells them apart.
+//! The two kinds of message id. Both are upper-case hex of 32 or 56 digits: only decoding shows which one it is.
 //!
 //! # Source
 //! docs/reference/protocol.md 4.7, docs/reference/client.md 4.4.
@@ -146,7 +146,7 @@ pub struct UniqueKeys {
     counter: AtomicU16,
 }
 
-/// How far the clock may lie before the start of the month and still count as a step back: about 17 minutes.
+/// How far before the start of the month the clock may be and still count as set back: about 17 minutes.
 const CLOCK_STEP_MS: i64 = 1_000_000;
 
 impl UniqueKeys {

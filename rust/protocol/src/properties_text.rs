@@ -22,10 +22,10 @@ pub fn encode(properties: &Properties, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends one pair to a text, with a separator before it where the text so far has no final one.
+/// Appends one pair to a text, and before it the separator that the text may lack at its end.
 ///
 /// # Panics
-/// When name or value is empty or has a separator: the text could not be read back.
+/// When name or value is empty or has a separator: such a text could not be read back.
 pub fn push(out: &mut Vec<u8>, name: &str, value: &str) {
     assert!(is_storable(name) && is_storable(value), "a property the stored text cannot hold: {name:?}");
     separate(out);
@@ -46,7 +46,7 @@ fn is_storable(text: &str) -> bool {
     !text.is_empty() && !text.bytes().any(|byte| byte == NAME_VALUE_SEPARATOR || byte == PROPERTY_SEPARATOR)
 }
 
-/// Names and values in order, duplicates included, as they stand in the text.
+/// Names and values in the order of the text, duplicates included.
 #[must_use]
 pub const fn iter_bytes(text: &[u8]) -> Pairs<'_> {
     Pairs { separators: Separators { text, read: 0, marks: 0 }, piece: 0, is_done: false }
@@ -56,7 +56,7 @@ pub const fn iter_bytes(text: &[u8]) -> Pairs<'_> {
 #[derive(Debug, Clone)]
 pub struct Pairs<'a> {
     separators: Separators<'a>,
-    /// Where the piece begins that comes next.
+    /// Where the next piece begins.
     piece: usize,
     is_done: bool,
 }
@@ -106,7 +106,7 @@ pub fn first_piece(text: &[u8]) -> &[u8] {
 #[derive(Debug, Clone)]
 struct Separators<'a> {
     text: &'a [u8],
-    /// Bytes looked at so far.
+    /// Bytes searched so far.
     read: usize,
     /// The top bit of each of the last eight bytes that is a separator.
     marks: u64,
@@ -164,7 +164,7 @@ pub fn get<'a>(text: &'a [u8], name: &str) -> Option<&'a str> {
     get_bytes(text, name).and_then(|value| std::str::from_utf8(value).ok())
 }
 
-/// The value of `name` as bytes. Searches from the end, where the pair that counts stands.
+/// The value of `name` as bytes. Searches from the end, because the last pair counts.
 #[must_use]
 pub fn get_bytes<'a>(mut text: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let name = name.as_bytes();

@@ -1,7 +1,6 @@
 //! Signatures of requests (access control of the 4.x and 5.x lines).
 //!
-//! The signed content is the values of all custom header fields, sorted by name and put together without separators, and the body
-//! behind them.
+//! The signed content is the values of all custom header fields, sorted by name and joined without separators, then the body.
 //!
 //! # Source
 //! docs/reference/protocol.md 6.1.
@@ -25,7 +24,7 @@ const UNIQUE_KEY_QUERY: &str = "_UNIQUE_KEY_QUERY";
 /// Version ordinal of 4.9.3.
 const UNIQUE_KEY_QUERY_UNSIGNED_UNTIL: i32 = 399;
 
-/// The signature of a command as it stands: HMAC-SHA1 of the content, as Base64.
+/// The signature of a command: HMAC-SHA1 of its content, as Base64.
 #[must_use]
 pub fn sign(command: &Command, secret: &str) -> String {
     STANDARD.encode(content_mac(command, secret).finalize().into_bytes())

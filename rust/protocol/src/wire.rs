@@ -1,4 +1,4 @@
-//! Big-endian integers out of a byte slice, each read bounds-checked.
+//! Reads big-endian integers out of a byte slice, with bounds checked.
 
 /// Reads forward through a slice; every read that would pass the end returns `None` and moves nothing.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,4 @@
-//! Arrow data by the PyCapsule interface: no Python Arrow library is needed here, any of them can read it.
+//! Arrow data through the PyCapsule interface, which any Python Arrow library can read.
 
 use arrow_array::ffi::{FFI_ArrowSchema, to_ffi};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
@@ -49,8 +49,8 @@ impl ArrowBatch {
         schema_capsule(py, &self.batch.schema())
     }
 
-    /// The columns as the children of one struct array. Another schema than its own is not made: callers that ask for one
-    /// have to check what they get, says the interface.
+    /// The columns as the children of one struct array, always with its own schema: the interface requires callers that
+    /// request another schema to check the result.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_array__<'py>(
         &self,
@@ -89,12 +89,12 @@ fn arrow_failed(error: ArrowError) -> PyErr {
     error::internal(format!("the columns could not be handed over: {error}"))
 }
 
-/// The columns of that names, or the default ones.
+/// The columns of these names, or the default ones.
 pub(crate) fn columns(names: Option<Vec<String>>) -> PyResult<Columns> {
     names.map_or_else(|| Ok(Columns::default()), |names| Columns::parse(names).map_err(raise))
 }
 
-/// What makes a batch full.
+/// The limits of a batch.
 pub(crate) fn limits(rows: &Bound<'_, PyAny>, bytes: &Bound<'_, PyAny>) -> PyResult<BatchLimits> {
     Ok(BatchLimits { rows: count("batch_rows", rows)?, bytes: count("batch_bytes", bytes)? })
 }

@@ -9,7 +9,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
 
-/// Owner of the bytes below a memoryview: a part of a pull answer stays alive as long as a view of it.
+/// Owner of the bytes of a memoryview. It keeps its part of a pull answer alive while a view of it exists.
 #[pyclass(name = "Buffer", module = "rocketpy._rocketpy", frozen)]
 struct Buffer {
     bytes: Bytes,
@@ -23,8 +23,8 @@ pub(crate) fn view(py: Python<'_>, bytes: Bytes) -> PyResult<Bound<'_, PyAny>> {
 
 #[pymethods]
 impl Buffer {
-    // SAFETY: Python calls this with a `view` to fill, or null, which PyBuffer_FillInfo refuses. The bytes stay in place
-    // as long as this object, which PyBuffer_FillInfo makes the owner of the view.
+    // SAFETY: Python calls this with a `view` to fill, or null, which PyBuffer_FillInfo refuses. The bytes do not
+    // move while this object exists, and PyBuffer_FillInfo makes it the owner of the view.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         if view.is_null() {
             return Err(PyBufferError::new_err("no view to fill"));

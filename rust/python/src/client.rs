@@ -1,4 +1,4 @@
-//! What producers, consumers and administration share: a client of its own for each.
+//! The client of each producer, consumer and administration object.
 
 use pyo3::prelude::*;
 use rocketpy_client::{Client, ClientConfig};
@@ -8,7 +8,7 @@ use crate::error::raise;
 use crate::options::Options;
 use crate::runtime;
 
-/// Makes the client of one producer, consumer or administration object, of the options that are left. Opens no
+/// Makes the client of one producer, consumer or administration object, from the remaining options. Opens no
 /// connection.
 pub(crate) fn connect(name_servers: Vec<String>, mut options: Options<'_>) -> PyResult<(Client, Handle)> {
     let mut config = ClientConfig::new(name_servers);

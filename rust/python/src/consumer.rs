@@ -278,7 +278,7 @@ fn fill(
     }
     .with_body_limits(body_limits);
     let (mut left, mut damage) = (Vec::new(), None);
-    // Each part is dropped behind its last message: its memory takes the pull answers that come meanwhile.
+    // Each part is dropped after its last message, so that its memory can take the next pull answers.
     for part in pulled.into_parts() {
         for record in part.iter() {
             let is_last = damage.is_some() || builder.is_full_before(&record);
@@ -291,7 +291,7 @@ fn fill(
             break;
         }
     }
-    left.reverse(); // of several parts of one queue the first one counts: it goes back last
+    left.reverse(); // the first of several parts of one queue counts, so it goes back last
     Ok(Filled { batch: builder.into_batch()?, left, damage })
 }
 
@@ -299,7 +299,7 @@ fn plain(queues: Vec<QueueArgument>) -> Vec<MessageQueue> {
     queues.into_iter().map(|QueueArgument(queue)| queue).collect()
 }
 
-/// Where to go: an offset, or a `rocketpy.Start`.
+/// A place in a queue: an offset, or a `rocketpy.Start`.
 fn position(to: &Bound<'_, PyAny>) -> PyResult<Position> {
     match to.extract::<StartArgument>() {
         Ok(StartArgument(Start::Earliest)) => Ok(Position::Begin),

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rocketpy_model::{NameError, PropertyError};
 
-/// What Python has to know about a failure.
+/// The facts of a failure that Python gets.
 pub(crate) struct Facts {
     /// Name of the class in `rocketpy.errors`.
     pub(crate) class: &'static str,
@@ -31,7 +31,7 @@ impl Facts {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// The Python error. What goes wrong while it is made (a module that cannot be imported) comes instead of it.
+    /// The Python error. If making it fails (a module cannot be imported), that error is returned instead.
     pub(crate) fn raise(self) -> PyErr {
         Python::attach(|py| self.instance(py).map_or_else(|error| error, PyErr::from_value))
     }
@@ -77,7 +77,7 @@ impl Raise for PropertyError {
     }
 }
 
-/// An argument that breaks a rule that only the Python face has.
+/// An argument breaks a rule that only the Python module has.
 pub(crate) fn invalid(message: impl Into<String>) -> PyErr {
     Facts::new("InvalidArgumentError", message).raise()
 }
@@ -87,7 +87,7 @@ pub(crate) fn closed(message: impl Into<String>) -> PyErr {
     Facts::new("ClosedError", message).raise()
 }
 
-/// Something that should not happen.
+/// An internal failure, which should not happen.
 pub(crate) fn internal(message: impl Into<String>) -> PyErr {
     Facts::new("RocketPyError", message).raise()
 }
@@ -109,10 +109,9 @@ pub(crate) fn panicked(name: &str) -> PyErr {
     Facts::new("RocketPyError", format!("a thread ended without a result, its name: {name}")).raise()
 }
 
-/// The messages have their outcome, but callbacks of their futures have not come to an end.
+/// The messages have their outcome, but callbacks of their futures are still running.
 pub(crate) fn slow_callbacks() -> PyErr {
-    let facts =
-        Facts::new("RequestTimeoutError", "callbacks of futures were still running when the time was up");
+    let facts = Facts::new("RequestTimeoutError", "callbacks of futures were still running at the timeout");
     Facts { retryable: true, may_have_been_applied: true, ..facts }.raise()
 }
 
@@ -124,7 +123,7 @@ pub(crate) fn not_a_duration(value: &Bound<'_, PyAny>) -> PyErr {
     wrong_type("a duration", "a number of seconds or a timedelta", value)
 }
 
-/// A `TypeError` that says what was wanted and what came.
+/// A `TypeError` that names the wanted and the given type.
 pub(crate) fn wrong_type(what: &str, wanted: &str, given: &Bound<'_, PyAny>) -> PyErr {
     let name = given.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
     PyTypeError::new_err(format!("{what} must be {wanted}, not {name}"))

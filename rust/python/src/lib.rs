@@ -1,4 +1,4 @@
-//! The extension module `rocketpy._rocketpy`: one file per class that Python sees, and no logic of its own.
+//! The extension module `rocketpy._rocketpy`: one file per Python class, and no logic.
 //!
 //! Four rules hold in every file. A call that waits goes through `wait`: without the interpreter lock, awake for Ctrl-C.
 //! What it waited for becomes a Python object apart from that (`convert`), so that a future may get it as well. A value
@@ -12,6 +12,7 @@ mod arrow;
 mod buffer;
 mod client;
 mod completion;
+mod config;
 mod consumer;
 mod convert;
 mod duration;
@@ -50,6 +51,8 @@ mod extension {
     #[pymodule_export]
     use crate::arrow::ArrowBatch;
     #[pymodule_export]
+    use crate::config::{config_key_name, config_keys, config_unused_keys};
+    #[pymodule_export]
     use crate::consumer::PyConsumer;
     #[pymodule_export]
     use crate::message::PyMessage;
@@ -72,6 +75,12 @@ mod extension {
         StoreRecords, StoreTransfer, store_facts, store_properties, store_repair, store_snapshot,
         store_verify,
     };
+
+    /// Removes the list of names that the module gets by itself: the stub lists them, and `stubtest` compares.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.delattr("__all__")
+    }
 
     /// Writes the log lines of servers in this process to standard error, as `ROCKETPY_LOG` chooses them.
     #[pyfunction]

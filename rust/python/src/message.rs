@@ -22,9 +22,9 @@ use crate::{buffer, untracked};
 ///     tag: One word by which consumers choose messages.
 ///     keys: One word, or several, by which tools find the message.
 ///     order_key: Messages with the same order key go to one queue, in order.
-///     properties: Further properties. Names of the system's own are refused; those that ask for a delay, a timer or a
-///         transaction are refused by the send, with `NotSupportedError`.
-///     flag: A number of the user's own, of 32 bits; default 0.
+///     properties: Further properties. Names reserved for the system are refused. The send refuses a delay, a timer or a
+///         transaction with `NotSupportedError`.
+///     flag: A 32-bit number for the user; default 0.
 ///     wait_store_ok: Whether the acknowledgement waits for the flush, where the broker or the topic flushes before it
 ///         acknowledges (SYNC_FLUSH). False: it comes earlier, and a power loss right after it may take the message.
 ///
@@ -54,7 +54,7 @@ type NewArguments<'a, 'py> = ((&'a str, Bound<'py, PyBytes>), Bound<'py, PyDict>
 /// Room for the names of tag, keys and order key, their separators, and keys of usual length.
 const NAMES_BYTES: usize = 64;
 
-/// A message on loan to a send that may outlive the call: it keeps the message alive without the interpreter lock.
+/// A message lent to a send that may outlive the call. It keeps the message alive without the interpreter lock.
 pub(crate) struct Lent(Arc<Message>);
 
 impl Borrow<Message> for Lent {
@@ -281,7 +281,7 @@ fn checked_key<'a>(key: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
     let key = key.to_str()?;
     if key.is_empty() || key.contains(property::KEY_SEPARATOR) {
         return Err(error::invalid(format!(
-            "a key must not be empty or contain a space, which parts keys: {key:?}"
+            "a key must not be empty or contain a space, which separates keys: {key:?}"
         )));
     }
     Ok(key)

@@ -13,7 +13,7 @@ use crate::error;
 /// An int within a range.
 ///
 /// # Errors
-/// `TypeError` for anything but an int (True and False are none), `InvalidArgumentError` for one outside the range.
+/// `TypeError` for anything but an int (True and False are not ints), `InvalidArgumentError` for one outside the range.
 pub(crate) fn within(what: &str, value: &Bound<'_, PyAny>, range: RangeInclusive<i64>) -> PyResult<i64> {
     let out_of_range = || {
         let (least, most) = (range.start(), range.end());
@@ -33,12 +33,12 @@ pub(crate) fn within(what: &str, value: &Bound<'_, PyAny>, range: RangeInclusive
     }
 }
 
-/// How many of something: from 1.
+/// A count, from 1.
 pub(crate) fn count(what: &str, value: &Bound<'_, PyAny>) -> PyResult<usize> {
     within(what, value, 1..=i64::from(i32::MAX)).map(|count| count as usize)
 }
 
-/// How far bodies may grow: as `max_body_bytes` says, when it is given.
+/// Limits of decompressed bodies: `max_body_bytes` if given, or the default.
 pub(crate) fn body_limits(max_body_bytes: Option<&Bound<'_, PyAny>>) -> PyResult<DecompressLimits> {
     max_body_bytes.map_or(Ok(DecompressLimits::MESSAGE), |most| {
         count("max_body_bytes", most).map(DecompressLimits::up_to)

@@ -20,7 +20,7 @@ impl<'py> Options<'py> {
         Self { class, given: given.cloned(), known: Vec::new() }
     }
 
-    /// The value of one option, when it was given.
+    /// The value of one option, if given.
     ///
     /// # Errors
     /// `TypeError` for another type, `InvalidArgumentError` for a value out of range; both name the option.
@@ -34,7 +34,7 @@ impl<'py> Options<'py> {
         value.extract().map(Some).map_err(|error: T::Error| named(name, &value, error.into()))
     }
 
-    /// Puts the value of one option into a setting, when it was given.
+    /// Puts the value of one option into a setting, if given.
     pub(crate) fn set<T>(&mut self, name: &'static str, setting: &mut T) -> PyResult<()>
     where
         T: for<'a> FromPyObject<'a, 'py>,

@@ -6,9 +6,8 @@ use pyo3::PyResult;
 
 use crate::error;
 
-/// A value with threads or sockets behind it. In a forked child, where those do not exist, it can neither be used nor
-/// dropped: the first gives `ForkedError`, the second is left out, so that nothing ever waits for a thread that is
-/// not there.
+/// A value that owns threads or sockets. A forked child does not have those, so there a use raises `ForkedError` and the
+/// drop does nothing: otherwise they would wait for a thread that does not exist.
 pub(crate) struct Owned<T> {
     made_by: u32,
     value: ManuallyDrop<T>,

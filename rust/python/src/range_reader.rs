@@ -26,7 +26,7 @@ pub(crate) struct PyRangeReader {
 }
 
 struct Running {
-    /// Locked over a wait: two threads that share the reader take turns.
+    /// Locked during waits: threads that share the reader take turns.
     state: Mutex<State>,
     body_limits: DecompressLimits,
     client: Client,
@@ -36,7 +36,7 @@ struct Running {
 struct State {
     reader: RangeReader,
     builder: RecordBatchBuilder,
-    /// What was pulled, and how many of its records are in batches already.
+    /// The last pull answer, and the number of its records that are already in batches.
     part: Option<(PulledPart, usize)>,
 }
 
@@ -101,7 +101,7 @@ impl PyRangeReader {
 }
 
 impl State {
-    /// What was pulled last, as far as it is in no batch yet, or else the next pull answer.
+    /// The rest of the last pull answer that is in no batch yet, or else the next pull answer.
     async fn next_part(&mut self) -> PyResult<Option<(PulledPart, usize)>> {
         match self.part.take() {
             Some(rest) => Ok(Some(rest)),
@@ -109,7 +109,7 @@ impl State {
         }
     }
 
-    /// Fills a batch from as many pull answers as it takes.
+    /// Fills a batch from as many pull answers as needed.
     async fn next_batch(&mut self) -> PyResult<Option<ArrowBatch>> {
         loop {
             let Some((part, done)) = &mut self.part else {

@@ -21,7 +21,7 @@ use crate::error::raise;
 pub(crate) struct Origin {
     queue: Arc<MessageQueue>,
     object: PyOnceLock<Py<PyAny>>,
-    /// How far bodies may grow.
+    /// Limits of decompressed bodies.
     limits: DecompressLimits,
 }
 
@@ -35,7 +35,7 @@ impl Origin {
     }
 }
 
-/// What makes a message again, and its arguments: the bytes of the record, the name of the broker.
+/// The function that restores a message, and its arguments: the record's bytes and the broker's name.
 type Restored<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, String));
 
 /// A received message: its record as it came, decoded when asked.
@@ -66,7 +66,7 @@ impl ReceivedMessage {
         Ok(self.view()?.topic)
     }
 
-    /// The body, decompressed when it was compressed; made anew each time.
+    /// The body, decompressed when it was compressed; copied on each access.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let body = self.view()?.plain_body(&self.origin.limits).map_err(raise)?;
@@ -191,7 +191,7 @@ impl ReceivedMessage {
         Ok(self.view()?.store_host.to_string())
     }
 
-    /// Unique key that the sender gave it; the offset message id when there is none.
+    /// The unique key from the sender; the offset message id if there is none.
     #[getter]
     fn msg_id(&self) -> PyResult<String> {
         let view = self.view()?;
@@ -204,7 +204,7 @@ impl ReceivedMessage {
         Ok(self.view()?.offset_message_id().to_string())
     }
 
-    /// How often it was sent back by a consumer.
+    /// How many times a consumer sent it back.
     #[getter]
     fn reconsume_times(&self) -> PyResult<i32> {
         Ok(self.view()?.reconsume_times)
@@ -230,7 +230,7 @@ impl ReceivedMessage {
         Ok(text + ")")
     }
 
-    /// What pickle needs to make the message again in another process.
+    /// What pickle needs to restore the message in another process.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py>> {
         let py = slf.py();
         let message = slf.get();
@@ -238,7 +238,7 @@ impl ReceivedMessage {
         Ok((restore, (PyBytes::new(py, &message.record), message.broker_name().to_owned())))
     }
 
-    /// Makes a message of a record's bytes and the name of the broker that gave it.
+    /// Makes a message from a record's bytes and its broker's name.
     #[staticmethod]
     #[pyo3(name = "_restore")]
     fn restore(record: &[u8], broker_name: &str) -> PyResult<Self> {
@@ -251,7 +251,7 @@ impl ReceivedMessage {
     }
 }
 
-/// A point in time; before 1970, which no clock writes, it is 1970.
+/// A point in time. A time before 1970, which no clock writes, becomes 1970.
 pub(crate) fn instant(at_ms: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(at_ms).unwrap_or(0))
 }

@@ -8,13 +8,13 @@ use tokio::runtime::{Builder, Handle};
 
 use crate::error;
 
-/// More threads than this do not make one Python process faster: it has one interpreter lock.
-const MOST_THREADS: usize = 4;
+/// Upper limit of threads. More do not make a Python process faster: it has one interpreter lock.
+const MAX_THREADS: usize = 4;
 
-/// Process id and handle of the runtime. A forked child finds its parent's id here and makes its own.
+/// Process id and handle of the runtime. A forked child finds its parent's id here and starts its own runtime.
 ///
-/// Locked only by threads that hold the interpreter lock and do not give it up meanwhile, and Python forks only with
-/// that lock: so a child never inherits it locked.
+/// Locked only by threads that hold the interpreter lock throughout. Python forks only with that lock, so a child never
+/// inherits this one locked.
 static RUNTIME: Mutex<Option<(u32, Handle)>> = Mutex::new(None);
 
 /// The runtime's handle; the first call of a process starts its threads.
@@ -29,7 +29,7 @@ pub(crate) fn handle() -> PyResult<Handle> {
     {
         return Ok(handle.clone());
     }
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
     let runtime = Builder::new_multi_thread()
         .worker_threads(threads)
         .thread_name("rocketpy-client")

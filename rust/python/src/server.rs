@@ -12,7 +12,7 @@ use crate::error::{self, raise};
 use crate::process::Owned;
 use crate::wait::run;
 
-/// How long a server that nobody waits for any more may take to stop.
+/// Limit of the stop of a server whose caller is gone.
 const ABANDONED: Duration = Duration::from_secs(10);
 
 /// A name server, a broker or both, with threads of their own.
@@ -54,7 +54,7 @@ impl PyServer {
         let given = config.broker.name_servers.clone();
         let abandoned = |started: Result<Process, ServerError>| {
             if let Ok(process) = started {
-                let _ = process.stop(ABANDONED); // nobody is left to be told; it is logged
+                let _ = process.stop(ABANDONED); // the caller is gone; the failure is logged
             }
         };
         let process =
@@ -80,14 +80,14 @@ impl PyServer {
         Ok(self.running.get()?.name_servers.clone())
     }
 
-    /// Raises why the broker stopped by itself, after its disk failed.
+    /// Raises the failure after which the broker stopped itself, such as a failed disk.
     fn check(&self) -> PyResult<()> {
         let failure = self.running.get()?.process.lock().as_ref().and_then(Process::failure);
         failure.map_or(Ok(()), |failure| Err(raise(failure)))
     }
 
-    /// Stops in order, or raises that the time was too short; a second call does nothing. After Ctrl-C it goes on stopping by
-    /// itself.
+    /// Stops in order, or raises when `timeout` is too short; a second call does nothing. After Ctrl-C the stop continues in
+    /// the background.
     fn stop(&self, py: Python<'_>, timeout: Seconds) -> PyResult<()> {
         let Some(process) = self.running.get()?.process.lock().take() else { return Ok(()) };
         let stop = move || process.stop(timeout.0);

@@ -135,7 +135,7 @@ impl PyStoreReader {
     }
 }
 
-/// A stored record as a message; which broker stored it is not known.
+/// A stored record as a message; its broker is unknown.
 fn received(found: KeyedRecord) -> PyResult<ReceivedMessage> {
     let record = Bytes::from(found.bytes);
     let queue = {
@@ -161,7 +161,7 @@ fn range((topic, queue_id, start, end, estimated_bytes): Part) -> QueueRange {
 #[pyclass(module = "rocketpy", frozen)]
 pub(crate) struct Scan {
     schema: arrow_schema::SchemaRef,
-    /// Taken by `__arrow_c_stream__`, which hands the rest over.
+    /// Taken by `__arrow_c_stream__`, which hands over the rest.
     scan: Mutex<Option<StoreScan>>,
 }
 
@@ -173,7 +173,7 @@ impl Scan {
         arrow::names(&self.schema)
     }
 
-    /// What was asked for and left out so far: topic, queue, first offset, offset after the last, reason.
+    /// What was requested but left out so far: topic, queue, first offset, offset after the last, reason.
     #[getter]
     fn lost(&self, py: Python<'_>) -> Vec<Lost> {
         py.detach(|| {
@@ -222,5 +222,5 @@ impl Scan {
 }
 
 fn handed_over() -> PyErr {
-    error::closed("the scan was handed over as an Arrow stream; scan again to read again")
+    error::closed("the scan was already handed over as an Arrow stream; start a new scan to read again")
 }

@@ -1,4 +1,4 @@
-//! What a running store would remove from its folder.
+//! What a server would remove from a store's folder.
 
 use std::path::PathBuf;
 
@@ -13,14 +13,14 @@ use crate::error::raise;
 type File = (PathBuf, u64, u64, i64);
 /// Age in milliseconds, rule, reason.
 type Why = (i64, &'static str, String);
-/// Files that go; the first file that stays, and why; how full each folder is in percent; why messages would be refused; all
-/// files; all bytes.
+/// Files to remove; the first file that stays, and why; used space of each folder in percent; why messages would be refused;
+/// number of files; their bytes.
 type Plan = (Vec<(File, Why)>, Option<(File, String)>, Vec<(PathBuf, u64)>, Option<String>, usize, u64);
-/// Topic, queue id, minimum offset, the one that comes, hours for which the topic keeps its messages.
+/// Topic, queue id, current and next minimum offset, hours for which the topic keeps its messages.
 type Aged = (String, u32, u64, u64, u64);
 
 fn file(file: LogFile) -> File {
-    (file.path, file.start, file.size_bytes, file.written_at_ms)
+    (file.path, file.start.get(), file.size_bytes, file.written_at_ms)
 }
 
 fn removal(removal: Removal) -> (File, Why) {
@@ -33,7 +33,7 @@ fn aged(queue: AgedQueue) -> Aged {
     (queue.topic, queue.queue_id, queue.former_min.get(), queue.min.get(), hours)
 }
 
-/// Plans by the configuration that a server would have: its file, the environment, the settings.
+/// Plans with the configuration of a server: its file, the environment, the settings.
 #[pyfunction]
 pub(crate) fn store_retention(
     py: Python<'_>,
@@ -46,7 +46,7 @@ pub(crate) fn store_retention(
     let mut config = ServerConfig::load(&sources).map_err(raise)?.broker;
     config.store.root = path;
     let store = config.store;
-    // Says what is not a store, and where its log may lie.
+    // Refuses a folder that is not a store, with a hint where the log may be.
     let reader = py
         .detach(|| match store.commit_log_dir {
             None if store.read_only_commit_log_dirs.is_empty() => StoreReader::open(&store.root),

@@ -107,7 +107,7 @@ pub(crate) fn store_snapshot(
     report::to_python(py, &made)
 }
 
-/// Chosen records of a store.
+/// Selected records of a store.
 #[pyclass(module = "rocketpy._rocketpy", frozen)]
 pub(crate) struct StoreRecords {
     /// Taken by a transfer.
@@ -170,7 +170,7 @@ impl StoreRecords {
         }
     }
 
-    /// The bytes of the next records, one behind the other, or None at the end.
+    /// The bytes of the next records, one after another, or None at the end.
     fn next_raw<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         loop {
             let mut bytes = Vec::new();
@@ -186,7 +186,7 @@ impl StoreRecords {
         }
     }
 
-    /// Damaged records that were left out so far; bytes done, bytes in all.
+    /// Damaged records skipped so far; bytes done, total bytes.
     #[getter]
     fn state(&self) -> (u64, u64, u64) {
         let state = self.state.lock();
@@ -198,7 +198,7 @@ impl StoreRecords {
 }
 
 fn used_up() -> PyErr {
-    error::closed("the records were handed over; choose again to read again")
+    error::closed("the records were already handed over; select them again to read again")
 }
 
 /// A message to import: the dict that `rocketpy.store_tools` makes of a row.
@@ -246,7 +246,7 @@ pub(crate) fn store_properties(py: Python<'_>, pairs: Vec<(String, String)>) -> 
     Ok(PyBytes::new(py, &text))
 }
 
-/// A store that messages are put into.
+/// A store that receives messages.
 #[pyclass(module = "rocketpy._rocketpy", frozen)]
 pub(crate) struct StoreTransfer {
     transfer: Mutex<Option<Transfer>>,
@@ -272,7 +272,7 @@ impl StoreTransfer {
         Ok(Self { transfer: Mutex::new(Some(transfer)), like })
     }
 
-    /// Appends what is left of a choice of records.
+    /// Appends the remaining selected records.
     fn append_records(
         &self,
         py: Python<'_>,

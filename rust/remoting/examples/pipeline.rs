@@ -1,13 +1,13 @@
-//! Small pipelined requests against the remoting server, to see what remoting and the codec cost.
+//! Small pipelined requests against the remoting server: measures the cost of remoting and codec.
 //!
 //! ```text
-//! pipeline serve [late]                                 prints its address, then its CPU time whenever the last peer has left;
+//! pipeline serve [late]                                 prints its address, and its CPU time when the last peer has left;
 //!                                                       late: another thread answers, as after a flush
 //! pipeline raw    ADDR CONNECTIONS REQUESTS BODY_BYTES  a peer made of bytes: the server's own limit
-//! pipeline client ADDR TASKS REQUESTS BODY_BYTES        the client of this crate, on as many connections
+//! pipeline client ADDR TASKS REQUESTS BODY_BYTES        the client of this crate, one connection per task
 //! ```
 //!
-//! A request is a SEND_MESSAGE_V2 with JSON header, its header fields are read and answered as a broker does, and nothing is stored.
+//! A request is a SEND_MESSAGE_V2 with JSON header. Its header is read and answered as a broker would; nothing is stored.
 #![allow(clippy::print_stdout, clippy::disallowed_methods)] // a tool for the terminal, reading its own CPU time from /proc
 
 use std::io::{Read, Write};
@@ -104,7 +104,7 @@ fn request(body_bytes: usize) -> Command {
         .with_body(vec![b'x'; body_bytes])
 }
 
-/// Answers from a thread of its own, all that is there in one go.
+/// Answers from another thread, all waiting requests at a time.
 fn answer_late() -> mpsc::Sender<(Reply, Response)> {
     let (sender, receiver) = mpsc::channel::<(Reply, Response)>();
     std::thread::spawn(move || {
@@ -129,7 +129,7 @@ fn serve(late: bool) {
     });
 }
 
-/// Writes windows of frames and reads until as many answers have come; answers are counted by their frame lengths.
+/// Writes windows of frames and reads as many answers, which it counts by their frame lengths.
 fn raw_peer(addr: &str, requests: usize, body_bytes: usize) {
     let mut stream = TcpStream::connect(addr).expect("connects");
     let mut frame = BytesMut::new();

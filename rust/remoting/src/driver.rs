@@ -269,11 +269,10 @@ impl<S: Stream, Slot> Driver<S, Slot> {
     fn handle(&self, command: Command, reply: Reply) {
         let (code, connection) = (command.code, &self.connection);
         // The unwinding drops the reply, which then answers SYSTEM_ERROR.
-        let outcome =
-            catch_unwind(AssertUnwindSafe(|| match self.service.check_request(connection, &command) {
-                Ok(()) => self.service.handler.handle(connection, command, reply),
-                Err(refusal) => reply.send(refusal),
-            }));
+        let outcome = catch_unwind(AssertUnwindSafe(|| match self.service.refusal(connection, &command) {
+            None => self.service.handler.handle(connection, command, reply),
+            Some(refusal) => reply.send(refusal),
+        }));
         if outcome.is_err() {
             error!(peer = %connection.peer(), code, "request handler panicked, answered with SYSTEM_ERROR");
         }

@@ -38,13 +38,11 @@ impl Handler for NoHandler {
 
 /// Admits or refuses requests before they reach the [`Handler`], for example by their signature.
 pub trait RequestCheck: fmt::Debug + Send + Sync + 'static {
-    /// Decides about one request of `connection`; on the connection's task, so it must not block.
+    /// Returns the refusal of a request, or `None` to admit it. Runs on the connection's task, so it must not block.
     ///
-    /// A panic is caught and answered with SYSTEM_ERROR: the handler does not see the request.
-    ///
-    /// # Errors
-    /// The answer for a request that is refused. A one-way request is then dropped without an answer.
-    fn incoming(&self, connection: &Arc<Connection>, request: &Command) -> Result<(), Response>;
+    /// A refused one-way request is dropped without an answer. A panic is caught and answered with SYSTEM_ERROR: the handler does
+    /// not see the request.
+    fn refusal(&self, connection: &Arc<Connection>, request: &Command) -> Option<Response>;
 }
 
 /// Who takes the requests of a connection.
@@ -57,12 +55,8 @@ pub(crate) struct Service {
 
 impl Service {
     /// Asks the check, if there is one.
-    pub(crate) fn check_request(
-        &self,
-        connection: &Arc<Connection>,
-        request: &Command,
-    ) -> Result<(), Response> {
-        self.check.as_ref().map_or(Ok(()), |check| check.incoming(connection, request))
+    pub(crate) fn refusal(&self, connection: &Arc<Connection>, request: &Command) -> Option<Response> {
+        self.check.as_ref()?.refusal(connection, request)
     }
 }
 

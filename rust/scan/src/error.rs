@@ -9,6 +9,7 @@ use crate::Column;
 
 /// Error of a scan. Nothing is changed by a scan, so a retry is always safe.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum ScanError {
     /// A column was asked for that no scan has.
     #[error("unknown column: {column}")]

@@ -38,6 +38,7 @@ impl SelectedScan {
         self
     }
 
+    /// Schema of the batches.
     #[must_use]
     pub fn schema(&self) -> SchemaRef {
         self.builder.schema()

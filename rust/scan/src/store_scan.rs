@@ -16,7 +16,9 @@ use crate::{BatchLimits, Columns, RecordBatchBuilder, ScanError};
 /// How ranges become batches.
 #[derive(Debug, Clone)]
 pub struct StoreScanOptions {
+    /// What is read.
     pub columns: Columns,
+    /// How large a batch may be.
     pub limits: BatchLimits,
     /// Which messages are wanted.
     pub filter: MessageFilter,

@@ -6,9 +6,9 @@ use tracing::{info, warn};
 
 use crate::{Role, ServerConfig};
 
-/// Files that are no connections: logs, libraries, sockets that listen, the store's commit log.
+/// Files kept for other uses than connections: logs, libraries, listening sockets, the store's commit log.
 const RESERVE: u64 = 256;
-/// Connections are never cut below this, whatever the limit says.
+/// Connections are never cut below this, however low the limit.
 const LEAST: usize = 16;
 
 /// Raises the limit of open files and brings the numbers of connections below it: beyond it the server could accept nothing

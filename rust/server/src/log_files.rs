@@ -7,10 +7,10 @@ use tracing::info;
 use crate::ServerConfig;
 use crate::config::Origin;
 
-/// A file of another length than whole pages was cut off rather than made with that size.
+/// A file whose length is not a multiple of this was cut off, not allocated with that size.
 const PAGE: u64 = 4096;
 
-/// Takes the size of the log files that the store has already, unless the configuration says a size itself.
+/// Takes over the size of the log files that the store has, unless the configuration sets one.
 pub(crate) fn adopt_size(config: &mut ServerConfig) {
     let default_bytes = StoreConfig::new("").commit_log_file_size;
     if *config.origin("mappedFileSizeCommitLog") != Origin::Default
@@ -28,7 +28,7 @@ pub(crate) fn adopt_size(config: &mut ServerConfig) {
     }
 }
 
-/// The one size of all finished log files. `None` without a file, or when the start has to look closer: it names what is wrong.
+/// The size that all log files share; `None` without a file, or when the sizes differ: the start then names what is wrong.
 fn size_found(store: &StoreConfig) -> Option<u64> {
     let mut size = None;
     for dir in store.commit_log_dirs() {

@@ -70,12 +70,12 @@ impl Role {
 /// Its functions block and must not be called from within an async runtime. Dropping it stops it.
 #[derive(Debug)]
 pub struct Process {
-    /// Taken by the one that stops it.
+    /// Taken by the thread that stops the process.
     runtime: Mutex<Option<Runtime>>,
     name_server: Option<NameServer>,
     broker: Option<Arc<Broker>>,
     addresses: Addresses,
-    /// Absent until it is this process's to remove.
+    /// Set once this process owns the file and has to remove it.
     ready_file: Option<PathBuf>,
     /// Whether the stop ran out of time.
     is_cut_off: AtomicBool,
@@ -185,7 +185,7 @@ impl Process {
         if self.is_cut_off.load(Ordering::Acquire) { Err(ServerError::CutOff { within }) } else { Ok(()) }
     }
 
-    /// Called once the ports and the store belong to this process: then the file is not another running one's.
+    /// Called once this process holds the ports and the store, so that the file belongs to no other running process.
     fn take_ready_file(&mut self, path: Option<PathBuf>) -> Result<(), ServerError> {
         self.ready_file = path;
         self.ready_file.as_deref().map_or(Ok(()), remove_ready_file)
@@ -205,7 +205,7 @@ impl Process {
         let Some(runtime) = self.runtime.lock().take() else { return };
         let started = Instant::now();
         let stopped = runtime.block_on(async {
-            // Within the runtime: the timer belongs to it.
+            // Inside the runtime, which owns the timer.
             tokio::time::timeout(within, self.stop_parts()).await
         });
         if stopped.is_err() {
@@ -237,7 +237,7 @@ impl Drop for Process {
     }
 }
 
-/// Tells of a failed flush; stops the broker, and records why, where the configuration wants that.
+/// Reports a failed flush; under `Stop` it stops the broker and records why.
 async fn watch(broker: Arc<Broker>, policy: OnFailedFlush, failure: Arc<Mutex<Option<StoreError>>>) {
     let failed = broker.failed().await;
     error!(failure = %failed, "the disk failed; check it, then start again: recovery keeps what is durable");

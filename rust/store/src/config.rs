@@ -42,13 +42,13 @@ pub enum OnFailedFlush {
 #[doc(alias = "MessageStoreConfig")]
 #[derive(Debug, Clone)]
 pub struct StoreConfig {
-    /// Root folder of the store; made when it does not exist.
+    /// Root folder of the store; created when it does not exist.
     pub root: PathBuf,
     /// Folder of the commit log; default `root/commitlog`.
     pub commit_log_dir: Option<PathBuf>,
     /// Further folders of the commit log, on other disks: new files take turns.
     pub more_commit_log_dirs: Vec<PathBuf>,
-    /// Those folders of the commit log that get no new file; their files are read, and go when they are old.
+    /// Folders of the commit log that get no new file; their files are read, and removed when they are old.
     #[doc(alias = "readOnlyCommitLogStorePaths")]
     pub read_only_commit_log_dirs: Vec<PathBuf>,
     /// Size of one commit log file, 1 GiB; 16 KiB to 2 GiB - 1. The same at every start of a folder.
@@ -59,35 +59,35 @@ pub struct StoreConfig {
     pub flush: FlushMode,
     /// Time between two flushes of the commit log under [`FlushMode::Async`], 500 ms.
     pub flush_interval: Duration,
-    /// Dirty pages of 4 KiB below which an interval is let pass, 0: what is dirty is flushed at every interval.
+    /// With fewer dirty pages of 4 KiB than this an interval passes without a flush. 0: every interval flushes what is dirty.
     pub flush_least_pages: u64,
     /// After this time a flush ignores `flush_least_pages`, 10 s.
     pub flush_thorough_interval: Duration,
     /// Whether messages can be looked up by key; default on.
     #[doc(alias = "messageIndexEnable")]
     pub index: bool,
-    /// Hash slots of an index file, 5,000,000; 1 to 100,000,000. They are held in memory for the file that is written, 4 bytes
-    /// each, as far as they are used. The same at every start of a folder: else the index is made anew.
+    /// Hash slots of an index file, 5,000,000; 1 to 100,000,000. The file that is being written holds them in memory, 4
+    /// bytes for each that is used. After a change the next start builds the index again.
     #[doc(alias = "maxHashSlotNum")]
     pub index_slots: u32,
-    /// Entry numbers of an index file, 20,000,000, of which the first is not used; 2 to 2,000,000,000.
+    /// Entries of an index file, 20,000,000, the first of which stays unused; 2 to 2,000,000,000.
     #[doc(alias = "maxIndexNum")]
     pub index_entries: u32,
-    /// Bytes of the log that may be appended and not flushed, 256 MiB; beyond it appends wait for the disk. 0: no bound.
+    /// Most bytes of the log that are appended and not flushed, 256 MiB; beyond it appends wait for the disk. 0: no bound.
     pub max_unflushed_bytes: u64,
-    /// How long an append waits for the disk, 1 s: for the next file, or until no more than `max_unflushed_bytes` are not
-    /// flushed. Beyond it, it is refused with [`crate::AppendError::Busy`] or [`crate::AppendError::Behind`].
+    /// How long an append waits for the disk, 1 s: for the next file, or until `max_unflushed_bytes` lets it in. After that
+    /// it is refused with [`crate::AppendError::Busy`] or [`crate::AppendError::Behind`].
     #[doc(alias = "osPageCacheBusyTimeOutMills")]
     pub busy_timeout: Duration,
-    /// Bytes of the log that are flushed at a time, 64 MiB: what is known to be durable goes on also on a slow disk. With so
-    /// many of them no interval is waited for.
+    /// Most bytes of the log in one flush, 64 MiB, so that the flushed offset moves even on a slow disk. Once this many are
+    /// dirty, a flush starts before its interval ends.
     pub flush_step_bytes: u64,
-    /// With no more bytes than this, 64 MiB, a start makes durable what it found behind the durable mark. More of it is left
-    /// to the flush thread, under [`FlushMode::Async`].
+    /// A start flushes what it finds behind the durable mark itself, up to this many bytes, 64 MiB. Under
+    /// [`FlushMode::Async`] it leaves more than that to the flush thread.
     pub flush_at_start_bytes: u64,
-    /// Distance between two flushes of consume queues and index with a checkpoint, 1 s.
+    /// Time between two checkpoints, each with a flush of consume queues and index, 1 s.
     pub checkpoint_interval: Duration,
-    /// Bytes of the log after which a checkpoint comes before its time, 128 MiB: a start looks at all behind the last one.
+    /// Bytes of the log after which a checkpoint comes early, 128 MiB: a start reads everything behind the last checkpoint.
     pub checkpoint_bytes: u64,
     /// Whether every record gets the `__CRC32#` property, a check of the whole record; default on.
     pub record_check: bool,
@@ -97,22 +97,22 @@ pub struct StoreConfig {
     pub store_host: SocketAddr,
     /// What the owner of the process does after the first failed flush.
     pub on_failed_flush: OnFailedFlush,
-    /// Bytes that are faulted in ahead of the write position while there is traffic, 64 MiB at most; no more than 8 MiB under
-    /// [`FlushMode::Sync`], where they are written out as well.
+    /// Bytes that are faulted in ahead of the write position under traffic, at most 64 MiB. Under [`FlushMode::Sync`], where
+    /// they are written out as well, at most 8 MiB count.
     pub fault_in_ahead: u64,
     /// Whether the next commit log file is allocated before it is needed.
     pub allocate_ahead: bool,
-    /// Whether a new commit log file is brought into memory whole before it is used; default off. For measurements: no key of
-    /// the server's configuration sets it.
+    /// Whether a new commit log file is brought into memory whole before it is used; default off. For measurements: no
+    /// configuration key sets it.
     pub warm_files: bool,
-    /// When old files go, and when the disk is too full for appends.
+    /// When old files are removed, and when the disk is too full for appends.
     pub retention: RetentionConfig,
     /// Consume queue files that are kept open; default a quarter of the process's limit, at most 20,000.
     pub open_queue_files: usize,
-    /// Queues that a round of dispatch writes at once, 64. With more, entries are kept in memory for a while, so that one write
-    /// takes many of them; readers of the store find them there.
+    /// Most queues that one round of dispatch writes to directly, 64. With more of them, entries wait in memory, where readers
+    /// find them, so that one write takes many.
     pub queues_at_once: usize,
-    /// Bytes of entries that are kept in memory, 64 MiB; beyond it dispatch writes the oldest before it goes on.
+    /// Most bytes of entries that wait in memory, 64 MiB; beyond it dispatch writes the oldest first.
     pub queue_tail_bytes: usize,
 }
 
@@ -179,7 +179,8 @@ impl StoreConfig {
         (limit / 4).clamp(16, 20_000) as usize
     }
 
-    /// Bytes that are faulted in ahead of the write position at most. Flushes that somebody waits for are to find the disk free.
+    /// Most bytes that are faulted in ahead of the write position: few under [`FlushMode::Sync`], so that flushes find the disk
+    /// free.
     pub(crate) fn bytes_ahead(&self) -> u64 {
         match self.flush {
             FlushMode::Sync => self.fault_in_ahead.min(8 << 20),
@@ -223,7 +224,7 @@ impl StoreConfig {
             return bad("busy_timeout", self.busy_timeout.as_secs(), "at most 86400 seconds");
         }
         if u64::from(self.max_message_size) + 128 > self.commit_log_file_size {
-            // No reason to refuse: smaller messages are stored, and others are refused by name.
+            // Not refused: smaller messages are stored, and each larger one is refused by name.
             tracing::warn!(
                 max_message_size = self.max_message_size,
                 commit_log_file_size = self.commit_log_file_size,

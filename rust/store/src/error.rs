@@ -1,12 +1,13 @@
 //! What can go wrong in a store, with the facts, whether a retry helps and whether the call may have been applied.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_env::EnvError;
-use rocketpy_model::PhysicalOffset;
 use rocketpy_model::name::NameError;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 
 /// A store could not be opened, or stopped working.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -65,7 +66,10 @@ pub enum StoreError {
     #[error(
         "consume queue entry {queue_offset} of {topic}-{queue_id} does not lead to its record: {physical_offset}"
     )]
-    BrokenEntry { topic: Arc<str>, queue_id: u32, queue_offset: u64, physical_offset: u64 },
+    BrokenEntry { topic: Arc<str>, queue_id: u32, queue_offset: QueueOffset, physical_offset: PhysicalOffset },
+    /// Dispatch found damage in the log.
+    #[error("the log is damaged at physical offset {physical_offset} ({reason}): {}", path.display())]
+    DamagedLog { path: PathBuf, physical_offset: PhysicalOffset, reason: String },
 }
 
 /// Least size of a commit log file, which is made of whole pages.
@@ -137,6 +141,9 @@ impl StoreError {
                  repair` would do, also where another program has removed old files"
                     .to_owned(),
             ),
+            Self::DamagedLog { .. } => {
+                Some("stop the server and look at what `rocketpy store repair` would do, or restore the file".to_owned())
+            }
             Self::InteriorDamage { .. } => {
                 Some("nothing was changed; restore the file from a copy or from a slave, or look at what `rocketpy store repair` would do".to_owned())
             }
@@ -158,6 +165,7 @@ impl StoreError {
             Self::WrongFileSize { path, found_bytes, .. } => is_cut_off(path, *found_bytes),
             Self::BadCheckpoint { .. }
             | Self::InteriorDamage { .. }
+            | Self::DamagedLog { .. }
             | Self::MissingFile { .. }
             | Self::BrokenEntry { .. } => true,
             _ => false,
@@ -171,6 +179,55 @@ impl StoreError {
             Self::Locked { .. } => true,
             _ => false,
         }
+    }
+
+    /// Whether the call may have changed something on disk although this error came back.
+    pub fn may_have_been_applied(&self) -> bool {
+        match self {
+            Self::Env(error) => !error.is_of_opening(),
+            Self::Poisoned { .. } | Self::DamagedLog { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+/// What was appended did not reach the consume queues. Dispatch tries again by itself.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum DispatchError {
+    /// A file operation on queues or index failed.
+    #[error(transparent)]
+    Env(#[from] EnvError),
+    /// No record lies where the log goes on.
+    #[error("the log is damaged at physical offset {physical_offset} ({reason}): {}", path.display())]
+    Damage { path: PathBuf, physical_offset: PhysicalOffset, reason: String },
+}
+
+impl From<DispatchError> for StoreError {
+    fn from(error: DispatchError) -> Self {
+        match error {
+            DispatchError::Env(error) => Self::Env(error),
+            DispatchError::Damage { path, physical_offset, reason } => {
+                Self::DamagedLog { path, physical_offset, reason }
+            }
+        }
+    }
+}
+
+/// A file system that is fuller than it may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FullDisk {
+    /// A folder on it.
+    pub path: PathBuf,
+    /// How full it is.
+    pub used_percent: u64,
+    /// How full it may be.
+    pub limit_percent: u64,
+}
+
+impl fmt::Display for FullDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, used_percent, limit_percent } = self;
+        write!(f, "the disk is {used_percent} % full, the limit is {limit_percent} %: {}", path.display())
     }
 }
 
@@ -220,7 +277,7 @@ pub enum AppendError {
     Poisoned { cause: Arc<EnvError> },
     /// A consume queue could not be written; appends go on by themselves when it can.
     #[error("the store refuses writes because consume queues can not be written: {cause}")]
-    QueueNotWriteable { cause: Arc<EnvError> },
+    QueueNotWriteable { cause: Arc<DispatchError> },
     /// The store was shut down.
     #[error("the store is shut down")]
     ShutDown,
@@ -240,9 +297,17 @@ impl AppendError {
         )
     }
 
+    /// Never: all of these errors come before the first byte of the record is in the log.
+    pub fn may_have_been_applied(&self) -> bool {
+        false
+    }
+
     /// The way out, for a person.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
+            Self::QueueNotWriteable { cause } if matches!(**cause, DispatchError::Damage { .. }) => {
+                Some("stop the server and look at what `rocketpy store repair` would do")
+            }
             Self::DiskFull { .. } | Self::DiskNearlyFull { .. } | Self::QueueNotWriteable { .. } => {
                 Some("free disk space; writes go on by themselves")
             }
@@ -274,4 +339,52 @@ pub enum FlushError {
     /// Nothing is written up to there: the offset is not one that an append returned.
     #[error("the log ends at {wrote}, before the offset to flush to: {end}")]
     PastEnd { end: PhysicalOffset, wrote: PhysicalOffset },
+}
+
+impl FlushError {
+    /// Whether a second wait may succeed. The record is not to be appended again: it is there.
+    pub fn retryable(&self) -> bool {
+        matches!(self, Self::TimedOut { .. })
+    }
+
+    /// Whether the record may survive a power loss although this error came back.
+    pub fn may_have_been_applied(&self) -> bool {
+        match self {
+            Self::TimedOut { .. } | Self::Poisoned { .. } => true,
+            Self::PastEnd { .. } => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed_flush() -> Arc<EnvError> {
+        let source = std::io::Error::from_raw_os_error(5);
+        Arc::new(EnvError::from_flush("flush", Path::new("/store"), source))
+    }
+
+    #[test]
+    fn a_wait_for_a_flush_may_be_repeated_and_a_failed_flush_may_not() {
+        let (end, flushed) = (PhysicalOffset(9), PhysicalOffset(5));
+        let late = FlushError::TimedOut { end, flushed, waited: Duration::from_secs(1) };
+        assert!(late.retryable() && late.may_have_been_applied());
+        let failed = FlushError::Poisoned { cause: failed_flush() };
+        assert!(!failed.retryable() && failed.may_have_been_applied());
+        let wrong = FlushError::PastEnd { end, wrote: flushed };
+        assert!(!wrong.retryable() && !wrong.may_have_been_applied());
+    }
+
+    #[test]
+    fn damage_met_by_dispatch_is_damage_and_not_an_error_of_the_disk() {
+        let (path, physical_offset) = (PathBuf::from("/store/commitlog/0"), PhysicalOffset(7));
+        let damage = DispatchError::Damage { path, physical_offset, reason: "no magic".to_owned() };
+        let error = StoreError::from(damage.clone());
+        assert!(error.is_damage() && !error.retryable() && error.may_have_been_applied());
+        assert_eq!(error.to_string(), damage.to_string());
+        assert!(!StoreError::from(DispatchError::from((*failed_flush()).clone())).is_damage());
+        let refused = AppendError::QueueNotWriteable { cause: Arc::new(damage) };
+        assert!(refused.hint().unwrap().contains("repair") && !refused.may_have_been_applied());
+    }
 }

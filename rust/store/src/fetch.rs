@@ -1,9 +1,9 @@
 //! What a read of a queue asks for and gives back.
 
 use bytes::Bytes;
-use rocketpy_model::QueueOffset;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 
-/// How much one read may give. At least one record is given when there is one, whatever its size.
+/// How much one read may give. If there is a record, at least one is given, of any size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadLimits {
     /// Most records.
@@ -38,6 +38,7 @@ pub enum FetchStatus {
 #[doc(alias = "GetMessageResult")]
 #[derive(Debug, Clone)]
 pub struct Fetch {
+    /// How the read ended.
     pub status: FetchStatus,
     /// Where the next read goes on.
     pub next_offset: QueueOffset,
@@ -56,9 +57,23 @@ pub struct Fetch {
 /// First and next queue offset of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueBounds {
+    /// First entry.
     pub min: QueueOffset,
     /// Offset that the next message gets.
     pub max: QueueOffset,
+}
+
+/// An entry of a queue: where its record lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueEntry {
+    /// Number of the entry in its queue.
+    pub queue_offset: QueueOffset,
+    /// First byte of the record in the log.
+    pub physical_offset: PhysicalOffset,
+    /// Length of the record.
+    pub size_bytes: u32,
+    /// Tag hash, sign-extended; for a delayed message the time of its delivery.
+    pub tags_code: i64,
 }
 
 /// Which entry a look-up by time wants.
@@ -74,7 +89,10 @@ pub enum Boundary {
 /// One queue of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSummary {
+    /// Topic of the queue.
     pub topic: std::sync::Arc<str>,
+    /// Queue within the topic.
     pub queue_id: u32,
+    /// What it holds.
     pub bounds: QueueBounds,
 }

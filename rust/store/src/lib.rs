@@ -2,29 +2,33 @@
 //!
 //! [`Store`] is the live store of a broker; [`reader::StoreReader`] reads a folder without one.
 
+mod admission;
 mod allocate;
+#[cfg(test)]
+mod alone;
 mod append;
 mod checkpoint;
+mod checkpoint_call;
 mod config;
-mod core;
+mod derived;
 mod dispatch;
 mod error;
 mod fetch;
 mod flush;
 mod folder;
+mod host;
 mod index;
 mod keeper;
-mod life;
 mod listener;
+mod log;
 mod mapped;
+mod mark;
 mod queue;
 mod read;
 pub mod reader;
 mod record;
 mod recovery;
 mod retention;
-#[cfg(feature = "sim")]
-mod stepped;
 mod store;
 pub mod tools;
 mod wake;
@@ -32,15 +36,15 @@ mod wake;
 #[doc(hidden)]
 pub use checkpoint::mark_page;
 pub use config::{FlushMode, OnFailedFlush, StoreConfig};
-pub use error::{AppendError, FlushError, StoreError};
-pub use fetch::{Boundary, Fetch, FetchStatus, QueueBounds, QueueSummary, ReadLimits};
+pub use error::{AppendError, DispatchError, FlushError, FullDisk, StoreError};
+pub use fetch::{Boundary, Fetch, FetchStatus, QueueBounds, QueueEntry, QueueSummary, ReadLimits};
 pub use index::{KeyKind, QueryResult};
-pub use listener::{Arrival, NoListener, StoreListener};
+pub use listener::{Arrival, StoreListener};
 pub use record::{Appended, AppendedBatch, NewRecord};
 pub use recovery::RecoveryReport;
 pub use retention::{
-    AgedQueue, BadHours, Cleaned, DeleteHours, FolderPlan, FolderSpace, FullDisk, Keep, LogFile, Occasion,
-    Removal, RetentionConfig, RetentionPlan, Rule, Situation, plan, plan_folder, plan_topics,
+    AgedQueue, BadHours, Cleaned, DeleteHours, FolderPlan, FolderSpace, Keep, LogFile, Occasion, Removal,
+    RetentionConfig, RetentionPlan, Rule, Situation, plan, plan_folder, plan_topics,
 };
 #[doc(hidden)]
 pub use rocketpy_env::planted;

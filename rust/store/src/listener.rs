@@ -1,7 +1,8 @@
-//! What a store tells its owner.
+//! What a store tells those who listen.
 
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 
 use crate::error::StoreError;
@@ -9,16 +10,19 @@ use crate::error::StoreError;
 /// A record that has become readable in its queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrival {
+    /// Topic of the queue.
     pub topic: Arc<str>,
+    /// Queue within the topic.
     pub queue_id: u32,
     /// Queue offset behind the record: the new maximum as far as this record goes.
     pub next_offset: QueueOffset,
     /// Tag hash, sign-extended, as in the consume queue.
     pub tags_code: i64,
+    /// The store's clock when the record was appended.
     pub stored_at_ms: i64,
 }
 
-/// Receives what happens in a store, but for `waits` on the store's own threads: none of these may block or call back into
+/// Receives what happens in a store, on the store's own threads but for `waits`: none of these may block or call back into
 /// `shutdown`.
 #[doc(alias = "MessageArrivingListener")]
 pub trait StoreListener: Send + Sync {
@@ -36,8 +40,93 @@ pub trait StoreListener: Send + Sync {
     fn poisoned(&self, _error: &StoreError) {}
 }
 
-/// A listener for nobody.
-#[derive(Debug, Default)]
-pub struct NoListener;
+/// All who listen, in the order in which they came.
+#[derive(Default)]
+pub(crate) struct Listeners(RwLock<Arc<[Arc<dyn StoreListener>]>>);
 
-impl StoreListener for NoListener {}
+impl Listeners {
+    pub(crate) fn add(&self, listener: Arc<dyn StoreListener>) {
+        let mut listeners = self.0.write();
+        *listeners = listeners.iter().cloned().chain([listener]).collect();
+    }
+
+    /// Lets go of all of them. They are dropped by this thread, unless another one is telling them something.
+    pub(crate) fn clear(&self) {
+        let former = std::mem::take(&mut *self.0.write());
+        drop(former); // not under the lock: a listener may hold anything
+    }
+
+    fn all(&self) -> Arc<[Arc<dyn StoreListener>]> {
+        Arc::clone(&self.0.read())
+    }
+
+    pub(crate) fn flushed(&self, offset: PhysicalOffset) {
+        self.all().iter().for_each(|listener| listener.flushed(offset));
+    }
+
+    pub(crate) fn arrived(&self, arrivals: &[Arrival]) {
+        self.all().iter().for_each(|listener| listener.arrived(arrivals));
+    }
+
+    pub(crate) fn dispatched(&self, offset: PhysicalOffset) {
+        self.all().iter().for_each(|listener| listener.dispatched(offset));
+    }
+
+    pub(crate) fn poisoned(&self, error: &StoreError) {
+        self.all().iter().for_each(|listener| listener.poisoned(error));
+    }
+
+    /// Waits for the disk as all listeners want it, each around the next.
+    ///
+    /// # Panics
+    /// When a listener does not let the append wait.
+    pub(crate) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let (mut wait, mut result) = (Some(wait), None);
+        wait_around(&self.all(), &mut || result = wait.take().map(|wait| wait()));
+        result.expect("a listener lets appends wait")
+    }
+}
+
+fn wait_around(listeners: &[Arc<dyn StoreListener>], wait: &mut dyn FnMut()) {
+    match listeners.split_first() {
+        None => wait(),
+        Some((first, others)) => first.waits(&mut || wait_around(others, wait)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    struct Notes(&'static str, Arc<Mutex<Vec<String>>>);
+
+    impl StoreListener for Notes {
+        fn flushed(&self, offset: PhysicalOffset) {
+            self.1.lock().push(format!("{} hears of {offset}", self.0));
+        }
+
+        fn waits(&self, wait: &mut dyn FnMut()) {
+            self.1.lock().push(format!("{} begins", self.0));
+            wait();
+            self.1.lock().push(format!("{} ends", self.0));
+        }
+    }
+
+    #[test]
+    fn each_listener_hears_everything_and_a_wait_happens_once_inside_of_all() {
+        let listeners = Listeners::default();
+        assert_eq!(listeners.waiting(|| 1), 1, "nobody listens");
+        let notes = Arc::new(Mutex::new(Vec::new()));
+        listeners.add(Arc::new(Notes("a", Arc::clone(&notes))));
+        listeners.add(Arc::new(Notes("b", Arc::clone(&notes))));
+        listeners.flushed(PhysicalOffset(7));
+        assert_eq!(listeners.waiting(|| 2), 2);
+        let expected =
+            ["a hears of 7", "b hears of 7", "a begins", "b begins", "b ends", "a ends"].map(str::to_owned);
+        assert_eq!(*notes.lock(), expected);
+        listeners.clear();
+        assert_eq!(Arc::strong_count(&notes), 1, "nobody is held any more");
+    }
+}

@@ -10,7 +10,6 @@ use rocketpy_model::PhysicalOffset;
 
 use crate::error::StoreError;
 use crate::folder::{NumberedFile, file_name, numbered_files};
-use crate::retention::folder_for;
 
 /// One file of the commit log, mapped whole.
 #[doc(alias = "DefaultMappedFile")]
@@ -111,8 +110,8 @@ impl<D: Disk> MappedFileQueue<D> {
     ) -> Result<MappedFile<D::Region>, EnvError> {
         let mut full = self.full.read().clone();
         loop {
-            let dir = folder_for(start.get(), self.file_size, &self.writable, &full)
-                .expect("some folder is writable");
+            let dir =
+                folder_for(start, self.file_size, &self.writable, &full).expect("some folder is writable");
             let path = dir.join(file_name(start.get()));
             match self.disk.create_region_while(&path, self.file_size, is_wanted) {
                 Err(EnvError::NoSpace { .. })
@@ -164,6 +163,22 @@ impl<D: Disk> MappedFileQueue<D> {
     pub(crate) fn min(&self) -> Option<PhysicalOffset> {
         self.files.read().first().map(|file| file.start)
     }
+}
+
+/// The folder that a new file goes to, by its number among those that may have one.
+///
+/// # Source
+/// docs/reference/store-format.md 1.1: full folders are left out while there is another one.
+fn folder_for<'a>(
+    start: PhysicalOffset,
+    file_size: u64,
+    folders: &'a [PathBuf],
+    full: &[PathBuf],
+) -> Option<&'a PathBuf> {
+    let open: Vec<_> = folders.iter().filter(|folder| !full.contains(folder)).collect();
+    let among = if open.is_empty() { folders.iter().collect() } else { open };
+    let count = among.len() as u64;
+    (count > 0).then(|| among[(start.get() / file_size % count) as usize])
 }
 
 /// The files of a log folder, mapped.
@@ -280,5 +295,25 @@ mod tests {
                 assert_eq!(nonzero_end(&bytes), last + 1, "{last} of {len}");
             }
         }
+    }
+
+    const FILE_BYTES: u64 = 1 << 30;
+
+    #[test]
+    fn new_files_take_turns_among_the_folders_that_have_space() {
+        let folders: Vec<PathBuf> = ["/a", "/b", "/c"].map(PathBuf::from).to_vec();
+        let turn = |number: u64, full: &[PathBuf]| {
+            folder_for(PhysicalOffset(number * FILE_BYTES), FILE_BYTES, &folders, full).unwrap().clone()
+        };
+        assert_eq!(
+            (0..4).map(|number| turn(number, &[])).collect::<Vec<_>>(),
+            ["/a", "/b", "/c", "/a"].map(PathBuf::from)
+        );
+        let full = ["/b".into()];
+        assert_eq!(
+            (0..3).map(|number| turn(number, &full)).collect::<Vec<_>>(),
+            ["/a", "/c", "/a"].map(PathBuf::from)
+        );
+        assert_eq!(turn(1, &folders), std::path::Path::new("/b"), "full ones are better than none");
     }
 }

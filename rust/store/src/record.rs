@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use rocketpy_model::{PhysicalOffset, QueueOffset};
+use rocketpy_model::{PhysicalOffset, QueueOffset, sys_flag};
 
 /// A message as the broker hands it to the log; the store adds the offsets, the time and the checks.
 #[doc(alias = "MessageExtBrokerInner")]
@@ -65,4 +65,9 @@ pub struct AppendedBatch {
     pub stored_at_ms: i64,
     /// First byte behind the last record.
     pub end: PhysicalOffset,
+}
+
+/// Whether a record takes a queue offset: half and rolled back messages do not.
+pub(crate) fn counts_in_queue(flags: i32) -> bool {
+    matches!(sys_flag::transaction(flags), 0 | sys_flag::TRANSACTION_COMMIT)
 }

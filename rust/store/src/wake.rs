@@ -1,8 +1,8 @@
-//! Wakes a thread that waits for work, at the price of a fence when it does not wait.
+//! Wakes a thread that waits for work, at the price of a fence when it does not wait; and ends it.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// One thread sleeps here; any thread wakes it.
 ///
@@ -11,12 +11,14 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
     asleep: AtomicBool,
+    /// The thread is to end.
+    stopped: AtomicBool,
     called: Mutex<bool>,
     bell: Condvar,
 }
 
 impl Wake {
-    /// Wakes the sleeper, if it sleeps. What was stored before the call is visible to its next look.
+    /// Wakes the sleeper, if it sleeps. What was stored before the call is visible to its next check for work.
     pub(crate) fn wake(&self) {
         // Pairs with the fence in `sleep`: either this sees `asleep`, or the sleeper sees what was stored before.
         fence(Ordering::SeqCst);
@@ -26,11 +28,22 @@ impl Wake {
         }
     }
 
-    /// Sleeps until woken or the time is up, unless `ready` says that there is work.
+    /// Tells the thread to end, and wakes it.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Whether the thread is to end; what it leaves undone is for whoever stopped it.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until woken or the time is up, unless `ready` says that there is work, or the thread is to end.
     pub(crate) fn sleep(&self, at_most: Duration, ready: impl FnOnce() -> bool) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if !ready() {
+        if !self.is_stopped() && !ready() {
             let called = self.called();
             if !*called {
                 drop(self.bell.wait_timeout(called, at_most));
@@ -40,7 +53,38 @@ impl Wake {
         *self.called() = false;
     }
 
+    /// Sleeps for a time, but not past the stop; a call that brings no work does not end it.
+    pub(crate) fn rest(&self, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end && !self.is_stopped() {
+            self.sleep(end.saturating_duration_since(Instant::now()), || false);
+        }
+    }
+
     fn called(&self) -> MutexGuard<'_, bool> {
         self.called.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_stop_ends_a_rest_that_other_calls_do_not_end() {
+        let wake = Arc::new(Wake::default());
+        let sleeper = std::thread::spawn({
+            let wake = Arc::clone(&wake);
+            move || wake.rest(Duration::from_secs(3600))
+        });
+        while !wake.asleep.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        wake.wake();
+        wake.stop();
+        sleeper.join().unwrap();
+        wake.sleep(Duration::from_secs(3600), || panic!("nobody asks for work after the stop"));
     }
 }

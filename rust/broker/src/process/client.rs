@@ -1,4 +1,4 @@
-//! Who is there: heartbeats, groups' members, locks of queues.
+//! Requests about live clients: heartbeats, members of groups, locks of queues.
 //!
 //! # Source
 //! docs/reference/protocol.md 2.3.7, 2.3.10, 2.3.11, 2.4.1 and 2.6.3.
@@ -19,9 +19,10 @@ use rocketpy_protocol::header::{
     GetProducerConnectionListRequestHeader, Header, NotifyConsumerIdsChangedRequestHeader,
     UnregisterClientRequestHeader, key,
 };
-use rocketpy_remoting::{Connection, Response};
+use rocketpy_remoting::Response;
 use tracing::{debug, warn};
 
+use super::route::Call;
 use super::{Answer, blocking, body, success_json};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -31,10 +32,10 @@ use crate::table::topic::MAX_QUEUES;
 /// Most groups that one heartbeat may name.
 const MAX_GROUPS: usize = 1024;
 
-/// HEART_BEAT: enters the client in its groups; creates groups and their retry topics.
+/// HEART_BEAT: adds the client to its groups, and creates missing groups and their retry topics.
 ///
-/// A group that cannot be entered is passed over: the client's other groups must not expire for it.
-pub(super) fn heartbeat(shared: &Shared, connection: &Arc<Connection>, request: &Command) -> Answer {
+/// A group that refuses the client is skipped: the client's other groups must not expire because of it.
+pub(super) fn heartbeat(Call { shared, connection, request }: Call<'_>) -> Answer {
     let data: HeartbeatData = body(request)?;
     if data.client_id.is_empty() {
         return Err(Refusal::Value { field: "clientID", wanted: "a text", value: String::new() });
@@ -49,13 +50,13 @@ pub(super) fn heartbeat(shared: &Shared, connection: &Arc<Connection>, request: 
     for producer in &data.producer_data_set {
         match name::check_group(&producer.group_name) {
             Ok(()) => shared.clients.enter_producer(&producer.group_name, member()),
-            Err(error) => warn!(client_id = &*client_id, %error, "heartbeat of a producer group passed over"),
+            Err(error) => warn!(client_id = &*client_id, %error, "heartbeat of a producer group skipped"),
         }
     }
     for consumer in &data.consumer_data_set {
         if let Err(refusal) = enter_consumer(shared, consumer, member()) {
             let group = &consumer.group_name;
-            warn!(client_id = &*client_id, group, %refusal, "heartbeat of a consumer group passed over");
+            warn!(client_id = &*client_id, group, %refusal, "heartbeat of a consumer group skipped");
         }
     }
     let mut response = Response::success();
@@ -70,7 +71,7 @@ fn enter_consumer(shared: &Shared, consumer: &ConsumerData, member: Member) -> R
         Some(group) => group,
         None => match blocking(|| shared.groups.get_or_create(&consumer.group_name)) {
             Ok(group) => group,
-            // Skipped in silence: its pulls are told.
+            // The client learns it from the answers to its pulls.
             Err(Refusal::NoGroup { group }) => {
                 debug!(group, "heartbeat of a consumer group that does not exist");
                 return Ok(());
@@ -79,7 +80,7 @@ fn enter_consumer(shared: &Shared, consumer: &ConsumerData, member: Member) -> R
         },
     };
     if let Err(refusal) = create_retry_topic(shared, consumer, &group) {
-        // Pulls do not need it, and a send to it makes it as well.
+        // Pulls do not need it, and the first send to it creates it.
         warn!(group = group.name, %refusal, "retry topic not created");
     }
     if shared.clients.enter_consumer(consumer, member) {
@@ -105,9 +106,9 @@ fn create_retry_topic(shared: &Shared, consumer: &ConsumerData, group: &GroupCon
     Ok(())
 }
 
-/// Tells all members of a group that it changed, the one that just entered too: Java's lite pull consumer rebalances
-/// before its first heartbeat, finds nobody, and would wait 20 s for its next turn. A lost notice is repaired by the
-/// members' own rebalance.
+/// Notifies all members of a group of a change, the new member included: Java's lite pull consumer rebalances before its first
+/// heartbeat, finds no member, and would wait 20 s for its next rebalance. Members rebalance by themselves as well, which repairs
+/// a lost notice.
 fn notify(shared: &Shared, group: &str) {
     let is_wanted = shared.config.notify_consumer_ids_changed
         && !shared.clients.is_broadcasting(group)
@@ -124,7 +125,7 @@ fn notify(shared: &Shared, group: &str) {
     }
 }
 
-/// Takes an ended connection out of its groups.
+/// Removes an ended connection from its groups.
 pub(super) fn disconnected(shared: &Shared, connection_id: u64) {
     for group in shared.clients.disconnected(connection_id) {
         notify(shared, &group);
@@ -141,7 +142,7 @@ pub(crate) fn expire(shared: &Shared) {
 }
 
 /// UNREGISTER_CLIENT.
-pub(super) fn unregister(shared: &Shared, connection: &Connection, request: &Command) -> Answer {
+pub(super) fn unregister(Call { shared, connection, request }: Call<'_>) -> Answer {
     let header = UnregisterClientRequestHeader::read(&request.ext)?;
     let consumer_group = header.consumer_group.filter(|group| !group.is_empty());
     if shared.clients.leave(connection.id(), header.producer_group, consumer_group)
@@ -153,14 +154,14 @@ pub(super) fn unregister(shared: &Shared, connection: &Connection, request: &Com
 }
 
 /// CHECK_CLIENT_CONFIG: whether a filter can be served.
-pub(super) fn check(request: &Command) -> Answer {
+pub(super) fn check(Call { request, .. }: Call<'_>) -> Answer {
     let data: CheckClientRequestBody = body(request)?;
     super::pull::check_type(data.subscription_data.expression_type.as_deref())?;
     Ok(Response::success())
 }
 
 /// GET_CONSUMER_LIST_BY_GROUP.
-pub(super) fn list(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn list(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetConsumerListByGroupRequestHeader::read(&request.ext)?;
     let ids = shared.clients.client_ids(header.consumer_group);
     if ids.is_empty() {
@@ -171,9 +172,9 @@ pub(super) fn list(shared: &Shared, request: &Command) -> Answer {
 }
 
 /// LOCK_BATCH_MQ.
-pub(super) fn lock_queues(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn lock_queues(Call { shared, request, .. }: Call<'_>) -> Answer {
     let mut wanted = lock_request(request)?;
-    // What is not here is nobody's: it is missing in the answer.
+    // A queue that this broker does not have stays out of the answer.
     wanted.mq_set.retain(|queue| is_here(shared, queue));
     let lock_ok_mq_set =
         shared.queue_locks.lock(&wanted.consumer_group, &wanted.client_id, wanted.mq_set, now_ms());
@@ -181,7 +182,7 @@ pub(super) fn lock_queues(shared: &Shared, request: &Command) -> Answer {
 }
 
 /// UNLOCK_BATCH_MQ.
-pub(super) fn unlock_queues(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn unlock_queues(Call { shared, request, .. }: Call<'_>) -> Answer {
     let wanted = lock_request(request)?;
     shared.queue_locks.unlock(&wanted.consumer_group, &wanted.client_id, &wanted.mq_set);
     Ok(Response::success())
@@ -207,7 +208,7 @@ fn is_here(shared: &Shared, queue: &MessageQueue) -> bool {
 }
 
 /// GET_CONSUMER_CONNECTION_LIST.
-pub(super) fn consumer_connections(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn consumer_connections(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetConsumerConnectionListRequestHeader::read(&request.ext)?;
     let Some(view) = shared.clients.consumer_group(header.consumer_group) else {
         return Err(Refusal::ConsumerOffline { group: header.consumer_group.to_owned() });
@@ -226,7 +227,7 @@ pub(super) fn consumer_connections(shared: &Shared, request: &Command) -> Answer
 }
 
 /// GET_PRODUCER_CONNECTION_LIST.
-pub(super) fn producer_connections(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn producer_connections(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetProducerConnectionListRequestHeader::read(&request.ext)?;
     let members = shared.clients.producer_group(header.producer_group);
     if members.is_empty() {

@@ -1,4 +1,4 @@
-//! Consumer groups: create, change, delete, how far they are.
+//! Requests about consumer groups.
 //!
 //! # Source
 //! docs/reference/protocol.md 2.6.2 and 2.6.3.
@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, name};
-use rocketpy_protocol::Command;
 use rocketpy_protocol::body::{ConsumeStats, GroupList, OffsetWrapper};
 use rocketpy_protocol::header::{
     DeleteSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader, Header,
@@ -18,13 +17,14 @@ use rocketpy_remoting::Response;
 use tracing::info;
 
 use super::offset::signed;
+use super::route::Call;
 use super::{Answer, blocking, body, success_json};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::table::topic::MAX_QUEUES;
 
 /// UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.
-pub(super) fn put(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn put(Call { shared, request, .. }: Call<'_>) -> Answer {
     let group: GroupConfig = body(request)?;
     name::check_group(&group.name)?;
     bounded("retryQueueNums", group.retry_queues)?;
@@ -34,7 +34,7 @@ pub(super) fn put(shared: &Shared, request: &Command) -> Answer {
     Ok(Response::success())
 }
 
-/// The number of queues becomes files and loops; more tries than that are no use to anybody.
+/// Bounds a number from outside: of queues, because each becomes a file, and of tries, where more make no sense.
 fn bounded(field: &'static str, value: i32) -> Result<(), Refusal> {
     if (0..=MAX_QUEUES as i32).contains(&value) {
         return Ok(());
@@ -43,7 +43,7 @@ fn bounded(field: &'static str, value: i32) -> Result<(), Refusal> {
 }
 
 /// DELETE_SUBSCRIPTIONGROUP.
-pub(super) fn delete(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn delete(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = DeleteSubscriptionGroupRequestHeader::read(&request.ext)?;
     name::check_group(header.group_name)?;
     blocking(|| shared.groups.remove(header.group_name))?;
@@ -55,12 +55,12 @@ pub(super) fn delete(shared: &Shared, request: &Command) -> Answer {
 }
 
 /// GET_ALL_SUBSCRIPTIONGROUP_CONFIG.
-pub(super) fn all(shared: &Shared) -> Answer {
+pub(super) fn all(Call { shared, .. }: Call<'_>) -> Answer {
     Ok(success_json(&shared.groups.all()))
 }
 
 /// QUERY_TOPIC_CONSUME_BY_WHO: groups that subscribe to a topic now, or have offsets for it.
-pub(super) fn of_topic(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn of_topic(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = QueryTopicConsumeByWhoRequestHeader::read(&request.ext)?;
     let mut groups: BTreeSet<String> = shared.offsets.groups_of(header.topic).into_iter().collect();
     groups.extend(shared.clients.groups_subscribed_to(header.topic));
@@ -68,7 +68,7 @@ pub(super) fn of_topic(shared: &Shared, request: &Command) -> Answer {
 }
 
 /// GET_CONSUME_STATS: every queue's end beside the group's offset, and how many messages a second it took in the last minute.
-pub(super) fn consume_stats(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn consume_stats(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetConsumeStatsRequestHeader::read(&request.ext)?;
     let group = header.consumer_group;
     let mut stats = ConsumeStats::default();

@@ -1,8 +1,7 @@
-//! Single messages by their place in the log, and messages by key.
+//! Requests for messages by physical offset and by key.
 
 use bytes::Bytes;
 use rocketpy_model::PhysicalOffset;
-use rocketpy_protocol::Command;
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::{
     Header, QueryMessageRequestHeader, QueryMessageResponseHeader, ViewMessageRequestHeader,
@@ -10,12 +9,12 @@ use rocketpy_protocol::header::{
 use rocketpy_remoting::Response;
 use rocketpy_store::{KeyKind, ReadLimits};
 
+use super::route::Call;
 use super::{Answer, blocking, response as response_with};
 use crate::refusal::Refusal;
-use crate::shared::Shared;
 
 /// VIEW_MESSAGE_BY_ID: the record that starts at a physical offset.
-pub(super) fn view(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn view(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = ViewMessageRequestHeader::read(&request.ext)?;
     let offset = u64::try_from(header.offset).ok().map(PhysicalOffset);
     let record: Option<Bytes> = offset.and_then(|offset| shared.store.record_at(offset));
@@ -32,7 +31,7 @@ const QUERY_BYTES: u64 = 15 << 20;
 ///
 /// # Source
 /// docs/reference/protocol.md 2.3.6, docs/reference/store-format.md 4.5; the index types are those of Apache 5.5.0.
-pub(super) fn query(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn query(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = QueryMessageRequestHeader::read(&request.ext)?;
     let is_unique = header.is_unique_key.unwrap_or(false);
     let kind = match header.index_type.unwrap_or("") {

@@ -1,30 +1,32 @@
-//! One function for each request code, and the table that leads to them.
+//! Requests: [`route`] leads from a code to its function, the other files hold the functions.
 
 mod client;
 mod group;
+pub(crate) mod held;
 mod message;
 mod offset;
-pub(crate) mod pull;
+mod pull;
+pub(crate) mod route;
+mod runtime_info;
 mod send;
 mod state;
 mod topic;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 pub(crate) use client::expire;
-pub(crate) use offset::signed;
 use rocketpy_protocol::code::{request as code, response};
 use rocketpy_protocol::{Command, Header, json};
 use rocketpy_remoting::{Connection, Handler, Reply, Response};
+use route::{Call, Function, Route, route_of};
 use serde::Serialize;
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tracing::debug;
 
+pub(crate) use crate::blocking::blocking;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 
-/// What a request that is answered at once comes to.
+/// What a function answers.
 type Answer = Result<Response, Refusal>;
 
 /// Leads requests to their functions.
@@ -34,123 +36,40 @@ pub(crate) struct Processor(pub(crate) Arc<Shared>);
 impl Handler for Processor {
     fn handle(&self, connection: &Arc<Connection>, request: Command, reply: Reply) {
         let shared = &self.0;
-        match request.code {
-            code::SEND_MESSAGE | code::SEND_MESSAGE_V2 | code::SEND_BATCH_MESSAGE => {
-                send::send(shared, connection, &request, reply);
+        let call = Call { shared, connection, request: &request };
+        match route_of(request.code) {
+            Some(Route::Replies(function)) => function(call, reply),
+            Some(Route::Answers { function, waits }) if waits.for_dispatch(&request) => {
+                held::answer_once_dispatched(shared, *function, request, reply);
             }
-            code::PULL_MESSAGE | code::LITE_PULL_MESSAGE => pull::pull(shared, &request, reply),
-            code::UPDATE_AND_CREATE_TOPIC => topic::put(shared, &request, reply),
-            _ if looks_at_queues(&request) => answer_once_dispatched(shared, connection, request, reply),
-            _ => answer_now(shared, connection, &request, reply),
+            Some(Route::Answers { function, .. }) => answer(*function, call, reply),
+            Some(Route::Refused { why }) => refuse(call, reply, why),
+            None => refuse(call, reply, code::who_answers(request.code)),
         }
     }
 
     fn disconnected(&self, connection: &Arc<Connection>) {
-        self.0.held_pulls.disconnected(connection.id());
+        self.0.held.disconnected(connection.id());
         client::disconnected(&self.0, connection.id());
     }
 }
 
-/// How long an answer waits for dispatch at most: it lies behind by some hundred microseconds, unless it can not write or
-/// the machine has no time for it. Clients wait 3 s for an answer.
-const DISPATCH_PATIENCE: Duration = Duration::from_secs(2);
-
-/// Whether the answer comes from consume queues or index: whoever got an acknowledgement before asks for a message that is there.
-fn looks_at_queues(request: &Command) -> bool {
-    match request.code {
-        code::GET_MAX_OFFSET => !offset::is_of_next(request),
-        code::SEARCH_OFFSET_BY_TIMESTAMP
-        | code::GET_TOPIC_STATS_INFO
-        | code::GET_CONSUME_STATS
-        | code::QUERY_MESSAGE => true,
-        _ => false,
-    }
-}
-
-fn answer_once_dispatched(
-    shared: &Arc<Shared>,
-    connection: &Arc<Connection>,
-    request: Command,
-    reply: Reply,
-) {
-    let end = shared.store.readable_end();
-    if shared.store.dispatched_offset() >= end {
-        return answer_now(shared, connection, &request, reply);
-    }
-    let (shared, connection) = (Arc::clone(shared), Arc::clone(connection));
-    shared.runtime.clone().spawn(async move {
-        let deadline = Instant::now() + DISPATCH_PATIENCE;
-        while shared.store.dispatched_offset() < end && Instant::now() < deadline {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        answer_now(&shared, &connection, &request, reply);
-    });
-}
-
-fn answer_now(shared: &Arc<Shared>, connection: &Arc<Connection>, request: &Command, reply: Reply) {
-    match answer(shared, connection, request) {
+/// Answers with what the function returns.
+fn answer(function: Function, call: Call<'_>, reply: Reply) {
+    match function(call) {
         Ok(response) => reply.send(response),
         Err(refusal) => {
-            debug!(code = request.code, %refusal, peer = %connection.peer(), "request refused");
+            let (code, peer) = (call.request.code, call.connection.peer());
+            debug!(code, %refusal, %peer, "request refused");
             reply.send(refusal.response());
         }
     }
 }
 
-fn answer(shared: &Arc<Shared>, connection: &Arc<Connection>, request: &Command) -> Answer {
-    match request.code {
-        code::QUERY_CONSUMER_OFFSET => offset::query(shared, request),
-        code::UPDATE_CONSUMER_OFFSET => offset::update(shared, request),
-        code::GET_MAX_OFFSET => offset::max(shared, request),
-        code::GET_MIN_OFFSET => offset::min(shared, request),
-        code::SEARCH_OFFSET_BY_TIMESTAMP => offset::search(shared, request),
-        code::GET_EARLIEST_MSG_STORETIME => offset::earliest_stored_at(shared, request),
-        code::VIEW_MESSAGE_BY_ID => message::view(shared, request),
-        code::QUERY_MESSAGE => message::query(shared, request),
-        code::HEART_BEAT => client::heartbeat(shared, connection, request),
-        code::UNREGISTER_CLIENT => client::unregister(shared, connection, request),
-        code::CHECK_CLIENT_CONFIG => client::check(request),
-        code::GET_CONSUMER_LIST_BY_GROUP => client::list(shared, request),
-        code::LOCK_BATCH_MQ => client::lock_queues(shared, request),
-        code::UNLOCK_BATCH_MQ => client::unlock_queues(shared, request),
-        code::GET_CONSUMER_CONNECTION_LIST => client::consumer_connections(shared, request),
-        code::GET_PRODUCER_CONNECTION_LIST => client::producer_connections(shared, request),
-        code::DELETE_TOPIC_IN_BROKER => topic::delete(shared, request),
-        code::GET_ALL_TOPIC_CONFIG => topic::all(shared),
-        code::GET_TOPIC_CONFIG => topic::get(shared, request),
-        code::GET_TOPIC_STATS_INFO => topic::stats(shared, request),
-        code::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => group::put(shared, request),
-        code::DELETE_SUBSCRIPTIONGROUP => group::delete(shared, request),
-        code::GET_ALL_SUBSCRIPTIONGROUP_CONFIG => group::all(shared),
-        code::GET_CONSUME_STATS => group::consume_stats(shared, request),
-        code::QUERY_TOPIC_CONSUME_BY_WHO => group::of_topic(shared, request),
-        code::DELETE_EXPIRED_COMMITLOG => {
-            shared.store.delete_expired();
-            Ok(Response::success())
-        }
-        code::CLEAN_EXPIRED_CONSUMEQUEUE => {
-            // A round of retention: files of queues go with the log's. Queues stay, for their numbers are nowhere else.
-            blocking(|| shared.store.clean())?;
-            Ok(Response::success())
-        }
-        code::GET_BROKER_CONFIG => state::config(shared),
-        code::GET_BROKER_RUNTIME_INFO => state::runtime_info(shared),
-        code => Err(Refusal::NotThereYet { code, why: why_not(code) }),
-    }
-}
-
-/// The way out for a request that is known and not served.
-fn why_not(code: i32) -> &'static str {
-    match code {
-        code::CONSUMER_SEND_MSG_BACK => {
-            "failed messages are not taken back yet; consume them again from their offset"
-        }
-        code::END_TRANSACTION => "transactions are not there yet; send plain messages",
-        code::SEND_REPLY_MESSAGE | code::SEND_REPLY_MESSAGE_V2 => "request-reply is not there yet",
-        code::INVOKE_BROKER_TO_RESET_OFFSET => "commit the offsets instead while the group is stopped",
-        _ if code::name_of(code).is_some() => "this broker does not have that function yet",
-        _ => "no such code is known",
-    }
+fn refuse(call: Call<'_>, reply: Reply, why: &'static str) {
+    let refusal = Refusal::NotThereYet { code: call.request.code, why };
+    debug!(%refusal, peer = %call.connection.peer(), "request refused");
+    reply.send(refusal.response());
 }
 
 /// A response with a code, ready for its header.
@@ -180,11 +99,4 @@ fn body<T: serde::de::DeserializeOwned>(request: &Command) -> Result<T, Refusal>
         request: code::name_of(request.code).unwrap_or("the request"),
         reason: error.to_string(),
     })
-}
-
-/// Runs something that waits for the disk, and lets the other connections go on meanwhile.
-pub(crate) fn blocking<T>(work: impl FnOnce() -> T) -> T {
-    let may_step_aside =
-        Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if may_step_aside { tokio::task::block_in_place(work) } else { work() }
 }

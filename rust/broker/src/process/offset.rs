@@ -1,9 +1,8 @@
-//! Offsets of queues and of groups.
+//! Requests about offsets of queues and groups.
 //!
 //! # Source
 //! docs/reference/protocol.md 2.3.4.
 
-use rocketpy_filter::MessageFilter;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::header::{
     GetEarliestMsgStoretimeRequestHeader, GetEarliestMsgStoretimeResponseHeader, GetMaxOffsetRequestHeader,
@@ -11,16 +10,16 @@ use rocketpy_protocol::header::{
     QueryConsumerOffsetRequestHeader, QueryConsumerOffsetResponseHeader, SearchOffsetRequestHeader,
     SearchOffsetResponseHeader, UpdateConsumerOffsetRequestHeader,
 };
-use rocketpy_protocol::record::RecordView;
 use rocketpy_remoting::Response;
-use rocketpy_store::{Boundary, ReadLimits};
+use rocketpy_store::Boundary;
 
+use super::route::Call;
 use super::{Answer, queue_id, success_with};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 
 /// QUERY_CONSUMER_OFFSET.
-pub(super) fn query(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn query(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = QueryConsumerOffsetRequestHeader::read(&request.ext)?;
     let (group, topic, queue) = (header.consumer_group, header.topic, queue_id(header.queue_id)?);
     if let Some(offset) = shared.offsets.get(group, topic, queue) {
@@ -33,24 +32,22 @@ pub(super) fn query(shared: &Shared, request: &Command) -> Answer {
     Err(Refusal::NoOffset { group: group.to_owned(), topic: topic.to_owned(), queue_id: queue })
 }
 
-/// Whether the queue was never trimmed and its first message lies near the end of the log: then a group without an
-/// offset begins at the first message, wherever it wants to begin.
+/// Whether the queue was never trimmed and its first message is near the end of the log. Then a group without an offset begins at
+/// the first message, whatever start it asks for.
 fn starts_hot(shared: &Shared, topic: &str, queue_id: u32) -> bool {
     let bounds = shared.store.queue_bounds(topic, queue_id);
     if bounds.min.get() > 0 || bounds.max.get() == 0 {
         return false;
     }
-    let one = ReadLimits { max_messages: 1, max_bytes: 1 };
-    let Ok(fetch) = shared.store.get(topic, queue_id, 0, &one, &MessageFilter::All) else { return false };
-    let first = fetch.records.first().and_then(|bytes| RecordView::parse(bytes).ok());
-    first.is_some_and(|record| {
-        let distance = shared.store.max_physical_offset().get().saturating_sub(record.physical_offset.get());
-        distance <= shared.hot_bytes
+    let first = shared.store.entries(topic, queue_id, bounds.min, 1);
+    first.is_ok_and(|entries| {
+        let end = shared.store.max_physical_offset();
+        entries.iter().any(|entry| end.saturating_sub(entry.physical_offset) <= shared.hot_bytes)
     })
 }
 
 /// UPDATE_CONSUMER_OFFSET.
-pub(super) fn update(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn update(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = UpdateConsumerOffsetRequestHeader::read(&request.ext)?;
     let (group, topic) = (header.consumer_group, header.topic);
     if shared.groups.get(group).is_none() {
@@ -72,13 +69,13 @@ pub(super) fn update(shared: &Shared, request: &Command) -> Answer {
     Ok(Response::success())
 }
 
-/// Whether a GET_MAX_OFFSET asks for the offset of the next message, whether or not those before it can be read.
+/// Whether a GET_MAX_OFFSET asks for the offset of the next message, even if earlier ones cannot be read yet.
 pub(super) fn is_of_next(request: &Command) -> bool {
     GetMaxOffsetRequestHeader::read(&request.ext).is_ok_and(|header| header.committed == Some(false))
 }
 
-/// GET_MAX_OFFSET: the end of what can be read, or the offset that the next message gets; 0 for a queue that does not exist.
-pub(super) fn max(shared: &Shared, request: &Command) -> Answer {
+/// GET_MAX_OFFSET: the end of what can be read, or the offset that the next message gets. 0 for a queue that does not exist.
+pub(super) fn max(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetMaxOffsetRequestHeader::read(&request.ext)?;
     let queue = queue_id(header.queue_id)?;
     let offset = if is_of_next(request) {
@@ -90,14 +87,14 @@ pub(super) fn max(shared: &Shared, request: &Command) -> Answer {
 }
 
 /// GET_MIN_OFFSET.
-pub(super) fn min(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn min(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetMinOffsetRequestHeader::read(&request.ext)?;
     let bounds = shared.store.queue_bounds(header.topic, queue_id(header.queue_id)?);
     Ok(success_with(&GetMinOffsetResponseHeader { offset: signed(bounds.min.get()) }))
 }
 
 /// SEARCH_OFFSET_BY_TIMESTAMP.
-pub(super) fn search(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn search(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = SearchOffsetRequestHeader::read(&request.ext)?;
     let boundary = match header.boundary_type {
         Some(name) if name.eq_ignore_ascii_case("UPPER") => Boundary::Upper,
@@ -109,7 +106,7 @@ pub(super) fn search(shared: &Shared, request: &Command) -> Answer {
 }
 
 /// GET_EARLIEST_MSG_STORETIME: −1 when the queue holds nothing.
-pub(super) fn earliest_stored_at(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn earliest_stored_at(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetEarliestMsgStoretimeRequestHeader::read(&request.ext)?;
     let stored_at = shared.store.earliest_stored_at(header.topic, queue_id(header.queue_id)?)?;
     Ok(success_with(&GetEarliestMsgStoretimeResponseHeader { timestamp: stored_at.unwrap_or(-1) }))

@@ -4,63 +4,57 @@
 //! docs/reference/protocol.md 2.3.3 and 5, docs/reference/store-format.md 11.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::sys_flag::pull as flag;
-use rocketpy_model::{GroupConfig, TopicConfig, perm};
-use rocketpy_protocol::Command;
+use rocketpy_model::{GroupConfig, QueueOffset, TopicConfig, perm};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{Header, PullMessageRequestHeader, PullMessageResponseHeader};
-use rocketpy_remoting::{Reply, Response, cork};
+use rocketpy_remoting::{Reply, Response};
 use rocketpy_store::{Fetch, FetchStatus, ReadLimits};
-use tracing::debug;
 
 use super::blocking;
+use super::held::{self, Waiting};
 use super::offset::signed;
-use crate::held_pull::HeldPull;
+use super::route::Call;
+use crate::held_request::QueueKey;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 
 /// Bytes of one answer when the request states no limit: Apache's limit for messages in memory.
 const DEFAULT_MAX_BYTES: usize = 256 * 1024;
-/// Longest hold, whatever the request asks for.
+/// Longest hold, even if the request asks for more.
 const MAX_HOLD: Duration = Duration::from_secs(600);
-/// The only type of filter expressions that is there.
+/// The only type of filter expressions that is served.
 pub(super) const TAG: &str = "TAG";
 
 /// A pull that passed its checks.
 #[derive(Debug)]
 pub(crate) struct Pull {
-    pub(crate) topic: Arc<str>,
-    pub(crate) queue_id: u32,
-    pub(crate) offset: i64,
-    pub(crate) filter: Arc<MessageFilter>,
+    pub(super) queue: QueueKey,
+    offset: i64,
+    pub(super) filter: Arc<MessageFilter>,
     group: Arc<str>,
     limits: ReadLimits,
     topic_sys_flag: i32,
     group_sys_flag: i32,
 }
 
-#[cfg(test)]
 impl Pull {
-    /// A pull of everything.
-    pub(crate) fn of_queue(topic: &str, queue_id: u32, offset: i64) -> Self {
-        Self {
-            topic: topic.into(),
-            queue_id,
-            offset,
-            filter: Arc::new(MessageFilter::All),
-            group: "group".into(),
-            limits: ReadLimits { max_messages: 1, max_bytes: 1 },
-            topic_sys_flag: 0,
-            group_sys_flag: 0,
-        }
+    /// Whether its offset lies before the end of the queue.
+    pub(super) fn is_before(&self, max_offset: QueueOffset) -> bool {
+        signed(max_offset.get()) > self.offset
+    }
+
+    /// Bytes of memory behind the struct. A filter counts for each pull, though several pulls may share one.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.queue.topic.len() + self.group.len() + self.filter.heap_bytes()
     }
 }
 
 /// Answers a pull, or holds it until there is something to answer.
-pub(super) fn pull(shared: &Arc<Shared>, request: &Command, reply: Reply) {
+pub(super) fn pull(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     let header = match PullMessageRequestHeader::read(&request.ext) {
         Ok(header) => header,
         Err(error) => return reply.send(Refusal::from(error).response()),
@@ -70,7 +64,8 @@ pub(super) fn pull(shared: &Arc<Shared>, request: &Command, reply: Reply) {
         Err(refusal) => return reply.send(refusal_response(&refusal)),
     };
     if header.sys_flag & flag::COMMIT_OFFSET != 0 && header.commit_offset >= 0 {
-        shared.offsets.commit(&pull.group, &pull.topic, pull.queue_id, header.commit_offset);
+        let QueueKey { topic, queue_id } = &pull.queue;
+        shared.offsets.commit(&pull.group, topic, *queue_id, header.commit_offset);
     }
     let hold = (header.sys_flag & flag::SUSPEND != 0).then(|| hold_time(shared, &header));
     read(shared, pull, reply, hold);
@@ -81,14 +76,11 @@ fn hold_time(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> Duration
     if shared.config.long_polling { asked } else { asked.min(shared.config.short_polling) }
 }
 
-/// Runs pulls again that were held, this time to the end.
-pub(crate) fn resume(shared: &Arc<Shared>, released: Vec<HeldPull>) {
-    let _cork = cork();
-    for HeldPull { pull, reply, .. } in released {
-        match check_again(shared, &pull) {
-            Ok(()) => read(shared, pull, reply, None),
-            Err(refusal) => reply.send(refusal_response(&refusal)),
-        }
+/// Answers a pull that was held.
+pub(super) fn resume(shared: &Arc<Shared>, pull: Pull, reply: Reply) {
+    match check_again(shared, &pull) {
+        Ok(()) => read(shared, pull, reply, None),
+        Err(refusal) => reply.send(refusal_response(&refusal)),
     }
 }
 
@@ -97,13 +89,13 @@ fn check_again(shared: &Shared, pull: &Pull) -> Result<(), Refusal> {
     if shared.groups.get(&pull.group).is_some_and(|group| !group.consume_enable) {
         return Err(Refusal::GroupDisabled { group: pull.group.to_string() });
     }
-    let Some(topic) = shared.topics.get(&pull.topic) else {
-        return Err(Refusal::NoTopic { topic: pull.topic.to_string() });
+    let Some(topic) = shared.topics.get(&pull.queue.topic) else {
+        return Err(Refusal::NoTopic { topic: pull.queue.topic.to_string() });
     };
-    check_readable(&topic, i64::from(pull.queue_id)).map(drop)
+    check_readable(&topic, i64::from(pull.queue.queue_id)).map(drop)
 }
 
-/// The queue, when it may be read.
+/// The queue, if it may be read.
 fn check_readable(topic: &TopicConfig, queue_id: i64) -> Result<u32, Refusal> {
     if !topic.perm.is_readable() {
         return Err(Refusal::TopicNotReadable { topic: topic.name.clone(), perm: topic.perm.bits() });
@@ -116,8 +108,9 @@ fn check_readable(topic: &TopicConfig, queue_id: i64) -> Result<u32, Refusal> {
 
 fn check(shared: &Shared, code: i32, header: &PullMessageRequestHeader<'_>) -> Result<Pull, Refusal> {
     let config = &shared.config;
-    if config.broker_permission & perm::READ == 0 {
-        let (broker, permission) = (config.broker_name.clone(), config.broker_permission);
+    let permission = shared.permission();
+    if permission & perm::READ == 0 {
+        let broker = config.broker_name.clone();
         return Err(Refusal::BrokerNotReadable { broker, permission });
     }
     if code == request::LITE_PULL_MESSAGE && !config.lite_pull {
@@ -136,8 +129,7 @@ fn check(shared: &Shared, code: i32, header: &PullMessageRequestHeader<'_>) -> R
     let queue_id = check_readable(&topic, i64::from(header.queue_id))?;
     let filter = filter_of(shared, header, &group)?;
     Ok(Pull {
-        topic: topic.name.as_str().into(),
-        queue_id,
+        queue: QueueKey { topic: topic.name.as_str().into(), queue_id },
         offset: header.queue_offset,
         filter,
         group: group.name.as_str().into(),
@@ -190,7 +182,7 @@ fn filter_of(
 }
 
 /// # Errors
-/// The expression is not one over tags.
+/// The filter expression is not one over tags.
 pub(super) fn check_type(expression_type: Option<&str>) -> Result<(), Refusal> {
     match expression_type {
         Some(other) if !other.is_empty() && !other.eq_ignore_ascii_case(TAG) => {
@@ -200,46 +192,27 @@ pub(super) fn check_type(expression_type: Option<&str>) -> Result<(), Refusal> {
     }
 }
 
-/// Reads the queue and answers; with nothing to give and time to wait it holds the pull.
+/// Reads the queue and answers. With nothing to give and time to wait it holds the pull.
 fn read(shared: &Arc<Shared>, pull: Pull, reply: Reply, hold: Option<Duration>) {
-    let fetch = match shared.store.get(&pull.topic, pull.queue_id, pull.offset, &pull.limits, &pull.filter) {
+    let QueueKey { topic, queue_id } = &pull.queue;
+    let fetch = match shared.store.get(topic, *queue_id, pull.offset, &pull.limits, &pull.filter) {
         Ok(fetch) => fetch,
         Err(error) => return reply.send(Refusal::from(error).response()),
     };
     let code = code_of(fetch.status, pull.offset);
     match hold {
-        Some(time) if code == response::PULL_NOT_FOUND && !time.is_zero() => {
-            hold_pull(shared, pull, reply, time)
+        Some(patience) if code == response::PULL_NOT_FOUND && !patience.is_zero() => {
+            held::hold(shared, Waiting::Pull(pull), reply, patience);
         }
         _ => {
             let count = u64::from(fetch.count);
             shared.stats.pulled(count);
             if count > 0 {
-                shared.rates.got(&pull.group, &pull.topic, count);
+                shared.rates.got(&pull.group, topic, count);
             }
             let next = signed(fetch.next_offset.get());
-            shared.offsets.pulled(&pull.group, &pull.topic, pull.queue_id, next);
+            shared.offsets.pulled(&pull.group, topic, *queue_id, next);
             reply.send(answer(&pull, fetch, code));
-        }
-    }
-}
-
-fn hold_pull(shared: &Arc<Shared>, pull: Pull, reply: Reply, time: Duration) {
-    let (topic, queue_id, offset) = (pull.topic.clone(), pull.queue_id, pull.offset);
-    match shared.held_pulls.hold(HeldPull { pull, reply, deadline: Instant::now() + time }) {
-        Ok(id) => {
-            // A message may have come between the read and the hold.
-            let max = signed(shared.store.queue_bounds(&topic, queue_id).max.get());
-            if max > offset
-                && let Some(held) = shared.held_pulls.take(id)
-            {
-                read(shared, held.pull, held.reply, None);
-            }
-        }
-        Err(refused) => {
-            debug!(topic = &*refused.pull.topic, queue_id = refused.pull.queue_id, "no room to hold a pull");
-            let limit = shared.config.max_held_pulls;
-            refused.reply.send(Refusal::TooManyHeldPulls { limit }.response());
         }
     }
 }
@@ -292,7 +265,7 @@ fn remark(status: FetchStatus) -> &'static str {
     }
 }
 
-/// A refusal of a pull; with NO_PERMISSION it says what forbids it.
+/// A refusal of a pull. With NO_PERMISSION a header field states what forbids it.
 fn refusal_response(refusal: &Refusal) -> Response {
     let mut response = refusal.response();
     let forbidden_type = match refusal {

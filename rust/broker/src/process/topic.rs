@@ -1,14 +1,13 @@
-//! Topics: create, change, delete, look at.
+//! Requests about topics.
 //!
 //! # Source
 //! docs/reference/protocol.md 2.6.1.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rocketpy_model::{MessageQueue, Permission, QueueOffset, TopicConfig, TopicFilterType, name};
-use rocketpy_protocol::Command;
 use rocketpy_protocol::body::{TopicConfigSerializeWrapper, TopicOffset, TopicStatsTable};
 use rocketpy_protocol::header::{
     CreateTopicRequestHeader, DeleteTopicRequestHeader, GetTopicConfigRequestHeader,
@@ -18,17 +17,16 @@ use rocketpy_remoting::{Reply, Response};
 use tracing::info;
 
 use super::offset::signed;
+use super::route::Call;
 use super::{Answer, blocking, success_json};
+use crate::put::{AckCondition, acknowledge};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::table::topic::{MAX_QUEUES, TopicChange, is_system};
 use crate::topic_attribute;
 
-/// How long the answer to a creation waits for the name servers: a route query right after it finds the topic.
-pub(super) const ANNOUNCE_WAIT: Duration = Duration::from_secs(2);
-
 /// UPDATE_AND_CREATE_TOPIC.
-pub(super) fn put(shared: &Arc<Shared>, request: &Command, reply: Reply) {
+pub(super) fn put(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     let wanted = CreateTopicRequestHeader::read(&request.ext).map_err(Refusal::from);
     let change = wanted
         .and_then(|header| wanted_topic(shared, &header))
@@ -37,10 +35,8 @@ pub(super) fn put(shared: &Arc<Shared>, request: &Command, reply: Reply) {
         Ok(change) => change,
         Err(refusal) => return reply.send(refusal.response()),
     };
-    let (Some(change), Some(registrar)) = (change, shared.registrar()) else {
-        return reply.send(Response::success());
-    };
-    for topic in &change.topics {
+    let mut condition = AckCondition::default();
+    for topic in change.iter().flat_map(|change| &change.topics) {
         info!(
             topic = topic.name,
             queues = topic.queues(),
@@ -48,17 +44,14 @@ pub(super) fn put(shared: &Arc<Shared>, request: &Command, reply: Reply) {
             "topic created or changed"
         );
     }
-    let announced = registrar.announce(&change);
-    let shared = shared.clone();
-    tokio::spawn(async move {
-        if let Some(registrar) = shared.registrar() {
-            registrar.taken(&announced, ANNOUNCE_WAIT).await;
-        }
-        reply.send(Response::success());
-    });
+    if let Some(change) = change {
+        // A route query right after the answer finds the topic.
+        condition.announced = shared.announce(&change);
+    }
+    acknowledge(shared, condition, reply, Response::success());
 }
 
-/// Stores the topic; how long its messages stay readable counts at once.
+/// Stores the topic and puts its retention into force.
 fn put_and_age(shared: &Shared, topic: TopicConfig) -> Result<Option<TopicChange>, Refusal> {
     let change = shared.topics.put(topic)?;
     if change.is_some() {
@@ -106,7 +99,7 @@ fn queues(field: &'static str, value: i32) -> Result<u32, Refusal> {
 }
 
 /// # Errors
-/// The name is none, or belongs to the system.
+/// The text is not a topic name, or the topic belongs to the system.
 fn check_own(shared: &Shared, topic: &str) -> Result<(), Refusal> {
     name::check_topic(topic)?;
     if is_system(topic, &shared.config) {
@@ -115,7 +108,7 @@ fn check_own(shared: &Shared, topic: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Applies `+name=value,-name` to the attributes a topic has.
+/// Applies a change such as `+name=value,-name` to a topic's attributes.
 fn attributes(
     mut attributes: BTreeMap<String, String>,
     text: &str,
@@ -137,35 +130,35 @@ fn attributes(
 }
 
 /// DELETE_TOPIC_IN_BROKER: the topic, its queues and the offsets stored for it.
-pub(super) fn delete(shared: &Arc<Shared>, request: &Command) -> Answer {
+pub(super) fn delete(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = DeleteTopicRequestHeader::read(&request.ext)?;
     check_own(shared, header.topic)?;
     let queues = blocking(|| -> Result<usize, Refusal> {
         shared.topics.remove(header.topic)?;
         shared.set_topic_retention()?;
-        // Before the queues: where these are gone and offsets are not, a later topic's messages lie behind its groups.
+        // Before the queues: offsets that outlive the queues would be ahead of a later topic's messages.
         shared.offsets.remove_topic(header.topic)?;
         Ok(shared.store.delete_topic(header.topic)?)
     })?;
-    super::pull::resume(shared, shared.held_pulls.of_topic(header.topic));
+    super::held::resume(shared, shared.held.of_topic(header.topic));
     info!(topic = header.topic, queues, "topic deleted");
     Ok(Response::success())
 }
 
 /// GET_ALL_TOPIC_CONFIG.
-pub(super) fn all(shared: &Shared) -> Answer {
+pub(super) fn all(Call { shared, .. }: Call<'_>) -> Answer {
     let (data_version, topic_config_table) = shared.topics.all();
     Ok(success_json(&TopicConfigSerializeWrapper { data_version, topic_config_table, ..Default::default() }))
 }
 
 /// GET_TOPIC_CONFIG.
-pub(super) fn get(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn get(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetTopicConfigRequestHeader::read(&request.ext)?;
     Ok(success_json(&*existing(shared, header.topic)?))
 }
 
 /// GET_TOPIC_STATS_INFO: the bounds of every queue, and how many messages a second came in the last minute.
-pub(super) fn stats(shared: &Shared, request: &Command) -> Answer {
+pub(super) fn stats(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetTopicStatsInfoRequestHeader::read(&request.ext)?;
     let topic = existing(shared, header.topic)?;
     let broker_name: Arc<str> = shared.config.broker_name.as_str().into();

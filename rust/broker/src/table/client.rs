@@ -1,3 +1,5 @@
+//! The live clients, by group.
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +10,7 @@ use rocketpy_protocol::Language;
 use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, SubscriptionData};
 use rocketpy_remoting::Connection;
 
-/// The clients that are alive, by the groups they belong to.
+/// The live clients, by the groups that they belong to.
 #[doc(alias("ConsumerManager", "ProducerManager"))]
 #[derive(Debug, Default)]
 pub(crate) struct ClientTable {
@@ -19,7 +21,7 @@ pub(crate) struct ClientTable {
 struct State {
     consumers: HashMap<String, ConsumerGroup>,
     producers: HashMap<String, HashMap<u64, Member>>,
-    /// Groups of each connection, so that its end costs no walk over all groups.
+    /// The groups of each connection: its end must not walk over all groups.
     by_connection: HashMap<u64, Groups>,
 }
 
@@ -40,7 +42,7 @@ pub(crate) struct Member {
     heard_at: Instant,
 }
 
-/// What the heartbeats of a consumer group say, the last one winning.
+/// What the last heartbeat of a consumer group said.
 #[derive(Debug, Default)]
 #[doc(alias = "ConsumerGroupInfo")]
 struct ConsumerGroup {
@@ -58,7 +60,7 @@ pub(crate) struct Subscription {
     pub(crate) filter: Arc<MessageFilter>,
 }
 
-/// What the group's members see when they ask about their group.
+/// What is known of a consumer group, for tools.
 #[derive(Debug)]
 pub(crate) struct GroupView {
     pub(crate) members: Vec<Member>,
@@ -87,7 +89,7 @@ impl Member {
 }
 
 impl ClientTable {
-    /// Enters a producer; no one is told.
+    /// Adds a producer to its group.
     pub(crate) fn enter_producer(&self, group: &str, member: Member) {
         let mut state = self.state.write();
         let id = member.connection.id();
@@ -95,7 +97,7 @@ impl ClientTable {
         state.producers.entry(group.to_owned()).or_default().insert(id, member);
     }
 
-    /// Enters a consumer or renews it; true when the other members have to be told.
+    /// Adds a consumer to its group, or renews it. True when the other members must be notified.
     pub(crate) fn enter_consumer(&self, data: &ConsumerData, member: Member) -> bool {
         let mut state = self.state.write();
         let id = member.connection.id();
@@ -109,7 +111,7 @@ impl ClientTable {
         is_new || is_changed
     }
 
-    /// Takes a client out of one group of each kind; the consumer group's members have to be told when this is true.
+    /// Removes a client from one group of each kind. True when the consumer group's members must be notified.
     pub(crate) fn leave(
         &self,
         connection_id: u64,
@@ -127,7 +129,7 @@ impl ClientTable {
         consumer_group.is_some_and(|group| state.remove_consumer(group, connection_id))
     }
 
-    /// Takes a connection out of all its groups; returns the consumer groups whose members have to be told.
+    /// Removes a connection from all its groups. Returns the consumer groups whose members must be notified.
     pub(crate) fn disconnected(&self, connection_id: u64) -> Vec<String> {
         let mut state = self.state.write();
         let Some(groups) = state.by_connection.remove(&connection_id) else { return Vec::new() };
@@ -189,7 +191,7 @@ impl ClientTable {
         })
     }
 
-    /// All about a consumer group with live members.
+    /// A consumer group with live members, as tools ask for it.
     pub(crate) fn consumer_group(&self, group: &str) -> Option<GroupView> {
         let state = self.state.read();
         let group = state.consumers.get(group)?;
@@ -231,7 +233,7 @@ impl State {
         }
     }
 
-    /// True when a member left and others stay.
+    /// Removes a member. True when it was there and others stay.
     fn remove_consumer(&mut self, name: &str, connection_id: u64) -> bool {
         let Some(group) = self.consumers.get_mut(name) else { return false };
         let left = group.members.remove(&connection_id).is_some();
@@ -244,7 +246,7 @@ impl State {
 }
 
 impl ConsumerGroup {
-    /// Takes newer subscriptions over and drops those that are gone; true when something changed.
+    /// Takes over newer subscriptions and drops those that are gone. True when something changed.
     fn take_subscriptions(&mut self, latest: &[SubscriptionData]) -> bool {
         let mut changed = false;
         for data in latest {

@@ -1,3 +1,5 @@
+//! The consumer groups, and the file that keeps them.
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -19,7 +21,7 @@ pub(crate) struct GroupTable {
     groups: RwLock<HashMap<Arc<str>, Arc<GroupConfig>>>,
     version: Mutex<DataVersion>,
     file: ConfigFile,
-    /// Kept as found: this broker does not forbid, but another one may have.
+    /// Kept as it was read: only Apache's broker forbids topics to groups, and it may open this folder again.
     forbidden: BTreeMap<String, BTreeMap<String, i32>>,
     auto_create: bool,
     max_groups: usize,
@@ -57,10 +59,10 @@ impl GroupTable {
         self.groups.read().get(name).cloned()
     }
 
-    /// The group's configuration; a missing group is created where the broker does that.
+    /// The group's configuration. A missing group is created when the broker may do so (`autoCreateSubscriptionGroup`).
     ///
     /// # Errors
-    /// The name is not a group name, the group is missing and stays so, the file cannot be written.
+    /// The name is not a group name, the group is missing and may not be created, or the file cannot be written.
     pub(crate) fn get_or_create(&self, group: &str) -> Result<Arc<GroupConfig>, Refusal> {
         if let Some(found) = self.get(group) {
             return Ok(found);
@@ -72,7 +74,7 @@ impl GroupTable {
         self.put(GroupConfig::new(group))
     }
 
-    /// Creates or replaces the group; what is on disk already is what is seen.
+    /// Creates or replaces the group. Others see it once it is on disk.
     pub(crate) fn put(&self, group: GroupConfig) -> Result<Arc<GroupConfig>, Refusal> {
         let mut version = self.version.lock();
         let group = Arc::new(group);
@@ -94,7 +96,7 @@ impl GroupTable {
         Ok(group)
     }
 
-    /// Removes the group; false when there is none.
+    /// Removes the group. False when there is none.
     pub(crate) fn remove(&self, name: &str) -> Result<bool, Refusal> {
         let mut version = self.version.lock();
         let next = version.next(now_ms());
@@ -111,13 +113,13 @@ impl GroupTable {
         Ok(true)
     }
 
-    /// The whole table, as the file and the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG have it.
+    /// The whole table, in the form of the file and of the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG.
     pub(crate) fn all(&self) -> SubscriptionGroupWrapper {
         let version = self.version.lock();
         self.wrapper(*version, by_name(&self.groups.read()))
     }
 
-    /// Writes the file as it is in memory.
+    /// Writes the file.
     pub(crate) fn persist(&self) -> Result<(), Refusal> {
         let version = self.version.lock();
         self.save(*version, by_name(&self.groups.read()))

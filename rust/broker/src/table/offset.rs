@@ -1,3 +1,9 @@
+//! The offsets of consumer groups, and the file that keeps them.
+#![cfg_attr(
+    not(feature = "sim"),
+    expect(unreachable_pub, reason = "the simulator uses the table from outside")
+)]
+
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -11,14 +17,14 @@ use tracing::warn;
 use crate::BrokerError;
 use crate::config_file::ConfigFile;
 
-/// Commits after which the version moves once (`consumerOffsetUpdateVersionStep`).
+/// The version moves once in this many commits (`consumerOffsetUpdateVersionStep`).
 const COMMITS_PER_VERSION: u64 = 500;
 
 /// How far every group has consumed every queue, kept in `config/consumerOffset.json`.
 ///
 /// # Durability
-/// Written every few seconds and at stop: after a kill offsets may go back by that much, never forward. What sets offsets
-/// back or takes them away is written at once.
+/// Written every few seconds and at the stop: a kill may set offsets back by that much, never forward. A change that sets offsets
+/// back or removes them is written at once.
 #[doc(alias = "ConsumerOffsetManager")]
 #[derive(Debug)]
 pub struct OffsetTable<D: Disk = RealDisk> {
@@ -28,14 +34,14 @@ pub struct OffsetTable<D: Disk = RealDisk> {
     writing: Mutex<()>,
 }
 
-/// By group, then topic, then queue: the next offset to consume. A key of another kind
-/// (`topic@group@broadcast`) has everything after its first `@` as group.
+/// By group, then topic, then queue: the next offset to consume. Of a longer key (`topic@group@broadcast`) everything after the
+/// first `@` counts as group.
 type Offsets = HashMap<String, HashMap<String, BTreeMap<u32, i64>>>;
 
 #[derive(Debug, Default)]
 struct State {
     offsets: Offsets,
-    /// Position after the last pull, for consumption statistics only.
+    /// Where the last pull ended, for consumption statistics only.
     pulled: Offsets,
     version: DataVersion,
     commits: u64,
@@ -55,11 +61,11 @@ impl<D: Disk> OffsetTable<D> {
         Ok(Self { state: Mutex::new(state), file, writing: Mutex::new(()) })
     }
 
-    /// Brings offsets beyond the end of their queue back to it: after a truncation queue offsets are used again, and a
-    /// consumer ahead of them would skip messages (docs/durability.md R7).
+    /// Sets offsets beyond the end of their queue back to that end. After a truncation queue offsets are used again, and a consumer
+    /// ahead of them would skip messages (docs/durability.md R7).
     ///
     /// # Durability
-    /// Written down on return, before anybody is served: once a queue has grown again, no later start can tell.
+    /// On disk on return, before the first request is served: once the queue has grown again, no later start can tell.
     pub fn clamp(&self, max_offset: impl Fn(&str, u32) -> i64) -> Result<(), EnvError> {
         if planted::has(Bug::OffsetClampMissing) {
             return Ok(());
@@ -109,7 +115,7 @@ impl<D: Disk> OffsetTable<D> {
         }
     }
 
-    /// Remembers the position after a pull.
+    /// Notes where a pull ended.
     pub(crate) fn pulled(&self, group: &str, topic: &str, queue_id: u32, offset: i64) {
         put(&mut self.state.lock().pulled, group, topic, queue_id, offset);
     }
@@ -136,10 +142,10 @@ impl<D: Disk> OffsetTable<D> {
         groups
     }
 
-    /// Forgets a topic: a later one of the name starts anew.
+    /// Removes a topic: a later one of the same name starts without offsets.
     ///
     /// # Durability
-    /// Written down on return: offsets that come back after a crash would lie ahead in the later topic.
+    /// On disk on return: offsets that a crash brought back would be ahead of the later topic's messages.
     pub fn remove_topic(&self, topic: &str) -> Result<(), EnvError> {
         {
             let mut state = self.state.lock();
@@ -155,7 +161,7 @@ impl<D: Disk> OffsetTable<D> {
         self.persist()
     }
 
-    /// Forgets a group, as [`OffsetTable::remove_topic`] does a topic.
+    /// Removes a group, as [`OffsetTable::remove_topic`] does a topic.
     pub(crate) fn remove_group(&self, group: &str) -> Result<(), EnvError> {
         {
             let mut state = self.state.lock();
@@ -191,7 +197,7 @@ impl<D: Disk> OffsetTable<D> {
     }
 }
 
-/// Puts the offset without making new texts for what is there; true when it changed.
+/// Sets the offset. Allocates no text for an entry that exists. True when it changed.
 fn put(table: &mut Offsets, group: &str, topic: &str, queue_id: u32, offset: i64) -> bool {
     if let Some(queues) = table.get_mut(group).and_then(|topics| topics.get_mut(topic)) {
         return queues.insert(queue_id, offset) != Some(offset);

@@ -1,12 +1,14 @@
+//! Locks of queues for consumers that keep an order.
+
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use rocketpy_model::MessageQueue;
 
-/// A lock that is not renewed for so long is free.
+/// A lock that was not renewed for this long is free.
 const EXPIRY_MS: i64 = 60_000;
 
-/// Which client consumes which queue in order.
+/// Which client holds which queue, for groups that consume in order.
 ///
 /// # Source
 /// docs/reference/protocol.md 2.3.11.
@@ -33,7 +35,7 @@ impl Lock {
 }
 
 impl QueueLocks {
-    /// Takes or renews what is free; returns all of `queues` that the client holds now.
+    /// Locks the queues that are free and renews the client's own. Returns those of `queues` that the client holds now.
     pub(crate) fn lock(
         &self,
         group: &str,
@@ -72,7 +74,7 @@ impl QueueLocks {
         }
     }
 
-    /// Forgets what expired.
+    /// Removes expired locks.
     pub(crate) fn sweep(&self, now_ms: i64) {
         self.groups.lock().retain(|_, locks| {
             locks.retain(|_, lock| !lock.is_expired(now_ms));
@@ -80,7 +82,7 @@ impl QueueLocks {
         });
     }
 
-    /// Whether some queue of the group is locked: the group consumes in order.
+    /// Whether a queue of the group is locked, which means that the group consumes in order.
     pub(crate) fn is_any_held(&self, group: &str, now_ms: i64) -> bool {
         let groups = self.groups.lock();
         groups.get(group).is_some_and(|locks| locks.values().any(|lock| !lock.is_expired(now_ms)))

@@ -1,3 +1,5 @@
+//! The topics, and the file that keeps them.
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -16,12 +18,12 @@ pub(crate) const MAX_QUEUES: u32 = 16_384;
 
 /// The topics of this broker, kept in `config/topics.json`.
 ///
-/// Reads take a short shared lock; changes are serialised, written to disk, and only then seen.
+/// Reads take a short shared lock. Changes happen one at a time and are seen once they are on disk.
 #[doc(alias = "TopicConfigManager")]
 #[derive(Debug)]
 pub(crate) struct TopicTable {
     topics: RwLock<HashMap<Arc<str>, Arc<TopicConfig>>>,
-    /// Held during a change: version and file move together.
+    /// Held during a change: version and file change together.
     version: Mutex<DataVersion>,
     file: ConfigFile,
     max_topics: usize,
@@ -39,7 +41,7 @@ impl TopicTable {
         let loaded = file.load::<TopicConfigFile>()?.unwrap_or_default();
         let mut topics: HashMap<Arc<str>, Arc<TopicConfig>> = HashMap::new();
         for (name, mut topic) in loaded.topic_config_table {
-            // Names become folders, wherever they come from.
+            // A name becomes a folder, even one from a file.
             if let Err(error) = name::check_topic(&name) {
                 warn!(%error, "topic left out of the topic table");
                 continue;
@@ -49,7 +51,7 @@ impl TopicTable {
             topics.insert(name.into(), Arc::new(topic));
         }
         add_system_topics(&mut topics, config);
-        // A start counts as a change: a name server that outlived this broker takes the table anew.
+        // A start counts as a change, so that name servers which outlived the former process take the table again.
         let version = Mutex::new(loaded.data_version.next(now_ms()));
         Ok(Self { topics: RwLock::new(topics), version, file, max_topics: config.max_topics })
     }
@@ -72,7 +74,7 @@ impl TopicTable {
         (*version, by_name(&self.topics.read()))
     }
 
-    /// The named topics, or all, with the version they have; never with version `spent`, a fresh one takes its place.
+    /// The named topics, or all, with their version. When that is still `spent`, the version is moved first.
     pub(crate) fn snapshot(
         &self,
         names: Option<&BTreeSet<String>>,
@@ -93,7 +95,7 @@ impl TopicTable {
         (*version, table)
     }
 
-    /// Creates the topics that are not there yet. The first of two creators wins.
+    /// Creates the missing ones among the topics. Of two callers with the same topic the first wins.
     ///
     /// # Durability
     /// A created topic is on disk before it is seen.
@@ -144,7 +146,7 @@ impl TopicTable {
         Ok(Some(TopicChange { topics: changed }))
     }
 
-    /// Removes the topic; false when there is none.
+    /// Removes the topic. False when there is none.
     pub(crate) fn remove(&self, name: &str) -> Result<bool, Refusal> {
         let mut version = self.version.lock();
         let next = version.next(now_ms());
@@ -161,7 +163,7 @@ impl TopicTable {
         Ok(true)
     }
 
-    /// Writes the file as it is in memory.
+    /// Writes the file.
     pub(crate) fn persist(&self) -> Result<(), Refusal> {
         let version = self.version.lock();
         self.save(*version, by_name(&self.topics.read()))
@@ -179,7 +181,7 @@ fn by_name(topics: &HashMap<Arc<str>, Arc<TopicConfig>>) -> ByName {
     topics.iter().map(|(name, topic)| (name.to_string(), (**topic).clone())).collect()
 }
 
-/// The topics every broker owns.
+/// The topics that every broker has.
 ///
 /// # Source
 /// docs/reference/apache-5.5.0.md 1, docs/reference/protocol.md 2.3.1.
@@ -214,10 +216,9 @@ fn system_topics(config: &BrokerConfig) -> Vec<TopicConfig> {
     topics
 }
 
-/// Adds the system topics that are missing. Which topics others inherit from is what this start's configuration says,
-/// not the one of a former start that the file remembers.
+/// Adds the missing system topics. Which topics others inherit from follows this start's configuration, not the file.
 fn add_system_topics(topics: &mut HashMap<Arc<str>, Arc<TopicConfig>>, config: &BrokerConfig) {
-    // A cluster or broker name may hold dots, and then is no topic.
+    // The name of a cluster or broker may hold dots. Such a name cannot be a topic.
     for topic in system_topics(config).into_iter().filter(|topic| name::check_topic(&topic.name).is_ok()) {
         let topic = match topics.get(topic.name.as_str()) {
             None => topic,
@@ -230,7 +231,7 @@ fn add_system_topics(topics: &mut HashMap<Arc<str>, Arc<TopicConfig>>, config: &
         topics.insert(topic.name.as_str().into(), Arc::new(topic));
     }
     if !config.auto_create_topic && topics.contains_key(system::TEMPLATE_TOPIC) {
-        // It stays as a plain topic: name servers and clients know it.
+        // It stays as a plain topic, because name servers and clients know it.
         let topic = TopicConfig::new(system::TEMPLATE_TOPIC, config.default_topic_queues);
         topics.insert(system::TEMPLATE_TOPIC.into(), Arc::new(topic));
     }

@@ -43,6 +43,26 @@ async fn offsets_are_written_while_the_broker_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_round_of_a_service_comes_when_it_is_asked_for() {
+    let never = std::time::Duration::from_secs(3600);
+    let fixture = Fixture::start_with(|config| config.persist_offsets_every = never).await;
+    fixture.create_topic("orders", 1).await;
+    // Its first round is due at the start, and finds nothing to write.
+    assert!(fixture.broker.step("offset persistence").await);
+    crate::offsets::commit(&fixture, "TOOLS_CONSUMER", "orders", 0, 0).await;
+    assert!(fixture.broker.step("offset persistence").await);
+    let path = fixture.config.store.root.join("config/consumerOffset.json");
+    let text = String::from_utf8(RealDisk.read(&path, 1 << 20).unwrap()).unwrap();
+    assert!(text.contains("orders@TOOLS_CONSUMER"), "{text}");
+    for service in ["client expiry", "held requests", "held sends", "sampling"] {
+        assert!(fixture.broker.step(service).await, "{service}");
+    }
+    assert!(!fixture.broker.step("no such service").await);
+    fixture.broker.shutdown().await;
+    assert!(!fixture.broker.step("sampling").await, "it is stopped");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn offsets_of_what_was_deleted_are_gone_from_the_file_when_the_answer_comes() {
     let never = std::time::Duration::from_secs(3600);
     let fixture = Fixture::start_with(|config| config.persist_offsets_every = never).await;

@@ -12,7 +12,7 @@ use crate::wire;
 const GROUP_LIST: &str = "group list query";
 
 impl Admin {
-    /// All groups but those of the system, sorted by name.
+    /// All groups except those of the system, sorted by name.
     ///
     /// # Errors
     /// Those of reaching name server and brokers.
@@ -36,7 +36,7 @@ impl Admin {
         Ok(groups.into_iter().map(summary).collect())
     }
 
-    /// Creates a group at all brokers, with Apache's defaults; one that is there is left as it is.
+    /// Creates a group at all brokers, with Apache's defaults. An existing group is not changed.
     ///
     /// # Errors
     /// [`ClientError::InvalidGroup`]; the first failure of a broker, where others may have created it. Creating it again is
@@ -69,7 +69,7 @@ impl Admin {
         Ok(())
     }
 
-    /// Client ids of the live members, sorted; empty for a group that is not online or does not exist.
+    /// Client ids of the live members, sorted. Empty for a group that has none or does not exist.
     ///
     /// # Errors
     /// Those of reaching name server and brokers.
@@ -89,7 +89,7 @@ impl Admin {
         }
     }
 
-    /// Lag per queue: of one topic, or of all topics that the group has offsets for.
+    /// Lag per queue, of one topic or of all topics for which the group has offsets.
     ///
     /// # Errors
     /// [`ClientError::NoRoute`] for a topic that does not exist; those of reaching name server and brokers.
@@ -121,7 +121,7 @@ impl Admin {
 
     /// Stores new offsets for a group in every queue of a topic, and returns them.
     ///
-    /// Works with offline groups: a live member would overwrite the offsets with its next commit.
+    /// For groups without live members: a live member would overwrite the offsets with its next commit.
     ///
     /// # Errors
     /// [`ClientError::GroupActive`] while members live, unless `force`; [`ClientError::NoRoute`]; the first failure of a broker,

@@ -19,24 +19,26 @@ use crate::query::{MessageQuery, QueryKind};
 use crate::{outcome, wire};
 
 const OPERATION: &str = "message query";
-/// How much earlier than its id says a message may have been stored: clocks differ.
+/// How much earlier than its id says a message may have been stored, because clocks differ.
 const CLOCKS_DIFFER_MS: i64 = 1000;
 
-/// A stored message, as a look-up found it.
+/// A stored message that a look-up found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundMessage {
+    /// The queue that holds the message.
     pub queue: MessageQueue,
     /// The stored record; parse it with [`RecordView`].
     pub record: Bytes,
+    /// When the broker stored it (milliseconds since 1970).
     pub stored_at_ms: i64,
 }
 
 impl Admin {
-    /// The messages of a topic that have a key, the oldest first. Asks every broker of the topic.
+    /// The messages of a topic with a key, the oldest first. Asks every broker of the topic.
     ///
     /// # Errors
-    /// [`ClientError::InvalidTopic`], [`ClientError::NoRoute`]; the first failure of a broker: what the others found is not
-    /// given for the whole.
+    /// [`ClientError::InvalidTopic`], [`ClientError::NoRoute`]; the first failure of a broker: an incomplete result is not
+    /// returned.
     #[doc(alias = "queryMessage")]
     pub async fn query_messages(
         &self,
@@ -72,9 +74,9 @@ impl Admin {
         Ok(found)
     }
 
-    /// The message that has a unique key: the `msg_id` of its receipt. Of several (sent again after a time-out) the first.
+    /// The message with a unique key, which is the `msg_id` of its receipt. If it was sent again after a timeout, the first one.
     ///
-    /// Looks first from the time that the id itself says, which knows its month only, then at all times.
+    /// Searches first from the time in the key, which is relative to a month, then all times.
     ///
     /// # Errors
     /// Those of [`Admin::query_messages`].
@@ -94,7 +96,7 @@ impl Admin {
         Ok(found.into_iter().next())
     }
 
-    /// The message of a topic that an id names: a unique key, or an offset message id of one of the topic's brokers.
+    /// The message of a topic by id: a unique key, or an offset message id of one of the topic's brokers.
     ///
     /// # Errors
     /// Those of [`Admin::query_messages`].
@@ -109,7 +111,7 @@ impl Admin {
         let brokers: HashSet<_> =
             route.brokers.iter().flat_map(|broker| broker.broker_addrs.values()).collect();
         if !brokers.contains(&address) {
-            return Ok(None); // an id chooses no server to connect to
+            return Ok(None); // An id must not make the client connect to any address in it.
         }
         let broker_name = route
             .brokers
@@ -160,7 +162,7 @@ impl Api {
     }
 }
 
-/// Whether a record is what was asked for: other brokers give those of other keys with the same hash.
+/// Whether a record is wanted: some brokers also return records of other keys with the same hash.
 fn is_wanted(view: &RecordView<'_>, topic: &str, key: &str, query: &MessageQuery) -> bool {
     let value = |name| properties_text::get(view.properties, name).unwrap_or("");
     let has_key = match query.kind {
@@ -171,7 +173,7 @@ fn is_wanted(view: &RecordView<'_>, topic: &str, key: &str, query: &MessageQuery
     has_key && view.topic == topic && (query.begin_ms..=query.end_ms).contains(&view.stored_at_ms)
 }
 
-/// When the sender of a unique key made it, at the latest possible month; `None` for a text that is no such key.
+/// When a unique key was made, in the latest month possible. `None` for a text that is not a unique key.
 fn sent_at_ms(unique_key: &str, now_ms: i64) -> Option<i64> {
     let key: UniqueKey = unique_key.parse().ok()?;
     let month = local_month_ms(now_ms);

@@ -23,7 +23,7 @@ use crate::{outcome, wire};
 
 /// Administration of a cluster. Clones share one client.
 ///
-/// Needs no group and sends no heartbeats.
+/// It joins no group and sends no heartbeats.
 #[derive(Debug, Clone)]
 #[doc(alias = "DefaultMQAdminExt")]
 pub struct Admin {
@@ -31,12 +31,12 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Administration by a client's connections.
+    /// Administration over a client's connections.
     pub fn new(client: &Client) -> Self {
         Self { client: client.clone() }
     }
 
-    /// The client that it works by.
+    /// The client whose connections it uses.
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -82,7 +82,7 @@ impl Admin {
             .collect())
     }
 
-    /// First offset that is still there.
+    /// First offset that is still stored.
     ///
     /// # Errors
     /// Those of reaching the queue's broker.
@@ -100,7 +100,7 @@ impl Admin {
         self.client.api().max_offset(queue).await
     }
 
-    /// Offset that the next message will get, also while those before it cannot be read yet. An Apache broker gives the same as for
+    /// Offset that the next message will get, even while earlier ones cannot be read yet. An Apache broker answers the same as to
     /// [`Admin::max_offset`].
     ///
     /// # Errors
@@ -141,9 +141,9 @@ impl Admin {
         self.client.api().stored_offset(group, queue).await
     }
 
-    /// The stored record that an offset message id names; parse it with [`RecordView`].
+    /// The stored record with an offset message id; parse it with [`RecordView`].
     ///
-    /// Asks the server whose address stands in the id.
+    /// Asks the server whose address is in the id.
     ///
     /// # Errors
     /// [`ClientError::InvalidMessageId`]; [`ClientError::Refused`] when no record begins there; those of reaching the server.

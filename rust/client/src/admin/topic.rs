@@ -14,12 +14,13 @@ use crate::error::ClientError;
 use crate::route::TopicRoute;
 use crate::{outcome, wire};
 
-/// How long to wait until the name servers know a new topic.
+/// How long a topic's creation waits until the name servers know it.
 const ROUTE_WAIT: Duration = Duration::from_secs(3);
+/// Pause between two questions for the route of a new topic.
 const ROUTE_POLL: Duration = Duration::from_millis(10);
 
 impl Admin {
-    /// Creates a topic, or changes it, at every master that the spec names, and waits until its route is known.
+    /// Creates or changes a topic at every master that the spec names, and waits until the name servers know it.
     ///
     /// # Errors
     /// [`ClientError::InvalidTopic`], [`ClientError::SystemTopic`], [`ClientError::InvalidConfig`],
@@ -125,11 +126,11 @@ impl Admin {
 }
 
 impl Api {
-    /// Waits until the name servers tell all of `broker_names` for the topic, as they were told to make it.
+    /// Waits until the name servers list all of `broker_names` for the topic, each with the new number of queues.
     async fn wait_for_route(&self, config: &TopicConfig, broker_names: &[&str]) {
         let deadline = Instant::now() + ROUTE_WAIT;
         loop {
-            // The brokers have the topic: a name server that does not answer now is no failure of its creation.
+            // The brokers have the topic, so a name server that does not answer now does not fail its creation.
             let route = self.fetch_route(&config.name).await.unwrap_or_default();
             let is_there = |broker_name: &&str| {
                 let data = route.iter().flat_map(|route| &route.queue_data);
@@ -200,7 +201,7 @@ fn topic_broker(route: &TopicRoute, broker_name: &str) -> TopicBroker {
     }
 }
 
-/// Attributes as requests carry them: `+name=value` and `-name`, with commas between; `None` without any.
+/// Attributes as requests carry them: `+name=value` and `-name`, separated by commas. `None` without any.
 ///
 /// # Source
 /// docs/reference/protocol.md 2.6.1.

@@ -1,4 +1,4 @@
-//! What administration takes and gives.
+//! Arguments and results of administration.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,11 @@ use rocketpy_model::{MessageQueue, Permission, QueueOffset};
 /// A topic to create or change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicSpec {
+    /// The topic's name.
     pub name: String,
+    /// Number of queues to read from, at each broker.
     pub read_queues: u32,
+    /// Number of queues to send to, at each broker.
     pub write_queues: u32,
     /// Bits 4 read, 2 write. Default 6.
     pub perm: u32,
@@ -18,7 +21,7 @@ pub struct TopicSpec {
     pub broker: Option<String>,
     /// The topic's queues are fixed by an order configuration.
     pub order: bool,
-    /// Attributes to set, and those without a value to remove; what is not named stays as it is.
+    /// Attributes to set; one without a value is removed. Attributes that are not named do not change.
     pub attributes: BTreeMap<String, Option<String>>,
 }
 
@@ -38,44 +41,53 @@ impl TopicSpec {
     }
 }
 
-/// A topic's part at one broker.
+/// A topic at one broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicBroker {
+    /// The broker's name.
     pub broker_name: String,
+    /// The broker's cluster.
     pub cluster: String,
     /// Address by broker id (0 is the master).
     pub addresses: BTreeMap<u64, String>,
+    /// Number of queues to read from.
     pub read_queues: u32,
+    /// Number of queues to send to.
     pub write_queues: u32,
+    /// Bits 4 read, 2 write.
     pub perm: u32,
-    /// What the topic has beside its queues; empty where the broker cannot be asked (Apache's before 5.0).
+    /// The topic's attributes. Empty when the broker cannot be asked for them (Apache's before 5.0).
     pub attributes: BTreeMap<String, String>,
 }
 
-/// What one queue holds.
+/// The contents of one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueStats {
+    /// The queue.
     pub queue: MessageQueue,
+    /// First offset that is still stored.
     pub min_offset: QueueOffset,
-    /// Exclusive.
+    /// End of the queue (exclusive).
     pub max_offset: QueueOffset,
     /// When the newest message was stored (milliseconds since 1970); `None` without messages.
     pub last_stored_at_ms: Option<i64>,
 }
 
-/// A topic in all its parts.
+/// A topic at all its brokers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicDescription {
+    /// The topic's name.
     pub name: String,
-    /// Sorted by broker name.
+    /// The topic at each broker, sorted by broker name.
     pub brokers: Vec<TopicBroker>,
-    /// Sorted.
+    /// All queues, sorted.
     pub queues: Vec<QueueStats>,
 }
 
 /// A consumer group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupSummary {
+    /// The group's name.
     pub name: String,
     /// Client ids of the live members, sorted.
     pub members: Vec<String>,
@@ -84,6 +96,7 @@ pub struct GroupSummary {
 /// A group's progress in one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LagRow {
+    /// The queue.
     pub queue: MessageQueue,
     /// End of the queue (exclusive).
     pub max_offset: QueueOffset,
@@ -103,8 +116,9 @@ impl LagRow {
 /// A group's progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupLag {
+    /// The group's name.
     pub group: String,
-    /// Sorted by queue.
+    /// One row per queue, sorted.
     pub rows: Vec<LagRow>,
 }
 
@@ -118,9 +132,9 @@ impl GroupLag {
 /// Where `reset_offsets` puts a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OffsetTarget {
-    /// The oldest message that is there.
+    /// The oldest stored message.
     Earliest,
-    /// Behind the newest message.
+    /// After the newest message.
     Latest,
     /// The first message stored at or after this time (milliseconds since 1970).
     Timestamp(i64),
@@ -129,7 +143,9 @@ pub enum OffsetTarget {
 /// A broker and its addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerDescription {
+    /// The broker's name.
     pub broker_name: String,
+    /// The broker's cluster.
     pub cluster: String,
     /// Address by broker id (0 is the master).
     pub addresses: BTreeMap<u64, String>,
@@ -138,6 +154,6 @@ pub struct BrokerDescription {
 /// The brokers that a name server knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterDescription {
-    /// Sorted by broker name.
+    /// All brokers, sorted by broker name.
     pub brokers: Vec<BrokerDescription>,
 }

@@ -2,10 +2,10 @@
 
 use rocketpy_model::MessageQueue;
 
-/// The queues of member `me`: one run of neighbours each, the first members getting one more when it does not divide.
+/// The queues of member `me`: one contiguous run. When the queues do not divide evenly, the first members get one more.
 ///
-/// Every member computes this by itself: both lists must be sorted the same way everywhere (queues by topic, broker and
-/// number, client ids by UTF-16 code unit). A member that is not in the list gets nothing.
+/// Every member computes this by itself, so both lists must be sorted the same way everywhere: queues by topic, broker and
+/// number, client ids by UTF-16 code unit. A member that is not in the list gets nothing.
 ///
 /// # Source
 /// docs/reference/client.md 8.4 (AVG), worked examples in 8.5.
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(shares(1, 3), [vec![0], vec![], vec![]]);
     }
 
-    /// The formula as the specification writes it, to compare with.
+    /// The formula as the reference writes it, for comparison.
     fn literal(n: usize, m: usize, i: usize) -> (usize, usize) {
         let r = n % m;
         let size = if n <= m {

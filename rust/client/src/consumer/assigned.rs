@@ -1,4 +1,4 @@
-//! One queue of a member: where it stands and what was pulled ahead of it.
+//! One queue of a member: its positions, and the messages pulled ahead.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,11 +9,15 @@ use tokio::sync::Notify;
 use super::batch::PulledPart;
 use crate::config::ConsumerConfig;
 
-/// A part that was pulled and not handed out yet.
+/// A time in which a queue of a consumer is read in order: it begins with the assignment and with every seek.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Epoch(pub(crate) u64);
+
+/// A part that was pulled and is not handed out yet.
 #[derive(Debug)]
 pub(super) struct Cached {
     pub(super) part: PulledPart,
-    /// Where the queue stands once the part is handed out: behind what the broker filtered out after it.
+    /// The queue's position once the part is handed out: behind the messages that the broker filtered out after it.
     pub(super) after: QueueOffset,
 }
 
@@ -21,28 +25,28 @@ pub(super) struct Cached {
 #[derive(Debug)]
 pub(super) struct Assigned {
     pub(super) queue: Arc<MessageQueue>,
-    /// Names this assignment: a pull task of an earlier one must not go on with it.
-    pub(super) id: u64,
-    /// Changes with every seek: an answer to a pull of an older epoch is of no use. Unique in the consumer.
-    pub(super) epoch: u64,
+    /// The first epoch of this assignment. It tells the assignment from earlier ones, whose pull tasks must end.
+    pub(super) id: Epoch,
+    /// Changes with every seek: the answer to a pull of an older epoch is dropped.
+    pub(super) epoch: Epoch,
     pub(super) paused: bool,
     /// Next offset to pull; `None` until the start is known.
     pub(super) next_pull: Option<QueueOffset>,
-    /// Offset behind what was handed out.
+    /// Offset after the last message handed out.
     pub(super) position: Option<QueueOffset>,
-    /// What the user is done with: the position when the latest poll began, or what was committed on demand since.
+    /// The user is done with messages before this offset: the position when the latest poll began, or a later commit on demand.
     pub(super) settled: Option<QueueOffset>,
-    /// Last offset that the broker acknowledged as committed.
+    /// Last committed offset that the broker acknowledged.
     pub(super) committed: Option<QueueOffset>,
     pub(super) cached: VecDeque<Cached>,
     pub(super) cached_messages: usize,
     pub(super) cached_bytes: usize,
-    /// Wakes the queue's pull task after seek, resume, or when there is room again.
+    /// Wakes the queue's pull task after a seek, a resume, or when there is room again.
     pub(super) changed: Arc<Notify>,
 }
 
 impl Assigned {
-    pub(super) fn new(queue: Arc<MessageQueue>, id: u64, paused: bool) -> Self {
+    pub(super) fn new(queue: Arc<MessageQueue>, id: Epoch, paused: bool) -> Self {
         Self {
             queue,
             id,
@@ -69,7 +73,7 @@ impl Assigned {
         std::mem::take(&mut self.cached_bytes)
     }
 
-    /// Takes up to `count` messages of the first part.
+    /// Removes up to `count` messages from the first part.
     pub(super) fn take(&mut self, count: usize) -> Option<PulledPart> {
         let first = self.cached.front_mut()?;
         let taken = first.part.split_front(count);
@@ -86,28 +90,30 @@ impl Assigned {
     }
 }
 
-/// A queue that came to this member; its pull task is to be started.
+/// A queue that was assigned to this member and has no pull task yet.
 #[derive(Debug)]
 pub(crate) struct Gained {
     pub(crate) queue: Arc<MessageQueue>,
+    /// Index of its subscription.
     pub(crate) subscription: usize,
-    pub(crate) id: u64,
+    /// The first epoch of the assignment.
+    pub(crate) id: Epoch,
     /// Wakes the pull task.
     pub(crate) changed: Arc<Notify>,
 }
 
-/// A queue that went to another member.
+/// A queue that was assigned to another member.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Lost {
     pub(crate) queue: Arc<MessageQueue>,
-    /// What the user was done with.
+    /// The user was done with messages before this offset.
     pub(crate) settled: Option<QueueOffset>,
-    /// Last offset that the broker acknowledged as committed.
+    /// Last committed offset that the broker acknowledged.
     pub(crate) committed: Option<QueueOffset>,
 }
 
 impl Lost {
-    /// What the user was done with and the broker does not know yet.
+    /// The offset to commit, if the broker does not have it yet.
     pub(crate) fn to_commit(&self) -> Option<QueueOffset> {
         self.settled.filter(|settled| self.committed != Some(*settled))
     }

@@ -1,4 +1,4 @@
-//! Pulled messages: the bodies of pull answers as they came, with an index of their records.
+//! Pulled messages: the bodies of pull answers, each with an index of its records.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,11 +8,14 @@ use bytes::Bytes;
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::record::RecordView;
 
-/// Where a record lies in the body of a pull answer.
+/// The position of a record in the body of a pull answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordSpan {
+    /// The message's offset in its queue.
     pub queue_offset: QueueOffset,
+    /// Index of the record's first byte.
     pub start: u32,
+    /// Length of the record.
     pub size_bytes: u32,
 }
 
@@ -23,7 +26,7 @@ impl RecordSpan {
     }
 }
 
-/// Messages of one queue, in order, that lie in one pull answer.
+/// Messages of one queue from one pull answer, in order.
 ///
 /// Cloning and splitting share body and index.
 #[derive(Clone)]
@@ -65,17 +68,17 @@ impl PulledPart {
         &self.queue
     }
 
-    /// How many messages.
+    /// Number of messages.
     pub fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no messages.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
 
-    /// End of the queue (exclusive) when the broker answered: for the lag.
+    /// End of the queue (exclusive) when the broker answered, from which the lag follows.
     pub fn max_offset(&self) -> QueueOffset {
         self.max_offset
     }
@@ -85,7 +88,7 @@ impl PulledPart {
         &self.body
     }
 
-    /// Where each message lies, in order.
+    /// The position of each message, in order.
     pub fn spans(&self) -> &[RecordSpan] {
         &self.spans[self.range.clone()]
     }
@@ -112,12 +115,12 @@ impl PulledPart {
         RecordView::parse(bytes).expect("the record was parsed when it arrived and has not changed")
     }
 
-    /// All records, parsed one after the other.
+    /// All records, each parsed when the iterator reaches it.
     pub fn iter(&self) -> impl Iterator<Item = RecordView<'_>> {
         (0..self.len()).map(|index| self.record(index))
     }
 
-    /// Cuts the first `count` messages off, or all when there are no more.
+    /// Splits off the first `count` messages, or all if there are fewer.
     pub(crate) fn split_front(&mut self, count: usize) -> Self {
         let at = self.range.start + count.min(self.len());
         let front = Self { range: self.range.start..at, ..self.clone() };
@@ -125,7 +128,7 @@ impl PulledPart {
         front
     }
 
-    /// Leaves only messages with offsets in `[from, to)`.
+    /// Keeps only messages with offsets in `[from, to)`.
     pub(crate) fn clip(&mut self, from: QueueOffset, to: QueueOffset) {
         let spans = self.spans();
         let skip = spans.partition_point(|span| span.queue_offset < from);
@@ -152,22 +155,22 @@ impl PulledBatch {
         }
     }
 
-    /// Runs of messages, each of one queue and in its order.
+    /// The parts, each with messages of one queue in order.
     pub fn parts(&self) -> &[PulledPart] {
         &self.parts
     }
 
-    /// The parts, owned.
+    /// The parts by value.
     pub fn into_parts(self) -> Vec<PulledPart> {
         self.parts
     }
 
-    /// How many messages.
+    /// Number of messages.
     pub fn len(&self) -> usize {
         self.parts.iter().map(PulledPart::len).sum()
     }
 
-    /// Whether there is none.
+    /// Whether there are no messages.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Polling that hands out no message whose body cannot be read.
+//! A poll that checks every body before it hands out a message.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::pull_consumer::PullConsumer;
 use crate::error::ClientError;
 
 impl PullConsumer {
-    /// As [`poll`](Self::poll), up to a message whose body does not decompress within the limits.
+    /// As [`poll`](Self::poll), but stops in each queue before a message whose body does not decompress within the limits.
     ///
-    /// The messages before it and those of other queues are handed out. Its own queue stays where it is: this error comes again
-    /// until a [`seek`](Self::seek) goes behind it, or another consumer has a greater limit.
+    /// Messages before it and those of other queues are handed out. Its queue does not advance: the error repeats until a
+    /// [`seek`](Self::seek) skips the message, or another consumer with a greater limit reads it.
     ///
     /// # Errors
     /// [`ClientError::UnreadableBody`]; those of [`poll`](Self::poll).
@@ -27,7 +27,7 @@ impl PullConsumer {
         max_wait: Duration,
     ) -> Result<PulledBatch, ClientError> {
         let batch = self.poll(max_messages, max_wait).await?;
-        // Nothing may wait between what was handed out and what goes back: messages would be lost.
+        // No await between the poll and `take_back`: if the future were dropped there, messages would be lost.
         let Readable { batch, left, first } = readable(batch, &self.body_limits());
         self.take_back(&left);
         match first {
@@ -40,7 +40,7 @@ impl PullConsumer {
         }
     }
 
-    /// How far bodies may grow. See [`ConsumerConfig::max_body_bytes`](crate::ConsumerConfig::max_body_bytes).
+    /// Limits for decompressed bodies. See [`ConsumerConfig::max_body_bytes`](crate::ConsumerConfig::max_body_bytes).
     pub fn body_limits(&self) -> DecompressLimits {
         self.member().config.max_body_bytes.map_or(DecompressLimits::MESSAGE, DecompressLimits::up_to)
     }
@@ -48,12 +48,12 @@ impl PullConsumer {
 
 struct Readable {
     batch: PulledBatch,
-    /// Queues with an unreadable body, and where it is.
+    /// Queues with an unreadable body, and its offset.
     left: Vec<(MessageQueue, QueueOffset)>,
     first: Option<ClientError>,
 }
 
-/// Cuts every queue before its first unreadable body.
+/// Cuts each queue's messages before the first unreadable body.
 fn readable(pulled: PulledBatch, limits: &DecompressLimits) -> Readable {
     let mut all = Readable { batch: PulledBatch::default(), left: Vec::new(), first: None };
     for mut part in pulled.into_parts() {

@@ -1,4 +1,4 @@
-//! Commits: on demand, by the clock, and again after a broker's restart.
+//! Commits: on demand, at intervals, and repeated after a broker's restart.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::state::CommitScope;
 use crate::error::ClientError;
 
 impl Member {
-    /// Commits what the brokers do not have yet.
+    /// Commits the offsets that the brokers do not have yet.
     pub(super) async fn commit(self: &Arc<Self>, scope: CommitScope) -> Result<(), ClientError> {
         let _turn = self.committing.lock().await;
         let offsets = {
@@ -27,7 +27,7 @@ impl Member {
         self.send(offsets).await
     }
 
-    /// Commits these offsets, which the user chose, when they are all of this member's queues and of what was handed out.
+    /// Commits offsets that the user chose. Each must be of an assigned queue and not above what was handed out.
     pub(super) async fn commit_all(
         self: &Arc<Self>,
         offsets: &[(MessageQueue, QueueOffset)],
@@ -35,7 +35,7 @@ impl Member {
         let _turn = self.committing.lock().await;
         let offsets = {
             let mut state = self.state.lock();
-            // Not before it is this commit's turn: until then queues may go to other members.
+            // Checked under the lock: before that, queues may still go to other members.
             let checked = offsets.iter().map(|(queue, offset)| state.check_commit(queue, *offset));
             let offsets = checked.collect::<Result<Vec<_>, _>>()?;
             offsets.iter().for_each(|(queue, offset)| state.settle_at(queue, *offset));
@@ -44,8 +44,8 @@ impl Member {
         self.send(offsets).await
     }
 
-    /// Commits what was done in queues that are no longer this member's. The next member reads on from there, unless it has
-    /// come further: the loss may be noticed late.
+    /// Commits for queues that this member lost. The next member continues from there, unless it has already committed more:
+    /// this member may notice the loss late.
     async fn commit_lost(self: &Arc<Self>, lost: Vec<Lost>) {
         let _turn = self.committing.lock().await;
         let stored = self.stored(lost.iter().map(|lost| lost.queue.clone())).await;
@@ -58,13 +58,13 @@ impl Member {
         }
     }
 
-    /// Starts the commit of lost queues, which goes on when the consumer is closed.
+    /// Starts the commit of lost queues, which continues even if the consumer is closed.
     pub(super) fn start_commit_of_lost(self: &Arc<Self>, lost: Vec<Lost>) -> JoinHandle<()> {
         let member = self.clone();
         self.client.runtime().spawn(async move { member.commit_lost(lost).await })
     }
 
-    /// What the brokers have stored. A queue whose broker does not tell is left out.
+    /// The stored offsets. A queue whose broker does not answer is left out.
     async fn stored(
         self: &Arc<Self>,
         queues: impl Iterator<Item = Arc<MessageQueue>>,
@@ -80,23 +80,23 @@ impl Member {
         let known = |(queue, stored): (Arc<MessageQueue>, Result<_, ClientError>)| match stored {
             Ok(stored) => Some((queue, stored)),
             Err(error) => {
-                warn!(group = %self.group, %queue, %error, "the broker does not tell what is committed");
+                warn!(group = %self.group, %queue, %error, "the broker did not answer what is committed");
                 None
             }
         };
         answers.into_iter().filter_map(known).collect()
     }
 
-    /// Stores where the group begins in a queue, unless another member has stored an offset meanwhile. Returns what is stored.
+    /// Stores where the group begins in a queue, unless another member has already stored an offset. Returns the stored offset.
     ///
-    /// The next member to get the queue would find a later end, or ask for a later time, and what arrived between the two
-    /// would be read by nobody.
+    /// Without it the next member to get the queue would begin at its later end, or at a later time, and no member would read
+    /// the messages in between.
     pub(super) async fn store_start(
         &self,
         queue: &MessageQueue,
         offset: QueueOffset,
     ) -> Result<QueueOffset, ClientError> {
-        // Starts of several queues do not arrive together either, see `send_to_table`.
+        // Starts of several queues must not arrive at once either, see `send_to_table`.
         let _turn = self.committing.lock().await;
         let api = self.client.api();
         if let Some(stored) = api.stored_offset(&self.group, queue).await? {
@@ -111,7 +111,7 @@ impl Member {
         drop(self.committing.lock().await);
     }
 
-    /// Sends all, notes which were acknowledged, and returns the first failure.
+    /// Sends all offsets, notes the acknowledged ones and returns the first failure.
     async fn send(
         self: &Arc<Self>,
         offsets: Vec<(Arc<MessageQueue>, QueueOffset)>,
@@ -139,10 +139,10 @@ impl Member {
     }
 }
 
-/// Sends offsets of one topic at one broker: one alone, then the others at once.
+/// Sends the offsets of one topic at one broker: first one alone, then the others at once.
 ///
-/// Apache's broker makes a group's table of a topic by get and put without a lock: of commits that arrive together and find
-/// no table each puts its own, and the offsets of the last one stay.
+/// Apache's broker creates a group's table of a topic without a lock. When the first commits arrive together, each creates its
+/// own table and only the last one's offsets survive.
 async fn send_to_table(
     member: Arc<Member>,
     mut offsets: VecDeque<(Arc<MessageQueue>, QueueOffset)>,
@@ -153,7 +153,7 @@ async fn send_to_table(
     first.and(others.join_all().await.into_iter().collect())
 }
 
-/// Commits at every interval what the user was done with when the latest poll began.
+/// At every interval, commits what the user was done with when the latest poll began.
 pub(super) async fn run(member: Arc<Member>, interval: Duration) {
     let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(10)));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -165,8 +165,8 @@ pub(super) async fn run(member: Arc<Member>, interval: Duration) {
     }
 }
 
-/// Repeats the last acknowledged commits of these subscriptions' queues where the broker has less: a restart took offsets from
-/// it that it had not written down. More than that is another member's work.
+/// Repeats the last acknowledged commits of these subscriptions where the broker has a lower offset: it restarted before it wrote
+/// them to disk. A higher offset is the commit of another member.
 pub(super) async fn repeat(member: Arc<Member>, subscriptions: BTreeSet<usize>) {
     let _turn = member.committing.lock().await;
     let mut offsets = member.state.lock().acknowledged();

@@ -1,4 +1,4 @@
-//! From the answer of a pull to messages that can be handed out.
+//! Decodes the answer of a pull into messages that can be handed out.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::damage::Damaged;
 use crate::error::ClientError;
 use crate::{outcome, wire};
 
-/// What an answer says, and which broker to ask next.
+/// A decoded answer, and which broker to ask next.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) kind: Kind,
@@ -25,13 +25,13 @@ pub(crate) struct Answer {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Messages, though perhaps none that passes the filter.
+    /// Messages, but perhaps none that passes the filter.
     Found,
-    /// Nothing there yet.
+    /// No message at the offset yet.
     NothingNew,
-    /// Nothing that matches, up to where the broker looked.
+    /// No match as far as the broker scanned.
     NoMatch,
-    /// The offset asked for is not there.
+    /// The requested offset does not exist.
     Moved,
 }
 
@@ -39,8 +39,8 @@ pub(crate) enum Kind {
 ///
 /// # Errors
 /// [`ClientError::Refused`], [`ClientError::BadAnswer`], [`ClientError::Unsupported`] for inner batches;
-/// [`ClientError::DamagedMessage`] when the answer begins with one. Messages before a damaged one are given, and reading goes
-/// on at it.
+/// [`ClientError::DamagedMessage`] when the answer begins with one. Messages before a damaged one are returned, and the next pull
+/// starts at it.
 ///
 /// # Source
 /// docs/reference/client.md 9.3, docs/reference/protocol.md 5.3.
@@ -90,15 +90,15 @@ enum Undecodable {
     InnerBatch,
 }
 
-/// Where the records of an answer lie.
+/// The positions of the records of an answer.
 struct Spans {
     spans: Vec<RecordSpan>,
-    /// The first record whose body is not what was sent; `spans` end before it.
+    /// The first record whose body does not match its checksum; `spans` end before it.
     damaged: Option<Damaged>,
 }
 
-/// Where the records lie that pass the filter. All are parsed, so that handing them out cannot fail, and their bodies compared
-/// with their checksums.
+/// Finds the records that pass the filter. Parses every record, so that handing it out cannot fail, and compares the bodies with
+/// their checksums.
 fn spans(body: &[u8], delta: i64, filter: &TagFilter) -> Result<Spans, Undecodable> {
     const INNER_BATCH: i32 = sys_flag::NEED_UNWRAP | sys_flag::INNER_BATCH;
     let mut spans = Vec::with_capacity((body.len() / 128).min(4096));
@@ -108,7 +108,7 @@ fn spans(body: &[u8], delta: i64, filter: &TagFilter) -> Result<Spans, Undecodab
         if record.sys_flag & INNER_BATCH == INNER_BATCH {
             return Err(Undecodable::InnerBatch);
         }
-        // The broker compared hashes only.
+        // The broker compared only the hashes of tags.
         if filter.is_all() || filter.accepts_tag(record.tag()) {
             let queue_offset = QueueOffset(record.queue_offset.get().wrapping_add_signed(delta));
             if let Some(damaged) = Damaged::find(&record, queue_offset) {

@@ -1,4 +1,4 @@
-//! The state of a member that its handle and its tasks share, and its life.
+//! A member of a group: what its handle and its tasks share, and how it ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,25 +16,25 @@ use crate::config::ConsumerConfig;
 use crate::error::ClientError;
 use crate::members::{Consumer, Role};
 
-/// A member of a consumer group: what its handle and its tasks share.
+/// What the handle and the tasks of a member share.
 pub(crate) struct Member {
     pub(super) client: Client,
     pub(super) group: Arc<str>,
     pub(super) subscriptions: Vec<TopicSubscription>,
     pub(super) config: ConsumerConfig,
     pub(super) state: Mutex<State>,
-    /// Something can be handed out, or there is an error to tell.
+    /// Notified when messages can be handed out or an error can be returned.
     pub(super) arrived: Notify,
-    /// Asks for a rebalance.
+    /// Requests a rebalance.
     pub(super) wake: Notify,
-    /// A broker was connected to, which may have forgotten commits. They are repeated after the next rebalance: queues may
-    /// have gone to other members while it was away.
+    /// A broker was connected to and may have forgotten commits. They are repeated after the next rebalance, which shows which
+    /// queues went to other members while the broker was away.
     pub(super) reconnected: AtomicBool,
-    /// Commits take turns, so that an older one cannot overtake.
+    /// Held by each commit, so that an older one cannot overtake a newer one.
     pub(super) committing: tokio::sync::Mutex<()>,
     pub(super) tasks: Mutex<JoinSet<()>>,
     pub(super) closed: AtomicBool,
-    /// For the tasks, which own a share of this.
+    /// For starting tasks, each of which holds the member.
     pub(super) myself: Weak<Self>,
 }
 
@@ -102,7 +102,7 @@ impl Member {
 }
 
 /// # Source
-/// docs/reference/client.md 3.6: pull consumers always say "from last offset", and it only informs.
+/// docs/reference/client.md 3.6: pull consumers always send "from last offset", which is only information.
 impl Consumer for Member {
     fn heartbeat(&self) -> ConsumerData {
         ConsumerData {

@@ -1,4 +1,4 @@
-//! The task of one assigned queue: finds where to begin, then pulls ahead of the user.
+//! The task of one assigned queue: finds the start offset, then pulls ahead of the user.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::code::response;
 use tracing::{debug, warn};
 
-use super::assigned::Gained;
+use super::assigned::{Epoch, Gained};
 use super::decode::{self, Answer, Kind};
 use super::member::Member;
 use super::state::Task;
@@ -19,18 +19,18 @@ use crate::wire::Pull;
 const OPERATION: &str = "pull";
 /// Pause after a pull that failed.
 const ERROR_PAUSE: Duration = Duration::from_secs(1);
-/// Pause after the broker asked for less.
+/// Pause after the broker asked the client to slow down.
 const FLOW_CONTROL_PAUSE: Duration = Duration::from_millis(20);
-/// A broker that holds no pulls, or makes no progress, is not asked more often than this.
+/// Shortest time between pulls at a broker that does not hold them, or whose answers make no progress.
 const IDLE_PAUSE: Duration = Duration::from_millis(100);
-/// A topic may be without a route for so long before the user is told.
+/// How long a topic may have no route before the user gets an error.
 const ROUTE_PATIENCE: Duration = Duration::from_secs(30);
-/// Least bytes asked for, however many queues share the bound.
+/// Smallest number of bytes asked for, even when many queues share the total.
 const LEAST_PULL_BYTES: usize = 64 << 10;
 
 /// Pulls until the queue is assigned to another member.
 pub(super) async fn run(member: Arc<Member>, gained: Gained, delay: Duration) {
-    // The member that had the queue before gets a moment to commit.
+    // Gives the member that had the queue before time to commit.
     tokio::time::sleep(delay).await;
     let mut puller = Puller { member, gained, broker_id: 0, no_route_since: None };
     loop {
@@ -56,7 +56,7 @@ struct Puller {
     gained: Gained,
     /// Broker id that the last answer suggested.
     broker_id: u64,
-    /// Since when no name server has known the topic.
+    /// Since when no name server knows the topic.
     no_route_since: Option<Instant>,
 }
 
@@ -65,14 +65,14 @@ impl Puller {
         &self.gained.queue
     }
 
-    /// Waits, or until something about the queue changes.
+    /// Waits for a time, or until something about the queue changes.
     async fn pause(&self, pause: Duration) {
         drop(tokio::time::timeout(pause, self.gained.changed.notified()).await);
     }
 
     /// # Source
-    /// docs/reference/client.md 7.4, without the broker's rule for young topics: no stored offset is no stored offset.
-    async fn find_start(&mut self, epoch: u64) -> Option<Duration> {
+    /// docs/reference/client.md 7.4, without the broker's special answer for young topics.
+    async fn find_start(&mut self, epoch: Epoch) -> Option<Duration> {
         match self.start_offset().await {
             Ok((offset, stored)) => {
                 debug!(queue = %self.queue(), queue_offset = offset.get(), stored, "queue starts");
@@ -90,7 +90,7 @@ impl Puller {
     async fn start_offset(&self) -> Result<(QueueOffset, bool), ClientError> {
         let (member, queue) = (&self.member, self.queue());
         let api = member.client.api();
-        // One of them may be of this queue, which was this member's before.
+        // This member may have had the queue before and still be committing for it.
         member.after_commits().await;
         if let Some(stored) = api.stored_offset(&member.group, queue).await? {
             return Ok((stored, true));
@@ -107,8 +107,8 @@ impl Puller {
         Ok((member.store_start(queue, offset).await?, true))
     }
 
-    /// One pull; returns how long to wait before the next.
-    async fn pull(&mut self, epoch: u64, offset: QueueOffset) -> Option<Duration> {
+    /// Pulls once; returns how long to wait before the next pull.
+    async fn pull(&mut self, epoch: Epoch, offset: QueueOffset) -> Option<Duration> {
         let started = Instant::now();
         let result = {
             let mut request = pin!(self.ask(offset));
@@ -117,7 +117,7 @@ impl Puller {
                     biased;
                     result = &mut request => break result,
                     () = self.gained.changed.notified() => {
-                        // Room or a resume is no reason to give an answer up that is on its way; a seek is.
+                        // Only a seek makes the answer useless; room or a resume does not.
                         if !self.member.state.lock().is_current(&self.gained.queue, self.gained.id, epoch) {
                             return None;
                         }
@@ -155,14 +155,14 @@ impl Puller {
         decode::read_answer(OPERATION, address, queue, offset, &subscription.filter, answer)
     }
 
-    fn take(&self, epoch: u64, offset: QueueOffset, answer: Answer, took: Duration) -> Option<Duration> {
+    fn take(&self, epoch: Epoch, offset: QueueOffset, answer: Answer, took: Duration) -> Option<Duration> {
         let (next, kind) = (answer.pulled.next, answer.kind);
         if kind == Kind::Moved {
             warn!(
                 queue = %self.queue(),
                 queue_offset = offset.get(),
                 next_queue_offset = next.get(),
-                "queue offset is not there, the broker moved the reader"
+                "queue offset does not exist, the broker moved the reader"
             );
         }
         if self.member.state.lock().pulled(self.queue(), epoch, answer.pulled) {
@@ -192,11 +192,11 @@ impl Puller {
         ERROR_PAUSE
     }
 
-    /// Hands an error to the user's next poll, when waiting alone will not mend it.
+    /// Returns an error with the user's next poll, unless waiting will resolve it.
     ///
-    /// A topic without a route is waited for first: while its only broker restarts, no name server knows it.
+    /// A missing route is waited for first: no name server knows a topic while its only broker restarts.
     fn tell(&mut self, error: &ClientError) {
-        let mends_itself = match error {
+        let resolves_itself = match error {
             ClientError::NoRoute { .. } => {
                 self.no_route_since.get_or_insert_with(Instant::now).elapsed() < ROUTE_PATIENCE
             }
@@ -205,7 +205,7 @@ impl Puller {
             }
             error => error.retryable(),
         };
-        if !mends_itself {
+        if !resolves_itself {
             self.no_route_since = None;
             self.member.state.lock().fail(error.clone());
             self.member.arrived.notify_waiters();
@@ -214,7 +214,7 @@ impl Puller {
 }
 
 impl Member {
-    /// Bytes to ask for: fewer when many queues share the bound of all.
+    /// Bytes to ask for: fewer when many queues share the total.
     fn pull_bytes(&self) -> u32 {
         let queues = self.state.lock().queue_count().max(1);
         let share = (self.config.prefetch_total_bytes / queues).max(LEAST_PULL_BYTES);

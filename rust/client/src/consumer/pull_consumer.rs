@@ -16,30 +16,30 @@ use crate::config::{ConsumerConfig, Subscription};
 use crate::error::ClientError;
 use crate::members::{Consumer, Role, check_group};
 
-/// Where to go in a queue.
+/// Where to continue reading a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position {
     /// This offset.
     Offset(QueueOffset),
-    /// The oldest message that is there.
+    /// The oldest stored message.
     Begin,
-    /// What arrives from now on.
+    /// Messages that arrive from now on.
     End,
-    /// First message stored at or after this time (milliseconds since 1970).
+    /// The first message stored at or after this time (milliseconds since 1970).
     Timestamp(i64),
 }
 
 /// A member of a consumer group that pulls messages ahead and hands them out when polled.
 ///
-/// Clones share it; when the last one is dropped it leaves the group. Other members of the group may be of any language, if they
-/// subscribe to the same topics with the same tags and share queues out by the average strategy.
+/// Clones are one member; dropping the last one leaves the group. Other members may use any language's client, if they subscribe to
+/// the same topics with the same tags and allocate queues by the average strategy.
 #[derive(Clone)]
 #[doc(alias = "DefaultLitePullConsumer")]
 pub struct PullConsumer {
     owner: Arc<Owner>,
 }
 
-/// Stops the tasks when the last clone goes.
+/// Leaves the group when the last clone is dropped.
 struct Owner(Arc<Member>);
 
 impl PullConsumer {
@@ -87,17 +87,17 @@ impl PullConsumer {
         &self.member().group
     }
 
-    /// The client that it pulls by.
+    /// The client whose connections it uses.
     pub fn client(&self) -> &Client {
         &self.member().client
     }
 
-    /// Hands out up to `max_messages` that are there, waiting up to `max_wait` for the first. Empty when none came.
+    /// Hands out up to `max_messages` pulled messages; waits up to `max_wait` for the first. Empty if none arrived.
     ///
     /// # Errors
-    /// What kept the consumer from pulling and does not mend itself, once each time it happens: a refusal of the broker, a
-    /// deleted topic, [`ClientError::NoStoredOffset`], [`ClientError::BadAnswer`]. The consumer goes on trying. Unreachable
-    /// brokers are no error: they are waited for, and logged.
+    /// Failures to pull that waiting does not resolve, once each time they happen: a refusal of the broker, a deleted topic,
+    /// [`ClientError::NoStoredOffset`], [`ClientError::BadAnswer`]. The consumer keeps trying. An unreachable broker is only
+    /// logged and waited for.
     ///
     /// # Cancel safety
     /// Nothing is handed out when the future is dropped before it is ready.
@@ -111,7 +111,7 @@ impl PullConsumer {
         loop {
             let arrived = member.arrived.notified();
             tokio::pin!(arrived);
-            // From here on an arrival is not missed.
+            // From here on no arrival is missed.
             arrived.as_mut().enable();
             {
                 let mut state = member.state.lock();
@@ -130,25 +130,25 @@ impl PullConsumer {
         }
     }
 
-    /// Commits, for every assigned queue, everything handed out so far, and waits for the brokers' answers.
+    /// Commits everything handed out so far, for every assigned queue, and waits for the brokers' answers.
     ///
-    /// A queue from which nothing was handed out commits where it started, so that the next start goes on from there.
+    /// A queue from which nothing was handed out commits its start offset, so that the next start continues there.
     ///
     /// # Errors
-    /// The first failure; the other queues are committed nevertheless. Committing again is safe.
+    /// The first failure; the other queues are committed all the same. Committing again is safe.
     ///
     /// # Durability
-    /// A broker writes offsets to disk every few seconds: a crash may take the last commits back, never forward.
+    /// A broker writes offsets to disk every few seconds. A crash may undo the last commits; it never advances an offset.
     pub async fn commit(&self) -> Result<(), ClientError> {
         self.member().check()?;
         self.member().commit(CommitScope::HandedOut).await
     }
 
-    /// Commits given offsets (each the next to read).
+    /// Commits the given offsets, each the next to read.
     ///
     /// # Errors
-    /// [`ClientError::NotAssigned`]; [`ClientError::OffsetOutOfRange`] for an offset above what was handed out. Nothing is
-    /// committed then. Otherwise as [`commit`](Self::commit).
+    /// [`ClientError::NotAssigned`]; [`ClientError::OffsetOutOfRange`] for an offset above what was handed out. In both cases nothing
+    /// is committed. Otherwise as [`commit`](Self::commit).
     pub async fn commit_offsets(&self, offsets: &[(MessageQueue, QueueOffset)]) -> Result<(), ClientError> {
         let member = self.member();
         member.check()?;
@@ -164,12 +164,12 @@ impl PullConsumer {
         self.client().api().stored_offset(self.group(), queue).await
     }
 
-    /// Per assigned queue, the offset behind the last message handed out; queues whose start is not known yet are left out.
+    /// For each assigned queue, the offset after the last message handed out. Queues whose start is not known yet are left out.
     pub fn positions(&self) -> Vec<(MessageQueue, QueueOffset)> {
         self.member().state.lock().positions()
     }
 
-    /// Goes on reading an assigned queue from elsewhere; what was pulled ahead is dropped. Returns the offset.
+    /// Continues reading an assigned queue at another position and drops what was pulled ahead. Returns the offset.
     ///
     /// # Errors
     /// [`ClientError::NotAssigned`], [`ClientError::OffsetOutOfRange`], those of reaching the broker.
@@ -193,30 +193,31 @@ impl PullConsumer {
                 offset
             }
         };
-        // It may have gone to another member meanwhile.
+        // The queue may have gone to another member during the calls.
         if member.state.lock().seek(queue, offset) { Ok(offset) } else { Err(not_assigned()) }
     }
 
-    /// Takes back what was handed out of these queues from an offset on, so that it is handed out again. Asks no broker.
+    /// Takes back the messages handed out from these offsets on, so that they are handed out again. Asks no broker.
     ///
-    /// A queue that is no longer assigned is left out: who has it now begins behind the last commit. What another thread was
-    /// handed out after it comes again, too.
+    /// A queue that is no longer assigned is skipped: its new member begins after the last commit. Messages that another thread was
+    /// handed out after the offset are handed out again too.
     pub fn take_back(&self, offsets: &[(MessageQueue, QueueOffset)]) {
         let mut state = self.member().state.lock();
         offsets.iter().for_each(|(queue, offset)| state.take_back(queue, *offset));
     }
 
-    /// Stops pulling and handing out these queues until [`resume`](Self::resume). What was pulled ahead is kept.
+    /// Stops pulling from and handing out these queues until [`resume`](Self::resume). What was pulled ahead is kept.
     ///
-    /// A queue that goes to another member and comes back is still paused. Others that come later are not.
+    /// A queue that goes to another member and comes back is still paused.
     ///
     /// # Errors
-    /// [`ClientError::NotAssigned`] for the first that is not, unless it was paused before it was lost; the others are paused.
+    /// [`ClientError::NotAssigned`] for the first queue that is neither assigned nor was paused before it was lost. The others are
+    /// paused.
     pub fn pause(&self, queues: &[MessageQueue]) -> Result<(), ClientError> {
         self.set_paused(queues, true)
     }
 
-    /// Takes these queues up again.
+    /// Resumes these queues.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -224,7 +225,7 @@ impl PullConsumer {
         self.set_paused(queues, false)
     }
 
-    /// Takes all paused queues up again, also those that are with another member.
+    /// Resumes all paused queues, even those that are assigned to another member.
     ///
     /// # Errors
     /// [`ClientError::Closed`].
@@ -240,10 +241,10 @@ impl PullConsumer {
         let member = self.member();
         member.check()?;
         let mut state = member.state.lock();
-        let strangers: Vec<_> = queues.iter().filter(|queue| !state.set_paused(queue, paused)).collect();
+        let others: Vec<_> = queues.iter().filter(|queue| !state.set_paused(queue, paused)).collect();
         drop(state);
         member.arrived.notify_waiters();
-        match strangers.first() {
+        match others.first() {
             None => Ok(()),
             Some(queue) => Err(ClientError::NotAssigned { queue: (*queue).clone() }),
         }
@@ -254,15 +255,15 @@ impl PullConsumer {
         self.member().state.lock().queues().map(|queue| (**queue).clone()).collect()
     }
 
-    /// Takes the moves that brokers ordered since the last call.
+    /// Returns the moves that brokers ordered since the last call.
     pub fn take_offset_moves(&self) -> Vec<OffsetMove> {
         self.member().state.lock().take_moves()
     }
 
-    /// Leaves the group. With `auto_commit`, first commits what it covers; else commits nothing. Idempotent.
+    /// Leaves the group. With `auto_commit`, first commits what it covers; otherwise commits nothing. Idempotent.
     ///
     /// # Errors
-    /// The failure of that commit; the consumer is closed nevertheless.
+    /// The failure of that commit; the consumer is closed all the same.
     pub async fn close(&self) -> Result<(), ClientError> {
         let member = self.member();
         member.client.check_process()?;

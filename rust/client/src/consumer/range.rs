@@ -1,4 +1,4 @@
-//! Reading a part of a queue outside any group: for scans.
+//! Reads a range of a queue outside any group, for scans.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::wire::{self, Pull};
 const OPERATION: &str = "range read";
 const PULL_MESSAGES: u32 = 4096;
 const PULL_BYTES: u32 = 1 << 20;
-/// How long the broker may wait for the end of the range: a message is acknowledged a moment before its queue knows it.
+/// How long the broker may wait for the end of the range: a message is acknowledged a moment before it is in its consume queue.
 const DISPATCH_MS: i64 = 500;
 /// Attempts of one pull.
 const ATTEMPTS: u32 = 3;
@@ -26,7 +26,7 @@ const ATTEMPTS: u32 = 3;
 #[derive(Debug)]
 pub struct RangeReader {
     reading: Arc<Reading>,
-    /// Offset behind what was pulled and looked at.
+    /// Offset after the last part that was read.
     at: QueueOffset,
     ahead: Option<JoinHandle<Result<Answer, ClientError>>>,
 }
@@ -66,11 +66,11 @@ impl RangeReader {
         Ok(Self { reading, at: from, ahead: None })
     }
 
-    /// The next messages of the range, never none, or `None` at its end.
+    /// The next messages of the range, at least one, or `None` at its end.
     ///
     /// # Errors
     /// [`ClientError::OffsetOutOfRange`] when a part of the range is not, or no longer, in the queue; those of reaching
-    /// the broker, after some attempts. Calling again goes on where it failed.
+    /// the broker, after some attempts. Calling again continues where it failed.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -149,7 +149,7 @@ impl Reading {
         decode::read_answer(OPERATION, address, &self.queue, at, &self.filter, answer)
     }
 
-    /// The offset to go on at; what the range promises must be there.
+    /// The offset to continue at. A range that the queue does not hold entirely is an error.
     fn check_progress(&self, at: QueueOffset, answer: &Answer) -> Result<QueueOffset, ClientError> {
         let next = answer.pulled.next;
         match answer.kind {

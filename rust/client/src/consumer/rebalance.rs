@@ -1,4 +1,4 @@
-//! Which queues are this member's, again and again.
+//! Rebalancing: which queues are assigned to this member, computed again at every change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::route::TopicRoute;
 use crate::wire::{self, Pull};
 
 const OPERATION: &str = "pull";
-/// The next round comes so soon when something was missing in the last one.
+/// Time to the next round when the last one could not balance every topic.
 const UNBALANCED_PAUSE: Duration = Duration::from_secs(1);
-/// A queue that another member may have had is pulled after this time.
+/// Pause before the first pull of a queue that another member may have had, so that it can commit.
 const HANDOVER: Duration = Duration::from_millis(500);
 
 /// This member's queues of one topic.
 struct Share {
     queues: Vec<MessageQueue>,
-    /// Members besides this one.
+    /// The group has other members.
     others: bool,
 }
 
@@ -35,7 +35,7 @@ struct Share {
 /// # Source
 /// docs/reference/client.md 8.1, 8.2.
 pub(super) async fn run(member: Arc<Member>) {
-    // Subscriptions whose commits are to be repeated, once it is known which of their queues are still this member's.
+    // Subscriptions whose commits must be repeated once a round has shown which of their queues are still assigned here.
     let mut to_repeat = BTreeSet::new();
     loop {
         let started = Instant::now();
@@ -52,12 +52,12 @@ pub(super) async fn run(member: Arc<Member>) {
         let interval = member.config.rebalance_interval;
         let pause = if balanced { interval } else { UNBALANCED_PAUSE.min(interval) };
         drop(tokio::time::timeout(pause, member.wake.notified()).await);
-        // Notifications come in bursts: one round serves them all.
+        // Notifications arrive in bursts; one round answers them all.
         tokio::time::sleep(member.config.rebalance_min_gap.saturating_sub(started.elapsed())).await;
     }
 }
 
-/// Computes and applies the assignment. Returns the subscriptions whose topics had to be left as they were.
+/// Computes and applies the assignment. Returns the subscriptions whose topics could not be balanced and keep their queues.
 async fn round(member: &Arc<Member>) -> BTreeSet<usize> {
     let (mut wanted, mut left, mut others) = (BTreeMap::new(), BTreeSet::new(), false);
     for (index, subscription) in member.subscriptions.iter().enumerate() {
@@ -96,7 +96,7 @@ async fn share_of(member: &Member, topic: &str) -> Result<Share, ClientError> {
     }
     allocate::sort_members(&mut members);
     if members.is_empty() {
-        // The broker that was asked has not seen the heartbeats yet.
+        // The broker has not seen the heartbeats yet.
         return Err(ClientError::NoMembers { group: member.group.to_string() });
     }
     let queues = allocate::average(&route.subscribe, &members, client_id).to_vec();
@@ -106,9 +106,9 @@ async fn share_of(member: &Member, topic: &str) -> Result<Share, ClientError> {
     Ok(Share { queues, others: members.len() > 1 })
 }
 
-/// Tells the user when the broker does not have the group and makes none by itself.
+/// Returns an error with the next poll when the broker neither has the group nor creates it.
 ///
-/// It passes over the heartbeats of such a group, so that nobody is ever a member and nothing would be pulled; a pull is told.
+/// Such a broker ignores the group's heartbeats, so the group never has members. Only a pull is answered with the reason.
 async fn tell_of_missing_group(member: &Member, index: usize) {
     let (api, subscription) = (member.client.api(), &member.subscriptions[index]);
     let Ok(route) = api.route(&subscription.topic).await else { return };
@@ -151,8 +151,8 @@ async fn members(member: &Member, route: &TopicRoute) -> Result<Vec<String>, Cli
     Err(last)
 }
 
-/// Starts the queues that came, and commits those that went. On return those commits have their answers: a queue that comes
-/// back in the next round starts behind what was done here.
+/// Starts the gained queues and commits the lost ones. Returns after the answers to those commits, so that a queue that comes back
+/// in the next round starts after them.
 ///
 /// # Source
 /// docs/reference/client.md 8.3.
@@ -169,7 +169,7 @@ async fn apply(member: &Arc<Member>, wanted: &BTreeMap<Arc<MessageQueue>, usize>
     }
     let done: Vec<_> = lost.into_iter().filter(|lost| lost.to_commit().is_some()).collect();
     if member.config.auto_commit.is_some() && !done.is_empty() {
-        // A panic in there is the runtime's to report; the queues are lost either way.
+        // The runtime reports a panic; the queues are lost either way.
         drop(member.start_commit_of_lost(done).await);
     }
 }

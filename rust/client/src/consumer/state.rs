@@ -1,30 +1,33 @@
-//! What a consumer holds between broker and user: assigned queues, prefetched messages, positions. No I/O.
+//! The state of a consumer between broker and user: assigned queues, messages pulled ahead, positions. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use rocketpy_model::{MessageQueue, QueueOffset};
 
-use super::assigned::{Assigned, Cached, Gained, Lost};
+use super::assigned::{Assigned, Cached, Epoch, Gained, Lost};
 use super::batch::{PulledBatch, PulledPart};
 use crate::config::ConsumerConfig;
 use crate::error::ClientError;
 
-/// Moves kept for the user; when more come, the oldest go (each was logged).
+/// Most moves kept for the user. Beyond them the oldest are dropped; each was logged.
 const MAX_MOVES: usize = 1024;
 
-/// The broker moved the reader of a queue: the offset asked for is not, or no longer, there.
+/// The broker moved the reader of a queue, because the requested offset does not exist or is no longer stored.
 ///
-/// Messages between `from` and `to` were not read when `to` is the greater one: they are gone. When it is the smaller one the queue has
-/// become shorter, and what follows was read before under the same offsets or is new.
+/// If `to` is greater, the messages between `from` and `to` are gone and were not read. If it is smaller, the queue became shorter:
+/// the messages that follow were read before under the same offsets, or are new.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OffsetMove {
+    /// The queue that is read.
     pub queue: MessageQueue,
+    /// The requested offset.
     pub from: QueueOffset,
+    /// Where reading continues.
     pub to: QueueOffset,
 }
 
-/// What a pull brought.
+/// The result of a pull.
 #[derive(Debug)]
 pub(crate) struct Pulled {
     /// Messages that passed the filter.
@@ -40,10 +43,10 @@ pub(crate) struct Pulled {
 pub(crate) enum Task {
     /// Find the offset to start at.
     FindStart {
-        epoch: u64,
+        epoch: Epoch,
     },
     Pull {
-        epoch: u64,
+        epoch: Epoch,
         offset: QueueOffset,
     },
     /// Wait for `changed`.
@@ -57,39 +60,39 @@ pub(crate) enum Task {
 pub(crate) enum CommitScope {
     /// Everything handed out.
     HandedOut,
-    /// What the user is done with: handed out before the latest poll, or committed on demand.
+    /// What the user is done with: handed out before the latest poll, or committed on demand since.
     Settled,
 }
 
-/// All of one consumer.
+/// The whole state of one consumer.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     queues: BTreeMap<Arc<MessageQueue>, Assigned>,
-    /// Queues that the user has paused, also while they are with another member.
+    /// Queues that the user paused, even while they are assigned to another member.
     paused: BTreeSet<Arc<MessageQueue>>,
-    /// Queues with something to hand out, next first. Each at most once.
+    /// Queues with messages to hand out, the next one first. Each at most once.
     ready: VecDeque<Arc<MessageQueue>>,
     cached_bytes: usize,
     moves: VecDeque<OffsetMove>,
     failure: Option<ClientError>,
-    /// Last number given out as id or epoch.
-    last_number: u64,
+    /// The last epoch that began, in any queue.
+    last_epoch: Epoch,
 }
 
 impl State {
-    fn next_number(&mut self) -> u64 {
-        self.last_number += 1;
-        self.last_number
+    fn next_epoch(&mut self) -> Epoch {
+        self.last_epoch = Epoch(self.last_epoch.0 + 1);
+        self.last_epoch
     }
 
-    /// Makes `wanted` (queue and subscription) the assigned queues.
+    /// Assigns exactly the queues of `wanted` (queue and subscription).
     pub(crate) fn assign(&mut self, wanted: &BTreeMap<Arc<MessageQueue>, usize>) -> (Vec<Gained>, Vec<Lost>) {
         let gone: Vec<_> = self.queues.keys().filter(|queue| !wanted.contains_key(*queue)).cloned().collect();
         let lost = gone.iter().filter_map(|queue| self.remove(queue)).collect();
         let mut gained = Vec::new();
         for (queue, subscription) in wanted {
             if !self.queues.contains_key(queue) {
-                let id = self.next_number();
+                let id = self.next_epoch();
                 let assigned = Assigned::new(queue.clone(), id, self.paused.contains(queue));
                 let changed = assigned.changed.clone();
                 gained.push(Gained { queue: queue.clone(), subscription: *subscription, id, changed });
@@ -99,7 +102,7 @@ impl State {
         (gained, lost)
     }
 
-    /// Forgets a queue and what was pulled ahead of it.
+    /// Removes a queue and what was pulled ahead of it.
     fn remove(&mut self, queue: &Arc<MessageQueue>) -> Option<Lost> {
         let mut assigned = self.queues.remove(queue)?;
         self.cached_bytes -= assigned.drop_cached();
@@ -109,8 +112,8 @@ impl State {
         Some(Lost { queue: queue.clone(), settled: assigned.settled, committed: assigned.committed })
     }
 
-    /// Whether an answer to a pull of this assignment and epoch is still of use.
-    pub(crate) fn is_current(&self, queue: &MessageQueue, id: u64, epoch: u64) -> bool {
+    /// Whether the answer to a pull of this assignment and epoch is still wanted.
+    pub(crate) fn is_current(&self, queue: &MessageQueue, id: Epoch, epoch: Epoch) -> bool {
         self.queues.get(queue).is_some_and(|assigned| assigned.id == id && assigned.epoch == epoch)
     }
 
@@ -128,7 +131,7 @@ impl State {
     }
 
     /// What the pull task of assignment `id` of `queue` does next.
-    pub(crate) fn task(&self, queue: &MessageQueue, id: u64, config: &ConsumerConfig) -> Task {
+    pub(crate) fn task(&self, queue: &MessageQueue, id: Epoch, config: &ConsumerConfig) -> Task {
         let Some(assigned) = self.queues.get(queue).filter(|assigned| assigned.id == id) else {
             return Task::End;
         };
@@ -146,8 +149,8 @@ impl State {
         }
     }
 
-    /// Sets the start of a queue, unless a seek came before. `stored`: it is what the broker has for the group.
-    pub(crate) fn start(&mut self, queue: &MessageQueue, epoch: u64, offset: QueueOffset, stored: bool) {
+    /// Sets the start of a queue, unless a seek came first. `stored`: the broker has this offset for the group.
+    pub(crate) fn start(&mut self, queue: &MessageQueue, epoch: Epoch, offset: QueueOffset, stored: bool) {
         if let Some(assigned) = self.queues.get_mut(queue)
             && assigned.epoch == epoch
         {
@@ -158,8 +161,8 @@ impl State {
         }
     }
 
-    /// Takes the answer of a pull. True when there is something new to hand out.
-    pub(crate) fn pulled(&mut self, queue: &MessageQueue, epoch: u64, pulled: Pulled) -> bool {
+    /// Takes the result of a pull. True when there are new messages to hand out.
+    pub(crate) fn pulled(&mut self, queue: &MessageQueue, epoch: Epoch, pulled: Pulled) -> bool {
         let Some(assigned) = self.queues.get_mut(queue) else { return false };
         if assigned.epoch != epoch {
             return false;
@@ -219,14 +222,14 @@ impl State {
         batch
     }
 
-    /// What was handed out so far counts as done.
+    /// Marks everything handed out so far as done.
     pub(crate) fn settle(&mut self) {
         for assigned in self.queues.values_mut() {
             assigned.settled = assigned.position;
         }
     }
 
-    /// A commit that the user may ask for: of an assigned queue, and not above what was handed out.
+    /// Checks a commit on demand: the queue must be assigned, and the offset not above what was handed out.
     pub(crate) fn check_commit(
         &self,
         queue: &MessageQueue,
@@ -244,14 +247,14 @@ impl State {
         Ok((shared.clone(), offset))
     }
 
-    /// A commit on demand says what is done until the next poll: no automatic commit takes it back meanwhile.
+    /// Notes a commit on demand, so that automatic commits before the next poll do not undo it.
     pub(crate) fn settle_at(&mut self, queue: &MessageQueue, offset: QueueOffset) {
         if let Some(assigned) = self.queues.get_mut(queue) {
             assigned.settled = Some(offset);
         }
     }
 
-    /// Offsets that a commit has to send: those that the broker does not have yet.
+    /// The offsets that a commit must send: those that the broker does not have yet.
     pub(crate) fn to_commit(&self, scope: CommitScope) -> Vec<(Arc<MessageQueue>, QueueOffset)> {
         let offset = |assigned: &Assigned| match scope {
             CommitScope::HandedOut => assigned.position,
@@ -264,28 +267,28 @@ impl State {
             .collect()
     }
 
-    /// Notes what a broker acknowledged.
+    /// Notes an acknowledged commit.
     pub(crate) fn committed(&mut self, queue: &MessageQueue, offset: QueueOffset) {
         if let Some(assigned) = self.queues.get_mut(queue) {
             assigned.committed = Some(offset);
         }
     }
 
-    /// Last acknowledged commits, which a broker may have forgotten.
+    /// The last acknowledged commits, which a restarted broker may have forgotten.
     pub(crate) fn acknowledged(&self) -> Vec<(Arc<MessageQueue>, QueueOffset)> {
         let of = |assigned: &Assigned| Some((assigned.queue.clone(), assigned.committed?));
         self.queues.values().filter_map(of).collect()
     }
 
-    /// Offset behind what was handed out, per queue.
+    /// The offset after the last message handed out, per queue.
     pub(crate) fn positions(&self) -> Vec<(MessageQueue, QueueOffset)> {
         let of = |assigned: &Assigned| Some(((*assigned.queue).clone(), assigned.position?));
         self.queues.values().filter_map(of).collect()
     }
 
-    /// Reads on at `offset`; what was pulled ahead is forgotten. False when the queue is not assigned.
+    /// Continues at `offset` and drops what was pulled ahead. False when the queue is not assigned.
     pub(crate) fn seek(&mut self, queue: &MessageQueue, offset: QueueOffset) -> bool {
-        let epoch = self.next_number();
+        let epoch = self.next_epoch();
         let Some(assigned) = self.queues.get_mut(queue) else { return false };
         assigned.epoch = epoch;
         assigned.next_pull = Some(offset);
@@ -297,7 +300,7 @@ impl State {
         true
     }
 
-    /// Reads on at `offset` when more than that was handed out.
+    /// Continues at `offset` if messages after it were handed out.
     pub(crate) fn take_back(&mut self, queue: &MessageQueue, offset: QueueOffset) {
         if self.queues.get(queue).is_some_and(|assigned| assigned.position > Some(offset)) {
             self.seek(queue, offset);
@@ -326,14 +329,14 @@ impl State {
         true
     }
 
-    /// Resumes every queue, also those that are with another member.
+    /// Resumes every queue, even those assigned to another member.
     pub(crate) fn resume_all(&mut self) {
         for queue in self.paused.clone() {
             self.set_paused(&queue, false);
         }
     }
 
-    /// Keeps an error for the next poll; a later one replaces it.
+    /// Keeps an error for the next poll. A later one replaces it.
     pub(crate) fn fail(&mut self, error: ClientError) {
         self.failure = Some(error);
     }
@@ -346,7 +349,7 @@ impl State {
         self.moves.drain(..).collect()
     }
 
-    /// Lets every pull task look again.
+    /// Wakes every pull task.
     pub(crate) fn wake_pulls(&self) {
         for assigned in self.queues.values() {
             assigned.changed.notify_one();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rocketpy_model::{MessageQueue, QueueOffset};
 
+use super::assigned::Epoch;
 use super::batch::{PulledPart, RecordSpan};
 use super::state::{CommitScope, Pulled, State, Task};
 use crate::config::ConsumerConfig;
@@ -21,8 +22,8 @@ fn config() -> ConsumerConfig {
 }
 
 /// Id and first epoch of a queue in [`started`].
-fn number(id: u32) -> u64 {
-    u64::from(id) + 1
+fn number(id: u32) -> Epoch {
+    Epoch(u64::from(id) + 1)
 }
 
 /// State with queues 0..count, each started at 0.
@@ -162,8 +163,11 @@ fn a_seek_drops_what_was_pulled_ahead_and_the_answer_under_way() {
     assert!(state.seek(&queue(0), QueueOffset(2)));
     assert!(offsets(&mut state, 10).is_empty());
     assert!(!state.pulled(&queue(0), number(0), pulled(0, 4, 8, 8)), "an answer of the time before the seek");
-    assert_eq!(state.task(&queue(0), number(0), &config()), Task::Pull { epoch: 2, offset: QueueOffset(2) });
-    assert!(state.pulled(&queue(0), 2, pulled(0, 2, 4, 4)));
+    assert_eq!(
+        state.task(&queue(0), number(0), &config()),
+        Task::Pull { epoch: Epoch(2), offset: QueueOffset(2) }
+    );
+    assert!(state.pulled(&queue(0), Epoch(2), pulled(0, 2, 4, 4)));
     assert_eq!(offsets(&mut state, 10), [(0, 2), (0, 3)]);
     assert!(!state.seek(&queue(9), QueueOffset(0)));
 }
@@ -177,8 +181,11 @@ fn what_is_taken_back_is_handed_out_again() {
     assert_eq!(offsets(&mut state, 3), [(0, 3)], "that was not handed out yet: what was pulled ahead stays");
     state.take_back(&queue(0), QueueOffset(1));
     assert_eq!(position(&state, 0), 1);
-    assert_eq!(state.task(&queue(0), number(0), &config()), Task::Pull { epoch: 2, offset: QueueOffset(1) });
-    state.pulled(&queue(0), 2, pulled(0, 1, 4, 4));
+    assert_eq!(
+        state.task(&queue(0), number(0), &config()),
+        Task::Pull { epoch: Epoch(2), offset: QueueOffset(1) }
+    );
+    state.pulled(&queue(0), Epoch(2), pulled(0, 1, 4, 4));
     assert_eq!(offsets(&mut state, 10), [(0, 1), (0, 2), (0, 3)]);
     state.take_back(&queue(9), QueueOffset(0));
     assert_eq!(state.queue_count(), 1);
@@ -259,7 +266,7 @@ fn a_pull_task_of_an_earlier_assignment_ends_when_the_queue_comes_back() {
     state.assign(&BTreeMap::new());
     let (gained, _) = state.assign(&[(queue(0), 0)].into());
     assert_eq!(state.task(&queue(0), number(0), &config()), Task::End);
-    assert!(!state.pulled(&queue(0), number(0), pulled(0, 0, 4, 4)), "its answer is of no use");
+    assert!(!state.pulled(&queue(0), number(0), pulled(0, 0, 4, 4)), "its answer is dropped");
     assert_eq!(state.task(&queue(0), gained[0].id, &config()), Task::FindStart { epoch: gained[0].id });
 }
 

@@ -1,4 +1,4 @@
-//! The topics of a consumer and the tags it wants.
+//! The topics of a consumer, and the tags it wants from each.
 
 use rocketpy_env::now_ms;
 use rocketpy_filter::{TagFilter, hash_code};
@@ -15,7 +15,7 @@ pub(crate) struct TopicSubscription {
     /// As the user wrote it; `*` for everything.
     pub(crate) expression: String,
     pub(crate) filter: TagFilter,
-    /// The group's retry topic: it comes into being by itself.
+    /// The group's retry topic, which brokers create when they need it.
     pub(crate) is_retry: bool,
     version: i64,
 }
@@ -33,7 +33,7 @@ pub(crate) fn of(
     let mut all: Vec<TopicSubscription> = Vec::with_capacity(subscriptions.len() + 1);
     for Subscription { topic, tags } in subscriptions {
         if all.iter().any(|known| known.topic == *topic) {
-            return Err(illegal(format!("a topic stands twice: {topic}")));
+            return Err(illegal(format!("a topic is given twice: {topic}")));
         }
         all.push(one(topic, tags)?);
     }
@@ -61,7 +61,7 @@ pub(crate) fn check_expression(tags: &str) -> Result<(TagFilter, String), Client
         reason: reason.to_owned(),
     };
     if tags.contains(['=', '<', '>', '(', ')', '\'', '"']) {
-        return Err(invalid("tags are parted by ||; SQL92 expressions are not supported yet"));
+        return Err(invalid("tags are separated by ||; SQL92 expressions are not supported yet"));
     }
     let filter = TagFilter::parse(tags);
     if filter.is_all() {
@@ -74,7 +74,7 @@ pub(crate) fn check_expression(tags: &str) -> Result<(TagFilter, String), Client
 }
 
 impl TopicSubscription {
-    /// What heartbeats say of it.
+    /// The subscription as heartbeats carry it.
     pub(crate) fn to_wire(&self) -> SubscriptionData {
         let tags = self.filter.names();
         SubscriptionData {

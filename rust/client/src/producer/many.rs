@@ -1,4 +1,4 @@
-//! `send_many`: wire batches, several queues at a time, the order of each queue kept.
+//! `send_many`: wire batches to several queues at a time, each queue in order.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::receipt::Receipt;
 
 /// The outcome of [`Producer::send_many`](crate::Producer::send_many), in the order of its messages.
 ///
-/// Receipts are made when asked for.
+/// A receipt is made when it is asked for.
 #[derive(Debug)]
 pub struct SentMany {
     requests: Vec<Request>,
-    /// Request and place in it of each message.
+    /// For each message, its request and its index in that request.
     places: Vec<(u32, u32)>,
     acknowledged: usize,
 }
 
-/// One request of it.
+/// One request of a `send_many`.
 #[derive(Debug)]
 struct Request {
     result: Result<Stored, ClientError>,
@@ -34,13 +34,13 @@ struct Request {
     messages: u32,
 }
 
-/// What the worker of one queue needs.
+/// What the task of one queue needs.
 pub(crate) struct Job<M> {
     pub(crate) sender: Sender,
     pub(crate) messages: Arc<[M]>,
     pub(crate) order_key: Option<Arc<str>>,
     pub(crate) timeout: Duration,
-    /// Requests under way at once, all queues together.
+    /// Limits the requests under way, all queues together.
     pub(crate) room: Arc<Semaphore>,
 }
 
@@ -57,7 +57,7 @@ impl<M> Clone for Job<M> {
 }
 
 impl<M: Borrow<Message> + Send + Sync + 'static> Job<M> {
-    /// Sends all groups, each by a task of its own.
+    /// Sends all groups, each with its own task.
     pub(crate) async fn run(self, groups: Vec<Group>) -> SentMany {
         let count = self.messages.len();
         let mut outcomes = Vec::with_capacity(groups.len());
@@ -75,9 +75,9 @@ impl<M: Borrow<Message> + Send + Sync + 'static> Job<M> {
         SentMany::of(count, outcomes)
     }
 
-    /// Sends the messages of one queue, one request after the other; packs the next while one is under way.
+    /// Sends the messages of one queue, one request after the other. Packs the next request while one is under way.
     ///
-    /// After a failure the rest is not sent: what follows must not overtake what failed.
+    /// After a failure the rest is not sent: later messages must not overtake the failed ones.
     async fn run_group(self, group: Group) -> (Group, Vec<Request>) {
         let mut packer = Packer::new(&self.sender.config);
         let (mut requests, mut next) = (Vec::new(), 0);
@@ -109,7 +109,7 @@ impl<M: Borrow<Message> + Send + Sync + 'static> Job<M> {
         (group, requests)
     }
 
-    /// The next request's content: a batch, or a plain message where a batch would hold one.
+    /// Packs the next request: a batch, or a plain message when the batch would hold only one.
     fn pack(&self, packer: &mut Packer, group: &Group, next: &mut usize) -> Option<Outgoing> {
         let (sender, start) = (&self.sender, *next);
         let (ids, order_key) = (sender.client.ids(), self.order_key.as_deref());
@@ -144,7 +144,7 @@ async fn join(task: JoinHandle<Request>) -> Request {
     match task.await {
         Ok(request) => request,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        // Only the end of the runtime cancels it.
+        // Only the end of the runtime cancels the task.
         Err(_) => Request::not_sent(0, Arc::new(ClientError::Closed { what: "runtime" })),
     }
 }
@@ -154,7 +154,7 @@ impl Request {
         Self { result: Err(ClientError::NotSent { first }), keys: KeyList::default(), messages }
     }
 
-    /// Whether it failed and may be stored nevertheless; also when the runtime ended while it was under way.
+    /// Whether it failed and may still be stored, also when the runtime ended while it was under way.
     fn may_have_been_applied(&self) -> bool {
         match &self.result {
             Ok(_) => false,
@@ -187,7 +187,7 @@ impl SentMany {
         Self { requests: Vec::new(), places: Vec::new(), acknowledged: 0 }
     }
 
-    /// Messages given.
+    /// Number of messages given.
     pub fn len(&self) -> usize {
         self.places.len()
     }
@@ -197,12 +197,12 @@ impl SentMany {
         self.places.is_empty()
     }
 
-    /// Messages acknowledged.
+    /// Number of messages acknowledged.
     pub fn acknowledged(&self) -> usize {
         self.acknowledged
     }
 
-    /// Requests it took.
+    /// Number of requests sent.
     pub fn requests(&self) -> usize {
         self.requests.len()
     }
@@ -223,7 +223,7 @@ impl SentMany {
         }
     }
 
-    /// All receipts in order, each made when it is reached.
+    /// All receipts in order, each made when the iterator reaches it.
     pub fn receipts(&self) -> impl ExactSizeIterator<Item = Result<Receipt, ClientError>> {
         (0..self.len()).map(|index| self.receipt(index))
     }

@@ -42,7 +42,7 @@ use crate::members::{Role, check_group};
 use crate::receipt::Receipt;
 use crate::route::TopicRoute;
 
-/// Sends messages for one producer group. Clones share it; the last one unregisters the group.
+/// Sends messages for one producer group. Clones are one producer; dropping the last one leaves the group.
 #[derive(Clone)]
 #[doc(alias = "DefaultMQProducer")]
 pub struct Producer {
@@ -57,7 +57,7 @@ struct Shared {
 }
 
 impl Producer {
-    /// Registers the group and tells the brokers known so far.
+    /// Joins the group and tells the brokers that are known so far.
     ///
     /// # Errors
     /// [`ClientError::InvalidGroup`], [`ClientError::InvalidConfig`], [`ClientError::GroupInUse`], [`ClientError::Closed`],
@@ -86,12 +86,12 @@ impl Producer {
         &self.shared.sender.group
     }
 
-    /// The client that it sends by.
+    /// The client whose connections it uses.
     pub fn client(&self) -> &Client {
         &self.shared.sender.client
     }
 
-    /// Queues of the topic that may be written, in the order that keys are hashed to.
+    /// Writable queues of the topic, in the order in which order keys are hashed to them.
     ///
     /// # Errors
     /// [`ClientError::NoRoute`], [`ClientError::NoQueue`], and those of reaching a name server.
@@ -105,12 +105,12 @@ impl Producer {
     /// Sends one message and waits for its acknowledgement, trying another broker when one fails.
     ///
     /// # Errors
-    /// Those of a message that breaks the rules; [`ClientError::NoRoute`]; the error of the attempt, or
-    /// [`ClientError::SendFailed`] after several. [`ClientError::may_have_been_applied`] tells whether it may be stored; another
-    /// send of the message then stores it twice.
+    /// Those of an illegal message; [`ClientError::NoRoute`]; the error of the only attempt, or [`ClientError::SendFailed`] after
+    /// several. [`ClientError::may_have_been_applied`] tells whether the message may be stored. Sending it again may then store
+    /// it twice.
     ///
     /// # Durability
-    /// On return the message is stored as the broker's flush and replication policy says; see [`Receipt::status`].
+    /// On return the message is stored according to the broker's flush and replication policy; see [`Receipt::status`].
     pub async fn send(&self, message: &Message, options: SendOptions) -> Result<Receipt, ClientError> {
         let started = Instant::now();
         let (outgoing, target) = self.prepare(message, &options).await?;
@@ -120,14 +120,13 @@ impl Producer {
         Ok(receipt_of(&stored, &outgoing.keys, 0))
     }
 
-    /// Sends many messages in few requests, and keeps the order of those that go to one queue.
+    /// Sends many messages in few requests. Messages of one queue keep their order.
     ///
-    /// `M` is anything that lends a [`Message`]: a `Message`, an `Arc<Message>`, a binding's own handle. The messages are dropped
-    /// before the call returns, unless the caller keeps a clone of the `Arc`. The time-out counts for each request.
+    /// `M` is anything that borrows as a [`Message`]: a `Message`, an `Arc<Message>`, a binding's own handle. The messages are
+    /// dropped before the call returns, unless the caller keeps a clone of the `Arc`. The timeout applies to each request.
     ///
     /// # Errors
-    /// A message that breaks the rules, or a topic without a route: nothing was sent. What happens later is told by the
-    /// result, message by message.
+    /// An illegal message, or a topic without a route: nothing was sent. Later failures are in the result, message by message.
     pub async fn send_many<M>(
         &self,
         messages: impl Into<Arc<[M]>>,
@@ -159,26 +158,26 @@ impl Producer {
         Ok(job.run(groups).await)
     }
 
-    /// Hands one message over; waits (up to the time-out) only while the window is full.
+    /// Hands over one message. Waits only while the window is full, up to the timeout.
     ///
     /// Messages submitted one after the other to one queue keep their order. Messages that gather while a request is under way
-    /// leave together, as a batch; they are not compressed then.
+    /// are sent together as a batch, uncompressed.
     ///
     /// # Errors
-    /// Those of a message that breaks the rules, of the route, and [`ClientError::WindowFull`]: the message was not taken.
+    /// Those of an illegal message and of the route, and [`ClientError::WindowFull`]: the message was not taken.
     ///
     /// # Cancel safety
-    /// Dropped before it is ready, the message was not taken.
+    /// If the future is dropped before it is ready, the message was not taken.
     pub async fn submit(&self, message: Message, options: SendOptions) -> Result<PendingSend, ClientError> {
         let (done, pending) = Done::waiter();
         self.enter_lane(message, options, done).await?;
         Ok(pending)
     }
 
-    /// As [`submit`](Self::submit); the callback runs on a runtime thread, once, when the outcome is known. It must not block.
+    /// As [`submit`](Self::submit). The callback runs once, on a runtime thread, when the outcome is known. It must not block.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit); the callback is then not called.
+    /// As [`submit`](Self::submit). The callback is not called then.
     pub async fn submit_with<F>(
         &self,
         message: Message,
@@ -231,10 +230,10 @@ impl Producer {
         Ok(())
     }
 
-    /// Waits until every message submitted before has its outcome; those submitted meanwhile wait behind.
+    /// Waits until every message submitted before this call has its outcome. Messages submitted during it wait until it returns.
     ///
     /// # Errors
-    /// [`ClientError::FlushTimeout`]. Failures of messages are told to whoever submitted them.
+    /// [`ClientError::FlushTimeout`]. The failure of a message is reported to its submitter only.
     pub async fn flush(&self, timeout: Duration) -> Result<(), ClientError> {
         self.client().check_process()?;
         self.shared.window.drained(timeout).await
@@ -245,19 +244,19 @@ impl Producer {
         self.shared.window.in_flight()
     }
 
-    /// Sends one message without an answer.
+    /// Sends one message and asks for no answer.
     ///
     /// # Errors
-    /// Local failures only: the message, the route, the connection. What the broker makes of the message is not known.
+    /// Local failures only: the message, the route, the connection. Whether the broker stores the message is not known.
     pub async fn send_oneway(&self, message: &Message, options: SendOptions) -> Result<(), ClientError> {
         let (outgoing, target) = self.prepare(message, &options).await?;
         self.shared.sender.fire(&outgoing, target).await
     }
 
-    /// Flushes (up to the send time-out) and unregisters the group. Idempotent.
+    /// Flushes (up to the send timeout) and leaves the group. Idempotent.
     ///
     /// # Errors
-    /// [`ClientError::FlushTimeout`]; the producer is closed nevertheless.
+    /// [`ClientError::FlushTimeout`]; the producer is closed all the same.
     pub async fn close(&self) -> Result<(), ClientError> {
         self.client().check_process()?;
         if self.shared.closed.swap(true, Ordering::AcqRel) {
@@ -283,7 +282,7 @@ impl Producer {
         validate::check_options(&message.topic, options)
     }
 
-    /// Checks everything before anything is sent, and fetches the routes.
+    /// Checks every message before any is sent, and fetches the routes.
     async fn check_many<M: Borrow<Message>>(
         &self,
         messages: &[M],

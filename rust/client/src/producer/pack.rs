@@ -1,4 +1,4 @@
-//! From messages to what a send request carries: one message, or a wire batch.
+//! Packs messages into send requests: one message, or a wire batch.
 
 use bytes::Bytes;
 use rocketpy_model::{Message, property};
@@ -37,7 +37,7 @@ impl KeyList {
         self.ends.push(self.text.len() as u32);
     }
 
-    /// How many.
+    /// Number of keys.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
@@ -50,7 +50,7 @@ impl KeyList {
     }
 }
 
-/// A single message: its body compressed when it is large, its properties completed.
+/// Packs a single message: compresses a large body, completes the properties.
 pub(crate) fn single(
     message: &Message,
     order_key: Option<&str>,
@@ -80,7 +80,7 @@ fn text_of(text: Vec<u8>) -> String {
     String::from_utf8(text).expect("the text was made of strings")
 }
 
-/// Writes the properties of `message`, with the unique key and the order key added where they are missing.
+/// Writes the properties of `message` and adds a missing unique key or order key.
 fn complete(
     message: &Message,
     order_key: Option<&str>,
@@ -105,7 +105,7 @@ fn complete(
     }
 }
 
-/// Body and flag to send. A body that does not compress goes out as it is.
+/// The body and flag to send. A body that compression does not shrink is sent as it is.
 fn compressed(message: &Message, config: &ProducerConfig) -> (Bytes, i32) {
     let raw = (message.body.clone(), 0);
     let Some(kind) = config.compression.filter(|_| message.body.len() >= config.compress_over) else {
@@ -121,7 +121,7 @@ fn compressed(message: &Message, config: &ProducerConfig) -> (Bytes, i32) {
     }
 }
 
-/// A wire batch in the making.
+/// Builds a wire batch.
 #[derive(Debug)]
 pub(crate) struct Packer {
     limit_bytes: usize,
@@ -133,11 +133,11 @@ pub(crate) struct Packer {
     scratch: Vec<u8>,
 }
 
-/// Whether a message found room.
+/// Whether a message fitted into the batch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Packed {
     Added,
-    /// The batch must leave first.
+    /// The batch must be sent first.
     Full,
 }
 
@@ -157,7 +157,7 @@ impl Packer {
         self.keys.len()
     }
 
-    /// Appends a message that was validated. The first message of a batch always finds room, however large.
+    /// Appends a validated message. The first message of a batch always fits, whatever its size.
     pub(crate) fn push(
         &mut self,
         message: &Message,
@@ -183,7 +183,7 @@ impl Packer {
         Packed::Added
     }
 
-    /// Takes the batch out and starts an empty one. The request has a unique key of its own.
+    /// Takes the batch and starts an empty one. The request has its own unique key.
     pub(crate) fn finish(&mut self, topic: &str, ids: &UniqueIds, moment: Moment) -> Outgoing {
         let wait = self.wait.take().unwrap_or(true);
         let mut text = Vec::with_capacity(64);

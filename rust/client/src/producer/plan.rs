@@ -1,4 +1,4 @@
-//! Shares the messages of one `send_many` out among the queues.
+//! Distributes the messages of one `send_many` over the queues.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use rocketpy_model::{Message, MessageQueue};
 use super::select::{self, Rotation};
 use crate::route::TopicRoute;
 
-/// Messages without a key go to one queue in runs of at least so many, so that few of them still share a request.
+/// Messages without a key go to one queue in runs of at least this length, so that even a few of them share a request.
 const LEAST_RUN: usize = 128;
 
 /// The messages of one queue, in their order.
@@ -18,7 +18,7 @@ pub(crate) struct Group {
     pub(crate) queue: MessageQueue,
     /// They must go to this queue.
     pub(crate) bound: bool,
-    /// Which of the messages given.
+    /// Indices of the messages.
     pub(crate) indices: Vec<u32>,
 }
 
@@ -30,10 +30,10 @@ pub(crate) struct Choice<'a> {
     pub(crate) batch_messages: usize,
 }
 
-/// One topic's groups while the messages are shared out.
+/// The groups of one topic while messages are distributed.
 struct TopicGroups<'a> {
     route: &'a TopicRoute,
-    /// Group of each queue: first those bound to it, then those in turn.
+    /// Group of each queue: first for messages bound to it, then for those in rotation.
     of_queue: Vec<[Option<usize>; 2]>,
     /// Queue of the current run of messages without a key, and how many more it takes.
     run: (usize, usize),

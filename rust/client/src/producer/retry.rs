@@ -1,4 +1,4 @@
-//! Whether a failed send is tried again, and where.
+//! Decides whether a failed send is tried again, and where.
 
 use crate::error::{ClientError, is_retryable_code};
 
@@ -7,7 +7,7 @@ use crate::error::{ClientError, is_retryable_code};
 pub(crate) enum Next {
     /// Another queue, at another broker when there is one.
     Elsewhere,
-    /// The same queue again: it must be this one, and the failed attempt has certainly stored nothing.
+    /// The same queue again: the message is bound to it, and the failed attempt has certainly stored nothing.
     SameQueue,
     /// No further attempt.
     GiveUp,
@@ -15,9 +15,9 @@ pub(crate) enum Next {
 
 /// Decides after an attempt that failed with `error`.
 ///
-/// A message that may go to any queue follows Apache's rule: a transport error or a code of the retry set goes on
-/// elsewhere, and may store the message twice (with one unique key). A message bound to its queue is tried again only
-/// when nothing was stored, so that order and single storage hold.
+/// A message that may go to any queue follows Apache's rule: after a transport error or a code of the retry set it is sent
+/// elsewhere, and may be stored twice (with one unique key). A message bound to its queue is sent again only when the failed
+/// attempt stored nothing, so that it keeps its order and is stored once.
 ///
 /// # Source
 /// docs/reference/protocol.md 3.2, docs/reference/client.md 5.5.

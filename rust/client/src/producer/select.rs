@@ -9,7 +9,7 @@ use rocketpy_model::MessageQueue;
 
 /// The queue of an order key among `count` queues: Java's string hash, remainder, absolute value.
 ///
-/// The same key goes to the same queue from every client that uses Java's hash selector, as long as the queue list stays.
+/// Every client that uses Java's hash selector sends a key to the same queue until the queue list changes.
 ///
 /// # Panics
 /// When `count` is 0.
@@ -29,12 +29,12 @@ pub(crate) struct Rotation {
 }
 
 impl Rotation {
-    /// Every topic starts at `start`, which differs between producers.
+    /// Index at which every topic starts; it differs between producers.
     pub(crate) fn new(start: u32) -> Self {
         Self { start, next: Mutex::default() }
     }
 
-    /// Index of the next queue; `steps` queues are used up.
+    /// Index of the next queue; advances the rotation by `steps`.
     pub(crate) fn next(&self, topic: &str, count: usize, steps: u32) -> usize {
         let counter = self.counter(topic);
         counter.fetch_add(steps, Ordering::Relaxed) as usize % count

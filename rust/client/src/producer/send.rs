@@ -1,4 +1,4 @@
-//! One request from a queue's choice to its acknowledgement, with the attempts in between.
+//! One send request: chooses the queue, tries, tries again, returns the acknowledgement.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,13 +20,13 @@ use crate::route::TopicRoute;
 use crate::{outcome, wire};
 
 const OPERATION: &str = "send";
-/// Pause before an attempt at the broker that has just failed, times the attempts so far.
+/// Pause before another attempt at the broker that failed, multiplied by the number of attempts so far.
 const SAME_BROKER_PAUSE: Duration = Duration::from_millis(50);
 
 /// Which queue a request goes to.
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
-    /// The next one in turn; another after a failure.
+    /// The next in rotation; another after a failure.
     Any,
     /// This one first; another after a failure.
     First(MessageQueue),
@@ -39,9 +39,9 @@ pub(crate) enum Target {
 pub(crate) struct Stored {
     pub(crate) status: SendStatus,
     pub(crate) queue: MessageQueue,
-    /// Of the first message; the others follow.
+    /// Of the first message; those of the others follow it.
     pub(crate) queue_offset: QueueOffset,
-    /// One for each message, parted by commas.
+    /// One for each message, separated by commas.
     pub(crate) offset_msg_ids: String,
     pub(crate) transaction_id: Option<String>,
 }
@@ -74,7 +74,7 @@ impl Sender {
         Ok(route)
     }
 
-    /// As [`route`](Self::route), within a time.
+    /// As [`route`](Self::route), within a timeout.
     pub(crate) async fn route_within(
         &self,
         topic: &str,
@@ -121,7 +121,7 @@ impl Sender {
         }
     }
 
-    /// Asks for the route again; pauses when the next attempt meets the same broker.
+    /// Fetches the route again; pauses when the next attempt goes to the same broker.
     async fn prepare_next(
         &self,
         route: &Arc<TopicRoute>,
@@ -139,7 +139,7 @@ impl Sender {
         }
     }
 
-    /// The queue of the next attempt, and whether it must be this one.
+    /// The queue of the next attempt, and whether the message is bound to it.
     fn choose(
         &self,
         route: &TopicRoute,
@@ -176,7 +176,7 @@ impl Sender {
         read_answer(&address, queue, &answer)
     }
 
-    /// The master of the queue's broker; a route that does not name it is asked for again once.
+    /// Address of the master of the queue's broker. Fetches the route once more when it does not name one.
     async fn address(
         &self,
         route: &mut Arc<TopicRoute>,
@@ -206,7 +206,7 @@ impl Sender {
         })
     }
 
-    /// Sends without waiting for an answer; one attempt.
+    /// Sends once, without waiting for an answer.
     pub(crate) async fn fire(&self, outgoing: &Outgoing, target: Target) -> Result<(), ClientError> {
         let mut route = self.route_within(&outgoing.topic, self.config.send_timeout).await?;
         let (queue, _) = self.choose(&route, &target, None)?;
@@ -231,7 +231,7 @@ impl Attempts {
         self.may_have_been_applied |= error.may_have_been_applied();
     }
 
-    /// The error to raise: the only one as it is, else the last one with what was tried before.
+    /// The error to return: that of the only attempt, or the last one together with what was tried before.
     fn give_up(&self, topic: &str, last: ClientError, of_attempt: bool) -> ClientError {
         if self.made <= u32::from(of_attempt) {
             return last;
@@ -247,7 +247,7 @@ impl Attempts {
     }
 }
 
-/// What the broker says of a send.
+/// Reads the acknowledgement of a send.
 ///
 /// # Source
 /// docs/reference/client.md 5.4.

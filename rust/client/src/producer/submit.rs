@@ -1,7 +1,7 @@
-//! `submit`: messages handed over one by one, sent together as they gather.
+//! `submit`: messages are handed over one by one and sent together as they gather.
 //!
-//! Every queue has a lane. A lane has one request under way; what comes meanwhile leaves together with the next one. So
-//! the order of a queue is kept, a lone message waits for nothing, and many need few requests.
+//! Every queue has a lane with at most one request under way. Messages that arrive during a request are sent together in the
+//! next one. A queue therefore keeps its order, a lone message does not wait, and many messages need few requests.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -23,12 +23,12 @@ use crate::config::ProducerConfig;
 use crate::error::ClientError;
 use crate::receipt::Receipt;
 
-/// Bytes are counted in units of this size.
+/// The window counts bytes in units of this size, so that its largest size fits a semaphore.
 const UNIT_BYTES: usize = 1024;
 
-/// A submitted message: await it for its receipt. Dropping it does not take the message back.
+/// A submitted message. Await it for its receipt; dropping it does not take the message back.
 #[derive(Debug)]
-#[must_use = "a submitted message that is not awaited fails unseen"]
+#[must_use = "a submitted message that is not awaited fails silently"]
 pub struct PendingSend {
     receiver: oneshot::Receiver<Result<Receipt, ClientError>>,
 }
@@ -42,7 +42,7 @@ impl Future for PendingSend {
     }
 }
 
-/// Who is told of the outcome. Dropped untold, as at the end of the runtime, it says so.
+/// Receives the outcome of a message. If it is dropped first, as at the end of the runtime, the outcome is an error.
 #[derive(Default)]
 pub(crate) struct Done(Option<Listener>);
 
@@ -61,7 +61,7 @@ impl Done {
         Self(Some(Listener::Callback(Box::new(callback))))
     }
 
-    /// Tells nobody.
+    /// Drops the listener without an outcome.
     pub(crate) fn forget(&mut self) {
         self.0 = None;
     }
@@ -69,10 +69,10 @@ impl Done {
     fn tell(&mut self, result: Result<Receipt, ClientError>) {
         match self.0.take() {
             None => {}
-            // The caller may have given the outcome up.
+            // The caller may have dropped the receiver.
             Some(Listener::Waiter(sender)) => drop(sender.send(result)),
             Some(Listener::Callback(callback)) => {
-                // A panic must not end the lane: others wait in it.
+                // A panic must not end the lane: other messages wait in it.
                 let told = std::panic::catch_unwind(AssertUnwindSafe(|| callback(result)));
                 told.unwrap_or_else(|_| error!("callback of a submitted message panicked"));
             }
@@ -96,7 +96,7 @@ impl fmt::Debug for Done {
     }
 }
 
-/// Bounds what is submitted and not acknowledged.
+/// Bounds the messages that are submitted and not acknowledged.
 #[derive(Debug)]
 pub(crate) struct Window {
     messages: Arc<Semaphore>,
@@ -125,12 +125,12 @@ impl Window {
         }
     }
 
-    /// Messages submitted and without outcome.
+    /// Number of submitted messages without an outcome.
     pub(crate) fn in_flight(&self) -> usize {
         (self.all_messages as usize).saturating_sub(self.messages.available_permits())
     }
 
-    /// Waits for a place; a body larger than the window takes all of it.
+    /// Waits for a place. A body larger than the window takes the whole window.
     ///
     /// # Errors
     /// [`ClientError::WindowFull`].
@@ -150,7 +150,7 @@ impl Window {
         tokio::time::timeout(timeout, place).await.map_err(full)
     }
 
-    /// Waits until everything that entered before has its outcome. What comes meanwhile waits behind.
+    /// Waits until every message that entered before has its outcome. Messages that enter during the wait queue behind it.
     ///
     /// # Errors
     /// [`ClientError::FlushTimeout`].
@@ -182,7 +182,7 @@ pub(crate) struct Lanes {
     table: Mutex<HashMap<(MessageQueue, bool), Lane>>,
 }
 
-/// One queue's messages that wait; bound to it or not. A lane is in the table while its task runs.
+/// The waiting messages of one queue, all bound to it or all not. A lane is in the table while its task runs.
 #[derive(Debug, Default)]
 struct Lane {
     waiting: VecDeque<Submitted>,
@@ -215,7 +215,7 @@ impl Lanes {
         let mut packer = Packer::new(&sender.config);
         while let Some((outgoing, taken)) = self.take(&sender, &mut packer, &(queue.clone(), bound)) {
             let target = if bound { Target::Only(queue.clone()) } else { Target::First(queue.clone()) };
-            // The most patient one decides: giving up earlier would fail messages that may still wait.
+            // The longest timeout applies: giving up earlier would fail messages that may still wait.
             let timeout = taken.iter().map(|submitted| submitted.timeout).max().unwrap_or_default();
             let result = sender.deliver(&outgoing, target, timeout).await;
             for (index, mut submitted) in taken.into_iter().enumerate() {
@@ -226,7 +226,7 @@ impl Lanes {
         }
     }
 
-    /// Takes what fits into the next request; ends the lane when nothing waits.
+    /// Takes the messages that fit into the next request; ends the lane when none waits.
     fn take(
         &self,
         sender: &Sender,
@@ -252,7 +252,7 @@ impl Lanes {
         Some((outgoing, taken))
     }
 
-    /// Everything that waits, taken out so that packing holds no lock.
+    /// Takes all waiting messages, so that packing holds no lock.
     fn waiting(&self, lane: &(MessageQueue, bool)) -> Option<VecDeque<Submitted>> {
         let mut table = self.table.lock();
         let waiting = std::mem::take(&mut table.get_mut(lane)?.waiting);
@@ -263,7 +263,7 @@ impl Lanes {
         Some(waiting)
     }
 
-    /// Puts what did not fit before what came meanwhile.
+    /// Puts the messages that did not fit back in front of those that arrived since.
     fn put_back(&self, lane: &(MessageQueue, bool), mut rest: VecDeque<Submitted>) {
         let mut table = self.table.lock();
         if let Some(lane) = table.get_mut(lane) {

@@ -1,4 +1,4 @@
-//! What a message must be before it is sent.
+//! Checks of a message before it is sent.
 
 use rocketpy_model::{Message, Properties, name, property, system};
 use rocketpy_protocol::properties_text;
@@ -6,10 +6,10 @@ use rocketpy_protocol::properties_text;
 use super::options::SendOptions;
 use crate::error::ClientError;
 
-/// Most bytes of property text that a message may bring: what a record holds, less what producer and broker add.
+/// Most bytes of property text in a message: what a record holds, minus what producer and broker add.
 pub(crate) const MAX_PROPERTIES_BYTES: usize = properties_text::MAX_BYTES - 512;
 
-/// Properties that ask for what is not there yet, and what they ask for.
+/// Properties that ask for a feature that does not exist yet, and the feature's name.
 const UNSUPPORTED: [(&str, &str); 6] = [
     (property::TRANSACTION_PREPARED, "transaction"),
     (property::DELAY, "delayed"),
@@ -19,7 +19,7 @@ const UNSUPPORTED: [(&str, &str); 6] = [
     (property::INNER_MULTI_DISPATCH, "multi-queue"),
 ];
 
-/// What a property asks for that is not there yet; `None` for every other one. A send refuses such a message by name.
+/// The missing feature that a property asks for; `None` for every other property. A send refuses such a message by name.
 #[must_use]
 pub fn unsupported_feature(name: &str, value: &str) -> Option<&'static str> {
     let (_, feature) = UNSUPPORTED.iter().find(|(unsupported, _)| *unsupported == name)?;
@@ -29,7 +29,7 @@ pub fn unsupported_feature(name: &str, value: &str) -> Option<&'static str> {
 /// Checks topic, body and properties.
 ///
 /// # Errors
-/// The error that names what is wrong; nothing was sent.
+/// The error that names the violation.
 ///
 /// # Source
 /// docs/reference/client.md 4.5.
@@ -42,7 +42,7 @@ pub(crate) fn check_message(
     check_content(message, order_key, max_message_size)
 }
 
-/// Checks all but the topic.
+/// Checks body and properties.
 pub(crate) fn check_content(
     message: &Message,
     order_key: Option<&str>,
@@ -84,7 +84,7 @@ fn check_properties(message: &Message, order_key: Option<&str>) -> Result<(), Cl
     Ok(())
 }
 
-/// Checks what is given beside the message.
+/// Checks the options of a send.
 pub(crate) fn check_options(topic: &str, options: &SendOptions) -> Result<(), ClientError> {
     if let Some(key) = &options.order_key {
         check_order_key(key)?;
@@ -104,7 +104,7 @@ fn check_order_key(key: &str) -> Result<(), ClientError> {
     })
 }
 
-/// Refuses topics that take no batches.
+/// Refuses batches to topics that take none.
 pub(crate) fn check_batch_topic(topic: &str) -> Result<(), ClientError> {
     if takes_batches(topic) {
         return Ok(());

@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 use crate::peer::PATIENCE;
 
 const ANY_PORT: &str = "127.0.0.1:0";
-/// Where only brokers of these tests listen: no other connection takes the port of one that starts again.
+/// An address that only brokers of these tests use, so that no other connection takes the port of one that restarts.
 const ANY_PORT_TWICE: &str = "127.0.7.5:0";
 
 struct Cluster {
@@ -39,7 +39,7 @@ impl Cluster {
         cluster
     }
 
-    /// Starts the broker on the store; again on the same port.
+    /// Starts the broker on the store, the second time on the same port.
     async fn start_broker(&mut self) {
         let config = BrokerConfig {
             store: StoreConfig {
@@ -95,7 +95,7 @@ async fn send(cluster: &Cluster, count: usize) {
     outcome.check().unwrap();
 }
 
-/// Polls a condition; the time-out is a failure, not a pace.
+/// Waits until a condition of another process or task is true, and fails after [`PATIENCE`].
 async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
     let wait = async {
         while !is_so().await {
@@ -164,7 +164,7 @@ async fn tags_are_filtered_and_do_not_hold_commits_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_group_goes_on_where_it_committed() {
+async fn a_group_continues_where_it_committed() {
     let cluster = Cluster::start().await;
     cluster.admin().create_topic(&TopicSpec::new("t", 4)).await.unwrap();
     send(&cluster, 1000).await;
@@ -401,7 +401,7 @@ async fn submitted_messages_arrive_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_are_found_by_key_by_unique_key_by_tag_and_by_place() {
+async fn messages_are_found_by_key_unique_key_tag_and_offset_id() {
     let cluster = Cluster::start().await;
     let (admin, producer) = (cluster.admin(), cluster.producer().await);
     admin.create_topic(&TopicSpec::new("t", 4)).await.unwrap();
@@ -420,7 +420,7 @@ async fn messages_are_found_by_key_by_unique_key_by_tag_and_by_place() {
         found.iter().map(body).collect::<Vec<_>>()
     };
     let all = MessageQuery::default();
-    while found("own-19", &all).await.is_empty() {} // acknowledged before it is in the index
+    while found("own-19", &all).await.is_empty() {} // It is acknowledged before it is in the index.
     assert_eq!(found("own-7", &all).await, ["7"]);
     let numbers = |range: std::ops::Range<u32>| range.map(|number| number.to_string()).collect::<Vec<_>>();
     let mut by_all = found("all", &all).await;
@@ -439,7 +439,7 @@ async fn messages_are_found_by_key_by_unique_key_by_tag_and_by_place() {
     assert_eq!(admin.message_by_unique_key("t", nothing).await.unwrap(), None);
     assert_eq!(admin.message("t", nothing).await.unwrap(), None);
     assert_eq!(admin.message("t", "no id at all").await.unwrap(), None);
-    // No message begins one byte further, and another server is not asked.
+    // No message begins one byte further. Another server is not asked.
     let place: OffsetMessageId = third.offset_msg_id.parse().unwrap();
     let beside = OffsetMessageId { physical_offset: place.physical_offset + 1, ..place };
     assert_eq!(admin.message("t", &beside.to_string()).await.unwrap(), None);

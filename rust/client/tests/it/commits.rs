@@ -1,4 +1,4 @@
-//! What a consumer commits by itself, and when.
+//! What a consumer commits automatically, and when.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use rocketpy_protocol::code::{request, response};
 use crate::consume::{join, poll_offsets, queue, rebalance, records};
 use crate::peer::{Act, PATIENCE, Peer, client, ok, pull_answer, single, with};
 
-/// No commit by the clock comes within a test.
+/// No automatic commit happens within a test.
 fn by_the_hour() -> ConsumerConfig {
     ConsumerConfig {
         start: Start::Earliest,
@@ -52,7 +52,7 @@ async fn auto_commit_covers_earlier_polls_only() {
 }
 
 #[tokio::test]
-async fn an_automatic_commit_never_takes_one_on_demand_back() {
+async fn an_automatic_commit_never_undoes_one_on_demand() {
     let peer = single(1);
     let config = by_the_hour();
     let consumer = join(&client(&[&peer]), config).await.unwrap();
@@ -67,7 +67,7 @@ async fn an_automatic_commit_never_takes_one_on_demand_back() {
 }
 
 #[tokio::test]
-async fn a_seek_backwards_is_what_takes_a_commit_back() {
+async fn only_a_seek_backwards_lowers_a_commit() {
     let peer = single(1);
     peer.script(|command| match command.code {
         request::GET_MAX_OFFSET => Act::Answer(with(ok(), "offset", "10")),
@@ -86,7 +86,7 @@ async fn a_seek_backwards_is_what_takes_a_commit_back() {
 }
 
 #[tokio::test]
-async fn a_queue_that_comes_back_starts_behind_the_commit_of_its_loss() {
+async fn a_queue_that_comes_back_starts_after_the_commit_of_its_loss() {
     let peer = single(1);
     let consumer = read_ten(&peer, 4).await;
     peer.script(|command| match command.code {
@@ -110,7 +110,7 @@ async fn a_queue_that_comes_back_starts_behind_the_commit_of_its_loss() {
 }
 
 #[tokio::test]
-async fn a_close_lets_the_commit_of_a_lost_queue_come_to_its_end() {
+async fn a_close_lets_the_commit_of_a_lost_queue_finish() {
     let peer = single(1);
     let consumer = read_ten(&peer, 4).await;
     peer.script(|command| match command.code {
@@ -128,7 +128,7 @@ async fn a_close_lets_the_commit_of_a_lost_queue_come_to_its_end() {
     assert_eq!(committed_offsets(&peer), ["4"]);
 }
 
-/// Asks a broker and waits for its answer: requests that the consumer's tasks sent before have then arrived.
+/// Asks a broker and waits for its answer. Requests that the consumer's tasks sent earlier have arrived by then.
 async fn round_trip(consumer: &PullConsumer, broker_name: &str) {
     consumer.committed(&MessageQueue::new("t", broker_name, 0)).await.unwrap();
 }
@@ -188,7 +188,7 @@ fn commits(peer: &Peer) -> Vec<(String, String)> {
     commits
 }
 
-/// The group's stored offsets: `stored` says them by queue.
+/// Answers queries of stored offsets by `stored`, which maps a queue to its offset.
 fn store(peer: &Peer, stored: impl Fn(u32) -> Option<u64> + Send + 'static) {
     peer.script(move |command| match command.code {
         request::QUERY_CONSUMER_OFFSET => {
@@ -208,7 +208,7 @@ async fn a_reconnected_member_repeats_commits_of_its_queues_that_the_broker_has_
     store(&peer, |_| Some(100));
     let consumer = join(&client(&[&peer]), by_the_hour()).await.unwrap();
     peer.wait_for(request::LITE_PULL_MESSAGE, 6).await;
-    // While it is away another member takes three queues and is further than 100 in one of the others.
+    // While the broker is away another member takes three queues and commits more than 100 in one of the others.
     peer.set_members("report", &["0.0.0.0@before", consumer.client().client_id()]);
     store(&peer, |queue| [Some(0), Some(0), Some(0), Some(200), Some(40), None][queue as usize]);
     peer.cut();
@@ -230,7 +230,7 @@ async fn read_ten(peer: &Peer, done: usize) -> PullConsumer {
 }
 
 #[tokio::test]
-async fn a_loss_noticed_late_does_not_take_the_next_member_back() {
+async fn a_loss_noticed_late_does_not_lower_the_next_members_commit() {
     let peer = single(1);
     let consumer = read_ten(&peer, 4).await;
     let asked = peer.seen(request::QUERY_CONSUMER_OFFSET).len();
@@ -243,7 +243,7 @@ async fn a_loss_noticed_late_does_not_take_the_next_member_back() {
 }
 
 #[tokio::test]
-async fn a_seek_backwards_goes_with_a_queue_that_is_lost() {
+async fn a_seek_backwards_is_committed_when_its_queue_is_lost() {
     let peer = single(1);
     let consumer = read_ten(&peer, 4).await;
     consumer.commit().await.unwrap();
@@ -290,7 +290,7 @@ fn begin_at(start: Start) -> ConsumerConfig {
     ConsumerConfig { start, auto_commit: None, ..by_the_hour() }
 }
 
-/// The end of every queue, and what any search finds.
+/// Answers with `max` as the end of every queue and `found` for every search.
 fn ends(peer: &Peer, max: &'static str, found: &'static str, update: fn() -> Act) {
     peer.script(move |command| match command.code {
         request::GET_MAX_OFFSET => Act::Answer(with(ok(), "offset", max)),
@@ -336,7 +336,7 @@ async fn what_arrives_between_two_owners_of_a_queue_is_read_by_the_second() {
 }
 
 #[tokio::test]
-async fn an_offset_that_another_member_stores_meanwhile_is_where_the_queue_starts() {
+async fn a_queue_starts_at_the_offset_that_another_member_stored_first() {
     let peer = single(1);
     peer.script(|command| match command.code {
         request::GET_MAX_OFFSET => Act::Hold,

@@ -1,11 +1,13 @@
 //! The client over real sockets: against scripted peers, which can fail as no real broker does on demand, and against
 //! RocketPy's own name server and broker.
 
+mod bodies;
 mod cluster;
 mod commits;
 mod consume;
 mod many;
 mod peer;
+mod range;
 mod send;
 mod shared;
 mod submit;

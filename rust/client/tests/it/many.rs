@@ -111,7 +111,7 @@ async fn one_request_per_queue_is_under_way_and_each_key_keeps_its_order() {
 }
 
 #[tokio::test]
-async fn what_follows_a_failed_request_of_a_queue_is_not_sent() {
+async fn messages_after_a_failed_request_of_a_queue_are_not_sent() {
     let peer = single(1);
     let mut requests = 0;
     peer.script(move |command| {
@@ -156,7 +156,7 @@ async fn a_batch_without_keys_goes_to_another_broker_when_one_is_gone() {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_when_one_message_breaks_the_rules() {
+async fn nothing_is_sent_when_one_message_is_illegal() {
     let peer = single(1);
     let producer = producer(&peer, ProducerConfig::default()).await;
     let messages = vec![Message::new("t", "fine"), Message::new("t", "")];

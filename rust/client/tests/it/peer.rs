@@ -1,4 +1,4 @@
-//! Scripted name servers and brokers: real sockets, answers as the test says.
+//! Scripted name servers and brokers: real sockets, answers chosen by the test.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use rocketpy_remoting::{Connection, Handler, Reply, Server, ServerConfig};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-/// No test waits longer than this for anything, on a disk that may stall.
+/// No test waits longer than this, not even on a disk that stalls.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a peer does with a request.
@@ -26,7 +26,7 @@ pub(crate) enum Act {
     Answer(Command),
     /// Keeps the request until the test answers it. A commit is stored at once.
     Hold,
-    /// What the peer does by itself.
+    /// The peer's default answer.
     Default,
 }
 
@@ -143,7 +143,7 @@ impl Peer {
         Self { address: server.local_addr().to_string(), inner, server }
     }
 
-    /// What it does with requests from now on; `Act::Default` falls back.
+    /// Sets how it answers requests from now on.
     pub(crate) fn script(&self, script: impl FnMut(&Command) -> Act + Send + 'static) {
         self.inner.state.lock().script = Some(Box::new(script));
     }

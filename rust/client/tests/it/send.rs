@@ -164,7 +164,7 @@ async fn a_missing_topic_is_sent_by_the_template_route() {
 }
 
 #[tokio::test]
-async fn a_missing_topic_without_a_template_is_an_error_with_a_way_out() {
+async fn a_missing_topic_without_a_template_is_an_error_with_a_hint() {
     let peer = Peer::start();
     let producer = producer(&client(&[&peer])).await;
     let error = producer.send(&Message::new("new", "x"), SendOptions::default()).await.unwrap_err();
@@ -189,7 +189,7 @@ async fn the_next_name_server_is_asked_when_one_is_gone() {
     let (gone, peer) = (Peer::start(), single(1));
     gone.stop().await;
     for _ in 0..4 {
-        // The first one asked is chosen at random.
+        // The client chooses at random which one it asks first.
         let producer = producer(&client(&[&gone, &peer])).await;
         producer.send(&Message::new("t", "x"), SendOptions::default()).await.unwrap();
     }
@@ -244,7 +244,7 @@ async fn an_answer_without_its_fields_is_an_error_that_may_have_been_applied() {
 }
 
 #[tokio::test]
-async fn a_question_without_an_answer_leaves_nothing_in_doubt() {
+async fn a_question_without_an_answer_was_not_applied() {
     let peer = single(1);
     peer.script(|command| match command.code {
         request::GET_ROUTEINFO_BY_TOPIC | request::GET_BROKER_CLUSTER_INFO => Act::Hold,
@@ -277,7 +277,7 @@ async fn a_oneway_send_asks_for_no_answer() {
 }
 
 #[tokio::test]
-async fn what_is_not_supported_yet_never_reaches_the_broker() {
+async fn an_unsupported_message_never_reaches_the_broker() {
     let peer = single(1);
     let producer = producer(&client(&[&peer])).await;
     for (name, value) in [("DELAY", "3"), ("TRAN_MSG", "true"), ("TIMER_DELAY_SEC", "5")] {

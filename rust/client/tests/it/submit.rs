@@ -28,7 +28,7 @@ fn keyed() -> SendOptions {
 }
 
 #[tokio::test]
-async fn what_gathers_while_a_request_is_under_way_leaves_together_and_in_order() {
+async fn messages_that_gather_during_a_request_are_sent_together_in_order() {
     let peer = single(4);
     hold_sends(&peer);
     let producer = producer(&peer, ProducerConfig::default()).await;
@@ -85,7 +85,7 @@ async fn the_window_counts_bytes_too() {
 }
 
 #[tokio::test]
-async fn every_message_is_told_its_own_failure() {
+async fn every_message_gets_its_own_failure() {
     let peer = single(1);
     peer.script(|command| match command.code {
         request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => {

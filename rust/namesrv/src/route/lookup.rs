@@ -1,4 +1,4 @@
-//! Questions to the tables.
+//! Look-ups in the tables.
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{BrokerAddr, BrokerGroup, Queues, RouteTable, Tables};
@@ -22,7 +22,7 @@ pub(crate) struct Cluster {
 }
 
 impl RouteTable {
-    /// The route of a topic; `None` when no registered broker has it.
+    /// The route of a topic. `None` when no registered broker has it.
     pub(crate) fn route(&self, topic: &str) -> Option<Route> {
         let tables = self.tables.read();
         let mut route = Route::default();
@@ -45,7 +45,7 @@ impl RouteTable {
         self.tables.read().topics.keys().cloned().collect()
     }
 
-    /// The topics that some broker of a cluster has.
+    /// The topics of a cluster's brokers.
     pub(crate) fn topics_of_cluster(&self, cluster: &str) -> Vec<String> {
         let tables = self.tables.read();
         let Some(names) = tables.clusters.get(cluster) else { return Vec::new() };

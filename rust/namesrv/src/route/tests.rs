@@ -1,3 +1,5 @@
+//! The rules of the route table, each by small registrations.
+
 use std::time::{Duration, Instant};
 
 use rocketpy_model::{DataVersion, Permission, TopicConfig};

@@ -18,7 +18,7 @@ struct Got {
 #[derive(Debug)]
 pub(super) struct Members {
     group: Group,
-    /// The contract names it: it must get everything.
+    /// Whether the contract names it: then it must get everything.
     is_owed: bool,
     /// By message, and in broadcasting by member.
     got: BTreeMap<(u64, u32), Got>,
@@ -26,7 +26,7 @@ pub(super) struct Members {
     era: u64,
     committed: BTreeMap<QueueName, u64>,
     dead: BTreeSet<u64>,
-    /// Who is at work on which message of a queue.
+    /// Which member works on which message of a queue.
     at_work: BTreeMap<QueueName, (u32, u64)>,
 }
 
@@ -71,7 +71,7 @@ impl Members {
         *committed = offset.max(*committed);
     }
 
-    /// Whatever was committed belongs to a topic that is no more.
+    /// Forgets what was committed for a deleted topic.
     pub(super) fn forget_topic(&mut self, topic: &str) {
         self.committed.retain(|queue, _| queue.topic != topic);
     }
@@ -166,7 +166,7 @@ impl Members {
         (topics.is_empty() || topics.contains(&message.send.topic)) && (tags.is_empty() || has_tag())
     }
 
-    /// Whether everything that is owed has come.
+    /// Checks that everything that is owed has come.
     pub(super) fn end(&self, wrongs: &mut Wrong, ledger: &Ledger) {
         if !self.is_owed {
             return;

@@ -16,11 +16,11 @@ pub(super) struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deleted {
     No,
-    /// Somebody asked for it; the next look shows what came of it.
+    /// A deletion was asked for; the next audit shows whether it happened.
     Asked,
-    /// It was, and the message is gone.
+    /// It was deleted, and the message is gone.
     Yes,
-    /// It was, and the message may be back all the same: queues were made anew from the log.
+    /// It was deleted, but the message may be back: queues were made anew from the log.
     Back,
 }
 
@@ -39,14 +39,14 @@ pub(super) struct Message {
     ended_at: Option<u64>,
     place: Option<Place>,
     log: Option<LogRange>,
-    /// Somebody saw it under a contract that lets nobody see what may be lost.
+    /// A consumer saw it under a contract that shows nobody what may be lost.
     kept: bool,
     /// It was there at an audit, or an acknowledgement says so.
     stored: bool,
-    /// It is gone, and may be; its number is free.
+    /// It is gone, as the contract allows; its number is free.
     pub lost: bool,
     deleted: Deleted,
-    /// Somebody asked for the deletion of its topic, and with it of where groups are: they may get it again.
+    /// The deletion of its topic was asked for, and with it of the groups' offsets: groups may get it again.
     pub may_come_again: bool,
     /// All its attempts had ended when an audit did not find it.
     absent: bool,
@@ -65,10 +65,10 @@ pub(super) struct Ledger {
     /// Retention may have removed what lies before, of all topics and of single ones. The numbers stay used.
     expired: u64,
     expired_of: BTreeMap<String, u64>,
-    /// Topics whose deletion did not come back.
+    /// Topics whose deletion did not return.
     asked: BTreeSet<String>,
     pub flush_failed: bool,
-    /// What happened since the last audit.
+    /// Events since the last audit.
     power_cut: bool,
     cut_at: Option<u64>,
     clock: u64,
@@ -124,7 +124,7 @@ impl Ledger {
             .map(|(&number, message)| (number, message))
     }
 
-    /// Whether a message may be gone because somebody wanted it to.
+    /// Whether a message may be gone because it was removed on purpose.
     fn is_removed(&self, message: &Message) -> bool {
         message.deleted != Deleted::No || self.is_expired(message)
     }
@@ -259,7 +259,7 @@ impl Ledger {
         }
     }
 
-    /// Notes that a message is the one of an entry.
+    /// Notes which message an entry holds.
     fn put(&mut self, wrongs: &mut Wrong, number: u64, place: &Place) {
         let queue = match self.places.get_mut(&place.queue) {
             Some(queue) => queue,
@@ -293,7 +293,7 @@ impl Ledger {
         }
     }
 
-    /// A message as anybody got it: it was sent, and these are its bytes.
+    /// Checks a message that anybody got: it was sent, and its bytes are equal.
     fn got(&mut self, wrongs: &mut Wrong, delivery: &Delivery) {
         let number = delivery.message;
         match self.messages.get(&number) {
@@ -340,7 +340,7 @@ impl Ledger {
         }
     }
 
-    /// Everything that is there. What is not there must be allowed to be gone.
+    /// Checks an audit: a message that is missing must be allowed to be gone.
     pub(super) fn audited(
         &mut self,
         wrongs: &mut Wrong,
@@ -394,7 +394,7 @@ impl Ledger {
         self.check_order(wrongs);
     }
 
-    /// Whether each queue ends behind all of its messages, those among them that retention removed: no number is used twice.
+    /// Checks that each queue ends behind all of its messages, also those that retention removed: no number is used twice.
     fn check_ends(&self, wrongs: &mut Wrong, ends: &HashMap<QueueName, u64>) {
         for (queue, entries) in &self.places {
             let end = ends.get(queue).copied().unwrap_or(0);
@@ -466,7 +466,7 @@ impl Ledger {
         }
     }
 
-    /// Whether a message lies behind one that the same producer sent after it had ended.
+    /// Checks that no message lies behind one that the same producer sent after it.
     pub(super) fn check_order(&self, wrongs: &mut Wrong) {
         for (queue, entries) in &self.places {
             let mut latest: HashMap<u32, (u64, u64)> = HashMap::new();

@@ -41,7 +41,7 @@ pub enum Rule {
     C10,
     /// In broadcasting every member gets every message.
     C11,
-    /// A group never goes on ahead of what was committed, nor behind the end of a queue.
+    /// A group never continues ahead of what was committed, nor behind the end of a queue.
     C12,
     /// Filters pass what they should and nothing else.
     C13,
@@ -82,7 +82,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Counts of a history, for the lines that a harness prints.
+/// Counts of a history, as a harness prints them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Messages that were sent, acknowledged or not.
@@ -91,7 +91,7 @@ pub struct Counts {
     pub acknowledged: u64,
     /// Acknowledged and gone, where the contract allows it.
     pub lost_as_allowed: u64,
-    /// How often the process ended in any way.
+    /// How often the process ended, in any way.
     pub crashes: u64,
 }
 
@@ -120,7 +120,7 @@ pub fn check(events: &[Event]) -> Vec<Violation> {
 }
 
 impl Checker {
-    /// What was broken so far.
+    /// Violations so far.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
@@ -187,7 +187,7 @@ impl Checker {
         }
     }
 
-    /// A group; one that the contract does not name is held to what it does alone, not to getting everything.
+    /// A group. One that the contract does not name is checked for what it does, but need not get everything.
     fn group(&mut self, name: &str) -> &mut Members {
         self.groups.entry(name.to_owned()).or_insert_with(|| Members::named(name))
     }

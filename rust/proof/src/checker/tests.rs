@@ -1,4 +1,4 @@
-//! Small histories by hand: one that is right, and one for each rule that breaks it.
+//! Small histories: for each rule one that keeps it, and one that breaks it.
 
 use super::*;
 use crate::history::{Acknowledged, Contract, Delivery, Group, LogRange, QueueName, Send};
@@ -143,7 +143,7 @@ fn a_run_in_which_everything_is_right_breaks_no_rule() {
 fn c1_what_was_acknowledged_after_its_flush_survives_a_power_cut_and_comes_to_every_group() {
     Told::sync().sent(1, 0).sent(2, 1).crash(CrashKind::Power).audited(vec![at(1, 0)]).breaks(Rule::C1);
     Told::sync().sent(1, 0).sent(2, 1).received(vec![at(1, 0)]).then(Event::End).breaks(Rule::C1);
-    // Nor what somebody saw.
+    // Nor what a consumer saw.
     let seen = Told::sync().unknown(1).received(vec![at(1, 0)]);
     seen.crash(CrashKind::Power).audited(vec![]).breaks(Rule::C1);
     Told::sync().unknown(1).crash(CrashKind::Power).audited(vec![]).then(Event::End).holds();
@@ -182,7 +182,7 @@ fn c1_retention_explains_what_lay_before_its_bound_and_nothing_else() {
     let lost = sent().then(of_topic("u")).audited_to(vec![], 3);
     assert!(check(&lost.events).iter().all(|violation| violation.rule == Rule::C1));
     assert_eq!(check(&lost.events).len(), 3);
-    // A group that comes late gets what is left, and nobody misses the rest.
+    // A late group gets what is left; the rest is not owed to it.
     sent().expired(200).received(vec![at(3, 2)]).then(Event::End).holds();
     sent().expired(200).then(Event::End).breaks(Rule::C1);
 }
@@ -217,7 +217,7 @@ fn a_deletion_that_did_not_come_back_is_done_or_not() {
     let asked = || Told::sync().sent(1, 0).asked_to_delete().crash(CrashKind::Kill);
     asked().audited(vec![]).sent(2, 0).received(vec![at(2, 0)]).then(Event::End).holds();
     asked().audited(vec![at(1, 0)]).received(vec![at(1, 0)]).then(Event::End).holds();
-    // Once the look showed what came of it, it stays so.
+    // Once an audit has shown whether it happened, that stays.
     asked().audited(vec![at(1, 0)]).crash(CrashKind::Kill).audited(vec![]).breaks(Rule::C1);
     asked().audited(vec![]).crash(CrashKind::Kill).audited(vec![at(1, 0)]).breaks(Rule::R9);
     asked().audited(vec![at(1, 0)]).then(Event::End).breaks(Rule::C1);
@@ -241,7 +241,7 @@ fn c3_bytes_are_equal() {
 fn c4_offsets_have_no_gap_no_repeat_and_keep_their_message() {
     Told::sync().sent(1, 0).sent(2, 2).audited(vec![at(1, 0), at(2, 2)]).breaks(Rule::C4);
     Told::sync().sent(1, 0).sent(2, 0).breaks(Rule::C4);
-    // Lost as it may be, its number is free, and it does not come back.
+    // It was lost as the contract allows: its number is free, and it must not come back.
     let lost = || Told::asynchronous().sent(1, 0).crash(CrashKind::Power).audited(vec![]);
     lost().sent(2, 0).audited(vec![at(2, 0)]).holds();
     lost().audited(vec![at(1, 0)]).breaks(Rule::C4);

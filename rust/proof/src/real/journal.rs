@@ -29,10 +29,10 @@ struct Lines {
 }
 
 impl Journal {
-    /// A journal that is kept in a file as well.
+    /// Makes a journal that is also written to a file.
     ///
     /// # Errors
-    /// The file can not be made.
+    /// The file cannot be made.
     pub(super) fn to_file(path: &Path) -> Result<Self, String> {
         let file = RealDisk.open_file(path, OpenMode::CreateOrWrite);
         let file = file.and_then(|file| file.set_len(0).map(|()| file)).map_err(|error| error.to_string())?;
@@ -60,7 +60,7 @@ impl Journal {
         self.push(Event::Ok { op, reply });
     }
 
-    /// Notes a call and what came of it at once.
+    /// Notes a call together with its result.
     pub(super) fn done(&mut self, call: Call, reply: Reply) {
         let op = self.invoke(call);
         self.ok(op, reply);

@@ -21,13 +21,13 @@ use super::{Flush, Harness, Options, Totals, is_interrupted};
 use crate::checker::{Rule, Violation};
 use crate::history::{Acknowledged, Contract, CrashKind, Event, Group};
 
-/// What was acknowledged so long before a power cut is durable under ASYNC_FLUSH: the interval, one flush, and the patience that
-/// a loaded machine needs.
+/// What was acknowledged this long before a power cut is durable under ASYNC_FLUSH: the interval, one flush, and a margin for
+/// a loaded machine.
 const DURABLE_AFTER: Duration = Duration::from_millis(FLUSH_INTERVAL_MS + 900);
-/// A server that does not answer has this long to be found dead.
+/// How long a server that does not answer may take to be found dead.
 const FOUND_DEAD_WITHIN: Duration = Duration::from_secs(5);
 const TASKS_END_WITHIN: Duration = Duration::from_secs(30);
-/// A server that lives answers in this time, however slow its disk.
+/// A running server answers within this time, however slow its disk is.
 const SURVEY_ANSWERS_WITHIN: Duration = Duration::from_secs(25);
 
 /// A store and everything around it.
@@ -70,7 +70,7 @@ impl<'a> Life<'a> {
         Ok(Self { options, runtime, totals, shape, lives, load, disk, folder, cycle: 0 })
     }
 
-    /// Runs so many cycles and a last one in which nothing fails. Says in which a rule was broken, and how.
+    /// Runs `cycles` lives and a last one in which nothing fails. Returns the cycle that broke a rule, and how.
     pub(super) fn run(
         &mut self,
         cycles: u64,
@@ -138,7 +138,7 @@ impl<'a> Life<'a> {
         let client =
             |config| Client::new(config, self.runtime.handle().clone()).map_err(|error| error.to_string());
         let config = ClientConfig::new([server.name_server.clone()]);
-        // A server whose disk stalls is slow to answer, and no worse for it.
+        // A server whose disk stalls answers late; that breaks no rule.
         let patient = client(ClientConfig { api_timeout: SURVEY_ANSWERS_WITHIN, ..config.clone() })?;
         let client = client(config)?;
         let survey =
@@ -177,7 +177,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Ends a life as was drawn.
+    /// Ends a life as its plan says.
     fn end(
         &mut self,
         mut server: Server,
@@ -192,8 +192,8 @@ impl<'a> Life<'a> {
             How::Power if ended_itself => server.kill(), // which is a failure, and told below
             How::Power => {
                 self.note_flushed();
-                // Else a flush that the cut meets may be told as a success (Linux 6.18, ext4), and an answer leaves a machine
-                // that has no power.
+                // Without it, a flush that runs during the cut may report success (Linux 6.18, ext4), and an answer would leave
+                // a machine without power.
                 server.freeze()?;
                 self.disk.as_ref().map_or(Ok(()), Mounted::cut)?;
                 server.kill()
@@ -225,7 +225,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// What was acknowledged long enough ago is durable, whatever the flush policy.
+    /// Checks that what was acknowledged long enough ago is durable under either flush policy.
     fn note_flushed(&self) {
         let now = Instant::now();
         let mut acknowledged = self.load.acknowledged.lock();
@@ -242,7 +242,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// The process is gone: notes how, and what must not be.
+    /// Notes how the process ended, and anything that must not happen at its end.
     fn died(&mut self, death: &Death, ending: &Ending, when: &str) {
         let kind = match ending.how {
             How::Kill => CrashKind::Kill,

@@ -1,5 +1,5 @@
-//! The load: producers, consumers and administration in the harness's own process, each noting what it asked for before it
-//! asks, and what it was told.
+//! The load: producers, consumers and administration in the harness's own process. Each notes a call before it makes it, and
+//! then the answer.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use super::journal::Journal;
 use super::message::{self, queue_name};
 use crate::history::{Call, Event, LogRange, Reply, Send};
 
-/// Producers, each of which waits for an answer before it goes on.
+/// Producers; each waits for an answer before its next send.
 const PRODUCERS: u32 = 4;
 /// Groups and the tags that they want.
 pub(super) const GROUPS: [(&str, &str); 2] = [("all", "*"), ("red", "red")];
-/// Who was refused takes a breath.
+/// Pause after a refused call.
 const BREATH: Duration = Duration::from_millis(5);
-/// A consumer that got nothing for so long has everything.
+/// A consumer that got nothing for this long has everything.
 const DRAINED_AFTER: Duration = Duration::from_millis(600);
 const DRAIN_WITHIN: Duration = Duration::from_secs(20);
-/// Topics that stay, of those that are made in between.
+/// Topics that are made during the load and stay.
 const MOST_LATE_TOPICS: u64 = 40;
 
-/// Topics that were made and deleted in between, as far as it was acknowledged.
+/// Topics that were made and deleted during the load, where both were acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct Metadata {
     pub there: BTreeSet<String>,
@@ -88,12 +88,12 @@ impl Load {
         tasks
     }
 
-    /// Ends the tasks with their next answer.
+    /// Ends each task after its next answer.
     pub(super) fn end(&self) {
         self.stop.store(true, Ordering::SeqCst);
     }
 
-    /// Ends all but the consumers, which go on until nothing is left.
+    /// Ends all but the consumers, which read until nothing is left.
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::SeqCst);
     }
@@ -136,7 +136,7 @@ impl Load {
         }
     }
 
-    /// Sends one message, or several at once; says whether all were acknowledged.
+    /// Sends one message, or several at once; returns whether all were acknowledged.
     async fn send(
         &self,
         producer: &Producer,
@@ -167,7 +167,7 @@ impl Load {
     fn note(&self, journal: &mut Journal, op: u64, outcome: Result<Receipt, ClientError>) -> bool {
         match outcome {
             Ok(receipt) if receipt.status == SendStatus::SendOk => {
-                // An acknowledgement says where the record begins, not where it ends: its first byte stands for it.
+                // An acknowledgement names the record's start, not its end: its first byte is taken for the whole.
                 let start = receipt.offset_msg_id.parse::<OffsetMessageId>().ok();
                 let start = start.map(|id| id.physical_offset.get());
                 if let Some(start) = start {
@@ -244,7 +244,7 @@ impl Load {
         }
     }
 
-    /// Makes and deletes topics, with messages that nobody counts on.
+    /// Makes and deletes topics, with messages that are not checked.
     async fn administrate(self, client: Client, mut rng: Rng) {
         let config = ProducerConfig { retries: 0, ..ProducerConfig::default() };
         let Ok(producer) = Producer::new(&client, "scrap", config).await else { return };
@@ -258,7 +258,7 @@ impl Load {
         }
     }
 
-    /// Makes a topic that must be there ever after. Says whether that was acknowledged.
+    /// Makes a topic that must stay. Returns whether that was acknowledged.
     pub(super) async fn make_topic(&self, client: &Client) -> bool {
         let name = {
             let mut metadata = self.metadata.lock();

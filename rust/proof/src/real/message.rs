@@ -1,4 +1,4 @@
-//! Messages of the load, told apart by the number in their bodies.
+//! Messages of the load, each with a number in its body.
 
 use fastrand::Rng;
 use rocketpy_model::{Message, MessageQueue};
@@ -9,12 +9,12 @@ use crate::sim::message;
 
 pub(super) const TAGS: [&str; 3] = ["red", "green", "blue"];
 
-/// The key of a message; four have the same.
+/// The key of a message; four messages share it.
 pub(super) fn key_of(number: u64) -> String {
     format!("k{}", number / 4)
 }
 
-/// A message of a number: everything but its length follows from it.
+/// The message of a number: everything but its length follows from the number.
 pub(super) fn build(number: u64, producer: u32, topic: &str, body_bytes: usize) -> (Message, Send) {
     let mut body = vec![0; body_bytes.max(8)];
     Rng::with_seed(number).fill(&mut body);
@@ -35,7 +35,7 @@ pub(super) fn build(number: u64, producer: u32, topic: &str, body_bytes: usize) 
     (message, call)
 }
 
-/// A record as somebody got it.
+/// A record as a consumer got it.
 pub(super) fn delivery(view: &RecordView<'_>) -> Delivery {
     message::delivery(view, true)
 }

@@ -1,9 +1,9 @@
-//! The real server in a process of its own, under a load, killed or without power again and again, on one store.
+//! The real server in its own process under load, killed or cut from power again and again, on one store.
 //!
-//! What a kill can show: that every acknowledgement, roll, checkpoint and change of metadata leaves files from which the next
-//! start goes on, at any moment. What it cannot: a missing flush, because what the system holds in memory outlives the process.
-//! That shows the power cut: the file system drops all that was not flushed. What neither shows: a disk that loses its own
-//! cache or writes sectors out of order; the simulated disk shows that.
+//! A kill can show that at any moment, during an acknowledgement, a roll, a checkpoint or a change of metadata, the files are such
+//! that the next start can continue. It cannot show a missing flush, because what the system holds in memory outlives the process.
+//! A power cut shows that: the file system drops everything that was not flushed. Neither shows a disk that loses its own
+//! cache or writes sectors out of order; the simulated disk does.
 
 mod journal;
 mod life;
@@ -51,7 +51,7 @@ pub struct Options {
     pub seed: u64,
     /// Lives of the server.
     pub cycles: u64,
-    /// A new store after so many.
+    /// Lives on one store before a new one is made.
     pub cycles_a_store: u64,
     /// Drawn for each store when it is not given.
     pub flush: Option<Flush>,
@@ -103,12 +103,12 @@ impl Totals {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// Counts of all runs.
     pub totals: Totals,
-    /// Of the first store that broke a rule; empty when all is well.
+    /// What the first store that broke a rule did; empty when all rules held.
     pub violations: Vec<Violation>,
     /// The seed of that store, and the cycle of it in which it broke.
     pub broken_at: Option<(u64, u64)>,
@@ -116,15 +116,15 @@ pub struct Outcome {
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether somebody asked the harness to end.
+/// Whether a signal asked the harness to end.
 pub fn is_interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
 }
 
-/// Runs all cycles, or until a rule is broken. `note` is told after every cycle.
+/// Runs all cycles, or until a rule is broken. `note` gets the counts after every cycle.
 ///
 /// # Errors
-/// The harness itself can not go on: no temporary folder, no server to start, no right to mount.
+/// The harness cannot work: no temporary folder, no server to start, no right to mount.
 pub fn run(options: &Options, mut note: impl FnMut(&Totals)) -> Result<Outcome, String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -135,7 +135,7 @@ pub fn run(options: &Options, mut note: impl FnMut(&Totals)) -> Result<Outcome, 
     let mut outcome = Outcome { totals: Totals::default(), violations: Vec::new(), broken_at: None };
     let mut seeds = Rng::with_seed(options.seed);
     while outcome.totals.cycles < options.cycles && !is_interrupted() {
-        // The first store has the seed of the run: one that broke is run again alone by its own.
+        // The first store has the seed of the run, so that `--seed` repeats a store that broke.
         let seed = if outcome.totals.stores == 0 { options.seed } else { seeds.u64(..) >> 16 };
         let cycles = options.cycles_a_store.min(options.cycles - outcome.totals.cycles);
         let mut life = life::Life::new(options, seed, &runtime, &mut outcome.totals)?;
@@ -150,7 +150,7 @@ pub fn run(options: &Options, mut note: impl FnMut(&Totals)) -> Result<Outcome, 
     Ok(outcome)
 }
 
-/// From here on SIGINT and SIGTERM end runs between two cycles, with everything put away.
+/// From here on SIGINT and SIGTERM end runs between two cycles, after everything is cleaned up.
 pub fn listen_for_interrupt() {
     static LISTENS: Once = Once::new();
     LISTENS.call_once(|| {

@@ -1,4 +1,4 @@
-//! A file system of its own on a loop device, whose power can be cut.
+//! A file system on a loop device, whose power can be cut.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -96,7 +96,7 @@ impl Mounted {
         cut_power(&self.dir).map_err(|error| error.to_string())
     }
 
-    /// Unmounts and mounts again, as a machine does that gets its power back. Nobody may use it any more.
+    /// Unmounts and mounts again, as a machine does when its power is back. No process may use the file system meanwhile.
     ///
     /// # Errors
     /// What `umount` or `mount` say.

@@ -49,27 +49,27 @@ impl Shape {
     }
 }
 
-/// Of the flush of the log under ASYNC_FLUSH.
+/// Interval of flushes of the log under ASYNC_FLUSH.
 pub(super) const FLUSH_INTERVAL_MS: u64 = 100;
 
-/// Draws the lives on one store: from its seed alone, so that the same seed draws the same whatever a machine made of the lives
+/// Draws the lives on one store from its seed alone: the same seed draws the same lives, however the machine ran the ones
 /// before.
 #[derive(Debug)]
 pub(super) struct Lives {
     rng: Rng,
     harness: Harness,
-    /// Those that come after each other in the lives with an even number.
+    /// The points that follow each other in the lives with an even number.
     points: [Point; Point::ALL.len()],
     drawn: usize,
 }
 
-/// A life of the server, as it was drawn.
+/// The plan of one life of the server.
 #[derive(Debug)]
 pub(super) struct Drawn {
     pub ending: Ending,
-    /// Whether somebody looks at all files after its start.
+    /// Whether all files are checked after its start.
     pub looks_at_files: bool,
-    /// What is looked at after its start. How much is drawn depends on what is there: nothing else draws from it.
+    /// Draws what is read after its start. How many numbers that takes depends on the store, so nothing else draws from it.
     pub survey: Rng,
     pub load: Rng,
 }
@@ -103,13 +103,13 @@ impl Lives {
 /// How a life of the server ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ending {
-    /// It ends itself here.
+    /// It ends itself at this point.
     pub kill_at: Option<(Point, u64)>,
-    /// Killed so long after its start, if it is not ready before.
+    /// Killed after this time if it is not ready by then.
     pub in_start: Option<Duration>,
-    /// Otherwise after this time of load.
+    /// Otherwise killed after this time of load.
     pub load: Duration,
-    /// The load has ended before, and the last thing is an acknowledged change of metadata.
+    /// Before it the load ends, and a last change of metadata is acknowledged.
     pub is_quiet: bool,
     pub how: How,
 }
@@ -145,7 +145,7 @@ impl Ending {
     }
 }
 
-/// A point is reached so often in a life as a rule.
+/// How often a life usually reaches a point.
 const fn most_times(point: Point) -> u64 {
     match point {
         Point::BeforeAppend | Point::AfterAppend | Point::BeforeAcknowledge => 300,

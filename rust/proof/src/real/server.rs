@@ -1,4 +1,4 @@
-//! The server in a process of its own, which ends as the harness or the server itself decides.
+//! The server in its own process, which ends when the harness or a named point says so.
 
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::{Disk, RealDisk, freeze_process, planted};
 
-/// A start that takes longer is one that never ends.
+/// A start that takes longer counts as one that never ends.
 const START_WITHIN: Duration = Duration::from_secs(60);
-/// An orderly stop that takes longer is killed; the server gives up before.
+/// After this time an orderly stop is killed; the server itself gives up earlier.
 const STOP_WITHIN: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// Of what the server says, the last is kept.
+/// How much of the server's output is kept, from its end.
 const LOG_BYTES: usize = 32 << 10;
 const SIGKILL: i32 = 9;
 
@@ -24,7 +24,7 @@ const SIGKILL: i32 = 9;
 pub(super) struct Launch<'a> {
     pub binary: &'a Path,
     pub store: &'a Path,
-    /// Where it says that it accepts.
+    /// The ready file.
     pub ready: &'a Path,
     pub settings: &'a [String],
     /// The point at which it ends itself.
@@ -44,11 +44,11 @@ pub(super) struct Server {
     pub broker: String,
 }
 
-/// A server that is no more.
+/// A server that has ended.
 #[derive(Debug)]
 pub(super) struct Death {
     pub status: ExitStatus,
-    /// The end of what it said.
+    /// The end of its output.
     pub log: String,
 }
 
@@ -58,7 +58,7 @@ impl Death {
     }
 }
 
-/// What came of a start.
+/// The result of a start.
 #[derive(Debug)]
 pub(super) enum Started {
     Ready(Server),
@@ -73,7 +73,7 @@ impl Launch<'_> {
             command.arg("--set").arg(setting);
         }
         command.arg("--ready-file").arg(self.ready);
-        // What the terminal sends to the harness is not for the server: the harness ends it.
+        // Signals of the terminal go to the harness, which ends the server itself.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command.env("ROCKETPY_LOG", "info").env_remove(failpoint::VARIABLE).env_remove(planted::VARIABLE);
         if let Some((point, times)) = self.kill_at {
@@ -131,10 +131,10 @@ fn read_end(from: &mut impl Read) -> String {
     String::from_utf8_lossy(&kept).into_owned()
 }
 
-/// Whether the first thread of a process stands still, or is gone.
+/// Whether the first thread of a process is stopped, or gone.
 fn is_stopped(id: u32) -> bool {
     let stat = RealDisk.read(Path::new(&format!("/proc/{id}/stat")), 1 << 12);
-    // The state follows on the name, which is in parentheses and may hold anything.
+    // The state follows the name, which is in parentheses and may hold any character.
     let state = stat.ok().and_then(|stat| {
         let name_end = stat.iter().rposition(|&byte| byte == b')')?;
         stat.get(name_end + 2).copied()
@@ -153,7 +153,7 @@ impl Server {
         matches!(self.child.try_wait(), Ok(Some(_)))
     }
 
-    /// Waits until it ends by itself, for so long.
+    /// Waits for a time until it ends by itself.
     pub(super) fn wait_for_end(&mut self, within: Duration) -> bool {
         let started = Instant::now();
         while !self.has_ended() {
@@ -165,7 +165,7 @@ impl Server {
         true
     }
 
-    /// On return nothing leaves it any more; see [`freeze_process`]. Calls into the system may still be under way.
+    /// After the return it sends nothing more; see [`freeze_process`]. System calls may still be running.
     pub(super) fn freeze(&self) -> Result<(), String> {
         let id = self.child.id();
         freeze_process(id).map_err(|error| error.to_string())?;
@@ -180,14 +180,14 @@ impl Server {
         Ok(())
     }
 
-    /// Kills it, if it is still there.
+    /// Kills it, if it still runs.
     pub(super) fn kill(mut self) -> Death {
         let _ = self.child.kill();
         let status = self.child.wait().unwrap_or_default();
         self.death(status)
     }
 
-    /// Asks it to stop, and kills it when it does not.
+    /// Asks it to stop, and kills it when it does not stop in time.
     pub(super) fn stop(mut self) -> Death {
         let _ = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status();
         self.wait_for_end(STOP_WITHIN);

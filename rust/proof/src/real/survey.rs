@@ -1,4 +1,4 @@
-//! What must hold right after a start: everything is there, is found, and groups go on where they may.
+//! What must hold right after a start: everything is there and is found, and groups continue where they may.
 
 use fastrand::Rng;
 use rocketpy_client::{Admin, Client, ClientError, RangeReader, TopicSpec};
@@ -17,7 +17,7 @@ use crate::history::{Call, Delivery, Event, Look, Reply};
 
 /// Messages that are looked up after a start, each in three ways.
 const LOOK_UPS: usize = 8;
-/// More than have a key.
+/// Most messages of one look-up: more than share a key.
 const MOST_FOUND: i32 = 32;
 const LOOK_UP_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
 
@@ -126,7 +126,7 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// By the place in the log; the address in an old id is that of a process that is no more.
+    /// Looks up by the place in the log: an old id has the address of a process that has ended.
     async fn by_offset_id(&self, delivery: &Delivery) -> Result<Vec<u64>, ClientError> {
         let (Ok(host), Some(log)) = (self.broker.parse(), delivery.log) else { return Ok(Vec::new()) };
         let mut id = String::new();

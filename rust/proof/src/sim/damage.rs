@@ -16,14 +16,14 @@ fn log_path(start: u64) -> PathBuf {
 }
 
 impl Run {
-    /// Does the damage of a boot, after a process that ended like this.
+    /// Does the damage that the plan names, after a process that ended in this way.
     pub(super) fn damage(&mut self, boot: &Boot, after: CrashKind, was_stopped: bool) {
         let Some(damage) = boot.damage else { return };
         let options = self.disk.options();
         self.disk.set_options(options.without_faults());
         match damage {
             Damage::DurableBit if self.plan.record_check => self.flip_durable_bit(),
-            // What the page cache still has of a killed process; nothing behind the flushed end is in any mark.
+            // The page cache still has what a killed process wrote; no mark covers anything behind the flushed end.
             Damage::TailBit if self.plan.record_check && after == CrashKind::Kill => self.flip_tail_bit(boot),
             Damage::LogFile => self.lose_log_file(),
             Damage::QueueFile => self.lose_queue_file(),
@@ -83,7 +83,7 @@ impl Run {
         self.crash(&Boot { damage: None, ..*boot }, Some(store));
     }
 
-    /// Retention may remove the log before this: the newest mark says so, whole or not.
+    /// Where the newest mark lets the log start, even if that mark is damaged.
     fn marked_from(&self) -> u64 {
         let page = self.disk.peek(&Path::new(ROOT).join("checkpoint")).unwrap_or_default();
         mark_page::log_from(&page).get()
@@ -120,7 +120,7 @@ impl Run {
         }
     }
 
-    /// The store does not open, says why as expected, and changes nothing of the log and the queues.
+    /// Checks that the store does not open, says why, and changes nothing in log and queues.
     fn expect_refusal(&mut self, is_expected: impl Fn(&StoreError) -> bool) {
         let before = self.contents();
         self.journal.lock().boot(self.disk.clone());
@@ -153,7 +153,7 @@ impl Run {
     }
 
     fn lose_queue_file(&mut self) {
-        // Those of a queue whose records are all gone, or may be cut off, say alone which numbers were used.
+        // When all records of a queue are gone, or may be cut off, only its files say which numbers were used.
         let living = log_files::living_queues(&self.disk, &self.plan, self.marked_to);
         let is_living = |path: &PathBuf| living.iter().any(|queue| path.parent() == Some(queue));
         let files: Vec<_> = self.disk.files().into_iter().filter(|(path, _)| is_living(path)).collect();
@@ -172,7 +172,7 @@ impl Run {
         if self.rng.bool() {
             let _ = self.disk.hide(&path);
         } else {
-            // Not the name with the version: the mark of another version refuses the start.
+            // The name with the version stays: a mark of another version would refuse the start.
             let behind_version = |place: Range<usize>| place.start + mark_page::VERSION_AT + 1..place.end;
             let places = mark_page::places().map(|place| self.rng.usize(behind_version(place)));
             let _ = self.disk.damage(&path, |bytes| {

@@ -10,7 +10,7 @@ use crate::history::CrashKind;
 /// Outcomes of a power cut that are tried at every operation, and at every one of the script that removes something.
 const OUTCOMES: u64 = 6;
 const OUTCOMES_OF_REMOVAL: u64 = 2;
-/// Every so many operations, recovery is ended after each of its own as well.
+/// At every operation that is a multiple of this, recovery is also ended after each of its own operations.
 const NESTED_EVERY: u64 = 9;
 
 /// The script: small files and large messages, so that it rolls within a few steps.
@@ -61,9 +61,9 @@ fn ends(outcomes: u64) -> impl Iterator<Item = (CrashKind, Option<u64>)> {
     [(CrashKind::Kill, None)].into_iter().chain(cuts)
 }
 
-/// Ends the script after every operation, by a kill and by several power cuts; now and then the recovery that follows as
-/// well, after each of its own operations, and then the one after that runs through. `note` is told of every run, and says
-/// whether to go on.
+/// Ends the script after every operation, by a kill and by several power cuts. Now and then it also ends the recovery that
+/// follows, after each of its operations; the recovery after that runs through. `note` gets every run, and returns
+/// whether to continue.
 pub fn enumerate(mut note: impl FnMut(Outcome) -> bool) {
     for flush in [FlushMode::Sync, FlushMode::Async] {
         let is_sound = each(&script(flush), OUTCOMES, &mut |outcome| note(outcome), |stop, note| {
@@ -77,7 +77,7 @@ pub fn enumerate(mut note: impl FnMut(Outcome) -> bool) {
     }
 }
 
-/// Ends a script after each of its operations, and then does something more.
+/// Ends a script after each of its operations, then calls `then`.
 fn each<N: FnMut(Outcome) -> bool>(
     script: &Plan,
     outcomes: u64,

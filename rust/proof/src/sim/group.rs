@@ -1,4 +1,4 @@
-//! Groups that read along, and the broker's own table of how far they are.
+//! Consumer groups, and the broker's own table of their offsets.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::checker::Rule;
 use crate::history::{Call, Event, QueueName, Reply};
 
 impl Run {
-    /// What a broker does with its store before it serves. Says whether it can.
+    /// Does what a broker does with its store before it serves. Returns whether it can serve.
     pub(super) fn take_up(&mut self, store: &Store<SimDisk>) -> bool {
         match self.open_offsets(store) {
             Ok(offsets) => {
@@ -40,7 +40,7 @@ impl Run {
         Ok(offsets)
     }
 
-    /// Tells the store how long the first topic keeps its messages. Says whether that went well.
+    /// Tells the store how long the first topic keeps its messages. Returns whether that worked.
     fn set_topic_age(&mut self, store: &Store<SimDisk>) -> bool {
         let Some(topic_ms) = self.plan.retention.and_then(|rules| rules.topic_ms) else { return true };
         let ages = HashMap::from([(Arc::from("topic0"), Duration::from_millis(topic_ms))]);
@@ -55,7 +55,7 @@ impl Run {
         set.is_ok()
     }
 
-    /// Where the groups go on after a start.
+    /// Checks where the groups continue after a start.
     pub(super) fn position_readers(&mut self) {
         let Some(offsets) = &self.offsets else { return };
         let mut journal = self.journal.lock();
@@ -74,7 +74,7 @@ impl Run {
         }
     }
 
-    /// A group says how far it is in a queue.
+    /// A group commits its offset in a queue.
     pub(super) fn commit(&mut self, reader: usize, queue: &QueueName) {
         let Some(offsets) = &self.offsets else { return };
         let Reader { name, positions, .. } = &self.readers[reader];

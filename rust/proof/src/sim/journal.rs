@@ -86,7 +86,7 @@ impl Journal {
         self.disk = disk;
     }
 
-    /// The process is gone: nobody knows what became of the open calls.
+    /// The process is gone: the outcome of the open calls is unknown.
     pub(super) fn crash(&mut self, kind: CrashKind, in_flight: Vec<u64>) {
         let waiting = std::mem::take(&mut self.waiting).into_iter().map(|(op, _, _)| op);
         for op in waiting.chain(in_flight).collect::<Vec<_>>() {

@@ -18,7 +18,7 @@ const BLANK_HEAD: usize = 8;
 /// Physical offset, size, tag code.
 pub(super) type Entry = (u64, u32, i64);
 
-/// What lies in the log.
+/// A record of the log.
 #[derive(Default)]
 pub(super) struct Log {
     pub(super) start: u64,
@@ -31,7 +31,7 @@ pub(super) struct Record {
     pub(super) entry: Entry,
     pub(super) at: u64,
     pub(super) stored_at_ms: i64,
-    /// Those of its key and of its tag.
+    /// Hashes of its key and of its tag.
     pub(super) key_hashes: [Option<u32>; 2],
     pub(super) queue: QueueName,
     pub(super) queue_offset: u64,
@@ -41,7 +41,7 @@ pub(super) fn wrong(rule: Rule, text: impl Into<String>) -> Violation {
     Violation { rule, text: text.into() }
 }
 
-/// The number that a file has as its name.
+/// The number that is a file's name.
 pub(super) fn number(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.parse().ok()
 }
@@ -82,7 +82,7 @@ pub(super) fn read_log(disk: &SimDisk, plan: &Plan, files: &[(PathBuf, u64)]) ->
     Ok(log)
 }
 
-/// Reads the records of a file. Returns the bytes that are used, all of them when the log goes on in the next one.
+/// Reads the records of a file. Returns how many bytes are used: all of them when the log continues in the next file.
 fn read_file(bytes: &[u8], start: u64, plan: &Plan, log: &mut Log) -> Result<usize, Violation> {
     let mut at = 0;
     while at < bytes.len() {

@@ -1,10 +1,10 @@
-//! Messages that say which they are.
+//! Messages whose bodies say which they are.
 
 use rocketpy_protocol::record::RecordView;
 
 use crate::history::{Delivery, LogRange, QueueName, Send};
 
-/// The key of a message: several have the same.
+/// The key of a message; several messages share it.
 pub(crate) fn key_of(number: u64) -> String {
     format!("key{}", number % 50)
 }
@@ -23,7 +23,7 @@ pub(crate) struct Message {
 const TAGS: [&str; 3] = ["red", "green", "blue"];
 
 impl Message {
-    /// A message of a number; everything but its length follows from it.
+    /// The message of a number: everything but its length follows from the number.
     pub(crate) fn new(number: u64, queue: QueueName, body_bytes: usize) -> Self {
         let mut rng = fastrand::Rng::with_seed(number);
         let mut body = vec![0; body_bytes.max(8)];
@@ -35,7 +35,7 @@ impl Message {
         Self { number, queue, body, properties, tag, key }
     }
 
-    /// The call that sends it. Where records have no check of their own, only the body is covered.
+    /// The call that sends it. Without the record check only the body is covered by a checksum.
     pub(crate) fn call(&self, record_check: bool) -> Send {
         Send {
             message: self.number,
@@ -60,7 +60,7 @@ pub(crate) fn digest(body: &[u8], properties: Option<(&str, &str)>) -> u64 {
     (body.len() as u64) << 32 | u64::from(hasher.finalize())
 }
 
-/// A record as a delivery of the message that it says it is.
+/// Turns a record into a delivery of the message that its body names.
 pub(crate) fn delivery(view: &RecordView<'_>, record_check: bool) -> Delivery {
     let properties = record_check.then(|| (view.tag().unwrap_or_default(), view.keys().unwrap_or_default()));
     let start = view.physical_offset.get();

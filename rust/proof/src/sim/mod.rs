@@ -1,8 +1,8 @@
 //! The store on a simulated disk: scripts, crashes and damage that a seed draws, or a crash after every operation.
 //!
-//! What it can show: that what was flushed survives, in any order of write-backs and with any outcome of a power cut, that
-//! recovery makes log and queues whole again, and that damage is told apart from a torn tail. What it cannot: that Linux and a
-//! disk do as the model says; the kills and power cuts of real processes show that.
+//! It can show that what was flushed survives any order of write-backs and any outcome of a power cut, that recovery completes
+//! log and queues, and that damage is not taken for a torn tail. It cannot show that Linux and a disk behave as the
+//! model says; the kills and power cuts of real processes show that.
 
 mod damage;
 mod enumerate;
@@ -65,7 +65,7 @@ impl Totals {
     }
 }
 
-/// Runs every seed of a range on so many threads. `note` is told of every run, in no order, and says whether to go on.
+/// Runs every seed of a range on `jobs` threads. `note` gets every run, in no order, and returns whether to continue.
 pub fn run_seeds(seeds: Range<u64>, jobs: usize, note: impl FnMut(Outcome) -> bool + Send) {
     let next = AtomicU64::new(seeds.start);
     let end = AtomicU64::new(seeds.end);

@@ -34,15 +34,15 @@ pub struct Plan {
     pub body_max: usize,
     /// Most files of queues that are open at a time.
     pub open_queue_files: usize,
-    /// Queues that a round writes at once, and bytes of entries that are put off.
+    /// Most queues that a round writes at once, and most bytes of entries that wait in memory.
     pub put_off: (usize, usize),
-    /// Bytes of the log that are flushed at a time, and those that a start makes durable itself.
+    /// Bytes of the log that one flush covers, and bytes that a start makes durable itself.
     pub flushes: (u64, u64),
-    /// Bytes of the log after which a checkpoint is in a hurry.
+    /// Bytes of the log after which a checkpoint comes early.
     pub checkpoint_bytes: u64,
     /// How the disk fails.
     pub disk: SimOptions,
-    /// `None`: nothing is removed by age, size or for want of space.
+    /// `None`: nothing is removed by age, by size or on a full disk.
     pub retention: Option<Retention>,
     /// Whether topics are deleted, and made again by the next send.
     pub deletes: bool,
@@ -50,12 +50,12 @@ pub struct Plan {
     pub boots: Vec<Boot>,
 }
 
-/// When records go.
+/// When records are removed.
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
     /// For how long a log file is kept.
     pub reserved_ms: u64,
-    /// Whether what is old enough may go at every hour, or at none: then somebody asks, or the disk fills up.
+    /// Whether old files may go at every hour, or at none: then only a request or a full disk removes them.
     pub at_any_hour: bool,
     /// Most files of the log.
     pub max_files: Option<u64>,
@@ -63,22 +63,22 @@ pub struct Retention {
     pub files_a_round: usize,
     /// Whether a full disk takes files before their time.
     pub clean_forcibly: bool,
-    /// Age at which messages of the first topic go.
+    /// Age at which messages of the first topic are removed.
     pub topic_ms: Option<u64>,
 }
 
 /// One life of the process, after which another follows.
 #[derive(Debug, Clone, Copy)]
 pub struct Boot {
-    /// The process ends at this operation of the boot, be it in the midst of its recovery.
+    /// The process ends at this operation of the disk, possibly during recovery.
     pub stop: Option<u64>,
     /// Steps of the script.
     pub steps: u32,
     /// How it ends when it is not stopped before.
     pub end: CrashKind,
-    /// What is lost with the power is drawn from this instead of from the run's seed.
+    /// Draws what a power cut loses; without it the run's seed does.
     pub outcome: Option<u64>,
-    /// What happens to the files while nobody has them.
+    /// What happens to the files while no process has them open.
     pub damage: Option<Damage>,
 }
 
@@ -87,13 +87,13 @@ pub struct Boot {
 pub enum Damage {
     /// A bit of a record before the durable mark is flipped: the start is refused. Then it is flipped back.
     DurableBit,
-    /// A bit of a record behind all that was flushed is flipped: the log is cut there.
+    /// A bit of a record that was never flushed is flipped: the log is cut there.
     TailBit,
     /// A log file with durable bytes is gone, or short: the start is refused. Then it is back.
     LogFile,
     /// A file of a consume queue is gone: the queues are made anew.
     QueueFile,
-    /// The mark in the checkpoint is spoilt, or the whole file is gone.
+    /// The mark in the checkpoint is destroyed, or the whole file is gone.
     Checkpoint,
 }
 
@@ -123,7 +123,7 @@ impl Plan {
             queue_file: rng.u64(1..=100) * 20,
             index: (rng.u8(0..5) != 0).then(|| (rng.u32(1..40), rng.u32(2..60))),
             topics: rng.u32(1..=3),
-            // More than the few that a checkpoint flushes one by one.
+            // More queues than a checkpoint flushes one by one.
             queues: if rng.u8(0..8) == 0 { 40 } else { rng.u32(1..=3) },
             body_max: *rng.choice(&[100, 1000, 3000]).unwrap_or(&100),
             open_queue_files: *rng.choice(&[1, 2, 100]).unwrap_or(&1),
@@ -150,7 +150,7 @@ impl Plan {
             self.log_file = rng.u64(16..=20) * 1024; // many files
         }
         if self.deletes {
-            // Without a mark a part of the log is read again, deleted topics with it.
+            // Without a mark a part of the log is dispatched again, including deleted topics.
             for boot in self.boots.iter_mut().filter(|boot| boot.damage == Some(Damage::Checkpoint)) {
                 boot.damage = None;
             }
@@ -233,7 +233,7 @@ impl Boot {
             2 | 3 => Some(Damage::TailBit),
             4 => Some(Damage::LogFile),
             5 => Some(Damage::QueueFile),
-            // Without a mark the format's own rule decides, which believes the clock.
+            // Without a mark the format's own rule decides, which trusts the clock.
             6 if disk.clock_steps_per_mille == 0 => Some(Damage::Checkpoint),
             _ => None,
         };

@@ -1,15 +1,15 @@
-//! A group that reads along, as the simulator sees it.
+//! A consumer group as the simulator sees it.
 
 use std::collections::BTreeMap;
 
 use crate::history::{Group, QueueName};
 
-/// A group that reads along.
+/// A consumer group.
 pub(super) struct Reader {
     pub name: &'static str,
     /// `None` reads everything.
     pub tag: Option<&'static str>,
-    /// Where it is in this life of the broker; taken from the table where it is not there.
+    /// Its positions in this life of the broker; those that are missing come from the table.
     pub positions: BTreeMap<QueueName, u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Retention and the deletion of topics: what the store is told to let go, and what may be gone by that.
+//! Retention and the deletion of topics: what the store is asked to remove, and what may be gone because of it.
 
 use std::path::{Path, PathBuf};
 
@@ -13,12 +13,12 @@ use super::run::Run;
 use crate::checker::Rule;
 use crate::history::{Call, Event, Reply};
 
-/// The disk has room for so many files of the log.
+/// Files of the log that the disk has room for.
 const DISK_FILES: u64 = 100;
 
 impl Run {
-    /// Removes something, or does what leads to it: the disk fills up, time goes by, somebody asks. Appends when the plan does
-    /// not.
+    /// Removes something, or causes a removal: the disk fills up, time passes, an administrator asks. Appends when the plan
+    /// removes nothing.
     pub(super) fn remove_something(&mut self, store: &Store<SimDisk>, dice: u8) {
         match (self.plan.retention, dice) {
             (Some(_), 0..=3) => self.clean(store),
@@ -33,7 +33,7 @@ impl Run {
         }
     }
 
-    /// The process may end in the midst of what comes now, more often than by chance.
+    /// Lets the process end during the next call more often than chance would.
     fn may_end_soon(&mut self) {
         if self.stop.is_none() && self.has_more_lives && self.rng.u8(0..6) == 0 {
             self.stop = Some(self.disk.operations() + self.rng.u64(1..40));
@@ -41,7 +41,7 @@ impl Run {
         }
     }
 
-    /// Somebody else puts files on the disk, or takes them away.
+    /// Another program puts files on the disk, or removes them.
     fn fill_disk(&mut self) {
         self.removals.used_percent = *self.rng.choice(&[50, 75, 76, 80, 86, 90, 91, 97]).unwrap_or(&50);
         self.tell_usage();
@@ -54,7 +54,7 @@ impl Run {
         self.disk.set_usage(usage);
     }
 
-    /// A process is about to start, the last one with space enough.
+    /// Prepares the disk for a start: the last one finds enough space.
     pub(super) fn prepare_disk(&mut self, is_last: bool) {
         if is_last || self.removals.used_percent == 0 {
             self.removals.used_percent = 50;
@@ -65,7 +65,7 @@ impl Run {
         removals.refuses = Some(removals.used_percent > LIMITS[2]);
     }
 
-    /// Whether an append may be refused for want of space, and whether it may be taken.
+    /// Whether an append may be refused because the disk is too full, and whether it may be accepted.
     pub(super) fn may_refuse_for_space(&self) -> (bool, bool) {
         (self.removals.refuses != Some(false), self.removals.refuses != Some(true))
     }
@@ -76,7 +76,7 @@ impl Run {
         let round = self.look(store);
         let before_ms = self.disk.now_ms();
         let dispatched = store.dispatched_offset().get();
-        // Files stay until all of them is dispatched.
+        // A file stays until all of it is dispatched.
         let removable = dispatched.min(round.start_after(&rules, self.plan.log_file, before_ms));
         let ends = round.files.iter().map(|file| file.end).filter(|&end| end <= removable);
         let must = ends.max().unwrap_or(0);
@@ -119,7 +119,7 @@ impl Run {
         self.check_minima(store);
     }
 
-    /// After a round each queue starts with a message that can be read.
+    /// Checks that each queue starts with a readable message after a round.
     fn check_minima(&mut self, store: &Store<SimDisk>) {
         let queues = store.queues().into_iter().filter(|queue| queue.bounds.min < queue.bounds.max);
         for queue in queues {
@@ -136,7 +136,7 @@ impl Run {
         self.disk.options().clock_steps_per_mille > 0
     }
 
-    /// The files of the log as a round is going to find them.
+    /// The files of the log as the next round will find them.
     fn look(&mut self, store: &Store<SimDisk>) -> Round {
         let end = store.max_physical_offset().get();
         let dir = Path::new(ROOT).join("commitlog");
@@ -161,14 +161,14 @@ impl Run {
         Round { files, used_percent: self.removals.used_percent, is_asked: self.removals.is_asked }
     }
 
-    /// The round is over, in order or with its process: what it may have removed by then.
+    /// Ends a round, in order or with its process, and notes what it may have removed.
     pub(super) fn end_round(&mut self) {
         let (Some(round), Some(rules)) = (self.removals.round.take(), &self.plan.retention) else { return };
         let start = round.start_after(rules, self.plan.log_file, self.disk.latest_ms());
         self.removals.may_start = start.max(self.removals.may_start);
     }
 
-    /// Whether the log starts where retention may have left it, and no earlier than where it did.
+    /// Checks that the log starts where retention may have left it, and no earlier than the last removal that was durable.
     pub(super) fn check_start(&mut self, start: u64) {
         let Removals { may_start, must_start, .. } = self.removals;
         if start > may_start {
@@ -181,7 +181,7 @@ impl Run {
         }
     }
 
-    /// After the first topic's queues may have let go what is too old, and must have when `is_done`.
+    /// Checks the first topic after its old messages may have gone, and must have when `is_done`.
     pub(super) fn note_age(&mut self, store: &Store<SimDisk>, before_ms: i64, is_done: bool) {
         let Some(kept_ms) = self.plan.retention.and_then(|rules| rules.topic_ms) else { return };
         let kept_ms = kept_ms as i64;
@@ -229,7 +229,7 @@ impl Run {
                 drop(journal);
                 self.removals.is_deleting = false;
             }
-            // On a disk that is full it may not be written down; the answer is a success all the same.
+            // On a full disk the deletion may not reach the file; the answer is a success all the same.
             Ok(()) => journal.push(Event::Unknown { op, reason: "the disk has faults".to_owned() }),
             Err(error) => {
                 journal.push(Event::Unknown { op, reason: error.to_string() });
@@ -241,7 +241,7 @@ impl Run {
         }
     }
 
-    /// The log ends here now: what is appended from now on was not there when a topic was deleted.
+    /// Notes the end of the log: records after it did not exist when a topic was deleted.
     pub(super) fn clip_deletions(&mut self, end: u64) {
         for at in self.removals.deleted_at.values_mut().flatten() {
             *at = end.min(*at);

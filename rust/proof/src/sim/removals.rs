@@ -1,11 +1,11 @@
-//! What a run knows of removals, and what retention may remove by the rules as they are written.
+//! What a run knows of removals, and what retention may remove by its written rules.
 
 use std::collections::BTreeMap;
 
 use super::plan::Retention;
 
-/// Percentages of the disk, by Apache's defaults: beyond the first what is old enough goes, beyond the second anything, and
-/// beyond the third nothing is appended until it is below the second.
+/// Percentages of the disk, Apache's defaults. Beyond the first, old files go at any hour; beyond the second, any file; beyond
+/// the third, appends are refused until the disk is below the second.
 pub(super) const LIMITS: [u64; 3] = [75, 85, 90];
 
 /// What is known of removals, over all lives of the process.
@@ -13,23 +13,23 @@ pub(super) const LIMITS: [u64; 3] = [75, 85, 90];
 pub(super) struct Removals {
     /// Retention may have removed the log before this.
     pub(super) may_start: u64,
-    /// Its removal of the log before this was durable.
+    /// The removal of the log before this was durable.
     pub(super) must_start: u64,
     /// Where the log ended when a topic was deleted.
     pub(super) deleted_at: BTreeMap<String, Vec<u64>>,
-    /// Of the disk, in percent: what others put there.
+    /// Percentage of the disk that other programs use.
     pub(super) used_percent: u64,
-    /// Whether appends are refused for want of space; `None` when a round failed.
+    /// Whether appends are refused on a full disk; `None` when a round failed.
     pub(super) refuses: Option<bool>,
-    /// Somebody asked for what is old enough.
+    /// An administrator asked to remove what is old enough.
     pub(super) is_asked: bool,
-    /// What there was when the round began that has not come back.
+    /// What the round that has not returned found when it began.
     pub(super) round: Option<Round>,
     /// A topic is half deleted: its queues do not add up to what the mark says.
     pub(super) is_deleting: bool,
-    /// Rounds that came back removed so many files of the log.
+    /// Log files removed by rounds that returned.
     pub(super) removed_files: u64,
-    /// Deletions that came back.
+    /// Deletions that returned.
     pub(super) deleted_topics: u64,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// Where the log starts at most after the round, by the rules as they are written: files go from the oldest on, the last
+    /// The latest place at which the log may start after the round, by the written rules: files go from the oldest on, the last
     /// one never.
     pub(super) fn start_after(&self, rules: &Retention, log_file: u64, now_ms: i64) -> u64 {
         let Some((last, files)) = self.files.split_last() else { return 0 };

@@ -18,7 +18,7 @@ use super::verify;
 use crate::checker::{Counts, Rule, Violation};
 use crate::history::{Acknowledged, Contract, CrashKind, Event};
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// What was drawn.
@@ -41,7 +41,7 @@ pub struct Outcome {
     pub starts: Vec<String>,
 }
 
-/// A call into the store that may be the process's last one.
+/// A call into the store, during which the process may end.
 pub(super) enum Guarded<T> {
     Done(T),
     Stopped,
@@ -58,11 +58,11 @@ pub(super) struct Run {
     pub offsets: Option<OffsetTable<SimDisk>>,
     pub removals: Removals,
     pub last_message: u64,
-    /// Calls that the store has not come back from.
+    /// Calls that have not returned from the store.
     pub in_flight: Vec<u64>,
     /// The operation at which this process ends.
     pub stop: Option<u64>,
-    /// Another process follows in which things still go wrong.
+    /// Another process with faults follows.
     pub has_more_lives: bool,
     stops: u32,
     /// The durable mark is at least here.
@@ -71,12 +71,12 @@ pub(super) struct Run {
     pub flushed_to: u64,
     violations: Vec<Violation>,
     starts: Vec<String>,
-    /// The next start has a reason to make queues and index anew: what they hold, or what says so, was taken away.
+    /// The next start has a reason to make queues and index anew: their files, or the mark that vouches for them, were removed.
     pub may_rebuild: bool,
-    /// A store was open on this disk, and its checkpoint was not spoilt since.
+    /// A store was open on this disk, and its checkpoint is intact since.
     pub has_mark: bool,
-    /// Records before this were there when the checkpoint was spoilt: a later recovery may not look at all of them again, and
-    /// does not insist on their checksums.
+    /// Records before this existed when the checkpoint was destroyed: a later recovery may not check all of them again, and does
+    /// not require their checksums.
     pub trusted_from: u64,
 }
 
@@ -104,7 +104,7 @@ fn text_of(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
-/// Calls something in which the process may end.
+/// Makes a call during which the process may end.
 pub(super) fn guarded<T>(act: impl FnOnce() -> T) -> Guarded<T> {
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(done) => Guarded::Done(done),
@@ -121,7 +121,7 @@ impl Run {
             FlushMode::Sync => Acknowledged::AfterFlush,
             FlushMode::Async => Acknowledged::BeforeFlush,
         };
-        // Without a check of whole records a torn one may lose its tag and its keys: only bodies are promised then.
+        // Without the record check a torn record may lose its tag and keys: then only bodies are promised.
         let tags: &[Option<&'static str>] = if plan.record_check { &[None, Some("red")] } else { &[None] };
         let readers: Vec<_> = tags.iter().map(|&tag| Reader::new(tag)).collect();
         let groups = readers.iter().map(Reader::group).collect();
@@ -175,7 +175,7 @@ impl Run {
         self.violations.push(Violation { rule, text: text.into() });
     }
 
-    /// Whether the disk does things that an error may come from.
+    /// Whether faults of the disk may explain an error.
     pub(super) fn has_faults(&self) -> bool {
         let SimOptions {
             flush_fails_per_mille,
@@ -187,7 +187,7 @@ impl Run {
         flush_fails_per_mille + write_back_fails_per_mille + no_space_per_mille + no_handle_per_mille > 0
     }
 
-    /// Does something on a disk on which nothing happens by itself, outside the count of operations.
+    /// Does something on the disk without faults and outside the count of operations.
     pub(super) fn quiet<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
         let (options, before) = (self.disk.options(), self.disk.operations());
         self.disk.set_options(SimOptions::default());
@@ -241,18 +241,18 @@ impl Run {
         }
     }
 
-    /// Lets go of a store in which something is wrong: it tries to close itself, and whatever happens then says nothing.
+    /// Drops a store in which something is wrong. It tries to close itself, and what happens then proves nothing.
     pub(super) fn abandon(&mut self, store: Arc<Store<SimDisk>>) {
         self.disk = self.disk.kill();
         drop(guarded(move || drop(store)));
     }
 
-    /// Opens the store; `None` when the process ended, or could not go on for a reason that the disk gives.
+    /// Opens the store; `None` when the process ended, or when a fault of the disk refused the start.
     pub(super) fn open(&mut self) -> Option<Arc<Store<SimDisk>>> {
         self.journal.lock().boot(self.disk.clone());
         match guarded(|| Store::open_stepped(self.disk.clone(), self.plan.config())) {
             Guarded::Done(Ok(store)) => {
-                store.set_listener(Arc::new(Ear(Arc::clone(&self.journal))));
+                store.add_listener(Arc::new(Ear(Arc::clone(&self.journal))));
                 self.starts.push(format!("{:?}", store.recovery()));
                 if self.has_mark && !store.recovery().had_mark {
                     self.wrong(Rule::R4, "the durable mark was lost");
@@ -291,7 +291,7 @@ impl Run {
         }
     }
 
-    /// Notes what a start says about what is gone, and what it made anew without a reason.
+    /// Notes what a start reports as gone, and checks that it made nothing anew without a reason.
     fn note_start(&mut self, store: &Store<SimDisk>) {
         let report = store.recovery();
         let start = store.min_physical_offset().get();
@@ -312,7 +312,7 @@ impl Run {
         self.may_rebuild = false;
     }
 
-    /// What must hold right after a recovery.
+    /// Checks what must hold right after a recovery.
     pub(super) fn look_around(&mut self, store: &Store<SimDisk>) {
         self.quiet(|run| {
             let end = store.max_physical_offset().get();
@@ -330,7 +330,7 @@ impl Run {
         }
     }
 
-    /// Closes the store in order. Says whether that was a success.
+    /// Closes the store in order. Returns whether that worked.
     fn close(&mut self, store: &Store<SimDisk>) -> bool {
         self.persist_offsets();
         match store.shutdown() {
@@ -344,7 +344,7 @@ impl Run {
         }
     }
 
-    /// The process closed its store: everything is durable, whatever happens to the machine.
+    /// The process closed its store: now everything is durable.
     fn closed(&mut self, store: &Store<SimDisk>, boot: &Boot, is_last: bool) {
         let end = store.max_physical_offset().get();
         self.check_files(end);
@@ -371,9 +371,9 @@ impl Run {
         self.damage(boot, CrashKind::Stop, false);
     }
 
-    /// The process ends in no order, if it is still there.
+    /// Kills the process, if it still runs.
     pub(super) fn crash(&mut self, boot: &Boot, store: Option<Arc<Store<SimDisk>>>) {
-        // In the midst of its work, or in a recovery that did not get through: a torn end of a former life may still be there.
+        // The process ended during its work or its recovery: a torn end of a former life may still be there.
         let was_stopped = store.is_none() || self.stop.is_some_and(|stop| self.disk.operations() >= stop);
         let kind = match boot.end {
             CrashKind::Stop if self.rng.bool() => CrashKind::Kill,

@@ -1,4 +1,4 @@
-//! What the store is asked for, step by step.
+//! The calls that a run makes, step by step.
 
 use std::net::SocketAddr;
 
@@ -22,7 +22,7 @@ fn born_host() -> SocketAddr {
 }
 
 impl Run {
-    /// Takes steps until they are done, the store is poisoned for good, or something is wrong.
+    /// Takes steps until all are done, the store is poisoned, or something is wrong.
     pub(super) fn script(&mut self, store: &Store<SimDisk>, steps: u32) {
         for _ in 0..steps {
             self.step(store);
@@ -114,7 +114,7 @@ impl Run {
         }
     }
 
-    /// A send has its place: it is acknowledged now, or when the log is durable before `end`.
+    /// A send got its place: it is acknowledged now, or once the log is durable before `end`.
     fn stored(&mut self, op: u64, queue: &QueueName, offset: u64, log: LogRange, end: u64) {
         if !self.may_refuse_for_space().1 {
             self.wrong(Rule::Alive, "an append is taken although the disk is nearly full");
@@ -160,7 +160,7 @@ impl Run {
         }
     }
 
-    /// A group reads on in a queue, and may commit.
+    /// A group reads from a queue, and may commit.
     fn read(&mut self, store: &Store<SimDisk>, reader: usize, queue: &QueueName) {
         let (name, tag) = (self.readers[reader].name, self.readers[reader].tag);
         let position = self.readers[reader].positions.get(queue).copied().unwrap_or(0);
@@ -268,7 +268,7 @@ impl Run {
         }
     }
 
-    /// Lets everything arrive.
+    /// Lets every group read to the end.
     pub(super) fn drain(&mut self, store: &Store<SimDisk>) {
         if let Err(error) = store.step_flush() {
             self.wrong(Rule::C15, format!("the last flush fails on a sound disk: {error}"));

@@ -13,7 +13,7 @@ use crate::checker::{Rule, Violation};
 use crate::history::QueueName;
 
 const ENTRY_BYTES: usize = 20;
-/// Fills the place of an entry before the first one of a queue.
+/// Takes the place of entries before the first one of a queue.
 const PRE_BLANK: Entry = (0, i32::MAX as u32, 0);
 
 /// Entries of a queue that follow each other.
@@ -36,9 +36,9 @@ impl Entries {
 
 /// Checks the files of a store in which everything is dispatched, whose log ends at `end`.
 ///
-/// Files made ahead may follow, all zeros. What leads before the start of the log may be there or not; and so may what
-/// leads before the place up to which retention may have removed it: a file of the log whose removal was not durable comes
-/// back without the files of queues and index that went after it.
+/// Files made ahead may follow, all zeros. Entries that lead before the start of the log may be there or not. The same goes for
+/// entries before the place up to which retention may have removed the log: a log file whose removal was not durable comes back
+/// without the files of queues and index that were removed after it.
 pub(super) fn check_files(
     disk: &SimDisk,
     plan: &Plan,
@@ -69,7 +69,7 @@ pub(super) fn check_files(
     check_index(disk, plan, &log, removals.may_start)
 }
 
-/// Compares a queue with the records that the log has of it: all of them, or those that came after its topic was deleted.
+/// Compares a queue with its records in the log: all of them, or those that came after its topic was deleted.
 fn check_queue(
     queue: &Path,
     found: &Entries,
@@ -114,7 +114,7 @@ fn replay<'a>(
     Ok(entries)
 }
 
-/// What differs.
+/// Describes the first difference.
 fn compare(found: &Entries, expected: &Entries, log_start: u64, may_start: u64) -> Option<String> {
     if !expected.list.is_empty() && found.end() != expected.end() {
         let (first, end) = (expected.first, expected.end());

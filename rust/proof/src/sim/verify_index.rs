@@ -1,4 +1,4 @@
-//! Looks at index files by their layout alone: do they equal a rebuild from the log?
+//! Reads index files by their layout alone: do they equal a rebuild from the log?
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ const ENTRY_BYTES: usize = 20;
 /// A key of a record: hash, physical offset, and when the record was stored.
 type Key = (u32, u64, i64);
 
-/// Compares the index files with the log. What leads before its start may be there or not; what leads before `may_start`
+/// Compares the index files with the log. Entries that lead before its start may be there or not; those before `may_start`
 /// may be missing.
 pub(super) fn check_index(disk: &SimDisk, plan: &Plan, log: &Log, may_start: u64) -> Result<(), Violation> {
     let Some((slots, numbers)) = plan.index.filter(|_| plan.record_check) else { return Ok(()) };

@@ -1,6 +1,6 @@
 //! kill -9 of the real server, at every point that has a name and at random times.
 //!
-//! Shows that nothing acknowledged is lost with the process, and that every start goes on from what the former one left. It
+//! Shows that nothing acknowledged is lost with the process, and that every start continues from what the one before left. It
 //! cannot show a missing flush: what the system holds in memory outlives the process.
 
 use rocketpy_env::failpoint::Point;
@@ -10,7 +10,7 @@ use crate::{options, prove};
 
 #[test]
 fn nothing_acknowledged_is_lost_with_the_process_wherever_it_ends() {
-    // Each store goes once through all points: one that a busy machine misses is met by the other.
+    // Each store goes through all points once: a busy machine may miss a point on one store, not on both.
     let outcome = prove(&options(Harness::Kill, 40, 20, Flush::Sync));
     let missed: Vec<&str> =
         Point::ALL.into_iter().filter(|&point| outcome.totals.at(point) == 0).map(Point::name).collect();

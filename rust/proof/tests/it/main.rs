@@ -1,4 +1,4 @@
-//! A fixed share of what `make soak` runs without end; with `planted-bugs`, whether each of them is caught.
+//! A fixed part of what `make soak` runs without end; with the feature `planted-bugs`, whether each bug is caught.
 
 mod kill;
 #[cfg(feature = "planted-bugs")]

@@ -1,5 +1,5 @@
-//! Every bug that is planted is found by the ordinary run of the harness that must find it, which does not know that there is
-//! one, and as what it is.
+//! Every planted bug is found, and reported as what it is, by the ordinary run of each harness that must find it. The run does not
+//! know that there is a bug.
 
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_proof::checker::{Rule, Violation};

@@ -1,4 +1,4 @@
-//! Bugs that are planted in the real server, and found by the ordinary run of it.
+//! Bugs planted in the real server, found by its ordinary run.
 
 use rocketpy_proof::planted::{Bug, Layer, ordinary_real, proof_by};
 use rocketpy_proof::real::{Flush, Harness};

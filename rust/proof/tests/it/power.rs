@@ -7,7 +7,7 @@ use rocketpy_proof::real::{Flush, Harness, Mounted};
 
 use crate::{options, prove};
 
-/// Whether power can be cut here. Where it cannot, standard error has the reason; under `CI` that is a failure.
+/// Whether power can be cut here. If not, standard error says why; under `CI` that is a failure.
 pub(crate) fn can_cut() -> bool {
     let cut = Mounted::can_be_cut();
     if let Err(reason) = &cut {
@@ -37,6 +37,6 @@ fn under_async_flush_a_prefix_survives_each_power_cut() {
     let totals = outcome.totals;
     assert_eq!(totals.power_cuts, 6);
     assert!(totals.acknowledged > 100, "{totals:?}");
-    // That what survived is a prefix, the checker sees to: the cuts took something, and left something before it.
+    // The checker shows that a prefix survived. This shows that the cuts took something and left something.
     assert!(totals.lost_as_allowed > 0 && totals.lost_as_allowed < totals.acknowledged, "{totals:?}");
 }

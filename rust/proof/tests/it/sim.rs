@@ -1,6 +1,6 @@
-//! The share of simulated runs that every test run does.
+//! The simulated runs of every test run.
 //!
-//! What they can show stands at the head of `rocketpy_proof::sim`; `make soak` runs without end.
+//! What they can show is described at the head of `rocketpy_proof::sim`; `make soak` runs without end.
 
 use std::num::NonZero;
 

@@ -89,7 +89,7 @@ pub struct GetConsumerStatusBody {
 pub struct ClientConnection {
     /// `ip:port` of the client's end of the connection.
     pub client_addr: String,
-    /// The id that the client's heartbeats tell.
+    /// The client's id, from its heartbeats.
     pub client_id: String,
     /// A language name ([`crate::Language::name`]).
     pub language: String,

@@ -1,4 +1,4 @@
-//! What clients tell of themselves: heartbeats and subscriptions.
+//! Heartbeats and subscriptions: what clients tell brokers about themselves.
 
 use std::collections::BTreeSet;
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ConsumeType {
-    /// By pull requests of the application's own.
+    /// The application pulls.
     ConsumeActively,
-    /// By a listener: a push consumer.
+    /// A listener gets them: a push consumer.
     #[default]
     ConsumePassively,
     /// By POP_MESSAGE.
@@ -49,7 +49,7 @@ pub enum ConsumeFromWhere {
     ConsumeFromMaxOffset,
     /// At the start.
     ConsumeFromFirstOffset,
-    /// At the first message that was stored at a time of the client's own setting.
+    /// At the first message since a time that the client is set to.
     ConsumeFromTimestamp,
     /// A name that this version does not know.
     #[serde(other)]

@@ -1,6 +1,6 @@
-//! JSON bodies and configuration files as typed values, named as in the reference.
+//! JSON bodies and configuration files as typed values, named as Apache's classes.
 //!
-//! Members stand in alphabetical order, as the reference writes them. Missing members take the class default.
+//! Members are in alphabetical order, as Apache writes them. A missing member takes the default of Apache's class.
 //!
 //! # Source
 //! docs/reference/protocol.md 2, docs/reference/store-format.md 1.4.

@@ -1,4 +1,4 @@
-//! What brokers tell name servers of themselves, plain and compressed.
+//! Registrations: what brokers tell name servers about themselves, plain and compressed.
 
 use std::collections::BTreeMap;
 

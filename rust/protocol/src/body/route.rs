@@ -1,4 +1,4 @@
-//! What name servers tell of brokers: routes and clusters.
+//! Routes and clusters: what name servers tell about brokers.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use rocketpy_model::{Permission, system};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// What a topic looks like on one broker, as clients see it.
+/// The queues of a topic on one broker, as clients see them.
 ///
 /// `topicSysFlag` is also written as `topicSynFlag`, which Go and older Java clients look for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]

@@ -105,6 +105,18 @@ pub const fn may_change(code: i32) -> bool {
     !matches!(of(code), Some(Request { effect: Effect::Question, .. }))
 }
 
+/// Who answers a request, for the remark of a server that does not.
+#[must_use]
+pub const fn who_answers(code: i32) -> &'static str {
+    match of(code) {
+        Some(Request { asked_of: Party::Client | Party::Administrator, .. }) => "a client answers it",
+        Some(Request { asked_of: Party::Broker, .. }) => "a broker answers it",
+        Some(Request { asked_of: Party::NameServer, .. }) => "a name server answers it",
+        Some(Request { asked_of: Party::Controller, .. }) => "a controller answers it",
+        None => "no such code is known",
+    }
+}
+
 requests! {
     // Name = code: effect, who asks => who answers.
     SEND_MESSAGE = 10: Change, Client => Broker;

@@ -27,6 +27,7 @@ pub mod flag {
 pub struct Command {
     /// A request code or a response code ([`crate::code`]).
     pub code: i32,
+    /// The language that the sender is written in.
     pub language: Language,
     /// The sender's version ordinal.
     pub version: i32,
@@ -36,8 +37,11 @@ pub struct Command {
     pub flag: i32,
     /// A text for people, mostly on errors.
     pub remark: Option<String>,
+    /// The custom header.
     pub ext: ExtFields,
+    /// The body; empty when there is none.
     pub body: Bytes,
+    /// How the header is written.
     pub serialize: SerializeType,
 }
 
@@ -114,12 +118,14 @@ impl Command {
         self
     }
 
+    /// Whether this is a response.
     #[must_use]
     #[doc(alias = "isResponseType")]
     pub const fn is_response(&self) -> bool {
         self.flag & flag::RESPONSE != 0
     }
 
+    /// Whether the sender waits for no response.
     #[must_use]
     #[doc(alias = "isOnewayRPC")]
     pub const fn is_oneway(&self) -> bool {

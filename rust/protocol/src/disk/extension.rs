@@ -43,8 +43,11 @@ pub const fn extension_offset(tags_code: i64) -> Option<u64> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "CqExtUnit")]
 pub struct ExtensionUnit<'a> {
+    /// The tags code that the entry has no room for.
     pub tags_code: i64,
+    /// When the record was stored.
     pub stored_at_ms: i64,
+    /// Bits of the filters that the record matches; the lowest bit of each byte first.
     pub bitmap: &'a [u8],
 }
 

@@ -27,7 +27,7 @@ header! {
 }
 
 header! {
-    /// The answer to a pull; the first four fields also stand in answers without messages.
+    /// The answer to a pull; answers without messages have the first four fields too.
     PullMessageResponseHeader<'a> {
         suggest_which_broker_id: i64 = "suggestWhichBrokerId",
         next_begin_offset: i64 = "nextBeginOffset",
@@ -54,6 +54,7 @@ header! {
 }
 
 header! {
+    /// The offset that a group has committed (answer of code 14).
     QueryConsumerOffsetResponseHeader {
         offset: i64 = "offset",
     }
@@ -83,6 +84,7 @@ header! {
 }
 
 header! {
+    /// The offset at a time (answer of code 29).
     SearchOffsetResponseHeader {
         offset: i64 = "offset",
     }
@@ -98,6 +100,7 @@ header! {
 }
 
 header! {
+    /// The end of a queue (answer of code 30).
     GetMaxOffsetResponseHeader {
         offset: i64 = "offset",
     }
@@ -112,6 +115,7 @@ header! {
 }
 
 header! {
+    /// The start of a queue (answer of code 31).
     GetMinOffsetResponseHeader {
         offset: i64 = "offset",
     }
@@ -126,6 +130,7 @@ header! {
 }
 
 header! {
+    /// When the first message of a queue was stored (answer of code 32).
     GetEarliestMsgStoretimeResponseHeader {
         /// -1 when there is none.
         timestamp: i64 = "timestamp",
@@ -150,13 +155,14 @@ header! {
         end_timestamp: i64 = "endTimestamp",
         /// Apache's 5.4 and later: `K` a key, `U` a unique key, `T` a tag.
         index_type: Option<&'a str> = "indexType",
-        /// Where a former answer of an index in RocksDB ended; index files know no such place.
+        /// Where the former answer ended, for brokers that keep their index in RocksDB. Index files have no such place.
         last_key: Option<&'a str> = "lastKey",
         is_unique_key: Option<bool> = "_UNIQUE_KEY_QUERY",
     }
 }
 
 header! {
+    /// How far the index reaches (answer of code 12).
     QueryMessageResponseHeader {
         index_last_update_timestamp: i64 = "indexLastUpdateTimestamp",
         index_last_update_phyoffset: i64 = "indexLastUpdatePhyoffset",

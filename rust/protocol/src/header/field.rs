@@ -1,3 +1,5 @@
+//! How the value of a header field is read and written.
+
 use std::fmt::Write;
 
 use super::HeaderError;

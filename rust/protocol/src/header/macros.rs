@@ -1,3 +1,5 @@
+//! Makes header structs from lists of fields.
+
 /// Makes a header struct and its [`Header`](super::Header) implementation from a list of fields with their wire names.
 ///
 /// A field of type `Option<_>` may be absent; any other must be there.
@@ -11,7 +13,7 @@ macro_rules! header {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub struct $name $(<$life>)? {
-            $($(#[$field_doc])* pub $field: $type,)*
+            $($(#[$field_doc])* #[doc = concat!("On the wire: `", $key, "`.")] pub $field: $type,)*
         }
 
         header!(@impl $name $(<$life>)? { $($field = $key,)* });

@@ -53,6 +53,7 @@ pub trait Header<'a>: Sized {
 
 /// Why a custom header could not be read. A retry does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum HeaderError {
     #[error("the request header lacks its field: {field}")]
     Missing { field: &'static str },

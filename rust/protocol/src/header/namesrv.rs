@@ -1,4 +1,4 @@
-//! What clients, tools and brokers ask a name server.
+//! Requests to a name server, of clients, tools and brokers.
 
 header! {
     /// Asks for a topic's route (code 105).
@@ -30,6 +30,7 @@ header! {
 }
 
 header! {
+    /// What a slave is told of its master (answer of code 103).
     RegisterBrokerResponseHeader<'a> {
         ha_server_addr: Option<&'a str> = "haServerAddr",
         master_addr: Option<&'a str> = "masterAddr",
@@ -37,7 +38,7 @@ header! {
 }
 
 header! {
-    /// A broker takes its leave (code 104).
+    /// A broker unregisters (code 104).
     UnRegisterBrokerRequestHeader<'a> {
         broker_name: &'a str = "brokerName",
         broker_addr: &'a str = "brokerAddr",
@@ -57,13 +58,14 @@ header! {
 }
 
 header! {
+    /// Whether a broker has to register again (answer of code 322).
     QueryDataVersionResponseHeader {
         changed: bool = "changed",
     }
 }
 
 header! {
-    /// A broker says that it lives (code 904).
+    /// A broker says that it is alive (code 904).
     BrokerHeartbeatRequestHeader<'a> {
         cluster_name: &'a str = "clusterName",
         broker_addr: &'a str = "brokerAddr",
@@ -101,6 +103,7 @@ header! {
 }
 
 header! {
+    /// How many topics lost the permission (answer of code 205).
     WipeWritePermOfBrokerResponseHeader {
         wipe_topic_count: i32 = "wipeTopicCount",
     }
@@ -114,6 +117,7 @@ header! {
 }
 
 header! {
+    /// How many topics got the permission (answer of code 327).
     AddWritePermOfBrokerResponseHeader {
         add_topic_count: i32 = "addTopicCount",
     }
@@ -152,6 +156,7 @@ header! {
 }
 
 header! {
+    /// A value of the name server (answer of code 101).
     GetKVConfigResponseHeader<'a> {
         value: Option<&'a str> = "value",
     }

@@ -1,4 +1,4 @@
-//! Sending messages, and what is answered.
+//! Sends and their answers.
 
 use super::{Header, HeaderError};
 use crate::{Command, ExtFields, code};
@@ -15,7 +15,7 @@ macro_rules! send_header {
         /// docs/reference/protocol.md 2.3.1.
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub struct SendMessageRequestHeader<'a> {
-            $($(#[$field_doc])* pub $field: $type,)*
+            $($(#[$field_doc])* #[doc = concat!("On the wire: `", $name, "`, or `", $letter, "`.")] pub $field: $type,)*
         }
 
         impl<'a> Header<'a> for SendMessageRequestHeader<'a> {
@@ -51,7 +51,7 @@ send_header! {
     reconsume_times: Option<i32> = "reconsumeTimes" / "j",
     unit_mode: Option<bool> = "unitMode" / "k",
     max_reconsume_times: Option<i32> = "maxReconsumeTimes" / "l",
-    /// The body is a batch ([`crate::batch`]), whatever the request code.
+    /// The body is a batch ([`crate::batch`]), under any request code.
     batch: Option<bool> = "batch" / "m",
     broker_name: Option<&'a str> = "bname" / "n",
 }

@@ -26,13 +26,13 @@ impl<'a> Lexer<'a> {
         JsonError::Syntax { expected, at: self.at }
     }
 
-    /// The next byte, spaces not skipped.
+    /// The next byte; white space is not skipped.
     #[inline]
     pub(crate) fn byte(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// The next byte behind spaces.
+    /// The next byte after white space.
     pub(crate) fn peek(&mut self) -> Option<u8> {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.byte() {
             self.at += 1;
@@ -40,7 +40,7 @@ impl<'a> Lexer<'a> {
         self.byte()
     }
 
-    /// Takes `byte` when it comes next behind spaces.
+    /// Takes `byte` when it comes next after white space.
     pub(crate) fn take(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
         self.at += usize::from(found);
@@ -51,7 +51,7 @@ impl<'a> Lexer<'a> {
         if self.take(byte) { Ok(()) } else { Err(self.syntax(expected)) }
     }
 
-    /// Takes a quoted text; the place is at its opening quote.
+    /// Takes a quoted text, from its opening quote on.
     pub(crate) fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
         self.expect(b'"', "a text")?;
         let start = self.at;
@@ -70,7 +70,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Takes the rest of a text without escapes; the place is behind the opening quote.
+    /// Takes a text without escapes, from behind its opening quote on.
     #[inline]
     pub(crate) fn plain_tail(&mut self) -> Option<&'a str> {
         let rest = &self.text.as_bytes()[self.at..];
@@ -80,7 +80,7 @@ impl<'a> Lexer<'a> {
         Some(text)
     }
 
-    /// Appends a text to `out` and takes its closing quote; the place is behind the opening one.
+    /// Appends a text to `out` and takes its closing quote, from behind its opening quote on.
     #[inline]
     pub(crate) fn string_tail(&mut self, out: &mut String) -> Result<(), JsonError> {
         loop {
@@ -97,7 +97,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Takes the rest of an escape; the place is behind its backslash.
+    /// Takes an escape, from behind its backslash on.
     #[inline]
     fn escape(&mut self) -> Result<char, JsonError> {
         let byte = self.byte().ok_or(self.syntax("an escape"))?;
@@ -115,7 +115,7 @@ impl<'a> Lexer<'a> {
         Ok(character)
     }
 
-    /// Takes `uXXXX`, and the second half of a surrogate pair. A half without its other becomes U+FFFD.
+    /// Takes `uXXXX`, and the second half of a surrogate pair. A lone half becomes U+FFFD.
     fn unicode_escape(&mut self) -> Result<char, JsonError> {
         self.at += 1;
         let first = self.hex4()?;

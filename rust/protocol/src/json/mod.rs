@@ -2,12 +2,12 @@
 //!
 //! | deviation | read | written |
 //! |---|---|---|
-//! | J1: keys of maps by integer stand unquoted | both forms | [`to_vec`]: quoted; [`to_config_vec`]: unquoted |
-//! | J2: keys of maps by queue are objects, unquoted | inline, and as a text that holds the object | inline |
+//! | J1: maps by integer have unquoted keys | both forms | [`to_vec`]: quoted; [`to_config_vec`]: unquoted |
+//! | J2: maps by queue have objects as keys, unquoted | inline, and as a text that holds the object | inline |
 //! | null members | as if absent | left out |
-//! | a number where a text is expected, and the other way round | taken | never |
+//! | a number where a text is expected, or the reverse | accepted | never |
 //! | enums by name in any case, or by ordinal | both | by name |
-//! | unknown members, members in any order, a member twice | ignored, taken, the last counts | - |
+//! | unknown members, members in any order, a member twice | ignored, accepted, the last counts | - |
 //!
 //! # Source
 //! docs/reference/protocol.md 2.0, docs/reference/store-format.md 1.3.
@@ -40,7 +40,7 @@ pub enum JsonError {
 /// Reads a value, leniently.
 ///
 /// # Errors
-/// When the text is malformed beyond the deviations above, or a member has a value of another kind.
+/// When the text is malformed beyond the deviations above, or a member has a value of the wrong kind.
 pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
     let text = std::str::from_utf8(bytes).map_err(|error| JsonError::Utf8 { at: error.valid_up_to() })?;
     from_str(text)

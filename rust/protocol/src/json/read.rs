@@ -1,5 +1,5 @@
-//! A serde deserializer for the lenient dialect. Texts are never borrowed from the input, so that a key may be read from a text
-//! of its own.
+//! A serde deserializer for the lenient dialect. It never borrows texts from the input: a key may have to be read out of a text
+//! that holds it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -29,7 +29,7 @@ impl<'a> Reader<'a> {
         Self { lexer: Lexer::new(text), depth: 0 }
     }
 
-    /// Makes sure that nothing but space is left.
+    /// Refuses anything but white space after the value.
     pub fn finish(&mut self) -> Result<(), JsonError> {
         match self.lexer.peek() {
             None => Ok(()),
@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A text, a number or a truth value, as text.
+    /// Reads a text, a number or a truth value as text.
     fn scalar(&mut self) -> Result<Cow<'a, str>, JsonError> {
         match self.lexer.peek() {
             Some(b'"') => self.lexer.string(),
@@ -81,7 +81,7 @@ fn visit_bool<'de, V: Visitor<'de>>(text: &str, visitor: V) -> Result<V::Value, 
     }
 }
 
-/// Finds the variant that `text` means: a name in any case, or an ordinal. An unknown one is handed on as it is.
+/// Finds the variant that `text` means: a name in any case, or an ordinal. An unknown one is returned as it is.
 fn visit_variant<'de, V: Visitor<'de>>(
     text: &str,
     variants: &'static [&'static str],
@@ -209,8 +209,8 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
 
 /// Places of the values of `fields` in an object whose opening brace is taken; takes the closing one.
 ///
-/// The last of two members counts, a null one as absent, an unknown one not at all. (serde refuses a member that comes twice, so
-/// the object is walked once before it is read.)
+/// Of two members with one name the last counts; null counts as absent; unknown members are skipped. serde refuses a member that
+/// comes twice, so the object is walked once before it is read.
 fn find_members(
     reader: &mut Reader<'_>,
     fields: &[&str],

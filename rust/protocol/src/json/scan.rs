@@ -1,7 +1,7 @@
-//! Looking for the bytes that end a run of plain text, eight at a time.
+//! Finds the byte that ends a run of plain text, eight bytes at a time.
 //!
-//! Header fields are short: a call into a vectorised search costs more than it saves there. A word is searched by the known
-//! trick for a zero byte, `(x - 0x01..) & !x & 0x80..`, whose first hit is always a true one.
+//! Header fields are short: a call into a vectorised search costs more than it saves there. A word is searched with the usual
+//! trick for a zero byte, `(x - 0x01..) & !x & 0x80..`, whose first hit is always right.
 
 const ONES: u64 = u64::from_ne_bytes([1; 8]);
 const TOPS: u64 = u64::from_ne_bytes([0x80; 8]);
@@ -43,7 +43,7 @@ pub(super) fn find_special(bytes: &[u8]) -> Option<usize> {
     find(bytes, marks, |byte| byte == b'"' || byte == b'\\')
 }
 
-/// The first byte that cannot stand in a JSON text as it is: quote, backslash, control.
+/// The first byte that has to be escaped in a JSON text: quote, backslash, control.
 #[inline]
 pub(super) fn find_escaped(bytes: &[u8]) -> Option<usize> {
     let marks = |word| equal_to(word, b'"') | equal_to(word, b'\\') | controls(word);

@@ -7,7 +7,7 @@ use serde::ser::{self, Impossible, Serialize, SerializeMap, SerializeSeq, Serial
 
 use super::scan::find_escaped;
 
-/// Where the text goes.
+/// Which form is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     /// One line, integer keys quoted.
@@ -22,7 +22,7 @@ pub(super) fn write<T: Serialize + ?Sized>(value: &T, style: Style) -> Vec<u8> {
     writer.out
 }
 
-/// What serde wants for an error; only types that are not part of the protocol could cause one.
+/// The error that serde asks for; no type of the protocol causes one.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unwritable(String);
@@ -101,7 +101,7 @@ struct Members<'w> {
 }
 
 impl Members<'_> {
-    /// Starts a member and returns the place to fall back to when it turns out to be null.
+    /// Starts a member and returns the place to go back to if its value is null.
     fn start(&mut self) -> usize {
         let place = self.writer.out.len();
         if !self.is_empty {
@@ -111,7 +111,7 @@ impl Members<'_> {
         place
     }
 
-    /// Writes the value of a member that began at `place`; a null one is taken back.
+    /// Writes the value of a member that began at `place`; a null member is removed again.
     fn value<T: Serialize + ?Sized>(&mut self, place: usize, value: &T) -> Result<(), Unwritable> {
         let value_at = self.writer.out.len();
         value.serialize(&mut *self.writer)?;
@@ -314,7 +314,7 @@ impl SerializeStruct for Members<'_> {
 /// A map that is being written.
 struct Map<'w> {
     members: Members<'w>,
-    /// Where the entry whose key is written began.
+    /// Where the current entry began.
     place: usize,
 }
 

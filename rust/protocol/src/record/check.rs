@@ -1,3 +1,5 @@
+//! Whether bytes are a whole and sound record.
+
 use super::{MAGIC_BLANK, RecordError, RecordView, crc};
 use crate::wire::Reader;
 

@@ -1,3 +1,5 @@
+//! Messages into records.
+
 use std::net::{IpAddr, SocketAddr};
 
 use rocketpy_model::{PhysicalOffset, QueueOffset, property, sys_flag};
@@ -12,15 +14,23 @@ use crate::properties_text;
 /// What a record is made of, but for the three fields that only the append lock knows.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordFields<'a> {
+    /// Topic of the message.
     pub topic: &'a str,
+    /// The queue that it goes to.
     pub queue_id: u32,
+    /// The user's own flag; no part of RocketMQ reads it.
     pub flag: i32,
     /// The sender's bits; the two host bits are set by the encoder from the hosts.
     pub sys_flag: i32,
+    /// When the producer made it, by its clock.
     pub born_at_ms: i64,
+    /// Address of the producer.
     pub born_host: SocketAddr,
+    /// Address that the broker announces.
     pub store_host: SocketAddr,
+    /// How often it was retried.
     pub reconsume_times: i32,
+    /// Where its half message lies, when it commits one; else 0.
     pub prepared_transaction_offset: PhysicalOffset,
     /// The body as it is to be stored, that is possibly compressed.
     pub body: &'a [u8],

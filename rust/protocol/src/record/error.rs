@@ -1,5 +1,8 @@
+//! Why bytes are no record, or a message cannot become one.
+
 /// Why bytes are not a whole and sound record. A retry does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum RecordError {
     #[error("the record ends in its field {field}, bytes there: {available}")]
     Truncated { field: &'static str, available: usize },
@@ -23,6 +26,7 @@ pub enum RecordError {
 
 /// Why a message cannot become a record. A retry does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum RecordEncodeError {
     #[error("the topic has {length} bytes, a record holds at most: {limit}")]
     TopicTooLong { length: usize, limit: usize },

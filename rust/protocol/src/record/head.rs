@@ -1,3 +1,5 @@
+//! The fixed fields of a record, without its texts.
+
 use rocketpy_model::{PhysicalOffset, QueueOffset, sys_flag};
 
 use super::{
@@ -33,36 +35,42 @@ impl<'a> RecordHead<'a> {
         matches!(self.magic(), MAGIC_V1 | MAGIC_V2)
     }
 
+    /// Bytes of the whole record.
     #[inline]
     #[must_use]
     pub const fn size_bytes(&self) -> u32 {
         u32::from_be_bytes(self.part(0))
     }
 
+    /// The magic number, which names the version.
     #[inline]
     #[must_use]
     pub const fn magic(&self) -> u32 {
         u32::from_be_bytes(self.part(4))
     }
 
+    /// The queue.
     #[inline]
     #[must_use]
     pub const fn queue_id(&self) -> u32 {
         u32::from_be_bytes(self.part(QUEUE_ID_AT))
     }
 
+    /// Offset in the queue.
     #[inline]
     #[must_use]
     pub const fn queue_offset(&self) -> QueueOffset {
         QueueOffset(u64::from_be_bytes(self.part(QUEUE_OFFSET_AT)))
     }
 
+    /// Where the record says that it lies in the log.
     #[inline]
     #[must_use]
     pub const fn physical_offset(&self) -> PhysicalOffset {
         PhysicalOffset(u64::from_be_bytes(self.part(PHYSICAL_OFFSET_AT)))
     }
 
+    /// When the broker stored it.
     #[inline]
     #[must_use]
     pub const fn stored_at_ms(&self) -> i64 {

@@ -1,3 +1,5 @@
+//! A record read in place.
+
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -27,22 +29,35 @@ pub enum RecordVersion {
 pub struct RecordView<'a> {
     /// The record's bytes, no more and no less.
     pub bytes: &'a [u8],
+    /// Version of the layout.
     pub version: RecordVersion,
     /// As stored; [`super::check_record`] compares it with the body.
     pub body_crc: u32,
+    /// The queue.
     pub queue_id: u32,
+    /// The user's own flag; no part of RocketMQ reads it.
     pub flag: i32,
+    /// Offset in the queue.
     pub queue_offset: QueueOffset,
+    /// Where the record says that it lies in the log.
     pub physical_offset: PhysicalOffset,
+    /// Bits of [`rocketpy_model::sys_flag`].
     pub sys_flag: i32,
+    /// When the producer made it, by its clock.
     pub born_at_ms: i64,
+    /// Address of the producer.
     pub born_host: SocketAddr,
+    /// When the broker stored it.
     pub stored_at_ms: i64,
+    /// Address that the broker announced.
     pub store_host: SocketAddr,
+    /// How often it was retried.
     pub reconsume_times: i32,
+    /// Where its half message lies, when it commits one; else 0.
     pub prepared_transaction_offset: PhysicalOffset,
     /// As stored, that is possibly compressed.
     pub body: &'a [u8],
+    /// Topic of the message.
     pub topic: &'a str,
     /// The properties as text ([`properties_text`]).
     pub properties: &'a [u8],

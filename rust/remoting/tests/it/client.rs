@@ -28,7 +28,7 @@ async fn listener() -> (TcpListener, String) {
     (listener, addr)
 }
 
-/// An address where nobody listens: on a host that nothing else uses, so that nobody gets the port meanwhile.
+/// An address where nothing listens. No other test uses its host, so the port stays free.
 async fn free_addr() -> SocketAddr {
     TcpListener::bind("127.0.7.6:0").await.expect("binds").local_addr().expect("an address")
 }
@@ -96,7 +96,7 @@ async fn a_late_answer_is_a_timeout_that_harms_no_other_call() {
 }
 
 #[tokio::test]
-async fn calls_of_different_timeouts_end_each_in_its_own_time() {
+async fn each_call_ends_at_its_own_timeout() {
     let (listener, addr) = listener().await;
     let client = client();
     let long =
@@ -216,7 +216,7 @@ async fn outstanding_bytes_are_bounded_and_one_large_request_still_goes() {
 }
 
 #[tokio::test]
-async fn answers_are_read_however_many_requests_wait() {
+async fn answers_are_read_while_many_requests_wait() {
     const REQUEST_BYTES: usize = 2 << 20;
     const ANSWER_BYTES: usize = 15 << 20;
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
@@ -230,7 +230,7 @@ async fn answers_are_read_however_many_requests_wait() {
         let request = Command::bare_request(ECHO).with_body(vec![1; REQUEST_BYTES]);
         calls.push(client.start_call(&addr, request, PATIENCE).await.expect("queued"));
     }
-    // A server that takes no more requests before its answers are taken, and these are more than the sockets hold.
+    // The server reads no more requests until its answers are read, and the answers are more than the sockets hold.
     let serving = tokio::spawn(async move {
         let mut server = RawPeer::accept(&listener).await;
         for _ in 0..4 {
@@ -262,7 +262,7 @@ async fn a_request_beyond_the_frame_limit_is_refused_here() {
 }
 
 #[tokio::test]
-async fn go_away_is_asked_once_more_on_a_new_connection() {
+async fn a_request_refused_by_go_away_is_sent_once_more_on_a_new_connection() {
     let (listener, addr) = listener().await;
     let client = client();
     let serving = tokio::spawn(async move {
@@ -273,7 +273,7 @@ async fn go_away_is_asked_once_more_on_a_new_connection() {
         let taken = second.receive().await.expect("a request");
         assert_eq!(taken.body, refused.body);
         second.send(&response(0, taken.opaque(), b"taken")).await;
-        // The first connection ends once nothing is left on it.
+        // The first connection ends when its last call is answered.
         first.assert_closed().await;
         let late = second.receive().await.expect("a request");
         second.send(&response(1500, late.opaque(), b"")).await;

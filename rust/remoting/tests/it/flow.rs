@@ -1,4 +1,4 @@
-//! Bounds and what happens at them: nobody loses an answer, nobody fills the memory.
+//! Bounds, and what happens at them: no answer is lost, and memory stays bounded.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -39,7 +39,7 @@ async fn a_slow_reader_is_no_longer_read_from_and_loses_nothing() {
         }
         writing
     });
-    // Nobody reads yet: the server fills the socket, then its queue, and then stops.
+    // Nothing is read yet: the server fills the socket, then its queue, then it stops reading.
     while soon(progressed.recv()).await.expect("progress") <= MAX_QUEUED_BYTES {}
     let writing = soon(sending).await.expect("all requests fit into the sockets");
     let mut peer = RawPeer { stream: reading.reunite(writing).expect("one socket") };
@@ -53,7 +53,7 @@ async fn a_slow_reader_is_no_longer_read_from_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_reader_that_stands_still_is_closed() {
+async fn a_reader_that_stops_reading_is_closed() {
     let config = ServerConfig { stall_timeout: Duration::from_millis(100), ..slow_reader_config() };
     let (handler, mut events) =
         handler_with_events(|_, _, reply| reply.send(Response::success().with_body(bytes(ANSWER_BYTES, 0))));
@@ -86,7 +86,7 @@ async fn unanswered_requests_of_a_connection_are_bounded() {
         let mut kept = Vec::new();
         for index in 0..REQUESTS {
             kept.push(receiver.recv_timeout(PATIENCE).expect("a request"));
-            // Answers come in groups, as those of a flush do.
+            // Answers are given in groups, as after a flush.
             if kept.len() == MOST || index + 1 == REQUESTS {
                 for reply in kept.drain(..).rev() {
                     open.fetch_sub(1, Ordering::SeqCst);

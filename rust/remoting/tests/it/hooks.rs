@@ -9,7 +9,7 @@ use rocketpy_remoting::{
 
 use crate::support::*;
 
-/// Adds the address and its own number.
+/// Adds a signature: address, request code, and how many requests it has signed.
 #[derive(Debug, Default)]
 struct Sign(AtomicUsize);
 
@@ -21,16 +21,16 @@ impl RequestHook for Sign {
     }
 }
 
-/// Admits what is signed.
+/// Admits signed requests.
 #[derive(Debug)]
 struct Check;
 
 impl RequestCheck for Check {
-    fn incoming(&self, _: &Arc<Connection>, request: &Command) -> Result<(), Response> {
+    fn refusal(&self, _: &Arc<Connection>, request: &Command) -> Option<Response> {
         match request.ext.get("Signature") {
             Some("panic") => panic!("a signature that the check cannot read"),
-            Some(_) => Ok(()),
-            None => Err(Response::status(code::response::NO_PERMISSION, "no signature")),
+            Some(_) => None,
+            None => Some(Response::status(code::response::NO_PERMISSION, "no signature")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Bytes that are no frames: the connection ends, the server and its other connections go on.
+//! Bytes that are not frames: the connection ends, the server and its other connections continue.
 use rocketpy_remoting::{Server, ServerConfig};
 use tokio::io::AsyncWriteExt;
 
@@ -81,7 +81,7 @@ async fn what_came_before_garbage_is_still_answered() {
 }
 
 #[tokio::test]
-async fn a_believable_lie_about_the_length_costs_nobody_else_anything() {
+async fn a_false_but_legal_length_costs_other_connections_nothing() {
     let server = echo_server();
     let mut liars = Vec::new();
     for _ in 0..50 {
@@ -124,13 +124,13 @@ async fn random_bytes_never_stop_the_server() {
             state ^= state << 17;
             bytes.extend_from_slice(&state.to_be_bytes());
         }
-        // Half of them begin with a length that is right.
+        // Half of them begin with a correct length.
         if state.is_multiple_of(2) {
             let length = u32::try_from(bytes.len() - 4).unwrap();
             bytes[..4].copy_from_slice(&length.to_be_bytes());
         }
         let mut peer = RawPeer::connect(server.local_addr()).await;
-        // The server may close while this is being written.
+        // The server may close the connection during this write.
         drop(peer.stream.write_all(&bytes).await);
         drop(peer.stream.shutdown().await);
         peer.assert_closed().await;

@@ -1,5 +1,5 @@
-//! Remoting over real sockets on loopback. One side is always made of raw bytes, written down here independently of the codec, or
-//! is the other half of this crate.
+//! Remoting over real sockets on loopback. One side is made of raw bytes, written here independently of the codec, or is the other
+//! half of this crate.
 mod client;
 mod flow;
 mod hooks;

@@ -34,7 +34,7 @@ async fn the_server_calls_the_client_and_gets_its_answer() {
 }
 
 #[tokio::test]
-async fn a_client_without_a_handler_refuses_by_code_and_goes_on() {
+async fn a_client_without_a_handler_refuses_by_code_and_stays_connected() {
     let client = Client::new(ClientConfig::default());
     let (server, connection) = connected(&client).await;
     let answer = connection.call(Command::bare_request(NOTIFY), PATIENCE).await.expect("an answer");

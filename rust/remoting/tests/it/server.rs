@@ -8,7 +8,7 @@ use rocketpy_remoting::{Reserved, Response, Server, ServerConfig, ServerError, c
 use crate::support::*;
 
 #[tokio::test]
-async fn pipelined_requests_are_answered_in_whatever_order_the_replies_come() {
+async fn pipelined_requests_are_answered_in_the_order_of_their_replies() {
     let (keep, mut kept) = keeping();
     let server = serve(ServerConfig::new(LOOPBACK), keep);
     let mut peer = RawPeer::connect(server.local_addr()).await;
@@ -42,7 +42,7 @@ async fn a_frame_that_comes_byte_by_byte_is_one_request() {
 }
 
 #[tokio::test]
-async fn a_large_request_and_its_large_answer_come_through_whole() {
+async fn a_large_request_and_its_large_answer_arrive_whole() {
     let server = echo_server();
     let mut peer = RawPeer::connect(server.local_addr()).await;
     let body = bytes(15 * 1024 * 1024, 3);
@@ -102,7 +102,7 @@ async fn a_one_way_request_is_never_answered() {
 }
 
 #[tokio::test]
-async fn a_panic_in_the_handler_is_a_system_error_and_the_connection_goes_on() {
+async fn a_panic_in_the_handler_is_a_system_error_and_the_connection_stays_open() {
     let server = serve(
         ServerConfig::new(LOOPBACK),
         handler(|connection, request, reply| {
@@ -217,7 +217,7 @@ async fn answers_given_by_other_threads_under_a_cork_all_arrive() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_named_with_the_way_out() {
+async fn a_port_in_use_is_named_with_a_hint() {
     let server = echo_server();
     let error = Server::bind(ServerConfig::new(server.local_addr()), handler(echo)).unwrap_err();
     let ServerError::Bind { addr, .. } = &error;
@@ -241,7 +241,7 @@ async fn an_ipv4_client_of_a_socket_that_serves_both_is_an_ipv4_client() {
 }
 
 #[tokio::test]
-async fn a_reserved_address_is_nobodys_until_it_is_served() {
+async fn a_reserved_address_refuses_connections_until_it_is_served() {
     let reserved = Reserved::new(LOOPBACK).expect("a free port");
     let (keep, _kept) = keeping();
     let server = reserved.serve(ServerConfig::new(LOOPBACK), keep).expect("serves");

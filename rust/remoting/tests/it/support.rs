@@ -12,12 +12,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-/// No test waits longer for what must happen.
+/// No test waits longer than this.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const LOOPBACK: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
-/// Waits for what must happen, and fails loudly when it does not.
+/// Waits for a future and panics after [`PATIENCE`].
 pub(crate) async fn soon<F: Future>(what: F) -> F::Output {
     tokio::time::timeout(PATIENCE, what).await.expect("it did not happen in time")
 }

@@ -56,7 +56,7 @@ fn a_live_store_is_read_without_disturbing_it_and_a_plan_is_a_snapshot() {
     config.busy_timeout = PATIENCE;
     let store = Store::open(config).unwrap();
     let (sender, arrivals) = channel();
-    store.set_listener(Arc::new(Arrivals(sender)));
+    store.add_listener(Arc::new(Arrivals(sender)));
     (0..1000).for_each(|number| append(&store, number));
     wait_for(&arrivals, 1000);
 

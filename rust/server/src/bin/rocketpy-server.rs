@@ -1,4 +1,4 @@
-//! The binary outside the wheel, for figures and soak: `rocketpy server|namesrv|broker` without Python.
+//! The server without Python, for measurements and soak tests: `rocketpy-server server|namesrv|broker`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -102,7 +102,7 @@ impl Common {
     }
 }
 
-/// SIGTERM and SIGINT, caught from before the start: one that comes during it stops the server right after.
+/// SIGTERM and SIGINT, caught before the start: one that comes during the start stops the server right after it.
 struct StopSignals {
     runtime: Runtime,
     terminate: Signal,

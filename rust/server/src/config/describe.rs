@@ -14,11 +14,14 @@ pub(crate) fn describe(config: &ServerConfig) -> Describe {
     Describe::new(move |endpoint| properties(config.clone(), endpoint))
 }
 
-/// Every key of the broker that has a value, sorted by name; addresses as they turned out at start.
+/// Every key of the broker that has a value, sorted by name; addresses and folders as they turned out at start.
 fn properties(mut config: ServerConfig, endpoint: &Endpoint<'_>) -> Vec<(&'static str, String)> {
     config.host = endpoint.listen_ip.to_string();
     config.port = Some(endpoint.port);
     config.broker.advertised_host = Some(endpoint.advertised_host.to_owned());
+    let mut log_dirs = config.broker.store.commit_log_dirs().into_iter();
+    config.broker.store.commit_log_dir = log_dirs.next();
+    config.broker.store.more_commit_log_dirs = log_dirs.collect();
     let used = KEYS.iter().filter(|key| key.section != Section::NameServer);
     let used = used.map(|key| (key.name, key.value(&config))).filter(|(_, value)| *value != Value::Nothing);
     let fixed = FIXED.iter().map(|fixed| (fixed.name, fixed.only.to_owned()));

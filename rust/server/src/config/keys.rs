@@ -72,7 +72,8 @@ pub const KEYS: &[Key] = keys! {
         "brokerClusterName" = Name(name::check_cluster) => [broker.cluster_name];
         /// Name of the broker in its cluster.
         "brokerName" = Name(name::check_broker) => [broker.broker_name], apache "the host's name";
-        /// Address or host that clients are told; without it, the address the broker listens on.
+        /// Address or host that clients are told; without it, the address the broker listens on, or for 0.0.0.0 the one by
+        /// which this machine reaches others.
         "brokerIP1" = Maybe(Host) => [broker.advertised_host], apache "the first address found";
         /// What clients may do: 4 read, 2 write, 6 both, 0 nothing.
         "brokerPermission" = Permissions => [broker.broker_permission];
@@ -138,8 +139,8 @@ pub const KEYS: &[Key] = keys! {
         "storePathRootDir" = Folder => [broker.store.root], apache "~/store";
         /// Folders of the commit log, one or several on disks of their own: new files take turns. Without it,
         /// `commitlog` in the folder of the store.
-        "storePathCommitLog" = Folders { least: 1 } =>
-            {|c| c.broker.store.commit_log_dirs(), |c, v| set_commit_log_dirs(c, v)};
+        "storePathCommitLog" = Maybe(Folders { least: 1 }) =>
+            {|c| commit_log_dirs(c), |c, v| set_commit_log_dirs(c, v)};
         /// Folders of the commit log that get no new file; their files are read, and removed when they are old.
         "readOnlyCommitLogStorePaths" = Folders { least: 0 } => [broker.store.read_only_commit_log_dirs];
         /// Size of one commit log file, allocated whole; a store that has log files keeps their size when this is not
@@ -229,8 +230,10 @@ pub const KEYS: &[Key] = keys! {
             }}, ours;
         /// Largest request that the broker takes.
         "maxFrameBytes" = Whole(4096, 1 << 30, "bytes") => [broker.max_frame_bytes], ours;
-        /// Most pulls that are held at a time; one more is answered SYSTEM_BUSY.
-        "maxHeldPulls" = Whole(1, 10_000_000, "pulls") => [broker.max_held_pulls], ours;
+        /// Most requests that wait at a time, for a message or for dispatch; one more is answered SYSTEM_BUSY.
+        "maxHeldPulls" = Whole(1, 10_000_000, "requests") => [broker.max_held_pulls], ours;
+        /// Most memory that the waiting requests take together; one more is answered SYSTEM_BUSY.
+        "maxHeldBytes" = Whole(1 << 20, 1 << 40, "bytes") => [broker.max_held_bytes], ours;
         /// Most topics; one more is refused.
         "maxTopics" = Whole(32, 10_000_000, "topics") => [broker.max_topics], ours;
         /// Most consumer groups; one more is refused.
@@ -253,8 +256,14 @@ fn within_a_minute(period: Duration) -> Duration {
     period.clamp(Duration::from_secs(10), Duration::from_secs(60))
 }
 
-fn set_commit_log_dirs(config: &mut ServerConfig, dirs: Vec<PathBuf>) {
-    let mut dirs = dirs.into_iter();
+fn commit_log_dirs(config: &ServerConfig) -> Option<Vec<PathBuf>> {
+    let store = &config.broker.store;
+    let first = store.commit_log_dir.clone()?;
+    Some([first].into_iter().chain(store.more_commit_log_dirs.clone()).collect())
+}
+
+fn set_commit_log_dirs(config: &mut ServerConfig, dirs: Option<Vec<PathBuf>>) {
+    let mut dirs = dirs.unwrap_or_default().into_iter();
     config.broker.store.commit_log_dir = dirs.next();
     config.broker.store.more_commit_log_dirs = dirs.collect();
 }

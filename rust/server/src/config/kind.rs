@@ -286,7 +286,7 @@ fn is_address(text: &str) -> bool {
     host_is_good && port.parse::<u16>().is_ok_and(|port| port != 0)
 }
 
-/// The path of a file, whatever it holds.
+/// The path of a file.
 pub(super) struct File;
 
 impl Kind for File {

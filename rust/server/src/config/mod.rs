@@ -28,7 +28,7 @@ pub use origin::Origin;
 use rocketpy_broker::BrokerConfig;
 use rocketpy_namesrv::NameServerConfig;
 
-/// Where configuration comes from; later layers win: defaults, file, environment, settings.
+/// Where configuration comes from. Later layers win: defaults, file, environment, settings.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// TOML when it ends in `.toml`, else Apache's `broker.conf` properties.
@@ -77,9 +77,9 @@ pub struct ServerConfig {
     pub name_server_port: Option<u16>,
     /// Where `{"pid", "name_server", "broker"}` is written once all parts accept (`readyFile`).
     pub ready_file: Option<PathBuf>,
-    /// Everything about the broker; its `listen` and, standalone, its `name_servers` are filled at start.
+    /// The broker; the start fills in `listen`, `describe` and, standalone, `name_servers`.
     pub broker: BrokerConfig,
-    /// About the name server; its `listen` is filled at start.
+    /// The name server; the start fills in `listen`.
     pub name_server: NameServerConfig,
     /// The layer of each key that was set.
     pub origins: BTreeMap<&'static str, Origin>,

@@ -1,3 +1,5 @@
+//! Starts that must fail, each with an error that names what is wrong.
+
 use std::net::TcpListener;
 
 use rocketpy_env::{Disk, RealDisk};

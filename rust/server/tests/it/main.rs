@@ -2,6 +2,8 @@
 
 mod bad_starts;
 mod binary;
+mod compatibility;
+mod configuration_page;
 mod crash;
 mod failed_disk;
 mod full_disk;

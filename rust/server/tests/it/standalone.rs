@@ -1,3 +1,5 @@
+//! A name server and a broker in one process.
+
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;

@@ -1,20 +1,20 @@
 //! What dispatch needs to know of a record.
 
-use rocketpy_model::{property, system};
+use rocketpy_model::{PhysicalOffset, QueueOffset, property, system};
 use rocketpy_protocol::record::RecordView;
 
-/// Stands for the queue of a record that gets no entry.
-pub(crate) const NO_QUEUE: u64 = u64::MAX;
+/// In place of a uid: the record gets no entry.
+pub(super) const NO_QUEUE: u64 = u64::MAX;
 
 /// One record of the log as its consume queue sees it.
 #[doc(alias = "DispatchRequest")]
 #[derive(Debug)]
-pub(crate) struct Fact {
+pub(super) struct Fact {
     /// The uid of the record's queue, or [`NO_QUEUE`].
     pub queue: u64,
-    pub physical_offset: u64,
+    pub physical_offset: PhysicalOffset,
     pub size_bytes: u32,
-    pub queue_offset: u64,
+    pub queue_offset: QueueOffset,
     pub tags_code: i64,
     pub stored_at_ms: i64,
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rocketpy_model::QueueOffset;
+
 use super::fact::Fact;
 #[cfg(test)]
 use super::fact::NO_QUEUE;
@@ -11,24 +13,25 @@ use crate::queue::table::QueueTable;
 
 /// New entries of one queue that follow each other.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(super) struct Run {
     pub queue: Arc<Queue>,
     /// Queue offset of the first entry in `bytes`.
-    pub first: u64,
+    pub first: QueueOffset,
     pub bytes: Vec<u8>,
     /// The queue starts anew at `first`: what it held before belongs to a deleted topic of the same name.
     pub restart: bool,
     /// Entries of the files from `first` on are another record's: they are removed before this is written.
     pub cut: bool,
     /// New first readable entry, when it changes.
-    pub min: Option<u64>,
+    pub min: Option<QueueOffset>,
     /// It belongs to this round.
     is_open: bool,
 }
 
 impl Run {
     fn closed(queue: Arc<Queue>) -> Self {
-        Self { queue, first: 0, bytes: Vec::new(), restart: false, cut: false, min: None, is_open: false }
+        let first = QueueOffset::ZERO;
+        Self { queue, first, bytes: Vec::new(), restart: false, cut: false, min: None, is_open: false }
     }
 
     fn close(&mut self, kept_bytes: usize) {
@@ -40,21 +43,35 @@ impl Run {
     }
 
     /// Queue offset behind the last entry.
-    pub(super) fn next(&self) -> u64 {
+    pub(super) fn next(&self) -> QueueOffset {
         self.first + self.bytes.len() as u64 / ENTRY_BYTES
     }
 
+    /// Checks, before the run is written, that it leaves no hole behind what the queue has.
+    ///
+    /// # Panics
+    /// When it does, or its bytes are not whole entries.
+    pub(super) fn check(&self) {
+        let max = self.queue.max();
+        assert_eq!(self.bytes.len() as u64 % ENTRY_BYTES, 0, "entries are whole");
+        assert!(
+            self.restart || max == QueueOffset::ZERO || self.first == max || (self.cut && self.first < max),
+            "entries from {} on, the queue ends at {max}",
+            self.first
+        );
+    }
+
     /// Goes back to a number that the queue has already: what follows in the log counts.
-    fn step_back(&mut self, queue_offset: u64) {
-        if queue_offset == 0 {
+    fn step_back(&mut self, queue_offset: QueueOffset) {
+        if queue_offset == QueueOffset::ZERO {
             self.bytes.clear();
-            self.first = 0;
+            self.first = queue_offset;
             self.restart = true;
-            self.min = Some(0);
+            self.min = Some(queue_offset);
             return;
         }
         tracing::warn!(
-            topic = %self.queue.topic, queue_id = self.queue.queue_id, had = self.next(), queue_offset,
+            topic = %self.queue.topic, queue_id = self.queue.queue_id, had = %self.next(), %queue_offset,
             "queue offsets are there twice in the log, the later records count"
         );
         match queue_offset.checked_sub(self.first) {
@@ -65,10 +82,23 @@ impl Run {
                 self.cut = !self.restart;
             }
         }
-        self.min = Some(self.min.unwrap_or(self.queue.min().get()).min(queue_offset));
+        self.min = Some(self.min.unwrap_or(self.queue.min()).min(queue_offset));
     }
 
-    fn fill_to(&mut self, queue_offset: u64) {
+    /// Adds the entry of a fact, with blanks before it. Returns the bytes that were added.
+    ///
+    /// # Panics
+    /// When the entry does not get the place of its number.
+    fn push(&mut self, fact: &Fact) -> usize {
+        let before = self.bytes.len();
+        self.fill_to(fact.queue_offset);
+        assert_eq!(self.next(), fact.queue_offset, "an entry lies where its number says");
+        let Fact { physical_offset, size_bytes, tags_code, .. } = *fact;
+        self.bytes.extend_from_slice(&Entry { physical_offset, size_bytes, tags_code }.encode());
+        self.bytes.len() - before
+    }
+
+    fn fill_to(&mut self, queue_offset: QueueOffset) {
         let missing = queue_offset.saturating_sub(self.next()) as usize;
         let blank = Entry::PRE_BLANK.encode();
         self.bytes.reserve((missing + 1) * blank.len()); // the entry as well
@@ -80,7 +110,7 @@ impl Run {
 
 /// What was done with a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Added {
+pub(super) enum Added {
     /// It will be written.
     New,
     /// The queue has it already.
@@ -93,7 +123,7 @@ pub(crate) enum Added {
 
 /// The runs of one round.
 #[derive(Debug, Default)]
-pub(crate) struct Runs {
+pub(super) struct Runs {
     /// One for each queue that ever had entries, by its uid: kept from round to round, so that nobody counts references.
     runs: Vec<Option<Run>>,
     /// The uids of those that belong to this round.
@@ -156,7 +186,7 @@ impl Runs {
         let Some(run) = self.run(fact.queue, queues) else {
             return Added::NoQueue;
         };
-        if fact.queue_offset > i64::MAX as u64 / ENTRY_BYTES - entries_a_file {
+        if fact.queue_offset.get() > i64::MAX as u64 / ENTRY_BYTES - entries_a_file {
             return Added::Refused;
         }
         let expected = run.next();
@@ -171,32 +201,27 @@ impl Runs {
         run.restart |= rebuilding
             && run.bytes.is_empty()
             && fact.queue_offset > expected
-            && expected > 0
+            && expected > QueueOffset::ZERO
             && run.queue.min() == run.queue.max();
-        if run.bytes.is_empty() && (run.restart || expected == 0) && fact.queue_offset != expected {
-            run.first = fact.queue_offset - fact.queue_offset % entries_a_file;
+        if run.bytes.is_empty()
+            && (run.restart || expected == QueueOffset::ZERO)
+            && fact.queue_offset != expected
+        {
+            run.first = fact.queue_offset.block_start(entries_a_file);
             run.min = Some(fact.queue_offset);
         } else if fact.queue_offset > expected {
             if fact.queue_offset - expected > entries_a_file {
                 return Added::Refused;
             }
             tracing::warn!(
-                topic = %run.queue.topic, queue_id = run.queue.queue_id, expected, queue_offset = fact.queue_offset,
+                topic = %run.queue.topic, queue_id = run.queue.queue_id, %expected, queue_offset = %fact.queue_offset,
                 "queue offsets are missing in the log, filling the hole"
             );
         }
         let has_filled = fact.queue_offset > expected;
-        let before = run.bytes.len();
-        run.fill_to(fact.queue_offset);
-        let entry = Entry {
-            physical_offset: fact.physical_offset.into(),
-            size_bytes: fact.size_bytes,
-            tags_code: fact.tags_code,
-        };
-        run.bytes.extend_from_slice(&entry.encode());
-        let added = run.bytes.len() - before;
+        let added_bytes = run.push(fact);
         self.has_filled |= has_filled;
-        self.size_bytes += added;
+        self.size_bytes += added_bytes;
         Added::New
     }
 
@@ -228,7 +253,7 @@ impl Runs {
         let run = self.runs[index].as_mut()?;
         if !run.is_open {
             run.is_open = true;
-            run.first = run.queue.max().get();
+            run.first = run.queue.max();
             self.open.push(index);
         }
         self.last = Some(index);
@@ -240,20 +265,37 @@ impl Runs {
 mod tests {
     use super::*;
 
-    /// A table with one queue of so many entries, and the queue's uid.
+    /// A table with one queue of `max` entries, and the queue's uid.
     fn table(max: u64) -> (QueueTable, u64) {
         let table = QueueTable::default();
         let queue = table.get_or_create("t", 0).unwrap();
-        queue.publish(max.into());
+        queue.publish(QueueOffset(max));
         (table, queue.uid)
     }
 
     fn fact(queue: u64, queue_offset: u64) -> Fact {
-        Fact { queue, physical_offset: 1000, size_bytes: 100, queue_offset, tags_code: 0, stored_at_ms: 0 }
+        let (physical_offset, queue_offset) = (1000.into(), queue_offset.into());
+        Fact { queue, physical_offset, size_bytes: 100, queue_offset, tags_code: 0, stored_at_ms: 0 }
     }
 
     fn only(runs: &Runs) -> &Run {
-        runs.iter().next().unwrap()
+        let run = runs.iter().next().unwrap();
+        run.check();
+        run
+    }
+
+    /// First queue offset of the only run, and the one behind it.
+    fn place(runs: &Runs) -> (u64, u64) {
+        (only(runs).first.get(), only(runs).next().get())
+    }
+
+    #[test]
+    #[should_panic(expected = "entries from 8 on, the queue ends at 5")]
+    fn a_run_that_leaves_a_hole_is_not_written() {
+        let (table, queue) = table(5);
+        let mut run = Run::closed(table.by_uid(queue).unwrap());
+        run.first = QueueOffset(8);
+        run.check();
     }
 
     #[test]
@@ -261,7 +303,7 @@ mod tests {
         let ((table, queue), mut runs) = (table(5), Runs::default());
         assert_eq!(runs.add(&fact(queue, 4), &table, 10, false), Added::Covered);
         assert_eq!(runs.add(&fact(queue, 5), &table, 10, false), Added::New);
-        assert_eq!((only(&runs).first, only(&runs).next()), (5, 6));
+        assert_eq!(place(&runs), (5, 6));
     }
 
     #[test]
@@ -269,7 +311,7 @@ mod tests {
         let ((table, queue), mut runs) = (table(0), Runs::default());
         assert_eq!(runs.add(&fact(queue, 23), &table, 10, true), Added::New);
         let run = only(&runs);
-        assert_eq!((run.first, run.next(), run.min), (20, 24, Some(23)));
+        assert_eq!((place(&runs), run.min), ((20, 24), Some(QueueOffset(23))));
         assert_eq!(run.bytes[..20], Entry::PRE_BLANK.encode());
     }
 
@@ -278,9 +320,8 @@ mod tests {
         let ((table, queue), mut runs) = (table(5), Runs::default());
         runs.add(&fact(queue, 5), &table, 10, true);
         assert_eq!(runs.add(&fact(queue, 0), &table, 10, true), Added::New);
-        let run = only(&runs);
-        assert!(run.restart);
-        assert_eq!((run.first, run.next()), (0, 1));
+        assert!(only(&runs).restart);
+        assert_eq!(place(&runs), (0, 1));
     }
 
     #[test]
@@ -289,13 +330,9 @@ mod tests {
         runs.add(&fact(queue, 5), &table, 10, true);
         runs.add(&fact(queue, 6), &table, 10, true);
         assert_eq!(runs.add(&fact(queue, 6), &table, 10, true), Added::New);
-        assert_eq!(
-            (only(&runs).first, only(&runs).next(), only(&runs).cut),
-            (5, 7, false),
-            "not written yet"
-        );
+        assert_eq!((place(&runs), only(&runs).cut), ((5, 7), false), "not written yet");
         assert_eq!(runs.add(&fact(queue, 3), &table, 10, true), Added::New);
-        assert_eq!((only(&runs).first, only(&runs).next(), only(&runs).cut), (3, 4, true));
+        assert_eq!((place(&runs), only(&runs).cut), ((3, 4), true));
         assert!(!only(&runs).restart, "what came before stays");
     }
 
@@ -303,7 +340,7 @@ mod tests {
     fn a_hole_is_filled_and_an_absurd_one_is_refused() {
         let ((table, queue), mut runs) = (table(5), Runs::default());
         assert_eq!(runs.add(&fact(queue, 8), &table, 10, false), Added::New);
-        assert_eq!(only(&runs).next(), 9);
+        assert_eq!(place(&runs), (5, 9));
         assert_eq!(runs.add(&fact(queue, 100), &table, 10, false), Added::Refused);
         assert_eq!(runs.add(&fact(queue, u64::MAX), &table, 10, false), Added::Refused);
     }

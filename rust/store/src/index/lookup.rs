@@ -10,10 +10,8 @@ use rocketpy_protocol::disk::index::slot_of;
 use rocketpy_protocol::record::RecordView;
 
 use super::file::{Chain, More, path_of, read_slot};
-use super::key::{KeyKind, Wanted};
+use super::key::Wanted;
 use super::{Index, Sealed};
-use crate::core::Core;
-use crate::error::StoreError;
 use crate::fetch::ReadLimits;
 
 /// The records of a key.
@@ -68,6 +66,42 @@ impl<D: Disk> Index<D> {
         Ok(())
     }
 
+    /// Records of what is wanted; at most what the limits say, the newest. `record_at` gives the record at a place of the log.
+    ///
+    /// # Source
+    /// docs/reference/store-format.md 4.5. Unlike there a record of another key with the same hash is left out.
+    pub(crate) fn query(
+        &self,
+        wanted: &Wanted<'_>,
+        limits: &ReadLimits,
+        record_at: impl Fn(PhysicalOffset) -> Option<Bytes>,
+    ) -> Result<QueryResult, EnvError> {
+        let mut found = BTreeMap::new();
+        let mut size_bytes = 0;
+        let (last_stored_at_ms, last_physical_offset) = self.last_update();
+        let wants_any = limits.max_messages > 0 && !wanted.key.is_empty();
+        self.find(wanted, |offset| {
+            if !wants_any {
+                return Ok(More::No);
+            }
+            if found.contains_key(&offset) {
+                return Ok(More::Yes); // the same key twice
+            }
+            let record = record_at(offset)
+                .filter(|record| RecordView::parse(record).is_ok_and(|view| wanted.is(&view)));
+            let Some(record) = record else {
+                return Ok::<_, EnvError>(More::Yes); // another key, or gone from the log
+            };
+            size_bytes += record.len() as u64;
+            if !found.is_empty() && size_bytes > limits.max_bytes {
+                return Ok(More::No);
+            }
+            found.insert(offset, record);
+            Ok(if found.len() < limits.max_messages as usize { More::Yes } else { More::No })
+        })?;
+        Ok(QueryResult { records: found.into_values().collect(), last_stored_at_ms, last_physical_offset })
+    }
+
     fn find_in<E: From<EnvError>>(
         &self,
         sealed: &Sealed,
@@ -87,57 +121,5 @@ impl<D: Disk> Index<D> {
             }
         }
         Ok(if chain.is_last(wanted) { More::No } else { More::Yes })
-    }
-}
-
-impl<D: Disk> Core<D> {
-    /// Records of a key that were stored from `begin_ms` to `end_ms`, both included; at most what the limits say, the newest.
-    ///
-    /// # Errors
-    /// [`StoreError::NoIndex`] when the store keeps none.
-    ///
-    /// # Source
-    /// docs/reference/store-format.md 4.5. Unlike there a record of another key with the same hash is left out.
-    pub(crate) fn query(
-        &self,
-        topic: &str,
-        key: &str,
-        kind: KeyKind,
-        limits: &ReadLimits,
-        begin_ms: i64,
-        end_ms: i64,
-    ) -> Result<QueryResult, StoreError> {
-        let index = self.index.as_ref().ok_or(StoreError::NoIndex)?;
-        let wanted = Wanted::new(topic, key, kind, begin_ms, end_ms);
-        let mut found = BTreeMap::new();
-        let mut size_bytes = 0;
-        let (last_stored_at_ms, last) = index.last_update();
-        let wants_any = limits.max_messages > 0 && !key.is_empty();
-        index.find(&wanted, |offset| {
-            if !wants_any {
-                return Ok(More::No);
-            }
-            if found.contains_key(&offset) {
-                return Ok(More::Yes); // the same key twice
-            }
-            let record = self
-                .record_at(offset)
-                .filter(|record| RecordView::parse(record).is_ok_and(|view| wanted.is(&view)));
-            let Some(record) = record else {
-                return Ok::<_, StoreError>(More::Yes); // another key, or gone from the log
-            };
-            size_bytes += record.len() as u64;
-            if !found.is_empty() && size_bytes > limits.max_bytes {
-                return Ok(More::No);
-            }
-            found.insert(offset, record);
-            Ok(if found.len() < limits.max_messages as usize { More::Yes } else { More::No })
-        })?;
-        assert!(found.len() <= limits.max_messages as usize, "no more than what was wanted");
-        Ok(QueryResult {
-            records: found.into_values().collect(),
-            last_stored_at_ms,
-            last_physical_offset: last,
-        })
     }
 }

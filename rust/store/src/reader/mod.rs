@@ -25,6 +25,7 @@ use self::queue::QueueFiles;
 pub use self::scan::RangeScan;
 use crate::error::StoreError;
 use crate::fetch::QueueBounds;
+pub use crate::fetch::QueueEntry;
 
 /// A store could not be read.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -217,15 +218,6 @@ impl<'a> RecordBlock<'a> {
             (record, &bytes[start..start + record.size_bytes as usize])
         })
     }
-}
-
-/// An entry of a queue: where its record lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueueEntry {
-    pub queue_offset: QueueOffset,
-    pub physical_offset: PhysicalOffset,
-    pub size_bytes: u32,
-    pub tags_code: i64,
 }
 
 /// A topic of a store with its queues.

@@ -5,8 +5,8 @@ use rocketpy_model::PhysicalOffset;
 
 use super::Recovery;
 use crate::index::{Geometry, Index, Known, Log};
-use crate::keeper::Keeper;
 use crate::mapped::MappedFile;
+use crate::mark::MarkWriter;
 
 impl<D: Disk> Recovery<'_, D> {
     /// The index, as far as it is known to be right, and whether it has to be made anew; `None` when none is kept. With
@@ -18,7 +18,7 @@ impl<D: Disk> Recovery<'_, D> {
         files: &[MappedFile<D::Region>],
         end: PhysicalOffset,
         again: bool,
-        keeper: &mut Keeper<D>,
+        mark_writer: &mut MarkWriter<D>,
     ) -> Result<Option<(Index<D>, bool)>, EnvError> {
         let Some(dir) = &self.folder.index else { return Ok(None) };
         let geometry = Geometry { slots: self.config.index_slots, entries: self.config.index_entries };
@@ -28,7 +28,9 @@ impl<D: Disk> Recovery<'_, D> {
             is_clean: !self.dirty && !again,
             full_to_ms: self.checkpoint.timestamps.index_msg_at_ms,
         };
-        Index::open(self.disk, dir.clone(), geometry, known, Log { files, end }, || keeper.distrust_index())
-            .map(Some)
+        Index::open(self.disk, dir.clone(), geometry, known, Log { files, end }, || {
+            mark_writer.distrust_index()
+        })
+        .map(Some)
     }
 }

@@ -22,8 +22,8 @@ use crate::dispatch::Progress;
 use crate::error::StoreError;
 use crate::folder::{Folder, file_name};
 use crate::index::Index;
-use crate::keeper::Keeper;
 use crate::mapped::{self, LoadedLog, MappedFile};
+use crate::mark::MarkWriter;
 use crate::queue::entry::record_end;
 use crate::queue::files::QueueFiles;
 use crate::queue::table::QueueTable;
@@ -79,7 +79,7 @@ pub(crate) struct Recovered<D: Disk> {
     pub durable_to: PhysicalOffset,
     /// When a record before that was stored, as late as is known.
     pub durable_stored_at: i64,
-    pub keeper: Keeper<D>,
+    pub mark_writer: MarkWriter<D>,
     pub index: Option<Index<D>>,
 }
 
@@ -165,9 +165,9 @@ pub(crate) fn recover<D: Disk>(
     let cut_off_to = recovery.copy_of(&files, &scan, &behind)?;
     let durable_to = recovery.durable_to(&plan, scan.end);
     let truncated_bytes = recovery.cut_log(&mut files, &plan, &scan, durable_to)?;
-    let mut keeper = recovery.keeper(&files, &plan, &scan, durable_to)?;
+    let mut mark_writer = recovery.mark_writer(&files, &plan, &scan, durable_to)?;
     recovery.cut_queues(&plan, &files, scan.end)?;
-    let (index, rebuilt_index) = recovery.index(&files, scan.end, rebuild, &mut keeper)?.unzip();
+    let (index, rebuilt_index) = recovery.index(&files, scan.end, rebuild, &mut mark_writer)?.unzip();
     let report = RecoveryReport {
         clean_exit: !recovery.dirty,
         had_mark: recovery.checkpoint.mark.is_some(),
@@ -182,7 +182,7 @@ pub(crate) fn recover<D: Disk>(
         rebuilt_index: rebuilt_index.unwrap_or(false),
         took: started.elapsed(),
     };
-    Ok((Recovered { index, ..recovery.finish(files, &plan, &scan, durable_to, keeper) }, report))
+    Ok((Recovered { index, ..recovery.finish(files, &plan, &scan, durable_to, mark_writer) }, report))
 }
 
 impl<D: Disk> Recovery<'_, D> {
@@ -400,26 +400,26 @@ impl<D: Disk> Recovery<'_, D> {
     }
 
     /// The checkpoint for what comes, in which queues that are about to be made anew are not believed.
-    fn keeper(
+    fn mark_writer(
         &self,
         files: &[MappedFile<D::Region>],
         plan: &Plan,
         scan: &Scan,
         durable_to: PhysicalOffset,
-    ) -> Result<Keeper<D>, EnvError> {
+    ) -> Result<MarkWriter<D>, EnvError> {
         let checkpoint = CheckpointFile::open(&**self.disk, &self.folder.checkpoint)?;
         if self.dirty {
             checkpoint.write_again()?;
         }
         let checked_from = self.checked_from(scan.end);
-        let mut keeper = Keeper::new(checkpoint, checked_from);
+        let mut mark_writer = MarkWriter::new(checkpoint, checked_from);
         if plan.rebuild {
-            keeper
+            mark_writer
                 .distrust_queues(files.first().map_or(PhysicalOffset::ZERO, |file| file.start), durable_to)?;
         } else if checked_from.is_none() {
-            keeper.forget_checks()?;
+            mark_writer.forget_checks()?;
         }
-        Ok(keeper)
+        Ok(mark_writer)
     }
 
     fn finish(
@@ -428,14 +428,14 @@ impl<D: Disk> Recovery<'_, D> {
         plan: &Plan,
         scan: &Scan,
         durable_to: PhysicalOffset,
-        keeper: Keeper<D>,
+        mark_writer: MarkWriter<D>,
     ) -> Recovered<D> {
         let known = self.checkpoint.timestamps.physic_msg_at_ms;
         let stored_at_ms = scan.last_stored_at.unwrap_or(known);
         assert!(durable_to <= scan.end, "the log is durable as far as it goes");
         let queues = self.table.all();
         let progress = Progress {
-            dispatched: plan.queues_to.get(),
+            dispatched: plan.queues_to,
             entries: queues.iter().map(|queue| queue.max().get()).sum(),
             firsts: queues.iter().map(|queue| queue.first().get()).sum(),
             stored_at_ms,
@@ -450,7 +450,7 @@ impl<D: Disk> Recovery<'_, D> {
             last_stored_at: stored_at_ms,
             durable_to,
             durable_stored_at: if durable_to < scan.end { known } else { stored_at_ms },
-            keeper,
+            mark_writer,
             index: None,
         }
     }

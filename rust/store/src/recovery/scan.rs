@@ -43,7 +43,7 @@ pub(crate) fn scan<R: Region>(
     checked: &Range<PhysicalOffset>,
 ) -> Result<Scan, StoreError> {
     let mut scan =
-        Scan { end: from, records: 0, last_stored_at: None, reason: None, trail: Trail::new(from.get()) };
+        Scan { end: from, records: 0, last_stored_at: None, reason: None, trail: Trail::new(from) };
     for file in files.iter().filter(|file| file.end() > from) {
         scan_file(file, &mut scan, checked);
         if scan.reason.is_some() {
@@ -85,7 +85,7 @@ fn scan_file<R: Region>(file: &MappedFile<R>, scan: &mut Scan, checked: &Range<P
         match look(rest, scan.end, rest.len() as u64, mode) {
             Ok(Look::FileEnd) => scan.end = file.end(),
             Ok(Look::Record(view)) => {
-                scan.trail.step(scan.end.get());
+                scan.trail.step(scan.end);
                 scan.end += view.size() as u64;
                 assert!(scan.end <= file.end(), "a record lies in one file");
                 scan.records += 1;

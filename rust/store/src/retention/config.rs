@@ -18,20 +18,20 @@ pub struct RetentionConfig {
     /// Hours of the local day in which files that are old enough go, 04.
     #[doc(alias = "deleteWhen")]
     pub delete_hours: DeleteHours,
-    /// Beyond so many percent of the disk files that are old enough go at any hour, 75; 10 to 95.
+    /// Above this use of the disk, in percent, files that are old enough go at any hour, 75; 10 to 95.
     #[doc(alias = "diskMaxUsedSpaceRatio")]
     pub max_used_percent: u64,
-    /// Beyond so many percent the oldest files go whatever their age, 85; 30 to 85. A folder beyond it gets no new file while
+    /// Above this use in percent the oldest files go at any age, 85; 30 to 85. A folder above it gets no new file while
     /// another one has space.
     #[doc(alias = "diskSpaceCleanForciblyRatio")]
     pub force_used_percent: u64,
-    /// Beyond so many percent appends are refused, 90; 35 to 90. They go on once the disk is below `force_used_percent`.
+    /// Above this use in percent appends are refused, 90; 35 to 90. They are taken again once the disk is below `force_used_percent`.
     #[doc(alias = "diskSpaceWarningLevelRatio")]
     pub refuse_used_percent: u64,
     /// Whether files that are not old enough may go when the disk fills up; default true.
     #[doc(alias = "cleanFileForciblyEnable")]
     pub clean_forcibly: bool,
-    /// Beyond so many bytes of log the oldest files go at any hour; `None` for no bound, the default. Not Apache's.
+    /// Most bytes of the log: above it the oldest files go at any hour; `None` for no bound, the default. Not Apache's.
     pub max_bytes: Option<u64>,
     /// Most files of the log that one round removes, 10.
     #[doc(alias = "deleteFileBatchMax")]
@@ -42,10 +42,10 @@ pub struct RetentionConfig {
     /// Pause between two files of consume queues, 100 ms.
     #[doc(alias = "deleteConsumeQueueFilesInterval")]
     pub queue_file_pause: Duration,
-    /// From one round to the next, and between two looks at the space of the disk, 10 s.
+    /// Interval of the rounds, and of the checks of the disk's space, 10 s.
     #[doc(alias = "cleanResourceInterval")]
     pub interval: Duration,
-    /// From the start to the first round, 60 s. The first look at the space of the disk is part of the start.
+    /// From the start to the first round, 60 s. The start itself checks the space of the disk.
     pub first_after: Duration,
 }
 

@@ -12,9 +12,6 @@ mod tests;
 
 pub use config::{BadHours, DeleteHours, RetentionConfig};
 pub use offline::{AgedQueue, FolderPlan, plan_folder, plan_topics};
-pub(crate) use plan::folder_for;
-pub use plan::{
-    FolderSpace, FullDisk, Keep, LogFile, Occasion, Removal, RetentionPlan, Rule, Situation, plan,
-};
+pub use plan::{FolderSpace, Keep, LogFile, Occasion, Removal, RetentionPlan, Rule, Situation, plan};
 pub use run::Cleaned;
 pub(crate) use run::Retention;

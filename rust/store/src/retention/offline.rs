@@ -1,4 +1,4 @@
-//! What a running store would remove from a folder: looks and changes nothing.
+//! What a running store would remove from a folder. Nothing is changed.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, RealDisk, local_hour};
-use rocketpy_model::QueueOffset;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::RecordHead;
 
 use super::RetentionConfig;
@@ -20,7 +20,9 @@ use crate::reader::{ReadError, StoreReader};
 /// What is there, and what would go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderPlan {
+    /// The files, the space and the time.
     pub situation: Situation,
+    /// What would go.
     pub plan: RetentionPlan,
     /// The rules, their percentages in bounds.
     pub rules: RetentionConfig,
@@ -28,7 +30,7 @@ pub struct FolderPlan {
 
 /// Says what the store of this configuration would remove from its folder now, and why. A server may run on it.
 ///
-/// `is_asked` stands for a request to remove what is old enough whatever the hour.
+/// `is_asked` says that somebody asked to remove what is old enough at any hour.
 ///
 /// # Errors
 /// [`StoreError::BadConfig`], [`StoreError::UnexpectedFile`], [`StoreError::Env`] also when there is no store.
@@ -53,11 +55,18 @@ pub(crate) fn plan_on<D: Disk>(
     for (index, (file, dir)) in found.iter().enumerate() {
         let path = dir.join(file_name(file.start));
         let next_stored = match found.get(index + 1) {
-            Some((next, dir)) => first_stored_at(disk, &dir.join(file_name(next.start)), next.start)?,
+            Some((next, dir)) => {
+                first_stored_at(disk, &dir.join(file_name(next.start)), PhysicalOffset(next.start))?
+            }
             None => None,
         };
         let written_at_ms = file.modified_at_ms.max(next_stored.unwrap_or_default());
-        files.push(LogFile { path, start: file.start, size_bytes: file.size_bytes, written_at_ms });
+        files.push(LogFile {
+            path,
+            start: PhysicalOffset(file.start),
+            size_bytes: file.size_bytes,
+            written_at_ms,
+        });
     }
     let space = |path: PathBuf| disk.usage(&path).map(|usage| FolderSpace { path, usage });
     let writable = config.writable_commit_log_dirs();
@@ -77,9 +86,11 @@ pub(crate) fn plan_on<D: Disk>(
 /// A queue with messages that are older than their topic keeps them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgedQueue {
+    /// Topic of the queue.
     pub topic: String,
+    /// Queue within the topic.
     pub queue_id: u32,
-    /// Its first message that the log has. An open store may start behind it already: nothing on disk says so.
+    /// Its first message that the log has. An open store may start later: nothing on disk says so.
     pub former_min: QueueOffset,
     /// Its first message that is young enough, or its end.
     pub min: QueueOffset,
@@ -125,7 +136,7 @@ fn without_spare<D: Disk>(disk: &D, mut files: Vec<LogFile>) -> Result<Vec<LogFi
 }
 
 /// When the first record of a file was stored, if one is there. A file that is gone meanwhile has none.
-fn first_stored_at<D: Disk>(disk: &D, path: &Path, start: u64) -> Result<Option<i64>, EnvError> {
+fn first_stored_at<D: Disk>(disk: &D, path: &Path, start: PhysicalOffset) -> Result<Option<i64>, EnvError> {
     let file = match disk.open_file(path, OpenMode::Read) {
         Err(error) if error.is_not_found() => return Ok(None),
         other => other?,

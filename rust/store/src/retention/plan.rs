@@ -1,18 +1,22 @@
-//! What goes and why: a function of what is there, without a look at disk or clock.
+//! What goes and why: a function of what is there, which reads neither disk nor clock.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use rocketpy_env::DiskUsage;
+use rocketpy_model::PhysicalOffset;
 
 use super::RetentionConfig;
+use crate::error::FullDisk;
 
 /// A file of the log as retention sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFile {
+    /// Where it lies.
     pub path: PathBuf,
     /// Physical offset of its first byte.
-    pub start: u64,
+    pub start: PhysicalOffset,
+    /// Its length.
     pub size_bytes: u64,
     /// When it was last written: its modification time, or the time of its last record when that is later.
     pub written_at_ms: i64,
@@ -20,7 +24,7 @@ pub struct LogFile {
 
 impl LogFile {
     /// Physical offset behind its last byte.
-    pub fn end(&self) -> u64 {
+    pub fn end(&self) -> PhysicalOffset {
         self.start + self.size_bytes
     }
 }
@@ -28,7 +32,9 @@ impl LogFile {
 /// A folder and the file system that it lies on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderSpace {
+    /// The folder.
     pub path: PathBuf,
+    /// How full its file system is.
     pub usage: DiskUsage,
 }
 
@@ -41,6 +47,7 @@ pub struct Situation {
     pub log_folders: Vec<FolderSpace>,
     /// The folder of the consume queues.
     pub queue_folder: FolderSpace,
+    /// The store's clock.
     pub now_ms: i64,
     /// Hour of the local day.
     pub hour: u32,
@@ -48,21 +55,6 @@ pub struct Situation {
     pub is_asked: bool,
     /// Appends are refused for want of space as it is.
     pub is_refusing: bool,
-}
-
-/// A file system that is fuller than it may be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FullDisk {
-    pub path: PathBuf,
-    pub used_percent: u64,
-    pub limit_percent: u64,
-}
-
-impl fmt::Display for FullDisk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, used_percent, limit_percent } = self;
-        write!(f, "the disk is {used_percent} % full, the limit is {limit_percent} %: {}", path.display())
-    }
 }
 
 /// Why files that are old enough may go now.
@@ -125,9 +117,11 @@ fn hours(ms: i64) -> String {
 /// A file that goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removal {
+    /// Which file.
     pub file: LogFile,
     /// Since its last write; 0 for one that lies in the future.
     pub age_ms: i64,
+    /// Why it goes.
     pub rule: Rule,
 }
 
@@ -174,7 +168,7 @@ pub struct RetentionPlan {
 ///
 /// Of several folders of the log the one with the most space counts, because new files go there.
 ///
-/// A full disk takes no more files whatever their age than bring it back below its limit; Apache takes `files_a_round`.
+/// A full disk takes files of any age, but no more than bring it back below its limit; Apache takes `files_a_round`.
 ///
 /// # Source
 /// docs/reference/store-format.md 7.2, 7.3.
@@ -208,6 +202,7 @@ pub fn plan(situation: &Situation, config: &RetentionConfig) -> RetentionPlan {
             }
         }
     }
+    assert!(removals.len() < situation.files.len().max(1), "the last file stays");
     let now = Disks::of(situation);
     RetentionPlan {
         removals,
@@ -300,20 +295,4 @@ impl<'a> Disks<'a> {
 /// Whether two folders lie on one file system.
 fn is_same(a: &DiskUsage, b: &DiskUsage) -> bool {
     (a.file_system, a.total_bytes) == (b.file_system, b.total_bytes)
-}
-
-/// The folder that a new file goes to, by its number among those that may have one.
-///
-/// # Source
-/// docs/reference/store-format.md 1.1: full folders are left out while there is another one.
-pub(crate) fn folder_for<'a>(
-    start: u64,
-    file_size: u64,
-    folders: &'a [PathBuf],
-    full: &[PathBuf],
-) -> Option<&'a PathBuf> {
-    let open: Vec<_> = folders.iter().filter(|folder| !full.contains(folder)).collect();
-    let among = if open.is_empty() { folders.iter().collect() } else { open };
-    let count = among.len() as u64;
-    (count > 0).then(|| among[(start / file_size % count) as usize])
 }

@@ -1,11 +1,13 @@
-//! The plan, case by case and for whatever there may be.
+//! The plan, case by case and for any situation.
 
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use rocketpy_env::DiskUsage;
+use rocketpy_model::PhysicalOffset;
 
 use super::*;
+use crate::error::FullDisk;
 
 const HOUR: i64 = 3_600_000;
 const NOW: i64 = 1_700_000_000_000;
@@ -22,7 +24,7 @@ fn disk(path: &str, file_system: u64, used_percent: u64) -> FolderSpace {
 fn files(ages: &[i64]) -> Vec<LogFile> {
     let of = |(index, age): (usize, &i64)| LogFile {
         path: format!("/log/{index}").into(),
-        start: index as u64 * GIB,
+        start: PhysicalOffset(index as u64 * GIB),
         size_bytes: GIB,
         written_at_ms: NOW - age * HOUR,
     };
@@ -53,7 +55,7 @@ fn full(situation: Situation, used_percent: u64) -> Situation {
 /// Starts of the files that go, in GiB, with the names of their rules, and why the next one stays.
 fn outcome(situation: &Situation, config: &RetentionConfig) -> (Vec<(u64, &'static str)>, Option<Keep>) {
     let plan = plan(situation, config);
-    let removals = plan.removals.iter().map(|removal| (removal.file.start / GIB, removal.rule.name()));
+    let removals = plan.removals.iter().map(|removal| (removal.file.start.get() / GIB, removal.rule.name()));
     (removals.collect(), plan.kept.map(|(_, why)| why))
 }
 
@@ -106,7 +108,7 @@ fn a_full_disk_takes_young_files_but_no_more_than_it_needs() {
 
 #[test]
 fn space_that_the_log_cannot_free_is_not_sought_in_it_for_ever() {
-    // The queues lie on a disk of their own: a round takes its share, the next looks again.
+    // The queues lie on a disk of their own: a round takes its share, the next one decides anew.
     let queues = Situation { queue_folder: disk("/queues", 2, 90), ..situation(&[1; 30]) };
     let (removals, kept) = outcome(&queues, &default());
     assert_eq!((removals.len(), kept), (10, Some(Keep::EnoughForNow)));
@@ -152,22 +154,6 @@ fn of_several_folders_the_emptiest_decides_and_full_ones_are_left_out() {
     let decided = plan(&now, &default());
     assert_eq!((decided.removals.len(), decided.refusal), (0, None));
     assert_eq!(decided.full_folders, [PathBuf::from("/a"), PathBuf::from("/c")]);
-}
-
-#[test]
-fn new_files_take_turns_among_the_folders_that_have_space() {
-    let folders: Vec<PathBuf> = ["/a", "/b", "/c"].map(PathBuf::from).to_vec();
-    let turn = |number: u64, full: &[PathBuf]| folder_for(number * GIB, GIB, &folders, full).unwrap().clone();
-    assert_eq!(
-        (0..4).map(|number| turn(number, &[])).collect::<Vec<_>>(),
-        ["/a", "/b", "/c", "/a"].map(PathBuf::from)
-    );
-    let full = ["/b".into()];
-    assert_eq!(
-        (0..3).map(|number| turn(number, &full)).collect::<Vec<_>>(),
-        ["/a", "/c", "/a"].map(PathBuf::from)
-    );
-    assert_eq!(turn(1, &folders), Path::new("/b"), "full ones are better than none");
 }
 
 prop_compose! {

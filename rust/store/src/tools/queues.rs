@@ -7,12 +7,12 @@ use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::RecordView;
 
 use super::report::{Problem, ProblemKind, VerifyReport};
-use crate::append::counts_in_queue;
 use crate::dispatch::tags_code;
 use crate::queue::entry::position;
 use crate::reader::log::LogFiles;
 use crate::reader::queue::QueueFiles;
 use crate::reader::{QueueEntry, ReadError, StoreReader};
+use crate::record::counts_in_queue;
 
 /// Entries that all queues hold ahead together, and the fewest of one.
 const ENTRIES_AHEAD: u64 = 1 << 18;

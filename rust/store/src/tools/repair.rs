@@ -400,7 +400,7 @@ mod tests {
                         (view.size() as u64, view.physical_offset.get(), view.stored_at_ms),
                         (size, 1000, 7)
                     );
-                    assert!(!crate::append::counts_in_queue(view.sys_flag));
+                    assert!(!crate::record::counts_in_queue(view.sys_flag));
                     rocketpy_model::name::check_topic(view.topic).unwrap();
                 }
                 other => panic!("{size}: {other:?}"),

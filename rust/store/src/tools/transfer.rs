@@ -12,11 +12,10 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{Selected, ToolError, Watch};
-use crate::append::counts_in_queue;
 use crate::config::StoreConfig;
 use crate::error::AppendError;
 use crate::reader::{ReadError, StoreReader, log_dirs};
-use crate::record::NewRecord;
+use crate::record::{NewRecord, counts_in_queue};
 use crate::store::Store;
 
 /// Largest table of topics.

@@ -207,7 +207,7 @@ fn many_writers_and_readers_see_every_message_once_in_order() {
     let config = small(dir.path());
     let store = Store::open(config.clone()).unwrap();
     let (told, heard) = listener();
-    store.set_listener(told);
+    store.add_listener(told);
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
             let store = &store;

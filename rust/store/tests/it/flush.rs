@@ -79,7 +79,7 @@ fn the_flush_thread_serves_those_who_ask_and_tells_the_listener() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(quiet(dir.path(), FlushMode::Sync)).unwrap();
     let (told, heard) = listener();
-    store.set_listener(told);
+    store.add_listener(told);
     let appended = store.append(&record("t", 0, b"x")).unwrap();
     store.request_flush(appended.end);
     let flushed = heard.flushed.recv_timeout(PATIENCE).unwrap();
@@ -87,6 +87,23 @@ fn the_flush_thread_serves_those_who_ask_and_tells_the_listener() {
     let arrival = heard.arrivals.recv_timeout(PATIENCE).unwrap();
     assert_eq!((&*arrival.topic, arrival.queue_id, arrival.next_offset.get()), ("t", 0, 1));
     assert_eq!((arrival.tags_code, arrival.stored_at_ms), (2_598_919, appended.stored_at_ms));
+}
+
+#[test]
+fn several_listen_and_a_store_that_is_shut_down_lets_go_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(quiet(dir.path(), FlushMode::Sync)).unwrap();
+    let ((first, first_heard), (second, second_heard)) = (listener(), listener());
+    store.add_listener(first.clone());
+    store.add_listener(second.clone());
+    let appended = store.append(&record("t", 0, b"x")).unwrap();
+    store.wait_flushed(appended.end, PATIENCE).unwrap();
+    for heard in [&first_heard, &second_heard] {
+        assert!(heard.flushed.recv_timeout(PATIENCE).unwrap() >= appended.end.get());
+        assert_eq!(heard.arrivals.recv_timeout(PATIENCE).unwrap().next_offset.get(), 1);
+    }
+    store.shutdown().unwrap();
+    assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 1));
 }
 
 #[test]
@@ -169,7 +186,7 @@ fn appends_wait_for_the_disk_when_too_much_is_not_flushed() {
     };
     let store = Store::open_on(disk.clone(), config.clone()).unwrap();
     let (told, heard) = listener();
-    store.set_listener(told);
+    store.add_listener(told);
     disk.shut_gate();
     let mut ends = Vec::new();
     eventually("there is a log file", || match store.append(&record("t", 0, &[0; 1000])) {
@@ -213,7 +230,7 @@ fn the_first_failed_flush_poisons_the_store() {
     let config = quiet(dir.path(), FlushMode::Sync);
     let store = Store::open_on(disk.clone(), config.clone()).unwrap();
     let (told, heard) = listener();
-    store.set_listener(told);
+    store.add_listener(told);
     let durable = store.append(&record("t", 0, b"durable")).unwrap();
     store.wait_flushed(durable.end, PATIENCE).unwrap();
     settle(&store);
@@ -252,7 +269,7 @@ fn a_failed_flush_of_a_consume_queue_poisons_as_well() {
         StoreConfig { checkpoint_interval: Duration::from_millis(5), ..quiet(dir.path(), FlushMode::Async) };
     let store = Store::open_on(disk.clone(), config).unwrap();
     let (told, heard) = listener();
-    store.set_listener(told);
+    store.add_listener(told);
     let checkpoint = || RealDisk.read(&dir.path().join("checkpoint"), 1 << 20).unwrap();
     let before = checkpoint();
     disk.faults.fail_next_file_flush.store(true, Ordering::SeqCst);
@@ -335,7 +352,7 @@ fn a_panic_on_a_thread_of_the_store_refuses_what_follows_and_nobody_waits_for_ev
     ] {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(quiet(dir.path(), mode)).unwrap();
-        store.set_listener(Arc::new(Panics { at_flush }));
+        store.add_listener(Arc::new(Panics { at_flush }));
         let end = store.append(&record("t", 0, b"x")).unwrap().end;
         if at_flush || mode == FlushMode::Sync {
             store.request_flush(end);
@@ -366,7 +383,7 @@ fn the_flush_thread_dispatches_what_it_made_durable_under_synchronous_flush_alon
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(quiet(dir.path(), mode)).unwrap();
         let (threads, heard) = channel();
-        store.set_listener(Arc::new(Threads(threads)));
+        store.add_listener(Arc::new(Threads(threads)));
         let mut of_flush = 0;
         for _ in 0..50 {
             store.request_flush(store.append(&record("t", 0, b"x")).unwrap().end);

@@ -10,6 +10,7 @@ mod format;
 mod index;
 mod index_files;
 mod index_oracle;
+mod listener;
 mod log_folder;
 mod offline;
 mod put_off;

@@ -88,6 +88,28 @@ fn tags_whose_hashes_are_equal_are_told_apart_by_their_records_when_the_filter_a
 }
 
 #[test]
+fn entries_are_read_without_their_records_across_files_and_from_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    let appended: Vec<_> = (0..250).map(|_| store.append(&record("t", 0, b"x")).unwrap()).collect();
+    settle(&store);
+    let entries = store.entries("t", 0, QueueOffset(7), 1000).unwrap();
+    assert_eq!(entries.len(), 243, "files have 100 entries each");
+    for (entry, appended) in entries.iter().zip(&appended[7..]) {
+        assert_eq!(entry.queue_offset, appended.queue_offset);
+        assert_eq!(
+            (entry.physical_offset, entry.size_bytes),
+            (appended.physical_offset, appended.size_bytes)
+        );
+        assert_eq!(entry.tags_code, rocketpy_filter::tag_code("TagA"));
+    }
+    let few = store.entries("t", 0, QueueOffset(99), 2).unwrap();
+    assert_eq!(few.iter().map(|entry| entry.queue_offset.get()).collect::<Vec<_>>(), [99, 100]);
+    assert_eq!(store.entries("t", 0, QueueOffset(250), 10).unwrap(), [], "the end of the queue");
+    assert_eq!(store.entries("t", 1, QueueOffset::ZERO, 10).unwrap(), [], "a queue that is not there");
+}
+
+#[test]
 fn neighbours_in_the_log_come_as_one_slice_and_others_apart() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(small(dir.path())).unwrap();

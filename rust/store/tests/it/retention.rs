@@ -537,7 +537,7 @@ fn a_dry_run_says_what_a_round_then_does_and_changes_nothing() {
     assert!(planned.situation.files.iter().all(|file| (now_ms() - file.written_at_ms).abs() < 600_000));
     let cleaned = store.clean().unwrap();
     assert_eq!(cleaned.log_files, starts.len());
-    assert_eq!(store.min_physical_offset().get(), planned.plan.kept.unwrap().0.start);
+    assert_eq!(store.min_physical_offset(), planned.plan.kept.unwrap().0.start);
     let elsewhere = StoreConfig { root: dir.path().join("nothing"), ..config };
     assert!(plan_folder(&elsewhere, false).is_err());
 }

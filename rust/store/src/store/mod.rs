@@ -1,5 +1,10 @@
 //! The store as its owner sees it.
 
+mod core;
+mod life;
+#[cfg(feature = "sim")]
+mod stepped;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -13,10 +18,10 @@ use rocketpy_env::{Disk, EnvError, RealDisk};
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 
+use self::core::Core;
 use crate::config::StoreConfig;
-use crate::core::Core;
 use crate::error::{AppendError, FlushError, StoreError};
-use crate::fetch::{Boundary, Fetch, QueueBounds, QueueSummary, ReadLimits};
+use crate::fetch::{Boundary, Fetch, QueueBounds, QueueEntry, QueueSummary, ReadLimits};
 use crate::folder::Folder;
 use crate::index::{KeyKind, QueryResult};
 use crate::listener::StoreListener;
@@ -27,7 +32,7 @@ use crate::retention::Cleaned;
 /// An open store: commit log, consume queues, and the threads that keep them.
 ///
 /// All methods take `&self` and may be called from any thread. None needs a runtime. Dropping the store closes it; a
-/// listener must not hold the last reference to it.
+/// listener must not hold the last reference to it: shut the store down, and it lets go of its listeners.
 #[doc(alias = "DefaultMessageStore")]
 pub struct Store<D: Disk = RealDisk> {
     core: Arc<Core<D>>,
@@ -63,18 +68,13 @@ impl<D: Disk> Store<D> {
         let folder = Folder::new(&config);
         let lock = folder.claim(&*disk)?;
         let (core, report) = Self::recovered(&disk, &config, &folder)?;
-        core.look_at_space()?;
+        core.retention.check_space()?;
         tracing::info!(
-            root = %core.folder.root.display(), clean_exit = report.clean_exit, end = %report.end,
+            root = %core.log.folder().root.display(), clean_exit = report.clean_exit, end = %report.end,
             truncated_bytes = report.truncated_bytes, rebuilt_queues = report.rebuilt_queues,
-            queues = core.queues.count(), "store is open"
+            queues = core.derived.queues().count(), "store is open"
         );
         Ok(Arc::new(Self { core, threads: Mutex::default(), lock: Mutex::new(Some(lock)), report }))
-    }
-
-    #[cfg(feature = "sim")]
-    pub(crate) fn core(&self) -> &Core<D> {
-        &self.core
     }
 
     /// Log and queues as they were left, made whole.
@@ -91,7 +91,7 @@ impl<D: Disk> Store<D> {
                 report.add_cut(first); // the second time nothing was left to cut
             }
             let core = Core::new(Arc::clone(disk), config.clone(), folder.clone(), recovered);
-            if core.catch_up(report.rebuilt_queues)? {
+            if core.dispatcher.catch_up(report.rebuilt_queues)? {
                 core.settle(report.rebuilt_queues || !report.had_mark)?;
                 return Ok((Arc::new(core), report));
             }
@@ -100,11 +100,7 @@ impl<D: Disk> Store<D> {
     }
 
     fn start_threads(&self) -> Result<(), StoreError> {
-        self.start_thread("rocketpy-flush", Core::run_flush)?;
-        self.start_thread("rocketpy-dispatch", Core::run_dispatch)?;
-        self.start_thread("rocketpy-allocate", Core::run_allocator)?;
-        self.start_thread("rocketpy-checkpoint", Core::run_keeper)?;
-        self.start_thread("rocketpy-clean", Core::run_cleaner)
+        Core::threads().into_iter().try_for_each(|(name, life)| self.start_thread(name, life))
     }
 
     fn start_thread(&self, name: &str, life: fn(&Core<D>)) -> Result<(), StoreError> {
@@ -112,11 +108,11 @@ impl<D: Disk> Store<D> {
         let thread = Builder::new().name(name.to_owned()).spawn(move || {
             let life = AssertUnwindSafe(|| life(&core)); // poisoned below: nobody relies on what it left
             if let Err(panic) = catch_unwind(life) {
-                core.poison_by_panic("run a thread of");
+                core.admission.poison_by_panic("run a thread of");
                 resume_unwind(panic);
             }
         });
-        let failed = |source| EnvError::from_io("start a thread for", &self.core.folder.root, source);
+        let failed = |source| EnvError::from_io("start a thread for", &self.core.log.folder().root, source);
         self.threads.lock().push(thread.map_err(failed)?);
         Ok(())
     }
@@ -130,7 +126,7 @@ impl<D: Disk> Store<D> {
     /// See [`Appended`]. Under [`crate::FlushMode::Sync`] the caller acknowledges after [`Store::wait_flushed`], or asks
     /// with [`Store::request_flush`] and waits for [`StoreListener::flushed`].
     pub fn append(&self, record: &NewRecord<'_>) -> Result<Appended, AppendError> {
-        self.core.append(record)
+        self.core.appender.append(record)
     }
 
     /// Appends the items of a wire batch as records that follow each other, all of them or none.
@@ -138,32 +134,32 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// As [`Store::append`].
     pub fn append_batch(&self, batch: &NewRecord<'_>) -> Result<AppendedBatch, AppendError> {
-        self.core.append_batch(batch)
+        self.core.appender.append_batch(batch)
     }
 
     /// The log is durable before this offset.
     pub fn flushed_offset(&self) -> PhysicalOffset {
-        PhysicalOffset(self.core.flusher.flushed())
+        self.core.log.flushed()
     }
 
     /// End of the log.
     pub fn max_physical_offset(&self) -> PhysicalOffset {
-        PhysicalOffset(self.core.wrote())
+        self.core.log.end()
     }
 
     /// Start of the log.
     pub fn min_physical_offset(&self) -> PhysicalOffset {
-        PhysicalOffset(self.core.min())
+        self.core.log.start()
     }
 
     /// Consume queues cover the log before this offset.
     pub fn dispatched_offset(&self) -> PhysicalOffset {
-        PhysicalOffset(self.core.dispatched())
+        self.core.dispatcher.dispatched()
     }
 
     /// End of what readers may see: under [`crate::FlushMode::Sync`] what is durable, else the end of the log.
     pub fn readable_end(&self) -> PhysicalOffset {
-        PhysicalOffset(self.core.confirm())
+        self.core.log.readable_end()
     }
 
     /// Waits until the log is durable before `end`; flushes on this thread when no other does.
@@ -171,22 +167,24 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// The record is stored, and may or may not survive a power loss.
     pub fn wait_flushed(&self, end: PhysicalOffset, timeout: Duration) -> Result<(), FlushError> {
-        self.core.wait_flushed(end.get(), timeout)
+        self.core.flusher.wait(end, timeout)
     }
 
     /// Asks the flush thread to reach `end` soon; [`StoreListener::flushed`] tells when.
     pub fn request_flush(&self, end: PhysicalOffset) {
-        self.core.request_flush(end.get());
+        self.core.flusher.request(end);
     }
 
-    /// Sets who is told of flushes, arrivals and a failed flush, in place of whoever was.
-    pub fn set_listener(&self, listener: Arc<dyn StoreListener>) {
-        self.core.set_listener(listener);
+    /// Adds somebody who is told of flushes, arrivals and a failed flush, after those who were added before.
+    ///
+    /// The store holds its listeners until it is shut down. After that none of its threads is left to drop one.
+    pub fn add_listener(&self, listener: Arc<dyn StoreListener>) {
+        self.core.admission.listeners().add(listener);
     }
 
     /// Changes the address that goes into every record from now on.
     pub fn set_store_host(&self, host: SocketAddr) {
-        self.core.set_store_host(host);
+        self.core.log.set_host(host);
     }
 
     /// Reads records of a queue. Never waits.
@@ -202,17 +200,32 @@ impl<D: Disk> Store<D> {
         limits: &ReadLimits,
         filter: &MessageFilter,
     ) -> Result<Fetch, StoreError> {
-        self.core.get(topic, queue_id, offset, limits, filter)
+        self.core.reads.get(topic, queue_id, offset, limits, filter)
+    }
+
+    /// Reads entries of a queue without their records: where each lies, its size and its tags code. At most `most` entries from
+    /// `from` on, in queue order; none whose record is gone for good.
+    ///
+    /// # Errors
+    /// [`StoreError::Env`].
+    pub fn entries(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        from: QueueOffset,
+        most: usize,
+    ) -> Result<Vec<QueueEntry>, StoreError> {
+        self.core.reads.entries(topic, queue_id, from, most)
     }
 
     /// First and next queue offset; both 0 for a queue that does not exist.
     pub fn queue_bounds(&self, topic: &str, queue_id: u32) -> QueueBounds {
-        self.core.queue_bounds(topic, queue_id)
+        self.core.reads.queue_bounds(topic, queue_id)
     }
 
     /// Queue offset that the next record gets: no less than the end of [`Store::queue_bounds`], which dispatch moves.
     pub fn next_queue_offset(&self, topic: &str, queue_id: u32) -> QueueOffset {
-        self.core.next_queue_offset(topic, queue_id)
+        self.core.reads.next_queue_offset(topic, queue_id)
     }
 
     /// Queue offset of a time, in the queue's bounds; 0 for a queue that does not exist.
@@ -224,7 +237,7 @@ impl<D: Disk> Store<D> {
         time_ms: i64,
         boundary: Boundary,
     ) -> Result<QueueOffset, StoreError> {
-        self.core.offset_by_time(topic, queue_id, time_ms, boundary)
+        self.core.reads.offset_by_time(topic, queue_id, time_ms, boundary)
     }
 
     /// When the first message of a queue was stored; `None` when there is none.
@@ -240,13 +253,13 @@ impl<D: Disk> Store<D> {
         queue_id: u32,
         offset: QueueOffset,
     ) -> Result<Option<i64>, StoreError> {
-        self.core.stored_at(topic, queue_id, offset.get())
+        self.core.reads.stored_at(topic, queue_id, offset)
     }
 
     /// The record that starts at an offset, or `None` when no record starts there. Safe for offsets from outside.
     #[doc(alias = "lookMessageByOffset")]
     pub fn record_at(&self, offset: PhysicalOffset) -> Option<Bytes> {
-        self.core.record_at(offset)
+        self.core.reads.record_at(offset)
     }
 
     /// Records of a key that were stored from `begin_ms` to `end_ms`, both included; of more than the limits allow the newest.
@@ -263,12 +276,12 @@ impl<D: Disk> Store<D> {
         begin_ms: i64,
         end_ms: i64,
     ) -> Result<QueryResult, StoreError> {
-        self.core.query(topic, key, kind, limits, begin_ms, end_ms)
+        self.core.reads.query(topic, key, kind, limits, begin_ms, end_ms)
     }
 
     /// All queues that ever held a message, by topic and queue id.
     pub fn queues(&self) -> Vec<QueueSummary> {
-        self.core.queues.summaries()
+        self.core.derived.queues().summaries()
     }
 
     /// Drops the queues of a topic. Returns how many there were.
@@ -288,13 +301,13 @@ impl<D: Disk> Store<D> {
     /// # Durability
     /// On return the removals survive a power loss.
     pub fn clean(&self) -> Result<Cleaned, StoreError> {
-        self.core.clean(&|_| ())
+        self.core.retention.clean(&|_| ())
     }
 
-    /// Lets files of the log that are old enough go soon, whatever the hour.
+    /// Lets files of the log that are old enough go soon, at any hour.
     #[doc(alias = "executeDeleteFilesManually")]
     pub fn delete_expired(&self) {
-        self.core.ask_for_cleaning();
+        self.core.retention.ask();
     }
 
     /// Says how long messages of each topic stay readable, in place of what was said before: minimum offsets of its queues
@@ -307,7 +320,7 @@ impl<D: Disk> Store<D> {
         &self,
         topics: std::collections::HashMap<Arc<str>, Duration>,
     ) -> Result<(), StoreError> {
-        self.core.set_topic_retention(topics)
+        self.core.retention.set_topics(topics)
     }
 
     /// What recovery found and did when the store was opened.
@@ -317,20 +330,20 @@ impl<D: Disk> Store<D> {
 
     /// The configuration as it was opened with, rounded.
     pub fn config(&self) -> &StoreConfig {
-        &self.core.config
+        self.core.log.config()
     }
 
     /// Why the store refuses writes for good: a flush failed.
     pub fn poisoned(&self) -> Option<StoreError> {
-        self.core.poison_cause().map(|cause| StoreError::Poisoned { cause })
+        self.core.admission.check_sound().err()
     }
 
     /// Why the store refuses appends at the moment, if it does.
     pub fn refusal(&self) -> Option<AppendError> {
-        self.core.check_open().err()
+        self.core.admission.check().err()
     }
 
-    /// Flushes, dispatches and closes; a later call does nothing. Dropping the store does the same.
+    /// Flushes, dispatches, closes and lets go of the listeners; a later call does nothing. Dropping the store does the same.
     ///
     /// # Errors
     /// The folder is then left as after a crash: the next start recovers.
@@ -345,10 +358,11 @@ impl<D: Disk> Store<D> {
                 tracing::error!("a thread of the store had panicked");
             }
         }
-        let result = self.core.finish_all();
+        let result = self.core.finish();
+        self.core.admission.listeners().clear();
         drop(self.lock.lock().take());
         if result.is_ok() {
-            tracing::info!(root = %self.core.folder.root.display(), end = self.core.wrote(), "store is closed");
+            tracing::info!(root = %self.core.log.folder().root.display(), end = %self.core.log.end(), "store is closed");
         }
         result
     }
@@ -364,6 +378,6 @@ impl<D: Disk> Drop for Store<D> {
 
 impl<D: Disk> fmt::Debug for Store<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("root", &self.core.folder.root).finish_non_exhaustive()
+        f.debug_struct("Store").field("root", &self.core.log.folder().root).finish_non_exhaustive()
     }
 }

@@ -1,0 +1,174 @@
+"""`rocketpy config`: the values that a server would take, what a key means, what differs from the defaults."""
+
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rocketpy import _rocketpy
+from rocketpy.cli import output
+from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.cli.options import Json
+from rocketpy.cli.serve import settings_of
+
+if TYPE_CHECKING:
+    from rocketpy._rocketpy import ConfigKey
+
+Config = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="TOML, or Apache's properties as in broker.conf.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A configuration key; may be repeated.")
+]
+
+
+class Format(StrEnum):
+    """How values are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    PROPERTIES = "properties"
+
+
+def show(
+    config: Config = None,
+    settings: Settings = None,
+    style: Annotated[
+        Format, typer.Option("--format", help="`properties` is a broker.conf; what is not set is a comment there.")
+    ] = Format.TABLE,
+) -> None:
+    """Show the value of every key, and the layer it comes from: defaults, file, environment, command line."""
+    keys = load(config, settings or [])
+    if style is Format.PROPERTIES:
+        for key in keys:
+            mark = "#" if key["layer"] == "default" else ""
+            print(f"{mark}{key['name']}={escaped(key['text'])}")
+        return
+    as_json = style is Format.JSON
+    rows = [{"key": key["name"], **value_of(key, as_json), "origin": origin(key)} for key in keys]
+    output.show(rows, as_json=as_json)
+
+
+def explain(key: Annotated[str, typer.Argument(metavar="KEY")], as_json: Json = False) -> None:
+    """Explain one key: its values, its default, what it does, where Apache differs, and whether it may change."""
+    name = _rocketpy.config_key_name(key)
+    output.show_one(facts_of(name), as_json=as_json)
+
+
+def diff(
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[A B]", help="Two files to compare.")] = None,
+    config: Config = None,
+    settings: Settings = None,
+    as_json: Json = False,
+) -> None:
+    """Show which values differ from the defaults, or from one file to another."""
+    if files:
+        if len(files) != 2 or config is not None or settings:
+            raise CommandError(
+                "diff compares two files, or one configuration with the defaults",
+                ExitCode.USAGE,
+                "write `rocketpy config diff A B`, or `rocketpy config diff --config FILE`",
+            )
+        left, right = (load(file, [], environment=False) for file in files)
+        rows = [
+            {"key": one["name"], str(files[0]): told(one, as_json), str(files[1]): told(other, as_json)}
+            for one, other in zip(left, right, strict=True)
+            if one["value"] != other["value"]
+        ]
+        output.show(rows, as_json=as_json, empty="nothing differs")
+        return
+    rows = [
+        {"key": key["name"], **value_of(key, as_json), "origin": origin(key)}
+        for key in load(config, settings or [])
+        if key["value"] != key["default"]
+    ]
+    output.show(rows, as_json=as_json, empty="nothing differs from the defaults")
+
+
+def load(config: Path | None, settings: Sequence[str], *, environment: bool = True) -> "list[ConfigKey]":
+    """Every key with its value; keys without a meaning here are named on standard error."""
+    if config is not None and not config.exists():
+        raise CommandError(
+            f"no such configuration file: {config}",
+            ExitCode.NOT_FOUND,
+            "check the path: a file of KEY=VALUE lines, or a TOML file",
+        )
+    given = list(settings_of(settings).items())
+    keys, ignored = _rocketpy.config_keys(None if config is None else str(config), given, environment)
+    if ignored:
+        print(f"without a meaning here: {' '.join(ignored)}", file=sys.stderr)
+    return keys
+
+
+def value_of(key: "ConfigKey", as_json: bool) -> dict[str, Any]:
+    """Value and default, typed for JSON, as a file would say them for people."""
+    if as_json:
+        return {"value": key["value"], "default": key["default"]}
+    return {"value": key["text"], "default": key["default_text"]}
+
+
+def told(key: "ConfigKey", as_json: bool) -> Any:
+    """The value alone."""
+    return value_of(key, as_json)["value"]
+
+
+def origin(key: "ConfigKey") -> str:
+    """The layer, and the file or variable in it."""
+    return key["layer"] if key["source"] is None else f"{key['layer']} {key['source']}"
+
+
+def escaped(text: str) -> str:
+    """A value as a properties file has it."""
+    return text.replace("\\", "\\\\")
+
+
+def facts_of(name: str) -> dict[str, Any]:
+    """What is known about a key, whether it is used or not."""
+    keys, _ = _rocketpy.config_keys(None, [], False)
+    for key in keys:
+        if key["name"] == name:
+            return used_facts(key)
+    fixed, _ = _rocketpy.config_unused_keys()
+    for known, only, feature in fixed:
+        if known == name:
+            return {
+                "key": name,
+                "section": "Apache's keys with one value",
+                "only_value": only,
+                "description": f"Another value needs {feature}, which is not there yet, and is an error.",
+            }
+    return {
+        "key": name,
+        "section": "Apache's keys without a meaning here",
+        "description": "It tunes a part that does not exist here: any value is taken, and none changes anything.",
+    }
+
+
+def used_facts(key: "ConfigKey") -> dict[str, Any]:
+    """What is known about a key that is used."""
+    facts: dict[str, Any] = {"key": key["name"], "section": key["section"], "type": key["kind"]}
+    if key["unit"] is not None:
+        facts["unit"] = key["unit"]
+    if key["bounds"] is not None:
+        facts["bounds"] = "from {} to {}".format(*key["bounds"])
+    if key["choices"]:
+        facts["values"] = key["choices"]
+    facts["default"] = key["default_text"] or None
+    facts["description"] = key["description"]
+    facts["apache"] = apache(key)
+    facts["changes_while_running"] = key["is_changeable"]
+    return facts
+
+
+def apache(key: "ConfigKey") -> str:
+    """Where Apache differs."""
+    if key["alias_of"] is not None:
+        return f"does not have this name; there it is {key['alias_of']}"
+    if key["apache_default"] is None:
+        return "does not have this key"
+    if key["apache_default"] == key["default_text"]:
+        return "has the same default"
+    return f"has another default: {key['apache_default']}"

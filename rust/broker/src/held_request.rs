@@ -1,0 +1,353 @@
+//! Requests that wait: for a message in a queue, or for dispatch.
+//!
+//! The structure knows when a request has to be looked at again, not what is done then: whoever takes one out resumes it.
+//!
+//! # Source
+//! docs/reference/protocol.md 5.4.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
+use rocketpy_remoting::Reply;
+use rocketpy_store::Arrival;
+use tokio::sync::Notify;
+
+/// A request that can wait.
+pub(crate) trait Waiter {
+    /// What ends the wait before its deadline. Always the same for one request.
+    fn waits_for(&self) -> WaitsFor<'_>;
+
+    /// Whether this message, in a queue that the request waits for, is one it waits for.
+    fn is_woken_by(&self, arrival: &Arrival) -> bool;
+
+    /// Whether a queue that the request waits for has grown past what the request has seen, whatever its filter.
+    fn is_behind(&self, queue: &QueueKey, max_offset: QueueOffset) -> bool;
+
+    /// Bytes of memory that the request holds besides its own struct.
+    fn held_bytes(&self) -> usize;
+}
+
+/// What ends a wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum WaitsFor<'a> {
+    /// A message in one of these queues.
+    Messages(&'a [QueueKey]),
+    /// Dispatch covers the log before this offset.
+    Dispatch(PhysicalOffset),
+}
+
+/// A queue of this broker.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct QueueKey {
+    pub(crate) topic: Arc<str>,
+    pub(crate) queue_id: u32,
+}
+
+/// A request that waits, and the right to answer it.
+#[derive(Debug)]
+pub(crate) struct Held<W> {
+    pub(crate) waiter: W,
+    pub(crate) reply: Reply,
+    pub(crate) deadline: Instant,
+}
+
+/// Number of a held request, unique in the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct HeldId(u64);
+
+/// Bounds of all held requests together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeldLimits {
+    pub(crate) requests: usize,
+    pub(crate) bytes: usize,
+}
+
+/// Why a request cannot be held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// As many are held as may be.
+    Requests { limit: usize },
+    /// With this one they would take more memory than they may.
+    Bytes { limit: usize },
+}
+
+/// Bytes that the sets of [`State`] take for one request.
+const INDEX_BYTES: usize = 256;
+
+/// Requests that wait, each until something of its own happens or its time is up.
+#[doc(alias = "PullRequestHoldService")]
+#[derive(Debug)]
+pub(crate) struct HeldRequests<W> {
+    state: Mutex<State<W>>,
+    /// Requests that wait for messages. An arrival reads it before it takes the lock.
+    for_messages: AtomicUsize,
+    /// The lowest offset that a request waits for dispatch to reach; `u64::MAX` without any. Dispatch reads it before it takes the
+    /// lock.
+    first_dispatch: AtomicU64,
+    limits: HeldLimits,
+    /// Notified when the earliest deadline becomes earlier.
+    sooner: Notify,
+}
+
+/// Every set is ordered by id, so that a request leaves all of them in a few steps, however many are held.
+#[derive(Debug)]
+struct State<W> {
+    next_id: u64,
+    bytes: usize,
+    requests: HashMap<HeldId, Held<W>>,
+    by_queue: HashMap<QueueKey, BTreeSet<HeldId>>,
+    by_dispatch: BTreeSet<(PhysicalOffset, HeldId)>,
+    by_connection: HashMap<u64, BTreeSet<HeldId>>,
+    by_deadline: BTreeSet<(Instant, HeldId)>,
+}
+
+impl<W: Waiter> HeldRequests<W> {
+    pub(crate) fn new(limits: HeldLimits) -> Self {
+        Self {
+            state: Mutex::default(),
+            for_messages: AtomicUsize::new(0),
+            first_dispatch: AtomicU64::new(u64::MAX),
+            limits,
+            sooner: Notify::new(),
+        }
+    }
+
+    /// How many wait for messages.
+    pub(crate) fn count_for_messages(&self) -> usize {
+        self.for_messages.load(Ordering::Acquire)
+    }
+
+    /// How many wait for anything.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().requests.len()
+    }
+
+    /// Holds a request.
+    ///
+    /// What it waits for may have happened just before: the caller looks again, with [`Self::take_if`].
+    ///
+    /// # Errors
+    /// The request, and why there is no room for it.
+    pub(crate) fn hold(&self, held: Held<W>) -> Result<HeldId, (Held<W>, NoRoom)> {
+        let deadline = held.deadline;
+        let mut state = self.state.lock();
+        if let Err(no_room) = state.check_room(&held, self.limits) {
+            return Err((held, no_room));
+        }
+        let id = state.insert(held);
+        self.publish(&state);
+        let is_first = state.by_deadline.first() == Some(&(deadline, id));
+        drop(state);
+        // With the fence on the side of the store's threads: either they see this request, or the caller sees what they did.
+        fence(Ordering::SeqCst);
+        if is_first {
+            self.sooner.notify_one();
+        }
+        Ok(id)
+    }
+
+    /// Takes one request out if it is still here and its wait is over.
+    pub(crate) fn take_if(&self, id: HeldId, is_over: impl FnOnce(&W) -> bool) -> Option<Held<W>> {
+        let mut state = self.state.lock();
+        if !is_over(&state.requests.get(&id)?.waiter) {
+            return None;
+        }
+        let held = state.take(id);
+        self.publish(&state);
+        held
+    }
+
+    /// Takes out the requests that one of these messages wakes.
+    pub(crate) fn arrived(&self, arrivals: &[Arrival]) -> Vec<Held<W>> {
+        fence(Ordering::SeqCst);
+        if self.count_for_messages() == 0 {
+            return Vec::new();
+        }
+        let mut state = self.state.lock();
+        let mut released = Vec::new();
+        for arrival in arrivals {
+            // Taken out right away: the next arrival in the same queue does not check them again.
+            let woken = state.woken_by(arrival);
+            released.extend(woken.into_iter().filter_map(|id| state.take(id)));
+        }
+        self.publish(&state);
+        released
+    }
+
+    /// Takes out the requests that waited for dispatch to come this far.
+    pub(crate) fn dispatched(&self, offset: PhysicalOffset) -> Vec<Held<W>> {
+        fence(Ordering::SeqCst);
+        if offset.get() < self.first_dispatch.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        self.release(|state, ids| {
+            let covered = state.by_dispatch.iter().take_while(|(end, _)| *end <= offset);
+            ids.extend(covered.map(|(_, id)| *id));
+        })
+    }
+
+    /// Takes out the requests of which a queue has grown past what they have seen, whatever their filter.
+    pub(crate) fn behind(&self, max_offset: impl Fn(&QueueKey) -> QueueOffset) -> Vec<Held<W>> {
+        self.release(|state, ids| {
+            for (queue, waiting) in &state.by_queue {
+                let max = max_offset(queue);
+                let is_behind = |id: &&HeldId| {
+                    state.requests.get(*id).is_some_and(|held| held.waiter.is_behind(queue, max))
+                };
+                ids.extend(waiting.iter().filter(is_behind));
+            }
+        })
+    }
+
+    /// Takes out the requests whose time is up.
+    pub(crate) fn overdue(&self, now: Instant) -> Vec<Held<W>> {
+        self.release(|state, ids| {
+            let overdue = state.by_deadline.iter().take_while(|(deadline, _)| *deadline <= now);
+            ids.extend(overdue.map(|(_, id)| *id));
+        })
+    }
+
+    /// Takes out the requests that wait for messages of a topic.
+    pub(crate) fn of_topic(&self, topic: &str) -> Vec<Held<W>> {
+        self.release(|state, ids| {
+            let queues = state.by_queue.iter().filter(|(queue, _)| *queue.topic == *topic);
+            ids.extend(queues.flat_map(|(_, waiting)| waiting));
+        })
+    }
+
+    /// Takes out everything.
+    pub(crate) fn all(&self) -> Vec<Held<W>> {
+        self.release(|state, ids| ids.extend(state.requests.keys()))
+    }
+
+    /// Drops the requests of a connection that has ended.
+    pub(crate) fn disconnected(&self, connection_id: u64) {
+        drop(
+            self.release(|state, ids| {
+                ids.extend(state.by_connection.get(&connection_id).into_iter().flatten())
+            }),
+        );
+    }
+
+    /// Waits until the earliest deadline, or `until`.
+    pub(crate) async fn wait_for_deadline(&self, until: Instant) {
+        loop {
+            let first = self.state.lock().by_deadline.first().map(|(deadline, _)| *deadline);
+            let wake_at = first.map_or(until, |deadline| deadline.min(until));
+            tokio::select! {
+                () = tokio::time::sleep_until(wake_at.into()) => return,
+                () = self.sooner.notified() => {}
+            }
+        }
+    }
+
+    fn release(&self, choose: impl FnOnce(&State<W>, &mut Vec<HeldId>)) -> Vec<Held<W>> {
+        let mut state = self.state.lock();
+        let mut ids = Vec::new();
+        choose(&state, &mut ids);
+        // An id may have been chosen twice: the second time it is gone.
+        let released = ids.into_iter().filter_map(|id| state.take(id)).collect();
+        self.publish(&state);
+        released
+    }
+
+    /// Shows the threads of the store whether anybody waits for them.
+    fn publish(&self, state: &State<W>) {
+        let for_messages = state.requests.len() - state.by_dispatch.len();
+        let first = state.by_dispatch.first().map_or(u64::MAX, |(end, _)| end.get());
+        self.for_messages.store(for_messages, Ordering::Release);
+        self.first_dispatch.store(first, Ordering::Release);
+    }
+}
+
+impl<W> Default for State<W> {
+    fn default() -> Self {
+        Self {
+            next_id: 0,
+            bytes: 0,
+            requests: HashMap::new(),
+            by_queue: HashMap::new(),
+            by_dispatch: BTreeSet::new(),
+            by_connection: HashMap::new(),
+            by_deadline: BTreeSet::new(),
+        }
+    }
+}
+
+impl<W: Waiter> State<W> {
+    fn check_room(&self, held: &Held<W>, limits: HeldLimits) -> Result<(), NoRoom> {
+        if self.requests.len() >= limits.requests {
+            return Err(NoRoom::Requests { limit: limits.requests });
+        }
+        if self.bytes.saturating_add(bytes_of(held)) > limits.bytes {
+            return Err(NoRoom::Bytes { limit: limits.bytes });
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, held: Held<W>) -> HeldId {
+        let id = HeldId(self.next_id);
+        self.next_id += 1;
+        match held.waiter.waits_for() {
+            WaitsFor::Messages(queues) => {
+                for queue in queues {
+                    self.by_queue.entry(queue.clone()).or_default().insert(id);
+                }
+            }
+            WaitsFor::Dispatch(end) => {
+                self.by_dispatch.insert((end, id));
+            }
+        }
+        self.by_connection.entry(held.reply.connection().id()).or_default().insert(id);
+        self.by_deadline.insert((held.deadline, id));
+        self.bytes += bytes_of(&held);
+        self.requests.insert(id, held);
+        id
+    }
+
+    fn take(&mut self, id: HeldId) -> Option<Held<W>> {
+        let held = self.requests.remove(&id)?;
+        self.bytes -= bytes_of(&held);
+        self.by_deadline.remove(&(held.deadline, id));
+        remove_from(&mut self.by_connection, &held.reply.connection().id(), id);
+        match held.waiter.waits_for() {
+            WaitsFor::Messages(queues) => {
+                queues.iter().for_each(|queue| remove_from(&mut self.by_queue, queue, id));
+            }
+            WaitsFor::Dispatch(end) => {
+                self.by_dispatch.remove(&(end, id));
+            }
+        }
+        Some(held)
+    }
+
+    fn woken_by(&self, arrival: &Arrival) -> Vec<HeldId> {
+        let queue = QueueKey { topic: arrival.topic.clone(), queue_id: arrival.queue_id };
+        let waiting = self.by_queue.get(&queue).into_iter().flatten().copied();
+        waiting
+            .filter(|id| self.requests.get(id).is_some_and(|held| held.waiter.is_woken_by(arrival)))
+            .collect()
+    }
+}
+
+fn bytes_of<W: Waiter>(held: &Held<W>) -> usize {
+    size_of::<Held<W>>() + INDEX_BYTES + held.waiter.held_bytes()
+}
+
+fn remove_from<K: Eq + Hash>(sets: &mut HashMap<K, BTreeSet<HeldId>>, key: &K, id: HeldId) {
+    if let Some(set) = sets.get_mut(key) {
+        set.remove(&id);
+        if set.is_empty() {
+            sets.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

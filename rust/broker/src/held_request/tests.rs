@@ -1,0 +1,231 @@
+//! Held requests over replies of a real connection.
+
+use std::time::Duration;
+
+use rocketpy_protocol::Command;
+use rocketpy_remoting::{
+    Client, ClientConfig, Connection, Handler, PendingCall, Response, Server, ServerConfig,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const ANY_NUMBER: HeldLimits = HeldLimits { requests: usize::MAX, bytes: usize::MAX };
+
+/// Waits for a message behind offset 0 with tags code 7, or for dispatch.
+#[derive(Debug, Default)]
+struct Test {
+    queues: Vec<QueueKey>,
+    end: Option<PhysicalOffset>,
+    held_bytes: usize,
+    checks: Arc<AtomicUsize>,
+}
+
+impl Waiter for Test {
+    fn waits_for(&self) -> WaitsFor<'_> {
+        match self.end {
+            Some(end) => WaitsFor::Dispatch(end),
+            None => WaitsFor::Messages(&self.queues),
+        }
+    }
+
+    fn is_woken_by(&self, arrival: &Arrival) -> bool {
+        self.checks.fetch_add(1, Ordering::Relaxed);
+        arrival.tags_code == 7
+    }
+
+    fn is_behind(&self, _queue: &QueueKey, max_offset: QueueOffset) -> bool {
+        max_offset > QueueOffset(0)
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+}
+
+/// Passes on the right to answer.
+struct Answers(UnboundedSender<Reply>);
+
+impl Handler for Answers {
+    fn handle(&self, _connection: &Arc<Connection>, _request: Command, reply: Reply) {
+        self.0.send(reply).unwrap();
+    }
+}
+
+/// A server with two clients, which call in turns.
+struct Fixture {
+    server: Server,
+    clients: Vec<Client>,
+    replies: UnboundedReceiver<Reply>,
+    calls: Vec<PendingCall>,
+}
+
+impl Fixture {
+    async fn start() -> Self {
+        let (sender, replies) = unbounded_channel();
+        let config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
+        let server = Server::bind(config, Arc::new(Answers(sender))).unwrap();
+        let clients = [(); 2].map(|()| Client::new(ClientConfig::default())).into();
+        Self { server, clients, replies, calls: Vec::new() }
+    }
+
+    /// The reply to a new call.
+    async fn reply(&mut self) -> Reply {
+        let client = &self.clients[self.calls.len() % self.clients.len()];
+        let address = self.server.local_addr().to_string();
+        let call = client.start_call(&address, Command::bare_request(11), PATIENCE).await.unwrap();
+        self.calls.push(call);
+        self.replies.recv().await.unwrap()
+    }
+
+    async fn held(&mut self, waiter: Test) -> Held<Test> {
+        Held { waiter, reply: self.reply().await, deadline: Instant::now() + PATIENCE }
+    }
+}
+
+fn queue(topic: &str, queue_id: u32) -> QueueKey {
+    QueueKey { topic: topic.into(), queue_id }
+}
+
+fn arrival(queue_id: u32, tags_code: i64) -> Arrival {
+    let next_offset = QueueOffset(1);
+    Arrival { topic: "orders".into(), queue_id, next_offset, tags_code, stored_at_ms: 0 }
+}
+
+fn is_empty(requests: &HeldRequests<Test>) -> bool {
+    let state = requests.state.lock();
+    let sets = state.by_queue.len() + state.by_dispatch.len() + state.by_connection.len();
+    sets + state.by_deadline.len() + state.requests.len() + state.bytes == 0
+}
+
+#[tokio::test]
+async fn a_request_that_was_woken_is_not_checked_again() {
+    const REQUESTS: usize = 1000;
+    let mut fixture = Fixture::start().await;
+    let (requests, checks) = (HeldRequests::new(ANY_NUMBER), Arc::new(AtomicUsize::new(0)));
+    for _ in 0..REQUESTS {
+        let waiter = Test { queues: vec![queue("orders", 0)], checks: checks.clone(), ..Test::default() };
+        requests.hold(fixture.held(waiter).await).unwrap();
+    }
+    let released = requests.arrived(&[arrival(1, 7), arrival(0, 7), arrival(0, 7)]);
+    assert_eq!((released.len(), checks.load(Ordering::Relaxed)), (REQUESTS, REQUESTS));
+    assert!(is_empty(&requests));
+}
+
+#[tokio::test]
+async fn a_filter_keeps_a_request_until_all_are_checked() {
+    let mut fixture = Fixture::start().await;
+    let requests = HeldRequests::new(ANY_NUMBER);
+    let waiter = Test { queues: vec![queue("orders", 0)], ..Test::default() };
+    requests.hold(fixture.held(waiter).await).unwrap();
+    assert!(requests.arrived(&[arrival(0, 8)]).is_empty());
+    assert!(requests.behind(|_| QueueOffset(0)).is_empty());
+    assert_eq!(requests.behind(|_| QueueOffset(1)).len(), 1);
+    assert!(is_empty(&requests));
+}
+
+#[tokio::test]
+async fn a_request_of_several_queues_is_released_once() {
+    let mut fixture = Fixture::start().await;
+    let requests = HeldRequests::new(ANY_NUMBER);
+    for _ in 0..2 {
+        let queues = vec![queue("orders", 0), queue("orders", 1), queue("other", 0)];
+        requests.hold(fixture.held(Test { queues, ..Test::default() }).await).unwrap();
+    }
+    assert_eq!(requests.count_for_messages(), 2);
+    assert_eq!(requests.arrived(&[arrival(1, 7), arrival(0, 7)]).len(), 2);
+    assert!(is_empty(&requests));
+    let queues = vec![queue("orders", 0), queue("other", 0)];
+    requests.hold(fixture.held(Test { queues, ..Test::default() }).await).unwrap();
+    assert!(requests.of_topic("nothing").is_empty());
+    assert_eq!(requests.of_topic("other").len(), 1);
+    assert!(is_empty(&requests));
+}
+
+#[tokio::test]
+async fn dispatch_releases_the_requests_that_it_has_reached() {
+    let mut fixture = Fixture::start().await;
+    let requests = HeldRequests::new(ANY_NUMBER);
+    for end in [300, 100, 200] {
+        let waiter = Test { end: Some(PhysicalOffset(end)), ..Test::default() };
+        requests.hold(fixture.held(waiter).await).unwrap();
+    }
+    assert_eq!(requests.count_for_messages(), 0);
+    assert!(requests.dispatched(PhysicalOffset(99)).is_empty());
+    let ends: Vec<_> = requests.dispatched(PhysicalOffset(200)).iter().map(|held| held.waiter.end).collect();
+    assert_eq!(ends, [Some(PhysicalOffset(100)), Some(PhysicalOffset(200))]);
+    assert!(requests.dispatched(PhysicalOffset(299)).is_empty());
+    assert_eq!(requests.dispatched(PhysicalOffset(300)).len(), 1);
+    assert!(is_empty(&requests));
+}
+
+#[tokio::test]
+async fn what_happened_just_before_the_hold_ends_it() {
+    let mut fixture = Fixture::start().await;
+    let requests = HeldRequests::new(ANY_NUMBER);
+    let waiter = Test { end: Some(PhysicalOffset(100)), ..Test::default() };
+    let id = requests.hold(fixture.held(waiter).await).unwrap();
+    assert!(requests.take_if(id, |_| false).is_none());
+    assert!(requests.take_if(id, |waiter| waiter.end == Some(PhysicalOffset(100))).is_some());
+    assert!(requests.take_if(id, |_| true).is_none(), "it is gone");
+    assert!(is_empty(&requests));
+}
+
+#[tokio::test]
+async fn requests_are_bounded_in_number_and_in_bytes() {
+    let mut fixture = Fixture::start().await;
+    let waiter = || Test { queues: vec![queue("orders", 0)], held_bytes: 1000, ..Test::default() };
+    let two = 2 * bytes_of(&fixture.held(waiter()).await);
+    let limits = [
+        (HeldLimits { requests: 2, bytes: usize::MAX }, NoRoom::Requests { limit: 2 }),
+        (HeldLimits { requests: usize::MAX, bytes: two }, NoRoom::Bytes { limit: two }),
+    ];
+    for (limits, expected) in limits {
+        let requests = HeldRequests::new(limits);
+        let first = requests.hold(fixture.held(waiter()).await).unwrap();
+        requests.hold(fixture.held(waiter()).await).unwrap();
+        let (refused, no_room) = requests.hold(fixture.held(waiter()).await).unwrap_err();
+        assert_eq!(no_room, expected);
+        requests.take_if(first, |_| true).unwrap();
+        requests.hold(refused).unwrap();
+        assert_eq!(requests.all().len(), 2);
+        assert!(is_empty(&requests));
+    }
+}
+
+#[tokio::test]
+async fn an_ended_connection_takes_its_requests_along() {
+    let mut fixture = Fixture::start().await;
+    let requests = HeldRequests::new(ANY_NUMBER);
+    let mut connections = Vec::new();
+    for _ in 0..4 {
+        let held = fixture.held(Test { queues: vec![queue("orders", 0)], ..Test::default() }).await;
+        connections.push(held.reply.connection().id());
+        requests.hold(held).unwrap();
+    }
+    requests.disconnected(connections[0]);
+    let left: Vec<_> = requests.all().into_iter().map(|held| held.reply.connection().id()).collect();
+    assert_eq!(left, [connections[1]; 2]);
+    assert!(is_empty(&requests));
+}
+
+#[tokio::test]
+async fn the_earliest_deadline_ends_the_wait_for_it() {
+    let mut fixture = Fixture::start().await;
+    let requests = Arc::new(HeldRequests::new(ANY_NUMBER));
+    let far = Instant::now() + Duration::from_secs(3600);
+    let waiting = requests.clone();
+    let waiting = tokio::spawn(async move { waiting.wait_for_deadline(far).await });
+    tokio::task::yield_now().await;
+    let now = Instant::now();
+    let waiter = Test { queues: vec![queue("orders", 0)], ..Test::default() };
+    let reply = fixture.reply().await;
+    requests.hold(Held { waiter, reply, deadline: now }).unwrap();
+    tokio::time::timeout(PATIENCE, waiting).await.expect("the deadline ends the wait").unwrap();
+    assert!(requests.overdue(now - Duration::from_millis(1)).is_empty());
+    for held in requests.overdue(now) {
+        held.reply.send(Response::success());
+    }
+    assert_eq!(fixture.calls.pop().unwrap().await.unwrap().code, 0);
+}

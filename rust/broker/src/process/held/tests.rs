@@ -1,0 +1,142 @@
+//! Questions that come while dispatch stands still. No watch runs here: only dispatch can end their wait.
+
+use std::net::SocketAddr;
+
+use parking_lot::{Condvar, Mutex};
+use rocketpy_env::{Disk, RealDisk};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::{GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader, Header};
+use rocketpy_remoting::{Client, ClientConfig, Server, ServerConfig};
+use rocketpy_store::{NewRecord, Store, StoreConfig, StoreListener};
+use tempfile::TempDir;
+
+use super::*;
+use crate::BrokerConfig;
+use crate::broker::Listener;
+use crate::process::Processor;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Keeps dispatch from going on until it is opened.
+struct Gate {
+    listener: Listener,
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn open(&self) {
+        *self.is_open.lock() = true;
+        self.opened.notify_all();
+    }
+}
+
+impl StoreListener for Gate {
+    fn arrived(&self, arrivals: &[Arrival]) {
+        let mut is_open = self.is_open.lock();
+        while !*is_open {
+            self.opened.wait(&mut is_open);
+        }
+        drop(is_open);
+        self.listener.arrived(arrivals);
+    }
+
+    fn dispatched(&self, offset: PhysicalOffset) {
+        self.listener.dispatched(offset);
+    }
+}
+
+/// A broker of which dispatch waits at the gate, with one record in its log.
+struct Fixture {
+    shared: Arc<Shared>,
+    gate: Arc<Gate>,
+    server: Server,
+    client: Client,
+    _folder: TempDir,
+}
+
+impl Fixture {
+    fn start(change: impl FnOnce(&mut BrokerConfig)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let host: SocketAddr = "127.0.0.1:10911".parse().unwrap();
+        let store = StoreConfig { commit_log_file_size: 1 << 20, ..StoreConfig::new(folder.path()) };
+        let mut config = BrokerConfig { store, ..BrokerConfig::default() };
+        change(&mut config);
+        let store = Store::open(config.store.clone()).unwrap();
+        RealDisk.create_dir_all(&folder.path().join("config")).unwrap();
+        let shared = Arc::new(Shared::open(config, store, host).unwrap());
+        let listener = Listener::new(&shared).0;
+        let gate = Gate { listener, is_open: Mutex::new(false), opened: Condvar::new() };
+        let gate = Arc::new(gate);
+        shared.store.add_listener(gate.clone());
+        let processor = Arc::new(Processor(shared.clone()));
+        let server = Server::bind(ServerConfig::new("127.0.0.1:0".parse().unwrap()), processor).unwrap();
+        let record = NewRecord {
+            topic: "orders",
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_at_ms: 1,
+            born_host: host,
+            reconsume_times: 0,
+            prepared_transaction_offset: PhysicalOffset(0),
+            body: b"x",
+            properties: b"",
+        };
+        shared.store.append(&record).unwrap();
+        Self { shared, gate, server, client: Client::new(ClientConfig::default()), _folder: folder }
+    }
+
+    async fn max_offset(&self, committed: bool) -> Command {
+        let header = GetMaxOffsetRequestHeader { topic: "orders", queue_id: 0, committed: Some(committed) };
+        let request = Command::request(request::GET_MAX_OFFSET, &header);
+        self.client.call(&self.server.local_addr().to_string(), request, TIMEOUT).await.unwrap()
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.gate.open();
+        self.shared.store.shutdown().unwrap();
+    }
+}
+
+fn offset(answer: &Command) -> i64 {
+    GetMaxOffsetResponseHeader::read(&answer.ext).unwrap().offset
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_waits_until_dispatch_knows_what_was_stored_before() {
+    let fixture = Fixture::start(|_| {});
+    assert_eq!(offset(&fixture.max_offset(false).await), 1, "the next offset does not come from dispatch");
+    let (answer, ()) = tokio::join!(fixture.max_offset(true), async {
+        while fixture.shared.held.len() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(fixture.shared.held.count_for_messages(), 0);
+        fixture.gate.open();
+    });
+    assert_eq!(offset(&answer), 1);
+    assert_eq!(fixture.shared.held.len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_was_given_up_is_answered_from_what_is_there() {
+    let fixture = Fixture::start(|_| {});
+    let (answer, ()) = tokio::join!(fixture.max_offset(true), async {
+        while fixture.shared.held.len() == 0 {
+            tokio::task::yield_now().await;
+        }
+        resume(&fixture.shared, fixture.shared.held.overdue(Instant::now() + DISPATCH_PATIENCE));
+    });
+    assert_eq!(offset(&answer), 1, "the entry is readable, only the listener has not returned");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_without_room_is_told_that_the_broker_is_busy() {
+    let fixture = Fixture::start(|config| config.max_held_bytes = 1);
+    let answer = fixture.max_offset(true).await;
+    assert_eq!(answer.code, 2);
+    assert!(answer.remark.unwrap().contains("maxHeldBytes"));
+}

@@ -1,0 +1,248 @@
+//! The table of requests: for each code that a broker can get, the function that serves it, or why none does.
+//!
+//! What is true of a request whoever serves it (its effect, who asks) is in [`rocketpy_protocol::code::request`].
+
+use std::sync::Arc;
+
+use rocketpy_protocol::code::{AfterDispatch, Handling};
+use rocketpy_protocol::{Command, request_table};
+use rocketpy_remoting::{Connection, Reply, Response};
+
+use super::{Answer, client, group, message, offset, pull, send, state, topic};
+use crate::shared::Shared;
+
+/// A request and what its function may need.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) connection: &'a Arc<Connection>,
+    pub(crate) request: &'a Command,
+}
+
+/// Serves a request that is answered by its return.
+pub(crate) type Function = fn(Call<'_>) -> Answer;
+
+/// What is done with a request.
+#[derive(Debug)]
+pub(crate) enum Route {
+    /// The function sends the answer, at once or later.
+    Replies(fn(Call<'_>, Reply)),
+    /// The function returns the answer.
+    Answers { function: Function, waits: Waits },
+    /// The answer is REQUEST_CODE_NOT_SUPPORTED.
+    Refused { why: &'static str },
+}
+
+/// Whether an answer waits until dispatch has reached what readers may see of the log when the request comes. It has to when it
+/// comes from consume queues or index: whoever got an acknowledgement before asks for a message that is there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Waits {
+    No,
+    Yes,
+    /// It waits, but not for a request of which `test` is true; `says` describes it.
+    Unless {
+        test: fn(&Command) -> bool,
+        says: &'static str,
+    },
+}
+
+impl Waits {
+    pub(super) fn for_dispatch(self, request: &Command) -> bool {
+        match self {
+            Self::No => false,
+            Self::Yes => true,
+            Self::Unless { test, .. } => !test(request),
+        }
+    }
+}
+
+const fn answers(function: Function) -> Route {
+    Route::Answers { function, waits: Waits::No }
+}
+
+const fn answers_once_dispatched(function: Function) -> Route {
+    Route::Answers { function, waits: Waits::Yes }
+}
+
+const fn refused(why: &'static str) -> Route {
+    Route::Refused { why }
+}
+
+/// The reason of most refusals.
+const NOT_YET: &str = "this broker does not have that function yet";
+
+request_table! {
+    Route:
+
+    // Messages.
+    SEND_MESSAGE | SEND_MESSAGE_V2 | SEND_BATCH_MESSAGE
+        => Route::Replies(|call, reply| send::send(call.shared, call.connection, call.request, reply));
+    PULL_MESSAGE | LITE_PULL_MESSAGE => Route::Replies(pull::pull);
+    VIEW_MESSAGE_BY_ID => answers(message::view);
+    QUERY_MESSAGE => answers_once_dispatched(message::query);
+    CONSUMER_SEND_MSG_BACK
+        => refused("failed messages are not taken back yet; consume them again from their offset");
+    END_TRANSACTION => refused("transactions are not there yet; send plain messages");
+    SEND_REPLY_MESSAGE | SEND_REPLY_MESSAGE_V2 => refused("request-reply is not there yet");
+
+    // Offsets.
+    QUERY_CONSUMER_OFFSET => answers(offset::query);
+    UPDATE_CONSUMER_OFFSET => answers(offset::update);
+    GET_MAX_OFFSET => Route::Answers {
+        function: offset::max,
+        waits: Waits::Unless { test: offset::is_of_next, says: "committed=false" },
+    };
+    GET_MIN_OFFSET => answers(offset::min);
+    SEARCH_OFFSET_BY_TIMESTAMP => answers_once_dispatched(offset::search);
+    GET_EARLIEST_MSG_STORETIME => answers(offset::earliest_stored_at);
+    INVOKE_BROKER_TO_RESET_OFFSET => refused("commit the offsets instead while the group is stopped");
+
+    // Clients.
+    HEART_BEAT => answers(client::heartbeat);
+    UNREGISTER_CLIENT => answers(client::unregister);
+    CHECK_CLIENT_CONFIG => answers(client::check);
+    GET_CONSUMER_LIST_BY_GROUP => answers(client::list);
+    LOCK_BATCH_MQ => answers(client::lock_queues);
+    UNLOCK_BATCH_MQ => answers(client::unlock_queues);
+    GET_CONSUMER_CONNECTION_LIST => answers(client::consumer_connections);
+    GET_PRODUCER_CONNECTION_LIST => answers(client::producer_connections);
+
+    // Topics.
+    UPDATE_AND_CREATE_TOPIC => Route::Replies(topic::put);
+    DELETE_TOPIC_IN_BROKER => answers(topic::delete);
+    GET_ALL_TOPIC_CONFIG => answers(topic::all);
+    GET_TOPIC_CONFIG => answers(topic::get);
+    GET_TOPIC_STATS_INFO => answers_once_dispatched(topic::stats);
+
+    // Consumer groups.
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => answers(group::put);
+    DELETE_SUBSCRIPTIONGROUP => answers(group::delete);
+    GET_ALL_SUBSCRIPTIONGROUP_CONFIG => answers(group::all);
+    GET_CONSUME_STATS => answers_once_dispatched(group::consume_stats);
+    QUERY_TOPIC_CONSUME_BY_WHO => answers(group::of_topic);
+
+    // The broker itself.
+    GET_BROKER_CONFIG => answers(|call| state::config(call.shared));
+    GET_BROKER_RUNTIME_INFO => answers(|call| state::runtime_info(call.shared));
+    DELETE_EXPIRED_COMMITLOG => answers(|call| {
+        call.shared.store.delete_expired();
+        Ok(Response::success())
+    });
+    // A round of retention: files of consume queues go with the log's. Queues stay: their numbers are nowhere else.
+    CLEAN_EXPIRED_CONSUMEQUEUE => answers(|call| {
+        super::blocking(|| call.shared.store.clean())?;
+        Ok(Response::success())
+    });
+
+    // What is not there yet.
+    QUERY_BROKER_OFFSET
+    | UPDATE_AND_CREATE_TOPIC_LIST
+    | GET_TOPIC_CONFIG_LIST
+    | GET_TOPIC_NAME_LIST
+    | UPDATE_BROKER_CONFIG
+    | TRIGGER_DELETE_FILES
+    | GET_ALL_CONSUMER_OFFSET
+    | GET_ALL_DELAY_OFFSET
+    | GET_CLIENT_CONFIG
+    | GET_TIMER_CHECK_POINT
+    | GET_TIMER_METRICS
+    | RESET_CONSUMER_OFFSET_IN_BROKER
+    | WHO_CONSUME_THE_MESSAGE
+    | INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+    | UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+    | REGISTER_FILTER_SERVER
+    | REGISTER_MESSAGE_FILTER_CLASS
+    | QUERY_CONSUME_TIME_SPAN
+    | GET_SYSTEM_TOPIC_LIST_FROM_BROKER
+    | GET_CONSUMER_RUNNING_INFO
+    | QUERY_CORRECTION_OFFSET
+    | CONSUME_MESSAGE_DIRECTLY
+    | CLONE_GROUP_OFFSET
+    | VIEW_BROKER_STATS_DATA
+    | CLEAN_UNUSED_TOPIC
+    | GET_BROKER_CONSUME_STATS
+    | QUERY_CONSUME_QUEUE
+    | RESUME_CHECK_HALF_MESSAGE
+    | GET_ALL_PRODUCER_INFO
+    | QUERY_TOPICS_BY_CONSUMER
+    | QUERY_SUBSCRIPTION_BY_CONSUMER
+    | GET_SUBSCRIPTIONGROUP_CONFIG
+    | UPDATE_AND_GET_GROUP_FORBIDDEN
+    | CHECK_ROCKSDB_CQ_WRITE_PROGRESS
+    | EXPORT_ROCKSDB_CONFIG_TO_JSON
+    | RECALL_MESSAGE
+    | QUERY_ASSIGNMENT
+    | SET_MESSAGE_REQUEST_MODE
+    | GET_ALL_MESSAGE_REQUEST_MODE
+    | UPDATE_AND_CREATE_STATIC_TOPIC
+    | ADD_BROKER
+    | REMOVE_BROKER
+    | NOTIFY_MIN_BROKER_ID_CHANGE
+    | EXCHANGE_BROKER_HA_INFO
+    | GET_BROKER_HA_STATUS
+    | RESET_MASTER_FLUSH_OFFSET
+    | GET_BROKER_EPOCH_CACHE
+    | NOTIFY_BROKER_ROLE_CHANGED
+    | UPDATE_COLD_DATA_FLOW_CTR_CONFIG
+    | REMOVE_COLD_DATA_FLOW_CTR_CONFIG
+    | GET_COLD_DATA_FLOW_CTR_INFO
+    | SET_COMMITLOG_READ_MODE
+    | AUTH_CREATE_USER
+    | AUTH_UPDATE_USER
+    | AUTH_DELETE_USER
+    | AUTH_GET_USER
+    | AUTH_LIST_USER
+    | AUTH_CREATE_ACL
+    | AUTH_UPDATE_ACL
+    | AUTH_DELETE_ACL
+    | AUTH_GET_ACL
+    | AUTH_LIST_ACL
+    | SWITCH_TIMER_ENGINE
+    | POP_MESSAGE
+    | ACK_MESSAGE
+    | PEEK_MESSAGE
+    | CHANGE_MESSAGE_INVISIBLETIME
+    | NOTIFICATION
+    | POLLING_INFO
+    | POP_ROLLBACK
+    | POP_LITE_MESSAGE
+    | LITE_SUBSCRIPTION_CTL
+    | ACK_LITE_MESSAGE
+    | GET_BROKER_LITE_INFO
+    | GET_PARENT_TOPIC_INFO
+    | GET_LITE_TOPIC_INFO
+    | GET_LITE_CLIENT_INFO
+    | GET_LITE_GROUP_INFO
+    | TRIGGER_LITE_DISPATCH
+    | BATCH_ACK_MESSAGE => refused(NOT_YET);
+}
+
+/// What a broker does with each request that it can get, by code.
+pub fn requests() -> impl Iterator<Item = (i32, Handling)> {
+    CODES.iter().filter_map(|&code| Some((code, handling(route_of(code)?))))
+}
+
+fn handling(route: &Route) -> Handling {
+    let after_dispatch = match route {
+        Route::Refused { why } => return Handling::Refused { why },
+        Route::Replies(_) | Route::Answers { waits: Waits::No, .. } => AfterDispatch::No,
+        Route::Answers { waits: Waits::Yes, .. } => AfterDispatch::Yes,
+        Route::Answers { waits: Waits::Unless { says, .. }, .. } => AfterDispatch::Unless(says),
+    };
+    Handling::Served { after_dispatch }
+}
+
+#[cfg(test)]
+mod tests {
+    use rocketpy_protocol::code::request::{self, Party};
+
+    use super::*;
+
+    #[test]
+    fn every_request_to_a_broker_has_a_route_and_no_other_has() {
+        for row in request::ALL {
+            let is_ours = row.asked_of == Party::Broker;
+            assert_eq!(route_of(row.code).is_some(), is_ours, "{}", row.name);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What the answer to a put waits for.
+
+use std::sync::Arc;
+
+use rocketpy_env::failpoint::{self, Point};
+use rocketpy_model::PhysicalOffset;
+use rocketpy_remoting::{Reply, Response};
+
+use crate::registration::Announced;
+use crate::shared::Shared;
+
+/// What must have happened before an answer may leave: every mark that is set. Without one it leaves at once.
+#[derive(Debug, Default)]
+pub(crate) struct AckCondition {
+    /// The flush has reached this physical offset, the end of the record.
+    pub(crate) flushed: Option<PhysicalOffset>,
+    /// The name servers know the topic that the request made or changed.
+    pub(crate) announced: Option<Announced>,
+}
+
+/// Sends the answer once its condition is met. The only place that reads a condition.
+///
+/// Answers that wait for the flush leave together, when one flush has covered their records ([`crate::held_send`]). When no
+/// flush does in time, the answer becomes FLUSH_DISK_TIMEOUT. An announcement that no name server takes in time is not waited
+/// for any longer.
+pub(crate) fn acknowledge(
+    shared: &Arc<Shared>,
+    mut condition: AckCondition,
+    reply: Reply,
+    response: Response,
+) {
+    if let Some(announced) = condition.announced.take() {
+        if let Some(end) = condition.flushed {
+            shared.store.request_flush(end);
+        }
+        let owner = shared.clone();
+        return shared.tasks.spawn(async move {
+            if let Some(registrar) = owner.registrar() {
+                registrar.taken(&announced, owner.config.announce_wait).await;
+            }
+            acknowledge(&owner, condition, reply, response);
+        });
+    }
+    let Some(end) = condition.flushed else {
+        failpoint::reach(Point::BeforeAcknowledge);
+        return reply.send(response);
+    };
+    shared.held_sends.hold(end, shared.config.sync_flush_timeout, reply, response);
+    shared.store.request_flush(end);
+    // The flush may have passed the record before its answer was held.
+    shared.held_sends.flushed(shared.store.flushed_offset());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use parking_lot::Mutex;
+    use rocketpy_model::TopicConfig;
+    use rocketpy_protocol::Command;
+    use rocketpy_protocol::code::response;
+    use rocketpy_remoting::{Client, ClientConfig, Connection, Handler, Server, ServerConfig};
+
+    use super::*;
+    use crate::registration::{Identity, Registrar};
+    use crate::service::Services;
+    use crate::table::topic::TopicChange;
+    use crate::testing::TestShared;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn serve(handler: Arc<dyn Handler>) -> (Server, String) {
+        let config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
+        let server = Server::bind(config, handler).unwrap();
+        let address = server.local_addr().to_string();
+        (server, address)
+    }
+
+    /// A name server that takes the first registration and keeps the others waiting.
+    #[derive(Default)]
+    struct SlowNameServer {
+        has_one: Mutex<bool>,
+        waiting: Mutex<Vec<Reply>>,
+    }
+
+    impl Handler for SlowNameServer {
+        fn handle(&self, _connection: &Arc<Connection>, _request: Command, reply: Reply) {
+            if std::mem::replace(&mut *self.has_one.lock(), true) {
+                self.waiting.lock().push(reply);
+            } else {
+                reply.send(Response::success());
+            }
+        }
+    }
+
+    /// Answers every request once a topic is announced and the whole log is flushed.
+    struct Asker(Arc<Shared>);
+
+    impl Handler for Asker {
+        fn handle(&self, _connection: &Arc<Connection>, _request: Command, reply: Reply) {
+            let change = TopicChange { topics: vec![Arc::new(TopicConfig::new("orders", 1))] };
+            let condition = AckCondition {
+                flushed: Some(self.0.store.max_physical_offset()),
+                announced: self.0.announce(&change),
+            };
+            acknowledge(&self.0, condition, reply, Response::success());
+        }
+    }
+
+    async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let wait = async {
+            while !is_so() {
+                tokio::task::yield_now().await;
+            }
+        };
+        assert!(tokio::time::timeout(PATIENCE, wait).await.is_ok(), "never came true: {what}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_waits_for_every_mark_and_for_no_name_server_that_is_gone() {
+        let shared = TestShared::open(|_| {});
+        let names = Arc::new(SlowNameServer::default());
+        let (_name_server, name_address) = serve(names.clone());
+        let identity = Identity {
+            cluster_name: "c".to_owned(),
+            broker_name: "b".to_owned(),
+            broker_addr: "127.0.0.1:10911".to_owned(),
+            ha_addr: "127.0.0.1:10912".to_owned(),
+            period: PATIENCE,
+            timeout: PATIENCE,
+        };
+        let client = Client::new(ClientConfig::default());
+        let registrar = Registrar::new(client.clone(), &[name_address], identity, shared.role.clone());
+        let services = Services::default();
+        registrar.services(&shared.topics).for_each(|service| services.start(service));
+        shared.set_registrar(registrar);
+        let registrar = shared.registrar().unwrap();
+        assert!(registrar.registered(PATIENCE).await);
+
+        let (_server, address) = serve(Arc::new(Asker(shared.clone())));
+        let mut call = client.start_call(&address, Command::bare_request(1), PATIENCE).await.unwrap();
+        until("the announcement is under way", || !names.waiting.lock().is_empty()).await;
+        let early = tokio::time::timeout(Duration::from_millis(20), &mut call).await;
+        assert!(early.is_err(), "flushed, but not announced");
+
+        services.stop_all(Duration::ZERO).await;
+        registrar.unregister().await;
+        assert_eq!(call.await.unwrap().code, response::SUCCESS);
+        shared.tasks.join(PATIENCE).await;
+    }
+}

@@ -1,0 +1,153 @@
+//! Where a message goes: its topic and queue, after the rules for missing topics, system topics and retries.
+//!
+//! # Source
+//! docs/reference/protocol.md 2.3.1 (rules 1 to 4) and 2.3.9.
+
+use std::sync::Arc;
+
+use rocketpy_env::{now_ms, random_u64};
+use rocketpy_model::{TopicConfig, name, perm, system};
+
+use super::message::{Delay, NewMessage, Origin, Template};
+use super::properties::Wish;
+use crate::blocking::blocking;
+use crate::refusal::Refusal;
+use crate::registration::Announced;
+use crate::shared::Shared;
+
+/// A topic, and the announcement to wait for when it is new.
+type Found = (Arc<TopicConfig>, Option<Announced>);
+
+/// The queue that a message goes to.
+#[derive(Debug)]
+pub(super) struct Destination {
+    pub(super) topic: Arc<TopicConfig>,
+    pub(super) queue_id: u32,
+    /// What the message's own says, or [`Delay::Dropped`] for a dead letter.
+    pub(super) delay: Delay,
+    /// For a topic that this message made: when the name servers know it.
+    pub(super) announced: Option<Announced>,
+}
+
+impl Destination {
+    /// Finds the queue; makes a topic or a group that is missing and may be made.
+    ///
+    /// # Errors
+    /// There is no such topic or queue, or the sender may not use it. Nothing is stored then; a topic may have been made.
+    pub(super) fn of(shared: &Shared, origin: Origin, message: &NewMessage<'_>) -> Result<Self, Refusal> {
+        let (topic, announced) = find_topic(shared, origin, message.topic, message.template)?;
+        let queue_id = choose_queue(&topic, message.queue_id)?;
+        let destination = Self { topic, queue_id, delay: message.delay, announced };
+        match system::group_of_retry_topic(message.topic) {
+            Some(group) if origin == Origin::Client => destination.or_dead_letters(shared, message, group),
+            _ => Ok(destination),
+        }
+    }
+
+    /// Where a message goes that asks for more than to be stored.
+    ///
+    /// This is the place of the features: a delay level leads to `SCHEDULE_TOPIC_XXXX`, a timer to `rmq_sys_wheel_timer`, a
+    /// transaction to `RMQ_SYS_TRANS_HALF_TOPIC`. None of them is there yet.
+    ///
+    /// # Errors
+    /// Always, by the name of what the message asks for.
+    ///
+    /// # Source
+    /// docs/reference/store-format.md 8.2, 8.4 and 9.2.
+    pub(super) fn granting(self, wish: Wish) -> Result<Self, Refusal> {
+        match wish {
+            Wish::Delay { property } => Err(Refusal::Delay { property }),
+            Wish::Transaction { marked_by } => Err(Refusal::Transaction { marked_by }),
+        }
+    }
+
+    /// A client's retry that was tried too often, or whose group consumes in order, goes to the dead letters.
+    ///
+    /// # Source
+    /// docs/reference/protocol.md 2.3.9.
+    fn or_dead_letters(
+        self,
+        shared: &Shared,
+        message: &NewMessage<'_>,
+        group: &str,
+    ) -> Result<Self, Refusal> {
+        let config = match shared.groups.get(group) {
+            Some(config) => config,
+            None => blocking(|| shared.groups.get_or_create(group))?,
+        };
+        if message.is_batch {
+            return Err(Refusal::BatchToRetryTopic { topic: message.topic.to_owned() });
+        }
+        let limit = message.max_reconsume_times.unwrap_or(config.retry_max_times);
+        let is_spent = message.reconsume_times > limit;
+        if !is_spent && !shared.queue_locks.is_any_held(group, now_ms()) {
+            return Ok(self);
+        }
+        let dead_letters = system::dlq_topic(group);
+        let (topic, announced) = match shared.topics.get(&dead_letters) {
+            Some(topic) => (topic, None),
+            None => create(shared, TopicConfig::new(dead_letters, 1))?,
+        };
+        Ok(Self { topic, queue_id: 0, delay: Delay::Dropped, announced })
+    }
+}
+
+fn find_topic(
+    shared: &Shared,
+    origin: Origin,
+    name: &str,
+    template: Option<Template<'_>>,
+) -> Result<Found, Refusal> {
+    let known = shared.topics.get(name);
+    if known.is_none() {
+        name::check_topic(name)?;
+    }
+    if origin == Origin::Client && system::is_send_denied(name) {
+        return Err(Refusal::SendDenied { topic: name.to_owned() });
+    }
+    match known {
+        Some(topic) => Ok((topic, None)),
+        None => create(shared, missing_topic(shared, origin, name, template)?),
+    }
+}
+
+/// What a missing topic becomes: made from the template that the sender names, or with one queue for retries. Dead letters
+/// have a topic of their own only where the broker says so.
+fn missing_topic(
+    shared: &Shared,
+    origin: Origin,
+    name: &str,
+    template: Option<Template<'_>>,
+) -> Result<TopicConfig, Refusal> {
+    let inherited = template.and_then(|wanted| {
+        let topic = shared.topics.get(wanted.topic).filter(|topic| topic.perm.is_inherited())?;
+        let queues = u32::try_from(wanted.queues).unwrap_or(0).min(topic.write_queues);
+        Some(TopicConfig::new(name, queues.max(1)).with_perm(topic.perm.without(perm::INHERIT)))
+    });
+    let is_for_retries = name.starts_with(system::RETRY_PREFIX)
+        || origin == Origin::Broker && name.starts_with(system::DLQ_PREFIX);
+    match inherited {
+        Some(topic) => Ok(topic),
+        None if is_for_retries => Ok(TopicConfig::new(name, 1)),
+        None => Err(Refusal::NoTopic { topic: name.to_owned() }),
+    }
+}
+
+fn create(shared: &Shared, topic: TopicConfig) -> Result<Found, Refusal> {
+    let name = topic.name.clone();
+    let change = blocking(|| shared.topics.create(vec![topic]))?;
+    let announced = change.and_then(|change| shared.announce(&change));
+    let topic = shared.topics.get(&name).ok_or(Refusal::NoTopic { topic: name })?;
+    Ok((topic, announced))
+}
+
+fn choose_queue(topic: &TopicConfig, wanted: i32) -> Result<u32, Refusal> {
+    let (name, queues) = (&topic.name, topic.queues());
+    let out_of_range = || Refusal::QueueId { topic: name.clone(), queue_id: wanted, queues };
+    match u32::try_from(wanted) {
+        Ok(queue_id) if queue_id < queues => Ok(queue_id),
+        Ok(_) => Err(out_of_range()),
+        Err(_) if topic.write_queues == 0 => Err(out_of_range()),
+        Err(_) => Ok((random_u64() % u64::from(topic.write_queues)) as u32),
+    }
+}

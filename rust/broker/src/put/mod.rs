@@ -1,0 +1,241 @@
+//! The one way of a message into the store.
+//!
+//! Whoever has a message to store builds a [`NewMessage`] and gives it to [`put`]: a client's send, decoded
+//! ([`crate::process`]), or the broker itself ([`stored_again`]). The door knows neither wire header nor connection nor reply. It
+//! checks the message, finds its topic and queue ([`destination`]), writes the properties that are stored ([`properties`]),
+//! appends, counts, and says what the answer waits for ([`AckCondition`]).
+
+mod ack;
+mod destination;
+mod message;
+mod properties;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "send-back, delay delivery, transaction commit and timers will store again")
+)]
+mod stored_again;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+
+pub(crate) use ack::{AckCondition, acknowledge};
+use destination::Destination;
+pub(crate) use message::{Delay, NewMessage, Origin, Template};
+pub(crate) use properties::broker_suffix;
+use properties::{PropertyFacts, check_sys_flag, inspect};
+use rocketpy_model::{PhysicalOffset, QueueOffset, TopicConfig, TopicFilterType, perm, sys_flag, system};
+use rocketpy_protocol::batch;
+use rocketpy_store::{Appended, NewRecord};
+
+use crate::refusal::Refusal;
+use crate::shared::Shared;
+use crate::{FlushMode, topic_attribute};
+
+/// Where a message was stored, and what an acknowledgement of it waits for.
+#[derive(Debug)]
+#[doc(alias = "PutMessageResult")]
+pub(crate) struct Stored<'a> {
+    pub(crate) queue_id: u32,
+    /// Of a batch: that of the first record. The others follow it.
+    pub(crate) queue_offset: QueueOffset,
+    pub(crate) places: Places,
+    /// Bytes of all records.
+    size_bytes: u32,
+    /// The message's own, or the one that the broker gave it; of a batch the one of its whole.
+    pub(crate) unique_key: Option<Cow<'a, str>>,
+    pub(crate) ack: AckCondition,
+}
+
+/// The physical offsets of the records that a put made.
+#[derive(Debug)]
+pub(crate) enum Places {
+    One(PhysicalOffset),
+    Many(Vec<PhysicalOffset>),
+}
+
+impl Places {
+    /// In the order of the messages; never empty.
+    pub(crate) fn as_slice(&self) -> &[PhysicalOffset] {
+        match self {
+            Self::One(place) => std::slice::from_ref(place),
+            Self::Many(places) => places,
+        }
+    }
+}
+
+thread_local! {
+    /// Properties of the message that is being stored, kept for its room.
+    static PROPERTIES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Stores a message or a batch.
+///
+/// # Errors
+/// The message is not stored, and no part of a batch is.
+///
+/// # Durability
+/// On return the record survives the end of the process; it survives a power loss once the flush has reached its end.
+pub(crate) fn put<'a>(
+    shared: &Shared,
+    origin: Origin,
+    message: &NewMessage<'a>,
+) -> Result<Stored<'a>, Refusal> {
+    let stored = check_and_append(shared, origin, message);
+    match &stored {
+        Ok(stored) => {
+            shared.stats.put(stored.places.as_slice().len() as u64, u64::from(stored.size_bytes));
+        }
+        Err(_) => shared.stats.put_failed(),
+    }
+    stored
+}
+
+fn check_and_append<'a>(
+    shared: &Shared,
+    origin: Origin,
+    message: &NewMessage<'a>,
+) -> Result<Stored<'a>, Refusal> {
+    if origin == Origin::Client {
+        check_writable(shared)?;
+    }
+    let mut destination = Destination::of(shared, origin, message)?;
+    if origin == Origin::Client {
+        check_sys_flag(message.sys_flag)?;
+    }
+    check_body(shared, message.body)?;
+    let facts = inspect(message.properties, origin, destination.delay);
+    if let Some(wish) = facts.wish {
+        destination = destination.granting(wish)?;
+    }
+    if message.is_batch {
+        append_batch(shared, origin, message, destination, &facts)
+    } else {
+        append(shared, origin, message, destination, &facts)
+    }
+}
+
+fn check_writable(shared: &Shared) -> Result<(), Refusal> {
+    let permission = shared.permission();
+    if permission & perm::WRITE == 0 {
+        return Err(Refusal::BrokerNotWritable { broker: shared.config.broker_name.clone(), permission });
+    }
+    Ok(())
+}
+
+fn check_body(shared: &Shared, body: &[u8]) -> Result<(), Refusal> {
+    if body.is_empty() {
+        return Err(Refusal::NoBody);
+    }
+    let limit_bytes = shared.config.store.max_message_size as usize;
+    if body.len() > limit_bytes {
+        return Err(Refusal::BodyTooLong { size_bytes: body.len(), limit_bytes });
+    }
+    Ok(())
+}
+
+fn append<'a>(
+    shared: &Shared,
+    origin: Origin,
+    message: &NewMessage<'a>,
+    destination: Destination,
+    facts: &PropertyFacts<'a>,
+) -> Result<Stored<'a>, Refusal> {
+    let (appended, new_key) = match origin {
+        Origin::Broker => {
+            let record = record(origin, message, &destination, message.properties);
+            (shared.store.append(&record)?, None)
+        }
+        Origin::Client => {
+            let new_key = facts.unique_key.is_none().then(|| shared.next_unique_key());
+            let appended = PROPERTIES.with_borrow_mut(|text| {
+                let suffix = &shared.property_suffix;
+                properties::stored(message.properties, facts, new_key.as_deref(), suffix, text)?;
+                Ok::<Appended, Refusal>(shared.store.append(&record(origin, message, &destination, text))?)
+            })?;
+            (appended, new_key)
+        }
+    };
+    Ok(Stored {
+        queue_id: destination.queue_id,
+        queue_offset: appended.queue_offset,
+        places: Places::One(appended.physical_offset),
+        size_bytes: appended.size_bytes,
+        unique_key: facts.unique_key.map(Cow::Borrowed).or(new_key.map(Cow::Owned)),
+        ack: condition(shared, destination, facts, appended.end),
+    })
+}
+
+/// Items of a batch get no properties but their own.
+fn append_batch<'a>(
+    shared: &Shared,
+    origin: Origin,
+    message: &NewMessage<'a>,
+    mut destination: Destination,
+    facts: &PropertyFacts<'a>,
+) -> Result<Stored<'a>, Refusal> {
+    let topic = &destination.topic.name;
+    if topic.starts_with(system::RETRY_PREFIX) || topic.starts_with(system::DLQ_PREFIX) {
+        return Err(Refusal::BatchToRetryTopic { topic: topic.clone() });
+    }
+    for item in batch::items(message.body) {
+        let item = item.map_err(|error| Refusal::BadBatch { reason: error.to_string() })?;
+        if let Some(wish) = inspect(item.properties, origin, message.delay).wish {
+            destination = destination.granting(wish)?;
+        }
+    }
+    let appended = shared.store.append_batch(&record(origin, message, &destination, &[]))?;
+    Ok(Stored {
+        queue_id: destination.queue_id,
+        queue_offset: appended.first_queue_offset,
+        places: Places::Many(appended.physical_offsets),
+        size_bytes: appended.size_bytes,
+        unique_key: facts.unique_key.map(Cow::Borrowed),
+        ack: condition(shared, destination, facts, appended.end),
+    })
+}
+
+fn record<'a>(
+    origin: Origin,
+    message: &NewMessage<'a>,
+    destination: &'a Destination,
+    properties: &'a [u8],
+) -> NewRecord<'a> {
+    let multi_tags = match destination.topic.filter_type {
+        TopicFilterType::MultiTag if origin == Origin::Client => sys_flag::MULTI_TAGS,
+        _ => 0,
+    };
+    NewRecord {
+        topic: &destination.topic.name,
+        queue_id: destination.queue_id,
+        flag: message.flag,
+        sys_flag: message.sys_flag & !(sys_flag::BORN_HOST_V6 | sys_flag::STORE_HOST_V6) | multi_tags,
+        born_at_ms: message.born_at_ms,
+        born_host: message.born_host,
+        reconsume_times: message.reconsume_times,
+        prepared_transaction_offset: message.prepared_transaction_offset.unwrap_or_default(),
+        body: message.body,
+        properties,
+    }
+}
+
+/// What the answer to a record that ends at `end` waits for.
+fn condition(
+    shared: &Shared,
+    destination: Destination,
+    facts: &PropertyFacts<'_>,
+    end: PhysicalOffset,
+) -> AckCondition {
+    let flushed = waits_for_flush(shared, &destination.topic, facts).then_some(end);
+    AckCondition { flushed, announced: destination.announced }
+}
+
+/// Whether the answer comes after the flush: the message's own wish first, then its topic's, then the broker's.
+///
+/// # Source
+/// docs/reference/store-format.md 6.1 for the message; a topic's `flush.type` is not Apache's.
+fn waits_for_flush(shared: &Shared, topic: &TopicConfig, facts: &PropertyFacts<'_>) -> bool {
+    let by_topic = topic_attribute::flush_type(topic).map(|kind| kind == FlushMode::Sync);
+    !facts.answer_before_flush && by_topic.unwrap_or(shared.sync_flush)
+}

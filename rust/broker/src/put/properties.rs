@@ -1,0 +1,237 @@
+//! The properties text of a message: what it asks for, and what is stored of it.
+//!
+//! # Source
+//! docs/reference/protocol.md 2.3.1 (rules 5 to 7) and 4.4.
+
+use rocketpy_model::{property, sys_flag};
+use rocketpy_protocol::properties_text::{self, MAX_BYTES};
+
+use super::message::{Delay, Origin};
+use crate::refusal::Refusal;
+
+/// What the broker has to know about the properties of a message, found in one walk.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct PropertyFacts<'a> {
+    pub(super) unique_key: Option<&'a str>,
+    /// The sender wants its answer before the flush (`WAIT=false`).
+    pub(super) answer_before_flush: bool,
+    /// The first property that asks for more than to be stored.
+    pub(super) wish: Option<Wish>,
+    /// The text has a property that only the broker may set.
+    has_broker_property: bool,
+    /// The delay level is taken out.
+    drops_delay: bool,
+}
+
+/// What a message asks for beyond being stored: it must not be stored as a plain message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// Delivery at a later time.
+    Delay {
+        /// The property that asks for it.
+        property: &'static str,
+    },
+    /// Delivery after a commit.
+    Transaction {
+        /// What marks it.
+        marked_by: &'static str,
+    },
+}
+
+/// Reads the properties text.
+///
+/// Delay properties count while the message has not waited yet, `TRAN_MSG` in a message that a client sends.
+pub(super) fn inspect(text: &[u8], origin: Origin, delay: Delay) -> PropertyFacts<'_> {
+    let mut facts = PropertyFacts::default();
+    for (name, value) in properties_text::iter_bytes(text) {
+        let wish = match name {
+            b"UNIQ_KEY" => {
+                facts.unique_key = str::from_utf8(value).ok();
+                continue;
+            }
+            b"WAIT" => {
+                facts.answer_before_flush = value.eq_ignore_ascii_case(b"false");
+                continue;
+            }
+            b"MSG_REGION" | b"TRACE_ON" | b"CLUSTER" | b"POP_CK" | b"__CRC32#" => {
+                facts.has_broker_property = true;
+                continue;
+            }
+            b"DELAY" if delay == Delay::Dropped => {
+                facts.drops_delay = true;
+                continue;
+            }
+            b"DELAY" if !is_no_level(value) => Wish::Delay { property: property::DELAY },
+            b"TIMER_DELAY_SEC" => Wish::Delay { property: property::TIMER_DELAY_SEC },
+            b"TIMER_DELAY_MS" => Wish::Delay { property: property::TIMER_DELAY_MS },
+            b"TIMER_DELIVER_MS" => Wish::Delay { property: property::TIMER_DELIVER_MS },
+            b"TRAN_MSG" if value.eq_ignore_ascii_case(b"true") => {
+                Wish::Transaction { marked_by: "property TRAN_MSG" }
+            }
+            _ => continue,
+        };
+        let counts = match wish {
+            Wish::Delay { .. } => delay != Delay::Over,
+            Wish::Transaction { .. } => origin == Origin::Client,
+        };
+        if counts {
+            facts.wish.get_or_insert(wish);
+        }
+    }
+    facts
+}
+
+/// Level 0 and below mean no delay. A level that is not a number is a wish: it must be refused, not ignored.
+fn is_no_level(value: &[u8]) -> bool {
+    str::from_utf8(value)
+        .ok()
+        .and_then(|text| text.trim().parse::<i64>().ok())
+        .is_some_and(|level| level <= 0)
+}
+
+/// # Errors
+/// The flags of a client's message ask for a transaction or an inner batch.
+pub(super) fn check_sys_flag(flags: i32) -> Result<(), Refusal> {
+    if sys_flag::transaction(flags) != 0 {
+        return Err(Refusal::Transaction { marked_by: "transaction bits of sysFlag" });
+    }
+    if flags & (sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP) != 0 {
+        return Err(Refusal::InnerBatch { sys_flag: flags });
+    }
+    Ok(())
+}
+
+/// The properties that the broker adds to every message, as text.
+///
+/// # Source
+/// docs/reference/protocol.md 2.3.1 rule 5.
+pub(crate) fn broker_suffix(region_id: &str, trace_on: bool, cluster_name: &str) -> Vec<u8> {
+    let mut suffix = Vec::new();
+    properties_text::push(&mut suffix, property::MSG_REGION, region_id);
+    properties_text::push(&mut suffix, property::TRACE_ON, if trace_on { "true" } else { "false" });
+    properties_text::push(&mut suffix, property::CLUSTER, cluster_name);
+    suffix
+}
+
+/// Writes the properties of a client's message as they are stored: the client's own, a unique key where there is none, and
+/// the broker's.
+///
+/// # Errors
+/// The text does not fit a record.
+pub(super) fn stored(
+    text: &[u8],
+    facts: &PropertyFacts<'_>,
+    new_key: Option<&str>,
+    suffix: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), Refusal> {
+    out.clear();
+    if facts.has_broker_property || facts.drops_delay {
+        copy_without_broker_properties(text, facts.drops_delay, out);
+    } else {
+        out.extend_from_slice(text);
+    }
+    if out.last().is_some_and(|last| *last != property::PROPERTY_SEPARATOR) {
+        out.push(property::PROPERTY_SEPARATOR);
+    }
+    if let Some(key) = new_key {
+        properties_text::push(out, property::UNIQUE_KEY, key);
+    }
+    out.extend_from_slice(suffix);
+    if out.len() > MAX_BYTES {
+        return Err(Refusal::PropertiesTooLong { size_bytes: out.len(), limit_bytes: MAX_BYTES });
+    }
+    Ok(())
+}
+
+fn copy_without_broker_properties(text: &[u8], drops_delay: bool, out: &mut Vec<u8>) {
+    for (name, value) in properties_text::iter_bytes(text) {
+        let is_dropped = match name {
+            b"MSG_REGION" | b"TRACE_ON" | b"CLUSTER" | b"POP_CK" | b"__CRC32#" => true,
+            b"DELAY" => drops_delay,
+            _ => false,
+        };
+        if !is_dropped {
+            out.extend_from_slice(name);
+            out.push(property::NAME_VALUE_SEPARATOR);
+            out.extend_from_slice(value);
+            out.push(property::PROPERTY_SEPARATOR);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The facts of a message that a client sends.
+    fn sent(text: &[u8]) -> PropertyFacts<'_> {
+        inspect(text, Origin::Client, Delay::Asked)
+    }
+
+    #[test]
+    fn the_first_wish_counts_and_only_while_it_is_open() {
+        let delay = |property| Some(Wish::Delay { property });
+        let transaction = Some(Wish::Transaction { marked_by: "property TRAN_MSG" });
+        for (text, wish, after_the_delay, of_the_broker) in [
+            ("DELAY\u{1}3\u{2}", delay("DELAY"), None, delay("DELAY")),
+            ("a\u{1}b\u{2}DELAY\u{1}soon", delay("DELAY"), None, delay("DELAY")),
+            ("TIMER_DELAY_SEC\u{1}1\u{2}", delay("TIMER_DELAY_SEC"), None, delay("TIMER_DELAY_SEC")),
+            ("TIMER_DELAY_MS\u{1}1\u{2}", delay("TIMER_DELAY_MS"), None, delay("TIMER_DELAY_MS")),
+            ("TIMER_DELIVER_MS\u{1}1\u{2}", delay("TIMER_DELIVER_MS"), None, delay("TIMER_DELIVER_MS")),
+            ("TRAN_MSG\u{1}True\u{2}", transaction, transaction, None),
+            ("TRAN_MSG\u{1}true\u{2}DELAY\u{1}3\u{2}", transaction, transaction, delay("DELAY")),
+            ("DELAY\u{1}0\u{2}TRAN_MSG\u{1}false\u{2}", None, None, None),
+        ] {
+            let found = |origin, delay| inspect(text.as_bytes(), origin, delay).wish;
+            assert_eq!(found(Origin::Client, Delay::Asked), wish, "{text:?}");
+            assert_eq!(found(Origin::Client, Delay::Over), after_the_delay, "{text:?}, over");
+            assert_eq!(found(Origin::Broker, Delay::Asked), of_the_broker, "{text:?}, of the broker");
+        }
+    }
+
+    #[test]
+    fn flags_of_a_transaction_or_an_inner_batch_are_refused() {
+        for flags in [0x4, 0x8, 0xC, 0x40, 0x80] {
+            assert!(check_sys_flag(flags).is_err(), "{flags:#x}");
+        }
+        assert!(check_sys_flag(0x301).is_ok());
+    }
+
+    #[test]
+    fn the_broker_sets_its_own_properties_once() {
+        let suffix = broker_suffix("r", true, "c");
+        let text = b"TAGS\x01a\x02CLUSTER\x01forged\x02POP_CK\x01x";
+        let mut out = Vec::new();
+        stored(text, &sent(text), Some("K"), &suffix, &mut out).unwrap();
+        assert_eq!(
+            out,
+            b"TAGS\x01a\x02UNIQ_KEY\x01K\x02MSG_REGION\x01r\x02TRACE_ON\x01true\x02CLUSTER\x01c\x02"
+        );
+
+        let text = b"UNIQ_KEY\x01mine\x02WAIT\x01false";
+        let facts = sent(text);
+        assert_eq!(facts.unique_key, Some("mine"));
+        assert!(facts.answer_before_flush);
+        stored(text, &facts, None, &suffix, &mut out).unwrap();
+        assert!(out.starts_with(b"UNIQ_KEY\x01mine\x02WAIT\x01false\x02MSG_REGION"));
+    }
+
+    #[test]
+    fn a_dead_message_loses_its_delay_level_and_no_timer() {
+        let text = b"a\x01b\x02DELAY\x013\x02";
+        let facts = inspect(text, Origin::Client, Delay::Dropped);
+        let mut out = Vec::new();
+        stored(text, &facts, None, b"", &mut out).unwrap();
+        assert_eq!((facts.wish, out.as_slice()), (None, b"a\x01b\x02".as_slice()));
+        let timer = inspect(b"TIMER_DELAY_MS\x011\x02", Origin::Client, Delay::Dropped);
+        assert!(timer.wish.is_some());
+    }
+
+    #[test]
+    fn properties_that_do_not_fit_with_the_brokers_own_are_refused() {
+        let text = [b"a\x01".as_slice(), &vec![b'x'; MAX_BYTES - 10]].concat();
+        let refused = stored(&text, &sent(&text), None, &broker_suffix("r", true, "c"), &mut Vec::new());
+        assert!(matches!(refused, Err(Refusal::PropertiesTooLong { .. })));
+    }
+}

@@ -1,0 +1,124 @@
+//! A stored record that becomes a new message.
+//!
+//! Whoever stores a message again uses it: send-back (docs/reference/protocol.md 2.3.8), the delivery of a delayed message
+//! (docs/reference/store-format.md 8.3), the commit of a transaction (9.3) and timers (8.4). None of them is there yet.
+
+use rocketpy_model::{PhysicalOffset, Properties, property, sys_flag};
+use rocketpy_protocol::properties_text;
+use rocketpy_protocol::record::RecordView;
+
+use super::{Delay, NewMessage, Origin, Stored, put};
+use crate::refusal::Refusal;
+use crate::shared::Shared;
+
+/// A record on its way back into the store.
+///
+/// Body, flag, sysFlag, born time and born host stay, and whatever is not changed below. Store time, store host and both
+/// offsets are those of the new record.
+#[derive(Debug, Clone)]
+pub(crate) struct StoredAgain<'a> {
+    record: RecordView<'a>,
+    topic: &'a str,
+    queue_id: i32,
+    sys_flag: i32,
+    reconsume_times: i32,
+    prepared_transaction_offset: Option<PhysicalOffset>,
+    delay: Delay,
+    properties: Vec<u8>,
+}
+
+impl<'a> StoredAgain<'a> {
+    /// The record as it is. It has waited already: its delay properties no longer count.
+    ///
+    /// The checksum property goes: it is that of the old record, and the store writes the new one.
+    pub(crate) fn of(record: &RecordView<'a>) -> Self {
+        let mut properties = Vec::with_capacity(record.properties.len());
+        properties_text::copy_without(record.properties, property::CRC32, &mut properties);
+        Self {
+            record: *record,
+            topic: record.topic,
+            queue_id: i32::try_from(record.queue_id).unwrap_or(i32::MAX),
+            sys_flag: record.sys_flag,
+            reconsume_times: record.reconsume_times,
+            prepared_transaction_offset: None,
+            delay: Delay::Over,
+            properties,
+        }
+    }
+
+    /// Goes to another queue; a negative one lets the broker choose.
+    pub(crate) fn to(self, topic: &'a str, queue_id: i32) -> Self {
+        Self { topic, queue_id, ..self }
+    }
+
+    /// Says how often it was delivered.
+    pub(crate) fn with_reconsume_times(self, reconsume_times: i32) -> Self {
+        Self { reconsume_times, ..self }
+    }
+
+    /// Sets a property, in the place of one that has the name already.
+    ///
+    /// # Errors
+    /// The value is empty or holds a separator: no record can hold it.
+    pub(crate) fn with_property(self, name: &'static str, value: &str) -> Result<Self, Refusal> {
+        if Properties::new().set(name, value).is_err() {
+            let wanted = "a text without control characters 1 and 2";
+            return Err(Refusal::Value { field: name, wanted, value: value.to_owned() });
+        }
+        let mut changed = self.without_property(name);
+        properties_text::push(&mut changed.properties, name, value);
+        Ok(changed)
+    }
+
+    /// Takes a property out.
+    pub(crate) fn without_property(self, name: &str) -> Self {
+        let mut properties = Vec::with_capacity(self.properties.len());
+        properties_text::copy_without(&self.properties, name, &mut properties);
+        Self { properties, ..self }
+    }
+
+    /// Waits for a delay level before it is delivered; 1 is the shortest.
+    ///
+    /// # Errors
+    /// As [`Self::with_property`].
+    pub(crate) fn delayed(self, level: u32) -> Result<Self, Refusal> {
+        let delayed = self.with_property(property::DELAY, &level.to_string())?;
+        Ok(Self { delay: Delay::Asked, ..delayed })
+    }
+
+    /// Is the message of a committed transaction, whose half message is this record.
+    pub(crate) fn committed(self) -> Self {
+        Self {
+            sys_flag: self.sys_flag & !sys_flag::TRANSACTION_MASK | sys_flag::TRANSACTION_COMMIT,
+            prepared_transaction_offset: Some(self.record.physical_offset),
+            ..self
+        }
+    }
+
+    /// Puts it.
+    ///
+    /// # Errors
+    /// As [`put`].
+    pub(crate) fn put(&self, shared: &Shared) -> Result<Stored<'_>, Refusal> {
+        put(shared, Origin::Broker, &self.message())
+    }
+
+    fn message(&self) -> NewMessage<'_> {
+        NewMessage {
+            topic: self.topic,
+            template: None,
+            queue_id: self.queue_id,
+            flag: self.record.flag,
+            sys_flag: self.sys_flag,
+            born_at_ms: self.record.born_at_ms,
+            born_host: self.record.born_host,
+            reconsume_times: self.reconsume_times,
+            max_reconsume_times: None,
+            prepared_transaction_offset: self.prepared_transaction_offset,
+            delay: self.delay,
+            is_batch: false,
+            body: self.record.body,
+            properties: &self.properties,
+        }
+    }
+}

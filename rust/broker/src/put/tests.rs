@@ -1,0 +1,239 @@
+//! The rules of the door by table, against a real store.
+
+use rocketpy_model::{TopicConfig, TopicFilterType, property, sys_flag};
+use rocketpy_protocol::record::{RecordView, ends_in_its_crc};
+
+use super::stored_again::StoredAgain;
+use super::*;
+use crate::testing::TestShared;
+
+const PRODUCER: &str = "10.0.0.7:50123";
+
+fn message<'a>(topic: &'a str, properties: &'a str) -> NewMessage<'a> {
+    NewMessage {
+        topic,
+        template: Some(Template { topic: system::TEMPLATE_TOPIC, queues: 4 }),
+        queue_id: 0,
+        flag: 7,
+        sys_flag: 0,
+        born_at_ms: 1_700_000_000_000,
+        born_host: PRODUCER.parse().unwrap(),
+        reconsume_times: 0,
+        max_reconsume_times: None,
+        prepared_transaction_offset: None,
+        delay: Delay::Asked,
+        is_batch: false,
+        body: b"body",
+        properties: properties.as_bytes(),
+    }
+}
+
+fn add_topic(shared: &Shared, topic: TopicConfig) {
+    shared.topics.create(vec![topic]).unwrap();
+}
+
+/// Where the rules lead, in words: topic and queue, or the refusal.
+fn outcome(shared: &Shared, origin: Origin, message: &NewMessage<'_>) -> String {
+    match put(shared, origin, message) {
+        Err(refusal) => refusal.to_string(),
+        Ok(stored) => {
+            let place = stored.places.as_slice()[0];
+            let bytes = shared.store.record_at(place).expect("it was stored");
+            let record = RecordView::parse(&bytes).unwrap();
+            assert_eq!(stored.queue_id, record.queue_id);
+            format!("{} {}", record.topic, record.queue_id)
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_topic_and_its_queue_are_found_by_the_rules() {
+    use Origin::{Broker, Client};
+    let shared = TestShared::open(|config| config.default_topic_queues = 3);
+    add_topic(&shared, TopicConfig::new("known", 2));
+    let plain = message("known", "");
+    let system_topic = message(system::SCHEDULE_TOPIC, "");
+    let made = NewMessage { queue_id: 2, ..message("made", "") };
+    let too_many = NewMessage { queue_id: 3, ..message("made-too", "") };
+    let no_template = NewMessage { template: None, ..message("missing", "") };
+    let retry = NewMessage { template: None, ..message("%RETRY%group", "") };
+    let dead = NewMessage { template: None, ..message("%DLQ%other", "") };
+    let transaction = message("known", "TRAN_MSG\u{1}true\u{2}");
+    let delayed = message("known", "DELAY\u{1}3\u{2}");
+    let waited = NewMessage { delay: Delay::Over, ..delayed };
+    for (origin, message, wanted) in [
+        (Client, plain, "known 0"),
+        (Client, NewMessage { queue_id: 1, ..plain }, "known 1"),
+        (Client, NewMessage { queue_id: 2, ..plain }, "queue id 2 is out of range"),
+        (Broker, NewMessage { queue_id: 2, ..plain }, "queue id 2 is out of range"),
+        (Client, system_topic, "messages cannot be sent to it"),
+        (Broker, system_topic, "SCHEDULE_TOPIC_XXXX 0"),
+        (Client, message("bad name", ""), "the topic name"),
+        (Broker, message("bad name", ""), "the topic name"),
+        (Client, made, "made 2"),
+        (Client, too_many, "queue id 3 is out of range"),
+        (Client, no_template, "topic missing does not exist"),
+        (Broker, no_template, "topic missing does not exist"),
+        (Client, retry, "%RETRY%group 0"),
+        (Client, dead, "topic %DLQ%other does not exist"),
+        (Broker, dead, "%DLQ%other 0"),
+        (Client, transaction, "transaction messages are not supported"),
+        (Client, NewMessage { sys_flag: 0x4, ..plain }, "transaction bits of sysFlag"),
+        (Broker, NewMessage { sys_flag: 0x8, ..plain }, "known 0"),
+        (Broker, transaction, "known 0"),
+        (Client, delayed, "(property DELAY)"),
+        (Broker, delayed, "(property DELAY)"),
+        (Broker, waited, "known 0"),
+        (Client, NewMessage { body: b"", ..plain }, "no body"),
+        (Client, NewMessage { is_batch: true, ..plain }, "the batch cannot be decoded"),
+    ] {
+        let found = outcome(&shared, origin, &message);
+        assert!(found.contains(wanted), "{origin:?} {message:?}: {found}");
+    }
+    let totals = shared.stats.totals();
+    assert_eq!((totals.put_messages, totals.put_failures), (9, 15));
+}
+
+#[tokio::test]
+async fn a_retry_of_a_client_is_dead_when_it_was_tried_too_often_or_its_group_consumes_in_order() {
+    use Origin::{Broker, Client};
+    let shared = TestShared::open(|_| {});
+    let retry = |reconsume_times, max_reconsume_times| NewMessage {
+        reconsume_times,
+        max_reconsume_times,
+        ..message("%RETRY%group", "DELAY\u{1}0\u{2}")
+    };
+    for (origin, message, wanted) in [
+        (Client, retry(16, None), "%RETRY%group 0"),
+        (Client, retry(17, None), "%DLQ%group 0"),
+        (Client, retry(2, Some(2)), "%RETRY%group 0"),
+        (Client, retry(3, Some(2)), "%DLQ%group 0"),
+        (Broker, retry(17, None), "%RETRY%group 0"),
+        (Client, NewMessage { is_batch: true, ..retry(0, None) }, "a batch cannot be sent to retry topic"),
+    ] {
+        let found = outcome(&shared, origin, &message);
+        assert!(found.contains(wanted), "{origin:?} {message:?}: {found}");
+    }
+    let queue = rocketpy_model::MessageQueue {
+        topic: "orders".into(),
+        broker_name: shared.config.broker_name.as_str().into(),
+        queue_id: 0,
+    };
+    shared.queue_locks.lock("group", "client", vec![queue], rocketpy_env::now_ms());
+    assert_eq!(outcome(&shared, Client, &retry(0, None)), "%DLQ%group 0");
+
+    let delayed = NewMessage { properties: b"DELAY\x013\x02a\x01b\x02", ..retry(17, None) };
+    let stored = put(&shared, Client, &delayed).unwrap();
+    let bytes = shared.store.record_at(stored.places.as_slice()[0]).unwrap();
+    let record = RecordView::parse(&bytes).unwrap();
+    assert_eq!((record.property("DELAY"), record.property("a")), (None, Some("b")));
+    assert_eq!(record.reconsume_times, 17);
+}
+
+#[tokio::test]
+async fn a_broker_without_write_permission_still_stores_what_it_owes() {
+    let shared = TestShared::open(|config| config.broker_permission = 4);
+    add_topic(&shared, TopicConfig::new("known", 1));
+    assert!(outcome(&shared, Origin::Client, &message("known", "")).contains("does not accept messages"));
+    assert_eq!(outcome(&shared, Origin::Broker, &message("known", "")), "known 0");
+}
+
+#[tokio::test]
+async fn an_answer_waits_for_the_flush_as_message_topic_and_broker_say() {
+    for (by_broker, by_topic, properties, waits) in [
+        (FlushMode::Async, None, "", false),
+        (FlushMode::Async, Some("SYNC_FLUSH"), "", true),
+        (FlushMode::Async, Some("SYNC_FLUSH"), "WAIT\u{1}false\u{2}", false),
+        (FlushMode::Sync, None, "", true),
+        (FlushMode::Sync, None, "WAIT\u{1}true\u{2}", true),
+        (FlushMode::Sync, None, "WAIT\u{1}false\u{2}", false),
+        (FlushMode::Sync, Some("ASYNC_FLUSH"), "", false),
+    ] {
+        let shared = TestShared::open(|config| config.store.flush = by_broker);
+        let mut topic = TopicConfig::new("known", 1);
+        topic.attributes.extend(by_topic.map(|kind| ("flush.type".to_owned(), kind.to_owned())));
+        add_topic(&shared, topic);
+        let stored = put(&shared, Origin::Client, &message("known", properties)).unwrap();
+        let end = shared.store.max_physical_offset();
+        assert_eq!(
+            stored.ack.flushed,
+            waits.then_some(end),
+            "{by_broker:?}, topic {by_topic:?}, {properties:?}"
+        );
+        assert!(stored.ack.announced.is_none(), "no name server is there to be told");
+    }
+}
+
+#[tokio::test]
+async fn a_stored_record_becomes_a_new_message() {
+    let shared = TestShared::open(|_| {});
+    let mut orders = TopicConfig::new("orders", 4);
+    orders.filter_type = TopicFilterType::MultiTag;
+    add_topic(&shared, orders);
+    let sent = NewMessage {
+        queue_id: 3,
+        sys_flag: 0x301,
+        reconsume_times: 1,
+        ..message("orders", "TAGS\u{1}a\u{2}KEYS\u{1}k\u{2}UNIQ_KEY\u{1}U\u{2}")
+    };
+    put(&shared, Origin::Client, &sent).unwrap();
+    let old = shared.only_record("orders", 3);
+    let old = RecordView::parse(&old).unwrap();
+    assert!(old.property(property::CRC32).is_some(), "the store checks whole records by default");
+
+    let again = StoredAgain::of(&old)
+        .to("%RETRY%group", -1)
+        .with_reconsume_times(2)
+        .with_property(property::RETRY_TOPIC, "orders")
+        .and_then(|again| again.with_property(property::TAGS, "other"))
+        .unwrap()
+        .without_property(property::KEYS);
+    let stored = again.put(&shared).unwrap();
+    assert_eq!(stored.unique_key.as_deref(), Some("U"));
+    drop(stored);
+
+    let bytes = shared.only_record("%RETRY%group", 0);
+    let new = RecordView::parse(&bytes).unwrap();
+    assert!(ends_in_its_crc(&bytes), "the checksum is that of the new record");
+    assert_eq!((new.body, new.flag, new.sys_flag), (old.body, 7, old.sys_flag));
+    assert_eq!(new.sys_flag, 0x301 | sys_flag::MULTI_TAGS, "as the record had it");
+    assert_eq!((new.born_at_ms, new.born_host), (1_700_000_000_000, PRODUCER.parse().unwrap()));
+    assert_eq!((new.reconsume_times, new.prepared_transaction_offset.get()), (2, 0));
+    assert_eq!((new.tag(), new.keys(), new.property("RETRY_TOPIC")), (Some("other"), None, Some("orders")));
+    assert_eq!(new.property("CLUSTER"), old.property("CLUSTER"));
+    let of = |name: &[u8]| new.properties.windows(name.len()).filter(|text| *text == name).count();
+    assert_eq!((of(b"MSG_REGION"), of(b"__CRC32#"), of(b"TAGS")), (1, 1, 1));
+    assert!(new.physical_offset > old.physical_offset && new.stored_at_ms >= old.stored_at_ms);
+}
+
+#[tokio::test]
+async fn a_record_stored_again_waits_only_when_it_is_asked_to() {
+    let shared = TestShared::open(|_| {});
+    add_topic(&shared, TopicConfig::new("orders", 1));
+    let half = NewMessage {
+        delay: Delay::Over,
+        ..message("orders", "DELAY\u{1}3\u{2}TRAN_MSG\u{1}true\u{2}PGROUP\u{1}g\u{2}")
+    };
+    put(&shared, Origin::Broker, &half).unwrap();
+    let bytes = shared.only_record("orders", 0);
+    let record = RecordView::parse(&bytes).unwrap();
+
+    let committed = StoredAgain::of(&record).committed();
+    let place = committed.put(&shared).unwrap().places.as_slice()[0];
+    let bytes = shared.store.record_at(place).unwrap();
+    let new = RecordView::parse(&bytes).unwrap();
+    assert_eq!(new.sys_flag, sys_flag::TRANSACTION_COMMIT);
+    assert_eq!(new.prepared_transaction_offset, record.physical_offset);
+    assert_eq!(
+        (new.property("DELAY"), new.property("TRAN_MSG")),
+        (Some("3"), Some("true")),
+        "the text stays"
+    );
+
+    let refused = StoredAgain::of(&record).delayed(4).unwrap().put(&shared).unwrap_err();
+    assert!(matches!(refused, Refusal::Delay { property: "DELAY" }), "{refused}");
+    for value in ["", "a\u{1}b", "a\u{2}"] {
+        let refused = StoredAgain::of(&record).with_property(property::ORIGIN_MESSAGE_ID, value);
+        assert!(refused.unwrap_err().to_string().contains("ORIGIN_MESSAGE_ID"), "{value:?}");
+    }
+}

@@ -1,0 +1,251 @@
+//! One name server, and the service that keeps this broker registered there.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rocketpy_model::DataVersion;
+use rocketpy_protocol::body::{RegisterBrokerBody, TopicConfigSerializeWrapper};
+use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::header::RegisterBrokerRequestHeader;
+use rocketpy_protocol::{Command, json};
+use rocketpy_remoting::Client;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::Identity;
+use crate::role::RoleCell;
+use crate::service::{Service, Work};
+use crate::table::topic::{ByName, TopicTable};
+
+/// Pause before the first retry of a name server that did not take the registration; doubles up to the period.
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+
+/// One name server.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) address: String,
+    pending: Mutex<Pending>,
+    wake: Notify,
+    /// The next registration names all topics: a connection ended, and a name server forgets the brokers whose connections
+    /// end; or the role changed.
+    is_full_wanted: AtomicBool,
+    pub(super) progress: watch::Sender<Progress>,
+}
+
+/// How far a name server is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Progress {
+    /// The last ticket that the name server has taken; −1 before the first registration.
+    pub(super) taken: i64,
+    /// It took the last registration in good time. Nobody waits for one that did not.
+    pub(super) is_there: bool,
+}
+
+/// Topics that changed since the last registration; at most as many as there are topics.
+#[derive(Debug, Default)]
+struct Pending {
+    /// Counts the announcements.
+    ticket: i64,
+    /// Names only: the registration carries their configuration and version at the time when it is sent.
+    topics: BTreeSet<String>,
+    /// The version that was sent last, whether or not it arrived. A name server ignores an equal one.
+    sent: Option<DataVersion>,
+}
+
+impl Link {
+    pub(super) fn new(address: &str) -> Self {
+        Self {
+            address: address.to_owned(),
+            pending: Mutex::default(),
+            wake: Notify::new(),
+            is_full_wanted: AtomicBool::new(false),
+            progress: watch::Sender::new(Progress { taken: -1, is_there: false }),
+        }
+    }
+
+    /// Has changed topics registered soon; the ticket to wait for, when the name server is there.
+    pub(super) fn announce(&self, topics: impl Iterator<Item = String>) -> Option<i64> {
+        let mut pending = self.pending.lock();
+        pending.topics.extend(topics);
+        pending.ticket += 1;
+        let ticket = pending.ticket;
+        drop(pending);
+        self.wake.notify_one();
+        self.progress.borrow().is_there.then_some(ticket)
+    }
+
+    /// Has everything registered soon.
+    pub(super) fn register_again(&self) {
+        self.is_full_wanted.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
+    pub(super) async fn wait_for(&self, is_reached: impl FnMut(&Progress) -> bool) {
+        // The sender lives as long as the link.
+        drop(self.progress.subscribe().wait_for(is_reached).await);
+    }
+
+    /// What to send now: the topics that changed, or all of them, with their version at this moment.
+    ///
+    /// A later change is pending again, and goes out under another version.
+    fn next(&self, topics: &TopicTable, all: bool) -> (i64, DataVersion, ByName) {
+        let mut pending = self.pending.lock();
+        let names = std::mem::take(&mut pending.topics);
+        let spent = pending.sent.filter(|_| !names.is_empty());
+        let (version, table) = topics.snapshot((!all).then_some(&names), spent);
+        pending.sent = Some(version);
+        (pending.ticket, version, table)
+    }
+}
+
+/// Registers everything at once, then every period; in between what changes, right away.
+pub(super) struct Registration {
+    name: String,
+    link: Arc<Link>,
+    client: Client,
+    identity: Arc<Identity>,
+    topics: Arc<TopicTable>,
+    role: Arc<RoleCell>,
+    schedule: Mutex<Schedule>,
+}
+
+#[derive(Debug)]
+struct Schedule {
+    next_full: Instant,
+    /// The last full registration failed: changes wait for the next one.
+    has_failed: bool,
+    retry: Duration,
+}
+
+impl Service for Registration {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn due(&self) -> Work<'_> {
+        let schedule = self.schedule.lock();
+        let (next_full, has_failed) = (schedule.next_full, schedule.has_failed);
+        drop(schedule);
+        Box::pin(async move {
+            if has_failed {
+                tokio::time::sleep_until(next_full).await;
+            } else {
+                // Woken by a change, or time for everything.
+                let _ = tokio::time::timeout_at(next_full, self.link.wake.notified()).await;
+            }
+        })
+    }
+
+    fn round(&self) -> Work<'_> {
+        Box::pin(async {
+            if self.is_full_due() {
+                self.register_all().await;
+            } else {
+                self.register_changed().await;
+            }
+        })
+    }
+}
+
+impl Registration {
+    pub(super) fn new(
+        link: Arc<Link>,
+        client: Client,
+        identity: Arc<Identity>,
+        topics: Arc<TopicTable>,
+        role: Arc<RoleCell>,
+    ) -> Self {
+        let schedule = Schedule { next_full: Instant::now(), has_failed: false, retry: FIRST_RETRY };
+        let name = format!("registration at {}", link.address);
+        Self { name, link, client, identity, topics, role, schedule: Mutex::new(schedule) }
+    }
+
+    fn is_full_due(&self) -> bool {
+        let is_wanted = self.link.is_full_wanted.swap(false, Ordering::AcqRel);
+        let schedule = self.schedule.lock();
+        is_wanted || schedule.has_failed || Instant::now() >= schedule.next_full
+    }
+
+    async fn register_all(&self) {
+        let (ticket, version, table) = self.link.next(&self.topics, true);
+        match self.register(version, table).await {
+            Ok(()) => {
+                if !self.link.progress.borrow().is_there {
+                    let broker = &self.identity.broker_name;
+                    info!(name_server = self.link.address, broker, "registered at name server");
+                }
+                self.has_taken(ticket);
+                let next_full = Instant::now() + self.identity.period;
+                *self.schedule.lock() = Schedule { next_full, has_failed: false, retry: FIRST_RETRY };
+            }
+            Err(reason) => {
+                let retry = self.schedule.lock().retry;
+                warn!(
+                    name_server = self.link.address,
+                    reason,
+                    retry_in_ms = retry.as_millis() as u64,
+                    "name server did not take the registration, clients may not find this broker; \
+                     check namesrvAddr and that the name server runs"
+                );
+                self.link.progress.send_modify(|progress| progress.is_there = false);
+                let next_retry = (retry * 2).min(self.identity.period);
+                let next_full = Instant::now() + retry;
+                *self.schedule.lock() = Schedule { next_full, has_failed: true, retry: next_retry };
+            }
+        }
+    }
+
+    async fn register_changed(&self) {
+        let (ticket, version, changed) = self.link.next(&self.topics, false);
+        match self.register(version, changed).await {
+            Ok(()) => self.has_taken(ticket),
+            Err(reason) => {
+                warn!(
+                    name_server = self.link.address,
+                    reason, "name server did not take the changed topics, registering all"
+                );
+                self.schedule.lock().next_full = Instant::now();
+            }
+        }
+    }
+
+    fn has_taken(&self, ticket: i64) {
+        self.link.progress.send_replace(Progress { taken: ticket, is_there: true });
+    }
+
+    async fn register(&self, version: DataVersion, topic_config_table: ByName) -> Result<(), String> {
+        let identity = &self.identity;
+        let body = json::to_vec(&RegisterBrokerBody {
+            filter_server_list: Vec::new(),
+            topic_config_serialize_wrapper: TopicConfigSerializeWrapper {
+                data_version: version,
+                topic_config_table,
+                ..Default::default()
+            },
+        });
+        let header = RegisterBrokerRequestHeader {
+            broker_name: &identity.broker_name,
+            broker_addr: &identity.broker_addr,
+            cluster_name: &identity.cluster_name,
+            ha_server_addr: &identity.ha_addr,
+            broker_id: super::id_on_the_wire(&self.role),
+            heartbeat_timeout_millis: None,
+            enable_acting_master: Some(false),
+            compressed: Some(false),
+            body_crc32: Some(RegisterBrokerBody::checksum(&body) as i32),
+            zone_name: None,
+            zone_mode: None,
+        };
+        let registration = Command::request(request::REGISTER_BROKER, &header).with_body(body);
+        let answer = self.client.call(&self.link.address, registration, identity.timeout).await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        if answer.code != response::SUCCESS {
+            return Err(format!("code {}: {}", answer.code, answer.remark.unwrap_or_default()));
+        }
+        Ok(())
+    }
+}

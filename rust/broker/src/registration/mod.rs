@@ -1,0 +1,239 @@
+//! Keeps this broker and its topics known to every name server.
+//!
+//! # Source
+//! docs/reference/protocol.md 2.2.1 and 2.2.3.
+
+mod link;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use link::{Link, Registration};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::UnRegisterBrokerRequestHeader;
+use rocketpy_remoting::{Client, Connection, Handler, Reply, Response};
+use tokio::task::JoinSet;
+use tracing::info;
+
+use crate::role::RoleCell;
+use crate::service::Service;
+use crate::table::topic::{TopicChange, TopicTable};
+
+/// How long a stopping broker waits until the name servers have taken its leave.
+const UNREGISTER_TIMEOUT: Duration = Duration::from_millis(150);
+
+/// The name servers of this broker.
+///
+/// Each has a service of its own ([`Self::services`]): one that is dead delays nothing at the others.
+#[doc(alias = "BrokerOuterAPI")]
+#[derive(Debug)]
+pub(crate) struct Registrar {
+    links: Vec<Arc<Link>>,
+    client: Client,
+    identity: Arc<Identity>,
+    role: Arc<RoleCell>,
+}
+
+/// What every registration says about the broker. Its role is read each time.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) cluster_name: String,
+    pub(crate) broker_name: String,
+    /// `host:port` for clients.
+    pub(crate) broker_addr: String,
+    /// `host:port` for slaves.
+    pub(crate) ha_addr: String,
+    pub(crate) period: Duration,
+    pub(crate) timeout: Duration,
+}
+
+/// Which announcement to wait for, at each name server; `None` where nobody waits because the name server is away.
+#[derive(Debug)]
+pub(crate) struct Announced(Vec<Option<i64>>);
+
+impl Registrar {
+    pub(crate) fn new(
+        client: Client,
+        name_servers: &[String],
+        identity: Identity,
+        role: Arc<RoleCell>,
+    ) -> Self {
+        let links: Vec<Arc<Link>> = name_servers.iter().map(|address| Arc::new(Link::new(address))).collect();
+        client.set_request_handler(Arc::new(Watcher(links.clone())));
+        Self { links, client, identity: Arc::new(identity), role }
+    }
+
+    /// The service of each name server.
+    pub(crate) fn services(&self, topics: &Arc<TopicTable>) -> impl Iterator<Item = Arc<dyn Service>> {
+        self.links.iter().map(|link| {
+            let (client, identity) = (self.client.clone(), self.identity.clone());
+            let service =
+                Registration::new(link.clone(), client, identity, topics.clone(), self.role.clone());
+            Arc::new(service) as Arc<dyn Service>
+        })
+    }
+
+    /// Tells every name server about changed topics soon, with an increment registration.
+    pub(crate) fn announce(&self, change: &TopicChange) -> Announced {
+        let names = || change.topics.iter().map(|topic| topic.name.clone());
+        Announced(self.links.iter().map(|link| link.announce(names())).collect())
+    }
+
+    /// Tells every name server everything again soon, because the role has changed.
+    pub(crate) fn register_again(&self) {
+        for link in &self.links {
+            link.register_again();
+        }
+    }
+
+    /// Waits until every name server has taken the first registration; false when the time is up.
+    pub(crate) async fn registered(&self, within: Duration) -> bool {
+        let all = async {
+            for link in &self.links {
+                link.wait_for(|progress| progress.taken >= 0).await;
+            }
+        };
+        tokio::time::timeout(within, all).await.is_ok()
+    }
+
+    /// Waits until every name server that is there has taken the announcement, or the time is up.
+    ///
+    /// Nobody waits again for one that let the time pass, before it has taken something.
+    pub(crate) async fn taken(&self, announced: &Announced, within: Duration) {
+        let waited_for =
+            || self.links.iter().zip(&announced.0).filter_map(|(link, ticket)| Some((link, (*ticket)?)));
+        let all = async {
+            for (link, ticket) in waited_for() {
+                link.wait_for(|progress| progress.taken >= ticket || !progress.is_there).await;
+            }
+        };
+        if tokio::time::timeout(within, all).await.is_err() {
+            for (link, ticket) in waited_for() {
+                link.progress.send_if_modified(|progress| {
+                    let is_late = progress.taken < ticket;
+                    progress.is_there &= !is_late;
+                    is_late
+                });
+            }
+        }
+    }
+
+    /// Tells the name servers that the broker is gone. The services have been stopped before.
+    pub(crate) async fn unregister(&self) {
+        for link in &self.links {
+            // Whoever waits for an announcement is answered now.
+            link.progress.send_modify(|progress| progress.is_there = false);
+        }
+        let mut farewells = JoinSet::new();
+        for link in self.links.iter().filter(|link| link.progress.borrow().taken >= 0) {
+            let (client, identity) = (self.client.clone(), self.identity.clone());
+            farewells.spawn(unregister(client, link.address.clone(), identity, id_on_the_wire(&self.role)));
+        }
+        // Each ends by its own time-out.
+        farewells.join_all().await;
+    }
+}
+
+async fn unregister(client: Client, address: String, identity: Arc<Identity>, broker_id: i64) {
+    let header = UnRegisterBrokerRequestHeader {
+        broker_name: &identity.broker_name,
+        broker_addr: &identity.broker_addr,
+        cluster_name: &identity.cluster_name,
+        broker_id,
+    };
+    let farewell = Command::request(request::UNREGISTER_BROKER, &header);
+    if let Err(error) = client.call(&address, farewell, UNREGISTER_TIMEOUT).await {
+        info!(name_server = address, %error, "name server did not take the unregistration");
+    }
+}
+
+fn id_on_the_wire(role: &RoleCell) -> i64 {
+    i64::try_from(role.get().broker_id()).unwrap_or(i64::MAX)
+}
+
+/// Notices when connections to name servers end. Name servers send a broker no requests yet.
+struct Watcher(Vec<Arc<Link>>);
+
+impl Handler for Watcher {
+    fn handle(&self, _connection: &Arc<Connection>, request: Command, reply: Reply) {
+        reply.send(Response::not_supported(request.code));
+    }
+
+    fn disconnected(&self, _connection: &Arc<Connection>) {
+        for link in &self.0 {
+            link.register_again();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+    use rocketpy_protocol::header::{Header, RegisterBrokerRequestHeader};
+    use rocketpy_remoting::{ClientConfig, Server, ServerConfig};
+
+    use super::*;
+    use crate::role::Role;
+    use crate::service::Services;
+    use crate::testing::TestShared;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A name server that writes down which broker id registered or took its leave.
+    #[derive(Default)]
+    struct Book(Mutex<Vec<(i32, i64)>>);
+
+    impl Handler for Book {
+        fn handle(&self, _connection: &Arc<Connection>, request: Command, reply: Reply) {
+            let broker_id = match request.code {
+                request::REGISTER_BROKER => {
+                    RegisterBrokerRequestHeader::read(&request.ext).unwrap().broker_id
+                }
+                _ => UnRegisterBrokerRequestHeader::read(&request.ext).unwrap().broker_id,
+            };
+            self.0.lock().push((request.code, broker_id));
+            reply.send(Response::success());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_change_of_role_is_registered_at_once_and_decides_what_clients_may_do() {
+        let book = Arc::new(Book::default());
+        let config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
+        let server = Server::bind(config, book.clone()).unwrap();
+        let shared = TestShared::open(|_| {});
+        let identity = Identity {
+            cluster_name: "c".to_owned(),
+            broker_name: "b".to_owned(),
+            broker_addr: "127.0.0.1:10911".to_owned(),
+            ha_addr: "127.0.0.1:10912".to_owned(),
+            period: PATIENCE,
+            timeout: PATIENCE,
+        };
+        let client = Client::new(ClientConfig::default());
+        let address = server.local_addr().to_string();
+        let registrar = Registrar::new(client, std::slice::from_ref(&address), identity, shared.role.clone());
+        let services = Services::default();
+        for service in registrar.services(&shared.topics) {
+            services.start(service);
+        }
+        shared.set_registrar(registrar);
+        let registrar = shared.registrar().unwrap();
+        assert!(registrar.registered(PATIENCE).await);
+        assert_eq!((book.0.lock().as_slice(), shared.permission()), ([(103, 0)].as_slice(), 6));
+
+        shared.set_role(Role::Slave { id: 3 });
+        let wait = async {
+            while book.0.lock().len() < 2 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, wait).await.unwrap();
+        assert!(services.step(&format!("registration at {address}")).await);
+        services.stop_all(PATIENCE).await;
+        registrar.unregister().await;
+        assert_eq!(book.0.lock().as_slice(), [(103, 0), (103, 3), (103, 3), (104, 3)]);
+        assert_eq!(shared.permission(), 4);
+    }
+}

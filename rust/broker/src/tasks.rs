@@ -1,0 +1,108 @@
+//! Short work that a request or an event of the store leaves behind.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::task::{JoinError, JoinSet};
+use tracing::{error, warn};
+
+/// Work that ends by itself soon. All of it is joined when the broker stops: nothing runs on unseen.
+///
+/// Work that goes on as long as the broker runs is a [`crate::service::Service`].
+#[derive(Debug)]
+pub(crate) struct Tasks {
+    runtime: Handle,
+    running: Mutex<JoinSet<()>>,
+}
+
+impl Tasks {
+    /// Must be called on a runtime; the work runs there.
+    pub(crate) fn new() -> Self {
+        Self { runtime: Handle::current(), running: Mutex::default() }
+    }
+
+    /// Starts some work; may be called on any thread.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut running = self.running.lock();
+        while let Some(ended) = running.try_join_next() {
+            check(ended);
+        }
+        running.spawn_on(work, &self.runtime);
+    }
+
+    /// Waits until everything has ended; what has not by then is ended here.
+    pub(crate) async fn join(&self, within: Duration) {
+        let mut running = std::mem::take(&mut *self.running.lock());
+        let all = async {
+            while let Some(ended) = running.join_next().await {
+                check(ended);
+            }
+        };
+        if tokio::time::timeout(within, all).await.is_err() {
+            warn!(tasks = running.len(), "work of requests ended before it was done");
+            running.shutdown().await;
+        }
+    }
+}
+
+fn check(ended: Result<(), JoinError>) {
+    if let Err(failure) = ended
+        && failure.is_panic()
+    {
+        error!(%failure, "work of a request panicked");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn all_work_has_ended_after_a_join() {
+        let (tasks, done) = (Tasks::new(), Arc::new(AtomicUsize::new(0)));
+        for _ in 0..10 {
+            let done = done.clone();
+            tasks.spawn(async move {
+                tokio::task::yield_now().await;
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        tasks.join(Duration::from_secs(60)).await;
+        assert_eq!(done.load(Ordering::Relaxed), 10);
+    }
+
+    #[tokio::test]
+    async fn work_that_does_not_end_in_time_is_ended() {
+        struct Ended(Arc<AtomicUsize>);
+        impl Drop for Ended {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let (tasks, ended) = (Tasks::new(), Arc::new(AtomicUsize::new(0)));
+        let guard = Ended(ended.clone());
+        tasks.spawn(async move {
+            let _guard = guard;
+            std::future::pending::<()>().await;
+        });
+        tasks.join(Duration::from_millis(5)).await;
+        assert_eq!(ended.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn ended_work_is_not_kept_and_a_panic_harms_nobody() {
+        let tasks = Tasks::new();
+        tasks.spawn(async { panic!("on purpose") });
+        tokio::task::yield_now().await;
+        for _ in 0..100 {
+            tasks.spawn(async {});
+            tokio::task::yield_now().await;
+        }
+        assert!(tasks.running.lock().len() < 10);
+        tasks.join(Duration::from_secs(60)).await;
+    }
+}

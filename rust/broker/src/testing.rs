@@ -1,0 +1,72 @@
+//! What the requests of a broker share, on a temporary folder and without connections.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocketpy_env::{Disk, RealDisk};
+use rocketpy_filter::MessageFilter;
+use rocketpy_store::{ReadLimits, Store, StoreConfig};
+use tempfile::TempDir;
+
+use crate::BrokerConfig;
+use crate::shared::Shared;
+
+/// Longest a test waits for something that must happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A broker's shared state over a real store. Must be made on a runtime.
+pub(crate) struct TestShared {
+    shared: Arc<Shared>,
+    _folder: TempDir,
+}
+
+impl TestShared {
+    pub(crate) fn open(change: impl FnOnce(&mut BrokerConfig)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store_host = "127.0.0.1:10911".parse().unwrap();
+        let store = StoreConfig {
+            store_host,
+            commit_log_file_size: 1 << 20,
+            consume_queue_file_size: 2000,
+            busy_timeout: PATIENCE,
+            ..StoreConfig::new(folder.path().join("store"))
+        };
+        let mut config = BrokerConfig { store, ..BrokerConfig::default() };
+        change(&mut config);
+        let store = Store::open(config.store.clone()).unwrap();
+        RealDisk.create_dir_all(&config.store.root.join("config")).unwrap();
+        Self { shared: Arc::new(Shared::open(config, store, store_host).unwrap()), _folder: folder }
+    }
+
+    /// The bytes of a queue's only record, once it can be read.
+    pub(crate) fn only_record(&self, topic: &str, queue_id: u32) -> Vec<u8> {
+        let end = self.store.max_physical_offset();
+        self.store.wait_flushed(end, PATIENCE).unwrap();
+        let started = std::time::Instant::now();
+        while self.store.dispatched_offset() < end {
+            assert!(started.elapsed() < PATIENCE, "dispatch does not reach {end:?}");
+            std::thread::yield_now();
+        }
+        let limits = ReadLimits { max_messages: 2, max_bytes: 1 << 20 };
+        let fetch = self.store.get(topic, queue_id, 0, &limits, &MessageFilter::All).unwrap();
+        assert_eq!(fetch.count, 1, "records in {topic} {queue_id}");
+        fetch.records.concat()
+    }
+}
+
+impl Deref for TestShared {
+    type Target = Arc<Shared>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.shared
+    }
+}
+
+impl Drop for TestShared {
+    fn drop(&mut self) {
+        let closed = self.shared.store.shutdown();
+        // After a failed test its own message is the one to read.
+        assert!(closed.is_ok() || std::thread::panicking(), "{closed:?}");
+    }
+}

@@ -1,0 +1,83 @@
+//! The table of requests: for each code that a name server can get, the function that serves it, or why none does.
+
+use std::sync::Arc;
+
+use rocketpy_protocol::code::{AfterDispatch, Handling};
+use rocketpy_protocol::{Command, request_table};
+use rocketpy_remoting::Connection;
+
+use crate::processor::{Answer, Processor};
+
+/// A request and the connection that it came by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) connection: &'a Arc<Connection>,
+    pub(crate) request: &'a Command,
+}
+
+/// What is done with a request.
+#[derive(Debug)]
+pub(crate) enum Route {
+    /// The function returns the answer.
+    Served(fn(&Processor, Call<'_>) -> Answer),
+    /// The answer is REQUEST_CODE_NOT_SUPPORTED.
+    Refused { why: &'static str },
+}
+
+/// The reason of most refusals.
+const NOT_YET: &str = "this name server does not have that function yet";
+
+request_table! {
+    Route:
+
+    // Clients and tools.
+    GET_ROUTEINFO_BY_TOPIC => Route::Served(Processor::route);
+    GET_BROKER_CLUSTER_INFO => Route::Served(Processor::cluster_info);
+    GET_ALL_TOPIC_LIST_FROM_NAMESERVER => Route::Served(Processor::topics);
+    GET_TOPICS_BY_CLUSTER => Route::Served(Processor::topics_by_cluster);
+    GET_SYSTEM_TOPIC_LIST_FROM_NS => Route::Served(Processor::system_topics);
+    WIPE_WRITE_PERM_OF_BROKER => Route::Served(Processor::wipe_write_perm);
+    ADD_WRITE_PERM_OF_BROKER => Route::Served(Processor::add_write_perm);
+    DELETE_TOPIC_IN_NAMESRV => Route::Served(Processor::delete_topic);
+    REGISTER_TOPIC_IN_NAMESRV => Route::Served(Processor::register_topic);
+    PUT_KV_CONFIG => Route::Served(Processor::put_kv);
+    GET_KV_CONFIG => Route::Served(Processor::get_kv);
+    DELETE_KV_CONFIG => Route::Served(Processor::delete_kv);
+    GET_KVLIST_BY_NAMESPACE => Route::Served(Processor::kv_list);
+    GET_NAMESRV_CONFIG => Route::Served(Processor::config);
+    UPDATE_NAMESRV_CONFIG
+        => Route::Refused { why: "the configuration is read at the start; change it there and start again" };
+    GET_UNIT_TOPIC_LIST | GET_HAS_UNIT_SUB_TOPIC_LIST | GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST
+        => Route::Refused { why: NOT_YET };
+
+    // Brokers.
+    REGISTER_BROKER => Route::Served(Processor::register);
+    UNREGISTER_BROKER => Route::Served(Processor::unregister);
+    BROKER_HEARTBEAT => Route::Served(Processor::heartbeat);
+    QUERY_DATA_VERSION => Route::Served(Processor::query_data_version);
+    GET_BROKER_MEMBER_GROUP => Route::Refused { why: NOT_YET };
+}
+
+/// What a name server does with each request that it can get, by code.
+pub fn requests() -> impl Iterator<Item = (i32, Handling)> {
+    let handling = |route: &Route| match route {
+        Route::Served(_) => Handling::Served { after_dispatch: AfterDispatch::No },
+        Route::Refused { why } => Handling::Refused { why },
+    };
+    CODES.iter().filter_map(move |&code| Some((code, handling(route_of(code)?))))
+}
+
+#[cfg(test)]
+mod tests {
+    use rocketpy_protocol::code::request::{self, Party};
+
+    use super::*;
+
+    #[test]
+    fn every_request_to_a_name_server_has_a_route_and_no_other_has() {
+        for row in request::ALL {
+            let is_ours = row.asked_of == Party::NameServer;
+            assert_eq!(route_of(row.code).is_some(), is_ours, "{}", row.name);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The table of configuration keys, and the values that a server's configuration gives them.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use rocketpy_server::config::{Apache, FIXED, KEYS, Key, MEANINGLESS, Origin, Value, key_name};
+use rocketpy_server::{ServerConfig, Sources};
+
+use crate::error::raise;
+
+/// A value as Python has it.
+#[derive(IntoPyObject)]
+enum Typed {
+    Switch(bool),
+    Number(i64),
+    Text(String),
+    List(Vec<String>),
+    Nothing(Option<bool>),
+}
+
+impl From<Value> for Typed {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Switch(value) => Self::Switch(value),
+            Value::Number(value) => Self::Number(value),
+            Value::Text(text) => Self::Text(text),
+            Value::List(texts, _) => Self::List(texts),
+            Value::Nothing => Self::Nothing(None),
+        }
+    }
+}
+
+/// One row of the table with its value: a dict in Python.
+#[derive(IntoPyObject)]
+pub(crate) struct ConfigKey {
+    name: &'static str,
+    section: &'static str,
+    kind: &'static str,
+    unit: Option<&'static str>,
+    bounds: Option<(i64, i64)>,
+    choices: Vec<&'static str>,
+    description: &'static str,
+    /// Absent where Apache does not have the key.
+    apache_default: Option<String>,
+    alias_of: Option<&'static str>,
+    is_changeable: bool,
+    default: Typed,
+    default_text: String,
+    value: Typed,
+    text: String,
+    layer: &'static str,
+    /// The file or the variable of the layer.
+    source: Option<String>,
+}
+
+fn row(key: &'static Key, config: &ServerConfig) -> ConfigKey {
+    let shape = key.shape();
+    let (default, value) = (key.default_value(), key.value(config));
+    let origin = config.origin(key.name);
+    ConfigKey {
+        name: key.name,
+        section: key.section.title(),
+        kind: shape.kind,
+        unit: shape.unit,
+        bounds: shape.bounds,
+        choices: shape.choices,
+        description: key.description(),
+        apache_default: match key.apache {
+            Apache::Same => Some(default.to_string()),
+            Apache::Default(text) => Some(text.to_owned()),
+            Apache::Unknown => None,
+        },
+        alias_of: key.alias_of,
+        is_changeable: key.is_changeable,
+        default_text: default.to_string(),
+        default: default.into(),
+        text: value.to_string(),
+        value: value.into(),
+        layer: origin.layer(),
+        source: match origin {
+            Origin::File(path) => Some(path.display().to_string()),
+            Origin::Environment(name) => Some(name.clone()),
+            Origin::Default | Origin::CommandLine => None,
+        },
+    }
+}
+
+/// Every key with the value that a server would take, and the keys given that have no meaning here.
+#[pyfunction]
+pub(crate) fn config_keys(
+    config: Option<PathBuf>,
+    settings: Vec<(String, String)>,
+    environment: bool,
+) -> PyResult<(Vec<ConfigKey>, Vec<&'static str>)> {
+    let environment = if environment { Sources::environment_of_process() } else { Vec::new() };
+    let config = ServerConfig::load(&Sources { file: config, environment, settings }).map_err(raise)?;
+    Ok((KEYS.iter().map(|key| row(key, &config)).collect(), config.ignored))
+}
+
+/// Apache's keys that are not used: those with one value (key, value, what another one needs), those without a meaning.
+#[pyfunction]
+pub(crate) fn config_unused_keys() -> (Vec<(&'static str, &'static str, &'static str)>, Vec<&'static str>) {
+    let fixed = FIXED.iter().map(|fixed| (fixed.name, fixed.only, fixed.feature));
+    (fixed.collect(), MEANINGLESS.to_vec())
+}
+
+/// The proper name of a key in any spelling.
+#[pyfunction]
+pub(crate) fn config_key_name(key: &str) -> PyResult<&'static str> {
+    key_name(key).map_err(raise)
+}

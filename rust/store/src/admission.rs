@@ -1,0 +1,237 @@
+//! Why appends are refused, if they are.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use rocketpy_env::EnvError;
+
+use crate::error::{AppendError, DispatchError, FullDisk, StoreError};
+use crate::flush::turn::Turns;
+use crate::listener::Listeners;
+use crate::queue::files::FlushFailure;
+
+/// Reasons to refuse appends. One word holds them all: none is lost when another comes or goes at the same time.
+mod reason {
+    /// The store closes.
+    pub(super) const CLOSING: u8 = 1;
+    /// A flush failed.
+    pub(super) const POISONED: u8 = 2;
+    /// Consume queues cannot be written.
+    pub(super) const QUEUES: u8 = 4;
+    /// The disk is fuller than it may be.
+    pub(super) const SPACE: u8 = 8;
+}
+
+/// Lets appends in, or says why not. Every part of a store reports here what keeps it from working.
+pub(crate) struct Admission {
+    /// Bits of [`reason`]; 0 while appends are let in.
+    reasons: AtomicU8,
+    poison: OnceLock<Arc<EnvError>>,
+    /// Why consume queues cannot be written.
+    queue_fault: Mutex<Option<Arc<DispatchError>>>,
+    full_disk: Mutex<Option<FullDisk>>,
+    listeners: Arc<Listeners>,
+    /// A failed flush ends all waits for a flush.
+    turns: Arc<Turns>,
+    /// Folder of the store, for messages.
+    root: PathBuf,
+}
+
+impl Admission {
+    pub(crate) fn new(turns: Arc<Turns>, root: PathBuf) -> Self {
+        Self {
+            reasons: AtomicU8::new(0),
+            poison: OnceLock::new(),
+            queue_fault: Mutex::new(None),
+            full_disk: Mutex::new(None),
+            listeners: Arc::default(),
+            turns,
+            root,
+        }
+    }
+
+    /// Who is told of what happens.
+    pub(crate) fn listeners(&self) -> &Arc<Listeners> {
+        &self.listeners
+    }
+
+    /// Whether an append may go on.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), AppendError> {
+        if self.reasons.load(Ordering::Acquire) == 0 { Ok(()) } else { self.refusal() }
+    }
+
+    #[cold]
+    fn refusal(&self) -> Result<(), AppendError> {
+        if self.has(reason::CLOSING) {
+            return Err(AppendError::ShutDown);
+        }
+        if let Some(cause) = self.poison_cause() {
+            return Err(AppendError::Poisoned { cause });
+        }
+        if let Some(cause) = self.queue_fault.lock().clone() {
+            return Err(AppendError::QueueNotWriteable { cause });
+        }
+        match self.full_disk.lock().clone() {
+            Some(FullDisk { path, used_percent, limit_percent }) => {
+                Err(AppendError::DiskNearlyFull { path, used_percent, limit_percent })
+            }
+            None => Ok(()), // it went away meanwhile
+        }
+    }
+
+    fn has(&self, reason: u8) -> bool {
+        self.reasons.load(Ordering::Acquire) & reason != 0
+    }
+
+    fn set(&self, reason: u8, is_set: bool) {
+        match is_set {
+            true => self.reasons.fetch_or(reason, Ordering::AcqRel),
+            false => self.reasons.fetch_and(!reason, Ordering::AcqRel),
+        };
+    }
+
+    /// Refuses appends from now on. Says whether this call was the first.
+    pub(crate) fn close(&self) -> bool {
+        self.reasons.fetch_or(reason::CLOSING, Ordering::AcqRel) & reason::CLOSING == 0
+    }
+
+    /// The failed flush, once there was one.
+    pub(crate) fn poison_cause(&self) -> Option<Arc<EnvError>> {
+        self.poison.get().map(Arc::clone)
+    }
+
+    /// Fails once a flush has failed.
+    pub(crate) fn check_sound(&self) -> Result<(), StoreError> {
+        self.poison_cause().map_or(Ok(()), |cause| Err(StoreError::Poisoned { cause }))
+    }
+
+    /// Notes a failed flush: nothing is acknowledged from now on. The listeners are told once.
+    pub(crate) fn poison(&self, error: EnvError) -> Arc<EnvError> {
+        let error = Arc::new(error);
+        let cause = Arc::clone(self.poison.get_or_init(|| Arc::clone(&error)));
+        self.set(reason::POISONED, true);
+        if Arc::ptr_eq(&cause, &error) {
+            tracing::error!(%error, "a flush failed, the store refuses writes from now on");
+            self.listeners.poisoned(&StoreError::Poisoned { cause: Arc::clone(&cause) });
+        }
+        self.turns.notify();
+        cause
+    }
+
+    /// Notes that a thread of the store ended in the midst of its work: what it left is not known.
+    pub(crate) fn poison_by_panic(&self, operation: &'static str) {
+        let source = std::io::Error::other("a thread panicked, its message went to standard error");
+        self.poison(EnvError::from_io(operation, &self.root, source));
+    }
+
+    /// An error of the disk as the caller gets it: a failed flush poisons.
+    pub(crate) fn noted(&self, error: EnvError) -> StoreError {
+        match error.is_failed_flush() {
+            true => StoreError::Poisoned { cause: self.poison(error) },
+            false => error.into(),
+        }
+    }
+
+    /// The same for a flush that says what it did: what was not tried, as on a full disk, the next round tries again.
+    pub(crate) fn noted_failure(&self, failure: FlushFailure) -> StoreError {
+        match failure {
+            FlushFailure::NotTried(error) => error.into(),
+            FlushFailure::Failed(error) => StoreError::Poisoned { cause: self.poison(error) },
+        }
+    }
+
+    /// Notes whether consume queues can be written.
+    pub(crate) fn set_queue_fault(&self, fault: Option<DispatchError>) {
+        let mut state = self.queue_fault.lock();
+        match (&*state, &fault) {
+            (None, Some(error)) => {
+                tracing::error!(%error, "consume queues can not be written, appends are refused until they can");
+            }
+            (Some(_), None) => tracing::info!("consume queues can be written again"),
+            _ => {}
+        }
+        *state = fault.map(Arc::new);
+        self.set(reason::QUEUES, state.is_some());
+    }
+
+    /// Whether consume queues could not be written at the last try.
+    pub(crate) fn has_queue_fault(&self) -> bool {
+        self.has(reason::QUEUES)
+    }
+
+    /// Notes whether the disk has space for appends.
+    pub(crate) fn set_full_disk(&self, full: Option<FullDisk>) {
+        let mut state = self.full_disk.lock();
+        match (&full, &*state) {
+            (Some(full), None) => tracing::error!(
+                path = %full.path.display(), used_percent = full.used_percent, limit_percent = full.limit_percent,
+                "the disk is nearly full, appends are refused until there is space"
+            ),
+            (None, Some(_)) => tracing::info!("the disk has space again, appends go on"),
+            _ => {}
+        }
+        *state = full;
+        self.set(reason::SPACE, state.is_some());
+    }
+
+    /// Whether appends are refused because the disk is too full.
+    pub(crate) fn has_full_disk(&self) -> bool {
+        self.has(reason::SPACE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn admission() -> Admission {
+        Admission::new(Arc::default(), "/store".into())
+    }
+
+    fn failed_flush() -> EnvError {
+        EnvError::from_flush("flush", Path::new("/store"), std::io::Error::from_raw_os_error(5))
+    }
+
+    #[test]
+    fn reasons_come_and_go_by_themselves_and_the_gravest_is_told() {
+        let admission = admission();
+        admission.set_full_disk(Some(FullDisk { path: "/".into(), used_percent: 91, limit_percent: 90 }));
+        assert!(matches!(admission.check(), Err(AppendError::DiskNearlyFull { .. })));
+        admission.set_queue_fault(Some(failed_flush().into()));
+        assert!(matches!(admission.check(), Err(AppendError::QueueNotWriteable { .. })));
+        admission.set_queue_fault(None);
+        assert!(admission.has_full_disk() && !admission.has_queue_fault());
+        assert!(matches!(admission.check(), Err(AppendError::DiskNearlyFull { .. })));
+        admission.set_full_disk(None);
+        assert!(admission.check().is_ok());
+    }
+
+    #[test]
+    fn the_first_failed_flush_is_the_cause_for_ever() {
+        let admission = admission();
+        assert!(admission.check_sound().is_ok());
+        let first = admission.poison(failed_flush());
+        let second = admission.noted(EnvError::from_flush(
+            "flush",
+            Path::new("/other"),
+            std::io::Error::from_raw_os_error(5),
+        ));
+        assert!(matches!(second, StoreError::Poisoned { cause } if Arc::ptr_eq(&cause, &first)));
+        assert!(matches!(admission.check(), Err(AppendError::Poisoned { .. })));
+        assert!(admission.close() && !admission.close());
+        assert!(matches!(admission.check(), Err(AppendError::ShutDown)));
+    }
+
+    #[test]
+    fn an_error_that_is_no_flush_does_not_poison() {
+        let admission = admission();
+        let full = EnvError::from_flush("flush", Path::new("/store"), std::io::Error::from_raw_os_error(28));
+        assert!(matches!(admission.noted(full), StoreError::Env(EnvError::NoSpace { .. })));
+        assert!(admission.check().is_ok());
+    }
+}

@@ -1,0 +1,271 @@
+//! Gives records their place in the log.
+
+mod encoded;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use encoded::{Encoded, Place};
+use rocketpy_env::Disk;
+use rocketpy_env::failpoint::{self, Point};
+use rocketpy_model::{PhysicalOffset, QueueOffset};
+use rocketpy_protocol::batch;
+use rocketpy_protocol::record::{BLANK_HEAD_BYTES, RecordFields, RecordPlan};
+
+use crate::admission::Admission;
+use crate::allocate::Allocator;
+use crate::config::FlushMode;
+use crate::derived::Derived;
+use crate::error::AppendError;
+use crate::flush::Flusher;
+use crate::listener::Listeners;
+use crate::log::{Log, LogWriter};
+use crate::queue::Queue;
+use crate::record::{Appended, AppendedBatch, NewRecord, counts_in_queue};
+use crate::wake::Wake;
+
+/// How much longer a record may be than its body.
+const RECORD_EXTRA_BYTES: usize = 64 << 10;
+
+thread_local! {
+    static BUFFER: RefCell<Encoded> = RefCell::default();
+}
+
+/// Appends, on the threads of the callers.
+pub(crate) struct Appender<D: Disk> {
+    log: Arc<Log<D>>,
+    admission: Arc<Admission>,
+    listeners: Arc<Listeners>,
+    flusher: Arc<Flusher<D>>,
+    allocator: Arc<Allocator<D>>,
+    derived: Arc<Derived<D>>,
+    dispatch: Arc<Wake>,
+}
+
+impl<D: Disk> Appender<D> {
+    pub(crate) fn new(
+        log: &Arc<Log<D>>,
+        admission: &Arc<Admission>,
+        flusher: &Arc<Flusher<D>>,
+        allocator: &Arc<Allocator<D>>,
+        derived: &Arc<Derived<D>>,
+        dispatch: &Arc<Wake>,
+    ) -> Self {
+        Self {
+            log: Arc::clone(log),
+            admission: Arc::clone(admission),
+            listeners: Arc::clone(admission.listeners()),
+            flusher: Arc::clone(flusher),
+            allocator: Arc::clone(allocator),
+            derived: Arc::clone(derived),
+            dispatch: Arc::clone(dispatch),
+        }
+    }
+
+    pub(crate) fn append(&self, record: &NewRecord<'_>) -> Result<Appended, AppendError> {
+        self.admission.check()?;
+        self.check_body(record)?;
+        BUFFER.with_borrow_mut(|encoded| {
+            encoded.clear();
+            let config = self.log.config();
+            let fields = self.fields(record);
+            encoded.set(&fields, config.record_check)?;
+            let limit_bytes = config.max_message_size as usize + RECORD_EXTRA_BYTES;
+            if encoded.size_bytes() > limit_bytes {
+                return Err(AppendError::RecordTooLong { size_bytes: encoded.size_bytes(), limit_bytes });
+            }
+            let size_bytes = encoded.size_bytes() as u32;
+            self.place(record, encoded)?;
+            encoded.give_back();
+            let place = encoded.place();
+            let physical_offset = place.physical_offset;
+            Ok(Appended {
+                physical_offset,
+                queue_offset: place.queue_offset,
+                size_bytes,
+                stored_at_ms: place.stored_at_ms,
+                end: physical_offset + u64::from(size_bytes),
+            })
+        })
+    }
+
+    pub(crate) fn append_batch(&self, batch: &NewRecord<'_>) -> Result<AppendedBatch, AppendError> {
+        self.admission.check()?;
+        self.check_body(batch)?;
+        BUFFER.with_borrow_mut(|encoded| {
+            encoded.clear();
+            for item in batch::items(batch.body) {
+                let item = item.map_err(|error| AppendError::BadBatch { reason: error.to_string() })?;
+                let fields = RecordFields {
+                    flag: item.flag,
+                    prepared_transaction_offset: PhysicalOffset::ZERO,
+                    body: item.body,
+                    properties: item.properties,
+                    ..self.fields(batch)
+                };
+                encoded.push(&fields, self.log.config().record_check)?;
+                self.check_fits(encoded)?; // at every step: items may be short and many, and a record is longer than its item
+            }
+            if encoded.plans().is_empty() {
+                return Err(AppendError::BadBatch { reason: "it holds no message".to_owned() });
+            }
+            let size_bytes = encoded.size_bytes() as u32;
+            self.place(batch, encoded)?;
+            let place = *encoded.place();
+            let mut next = place.physical_offset;
+            let mut step = |plan: &RecordPlan| {
+                let this = next;
+                next += plan.size() as u64;
+                this
+            };
+            let physical_offsets: Vec<_> = encoded.plans().iter().map(&mut step).collect();
+            assert_eq!(next, encoded.end(), "the records of a batch follow each other");
+            encoded.give_back();
+            Ok(AppendedBatch {
+                physical_offsets,
+                first_queue_offset: place.queue_offset,
+                size_bytes,
+                stored_at_ms: place.stored_at_ms,
+                end: next,
+            })
+        })
+    }
+
+    fn check_body(&self, record: &NewRecord<'_>) -> Result<(), AppendError> {
+        let limit_bytes = self.log.config().max_message_size as usize;
+        if record.body.len() > limit_bytes {
+            return Err(AppendError::BodyTooLong { size_bytes: record.body.len(), limit_bytes });
+        }
+        Ok(())
+    }
+
+    /// Whether the records fit into one file.
+    fn check_fits(&self, encoded: &mut Encoded) -> Result<(), AppendError> {
+        let file_bytes = self.log.config().commit_log_file_size;
+        let size_bytes = encoded.size_bytes();
+        if size_bytes > file_bytes as usize - BLANK_HEAD_BYTES {
+            encoded.give_back();
+            return Err(AppendError::LongerThanFile { size_bytes, file_bytes });
+        }
+        Ok(())
+    }
+
+    fn fields<'a>(&self, record: &NewRecord<'a>) -> RecordFields<'a> {
+        RecordFields {
+            topic: record.topic,
+            queue_id: record.queue_id,
+            flag: record.flag,
+            sys_flag: record.sys_flag,
+            born_at_ms: record.born_at_ms,
+            born_host: record.born_host,
+            store_host: self.log.host(),
+            reconsume_times: record.reconsume_times,
+            prepared_transaction_offset: record.prepared_transaction_offset,
+            body: record.body,
+            properties: record.properties,
+            more_properties: &[],
+        }
+    }
+
+    /// Gives the records their offsets and copies them into the log, all or none.
+    fn place(&self, record: &NewRecord<'_>, encoded: &mut Encoded) -> Result<(), AppendError> {
+        self.check_fits(encoded)?;
+        self.flusher.wait_for_room()?;
+        let counted = counts_in_queue(record.sys_flag);
+        loop {
+            let placed = self.derived.queues().with(record.topic, record.queue_id, |queue| {
+                let mut writer = self.log.write();
+                (!queue.is_deleted())
+                    .then(|| self.place_in(&mut writer, queue, counted, record.body, encoded))
+            });
+            let Some(placed) = placed? else { continue }; // the topic was deleted and may be made anew
+            let Some(wakes) = placed? else {
+                self.listeners.waiting(|| self.allocator.wait_for_file())?;
+                continue;
+            };
+            if wakes {
+                self.dispatch.wake();
+            }
+            self.allocator.look_ahead(encoded.end());
+            return Ok(());
+        }
+    }
+
+    /// What happens under the writer lock. Says whether dispatch is to be woken; `None` when the next file is not there yet
+    /// and nothing has changed.
+    ///
+    /// # Source
+    /// docs/reference/store-format.md 2.7 steps 6 to 9. One lock gives physical and queue offsets: within a queue both grow together.
+    fn place_in(
+        &self,
+        writer: &mut LogWriter<'_, D>,
+        queue: &Queue,
+        counted: bool,
+        body: &[u8],
+        encoded: &mut Encoded,
+    ) -> Result<Option<bool>, AppendError> {
+        self.admission.check()?; // closed or poisoned while this waited
+        let size_bytes = encoded.size_bytes() as u64;
+        let stored_at_ms = writer.stored_at();
+        if !self.make_room(writer, size_bytes)? {
+            return Ok(None);
+        }
+        let queue_offset = if counted { queue.next() } else { QueueOffset::ZERO };
+        let physical_offset = writer.place();
+        if counted && queue_offset == QueueOffset::ZERO {
+            queue.set_born(physical_offset);
+        }
+        failpoint::reach(Point::BeforeAppend);
+        encoded.finish(Place { physical_offset, queue_offset, stored_at_ms }, counted);
+        writer.copy(&encoded.parts(body), size_bytes);
+        if counted {
+            queue.set_next(queue_offset + encoded.plans().len() as u64);
+        }
+        writer.publish(physical_offset + size_bytes, stored_at_ms);
+        failpoint::reach(Point::AfterAppend);
+        let is_async = self.log.config().flush == FlushMode::Async; // else the flush wakes it
+        Ok(Some(is_async && writer.take_wake()))
+    }
+
+    /// Makes sure that the active file has room for records; rolls to the next one when it has not. Says no while there is
+    /// no next one yet.
+    ///
+    /// # Errors
+    /// When there is no next file. Nothing has changed then: a shorter record may still fit.
+    #[inline]
+    fn make_room(&self, writer: &mut LogWriter<'_, D>, size_bytes: u64) -> Result<bool, AppendError> {
+        let Some(start) = writer.lacks_file(size_bytes) else { return Ok(true) };
+        let Some(next) = self.allocator.next_file(start)? else { return Ok(false) };
+        writer.roll(next);
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alone;
+
+    #[test]
+    fn offsets_of_log_and_queue_grow_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = alone::pipeline(dir.path(), FlushMode::Async);
+        let mut end = store.log.end();
+        for number in 0..3 {
+            let appended = store.appender.append(&alone::record(b"hello")).unwrap();
+            assert_eq!((appended.physical_offset, appended.queue_offset.get()), (end, number));
+            end = appended.end;
+            assert_eq!(store.log.end(), end);
+        }
+    }
+
+    #[test]
+    fn a_store_that_closes_takes_nothing_and_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = alone::pipeline(dir.path(), FlushMode::Async);
+        store.admission.close();
+        let refused = store.appender.append(&alone::record(b"hello"));
+        assert!(matches!(refused, Err(AppendError::ShutDown)));
+        assert_eq!((store.log.end().get(), store.derived.queues().count()), (0, 0));
+    }
+}

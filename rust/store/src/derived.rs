@@ -1,0 +1,69 @@
+//! What is derived from the log: consume queues and key index.
+
+use rocketpy_env::{Disk, EnvError};
+
+use crate::index::Index;
+use crate::queue::files::QueueFiles;
+use crate::queue::table::QueueTable;
+
+/// The consume queues in memory and on disk, and the index.
+pub(crate) struct Derived<D: Disk> {
+    queues: QueueTable,
+    files: QueueFiles<D>,
+    /// `None` when the store keeps none.
+    index: Option<Index<D>>,
+}
+
+impl<D: Disk> Derived<D> {
+    pub(crate) fn new(queues: QueueTable, files: QueueFiles<D>, index: Option<Index<D>>) -> Self {
+        Self { queues, files, index }
+    }
+
+    #[inline]
+    pub(crate) fn queues(&self) -> &QueueTable {
+        &self.queues
+    }
+
+    pub(crate) fn files(&self) -> &QueueFiles<D> {
+        &self.files
+    }
+
+    pub(crate) fn index(&self) -> Option<&Index<D>> {
+        self.index.as_ref()
+    }
+
+    /// Whether entries or slots are in memory alone, and are written when there is time.
+    pub(crate) fn owes_writes(&self) -> bool {
+        self.files.waiting() > 0 || self.index().is_some_and(Index::is_unsettled)
+    }
+
+    /// Whether nobody else works on entries that were put off, or on the index.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.files.waiting() == 0 && self.index().is_none_or(Index::is_free)
+    }
+
+    /// Writes the entries of the queues that wait longest.
+    ///
+    /// # Errors
+    /// Nothing is lost: readers find in memory what was not written, and the next call tries again.
+    pub(crate) fn write_some(&self) -> Result<(), EnvError> {
+        self.files.write_some(&self.queues)
+    }
+
+    /// Writes all entries that were put off before this call.
+    ///
+    /// # Errors
+    /// As [`Derived::write_some`].
+    pub(crate) fn write_waiting(&self) -> Result<(), EnvError> {
+        self.files.write_waiting(&self.queues)
+    }
+
+    /// Writes the slots of the index that are in memory alone, while there is nothing else to do.
+    pub(crate) fn settle_index(&self) {
+        if let Some(index) = self.index()
+            && let Err(error) = index.settle()
+        {
+            tracing::warn!(%error, "the slots of an index file are written later");
+        }
+    }
+}

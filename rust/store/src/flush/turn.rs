@@ -1,0 +1,157 @@
+//! Who flushes, and who waits for it: group commit.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rocketpy_model::PhysicalOffset;
+
+/// The turn to flush, and the bells of those who wait.
+///
+/// Nobody is woken whom a flush did not cover, but one of them, who flushes next: with dozens of writers their wake-ups cost
+/// more than the disk.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    turn: Mutex<Turn>,
+    /// Those who wait for the flush that runs, and those who wait for the next one, in turns: see [`Turn::running`].
+    done: [Condvar; 2],
+    /// Whether appends waited, since the last step, because too much is not flushed.
+    is_behind: AtomicBool,
+    /// Rung for them after every step.
+    room: Condvar,
+}
+
+/// Whose turn it is.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    /// Whether some thread is flushing.
+    is_taken: bool,
+    /// How far that flush gets.
+    to: PhysicalOffset,
+    /// Which bell is rung for all when that flush is through; the other one for the first of the next.
+    running: usize,
+    /// When the first append began to wait for the step that runs.
+    behind_since: Option<Instant>,
+}
+
+impl Turn {
+    /// Whether some thread is flushing.
+    pub(super) fn is_taken(&self) -> bool {
+        self.is_taken
+    }
+
+    /// Takes the turn for a flush up to `to`. Those who waited for the next flush wait for this one now.
+    ///
+    /// # Panics
+    /// When somebody else has it.
+    pub(super) fn take(&mut self, to: PhysicalOffset) {
+        assert!(!self.is_taken, "two threads flush at once");
+        (self.is_taken, self.to, self.running) = (true, to, 1 - self.running);
+    }
+
+    /// When the first append began to wait for the step that runs: now, if nobody waits yet.
+    pub(super) fn behind_since(&mut self) -> Instant {
+        *self.behind_since.get_or_insert_with(Instant::now)
+    }
+}
+
+impl Turns {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets everybody who waits check again.
+    pub(crate) fn notify(&self) {
+        drop(self.lock());
+        self.done.iter().chain([&self.room]).for_each(Condvar::notify_all);
+    }
+
+    /// Lets those check whom the running flush covers: it has come some way.
+    pub(super) fn ring_for_running(&self) {
+        let running = self.lock().running;
+        self.done[running].notify_all();
+    }
+
+    /// Gives the turn back: all whom the flush covered go on, and the first of the others flushes next.
+    pub(super) fn give_back(&self) {
+        let mut turn = self.lock();
+        turn.is_taken = false;
+        let running = turn.running;
+        drop(turn);
+        self.done[running].notify_all();
+        self.done[1 - running].notify_one();
+    }
+
+    /// Waits for the flush that covers `end`: the running one or the next.
+    pub(super) fn wait<'a>(
+        &self,
+        turn: MutexGuard<'a, Turn>,
+        end: PhysicalOffset,
+        at_most: Duration,
+    ) -> MutexGuard<'a, Turn> {
+        let bell = if end <= turn.to { turn.running } else { 1 - turn.running };
+        self.done[bell].wait_timeout(turn, at_most).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Says, before the caller checks for the last time, that it is about to wait for room.
+    pub(super) fn note_behind(&self) {
+        self.is_behind.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until a step of the flush is through.
+    pub(super) fn wait_for_room<'a>(
+        &self,
+        turn: MutexGuard<'a, Turn>,
+        at_most: Duration,
+    ) -> MutexGuard<'a, Turn> {
+        self.room.wait_timeout(turn, at_most).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Lets appends check whether there is room; called after the flushed offset has moved.
+    pub(super) fn ring_for_room(&self) {
+        if self.is_behind.swap(false, Ordering::SeqCst) {
+            self.lock().behind_since = None;
+            self.room.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_flush_has_the_other_bell() {
+        let turns = Turns::default();
+        let mut turn = turns.lock();
+        turn.take(PhysicalOffset(10));
+        let first = turn.running;
+        drop(turn);
+        turns.give_back();
+        let mut turn = turns.lock();
+        assert!(!turn.is_taken());
+        turn.take(PhysicalOffset(20));
+        assert_eq!(turn.running, 1 - first);
+    }
+
+    #[test]
+    #[should_panic(expected = "two threads flush at once")]
+    fn the_turn_is_taken_once() {
+        let turns = Turns::default();
+        let mut turn = turns.lock();
+        turn.take(PhysicalOffset(10));
+        turn.take(PhysicalOffset(20));
+    }
+
+    #[test]
+    fn a_step_starts_the_clock_of_those_who_wait_for_room_anew() {
+        let turns = Turns::default();
+        let since = turns.lock().behind_since();
+        assert_eq!(turns.lock().behind_since(), since);
+        turns.ring_for_room();
+        assert_eq!(turns.lock().behind_since, Some(since), "nobody said that he waits");
+        turns.note_behind();
+        turns.ring_for_room();
+        assert_eq!(turns.lock().behind_since, None);
+    }
+}

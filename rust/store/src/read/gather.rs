@@ -1,0 +1,135 @@
+//! The records of one read as they come together.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rocketpy_env::{Disk, Region};
+use rocketpy_filter::MessageFilter;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
+use rocketpy_protocol::record::{RecordHead, RecordView};
+
+use crate::fetch::ReadLimits;
+use crate::log::Log;
+use crate::mapped::MappedFile;
+use crate::queue::entry::Entry;
+
+/// Records of one read. Neighbours in the log become one slice.
+pub(super) struct Gathering<'a, D: Disk> {
+    log: &'a Log<D>,
+    limits: &'a ReadLimits,
+    filter: &'a MessageFilter,
+    records: Vec<Bytes>,
+    count: u32,
+    size_bytes: u64,
+    /// Records that follow each other, not yet in `records`.
+    run: Option<LogRun<D::Region>>,
+}
+
+/// Records of one file that follow each other: `start..end` of the log.
+struct LogRun<R> {
+    file: Arc<MappedFile<R>>,
+    start: PhysicalOffset,
+    end: PhysicalOffset,
+}
+
+/// What an entry leads to.
+pub(super) enum Lead {
+    /// A record that is wanted: it was added.
+    Added,
+    /// The record is no longer in the log.
+    Gone,
+    /// The record is there, and the filter does not want it.
+    Unwanted,
+    /// Other bytes are there.
+    Broken,
+}
+
+impl<'a, D: Disk> Gathering<'a, D> {
+    pub(super) fn new(log: &'a Log<D>, limits: &'a ReadLimits, filter: &'a MessageFilter) -> Self {
+        Self { log, limits, filter, records: Vec::new(), count: 0, size_bytes: 0, run: None }
+    }
+
+    /// Number of records.
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Length of all records.
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Whether a further record passes the limits.
+    pub(super) fn is_full(&self, size_bytes: u32) -> bool {
+        self.count > 0
+            && (self.count >= self.limits.max_messages
+                || self.size_bytes + u64::from(size_bytes) > self.limits.max_bytes)
+    }
+
+    /// Adds the record of an entry whose tags code matches.
+    pub(super) fn add(&mut self, entry: &Entry, queue_offset: QueueOffset) -> Lead {
+        let start = entry.physical_offset;
+        let file = match self.run.as_ref().filter(|run| run.file.holds(start)) {
+            Some(run) => Arc::clone(&run.file),
+            None => match self.log.find(start) {
+                Some(file) => file,
+                None if start < self.log.start() => return Lead::Gone,
+                None => return Lead::Broken,
+            },
+        };
+        if record_head(&file, entry, queue_offset).is_none() {
+            return Lead::Broken;
+        }
+        let end = start + u64::from(entry.size_bytes);
+        if self.filter.needs_record() {
+            match RecordView::parse(file.region.view(start - file.start..end - file.start)) {
+                Ok(record) if self.filter.matches_record(|name| record.property(name)) => {}
+                Ok(_) => return Lead::Unwanted,
+                Err(_) => return Lead::Broken,
+            }
+        }
+        match &mut self.run {
+            // The first record of a file follows the last one of another, so it never joins.
+            Some(run) if run.end == start && run.file.start == file.start => run.end = end,
+            _ => {
+                self.end_run();
+                self.run = Some(LogRun { file, start, end });
+            }
+        }
+        self.count += 1;
+        self.size_bytes += u64::from(entry.size_bytes);
+        Lead::Added
+    }
+
+    fn end_run(&mut self) {
+        if let Some(LogRun { file, start, end }) = self.run.take() {
+            self.records.push(file.region.slice(start - file.start..end - file.start));
+        }
+    }
+
+    /// The records, in queue order.
+    pub(super) fn into_records(mut self) -> Vec<Bytes> {
+        self.end_run();
+        self.records
+    }
+}
+
+/// The head of the entry's own record, if that lies where it says: its size, magic and both offsets are there.
+pub(super) fn record_head<'a, R: Region>(
+    file: &'a MappedFile<R>,
+    entry: &Entry,
+    queue_offset: QueueOffset,
+) -> Option<RecordHead<'a>> {
+    let start = entry.physical_offset;
+    let size_bytes = u64::from(entry.size_bytes);
+    if size_bytes < RecordHead::BYTES as u64 || start + size_bytes > file.wrote() {
+        return None;
+    }
+    let at = start - file.start;
+    RecordHead::of(file.region.view(at..at + RecordHead::BYTES as u64)).filter(|head| {
+        head.is_record()
+            && head.size_bytes() == entry.size_bytes
+            && head.queue_offset() == queue_offset
+            && head.physical_offset() == start
+    })
+}

@@ -1,0 +1,342 @@
+//! Reads queues and the log. No lock is held across a read, and no reader waits for a writer.
+
+mod gather;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use gather::{Gathering, Lead, record_head};
+use rocketpy_env::{Disk, Region};
+use rocketpy_filter::MessageFilter;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
+use rocketpy_protocol::record::RecordView;
+
+use crate::derived::Derived;
+use crate::error::StoreError;
+use crate::fetch::{Boundary, Fetch, FetchStatus, QueueBounds, QueueEntry, ReadLimits};
+use crate::index::{KeyKind, QueryResult, Wanted};
+use crate::log::Log;
+use crate::queue::Queue;
+use crate::queue::entry::{self, ENTRY_BYTES, Entry, Window, entry_at};
+
+/// A read with a filter examines this many entries, at least.
+///
+/// # Source
+/// docs/reference/store-format.md 11.2: `maxFilterMessageSize` 16000 bytes of entries.
+const FILTER_WINDOW: u64 = 16_000 / ENTRY_BYTES;
+/// No read examines more entries, even if a client asks for them.
+const MOST_ENTRIES: u64 = 65_536;
+
+const NO_BOUNDS: QueueBounds = QueueBounds { min: QueueOffset::ZERO, max: QueueOffset::ZERO };
+
+thread_local! {
+    static ENTRIES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Reads, on the threads of the callers.
+pub(crate) struct Reads<D: Disk> {
+    log: Arc<Log<D>>,
+    derived: Arc<Derived<D>>,
+}
+
+impl<D: Disk> Reads<D> {
+    pub(crate) fn new(log: &Arc<Log<D>>, derived: &Arc<Derived<D>>) -> Self {
+        Self { log: Arc::clone(log), derived: Arc::clone(derived) }
+    }
+
+    pub(crate) fn get(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        offset: i64,
+        limits: &ReadLimits,
+        filter: &MessageFilter,
+    ) -> Result<Fetch, StoreError> {
+        let Some(queue) = self.derived.queues().get(topic, queue_id) else {
+            return Ok(nothing(FetchStatus::NoMessageInQueue, QueueOffset::ZERO, NO_BOUNDS));
+        };
+        let bounds = queue.bounds();
+        let offset = match within(offset, bounds) {
+            Ok(offset) => offset,
+            Err(outside) => return Ok(outside),
+        };
+        let read =
+            ENTRIES.with_borrow_mut(|buffer| self.scan(&queue, offset, bounds, limits, filter, buffer));
+        match read {
+            Err(StoreError::Env(error)) if error.is_not_found() => {
+                if queue.is_deleted() {
+                    return Ok(nothing(FetchStatus::NoMessageInQueue, QueueOffset::ZERO, NO_BOUNDS));
+                }
+                let next = self.next_file(offset).min(bounds.max);
+                Ok(nothing(FetchStatus::OffsetFoundNull, next, bounds))
+            }
+            other => other,
+        }
+    }
+
+    /// First entry of the file behind the one that holds an entry.
+    fn next_file(&self, offset: QueueOffset) -> QueueOffset {
+        let files = self.derived.files();
+        entry_at(files.file_start(offset)) + files.entries_a_file()
+    }
+
+    /// Reads the entries from `offset` on, in one file of the queue, and the records of those that match.
+    ///
+    /// # Source
+    /// docs/reference/store-format.md 11.2.
+    fn scan(
+        &self,
+        queue: &Queue,
+        offset: QueueOffset,
+        bounds: QueueBounds,
+        limits: &ReadLimits,
+        filter: &MessageFilter,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Fetch, StoreError> {
+        let wanted = u64::from(limits.max_messages.max(1));
+        let window = if filter.is_all() { wanted } else { wanted.max(FILTER_WINDOW) };
+        let window = window.min(MOST_ENTRIES).min(bounds.max - offset);
+        assert!(bounds.min <= offset && offset < bounds.max, "a read at {offset} of what the queue has");
+        self.derived.files().read(queue, offset, window, buffer)?;
+        let mut gathering = Gathering::new(&self.log, limits, filter);
+        let mut status = FetchStatus::NoMatchedMessage;
+        let mut next = offset;
+        for bytes in buffer.chunks_exact(ENTRY_BYTES as usize) {
+            let Some(entry) = entry::decode(bytes) else {
+                if gathering.count() > 0 {
+                    break; // what was found before is given first
+                }
+                return Err(broken_entry(queue, next, PhysicalOffset::ZERO));
+            };
+            if gathering.is_full(entry.size_bytes) {
+                break;
+            }
+            let may_match = !entry::is_preblank(&entry) && filter.matches_code(entry.tags_code);
+            match may_match.then(|| gathering.add(&entry, next)) {
+                Some(Lead::Added) => status = FetchStatus::Found,
+                Some(Lead::Gone) if gathering.count() == 0 => status = FetchStatus::MessageWasRemoving,
+                Some(Lead::Broken) if gathering.count() > 0 => break,
+                Some(Lead::Broken) => {
+                    let error = broken_entry(queue, next, entry.physical_offset);
+                    tracing::error!(%error, "a consume queue entry is broken");
+                    return Err(error);
+                }
+                Some(Lead::Gone | Lead::Unwanted) | None => {}
+            }
+            next += 1;
+        }
+        assert!(next <= bounds.max, "the next read begins at {next}, behind the end of the queue");
+        Ok(Fetch {
+            status,
+            next_offset: next,
+            min_offset: bounds.min,
+            max_offset: bounds.max,
+            count: gathering.count(),
+            size_bytes: gathering.size_bytes(),
+            records: gathering.into_records(),
+        })
+    }
+
+    /// Entries from `from` on, at most `most` of them and none behind the end of the queue.
+    pub(crate) fn entries(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        from: QueueOffset,
+        most: usize,
+    ) -> Result<Vec<QueueEntry>, StoreError> {
+        let mut found = Vec::new();
+        let Some(queue) = self.derived.queues().get(topic, queue_id) else { return Ok(found) };
+        let QueueBounds { min, max } = queue.bounds();
+        let most = (most as u64).min(MOST_ENTRIES);
+        let mut next = from.max(min);
+        let mut buffer = Vec::new();
+        while next < max && (found.len() as u64) < most {
+            let window = (most - found.len() as u64).min(max - next);
+            match self.derived.files().read(&queue, next, window, &mut buffer) {
+                Err(error) if error.is_not_found() => next = self.next_file(next), // retention was faster
+                other => {
+                    other?;
+                    for (bytes, queue_offset) in buffer.chunks_exact(ENTRY_BYTES as usize).zip(next.get()..) {
+                        found.extend(record_entry(bytes, QueueOffset(queue_offset)));
+                    }
+                    next += buffer.len() as u64 / ENTRY_BYTES;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn queue_bounds(&self, topic: &str, queue_id: u32) -> QueueBounds {
+        self.derived.queues().get(topic, queue_id).map_or(NO_BOUNDS, |queue| queue.bounds())
+    }
+
+    pub(crate) fn next_queue_offset(&self, topic: &str, queue_id: u32) -> QueueOffset {
+        self.derived.queues().get(topic, queue_id).map_or(QueueOffset::ZERO, |queue| queue.next())
+    }
+
+    /// # Source
+    /// docs/reference/store-format.md 11.6.
+    pub(crate) fn offset_by_time(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        time_ms: i64,
+        boundary: Boundary,
+    ) -> Result<QueueOffset, StoreError> {
+        let Some(queue) = self.derived.queues().get(topic, queue_id) else {
+            return Ok(QueueOffset::ZERO);
+        };
+        let QueueBounds { min, max } = queue.bounds();
+        let mut window = Window::default();
+        let low = entry::partition_point(min, max, |number| {
+            let entry = self.derived.files().entry_in(&mut window, &queue, number)?;
+            let stored_at_ms = self.entry_stored_at(&queue, number, entry)?;
+            Ok::<_, StoreError>(stored_at_ms.map(|stored_at_ms| match boundary {
+                Boundary::Lower => stored_at_ms < time_ms,
+                Boundary::Upper => stored_at_ms <= time_ms,
+            }))
+        })?;
+        let found = match boundary {
+            Boundary::Lower => low,
+            Boundary::Upper => QueueOffset(low.get().saturating_sub(1)),
+        };
+        Ok(found.clamp(min, max))
+    }
+
+    pub(crate) fn stored_at(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        offset: QueueOffset,
+    ) -> Result<Option<i64>, StoreError> {
+        match self.derived.queues().get(topic, queue_id) {
+            Some(queue) if (queue.min()..queue.max()).contains(&offset) => {
+                let entry = self.derived.files().entry(&queue, offset)?;
+                self.entry_stored_at(&queue, offset, entry)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// When the record of an entry was stored; `None` when it is gone.
+    fn entry_stored_at(
+        &self,
+        queue: &Queue,
+        queue_offset: QueueOffset,
+        entry: Option<Entry>,
+    ) -> Result<Option<i64>, StoreError> {
+        let Some(entry) = entry.filter(|entry| !entry::is_preblank(entry)) else {
+            return Ok(None);
+        };
+        let Some(file) = self.log.find(entry.physical_offset) else {
+            return Ok(None);
+        };
+        match record_head(&file, &entry, queue_offset) {
+            Some(head) => Ok(Some(head.stored_at_ms())),
+            None => Err(broken_entry(queue, queue_offset, entry.physical_offset)),
+        }
+    }
+
+    pub(crate) fn record_at(&self, offset: PhysicalOffset) -> Option<Bytes> {
+        let file = self.log.find(offset)?;
+        let end = file.wrote().min(self.log.readable_end());
+        if offset >= end {
+            return None;
+        }
+        let at = offset - file.start;
+        let view = RecordView::parse(file.region.view(at..end - file.start)).ok()?;
+        (view.physical_offset == offset).then(|| file.region.slice(at..at + view.size() as u64))
+    }
+
+    /// Records of a key that were stored from `begin_ms` to `end_ms`, both included; at most what the limits say, the newest.
+    ///
+    /// # Errors
+    /// [`StoreError::NoIndex`] when the store keeps none.
+    pub(crate) fn query(
+        &self,
+        topic: &str,
+        key: &str,
+        kind: KeyKind,
+        limits: &ReadLimits,
+        begin_ms: i64,
+        end_ms: i64,
+    ) -> Result<QueryResult, StoreError> {
+        let index = self.derived.index().ok_or(StoreError::NoIndex)?;
+        let wanted = Wanted::new(topic, key, kind, begin_ms, end_ms);
+        Ok(index.query(&wanted, limits, |offset| self.record_at(offset))?)
+    }
+}
+
+/// The entry that bytes hold, unless they hold none or a filler.
+fn record_entry(bytes: &[u8], queue_offset: QueueOffset) -> Option<QueueEntry> {
+    let entry = entry::decode(bytes).filter(|entry| !entry::is_preblank(entry))?;
+    let Entry { physical_offset, size_bytes, tags_code } = entry;
+    Some(QueueEntry { queue_offset, physical_offset, size_bytes, tags_code })
+}
+
+fn broken_entry(queue: &Queue, queue_offset: QueueOffset, physical_offset: PhysicalOffset) -> StoreError {
+    StoreError::BrokenEntry {
+        topic: Arc::clone(&queue.topic),
+        queue_id: queue.queue_id,
+        queue_offset,
+        physical_offset,
+    }
+}
+
+/// The offset if the queue has an entry there, else the answer.
+///
+/// # Source
+/// docs/reference/store-format.md 11.1.
+fn within(offset: i64, bounds: QueueBounds) -> Result<QueueOffset, Fetch> {
+    let (min, max) = (bounds.min, bounds.max);
+    if max == QueueOffset::ZERO {
+        return Err(nothing(FetchStatus::NoMessageInQueue, QueueOffset::ZERO, bounds));
+    }
+    let Some(asked) = QueueOffset::from_wire(offset) else {
+        return Err(nothing(FetchStatus::OffsetTooSmall, min, bounds));
+    };
+    if asked < min {
+        Err(nothing(FetchStatus::OffsetTooSmall, min, bounds))
+    } else if asked == max {
+        Err(nothing(FetchStatus::OffsetOverflowOne, asked, bounds))
+    } else if asked > max {
+        Err(nothing(FetchStatus::OffsetOverflowBadly, max, bounds))
+    } else {
+        Ok(asked)
+    }
+}
+
+fn nothing(status: FetchStatus, next_offset: QueueOffset, bounds: QueueBounds) -> Fetch {
+    Fetch {
+        status,
+        next_offset,
+        min_offset: bounds.min,
+        max_offset: bounds.max,
+        count: 0,
+        size_bytes: 0,
+        records: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_outside_a_queue_are_answered_in_the_order_of_the_table() {
+        let bounds = |min: u64, max: u64| QueueBounds { min: min.into(), max: max.into() };
+        let answer = |offset, bounds| {
+            let within = within(offset, bounds).map(QueueOffset::get);
+            within.map_err(|fetch| (fetch.status, fetch.next_offset.get()))
+        };
+        assert_eq!(answer(0, bounds(0, 0)), Err((FetchStatus::NoMessageInQueue, 0)));
+        assert_eq!(answer(7, bounds(0, 0)), Err((FetchStatus::NoMessageInQueue, 0)));
+        assert_eq!(answer(4, bounds(5, 9)), Err((FetchStatus::OffsetTooSmall, 5)));
+        assert_eq!(answer(-1, bounds(0, 9)), Err((FetchStatus::OffsetTooSmall, 0)));
+        assert_eq!(answer(9, bounds(5, 9)), Err((FetchStatus::OffsetOverflowOne, 9)));
+        assert_eq!(answer(10, bounds(5, 9)), Err((FetchStatus::OffsetOverflowBadly, 9)));
+        assert_eq!(answer(5, bounds(5, 9)), Ok(5));
+    }
+}

@@ -1,0 +1,125 @@
+//! Brings queues and index after the start of the log, and after the ages that topics set.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocketpy_env::Disk;
+use rocketpy_model::PhysicalOffset;
+
+use super::{Retention, Round};
+use crate::error::StoreError;
+use crate::fetch::Boundary;
+use crate::queue::Queue;
+use crate::recovery::queues::{first_living, leads_before};
+
+impl<D: Disk> Retention<D> {
+    /// Says how long messages of each topic stay readable, in place of what was said before; takes effect at once. What is
+    /// out of reach comes back at no later call.
+    pub(crate) fn set_topics(&self, topics: HashMap<Arc<str>, Duration>) -> Result<(), StoreError> {
+        self.state.lock().topics = topics;
+        self.age_topics()
+    }
+
+    /// Brings queues and index after the start of the log. Says how many files of each went.
+    pub(super) fn correct(
+        &self,
+        round: &mut Round,
+        pause: &dyn Fn(Duration),
+    ) -> Result<(usize, usize), StoreError> {
+        let log_min = self.log.start();
+        if log_min <= round.corrected_to {
+            return Ok((0, 0));
+        }
+        let mut queues = self.derived.queues().all();
+        queues.sort_unstable_by(|a, b| (&a.topic, a.queue_id).cmp(&(&b.topic, b.queue_id))); // a seed gives one order
+        for queue in &queues {
+            self.correct_minimum(queue, log_min)?;
+        }
+        let mut removed = 0;
+        for queue in &queues {
+            while !self.wake.is_stopped() && self.remove_queue_file(queue, log_min)? {
+                removed += 1;
+                pause(self.log.config().retention.queue_file_pause);
+            }
+        }
+        let index_files = self.derived.index().map_or(Ok(0), |index| index.expire(log_min))?;
+        self.keeper.keep(false)?; // with where queues and index start now
+        if !self.wake.is_stopped() {
+            round.corrected_to = log_min;
+        }
+        Ok((removed, index_files))
+    }
+
+    /// Moves the minimum of a queue to its first record that is still there, or to its end.
+    ///
+    /// # Source
+    /// docs/reference/store-format.md 3.4.
+    fn correct_minimum(&self, queue: &Arc<Queue>, log_min: PhysicalOffset) -> Result<(), StoreError> {
+        let _no_dispatch = self.dispatcher.pause();
+        let former = queue.min();
+        if queue.is_deleted() || former >= queue.max() {
+            return Ok(());
+        }
+        let min = first_living(self.derived.files(), queue, former, log_min)?;
+        if min > former {
+            queue.set_min(min);
+            tracing::debug!(topic = %queue.topic, queue_id = queue.queue_id, %former, %min, "a queue starts later");
+        }
+        Ok(())
+    }
+
+    /// Removes the first file of a queue, unless it is the last, or the entry behind it leads to a record that is still
+    /// there: with that entry recovery sees that nothing is missing before. Says whether a file went.
+    fn remove_queue_file(&self, queue: &Arc<Queue>, log_min: PhysicalOffset) -> Result<bool, StoreError> {
+        let mut paused = self.dispatcher.pause();
+        let files = self.derived.files();
+        let first = queue.first();
+        let next = first + files.entries_a_file();
+        if queue.is_deleted() || next >= queue.max() || !leads_before(files, queue, next, log_min)? {
+            return Ok(false);
+        }
+        files.remove_file(queue, first)?;
+        queue.set_first(next);
+        paused.move_firsts(next - first);
+        queue.forget_dirty_file(files.file_start(first));
+        // The name that is gone. The next file is there: a log file goes when the entries that lead into it are written.
+        self.derived.queues().note_written(queue, files.file_start(next), true);
+        tracing::info!(
+            topic = %queue.topic, queue_id = queue.queue_id, first_entry = %first, %log_min,
+            "removed a consume queue file, its records are gone"
+        );
+        Ok(true)
+    }
+
+    /// Moves the minimum of queues whose topics have an age of their own.
+    pub(super) fn age_topics(&self) -> Result<(), StoreError> {
+        let topics = self.state.lock().topics.clone();
+        let now_ms = self.log.disk().now_ms();
+        for (topic, kept) in topics {
+            let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
+            for queue in self.derived.queues().of_topic(&topic) {
+                self.age_queue(&queue, now_ms.saturating_sub(kept_ms))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn age_queue(&self, queue: &Queue, stored_from_ms: i64) -> Result<(), StoreError> {
+        let _no_dispatch = self.dispatcher.pause();
+        let former = queue.min();
+        if queue.is_deleted() || former >= queue.max() {
+            return Ok(());
+        }
+        let (topic, queue_id) = (&queue.topic, queue.queue_id);
+        let min = self.reads.offset_by_time(topic, queue_id, stored_from_ms, Boundary::Lower)?;
+        if min > former {
+            queue.set_min(min);
+            tracing::info!(
+                %topic, queue_id, %former, %min, stored_from_ms,
+                "messages are older than their topic keeps them"
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! Beginning and end of an open store, and what changes it as a whole.
+
+use rocketpy_env::Disk;
+use rocketpy_model::PhysicalOffset;
+use rocketpy_model::name::check_topic;
+
+use super::core::Core;
+use crate::error::{FlushError, StoreError};
+use crate::folder::folder_of;
+
+/// From this many queues on their entries are written once the store is open.
+const MANY_QUEUES: usize = 4096;
+
+impl<D: Disk> Core<D> {
+    /// Makes queues and index whole on disk and writes the checkpoint. That is left to the threads where much of the log is
+    /// not durable yet and a checkpoint is there (`must_keep` is not set), and where entries of thousands of queues are to be
+    /// written; a start before they are through begins where this one did.
+    pub(super) fn settle(&self, must_keep: bool) -> Result<(), StoreError> {
+        if self.derived.files().waiting() >= MANY_QUEUES {
+            return Ok(());
+        }
+        if must_keep || self.log.flushed() == self.log.end() {
+            return self.keeper.keep(false);
+        }
+        self.keeper.write_queues()?;
+        self.derived.settle_index();
+        Ok(())
+    }
+
+    /// Flushes and dispatches everything, writes the checkpoint and takes the mark of an open store back. The threads
+    /// have ended.
+    ///
+    /// # Errors
+    /// A poisoned store is not closed: the mark of an open store stays, so that the next start recovers.
+    ///
+    /// # Source
+    /// docs/reference/store-format.md 5.11, and 16 check 4.
+    pub(super) fn finish(&self) -> Result<(), StoreError> {
+        self.admission.check_sound()?; // else nothing below may be believed, and the next start has to check
+        self.flusher.flush_all().map_err(|error| match error {
+            FlushError::Poisoned { cause } => StoreError::Poisoned { cause },
+            FlushError::TimedOut { .. } | FlushError::PastEnd { .. } => StoreError::ShutDown,
+        })?;
+        while self.dispatcher.round()? {}
+        self.keeper.keep(true)?;
+        let disk = self.log.disk();
+        if let Some(unused) = self.allocator.take_unused() {
+            disk.remove_file(&unused.path)?;
+            disk.sync_dir(folder_of(&unused.path)).map_err(|error| self.admission.noted(error))?;
+        }
+        self.log.folder().mark_closed(disk)
+    }
+
+    /// Drops the queues of a topic with their files. Returns how many there were.
+    ///
+    /// A name that is not a topic has none. After a failure the same call removes what is left.
+    ///
+    /// # Durability
+    /// On return the queues are gone, and an ordinary start or recovery does not bring them back. After a crash before that
+    /// they may all be back, and also after one while the disk is too full to write down that they are gone. Their records
+    /// stay in the log: when all consume queues are made anew from it (their files are lost or damaged, or another program
+    /// wrote last), so are these.
+    pub(super) fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
+        if check_topic(topic).is_err() {
+            return Ok(0);
+        }
+        let mut paused = self.dispatcher.pause();
+        let (queues, deleted_at) = {
+            let _no_append = self.log.write();
+            (self.derived.queues().remove_topic(topic), self.log.end())
+        };
+        paused.forget_queues(&queues);
+        let files = self.derived.files();
+        for queue in &queues {
+            files.forget(queue);
+        }
+        // Without queues as well: a former call may have got no further.
+        let had_files = files.remove_topic_dir(topic).map_err(|error| self.admission.noted(error))?;
+        drop(paused);
+        if queues.is_empty() && !had_files {
+            return Ok(0);
+        }
+        match self.pass(deleted_at) {
+            Err(StoreError::Env(error)) => {
+                tracing::warn!(%error, topic, "a topic is deleted, but this could not be written down yet");
+            }
+            other => other?,
+        }
+        tracing::info!(topic, queues = queues.len(), "topic is deleted");
+        Ok(queues.len())
+    }
+
+    /// Takes dispatch and the checkpoint past a place of the log: no recovery reads the records before it.
+    fn pass(&self, end: PhysicalOffset) -> Result<(), StoreError> {
+        self.flusher.flush_to(end)?; // under synchronous flush dispatch goes no further
+        while self.dispatcher.dispatched() < end && self.dispatcher.round()? {}
+        self.keeper.keep(false)
+    }
+}
