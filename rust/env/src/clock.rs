@@ -81,12 +81,12 @@ pub struct LastLook {
     now_ms: i64,
 }
 
-/// For so many ticks of the processor a look at the clock stands: at most 0.2 ms on any machine with such a counter.
+/// Reuse the last clock reading for this many ticks of the processor: at most 0.2 ms on any machine with such a counter.
 #[cfg(target_arch = "x86_64")]
 const FRESH_TICKS: u64 = 1 << 17;
 
-/// The wall clock, at most a fraction of a millisecond late: a look that was just taken stands, because a look costs more
-/// than the rest of what is done with it.
+/// The wall clock, at most a fraction of a millisecond late. It reuses a reading that was just taken, because reading the
+/// clock costs more than the rest of what is done with it.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn now_ms_near(last: &mut LastLook) -> i64 {
     // SAFETY: every processor of this architecture has the instruction; it reads a counter and nothing else.

@@ -20,7 +20,7 @@ use crate::error::EnvError;
 use crate::sys;
 
 const PAGE: u64 = 4096;
-/// A flush of so many bytes takes its pages out of the page table first. Fewer are a page or two; the readers of more would
+/// A flush of at least this many bytes takes its pages out of the page table first. Fewer are a page or two; the readers of more would
 /// miss theirs.
 #[cfg(target_os = "linux")]
 const SMALL_FLUSH: RangeInclusive<u64> = PAGE..=1 << 20;

@@ -101,7 +101,7 @@ fn take_name(temporary: &Path, path: &Path) -> Result<(), EnvError> {
     Ok(())
 }
 
-/// An entry of a folder with its kind. The folder itself tells which of its entries are folders, without a look at each.
+/// An entry of a folder with its kind. The listing tells which entries are folders, so none is opened for it.
 fn look_at(entry: &fs::DirEntry) -> Result<DirEntry, EnvError> {
     let of = |kind, size_bytes, modified_at_ms| DirEntry {
         name: entry.file_name(),

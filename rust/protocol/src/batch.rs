@@ -69,6 +69,7 @@ impl BatchItem<'_> {
         if self.body.len() > limit {
             return Err(BatchError::BodyTooLong { length: self.body.len(), limit });
         }
+        let start = out.len();
         out.reserve(self.size());
         out.extend_from_slice(&(self.size() as u32).to_be_bytes());
         out.extend_from_slice(&[0; 8]);
@@ -77,6 +78,7 @@ impl BatchItem<'_> {
         out.extend_from_slice(self.body);
         out.extend_from_slice(&(self.properties.len() as u16).to_be_bytes());
         out.extend_from_slice(self.properties);
+        assert_eq!(out.len() - start, self.size(), "an item is as long as it says");
         Ok(())
     }
 }

@@ -139,7 +139,7 @@ impl RecordBatchBuilder {
     pub fn push(&mut self, record: &RecordView<'_>, broker_name: Option<&str>) -> Result<(), ScanError> {
         let body = if self.columns.has(Column::Body) {
             let failed = |error: CompressionError| ScanError::Body {
-                physical_offset: record.physical_offset.get(),
+                physical_offset: record.physical_offset,
                 limit_bytes: match &error {
                     CompressionError::TooLarge { limit, .. } => Some(*limit),
                     _ => None,

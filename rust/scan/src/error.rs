@@ -1,6 +1,7 @@
 //! What can go wrong in a scan.
 
 use arrow_schema::ArrowError;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_store::reader::ReadError;
 use rocketpy_store::tools::ToolError;
 
@@ -15,11 +16,11 @@ pub enum ScanError {
     UnknownColumn { column: String },
     /// A record is not of the topic that its queue entry stands in, or cannot be parsed.
     #[error("record of topic {topic}, queue {queue_id}, queue offset {queue_offset} is damaged: {reason}")]
-    Damaged { topic: String, queue_id: u32, queue_offset: u64, reason: String },
+    Damaged { topic: String, queue_id: u32, queue_offset: QueueOffset, reason: String },
     /// A compressed body does not give back a body within the bounds.
     #[error("body of the record does not decompress ({reason}) at physical offset: {physical_offset}")]
     Body {
-        physical_offset: u64,
+        physical_offset: PhysicalOffset,
         reason: String,
         /// The limit, when the body goes past it.
         limit_bytes: Option<usize>,
@@ -36,6 +37,22 @@ pub enum ScanError {
 }
 
 impl ScanError {
+    /// Whether the same scan may succeed later without a change of its arguments or of the store.
+    #[must_use]
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::Store(error) => error.retryable(),
+            Self::Tool(error) => error.retryable(),
+            Self::UnknownColumn { .. } | Self::Damaged { .. } | Self::Body { .. } | Self::Arrow(_) => false,
+        }
+    }
+
+    /// Whether the scan may have changed something although it failed: never.
+    #[must_use]
+    pub const fn may_have_been_applied(&self) -> bool {
+        false
+    }
+
     /// The way out, when there is one to tell.
     #[must_use]
     pub fn hint(&self) -> Option<String> {

@@ -185,7 +185,7 @@ impl RecordBatchBuilder {
         let damaged = |reason: String| ScanError::Damaged {
             topic: range.topic.clone(),
             queue_id: range.queue_id,
-            queue_offset: record.queue_offset.get(),
+            queue_offset: record.queue_offset,
             reason,
         };
         let view = RecordView::parse(bytes).map_err(|error| damaged(error.to_string()))?;

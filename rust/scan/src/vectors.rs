@@ -39,7 +39,7 @@ impl Values {
         self.ends.push(self.bytes.len() as i32);
     }
 
-    /// Appends a value so many times.
+    /// Appends a value `times` times.
     fn push_times(&mut self, value: &[u8], times: usize) {
         let start = self.bytes.len();
         let end = start + value.len() * times;

@@ -31,7 +31,7 @@ const OWN_NAMES: [&str; 10] = [
 #[derive(Debug, Clone)]
 pub(crate) struct Folder {
     pub root: PathBuf,
-    /// The first folder of the log; stands for all of them in messages.
+    /// The first folder of the log; error messages name it for all of them.
     pub commit_log: PathBuf,
     /// All folders of the log, sorted.
     pub commit_logs: Vec<PathBuf>,
@@ -61,7 +61,7 @@ impl Folder {
         }
     }
 
-    /// Makes the folders that are missing, after a look at whether this is a store at all, and takes the lock.
+    /// Takes the lock and makes the folders that are missing, once it is clear that the root is a store or empty.
     ///
     /// # Errors
     /// [`StoreError::ForeignFolder`] and [`StoreError::MissingFolder`] before anything is made; [`StoreError::Locked`].

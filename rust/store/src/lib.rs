@@ -33,6 +33,8 @@ mod store;
 pub mod tools;
 mod wake;
 
+#[doc(hidden)]
+pub use checkpoint::mark_page;
 pub use config::{FlushMode, OnFailedFlush, StoreConfig};
 pub use error::{AppendError, DispatchError, FlushError, FullDisk, StoreError};
 pub use fetch::{Boundary, Fetch, FetchStatus, QueueBounds, QueueEntry, QueueSummary, ReadLimits};

@@ -1,8 +1,9 @@
 //! What a medium does to a store at rest, and how the next start must answer.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use rocketpy_store::StoreError;
+use rocketpy_store::{StoreError, mark_page};
 
 use super::log_files;
 use super::plan::{Boot, Damage, ROOT};
@@ -85,11 +86,7 @@ impl Run {
     /// Where the newest mark lets the log start, even if that mark is damaged.
     fn marked_from(&self) -> u64 {
         let page = self.disk.peek(&Path::new(ROOT).join("checkpoint")).unwrap_or_default();
-        let of_mark = |at: usize| {
-            let bytes = page.get(at + 144..at + 152)?;
-            Some(u64::from_be_bytes(bytes.try_into().expect("eight bytes")))
-        };
-        [1024, 1536].into_iter().filter_map(of_mark).max().unwrap_or(0)
+        mark_page::log_from(&page).get()
     }
 
     fn lose_log_file(&mut self) {
@@ -176,7 +173,8 @@ impl Run {
             let _ = self.disk.hide(&path);
         } else {
             // The name with the version stays: a mark of another version would refuse the start.
-            let places = [self.rng.usize(1032..1180), self.rng.usize(1544..1692)];
+            let behind_version = |place: Range<usize>| place.start + mark_page::VERSION_AT + 1..place.end;
+            let places = mark_page::places().map(|place| self.rng.usize(behind_version(place)));
             let _ = self.disk.damage(&path, |bytes| {
                 for place in places {
                     if let Some(byte) = bytes.get_mut(place) {

@@ -7,10 +7,10 @@ use crate::wire::Reader;
 
 /// The highest number that is an address: everything above is a tag code, which has 32 bits, or a time.
 const ADDRESS_MAX: i64 = i32::MIN as i64 - 1;
-/// The offset that it stands for.
+/// The offset that this address names.
 const OFFSET_MAX: u64 = ADDRESS_MAX.abs_diff(i64::MIN);
 
-/// What stands in an entry in place of the tag code, for a unit at an offset of the extension's stream.
+/// The value that an entry holds in place of the tag code, for a unit at an offset of the extension's stream.
 ///
 /// # Panics
 /// When the offset is higher than any address can say.
@@ -21,7 +21,7 @@ pub const fn extension_address(stream_offset: u64) -> i64 {
     i64::MIN.wrapping_add_unsigned(stream_offset)
 }
 
-/// The offset in the extension's stream that an entry's tag code stands for; `None` when it is a tag code.
+/// The offset in the extension's stream that an entry's tag code names; `None` when it is a tag code.
 #[must_use]
 #[doc(alias = "unDecorate")]
 pub const fn extension_offset(tags_code: i64) -> Option<u64> {
@@ -66,6 +66,7 @@ impl<'a> ExtensionUnit<'a> {
         bytes.extend_from_slice(&self.stored_at_ms.to_be_bytes());
         bytes.extend_from_slice(&(size - Self::FIXED_BYTES as i16).to_be_bytes());
         bytes.extend_from_slice(self.bitmap);
+        assert_eq!(bytes.len(), usize::from(size.cast_unsigned()), "a unit is as long as it says");
         Some(bytes)
     }
 

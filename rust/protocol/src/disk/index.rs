@@ -37,6 +37,7 @@ pub const fn key_hash(hash_code: i32) -> u32 {
 /// When there is no slot.
 #[must_use]
 pub const fn slot_of(key_hash: u32, slots: u32) -> u32 {
+    assert!(slots > 0, "an index file has a slot");
     key_hash % slots
 }
 

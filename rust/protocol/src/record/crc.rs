@@ -44,7 +44,7 @@ pub fn body_crc(body: &[u8]) -> u32 {
 
 /// `a * b` modulo the polynomial, both reflected.
 const fn multiply(a: u32, b: u32) -> u32 {
-    // Reflected: the upper half is reduced already, the lower half stands for x^32 times itself.
+    // Reflected: the upper half is reduced already, the lower half counts x^32 times.
     let wide = multiply_without_carries(a, b) << 1;
     let [a, b, c, d] = (wide as u32).to_le_bytes();
     let over =

@@ -130,6 +130,7 @@ impl RecordFields<'_> {
         self.push_topic(out);
         self.push_properties(record_crc, out)?;
         let size = out.len() - start + apart;
+        assert!(size <= self.size_hint(), "a record is no longer than its parts");
         out[start..start + 4].copy_from_slice(&(size as u32).to_be_bytes());
         let crc = record_crc.then(|| {
             if hashed_whole {
@@ -284,7 +285,7 @@ impl RecordPlan {
     /// Writes the three late fields and the checksum into an encoded record, whose body may be apart.
     ///
     /// This is what runs under the append lock: three stores and, with a record checksum, ten digits and a hash of the record
-    /// when it is short, else of the head (88 bytes with IPv4 hosts) and one multiplication, whatever the size of the record.
+    /// when it is short, else of the head (88 bytes with IPv4 hosts) and one multiplication: no cost grows with the body.
     /// May be called again with other values (the record moved to the next file).
     ///
     /// # Panics
@@ -297,6 +298,10 @@ impl RecordPlan {
         stored_at_ms: i64,
     ) {
         assert_eq!(record.len(), self.encoded_size(), "the plan belongs to another record");
+        assert!(
+            queue_offset.to_wire() >= 0 && physical_offset.to_wire() >= 0,
+            "an offset has 63 bits: a reader takes a greater one for damage"
+        );
         put(record, QUEUE_OFFSET_AT, queue_offset.get());
         put(record, PHYSICAL_OFFSET_AT, physical_offset.get());
         put(record, self.stored_at_at, stored_at_ms as u64);

@@ -18,10 +18,10 @@ const QUEUE_ID_AT: usize = 12;
 pub struct RecordHead<'a>(&'a [u8; RecordHead::BYTES]);
 
 impl<'a> RecordHead<'a> {
-    /// Length of the shortest record: every one has so many bytes.
+    /// Length of the shortest record: every record has at least this many bytes.
     pub const BYTES: usize = FIXED_BYTES_V1;
 
-    /// Takes the bytes at the start of `bytes`, whatever they are; `None` when there are too few.
+    /// Takes the bytes at the start of `bytes`, unchecked; `None` when there are too few.
     #[inline]
     #[must_use]
     pub fn of(bytes: &'a [u8]) -> Option<Self> {

@@ -126,7 +126,7 @@ proptest! {
         };
         let mut out = Vec::new();
         let plan = fields.encode(record_crc, &mut out).unwrap();
-        plan.finish(&mut out, QueueOffset(longs[2] as u64), PhysicalOffset(7), longs[3]);
+        plan.finish(&mut out, QueueOffset(longs[2].unsigned_abs() >> 1), PhysicalOffset(7), longs[3]);
         let size = out.len();
         out.extend_from_slice(b"what stands behind");
         let mode = if record_crc { CheckMode::RecordRequired } else { CheckMode::Body };

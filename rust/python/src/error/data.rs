@@ -123,8 +123,7 @@ impl Raise for ToolError {
             Self::HoleTooShort { .. } | Self::BadTopics { .. } => "DamagedDataError",
             Self::Stopped => "RocketPyError",
         };
-        let retryable = matches!(self, Self::CheckpointBehind { .. });
-        Facts { retryable, hint: self.hint(), ..Facts::new(class, self.to_string()) }
+        Facts { retryable: self.retryable(), hint: self.hint(), ..Facts::new(class, self.to_string()) }
     }
 }
 

@@ -53,8 +53,8 @@ struct Loader<'a, D: Disk> {
 }
 
 impl<D: Disk> Index<D> {
-    /// Opens the files of a folder; whatever of them is not known to be right is made anew. Says whether all are; before they
-    /// go, `on_loss` writes that down, or the next start would take new files for those that were known.
+    /// Opens the files of a folder, and rebuilds what is not known to be right. Returns whether all files are to be rebuilt.
+    /// Then `on_loss` notes it before they are removed: else the next start would take new files for the known ones.
     ///
     /// # Source
     /// docs/reference/store-format.md 5.5; docs/durability.md R6.
@@ -292,6 +292,7 @@ impl<D: Disk> Loader<'_, D> {
         let Some((header, mut slots)) = self.link(&file, header, next_entry)? else {
             return Ok(None);
         };
+        assert_eq!(header.next_entry, next_entry, "the head counts the entries that stay");
         let behind = entry_position(next_entry, self.geometry.slots);
         if behind < self.geometry.file_bytes() {
             file.zero_range(behind..self.geometry.file_bytes(), false)?;
@@ -339,6 +340,7 @@ impl<D: Disk> Loader<'_, D> {
                 number += 1;
             }
         }
+        assert_eq!(number, next_entry, "every entry was looked at");
         slots.forget_changes();
         let header = IndexHeader {
             end_physical_offset: last.physical_offset,

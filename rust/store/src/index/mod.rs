@@ -30,10 +30,10 @@ use writer::Writer;
 
 use crate::queue::files::FlushFailure;
 
-/// While keys come slots are written so often, those of many rounds together: they lie anywhere in the file.
+/// Interval at which slots are written while keys come. They lie anywhere in the file, so many rounds share one write.
 const SLOTS_EVERY: Duration = Duration::from_millis(200);
 
-/// After a failure what is owed is not tried again for so long while nothing else is done.
+/// After a failed write of slots, an idle store waits this long before it tries again.
 const SETTLE_RETRY: Duration = Duration::from_secs(10);
 
 /// What of the index is known to be durable.
@@ -85,7 +85,7 @@ struct State<D: Disk> {
     new_file: bool,
     /// When slots were last written.
     slots_at: Instant,
-    /// Not before this what is owed is tried again.
+    /// Slots that could not be written are not tried again before this.
     settle_from: Instant,
 }
 
@@ -145,6 +145,7 @@ impl<D: Disk> Index<D> {
         let mut number = 0;
         let mut last = None;
         for key in keys {
+            assert!(last.is_none_or(|last| last <= key.physical_offset), "keys come in the order of the log");
             number = if last == Some(key.physical_offset) { number + 1 } else { 0 };
             last = Some(key.physical_offset);
             if (key.physical_offset, number) < state.next {
@@ -164,6 +165,7 @@ impl<D: Disk> Index<D> {
                 writer.write_slots()?;
             }
         }
+        assert!(last.is_none_or(|last| last < to), "a round ends behind its last key");
         state.next = state.next.max((to, 0));
         Ok(())
     }
@@ -173,6 +175,7 @@ impl<D: Disk> Index<D> {
         state.seal()?;
         let name = local_digits(self.disk.now_ms()).max(state.last_name() + 1);
         let writer = Writer::create(&*self.disk, &self.dir, name, self.geometry, &state.last_header())?;
+        assert!(state.last_name() < name, "files are named in the order of their making");
         state.new_file = true;
         Ok(state.current.insert(writer))
     }
@@ -230,6 +233,7 @@ impl<D: Disk> Index<D> {
             writer.write_slots()?;
             state.unsynced.extend(writer.take_unsynced());
         }
+        assert!(state.current.as_ref().is_none_or(|writer| !writer.is_unsettled()), "all is written");
         let sealed_keys: u64 = state.sealed.iter().map(|sealed| sealed.keys()).sum();
         let next_entry = match (&state.current, state.sealed.last()) {
             (Some(writer), _) => writer.header.next_entry,

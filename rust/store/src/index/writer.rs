@@ -44,6 +44,7 @@ impl Slots {
     }
 
     pub(super) fn set(&mut self, slot: u32, number: u32) {
+        assert!(number > 0, "a slot that leads nowhere is free");
         self.slots[slot as usize] = number.to_be_bytes();
         self.mark(slot as usize / UNIT);
     }
@@ -123,6 +124,7 @@ impl Slots {
 
     fn write_run<F: DiskFile>(&self, file: &F, first: usize, last: usize) -> Result<(), EnvError> {
         let range = first * UNIT..self.slots.len().min((last + 1) * UNIT);
+        assert!(!range.is_empty(), "a run has a slot");
         file.write_all_at(slot_position(range.start as u32), self.slots[range].as_flattened())
     }
 }
@@ -221,6 +223,11 @@ impl<D: Disk> Writer<D> {
         }
         self.unsynced = true;
         let position = entry_position(self.first_pending(), self.geometry.slots);
+        assert!(self.pending.len().is_multiple_of(IndexEntry::BYTES), "entries are whole");
+        assert!(
+            position + self.pending.len() as u64 <= self.geometry.file_bytes(),
+            "entries stay in their file"
+        );
         self.file.write_all_at(position, &self.pending)?;
         self.pending.clear();
         Ok(())
@@ -234,6 +241,7 @@ impl<D: Disk> Writer<D> {
     /// Writes slots and head, so that the file by itself says all that was put; the entries are in it.
     pub(super) fn write_slots(&mut self) -> Result<(), EnvError> {
         self.write_entries()?;
+        assert!(self.pending.is_empty(), "no slot leads to an entry that is not in the file");
         if self.is_unsettled() {
             self.unsynced = true;
             self.slots.write(&*self.file)?;

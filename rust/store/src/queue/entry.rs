@@ -62,6 +62,7 @@ impl Window {
     ) -> Result<Option<Entry>, E> {
         let read_to = self.first + self.bytes.len() as u64 / ENTRY_BYTES;
         if !(self.first..read_to).contains(&number) {
+            assert!(number >= floor, "an entry lies in its file");
             let first = floor.max(QueueOffset((number.get() + 1).saturating_sub(Self::ENTRIES)));
             let is_there = read(first, number - first + 1, &mut self.bytes);
             self.first = first;
@@ -69,6 +70,7 @@ impl Window {
                 self.bytes.clear();
                 return is_there.map(|_| None);
             }
+            assert_eq!(self.bytes.len() as u64, (number - first + 1) * ENTRY_BYTES, "all that was asked for");
         }
         Ok(decode(&self.bytes[((number - self.first) * ENTRY_BYTES) as usize..]))
     }

@@ -54,6 +54,7 @@ impl<D: Disk> QueueFiles<D> {
         open_files: usize,
         tail_bytes: usize,
     ) -> Self {
+        assert!(file_size > 0 && file_size.is_multiple_of(ENTRY_BYTES), "a file holds whole entries");
         Self { disk, dir, file_size, pool: FilePool::new(open_files), line: Line::new(tail_bytes) }
     }
 
@@ -136,6 +137,7 @@ impl<D: Disk> QueueFiles<D> {
             let start = position - position % self.file_size;
             let room = (start + self.file_size - position) as usize;
             let (now, later) = rest.split_at(rest.len().min(room));
+            assert!(now.len() as u64 % ENTRY_BYTES == 0 && !now.is_empty(), "no entry lies across two files");
             let (file, is_new) = self.open_or_create(queue, start)?;
             let written = file.write_all_at(position - start, now);
             note(start, is_new);
@@ -161,6 +163,7 @@ impl<D: Disk> QueueFiles<D> {
         buffer.resize((count * ENTRY_BYTES) as usize, 0);
         // First what is in memory: it may be in the file before that is looked at, but not the other way round.
         let in_file = queue.tail().fill(first, buffer);
+        assert!(in_file <= count, "what is in the file was asked for");
         if in_file > 0 {
             let bytes = &mut buffer[..(in_file * ENTRY_BYTES) as usize];
             self.open(queue, start)?.read_exact_at(position - start, bytes)?;
@@ -245,6 +248,7 @@ impl<D: Disk> QueueFiles<D> {
     /// Removes the entries from `first` on, all of which are in files. The file that held `first` stays, for what is
     /// written next.
     pub(crate) fn cut(&self, queue: &Queue, first: QueueOffset) -> Result<(), EnvError> {
+        assert!(first <= queue.max(), "what is cut off was readable");
         self.pool.forget(queue.uid);
         let kept = self.file_start(first);
         let mut start = self.file_start(queue.max());

@@ -54,6 +54,7 @@ pub(crate) struct Dirty {
 
 impl Queue {
     pub(crate) fn new(topic: Arc<str>, queue_id: u32, uid: u64, bounds: QueueBounds) -> Self {
+        assert!(bounds.min <= bounds.max, "a queue's bounds are in order");
         Self {
             topic,
             queue_id,

@@ -55,6 +55,7 @@ impl<F> FilePool<F> {
                 _ => drop(state.open.remove(&oldest)),
             }
         }
+        assert!(state.open.len() < self.limit.max(1), "there is room for one more");
         if state.open.insert(key, Slot { file, used: false }).is_none() {
             state.order.push_back(key);
         }

@@ -12,9 +12,9 @@ use super::Queue;
 use super::files::QueueFiles;
 use super::table::QueueTable;
 
-/// Queues that are written before anybody else gets his turn.
+/// Queues that are written before the lock is offered to others.
 const AT_A_TIME: usize = 64;
-/// A copy of a tail that grew past this is given back.
+/// A copy buffer that grew past this is shrunk again.
 const KEPT_COPY_BYTES: usize = 1 << 20;
 
 /// The queues with entries that are in memory alone.
@@ -129,7 +129,8 @@ impl<D: Disk> QueueFiles<D> {
         let first = queue.tail().copy_to(copy);
         self.write(queue, first, copy, |start, is_new| table.note_written(queue, start, is_new))?;
         queue.tail().forget_first(copy.len());
-        self.line.size_bytes.fetch_sub(copy.len(), Ordering::Relaxed);
+        let owed = self.line.size_bytes.fetch_sub(copy.len(), Ordering::Relaxed);
+        assert!(owed >= copy.len(), "what was put off was counted");
         copy.clear();
         copy.shrink_to(KEPT_COPY_BYTES);
         Ok(())
@@ -138,6 +139,7 @@ impl<D: Disk> QueueFiles<D> {
     /// Drops the entries of a queue that were put off.
     pub(super) fn drop_tail(&self, queue: &Queue) {
         let dropped = queue.tail().clear();
-        self.line.size_bytes.fetch_sub(dropped, Ordering::Relaxed);
+        let owed = self.line.size_bytes.fetch_sub(dropped, Ordering::Relaxed);
+        assert!(owed >= dropped, "what was put off was counted");
     }
 }

@@ -29,10 +29,10 @@ pub(crate) struct QueueTable {
 /// Last number given to a table of any store of this process.
 static LAST_ID: AtomicU64 = AtomicU64::new(0);
 
-/// Queues that a thread appended to lately, so that most appends look nothing up.
+/// Queues that a thread used lately. Most appends find theirs here and need no lock.
 const RECENT: usize = 64;
-/// Of so many queues that were not among them one is taken in: where thousands take turns, none is worth the exchange.
-const TAKE_IN_EVERY: u8 = 8;
+/// Admit one in this many uncached queues. With thousands of busy queues, caching each would only cause churn.
+const ADMIT_ONE_IN: u8 = 8;
 
 thread_local! {
     static RECENT_QUEUES: RefCell<RecentQueues> =
@@ -100,7 +100,7 @@ impl QueueTable {
             let queue = self.get_or_create(topic, queue_id)?;
             let done = act(&queue);
             recent.missed = recent.missed.wrapping_add(1);
-            if recent.missed.is_multiple_of(TAKE_IN_EVERY) || slot.is_none() {
+            if recent.missed.is_multiple_of(ADMIT_ONE_IN) || slot.is_none() {
                 *slot = Some(Recent { table: self.id, queue });
             }
             Ok(done)
@@ -118,6 +118,7 @@ impl QueueTable {
         if by_uid.len() <= index {
             by_uid.resize(index + 1, None);
         }
+        assert!(by_uid[index].is_none(), "a uid is given once");
         by_uid[index] = Some(Arc::clone(queue));
     }
 

@@ -26,6 +26,7 @@ impl Tail {
         }
         let end = self.first + self.bytes.len() as u64 / ENTRY_BYTES;
         assert_eq!(first, end, "entries follow each other");
+        assert_eq!(entries.len() as u64 % ENTRY_BYTES, 0, "entries are whole");
         self.bytes.extend_from_slice(entries);
     }
 
@@ -38,6 +39,7 @@ impl Tail {
 
     /// Drops the first `size_bytes`, which are in files now.
     pub(crate) fn forget_first(&mut self, size_bytes: usize) {
+        assert!(size_bytes <= self.bytes.len(), "what was written was here");
         if size_bytes == self.bytes.len() {
             self.bytes = Vec::new(); // of thousands of queues most get nothing for a while
         } else {
@@ -61,6 +63,7 @@ impl Tail {
     /// Fills the places of entries from `first` on that are here, and says how many come before those.
     pub(crate) fn fill(&self, first: QueueOffset, places: &mut [u8]) -> u64 {
         let count = places.len() as u64 / ENTRY_BYTES;
+        assert_eq!(places.len() as u64 % ENTRY_BYTES, 0, "places are whole");
         if self.is_empty() || first + count <= self.first {
             return count;
         }

@@ -1,4 +1,4 @@
-//! What the last process that wrote a store left word of.
+//! What the last process that wrote a store noted in its checkpoint and abort file.
 
 use std::ops::Range;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(crate) struct Condition {
 }
 
 impl Condition {
-    /// Reads it. To be done before a look at queues and log: what it says of a store that is written meanwhile holds.
+    /// Reads both. Call this before queues and log are listed: then what it says stays true while a server writes.
     pub(crate) fn read<D: Disk>(disk: &D, root: &Path) -> Result<Self, ReadError> {
         let is_dirty = match disk.open_file(&root.join("abort"), OpenMode::Read) {
             Ok(_) => true,

@@ -19,7 +19,7 @@ pub(crate) struct LogFiles<D: Disk> {
     known: Known,
 }
 
-/// What is known of the log without a look at it.
+/// What is known of the log before it is read.
 #[derive(Debug, Clone, Copy)]
 enum Known {
     /// It was durable before this offset.
@@ -28,7 +28,7 @@ enum Known {
     StoredTo(i64),
 }
 
-/// Bytes that a walk over the log looks at at once.
+/// Bytes that a walk over the log reads at once.
 const WALK_BYTES: usize = 256 << 10;
 
 impl<D: Disk> LogFiles<D> {

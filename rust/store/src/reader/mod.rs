@@ -39,7 +39,7 @@ pub enum ReadError {
     /// The folder has consume queues, and no commit log beside them.
     #[error("a store without its commit log: {}", path.display())]
     LogElsewhere { path: PathBuf },
-    /// A server would not open the store, whatever lies in it.
+    /// A server would refuse to open the store.
     #[error(transparent)]
     Refused(Box<StoreError>),
     /// The folder holds no index files.
@@ -77,6 +77,34 @@ pub enum ReadError {
     /// Messages of a range are not there (any more).
     #[error("messages {} to {} of {}-{} are not there: {}", range.start, range.end, range.topic, range.queue_id, range.reason)]
     Missing { range: MissingRange },
+}
+
+impl ReadError {
+    /// Whether the same read may succeed later without a change of the folder or of what was asked for.
+    #[must_use]
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::Env(error) => error.retryable(),
+            Self::Refused(error) => error.retryable(),
+            _ => false,
+        }
+    }
+
+    /// Whether the read may have changed something although it failed: never.
+    #[must_use]
+    pub const fn may_have_been_applied(&self) -> bool {
+        false
+    }
+
+    /// Whether bytes of the store are not what was written there.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::BadFile { .. } | Self::BrokenRecord { .. } | Self::IncompleteQueues { .. } => true,
+            Self::Refused(error) => error.is_damage(),
+            _ => false,
+        }
+    }
 }
 
 /// Messages `start..end` of a queue that were asked for and are not there.

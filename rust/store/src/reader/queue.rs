@@ -124,7 +124,7 @@ impl<D: Disk> QueueFiles<D> {
         Ok(entry.map(|entry| QueueEntry::new(offset, entry)))
     }
 
-    /// Appends entries from `from` on, at most `count` and not past the end of a file; a filler stands for one that is
+    /// Appends entries from `from` on, at most `count` and not past the end of a file; a filler replaces one that is
     /// not written. Returns how many, none when their file is gone.
     pub(crate) fn entries(
         &mut self,

@@ -293,20 +293,39 @@ impl<D: Disk> RangeScan<D> {
         check_record(bytes, mode).map(|_| ()).map_err(|error| error.to_string())
     }
 
+    /// The error of a record of the block that the caller found damaged.
+    ///
+    /// # Errors
+    /// When the log's folder cannot be read.
+    ///
+    /// # Panics
+    /// When the record is not of this block.
+    pub(crate) fn damaged(&mut self, record: &BlockRecord, reason: &str) -> Result<ReadError, ReadError> {
+        let is_it = |(index, entry, _): &&(usize, QueueEntry, u32)| {
+            (*index, entry.queue_offset) == (record.range, record.queue_offset)
+        };
+        let (index, entry, _) = *self.block.wanted.iter().find(is_it).expect("the record is of this block");
+        self.broken(index, &entry, reason)
+    }
+
+    fn broken(&mut self, index: usize, entry: &QueueEntry, reason: &str) -> Result<ReadError, ReadError> {
+        let path = self.log.path_at(entry.physical_offset)?;
+        let queue = &self.cursors[index].queue;
+        Ok(ReadError::BrokenRecord {
+            topic: Arc::clone(&queue.topic),
+            queue_id: queue.queue_id,
+            queue_offset: entry.queue_offset,
+            physical_offset: entry.physical_offset,
+            path,
+            reason: reason.to_owned(),
+        })
+    }
+
     /// A record that its entry leads to is not there, or is not that record.
     fn miss(&mut self, index: usize, entry: &QueueEntry, reason: &str) -> Result<(), ReadError> {
         let is_removed = entry.physical_offset < self.log.start();
         if !is_removed && self.options.missing == Missing::Fail {
-            let path = self.log.path_at(entry.physical_offset)?;
-            let queue = &self.cursors[index].queue;
-            return Err(ReadError::BrokenRecord {
-                topic: Arc::clone(&queue.topic),
-                queue_id: queue.queue_id,
-                queue_offset: entry.queue_offset,
-                physical_offset: entry.physical_offset,
-                path,
-                reason: reason.to_owned(),
-            });
+            return Err(self.broken(index, entry, reason)?);
         }
         let reason = if is_removed { REMOVED } else { reason };
         self.note_missing(index, entry.queue_offset, entry.queue_offset + 1, reason)

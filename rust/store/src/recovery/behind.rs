@@ -81,6 +81,7 @@ pub(crate) fn next_magic(bytes: &[u8], from: usize, to: usize) -> Option<usize> 
         at += bytes[at..end].iter().position(|&byte| byte == first)?;
         let magic = bytes[at..].first_chunk().map_or(0, |magic| u32::from_be_bytes(*magic));
         if magic == MAGIC_V1 || magic == MAGIC_V2 {
+            assert!((from..to).contains(&(at - 4)), "a record begins where it is looked for");
             return Some(at - 4);
         }
         at += 1;
@@ -102,6 +103,7 @@ fn for_each_data<D: Disk>(
         let start = data.saturating_sub(ZEROS_BEFORE).max(at);
         if start < step_end && nonzero_end(file.region.view(start..step_end)) > 0 {
             at = act(start as usize, step_end as usize)? as u64;
+            assert!(at >= step_end, "a step is looked at as a whole");
         }
     }
     Ok(())

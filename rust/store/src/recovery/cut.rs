@@ -45,6 +45,7 @@ impl<D: Disk> Recovery<'_, D> {
         scan: &Scan,
         durable_to: PhysicalOffset,
     ) -> Result<u64, StoreError> {
+        assert!(durable_to <= scan.end, "what is cut off is not durable");
         let trusted = self.is_trusted();
         let keep = files.iter().take_while(|file| file.start <= scan.end).count();
         let mut cut = 0;
@@ -79,6 +80,7 @@ impl<D: Disk> Recovery<'_, D> {
                 file.region.flush(from - file.start..to - file.start)?;
             }
         }
+        assert!(files.iter().all(|file| file.start <= scan.end), "the log ends in its last file");
         if self.dirty {
             self.folder.commit_logs.iter().try_for_each(|dir| self.disk.sync_dir(dir))?; // the last process may have died before it did
         }

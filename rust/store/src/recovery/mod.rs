@@ -432,6 +432,7 @@ impl<D: Disk> Recovery<'_, D> {
     ) -> Recovered<D> {
         let known = self.checkpoint.timestamps.physic_msg_at_ms;
         let stored_at_ms = scan.last_stored_at.unwrap_or(known);
+        assert!(durable_to <= scan.end, "the log is durable as far as it goes");
         let queues = self.table.all();
         let progress = Progress {
             dispatched: plan.queues_to,

@@ -1,4 +1,4 @@
-//! Looks at the consume queues that lie on disk, and cuts them back to what is known to be right.
+//! Reads the consume queues on disk, and cuts them back to what is known to be right.
 
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::queue::entry::{self, ENTRY_BYTES, Entry, Window, entry_at, position, 
 use crate::queue::files::QueueFiles;
 use crate::queue::table::QueueTable;
 
-/// From so many queues on several threads look at them.
+/// With at least this many queues, several threads read them.
 const MANY_QUEUES: usize = 4096;
 const MOST_THREADS: usize = 8;
 
@@ -227,11 +227,13 @@ impl FoundQueue {
         log_min: PhysicalOffset,
     ) -> Result<(), EnvError> {
         let (queue, first) = (&self.queue, self.first());
+        assert!(first <= self.end, "a queue ends behind its first file's start");
         queue.set_first(first);
         queue.publish(self.end);
         queue.set_next(self.end);
         let first_is_living = self.end > first && self.first_entry.is_some_and(|it| is_living(&it, log_min));
         queue.set_min(if first_is_living { first } else { first_living(files, queue, first, log_min)? });
+        assert!((first..=self.end).contains(&queue.min()), "a queue's minimum lies among its entries");
         Ok(())
     }
 
@@ -261,6 +263,7 @@ impl FoundQueue {
                 Trust::Durable => self.halve(files, first, entries_a_file, limit)?,
                 Trust::Walk => walk(files, &self.queue, first, entries_a_file, limit)?,
             };
+            assert!(count <= entries_a_file, "a file holds no more entries");
             if count > 0 {
                 self.end = first + count;
                 return Ok(());

@@ -54,6 +54,7 @@ pub(crate) fn scan<R: Region>(
         let reason = scan.reason.unwrap_or_else(|| "the log ends".to_owned());
         return Err(damage(files, scan.end, durable_to, reason));
     }
+    assert!(scan.end >= from, "a walk goes forward");
     Ok(scan)
 }
 
@@ -86,6 +87,7 @@ fn scan_file<R: Region>(file: &MappedFile<R>, scan: &mut Scan, checked: &Range<P
             Ok(Look::Record(view)) => {
                 scan.trail.step(scan.end);
                 scan.end += view.size() as u64;
+                assert!(scan.end <= file.end(), "a record lies in one file");
                 scan.records += 1;
                 scan.last_stored_at = Some(view.stored_at_ms);
             }

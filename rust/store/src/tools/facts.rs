@@ -1,4 +1,4 @@
-//! What a store holds, without a look at every record.
+//! What a store holds, found without reading every record.
 
 use std::path::PathBuf;
 
@@ -17,6 +17,7 @@ use crate::reader::{ReadError, StoreReader};
 /// Facts of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StoreFacts {
+    /// The store's folder.
     pub path: PathBuf,
     /// A process has the store open.
     pub is_locked: bool,
@@ -24,6 +25,7 @@ pub struct StoreFacts {
     pub locked_by: Option<u32>,
     /// The store was not closed: a process has it open, or was killed.
     pub has_abort_file: bool,
+    /// The commit log.
     pub log: LogFacts,
     /// What the checkpoint knows by offsets; `None` when another program wrote last, or nobody.
     pub mark: Option<MarkFacts>,
@@ -43,8 +45,9 @@ pub struct LogFacts {
     pub files: u64,
     /// Length of one file.
     pub file_size_bytes: u64,
-    /// First byte that is still there, and the byte behind the last file.
+    /// First byte that is still there.
     pub start: PhysicalOffset,
+    /// The byte behind the last file.
     pub end_of_files: PhysicalOffset,
     /// Missing files between others, as `(from, to)`.
     pub holes: Vec<(PhysicalOffset, PhysicalOffset)>,
@@ -54,6 +57,7 @@ pub struct LogFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename = "Mark")]
 pub struct MarkFacts {
+    /// Counts how often a mark was written.
     pub generation: u64,
     /// The log was durable before this.
     pub log_to: PhysicalOffset,
@@ -86,22 +90,28 @@ impl From<Mark> for MarkFacts {
 /// Facts of a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TopicFacts {
+    /// Name of the topic.
     pub topic: String,
+    /// Its queues, by id.
     pub queues: Vec<QueueFacts>,
 }
 
 /// Facts of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct QueueFacts {
+    /// Number of the queue within its topic.
     pub queue_id: u32,
-    /// Offset of the oldest message that is there, and after the newest.
+    /// Offset of the oldest message that is still there.
     pub min_offset: QueueOffset,
+    /// Offset behind the newest message.
     pub max_offset: QueueOffset,
-    /// When they were stored, in milliseconds since 1970.
+    /// When the oldest message was stored, in milliseconds since 1970.
     pub first_stored_at_ms: Option<i64>,
+    /// When the newest message was stored, in milliseconds since 1970.
     pub last_stored_at_ms: Option<i64>,
     /// Length of its records, from a sample.
     pub estimated_bytes: u64,
+    /// Its consume queue files.
     pub files: u64,
     /// Missing files between others, as queue offsets `(from, to)`.
     pub holes: Vec<(QueueOffset, QueueOffset)>,

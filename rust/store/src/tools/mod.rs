@@ -59,8 +59,8 @@ pub enum ToolError {
     /// The checkpoint did not follow the log within the time that a snapshot waits.
     #[error("the checkpoint stands at {found}, the log was dispatched to {wanted} when the snapshot began")]
     CheckpointBehind { found: PhysicalOffset, wanted: PhysicalOffset },
-    /// A damaged part of the log is too short to hold a record that stands for it.
-    #[error("{size_bytes} damaged bytes at {physical_offset} are too few for a record that stands for them: {}", path.display())]
+    /// A damaged part of the log is too short to hold a record in its place.
+    #[error("{size_bytes} damaged bytes at {physical_offset} are too few for a record in their place: {}", path.display())]
     HoleTooShort { path: PathBuf, physical_offset: PhysicalOffset, size_bytes: u64 },
     /// What was given is no store's topic table.
     #[error("not a table of topics ({reason}): {}", path.display())]
@@ -71,6 +71,37 @@ pub enum ToolError {
 }
 
 impl ToolError {
+    /// Whether the same call may succeed later without a change of its arguments or of the folders. A transfer is never
+    /// retried as a whole: it would store the messages before the one that failed again.
+    #[must_use]
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::Read(error) => error.retryable(),
+            Self::Env(error) => error.retryable(),
+            Self::Store(error) => error.retryable(),
+            Self::CheckpointBehind { .. } => true,
+            Self::Refused { .. }
+            | Self::TargetNotEmpty { .. }
+            | Self::TargetInside { .. }
+            | Self::HoleTooShort { .. }
+            | Self::BadTopics { .. }
+            | Self::Stopped => false,
+        }
+    }
+
+    /// Whether a tool that changes a folder may have done a part of its work. Facts, checks and selections change nothing.
+    #[must_use]
+    pub const fn may_have_been_applied(&self) -> bool {
+        match self {
+            Self::Refused { number, .. } => *number > 0,
+            Self::Read(_) | Self::Env(_) | Self::Store(_) | Self::BadTopics { .. } | Self::Stopped => true,
+            Self::TargetNotEmpty { .. }
+            | Self::TargetInside { .. }
+            | Self::CheckpointBehind { .. }
+            | Self::HoleTooShort { .. } => false,
+        }
+    }
+
     /// The way out, for a person.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
@@ -93,15 +124,17 @@ impl ToolError {
 /// How far a tool has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
+    /// Bytes that are done.
     pub done_bytes: u64,
+    /// Bytes in all, as far as it is known.
     pub total_bytes: u64,
 }
 
 /// Is told how far a tool has come, many times a second; says whether it shall go on.
 pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> bool;
 
-/// Where the log started before files were lost there; `start` is where it starts now. The mark is read after a look at the
-/// files: retention writes it before it removes one.
+/// Where the log started before files were lost there; `start` is where it starts now. The mark is read after the files
+/// were listed: retention writes it before it removes one.
 fn lost_start<D: Disk>(
     reader: &StoreReader<D>,
     start: PhysicalOffset,

@@ -1,4 +1,4 @@
-//! Makes a damaged store one that a server opens, and keeps what it takes away.
+//! Repairs a damaged store so that a server opens it, and keeps a copy of what it takes away.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::error::StoreError;
 use crate::folder::file_name;
 use crate::reader::StoreReader;
 
-/// The topic of a record that stands for damaged bytes. It gets no queue: its type is that of a rolled back message.
+/// The topic of a record that replaces damaged bytes. It gets no queue entry: its type is that of a rolled back message.
 const FILLER_TOPIC: &str = "RMQ_SYS_REPAIRED_LOG";
 
 /// One thing that a repair does.
@@ -74,6 +74,7 @@ pub enum RepairAction {
 /// What a repair does, or has done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Repair {
+    /// The store's folder.
     pub path: PathBuf,
     /// In the order in which it is done; none when nothing is wrong.
     pub actions: Vec<RepairAction>,
@@ -91,9 +92,9 @@ pub fn plan_repair<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result
     Ok(Repair { path: reader.root.clone(), actions, kept_in: None })
 }
 
-/// Takes the lock of a store and makes it one that a server opens: every sound record stays, at its place.
+/// Takes the lock of a store and repairs it so that a server opens it. Every sound record stays at its place.
 ///
-/// What ended half-way is repaired by the next call.
+/// When a repair was interrupted, the next call finishes it.
 ///
 /// # Errors
 /// [`StoreError::Locked`]; [`ToolError::HoleTooShort`]; or a file operation failed.
@@ -346,7 +347,7 @@ fn stored_before<D: Disk>(reader: &StoreReader<D>, at: PhysicalOffset) -> Result
     Ok(stored_at_ms)
 }
 
-/// Bytes of the shortest record that may stand for damage.
+/// Bytes of the shortest record that may replace damage.
 const fn smallest_filler(record_check: bool) -> u64 {
     let check = if record_check { CRC_PROPERTY_BYTES } else { 0 };
     (FIXED_BYTES_V1 + 1 + check) as u64

@@ -38,6 +38,7 @@ pub enum ProblemKind {
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
+    /// What is wrong.
     pub kind: ProblemKind,
     /// The file, or the folder where no file is.
     pub path: PathBuf,
@@ -47,10 +48,15 @@ pub struct Problem {
     pub physical_offset: Option<PhysicalOffset>,
     /// Damaged or missing bytes.
     pub size_bytes: Option<u64>,
+    /// The topic that it is about.
     pub topic: Option<String>,
+    /// The queue of that topic.
     pub queue_id: Option<u32>,
+    /// The entry of that queue.
     pub queue_offset: Option<QueueOffset>,
+    /// What is there, for a person.
     pub found: String,
+    /// What should be there, for a person.
     pub expected: String,
 }
 
@@ -93,6 +99,7 @@ impl Problem {
 /// What a check of a store looked at and found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
+    /// The store's folder.
     pub path: PathBuf,
     /// A process has the store open.
     pub is_live: bool,
@@ -106,11 +113,13 @@ pub struct VerifyReport {
     pub log_end: PhysicalOffset,
     /// Bytes behind the end of the log that are not zero: a torn tail, which the next start cuts off.
     pub tail_bytes: u64,
+    /// Files of the log.
     pub log_files: u64,
     /// Sound records.
     pub records: u64,
     /// Those of them that must have, and have, a checksum of the whole record.
     pub records_with_own_check: u64,
+    /// Consume queues.
     pub queues: u64,
     /// Consume queue entries that lead to their record.
     pub entries: u64,
@@ -122,6 +131,7 @@ pub struct VerifyReport {
     pub records_to_dispatch: u64,
     /// Records that get no consume queue entry, as prepared and rolled back transaction messages do.
     pub records_without_entry: u64,
+    /// Index files.
     pub index_files: u64,
     /// Index entries that lead to their record.
     pub index_entries: u64,

@@ -17,27 +17,30 @@ const STEP_BYTES: usize = 1 << 20;
 /// Which records are wanted. The default is all of them.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// Only these topics; none stands for all.
+    /// Only these topics; every topic when empty.
     pub topics: Vec<String>,
     /// Only these queues.
     pub queues: Option<Vec<u32>>,
-    /// Queue offsets from, and before.
+    /// Only records at or behind this queue offset.
     pub queue_from: Option<QueueOffset>,
+    /// Only records before this queue offset.
     pub queue_before: Option<QueueOffset>,
-    /// Physical offsets from, and before.
+    /// Only records at or behind this physical offset.
     pub physical_from: Option<PhysicalOffset>,
+    /// Only records before this physical offset.
     pub physical_before: Option<PhysicalOffset>,
-    /// Stored at or after, and before, in milliseconds since 1970.
+    /// Only records stored at or after this time, in milliseconds since 1970.
     pub stored_from_ms: Option<i64>,
+    /// Only records stored before this time, in milliseconds since 1970.
     pub stored_before_ms: Option<i64>,
     /// Only records with this key, or this unique key.
     pub key: Option<String>,
     /// Looks for the key in all of the log. Otherwise the index says where it is, as far as it is known to be whole, in the
     /// topics that have queues; only what it does not cover is read.
     pub scans_log: bool,
-    /// Leaves damaged records out, and counts them; else they end the reading with an error.
+    /// Skips damaged records and counts them. Otherwise the first one ends the selection with an error.
     pub skips_damage: bool,
-    /// Leaves the checksums of records alone.
+    /// Does not compare the checksums of records.
     pub trusts_checksums: bool,
 }
 
@@ -124,6 +127,7 @@ impl<D: Disk> Selected<D> {
         self.left_out
     }
 
+    /// How far the selection has come, in bytes of records.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.progress
@@ -155,6 +159,7 @@ impl<D: Disk> Selected<D> {
         let Source::Queues(scan) = &mut self.source else { return Ok(false) };
         let has_more = scan.advance().map_err(ToolError::from)?;
         self.left_out += scan.take_missing().iter().map(|lost| lost.end - lost.start).sum::<u64>();
+        let mut damaged = None;
         for (record, bytes) in scan.block().iter() {
             self.progress.done_bytes += u64::from(record.size_bytes);
             match RecordView::parse(bytes) {
@@ -162,12 +167,17 @@ impl<D: Disk> Selected<D> {
                 Ok(_) => {}
                 Err(_) if self.selection.skips_damage => self.left_out += 1,
                 Err(error) => {
-                    let read = ReadError::BadFile { path: Default::default(), reason: error.to_string() };
-                    return Err(ToolError::from(read).into());
+                    damaged = Some((*record, error.to_string()));
+                    break;
                 }
             }
         }
-        Ok(has_more)
+        match damaged {
+            Some((record, reason)) => {
+                Err(scan.damaged(&record, &reason).map_or_else(ToolError::from, ToolError::from).into())
+            }
+            None => Ok(has_more),
+        }
     }
 
     fn step_log<E: From<ToolError>>(

@@ -29,15 +29,19 @@ const NAMES: [&str; 2] = ["topics.json", "subscriptionGroup.json"];
 /// A snapshot that was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
+    /// The new folder.
     pub path: PathBuf,
     /// It holds the log before this.
     pub log_end: PhysicalOffset,
+    /// First byte of its log.
     pub log_start: PhysicalOffset,
     /// Log files that the store and the snapshot share.
     pub linked_files: u64,
     /// Log files that were copied: the one that is written, and all when the two lie on different file systems.
     pub copied_files: u64,
+    /// Bytes of those.
     pub copied_bytes: u64,
+    /// Consume queues.
     pub queues: u64,
     /// Entries of all queues.
     pub entries: u64,

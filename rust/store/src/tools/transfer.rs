@@ -1,4 +1,4 @@
-//! Messages from one store, or from anywhere, into another one.
+//! Appends messages of one store, or of any source, to another store.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,8 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct TransferReport {
     /// Messages that are in the store now.
     pub messages: u64,
+    /// Length of their bodies.
     pub body_bytes: u64,
-    /// Of each topic.
+    /// Messages of each topic.
     pub topics: BTreeMap<String, u64>,
     /// Records that are no message of a user: those of system topics, and prepared and rolled back ones.
     pub passed_over: u64,

@@ -295,14 +295,17 @@ fn a_log_file_that_takes_too_long_refuses_those_who_need_it_until_it_is_there() 
     let store = Store::open_on(disk.clone(), config.clone()).unwrap();
     fill_a_file(&store);
     disk.faults.endless_zeros.store(true, Ordering::SeqCst);
-    let started = Instant::now();
+    let mut waits = Vec::new();
     for _ in 0..20 {
+        let started = Instant::now();
         let error = store.append(&record("t", 0, &LARGE)).unwrap_err();
         assert!(matches!(error, AppendError::Busy { waited, .. } if waited == timeout), "{error}");
         assert!(error.retryable() && error.hint().is_some());
+        waits.push(started.elapsed());
     }
-    assert!(started.elapsed() >= timeout, "the first did not wait");
-    assert!(started.elapsed() < 20 * timeout, "each waited anew");
+    assert!(waits[0] >= timeout, "the first did not wait");
+    // On a machine that stalls some of the others may take as long, but hardly all of them.
+    assert!(waits[1..].iter().any(|&wait| wait < timeout), "each waited anew");
     disk.faults.endless_zeros.store(false, Ordering::SeqCst);
     eventually("appends go on", || store.append(&record("t", 0, &LARGE)).is_ok());
     assert_eq!(store.append(&record("t", 0, b"x")).unwrap().queue_offset.get(), 3, "no number was lost");

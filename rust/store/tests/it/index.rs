@@ -1,41 +1,32 @@
-//! Messages are found by key, and after every end of a process the index files are those that the log makes.
-//!
-//! Cannot show what a power loss leaves: the simulator does. Here its traces are written by hand.
+//! Messages are found by their keys, beside appends and without a server.
 
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::sys_flag;
 use rocketpy_protocol::batch::BatchItem;
-use rocketpy_protocol::disk::IndexHeader;
 use rocketpy_protocol::record::{RecordView, records};
 use rocketpy_store::reader::{KeyQuery, KeyedRecord, ReadError, StoreReader};
-use rocketpy_store::{
-    KeyKind, NewRecord, QueryResult, ReadLimits, RetentionConfig, Store, StoreConfig, StoreError,
-};
+use rocketpy_store::{KeyKind, NewRecord, QueryResult, ReadLimits, Store, StoreConfig};
 
 use crate::faulty::FaultyDisk;
 use crate::index_oracle::{assert_index_equals_log, key_hash, paths};
-use crate::support::{
-    ALL, PATIENCE, assert_queues_equal_log, contents, eventually, killed_copy, overwrite, record,
-    retire_first_log_file, settle, small,
-};
+use crate::support::{ALL, PATIENCE, assert_queues_equal_log, eventually, record, settle, small};
 
-const FIRST_MS: i64 = 1_700_000_000_123;
+pub(crate) const FIRST_MS: i64 = 1_700_000_000_123;
 const ALWAYS: (i64, i64) = (0, i64::MAX);
 
-fn keyed<'a>(body: &'a [u8], properties: &'a [u8]) -> NewRecord<'a> {
+pub(crate) fn keyed<'a>(body: &'a [u8], properties: &'a [u8]) -> NewRecord<'a> {
     NewRecord { properties, ..record("t", 0, body) }
 }
 
-fn properties(number: u32) -> Vec<u8> {
+pub(crate) fn properties(number: u32) -> Vec<u8> {
     let (order, customer) = (number, number % 7);
     format!("KEYS\x01order-{order} customer-{customer}\x02UNIQ_KEY\x01U{number:08}\x02").into_bytes()
 }
 
-fn append_numbers<D: Disk>(store: &Store<D>, numbers: std::ops::Range<u32>) {
+pub(crate) fn append_numbers<D: Disk>(store: &Store<D>, numbers: std::ops::Range<u32>) {
     for number in numbers {
         store.append(&keyed(&number.to_be_bytes(), &properties(number))).unwrap();
     }
@@ -45,11 +36,11 @@ fn bodies(result: &QueryResult) -> Vec<Vec<u8>> {
     result.records.iter().map(|bytes| RecordView::parse(bytes).unwrap().body.to_vec()).collect()
 }
 
-fn numbers(result: &QueryResult) -> Vec<u32> {
+pub(crate) fn numbers(result: &QueryResult) -> Vec<u32> {
     bodies(result).iter().map(|body| u32::from_be_bytes(*body.first_chunk().unwrap())).collect()
 }
 
-fn find<D: Disk>(store: &Store<D>, key: &str) -> QueryResult {
+pub(crate) fn find<D: Disk>(store: &Store<D>, key: &str) -> QueryResult {
     store.query_by_key("t", key, KeyKind::Any, &ALL, ALWAYS.0, ALWAYS.1).unwrap()
 }
 
@@ -57,15 +48,7 @@ fn find_between<D: Disk>(store: &Store<D>, key: &str, begin_ms: i64, end_ms: i64
     numbers(&store.query_by_key("t", key, KeyKind::Any, &ALL, begin_ms, end_ms).unwrap())
 }
 
-/// The marked start of the index: its last file and the number of its next entry.
-fn marked(root: &Path) -> (u64, u32) {
-    let page = RealDisk.read(&root.join("checkpoint"), 4096).unwrap();
-    let long = |at: usize| u64::from_be_bytes(page[at..at + 8].try_into().unwrap());
-    let mark = if long(1024 + 8) > long(1536 + 8) { 1024 } else { 1536 };
-    (long(mark + 76), (long(mark + 84) >> 32) as u32)
-}
-
-fn closed_store(config: &StoreConfig, count: u32) {
+pub(crate) fn closed_store(config: &StoreConfig, count: u32) {
     let store = Store::open(config.clone()).unwrap();
     append_numbers(&store, 0..count);
     store.shutdown().unwrap();
@@ -73,7 +56,7 @@ fn closed_store(config: &StoreConfig, count: u32) {
 }
 
 /// Opens the store, looks for a few messages, appends one more, closes it, and compares the index with the log.
-fn assert_whole(config: &StoreConfig, count: u32, rebuilt: bool) {
+pub(crate) fn assert_whole(config: &StoreConfig, count: u32, rebuilt: bool) {
     let store = Store::open(config.clone()).unwrap();
     assert_eq!(store.recovery().rebuilt_index, rebuilt);
     for number in [0, 1, count / 2, count - 1] {
@@ -287,265 +270,6 @@ fn files_have_the_size_and_the_places_of_the_format() {
 }
 
 #[test]
-fn a_store_that_was_closed_goes_on_with_its_files() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = small(dir.path());
-    closed_store(&config, 350);
-    let before = contents(&dir.path().join("index"));
-    drop(Store::open(config.clone()).unwrap());
-    assert_eq!(contents(&dir.path().join("index")), before, "nothing changes without a message");
-    assert_whole(&config, 350, false);
-}
-
-#[test]
-fn a_killed_store_finds_all_that_was_dispatched_and_what_came_after_the_mark() {
-    let hour = Duration::from_secs(3600);
-    let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let config = StoreConfig { checkpoint_interval: hour, ..small(dir.path()) };
-    closed_store(&config, 250);
-    let store = Store::open(config).unwrap();
-    append_numbers(&store, 250..600); // the mark lies files behind
-    settle(&store);
-    killed_copy(dir.path(), killed.path());
-    let config = small(killed.path());
-    assert_whole(&config, 600, false);
-    assert_whole(&config, 601, false);
-}
-
-#[test]
-fn what_a_power_loss_leaves_behind_the_mark_does_not_count() {
-    let hour = Duration::from_secs(3600);
-    let dir = tempfile::tempdir().unwrap();
-    let config = StoreConfig { checkpoint_interval: hour, ..small(dir.path()) };
-    closed_store(&config, 250);
-    let store = Store::open(config.clone()).unwrap();
-    append_numbers(&store, 250..600);
-    settle(&store);
-    let (name, next_entry) = marked(dir.path());
-    type Trace = (&'static str, fn(&Path, u64));
-    let traces: [Trace; 4] = [
-        ("entries are lost", |path, behind| overwrite(path, behind, &[0; 100])),
-        ("entries are torn", |path, behind| overwrite(path, behind + 7, &[0xee; 40])),
-        ("the head is ahead", |path, _| overwrite(path, 36, &9999_u32.to_be_bytes())),
-        ("slots lead to what is lost", |path, behind| {
-            overwrite(path, behind, &[0; 300]);
-            overwrite(path, 40, &[0, 0, 1, 41].repeat(61));
-        }),
-    ];
-    for (what, damage) in traces {
-        let killed = tempfile::tempdir().unwrap();
-        killed_copy(dir.path(), killed.path());
-        let path = killed.path().join("index").join(format!("{name:017}"));
-        damage(&path, 40 + 61 * 4 + u64::from(next_entry) * 20);
-        for newer in paths(&small(killed.path())).into_iter().filter(|newer| *newer > path) {
-            overwrite(&newer, 0, &[0xee; 64]);
-        }
-        eprintln!("{what}");
-        assert_whole(&small(killed.path()), 600, false);
-    }
-}
-
-#[test]
-fn keys_of_records_that_the_log_lost_are_gone() {
-    let hour = Duration::from_secs(3600);
-    let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let sizes = |config| StoreConfig { index_slots: 200_000, index_entries: 4000, ..config }; // units far apart
-    let config = sizes(StoreConfig { checkpoint_interval: hour, ..small(dir.path()) });
-    closed_store(&config, 250);
-    let store = Store::open(config).unwrap();
-    append_numbers(&store, 250..255);
-    let lost = store.append(&keyed(&255_u32.to_be_bytes(), &properties(255))).unwrap().physical_offset.get();
-    append_numbers(&store, 256..260);
-    settle(&store);
-    killed_copy(dir.path(), killed.path());
-    let config = sizes(small(killed.path()));
-    overwrite(&config.commit_log_dir().join(format!("{:020}", 0)), lost, &[0; 2000]);
-    let store = Store::open(config.clone()).unwrap();
-    assert_eq!(store.max_physical_offset().get(), lost);
-    assert_eq!(numbers(&find(&store, "order-254")), [254]);
-    assert!(find(&store, "order-255").records.is_empty());
-    store.shutdown().unwrap();
-    assert_eq!(assert_index_equals_log(&config), 255 * 3, "nor is anything of them left in the files");
-}
-
-#[test]
-fn index_files_that_are_lost_or_damaged_are_made_anew() {
-    type Damage = (&'static str, fn(&StoreConfig));
-    let damages: [Damage; 6] = [
-        ("all are gone", |config| RealDisk.remove_dir_all(&config.root.join("index")).unwrap()),
-        ("the first is gone", |config| RealDisk.remove_file(&paths(config)[0]).unwrap()),
-        ("one in between is gone", |config| RealDisk.remove_file(&paths(config)[1]).unwrap()),
-        ("the last is gone", |config| RealDisk.remove_file(paths(config).last().unwrap()).unwrap()),
-        ("one is cut", |config| RealDisk.replace(&paths(config)[0], &[0; 500]).unwrap()),
-        ("a head is damaged", |config| overwrite(&paths(config)[1], 16, &[0xff; 24])),
-    ];
-    for (what, damage) in damages {
-        let dir = tempfile::tempdir().unwrap();
-        let config = small(dir.path());
-        closed_store(&config, 350);
-        damage(&config);
-        eprintln!("{what}");
-        assert_whole(&config, 350, true);
-        assert_whole(&config, 351, false);
-    }
-}
-
-#[test]
-fn damage_before_the_mark_shows_after_a_crash() {
-    let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let config = small(dir.path());
-    closed_store(&config, 350);
-    let store = Store::open(config).unwrap();
-    killed_copy(dir.path(), killed.path());
-    drop(store);
-    let config = small(killed.path());
-    let last = paths(&config).pop().unwrap();
-    overwrite(&last, 40 + 61 * 4 + 20 * 5, &[0; 20]);
-    assert_whole(&config, 350, true);
-}
-
-#[test]
-fn files_of_another_size_are_made_anew() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = small(dir.path());
-    closed_store(&config, 350);
-    assert_whole(&StoreConfig { index_entries: 200, ..config.clone() }, 350, true);
-    assert_whole(&StoreConfig { index_slots: 100, index_entries: 200, ..config.clone() }, 351, true);
-    assert_whole(&StoreConfig { index_slots: 100, index_entries: 200, ..config.clone() }, 352, false);
-    let (small_dir, few) = (tempfile::tempdir().unwrap(), 20);
-    let config_of_few = small(small_dir.path());
-    closed_store(&config_of_few, few);
-    assert_whole(&StoreConfig { index_slots: 66, index_entries: 299, ..config_of_few }, few, true);
-    let of_same_length = StoreConfig { index_slots: 105, index_entries: 199, ..config };
-    assert_whole(&of_same_length, 353, true);
-}
-
-#[test]
-fn without_an_index_nothing_is_found_and_one_that_is_switched_on_again_has_all() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = small(dir.path());
-    closed_store(&config, 350);
-    let off = StoreConfig { index: false, ..config.clone() };
-    let store = Store::open(off).unwrap();
-    append_numbers(&store, 350..700);
-    settle(&store);
-    let error = store.query_by_key("t", "order-1", KeyKind::Any, &ALL, 0, i64::MAX).unwrap_err();
-    assert!(matches!(error, StoreError::NoIndex), "{error}");
-    assert!(error.hint().unwrap().contains("messageIndexEnable"));
-    drop(store);
-    assert_whole(&config, 700, false);
-}
-
-/// As another program leaves it: without our mark.
-fn forget_mark(config: &StoreConfig) {
-    overwrite(&config.root.join("checkpoint"), 1024, &[0; 1024]);
-}
-
-#[test]
-fn files_of_another_program_are_taken_over_after_a_clean_exit() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = small(dir.path());
-    closed_store(&config, 350);
-    forget_mark(&config);
-    let before = contents(&dir.path().join("index"));
-    drop(Store::open(config.clone()).unwrap());
-    assert_eq!(contents(&dir.path().join("index")), before);
-    forget_mark(&config);
-    assert_whole(&config, 350, false);
-}
-
-#[test]
-fn files_that_another_program_lost_in_a_crash_leave_a_hole_that_is_seen() {
-    for lost in [0, 1] {
-        let dir = tempfile::tempdir().unwrap();
-        let config = small(dir.path());
-        closed_store(&config, 350);
-        forget_mark(&config);
-        RealDisk.remove_file(&paths(&config)[lost]).unwrap();
-        assert_whole(&config, 350, true);
-    }
-    // The last file was lost, and what came later went into a new one.
-    let dir = tempfile::tempdir().unwrap();
-    let config = small(dir.path());
-    closed_store(&config, 150);
-    forget_mark(&config);
-    let last = paths(&config).pop().unwrap();
-    RealDisk.remove_file(&last).unwrap();
-    assert_whole(&config, 150, false);
-}
-
-#[test]
-fn after_a_crash_of_another_program_only_files_count_that_it_knew_to_be_durable() {
-    let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::default();
-    let config = small(dir.path());
-    let store = Store::open_on(disk.clone(), config.clone()).unwrap();
-    for number in 0..350 {
-        disk.set_clock(FIRST_MS + i64::from(number) * 1000);
-        append_numbers(&store, number..number + 1);
-    }
-    store.shutdown().unwrap();
-    let page = RealDisk.read(&dir.path().join("checkpoint"), 4096).unwrap();
-    let index_msg = i64::from_be_bytes(page[16..24].try_into().unwrap());
-    let full: Vec<_> = paths(&config);
-    let full = crate::index_oracle::read(&full[full.len() - 2], &config);
-    assert_eq!(index_msg, full.end_ms, "docs/reference/store-format.md 5.1: of the newest file that is full");
-    forget_mark(&config);
-    RealDisk.replace(&dir.path().join("abort"), b"1").unwrap();
-    // What the last file says is not believed, however sound it looks.
-    let last = paths(&config).pop().unwrap();
-    overwrite(&last, 40 + 61 * 4 + 20 * 5 + 4, &[0; 7]);
-    let store = Store::open(config.clone()).unwrap();
-    assert!(!store.recovery().rebuilt_index, "those that were full stay");
-    assert_eq!(numbers(&find(&store, "order-349")), [349]);
-    store.shutdown().unwrap();
-    assert_queues_equal_log(&config);
-    assert_eq!(paths(&config).len(), 4);
-}
-
-#[test]
-fn of_files_that_end_in_the_same_millisecond_one_is_known_to_be_durable() {
-    let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::default();
-    disk.set_clock(FIRST_MS);
-    let config = small(dir.path());
-    let store = Store::open_on(disk.clone(), config.clone()).unwrap();
-    append_numbers(&store, 0..350);
-    store.shutdown().unwrap();
-    forget_mark(&config);
-    RealDisk.replace(&dir.path().join("abort"), b"1").unwrap();
-    // As a power loss leaves the second full file that nobody flushed.
-    overwrite(&paths(&config)[1], 40 + 61 * 4 + 20 * 17, &[0; 4096]);
-    let store = Store::open(config.clone()).unwrap();
-    assert!(!store.recovery().rebuilt_index, "the first stays");
-    store.shutdown().unwrap();
-    assert_queues_equal_log(&config);
-}
-
-#[test]
-fn a_start_that_did_not_get_through_says_no_more_of_the_index_than_is_so() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = small(dir.path());
-    closed_store(&config, 350);
-    let known = marked(dir.path());
-    // Queues that are made anew leave what is known of the index as it is.
-    RealDisk.remove_dir_all(&dir.path().join("consumequeue").join("t")).unwrap();
-    let disk = FaultyDisk::default();
-    disk.faults.queue_writes_left.store(0, Ordering::SeqCst);
-    assert!(Store::open_on(disk, config.clone()).is_err());
-    assert_eq!(marked(dir.path()), known);
-    // An index that is made anew is not known at all.
-    overwrite(&paths(&config)[0], 36, &9999_u32.to_be_bytes());
-    let disk = FaultyDisk::default();
-    disk.faults.removals_left.store(0, Ordering::SeqCst);
-    assert!(Store::open_on(disk, config.clone()).is_err());
-    assert_eq!(marked(dir.path()), (0, 0));
-    let page = RealDisk.read(&dir.path().join("checkpoint"), 4096).unwrap();
-    assert_eq!(page[16..24], [0; 8], "to another program as well");
-    assert_whole(&config, 350, true);
-}
-
-#[test]
 fn a_disk_without_space_stops_appends_and_loses_no_key() {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
@@ -619,44 +343,6 @@ fn queries_beside_appends_find_what_is_dispatched() {
     }
     store.shutdown().unwrap();
     assert_queues_equal_log(&config);
-}
-
-fn head_of(index_file: &Path) -> IndexHeader {
-    let bytes = RealDisk.read(index_file, 1 << 20).unwrap();
-    IndexHeader::decode(bytes.first_chunk().unwrap())
-}
-
-#[test]
-fn index_files_whose_records_are_gone_can_be_removed_at_any_time() {
-    let dir = tempfile::tempdir().unwrap();
-    let retention = RetentionConfig { clean_forcibly: false, ..RetentionConfig::default() };
-    let config = StoreConfig { retention, ..small(dir.path()) };
-    closed_store(&config, 1500);
-    let count = paths(&config).len();
-    retire_first_log_file(&config);
-    let store = Store::open(config.clone()).unwrap();
-    assert!(!store.recovery().rebuilt_index);
-    let log_min = store.min_physical_offset();
-    let copy = tempfile::tempdir().unwrap();
-    killed_copy(dir.path(), copy.path());
-    let killed = small(copy.path());
-    let gone: Vec<_> =
-        paths(&killed).into_iter().filter(|path| head_of(path).end_physical_offset < log_min).collect();
-    assert!(!gone.is_empty());
-    gone.iter().for_each(|path| RealDisk.remove_file(path).unwrap()); // the mark still counts their keys
-    assert_eq!(store.clean().unwrap().index_files, gone.len());
-    assert_eq!(paths(&config).len(), count - gone.len());
-    assert_eq!(store.clean().unwrap().index_files, 0);
-    assert!(find(&store, "order-0").records.is_empty());
-    store.shutdown().unwrap();
-    for config in [config, killed] {
-        let store = Store::open(config.clone()).unwrap();
-        assert!(!store.recovery().rebuilt_index);
-        assert_eq!(numbers(&find(&store, "order-1499")), [1499]);
-        drop(store);
-        RealDisk.remove_file(&paths(&config)[0]).unwrap();
-        assert!(Store::open(config).unwrap().recovery().rebuilt_index, "its records are still there");
-    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod flush;
 mod folder;
 mod format;
 mod index;
+mod index_files;
 mod index_oracle;
 mod listener;
 mod log_folder;

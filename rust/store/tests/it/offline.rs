@@ -10,7 +10,7 @@ use rocketpy_protocol::disk::{Checkpoint, ConsumeQueueEntry};
 use rocketpy_store::reader::{Missing, RangeOptions, ReadError, ScanOptions, StoreReader};
 use rocketpy_store::{Appended, FlushMode, Store, StoreConfig};
 
-use crate::support::{eventually, killed_copy, overwrite, record, settle, small};
+use crate::support::{erase_mark, eventually, killed_copy, overwrite, record, settle, small};
 
 /// Fills one queue over several files, the last record at least a millisecond behind the others.
 fn fill(store: &Store) -> Vec<Appended> {
@@ -60,11 +60,6 @@ fn log_file_of(root: &Path, at: u64) -> (std::path::PathBuf, u64) {
 fn zero(root: &Path, one: &Appended) {
     let (file, at) = log_file_of(root, one.physical_offset.get());
     overwrite(&file, at, &vec![0; one.size_bytes as usize]);
-}
-
-/// Makes the folder look as if another program had written it last.
-fn erase_mark(root: &Path) {
-    overwrite(&root.join("checkpoint"), 1024, &[0; 1024]);
 }
 
 fn closed(root: &Path) -> Vec<Appended> {

@@ -5,7 +5,7 @@ use rocketpy_store::{Boundary, Store, StoreConfig};
 
 use crate::faulty::FaultyDisk;
 use crate::support::{
-    Queues, assert_queues_equal_log, overwrite, read_all, record, retire_first_log_file, small,
+    Queues, assert_queues_equal_log, erase_mark, overwrite, read_all, record, retire_first_log_file, small,
 };
 
 const FIRST_MS: i64 = 1_700_000_000_000;
@@ -59,10 +59,6 @@ fn the_last_file_of_a_queue_removed() {
     reopen_equal(&config, &before, true);
 }
 
-fn erase_mark(config: &StoreConfig) {
-    overwrite(&config.root.join("checkpoint"), 1024, &[0; 1024]);
-}
-
 #[test]
 fn any_file_of_a_queue_that_is_missing_is_found_and_all_are_made_anew() {
     let dir = tempfile::tempdir().unwrap();
@@ -73,7 +69,7 @@ fn any_file_of_a_queue_that_is_missing_is_found_and_all_are_made_anew() {
         for lost in [0, 1, 4, 9] {
             RealDisk.remove_file(&queue.join(format!("{:020}", lost * 2000))).unwrap();
             if !marked {
-                erase_mark(&config);
+                erase_mark(&config.root);
             }
             if dirty {
                 RealDisk.replace(&dir.path().join("abort"), b"1").unwrap();
@@ -95,7 +91,7 @@ fn a_queue_without_any_file_is_found_also_without_a_mark() {
         if only_files {
             RealDisk.create_dir_all(&queue).unwrap();
         }
-        erase_mark(&config);
+        erase_mark(&config.root);
         reopen_equal(&config, &before, true);
     }
 }
@@ -110,7 +106,7 @@ fn a_queue_that_lost_its_first_files_with_the_start_of_the_log_is_whole() {
     assert!(before[&("b".to_owned(), 0)][100].0 < 64 << 10);
     RealDisk.remove_file(&config.commit_log_dir().join(&first)).unwrap();
     RealDisk.remove_file(&dir.path().join("consumequeue/b/0").join(&first)).unwrap();
-    erase_mark(&config);
+    erase_mark(&config.root);
     let living = |name: (&str, u32)| {
         let entries = &before[&(name.0.to_owned(), name.1)];
         entries.iter().filter(|entry| entry.0 >= 64 << 10).count()
@@ -144,7 +140,7 @@ fn a_rebuild_that_was_cut_short_begins_again() {
         let before = closed_store(&config);
         RealDisk.remove_file(&dir.path().join("consumequeue/a/0").join(format!("{:020}", 2000))).unwrap();
         if !marked {
-            erase_mark(&config);
+            erase_mark(&config.root);
         }
         let disk = FaultyDisk::default();
         disk.faults.queue_writes_left.store(7, std::sync::atomic::Ordering::SeqCst);
@@ -159,7 +155,7 @@ fn without_a_mark_entries_that_lead_nowhere_are_not_believed() {
     let dir = tempfile::tempdir().unwrap();
     let config = small(dir.path());
     let before = closed_store(&config);
-    overwrite(&dir.path().join("checkpoint"), 1024, &[0; 1024]);
+    erase_mark(dir.path());
     // The last entry before the file from which the log is read leads into the middle of a record.
     let queue = dir.path().join("consumequeue/a/0");
     for file in RealDisk.list(&queue).unwrap() {
@@ -186,7 +182,7 @@ fn stale_entries_behind_the_end_do_not_come_back() {
         assert_eq!(bytes[1100..1120], [0; 20]);
         overwrite(&path, 1100, &bytes[..500]);
         if !marked {
-            overwrite(&dir.path().join("checkpoint"), 1024, &[0; 1024]);
+            erase_mark(dir.path());
         }
         // Nobody but another program leaves such entries; with a mark of our own they only show that it was there.
         reopen_equal(&config, &before, marked);
@@ -219,7 +215,7 @@ fn log_with_numbers(config: &StoreConfig, from: u64, number_of: impl Fn(u64) -> 
         let file = config.commit_log_dir().join(format!("{:020}", place / (64 << 10) * (64 << 10)));
         overwrite(&file, place % (64 << 10) + 20, &number_of(number).to_be_bytes());
     }
-    overwrite(&config.root.join("checkpoint"), 1024, &[0; 1024]);
+    erase_mark(&config.root);
     RealDisk.remove_dir_all(&config.root.join("consumequeue")).unwrap();
     places
 }
@@ -299,7 +295,7 @@ fn queues_that_start_late_are_made_anew_in_little_memory() {
     }
     store.wait_flushed(store.max_physical_offset(), crate::support::PATIENCE).unwrap();
     drop(store);
-    erase_mark(&late(dir.path()));
+    erase_mark(dir.path());
     RealDisk.remove_dir_all(&dir.path().join("consumequeue")).unwrap();
     // All blanks together are 72 MB.
     let mut command = std::process::Command::new("sh");

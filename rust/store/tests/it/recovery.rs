@@ -6,11 +6,12 @@ use std::time::Duration;
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_store::reader::StoreReader;
 use rocketpy_store::tools::{self, ProblemKind, RepairAction};
-use rocketpy_store::{Store, StoreConfig, StoreError};
+use rocketpy_store::{Store, StoreConfig, StoreError, mark_page};
 
 use crate::faulty::FaultyDisk;
 use crate::support::{
-    assert_queues_equal_log, contents, eventually, killed_copy, overwrite, read_all, record, settle, small,
+    assert_queues_equal_log, contents, edit_checkpoint, erase_mark, eventually, killed_copy, overwrite,
+    read_all, record, settle, small,
 };
 
 fn log_file(root: &Path, start: u64) -> PathBuf {
@@ -20,11 +21,6 @@ fn log_file(root: &Path, start: u64) -> PathBuf {
 /// Makes a folder look as if its process was killed.
 fn mark_dirty(root: &Path) {
     RealDisk.replace(&root.join("abort"), b"1").unwrap();
-}
-
-/// Takes the durable mark away, as if another program had written the checkpoint.
-fn erase_mark(root: &Path) {
-    overwrite(&root.join("checkpoint"), 1024, &[0; 1024]);
 }
 
 /// A closed store of so many messages in three queues. Returns where each record starts, and the end.
@@ -367,9 +363,11 @@ fn a_store_of_an_unknown_version_is_refused_by_name() {
     let config = small(dir.path());
     closed_store(&config, 10);
     let checkpoint = dir.path().join("checkpoint");
-    for at in [1024, 1536] {
-        overwrite(&checkpoint, at, b"RPYMARK\x63");
-    }
+    edit_checkpoint(dir.path(), |page| {
+        for place in mark_page::places() {
+            page[place.start + mark_page::VERSION_AT] = 99;
+        }
+    });
     let before = contents(dir.path());
     let error = Store::open(config.clone()).unwrap_err();
     assert!(

@@ -13,6 +13,7 @@ use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::{CheckMode, RecordCheck, RecordView, check_record, records};
 use rocketpy_store::{
     Arrival, Fetch, FlushMode, NewRecord, ReadLimits, Store, StoreConfig, StoreError, StoreListener,
+    mark_page,
 };
 
 use crate::index_oracle::assert_index_equals_log;
@@ -193,18 +194,22 @@ fn entry(bytes: &[u8; 20]) -> (u64, u32, i64) {
 
 /// Removes the first file of the log of a closed store as retention does: the marks know of it.
 pub(crate) fn retire_first_log_file(config: &StoreConfig) {
-    let path = config.root.join("checkpoint");
-    let page = RealDisk.read(&path, 1 << 20).unwrap();
-    for at in [1024, 1536] {
-        let mut mark = page[at..at + 156].to_vec();
-        if mark.starts_with(b"RPYMARK") {
-            mark[144..152].copy_from_slice(&config.commit_log_file_size.to_be_bytes());
-            let check = crc32fast::hash(&mark[..152]);
-            mark[152..].copy_from_slice(&check.to_be_bytes());
-            overwrite(&path, at as u64, &mark);
-        }
-    }
+    let log_from = PhysicalOffset(config.commit_log_file_size);
+    edit_checkpoint(&config.root, |page| mark_page::set_log_from(page, log_from));
     RealDisk.remove_file(&config.commit_log_dir().join(format!("{:020}", 0))).unwrap();
+}
+
+/// Takes the durable marks away, as if another program had written the checkpoint.
+pub(crate) fn erase_mark(root: &Path) {
+    edit_checkpoint(root, mark_page::erase);
+}
+
+/// Changes bytes of the checkpoint.
+pub(crate) fn edit_checkpoint(root: &Path, edit: impl FnOnce(&mut [u8])) {
+    let path = root.join("checkpoint");
+    let mut page = RealDisk.read(&path, 1 << 20).unwrap();
+    edit(&mut page);
+    overwrite(&path, 0, &page);
 }
 
 /// Overwrites bytes of a file, as damage does.

@@ -9,7 +9,9 @@ use rocketpy_store::reader::{RangeOptions, ReadError, ScanOptions, StoreReader};
 use rocketpy_store::{FlushMode, Store, StoreConfig, StoreError};
 
 use crate::faulty::FaultyDisk;
-use crate::support::{self, assert_queues_equal_log, contents, killed_copy, overwrite, read_all, record};
+use crate::support::{
+    self, assert_queues_equal_log, contents, erase_mark, killed_copy, overwrite, read_all, record,
+};
 
 /// No mark is written but at the start and at the end.
 fn quiet(root: &Path) -> StoreConfig {
@@ -56,7 +58,7 @@ fn a_checksum_that_nobody_of_this_store_wrote_does_not_make_a_record_unsound() {
         matches!(Store::open(config.clone()), Err(StoreError::InteriorDamage { .. })),
         "ours must be right"
     );
-    overwrite(&dir.path().join("checkpoint"), 1024, &[0; 1024]); // as if another program had written the log
+    erase_mark(dir.path()); // as if another program had written the log
     let store = Store::open(config.clone()).unwrap();
     assert_eq!(read_all(&store, "t", 0), [b"body"]);
     // From here on ours must be right again, and the other one's stays as it is.
@@ -85,7 +87,7 @@ fn an_offline_scan_asks_for_checksums_where_the_mark_says_that_all_records_have_
     assert!(matches!(damaged, ReadError::BrokenRecord { queue_offset: QueueOffset(1), .. }), "{damaged}");
     RealDisk.replace(&dir.path().join("abort"), b"1").unwrap(); // as while another program has the store open
     assert!(verified().is_err(), "it lies before the mark");
-    overwrite(&dir.path().join("checkpoint"), 1024, &[0; 1024]); // as if another program had written the log
+    erase_mark(dir.path()); // as if another program had written the log
     assert_eq!(verified().unwrap(), 2, "its body is whole");
 }
 
@@ -186,7 +188,7 @@ fn later_log_files_go_from_the_last_so_that_no_hole_is_left_between() {
     let torn = places.nth(1).unwrap();
     assert_eq!(places.count(), 6);
     drop(store);
-    overwrite(&dir.path().join("checkpoint"), 1024, &[0; 1024]);
+    erase_mark(dir.path());
     RealDisk.replace(&dir.path().join("checkpoint"), &[0; 4096]).unwrap();
     RealDisk.replace(&dir.path().join("abort"), b"1").unwrap();
     overwrite(&log_file(dir.path()), torn + 100, b"torn");

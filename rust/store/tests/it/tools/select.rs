@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
-use rocketpy_store::reader::{RangeOptions, StoreReader};
+use rocketpy_store::reader::{RangeOptions, ReadError, StoreReader};
 use rocketpy_store::tools::{Selected, Selection, ToolError, Transfer};
 use rocketpy_store::{Store, StoreError};
 
@@ -43,6 +43,33 @@ fn records_are_chosen_by_place_queue_time_and_key() {
     assert_eq!(selected(dir.path(), before), []);
     let unknown = Selection { topics: vec!["x".to_owned()], ..Selection::default() };
     assert!(Selected::new(&StoreReader::open(dir.path()).unwrap(), unknown).is_err());
+}
+
+#[test]
+fn a_record_that_is_none_is_named_with_its_file_where_checksums_are_not_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = closed(dir.path(), 40);
+    let (&place, _) = records(dir.path()).iter().find(|(_, seen)| seen.1 == "a").unwrap();
+    let (path, at) = log_file(&config, place);
+    overwrite(&path, at + 84, &[0x7f; 4]); // the length of its body; its head stays
+    let reader = StoreReader::open(dir.path()).unwrap();
+    let selection =
+        Selection { topics: vec!["a".to_owned()], trusts_checksums: true, ..Selection::default() };
+    let mut selected = Selected::new(&reader, selection).unwrap();
+    let error = loop {
+        match selected.step(|_| Ok::<_, ToolError>(())) {
+            Ok(true) => {}
+            Ok(false) => panic!("the damage is not seen"),
+            Err(error) => break error,
+        }
+    };
+    let ToolError::Read(read) = &error else { panic!("{error}") };
+    assert!(
+        matches!(read, ReadError::BrokenRecord { path: named, physical_offset, .. }
+            if *named == path && physical_offset.get() == place),
+        "{error}"
+    );
+    assert!(read.is_damage() && !error.retryable() && !read.may_have_been_applied());
 }
 
 /// Choices by key of every shape.

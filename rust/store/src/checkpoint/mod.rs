@@ -1,183 +1,18 @@
 //! The checkpoint file: Apache's timestamps, and our durable mark in the part that Apache leaves alone.
 
-use std::ops::Range;
+mod mark;
+
 use std::path::{Path, PathBuf};
 
+pub use mark::mark_page;
+use mark::{FORMER_VERSION, MARK_AT, MARK_VERSION, array, mark_version};
+pub(crate) use mark::{Mark, NOWHERE};
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
-use rocketpy_model::PhysicalOffset;
 pub(crate) use rocketpy_protocol::disk::Checkpoint as Timestamps;
 
 use crate::error::StoreError;
-use crate::index::{Geometry, IndexMark};
 use crate::queue::files::FlushFailure;
-
-/// Where our two marks lie: each in a disk sector of its own, so that a torn write spoils one at most.
-const MARK_AT: [u64; 2] = [1024, 1536];
-const MARK_BYTES: usize = 156;
-const MARK_NAME: [u8; 7] = *b"RPYMARK";
-/// What [`Mark::encode`] writes.
-const MARK_VERSION: u8 = 4;
-/// Without the start of the log.
-const FORMER_VERSION: u8 = 3;
-/// Where the part of the index, the copy of the timestamps, the start of the log and the checksum lie in a mark.
-const INDEX_AT: usize = 68;
-const TIMES_AT: usize = 104;
-const LOG_FROM_AT: usize = TIMES_AT + Timestamps::BYTES;
-const CHECK_AT: usize = LOG_FROM_AT + 8;
-
-/// What is known to be durable, by offsets.
-///
-/// # Layout
-/// 156 bytes, big-endian, twice, at 1024 and 1536 of the checkpoint; the valid one with the higher generation counts.
-///
-/// | bytes | field |
-/// |---|---|
-/// | 0..8 | `RPYMARK`, version 4 |
-/// | 8..16 | `generation`, one more at every write |
-/// | 16..24 | `verify_from`: start of a record, recovery checks from here |
-/// | 24..32 | `queues_to`: the consume queues are durable for all records before |
-/// | 32..40 | `entries`: sum of the maximum offsets of all queues at `queues_to` |
-/// | 40..48 | `log_to`: the log is durable before this |
-/// | 48..56 | `checked_from` |
-/// | 56..64 | `firsts`: sum of the first entries that the queues' files have room for |
-/// | 64..68 | flags: 1 for `checked_from` counts, 2 for `closed`, 4 for an index is kept |
-/// | 68..76 | `index.to`: the index is durable for all keys of records before |
-/// | 76..84 | `index.file`: the name of its last file as a number |
-/// | 84..88 | `index.next_entry`: number of the next entry in it |
-/// | 88..96 | `index.keys`: keys in all its files |
-/// | 96..104 | slots and entry numbers of its files |
-/// | 104..144 | the 40 bytes of [`Timestamps`] that were written with it |
-/// | 144..152 | `log_from`: the log starts here or before |
-/// | 152..156 | CRC-32 of bytes 0..152 |
-///
-/// Version 3 has no `log_from`, and its CRC at 144. When the newest mark has another version, the store is
-/// not opened.
-///
-/// A mark whose copy of the timestamps differs from the file's is void: another writer was there since.
-///
-/// # Source
-/// docs/durability.md R4 and R5.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Mark {
-    pub generation: u64,
-    pub verify_from: PhysicalOffset,
-    pub queues_to: PhysicalOffset,
-    pub entries: u64,
-    /// Sum of the first entries of the first files of all queues: a first file that is lost makes it larger.
-    pub firsts: u64,
-    pub log_to: PhysicalOffset,
-    /// Every record from here on has a checksum of its own: one without is damaged. `None` when not all have.
-    pub checked_from: Option<PhysicalOffset>,
-    /// The store was closed with this mark: what lies behind `log_to` was written by another program.
-    pub closed: bool,
-    /// `None` when no index is kept, or what there is does not count.
-    pub index: Option<IndexMark>,
-    /// No file of the log that starts here or later was removed; `None` when that is not known.
-    pub log_from: Option<PhysicalOffset>,
-}
-
-/// No part of the log.
-pub(crate) const NOWHERE: Range<PhysicalOffset> = PhysicalOffset::ZERO..PhysicalOffset::ZERO;
-
-const HAS_CHECKED_FROM: u32 = 1;
-const IS_CLOSED: u32 = 2;
-const HAS_INDEX: u32 = 4;
-
-impl Mark {
-    /// The part of the log in which a record without a checksum of its own is damaged; `dirty` when the last process did
-    /// not close the store.
-    pub(crate) fn checked(&self, dirty: bool) -> Range<PhysicalOffset> {
-        let Some(from) = self.checked_from else { return NOWHERE };
-        from..if self.closed && dirty { self.log_to } else { PhysicalOffset::MAX }
-    }
-
-    fn encode(&self, timestamps: &[u8; Timestamps::BYTES]) -> [u8; MARK_BYTES] {
-        let mut bytes = [0; MARK_BYTES];
-        bytes[..7].copy_from_slice(&MARK_NAME);
-        bytes[7] = MARK_VERSION;
-        let fields =
-            [self.generation, self.verify_from.get(), self.queues_to.get(), self.entries, self.log_to.get()];
-        for (slot, field) in bytes[8..48].chunks_exact_mut(8).zip(fields) {
-            slot.copy_from_slice(&field.to_be_bytes());
-        }
-        bytes[48..56].copy_from_slice(&self.checked_from.unwrap_or_default().get().to_be_bytes());
-        bytes[56..64].copy_from_slice(&self.firsts.to_be_bytes());
-        let flags = u32::from(self.checked_from.is_some()) * HAS_CHECKED_FROM
-            + u32::from(self.closed) * IS_CLOSED
-            + u32::from(self.index.is_some()) * HAS_INDEX;
-        bytes[64..INDEX_AT].copy_from_slice(&flags.to_be_bytes());
-        if let Some(index) = &self.index {
-            bytes[INDEX_AT..TIMES_AT].copy_from_slice(&encode_index(index));
-        }
-        bytes[TIMES_AT..LOG_FROM_AT].copy_from_slice(timestamps);
-        let log_from = self.log_from.unwrap_or(PhysicalOffset::MAX);
-        bytes[LOG_FROM_AT..CHECK_AT].copy_from_slice(&log_from.get().to_be_bytes());
-        let check = crc32fast::hash(&bytes[..CHECK_AT]);
-        bytes[CHECK_AT..].copy_from_slice(&check.to_be_bytes());
-        bytes
-    }
-
-    fn decode(bytes: &[u8], timestamps: &[u8]) -> Option<Self> {
-        let check_at = match mark_version(bytes)? {
-            MARK_VERSION => CHECK_AT,
-            FORMER_VERSION => LOG_FROM_AT,
-            _ => return None,
-        };
-        let check = u32::from_be_bytes(array(&bytes[check_at..]));
-        let is_whole = crc32fast::hash(&bytes[..check_at]) == check;
-        if !is_whole || bytes[TIMES_AT..LOG_FROM_AT] != timestamps[..Timestamps::BYTES] {
-            return None;
-        }
-        let number = |at: usize| u64::from_be_bytes(array(&bytes[at..]));
-        let offset = |at: usize| PhysicalOffset(number(at));
-        let log_from = (check_at == CHECK_AT).then(|| offset(LOG_FROM_AT));
-        let flags = u32::from_be_bytes(array(&bytes[64..]));
-        let mark = Self {
-            generation: number(8),
-            verify_from: offset(16),
-            queues_to: offset(24),
-            entries: number(32),
-            firsts: number(56),
-            log_to: offset(40),
-            checked_from: (flags & HAS_CHECKED_FROM != 0).then(|| offset(48)),
-            closed: flags & IS_CLOSED != 0,
-            index: (flags & HAS_INDEX != 0).then(|| decode_index(&bytes[INDEX_AT..])),
-            log_from: log_from.filter(|&from| from != PhysicalOffset::MAX),
-        };
-        let index_fits = mark.index.is_none_or(|index| index.to <= mark.log_to);
-        (mark.verify_from <= mark.queues_to && mark.queues_to <= mark.log_to && index_fits).then_some(mark)
-    }
-}
-
-/// The version of a mark; `None` where no mark was ever written.
-fn mark_version(bytes: &[u8]) -> Option<u8> {
-    (bytes[..7] == MARK_NAME).then_some(bytes[7])
-}
-
-fn encode_index(index: &IndexMark) -> [u8; TIMES_AT - INDEX_AT] {
-    let mut bytes = [0; TIMES_AT - INDEX_AT];
-    bytes[..8].copy_from_slice(&index.to.get().to_be_bytes());
-    bytes[8..16].copy_from_slice(&index.file.to_be_bytes());
-    bytes[16..20].copy_from_slice(&index.next_entry.to_be_bytes());
-    bytes[20..28].copy_from_slice(&index.keys.to_be_bytes());
-    bytes[28..32].copy_from_slice(&index.geometry.slots.to_be_bytes());
-    bytes[32..].copy_from_slice(&index.geometry.entries.to_be_bytes());
-    bytes
-}
-
-fn decode_index(bytes: &[u8]) -> IndexMark {
-    let long = |at: usize| u64::from_be_bytes(array(&bytes[at..]));
-    let int = |at: usize| u32::from_be_bytes(array(&bytes[at..]));
-    let geometry = Geometry { slots: int(28), entries: int(32) };
-    IndexMark { to: PhysicalOffset(long(0)), file: long(8), next_entry: int(16), keys: long(20), geometry }
-}
-
-fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    let mut array = [0; N];
-    array.copy_from_slice(&bytes[..N]);
-    array
-}
 
 /// What a checkpoint file says. A missing file says nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -299,11 +134,15 @@ impl<D: Disk> CheckpointFile<D> {
             return Ok(());
         }
         let generation = self.generation + 1;
+        assert!(generation > mark.generation, "a generation is used once");
         let mark = Mark { generation, ..mark };
         let bytes = timestamps.encode();
-        // Never over the mark that counts, whatever generation a void one beside it has.
+        let encoded = mark.encode(&bytes);
+        // A mark that is not read back as it is would be void, and the next start would know nothing.
+        assert_eq!(Mark::decode(&encoded, &bytes), Some(mark), "a mark out of order");
+        // Never over the valid mark. A void one beside it may have any generation.
         let to = 1 - self.last_at;
-        self.file.write_all_at(MARK_AT[to], &mark.encode(&bytes)).map_err(NotTried)?;
+        self.file.write_all_at(MARK_AT[to], &encoded).map_err(NotTried)?;
         self.file.sync().map_err(Failed)?;
         if timestamps != self.last.timestamps {
             failpoint::reach(Point::Checkpoint);
@@ -333,7 +172,11 @@ impl<D: Disk> CheckpointFile<D> {
 
 #[cfg(test)]
 mod tests {
+    use rocketpy_model::PhysicalOffset;
+
+    use super::mark::{LOG_FROM_AT, MARK_BYTES};
     use super::*;
+    use crate::index::{Geometry, IndexMark};
 
     const T: i64 = 1_700_000_000_123;
 
