@@ -296,6 +296,15 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "a mark out of order")]
+    fn a_mark_out_of_order_is_not_written() {
+        use rocketpy_env::RealDisk;
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = CheckpointFile::open(&RealDisk, &dir.path().join("checkpoint")).unwrap();
+        let _ = file.write(sample(), Mark { verify_from: PhysicalOffset(21), ..mark(0) });
+    }
+
+    #[test]
     fn a_mark_out_of_order_is_void() {
         let wrong = Mark { verify_from: PhysicalOffset(21), ..mark(1) };
         assert_eq!(Checkpoint::decode(&page(&sample(), [Some(wrong), None])).mark, None);

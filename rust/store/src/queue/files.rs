@@ -8,8 +8,8 @@ use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
 use rocketpy_model::QueueOffset;
 
 use super::entry::{self, ENTRY_BYTES, Entry, Window, entry_at, position};
+use super::line::Line;
 use super::pool::FilePool;
-use super::put_off::Line;
 use super::{Dirty, Queue};
 use crate::folder::file_name;
 

@@ -53,6 +53,7 @@ pub struct RecoveryReport {
     pub rebuilt_queues: bool,
     /// So were all index files.
     pub rebuilt_index: bool,
+    /// Time that recovery took.
     pub took: Duration,
 }
 

@@ -29,10 +29,11 @@ pub struct StoreFacts {
     pub log: LogFacts,
     /// What the checkpoint knows by offsets; `None` when another program wrote last, or nobody.
     pub mark: Option<MarkFacts>,
-    /// Times of the checkpoint, in milliseconds since 1970: messages stored before were durable in the log, and in the
-    /// consume queues. `None` when it has none.
+    /// Messages stored before this time were durable in the log, in milliseconds since 1970. `None` when the checkpoint has no time.
     pub log_durable_at_ms: Option<i64>,
+    /// So were their entries in the consume queues.
     pub queues_durable_at_ms: Option<i64>,
+    /// The topics that have queues, by name.
     pub topics: Vec<TopicFacts>,
 }
 

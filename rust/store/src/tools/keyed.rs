@@ -7,7 +7,7 @@ use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::RecordView;
 
 use super::ToolError;
-use super::select::Selection;
+use super::selection::Selection;
 use crate::reader::queue::QueueFiles;
 use crate::reader::{QueueRange, ReadError, StoreReader};
 

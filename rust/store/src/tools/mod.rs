@@ -2,6 +2,7 @@
 //!
 //! All read by position and without a lock, so that they work beside a server; what changes a folder takes its lock.
 
+mod action;
 mod damage;
 mod facts;
 mod folder_copy;
@@ -12,6 +13,7 @@ mod queues;
 mod repair;
 mod report;
 mod select;
+mod selection;
 mod snapshot;
 mod transfer;
 mod verify;
@@ -19,12 +21,14 @@ mod walk;
 
 use std::path::PathBuf;
 
+pub use action::RepairAction;
 pub use facts::{LogFacts, MarkFacts, QueueFacts, StoreFacts, TopicFacts, facts};
-pub use repair::{Repair, RepairAction, plan_repair, repair};
+pub use repair::{Repair, plan_repair, repair};
 pub use report::{Problem, ProblemKind, VerifyReport};
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
-pub use select::{Selected, Selection};
+pub use select::Selected;
+pub use selection::Selection;
 pub use snapshot::{Snapshot, snapshot};
 pub use transfer::{Transfer, TransferReport};
 pub use verify::verify;
@@ -37,6 +41,7 @@ use crate::reader::{ReadError, StoreReader};
 
 /// A tool could not do its work.
 #[derive(Debug, Clone, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum ToolError {
     /// The store could not be read.
     #[error(transparent)]
