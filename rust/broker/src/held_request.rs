@@ -134,11 +134,11 @@ impl<W: Waiter> HeldRequests<W> {
     ///
     /// # Errors
     /// The request, and why there is no room for it.
-    pub(crate) fn hold(&self, held: Held<W>) -> Result<HeldId, (Held<W>, NoRoom)> {
+    pub(crate) fn hold(&self, held: Held<W>) -> Result<HeldId, Box<(Held<W>, NoRoom)>> {
         let deadline = held.deadline;
         let mut state = self.state.lock();
         if let Err(no_room) = state.check_room(&held, self.limits) {
-            return Err((held, no_room));
+            return Err(Box::new((held, no_room)));
         }
         let id = state.insert(held);
         self.publish(&state);

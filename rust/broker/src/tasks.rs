@@ -84,13 +84,15 @@ mod tests {
             }
         }
         let (tasks, ended) = (Tasks::new(), Arc::new(AtomicUsize::new(0)));
-        let guard = Ended(ended.clone());
-        tasks.spawn(async move {
-            let _guard = guard;
-            std::future::pending::<()>().await;
-        });
+        for _ in 0..3 {
+            let guard = Ended(ended.clone());
+            tasks.spawn(async move {
+                let _guard = guard;
+                std::future::pending::<()>().await;
+            });
+        }
         tasks.join(Duration::from_millis(5)).await;
-        assert_eq!(ended.load(Ordering::Relaxed), 1);
+        assert_eq!(ended.load(Ordering::Relaxed), 3);
     }
 
     #[tokio::test]

@@ -185,7 +185,7 @@ async fn requests_are_bounded_in_number_and_in_bytes() {
         let requests = HeldRequests::new(limits);
         let first = requests.hold(fixture.held(waiter()).await).unwrap();
         requests.hold(fixture.held(waiter()).await).unwrap();
-        let (refused, no_room) = requests.hold(fixture.held(waiter()).await).unwrap_err();
+        let (refused, no_room) = *requests.hold(fixture.held(waiter()).await).unwrap_err();
         assert_eq!(no_room, expected);
         requests.take_if(first, |_| true).unwrap();
         requests.hold(refused).unwrap();

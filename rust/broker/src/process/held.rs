@@ -110,7 +110,8 @@ pub(super) fn hold(shared: &Arc<Shared>, waiter: Waiting, reply: Reply, patience
             let over = shared.held.take_if(id, |waiter| waiter.is_over(shared));
             resume(shared, over);
         }
-        Err((held, no_room)) => {
+        Err(refused) => {
+            let (held, no_room) = *refused;
             debug!(peer = %held.reply.connection().peer(), ?no_room, "no room to hold a request");
             held.reply.send(refusal(no_room).response());
         }

@@ -30,10 +30,8 @@ pub(crate) struct StoredAgain<'a> {
 impl<'a> StoredAgain<'a> {
     /// The record as it is. It has waited already: its delay properties no longer count.
     ///
-    /// The checksum property goes: it is that of the old record, and the store writes the new one.
+    /// The store writes the checksum of the new record in the place of the old one's.
     pub(crate) fn of(record: &RecordView<'a>) -> Self {
-        let mut properties = Vec::with_capacity(record.properties.len());
-        properties_text::copy_without(record.properties, property::CRC32, &mut properties);
         Self {
             record: *record,
             topic: record.topic,
@@ -42,7 +40,7 @@ impl<'a> StoredAgain<'a> {
             reconsume_times: record.reconsume_times,
             prepared_transaction_offset: None,
             delay: Delay::Over,
-            properties,
+            properties: record.properties.to_vec(),
         }
     }
 

@@ -88,6 +88,15 @@ impl Fixture {
         Self { shared, gate, server, client: Client::new(ClientConfig::default()), _folder: folder }
     }
 
+    async fn wait_for_held(&self) {
+        let wait = async {
+            while self.shared.held.len() == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(TIMEOUT, wait).await.expect("the question is held");
+    }
+
     async fn max_offset(&self, committed: bool) -> Command {
         let header = GetMaxOffsetRequestHeader { topic: "orders", queue_id: 0, committed: Some(committed) };
         let request = Command::request(request::GET_MAX_OFFSET, &header);
@@ -111,9 +120,7 @@ async fn a_question_waits_until_dispatch_knows_what_was_stored_before() {
     let fixture = Fixture::start(|_| {});
     assert_eq!(offset(&fixture.max_offset(false).await), 1, "the next offset does not come from dispatch");
     let (answer, ()) = tokio::join!(fixture.max_offset(true), async {
-        while fixture.shared.held.len() == 0 {
-            tokio::task::yield_now().await;
-        }
+        fixture.wait_for_held().await;
         assert_eq!(fixture.shared.held.count_for_messages(), 0);
         fixture.gate.open();
     });
@@ -125,9 +132,7 @@ async fn a_question_waits_until_dispatch_knows_what_was_stored_before() {
 async fn a_question_that_was_given_up_is_answered_from_what_is_there() {
     let fixture = Fixture::start(|_| {});
     let (answer, ()) = tokio::join!(fixture.max_offset(true), async {
-        while fixture.shared.held.len() == 0 {
-            tokio::task::yield_now().await;
-        }
+        fixture.wait_for_held().await;
         resume(&fixture.shared, fixture.shared.held.overdue(Instant::now() + DISPATCH_PATIENCE));
     });
     assert_eq!(offset(&answer), 1, "the entry is readable, only the listener has not returned");
