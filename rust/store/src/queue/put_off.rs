@@ -51,7 +51,7 @@ impl<D: Disk> QueueFiles<D> {
     /// # Errors
     /// As [`QueueFiles::write_some`].
     pub(crate) fn write_waiting(&self, table: &QueueTable) -> Result<(), EnvError> {
-        let mut copy = self.line.hold(); // nobody is in the midst of writing a queue, so all are in the line
+        let mut copy = self.line.hold(); // no other thread writes a queue now, so all are in the line
         let mut left = self.waiting();
         loop {
             self.write_first(left.min(AT_A_TIME), &mut copy, table)?;

@@ -352,7 +352,7 @@ impl<D: Disk> StoreReader<D> {
         LogFiles::list(Arc::clone(&self.disk), self.log_dirs.clone(), self.condition()?)
     }
 
-    /// What the last process that wrote the store left word of, as of now.
+    /// What the checkpoint and the abort file say now.
     fn condition(&self) -> Result<Condition, ReadError> {
         Condition::read(&*self.disk, &self.root)
     }

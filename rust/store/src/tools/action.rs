@@ -23,7 +23,7 @@ pub enum RepairAction {
         /// Why, for a person.
         reason: String,
     },
-    /// Ends a file of the log where its damage begins; the log goes on with the next one.
+    /// Ends a file of the log where its damage begins; the log continues in the next one.
     EndFile {
         /// The file or folder.
         path: PathBuf,
@@ -87,7 +87,7 @@ pub enum RepairAction {
         /// Why, for a person.
         reason: String,
     },
-    /// Puts the checkpoint aside; the next start looks at the whole log.
+    /// Puts the checkpoint aside; the next start reads the whole log.
     DropCheckpoint {
         /// The file or folder.
         path: PathBuf,

@@ -21,13 +21,13 @@ pub struct StoreFacts {
     pub path: PathBuf,
     /// A process has the store open.
     pub is_locked: bool,
-    /// That process; `None` when nobody has it, or this process has.
+    /// That process; `None` when the store is not open, or open in this process.
     pub locked_by: Option<u32>,
     /// The store was not closed: a process has it open, or was killed.
     pub has_abort_file: bool,
     /// The commit log.
     pub log: LogFacts,
-    /// What the checkpoint knows by offsets; `None` when another program wrote last, or nobody.
+    /// What the checkpoint knows by offsets; `None` when another program wrote last, or none did.
     pub mark: Option<MarkFacts>,
     /// Messages stored before this time were durable in the log, in milliseconds since 1970. `None` when the checkpoint has no time.
     pub log_durable_at_ms: Option<i64>,

@@ -135,7 +135,7 @@ pub struct Progress {
     pub total_bytes: u64,
 }
 
-/// Is told how far a tool has come, many times a second; says whether it shall go on.
+/// Receives the progress of a tool many times a second, and returns whether the tool continues.
 pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> bool;
 
 /// Where the log started before files were lost there; `start` is where it starts now. The mark is read after the files
@@ -170,7 +170,7 @@ fn check_log_files<D: Disk>(reader: &StoreReader<D>, log: &LogFiles<D>) -> Resul
 /// Tells how far a tool has come.
 ///
 /// # Errors
-/// [`ToolError::Stopped`] when it shall not go on.
+/// [`ToolError::Stopped`] when the watcher stops the tool.
 fn tell(watch: Watch<'_>, done_bytes: u64, total_bytes: u64) -> Result<(), ToolError> {
     watch(Progress { done_bytes, total_bytes }).then_some(()).ok_or(ToolError::Stopped)
 }

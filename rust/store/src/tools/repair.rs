@@ -127,7 +127,7 @@ fn lost_start(examined: &Examined) -> Option<String> {
     Some(format!("{}, expected: {}", problem.found, problem.expected))
 }
 
-/// Why the consume queues have to be made anew, if they have. Else gathers the entries that lead into damage.
+/// Why the consume queues must be rebuilt, if they must. Otherwise gathers the entries that lead into damage.
 fn queue_reason(examined: &Examined, entries: &mut Vec<RepairAction>) -> Option<String> {
     let queues_to = examined.mark.map_or(PhysicalOffset::MAX, |mark| mark.queues_to);
     for problem in &examined.report.problems {
@@ -274,7 +274,7 @@ fn mark_open<D: Disk>(disk: &D, root: &Path) -> Result<(), EnvError> {
     disk.sync_dir(root)
 }
 
-/// When the last sound record before a place of the log was stored, 1 when there is none: recovery looks at it.
+/// When the last sound record before a place of the log was stored, 1 when there is none: recovery reads this time.
 fn stored_before<D: Disk>(reader: &StoreReader<D>, at: PhysicalOffset) -> Result<i64, ToolError> {
     use super::walk::{Checks, LogWalk, Step};
     let mut walk = LogWalk::new(reader, NOWHERE, Checks::Layout)?;

@@ -34,7 +34,7 @@ enum Source<D: Disk> {
 
 struct LogSource<D: Disk> {
     walk: LogWalk<D>,
-    /// Where to go before the next steps: to single records, and then to where the walk goes on.
+    /// Where to go before the next steps: to single records, and then to where the walk continues.
     jumps: Jumps,
     /// Only records that these parts of queues lead to.
     members: Option<Members<D>>,
