@@ -103,7 +103,7 @@ pub(crate) fn now_ms_near(_last: &mut LastLook) -> i64 {
     now_ms()
 }
 
-/// A number nobody can foresee, for identities and jitter; not for secrets.
+/// A number that cannot be foreseen, for identities and jitter; not for secrets.
 #[allow(clippy::disallowed_methods, reason = "this crate is the door")]
 pub fn random_u64() -> u64 {
     let mut hasher = RandomState::new().build_hasher();

@@ -18,7 +18,7 @@ pub enum Bug {
     BelieveRetriedFlush,
     /// No folder is flushed after a name in it was made.
     NoDirectoryFsync,
-    /// Recovery looks at the layout of records alone.
+    /// Recovery checks the layout of records alone.
     SkipRecordCheck,
     /// Recovery cuts the log at damage before the durable mark.
     TruncateInteriorDamage,

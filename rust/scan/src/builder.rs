@@ -53,7 +53,7 @@ impl Default for BatchLimits {
 
 /// Builds record batches from stored or pulled records.
 ///
-/// Only the wanted columns are looked at: without the body nothing is decompressed, and without tag, keys, message
+/// Only the wanted columns are read: without the body nothing is decompressed, and without tag, keys, message
 /// id and properties the property text is not read.
 pub struct RecordBatchBuilder {
     columns: Columns,

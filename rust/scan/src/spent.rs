@@ -1,4 +1,4 @@
-//! Memory of batches that nobody reads any more. Fresh pages are what a large batch costs most: the kernel clears each.
+//! Memory of batches that are no longer read. Fresh pages are the largest cost of a large batch: the kernel clears each.
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_buffer::{ArrowNativeType, Buffer};

@@ -160,7 +160,7 @@ pub enum Step {
     End,
 }
 
-/// What the store's reader is told about messages that are not there.
+/// What the store's reader does about messages that are not there.
 pub(crate) const fn missing(fail_on_data_loss: bool) -> Missing {
     if fail_on_data_loss { Missing::Fail } else { Missing::Skip }
 }

@@ -51,7 +51,7 @@ impl Values {
             let more = (self.bytes.len() - start).min(end - self.bytes.len());
             self.bytes.extend_from_within(start..start + more);
         }
-        // As for `close`: the last end is looked at by `finish`, and those before it are smaller.
+        // As for `close`: the last end is checked by `finish`, and those before it are smaller.
         self.ends.extend((1..=times).map(|count| (start + value.len() * count) as i32));
     }
 

@@ -26,7 +26,7 @@ pub struct NewRecord<'a> {
     pub prepared_transaction_offset: PhysicalOffset,
     /// Body as it is stored; for a batch the items of a wire batch.
     pub body: &'a [u8],
-    /// Properties text. Not looked at for a batch: its items have their own.
+    /// Properties text. Ignored for a batch: its items have their own.
     ///
     /// # Source
     /// docs/reference/protocol.md 4.6.1.

@@ -34,7 +34,7 @@ impl Memory {
         self.len
     }
 
-    /// Borrows a range that nobody writes meanwhile.
+    /// Borrows a range that no thread writes meanwhile.
     pub(super) fn slice(&self, range: Range<usize>) -> &[u8] {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} passes the {} bytes", self.len);
         // SAFETY: the range lies inside; the callers borrow published bytes, or hold the lock of the disk (see `Send`).

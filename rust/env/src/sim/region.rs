@@ -41,7 +41,7 @@ impl Region for SimRegion {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Counts as one operation, and as two when the process ends in the midst of it: the second is the rest of the copy.
+    /// Counts as one operation, and as two when the process ends during it: the second is the rest of the copy.
     fn append_parts(&self, parts: &[&[u8]], advance: u64) {
         let at = self.written();
         let bytes = parts.concat();

@@ -28,7 +28,7 @@ pub(crate) struct Checkpoint {
 const LAST_MS: i64 = 253_402_300_799_999;
 
 impl Checkpoint {
-    /// A time in it that nobody can have written.
+    /// A time in it that no program can have written.
     pub(crate) fn impossible_ms(&self) -> Option<i64> {
         let Timestamps { physic_msg_at_ms, logics_msg_at_ms, index_msg_at_ms, .. } = self.timestamps;
         let times = [physic_msg_at_ms, logics_msg_at_ms, index_msg_at_ms];
@@ -98,9 +98,9 @@ impl<D: Disk> CheckpointFile<D> {
     }
 
     /// Writes the file in place as it is, durably: what the last process left in memory may never have got to the disk, and
-    /// the flush that failed was told to nobody else.
+    /// only the last process saw that the flush failed.
     ///
-    /// A power cut in the midst of it leaves a pair whole: at most one sector is not yet as it is in memory.
+    /// A power cut during this call leaves a pair whole: at most one sector is not yet as it is in memory.
     ///
     /// # Source
     /// docs/durability.md R1.
@@ -154,7 +154,7 @@ impl<D: Disk> CheckpointFile<D> {
         Ok(())
     }
 
-    /// Writes down that nothing of an index is known to be durable, in no program's words.
+    /// Notes that nothing of the index is known to be durable, also for other programs.
     pub(crate) fn forget_index(&mut self) -> Result<(), FlushFailure> {
         let timestamps = Timestamps { index_msg_at_ms: 0, ..self.last.timestamps };
         match self.last.mark {
@@ -293,6 +293,15 @@ mod tests {
             bytes[..Timestamps::BYTES].copy_from_slice(&sample().encode());
             assert_eq!(Checkpoint::decode(&bytes).mark, Some(mark(4)), "in place {place}");
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "a mark out of order")]
+    fn a_mark_out_of_order_is_not_written() {
+        use rocketpy_env::RealDisk;
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = CheckpointFile::open(&RealDisk, &dir.path().join("checkpoint")).unwrap();
+        let _ = file.write(sample(), Mark { verify_from: PhysicalOffset(21), ..mark(0) });
     }
 
     #[test]

@@ -75,11 +75,11 @@ impl<'a> Keys<'a> {
 }
 
 fn text(bytes: &[u8]) -> Cow<'_, str> {
-    // The check of the whole text at once is several times as fast as the lossy way, and hardly ever fails.
+    // The check of the whole text at once is several times as fast as the lossy way, and rarely fails.
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-/// The hash of a key whose text goes on behind what has the hash `before`.
+/// The hash of a key that follows a text with the hash `before`.
 fn hash_on(before: i32, key: &[u8]) -> u32 {
     key_hash(hash_code_on(before, &text(key)))
 }

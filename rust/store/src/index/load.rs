@@ -25,7 +25,7 @@ pub(crate) struct Log<'a, R> {
     pub end: PhysicalOffset,
 }
 
-/// What is known before a file is looked at.
+/// What is known before a file is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known {
     /// What our own checkpoint says, where it counts.
@@ -39,7 +39,7 @@ pub(crate) struct Known {
 /// What the files are worth.
 enum Verdict<D: Disk> {
     Sound(Box<State<D>>),
-    /// All are to be made anew, for this reason.
+    /// All are to be rebuilt, for this reason.
     Lost(&'static str),
 }
 use Verdict::{Lost, Sound};
@@ -185,7 +185,7 @@ impl<D: Disk> Loader<'_, D> {
             let Some(found) = self.sealed(file.name)? else {
                 return Ok(Lost("the head of a file is damaged"));
             };
-            counts &= found.keys() > 0; // what follows on one without a key may go on in the midst of a record
+            counts &= found.keys() > 0; // a file behind one without a key may begin in the middle of a record
             let end_ms = found.header.end_stored_at_ms;
             counts &= self.known.is_clean || end_ms <= self.known.full_to_ms;
             if counts {

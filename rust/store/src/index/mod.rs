@@ -2,7 +2,7 @@
 //!
 //! Derived from the log, like the consume queues, by the same rounds of dispatch. Entries are written in every round; slots
 //! are kept in memory for the file that is written, and follow in runs when there is time, the head last. What is known to
-//! be durable stands in the mark of the checkpoint; a start goes on from there.
+//! be durable stands in the mark of the checkpoint; a start continues from there.
 
 mod file;
 mod key;
@@ -138,7 +138,7 @@ impl<D: Disk> Index<D> {
     /// records before `to` are in.
     ///
     /// # Errors
-    /// Putting the same round again goes on where this one ended.
+    /// Putting the same round again continues where this one ended.
     pub(crate) fn put(&self, keys: &[Key], to: PhysicalOffset) -> Result<(), EnvError> {
         let mut state = self.state.write();
         let state = &mut *state;
@@ -204,7 +204,7 @@ impl<D: Disk> Index<D> {
         Ok(removed)
     }
 
-    /// Whether nobody reads or changes it at the moment.
+    /// Whether no thread reads or changes it at the moment.
     pub(crate) fn is_free(&self) -> bool {
         self.state.try_write().is_some()
     }

@@ -145,7 +145,7 @@ pub(crate) struct Writer<D: Disk> {
 }
 
 impl<D: Disk> Writer<D> {
-    /// Makes a file, sparse, that goes on after one whose head is `former`.
+    /// Makes a sparse file that follows one whose head is `former`.
     pub(super) fn create(
         disk: &D,
         dir: &Path,
@@ -178,7 +178,7 @@ impl<D: Disk> Writer<D> {
         header: IndexHeader,
         slots: Slots,
     ) -> Self {
-        let header_is_dirty = true; // what the file has is not looked at
+        let header_is_dirty = true; // the file may hold another one
         let file = Arc::new(file);
         Self { name, file, geometry, header, slots, pending: Vec::new(), header_is_dirty, unsynced: true }
     }

@@ -39,7 +39,7 @@ pub(crate) fn record_end(entry: &Entry) -> PhysicalOffset {
     }
 }
 
-/// Entries of a queue that were read together with the one asked for: a walk to the left hardly reads.
+/// Entries of a queue that were read together with the one asked for: a walk to the left reads rarely.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     /// Number of the first entry in `bytes`.

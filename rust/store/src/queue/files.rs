@@ -8,8 +8,8 @@ use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
 use rocketpy_model::QueueOffset;
 
 use super::entry::{self, ENTRY_BYTES, Entry, Window, entry_at, position};
+use super::line::Line;
 use super::pool::FilePool;
-use super::put_off::Line;
 use super::{Dirty, Queue};
 use crate::folder::file_name;
 
@@ -18,7 +18,7 @@ use crate::folder::file_name;
 pub(crate) enum FlushFailure {
     /// A file could not be opened or written: nothing is lost, the same may be tried again.
     NotTried(EnvError),
-    /// The flush itself failed: nothing is believed after it.
+    /// The flush itself failed: no later flush is trusted.
     Failed(EnvError),
 }
 
@@ -109,7 +109,7 @@ impl<D: Disk> QueueFiles<D> {
         self.disk.create_dir_all(&self.queue_dir(queue))?;
         let file = self.disk.open_file(&self.path(queue, file_start), OpenMode::CreateOrWrite)?;
         if let Err(error) = file.set_len(self.file_size) {
-            // Sparse, so this hardly fails; an empty file would count as one that is there.
+            // Sparse, so this rarely fails. An empty file would count as an existing one.
             let _ = self.disk.remove_file(&self.path(queue, file_start));
             return Err(error);
         }
@@ -164,7 +164,7 @@ impl<D: Disk> QueueFiles<D> {
         let start = position - position % self.file_size;
         let count = count.min((start + self.file_size - position) / ENTRY_BYTES);
         buffer.resize((count * ENTRY_BYTES) as usize, 0);
-        // First what is in memory: it may be in the file before that is looked at, but not the other way round.
+        // Memory first: entries move from memory to the file, never back.
         let in_file = queue.tail().fill(first, buffer);
         assert!(in_file <= count, "what is in the file was asked for");
         if in_file > 0 {
@@ -268,7 +268,7 @@ impl<D: Disk> QueueFiles<D> {
         }
     }
 
-    /// Closes the files of a queue that is looked at anew.
+    /// Closes the files of a queue.
     pub(crate) fn forget(&self, queue: &Queue) {
         self.pool.forget(queue.uid);
     }

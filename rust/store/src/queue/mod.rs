@@ -2,6 +2,7 @@
 
 pub(crate) mod entry;
 pub(crate) mod files;
+pub(crate) mod line;
 pub(crate) mod pool;
 pub(crate) mod put_off;
 pub(crate) mod table;

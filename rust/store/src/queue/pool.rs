@@ -18,7 +18,7 @@ pub(crate) struct FilePool<F> {
 #[derive(Debug)]
 struct State<F> {
     open: HashMap<FileKey, Slot<F>>,
-    /// Keys in the order in which they are looked at when room is needed. May hold keys that are closed already.
+    /// Keys in the order in which they are considered when room is needed. May hold keys that are closed already.
     order: VecDeque<FileKey>,
 }
 

@@ -1,10 +1,9 @@
 //! Puts off the writing of entries: where many queues get one entry each, one write for each costs more than all the rest.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::QueueOffset;
 
@@ -16,37 +15,6 @@ use super::table::QueueTable;
 const AT_A_TIME: usize = 64;
 /// A copy buffer that grew past this is shrunk again.
 const KEPT_COPY_BYTES: usize = 1 << 20;
-
-/// The queues with entries that are in memory alone.
-#[derive(Debug)]
-pub(crate) struct Line {
-    /// In the order in which their entries came.
-    waiting: Mutex<VecDeque<Arc<Queue>>>,
-    /// Length of all tails.
-    size_bytes: AtomicUsize,
-    most_bytes: usize,
-    /// Held while tails are written, with a copy of the one that is: readers do not wait.
-    writing: Mutex<Vec<u8>>,
-    /// The last write failed.
-    failed: AtomicBool,
-}
-
-impl Line {
-    pub(crate) fn new(most_bytes: usize) -> Self {
-        Self {
-            waiting: Mutex::default(),
-            size_bytes: AtomicUsize::new(0),
-            most_bytes,
-            writing: Mutex::default(),
-            failed: AtomicBool::new(false),
-        }
-    }
-
-    /// Keeps tails from being written.
-    pub(crate) fn hold(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.writing.lock()
-    }
-}
 
 impl<D: Disk> QueueFiles<D> {
     /// Adds entries to a queue that are written later, and are read from memory until then.
@@ -83,7 +51,7 @@ impl<D: Disk> QueueFiles<D> {
     /// # Errors
     /// As [`QueueFiles::write_some`].
     pub(crate) fn write_waiting(&self, table: &QueueTable) -> Result<(), EnvError> {
-        let mut copy = self.line.hold(); // nobody is in the midst of writing a queue, so all are in the line
+        let mut copy = self.line.hold(); // no other thread writes a queue now, so all are in the line
         let mut left = self.waiting();
         loop {
             self.write_first(left.min(AT_A_TIME), &mut copy, table)?;

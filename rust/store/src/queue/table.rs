@@ -125,7 +125,7 @@ impl QueueTable {
     pub(crate) fn get(&self, topic: &str, queue_id: u32) -> Option<Arc<Queue>> {
         let topics = self.topics.read();
         let queues = topics.get(topic)?;
-        // Nearly all topics have all their queues: then each lies where its number says, and no other is looked at.
+        // Nearly all topics have all their queues: then each lies at the index of its number, and no other is compared.
         let guess = queues.get(queue_id as usize).filter(|queue| queue.queue_id == queue_id);
         let found = guess.or_else(|| {
             let index = queues.binary_search_by_key(&queue_id, |queue| queue.queue_id).ok()?;

@@ -37,7 +37,7 @@ impl Condition {
         self.mark.map_or(NOWHERE, |mark| mark.checked(self.is_dirty))
     }
 
-    /// The mark with which the store was closed in order, when nobody has it open.
+    /// The mark with which the store was closed in order; `None` while a process has it open.
     pub(crate) fn closing_mark(&self) -> Option<Mark> {
         self.mark.filter(|mark| mark.closed && !self.is_dirty)
     }

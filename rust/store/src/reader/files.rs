@@ -57,7 +57,7 @@ impl<D: Disk> StreamFiles<D> {
         self.files.first().map(|file| file.start)
     }
 
-    /// The file that holds a position. Looks at the folder again when the position lies behind all files.
+    /// The file that holds a position. Lists the folder again when the position lies behind all files.
     pub(crate) fn find(&mut self, position: u64) -> Result<Option<NumberedFile>, ReadError> {
         if self.files.last().is_none_or(|last| position >= last.end()) {
             self.relist()?;
@@ -72,7 +72,7 @@ impl<D: Disk> StreamFiles<D> {
         Ok(file.map_or_else(|| self.dirs[0].clone(), |file| self.path_of(file.start)))
     }
 
-    /// Looks at the folders again.
+    /// Lists the folders again.
     pub(crate) fn relist(&mut self) -> Result<(), ReadError> {
         let mut found = Vec::new();
         for (place, dir) in self.dirs.iter().enumerate() {

@@ -18,6 +18,7 @@ use crate::index::{
 /// Which records of a key are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyQuery {
+    /// What the key is.
     pub kind: KeyKind,
     /// Most records; of more the newest.
     pub max_records: usize,
@@ -54,7 +55,9 @@ pub(crate) struct KeyPlaces {
 /// A record that was found by its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyedRecord {
+    /// First byte of the record in the log.
     pub physical_offset: PhysicalOffset,
+    /// The whole record.
     pub bytes: Vec<u8>,
 }
 

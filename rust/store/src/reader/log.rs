@@ -122,7 +122,7 @@ impl<D: Disk> LogFiles<D> {
         self.files.holes().into_iter().map(|(from, to)| (PhysicalOffset(from), PhysicalOffset(to))).collect()
     }
 
-    /// Looks at the folder again.
+    /// Lists the folder again.
     pub(crate) fn relist(&mut self) -> Result<(), ReadError> {
         self.files.relist()
     }

@@ -29,6 +29,7 @@ pub use crate::fetch::QueueEntry;
 
 /// A store could not be read.
 #[derive(Debug, Clone, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum ReadError {
     /// A file operation failed.
     #[error(transparent)]
@@ -110,10 +111,15 @@ impl ReadError {
 /// Messages `start..end` of a queue that were asked for and are not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingRange {
+    /// Topic of the queue.
     pub topic: Arc<str>,
+    /// Queue within the topic.
     pub queue_id: u32,
+    /// First message that is not there.
     pub start: QueueOffset,
+    /// Offset behind the last one.
     pub end: QueueOffset,
+    /// Why they are not there, for a person.
     pub reason: String,
 }
 
@@ -127,9 +133,13 @@ impl MissingRange {
 /// A part of one queue: `start..end`, both queue offsets. Plain data, made to travel to a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct QueueRange {
+    /// Topic of the queue.
     pub topic: String,
+    /// Queue within the topic.
     pub queue_id: u32,
+    /// First offset of the part.
     pub start: QueueOffset,
+    /// Offset behind its last one.
     pub end: QueueOffset,
     /// Length of its records as far as it is known without reading them all.
     pub estimated_bytes: u64,
@@ -181,6 +191,7 @@ pub struct ScanOptions {
     pub verify: bool,
     /// Most bytes of the log that one block holds; a larger record is a block by itself.
     pub block_bytes: usize,
+    /// What happens with messages that are missing or broken.
     pub missing: Missing,
 }
 
@@ -204,8 +215,11 @@ pub struct RecordBlock<'a> {
 pub struct BlockRecord {
     /// Which of the scan's ranges it belongs to.
     pub range: usize,
+    /// Its entry in its queue.
     pub queue_offset: QueueOffset,
+    /// Where it starts in the bytes of the block.
     pub start: u32,
+    /// Its length.
     pub size_bytes: u32,
 }
 
@@ -223,6 +237,7 @@ impl<'a> RecordBlock<'a> {
 /// A topic of a store with its queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicSummary {
+    /// Name of the topic.
     pub topic: Arc<str>,
     /// Queue id and bounds, by queue id.
     pub queues: Vec<(u32, QueueBounds)>,
@@ -337,7 +352,7 @@ impl<D: Disk> StoreReader<D> {
         LogFiles::list(Arc::clone(&self.disk), self.log_dirs.clone(), self.condition()?)
     }
 
-    /// What the last process that wrote the store left word of, as of now.
+    /// What the checkpoint and the abort file say now.
     fn condition(&self) -> Result<Condition, ReadError> {
         Condition::read(&*self.disk, &self.root)
     }

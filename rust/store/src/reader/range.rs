@@ -9,9 +9,9 @@ use super::log::LogFiles;
 use super::queue::QueueFiles;
 use super::{Missing, MissingRange, QueueRange, RangeOptions, ReadError, SliceOptions, StoreReader};
 
-/// Entries looked at to estimate how long the records of a range are.
+/// Entries sampled to estimate how long the records of a range are.
 const SIZE_SAMPLES: u64 = 16;
-/// Entries looked at for each slice to find where to cut.
+/// Entries sampled for each slice to find where to cut.
 const CUT_SAMPLES: u64 = 16;
 /// A slice wanted only for the sake of the number of slices has at least this much.
 const SMALLEST_SLICE_BYTES: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-//! Looks at what lies behind the end of the log before it is cut off.
+//! Checks what lies behind the end of the log before it is cut off.
 
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ impl Behind {
     }
 }
 
-/// Looks for sound records behind `end`, where none is, by their magic number. Holes of the files are not read.
+/// Finds sound records behind `end`, where none begins, by their magic number. Holes of the files are not read.
 ///
 /// # Source
 /// docs/reference/store-format.md 5.8: what lies behind a damaged record may have been acknowledged.
@@ -160,7 +160,7 @@ impl<D: Disk> Recovery<'_, D> {
         }
     }
 
-    /// Why the log must go on behind the end that was found, and up to where as far as is known. `None` when it need not:
+    /// Why the log must continue behind the end that was found, and up to where as far as is known. `None` when it need not:
     /// another program cuts a tail off by forgetting it, so that older records and entries may lie behind the end.
     fn loss_after_clean_exit(
         &self,

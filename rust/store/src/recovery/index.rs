@@ -9,10 +9,10 @@ use crate::mapped::MappedFile;
 use crate::mark::MarkWriter;
 
 impl<D: Disk> Recovery<'_, D> {
-    /// The index, as far as it is known to be right, and whether it has to be made anew; `None` when none is kept. With
+    /// The index, as far as it is known to be right, and whether it must be rebuilt; `None` when none is kept. With
     /// `again` something was put since the mark was written.
     ///
-    /// That all of it is made anew is written down first.
+    /// A rebuild is noted in the checkpoint before it begins.
     pub(super) fn index(
         &self,
         files: &[MappedFile<D::Region>],

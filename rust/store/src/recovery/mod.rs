@@ -49,10 +49,11 @@ pub struct RecoveryReport {
     pub cut_off_to: Option<PathBuf>,
     /// Records that were written to consume queues again.
     pub dispatched_from: PhysicalOffset,
-    /// All consume queues were made anew from the log.
+    /// All consume queues were rebuilt from the log.
     pub rebuilt_queues: bool,
     /// So were all index files.
     pub rebuilt_index: bool,
+    /// Time that recovery took.
     pub took: Duration,
 }
 
@@ -91,14 +92,14 @@ struct Plan {
     durable_to: PhysicalOffset,
     /// Queue entries for records before this count.
     queues_to: PhysicalOffset,
-    /// Consume queues are not believed at all.
+    /// Trust no consume queue.
     rebuild: bool,
     /// End of the records that entries of the queues lead to, where no mark says how far the log is durable; else 0.
     covered: PhysicalOffset,
 }
 
 impl Plan {
-    /// Believes no consume queue: all are made anew from the start of the log.
+    /// Trusts no consume queue: all are rebuilt from the start of the log.
     fn rebuild_from(&mut self, log_min: PhysicalOffset) {
         *self = Self { verify_from: log_min, queues_to: log_min, rebuild: true, ..*self };
     }
@@ -118,7 +119,7 @@ struct Recovery<'a, D: Disk> {
 
 /// Recovers log and queues. Until the log was checked nothing is changed.
 ///
-/// `clean_exit` says whether the last process closed the store; with `rebuild` no consume queue is believed.
+/// `clean_exit` says whether the last process closed the store; with `rebuild` no consume queue is trusted.
 ///
 /// # Errors
 /// [`StoreError::UnknownVersion`], [`StoreError::BadCheckpoint`], [`StoreError::InteriorDamage`],
@@ -231,7 +232,7 @@ impl<D: Disk> Recovery<'_, D> {
     ///
     /// The sums show every loss: one at the end of a queue makes the sum of the ends smaller, one at its start makes that of
     /// the starts larger, one of a whole queue both smaller, and one in between is a hole between its files. Only folders
-    /// and the last file of each queue are looked at; where the starts differ also the first, because retention may have
+    /// and the last file of each queue are read; where the starts differ also the first, because retention may have
     /// removed files since.
     fn queues_are_whole(
         &mut self,
@@ -271,7 +272,7 @@ impl<D: Disk> Recovery<'_, D> {
 
     /// No commit log at all: a new store, or one whose log is gone.
     fn plan_without_log(&self) -> Result<Plan, StoreError> {
-        // A mark, or the word of another program, says that there were records.
+        // A mark, or another program's checkpoint, says that there were records.
         if self.checkpoint.mark.map_or(self.checkpoint.timestamps.physic_msg_at_ms > 0, |mark| {
             mark.log_to > PhysicalOffset::ZERO
         }) {
@@ -368,7 +369,7 @@ impl<D: Disk> Recovery<'_, D> {
         Ok(())
     }
 
-    /// Removes the queues that are made anew. One whose records are all gone from the log stays, because its numbers are
+    /// Removes the queues that are rebuilt. One whose records are all gone from the log stays, because its numbers are
     /// nowhere else: its next message must not get one that was used.
     ///
     /// # Source
@@ -399,7 +400,7 @@ impl<D: Disk> Recovery<'_, D> {
         Ok(())
     }
 
-    /// The checkpoint for what comes, in which queues that are about to be made anew are not believed.
+    /// The checkpoint from now on. Queues that are about to be rebuilt do not count in it.
     fn mark_writer(
         &self,
         files: &[MappedFile<D::Region>],

@@ -165,7 +165,7 @@ impl FoundQueue {
         Some(pair[0] + file_size)
     }
 
-    /// Whether files are missing, as far as the queue itself shows: nobody wrote down what there was. For a queue whose end is
+    /// Whether files are missing, as far as the queue itself shows: no mark says what there was. For a queue whose end is
     /// found.
     ///
     /// # Source
@@ -237,7 +237,7 @@ impl FoundQueue {
         Ok(())
     }
 
-    /// Says why the queues are made anew.
+    /// Logs why the queues are rebuilt.
     pub(crate) fn warn_of_loss(&self, reason: &'static str, file_start: u64) {
         let (topic, queue_id) = (&*self.queue.topic, self.queue.queue_id);
         tracing::warn!(

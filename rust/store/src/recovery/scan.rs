@@ -104,11 +104,11 @@ fn scan_file<R: Region>(file: &MappedFile<R>, scan: &mut Scan, checked: &Range<P
 pub(crate) enum Look<'a> {
     /// A sound record that says that it lies there.
     Record(RecordView<'a>),
-    /// The filler at the end of a file: the log goes on with the next one.
+    /// The filler at the end of a file: the log continues in the next one.
     FileEnd,
 }
 
-/// Looks at the place `at` of the log, `left` bytes before the end of its file. `bytes` begin there and hold the record whole.
+/// Checks the place `at` of the log, `left` bytes before the end of its file. `bytes` begin there and hold the record whole.
 ///
 /// # Errors
 /// Why it is neither a sound record nor the end of a file.

@@ -15,7 +15,7 @@ pub(super) struct Hole {
 pub(super) enum HoleKind {
     /// Sound ground follows in the same file.
     Inside,
-    /// It goes on to the end of its file; another file follows.
+    /// It reaches to the end of its file; another file follows.
     ToFileEnd,
     /// Whole files that are missing.
     MissingFiles,

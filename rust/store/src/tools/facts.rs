@@ -21,18 +21,19 @@ pub struct StoreFacts {
     pub path: PathBuf,
     /// A process has the store open.
     pub is_locked: bool,
-    /// That process; `None` when nobody has it, or this process has.
+    /// That process; `None` when the store is not open, or open in this process.
     pub locked_by: Option<u32>,
     /// The store was not closed: a process has it open, or was killed.
     pub has_abort_file: bool,
     /// The commit log.
     pub log: LogFacts,
-    /// What the checkpoint knows by offsets; `None` when another program wrote last, or nobody.
+    /// What the checkpoint knows by offsets; `None` when another program wrote last, or none did.
     pub mark: Option<MarkFacts>,
-    /// Times of the checkpoint, in milliseconds since 1970: messages stored before were durable in the log, and in the
-    /// consume queues. `None` when it has none.
+    /// Messages stored before this time were durable in the log, in milliseconds since 1970. `None` when the checkpoint has no time.
     pub log_durable_at_ms: Option<i64>,
+    /// So were their entries in the consume queues.
     pub queues_durable_at_ms: Option<i64>,
+    /// The topics that have queues, by name.
     pub topics: Vec<TopicFacts>,
 }
 

@@ -36,7 +36,7 @@ pub(super) struct IndexCheck<D: Disk> {
     entered_to: PhysicalOffset,
     /// Nobody writes the last file: its slots lead to its last entries.
     is_settled: bool,
-    /// Every entry must be there; else it is only looked at where entries lead.
+    /// Every entry must be there. Otherwise only the entries that are there are checked.
     is_ours: bool,
     log_start: PhysicalOffset,
     hashes: Vec<u32>,
@@ -46,7 +46,7 @@ struct Current<D: Disk> {
     name: u64,
     file: D::File,
     header: IndexHeader,
-    /// Number behind the last entry that is looked at.
+    /// Number behind the last entry that is checked.
     end: u32,
     next: u32,
     entries: Vec<Numbered>,
@@ -57,7 +57,7 @@ struct Current<D: Disk> {
 }
 
 impl<D: Disk> IndexCheck<D> {
-    /// Lists the files. Beside a server, and after a kill, what the checkpoint does not count is not looked at.
+    /// Lists the files. Beside a server, and after a kill, only what the checkpoint counts is checked.
     pub(super) fn open(
         reader: &StoreReader<D>,
         condition: &Condition,
@@ -78,7 +78,7 @@ impl<D: Disk> IndexCheck<D> {
                 continue;
             }
             if file.size_bytes != geometry.file_bytes() && mark.is_none() {
-                continue; // made with other numbers of slots and entries, which nobody wrote down
+                continue; // made with other numbers of slots and entries, which are not noted anywhere
             }
             if file.size_bytes != geometry.file_bytes() {
                 let found = format!("{} bytes", file.size_bytes);
@@ -243,7 +243,7 @@ impl<D: Disk> Current<D> {
         Ok(())
     }
 
-    /// Compares head and slots with what the entries say, where nobody writes the file.
+    /// Compares head and slots with what the entries say, unless a server writes the file.
     fn close(
         &self,
         geometry: Geometry,

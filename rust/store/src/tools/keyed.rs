@@ -7,11 +7,11 @@ use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::RecordView;
 
 use super::ToolError;
-use super::select::Selection;
+use super::selection::Selection;
 use crate::reader::queue::QueueFiles;
 use crate::reader::{QueueRange, ReadError, StoreReader};
 
-/// Places of the log to look at, in order: single records first, then one from which on all is looked at.
+/// Places of the log to read, in order: single records first, then one from which on everything is read.
 pub(super) type Jumps = VecDeque<PhysicalOffset>;
 
 /// Where the records of the key may be. `None` without a key, and where no index is known to be whole.

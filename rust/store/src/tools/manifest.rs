@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
 use serde::Serialize;
 
-use super::repair::RepairAction;
+use super::action::RepairAction;
 
 /// Bytes that are copied at once.
 const COPY_BYTES: u64 = 1 << 20;

@@ -2,6 +2,7 @@
 //!
 //! All read by position and without a lock, so that they work beside a server; what changes a folder takes its lock.
 
+mod action;
 mod damage;
 mod facts;
 mod folder_copy;
@@ -12,6 +13,7 @@ mod queues;
 mod repair;
 mod report;
 mod select;
+mod selection;
 mod snapshot;
 mod transfer;
 mod verify;
@@ -19,12 +21,14 @@ mod walk;
 
 use std::path::PathBuf;
 
+pub use action::RepairAction;
 pub use facts::{LogFacts, MarkFacts, QueueFacts, StoreFacts, TopicFacts, facts};
-pub use repair::{Repair, RepairAction, plan_repair, repair};
+pub use repair::{Repair, plan_repair, repair};
 pub use report::{Problem, ProblemKind, VerifyReport};
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
-pub use select::{Selected, Selection};
+pub use select::Selected;
+pub use selection::Selection;
 pub use snapshot::{Snapshot, snapshot};
 pub use transfer::{Transfer, TransferReport};
 pub use verify::verify;
@@ -37,6 +41,7 @@ use crate::reader::{ReadError, StoreReader};
 
 /// A tool could not do its work.
 #[derive(Debug, Clone, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum ToolError {
     /// The store could not be read.
     #[error(transparent)]
@@ -130,7 +135,7 @@ pub struct Progress {
     pub total_bytes: u64,
 }
 
-/// Is told how far a tool has come, many times a second; says whether it shall go on.
+/// Receives the progress of a tool many times a second, and returns whether the tool continues.
 pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> bool;
 
 /// Where the log started before files were lost there; `start` is where it starts now. The mark is read after the files
@@ -165,7 +170,7 @@ fn check_log_files<D: Disk>(reader: &StoreReader<D>, log: &LogFiles<D>) -> Resul
 /// Tells how far a tool has come.
 ///
 /// # Errors
-/// [`ToolError::Stopped`] when it shall not go on.
+/// [`ToolError::Stopped`] when the watcher stops the tool.
 fn tell(watch: Watch<'_>, done_bytes: u64, total_bytes: u64) -> Result<(), ToolError> {
     watch(Progress { done_bytes, total_bytes }).then_some(()).ok_or(ToolError::Stopped)
 }

@@ -11,6 +11,7 @@ use rocketpy_protocol::record::{
 };
 use serde::Serialize;
 
+use super::action::RepairAction;
 use super::damage::{Hole, HoleKind};
 use super::manifest::SideFolder;
 use super::report::{Problem, ProblemKind};
@@ -23,53 +24,6 @@ use crate::reader::StoreReader;
 
 /// The topic of a record that replaces damaged bytes. It gets no queue entry: its type is that of a rolled back message.
 const FILLER_TOPIC: &str = "RMQ_SYS_REPAIRED_LOG";
-
-/// One thing that a repair does.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "action")]
-pub enum RepairAction {
-    /// Writes one record over damaged bytes that sound records follow. No queue leads to it.
-    FillWithRecord {
-        path: PathBuf,
-        file_offset: u64,
-        physical_offset: PhysicalOffset,
-        size_bytes: u64,
-        reason: String,
-    },
-    /// Ends a file of the log where its damage begins; the log goes on with the next one.
-    EndFile {
-        path: PathBuf,
-        file_offset: u64,
-        physical_offset: PhysicalOffset,
-        size_bytes: u64,
-        reason: String,
-    },
-    /// Makes a file of the log that is missing between two others, without any record.
-    MakeFile { path: PathBuf, physical_offset: PhysicalOffset, size_bytes: u64 },
-    /// Ends the log: writes zeros over what follows its last sound record.
-    CutTail {
-        path: PathBuf,
-        file_offset: u64,
-        physical_offset: PhysicalOffset,
-        size_bytes: u64,
-        reason: String,
-    },
-    /// Turns a consume queue entry that leads into damage into one that only fills its place.
-    BlankEntry {
-        path: PathBuf,
-        file_offset: u64,
-        topic: String,
-        queue_id: u32,
-        queue_offset: QueueOffset,
-        physical_offset: PhysicalOffset,
-    },
-    /// Puts all consume queues aside; the next start makes them anew from the log.
-    RebuildQueues { path: PathBuf, reason: String },
-    /// Puts the index files aside; the next start makes them anew from the log.
-    RebuildIndex { path: PathBuf, reason: String },
-    /// Puts the checkpoint aside; the next start looks at the whole log.
-    DropCheckpoint { path: PathBuf, reason: String },
-}
 
 /// What a repair does, or has done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -173,7 +127,7 @@ fn lost_start(examined: &Examined) -> Option<String> {
     Some(format!("{}, expected: {}", problem.found, problem.expected))
 }
 
-/// Why the consume queues have to be made anew, if they have. Else gathers the entries that lead into damage.
+/// Why the consume queues must be rebuilt, if they must. Otherwise gathers the entries that lead into damage.
 fn queue_reason(examined: &Examined, entries: &mut Vec<RepairAction>) -> Option<String> {
     let queues_to = examined.mark.map_or(PhysicalOffset::MAX, |mark| mark.queues_to);
     for problem in &examined.report.problems {
@@ -257,17 +211,6 @@ fn plan_hole<D: Disk>(
     Ok(())
 }
 
-impl RepairAction {
-    /// Whether there is something to do it to.
-    fn is_needed<D: Disk>(&self, disk: &D) -> bool {
-        match self {
-            Self::DropCheckpoint { path, .. } => disk.open_file(path, OpenMode::Read).is_ok(),
-            Self::RebuildQueues { path, .. } | Self::RebuildIndex { path, .. } => disk.list(path).is_ok(),
-            _ => true,
-        }
-    }
-}
-
 fn apply<D: Disk>(
     reader: &StoreReader<D>,
     side: &mut SideFolder<'_, D>,
@@ -331,7 +274,7 @@ fn mark_open<D: Disk>(disk: &D, root: &Path) -> Result<(), EnvError> {
     disk.sync_dir(root)
 }
 
-/// When the last sound record before a place of the log was stored, 1 when there is none: recovery looks at it.
+/// When the last sound record before a place of the log was stored, 1 when there is none: recovery reads this time.
 fn stored_before<D: Disk>(reader: &StoreReader<D>, at: PhysicalOffset) -> Result<i64, ToolError> {
     use super::walk::{Checks, LogWalk, Step};
     let mut walk = LogWalk::new(reader, NOWHERE, Checks::Layout)?;

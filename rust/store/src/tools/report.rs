@@ -96,7 +96,7 @@ impl Problem {
     }
 }
 
-/// What a check of a store looked at and found.
+/// What a check of a store covered and found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
     /// The store's folder.

@@ -1,11 +1,11 @@
 //! Chooses records of a store, by queue or by their place in the log.
 
 use rocketpy_env::{Disk, RealDisk};
-use rocketpy_model::{PhysicalOffset, QueueOffset, property};
-use rocketpy_protocol::properties_text::iter_bytes;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::RecordView;
 
 use super::keyed::{self, Jumps, Members};
+use super::selection::Selection;
 use super::walk::{Checks, LogWalk, Step};
 use super::{Progress, ToolError, check_log_files};
 use crate::reader::condition::Condition;
@@ -13,61 +13,6 @@ use crate::reader::{Missing, QueueRange, RangeOptions, RangeScan, ReadError, Sca
 
 /// Bytes of records that one step gives at the most, unless one alone has more.
 const STEP_BYTES: usize = 1 << 20;
-
-/// Which records are wanted. The default is all of them.
-#[derive(Debug, Clone, Default)]
-pub struct Selection {
-    /// Only these topics; every topic when empty.
-    pub topics: Vec<String>,
-    /// Only these queues.
-    pub queues: Option<Vec<u32>>,
-    /// Only records at or behind this queue offset.
-    pub queue_from: Option<QueueOffset>,
-    /// Only records before this queue offset.
-    pub queue_before: Option<QueueOffset>,
-    /// Only records at or behind this physical offset.
-    pub physical_from: Option<PhysicalOffset>,
-    /// Only records before this physical offset.
-    pub physical_before: Option<PhysicalOffset>,
-    /// Only records stored at or after this time, in milliseconds since 1970.
-    pub stored_from_ms: Option<i64>,
-    /// Only records stored before this time, in milliseconds since 1970.
-    pub stored_before_ms: Option<i64>,
-    /// Only records with this key, or this unique key.
-    pub key: Option<String>,
-    /// Looks for the key in all of the log. Otherwise the index says where it is, as far as it is known to be whole, in the
-    /// topics that have queues; only what it does not cover is read.
-    pub scans_log: bool,
-    /// Skips damaged records and counts them. Otherwise the first one ends the selection with an error.
-    pub skips_damage: bool,
-    /// Does not compare the checksums of records.
-    pub trusts_checksums: bool,
-}
-
-impl Selection {
-    fn wants(&self, view: &RecordView<'_>) -> bool {
-        (self.topics.is_empty() || self.topics.iter().any(|topic| topic == view.topic))
-            && self.queues.as_ref().is_none_or(|queues| queues.contains(&view.queue_id))
-            && within(view.queue_offset, self.queue_from, self.queue_before)
-            && within(view.physical_offset, self.physical_from, self.physical_before)
-            && self.stored_from_ms.is_none_or(|from| view.stored_at_ms >= from)
-            && self.stored_before_ms.is_none_or(|before| view.stored_at_ms < before)
-            && self.key.as_ref().is_none_or(|key| has_key(view, key))
-    }
-}
-
-fn within<T: PartialOrd>(value: T, from: Option<T>, before: Option<T>) -> bool {
-    from.is_none_or(|from| value >= from) && before.is_none_or(|before| value < before)
-}
-
-/// Whether a record has a key, or it is its unique key.
-fn has_key(view: &RecordView<'_>, key: &str) -> bool {
-    iter_bytes(view.properties).any(|(name, value)| {
-        (name == property::KEYS.as_bytes()
-            && value.split(|&byte| byte == b' ').any(|item| item == key.as_bytes()))
-            || (name == property::UNIQUE_KEY.as_bytes() && value == key.as_bytes())
-    })
-}
 
 /// The chosen records: by queue, in one pass over the log, where topics are named; else all of the log, those without a queue
 /// entry as well.
@@ -89,7 +34,7 @@ enum Source<D: Disk> {
 
 struct LogSource<D: Disk> {
     walk: LogWalk<D>,
-    /// Where to go before the next steps: to single records, and then to where the walk goes on.
+    /// Where to go before the next steps: to single records, and then to where the walk continues.
     jumps: Jumps,
     /// Only records that these parts of queues lead to.
     members: Option<Members<D>>,

@@ -47,13 +47,13 @@ pub struct Snapshot {
     pub entries: u64,
     /// Metadata files.
     pub metadata_files: u64,
-    /// What of the store is not in the snapshot; the index is made anew from the log.
+    /// What of the store is not in the snapshot; the index is rebuilt from the log.
     pub left_out: Vec<String>,
 }
 
 /// Makes a snapshot of a store in a new folder. Everything that was readable when it began is in it.
 ///
-/// Complete log files are shared by hard links, and nobody writes them any more; everything else is copied.
+/// Complete log files are shared by hard links, as they no longer change; everything else is copied.
 ///
 /// # Errors
 /// [`ToolError::TargetNotEmpty`], [`ToolError::TargetInside`]; [`crate::StoreError::MissingFile`] where files of the log are

@@ -179,7 +179,7 @@ fn has_queues(root: &Path) -> Result<bool, EnvError> {
 /// Takes the sizes of the files of a store; false when it has no log file yet.
 ///
 /// The size of an index file does not tell its slots from its entries. Our checkpoint does; where another program wrote last,
-/// who had other numbers than the usual ones, the index is made anew.
+/// with other numbers than the usual ones, the index is rebuilt.
 fn take_file_sizes(config: &mut StoreConfig, reader: &StoreReader) -> Result<bool, ToolError> {
     let mut log = reader.open_log()?;
     let Some(log_file) = log.files.files().first() else { return Ok(false) };

@@ -187,7 +187,7 @@ impl<D: Disk> Examination<D> {
         tell(watch, total, total)
     }
 
-    /// Notes damage and goes on behind it. Says whether there is sound ground.
+    /// Notes damage and continues behind it. Returns whether a sound place follows.
     fn damage(&mut self, at: PhysicalOffset, reason: String, watch: Watch<'_>) -> Result<bool, ToolError> {
         let (start, total) = (self.walk.start(), self.walk.end_of_files() - self.walk.start());
         let ground = self.walk.find_ground(at, &mut |at| tell(watch, at - start, total))?;

@@ -37,9 +37,9 @@ pub(super) enum Checks {
 /// A walk over the log of a folder.
 pub(super) struct LogWalk<D: Disk> {
     files: StreamFiles<D>,
-    /// Next place to look at.
+    /// Next place to read.
     at: PhysicalOffset,
-    /// Where to stop: places from here on are not looked at.
+    /// Where to stop: places from here on are not read.
     stop: PhysicalOffset,
     checked: Range<PhysicalOffset>,
     checks: Checks,
@@ -54,11 +54,11 @@ pub(super) struct LogWalk<D: Disk> {
 pub(super) enum Step<'a> {
     /// A sound record.
     Record(RecordView<'a>),
-    /// Neither a sound record nor the end of a file; [`LogWalk::find_ground`] goes on behind it.
+    /// Neither a sound record nor the end of a file; [`LogWalk::find_ground`] continues behind it.
     Damage { at: PhysicalOffset, reason: String },
-    /// Files are missing up to `next`; the walk goes on there.
+    /// Files are missing up to `next`; the walk continues there.
     MissingFiles { at: PhysicalOffset, next: PhysicalOffset },
-    /// The end of the last file, or of what is looked at.
+    /// The end of the last file, or the place to stop at.
     End,
 }
 
@@ -90,7 +90,7 @@ impl<D: Disk> LogWalk<D> {
         })
     }
 
-    /// Looks at no place from here on.
+    /// Reads no place from here on.
     pub(super) fn stop_at(&mut self, stop: PhysicalOffset) {
         self.stop = stop;
     }
@@ -138,7 +138,7 @@ impl<D: Disk> LogWalk<D> {
         self.files.files().iter().map(|file| PhysicalOffset(file.start)).find(|&start| start >= at)
     }
 
-    /// Looks at the next place, and goes behind what is sound there.
+    /// Reads the next place, and steps behind a sound record.
     pub(super) fn step(&mut self) -> Result<Step<'_>, ReadError> {
         loop {
             let at = self.at;
@@ -228,7 +228,7 @@ impl<D: Disk> LogWalk<D> {
     /// The length that the damaged record states comes first: what its body holds may look like a record.
     ///
     /// # Errors
-    /// What `tick` gives, which is told now and then where this is; or a file operation failed.
+    /// The error of `tick`, which is called now and then with the current place; or a file operation failed.
     pub(super) fn find_ground(
         &mut self,
         at: PhysicalOffset,

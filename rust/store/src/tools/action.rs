@@ -1,0 +1,108 @@
+//! What a repair does to a folder, one thing at a time.
+
+use std::path::PathBuf;
+
+use rocketpy_env::{Disk, OpenMode};
+use rocketpy_model::{PhysicalOffset, QueueOffset};
+use serde::Serialize;
+
+/// One thing that a repair does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "action")]
+pub enum RepairAction {
+    /// Writes one record over damaged bytes that sound records follow. No queue leads to it.
+    FillWithRecord {
+        /// The file or folder.
+        path: PathBuf,
+        /// Where in the file, in bytes.
+        file_offset: u64,
+        /// The place in the log.
+        physical_offset: PhysicalOffset,
+        /// Bytes that are written.
+        size_bytes: u64,
+        /// Why, for a person.
+        reason: String,
+    },
+    /// Ends a file of the log where its damage begins; the log continues in the next one.
+    EndFile {
+        /// The file or folder.
+        path: PathBuf,
+        /// Where in the file, in bytes.
+        file_offset: u64,
+        /// The place in the log.
+        physical_offset: PhysicalOffset,
+        /// Bytes that are written.
+        size_bytes: u64,
+        /// Why, for a person.
+        reason: String,
+    },
+    /// Makes a file of the log that is missing between two others, without any record.
+    MakeFile {
+        /// The file or folder.
+        path: PathBuf,
+        /// The place in the log.
+        physical_offset: PhysicalOffset,
+        /// Bytes that are written.
+        size_bytes: u64,
+    },
+    /// Ends the log: writes zeros over what follows its last sound record.
+    CutTail {
+        /// The file or folder.
+        path: PathBuf,
+        /// Where in the file, in bytes.
+        file_offset: u64,
+        /// The place in the log.
+        physical_offset: PhysicalOffset,
+        /// Bytes that are written.
+        size_bytes: u64,
+        /// Why, for a person.
+        reason: String,
+    },
+    /// Turns a consume queue entry that leads into damage into one that only fills its place.
+    BlankEntry {
+        /// The file or folder.
+        path: PathBuf,
+        /// Where in the file, in bytes.
+        file_offset: u64,
+        /// Topic of the queue.
+        topic: String,
+        /// Queue within the topic.
+        queue_id: u32,
+        /// Entry of the queue.
+        queue_offset: QueueOffset,
+        /// The place in the log.
+        physical_offset: PhysicalOffset,
+    },
+    /// Puts all consume queues aside; the next start makes them anew from the log.
+    RebuildQueues {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why, for a person.
+        reason: String,
+    },
+    /// Puts the index files aside; the next start makes them anew from the log.
+    RebuildIndex {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why, for a person.
+        reason: String,
+    },
+    /// Puts the checkpoint aside; the next start reads the whole log.
+    DropCheckpoint {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why, for a person.
+        reason: String,
+    },
+}
+
+impl RepairAction {
+    /// Whether there is something to do it to.
+    pub(super) fn is_needed<D: Disk>(&self, disk: &D) -> bool {
+        match self {
+            Self::DropCheckpoint { path, .. } => disk.open_file(path, OpenMode::Read).is_ok(),
+            Self::RebuildQueues { path, .. } | Self::RebuildIndex { path, .. } => disk.list(path).is_ok(),
+            _ => true,
+        }
+    }
+}
