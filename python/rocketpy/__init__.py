@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rocketpy.message import *
     from rocketpy.producer import *
     from rocketpy.reader import *
+    from rocketpy.receipts import *
     from rocketpy.server import *
     from rocketpy.store import QueueRange as QueueRange
     from rocketpy.store import StoredQueue as StoredQueue
@@ -54,8 +55,9 @@ _NAMES = {
         "RocketPyError", "ServerError", "StoreError", "StoreLockedError", "TopicNotFoundError"
     ),
     "message": ("Message", "MessageQueue", "Receipt", "ReceivedMessage"),
-    "producer": ("Producer", "Receipts"),
+    "producer": ("Producer",),
     "reader": ("RangeReader",),
+    "receipts": ("Receipts",),
     "server": ("Broker", "NameServer", "Server"),
     "store": ("QueueRange", "StoreRange", "StoreReader", "StoredQueue", "StoredTopic"),
 }  # fmt: skip

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rocketpy.producer import Receipts
+    from rocketpy.receipts import Receipts
 
 __all__ = [
     "AccessDeniedError",

@@ -10,6 +10,7 @@
 
 mod blocking;
 mod broker;
+mod call;
 mod config;
 mod config_file;
 mod error;
@@ -30,6 +31,7 @@ mod tasks;
 #[cfg(test)]
 mod testing;
 mod topic_attribute;
+mod waiting;
 
 pub use broker::Broker;
 pub use config::{BrokerConfig, Describe, Endpoint};

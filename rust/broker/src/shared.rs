@@ -14,7 +14,6 @@ use rocketpy_store::{Store, StoreError};
 use crate::held_request::{HeldLimits, HeldRequests};
 use crate::held_send::HeldSends;
 use crate::minute::MinuteRates;
-use crate::process::held::Waiting;
 use crate::registration::{Announced, Registrar};
 use crate::role::{Role, RoleCell};
 use crate::stats::Stats;
@@ -24,6 +23,7 @@ use crate::table::offset::OffsetTable;
 use crate::table::queue_lock::QueueLocks;
 use crate::table::topic::{TopicChange, TopicTable};
 use crate::tasks::Tasks;
+use crate::waiting::Waiting;
 use crate::{BrokerConfig, BrokerError, FlushMode, topic_attribute};
 
 /// Share of the machine's memory whose last messages count as hot (`accessMessageInMemoryMaxRatio`).

@@ -5,6 +5,7 @@
 mod answer;
 mod config;
 mod error;
+mod handler;
 mod kv;
 mod processor;
 mod registration;

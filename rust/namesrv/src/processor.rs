@@ -5,18 +5,23 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rocketpy_protocol::code::request::who_answers;
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::{Command, Header, body, header, json};
-use rocketpy_remoting::{Connection, Handler, Reply, Response};
-use tracing::{debug, warn};
+use rocketpy_remoting::Connection;
+use tracing::warn;
 
 use crate::config::NameServerConfig;
 use crate::error::Refusal;
 use crate::kv::{KvConfig, ORDER_TOPIC_CONFIG};
-use crate::request::{Call, Route, route_of};
 use crate::route::{BrokerAddr, Queues, Registration, RouteTable};
 use crate::{answer, registration};
+
+/// A request and the connection that it came by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) connection: &'a Arc<Connection>,
+    pub(crate) request: &'a Command,
+}
 
 /// What a function answers.
 pub(crate) type Answer = Result<Command, Refusal>;
@@ -33,28 +38,6 @@ pub(crate) struct Processor {
     local_addr: OnceLock<SocketAddr>,
 }
 
-impl Handler for Processor {
-    fn handle(&self, connection: &Arc<Connection>, request: Command, reply: Reply) {
-        let call = Call { connection, request: &request };
-        let answer = match route_of(request.code) {
-            Some(Route::Served(function)) => function(self, call),
-            Some(Route::Refused { why }) => Err(Refusal::NotSupported { code: request.code, why }),
-            None => Err(Refusal::NotSupported { code: request.code, why: who_answers(request.code) }),
-        };
-        match answer {
-            Ok(answer) => reply.send(answer),
-            Err(refusal) => {
-                debug!(peer = %connection.peer(), code = request.code, %refusal, "request refused");
-                reply.send(Response::status(refusal.code(), refusal.to_string()));
-            }
-        }
-    }
-
-    fn disconnected(&self, connection: &Arc<Connection>) {
-        self.routes.connection_closed(connection.id());
-    }
-}
-
 impl Processor {
     pub(crate) fn new(config: NameServerConfig) -> Self {
         Self { config, routes: RouteTable::default(), kv: KvConfig::default(), local_addr: OnceLock::new() }
@@ -63,6 +46,11 @@ impl Processor {
     /// Sets the address that was bound.
     pub(crate) fn listens_on(&self, local_addr: SocketAddr) {
         self.local_addr.get_or_init(|| local_addr);
+    }
+
+    /// Forgets the brokers that registered by this connection.
+    pub(crate) fn connection_closed(&self, connection: u64) {
+        self.routes.connection_closed(connection);
     }
 
     /// Removes brokers that were silent for too long. Returns the numbers of their connections.

@@ -1,19 +1,9 @@
 //! The table of requests: for each code that a name server can get, the function that serves it, or why none does.
 
-use std::sync::Arc;
-
 use rocketpy_protocol::code::{AfterDispatch, Handling};
-use rocketpy_protocol::{Command, request_table};
-use rocketpy_remoting::Connection;
+use rocketpy_protocol::request_table;
 
-use crate::processor::{Answer, Processor};
-
-/// A request and the connection that it came by.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Call<'a> {
-    pub(crate) connection: &'a Arc<Connection>,
-    pub(crate) request: &'a Command,
-}
+use crate::processor::{Answer, Call, Processor};
 
 /// What is done with a request.
 #[derive(Debug)]

@@ -22,8 +22,8 @@ use rocketpy_protocol::header::{
 use rocketpy_remoting::Response;
 use tracing::{debug, warn};
 
-use super::route::Call;
-use super::{Answer, blocking, body, success_json};
+use crate::blocking::blocking;
+use crate::call::{Answer, Call, body, success_json};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::table::client::Member;

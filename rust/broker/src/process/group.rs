@@ -17,8 +17,8 @@ use rocketpy_remoting::Response;
 use tracing::info;
 
 use super::offset::signed;
-use super::route::Call;
-use super::{Answer, blocking, body, success_json};
+use crate::blocking::blocking;
+use crate::call::{Answer, Call, body, success_json};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::table::topic::MAX_QUEUES;

@@ -9,8 +9,8 @@ use rocketpy_protocol::header::{
 use rocketpy_remoting::Response;
 use rocketpy_store::{KeyKind, ReadLimits};
 
-use super::route::Call;
-use super::{Answer, blocking, response as response_with};
+use crate::blocking::blocking;
+use crate::call::{Answer, Call, response as response_with};
 use crate::refusal::Refusal;
 
 /// VIEW_MESSAGE_BY_ID: the record that starts at a physical offset.

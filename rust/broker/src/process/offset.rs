@@ -13,8 +13,7 @@ use rocketpy_protocol::header::{
 use rocketpy_remoting::Response;
 use rocketpy_store::Boundary;
 
-use super::route::Call;
-use super::{Answer, queue_id, success_with};
+use crate::call::{Answer, Call, queue_id, success_with};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 

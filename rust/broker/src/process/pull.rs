@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::sys_flag::pull as flag;
-use rocketpy_model::{GroupConfig, QueueOffset, TopicConfig, perm};
+use rocketpy_model::{GroupConfig, TopicConfig, perm};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{Header, PullMessageRequestHeader, PullMessageResponseHeader};
 use rocketpy_remoting::{Reply, Response};
 use rocketpy_store::{Fetch, FetchStatus, ReadLimits};
 
-use super::blocking;
-use super::held::{self, Waiting};
 use super::offset::signed;
-use super::route::Call;
+use crate::blocking::blocking;
+use crate::call::{Call, response as respond};
 use crate::held_request::QueueKey;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
+use crate::waiting::Pull;
 
 /// Bytes of one answer when the request states no limit: Apache's limit for messages in memory.
 const DEFAULT_MAX_BYTES: usize = 256 * 1024;
@@ -29,46 +29,31 @@ const MAX_HOLD: Duration = Duration::from_secs(600);
 /// The only type of filter expressions that is served.
 pub(super) const TAG: &str = "TAG";
 
-/// A pull that passed its checks.
-#[derive(Debug)]
-pub(crate) struct Pull {
-    pub(super) queue: QueueKey,
-    offset: i64,
-    pub(super) filter: Arc<MessageFilter>,
-    group: Arc<str>,
-    limits: ReadLimits,
-    topic_sys_flag: i32,
-    group_sys_flag: i32,
-}
+/// A pull that is to be held, the right to answer it, and for how long at most.
+type ToHold = (Pull, Reply, Duration);
 
-impl Pull {
-    /// Whether its offset lies before the end of the queue.
-    pub(super) fn is_before(&self, max_offset: QueueOffset) -> bool {
-        signed(max_offset.get()) > self.offset
-    }
-
-    /// Bytes of memory behind the struct. A filter counts for each pull, though several pulls may share one.
-    pub(super) fn held_bytes(&self) -> usize {
-        self.queue.topic.len() + self.group.len() + self.filter.heap_bytes()
-    }
-}
-
-/// Answers a pull, or holds it until there is something to answer.
-pub(super) fn pull(Call { shared, request, .. }: Call<'_>, reply: Reply) {
+/// Answers a pull, or gives it back to be held when there is nothing to answer and time to wait.
+pub(super) fn pull(Call { shared, request, .. }: Call<'_>, reply: Reply) -> Option<ToHold> {
     let header = match PullMessageRequestHeader::read(&request.ext) {
         Ok(header) => header,
-        Err(error) => return reply.send(Refusal::from(error).response()),
+        Err(error) => {
+            reply.send(Refusal::from(error).response());
+            return None;
+        }
     };
     let pull = match check(shared, request.code, &header) {
         Ok(pull) => pull,
-        Err(refusal) => return reply.send(refusal_response(&refusal)),
+        Err(refusal) => {
+            reply.send(refusal_response(&refusal));
+            return None;
+        }
     };
     if header.sys_flag & flag::COMMIT_OFFSET != 0 && header.commit_offset >= 0 {
         let QueueKey { topic, queue_id } = &pull.queue;
         shared.offsets.commit(&pull.group, topic, *queue_id, header.commit_offset);
     }
     let hold = (header.sys_flag & flag::SUSPEND != 0).then(|| hold_time(shared, &header));
-    read(shared, pull, reply, hold);
+    read(shared, pull, reply, hold)
 }
 
 fn hold_time(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> Duration {
@@ -79,7 +64,10 @@ fn hold_time(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> Duration
 /// Answers a pull that was held.
 pub(super) fn resume(shared: &Arc<Shared>, pull: Pull, reply: Reply) {
     match check_again(shared, &pull) {
-        Ok(()) => read(shared, pull, reply, None),
+        Ok(()) => {
+            let held_again = read(shared, pull, reply, None);
+            debug_assert!(held_again.is_none(), "there is no time to wait");
+        }
         Err(refusal) => reply.send(refusal_response(&refusal)),
     }
 }
@@ -192,17 +180,20 @@ pub(super) fn check_type(expression_type: Option<&str>) -> Result<(), Refusal> {
     }
 }
 
-/// Reads the queue and answers. With nothing to give and time to wait it holds the pull.
-fn read(shared: &Arc<Shared>, pull: Pull, reply: Reply, hold: Option<Duration>) {
+/// Reads the queue and answers. With nothing to give and time to wait it gives the pull back, to be held.
+fn read(shared: &Shared, pull: Pull, reply: Reply, hold: Option<Duration>) -> Option<ToHold> {
     let QueueKey { topic, queue_id } = &pull.queue;
     let fetch = match shared.store.get(topic, *queue_id, pull.offset, &pull.limits, &pull.filter) {
         Ok(fetch) => fetch,
-        Err(error) => return reply.send(Refusal::from(error).response()),
+        Err(error) => {
+            reply.send(Refusal::from(error).response());
+            return None;
+        }
     };
     let code = code_of(fetch.status, pull.offset);
     match hold {
         Some(patience) if code == response::PULL_NOT_FOUND && !patience.is_zero() => {
-            held::hold(shared, Waiting::Pull(pull), reply, patience);
+            Some((pull, reply, patience))
         }
         _ => {
             let count = u64::from(fetch.count);
@@ -213,6 +204,7 @@ fn read(shared: &Arc<Shared>, pull: Pull, reply: Reply, hold: Option<Duration>) 
             let next = signed(fetch.next_offset.get());
             shared.offsets.pulled(&pull.group, topic, *queue_id, next);
             reply.send(answer(&pull, fetch, code));
+            None
         }
     }
 }
@@ -244,7 +236,7 @@ fn answer(pull: &Pull, fetch: Fetch, code: i32) -> Response {
         region: None,
         trace_on: None,
     };
-    let mut command = super::response(code);
+    let mut command = respond(code);
     header.write(&mut command.ext);
     if code != response::SUCCESS {
         command.remark = Some(remark(fetch.status).to_owned());

@@ -2,25 +2,13 @@
 //!
 //! What is true of a request whoever serves it (its effect, who asks) is in [`rocketpy_protocol::code::request`].
 
-use std::sync::Arc;
-
 use rocketpy_protocol::code::{AfterDispatch, Handling};
 use rocketpy_protocol::{Command, request_table};
-use rocketpy_remoting::{Connection, Reply, Response};
+use rocketpy_remoting::{Reply, Response};
 
-use super::{Answer, client, group, message, offset, pull, send, state, topic};
-use crate::shared::Shared;
-
-/// A request and what its function may need.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Call<'a> {
-    pub(crate) shared: &'a Arc<Shared>,
-    pub(crate) connection: &'a Arc<Connection>,
-    pub(crate) request: &'a Command,
-}
-
-/// Serves a request that is answered by its return.
-pub(crate) type Function = fn(Call<'_>) -> Answer;
+use super::{client, group, held, message, offset, send, state, topic};
+use crate::blocking::blocking;
+use crate::call::{Call, Function};
 
 /// What is done with a request.
 #[derive(Debug)]
@@ -77,7 +65,7 @@ request_table! {
     // Messages.
     SEND_MESSAGE | SEND_MESSAGE_V2 | SEND_BATCH_MESSAGE
         => Route::Replies(|call, reply| send::send(call.shared, call.connection, call.request, reply));
-    PULL_MESSAGE | LITE_PULL_MESSAGE => Route::Replies(pull::pull);
+    PULL_MESSAGE | LITE_PULL_MESSAGE => Route::Replies(held::pull);
     VIEW_MESSAGE_BY_ID => answers(message::view);
     QUERY_MESSAGE => answers_once_dispatched(message::query);
     CONSUMER_SEND_MSG_BACK
@@ -130,7 +118,7 @@ request_table! {
     });
     // A round of retention: files of consume queues go with the log's. Queues stay: their numbers are nowhere else.
     CLEAN_EXPIRED_CONSUMEQUEUE => answers(|call| {
-        super::blocking(|| call.shared.store.clean())?;
+        blocking(|| call.shared.store.clean())?;
         Ok(Response::success())
     });
 

@@ -11,6 +11,7 @@ use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::{Command, Header};
 use rocketpy_remoting::{Connection, Reply, Response};
 
+use crate::call::response as respond;
 use crate::put::{Delay, NewMessage, Origin, Places, Stored, Template, acknowledge, put};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -79,7 +80,7 @@ fn answer(shared: &Shared, stored: &Stored<'_>) -> Response {
         region: Some(&shared.config.region_id),
         trace_on: Some(if shared.config.trace_on { "true" } else { "false" }),
     };
-    let mut command = super::response(response::SUCCESS);
+    let mut command = respond(response::SUCCESS);
     header.write(&mut command.ext);
     command.into()
 }

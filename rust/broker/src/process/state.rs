@@ -11,8 +11,9 @@ use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::GetBrokerConfigResponseHeader;
 use rocketpy_protocol::json;
 
-use super::{Answer, runtime_info, success_json};
+use super::runtime_info;
 use crate::Endpoint;
+use crate::call::{Answer, response as respond, success_json};
 use crate::figures::Figures;
 use crate::shared::Shared;
 
@@ -29,7 +30,7 @@ pub(super) fn config(shared: &Shared) -> Answer {
         let _ = writeln!(text, "{key}={value}");
     }
     let version = String::from_utf8_lossy(&json::to_vec(&shared.topics.version())).into_owned();
-    let command = super::response(response::SUCCESS)
+    let command = respond(response::SUCCESS)
         .with_header(&GetBrokerConfigResponseHeader { version: &version })
         .with_body(text.into_bytes());
     Ok(command.into())

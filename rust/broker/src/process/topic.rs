@@ -17,8 +17,8 @@ use rocketpy_remoting::{Reply, Response};
 use tracing::info;
 
 use super::offset::signed;
-use super::route::Call;
-use super::{Answer, blocking, success_json};
+use crate::blocking::blocking;
+use crate::call::{Answer, Call, success_json};
 use crate::put::{AckCondition, acknowledge};
 use crate::refusal::Refusal;
 use crate::shared::Shared;

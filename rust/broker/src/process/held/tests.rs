@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 
 use parking_lot::{Condvar, Mutex};
 use rocketpy_env::{Disk, RealDisk};
+use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader, Header};
 use rocketpy_remoting::{Client, ClientConfig, Server, ServerConfig};
-use rocketpy_store::{NewRecord, Store, StoreConfig, StoreListener};
+use rocketpy_store::{Arrival, NewRecord, Store, StoreConfig, StoreListener};
 use tempfile::TempDir;
 
 use super::*;

@@ -1,0 +1,93 @@
+//! The requests that this broker may hold, and what each waits for.
+
+use std::sync::Arc;
+
+use rocketpy_filter::MessageFilter;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
+use rocketpy_protocol::Command;
+use rocketpy_store::{Arrival, ReadLimits};
+
+use crate::call::Function;
+use crate::held_request::{QueueKey, Waiter, WaitsFor};
+
+/// A request that this broker may hold.
+#[derive(Debug)]
+pub(crate) enum Waiting {
+    /// A pull that found nothing.
+    Pull(Pull),
+    /// A question that is answered from consume queues or index.
+    Question(Question),
+}
+
+/// A question that waits for dispatch: whoever got an acknowledgement before asks for a message that is there.
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(crate) request: Command,
+    pub(crate) function: Function,
+    /// What readers might see of the log when the question came.
+    pub(crate) end: PhysicalOffset,
+}
+
+/// A pull that passed its checks.
+#[derive(Debug)]
+pub(crate) struct Pull {
+    pub(crate) queue: QueueKey,
+    pub(crate) offset: i64,
+    pub(crate) filter: Arc<MessageFilter>,
+    pub(crate) group: Arc<str>,
+    pub(crate) limits: ReadLimits,
+    pub(crate) topic_sys_flag: i32,
+    pub(crate) group_sys_flag: i32,
+}
+
+impl Pull {
+    /// Whether its offset lies before the end of the queue.
+    pub(crate) fn is_before(&self, max_offset: QueueOffset) -> bool {
+        max_offset.to_wire() > self.offset
+    }
+
+    /// Bytes of memory behind the struct. A filter counts for each pull, though several pulls may share one.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.queue.topic.len() + self.group.len() + self.filter.heap_bytes()
+    }
+}
+
+impl Waiter for Waiting {
+    fn waits_for(&self) -> WaitsFor<'_> {
+        match self {
+            Self::Pull(pull) => WaitsFor::Messages(std::slice::from_ref(&pull.queue)),
+            Self::Question(question) => WaitsFor::Dispatch(question.end),
+        }
+    }
+
+    fn is_woken_by(&self, arrival: &Arrival) -> bool {
+        match self {
+            Self::Pull(pull) => {
+                pull.is_before(arrival.next_offset) && pull.filter.matches_code(arrival.tags_code)
+            }
+            Self::Question(_) => false,
+        }
+    }
+
+    fn is_behind(&self, _queue: &QueueKey, max_offset: QueueOffset) -> bool {
+        match self {
+            Self::Pull(pull) => pull.is_before(max_offset),
+            Self::Question(_) => false,
+        }
+    }
+
+    fn held_bytes(&self) -> usize {
+        match self {
+            Self::Pull(pull) => pull.held_bytes(),
+            Self::Question(question) => question.held_bytes(),
+        }
+    }
+}
+
+impl Question {
+    fn held_bytes(&self) -> usize {
+        let fields: usize =
+            self.request.ext.iter().map(|pair| pair.0.len() + pair.1.len() + size_of_val(&pair)).sum();
+        fields + self.request.body.len() + self.request.remark.as_ref().map_or(0, String::len)
+    }
+}
