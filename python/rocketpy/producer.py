@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rocketpy import _rocketpy
@@ -12,6 +11,7 @@ from rocketpy.names import name_server_list
 from rocketpy.receipts import Receipts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from concurrent.futures import Future
     from typing import Unpack
 

@@ -14,6 +14,7 @@ use rocketpy_store::{Store, StoreError};
 use crate::held_request::{HeldLimits, HeldRequests};
 use crate::held_send::HeldSends;
 use crate::minute::MinuteRates;
+use crate::put::properties::broker_suffix;
 use crate::registration::{Announced, Registrar};
 use crate::role::{Role, RoleCell};
 use crate::stats::Stats;
@@ -120,11 +121,7 @@ impl Shared {
             tasks: Tasks::new(),
             started_at_ms,
             sync_flush: config.store.flush == FlushMode::Sync,
-            property_suffix: crate::put::broker_suffix(
-                &config.region_id,
-                config.trace_on,
-                &config.cluster_name,
-            ),
+            property_suffix: broker_suffix(&config.region_id, config.trace_on, &config.cluster_name),
             hot_bytes: memory_bytes().unwrap_or(DEFAULT_MEMORY_BYTES) / 100 * HOT_PERCENT,
             last_filter: Mutex::default(),
             unique_keys: UniqueKeys::new(host.ip(), std::process::id(), random_u64() as u32),

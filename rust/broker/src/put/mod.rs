@@ -8,7 +8,7 @@
 mod ack;
 mod destination;
 mod message;
-mod properties;
+pub(crate) mod properties;
 #[cfg_attr(
     not(test),
     expect(dead_code, reason = "send-back, delay delivery, transaction commit and timers will store again")
@@ -23,7 +23,6 @@ use std::cell::RefCell;
 pub(crate) use ack::{AckCondition, acknowledge};
 use destination::Destination;
 pub(crate) use message::{Delay, NewMessage, Origin, Template};
-pub(crate) use properties::broker_suffix;
 use properties::{PropertyFacts, check_sys_flag, inspect};
 use rocketpy_model::{PhysicalOffset, QueueOffset, TopicConfig, TopicFilterType, perm, sys_flag, system};
 use rocketpy_protocol::batch;
