@@ -137,7 +137,10 @@ impl<D: Disk> QueueFiles<D> {
             let start = position - position % self.file_size;
             let room = (start + self.file_size - position) as usize;
             let (now, later) = rest.split_at(rest.len().min(room));
-            assert!(now.len() as u64 % ENTRY_BYTES == 0 && !now.is_empty(), "no entry lies across two files");
+            assert!(
+                (now.len() as u64).is_multiple_of(ENTRY_BYTES) && !now.is_empty(),
+                "no entry lies across two files"
+            );
             let (file, is_new) = self.open_or_create(queue, start)?;
             let written = file.write_all_at(position - start, now);
             note(start, is_new);
