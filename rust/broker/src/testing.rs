@@ -15,6 +15,16 @@ use crate::shared::Shared;
 /// Longest a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Waits until something is so.
+pub(crate) async fn until(is_so: impl Fn() -> bool) {
+    let wait = async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.expect("it happens in time");
+}
+
 /// A broker's shared state over a real store. Must be made on a runtime.
 pub(crate) struct TestShared {
     shared: Arc<Shared>,
