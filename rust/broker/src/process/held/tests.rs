@@ -136,7 +136,7 @@ async fn a_question_that_was_given_up_is_answered_from_what_is_there() {
     let fixture = Fixture::start(|_| {});
     let (answer, ()) = tokio::join!(fixture.max_offset(true), async {
         fixture.wait_for_held().await;
-        resume(&fixture.shared, fixture.shared.held.overdue(Instant::now() + DISPATCH_PATIENCE));
+        resume_due(&fixture.shared, Instant::now() + DISPATCH_PATIENCE, false);
     });
     assert_eq!(offset(&answer), 1, "the entry is readable, only the listener has not returned");
 }
@@ -147,4 +147,20 @@ async fn a_question_without_room_is_told_that_the_broker_is_busy() {
     let answer = fixture.max_offset(true).await;
     assert_eq!(answer.code, 2);
     assert!(answer.remark.unwrap().contains("maxHeldBytes"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_panics_harms_no_other_held_request() {
+    let fixture = Fixture::start(|_| {});
+    let (answer, ()) = tokio::join!(fixture.max_offset(true), async {
+        fixture.wait_for_held().await;
+        let mut held = fixture.shared.held.all();
+        if let Waiting::Question(question) = &mut held[0].waiter {
+            question.function = |_| panic!("on purpose");
+        }
+        held[0].deadline = Instant::now();
+        fixture.shared.held.hold(held.remove(0)).unwrap();
+        resume_due(&fixture.shared, Instant::now(), false);
+    });
+    assert_eq!(answer.code, 1, "the panic ends the question alone: its sender gets SYSTEM_ERROR");
 }
