@@ -62,6 +62,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::testing::until;
 
     #[tokio::test]
     async fn all_work_has_ended_after_a_join() {
@@ -94,7 +95,7 @@ mod tests {
             });
         }
         tasks.join(Duration::from_millis(5)).await;
-        crate::testing::until(|| ended.load(Ordering::Relaxed) == 3).await;
+        until("all have ended", || ended.load(Ordering::Relaxed) == 3).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]

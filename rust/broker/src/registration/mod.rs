@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::role::Role;
     use crate::service::Services;
-    use crate::testing::TestShared;
+    use crate::testing::{TestShared, until};
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -229,12 +229,7 @@ mod tests {
         assert_eq!((book.0.lock().as_slice(), shared.permission()), ([(103, 0)].as_slice(), 6));
 
         shared.set_role(Role::Slave { id: 3 });
-        let wait = async {
-            while book.0.lock().len() < 2 {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, wait).await.unwrap();
+        until("the second registration has come", || book.0.lock().len() >= 2).await;
         assert!(services.step(&format!("registration at {address}")).await);
         services.stop_all(PATIENCE).await;
         registrar.unregister().await;
