@@ -66,13 +66,16 @@ impl Broker {
         shared.sample(Instant::now());
         let config = &shared.config;
         let processor = Arc::new(Processor(shared.clone()));
-        let server = address.serve(server_config(config, config.listen), processor.clone())?;
+        // Before the first request: one may wait for what only the listener hears of.
+        let (listener, failed) = Listener::new(&shared);
+        shared.store.add_listener(Arc::new(listener));
+        let server = address
+            .serve(server_config(config, config.listen), processor.clone())
+            .inspect_err(|_| close_store(&shared))?;
         let local_addr = server.local_addr();
         let store_host = SocketAddr::new(ip, local_addr.port());
         shared.set_advertised(Advertised { store_host, host: host.name, port: local_addr.port() });
         let vip_server = bind_vip(config, local_addr, &processor);
-        let (listener, failed) = Listener::new(&shared);
-        shared.store.add_listener(Arc::new(listener));
         let services = start_services(&shared);
         let advertised = register(&shared, &services);
         info!(%local_addr, advertised, broker = config.broker_name, cluster = config.cluster_name, "broker started");
@@ -137,13 +140,16 @@ impl Broker {
         if let Some(registrar) = self.shared.registrar() {
             registrar.unregister().await;
         }
-        process::held::resume(&self.shared, self.shared.held.all());
+        // Questions wait on: before dispatch has reached them, an answer would leave out acknowledged messages.
+        process::held::resume(&self.shared, self.shared.held.all_for_messages());
         self.shared.tasks.join(TASKS_END).await;
         self.shared.store.request_flush(self.shared.store.max_physical_offset());
         match &self.vip_server {
             Some(vip) => drop(tokio::join!(self.server.shutdown(DRAIN), vip.shutdown(DRAIN))),
             None => self.server.shutdown(DRAIN).await,
         }
+        // Dispatch did not come in time: their senders get an error.
+        drop(self.shared.held.all());
         self.shared.tasks.join(TASKS_END).await;
         self.shared.held_sends.give_up_all("the broker stopped before the flush; the message may be stored");
         let shared = self.shared.clone();
@@ -162,11 +168,8 @@ impl fmt::Debug for Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        // Store and listener hold each other. The shutdown ends the store's threads and lets go of the listener: then none of
-        // these threads is the last to drop the store.
-        if let Err(failure) = self.shared.store.shutdown() {
-            error!(%failure, "the store did not close in order");
-        }
+        self.services.abort();
+        close_store(&self.shared);
     }
 }
 
@@ -313,11 +316,7 @@ impl StoreListener for Listener {
     }
 
     fn dispatched(&self, offset: PhysicalOffset) {
-        for released in self.shared.held.dispatched(offset) {
-            // A task each: an answer from the index may take a while.
-            let shared = self.shared.clone();
-            self.shared.tasks.spawn(async move { process::held::resume(&shared, [released]) });
-        }
+        process::held::resume_each(&self.shared, self.shared.held.dispatched(offset));
     }
 
     fn waits(&self, wait: &mut dyn FnMut()) {
@@ -343,6 +342,14 @@ fn close(shared: &Shared) {
             error!(table, %refusal, "table not written at the stop");
         }
     }
+    close_store(shared);
+}
+
+/// Closes the store. Blocks.
+///
+/// Store and listener hold each other. The shutdown ends the store's threads and lets go of the listener: then none of these
+/// threads is the last to drop the store.
+fn close_store(shared: &Shared) {
     if let Err(failure) = shared.store.shutdown() {
         error!(%failure, "the store did not close in order");
     }

@@ -17,6 +17,8 @@ pub struct Endpoint<'a> {
     pub port: u16,
     /// The host that is announced to clients.
     pub advertised_host: &'a str,
+    /// Its id among the brokers of its name at this moment; 0 is the master.
+    pub broker_id: u64,
 }
 
 /// The configuration as text by key, in the words of the process that read it.
@@ -95,9 +97,11 @@ pub struct BrokerConfig {
     pub long_polling: bool,
     /// `shortPollingTimeMills`, default 1 s: how long a pull is held when long polling is off.
     pub short_polling: Duration,
-    /// `maxHeldPulls`, default 100,000: most requests held at a time; one more is answered SYSTEM_BUSY (`pullThreadPoolQueueCapacity`).
+    /// `maxHeldPulls`, default 100,000: most pulls held at a time, and again most requests that wait for dispatch; one more is
+    /// answered SYSTEM_BUSY.
     pub max_held_pulls: usize,
-    /// `maxHeldBytes`, default 256 MiB: most memory of all held requests together; beyond it the answer is SYSTEM_BUSY.
+    /// `maxHeldBytes`, default 256 MiB: most memory of all held pulls, and again of all
+    /// requests that wait for dispatch; beyond it the answer is SYSTEM_BUSY.
     pub max_held_bytes: usize,
     /// Interval at which all held pulls are checked again: a filter may have skipped the message that woke them. Default 5 s.
     pub scan_held_pulls_every: Duration,

@@ -60,7 +60,7 @@ pub(crate) struct Held<W> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct HeldId(u64);
 
-/// Bounds of all held requests together.
+/// Bounds of all requests that wait for messages, and again of all that wait for dispatch: neither takes the other's room.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeldLimits {
     pub(crate) requests: usize,
@@ -72,7 +72,7 @@ pub(crate) struct HeldLimits {
 pub(crate) enum NoRoom {
     /// As many are held as may be.
     Requests { limit: usize },
-    /// With this one they would take more memory than they may.
+    /// With this one those that wait for the same would take more memory than they may.
     Bytes { limit: usize },
 }
 
@@ -98,12 +98,20 @@ pub(crate) struct HeldRequests<W> {
 #[derive(Debug)]
 struct State<W> {
     next_id: u64,
-    bytes: usize,
+    for_messages: Usage,
+    for_dispatch: Usage,
     requests: HashMap<HeldId, Held<W>>,
     by_queue: HashMap<QueueKey, BTreeSet<HeldId>>,
     by_dispatch: BTreeSet<(PhysicalOffset, HeldId)>,
     by_connection: HashMap<u64, BTreeSet<HeldId>>,
     by_deadline: BTreeSet<(Instant, HeldId)>,
+}
+
+/// What the requests of one kind take of their limits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Usage {
+    requests: usize,
+    bytes: usize,
 }
 
 impl<W: Waiter> HeldRequests<W> {
@@ -221,6 +229,11 @@ impl<W: Waiter> HeldRequests<W> {
         })
     }
 
+    /// Takes out the requests that wait for messages.
+    pub(crate) fn all_for_messages(&self) -> Vec<Held<W>> {
+        self.release(|state, ids| ids.extend(state.by_queue.values().flatten()))
+    }
+
     /// Takes out everything.
     pub(crate) fn all(&self) -> Vec<Held<W>> {
         self.release(|state, ids| ids.extend(state.requests.keys()))
@@ -259,9 +272,8 @@ impl<W: Waiter> HeldRequests<W> {
 
     /// Shows the threads of the store whether anybody waits for them.
     fn publish(&self, state: &State<W>) {
-        let for_messages = state.requests.len() - state.by_dispatch.len();
         let first = state.by_dispatch.first().map_or(u64::MAX, |(end, _)| end.get());
-        self.for_messages.store(for_messages, Ordering::Release);
+        self.for_messages.store(state.for_messages.requests, Ordering::Release);
         self.first_dispatch.store(first, Ordering::Release);
     }
 }
@@ -270,7 +282,8 @@ impl<W> Default for State<W> {
     fn default() -> Self {
         Self {
             next_id: 0,
-            bytes: 0,
+            for_messages: Usage::default(),
+            for_dispatch: Usage::default(),
             requests: HashMap::new(),
             by_queue: HashMap::new(),
             by_dispatch: BTreeSet::new(),
@@ -281,14 +294,23 @@ impl<W> Default for State<W> {
 }
 
 impl<W: Waiter> State<W> {
-    fn check_room(&self, held: &Held<W>, limits: HeldLimits) -> Result<(), NoRoom> {
-        if self.requests.len() >= limits.requests {
+    fn check_room(&mut self, held: &Held<W>, limits: HeldLimits) -> Result<(), NoRoom> {
+        let usage = *self.usage(&held.waiter);
+        if usage.requests >= limits.requests {
             return Err(NoRoom::Requests { limit: limits.requests });
         }
-        if self.bytes.saturating_add(bytes_of(held)) > limits.bytes {
+        if usage.bytes.saturating_add(bytes_of(held)) > limits.bytes {
             return Err(NoRoom::Bytes { limit: limits.bytes });
         }
         Ok(())
+    }
+
+    /// What the requests take that wait for the same as this one.
+    fn usage(&mut self, waiter: &W) -> &mut Usage {
+        match waiter.waits_for() {
+            WaitsFor::Messages(_) => &mut self.for_messages,
+            WaitsFor::Dispatch(_) => &mut self.for_dispatch,
+        }
     }
 
     fn insert(&mut self, held: Held<W>) -> HeldId {
@@ -306,14 +328,18 @@ impl<W: Waiter> State<W> {
         }
         self.by_connection.entry(held.reply.connection().id()).or_default().insert(id);
         self.by_deadline.insert((held.deadline, id));
-        self.bytes += bytes_of(&held);
+        let usage = self.usage(&held.waiter);
+        usage.requests += 1;
+        usage.bytes += bytes_of(&held);
         self.requests.insert(id, held);
         id
     }
 
     fn take(&mut self, id: HeldId) -> Option<Held<W>> {
         let held = self.requests.remove(&id)?;
-        self.bytes -= bytes_of(&held);
+        let usage = self.usage(&held.waiter);
+        usage.requests -= 1;
+        usage.bytes -= bytes_of(&held);
         self.by_deadline.remove(&(held.deadline, id));
         remove_from(&mut self.by_connection, &held.reply.connection().id(), id);
         match held.waiter.waits_for() {

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 /// Answers of sends under SYNC_FLUSH, kept until a flush covers their records.
 ///
-/// All that one flush covers leave together. Meanwhile their connections are read on.
+/// All that one flush covers leave together. Their connections keep being read.
 #[doc(alias = "GroupCommitService")]
 #[derive(Debug, Default)]
 pub(crate) struct HeldSends {
@@ -133,6 +133,7 @@ mod tests {
     use rocketpy_remoting::{Client, ClientConfig, Connection, Handler, PendingCall, Server, ServerConfig};
 
     use super::*;
+    use crate::testing::until;
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -158,9 +159,7 @@ mod tests {
             let request = Command::bare_request(*end);
             calls.push(client.start_call(&server.local_addr().to_string(), request, PATIENCE).await.unwrap());
         }
-        while sends.waiting.lock().sends.len() < ends.len() {
-            tokio::task::yield_now().await;
-        }
+        until("all are held", || sends.waiting.lock().sends.len() >= ends.len()).await;
         (server, client, calls)
     }
 

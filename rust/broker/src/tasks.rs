@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
 use tracing::{error, warn};
 
-/// Work that ends by itself soon. All of it is joined when the broker stops: nothing runs on unseen.
+/// Work that ends by itself soon. A stopping broker waits for it, for a limited time.
 ///
 /// Work that goes on as long as the broker runs is a [`crate::service::Service`].
 #[derive(Debug)]
@@ -31,7 +31,8 @@ impl Tasks {
         running.spawn_on(work, &self.runtime);
     }
 
-    /// Waits until everything has ended; what has not by then is ended here.
+    /// Waits until everything has ended, or the time is up. What is left then ends at its next wait; work that blocks its thread
+    /// runs to its end.
     pub(crate) async fn join(&self, within: Duration) {
         let mut running = std::mem::take(&mut *self.running.lock());
         let all = async {
@@ -41,7 +42,8 @@ impl Tasks {
         };
         if tokio::time::timeout(within, all).await.is_err() {
             warn!(tasks = running.len(), "work of requests ended before it was done");
-            running.shutdown().await;
+            running.abort_all();
+            running.detach_all();
         }
     }
 }
@@ -60,6 +62,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::testing::until;
 
     #[tokio::test]
     async fn all_work_has_ended_after_a_join() {
@@ -92,7 +95,17 @@ mod tests {
             });
         }
         tasks.join(Duration::from_millis(5)).await;
-        assert_eq!(ended.load(Ordering::Relaxed), 3);
+        until("all have ended", || ended.load(Ordering::Relaxed) == 3).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn work_that_blocks_its_thread_does_not_hold_up_a_join() {
+        let tasks = Tasks::new();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        tasks.spawn(async move { assert!(crate::blocking::blocking(|| ended.recv().is_err())) });
+        let join = tasks.join(Duration::from_millis(5));
+        tokio::time::timeout(Duration::from_secs(10), join).await.expect("the join is bounded");
+        drop(end);
     }
 
     #[tokio::test]

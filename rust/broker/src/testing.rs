@@ -15,6 +15,16 @@ use crate::shared::Shared;
 /// Longest a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Waits until something is so; `what` says it.
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let wait = async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, wait).await.is_ok(), "never came true: {what}");
+}
+
 /// A broker's shared state over a real store. Must be made on a runtime.
 pub(crate) struct TestShared {
     shared: Arc<Shared>,

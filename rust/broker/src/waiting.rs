@@ -22,6 +22,7 @@ pub(crate) enum Waiting {
 /// A question that waits for dispatch: whoever got an acknowledgement before asks for a message that is there.
 #[derive(Debug)]
 pub(crate) struct Question {
+    /// Without its body, which no such function reads.
     pub(crate) request: Command,
     pub(crate) function: Function,
     /// What readers might see of the log when the question came.
@@ -88,6 +89,6 @@ impl Question {
     fn held_bytes(&self) -> usize {
         let fields: usize =
             self.request.ext.iter().map(|pair| pair.0.len() + pair.1.len() + size_of_val(&pair)).sum();
-        fields + self.request.body.len() + self.request.remark.as_ref().map_or(0, String::len)
+        fields + self.request.remark.as_ref().map_or(0, String::len)
     }
 }

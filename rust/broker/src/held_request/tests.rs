@@ -96,7 +96,8 @@ fn arrival(queue_id: u32, tags_code: i64) -> Arrival {
 fn is_empty(requests: &HeldRequests<Test>) -> bool {
     let state = requests.state.lock();
     let sets = state.by_queue.len() + state.by_dispatch.len() + state.by_connection.len();
-    sets + state.by_deadline.len() + state.requests.len() + state.bytes == 0
+    let usage = [state.for_messages, state.for_dispatch];
+    sets + state.by_deadline.len() + state.requests.len() == 0 && usage == [Usage::default(); 2]
 }
 
 #[tokio::test]
@@ -190,6 +191,26 @@ async fn requests_are_bounded_in_number_and_in_bytes() {
         requests.take_if(first, |_| true).unwrap();
         requests.hold(refused).unwrap();
         assert_eq!(requests.all().len(), 2);
+        assert!(is_empty(&requests));
+    }
+}
+
+#[tokio::test]
+async fn requests_for_messages_leave_the_room_of_those_for_dispatch() {
+    let mut fixture = Fixture::start().await;
+    let pull = || Test { queues: vec![queue("orders", 0)], ..Test::default() };
+    let one = bytes_of(&fixture.held(pull()).await);
+    for limits in
+        [HeldLimits { requests: 1, bytes: usize::MAX }, HeldLimits { requests: usize::MAX, bytes: one }]
+    {
+        let requests = HeldRequests::new(limits);
+        requests.hold(fixture.held(pull()).await).unwrap();
+        assert!(requests.hold(fixture.held(pull()).await).is_err());
+        let question = || Test { end: Some(PhysicalOffset(100)), ..Test::default() };
+        requests.hold(fixture.held(question()).await).expect("pulls take no room of questions");
+        assert!(requests.hold(fixture.held(question()).await).is_err());
+        assert_eq!(requests.all_for_messages().len(), 1);
+        assert_eq!(requests.all().len(), 1, "the question waits on");
         assert!(is_empty(&requests));
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use rocketpy_model::QueueOffset;
 use rocketpy_protocol::Command;
 use rocketpy_remoting::{Reply, cork};
@@ -46,6 +47,8 @@ pub(super) fn answer_once_dispatched(
         let connection = reply.connection().clone();
         return answer(function, Call { shared, connection: &connection, request: &request }, reply);
     }
+    // The body is a part of the whole block that was read from the connection, and would keep it in memory. No question has one.
+    let request = Command { body: Bytes::new(), ..request };
     hold(shared, Waiting::Question(Question { request, function, end }), reply, DISPATCH_PATIENCE);
 }
 
@@ -86,13 +89,24 @@ pub(crate) fn resume(shared: &Arc<Shared>, released: impl IntoIterator<Item = He
     }
 }
 
+/// Answers each of these in a task of its own: an answer from the index may take a while.
+pub(crate) fn resume_each(shared: &Arc<Shared>, released: impl IntoIterator<Item = Held<Waiting>>) {
+    for held in released {
+        let for_task = shared.clone();
+        shared.tasks.spawn(async move { resume(&for_task, [held]) });
+    }
+}
+
 /// Resumes the requests whose time is up; with `scans`, also those that a filter kept from being woken.
 pub(crate) fn resume_due(shared: &Arc<Shared>, now: Instant, scans: bool) {
-    let mut released = shared.held.overdue(now);
+    let overdue = shared.held.overdue(now);
+    let (questions, mut pulls): (Vec<_>, Vec<_>) =
+        overdue.into_iter().partition(|held| matches!(held.waiter, Waiting::Question(_)));
     if scans {
-        released.extend(shared.held.behind(|queue| max_offset(shared, queue)));
+        pulls.extend(shared.held.behind(|queue| max_offset(shared, queue)));
     }
-    resume(shared, released);
+    resume_each(shared, questions);
+    resume(shared, pulls);
 }
 
 fn max_offset(shared: &Shared, queue: &QueueKey) -> QueueOffset {

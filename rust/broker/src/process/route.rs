@@ -63,8 +63,7 @@ request_table! {
     Route:
 
     // Messages.
-    SEND_MESSAGE | SEND_MESSAGE_V2 | SEND_BATCH_MESSAGE
-        => Route::Replies(|call, reply| send::send(call.shared, call.connection, call.request, reply));
+    SEND_MESSAGE | SEND_MESSAGE_V2 | SEND_BATCH_MESSAGE => Route::Replies(send::send);
     PULL_MESSAGE | LITE_PULL_MESSAGE => Route::Replies(held::pull);
     VIEW_MESSAGE_BY_ID => answers(message::view);
     QUERY_MESSAGE => answers_once_dispatched(message::query);

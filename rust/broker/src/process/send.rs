@@ -3,15 +3,13 @@
 //! # Source
 //! docs/reference/protocol.md 2.3.1, docs/reference/store-format.md 6.6.
 
-use std::sync::Arc;
-
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::{SendMessageRequestHeader, SendMessageResponseHeader};
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::{Command, Header};
 use rocketpy_remoting::{Connection, Reply, Response};
 
-use crate::call::response as respond;
+use crate::call::{Call, response as respond};
 use crate::put::{Delay, NewMessage, Origin, Places, Stored, Template, acknowledge, put};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -20,7 +18,7 @@ use crate::shared::Shared;
 const MESSAGE_ID_CHARS: usize = 56;
 
 /// Stores the message or the batch, and answers as the flush policy says.
-pub(super) fn send(shared: &Arc<Shared>, connection: &Connection, request: &Command, reply: Reply) {
+pub(super) fn send(Call { shared, connection, request }: Call<'_>, reply: Reply) {
     let header = match SendMessageRequestHeader::of(request) {
         Ok(header) => header,
         Err(error) => {

@@ -24,7 +24,12 @@ pub(super) fn config(shared: &Shared) -> Answer {
         Some(advertised) => (advertised.host.as_str(), advertised.port),
         None => ("", shared.config.listen.port()),
     };
-    let endpoint = Endpoint { listen_ip: shared.config.listen.ip(), port, advertised_host: host };
+    let endpoint = Endpoint {
+        listen_ip: shared.config.listen.ip(),
+        port,
+        advertised_host: host,
+        broker_id: shared.role.get().broker_id(),
+    };
     for (key, value) in shared.config.describe.lines(&endpoint) {
         // Writing to a text does not fail.
         let _ = writeln!(text, "{key}={value}");

@@ -65,7 +65,7 @@ mod tests {
     use crate::registration::{Identity, Registrar};
     use crate::service::Services;
     use crate::table::topic::TopicChange;
-    use crate::testing::TestShared;
+    use crate::testing::{TestShared, until};
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -105,15 +105,6 @@ mod tests {
             };
             acknowledge(&self.0, condition, reply, Response::success());
         }
-    }
-
-    async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-        let wait = async {
-            while !is_so() {
-                tokio::task::yield_now().await;
-            }
-        };
-        assert!(tokio::time::timeout(PATIENCE, wait).await.is_ok(), "never came true: {what}");
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use rocketpy_env::{now_ms, random_u64};
 use rocketpy_model::{TopicConfig, name, perm, system};
 
 use super::message::{Delay, NewMessage, Origin, Template};
-use super::properties::Wish;
+use super::properties::Feature;
 use crate::blocking::blocking;
 use crate::refusal::Refusal;
 use crate::registration::Announced;
@@ -54,10 +54,10 @@ impl Destination {
     ///
     /// # Source
     /// docs/reference/store-format.md 8.2, 8.4 and 9.2.
-    pub(super) fn granting(self, wish: Wish) -> Result<Self, Refusal> {
-        match wish {
-            Wish::Delay { property } => Err(Refusal::Delay { property }),
-            Wish::Transaction { marked_by } => Err(Refusal::Transaction { marked_by }),
+    pub(super) fn for_feature(self, feature: Feature) -> Result<Self, Refusal> {
+        match feature {
+            Feature::Delay { property } => Err(Refusal::Delay { property }),
+            Feature::Transaction { marked_by } => Err(Refusal::Transaction { marked_by }),
         }
     }
 

@@ -42,7 +42,7 @@ pub(crate) struct Stored<'a> {
     pub(crate) places: Places,
     /// Bytes of all records.
     size_bytes: u32,
-    /// The message's own, or the one that the broker gave it; of a batch the one of its whole.
+    /// The message's own, or the one that the broker gave it; for a batch, the key of the batch itself.
     pub(crate) unique_key: Option<Cow<'a, str>>,
     pub(crate) ack: AckCondition,
 }
@@ -65,7 +65,7 @@ impl Places {
 }
 
 thread_local! {
-    /// Properties of the message that is being stored, kept for its room.
+    /// Properties of the message that is being stored. The buffer is reused to avoid an allocation per message.
     static PROPERTIES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -105,8 +105,8 @@ fn check_and_append<'a>(
     }
     check_body(shared, message.body)?;
     let facts = inspect(message.properties, origin, destination.delay);
-    if let Some(wish) = facts.wish {
-        destination = destination.granting(wish)?;
+    if let Some(feature) = facts.feature {
+        destination = destination.for_feature(feature)?;
     }
     if message.is_batch {
         append_batch(shared, origin, message, destination, &facts)
@@ -180,8 +180,8 @@ fn append_batch<'a>(
     }
     for item in batch::items(message.body) {
         let item = item.map_err(|error| Refusal::BadBatch { reason: error.to_string() })?;
-        if let Some(wish) = inspect(item.properties, origin, message.delay).wish {
-            destination = destination.granting(wish)?;
+        if let Some(feature) = inspect(item.properties, origin, message.delay).feature {
+            destination = destination.for_feature(feature)?;
         }
     }
     let appended = shared.store.append_batch(&record(origin, message, &destination, &[]))?;
@@ -230,7 +230,7 @@ fn condition(
     AckCondition { flushed, announced: destination.announced }
 }
 
-/// Whether the answer comes after the flush: the message's own wish first, then its topic's, then the broker's.
+/// Whether the answer comes after the flush: as the message says, else its topic, else the broker.
 ///
 /// # Source
 /// docs/reference/store-format.md 6.1 for the message; a topic's `flush.type` is not Apache's.

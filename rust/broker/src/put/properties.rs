@@ -16,7 +16,7 @@ pub(super) struct PropertyFacts<'a> {
     /// The sender wants its answer before the flush (`WAIT=false`).
     pub(super) answer_before_flush: bool,
     /// The first property that asks for more than to be stored.
-    pub(super) wish: Option<Wish>,
+    pub(super) feature: Option<Feature>,
     /// The text has a property that only the broker may set.
     has_broker_property: bool,
     /// The delay level is taken out.
@@ -25,7 +25,7 @@ pub(super) struct PropertyFacts<'a> {
 
 /// What a message asks for beyond being stored: it must not be stored as a plain message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum Feature {
     /// Delivery at a later time.
     Delay {
         /// The property that asks for it.
@@ -44,7 +44,7 @@ pub(super) enum Wish {
 pub(super) fn inspect(text: &[u8], origin: Origin, delay: Delay) -> PropertyFacts<'_> {
     let mut facts = PropertyFacts::default();
     for (name, value) in properties_text::iter_bytes(text) {
-        let wish = match name {
+        let feature = match name {
             b"UNIQ_KEY" => {
                 facts.unique_key = str::from_utf8(value).ok();
                 continue;
@@ -61,27 +61,27 @@ pub(super) fn inspect(text: &[u8], origin: Origin, delay: Delay) -> PropertyFact
                 facts.drops_delay = true;
                 continue;
             }
-            b"DELAY" if !is_no_level(value) => Wish::Delay { property: property::DELAY },
-            b"TIMER_DELAY_SEC" => Wish::Delay { property: property::TIMER_DELAY_SEC },
-            b"TIMER_DELAY_MS" => Wish::Delay { property: property::TIMER_DELAY_MS },
-            b"TIMER_DELIVER_MS" => Wish::Delay { property: property::TIMER_DELIVER_MS },
+            b"DELAY" if !is_no_level(value) => Feature::Delay { property: property::DELAY },
+            b"TIMER_DELAY_SEC" => Feature::Delay { property: property::TIMER_DELAY_SEC },
+            b"TIMER_DELAY_MS" => Feature::Delay { property: property::TIMER_DELAY_MS },
+            b"TIMER_DELIVER_MS" => Feature::Delay { property: property::TIMER_DELIVER_MS },
             b"TRAN_MSG" if value.eq_ignore_ascii_case(b"true") => {
-                Wish::Transaction { marked_by: "property TRAN_MSG" }
+                Feature::Transaction { marked_by: "property TRAN_MSG" }
             }
             _ => continue,
         };
-        let counts = match wish {
-            Wish::Delay { .. } => delay != Delay::Over,
-            Wish::Transaction { .. } => origin == Origin::Client,
+        let counts = match feature {
+            Feature::Delay { .. } => delay != Delay::Over,
+            Feature::Transaction { .. } => origin == Origin::Client,
         };
         if counts {
-            facts.wish.get_or_insert(wish);
+            facts.feature.get_or_insert(feature);
         }
     }
     facts
 }
 
-/// Level 0 and below mean no delay. A level that is not a number is a wish: it must be refused, not ignored.
+/// Level 0 and below mean no delay. Refuse a level that is not a number; do not ignore it.
 fn is_no_level(value: &[u8]) -> bool {
     str::from_utf8(value)
         .ok()
@@ -170,10 +170,10 @@ mod tests {
     }
 
     #[test]
-    fn the_first_wish_counts_and_only_while_it_is_open() {
-        let delay = |property| Some(Wish::Delay { property });
-        let transaction = Some(Wish::Transaction { marked_by: "property TRAN_MSG" });
-        for (text, wish, after_the_delay, of_the_broker) in [
+    fn the_first_feature_counts_and_only_while_it_is_asked_for() {
+        let delay = |property| Some(Feature::Delay { property });
+        let transaction = Some(Feature::Transaction { marked_by: "property TRAN_MSG" });
+        for (text, feature, after_the_delay, of_the_broker) in [
             ("DELAY\u{1}3\u{2}", delay("DELAY"), None, delay("DELAY")),
             ("a\u{1}b\u{2}DELAY\u{1}soon", delay("DELAY"), None, delay("DELAY")),
             ("TIMER_DELAY_SEC\u{1}1\u{2}", delay("TIMER_DELAY_SEC"), None, delay("TIMER_DELAY_SEC")),
@@ -183,8 +183,8 @@ mod tests {
             ("TRAN_MSG\u{1}true\u{2}DELAY\u{1}3\u{2}", transaction, transaction, delay("DELAY")),
             ("DELAY\u{1}0\u{2}TRAN_MSG\u{1}false\u{2}", None, None, None),
         ] {
-            let found = |origin, delay| inspect(text.as_bytes(), origin, delay).wish;
-            assert_eq!(found(Origin::Client, Delay::Asked), wish, "{text:?}");
+            let found = |origin, delay| inspect(text.as_bytes(), origin, delay).feature;
+            assert_eq!(found(Origin::Client, Delay::Asked), feature, "{text:?}");
             assert_eq!(found(Origin::Client, Delay::Over), after_the_delay, "{text:?}, over");
             assert_eq!(found(Origin::Broker, Delay::Asked), of_the_broker, "{text:?}, of the broker");
         }
@@ -223,9 +223,9 @@ mod tests {
         let facts = inspect(text, Origin::Client, Delay::Dropped);
         let mut out = Vec::new();
         stored(text, &facts, None, b"", &mut out).unwrap();
-        assert_eq!((facts.wish, out.as_slice()), (None, b"a\x01b\x02".as_slice()));
+        assert_eq!((facts.feature, out.as_slice()), (None, b"a\x01b\x02".as_slice()));
         let timer = inspect(b"TIMER_DELAY_MS\x011\x02", Origin::Client, Delay::Dropped);
-        assert!(timer.wish.is_some());
+        assert!(timer.feature.is_some());
     }
 
     #[test]

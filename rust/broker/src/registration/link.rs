@@ -41,7 +41,7 @@ pub(super) struct Link {
 pub(super) struct Progress {
     /// The last ticket that the name server has taken; −1 before the first registration.
     pub(super) taken: i64,
-    /// It took the last registration in good time. Nobody waits for one that did not.
+    /// It answered the last registration in time. Answers do not wait for one that did not.
     pub(super) is_there: bool,
 }
 

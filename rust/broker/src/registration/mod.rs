@@ -14,13 +14,13 @@ use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::UnRegisterBrokerRequestHeader;
 use rocketpy_remoting::{Client, Connection, Handler, Reply, Response};
 use tokio::task::JoinSet;
-use tracing::info;
+use tracing::{error, info};
 
 use crate::role::RoleCell;
 use crate::service::Service;
 use crate::table::topic::{TopicChange, TopicTable};
 
-/// How long a stopping broker waits until the name servers have taken its leave.
+/// Longest wait for each name server's answer to the unregistration.
 const UNREGISTER_TIMEOUT: Duration = Duration::from_millis(150);
 
 /// The name servers of this broker.
@@ -125,13 +125,18 @@ impl Registrar {
             // Whoever waits for an announcement is answered now.
             link.progress.send_modify(|progress| progress.is_there = false);
         }
-        let mut farewells = JoinSet::new();
+        let mut unregistrations = JoinSet::new();
         for link in self.links.iter().filter(|link| link.progress.borrow().taken >= 0) {
             let (client, identity) = (self.client.clone(), self.identity.clone());
-            farewells.spawn(unregister(client, link.address.clone(), identity, id_on_the_wire(&self.role)));
+            let broker_id = id_on_the_wire(&self.role);
+            unregistrations.spawn(unregister(client, link.address.clone(), identity, broker_id));
         }
         // Each ends by its own time-out.
-        farewells.join_all().await;
+        while let Some(ended) = unregistrations.join_next().await {
+            if let Err(failure) = ended {
+                error!(%failure, "an unregistration did not end in order");
+            }
+        }
     }
 }
 
@@ -142,8 +147,8 @@ async fn unregister(client: Client, address: String, identity: Arc<Identity>, br
         cluster_name: &identity.cluster_name,
         broker_id,
     };
-    let farewell = Command::request(request::UNREGISTER_BROKER, &header);
-    if let Err(error) = client.call(&address, farewell, UNREGISTER_TIMEOUT).await {
+    let request = Command::request(request::UNREGISTER_BROKER, &header);
+    if let Err(error) = client.call(&address, request, UNREGISTER_TIMEOUT).await {
         info!(name_server = address, %error, "name server did not take the unregistration");
     }
 }
@@ -176,11 +181,11 @@ mod tests {
     use super::*;
     use crate::role::Role;
     use crate::service::Services;
-    use crate::testing::TestShared;
+    use crate::testing::{TestShared, until};
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A name server that writes down which broker id registered or took its leave.
+    /// A name server that writes down which broker id registered or unregistered.
     #[derive(Default)]
     struct Book(Mutex<Vec<(i32, i64)>>);
 
@@ -224,12 +229,7 @@ mod tests {
         assert_eq!((book.0.lock().as_slice(), shared.permission()), ([(103, 0)].as_slice(), 6));
 
         shared.set_role(Role::Slave { id: 3 });
-        let wait = async {
-            while book.0.lock().len() < 2 {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, wait).await.unwrap();
+        until("the second registration has come", || book.0.lock().len() >= 2).await;
         assert!(services.step(&format!("registration at {address}")).await);
         services.stop_all(PATIENCE).await;
         registrar.unregister().await;

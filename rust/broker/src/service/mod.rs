@@ -65,18 +65,26 @@ impl Services {
         running.insert(name, Running { service, turn, stop, task });
     }
 
-    /// Does one round of a service now, between the rounds that come by themselves; false when no such service runs.
+    /// Does one round of a service now, between the rounds that come by themselves; false when no such service runs, or it is
+    /// stopped first.
     pub(crate) async fn step(&self, name: &str) -> bool {
-        let found = self.running.lock().get(name).map(|found| (found.service.clone(), found.turn.clone()));
-        let Some((service, turn)) = found else { return false };
+        let found = self
+            .running
+            .lock()
+            .get(name)
+            .map(|found| (found.service.clone(), found.turn.clone(), found.stop.subscribe()));
+        let Some((service, turn, stopped)) = found else { return false };
         let _turn = turn.lock().await;
+        if *stopped.borrow() {
+            return false;
+        }
         service.round().await;
         true
     }
 
     /// Stops one service; false when no such service runs. On return its task has ended.
     ///
-    /// A round under way may end within the time given; then it is dropped.
+    /// A round under way may end within the time given; then it is dropped. One that [`Self::step`] began goes on after that time.
     #[cfg_attr(not(test), expect(dead_code, reason = "promotion and demotion will stop single services"))]
     pub(crate) async fn stop(&self, name: &str, within: Duration) -> bool {
         let found = self.running.lock().remove(name);
@@ -90,13 +98,19 @@ impl Services {
         let all = std::mem::take(&mut *self.running.lock());
         end(all, within).await;
     }
+
+    /// Ends all services without waiting for them.
+    pub(crate) fn abort(&self) {
+        for running in self.running.lock().values() {
+            running.stop.send_replace(true);
+            running.task.abort();
+        }
+    }
 }
 
 impl Drop for Services {
     fn drop(&mut self) {
-        for running in self.running.get_mut().values() {
-            running.task.abort();
-        }
+        self.abort();
     }
 }
 
@@ -109,6 +123,9 @@ async fn run(service: Arc<dyn Service>, turn: Arc<AsyncMutex<()>>, mut stopped: 
             () = service.due() => {}
         }
         let _turn = turn.lock().await;
+        if *stopped.borrow() {
+            return;
+        }
         service.round().await;
     }
 }
@@ -130,6 +147,9 @@ async fn end(all: BTreeMap<String, Running>, within: Duration) {
         match ended {
             Err(failure) if failure.is_panic() => error!(service, %failure, "service panicked"),
             _ => debug!(service, "service stopped"),
+        }
+        if tokio::time::timeout_at(deadline, running.turn.lock()).await.is_err() {
+            warn!(service, "a round that was asked for is not done in time, and goes on");
         }
     }
 }
@@ -269,6 +289,34 @@ mod tests {
         assert!(services.stop("bell", Duration::from_millis(5)).await);
         assert_eq!(bell.counts(), (2, 1), "the round was dropped");
         assert_eq!(Arc::strong_count(&bell), 1, "and nothing holds the service any more");
+    }
+
+    #[tokio::test]
+    async fn a_stop_waits_for_a_step_and_no_round_follows_it() {
+        let bell = Arc::new(Bell { gate: Some(Notify::new()), ..Bell::default() });
+        let services = Arc::new(Services::default());
+        services.start(bell.clone());
+        let step = || {
+            let services = services.clone();
+            tokio::spawn(async move { services.step("bell").await })
+        };
+        let under_way = step();
+        bell.reaches((1, 0)).await;
+        bell.rung.notify_one();
+        let late = step();
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        let stopping = services.clone();
+        let stop = tokio::spawn(async move { stopping.stop("bell", PATIENCE).await });
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!stop.is_finished(), "the step is under way");
+        bell.gate.as_ref().unwrap().notify_one();
+        assert!(stop.await.unwrap() && under_way.await.unwrap());
+        assert!(!late.await.unwrap(), "it came too late");
+        assert_eq!(bell.counts(), (1, 1));
     }
 
     #[tokio::test]

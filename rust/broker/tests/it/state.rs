@@ -52,8 +52,13 @@ async fn the_runtime_information_has_what_the_tools_read() {
 async fn the_configuration_is_told_as_its_reader_describes_it() {
     let fixture = Fixture::start_with(|config| {
         config.describe = Describe::new(|endpoint| {
-            let Endpoint { listen_ip, port, advertised_host } = endpoint;
-            vec![("listenPort", port.to_string()), ("brokerIP1", format!("{advertised_host} {listen_ip}"))]
+            let Endpoint { listen_ip, port, advertised_host, broker_id } = endpoint;
+            let id = ("brokerId", broker_id.to_string());
+            vec![
+                id,
+                ("listenPort", port.to_string()),
+                ("brokerIP1", format!("{advertised_host} {listen_ip}")),
+            ]
         });
     })
     .await;
@@ -62,5 +67,5 @@ async fn the_configuration_is_told_as_its_reader_describes_it() {
     assert!(answer.ext.get("version").unwrap().contains("counter"));
     let text = String::from_utf8(answer.body.to_vec()).unwrap();
     let port = fixture.broker.local_addr().port();
-    assert_eq!(text, format!("listenPort={port}\nbrokerIP1=127.0.0.1 127.0.0.1\n"));
+    assert_eq!(text, format!("brokerId=0\nlistenPort={port}\nbrokerIP1=127.0.0.1 127.0.0.1\n"));
 }

@@ -24,10 +24,19 @@ fn properties(mut config: ServerConfig, endpoint: &Endpoint<'_>) -> Vec<(&'stati
     config.broker.store.more_commit_log_dirs = log_dirs.collect();
     let used = KEYS.iter().filter(|key| key.section != Section::NameServer);
     let used = used.map(|key| (key.name, key.value(&config))).filter(|(_, value)| *value != Value::Nothing);
-    let fixed = FIXED.iter().map(|fixed| (fixed.name, fixed.only.to_owned()));
+    let fixed = FIXED.iter().map(|fixed| (fixed.name, of_role(fixed.name, endpoint.broker_id, fixed.only)));
     let mut all: Vec<_> = used.map(|(name, value)| (name, value.to_string())).chain(fixed).collect();
     all.sort();
     all
+}
+
+/// The value of a key whose value in the file is fixed. What the role decides is as it is now.
+fn of_role(name: &str, broker_id: u64, fixed: &str) -> String {
+    match name {
+        "brokerId" => broker_id.to_string(),
+        "brokerRole" if broker_id != 0 => "SLAVE".to_owned(),
+        _ => fixed.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -49,9 +58,12 @@ mod tests {
             listen_ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
             advertised_host: "broker.example",
             port: 10911,
+            broker_id: 0,
         };
-        let lines: Vec<String> =
-            properties(config, &endpoint).into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let lines: Vec<String> = properties(config.clone(), &endpoint)
+            .into_iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
         let missing: Vec<&str> =
             BEFORE.lines().filter(|line| !lines.iter().any(|found| found == line)).collect();
         assert_eq!(missing, [""; 0]);
@@ -60,5 +72,10 @@ mod tests {
             lines.contains(&"maxTopics=100000".to_owned()) && lines.contains(&"aclEnable=false".to_owned())
         );
         assert!(!lines.iter().any(|line| line.starts_with("readyFile")), "it has no value");
+
+        let slave = properties(config, &Endpoint { broker_id: 2, ..endpoint });
+        for line in [("brokerId", "2".to_owned()), ("brokerRole", "SLAVE".to_owned())] {
+            assert!(slave.contains(&line), "{line:?}");
+        }
     }
 }

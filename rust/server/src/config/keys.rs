@@ -230,9 +230,11 @@ pub const KEYS: &[Key] = keys! {
             }}, ours;
         /// Largest request that the broker takes.
         "maxFrameBytes" = Whole(4096, 1 << 30, "bytes") => [broker.max_frame_bytes], ours;
-        /// Most requests that wait at a time, for a message or for dispatch; one more is answered SYSTEM_BUSY.
+        /// Most pulls that wait for a message at a time; one more is answered SYSTEM_BUSY. Requests that wait for dispatch have the
+        /// same bound of their own.
         "maxHeldPulls" = Whole(1, 10_000_000, "requests") => [broker.max_held_pulls], ours;
-        /// Most memory that the waiting requests take together; one more is answered SYSTEM_BUSY.
+        /// Most memory that the waiting pulls take together; one more is answered SYSTEM_BUSY. Requests that wait for dispatch have
+        /// the same bound of their own.
         "maxHeldBytes" = Whole(1 << 20, 1 << 40, "bytes") => [broker.max_held_bytes], ours;
         /// Most topics; one more is refused.
         "maxTopics" = Whole(32, 10_000_000, "topics") => [broker.max_topics], ours;

@@ -1,22 +1,20 @@
 //! Questions that come while dispatch stands still. No watch runs here: only dispatch can end their wait.
 
-use std::net::SocketAddr;
-
 use parking_lot::{Condvar, Mutex};
-use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader, Header};
 use rocketpy_remoting::{Client, ClientConfig, Server, ServerConfig};
-use rocketpy_store::{Arrival, NewRecord, Store, StoreConfig, StoreListener};
-use tempfile::TempDir;
+use rocketpy_store::{Arrival, NewRecord, StoreListener};
 
 use super::*;
 use crate::BrokerConfig;
 use crate::broker::Listener;
 use crate::process::Processor;
+use crate::testing::{TestShared, until};
 
+const PRODUCER: &str = "10.0.0.7:50123";
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Keeps dispatch from going on until it is opened.
@@ -50,28 +48,21 @@ impl StoreListener for Gate {
 
 /// A broker of which dispatch waits at the gate, with one record in its log.
 struct Fixture {
-    shared: Arc<Shared>,
     gate: Arc<Gate>,
     server: Server,
     client: Client,
-    _folder: TempDir,
+    /// Dropped last: it closes the store.
+    shared: TestShared,
 }
 
 impl Fixture {
     fn start(change: impl FnOnce(&mut BrokerConfig)) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let host: SocketAddr = "127.0.0.1:10911".parse().unwrap();
-        let store = StoreConfig { commit_log_file_size: 1 << 20, ..StoreConfig::new(folder.path()) };
-        let mut config = BrokerConfig { store, ..BrokerConfig::default() };
-        change(&mut config);
-        let store = Store::open(config.store.clone()).unwrap();
-        RealDisk.create_dir_all(&folder.path().join("config")).unwrap();
-        let shared = Arc::new(Shared::open(config, store, host).unwrap());
+        let shared = TestShared::open(change);
         let listener = Listener::new(&shared).0;
         let gate = Gate { listener, is_open: Mutex::new(false), opened: Condvar::new() };
         let gate = Arc::new(gate);
         shared.store.add_listener(gate.clone());
-        let processor = Arc::new(Processor(shared.clone()));
+        let processor = Arc::new(Processor(Arc::clone(&shared)));
         let server = Server::bind(ServerConfig::new("127.0.0.1:0".parse().unwrap()), processor).unwrap();
         let record = NewRecord {
             topic: "orders",
@@ -79,23 +70,18 @@ impl Fixture {
             flag: 0,
             sys_flag: 0,
             born_at_ms: 1,
-            born_host: host,
+            born_host: PRODUCER.parse().unwrap(),
             reconsume_times: 0,
             prepared_transaction_offset: PhysicalOffset(0),
             body: b"x",
             properties: b"",
         };
         shared.store.append(&record).unwrap();
-        Self { shared, gate, server, client: Client::new(ClientConfig::default()), _folder: folder }
+        Self { shared, gate, server, client: Client::new(ClientConfig::default()) }
     }
 
     async fn wait_for_held(&self) {
-        let wait = async {
-            while self.shared.held.len() == 0 {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(TIMEOUT, wait).await.expect("the question is held");
+        until("the question is held", || self.shared.held.len() > 0).await;
     }
 
     async fn max_offset(&self, committed: bool) -> Command {
@@ -108,9 +94,6 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         self.gate.open();
-        let closed = self.shared.store.shutdown();
-        // After a failed test its own message is the one to read.
-        assert!(closed.is_ok() || std::thread::panicking(), "{closed:?}");
     }
 }
 
@@ -136,7 +119,7 @@ async fn a_question_that_was_given_up_is_answered_from_what_is_there() {
     let fixture = Fixture::start(|_| {});
     let (answer, ()) = tokio::join!(fixture.max_offset(true), async {
         fixture.wait_for_held().await;
-        resume(&fixture.shared, fixture.shared.held.overdue(Instant::now() + DISPATCH_PATIENCE));
+        resume_due(&fixture.shared, Instant::now() + DISPATCH_PATIENCE, false);
     });
     assert_eq!(offset(&answer), 1, "the entry is readable, only the listener has not returned");
 }
@@ -147,4 +130,20 @@ async fn a_question_without_room_is_told_that_the_broker_is_busy() {
     let answer = fixture.max_offset(true).await;
     assert_eq!(answer.code, 2);
     assert!(answer.remark.unwrap().contains("maxHeldBytes"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_panics_harms_no_other_held_request() {
+    let fixture = Fixture::start(|_| {});
+    let (answer, ()) = tokio::join!(fixture.max_offset(true), async {
+        fixture.wait_for_held().await;
+        let mut held = fixture.shared.held.all();
+        if let Waiting::Question(question) = &mut held[0].waiter {
+            question.function = |_| panic!("on purpose");
+        }
+        held[0].deadline = Instant::now();
+        fixture.shared.held.hold(held.remove(0)).unwrap();
+        resume_due(&fixture.shared, Instant::now(), false);
+    });
+    assert_eq!(answer.code, 1, "the panic ends the question alone: its sender gets SYSTEM_ERROR");
 }
