@@ -48,7 +48,7 @@ mod tests {
         let endpoint = Endpoint {
             listen_ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
             advertised_host: "broker.example",
-            port: 10911,
+            port: rocketpy_broker::DEFAULT_PORT,
         };
         let lines: Vec<String> =
             properties(config, &endpoint).into_iter().map(|(key, value)| format!("{key}={value}")).collect();
