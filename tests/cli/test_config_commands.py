@@ -14,6 +14,16 @@ def bare() -> dict[str, str]:
 
 
 @pytest.fixture
+def command(command, bare: dict[str, str]):
+    """Runs a command line that sees no configuration variables of the surrounding run, only those in `variables`."""
+
+    def run(*arguments: str, variables: dict[str, str] | None = None, **options):
+        return command(*arguments, env=bare | (variables or {}), **options)
+
+    return run
+
+
+@pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "broker.conf"
     path.write_text("brokerName=from-file\nlistenPort=1234\nfileReservedTime=48\nsendMessageThreadPoolNums=4\n")
@@ -24,10 +34,10 @@ def values(text: str) -> dict[str, dict]:
     return {row["key"]: row for row in json.loads(text)}
 
 
-def test_each_value_is_shown_with_the_layer_that_set_it(command, bare, file: Path):
-    environment = bare | {"ROCKETPY_LISTEN_PORT": "2345", "ROCKETPY_REGION_ID": "r1"}
+def test_each_value_is_shown_with_the_layer_that_set_it(command, file: Path):
+    variables = {"ROCKETPY_LISTEN_PORT": "2345", "ROCKETPY_REGION_ID": "r1"}
     line = ("config", "show", "--config", str(file), "--set", "regionId=r2", "--format", "json")
-    result = command(*line, env=environment)
+    result = command(*line, variables=variables)
     found = values(result.stdout)
     assert (found["brokerName"]["value"], found["brokerName"]["origin"]) == ("from-file", f"file {file}")
     assert (found["listenPort"]["value"], found["listenPort"]["origin"]) == (
@@ -43,13 +53,13 @@ def test_each_value_is_shown_with_the_layer_that_set_it(command, bare, file: Pat
     assert any("fileReservedTime" in line and "48" in line and str(file) in line for line in table.splitlines())
 
 
-def test_a_shown_configuration_can_be_read_again(command, bare, file: Path, tmp_path: Path):
+def test_a_shown_configuration_can_be_read_again(command, file: Path, tmp_path: Path):
     line = ("config", "show", "--config", str(file), "--set", r"regionId=a\b", "--format", "properties")
-    shown = command(*line, env=bare)
+    shown = command(*line)
     again = tmp_path / "again.conf"
     again.write_text(shown.stdout)
     assert "#traceOn=true" in shown.stdout.splitlines(), "a default is a comment: it may be another one some day"
-    found = values(command("config", "show", "--config", str(again), "--format", "json", env=bare).stdout)
+    found = values(command("config", "show", "--config", str(again), "--format", "json").stdout)
     given = {name: row["value"] for name, row in found.items() if row["origin"] != "default"}
     assert given == {"brokerName": "from-file", "listenPort": 1234, "fileReservedTime": 48, "regionId": r"a\b"}
 
@@ -77,12 +87,12 @@ def test_an_unknown_key_names_the_nearest(command):
     assert error.endswith("hint: write flushDiskType, or leave the key out\n")
 
 
-def test_only_what_differs_from_the_defaults_is_listed(command, bare, file: Path):
+def test_only_what_differs_from_the_defaults_is_listed(command, file: Path):
     line = ("config", "diff", "--config", str(file), "--set", "traceOn=true", "--set", "maxTopics=50", "--json")
-    found = values(command(*line, env=bare).stdout)
+    found = values(command(*line).stdout)
     assert set(found) == {"brokerName", "listenPort", "fileReservedTime", "maxTopics"}
     assert found["fileReservedTime"]["default"] == 72
-    assert "nothing differs" in command("config", "diff", env=bare).stdout
+    assert "nothing differs" in command("config", "diff").stdout
 
 
 def test_two_files_are_compared(command, file: Path, tmp_path: Path):

@@ -74,7 +74,7 @@ def diff(
             )
         left, right = (load(file, [], environment=False) for file in files)
         rows = [
-            {"key": one["name"], str(files[0]): told(one, as_json), str(files[1]): told(other, as_json)}
+            {"key": one["name"], str(files[0]): bare_value(one, as_json), str(files[1]): bare_value(other, as_json)}
             for one, other in zip(left, right, strict=True)
             if one["value"] != other["value"]
         ]
@@ -104,14 +104,14 @@ def load(config: Path | None, settings: Sequence[str], *, environment: bool = Tr
 
 
 def value_of(key: "ConfigKey", as_json: bool) -> dict[str, Any]:
-    """Value and default, typed for JSON, as a file would say them for people."""
+    """Value and default, typed for JSON, as a file would write them for people."""
     if as_json:
         return {"value": key["value"], "default": key["default"]}
     return {"value": key["text"], "default": key["default_text"]}
 
 
-def told(key: "ConfigKey", as_json: bool) -> Any:
-    """The value alone."""
+def bare_value(key: "ConfigKey", as_json: bool) -> Any:
+    """The value of a key without its default, typed for JSON, as a file would write it for people."""
     return value_of(key, as_json)["value"]
 
 

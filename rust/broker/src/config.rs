@@ -8,6 +8,9 @@ use std::time::Duration;
 use rocketpy_model::{Permission, system};
 use rocketpy_store::StoreConfig;
 
+/// The port of a broker, as with Apache.
+pub const DEFAULT_PORT: u16 = 10911;
+
 /// How a running broker is reached, as it turned out at start.
 #[derive(Clone, Copy, Debug)]
 pub struct Endpoint<'a> {
@@ -147,7 +150,7 @@ impl Default for BrokerConfig {
     fn default() -> Self {
         Self {
             store: StoreConfig::new("store"),
-            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10911),
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT),
             vip_channel: false,
             advertised_host: None,
             name_servers: Vec::new(),

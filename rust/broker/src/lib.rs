@@ -34,7 +34,7 @@ mod topic_attribute;
 mod waiting;
 
 pub use broker::Broker;
-pub use config::{BrokerConfig, Describe, Endpoint};
+pub use config::{BrokerConfig, DEFAULT_PORT, Describe, Endpoint};
 pub use error::BrokerError;
 pub use process::route::requests;
 pub use rocketpy_store::{

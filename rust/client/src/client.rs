@@ -74,9 +74,9 @@ impl Client {
             return;
         }
         let instance = &user.share.instance;
-        for (role, group) in instance.members.remove_all(user.owner) {
-            instance.unregister(role, &group).await;
-        }
+        let groups = instance.members.remove_all(user.owner);
+        user.share.stop_timers_if_last();
+        instance.unregister(&groups).await;
         if user.share.give_back() {
             instance.shutdown().await;
         }
@@ -125,7 +125,7 @@ impl Client {
     pub(crate) async fn leave(&self, role: Role, group: &str) {
         let instance = &self.user.share.instance;
         if instance.members.remove(self.user.owner, role, group) {
-            instance.unregister(role, group).await;
+            instance.unregister(&[(role, group.to_owned())]).await;
         }
     }
 
@@ -133,8 +133,8 @@ impl Client {
     pub(crate) fn start_leaving(&self, role: Role, group: &str) {
         let instance = &self.user.share.instance;
         if instance.members.remove(self.user.owner, role, group) {
-            let (client, group) = (self.clone(), group.to_owned());
-            instance.spawn(async move { client.user.share.instance.unregister(role, &group).await });
+            let (client, groups) = (self.clone(), [(role, group.to_owned())]);
+            instance.spawn(async move { client.user.share.instance.unregister(&groups).await });
         }
     }
 }

@@ -40,9 +40,19 @@ pub(crate) struct Instance {
     arrivals: Arc<Arrivals>,
     /// Held while brokers are told of the groups, so that no heartbeat brings back a group that has just left.
     telling: tokio::sync::Mutex<()>,
-    timers: Mutex<JoinSet<()>>,
+    timers: Mutex<Timers>,
+    route_refresh_interval: Duration,
+    heartbeat_interval: Duration,
     /// Tasks that end by themselves, such as leaving a group after the last handle was dropped.
     background: Mutex<JoinSet<()>>,
+}
+
+/// The tasks that run until the instance ends.
+#[derive(Default)]
+struct Timers {
+    tasks: JoinSet<()>,
+    /// Whether the tasks were started and not aborted since.
+    running: bool,
 }
 
 impl Instance {
@@ -70,16 +80,32 @@ impl Instance {
             arrivals,
             telling: tokio::sync::Mutex::default(),
             timers: Mutex::default(),
+            route_refresh_interval: config.route_refresh_interval,
+            heartbeat_interval: config.heartbeat_interval,
             background: Mutex::default(),
         });
-        let (me, runtime) = (Arc::downgrade(&instance), &instance.runtime);
-        let mut timers = instance.timers.lock();
-        timers.spawn_on(refresh_routes(me.clone(), config.route_refresh_interval), runtime);
-        let arrivals = instance.arrivals.clone();
-        timers.spawn_on(send_heartbeats(me, arrivals, config.heartbeat_interval), runtime);
-        drop(timers);
+        instance.start_timers();
         debug!(client_id = instance.client_id, "client started");
         instance
+    }
+
+    /// Starts the timers unless they run.
+    pub(crate) fn start_timers(self: &Arc<Self>) {
+        let mut timers = self.timers.lock();
+        if timers.running {
+            return;
+        }
+        timers.running = true;
+        let (me, arrivals) = (Arc::downgrade(self), self.arrivals.clone());
+        timers.tasks.spawn_on(refresh_routes(me.clone(), self.route_refresh_interval), &self.runtime);
+        timers.tasks.spawn_on(send_heartbeats(me, arrivals, self.heartbeat_interval), &self.runtime);
+    }
+
+    /// Aborts the timers, and with them a heartbeat that a broker does not answer.
+    pub(crate) fn stop_timers(&self) {
+        let mut timers = self.timers.lock();
+        timers.running = false;
+        timers.tasks.abort_all();
     }
 
     /// Starts a task that ends by itself.
@@ -113,7 +139,16 @@ impl Instance {
                 }
             });
         }
-        calls.join_all().await;
+        self.join(calls).await;
+    }
+
+    /// Waits for calls. One that panics is logged and does not end the others.
+    async fn join(&self, mut calls: JoinSet<()>) {
+        while let Some(ended) = calls.join_next().await {
+            if ended.is_err_and(|error| error.is_panic()) {
+                error!(client_id = self.client_id, "a call to a broker panicked");
+            }
+        }
     }
 
     /// Sends a heartbeat to the brokers that were connected to since the last one.
@@ -132,32 +167,35 @@ impl Instance {
         self.members.brokers_connected();
     }
 
-    /// Tells the brokers that this client id left a group, unless it has joined the group again. Errors are only logged: the
+    /// Tells the brokers that this client id left groups, except those that it has joined again. Errors are only logged: the
     /// brokers notice the end of the connection.
-    pub(crate) async fn unregister(&self, role: Role, group: &str) {
-        // A broker that does not answer a heartbeat must not delay this for long.
-        let _turn = tokio::time::timeout(UNREGISTER_TIMEOUT, self.telling.lock()).await;
-        if self.members.contains(role, group) {
+    pub(crate) async fn unregister(&self, groups: &[(Role, String)]) {
+        if groups.is_empty() {
             return;
         }
-        let request = wire::unregister(&self.client_id, role, group);
+        // A broker that does not answer a heartbeat must not delay this for long.
+        let _turn = tokio::time::timeout(UNREGISTER_TIMEOUT, self.telling.lock()).await;
+        let addresses = self.api.broker_addresses(true);
         let mut calls = JoinSet::new();
-        for address in self.api.broker_addresses(true) {
-            let (api, request) = (self.api.clone(), request.clone());
-            calls.spawn(async move {
-                let timeout = api.timeout().min(UNREGISTER_TIMEOUT);
-                if let Err(error) = api.call(&address, "unregistering", request, timeout).await {
-                    debug!(address, %error, "unregistering failed");
-                }
-            });
+        for (role, group) in groups.iter().filter(|(role, group)| !self.members.contains(*role, group)) {
+            let request = wire::unregister(&self.client_id, *role, group);
+            for address in addresses.clone() {
+                let (api, request) = (self.api.clone(), request.clone());
+                calls.spawn(async move {
+                    let timeout = api.timeout().min(UNREGISTER_TIMEOUT);
+                    if let Err(error) = api.call(&address, "unregistering", request, timeout).await {
+                        debug!(address, %error, "unregistering failed");
+                    }
+                });
+            }
         }
-        calls.join_all().await;
+        self.join(calls).await;
     }
 
     /// Ends the timers, the connections and the background tasks, and waits for them.
     pub(crate) async fn shutdown(&self) {
         let mut timers = std::mem::take(&mut *self.timers.lock());
-        timers.shutdown().await;
+        timers.tasks.shutdown().await;
         self.api.shutdown().await;
         let mut background = std::mem::take(&mut *self.background.lock());
         while background.join_next().await.is_some() {}
@@ -166,7 +204,7 @@ impl Instance {
 
     /// As [`shutdown`](Self::shutdown), without waiting.
     pub(crate) fn stop(&self) {
-        self.timers.lock().abort_all();
+        self.stop_timers();
         self.api.close();
     }
 }

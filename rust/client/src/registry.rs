@@ -86,6 +86,8 @@ impl Share {
         {
             entry.settings.check(&settings, &key.client_id)?;
             entry.clients += 1;
+            // The last client may be closing and have stopped them.
+            instance.start_timers();
             return Ok(Self::new(instance, Some(key)));
         }
         let instance = Instance::start(&identity, names, config, runtime);
@@ -96,6 +98,16 @@ impl Share {
 
     fn new(instance: Arc<Instance>, key: Option<Key>) -> Self {
         Self { instance, key, given_back: AtomicBool::new(false) }
+    }
+
+    /// Stops the instance's timers when no other client shares it, so that a heartbeat that waits for a dead broker does not delay
+    /// the close. A client that comes meanwhile starts them again.
+    pub(crate) fn stop_timers_if_last(&self) {
+        let Some(key) = &self.key else { return self.instance.stop_timers() };
+        let entries = registry().entries.lock();
+        if entries.get(key).is_none_or(|entry| entry.clients == 1) {
+            self.instance.stop_timers();
+        }
     }
 
     /// Gives the share back. True when it was the last one: the caller then stops the instance. A second call does nothing.

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// Apache's port.
-pub(crate) const DEFAULT_PORT: u16 = 9876;
+/// The port of a name server, as with Apache.
+pub const DEFAULT_PORT: u16 = 9876;
 
 /// The settings of a [`NameServer`](crate::NameServer).
 #[derive(Debug, Clone)]

@@ -13,7 +13,7 @@ mod request;
 mod route;
 mod server;
 
-pub use config::NameServerConfig;
+pub use config::{DEFAULT_PORT, NameServerConfig};
 pub use error::NameServerError;
 pub use request::requests;
 pub use server::NameServer;

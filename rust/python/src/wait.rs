@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use crate::error;
 
 /// Interval at which a waiting call checks for signals: well within the 200 ms that Ctrl-C may take.
-const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
+pub(crate) const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Waits for a future; on Ctrl-C drops it and raises `KeyboardInterrupt`.
 ///

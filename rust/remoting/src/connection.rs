@@ -185,6 +185,7 @@ impl Connection {
     /// # Errors
     /// As [`start_call`](Self::start_call).
     pub fn try_start_call(&self, mut request: Command, timeout: Duration) -> Result<PendingCall, CallError> {
+        self.complete(&mut request);
         let cost = self.calls.try_reserve(&request).ok_or_else(|| self.no_room(request.code, 0))?;
         let (sender, receiver) = oneshot::channel();
         self.enqueue(&mut request, Patience::from_now(timeout), cost, Answer::Channel(sender))?;
@@ -204,6 +205,7 @@ impl Connection {
         callback: impl FnOnce(Result<Command, CallError>) + Send + 'static,
     ) -> Result<(), CallError> {
         let patience = Patience::from_now(timeout);
+        self.complete(&mut request);
         let cost = self.room_for(&request, patience).await?;
         self.enqueue(&mut request, patience, cost, Answer::Callback(Box::new(callback)))
     }
@@ -229,6 +231,7 @@ impl Connection {
         request: &mut Command,
         patience: Patience,
     ) -> Result<PendingCall, CallError> {
+        self.complete(request);
         let cost = self.room_for(request, patience).await?;
         let (sender, receiver) = oneshot::channel();
         self.enqueue(request, patience, cost, Answer::Channel(sender))?;
@@ -246,6 +249,7 @@ impl Connection {
         }
     }
 
+    /// Queues a request that is complete and whose room is reserved.
     fn enqueue(
         &self,
         request: &mut Command,
@@ -253,7 +257,6 @@ impl Connection {
         cost: u32,
         answer: Answer,
     ) -> Result<(), CallError> {
-        self.complete(request);
         let call = Call { code: request.code, patience, cost, answer };
         let (opaque, first_due) = self.calls.insert(call).map_err(|call| {
             self.calls.release(call.cost);
@@ -273,6 +276,7 @@ impl Connection {
         }
     }
 
+    /// Runs the hook. Comes before the reservation of room: the request's final size counts, and a hook that panics takes no room.
     fn complete(&self, request: &mut Command) {
         if let Some(hook) = &self.hook {
             hook.outgoing(&self.name, request);

@@ -13,8 +13,7 @@ use serde::Serialize;
 use tokio::runtime::Runtime;
 use tracing::{error, info, warn};
 
-use crate::config::{self, BROKER_PORT, NAME_SERVER_PORT};
-use crate::{ServerConfig, ServerError, address, limits, log_files};
+use crate::{ServerConfig, ServerError, address, config, limits, log_files};
 
 /// How long a start waits for the name servers; one that is down must not keep the broker from starting.
 const REGISTER_WAIT: Duration = Duration::from_secs(2);
@@ -70,7 +69,7 @@ impl Role {
 /// Its functions block and must not be called from within an async runtime. Dropping it stops it.
 #[derive(Debug)]
 pub struct Process {
-    /// Taken by the thread that stops the process.
+    /// Taken by the thread that stops the process, which holds the lock until the end of the stop: a second stop waits for it.
     runtime: Mutex<Option<Runtime>>,
     name_server: Option<NameServer>,
     broker: Option<Arc<Broker>>,
@@ -130,7 +129,8 @@ impl Process {
         if !role.has_broker() {
             return self.take_ready_file(config.ready_file);
         }
-        config.broker.listen = address::listen(&config.host, config.port.unwrap_or(BROKER_PORT))?;
+        config.broker.listen =
+            address::listen(&config.host, config.port.unwrap_or(rocketpy_broker::DEFAULT_PORT))?;
         config.broker.describe = config::describe(&config);
         let policy = config.broker.store.on_failed_flush;
         let broker = Arc::new(Broker::start(config.broker).await?);
@@ -146,7 +146,8 @@ impl Process {
 
     /// Starts the name server; a broker beside it registers there and nowhere else.
     async fn start_name_server(&mut self, role: Role, config: &mut ServerConfig) -> Result<(), ServerError> {
-        let listen = address::listen(&config.host, config.name_server_port.unwrap_or(NAME_SERVER_PORT))?;
+        let listen =
+            address::listen(&config.host, config.name_server_port.unwrap_or(rocketpy_namesrv::DEFAULT_PORT))?;
         let started = NameServer::start(NameServerConfig { listen, ..config.name_server.clone() }).await?;
         let address = address::reachable(started.local_addr());
         if role.has_broker() && !config.broker.name_servers.is_empty() {
@@ -173,7 +174,7 @@ impl Process {
         self.failure.lock().clone()
     }
 
-    /// Stops in order within the time given. A further call only tells how the stop ended.
+    /// Stops in order within the time given. A further call waits for the end of the stop and tells how it ended.
     ///
     /// # Errors
     /// [`ServerError::CutOff`]: the time was too short. The next start recovers what was not closed.
@@ -181,8 +182,12 @@ impl Process {
     /// # Durability
     /// On return without an error everything acknowledged is durable.
     pub fn stop(&self, within: Duration) -> Result<(), ServerError> {
-        self.stop_once(within);
-        if self.is_cut_off.load(Ordering::Acquire) { Err(ServerError::CutOff { within }) } else { Ok(()) }
+        let ended = self.stop_once(within);
+        if ended && !self.is_cut_off.load(Ordering::Acquire) {
+            Ok(())
+        } else {
+            Err(ServerError::CutOff { within })
+        }
     }
 
     /// Called once this process holds the ports and the store, so that the file belongs to no other running process.
@@ -201,8 +206,10 @@ impl Process {
         RealDisk.replace(path, &json).map_err(ServerError::ReadyFile)
     }
 
-    fn stop_once(&self, within: Duration) {
-        let Some(runtime) = self.runtime.lock().take() else { return };
+    /// Whether the process has stopped, by this call or another; false when another one still stops it after `within`.
+    fn stop_once(&self, within: Duration) -> bool {
+        let Some(mut runtime) = self.runtime.try_lock_for(within) else { return false };
+        let Some(runtime) = runtime.take() else { return true };
         let started = Instant::now();
         let stopped = runtime.block_on(async {
             // Inside the runtime, which owns the timer.
@@ -219,6 +226,7 @@ impl Process {
             warn!(%failure, "ready file not removed");
         }
         info!(took_ms = started.elapsed().as_millis() as u64, "server stopped");
+        true
     }
 
     async fn stop_parts(&self) {

@@ -20,7 +20,7 @@ pub enum FlushMode {
 
 impl FlushMode {
     /// The value of `flushDiskType` that asks for it.
-    pub fn apache_name(self) -> &'static str {
+    pub const fn apache_name(self) -> &'static str {
         match self {
             Self::Async => "ASYNC_FLUSH",
             Self::Sync => "SYNC_FLUSH",

@@ -1,6 +1,6 @@
 //! Clients of one instance name share its connections, routes and heartbeats.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rocketpy_client::{
     Admin, Client, ClientConfig, ClientError, ConsumerConfig, Producer, ProducerConfig, PullConsumer,
@@ -12,7 +12,7 @@ use rocketpy_protocol::body::HeartbeatData;
 use rocketpy_protocol::code::request;
 use tokio::runtime::Handle;
 
-use crate::peer::{Peer, client};
+use crate::peer::{Act, Peer, client};
 
 /// A name server and a broker `b` with topic `t`.
 fn two_peers() -> (Peer, Peer) {
@@ -102,6 +102,70 @@ async fn a_closed_client_leaves_the_others_working_and_the_last_one_closes_the_c
     assert_eq!(broker.connections(), (2, 1), "a name may be used again");
 }
 
+/// A client that sends heartbeats all the time; without a name it has an instance of its own.
+fn beating(names: &Peer, instance: Option<&str>) -> Client {
+    let config = ClientConfig {
+        instance_name: instance.map(str::to_owned),
+        heartbeat_interval: Duration::from_millis(20),
+        ..ClientConfig::new([names.address.clone()])
+    };
+    Client::new(config, Handle::current()).unwrap()
+}
+
+#[tokio::test]
+async fn a_heartbeat_without_an_answer_delays_no_close() {
+    for instance in [None, Some("silent")] {
+        let (names, broker) = two_peers();
+        let client = beating(&names, instance);
+        let (first, _b, _c) =
+            (producer(&client, "a").await, producer(&client, "b").await, producer(&client, "c").await);
+        send(&first).await.unwrap();
+        broker.script(|command| if command.code == request::HEART_BEAT { Act::Hold } else { Act::Default });
+        let _held = broker.held(request::HEART_BEAT).await;
+        let started = Instant::now();
+        client.close().await;
+        let took = started.elapsed();
+        assert!(took < Duration::from_millis(900), "one wait for the heartbeat takes a second: {took:?}");
+        assert_eq!(broker.seen(request::UNREGISTER_CLIENT).len(), 3, "every group");
+    }
+}
+
+#[tokio::test]
+async fn a_broker_without_answers_delays_a_close_once_for_all_groups() {
+    let (names, broker) = two_peers();
+    let client = beating(&names, None);
+    let (first, _b, _c) =
+        (producer(&client, "a").await, producer(&client, "b").await, producer(&client, "c").await);
+    send(&first).await.unwrap();
+    broker.script(|_| Act::Hold);
+    let started = Instant::now();
+    client.close().await;
+    let took = started.elapsed();
+    assert!(took < Duration::from_millis(1900), "a second for each group: {took:?}");
+}
+
+#[tokio::test]
+async fn a_client_that_comes_while_the_last_one_closes_has_heartbeats() {
+    let (names, broker) = two_peers();
+    let first = beating(&names, Some("handover"));
+    let a = producer(&first, "a").await;
+    send(&a).await.unwrap();
+    broker.script(
+        |command| {
+            if command.code == request::UNREGISTER_CLIENT { Act::Hold } else { Act::Default }
+        },
+    );
+    let closing = tokio::spawn(async move { first.close().await });
+    let (_, reply) = broker.held(request::UNREGISTER_CLIENT).await;
+    let second = beating(&names, Some("handover"));
+    let _b = producer(&second, "b").await;
+    reply.send(crate::peer::ok());
+    closing.await.unwrap();
+    let before = broker.seen(request::HEART_BEAT).len();
+    let beats = broker.wait_for(request::HEART_BEAT, before + 3).await;
+    assert_eq!(groups(beats.last().unwrap()).0, ["b"]);
+}
+
 #[tokio::test]
 async fn the_last_client_that_is_dropped_closes_the_connections() {
     let (names, broker) = two_peers();
@@ -146,7 +210,7 @@ async fn clients_share_only_with_equal_name_servers_and_settings() {
     // The timeout of calls is each client's own.
     let patient = ClientConfig { api_timeout: Duration::from_secs(60), ..config(&names, "settings") };
     let hurried = ClientConfig { api_timeout: Duration::from_millis(20), ..config(&names, "settings") };
-    names.script(|_| crate::peer::Act::Hold);
+    names.script(|_| Act::Hold);
     let hurried = Admin::new(&Client::new(hurried, Handle::current()).unwrap());
     let patient = Admin::new(&Client::new(patient, Handle::current()).unwrap());
     let waiting = tokio::spawn(async move { patient.topics().await });

@@ -3,16 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pyo3::prelude::*;
 
 use super::{Arrival, Promise, Sink};
 use crate::convert::ToPython;
 use crate::error;
-
-/// Interval at which a caller that waits for its futures checks for signals.
-const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
+use crate::wait::SIGNAL_INTERVAL;
 
 /// The futures of one producer, completed by a thread that takes every waiting outcome each time it gets the interpreter
 /// lock.

@@ -1,10 +1,11 @@
 //! Hooks that see every request: one signs, one checks.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use rocketpy_protocol::{Command, code};
 use rocketpy_remoting::{
-    Client, ClientConfig, Connection, RequestCheck, RequestHook, Response, ServerConfig,
+    CallError, Client, ClientConfig, Connection, RequestCheck, RequestHook, Response, ServerConfig,
 };
 
 use crate::support::*;
@@ -97,4 +98,62 @@ async fn a_check_refuses_before_the_handler_sees_the_request() {
     let (_, reply) = soon(kept.recv()).await.expect("a request");
     reply.send(Response::success());
     assert_eq!(soon(call).await.expect("an answer").code, 0);
+}
+
+/// Panics at requests with code 11.
+#[derive(Debug)]
+struct Broken;
+
+impl RequestHook for Broken {
+    fn outgoing(&self, _: &str, request: &mut Command) {
+        assert_ne!(request.code, 11, "a key that cannot be read");
+    }
+}
+
+#[tokio::test]
+async fn a_hook_that_panics_takes_no_room_of_later_requests() {
+    let server = serve(ServerConfig::new(LOOPBACK), handler(|_, _, reply| reply.send(Response::success())));
+    let addr = server.local_addr().to_string();
+    let config =
+        ClientConfig { hook: Some(Arc::new(Broken)), max_outstanding_calls: 2, ..ClientConfig::default() };
+    let client = Arc::new(Client::new(config));
+    for _ in 0..3 {
+        let (client, addr) = (client.clone(), addr.clone());
+        let call =
+            tokio::spawn(
+                async move { client.call(&addr, Command::bare_request(11), PATIENCE).await.map(drop) },
+            );
+        assert!(soon(call).await.expect_err("the hook's panic").is_panic());
+    }
+    let answer = client.call(&addr, Command::bare_request(ECHO), Duration::from_secs(5)).await;
+    assert_eq!(answer.expect("room").code, 0);
+}
+
+/// Adds a megabyte to the body.
+#[derive(Debug)]
+struct Grow;
+
+impl RequestHook for Grow {
+    fn outgoing(&self, _: &str, request: &mut Command) {
+        request.body = vec![0; 1 << 20].into();
+    }
+}
+
+#[tokio::test]
+async fn bytes_that_a_hook_adds_count_for_the_window() {
+    let (keep, mut kept) = keeping();
+    let server = serve(ServerConfig::new(LOOPBACK), keep);
+    let addr = server.local_addr().to_string();
+    let config = ClientConfig {
+        hook: Some(Arc::new(Grow)),
+        max_outstanding_bytes: 3 << 19,
+        ..ClientConfig::default()
+    };
+    let client = Client::new(config);
+    let first = client.start_call(&addr, Command::bare_request(ECHO), PATIENCE).await.expect("queued");
+    let second = client.start_call(&addr, Command::bare_request(ECHO), Duration::from_millis(50)).await;
+    assert!(matches!(second, Err(CallError::WindowFull { .. })), "the window has room for one");
+    let (_, reply) = soon(kept.recv()).await.expect("a request");
+    reply.send(Response::success());
+    soon(first).await.expect("an answer");
 }

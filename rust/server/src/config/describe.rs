@@ -57,7 +57,7 @@ mod tests {
         let endpoint = Endpoint {
             listen_ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
             advertised_host: "broker.example",
-            port: 10911,
+            port: rocketpy_broker::DEFAULT_PORT,
             broker_id: 0,
         };
         let lines: Vec<String> = properties(config.clone(), &endpoint)

@@ -60,7 +60,7 @@ pub enum Section {
     Reading,
     /// Files, flushes and the index.
     Store,
-    /// When messages go.
+    /// When messages are removed.
     Retention,
     /// The name server.
     NameServer,

@@ -6,12 +6,12 @@ use std::time::Duration;
 use rocketpy_broker::{FlushMode, OnFailedFlush};
 use rocketpy_model::name;
 
+use super::ServerConfig;
 use super::key::{Apache, Key, Section};
 use super::kind::{
     Addresses, Choice, DayHours, File, Folder, Folders, Holds, Host, Kind, Maybe, Name, Permissions, Plain,
     Port, Switch, Whole, hours, millis, seconds,
 };
-use super::{BROKER_PORT, NAME_SERVER_PORT, ServerConfig};
 
 const DAY_MS: i64 = 86_400_000;
 const MIB: i64 = 1 << 20;
@@ -19,23 +19,24 @@ const MIB: i64 = 1 << 20;
 const ANY: i64 = i64::MAX;
 
 const FLUSH_MODES: &[(&str, FlushMode)] =
-    &[("ASYNC_FLUSH", FlushMode::Async), ("SYNC_FLUSH", FlushMode::Sync)];
+    &[(FlushMode::Async.apache_name(), FlushMode::Async), (FlushMode::Sync.apache_name(), FlushMode::Sync)];
 const FAILED_FLUSH: &[(&str, OnFailedFlush)] =
     &[("STOP", OnFailedFlush::Stop), ("REFUSE", OnFailedFlush::Refuse)];
 
 /// One row: description, `"key" = kind => [field]`, and where Apache differs: `ours`, `apache "default"`, or
-/// `alias "key"` for a second name of our own. A value that is not one field is `{|config| get, |config, value| set}`.
+/// `alias "key"` for a second name of our own. Behind that, `changeable` says that the key may change while a server runs. A value
+/// that is not one field is `{|config| get, |config, value| set}`.
 macro_rules! keys {
     ($($section:ident {
-        $($(#[doc = $text:literal])+ $name:literal = $kind:expr => $target:tt $(, $differs:ident $($with:literal)?)?;)*
+        $($(#[doc = $text:literal])+ $name:literal = $kind:expr => $target:tt $(, $mark:ident $($with:literal)?)*;)*
     })*) => {
         &[$($(Key {
             name: $name,
             section: Section::$section,
             description: concat!($($text),+),
-            apache: keys!(@apache $($differs $($with)?)?),
-            alias_of: keys!(@alias $($differs $($with)?)?),
-            is_changeable: false,
+            apache: keys!(@apache $($mark $($with)?),*),
+            alias_of: keys!(@alias $($mark $($with)?),*),
+            is_changeable: keys!(@changeable $($mark $($with)?),*),
             shape: || Kind::shape(&$kind),
             get: keys!(@get $kind, $target),
             set: keys!(@set $kind, $target),
@@ -51,12 +52,15 @@ macro_rules! keys {
     (@set $kind:expr, {|$config:ident| $get:expr, |$into:ident, $value:ident| $set:expr}) => {
         |$into, text| { let $value = Holds::parse(&$kind, text)?; $set; Ok(()) }
     };
-    (@apache) => { Apache::Same };
-    (@apache apache $default:literal) => { Apache::Default($default) };
-    (@apache ours) => { Apache::Unknown };
-    (@apache alias $key:literal) => { Apache::Unknown };
-    (@alias alias $key:literal) => { Some($key) };
-    (@alias $($differs:ident $($with:literal)?)?) => { None };
+    (@apache $(changeable)?) => { Apache::Same };
+    (@apache apache $default:literal $(, changeable)?) => { Apache::Default($default) };
+    (@apache ours $(, changeable)?) => { Apache::Unknown };
+    (@apache alias $key:literal $(, changeable)?) => { Apache::Unknown };
+    (@alias alias $key:literal $(, changeable)?) => { Some($key) };
+    (@alias $($other:tt)*) => { None };
+    (@changeable changeable) => { true };
+    (@changeable $differs:ident $($with:literal)?, changeable) => { true };
+    (@changeable $($other:tt)*) => { false };
 }
 
 /// Every key that is used, in the order of the page of keys.
@@ -65,7 +69,7 @@ pub const KEYS: &[Key] = keys! {
         /// Address or host that every part of the server listens on.
         "bindAddress" = Host => [host], apache "0.0.0.0";
         /// Port of the broker; 0 takes a free one. A name server alone takes it as its own.
-        "listenPort" = Port => {|c| c.port.unwrap_or(BROKER_PORT), |c, v| c.port = Some(v)};
+        "listenPort" = Port => {|c| c.port.unwrap_or(rocketpy_broker::DEFAULT_PORT), |c, v| c.port = Some(v)};
         /// Name servers that the broker registers at; `rocketpy server` registers at its own.
         "namesrvAddr" = Addresses => [broker.name_servers];
         /// Cluster that the broker belongs to.
@@ -208,7 +212,7 @@ pub const KEYS: &[Key] = keys! {
     NameServer {
         /// Port of the name server; 0 takes a free one.
         "nameServerPort" = Port =>
-            {|c| c.name_server_port.unwrap_or(NAME_SERVER_PORT), |c, v| c.name_server_port = Some(v)}, ours;
+            {|c| c.name_server_port.unwrap_or(rocketpy_namesrv::DEFAULT_PORT), |c, v| c.name_server_port = Some(v)}, ours;
         /// Whether routes carry the order configuration of the KV store.
         "orderMessageEnable" = Switch => [name_server.order_message_enabled];
         /// Time between two checks for brokers that fell silent.
@@ -268,4 +272,41 @@ fn set_commit_log_dirs(config: &mut ServerConfig, dirs: Option<Vec<PathBuf>>) {
     let mut dirs = dirs.unwrap_or_default().into_iter();
     config.broker.store.commit_log_dir = dirs.next();
     config.broker.store.more_commit_log_dirs = dirs.collect();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROWS: &[Key] = keys! {
+        Topics {
+            /// Plain.
+            "plain" = Switch => [broker.trace_on];
+            /// Changeable.
+            "changeable" = Switch => [broker.trace_on], changeable;
+            /// Differs.
+            "differs" = Switch => [broker.trace_on], apache "false", changeable;
+            /// Ours.
+            "ours" = Switch => [broker.trace_on], ours, changeable;
+            /// Another name.
+            "alias" = Switch => [broker.trace_on], alias "plain", changeable;
+            /// Another name of a fixed one.
+            "fixed" = Switch => [broker.trace_on], alias "plain";
+        }
+    };
+
+    #[test]
+    fn a_row_says_whether_its_key_may_change_and_where_apache_differs() {
+        let facts: Vec<_> =
+            ROWS.iter().map(|key| (key.name, key.is_changeable, key.apache, key.alias_of)).collect();
+        let expected = [
+            ("plain", false, Apache::Same, None),
+            ("changeable", true, Apache::Same, None),
+            ("differs", true, Apache::Default("false"), None),
+            ("ours", true, Apache::Unknown, None),
+            ("alias", true, Apache::Unknown, Some("plain")),
+            ("fixed", false, Apache::Unknown, Some("plain")),
+        ];
+        assert_eq!(facts, expected);
+    }
 }

@@ -39,10 +39,6 @@ pub struct Sources {
     pub settings: Vec<(String, String)>,
 }
 
-/// Apache's port of name servers.
-pub(crate) const NAME_SERVER_PORT: u16 = 9876;
-/// Apache's port of brokers.
-pub(crate) const BROKER_PORT: u16 = 10911;
 /// What our variables start with.
 const PREFIX: &str = "ROCKETPY_";
 /// The variable in which Apache's broker looks for its name servers.

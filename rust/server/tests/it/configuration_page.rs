@@ -14,8 +14,8 @@ Layers, the last wins: defaults, `--config` file, environment variable `ROCKETPY
 which win over `--set`). Case and underscores of a key do not matter: `brokerIP1`, `broker_ip1` and `ROCKETPY_BROKER_IP1` are one.
 An unknown key is an error that names known ones that look like it.
 
-`rocketpy config show` prints every value and the layer it comes from, `rocketpy config explain KEY` what is said here about one key,
-`rocketpy config diff` what differs from the defaults.
+`rocketpy config show` prints every value and the layer it comes from, `rocketpy config explain KEY` prints this page's entry for one key,
+`rocketpy config diff` prints what differs from the defaults.
 ";
 
 #[test]

@@ -31,6 +31,23 @@ fn a_server_starts_serves_and_stops_and_starts_again_on_its_folder() {
 }
 
 #[test]
+fn every_call_that_stops_the_server_returns_after_the_stop() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ready.json");
+    let config = ServerConfig { ready_file: Some(path.clone()), ..config(&folder.path().join("store")) };
+    let server = Process::start(Role::Standalone, config).unwrap();
+    let stop = || {
+        server.stop(TIMEOUT).unwrap();
+        assert!(RealDisk.read(&path, 1000).is_err(), "the end of the stop removes the file");
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(stop);
+        }
+    });
+}
+
+#[test]
 fn the_ready_file_names_process_and_addresses_as_long_as_the_server_runs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ready.json");
