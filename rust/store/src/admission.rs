@@ -147,6 +147,9 @@ impl Admission {
     pub(crate) fn set_queue_fault(&self, fault: Option<DispatchError>) {
         let mut state = self.queue_fault.lock();
         match (&*state, &fault) {
+            (None, Some(error @ DispatchError::Damage { .. })) => {
+                tracing::error!(%error, "the log is damaged, appends are refused until it is repaired");
+            }
             (None, Some(error)) => {
                 tracing::error!(%error, "consume queues can not be written, appends are refused until they can");
             }

@@ -115,12 +115,16 @@ impl<D: Disk> Flusher<D> {
 
     /// Makes the log durable before an offset that is written.
     pub(crate) fn flush_to(&self, end: PhysicalOffset) -> Result<(), StoreError> {
-        self.wait(end, LONGEST_WAIT).map_err(|error| match error {
-            FlushError::Poisoned { cause } => StoreError::Poisoned { cause },
-            FlushError::TimedOut { .. } | FlushError::PastEnd { .. } => {
-                unreachable!("what is dispatched is written")
+        loop {
+            match self.wait(end, LONGEST_WAIT) {
+                Ok(()) => return Ok(()),
+                Err(FlushError::TimedOut { .. }) => {
+                    tracing::warn!(%end, "the disk stalls, the wait for a flush begins again");
+                }
+                Err(FlushError::Poisoned { cause }) => return Err(StoreError::Poisoned { cause }),
+                Err(FlushError::PastEnd { .. }) => unreachable!("what is dispatched is written"),
             }
-        })
+        }
     }
 
     /// Under synchronous flush there is something to dispatch once it is durable.

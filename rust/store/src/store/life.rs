@@ -81,7 +81,7 @@ impl<D: Disk> Core<D> {
             return Ok(0);
         }
         match self.pass(deleted_at) {
-            Err(StoreError::Env(error)) => {
+            Err(error @ (StoreError::Env(_) | StoreError::DamagedLog { .. })) => {
                 tracing::warn!(%error, topic, "a topic is deleted, but this could not be written down yet");
             }
             other => other?,
