@@ -121,7 +121,7 @@ impl Admission {
         cause
     }
 
-    /// Notes that a thread of the store ended in the midst of its work: what it left is not known.
+    /// Notes that a thread of the store panicked: nobody knows how far its work came.
     pub(crate) fn poison_by_panic(&self, operation: &'static str) {
         let source = std::io::Error::other("a thread panicked, its message went to standard error");
         self.poison(EnvError::from_io(operation, &self.root, source));

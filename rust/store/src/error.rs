@@ -92,7 +92,7 @@ fn is_cut_off(path: &Path, found_bytes: u64) -> bool {
 fn wrong_file_size_hint(path: &Path, found_bytes: u64) -> String {
     if is_cut_off(path, found_bytes) {
         return match is_of_queue(path) {
-            true => "the file was cut off: remove the folder consumequeue, the next start makes it anew from the log",
+            true => "the file was cut off: remove the folder consumequeue, the next start rebuilds it from the log",
             false => "the file was cut off: restore it from a copy or from a slave; `rocketpy store dump` shows what is left",
         }
         .to_owned();
@@ -197,7 +197,7 @@ pub enum DispatchError {
     /// A file operation on queues or index failed.
     #[error(transparent)]
     Env(#[from] EnvError),
-    /// No record lies where the log goes on.
+    /// No record lies where the next record must be.
     #[error("the log is damaged at physical offset {physical_offset} ({reason}): {}", path.display())]
     Damage { path: PathBuf, physical_offset: PhysicalOffset, reason: String },
 }

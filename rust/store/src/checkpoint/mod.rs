@@ -1,6 +1,7 @@
 //! The checkpoint file: Apache's timestamps, and our durable mark in the part that Apache leaves alone.
 
 mod mark;
+mod writer;
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +11,7 @@ pub(crate) use mark::{Mark, NOWHERE};
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
 pub(crate) use rocketpy_protocol::disk::Checkpoint as Timestamps;
+pub(crate) use writer::MarkWriter;
 
 use crate::error::StoreError;
 use crate::queue::files::FlushFailure;

@@ -130,15 +130,9 @@ impl<D: Disk> Reads<D> {
             next += 1;
         }
         assert!(next <= bounds.max, "the next read begins at {next}, behind the end of the queue");
-        Ok(Fetch {
-            status,
-            next_offset: next,
-            min_offset: bounds.min,
-            max_offset: bounds.max,
-            count: gathering.count(),
-            size_bytes: gathering.size_bytes(),
-            records: gathering.into_records(),
-        })
+        let (count, size_bytes, records) =
+            (gathering.count(), gathering.size_bytes(), gathering.into_records());
+        Ok(Fetch { count, size_bytes, records, ..nothing(status, next, bounds) })
     }
 
     /// Entries from `from` on, at most `most` of them and none behind the end of the queue. It skips fillers and files that
