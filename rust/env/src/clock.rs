@@ -76,7 +76,7 @@ pub fn local_digits(at_ms: i64) -> u64 {
 
 /// The last reading of the clock, for `now_ms_near`.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct LastLook {
+pub struct LastReading {
     ticks: u64,
     now_ms: i64,
 }
@@ -88,18 +88,18 @@ const FRESH_TICKS: u64 = 1 << 17;
 /// The wall clock, at most a fraction of a millisecond late. It reuses a reading that was just taken, because reading the
 /// clock costs more than the rest of what is done with it.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn now_ms_near(last: &mut LastLook) -> i64 {
+pub(crate) fn now_ms_near(last: &mut LastReading) -> i64 {
     // SAFETY: every processor of this architecture has the instruction; it reads a counter and nothing else.
     let ticks = unsafe { std::arch::x86_64::_rdtsc() };
-    // A counter that differs between processors gives a large difference, and another look.
+    // A counter that differs between processors gives a large difference, and another reading.
     if last.now_ms == 0 || ticks.wrapping_sub(last.ticks) > FRESH_TICKS {
-        *last = LastLook { ticks, now_ms: now_ms() };
+        *last = LastReading { ticks, now_ms: now_ms() };
     }
     last.now_ms
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn now_ms_near(_last: &mut LastLook) -> i64 {
+pub(crate) fn now_ms_near(_last: &mut LastReading) -> i64 {
     now_ms()
 }
 
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_look_that_stands_is_hardly_late_and_never_for_long() {
-        let mut last = LastLook::default();
+        let mut last = LastReading::default();
         let end = now_ms() + 20;
         loop {
             let before = now_ms();

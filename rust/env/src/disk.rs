@@ -6,7 +6,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 
-use crate::clock::LastLook;
+use crate::clock::LastReading;
 use crate::error::EnvError;
 
 /// What a store may do with a disk. Static dispatch: production pays nothing for the seam.
@@ -107,8 +107,8 @@ pub trait Disk: Send + Sync + 'static {
     /// The wall clock in milliseconds since 1970.
     fn now_ms(&self) -> i64;
 
-    /// The same for calls that come thick: the last look may stand for a fraction of a millisecond.
-    fn now_ms_near(&self, last: &mut LastLook) -> i64 {
+    /// For frequent calls: may reuse a reading that is a fraction of a millisecond old.
+    fn now_ms_near(&self, last: &mut LastReading) -> i64 {
         let _ = last;
         self.now_ms()
     }

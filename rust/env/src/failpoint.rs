@@ -12,7 +12,7 @@ pub const VARIABLE: &str = "ROCKETPY_TEST_KILL_AT";
 /// A moment in the life of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
-    /// A record is about to get its place; the append lock is held.
+    /// A record is about to get its place; the writer lock is held.
     BeforeAppend,
     /// A record has its place and its bytes in the log.
     AfterAppend,

@@ -20,8 +20,8 @@ use crate::error::EnvError;
 use crate::sys;
 
 const PAGE: u64 = 4096;
-/// A flush of at least this many bytes takes its pages out of the page table first. Fewer are a page or two; the readers of more would
-/// miss theirs.
+/// A flush of this many bytes takes its pages out of the page table first. A smaller one has a page or two; after a larger one
+/// readers would miss theirs.
 #[cfg(target_os = "linux")]
 const SMALL_FLUSH: RangeInclusive<u64> = PAGE..=1 << 20;
 

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::clock::{self, LastLook};
+use crate::clock::{self, LastReading};
 use crate::disk::{DirEntry, Disk, DiskUsage, EntryKind, LockHolder, OpenMode};
 use crate::error::EnvError;
 use crate::failpoint::{self, Point};
@@ -261,7 +261,7 @@ impl Disk for RealDisk {
         clock::now_ms()
     }
 
-    fn now_ms_near(&self, last: &mut LastLook) -> i64 {
+    fn now_ms_near(&self, last: &mut LastReading) -> i64 {
         clock::now_ms_near(last)
     }
 }

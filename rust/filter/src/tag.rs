@@ -20,7 +20,7 @@ pub fn key_hash_code(topic: &str, key: &str) -> i32 {
     [topic, "#", key].into_iter().fold(0, hash_code_on)
 }
 
-/// The hash of a text that goes on with `text`, from the hash of what is before it.
+/// The hash of a text that ends with `text`, from the hash of what is before it.
 #[must_use]
 pub fn hash_code_on(hash: i32, text: &str) -> i32 {
     let step = |hash: i32, unit: i32| hash.wrapping_mul(31).wrapping_add(unit);

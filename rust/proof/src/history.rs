@@ -104,7 +104,7 @@ pub enum Event {
         topic: Option<String>,
         before: u64,
     },
-    /// All consume queues were made anew from the log: what was deleted with its topic may be back.
+    /// All consume queues were rebuilt from the log: what was deleted with its topic may be back.
     Rebuilt,
     /// The queues of a group were shared out again among its members.
     Rebalance { group: String },

@@ -76,7 +76,7 @@ pub const PROOFS: &[Proof] = &[
         findings: &[
             (Rule::R4, "the durable mark was lost"),
             (Rule::R4, "it was durably removed"),
-            (Rule::R6, "that were durable are made anew"),
+            (Rule::R6, "that were durable are rebuilt"),
             (Rule::Alive, "commit log files are missing"),
         ],
     },
@@ -108,7 +108,7 @@ pub const PROOFS: &[Proof] = &[
         bug: Bug::QueueNotTruncated,
         layer: SIMULATED,
         findings: &[
-            (Rule::R6, "consume queues that were durable are made anew"),
+            (Rule::R6, "consume queues that were durable are rebuilt"),
             (Rule::R6, "differs from the log"),
         ],
     },

@@ -71,7 +71,7 @@ impl ScanError {
                     .to_owned(),
             ),
             Self::Store(ReadError::IncompleteQueues { .. }) => Some(
-                "start a server on the folder, it makes them anew; or read without failing on data loss what is there"
+                "start a server on the folder, it rebuilds them; or read without failing on data loss what is there"
                     .to_owned(),
             ),
             Self::Tool(error) => error.hint(),

@@ -121,7 +121,7 @@ impl Admission {
         cause
     }
 
-    /// Notes that a thread of the store ended in the midst of its work: what it left is not known.
+    /// Notes that a thread of the store panicked: nobody knows how far its work came.
     pub(crate) fn poison_by_panic(&self, operation: &'static str) {
         let source = std::io::Error::other("a thread panicked, its message went to standard error");
         self.poison(EnvError::from_io(operation, &self.root, source));
@@ -147,6 +147,9 @@ impl Admission {
     pub(crate) fn set_queue_fault(&self, fault: Option<DispatchError>) {
         let mut state = self.queue_fault.lock();
         match (&*state, &fault) {
+            (None, Some(error @ DispatchError::Damage { .. })) => {
+                tracing::error!(%error, "the log is damaged, appends are refused until it is repaired");
+            }
             (None, Some(error)) => {
                 tracing::error!(%error, "consume queues can not be written, appends are refused until they can");
             }

@@ -92,7 +92,7 @@ fn is_cut_off(path: &Path, found_bytes: u64) -> bool {
 fn wrong_file_size_hint(path: &Path, found_bytes: u64) -> String {
     if is_cut_off(path, found_bytes) {
         return match is_of_queue(path) {
-            true => "the file was cut off: remove the folder consumequeue, the next start makes it anew from the log",
+            true => "the file was cut off: remove the folder consumequeue, the next start rebuilds it from the log",
             false => "the file was cut off: restore it from a copy or from a slave; `rocketpy store dump` shows what is left",
         }
         .to_owned();
@@ -181,11 +181,11 @@ impl StoreError {
         }
     }
 
-    /// Whether the call may have changed something on disk although this error came back.
+    /// Whether the call may have changed something on disk although this error came back. A change of many files may have
+    /// done a part of them before it met a file that could not be opened.
     pub fn may_have_been_applied(&self) -> bool {
         match self {
-            Self::Env(error) => !error.is_of_opening(),
-            Self::Poisoned { .. } | Self::DamagedLog { .. } => true,
+            Self::Env(_) | Self::Poisoned { .. } | Self::DamagedLog { .. } | Self::ShutDown => true,
             _ => false,
         }
     }
@@ -197,7 +197,7 @@ pub enum DispatchError {
     /// A file operation on queues or index failed.
     #[error(transparent)]
     Env(#[from] EnvError),
-    /// No record lies where the log goes on.
+    /// No record lies where the next record must be.
     #[error("the log is damaged at physical offset {physical_offset} ({reason}): {}", path.display())]
     Damage { path: PathBuf, physical_offset: PhysicalOffset, reason: String },
 }
@@ -374,6 +374,15 @@ mod tests {
         assert!(!failed.retryable() && failed.may_have_been_applied());
         let wrong = FlushError::PastEnd { end, wrote: flushed };
         assert!(!wrong.retryable() && !wrong.may_have_been_applied());
+    }
+
+    #[test]
+    fn a_change_that_ends_in_a_file_that_does_not_open_may_be_half_done() {
+        let source = std::io::Error::from_raw_os_error(24);
+        let error = StoreError::from(EnvError::from_io("open", Path::new("/store/consumequeue"), source));
+        assert!(error.retryable() && error.may_have_been_applied());
+        assert!(StoreError::ShutDown.may_have_been_applied(), "a close that did not get to the end");
+        assert!(!StoreError::NoIndex.may_have_been_applied());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
 
 use crate::admission::Admission;
-use crate::checkpoint::{Mark, Timestamps};
+use crate::checkpoint::{Mark, MarkWriter, Timestamps};
 use crate::checkpoint_call::CheckpointCall;
 use crate::derived::Derived;
 use crate::dispatch::{Dispatcher, Progress};
@@ -16,7 +16,6 @@ use crate::error::StoreError;
 use crate::flush::Flusher;
 use crate::index::{Index, Unsynced};
 use crate::log::Log;
-use crate::mark::MarkWriter;
 use crate::queue::Queue;
 use crate::queue::files::FlushFailure;
 

@@ -22,7 +22,6 @@ mod keeper;
 mod listener;
 mod log;
 mod mapped;
-mod mark;
 mod queue;
 mod read;
 pub mod reader;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::planted::{self, Bug};
-use rocketpy_env::{Disk, LastLook, Region};
+use rocketpy_env::{Disk, LastReading, Region};
 use rocketpy_model::{AtomicPhysicalOffset, PhysicalOffset};
 use rocketpy_protocol::record::{
     BLANK_HEAD_BYTES, CheckMode, RecordCheck, RecordView, blank_head, check_record,
@@ -59,7 +59,7 @@ struct Writer<R> {
     /// Where the next file starts when there is no active one.
     next_start: PhysicalOffset,
     last_stored_at: i64,
-    last_look: LastLook,
+    last_look: LastReading,
     /// Set by dispatch before it sleeps: the next append wakes it.
     dispatch_sleeps: bool,
 }
@@ -75,7 +75,7 @@ impl<D: Disk> Log<D> {
             active,
             next_start: end,
             last_stored_at,
-            last_look: LastLook::default(),
+            last_look: LastReading::default(),
             dispatch_sleeps: false,
         };
         Self {

@@ -20,7 +20,7 @@ enum Deleted {
     Asked,
     /// It was deleted, and the message is gone.
     Yes,
-    /// It was deleted, but the message may be back: queues were made anew from the log.
+    /// It was deleted, but the message may be back: queues were rebuilt from the log.
     Back,
 }
 

@@ -91,7 +91,7 @@ pub enum Damage {
     TailBit,
     /// A log file with durable bytes is gone, or short: the start is refused. Then it is back.
     LogFile,
-    /// A file of a consume queue is gone: the queues are made anew.
+    /// A file of a consume queue is gone: the queues are rebuilt.
     QueueFile,
     /// The mark in the checkpoint is destroyed, or the whole file is gone.
     Checkpoint,

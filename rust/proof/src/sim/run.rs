@@ -71,7 +71,7 @@ pub(super) struct Run {
     pub flushed_to: u64,
     violations: Vec<Violation>,
     starts: Vec<String>,
-    /// The next start has a reason to make queues and index anew: their files, or the mark that vouches for them, were removed.
+    /// The next start has a reason to rebuild queues and index: their files, or the mark that vouches for them, were removed.
     pub may_rebuild: bool,
     /// A store was open on this disk, and its checkpoint is intact since.
     pub has_mark: bool,
@@ -291,7 +291,7 @@ impl Run {
         }
     }
 
-    /// Notes what a start reports as gone, and checks that it made nothing anew without a reason.
+    /// Notes what a start reports as gone, and checks that it rebuilt nothing without a reason.
     fn note_start(&mut self, store: &Store<SimDisk>) {
         let report = store.recovery();
         let start = store.min_physical_offset().get();
@@ -299,10 +299,10 @@ impl Run {
         self.clip_deletions(report.end.get());
         let may_rebuild = self.may_rebuild || self.removals.is_deleting || !report.had_mark;
         if report.rebuilt_queues && !may_rebuild {
-            self.wrong(Rule::R6, format!("consume queues that were durable are made anew: {report:?}"));
+            self.wrong(Rule::R6, format!("consume queues that were durable are rebuilt: {report:?}"));
         }
         if report.rebuilt_index && !may_rebuild {
-            self.wrong(Rule::R6, format!("index files that were durable are made anew: {report:?}"));
+            self.wrong(Rule::R6, format!("index files that were durable are rebuilt: {report:?}"));
         }
         if report.rebuilt_queues {
             self.journal.lock().push(Event::Rebuilt);

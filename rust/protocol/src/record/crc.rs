@@ -3,7 +3,7 @@
 //! A CRC-32 is linear: appending `n` zero bytes multiplies it by x^(8n) modulo the CRC polynomial, and
 //! `crc(a ++ b) = crc(a) * x^(8 * len b) ^ crc(b)`. So the checksum of a whole record is put together from that of its head
 //! and that of the body, which the record needs anyway and which goes on over what is behind the body: no body is read twice.
-//! The factor depends on a length alone and is computed outside the store's append lock; under the lock remains one hash of 88
+//! The factor depends on a length alone and is computed outside the store's writer lock; under the lock remains one hash of 88
 //! bytes (the head with the three late fields) and one multiplication. A short record is hashed as a whole there instead.
 //!
 //! `crc32fast::Hasher::combine` computes the factor on every call (a multiplication for each bit of the length), so it would

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::properties_text;
 
-/// What a record is made of, but for the three fields that only the append lock knows.
+/// What a record is made of, but for the three fields that only the writer lock knows.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordFields<'a> {
     /// Topic of the message.
@@ -40,7 +40,7 @@ pub struct RecordFields<'a> {
     pub more_properties: &'a [u8],
 }
 
-/// How an encoded record is finished once the append lock has given it its place.
+/// How an encoded record is finished once the writer lock has given it its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordPlan {
     size: usize,
@@ -284,7 +284,7 @@ impl RecordPlan {
 
     /// Writes the three late fields and the checksum into an encoded record, whose body may be apart.
     ///
-    /// This is what runs under the append lock: three stores and, with a record checksum, ten digits and a hash of the record
+    /// This is what runs under the writer lock: three stores and, with a record checksum, ten digits and a hash of the record
     /// when it is short, else of the head (88 bytes with IPv4 hosts) and one multiplication: no cost grows with the body.
     /// May be called again with other values (the record moved to the next file).
     ///

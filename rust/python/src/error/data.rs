@@ -86,7 +86,12 @@ impl Raise for StoreError {
             Self::ShutDown => "ClosedError",
             _ => "StoreError",
         };
-        Facts { retryable: self.retryable(), hint: self.hint(), ..Facts::new(class, self.to_string()) }
+        Facts {
+            retryable: self.retryable(),
+            may_have_been_applied: self.may_have_been_applied(),
+            hint: self.hint(),
+            ..Facts::new(class, self.to_string())
+        }
     }
 }
 
@@ -118,12 +123,18 @@ impl Raise for ToolError {
             Self::Read(error) => return error.facts(),
             Self::Env(error) => return error.facts(),
             Self::Store(error) => return error.facts(),
+            Self::Interrupted { cause, .. } => cause.facts().class,
             Self::Refused { .. } | Self::CheckpointBehind { .. } => "StoreError",
             Self::TargetNotEmpty { .. } | Self::TargetInside { .. } => "InvalidArgumentError",
             Self::HoleTooShort { .. } | Self::BadTopics { .. } => "DamagedDataError",
             Self::Stopped => "RocketPyError",
         };
-        Facts { retryable: self.retryable(), hint: self.hint(), ..Facts::new(class, self.to_string()) }
+        Facts {
+            retryable: self.retryable(),
+            may_have_been_applied: self.may_have_been_applied(),
+            hint: self.hint(),
+            ..Facts::new(class, self.to_string())
+        }
     }
 }
 

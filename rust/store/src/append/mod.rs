@@ -39,7 +39,7 @@ pub(crate) struct Appender<D: Disk> {
     flusher: Arc<Flusher<D>>,
     allocator: Arc<Allocator<D>>,
     derived: Arc<Derived<D>>,
-    dispatch: Arc<Wake>,
+    dispatch_wake: Arc<Wake>,
 }
 
 impl<D: Disk> Appender<D> {
@@ -49,7 +49,7 @@ impl<D: Disk> Appender<D> {
         flusher: &Arc<Flusher<D>>,
         allocator: &Arc<Allocator<D>>,
         derived: &Arc<Derived<D>>,
-        dispatch: &Arc<Wake>,
+        dispatch_wake: &Arc<Wake>,
     ) -> Self {
         Self {
             log: Arc::clone(log),
@@ -58,7 +58,7 @@ impl<D: Disk> Appender<D> {
             flusher: Arc::clone(flusher),
             allocator: Arc::clone(allocator),
             derived: Arc::clone(derived),
-            dispatch: Arc::clone(dispatch),
+            dispatch_wake: Arc::clone(dispatch_wake),
         }
     }
 
@@ -184,7 +184,7 @@ impl<D: Disk> Appender<D> {
                 continue;
             };
             if wakes {
-                self.dispatch.wake();
+                self.dispatch_wake.wake();
             }
             self.allocator.look_ahead(encoded.end());
             return Ok(());

@@ -1,6 +1,7 @@
 //! The checkpoint file: Apache's timestamps, and our durable mark in the part that Apache leaves alone.
 
 mod mark;
+mod writer;
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +11,7 @@ pub(crate) use mark::{Mark, NOWHERE};
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
 pub(crate) use rocketpy_protocol::disk::Checkpoint as Timestamps;
+pub(crate) use writer::MarkWriter;
 
 use crate::error::StoreError;
 use crate::queue::files::FlushFailure;
@@ -93,8 +95,10 @@ impl<D: Disk> CheckpointFile<D> {
         // A void mark keeps its place in the count: a generation is never used twice.
         let page = disk.read(path, 1 << 20)?;
         let generation = MARK_AT.map(|at| u64::from_be_bytes(array(&page[at as usize + 8..])));
-        let last_at = usize::from(last.mark.is_none_or(|mark| mark.generation == generation[1]));
-        Ok(Self { file, last, generation: generation[0].max(generation[1]) % (u64::MAX / 2), last_at })
+        let known = last.mark.map_or(0, |mark| mark.generation);
+        let generation = (generation[0].max(generation[1]) % (u64::MAX / 2)).max(known); // of a void mark any bytes
+        let is_first = last.mark.is_some() && Mark::decode(&page[MARK_AT[0] as usize..], &page) == last.mark;
+        Ok(Self { file, last, generation, last_at: usize::from(!is_first) })
     }
 
     /// Writes the file in place as it is, durably: what the last process left in memory may never have got to the disk, and
@@ -292,6 +296,34 @@ mod tests {
             let mut bytes = RealDisk.read(&path, 1 << 20).unwrap();
             bytes[..Timestamps::BYTES].copy_from_slice(&sample().encode());
             assert_eq!(Checkpoint::decode(&bytes).mark, Some(mark(4)), "in place {place}");
+        }
+    }
+
+    #[test]
+    fn a_void_mark_of_any_generation_lets_the_next_one_be_written() {
+        use rocketpy_env::RealDisk;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("checkpoint");
+        for generation in [u64::MAX, u64::MAX / 2, 4, 0] {
+            for place in [0, 1] {
+                let mut marks = [None; 2];
+                marks[place] = Some(mark(4));
+                let mut bytes = page(&sample(), marks);
+                let void_at = MARK_AT[1 - place] as usize;
+                bytes[void_at..void_at + MARK_BYTES].fill(0xFF);
+                bytes[void_at + 8..void_at + 16].copy_from_slice(&generation.to_be_bytes());
+                RealDisk.replace(&path, &bytes).unwrap();
+                let mut file = CheckpointFile::open(&RealDisk, &path).unwrap();
+                file.write(sample(), Mark { entries: 9, ..mark(0) }).unwrap();
+                let mut bytes = RealDisk.read(&path, 1 << 20).unwrap();
+                assert_eq!(
+                    Checkpoint::decode(&bytes).mark.unwrap().entries,
+                    9,
+                    "{generation} beside {place}"
+                );
+                bytes[void_at..void_at + MARK_BYTES].fill(0xFF);
+                assert_eq!(Checkpoint::decode(&bytes).mark, Some(mark(4)), "{generation} beside {place}");
+            }
         }
     }
 

@@ -217,7 +217,7 @@ impl<D: Disk> Dispatcher<D> {
         loop {
             let worked = self.round();
             if self.state.lock().numbers_are_missing && !from_start {
-                tracing::warn!("entries are missing in consume queues, making all of them anew");
+                tracing::warn!("entries are missing in consume queues, rebuilding all of them");
                 return Ok(false);
             }
             if !worked? {

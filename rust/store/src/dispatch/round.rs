@@ -72,7 +72,8 @@ impl State {
 }
 
 /// Tells how far dispatch has come when it is dropped. That comes last, so that whoever waits for it finds everything done; and
-/// also after a panic of a listener, because the next round starts there.
+/// also after a panic of a listener, because the next round starts there: nobody is told of the round's records again, also not
+/// the listeners behind the one that panicked.
 struct Done<'a, D: Disk>(&'a Dispatcher<D>, PhysicalOffset);
 
 impl<D: Disk> Drop for Done<'_, D> {

@@ -38,7 +38,7 @@ pub(crate) struct Flusher<D: Disk> {
     listeners: Arc<Listeners>,
     turns: Arc<Turns>,
     /// Under synchronous flush dispatch waits for what becomes durable.
-    dispatch: Arc<Wake>,
+    dispatch_wake: Arc<Wake>,
     /// When the last record before the flushed offset was stored.
     flushed_stored_at: AtomicI64,
     /// What lies before this and is not flushed was found by the start, and has to be written again first.
@@ -67,7 +67,7 @@ impl<D: Disk> Flusher<D> {
         log: &Arc<Log<D>>,
         admission: &Arc<Admission>,
         turns: &Arc<Turns>,
-        dispatch: &Arc<Wake>,
+        dispatch_wake: &Arc<Wake>,
         stored_at_ms: i64,
     ) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl<D: Disk> Flusher<D> {
             admission: Arc::clone(admission),
             listeners: Arc::clone(admission.listeners()),
             turns: Arc::clone(turns),
-            dispatch: Arc::clone(dispatch),
+            dispatch_wake: Arc::clone(dispatch_wake),
             flushed_stored_at: AtomicI64::new(stored_at_ms),
             found_to: log.end(),
             requested: AtomicPhysicalOffset::new(log.flushed()),
@@ -115,18 +115,22 @@ impl<D: Disk> Flusher<D> {
 
     /// Makes the log durable before an offset that is written.
     pub(crate) fn flush_to(&self, end: PhysicalOffset) -> Result<(), StoreError> {
-        self.wait(end, LONGEST_WAIT).map_err(|error| match error {
-            FlushError::Poisoned { cause } => StoreError::Poisoned { cause },
-            FlushError::TimedOut { .. } | FlushError::PastEnd { .. } => {
-                unreachable!("what is dispatched is written")
+        loop {
+            match self.wait(end, LONGEST_WAIT) {
+                Ok(()) => return Ok(()),
+                Err(FlushError::TimedOut { .. }) => {
+                    tracing::warn!(%end, "the disk stalls, the wait for a flush begins again");
+                }
+                Err(FlushError::Poisoned { cause }) => return Err(StoreError::Poisoned { cause }),
+                Err(FlushError::PastEnd { .. }) => unreachable!("what is dispatched is written"),
             }
-        })
+        }
     }
 
     /// Under synchronous flush there is something to dispatch once it is durable.
     fn wake_dispatch(&self) {
         if self.log.config().flush == FlushMode::Sync {
-            self.dispatch.wake();
+            self.dispatch_wake.wake();
         }
     }
 

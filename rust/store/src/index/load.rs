@@ -76,7 +76,7 @@ impl<D: Disk> Index<D> {
         let (state, rebuilt) = match verdict {
             Sound(state) => (*state, false),
             Lost(reason) => {
-                tracing::warn!(reason, "the key index is made anew from the log");
+                tracing::warn!(reason, "the key index is rebuilt from the log");
                 on_loss()?;
                 (loader.start_anew()?, true)
             }
@@ -192,10 +192,7 @@ impl<D: Disk> Loader<'_, D> {
                 counts = self.known.is_clean || end_ms < self.known.full_to_ms; // one that ends in the same millisecond may be later
                 sealed.push(Arc::new(found));
             } else {
-                tracing::info!(
-                    name = found.name,
-                    "an index file is not known to be complete, making it anew"
-                );
+                tracing::info!(name = found.name, "an index file is not known to be complete, rebuilding it");
                 self.disk.remove_file(&path_of(self.dir, found.name))?;
             }
         }

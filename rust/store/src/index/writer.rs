@@ -170,7 +170,7 @@ impl<D: Disk> Writer<D> {
         Ok(Self::new(name, file, geometry, header, Slots::new(geometry.slots)))
     }
 
-    /// Goes on with a file, as it was found or made right.
+    /// Continues a file, as found or repaired.
     pub(super) fn new(
         name: u64,
         file: D::File,

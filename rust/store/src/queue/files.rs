@@ -95,7 +95,7 @@ impl<D: Disk> QueueFiles<D> {
         Ok(file)
     }
 
-    /// An existing file for a single look, which does not take the place of one that is used more.
+    /// An existing file for one read. It does not enter the pool, where it would displace one that is read more often.
     pub(crate) fn open_once(&self, queue: &Queue, file_start: u64) -> Result<D::File, EnvError> {
         self.disk.open_file(&self.path(queue, file_start), OpenMode::Write)
     }

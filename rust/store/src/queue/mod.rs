@@ -26,7 +26,7 @@ pub(crate) struct Queue {
     pub queue_id: u32,
     /// Distinguishes this queue from a former one of the same name, whose files may still be open.
     pub uid: u64,
-    /// Queue offset that the next record gets. Changed under the append lock alone.
+    /// Queue offset that the next record gets. Changed under the writer lock alone.
     next: AtomicQueueOffset,
     /// Records of the log before this belong to a former queue of the name.
     born: AtomicPhysicalOffset,
@@ -90,12 +90,12 @@ impl Queue {
         QueueBounds { min, max: self.max().max(min) }
     }
 
-    /// Queue offset for the next record, for certain while the caller holds the append lock.
+    /// Queue offset for the next record, for certain while the caller holds the writer lock.
     pub(crate) fn next(&self) -> QueueOffset {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// Moves the next queue offset; the caller holds the append lock, or recovers.
+    /// Moves the next queue offset; the caller holds the writer lock, or recovers.
     pub(crate) fn set_next(&self, next: QueueOffset) {
         self.next.store(next, Ordering::Relaxed);
     }

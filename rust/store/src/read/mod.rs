@@ -25,8 +25,11 @@ use crate::queue::entry::{self, ENTRY_BYTES, Entry, Window, entry_at};
 /// # Source
 /// docs/reference/store-format.md 11.2: `maxFilterMessageSize` 16000 bytes of entries.
 const FILTER_WINDOW: u64 = 16_000 / ENTRY_BYTES;
-/// No read examines more entries, even if a client asks for them.
+/// No read examines more entries, even if a client asks for them or all are fillers.
 const MOST_ENTRIES: u64 = 65_536;
+
+/// A read of entries alone takes this many at once, at least: where fillers lie it would else take one by one.
+const ENTRIES_WINDOW: u64 = 512;
 
 const NO_BOUNDS: QueueBounds = QueueBounds { min: QueueOffset::ZERO, max: QueueOffset::ZERO };
 
@@ -127,18 +130,13 @@ impl<D: Disk> Reads<D> {
             next += 1;
         }
         assert!(next <= bounds.max, "the next read begins at {next}, behind the end of the queue");
-        Ok(Fetch {
-            status,
-            next_offset: next,
-            min_offset: bounds.min,
-            max_offset: bounds.max,
-            count: gathering.count(),
-            size_bytes: gathering.size_bytes(),
-            records: gathering.into_records(),
-        })
+        let (count, size_bytes, records) =
+            (gathering.count(), gathering.size_bytes(), gathering.into_records());
+        Ok(Fetch { count, size_bytes, records, ..nothing(status, next, bounds) })
     }
 
-    /// Entries from `from` on, at most `most` of them and none behind the end of the queue.
+    /// Entries from `from` on, at most `most` of them and none behind the end of the queue. It skips fillers and files that
+    /// retention removed, and ends once it has examined [`MOST_ENTRIES`].
     pub(crate) fn entries(
         &self,
         topic: &str,
@@ -149,11 +147,12 @@ impl<D: Disk> Reads<D> {
         let mut found = Vec::new();
         let Some(queue) = self.derived.queues().get(topic, queue_id) else { return Ok(found) };
         let QueueBounds { min, max } = queue.bounds();
-        let most = (most as u64).min(MOST_ENTRIES);
         let mut next = from.max(min);
+        let mut examined = 0;
         let mut buffer = Vec::new();
-        while next < max && (found.len() as u64) < most {
-            let window = (most - found.len() as u64).min(max - next);
+        while next < max && found.len() < most && examined < MOST_ENTRIES {
+            let window = ENTRIES_WINDOW.max((most - found.len()) as u64);
+            let window = window.min(MOST_ENTRIES - examined).min(max - next);
             match self.derived.files().read(&queue, next, window, &mut buffer) {
                 Err(error) if error.is_not_found() => next = self.next_file(next), // retention was faster
                 other => {
@@ -161,10 +160,13 @@ impl<D: Disk> Reads<D> {
                     for (bytes, queue_offset) in buffer.chunks_exact(ENTRY_BYTES as usize).zip(next.get()..) {
                         found.extend(record_entry(bytes, QueueOffset(queue_offset)));
                     }
-                    next += buffer.len() as u64 / ENTRY_BYTES;
+                    let read = buffer.len() as u64 / ENTRY_BYTES;
+                    next += read;
+                    examined += read;
                 }
             }
         }
+        found.truncate(most);
         Ok(found)
     }
 

@@ -46,7 +46,6 @@ impl<D: Disk> Recovery<'_, D> {
         durable_to: PhysicalOffset,
     ) -> Result<u64, StoreError> {
         assert!(durable_to <= scan.end, "what is cut off is not durable");
-        let trusted = self.is_trusted();
         let keep = files.iter().take_while(|file| file.start <= scan.end).count();
         let mut cut = 0;
         // From the last to the first: whenever this ends, the files that are left have no hole between them.
@@ -58,19 +57,7 @@ impl<D: Disk> Recovery<'_, D> {
         }
         for file in files.iter_mut() {
             if scan.end < file.end() {
-                let at = scan.end - file.start;
-                let handle = self.disk.open_file(&file.path, OpenMode::Write)?;
-                if !trusted {
-                    cut += torn_bytes(file, at);
-                    // Stale bytes must not come back: a record that lost its predecessors would look whole again once new
-                    // records fill the gap before it.
-                    handle.zero_range(at..file.region.len(), true)?;
-                }
-                handle.allocate(at..file.region.len())?; // another program's file, or a copy, may have holes
-                if !trusted {
-                    file.region.flush(at..file.region.len())?; // not what lies before: that may be a lot
-                }
-                file.region.rewind(at);
+                cut += self.cut_file(file, scan.end - file.start)?;
             }
             let (from, to) = (plan.durable_to.max(file.start), durable_to.min(file.end()));
             if from < to {
@@ -92,6 +79,26 @@ impl<D: Disk> Recovery<'_, D> {
                 "the log had a torn tail, it was cut off"
             );
         }
+        Ok(cut)
+    }
+
+    /// Ends the log in a file. Returns how many torn bytes that took away.
+    fn cut_file(&self, file: &mut MappedFile<D::Region>, at: u64) -> Result<u64, StoreError> {
+        let handle = self.disk.open_file(&file.path, OpenMode::Write)?;
+        let rest = at..file.region.len();
+        let is_trusted = self.is_trusted();
+        let mut cut = 0;
+        if !is_trusted {
+            cut = torn_bytes(file, at);
+            // Stale bytes must not come back: a record that lost its predecessors would look whole again once new
+            // records fill the gap before it.
+            handle.zero_range(rest.clone(), true)?;
+        }
+        handle.allocate(rest.clone())?; // another program's file, or a copy, may have holes
+        if !is_trusted {
+            file.region.flush(rest)?; // not what lies before: that may be a lot
+        }
+        file.region.rewind(at);
         Ok(cut)
     }
 }

@@ -4,9 +4,9 @@ use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
 
 use super::Recovery;
+use crate::checkpoint::MarkWriter;
 use crate::index::{Geometry, Index, Known, Log};
 use crate::mapped::MappedFile;
-use crate::mark::MarkWriter;
 
 impl<D: Disk> Recovery<'_, D> {
     /// The index, as far as it is known to be right, and whether it must be rebuilt; `None` when none is kept. With

@@ -16,14 +16,13 @@ use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
 use scan::{Scan, scan};
 
-use crate::checkpoint::{Checkpoint, CheckpointFile, Mark, NOWHERE};
+use crate::checkpoint::{Checkpoint, CheckpointFile, Mark, MarkWriter, NOWHERE};
 use crate::config::StoreConfig;
 use crate::dispatch::Progress;
 use crate::error::StoreError;
 use crate::folder::{Folder, file_name};
 use crate::index::Index;
 use crate::mapped::{self, LoadedLog, MappedFile};
-use crate::mark::MarkWriter;
 use crate::queue::entry::record_end;
 use crate::queue::files::QueueFiles;
 use crate::queue::table::QueueTable;
@@ -264,7 +263,7 @@ impl<D: Disk> Recovery<'_, D> {
                 firsts,
                 expected_entries = mark.entries,
                 expected_firsts = mark.firsts,
-                "consume queues are not complete, making them anew"
+                "consume queues are not complete, rebuilding them"
             );
         }
         Ok(is_whole)
@@ -308,7 +307,7 @@ impl<D: Disk> Recovery<'_, D> {
             if !queue.leads_to_its_record(&self.queue_files, files)? {
                 tracing::warn!(
                     topic = %queue.queue.topic, queue_id = queue.queue.queue_id, entry = %(queue.end - 1),
-                    "a consume queue entry does not lead to its record, making all consume queues anew"
+                    "a consume queue entry does not lead to its record, rebuilding all consume queues"
                 );
                 rebuild = true;
                 break;

@@ -245,7 +245,7 @@ impl FoundQueue {
             queue_id,
             file_start,
             reason,
-            "a consume queue is not complete, making all anew"
+            "a consume queue is not complete, rebuilding all"
         );
     }
 

@@ -51,7 +51,7 @@ pub struct Situation {
     pub now_ms: i64,
     /// Hour of the local day.
     pub hour: u32,
-    /// Somebody asked for files that are old enough to go now.
+    /// An administrator asked for files that are old enough to go now.
     pub is_asked: bool,
     /// Appends are refused for want of space as it is.
     pub is_refusing: bool,
@@ -62,7 +62,7 @@ pub struct Situation {
 pub enum Occasion {
     /// It is an hour for it.
     Hour(u32),
-    /// Somebody asked.
+    /// An administrator asked.
     Asked,
     /// The disk has little space left.
     Disk(FullDisk),
@@ -97,7 +97,7 @@ impl fmt::Display for Rule {
                 write!(f, "older than {} h, and ", hours(*reserved_ms))?;
                 match occasion {
                     Occasion::Hour(hour) => write!(f, "it is the hour {hour:02} of deleteWhen"),
-                    Occasion::Asked => write!(f, "somebody asked for it"),
+                    Occasion::Asked => write!(f, "an administrator asked for it"),
                     Occasion::Disk(full) => full.fmt(f),
                 }
             }

@@ -58,7 +58,7 @@ impl<D: Disk> Core<D> {
     /// # Durability
     /// On return the queues are gone, and an ordinary start or recovery does not bring them back. After a crash before that
     /// they may all be back, and also after one while the disk is too full to write down that they are gone. Their records
-    /// stay in the log: when all consume queues are made anew from it (their files are lost or damaged, or another program
+    /// stay in the log: when all consume queues are rebuilt from it (their files are lost or damaged, or another program
     /// wrote last), so are these.
     pub(super) fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
         if check_topic(topic).is_err() {
@@ -81,7 +81,7 @@ impl<D: Disk> Core<D> {
             return Ok(0);
         }
         match self.pass(deleted_at) {
-            Err(StoreError::Env(error)) => {
+            Err(error @ (StoreError::Env(_) | StoreError::DamagedLog { .. })) => {
                 tracing::warn!(%error, topic, "a topic is deleted, but this could not be written down yet");
             }
             other => other?,

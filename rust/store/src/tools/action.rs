@@ -73,14 +73,14 @@ pub enum RepairAction {
         /// The place in the log.
         physical_offset: PhysicalOffset,
     },
-    /// Puts all consume queues aside; the next start makes them anew from the log.
+    /// Puts all consume queues aside; the next start rebuilds them from the log.
     RebuildQueues {
         /// The file or folder.
         path: PathBuf,
         /// Why, for a person.
         reason: String,
     },
-    /// Puts the index files aside; the next start makes them anew from the log.
+    /// Puts the index files aside; the next start rebuilds them from the log.
     RebuildIndex {
         /// The file or folder.
         path: PathBuf,

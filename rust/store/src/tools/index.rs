@@ -67,7 +67,7 @@ impl<D: Disk> IndexCheck<D> {
         let mark = condition.mark.and_then(|mark| mark.index);
         let geometry = mark.map_or(Geometry { slots: SLOTS, entries: ENTRIES }, |mark| mark.geometry);
         let listed = match list_files(&*reader.disk, &dir) {
-            Err(error) if error.is_not_found() => None, // the next start makes it anew
+            Err(error) if error.is_not_found() => None, // the next start rebuilds it
             other => Some(other?),
         };
         let (has_folder, listed) = (listed.is_some(), listed.unwrap_or_default());

@@ -55,6 +55,9 @@ pub enum ToolError {
     /// A record was refused by the store that it was to go into; those before it are in.
     #[error("record {number} is refused: {cause}")]
     Refused { number: u64, cause: AppendError },
+    /// A transfer ended early. The messages before are in.
+    #[error("the transfer ended after {messages} messages: {cause}")]
+    Interrupted { messages: u64, cause: Box<Self> },
     /// The folder that a tool is to make is there already, with something in it.
     #[error("the folder is not empty: {}", path.display())]
     TargetNotEmpty { path: PathBuf },
@@ -76,8 +79,8 @@ pub enum ToolError {
 }
 
 impl ToolError {
-    /// Whether the same call may succeed later without a change of its arguments or of the folders. A transfer is never
-    /// retried as a whole: it would store the messages before the one that failed again.
+    /// Whether the same call may succeed later without a change of its arguments or of the folders. A transfer that has
+    /// stored messages is not retried: it would store them again.
     #[must_use]
     pub fn retryable(&self) -> bool {
         match self {
@@ -86,6 +89,7 @@ impl ToolError {
             Self::Store(error) => error.retryable(),
             Self::CheckpointBehind { .. } => true,
             Self::Refused { .. }
+            | Self::Interrupted { .. }
             | Self::TargetNotEmpty { .. }
             | Self::TargetInside { .. }
             | Self::HoleTooShort { .. }
@@ -96,10 +100,15 @@ impl ToolError {
 
     /// Whether a tool that changes a folder may have done a part of its work. Facts, checks and selections change nothing.
     #[must_use]
-    pub const fn may_have_been_applied(&self) -> bool {
+    pub fn may_have_been_applied(&self) -> bool {
         match self {
             Self::Refused { number, .. } => *number > 0,
-            Self::Read(_) | Self::Env(_) | Self::Store(_) | Self::BadTopics { .. } | Self::Stopped => true,
+            Self::Store(error) => error.may_have_been_applied(),
+            Self::Read(_)
+            | Self::Env(_)
+            | Self::Interrupted { .. }
+            | Self::BadTopics { .. }
+            | Self::Stopped => true,
             Self::TargetNotEmpty { .. }
             | Self::TargetInside { .. }
             | Self::CheckpointBehind { .. }
@@ -114,6 +123,7 @@ impl ToolError {
             Self::Env(error) | Self::Read(ReadError::Env(error)) => error.hint().map(str::to_owned),
             Self::Store(error) => error.hint(),
             Self::Refused { cause, .. } => cause.hint().map(str::to_owned),
+            Self::Interrupted { cause, .. } => cause.hint(),
             Self::TargetNotEmpty { .. } => Some("name a folder that is new or empty".to_owned()),
             Self::TargetInside { .. } => Some("name a folder beside the store".to_owned()),
             Self::CheckpointBehind { .. } => {

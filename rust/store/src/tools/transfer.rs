@@ -119,10 +119,12 @@ impl Transfer {
     /// Appends the messages of another store, in the order of its log.
     ///
     /// # Errors
-    /// Those of reading, and [`ToolError::Refused`]; messages before it are in.
+    /// Those of reading, [`ToolError::Refused`], and [`ToolError::Interrupted`] once a message is in.
     pub fn append_all<D: Disk>(&mut self, mut from: Selected<D>, watch: Watch<'_>) -> Result<(), ToolError> {
         loop {
-            let has_more = from.step(|view| self.append_view(view))?;
+            let has_more = from
+                .step(|view| self.append_view(view))
+                .map_err(|cause| interrupted(self.report.messages, cause))?;
             self.report.left_out = from.left_out();
             if !has_more {
                 return Ok(());
@@ -156,10 +158,25 @@ impl Transfer {
     /// # Errors
     /// The messages are in; the next start recovers them.
     pub fn finish(mut self, like: Option<&Path>) -> Result<TransferReport, ToolError> {
+        let closed = self.close(like);
+        closed.map_err(|cause| interrupted(self.report.messages, cause))?;
+        Ok(self.report)
+    }
+
+    fn close(&mut self, like: Option<&Path>) -> Result<(), ToolError> {
         let root = self.store.config().root.clone();
         self.store.shutdown()?;
         self.report.new_topics = add_topics(&root, like, &self.queues)?;
-        Ok(self.report)
+        Ok(())
+    }
+}
+
+/// An error of a transfer after some messages. One that says itself how far it came, or that the caller wanted, stays.
+fn interrupted(messages: u64, cause: ToolError) -> ToolError {
+    match cause {
+        ToolError::Refused { .. } | ToolError::Stopped => cause,
+        _ if messages == 0 => cause,
+        _ => ToolError::Interrupted { messages, cause: Box::new(cause) },
     }
 }
 
@@ -263,4 +280,22 @@ fn read_table(path: &Path) -> Result<Option<Value>, ToolError> {
         reason: error.to_string(),
     };
     serde_json::from_slice(&bytes).map(Some).map_err(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transfer_is_retried_only_before_its_first_message() {
+        let path = Path::new("/store/commitlog").to_path_buf();
+        let cause =
+            || ToolError::Read(EnvError::TooManyOpenFiles { operation: "open", path: path.clone() }.into());
+        assert!(interrupted(0, cause()).retryable());
+        let late = interrupted(7, cause());
+        assert!(!late.retryable() && late.may_have_been_applied(), "{late}");
+        assert_eq!(late.hint(), cause().hint());
+        assert!(late.to_string().starts_with("the transfer ended after 7 messages: "), "{late}");
+        assert!(matches!(interrupted(7, ToolError::Stopped), ToolError::Stopped));
+    }
 }

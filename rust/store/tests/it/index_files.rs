@@ -106,7 +106,7 @@ fn keys_of_records_that_the_log_lost_are_gone() {
 }
 
 #[test]
-fn index_files_that_are_lost_or_damaged_are_made_anew() {
+fn index_files_that_are_lost_or_damaged_are_rebuilt() {
     type Damage = (&'static str, fn(&StoreConfig));
     let damages: [Damage; 6] = [
         ("all are gone", |config| RealDisk.remove_dir_all(&config.root.join("index")).unwrap()),
@@ -260,13 +260,13 @@ fn a_start_that_did_not_get_through_says_no_more_of_the_index_than_is_so() {
     let config = small(dir.path());
     closed_store(&config, 350);
     let known = marked(dir.path());
-    // Queues that are made anew leave what is known of the index as it is.
+    // Queues that are rebuilt leave what is known of the index as it is.
     RealDisk.remove_dir_all(&dir.path().join("consumequeue").join("t")).unwrap();
     let disk = FaultyDisk::default();
     disk.faults.queue_writes_left.store(0, Ordering::SeqCst);
     assert!(Store::open_on(disk, config.clone()).is_err());
     assert_eq!(marked(dir.path()), known);
-    // An index that is made anew is not known at all.
+    // An index that is rebuilt is not known at all.
     overwrite(&paths(&config)[0], 36, &9999_u32.to_be_bytes());
     let disk = FaultyDisk::default();
     disk.faults.removals_left.store(0, Ordering::SeqCst);

@@ -264,7 +264,7 @@ fn a_hole_in_a_queue_hides_nothing_but_itself() {
 const LATE_QUEUES: u32 = 12;
 const LATE: u64 = 299_990;
 
-/// Makes anew the queues of a store that starts late, in little memory; by itself those of an empty one.
+/// Rebuilds the queues of a store that starts late, in little memory; by itself those of an empty one.
 #[test]
 fn child_rebuilds() {
     let Some(root) = std::env::var_os("ROCKETPY_REBUILD_STORE") else {

@@ -145,7 +145,7 @@ fn a_queue_keeps_its_numbers_when_only_its_entries_survived_the_end_of_the_log()
     let (file, at) = (last - last % (16 << 10), (last % (16 << 10)) as usize);
     let log = format!("/store/commitlog/{file:020}");
     disk.damage(Path::new(&log), |bytes| bytes[at + 90] ^= 1).unwrap();
-    // Another queue lost its last file: all are made anew from the log, which has nothing of the quiet one.
+    // Another queue lost its last file: all are rebuilt from the log, which has nothing of the quiet one.
     let queue = Path::new("/store/consumequeue/t/0");
     let mut files = disk.files().into_iter().filter(|(path, _)| path.starts_with(queue));
     disk.hide(&files.next_back().unwrap().0).unwrap();

@@ -128,7 +128,7 @@ fn a_queue_whose_messages_are_all_gone_keeps_its_numbers_whatever_happens() {
     let left = readable(&store, "t");
     store.shutdown().unwrap();
     drop(store);
-    // The queues are made anew from the log, which knows nothing of the quiet one.
+    // The queues are rebuilt from the log, which knows nothing of the quiet one.
     RealDisk.remove_dir_all(&dir.path().join("consumequeue/t")).unwrap();
     let store = open(config.clone()).unwrap();
     assert!(store.recovery().rebuilt_queues);

@@ -5,7 +5,9 @@ use rocketpy_filter::MessageFilter;
 use rocketpy_store::{FetchStatus, FlushMode, Store, StoreConfig};
 
 use crate::faulty::FaultyDisk;
-use crate::support::{ALL, eventually, is_there, killed_copy, quiet, read_all, record, settle, small};
+use crate::support::{
+    ALL, eventually, is_there, killed_copy, overwrite, quiet, read_all, record, settle, small,
+};
 
 #[test]
 fn a_deleted_topic_is_gone_and_a_new_one_of_its_name_starts_at_zero() {
@@ -166,4 +168,17 @@ fn a_topic_that_is_made_anew_while_it_is_deleted_has_new_records_alone() {
     store.shutdown().unwrap();
     let store = Store::open(config).unwrap();
     assert_eq!(read_all(&store, "t", 0), [b"new"]);
+}
+
+#[test]
+fn damage_that_dispatch_meets_does_not_undo_a_deletion() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = quiet(dir.path(), FlushMode::Sync);
+    let log_file = dir.path().join("commitlog").join(format!("{:020}", 0));
+    let store = Store::open(config).unwrap();
+    let first = store.append(&record("t", 0, b"x")).unwrap();
+    store.append(&record("kept", 0, b"x")).unwrap();
+    overwrite(&log_file, first.end.get() + 4, b"bad!");
+    assert_eq!(store.delete_topic("t").unwrap(), 1, "the damage is another record's");
+    assert!(store.queues().iter().all(|queue| &*queue.topic != "t"));
 }

@@ -236,7 +236,7 @@ fn after_the_whole_log_was_checked_the_next_start_checks_its_end_alone() {
     drop(store);
     RealDisk.remove_dir_all(&dir.path().join("consumequeue")).unwrap();
     let store = Store::open(config.clone()).unwrap();
-    assert_eq!(store.recovery().verified_from.get(), 0, "queues are made anew from the whole log");
+    assert_eq!(store.recovery().verified_from.get(), 0, "queues are rebuilt from the whole log");
     drop(store);
     let store = Store::open(config).unwrap();
     let (from, end) = (store.recovery().verified_from.get(), store.recovery().end.get());

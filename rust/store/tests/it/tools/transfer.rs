@@ -102,7 +102,7 @@ fn an_index_of_other_sizes_than_the_usual_ones_goes_on() {
     let mut transfer = Transfer::open(dir.path(), None, None).unwrap();
     put(&mut transfer, 10);
     transfer.finish(None).unwrap();
-    assert!(before.is_subset(&names()), "none was made anew");
+    assert!(before.is_subset(&names()), "none was rebuilt");
     assert_sound(dir.path());
     assert!(!Store::open(config).unwrap().recovery().rebuilt_index);
 }

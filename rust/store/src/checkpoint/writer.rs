@@ -1,9 +1,9 @@
-//! The durable mark: what a start may believe.
+//! Writes the durable mark: what a start may believe.
 
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
 
-use crate::checkpoint::{CheckpointFile, Mark, Timestamps};
+use super::{CheckpointFile, Mark, Timestamps};
 use crate::queue::files::FlushFailure;
 
 /// No sum of the entries of all queues.
@@ -23,7 +23,7 @@ impl<D: Disk> MarkWriter<D> {
         Self { file, checked_from, removed_to: PhysicalOffset::ZERO }
     }
 
-    /// Writes down that no consume queue is to be believed, and what is known of the log, before the queues are made anew:
+    /// Writes down that no consume queue is to be believed, and what is known of the log, before the queues are rebuilt:
     /// however that ends, the next start does not take a part for the whole. What is known of the index stays so.
     pub(crate) fn distrust_queues(
         &mut self,
@@ -74,7 +74,7 @@ impl<D: Disk> MarkWriter<D> {
         self.file.mark().map_or(PhysicalOffset::ZERO, |mark| mark.queues_to)
     }
 
-    /// Writes down that no index file is to be believed, before all are made anew.
+    /// Writes down that no index file is to be believed, before all are rebuilt.
     pub(crate) fn distrust_index(&mut self) -> Result<(), EnvError> {
         self.file.forget_index().map_err(FlushFailure::into_error)
     }
