@@ -86,12 +86,7 @@ impl Raise for StoreError {
             Self::ShutDown => "ClosedError",
             _ => "StoreError",
         };
-        Facts {
-            retryable: self.retryable(),
-            may_have_been_applied: self.may_have_been_applied(),
-            hint: self.hint(),
-            ..Facts::new(class, self.to_string())
-        }
+        Facts { retryable: self.retryable(), hint: self.hint(), ..Facts::new(class, self.to_string()) }
     }
 }
 
@@ -129,12 +124,7 @@ impl Raise for ToolError {
             Self::HoleTooShort { .. } | Self::BadTopics { .. } => "DamagedDataError",
             Self::Stopped => "RocketPyError",
         };
-        Facts {
-            retryable: self.retryable(),
-            may_have_been_applied: self.may_have_been_applied(),
-            hint: self.hint(),
-            ..Facts::new(class, self.to_string())
-        }
+        Facts { retryable: self.retryable(), hint: self.hint(), ..Facts::new(class, self.to_string()) }
     }
 }
 
