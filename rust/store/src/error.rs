@@ -184,10 +184,7 @@ impl StoreError {
     /// Whether the call may have changed something on disk although this error came back. A change of many files may have
     /// done a part of them before it met a file that could not be opened.
     pub fn may_have_been_applied(&self) -> bool {
-        match self {
-            Self::Env(_) | Self::Poisoned { .. } | Self::DamagedLog { .. } | Self::ShutDown => true,
-            _ => false,
-        }
+        matches!(self, Self::Env(_) | Self::Poisoned { .. } | Self::DamagedLog { .. } | Self::ShutDown)
     }
 }
 
