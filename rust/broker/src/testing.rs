@@ -10,10 +10,23 @@ use rocketpy_store::{ReadLimits, Store, StoreConfig};
 use tempfile::TempDir;
 
 use crate::BrokerConfig;
+use crate::registration::Identity;
 use crate::shared::Shared;
 
 /// Longest a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a broker of the tests registers as; it waits as long as a test does.
+pub(crate) fn identity() -> Identity {
+    Identity {
+        cluster_name: "c".to_owned(),
+        broker_name: "b".to_owned(),
+        broker_addr: "127.0.0.1:10911".to_owned(),
+        ha_addr: "127.0.0.1:10912".to_owned(),
+        period: PATIENCE,
+        timeout: PATIENCE,
+    }
+}
 
 /// Waits until something is so; `what` says it.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {

@@ -42,7 +42,7 @@ pub(crate) struct Pull {
 }
 
 impl Pull {
-    /// Whether its offset lies before the end of the queue.
+    /// Whether the queue holds a message at its offset or later.
     pub(crate) fn is_before(&self, max_offset: QueueOffset) -> bool {
         max_offset.to_wire() > self.offset
     }

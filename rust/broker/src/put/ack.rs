@@ -62,10 +62,10 @@ mod tests {
     use rocketpy_remoting::{Client, ClientConfig, Connection, Handler, Server, ServerConfig};
 
     use super::*;
-    use crate::registration::{Identity, Registrar};
+    use crate::registration::Registrar;
     use crate::service::Services;
     use crate::table::topic::TopicChange;
-    use crate::testing::{TestShared, until};
+    use crate::testing::{TestShared, identity, until};
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -112,16 +112,8 @@ mod tests {
         let shared = TestShared::open(|_| {});
         let names = Arc::new(SlowNameServer::default());
         let (_name_server, name_address) = serve(names.clone());
-        let identity = Identity {
-            cluster_name: "c".to_owned(),
-            broker_name: "b".to_owned(),
-            broker_addr: "127.0.0.1:10911".to_owned(),
-            ha_addr: "127.0.0.1:10912".to_owned(),
-            period: PATIENCE,
-            timeout: PATIENCE,
-        };
         let client = Client::new(ClientConfig::default());
-        let registrar = Registrar::new(client.clone(), &[name_address], identity, shared.role.clone());
+        let registrar = Registrar::new(client.clone(), &[name_address], identity(), shared.role.clone());
         let services = Services::default();
         registrar.services(&shared.topics).for_each(|service| services.start(service));
         shared.set_registrar(registrar);

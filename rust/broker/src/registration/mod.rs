@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::role::Role;
     use crate::service::Services;
-    use crate::testing::{TestShared, until};
+    use crate::testing::{TestShared, identity, until};
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -208,17 +208,10 @@ mod tests {
         let config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
         let server = Server::bind(config, book.clone()).unwrap();
         let shared = TestShared::open(|_| {});
-        let identity = Identity {
-            cluster_name: "c".to_owned(),
-            broker_name: "b".to_owned(),
-            broker_addr: "127.0.0.1:10911".to_owned(),
-            ha_addr: "127.0.0.1:10912".to_owned(),
-            period: PATIENCE,
-            timeout: PATIENCE,
-        };
         let client = Client::new(ClientConfig::default());
         let address = server.local_addr().to_string();
-        let registrar = Registrar::new(client, std::slice::from_ref(&address), identity, shared.role.clone());
+        let registrar =
+            Registrar::new(client, std::slice::from_ref(&address), identity(), shared.role.clone());
         let services = Services::default();
         for service in registrar.services(&shared.topics) {
             services.start(service);
