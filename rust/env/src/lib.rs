@@ -10,6 +10,7 @@ mod disk;
 mod error;
 pub mod failpoint;
 mod file;
+mod guard;
 mod limits;
 mod lock;
 mod mapped;

@@ -11,6 +11,9 @@ use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::sync::OnceLock;
 
+#[cfg(target_os = "linux")]
+use memmap2::MmapRaw;
+
 use crate::disk::DiskUsage;
 
 /// How many files this process may have open.
@@ -140,6 +143,35 @@ pub(crate) fn write_out(file: &File, range: Range<u64>) -> io::Result<()> {
             _ => return Err(error),
         }
     }
+}
+
+/// How many pages of a map from a page on are in memory one after the other, of those that hold `len` bytes. All of them where
+/// the system does not tell.
+#[cfg(target_os = "linux")]
+pub(crate) fn resident_pages(map: &MmapRaw, start: usize, len: usize) -> usize {
+    const PAGE: usize = 4096;
+    /// Asked for at once.
+    const MOST: usize = 256;
+    assert!(start.is_multiple_of(PAGE) && start + len <= map.len(), "the pages lie inside the map");
+    let pages = len.div_ceil(PAGE);
+    let mut states = [0; MOST];
+    let mut found = 0;
+    while found < pages {
+        let count = (pages - found).min(MOST);
+        // SAFETY: the range lies inside the map, and there is a byte for each of its pages.
+        let status = unsafe {
+            let first = map.as_mut_ptr().add(start + found * PAGE);
+            libc::mincore(first.cast(), count * PAGE, states.as_mut_ptr())
+        };
+        if status != 0 {
+            return pages;
+        }
+        match states[..count].iter().position(|state| state & 1 == 0) {
+            Some(missing) => return found + missing,
+            None => found += count,
+        }
+    }
+    found
 }
 
 /// Whether pages of a shared map may be taken out of the page table while other threads write to them.

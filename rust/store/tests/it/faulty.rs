@@ -199,6 +199,18 @@ impl Region for FaultyRegion {
         self.region.slice(range)
     }
 
+    fn check(&self, range: std::ops::Range<u64>) -> Result<(), EnvError> {
+        self.region.check(range)
+    }
+
+    fn fault(&self) -> Option<EnvError> {
+        self.region.fault()
+    }
+
+    fn resident(&self, range: std::ops::Range<u64>) -> u64 {
+        self.region.resident(range)
+    }
+
     fn rewind(&mut self, end: u64) {
         self.region.rewind(end);
     }
