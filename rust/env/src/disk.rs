@@ -226,6 +226,15 @@ pub trait DiskFile: Send + Sync + 'static {
     /// [`EnvError::UnexpectedEnd`] when the file ends before.
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), EnvError>;
 
+    /// Fills the buffer with bytes that are in memory; `false` when that would have to wait for the disk. Where the system does
+    /// not tell, it waits.
+    ///
+    /// # Errors
+    /// As [`DiskFile::read_exact_at`].
+    fn read_in_memory_at(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, EnvError> {
+        self.read_exact_at(offset, buffer).map(|()| true)
+    }
+
     /// Writes all bytes.
     fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<(), EnvError>;
 

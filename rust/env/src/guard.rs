@@ -5,10 +5,9 @@
 //! Signals for other addresses go to the handler that was there before.
 
 use std::ffi::{c_int, c_void};
-use std::io;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{io, ptr};
 
 /// No page of the map has failed.
 const NO_FAULT: u64 = u64::MAX;

@@ -145,6 +145,30 @@ pub(crate) fn write_out(file: &File, range: Range<u64>) -> io::Result<()> {
     }
 }
 
+/// Reads what is in memory of a file, without waiting for the disk.
+///
+/// # Errors
+/// [`io::ErrorKind::WouldBlock`] when nothing is; others where the file system has no such call.
+#[cfg(target_os = "linux")]
+pub(crate) fn read_in_memory(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // By its number: C libraries before glibc 2.26 have no function for it. The offset goes in two halves, the second of which
+    // counts only where a register has 32 bits.
+    // SAFETY: the call writes into the one buffer of the vector, and no more than its length.
+    let count = unsafe {
+        libc::syscall(
+            libc::SYS_preadv2,
+            file.as_raw_fd(),
+            &raw const part,
+            1,
+            offset as libc::c_ulong,
+            (offset >> 32) as libc::c_ulong,
+            libc::RWF_NOWAIT,
+        )
+    };
+    usize::try_from(count).map_err(|_| io::Error::last_os_error())
+}
+
 /// How many pages of a map from a page on are in memory one after the other, of those that hold `len` bytes. All of them where
 /// the system does not tell.
 #[cfg(target_os = "linux")]

@@ -38,7 +38,7 @@ fn outcome(shared: &Shared, origin: Origin, message: &NewMessage<'_>) -> String 
         Err(refusal) => refusal.to_string(),
         Ok(stored) => {
             let place = stored.places.as_slice()[0];
-            let bytes = shared.store.record_at(place).expect("it was stored");
+            let bytes = shared.store.record_at(place).unwrap().expect("it was stored");
             let record = RecordView::parse(&bytes).unwrap();
             assert_eq!(stored.queue_id, record.queue_id);
             format!("{} {}", record.topic, record.queue_id)
@@ -124,7 +124,7 @@ async fn a_retry_of_a_client_is_dead_when_it_was_tried_too_often_or_its_group_co
 
     let delayed = NewMessage { properties: b"DELAY\x013\x02a\x01b\x02", ..retry(17, None) };
     let stored = put(&shared, Client, &delayed).unwrap();
-    let bytes = shared.store.record_at(stored.places.as_slice()[0]).unwrap();
+    let bytes = shared.store.record_at(stored.places.as_slice()[0]).unwrap().unwrap();
     let record = RecordView::parse(&bytes).unwrap();
     assert_eq!((record.property("DELAY"), record.property("a")), (None, Some("b")));
     assert_eq!(record.reconsume_times, 17);
@@ -220,7 +220,7 @@ async fn a_record_stored_again_waits_only_when_it_is_asked_to() {
 
     let committed = StoredAgain::of(&record).committed();
     let place = committed.put(&shared).unwrap().places.as_slice()[0];
-    let bytes = shared.store.record_at(place).unwrap();
+    let bytes = shared.store.record_at(place).unwrap().unwrap();
     let new = RecordView::parse(&bytes).unwrap();
     assert_eq!(new.sys_flag, sys_flag::TRANSACTION_COMMIT);
     assert_eq!(new.prepared_transaction_offset, record.physical_offset);

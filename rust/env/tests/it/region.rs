@@ -218,6 +218,17 @@ fn a_flush_tells_that_the_file_was_cut_short_before() {
     assert!(region.flush(0..5000).unwrap_err().is_failed_flush());
 }
 
+/// Lets the system forget what it has of a file in memory. A page that is mapped stays.
+#[cfg(target_os = "linux")]
+pub(crate) fn forget(path: &Path) {
+    let dropped = std::process::Command::new("dd")
+        .arg(format!("of={}", path.display()))
+        .args(["oflag=nocache", "conv=notrunc,fdatasync", "count=0"])
+        .output()
+        .unwrap();
+    assert!(dropped.status.success(), "{dropped:?}");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn pages_that_are_not_in_memory_are_known() {
@@ -226,12 +237,7 @@ fn pages_that_are_not_in_memory_are_known() {
     let region = three_pages(&path);
     assert_eq!(region.resident(100..9000), 8900);
     drop(region);
-    let dropped = std::process::Command::new("dd")
-        .arg(format!("of={}", path.display()))
-        .args(["oflag=nocache", "conv=notrunc,fdatasync", "count=0"])
-        .output()
-        .unwrap();
-    assert!(dropped.status.success(), "{dropped:?}");
+    forget(&path);
     let region = RealDisk.open_region(&path).unwrap();
     assert_eq!(region.resident(100..9000), 0);
     region.check(100..9000).unwrap();

@@ -237,7 +237,7 @@ impl Run {
         }
         if let Some(last) = all.iter().filter_map(|delivery| delivery.log).max_by_key(|log| log.start) {
             let record = store.record_at(PhysicalOffset(last.start));
-            if record.is_none_or(|record| record.len() as u64 != last.end - last.start) {
+            if record.ok().flatten().is_none_or(|record| record.len() as u64 != last.end - last.start) {
                 self.wrong(Rule::C14, format!("no record is found at {}", last.start));
             }
         }

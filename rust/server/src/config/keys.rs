@@ -167,8 +167,8 @@ pub const KEYS: &[Key] = keys! {
         /// Time between two checkpoints, each with a flush of log, consume queues and index; 128 MiB of messages bring
         /// one earlier. It bounds how much of the log a start reads.
         "flushIntervalConsumeQueue" = millis(10, DAY_MS) => [broker.store.checkpoint_interval];
-        /// How long a send waits for the disk, for the next log file or because of `maxUnflushedBytes`, before it is
-        /// answered SYSTEM_BUSY.
+        /// How long a send waits for the disk, for the next log file or because of `maxUnflushedBytes`, or for dispatch because
+        /// of `maxUndispatchedBytes`, before it is answered SYSTEM_BUSY.
         "osPageCacheBusyTimeOutMills" = millis(1, DAY_MS) => [broker.store.busy_timeout];
         /// How long a send waits for its flush under SYNC_FLUSH before it is answered FLUSH_DISK_TIMEOUT: the message is
         /// stored, and may or may not be durable.
@@ -247,6 +247,8 @@ pub const KEYS: &[Key] = keys! {
         /// Most bytes of the log that are written and not flushed; beyond it sends wait for the disk. 0: no bound. It
         /// bounds what a power cut takes under ASYNC_FLUSH.
         "maxUnflushedBytes" = Whole(0, ANY, "bytes") => [broker.store.max_unflushed_bytes], ours;
+        /// Most bytes of the log that have no consume queue entries yet; beyond it sends wait for dispatch. 0: no bound.
+        "maxUndispatchedBytes" = Whole(0, ANY, "bytes") => [broker.store.max_undispatched_bytes], ours;
         /// With more bytes of log than this, the oldest files are removed at any hour. 0: no bound.
         "retentionMaxBytes" = Whole(0, ANY, "bytes") => {
             |c| c.broker.store.retention.max_bytes.unwrap_or(0),

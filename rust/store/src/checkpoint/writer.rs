@@ -3,11 +3,8 @@
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
 
-use super::{CheckpointFile, Mark, Timestamps};
+use super::{CheckpointFile, Mark, NO_SUM, Timestamps};
 use crate::queue::files::FlushFailure;
-
-/// No sum of the entries of all queues.
-const NO_SUM: u64 = u64::MAX;
 
 /// Writes the mark, and knows what every mark of this store has to say.
 pub(crate) struct MarkWriter<D: Disk> {

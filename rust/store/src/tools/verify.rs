@@ -9,13 +9,10 @@ use super::queues::Queues;
 use super::report::{Problem, ProblemKind, VerifyReport};
 use super::walk::{Checks, LogWalk, Step};
 use super::{ToolError, Watch, lost_start, tell};
-use crate::checkpoint::Mark;
+use crate::checkpoint::{Mark, NO_SUM};
 use crate::folder::file_name;
 use crate::reader::condition::Condition;
 use crate::reader::{ReadError, StoreReader};
-
-/// The sum of a mark that says that no queue counts.
-const NO_SUM: u64 = u64::MAX;
 
 /// Checks a store without a lock. Beside a server the check ends where the server had come when it began.
 ///
