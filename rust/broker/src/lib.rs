@@ -11,6 +11,7 @@
 mod blocking;
 mod broker;
 mod call;
+mod cold_read;
 mod config;
 mod config_file;
 mod error;

@@ -11,6 +11,7 @@ use rocketpy_model::{TopicConfig, system};
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
 use rocketpy_store::{Store, StoreError};
 
+use crate::cold_read::ColdReads;
 use crate::held_request::{HeldLimits, HeldRequests};
 use crate::held_send::HeldSends;
 use crate::minute::MinuteRates;
@@ -44,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) queue_locks: QueueLocks,
     pub(crate) held: HeldRequests<Waiting>,
     pub(crate) held_sends: HeldSends,
+    pub(crate) cold_reads: ColdReads,
     pub(crate) stats: Stats,
     pub(crate) rates: MinuteRates,
     /// Read on every use: it may change while the broker runs.
@@ -115,6 +117,7 @@ impl Shared {
                 bytes: config.max_held_bytes,
             }),
             held_sends: HeldSends::default(),
+            cold_reads: ColdReads::new(config.max_held_pulls),
             stats: Stats::new(started_at_ms),
             rates: MinuteRates::default(),
             role: Arc::new(RoleCell::new(Role::of_id(system::MASTER_ID))),

@@ -108,7 +108,7 @@ fn progress(shared: &Shared, group: &str, topic: &str, queue_id: u32) -> Result<
     let consumer_offset = shared.offsets.get(group, topic, queue_id).unwrap_or(0);
     let last = u64::try_from(consumer_offset - 1).ok().map(QueueOffset);
     let last_at_ms = match last {
-        Some(last) => shared.store.stored_at(topic, queue_id, last)?.unwrap_or(0),
+        Some(last) => blocking(|| shared.store.stored_at(topic, queue_id, last))?.unwrap_or(0),
         None => 0,
     };
     let pulled = shared.offsets.last_pulled(group, topic, queue_id).unwrap_or(0);

@@ -13,6 +13,7 @@ use rocketpy_protocol::header::{
 use rocketpy_remoting::Response;
 use rocketpy_store::Boundary;
 
+use crate::blocking::blocking;
 use crate::call::{Answer, Call, queue_id, success_with};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -100,14 +101,16 @@ pub(super) fn search(Call { shared, request, .. }: Call<'_>) -> Answer {
         _ => Boundary::Lower,
     };
     let queue = queue_id(header.queue_id)?;
-    let offset = shared.store.offset_by_time(header.topic, queue, header.timestamp, boundary)?;
+    let found = || shared.store.offset_by_time(header.topic, queue, header.timestamp, boundary);
+    let offset = blocking(found)?;
     Ok(success_with(&SearchOffsetResponseHeader { offset: signed(offset.get()) }))
 }
 
 /// GET_EARLIEST_MSG_STORETIME: −1 when the queue holds nothing.
 pub(super) fn earliest_stored_at(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetEarliestMsgStoretimeRequestHeader::read(&request.ext)?;
-    let stored_at = shared.store.earliest_stored_at(header.topic, queue_id(header.queue_id)?)?;
+    let queue_id = queue_id(header.queue_id)?;
+    let stored_at = blocking(|| shared.store.earliest_stored_at(header.topic, queue_id))?;
     Ok(success_with(&GetEarliestMsgStoretimeResponseHeader { timestamp: stored_at.unwrap_or(-1) }))
 }
 

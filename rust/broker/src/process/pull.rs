@@ -12,15 +12,16 @@ use rocketpy_model::{GroupConfig, TopicConfig, perm};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{Header, PullMessageRequestHeader, PullMessageResponseHeader};
 use rocketpy_remoting::{Reply, Response};
-use rocketpy_store::{Fetch, FetchStatus, ReadLimits};
+use rocketpy_store::{Fetch, FetchStatus, ReadLimits, StoreError};
 
+use super::held;
 use super::offset::signed;
 use crate::blocking::blocking;
 use crate::call::{Call, response as respond};
 use crate::held_request::QueueKey;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
-use crate::waiting::Pull;
+use crate::waiting::{Pull, Waiting};
 
 /// Bytes of one answer when the request states no limit: Apache's limit for messages in memory.
 const DEFAULT_MAX_BYTES: usize = 256 * 1024;
@@ -180,10 +181,52 @@ pub(super) fn check_type(expression_type: Option<&str>) -> Result<(), Refusal> {
     }
 }
 
-/// Reads the queue and answers. With nothing to give and time to wait it gives the pull back, to be held.
-fn read(shared: &Shared, pull: Pull, reply: Reply, hold: Option<Duration>) -> Option<ToHold> {
+/// Reads the queue and answers: at once from memory, else when the disk has given what is there. With nothing to give and time
+/// to wait it gives the pull back, to be held.
+fn read(shared: &Arc<Shared>, pull: Pull, reply: Reply, hold: Option<Duration>) -> Option<ToHold> {
     let QueueKey { topic, queue_id } = &pull.queue;
-    let fetch = match shared.store.get(topic, *queue_id, pull.offset, &pull.limits, &pull.filter) {
+    let read = shared.store.get_in_memory(topic, *queue_id, pull.offset, &pull.limits, &pull.filter);
+    match read.transpose() {
+        Some(read) => finish(shared, pull, reply, hold, read),
+        None => {
+            read_aside(shared, pull, reply, hold);
+            None
+        }
+    }
+}
+
+/// Reads from the disk, while the thread that serves the connection goes on, and answers then.
+fn read_aside(shared: &Arc<Shared>, pull: Pull, reply: Reply, hold: Option<Duration>) {
+    let Some(place) = shared.cold_reads.enter() else {
+        let limit = shared.config.max_held_pulls;
+        return reply.send(Refusal::TooManyHeld { limit }.response());
+    };
+    let for_task = shared.clone();
+    shared.tasks.spawn(async move {
+        let store = for_task.store.clone();
+        let aside = place.read(move || {
+            let QueueKey { topic, queue_id } = &pull.queue;
+            let read = store.get(topic, *queue_id, pull.offset, &pull.limits, &pull.filter);
+            (pull, read)
+        });
+        if let Some((pull, read)) = aside.await
+            && let Some((pull, reply, patience)) = finish(&for_task, pull, reply, hold, read)
+        {
+            held::hold(&for_task, Waiting::Pull(pull), reply, patience);
+        }
+    });
+}
+
+/// Answers with what was read, or gives the pull back to be held.
+fn finish(
+    shared: &Shared,
+    pull: Pull,
+    reply: Reply,
+    hold: Option<Duration>,
+    read: Result<Fetch, StoreError>,
+) -> Option<ToHold> {
+    let QueueKey { topic, queue_id } = &pull.queue;
+    let fetch = match read {
         Ok(fetch) => fetch,
         Err(error) => {
             reply.send(Refusal::from(error).response());
@@ -270,3 +313,6 @@ fn refusal_response(refusal: &Refusal) -> Response {
     response.command.ext.push("forbiddenType", &forbidden_type.to_string());
     response
 }
+
+#[cfg(test)]
+mod tests;

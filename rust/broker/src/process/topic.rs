@@ -168,7 +168,9 @@ pub(super) fn stats(Call { shared, request, .. }: Call<'_>) -> Answer {
         let bounds = shared.store.queue_bounds(&name, queue_id);
         let last = bounds.max.get().checked_sub(1).filter(|last| *last >= bounds.min.get());
         let last_update_at_ms = match last {
-            Some(last) => shared.store.stored_at(&name, queue_id, QueueOffset(last))?.unwrap_or(0),
+            Some(last) => {
+                blocking(|| shared.store.stored_at(&name, queue_id, QueueOffset(last)))?.unwrap_or(0)
+            }
             None => 0,
         };
         let queue = MessageQueue { topic: name.clone(), broker_name: broker_name.clone(), queue_id };
