@@ -6,8 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
+use crate::refusal::Refusal;
+
 /// Reads that wait for the disk at a time. More would only wait for each other, and each takes a thread.
 const AT_ONCE: usize = 16;
+/// Reads that run or wait for their turn. Each keeps its request, with its filter.
+const MOST: usize = 4096;
 
 /// The reads of one broker that wait for the disk, or for their turn to.
 #[derive(Debug)]
@@ -60,8 +64,12 @@ impl Drop for Place {
 }
 
 impl ColdReads {
+    pub(crate) fn new() -> Self {
+        Self::with_limit(MOST)
+    }
+
     /// Lets in no more than `limit` at a time.
-    pub(crate) fn new(limit: usize) -> Self {
+    fn with_limit(limit: usize) -> Self {
         Self {
             turns: Arc::new(Semaphore::new(AT_ONCE)),
             waiting: Arc::default(),
@@ -77,11 +85,15 @@ impl ColdReads {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Lets a read in; `None` when too many are.
-    pub(crate) fn enter(&self) -> Option<Place> {
+    /// Lets a read in.
+    ///
+    /// # Errors
+    /// [`Refusal::ColdReads`] when too many are.
+    pub(crate) fn enter(&self) -> Result<Place, Refusal> {
         let more = |waiting: usize| (waiting < self.limit).then_some(waiting + 1);
-        self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
-        Some(Place {
+        let entered = self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        entered.map_err(|_| Refusal::ColdReads { limit: self.limit })?;
+        Ok(Place {
             turns: self.turns.clone(),
             waiting: self.waiting.clone(),
             #[cfg(test)]
@@ -118,7 +130,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_more_reads_than_turns_run_and_no_more_than_the_limit_are_let_in() {
-        let reads = ColdReads::new(AT_ONCE + 2);
+        let reads = ColdReads::with_limit(AT_ONCE + 2);
         let running = Arc::new(AtomicUsize::new(0));
         reads.gate.shut();
         let started: Vec<_> = (0..AT_ONCE + 2)
@@ -132,7 +144,7 @@ mod tests {
             })
             .collect();
         until("all turns are taken", || reads.turns.available_permits() == 0).await;
-        assert!(reads.enter().is_none());
+        assert!(matches!(reads.enter(), Err(Refusal::ColdReads { limit }) if limit == AT_ONCE + 2));
         assert_eq!(reads.waiting(), AT_ONCE + 2);
         reads.gate.open();
         for (number, read) in started.into_iter().enumerate() {
@@ -145,7 +157,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_read_that_panics_gives_its_place_and_its_turn_back() {
-        let reads = ColdReads::new(1);
+        let reads = ColdReads::with_limit(1);
         let place = reads.enter().unwrap();
         assert!(place.read(|| panic!("on purpose")).await.is_none());
         assert_eq!((reads.waiting(), reads.turns.available_permits()), (0, AT_ONCE));

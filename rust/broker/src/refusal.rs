@@ -76,6 +76,8 @@ pub(crate) enum Refusal {
     TooManyHeld { limit: usize },
     #[error("the requests that are held would take more than {limit} bytes (maxHeldBytes); try again later")]
     HeldBytes { limit: usize },
+    #[error("{limit} pulls wait for the disk already; try again later")]
+    ColdReads { limit: usize },
     #[error(transparent)]
     Append(#[from] AppendError),
     #[error(transparent)]
@@ -152,7 +154,9 @@ impl Refusal {
             | Self::LitePullOff { .. }
             | Self::GroupDisabled { .. }
             | Self::BroadcastDisabled { .. } => response::NO_PERMISSION,
-            Self::TooManyHeld { .. } | Self::HeldBytes { .. } => response::SYSTEM_BUSY,
+            Self::TooManyHeld { .. } | Self::HeldBytes { .. } | Self::ColdReads { .. } => {
+                response::SYSTEM_BUSY
+            }
             Self::Append(error) => code_of_append(error),
             Self::NoGroup { .. } => response::SUBSCRIPTION_GROUP_NOT_EXIST,
             Self::NoConsumers { .. } | Self::NoSubscription { .. } => response::SUBSCRIPTION_NOT_EXIST,

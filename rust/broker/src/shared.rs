@@ -117,7 +117,7 @@ impl Shared {
                 bytes: config.max_held_bytes,
             }),
             held_sends: HeldSends::default(),
-            cold_reads: ColdReads::new(config.max_held_pulls),
+            cold_reads: ColdReads::new(),
             stats: Stats::new(started_at_ms),
             rates: MinuteRates::default(),
             role: Arc::new(RoleCell::new(Role::of_id(system::MASTER_ID))),

@@ -197,9 +197,9 @@ fn read(shared: &Arc<Shared>, pull: Pull, reply: Reply, hold: Option<Duration>) 
 
 /// Reads from the disk, while the thread that serves the connection goes on, and answers then.
 fn read_aside(shared: &Arc<Shared>, pull: Pull, reply: Reply, hold: Option<Duration>) {
-    let Some(place) = shared.cold_reads.enter() else {
-        let limit = shared.config.max_held_pulls;
-        return reply.send(Refusal::TooManyHeld { limit }.response());
+    let place = match shared.cold_reads.enter() {
+        Ok(place) => place,
+        Err(refusal) => return reply.send(refusal.response()),
     };
     let for_task = shared.clone();
     shared.tasks.spawn(async move {

@@ -115,12 +115,8 @@ impl<D: Disk> Reads<D> {
         let window = if filter.is_all() { wanted } else { wanted.max(FILTER_WINDOW) };
         let window = window.min(MOST_ENTRIES).min(bounds.max - offset);
         assert!(bounds.min <= offset && offset < bounds.max, "a read at {offset} of what the queue has");
-        match gathering.reach {
-            Reach::Disk => drop(self.derived.files().read(queue, offset, window, buffer)?),
-            Reach::Memory if !self.derived.files().read_in_memory(queue, offset, window, buffer)? => {
-                return Ok(None);
-            }
-            Reach::Memory => {}
+        if !self.read_entries(queue, offset, window, gathering.reach, buffer)? {
+            return Ok(None);
         }
         let mut status = FetchStatus::NoMatchedMessage;
         let mut next = offset;
@@ -140,14 +136,9 @@ impl<D: Disk> Reads<D> {
                 Some(Lead::Gone) if gathering.count() == 0 => status = FetchStatus::MessageWasRemoving,
                 Some(Lead::Broken | Lead::Damaged(_) | Lead::Cold) if gathering.count() > 0 => break,
                 Some(Lead::Cold) => return Ok(None),
-                Some(Lead::Damaged(error)) => {
-                    tracing::error!(%error, topic = %queue.topic, queue_id = queue.queue_id, queue_offset = %next, "a record is damaged");
-                    return Err(error.into());
-                }
+                Some(Lead::Damaged(error)) => return Err(told(error.into(), queue, next)),
                 Some(Lead::Broken) => {
-                    let error = broken_entry(queue, next, entry.physical_offset);
-                    tracing::error!(%error, "a consume queue entry is broken");
-                    return Err(error);
+                    return Err(told(broken_entry(queue, next, entry.physical_offset), queue, next));
                 }
                 Some(Lead::Gone | Lead::Unwanted) | None => {}
             }
@@ -157,6 +148,22 @@ impl<D: Disk> Reads<D> {
         let (count, size_bytes, records) =
             (gathering.count(), gathering.size_bytes(), gathering.into_records());
         Ok(Some(Fetch { count, size_bytes, records, ..nothing(status, next, bounds) }))
+    }
+
+    /// Reads entries of one file of a queue; `false` when they are out of reach.
+    fn read_entries(
+        &self,
+        queue: &Queue,
+        offset: QueueOffset,
+        count: u64,
+        reach: Reach,
+        buffer: &mut Vec<u8>,
+    ) -> Result<bool, StoreError> {
+        let files = self.derived.files();
+        match reach {
+            Reach::Disk => Ok(files.read(queue, offset, count, buffer).map(|_| true)?),
+            Reach::Memory => Ok(files.read_in_memory(queue, offset, count, buffer)?),
+        }
     }
 
     /// Entries from `from` on, at most `most` of them and none behind the end of the queue. It skips fillers and files that
@@ -314,6 +321,13 @@ fn record_entry(bytes: &[u8], queue_offset: QueueOffset) -> Option<QueueEntry> {
     let entry = entry::decode(bytes).filter(|entry| !entry::is_preblank(entry))?;
     let Entry { physical_offset, size_bytes, tags_code } = entry;
     Some(QueueEntry { queue_offset, physical_offset, size_bytes, tags_code })
+}
+
+/// Logs why a read of a queue ends with an error.
+fn told(error: StoreError, queue: &Queue, queue_offset: QueueOffset) -> StoreError {
+    let (topic, queue_id) = (&*queue.topic, queue.queue_id);
+    tracing::error!(%error, topic, queue_id, %queue_offset, "a message cannot be read");
+    error
 }
 
 fn broken_entry(queue: &Queue, queue_offset: QueueOffset, physical_offset: PhysicalOffset) -> StoreError {
