@@ -91,8 +91,6 @@ pub struct StoreConfig {
     pub checkpoint_bytes: u64,
     /// Whether every record gets the `__CRC32#` property, a check of the whole record; default on.
     pub record_check: bool,
-    /// Longest body of a message in bytes, 4 MiB.
-    pub max_message_size: u32,
     /// Address that goes into every record and into offset message ids; [`crate::Store::set_store_host`] changes it.
     pub store_host: SocketAddr,
     /// What the owner of the process does after the first failed flush.
@@ -140,7 +138,6 @@ impl StoreConfig {
             checkpoint_interval: Duration::from_secs(1),
             checkpoint_bytes: 128 << 20,
             record_check: true,
-            max_message_size: 4 << 20,
             store_host: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 10911)),
             on_failed_flush: OnFailedFlush::Stop,
             fault_in_ahead: 64 << 20,
@@ -208,9 +205,6 @@ impl StoreConfig {
         if !(2..=2_000_000_000).contains(&self.index_entries) {
             return bad("index_entries", self.index_entries.into(), "2 to 2000000000");
         }
-        if u64::from(self.max_message_size) > 1 << 30 {
-            return bad("max_message_size", self.max_message_size.into(), "at most 1073741824");
-        }
         if self.fault_in_ahead > 64 << 20 {
             return bad("fault_in_ahead", self.fault_in_ahead, "at most 67108864");
         }
@@ -222,14 +216,6 @@ impl StoreConfig {
         }
         if self.busy_timeout > Duration::from_secs(86_400) {
             return bad("busy_timeout", self.busy_timeout.as_secs(), "at most 86400 seconds");
-        }
-        if u64::from(self.max_message_size) + 128 > self.commit_log_file_size {
-            // Not refused: smaller messages are stored, and each larger one is refused by name.
-            tracing::warn!(
-                max_message_size = self.max_message_size,
-                commit_log_file_size = self.commit_log_file_size,
-                "the largest messages that are allowed do not fit into a commit log file"
-            );
         }
         if self.flush_interval.is_zero() || self.checkpoint_interval.is_zero() {
             return bad("flush_interval or checkpoint_interval", 0, "more than zero");

@@ -240,12 +240,9 @@ pub enum AppendError {
     /// The properties text is longer than a record can hold.
     #[error("properties exceed {limit_bytes} bytes: {size_bytes}")]
     PropertiesTooLong { size_bytes: usize, limit_bytes: usize },
-    /// The body, or a batch as a whole, is longer than allowed.
+    /// The body is longer than a record can hold.
     #[error("message body exceeds {limit_bytes} bytes: {size_bytes}")]
     BodyTooLong { size_bytes: usize, limit_bytes: usize },
-    /// The whole record is longer than allowed.
-    #[error("record exceeds {limit_bytes} bytes: {size_bytes}")]
-    RecordTooLong { size_bytes: usize, limit_bytes: usize },
     /// The record, or the records of a batch, which stay together, are longer than a commit log file.
     #[error(
         "one commit log file of {file_bytes} bytes cannot hold the record or the batch, bytes needed: {size_bytes}"
@@ -313,9 +310,7 @@ impl AppendError {
                 Some("check the commit log folder and its permissions; writes go on by themselves")
             }
             Self::Poisoned { .. } => Some("check the disk, then start the server again"),
-            Self::BodyTooLong { .. } | Self::RecordTooLong { .. } => {
-                Some("send a smaller message or raise maxMessageSize")
-            }
+            Self::BodyTooLong { .. } => Some("send a smaller message"),
             Self::LongerThanFile { .. } => Some(
                 "send a smaller message or fewer in one batch; only a new store folder may have larger files (mappedFileSizeCommitLog)",
             ),

@@ -177,7 +177,6 @@ impl Plan {
             index_entries: self.index.map_or(2, |(_, entries)| entries),
             flush: self.flush,
             record_check: self.record_check,
-            max_message_size: 14 << 10,
             open_queue_files: self.open_queue_files,
             queues_at_once: self.put_off.0,
             queue_tail_bytes: self.put_off.1,

@@ -153,7 +153,7 @@ pub const KEYS: &[Key] = keys! {
         /// Size of one consume queue file, 20 bytes a message.
         "mappedFileSizeConsumeQueue" = Whole(20, 1 << 30, "bytes") => [broker.store.consume_queue_file_size];
         /// Longest body of a message.
-        "maxMessageSize" = Whole(1, 1 << 30, "bytes") => [broker.store.max_message_size];
+        "maxMessageSize" = Whole(1, 1 << 30, "bytes") => [broker.max_message_size];
         /// When a message is acknowledged: ASYNC_FLUSH before its flush, SYNC_FLUSH after it.
         "flushDiskType" = Choice(FLUSH_MODES) => [broker.store.flush];
         /// Time between two flushes of the commit log under ASYNC_FLUSH.

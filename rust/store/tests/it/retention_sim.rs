@@ -18,7 +18,6 @@ fn config() -> StoreConfig {
     StoreConfig {
         commit_log_file_size: 16 << 10,
         consume_queue_file_size: 2000,
-        max_message_size: 4 << 10,
         index: false,
         retention,
         ..StoreConfig::new(Path::new("/store"))

@@ -27,7 +27,6 @@ pub(crate) fn small(root: &Path) -> StoreConfig {
         busy_timeout: PATIENCE,
         commit_log_file_size: 64 << 10,
         consume_queue_file_size: 2000,
-        max_message_size: 32 << 10,
         index_slots: 61,
         index_entries: 300,
         ..StoreConfig::new(root)

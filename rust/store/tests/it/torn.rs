@@ -226,8 +226,7 @@ fn the_file_that_is_written_gets_its_space_back_when_a_copy_lost_it() {
 #[test]
 fn after_the_whole_log_was_checked_the_next_start_checks_its_end_alone() {
     let dir = tempfile::tempdir().unwrap();
-    let config =
-        StoreConfig { commit_log_file_size: 32 << 20, max_message_size: 4 << 20, ..quiet(dir.path()) };
+    let config = StoreConfig { commit_log_file_size: 32 << 20, ..quiet(dir.path()) };
     let store = Store::open(config.clone()).unwrap();
     let body = vec![1; 4 << 20];
     for _ in 0..18 {
