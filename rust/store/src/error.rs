@@ -11,6 +11,7 @@ use rocketpy_model::{PhysicalOffset, QueueOffset};
 
 /// A store could not be opened, or stopped working.
 #[derive(Debug, Clone, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum StoreError {
     /// A file operation failed.
     #[error(transparent)]
@@ -190,6 +191,7 @@ impl StoreError {
 
 /// What was appended did not reach the consume queues. Dispatch tries again by itself.
 #[derive(Debug, Clone, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum DispatchError {
     /// A file operation on queues or index failed.
     #[error(transparent)]
@@ -230,6 +232,7 @@ impl fmt::Display for FullDisk {
 
 /// A record was not appended.
 #[derive(Debug, Clone, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum AppendError {
     /// The topic may not become the name of a folder.
     #[error(transparent)]
@@ -321,6 +324,7 @@ impl AppendError {
 
 /// A record is not known to be durable. It may be stored.
 #[derive(Debug, Clone, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum FlushError {
     /// The flush did not cover the record in time.
     #[error("the flush did not reach {end} within {} ms: {flushed}", waited.as_millis())]

@@ -72,11 +72,21 @@ pub enum Occasion {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rule {
     /// It is old enough.
-    Expired { reserved_ms: i64, occasion: Occasion },
+    Expired {
+        /// How long a file is kept, in milliseconds.
+        reserved_ms: i64,
+        /// Why it goes at this moment.
+        occasion: Occasion,
+    },
     /// The disk is so full that age does not count.
     Forced(FullDisk),
     /// The log is longer than it may be.
-    TotalSize { total_bytes: u64, limit_bytes: u64 },
+    TotalSize {
+        /// Length of the log with this file.
+        total_bytes: u64,
+        /// How long it may be.
+        limit_bytes: u64,
+    },
 }
 
 impl Rule {
@@ -131,7 +141,12 @@ pub enum Keep {
     /// It is the last one.
     Last,
     /// It is not old enough, and nothing else asks for its space.
-    Young { age_ms: i64, reserved_ms: i64 },
+    Young {
+        /// Since its last write.
+        age_ms: i64,
+        /// How long a file is kept.
+        reserved_ms: i64,
+    },
     /// It is old enough, but it is neither the hour for it nor does the disk ask for its space.
     NotNow,
     /// One round removes no more.
