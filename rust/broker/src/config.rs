@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketpy_model::{Permission, system};
+use rocketpy_model::{Permission, port, system};
 use rocketpy_store::StoreConfig;
 
 /// The port of a broker, as with Apache.
-pub const DEFAULT_PORT: u16 = 10911;
+pub const DEFAULT_PORT: u16 = port::BROKER;
 
 /// How a running broker is reached, as it turned out at start.
 #[derive(Clone, Copy, Debug)]

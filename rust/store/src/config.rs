@@ -1,8 +1,10 @@
 //! What a store is opened with.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use rocketpy_model::port;
 
 use crate::error::StoreError;
 use crate::retention::RetentionConfig;
@@ -138,7 +140,7 @@ impl StoreConfig {
             checkpoint_interval: Duration::from_secs(1),
             checkpoint_bytes: 128 << 20,
             record_check: true,
-            store_host: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 10911)),
+            store_host: SocketAddr::from((Ipv4Addr::LOCALHOST, port::BROKER)),
             on_failed_flush: OnFailedFlush::Stop,
             fault_in_ahead: 64 << 20,
             allocate_ahead: true,
