@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 
-/// How much one read may give. If there is a record, at least one is given, of any size.
+/// How much one read may return. If there is a record, a read returns at least one, of any size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadLimits {
     /// Most records.

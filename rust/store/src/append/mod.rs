@@ -173,8 +173,8 @@ impl<D: Disk> Appender<D> {
         }
     }
 
-    /// What happens under the writer lock. Says whether dispatch is to be woken; `None` when the next file is not there yet
-    /// and nothing has changed.
+    /// The part under the writer lock. Returns whether to wake dispatch; `None` when the next file is not there yet and
+    /// nothing has changed.
     ///
     /// # Source
     /// docs/reference/store-format.md 2.7 steps 6 to 9. One lock gives physical and queue offsets: within a queue both grow together.
@@ -209,8 +209,8 @@ impl<D: Disk> Appender<D> {
         Ok(Some(is_async && writer.take_wake()))
     }
 
-    /// Makes sure that the active file has room for records; rolls to the next one when it has not. Says no while there is
-    /// no next one yet.
+    /// Makes sure that the active file has room for records, and rolls to the next one when it has not. Returns false
+    /// while there is no next one yet.
     ///
     /// # Errors
     /// When there is no next file. Nothing has changed then: a shorter record may still fit.
