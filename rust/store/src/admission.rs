@@ -52,12 +52,12 @@ impl Admission {
         }
     }
 
-    /// Who is told of what happens.
+    /// The listeners of the store.
     pub(crate) fn listeners(&self) -> &Arc<Listeners> {
         &self.listeners
     }
 
-    /// Whether an append may go on.
+    /// Whether an append is admitted.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), AppendError> {
         if self.reasons.load(Ordering::Acquire) == 0 { Ok(()) } else { self.refusal() }
@@ -108,7 +108,7 @@ impl Admission {
         self.poison_cause().map_or(Ok(()), |cause| Err(StoreError::Poisoned { cause }))
     }
 
-    /// Notes a failed flush: nothing is acknowledged from now on. The listeners are told once.
+    /// Notes a failed flush: nothing is acknowledged from now on. The listeners are called once.
     pub(crate) fn poison(&self, error: EnvError) -> Arc<EnvError> {
         let error = Arc::new(error);
         let cause = Arc::clone(self.poison.get_or_init(|| Arc::clone(&error)));

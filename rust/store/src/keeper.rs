@@ -207,7 +207,7 @@ impl<D: Disk> Keeper<D> {
 
     /// Flushes the file system of the queues; `None` where there is no such call.
     fn flush_queues_together(&self, dirty: &[Arc<Queue>]) -> Option<Result<(), StoreError>> {
-        // What is written after this is noted anew, and flushed twice.
+        // What is written after this is noted again, and flushed twice.
         let notes: Vec<_> = dirty.iter().map(|queue| (queue, queue.take_dirty())).collect();
         let error = match self.log.disk().sync_file_system(&self.log.folder().consume_queue) {
             Ok(()) => return Some(Ok(())),

@@ -1,4 +1,4 @@
-//! What a store tells those who listen.
+//! What a store reports to its listeners.
 
 use std::sync::Arc;
 

@@ -244,7 +244,7 @@ impl<D: Disk> LogWriter<'_, D> {
         (size_bytes + BLANK_HEAD_BYTES as u64 > left + spared).then(|| file.end())
     }
 
-    /// Ends the active file with a blank record and goes on in the next one.
+    /// Ends the active file with a blank record and makes the next one active.
     ///
     /// # Source
     /// docs/reference/store-format.md 2.4.

@@ -160,7 +160,7 @@ impl<D: Disk> Appender<D> {
                 (!queue.is_deleted())
                     .then(|| self.place_in(&mut writer, queue, counted, record.body, encoded))
             });
-            let Some(placed) = placed? else { continue }; // the topic was deleted and may be made anew
+            let Some(placed) = placed? else { continue }; // the topic was deleted and may be created again
             let Some(wakes) = placed? else {
                 self.listeners.waiting(|| self.allocator.wait_for_file())?;
                 continue;

@@ -46,7 +46,7 @@ const RETRY: Duration = Duration::from_millis(200);
 /// After this time without an append, entries that were put off are written.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// Writes the entries of what was appended, and tells the listeners.
+/// Writes the entries of what was appended, and calls the listeners.
 #[doc(alias = "ReputMessageService")]
 pub(crate) struct Dispatcher<D: Disk> {
     log: Arc<Log<D>>,
@@ -210,7 +210,7 @@ impl<D: Disk> Dispatcher<D> {
 
     /// Dispatches what recovery left behind.
     ///
-    /// Returns false when a record does not continue its queue: entries were lost, and only the whole log tells which.
+    /// Returns false when a record does not continue its queue: entries were lost, and only the whole log shows which.
     /// Nothing is noted then. With `from_start` queues are rebuilt from the start of the log, and this does not happen.
     pub(crate) fn catch_up(&self, from_start: bool) -> Result<bool, StoreError> {
         self.catch_up_index()?;

@@ -1,4 +1,4 @@
-//! One round of dispatch: gathers the entries of many records, writes each queue once, tells the listeners.
+//! One round of dispatch: gathers the entries of many records, writes each queue once, calls the listeners.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl State {
     }
 
     /// # Panics
-    /// When they hold more than all queues together: the mark would state a wrong sum.
+    /// When these queues hold more entries than the sum of all queues.
     pub(super) fn forget_queues(&mut self, queues: &[Arc<Queue>]) {
         let entries = queues.iter().map(|queue| queue.max().get()).sum::<u64>();
         let firsts = queues.iter().map(|queue| queue.first().get()).sum::<u64>();

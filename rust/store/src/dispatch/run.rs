@@ -18,7 +18,7 @@ pub(super) struct Run {
     /// Queue offset of the first entry in `bytes`.
     pub first: QueueOffset,
     pub bytes: Vec<u8>,
-    /// The queue starts anew at `first`: what it held before belongs to a deleted topic of the same name.
+    /// The queue starts again at `first`: its former entries belong to a deleted topic of the same name.
     pub restart: bool,
     /// The files hold entries of other records from `first` on. They are removed before this is written.
     pub cut: bool,
@@ -176,7 +176,8 @@ impl Runs {
     /// Adds the entry of a fact. `entries_a_file` bounds how many missing entries are filled with blanks.
     ///
     /// # Source
-    /// docs/reference/store-format.md 3.2. A hole is filled; numbers that start again belong to a topic that was deleted and made anew.
+    /// docs/reference/store-format.md 3.2. A hole is filled. Numbers that start again belong to a topic that was
+    /// deleted and created again.
     pub(super) fn add(
         &mut self,
         fact: &Fact,
