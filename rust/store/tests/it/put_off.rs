@@ -15,7 +15,7 @@ use crate::support::{
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Every round puts off, up to so many bytes of entries; no checkpoint comes by itself.
+/// Every round puts off entries, up to the given number of bytes. No checkpoint comes by itself.
 fn config(root: &Path, queue_tail_bytes: usize) -> StoreConfig {
     StoreConfig { queues_at_once: 0, queue_tail_bytes, checkpoint_interval: HOUR, ..small(root) }
 }

@@ -1,4 +1,5 @@
-//! Retention on a simulated disk: it ends at every operation, by a kill and by a power cut, and the next start goes on.
+//! Retention on a simulated disk: it is cut short at every operation, by a kill and by a power cut, and the next start
+//! continues.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;

@@ -33,7 +33,7 @@ pub(crate) fn small(root: &Path) -> StoreConfig {
     }
 }
 
-/// The same, and nothing is flushed but by those who ask for it.
+/// The same, but nothing is flushed unless a test asks for it.
 pub(crate) fn quiet(root: &Path, flush: FlushMode) -> StoreConfig {
     let hour = Duration::from_secs(3600);
     StoreConfig { flush, flush_interval: hour, checkpoint_interval: hour, ..small(root) }
@@ -241,7 +241,7 @@ pub(crate) fn killed_copy(from: &Path, to: &Path) {
     }
 }
 
-/// A listener that passes on what it is told.
+/// A listener that passes on what it receives.
 pub(crate) struct Told {
     arrivals: Sender<Arrival>,
     pub flushed: Sender<u64>,

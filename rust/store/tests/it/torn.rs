@@ -61,7 +61,7 @@ fn a_checksum_that_nobody_of_this_store_wrote_does_not_make_a_record_unsound() {
     erase_mark(dir.path()); // as if another program had written the log
     let store = Store::open(config.clone()).unwrap();
     assert_eq!(read_all(&store, "t", 0), [b"body"]);
-    // From here on ours must be right again, and the other one's stays as it is.
+    // From here on records need a right checksum again. The old record stays as it is.
     store.append(&record("t", 0, b"more")).unwrap();
     drop(store);
     assert_eq!(read_all(&Store::open(config).unwrap(), "t", 0), [b"body", b"more"]);
