@@ -36,19 +36,19 @@ pub(super) struct Message {
     pub acknowledged: bool,
     /// The outcome of its transaction.
     pub decided: Option<bool>,
-    /// When it was first sent, and when the last attempt ended: counts of lines.
+    /// When it was first sent, and when the last attempt ended, counted in lines of the history.
     invoked_at: u64,
     ended_at: Option<u64>,
     place: Option<Place>,
     log: Option<LogRange>,
-    /// A consumer saw it under a contract that shows nobody what may be lost.
+    /// A consumer saw it, and under this contract no consumer sees what may be lost.
     kept: bool,
-    /// It was there at an audit, or an acknowledgement says so.
+    /// An acknowledgement, a delivery or an audit showed that it was stored.
     stored: bool,
-    /// It is gone, as the contract allows; its number is free.
+    /// It is gone, as the contract allows; its queue offset is free.
     pub lost: bool,
     deleted: Deleted,
-    /// The deletion of its topic was asked for, and with it of the groups' offsets: groups may get it again.
+    /// Deletion of its topic was asked for, which also deletes the offsets of groups: a group may get it again.
     pub may_come_again: bool,
     /// All its attempts had ended when an audit did not find it.
     absent: bool,
@@ -64,7 +64,7 @@ pub(super) struct Ledger {
     /// Ends of the queues at the last audit.
     ends: Option<HashMap<QueueName, u64>>,
     flushed: u64,
-    /// Retention may have removed what lies before, of all topics and of single ones. The numbers stay used.
+    /// Retention may have removed the log before this, for all topics and for single ones. Queue offsets stay used.
     expired: u64,
     expired_of: BTreeMap<String, u64>,
     /// Topics whose deletion did not return.
@@ -145,12 +145,12 @@ impl Ledger {
         self.clock
     }
 
-    // What the harness did.
+    // Calls and events.
 
     pub(super) fn invoked(&mut self, send: &Send) {
         let now = self.tick();
         if self.asked.remove(&send.topic) {
-            self.move_deleted(Some(&send.topic), Deleted::Asked, Deleted::Back); // two topics of one name
+            self.move_deleted(Some(&send.topic), Deleted::Asked, Deleted::Back); // an old and a new topic share the name
         }
         let message = self.messages.entry(send.message).or_insert_with(|| Message {
             send: send.clone(),
@@ -221,7 +221,7 @@ impl Ledger {
         self.move_deleted(Some(topic), Deleted::No, Deleted::Asked);
     }
 
-    /// It is deleted; what is sent from now on is not.
+    /// The topic is deleted. What is sent from now on belongs to a new one.
     pub(super) fn deleted(&mut self, topic: &str) {
         self.asked.remove(topic);
         self.move_deleted(Some(topic), Deleted::Asked, Deleted::Yes);
@@ -238,7 +238,7 @@ impl Ledger {
         }
     }
 
-    // What came back.
+    // Replies.
 
     pub(super) fn acknowledged(
         &mut self,
@@ -304,7 +304,7 @@ impl Ledger {
                 wrong(
                     wrongs,
                     Rule::C2,
-                    format!("message {number} is there, and every attempt to send it was refused"),
+                    format!("message {number} is there, although every attempt to send it was refused"),
                 );
             }
             Some(message) if message.send.digest != delivery.digest => {

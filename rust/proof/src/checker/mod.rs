@@ -16,7 +16,7 @@ use ledger::{Ledger, Place};
 
 use crate::history::{Call, Contract, CrashKind, Event, Group, Look, Reply};
 
-/// What a history may break.
+/// A rule that a history must keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     /// Every acknowledged message is there, and is delivered to every group.
@@ -105,7 +105,7 @@ pub struct Checker {
     healed: bool,
 }
 
-/// Where rules note what is wrong.
+/// The violations found so far.
 pub(crate) type Wrong = Vec<Violation>;
 
 pub(crate) fn wrong(violations: &mut Wrong, rule: Rule, text: impl Into<String>) {
@@ -246,7 +246,11 @@ impl Checker {
             }
         };
         for &message in found.iter().filter(|&&message| !fits(message)) {
-            wrong(wrongs, Rule::C14, format!("message {message} was found by {by:?}, which is not its own"));
+            wrong(
+                wrongs,
+                Rule::C14,
+                format!("message {message} was found by {by:?}, which does not match it"),
+            );
         }
         for (number, _) in self.ledger.owed().filter(|(number, _)| fits(*number)) {
             if !found.contains(&number) {
@@ -264,7 +268,7 @@ impl Checker {
         if self.healed && !self.pending.is_empty() {
             let mut open: Vec<_> = self.pending.keys().collect();
             open.sort();
-            wrong(wrongs, Rule::C15, format!("calls that never came back: {open:?}"));
+            wrong(wrongs, Rule::C15, format!("calls that never returned: {open:?}"));
         }
     }
 }

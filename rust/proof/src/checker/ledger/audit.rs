@@ -143,7 +143,7 @@ fn check_offsets(wrongs: &mut Wrong, deliveries: &[Delivery]) -> Vec<(QueueName,
     for (queue, mut offsets) in offsets_of {
         offsets.sort_unstable();
         for pair in offsets.windows(2).filter(|pair| pair[0] + 1 != pair[1]) {
-            wrong(wrongs, Rule::C4, format!("entry {} of {queue} follows on {}", pair[1], pair[0]));
+            wrong(wrongs, Rule::C4, format!("entry {} of {queue} follows entry {}", pair[1], pair[0]));
         }
         ends.extend(offsets.last().map(|last| (queue.clone(), last + 1)));
     }
