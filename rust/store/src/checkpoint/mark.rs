@@ -180,8 +180,8 @@ pub(super) fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     array
 }
 
-/// The marks of a checkpoint page for tests, which damage and forge them. Hidden: no part of the interface.
-#[doc(hidden)]
+/// The marks of a checkpoint page, for tests that damage and forge them.
+#[cfg(feature = "mark-page")]
 pub mod mark_page {
     use std::ops::Range;
 

@@ -5,6 +5,7 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "mark-page")]
 pub use mark::mark_page;
 use mark::{FORMER_VERSION, MARK_AT, MARK_VERSION, array, mark_version};
 pub(crate) use mark::{Mark, NOWHERE};

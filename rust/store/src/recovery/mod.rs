@@ -135,23 +135,7 @@ pub(crate) fn recover<D: Disk>(
     rebuild: bool,
 ) -> Result<(Recovered<D>, RecoveryReport), StoreError> {
     let started = Instant::now();
-    let checkpoint = Checkpoint::read(&**disk, &folder.checkpoint)?;
-    checkpoint.check_version(&folder.checkpoint)?;
-    if let Some(found_ms) = checkpoint.impossible_ms() {
-        return Err(StoreError::BadCheckpoint { path: folder.checkpoint.clone(), found_ms });
-    }
-    let table = QueueTable::default();
-    let queue_file_size = config.consume_queue_file_size;
-    let found = queues::find(&**disk, &folder.consume_queue, queue_file_size, &table)?;
-    let queue_files = QueueFiles::new(
-        Arc::clone(disk),
-        folder.consume_queue.clone(),
-        queue_file_size,
-        config.open_queue_files,
-        config.queue_tail_bytes,
-    );
-    let mut recovery =
-        Recovery { disk, config, folder, dirty: !clean_exit, checkpoint, table, queue_files, found };
+    let mut recovery = Recovery::begin(disk, config, folder, clean_exit)?;
     let LoadedLog { mut files, unfinished } =
         mapped::load(&**disk, &folder.commit_logs, config.commit_log_file_size)?;
     let mut plan = recovery.plan(&files)?;
@@ -183,6 +167,33 @@ pub(crate) fn recover<D: Disk>(
         took: started.elapsed(),
     };
     Ok((Recovered { index, ..recovery.finish(files, &plan, &scan, durable_to, mark_writer) }, report))
+}
+
+impl<'a, D: Disk> Recovery<'a, D> {
+    /// Reads the checkpoint and finds the consume queues.
+    fn begin(
+        disk: &'a Arc<D>,
+        config: &'a StoreConfig,
+        folder: &'a Folder,
+        clean_exit: bool,
+    ) -> Result<Self, StoreError> {
+        let checkpoint = Checkpoint::read(&**disk, &folder.checkpoint)?;
+        checkpoint.check_version(&folder.checkpoint)?;
+        if let Some(found_ms) = checkpoint.impossible_ms() {
+            return Err(StoreError::BadCheckpoint { path: folder.checkpoint.clone(), found_ms });
+        }
+        let table = QueueTable::default();
+        let queue_file_size = config.consume_queue_file_size;
+        let found = queues::find(&**disk, &folder.consume_queue, queue_file_size, &table)?;
+        let queue_files = QueueFiles::new(
+            Arc::clone(disk),
+            folder.consume_queue.clone(),
+            queue_file_size,
+            config.open_queue_files,
+            config.queue_tail_bytes,
+        );
+        Ok(Self { disk, config, folder, dirty: !clean_exit, checkpoint, table, queue_files, found })
+    }
 }
 
 impl<D: Disk> Recovery<'_, D> {

@@ -21,6 +21,7 @@ use crate::checkpoint::NOWHERE;
 use crate::error::StoreError;
 use crate::folder::file_name;
 use crate::reader::StoreReader;
+use crate::reader::log::LogFiles;
 
 /// The topic of a record that replaces damaged bytes. Such a record gets no queue entry, because its type is that of a
 /// rolled back message.
@@ -193,21 +194,29 @@ fn plan_hole<D: Disk>(
                 actions.push(RepairAction::MakeFile { path, physical_offset, size_bytes: file_size });
             }
         }
-        HoleKind::Tail => {
-            let mut at = hole.from;
-            while at < hole.to {
-                let Some(file_end) = log.file_end(at)? else { break };
-                let end = hole.to.min(file_end);
-                actions.push(RepairAction::CutTail {
-                    path: log.path_at(at)?,
-                    file_offset: log.file_offset(at)?,
-                    physical_offset: at,
-                    size_bytes: end - at,
-                    reason: reason.clone(),
-                });
-                at = end;
-            }
-        }
+        HoleKind::Tail => cut_tail(&mut log, hole, actions)?,
+    }
+    Ok(())
+}
+
+/// Cuts the tail off each file that holds a part of it.
+fn cut_tail<D: Disk>(
+    log: &mut LogFiles<D>,
+    hole: &Hole,
+    actions: &mut Vec<RepairAction>,
+) -> Result<(), ToolError> {
+    let mut at = hole.from;
+    while at < hole.to {
+        let Some(file_end) = log.file_end(at)? else { break };
+        let end = hole.to.min(file_end);
+        actions.push(RepairAction::CutTail {
+            path: log.path_at(at)?,
+            file_offset: log.file_offset(at)?,
+            physical_offset: at,
+            size_bytes: end - at,
+            reason: hole.reason.clone(),
+        });
+        at = end;
     }
     Ok(())
 }

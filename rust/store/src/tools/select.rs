@@ -153,21 +153,17 @@ impl<D: Disk> Selected<D> {
                 Step::Damage { at, reason } if is_single => {
                     return Err(damaged(walk, at, &reason)?.into());
                 }
-                Step::Damage { at, reason } => {
-                    let ground = walk.find_ground(at, &mut |_| Ok(()))?;
-                    if ground.is_none() && at >= self.durable_to {
-                        return Ok(false); // it was never known to be durable: the end of the log
-                    }
-                    if walk.end_of_data(at, &mut |_| Ok(()))? == at {
-                        return Ok(false); // files are made ahead
-                    }
-                    if !self.selection.skips_damage {
+                Step::Damage { at, reason } => match behind_damage(walk, at, self.durable_to)? {
+                    Behind::Nothing => return Ok(false),
+                    Behind::Lost { .. } if !self.selection.skips_damage => {
                         return Err(damaged(walk, at, &reason)?.into());
                     }
-                    self.left_out += 1;
-                    let Some(ground) = ground else { return Ok(false) };
-                    walk.go_to(ground);
-                }
+                    Behind::Lost { ground } => {
+                        self.left_out += 1;
+                        let Some(ground) = ground else { return Ok(false) };
+                        walk.go_to(ground);
+                    }
+                },
                 Step::MissingFiles { at, .. } if !self.selection.skips_damage => {
                     return Err(damaged(walk, at, "the file is missing")?.into());
                 }
@@ -179,6 +175,26 @@ impl<D: Disk> Selected<D> {
             }
         }
     }
+}
+
+/// What the log holds from a damaged place on.
+enum Behind {
+    /// Nothing that was ever promised: the log ends there.
+    Nothing,
+    /// Lost records. `ground` is where sound ones follow, if any do.
+    Lost { ground: Option<PhysicalOffset> },
+}
+
+fn behind_damage<D: Disk>(
+    walk: &mut LogWalk<D>,
+    at: PhysicalOffset,
+    durable_to: PhysicalOffset,
+) -> Result<Behind, ToolError> {
+    let ground = walk.find_ground(at, &mut |_| Ok(()))?;
+    let is_torn_tail = ground.is_none() && at >= durable_to;
+    // Files are made ahead: zeros follow the last record.
+    let is_end = is_torn_tail || walk.end_of_data(at, &mut |_| Ok(()))? == at;
+    Ok(if is_end { Behind::Nothing } else { Behind::Lost { ground } })
 }
 
 /// The error of a damaged place.
