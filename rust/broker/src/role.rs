@@ -55,7 +55,6 @@ impl RoleCell {
         Role::of_id(self.0.load(Ordering::Acquire))
     }
 
-    #[cfg(test)]
     pub(crate) fn set(&self, role: Role) {
         self.0.store(role.broker_id(), Ordering::Release);
     }

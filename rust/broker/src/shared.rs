@@ -168,8 +168,8 @@ impl Shared {
         self.config.broker_permission & self.role.get().permission()
     }
 
-    /// Changes the role, and tells every name server. No request changes it yet.
-    #[cfg(test)]
+    /// Changes the role, and tells every name server.
+    #[cfg_attr(not(test), expect(dead_code, reason = "promotion and demotion will change it"))]
     pub(crate) fn set_role(&self, role: Role) {
         self.role.set(role);
         if let Some(registrar) = self.registrar() {

@@ -81,7 +81,6 @@ impl Registrar {
     }
 
     /// Tells every name server everything again soon, because the role has changed.
-    #[cfg(test)]
     pub(crate) fn register_again(&self) {
         for link in &self.links {
             link.register_again();

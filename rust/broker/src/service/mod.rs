@@ -1,4 +1,4 @@
-//! Background work, and its one life cycle: it is started, stepped, stopped and may be started again.
+//! Background work, and its one life cycle: started, stepped, stopped and started again while the broker runs.
 
 mod background;
 
@@ -82,9 +82,18 @@ impl Services {
         true
     }
 
-    /// Stops all services, side by side. On return their tasks have ended.
+    /// Stops one service; false when no such service runs. On return its task has ended.
     ///
     /// A round under way may end within the time given; then it is dropped. One that [`Self::step`] began goes on after that time.
+    #[cfg_attr(not(test), expect(dead_code, reason = "promotion and demotion will stop single services"))]
+    pub(crate) async fn stop(&self, name: &str, within: Duration) -> bool {
+        let found = self.running.lock().remove(name);
+        let Some(running) = found else { return false };
+        end(BTreeMap::from([(name.to_owned(), running)]), within).await;
+        true
+    }
+
+    /// Stops all services, side by side; as [`Self::stop`].
     pub(crate) async fn stop_all(&self, within: Duration) {
         let all = std::mem::take(&mut *self.running.lock());
         end(all, within).await;
@@ -230,11 +239,11 @@ mod tests {
         services.start(bell.clone());
         bell.rung.notify_one();
         bell.reaches((1, 1)).await;
-        services.stop_all(PATIENCE).await;
+        assert!(services.stop("bell", PATIENCE).await);
         bell.rung.notify_one();
         tokio::task::yield_now().await;
         assert_eq!(bell.counts(), (1, 1), "it is stopped");
-        assert!(!services.step("bell").await);
+        assert!(!services.stop("bell", PATIENCE).await && !services.step("bell").await);
 
         services.start(bell.clone());
         bell.reaches((2, 2)).await;
@@ -277,7 +286,7 @@ mod tests {
         services.start(bell.clone());
         bell.rung.notify_one();
         bell.reaches((2, 1)).await;
-        services.stop_all(Duration::from_millis(5)).await;
+        assert!(services.stop("bell", Duration::from_millis(5)).await);
         assert_eq!(bell.counts(), (2, 1), "the round was dropped");
         assert_eq!(Arc::strong_count(&bell), 1, "and nothing holds the service any more");
     }
@@ -299,14 +308,13 @@ mod tests {
             tokio::task::yield_now().await;
         }
         let stopping = services.clone();
-        let stop = tokio::spawn(async move { stopping.stop_all(PATIENCE).await });
+        let stop = tokio::spawn(async move { stopping.stop("bell", PATIENCE).await });
         for _ in 0..20 {
             tokio::task::yield_now().await;
         }
         assert!(!stop.is_finished(), "the step is under way");
         bell.gate.as_ref().unwrap().notify_one();
-        stop.await.unwrap();
-        assert!(under_way.await.unwrap());
+        assert!(stop.await.unwrap() && under_way.await.unwrap());
         assert!(!late.await.unwrap(), "it came too late");
         assert_eq!(bell.counts(), (1, 1));
     }
