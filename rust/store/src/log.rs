@@ -20,7 +20,7 @@ use crate::folder::Folder;
 use crate::host::HostCell;
 use crate::mapped::{MappedFile, MappedFileQueue};
 
-/// A clock that steps back by no more than this does not take the stored times with it.
+/// When the clock steps back by no more than this, store times stay where they were.
 const CLOCK_STEP_MS: i64 = 60_000;
 
 /// Where no record is found, this much is looked at to tell whether it can be read: a record is hardly longer.
@@ -141,7 +141,7 @@ impl<D: Disk> Log<D> {
     /// Notes that the log is durable before `end`. For the flusher alone.
     ///
     /// # Panics
-    /// When the log ends before that: somebody would believe what is not there.
+    /// When the log ends before that.
     pub(crate) fn set_flushed(&self, end: PhysicalOffset) {
         assert!(end <= self.end(), "flushed to {end}, behind the end of the log");
         self.flushed.fetch_max(end, Ordering::SeqCst);
@@ -175,8 +175,8 @@ impl<D: Disk> Log<D> {
         LogWriter { log: self, state: self.writer.lock() }
     }
 
-    /// Calls `visit` with each record from `at` up to `limit`, until it wants no other. Moves `at` behind what was visited. The
-    /// visitor may look at all of a record but its body, which may be unreadable.
+    /// Calls `visit` with each record from `at` up to `limit`, until it wants no more. Moves `at` behind what was
+    /// visited. The visitor may look at all of a record but its body, which may be unreadable.
     ///
     /// # Errors
     /// The visitor's own, with `at` behind its record; [`DispatchError::Damage`] when no record lies at `at`, or none that can
@@ -250,7 +250,7 @@ fn check_seen<R: Region>(
     }
 }
 
-/// The right to append: one thread has it at a time.
+/// The right to append. One thread has it at a time.
 pub(crate) struct LogWriter<'a, D: Disk> {
     log: &'a Log<D>,
     state: SpinMutexGuard<'a, Writer<D::Region>>,
@@ -276,7 +276,7 @@ impl<D: Disk> LogWriter<'_, D> {
         (size_bytes + BLANK_HEAD_BYTES as u64 > left + spared).then(|| file.end())
     }
 
-    /// Ends the active file with a blank record and goes on in the next one.
+    /// Ends the active file with a blank record and makes the next one active.
     ///
     /// # Source
     /// docs/reference/store-format.md 2.4.

@@ -1,4 +1,4 @@
-//! The records of one read as they come together.
+//! Gathers the records of one read.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::queue::entry::Entry;
 /// reading it.
 const LOOK_AHEAD: u64 = 64 << 10;
 
-/// Records of one read. Neighbours in the log become one slice.
+/// The records of one read. Neighbours in the log share one slice.
 pub(super) struct Gathering<'a, D: Disk> {
     log: &'a Log<D>,
     first_reads: &'a FirstReads,
@@ -33,7 +33,7 @@ pub(super) struct Gathering<'a, D: Disk> {
     records: Vec<Bytes>,
     count: u32,
     size_bytes: u64,
-    /// Records that follow each other, not yet in `records`.
+    /// The last neighbours, not yet in `records`.
     run: Option<LogRun<D::Region>>,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum Lead {
     Added,
     /// The record is no longer in the log.
     Gone,
-    /// The record is there, and the filter does not want it.
+    /// The record is there, but the filter does not want it.
     Unwanted,
     /// Other bytes are there.
     Broken,
@@ -93,7 +93,7 @@ impl<'a, D: Disk> Gathering<'a, D> {
         self.size_bytes
     }
 
-    /// Whether a further record passes the limits.
+    /// Whether one more record would exceed the limits.
     pub(super) fn is_full(&self, size_bytes: u32) -> bool {
         self.count > 0
             && (self.count >= self.limits.max_messages
@@ -195,7 +195,7 @@ pub(super) fn check<R: Region>(
     })
 }
 
-/// The head of the entry's own record, if that lies where it says: its size, magic and both offsets are there.
+/// The head of the entry's own record, if it lies where the entry says: size, magic and both offsets are compared.
 ///
 /// # Errors
 /// [`DispatchError::Damage`] when what lies there cannot be read.

@@ -133,7 +133,7 @@ fn a_queue_file_that_is_cut_short_is_named_and_other_queues_are_served() {
 /// Messages of 1 MiB: so many that a start does not check the first of them.
 fn large(root: &Path) -> StoreConfig {
     let config = quiet(root, FlushMode::Async);
-    StoreConfig { commit_log_file_size: 16 << 20, max_message_size: 4 << 20, ..config }
+    StoreConfig { commit_log_file_size: 16 << 20, ..config }
 }
 
 #[test]
