@@ -13,6 +13,7 @@ use tokio::sync::{OnceCell, watch};
 use tracing::{error, info, warn};
 
 use crate::blocking::blocking;
+use crate::call::{aside, on_disk};
 use crate::process::{self, Processor};
 use crate::refusal::Refusal;
 use crate::registration::{Identity, Registrar};
@@ -152,10 +153,9 @@ impl Broker {
         drop(self.shared.held.all());
         self.shared.tasks.join(TASKS_END).await;
         self.shared.held_sends.give_up_all("the broker stopped before the flush; the message may be stored");
+        write_tables(&self.shared).await;
         let shared = self.shared.clone();
-        if let Err(error) = tokio::task::spawn_blocking(move || close(&shared)).await {
-            error!(%error, "the broker's tables could not be written");
-        }
+        aside(move || close_store(&shared)).await;
         info!(local_addr = %self.local_addr, "broker stopped");
     }
 }
@@ -344,19 +344,22 @@ impl StoreListener for Listener {
     }
 }
 
-/// Writes what is still in memory and closes the store. Blocks.
-fn close(shared: &Shared) {
-    let written = [
+/// Writes what is still in memory.
+async fn write_tables(shared: &Shared) {
+    let begun = [
         ("consumer offsets", shared.offsets.persist().map_err(Refusal::from)),
         ("topics", shared.topics.persist()),
         ("consumer groups", shared.groups.persist()),
     ];
-    for (table, written) in written {
+    for (table, written) in begun {
+        let written = match written {
+            Ok(written) => on_disk(written).await,
+            Err(refusal) => Err(refusal),
+        };
         if let Err(refusal) = written {
             error!(table, %refusal, "table not written at the stop");
         }
     }
-    close_store(shared);
 }
 
 /// Closes the store. Blocks.

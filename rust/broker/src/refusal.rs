@@ -7,6 +7,8 @@ use rocketpy_protocol::header::HeaderError;
 use rocketpy_remoting::Response;
 use rocketpy_store::{AppendError, StoreError};
 
+use crate::table::offset::CommitError;
+
 /// Why a request is not done, with the facts that its remark names. None of them leaves anything stored.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
@@ -84,6 +86,12 @@ pub(crate) enum Refusal {
     Store(#[from] StoreError),
     #[error("the broker cannot write its configuration: {0}")]
     Config(#[from] EnvError),
+    #[error("the table has no room, its entries may take {limit_bytes} bytes; delete some")]
+    TableFull { limit_bytes: usize },
+    #[error("{limit} requests wait for the same file to be written already; try again later")]
+    TooManyWait { limit: usize },
+    #[error("messages of {bytes} bytes wait for their topics to be created already; try again later")]
+    TooManyWaitForTopics { bytes: usize },
 
     // Groups and subscriptions.
     #[error("consumer group {group} does not exist; create it, or set autoCreateSubscriptionGroup=true")]
@@ -110,6 +118,8 @@ pub(crate) enum Refusal {
     ClassFilter { topic: String },
     #[error("there are {limit} consumer groups already; delete some, or raise maxGroups")]
     TooManyGroups { limit: usize },
+    #[error(transparent)]
+    Commit(#[from] CommitError),
     #[error("no offset of group {group} is stored for queue {queue_id} of topic {topic}")]
     NoOffset { group: String, topic: String, queue_id: u32 },
     #[error("no member of consumer group {group} is online")]
@@ -154,9 +164,12 @@ impl Refusal {
             | Self::LitePullOff { .. }
             | Self::GroupDisabled { .. }
             | Self::BroadcastDisabled { .. } => response::NO_PERMISSION,
-            Self::TooManyHeld { .. } | Self::HeldBytes { .. } | Self::ColdReads { .. } => {
-                response::SYSTEM_BUSY
-            }
+            Self::TooManyHeld { .. }
+            | Self::HeldBytes { .. }
+            | Self::ColdReads { .. }
+            | Self::TooManyWait { .. }
+            | Self::TooManyWaitForTopics { .. } => response::SYSTEM_BUSY,
+            Self::Commit(error) => code_of_commit(error),
             Self::Append(error) => code_of_append(error),
             Self::NoGroup { .. } => response::SUBSCRIPTION_GROUP_NOT_EXIST,
             Self::NoConsumers { .. } | Self::NoSubscription { .. } => response::SUBSCRIPTION_NOT_EXIST,
@@ -165,6 +178,7 @@ impl Refusal {
             Self::ConsumerOffline { .. } => response::CONSUMER_NOT_ONLINE,
             Self::Store(_)
             | Self::Config(_)
+            | Self::TableFull { .. }
             | Self::TooManyTopics { .. }
             | Self::TooManyGroups { .. }
             | Self::FilterType { .. }
@@ -187,6 +201,14 @@ impl Refusal {
             Some(hint) => Response::status(self.code(), format!("{self}; {hint}")),
             None => Response::status(self.code(), self.to_string()),
         }
+    }
+}
+
+fn code_of_commit(error: &CommitError) -> i32 {
+    match error {
+        CommitError::AboveEnd { .. } | CommitError::BeforeStart { .. } => response::INVALID_PARAMETER,
+        CommitError::Full { .. } => response::SYSTEM_ERROR,
+        CommitError::TooManyWait { .. } => response::SYSTEM_BUSY,
     }
 }
 

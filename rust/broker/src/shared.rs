@@ -10,11 +10,13 @@ use rocketpy_filter::MessageFilter;
 use rocketpy_model::{TopicConfig, system};
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
 use rocketpy_store::{Store, StoreError};
+use tokio::runtime::Handle;
 
 use crate::cold_read::ColdReads;
 use crate::held_request::{HeldLimits, HeldRequests};
 use crate::held_send::HeldSends;
 use crate::minute::MinuteRates;
+use crate::process::SendsToNewTopics;
 use crate::put::properties::broker_suffix;
 use crate::registration::{Announced, Registrar};
 use crate::role::{Role, RoleCell};
@@ -46,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) held: HeldRequests<Waiting>,
     pub(crate) held_sends: HeldSends,
     pub(crate) cold_reads: ColdReads,
+    pub(crate) sends_to_new_topics: SendsToNewTopics,
     pub(crate) stats: Stats,
     pub(crate) rates: MinuteRates,
     /// Read on every use: it may change while the broker runs.
@@ -61,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) hot_bytes: u64,
     /// The filter of the last pull that brought its own: scans and lite consumers send the same one over and over.
     last_filter: Mutex<(String, Arc<MessageFilter>)>,
+    setting_retention: Mutex<()>,
     unique_keys: UniqueKeys,
     advertised: OnceLock<Advertised>,
     registrar: OnceLock<Registrar>,
@@ -100,10 +104,11 @@ impl Shared {
     ) -> Result<Self, BrokerError> {
         let topics = Arc::new(TopicTable::open(&config)?);
         let groups = GroupTable::open(&config)?;
-        let offsets = OffsetTable::open(RealDisk, &config.store.root)?;
-        offsets.clamp(|topic, queue_id| {
+        let offsets = OffsetTable::open_with(RealDisk, &config.store.root, Handle::try_current().ok())?;
+        let max_offset = |topic: &str, queue_id| {
             i64::try_from(store.queue_bounds(topic, queue_id).max.get()).unwrap_or(i64::MAX)
-        })?;
+        };
+        offsets.clamp(max_offset, !store.recovery().clean_exit)?;
         let started_at_ms = now_ms();
         let shared = Self {
             store,
@@ -118,6 +123,7 @@ impl Shared {
             }),
             held_sends: HeldSends::default(),
             cold_reads: ColdReads::new(),
+            sends_to_new_topics: SendsToNewTopics::default(),
             stats: Stats::new(started_at_ms),
             rates: MinuteRates::default(),
             role: Arc::new(RoleCell::new(Role::of_id(system::MASTER_ID))),
@@ -127,6 +133,7 @@ impl Shared {
             property_suffix: broker_suffix(&config.region_id, config.trace_on, &config.cluster_name),
             hot_bytes: memory_bytes().unwrap_or(DEFAULT_MEMORY_BYTES) / 100 * HOT_PERCENT,
             last_filter: Mutex::default(),
+            setting_retention: Mutex::default(),
             unique_keys: UniqueKeys::new(host.ip(), std::process::id(), random_u64() as u32),
             advertised: OnceLock::new(),
             registrar: OnceLock::new(),
@@ -138,6 +145,8 @@ impl Shared {
 
     /// Tells the store how long messages of each topic stay readable.
     pub(crate) fn set_topic_retention(&self) -> Result<(), StoreError> {
+        // One after the other: an older table must not replace a newer one.
+        let _one_at_a_time = self.setting_retention.lock();
         let (_, topics) = self.topics.all();
         self.store.set_topic_retention(topic_attribute::retention_of(&topics))
     }

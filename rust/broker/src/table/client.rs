@@ -181,6 +181,15 @@ impl ClientTable {
             .is_some_and(|group| group.message_model == MessageModel::Broadcasting)
     }
 
+    /// Whether live members of the group share its messages and begin where they choose, before they commit anything: push
+    /// consumers. Pull consumers commit their start themselves, or keep their offsets elsewhere.
+    pub(crate) fn is_pushed_to(&self, group: &str) -> bool {
+        self.state.read().consumers.get(group).is_some_and(|group| {
+            group.consume_type == ConsumeType::ConsumePassively
+                && group.message_model == MessageModel::Clustering
+        })
+    }
+
     /// The group's subscription to a topic; `None` when the group has no live member.
     pub(crate) fn for_pull(&self, group: &str, topic: &str) -> Option<PullView> {
         let state = self.state.read();

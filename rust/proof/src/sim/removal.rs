@@ -213,10 +213,12 @@ impl Run {
         self.removals.is_deleting = true;
         self.removals.deleted_at.entry(topic.clone()).or_default().push(store.max_physical_offset().get());
         self.may_end_soon();
-        let forgotten = self.offsets.as_ref().map_or(Ok(()), |offsets| offsets.remove_topic(&topic));
+        let removed = self.offsets.as_ref().and_then(|offsets| offsets.remove_topic(&topic).ok().flatten());
+        let forgotten = removed.map_or(Ok(()), |written| written.now());
         let deleted = forgotten.map_err(StoreError::from).and_then(|()| {
             for reader in &mut self.readers {
                 reader.positions.retain(|queue, _| queue.topic != topic);
+                reader.outlived.retain(|queue, _| queue.topic != topic);
             }
             store.delete_topic(&topic).map(drop)
         });
