@@ -4,7 +4,7 @@ use rocketpy_env::EnvError;
 use rocketpy_model::NameError;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::HeaderError;
-use rocketpy_remoting::Response;
+use rocketpy_remoting::{NoMemory, Response};
 use rocketpy_store::{AppendError, StoreError};
 
 /// Why a request is not done, with the facts that its remark names. None of them leaves anything stored.
@@ -77,6 +77,8 @@ pub(crate) enum Refusal {
     #[error("the requests that are held would take more than {limit} bytes (maxHeldBytes); try again later")]
     HeldBytes { limit: usize },
     #[error(transparent)]
+    Memory(#[from] NoMemory),
+    #[error(transparent)]
     Append(#[from] AppendError),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -104,6 +106,10 @@ pub(crate) enum Refusal {
     OldSubscription { group: String, topic: String, stored: i64, asked: i64 },
     #[error("filter expressions of type {expression_type} are not supported by this broker; use tags")]
     FilterType { expression_type: String },
+    #[error(
+        "the filter expression has {size_bytes} bytes, at most {limit_bytes} are allowed (maxFilterBytes); use fewer tags"
+    )]
+    FilterTooLong { size_bytes: usize, limit_bytes: usize },
     #[error("the filter classes of topic {topic} are not supported by this broker; use tags")]
     ClassFilter { topic: String },
     #[error("there are {limit} consumer groups already; delete some, or raise maxGroups")]
@@ -152,7 +158,8 @@ impl Refusal {
             | Self::LitePullOff { .. }
             | Self::GroupDisabled { .. }
             | Self::BroadcastDisabled { .. } => response::NO_PERMISSION,
-            Self::TooManyHeld { .. } | Self::HeldBytes { .. } => response::SYSTEM_BUSY,
+            Self::TooManyHeld { .. } | Self::HeldBytes { .. } | Self::Memory(_) => response::SYSTEM_BUSY,
+            Self::FilterTooLong { .. } => response::SUBSCRIPTION_PARSE_FAILED,
             Self::Append(error) => code_of_append(error),
             Self::NoGroup { .. } => response::SUBSCRIPTION_GROUP_NOT_EXIST,
             Self::NoConsumers { .. } | Self::NoSubscription { .. } => response::SUBSCRIPTION_NOT_EXIST,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rocketpy_broker::{Broker, OnFailedFlush, StoreError};
+use rocketpy_broker::{Broker, MemoryBudget, OnFailedFlush, StoreError};
 use rocketpy_env::{Disk, RealDisk, is_process_alive};
 use rocketpy_namesrv::{NameServer, NameServerConfig};
 use serde::Serialize;
@@ -101,6 +101,9 @@ impl Process {
         if role.has_broker() {
             log_files::adopt_size(&mut config);
         }
+        let memory = MemoryBudget::new(config.broker.max_peer_bytes);
+        config.broker.memory = Some(memory.clone());
+        config.name_server.memory = Some(memory);
         if !config.ignored.is_empty() {
             warn!(keys = config.ignored.join(" "), "configuration keys without a meaning here");
         }

@@ -26,20 +26,28 @@ use crate::blocking::blocking;
 use crate::call::{Answer, Call, body, success_json};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
-use crate::table::client::Member;
+use crate::table::client::{MAX_GROUPS, Member};
 use crate::table::topic::MAX_QUEUES;
 
-/// Most groups that one heartbeat may name.
-const MAX_GROUPS: usize = 1024;
+/// Longest id of a client.
+const MAX_CLIENT_ID_BYTES: usize = 1024;
+/// Longest body of a heartbeat.
+const MAX_HEARTBEAT_BYTES: usize = 4 << 20;
 
 /// HEART_BEAT: adds the client to its groups, and creates missing groups and their retry topics.
 ///
 /// A group that refuses the client is skipped: the client's other groups must not expire because of it.
 pub(super) fn heartbeat(Call { shared, connection, request }: Call<'_>) -> Answer {
-    let data: HeartbeatData = body(request)?;
-    if data.client_id.is_empty() {
-        return Err(Refusal::Value { field: "clientID", wanted: "a text", value: String::new() });
+    if request.body.len() > MAX_HEARTBEAT_BYTES {
+        let value = request.body.len().to_string();
+        return Err(Refusal::Value {
+            field: "the length of a heartbeat",
+            wanted: "at most 4194304 bytes",
+            value,
+        });
     }
+    let data: HeartbeatData = body(request)?;
+    check_client_id(&data.client_id)?;
     let groups = data.consumer_data_set.len() + data.producer_data_set.len();
     if groups > MAX_GROUPS {
         let value = groups.to_string();
@@ -47,17 +55,24 @@ pub(super) fn heartbeat(Call { shared, connection, request }: Call<'_>) -> Answe
     }
     let client_id: Arc<str> = data.client_id.as_str().into();
     let member = || Member::new(connection, client_id.clone(), request.language, request.version);
+    let mut refused = None;
     for producer in &data.producer_data_set {
-        match name::check_group(&producer.group_name) {
-            Ok(()) => shared.clients.enter_producer(&producer.group_name, member()),
-            Err(error) => warn!(client_id = &*client_id, %error, "heartbeat of a producer group skipped"),
+        let group = &producer.group_name;
+        let entered = name::check_group(group).map_err(Refusal::from);
+        if let Err(refusal) = entered.and_then(|()| shared.clients.enter_producer(group, member())) {
+            warn!(client_id = &*client_id, group, %refusal, "heartbeat of a producer group skipped");
+            refused = worse(refused, refusal);
         }
     }
     for consumer in &data.consumer_data_set {
         if let Err(refusal) = enter_consumer(shared, consumer, member()) {
             let group = &consumer.group_name;
             warn!(client_id = &*client_id, group, %refusal, "heartbeat of a consumer group skipped");
+            refused = worse(refused, refusal);
         }
+    }
+    if let Some(refusal) = refused {
+        return Err(refusal);
     }
     let mut response = Response::success();
     response.command.version = system::VERSION;
@@ -66,7 +81,28 @@ pub(super) fn heartbeat(Call { shared, connection, request }: Call<'_>) -> Answe
     Ok(response)
 }
 
+/// The refusal that answers the whole heartbeat, after its other groups have entered: the client can do something about it, and no
+/// other request tells it.
+fn worse(before: Option<Refusal>, refusal: Refusal) -> Option<Refusal> {
+    match refusal {
+        Refusal::FilterTooLong { .. } | Refusal::Memory(_) => Some(refusal),
+        _ => before,
+    }
+}
+
+fn check_client_id(client_id: &str) -> Result<(), Refusal> {
+    match client_id.len() {
+        1..=MAX_CLIENT_ID_BYTES => Ok(()),
+        length => Err(Refusal::Value {
+            field: "the length of clientID",
+            wanted: "1 to 1024 bytes",
+            value: length.to_string(),
+        }),
+    }
+}
+
 fn enter_consumer(shared: &Shared, consumer: &ConsumerData, member: Member) -> Result<(), Refusal> {
+    consumer.subscription_data_set.iter().try_for_each(|data| shared.check_filter(&data.sub_string))?;
     let group = match shared.groups.get(&consumer.group_name) {
         Some(group) => group,
         None => match blocking(|| shared.groups.get_or_create(&consumer.group_name)) {
@@ -83,7 +119,7 @@ fn enter_consumer(shared: &Shared, consumer: &ConsumerData, member: Member) -> R
         // Pulls do not need it, and the first send to it creates it.
         warn!(group = group.name, %refusal, "retry topic not created");
     }
-    if shared.clients.enter_consumer(consumer, member) {
+    if shared.clients.enter_consumer(consumer, member)? {
         notify(shared, &group.name);
     }
     Ok(())
@@ -154,8 +190,9 @@ pub(super) fn unregister(Call { shared, connection, request }: Call<'_>) -> Answ
 }
 
 /// CHECK_CLIENT_CONFIG: whether a filter can be served.
-pub(super) fn check(Call { request, .. }: Call<'_>) -> Answer {
+pub(super) fn check(Call { shared, request, .. }: Call<'_>) -> Answer {
     let data: CheckClientRequestBody = body(request)?;
+    shared.check_filter(&data.subscription_data.sub_string)?;
     super::pull::check_type(data.subscription_data.expression_type.as_deref())?;
     Ok(Response::success())
 }
@@ -191,6 +228,7 @@ pub(super) fn unlock_queues(Call { shared, request, .. }: Call<'_>) -> Answer {
 fn lock_request(request: &Command) -> Result<LockBatchRequestBody, Refusal> {
     let wanted: LockBatchRequestBody = body(request)?;
     name::check_group(&wanted.consumer_group)?;
+    check_client_id(&wanted.client_id)?;
     if wanted.mq_set.len() > MAX_QUEUES as usize {
         let value = wanted.mq_set.len().to_string();
         return Err(Refusal::Value {

@@ -7,6 +7,7 @@ mod configuration_page;
 mod crash;
 mod failed_disk;
 mod full_disk;
+mod peers;
 mod registration;
 mod standalone;
 mod support;
