@@ -38,6 +38,7 @@ pub use broker::Broker;
 pub use config::{BrokerConfig, DEFAULT_PORT, Describe, Endpoint};
 pub use error::BrokerError;
 pub use process::route::requests;
+pub use rocketpy_remoting::MemoryBudget;
 pub use rocketpy_store::{
     BadHours, DeleteHours, FlushMode, OnFailedFlush, RetentionConfig, StoreConfig, StoreError,
 };

@@ -4,7 +4,7 @@ use rocketpy_env::EnvError;
 use rocketpy_model::NameError;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::HeaderError;
-use rocketpy_remoting::Response;
+use rocketpy_remoting::{NoMemory, Response};
 use rocketpy_store::{AppendError, StoreError};
 
 use crate::table::offset::CommitError;
@@ -81,6 +81,8 @@ pub(crate) enum Refusal {
     #[error("{limit} pulls wait for the disk already; try again later")]
     ColdReads { limit: usize },
     #[error(transparent)]
+    Memory(#[from] NoMemory),
+    #[error(transparent)]
     Append(#[from] AppendError),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -114,6 +116,10 @@ pub(crate) enum Refusal {
     OldSubscription { group: String, topic: String, stored: i64, asked: i64 },
     #[error("filter expressions of type {expression_type} are not supported by this broker; use tags")]
     FilterType { expression_type: String },
+    #[error(
+        "the filter expression has {size_bytes} bytes, at most {limit_bytes} are allowed (maxFilterBytes); use fewer tags"
+    )]
+    FilterTooLong { size_bytes: usize, limit_bytes: usize },
     #[error("the filter classes of topic {topic} are not supported by this broker; use tags")]
     ClassFilter { topic: String },
     #[error("there are {limit} consumer groups already; delete some, or raise maxGroups")]
@@ -167,8 +173,10 @@ impl Refusal {
             Self::TooManyHeld { .. }
             | Self::HeldBytes { .. }
             | Self::ColdReads { .. }
+            | Self::Memory(_)
             | Self::TooManyWait { .. }
             | Self::TooManyWaitForTopics { .. } => response::SYSTEM_BUSY,
+            Self::FilterTooLong { .. } => response::SUBSCRIPTION_PARSE_FAILED,
             Self::Commit(error) => code_of_commit(error),
             Self::Append(error) => code_of_append(error),
             Self::NoGroup { .. } => response::SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -18,6 +18,7 @@ use crate::held_send::HeldSends;
 use crate::minute::MinuteRates;
 use crate::process::SendsToNewTopics;
 use crate::put::properties::broker_suffix;
+use crate::refusal::Refusal;
 use crate::registration::{Announced, Registrar};
 use crate::role::{Role, RoleCell};
 use crate::stats::Stats;
@@ -63,7 +64,7 @@ pub(crate) struct Shared {
     /// Messages that lie this close to the end of the log count as being in memory.
     pub(crate) hot_bytes: u64,
     /// The filter of the last pull that brought its own: scans and lite consumers send the same one over and over.
-    last_filter: Mutex<(String, Arc<MessageFilter>)>,
+    last_filter: Mutex<LastFilter>,
     setting_retention: Mutex<()>,
     unique_keys: UniqueKeys,
     advertised: OnceLock<Advertised>,
@@ -213,13 +214,43 @@ impl Shared {
         self.unique_keys.next(now, month_start_ms(now, 0)).to_string()
     }
 
-    /// The filter of an expression over tags.
-    pub(crate) fn parsed_filter(&self, expression: &str) -> Arc<MessageFilter> {
-        let mut last = self.last_filter.lock();
-        if last.0 != expression {
-            *last = (expression.to_owned(), Arc::new(MessageFilter::tag_codes(expression)));
+    /// # Errors
+    /// The expression is longer than filters may be.
+    pub(crate) fn check_filter(&self, expression: &str) -> Result<(), Refusal> {
+        let (size_bytes, limit_bytes) = (expression.len(), self.config.max_filter_bytes);
+        if size_bytes > limit_bytes {
+            return Err(Refusal::FilterTooLong { size_bytes, limit_bytes });
         }
-        last.1.clone()
+        Ok(())
+    }
+
+    /// The filter of an expression over tags.
+    ///
+    /// # Errors
+    /// The expression is too long.
+    pub(crate) fn parsed_filter(&self, expression: &str) -> Result<Arc<MessageFilter>, Refusal> {
+        self.check_filter(expression)?;
+        if let Some(filter) = self.last_filter.lock().of(expression) {
+            return Ok(filter);
+        }
+        // Nobody waits for the lock while this one is parsed.
+        let filter = Arc::new(MessageFilter::tag_codes(expression));
+        let last = LastFilter { expression: expression.to_owned(), filter: filter.clone() };
+        *self.last_filter.lock() = last;
+        Ok(filter)
+    }
+}
+
+/// An expression and its filter.
+#[derive(Debug, Default)]
+struct LastFilter {
+    expression: String,
+    filter: Arc<MessageFilter>,
+}
+
+impl LastFilter {
+    fn of(&self, expression: &str) -> Option<Arc<MessageFilter>> {
+        (self.expression == expression).then(|| self.filter.clone())
     }
 }
 

@@ -25,12 +25,14 @@ use tracing::{debug, warn};
 use crate::call::{Answer, Call, answer_later, body, on_disk, success_json};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
-use crate::table::client::Member;
+use crate::table::client::{MAX_GROUPS, Member};
 use crate::table::group_commit::Written;
 use crate::table::topic::{MAX_QUEUES, TopicChange};
 
-/// Most groups that one heartbeat may name.
-const MAX_GROUPS: usize = 1024;
+/// Longest id of a client.
+const MAX_CLIENT_ID_BYTES: usize = 1024;
+/// Longest body of a heartbeat.
+const MAX_HEARTBEAT_BYTES: usize = 4 << 20;
 
 /// HEART_BEAT: adds the client to its groups, and creates missing groups and their retry topics.
 ///
@@ -77,10 +79,16 @@ struct Created {
 }
 
 fn enter(Call { shared, connection, request }: Call<'_>) -> Result<Vec<Created>, Refusal> {
-    let data: HeartbeatData = body(request)?;
-    if data.client_id.is_empty() {
-        return Err(Refusal::Value { field: "clientID", wanted: "a text", value: String::new() });
+    if request.body.len() > MAX_HEARTBEAT_BYTES {
+        let value = request.body.len().to_string();
+        return Err(Refusal::Value {
+            field: "the length of a heartbeat",
+            wanted: "at most 4194304 bytes",
+            value,
+        });
     }
+    let data: HeartbeatData = body(request)?;
+    check_client_id(&data.client_id)?;
     let groups = data.consumer_data_set.len() + data.producer_data_set.len();
     if groups > MAX_GROUPS {
         let value = groups.to_string();
@@ -88,10 +96,13 @@ fn enter(Call { shared, connection, request }: Call<'_>) -> Result<Vec<Created>,
     }
     let client_id: Arc<str> = data.client_id.as_str().into();
     let member = || Member::new(connection, client_id.clone(), request.language, request.version);
+    let mut refused = None;
     for producer in &data.producer_data_set {
-        match name::check_group(&producer.group_name) {
-            Ok(()) => shared.clients.enter_producer(&producer.group_name, member()),
-            Err(error) => warn!(client_id = &*client_id, %error, "heartbeat of a producer group skipped"),
+        let group = &producer.group_name;
+        let entered = name::check_group(group).map_err(Refusal::from);
+        if let Err(refusal) = entered.and_then(|()| shared.clients.enter_producer(group, member())) {
+            warn!(client_id = &*client_id, group, %refusal, "heartbeat of a producer group skipped");
+            refused = worse(refused, refusal);
         }
     }
     let mut created = Vec::new();
@@ -99,9 +110,30 @@ fn enter(Call { shared, connection, request }: Call<'_>) -> Result<Vec<Created>,
         if let Err(refusal) = enter_consumer(shared, consumer, member(), &mut created) {
             let group = &consumer.group_name;
             warn!(client_id = &*client_id, group, %refusal, "heartbeat of a consumer group skipped");
+            refused = worse(refused, refusal);
         }
     }
-    Ok(created)
+    refused.map_or(Ok(created), Err)
+}
+
+/// The refusal that answers the whole heartbeat, after its other groups have entered: the client can do something about it, and no
+/// other request tells it.
+fn worse(before: Option<Refusal>, refusal: Refusal) -> Option<Refusal> {
+    match refusal {
+        Refusal::FilterTooLong { .. } | Refusal::Memory(_) => Some(refusal),
+        _ => before,
+    }
+}
+
+fn check_client_id(client_id: &str) -> Result<(), Refusal> {
+    match client_id.len() {
+        1..=MAX_CLIENT_ID_BYTES => Ok(()),
+        length => Err(Refusal::Value {
+            field: "the length of clientID",
+            wanted: "1 to 1024 bytes",
+            value: length.to_string(),
+        }),
+    }
 }
 
 fn enter_consumer(
@@ -110,6 +142,7 @@ fn enter_consumer(
     member: Member,
     created: &mut Vec<Created>,
 ) -> Result<(), Refusal> {
+    consumer.subscription_data_set.iter().try_for_each(|data| shared.check_filter(&data.sub_string))?;
     let found = match shared.groups.get_or_create(&consumer.group_name) {
         Ok(found) => found,
         // The client learns it from the answers to its pulls.
@@ -127,7 +160,7 @@ fn enter_consumer(
         // Pulls do not need it, and the first send to it creates it.
         Err(refusal) => warn!(group = group.name, %refusal, "retry topic not created"),
     }
-    if shared.clients.enter_consumer(consumer, member) {
+    if shared.clients.enter_consumer(consumer, member)? {
         notify(shared, &group.name);
     }
     Ok(())
@@ -199,8 +232,9 @@ pub(super) fn unregister(Call { shared, connection, request }: Call<'_>) -> Answ
 }
 
 /// CHECK_CLIENT_CONFIG: whether a filter can be served.
-pub(super) fn check(Call { request, .. }: Call<'_>) -> Answer {
+pub(super) fn check(Call { shared, request, .. }: Call<'_>) -> Answer {
     let data: CheckClientRequestBody = body(request)?;
+    shared.check_filter(&data.subscription_data.sub_string)?;
     super::pull::check_type(data.subscription_data.expression_type.as_deref())?;
     Ok(Response::success())
 }
@@ -236,6 +270,7 @@ pub(super) fn unlock_queues(Call { shared, request, .. }: Call<'_>) -> Answer {
 fn lock_request(request: &Command) -> Result<LockBatchRequestBody, Refusal> {
     let wanted: LockBatchRequestBody = body(request)?;
     name::check_group(&wanted.consumer_group)?;
+    check_client_id(&wanted.client_id)?;
     if wanted.mq_set.len() > MAX_QUEUES as usize {
         let value = wanted.mq_set.len().to_string();
         return Err(Refusal::Value {

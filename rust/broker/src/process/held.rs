@@ -77,6 +77,7 @@ fn refusal(no_room: NoRoom) -> Refusal {
     match no_room {
         NoRoom::Requests { limit } => Refusal::TooManyHeld { limit },
         NoRoom::Bytes { limit } => Refusal::HeldBytes { limit },
+        NoRoom::Memory(no_memory) => Refusal::Memory(no_memory),
     }
 }
 

@@ -237,7 +237,7 @@ fn filter_of(
     }
     if header.sys_flag & flag::SUBSCRIPTION != 0 {
         check_type(header.expression_type)?;
-        return Ok(shared.parsed_filter(header.subscription.unwrap_or_default()));
+        return shared.parsed_filter(header.subscription.unwrap_or_default());
     }
     let Some(view) = shared.clients.for_pull(header.consumer_group, header.topic) else {
         return Err(Refusal::NoConsumers { group: header.consumer_group.to_owned() });
@@ -365,7 +365,7 @@ fn answer(pull: &Pull, fetch: Fetch, code: i32) -> Response {
     if code != response::SUCCESS {
         command.remark = Some(remark(fetch.status).to_owned());
     }
-    Response { command, body: fetch.records }
+    Response { command, body: fetch.records, is_mapped: true }
 }
 
 /// Where a reader goes on, and what the queue holds.

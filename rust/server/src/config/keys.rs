@@ -240,6 +240,15 @@ pub const KEYS: &[Key] = keys! {
         /// Maximum memory that the waiting pulls take together; one more is answered SYSTEM_BUSY. Requests that wait for
         /// dispatch have the same bound of their own.
         "maxHeldBytes" = Whole(1 << 20, 1 << 40, "bytes") => [broker.max_held_bytes], ours;
+        /// Maximum memory that all connections of the process together make it hold: half of it for frames that have not arrived
+        /// whole and answers that were not taken, half for unanswered requests and entries of tables. Beyond it the connections
+        /// that hold most are closed, or their requests refused.
+        "maxPeerBytes" = Whole(64 << 20, 1 << 40, "bytes") => {|c| c.broker.max_peer_bytes, |c, v| {
+            c.broker.max_peer_bytes = v;
+            c.name_server.max_peer_bytes = v;
+        }}, ours;
+        /// Longest filter expression of a subscription; a longer one is answered SUBSCRIPTION_PARSE_FAILED.
+        "maxFilterBytes" = Whole(256, 1 << 20, "bytes") => [broker.max_filter_bytes], ours;
         /// Maximum number of topics; one more is refused.
         "maxTopics" = Whole(32, 10_000_000, "topics") => [broker.max_topics], ours;
         /// Maximum number of consumer groups; one more is refused.
