@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::disk::LockHolder;
 use crate::error::EnvError;
 
-/// Device and inode of every file that this process has locked: POSIX locks do not keep a process from itself.
+/// Device and inode of every file that this process has locked: a POSIX lock does not exclude its own process.
 static HELD: Mutex<Option<HashSet<(u64, u64)>>> = Mutex::new(None);
 
 fn held() -> MutexGuard<'static, Option<HashSet<(u64, u64)>>> {
@@ -58,7 +58,7 @@ impl RealLock {
 
 /// Who has the lock on a file.
 pub(crate) fn holder(path: &Path) -> Result<Option<LockHolder>, EnvError> {
-    let mut table = held(); // nobody of this process takes the lock while the file is open here: closing would give it up
+    let mut table = held(); // no thread takes the lock while the file is open here: closing would give it up
     let identity = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => identity(&other.map_err(|source| EnvError::from_io("look at", path, source))?),
@@ -77,7 +77,7 @@ fn identity(metadata: &fs::Metadata) -> (u64, u64) {
 impl Drop for RealLock {
     fn drop(&mut self) {
         let mut table = held();
-        // Closing gives the lock back. While the table is held: a later close would take the lock of whoever came between.
+        // Closing gives the lock back. Close while the table is held: later, it would give up the lock of whoever came in between.
         drop(self.file.take());
         if let Some(table) = table.as_mut() {
             table.remove(&self.identity);
