@@ -237,6 +237,13 @@ pub(crate) fn update_offset(group: &str, queue: &MessageQueue, offset: QueueOffs
     Command::request(request::UPDATE_CONSUMER_OFFSET, &header)
 }
 
+/// Stores the offset that a person chose for a group whose members have stopped.
+pub(crate) fn reset_offset(group: &str, queue: &MessageQueue, offset: QueueOffset) -> Command {
+    let mut command = update_offset(group, queue, offset);
+    command.ext.push(key::IS_RESET, "true");
+    command
+}
+
 /// Asks for the first offset stored at or after a time.
 pub(crate) fn search_offset(queue: &MessageQueue, at_ms: i64) -> Command {
     let header = SearchOffsetRequestHeader {

@@ -116,7 +116,7 @@ pub const PROOFS: &[Proof] = &[
     Proof {
         bug: Bug::ClampNotPersisted,
         layer: SIMULATED,
-        findings: &[(Rule::C12, "after it was set back to")],
+        findings: &[(Rule::C12, "after a kill it would go on at")],
     },
     Proof { bug: Bug::CommitAboveEnd, layer: SIMULATED, findings: &[(Rule::C12, "is taken, above the end")] },
     Proof {

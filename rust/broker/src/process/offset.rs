@@ -8,7 +8,7 @@ use rocketpy_protocol::header::{
     GetEarliestMsgStoretimeRequestHeader, GetEarliestMsgStoretimeResponseHeader, GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader, GetMinOffsetRequestHeader, GetMinOffsetResponseHeader, Header,
     QueryConsumerOffsetRequestHeader, QueryConsumerOffsetResponseHeader, SearchOffsetRequestHeader,
-    SearchOffsetResponseHeader, UpdateConsumerOffsetRequestHeader,
+    SearchOffsetResponseHeader, UpdateConsumerOffsetRequestHeader, key,
 };
 use rocketpy_remoting::{Reply, Response};
 use rocketpy_store::Boundary;
@@ -93,7 +93,14 @@ fn commit(Call { shared, request, .. }: Call<'_>) -> Result<Option<Written>, Ref
         return Err(Refusal::Value { field: "commitOffset", wanted: "0 or more", value });
     }
     let place = Place { group, topic, queue_id: queue };
-    Ok(shared.offsets.commit(place, header.commit_offset, readable(shared, topic, queue))?)
+    let (offset, readable) = (header.commit_offset, readable(shared, topic, queue));
+    let is_reset = request.ext.get(key::IS_RESET) == Some("true");
+    let stored = if is_reset {
+        shared.offsets.reset(place, offset, readable)
+    } else {
+        shared.offsets.commit(place, offset, readable)
+    };
+    Ok(stored?)
 }
 
 /// What can be read of a queue.

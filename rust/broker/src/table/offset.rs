@@ -118,6 +118,19 @@ impl<D: Disk> OffsetTable<D> {
         Ok(committed?.1)
     }
 
+    /// Stores an offset that a person chose for a group whose members have stopped: none of them stands beyond what survived.
+    pub(crate) fn reset(
+        &self,
+        place: Place<'_>,
+        offset: i64,
+        readable: Readable,
+    ) -> Result<Option<Written>, CommitError> {
+        if offset <= readable.max {
+            self.table.with(|state| state.trust(place));
+        }
+        self.commit(place, offset, readable)
+    }
+
     /// What a pull may do, and what it waits for. `starts_here` says whether its offset is where the group begins in a queue for
     /// which it has none.
     pub(crate) fn pull(
@@ -298,6 +311,22 @@ mod tests {
         assert_eq!(pull(&table, 4, to(20)), reads());
         assert_eq!(pull(&table, 12, to(20)), reads());
         assert!(table.commit(QUEUE, 12, to(20)).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_person_may_put_a_stopped_group_anywhere_up_to_the_end() {
+        let root = tempfile::tempdir().unwrap();
+        open(root.path()).commit(QUEUE, 10, to(10)).unwrap().unwrap().now().unwrap();
+        let table = open(root.path());
+        table.clamp(|_, _| 4, false).unwrap();
+        assert!(table.reset(QUEUE, 21, to(20)).is_err());
+        assert!(
+            table.commit(QUEUE, 20, to(20)).is_err(),
+            "a reset that is refused says nothing of the members"
+        );
+        table.reset(QUEUE, 20, to(20)).unwrap();
+        assert_eq!(pull(&table, 20, to(20)), reads());
+        assert_eq!(table.get("g", "t", 0), Some(20));
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub enum CommitError {
     /// The last start may have taken the queue back to `max_offset`, and numbers above it name other messages now.
     #[error(
         "offset {offset} may be from before the broker's last start, which the queue survived up to {max_offset}; let a member of \
-         the group pull from there first, or commit at most that"
+         the group pull from there first, commit at most that, or stop the group and reset it with `rocketpy group reset`"
     )]
     BeforeStart {
         /// What was to be stored.
@@ -237,6 +237,13 @@ impl State {
         entry.offset = offset;
         self.count_commit(changed);
         Ok(self.wait_for(since))
+    }
+
+    /// No member of the group stands beyond what is stored.
+    pub(super) fn trust(&mut self, place: Place<'_>) {
+        if let Some(entry) = self.entry(place) {
+            entry.guard = NO_GUARD;
+        }
     }
 
     /// Stores the first offset of a group for a queue.

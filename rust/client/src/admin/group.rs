@@ -147,7 +147,7 @@ impl Admin {
                 OffsetTarget::Latest => api.max_offset(&queue).await?,
                 OffsetTarget::Timestamp(at_ms) => api.search_offset(&queue, at_ms).await?,
             };
-            api.store_offset(group, &queue, offset).await?;
+            api.reset_offset(group, &queue, offset).await?;
             reset.push((queue, offset));
         }
         Ok(reset)

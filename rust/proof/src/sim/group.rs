@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketpy_broker::{BrokerError, CommitError, OffsetTable, Place, Readable};
+use rocketpy_broker::{BrokerError, OffsetTable, Place, Readable};
 use rocketpy_env::Disk;
 use rocketpy_env::sim::SimDisk;
 use rocketpy_store::Store;
@@ -59,22 +59,26 @@ impl Run {
         set.is_ok()
     }
 
-    /// Checks where the groups continue after a start.
+    /// Checks where the groups continue after a start, and that a kill would not take them further.
     pub(super) fn position_readers(&mut self) {
         let Some(offsets) = &self.offsets else { return };
+        let on_disk = OffsetTable::open(self.disk.clone(), Path::new(ROOT)).ok();
         let mut wrongs = Vec::new();
         let mut journal = self.journal.lock();
         let queues: Vec<_> = self.plan.queue_names().collect();
         for reader in &mut self.readers {
             for queue in &queues {
-                let Some(offset) = offsets.get(reader.name, &queue.topic, queue.queue_id) else { continue };
-                let offset = offset as u64;
-                if let Some(most) = reader.most.insert(queue.clone(), offset).filter(|most| offset > *most) {
+                let stored =
+                    |offsets: &OffsetTable<_>| offsets.get(reader.name, &queue.topic, queue.queue_id);
+                let Some(offset) = stored(offsets) else { continue };
+                if let Some(ahead) = on_disk.as_ref().and_then(stored).filter(|ahead| *ahead > offset) {
                     let name = reader.name;
-                    wrongs.push(format!(
-                        "{name} goes on at {offset} of {queue}, after it was set back to {most}"
-                    ));
+                    let text = format!(
+                        "{name} goes on at {offset} of {queue}, after a kill it would go on at {ahead}"
+                    );
+                    wrongs.push(text);
                 }
+                let offset = offset as u64;
                 reader.positions.entry(queue.clone()).or_insert(offset);
                 journal.push(Event::Positioned {
                     group: reader.name.to_owned(),
@@ -84,6 +88,35 @@ impl Run {
             }
         }
         drop(journal);
+        wrongs.into_iter().for_each(|text| self.wrong(Rule::C12, text));
+    }
+
+    /// Members that outlived the end of the last broker repeat where they stand, as clients do.
+    pub(super) fn repeat_commits(&mut self, store: &Store<SimDisk>) {
+        let Some(offsets) = &self.offsets else { return };
+        let mut wrongs = Vec::new();
+        for reader in &mut self.readers {
+            let name = reader.name;
+            for (queue, offset) in std::mem::take(&mut reader.outlived) {
+                // A first commit writes. That is for the script, which may end in it.
+                if offsets.get(name, &queue.topic, queue.queue_id).is_none() {
+                    continue;
+                }
+                let readable = readable(store, &queue);
+                if offsets.commit(place(name, &queue), offset as i64, readable).is_err() {
+                    continue;
+                }
+                if offset as i64 > readable.max {
+                    let end = readable.max;
+                    wrongs.push(format!(
+                        "a commit of {name} at {offset} of {queue} is taken, above the end {end}"
+                    ));
+                }
+                let mut journal = self.journal.lock();
+                let op = journal.invoke(Call::Commit { group: name.to_owned(), queue, offset });
+                journal.push(Event::Ok { op, reply: Reply::Committed });
+            }
+        }
         wrongs.into_iter().for_each(|text| self.wrong(Rule::C12, text));
     }
 
@@ -97,45 +130,25 @@ impl Run {
         moved.map_or(position, |to| to as u64)
     }
 
-    /// A group commits its offset in a queue, or what a member has outlived the last start with.
+    /// A group commits its offset in a queue.
     pub(super) fn commit(&mut self, store: &Store<SimDisk>, reader: usize, queue: &QueueName) {
-        let outlived = self.readers[reader].outlived.get(queue).copied().filter(|_| self.rng.u8(0..4) == 0);
-        let Reader { name, positions, most, .. } = &mut self.readers[reader];
-        let (name, offset) = (*name, outlived.unwrap_or(positions[queue]));
-        let before = most.insert(queue.clone(), offset.max(most.get(queue).copied().unwrap_or(0)));
         let Some(offsets) = &self.offsets else { return };
-        let call = Call::Commit { group: name.to_owned(), queue: queue.clone(), offset };
+        let Reader { name, positions, .. } = &self.readers[reader];
+        let offset = positions[queue];
+        let call = Call::Commit { group: name.to_string(), queue: queue.clone(), offset };
         let op = self.journal.lock().invoke(call);
         self.in_flight.push(op);
-        let readable = readable(store, queue);
-        let committed = offsets.commit(place(name, queue), offset as i64, readable);
-        let is_taken = committed.is_ok();
-        let outcome = match committed {
-            Ok(Some(written)) => written.now().map_err(|error| error.to_string()),
-            Ok(None) => Ok(()),
-            Err(error) => {
-                if let (CommitError::AboveEnd { .. } | CommitError::BeforeStart { .. }, Some(before)) =
-                    (&error, before)
-                {
-                    self.readers[reader].most.insert(queue.clone(), before);
-                }
-                Err(error.to_string())
-            }
+        let committed = match offsets.commit(place(name, queue), offset as i64, readable(store, queue)) {
+            Ok(written) => written.map_or(Ok(()), |written| written.now().map_err(|error| error.to_string())),
+            Err(error) => Err(error.to_string()),
         };
         self.in_flight.clear();
-        if is_taken && offset as i64 > readable.max {
-            let text =
-                format!("a commit of {name} at {offset} of {queue} is taken, above the end {}", readable.max);
-            self.wrong(Rule::C12, text);
-        }
-        let is_own = outlived.is_none();
-        if let Err(error) = &outcome
-            && is_own
+        if let Err(error) = &committed
             && !self.has_faults()
         {
             self.wrong(Rule::R9, format!("an offset is not stored on a sound disk: {error}"));
         }
-        let event = match outcome {
+        let event = match committed {
             Ok(()) => Event::Ok { op, reply: Reply::Committed },
             Err(reason) => Event::Unknown { op, reason },
         };

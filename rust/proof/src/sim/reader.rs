@@ -13,15 +13,13 @@ pub(super) struct Reader {
     pub positions: BTreeMap<QueueName, u64>,
     /// Positions that a member has outlived the last end of the broker with.
     pub outlived: BTreeMap<QueueName, u64>,
-    /// The most that the table may have for a queue: where the last start showed it, or what was committed since.
-    pub most: BTreeMap<QueueName, u64>,
 }
 
 impl Reader {
     /// `None` for a tag reads everything.
     pub(super) fn new(tag: Option<&'static str>) -> Self {
-        let (positions, outlived, most) = Default::default();
-        Self { name: tag.unwrap_or("all"), tag, positions, outlived, most }
+        let (positions, outlived) = Default::default();
+        Self { name: tag.unwrap_or("all"), tag, positions, outlived }
     }
 
     pub(super) fn group(&self) -> Group {

@@ -321,6 +321,7 @@ impl Run {
             run.audit(store);
             run.look_up(store);
             run.position_readers();
+            run.repeat_commits(store);
         });
     }
 
