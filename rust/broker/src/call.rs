@@ -83,7 +83,10 @@ pub(crate) fn success_with<'a>(header: &impl Header<'a>) -> Response {
 }
 
 pub(crate) fn success_json<T: Serialize + ?Sized>(body: &T) -> Response {
-    response(response::SUCCESS).with_body(json::to_vec(body)).into()
+    // What is not needed would wait with the answer, and nobody would count it.
+    let mut json = json::to_vec(body);
+    json.shrink_to_fit();
+    response(response::SUCCESS).with_body(json).into()
 }
 
 pub(crate) fn queue_id(value: i32) -> Result<u32, Refusal> {

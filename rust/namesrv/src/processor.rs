@@ -232,7 +232,10 @@ fn with_json(request: &Command, value: &impl serde::Serialize) -> Command {
 }
 
 fn to_json(value: &impl serde::Serialize) -> Bytes {
-    json::to_vec(value).into()
+    // What is not needed would wait with the answer, and nobody would count it.
+    let mut json = json::to_vec(value);
+    json.shrink_to_fit();
+    json.into()
 }
 
 fn topic_list(request: &Command, topics: Vec<String>, addr: Option<String>) -> Command {

@@ -289,6 +289,11 @@ impl Account {
         }
     }
 
+    /// Whether more than the bound is held, by connections that are being closed: no more requests are handled until it is free.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.budget.as_ref().is_some_and(|it| it.used[MOVING].load(Ordering::Relaxed) > it.pool_limit())
+    }
+
     /// Takes memory that stays until the reservation is dropped.
     pub(crate) fn reserve(self: &Arc<Self>, kind: MemoryKind, bytes: usize) -> Result<Reservation, NoMemory> {
         let fits = self.add(kind, bytes);

@@ -380,7 +380,7 @@ impl Connection {
     pub(crate) fn enter(&self, phase: Phase) {
         self.phase.fetch_max(phase as u8, Ordering::AcqRel);
         if phase == Phase::Aborted {
-            // What waits is free at once, whenever the task gets its turn.
+            // The queued frames are free at once, whenever the task gets its turn.
             self.outbox.close();
         }
         self.outbox.wake();
@@ -440,7 +440,7 @@ impl Connection {
         if let Some(budget) = self.account.budget() {
             budget.unregister(self.id);
         }
-        self.outbox.close();
+        self.outbox.end();
         self.calls.close(&self.name);
     }
 

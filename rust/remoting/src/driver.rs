@@ -257,6 +257,9 @@ impl<S: Stream, Slot> Driver<S, Slot> {
             self.reader.discard();
         } else if !self.connection.has_room_for_requests() {
             return Ok(false);
+        } else if self.connection.account().is_crowded() {
+            // The tasks of connections that are being closed get their turn first: they end at once, and their memory is free.
+            return Ok(true);
         }
         if self.reader.may_have_frame() {
             self.hand_on(phase)?;
@@ -282,10 +285,15 @@ impl<S: Stream, Slot> Driver<S, Slot> {
 
     /// Hands on whole frames while there is room for the requests in them.
     fn hand_on(&mut self, phase: Phase) -> Result<(), End> {
+        // As many requests as are here may each have an answer of many megabytes.
         while self.connection.has_room_for_requests()
+            && !self.connection.account().is_crowded()
             && let Some(frame) = self.reader.next_frame()?
         {
             self.receive(frame, phase)?;
+            if self.connection.phase() == Phase::Aborted {
+                return Err(End::Here);
+            }
         }
         Ok(())
     }

@@ -175,15 +175,20 @@ impl Outbox {
         }
     }
 
-    /// Refuses further frames and drops the queued ones.
+    /// Refuses further frames and drops the queued ones. They count until [`Self::end`]: the task may still hold some of them.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
         state.tail = BytesMut::new();
         let slices = std::mem::take(&mut state.slices);
-        state.discount(u64::MAX);
         drop(state);
         drop(slices);
+    }
+
+    /// As [`Self::close`], when the task has ended.
+    pub(crate) fn end(&self) {
+        self.close();
+        self.state.lock().discount(u64::MAX);
     }
 }
 
