@@ -5,6 +5,7 @@ mod group;
 pub(crate) mod held;
 mod message;
 mod offset;
+mod page;
 mod pull;
 pub(crate) mod route;
 mod runtime_info;

@@ -38,6 +38,7 @@ fn situation(ages: &[i64]) -> Situation {
         log_folders: vec![disk("/log", 1, 50)],
         queue_folder: disk("/queues", 1, 50),
         now_ms: NOW,
+        young_from: PhysicalOffset(u64::MAX),
         hour: 12,
         is_asked: false,
         is_refusing: false,

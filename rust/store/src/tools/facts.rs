@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use rocketpy_env::Disk;
+use rocketpy_env::{Disk, LockHolder};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use serde::Serialize;
 
 use super::ToolError;
 use crate::checkpoint::Mark;
 use crate::fetch::QueueBounds;
+use crate::folder::LOCK;
 use crate::queue::entry::entry_at;
 use crate::reader::log::LogFiles;
 use crate::reader::queue::QueueFiles;
@@ -123,7 +124,7 @@ pub struct QueueFacts {
 /// # Errors
 /// When a file operation fails.
 pub fn facts<D: Disk>(reader: &StoreReader<D>) -> Result<StoreFacts, ToolError> {
-    let holder = reader.disk.lock_holder(&reader.root.join("lock"))?;
+    let holder = reader.disk.lock_holder(&reader.root.join(LOCK))?;
     let mut log = reader.open_log()?;
     let condition = log.condition;
     let mut topics = Vec::new();
@@ -138,7 +139,7 @@ pub fn facts<D: Disk>(reader: &StoreReader<D>) -> Result<StoreFacts, ToolError> 
     Ok(StoreFacts {
         path: reader.root.clone(),
         is_locked: holder.is_some(),
-        locked_by: holder.and_then(|holder| holder.pid),
+        locked_by: holder.and_then(LockHolder::pid),
         has_abort_file: condition.is_dirty,
         log: log_facts(reader, &log),
         mark: condition.mark.map(MarkFacts::from),

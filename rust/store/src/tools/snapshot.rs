@@ -11,7 +11,7 @@ use super::folder_copy::NewFolder;
 use super::walk::{Checks, LogWalk, Step};
 use super::{ToolError, Watch, check_log_files, tell};
 use crate::checkpoint::{CheckpointFile, Mark, NOWHERE, Timestamps};
-use crate::folder::file_name;
+use crate::folder::{LOCK, file_name};
 use crate::queue::entry::{entry_at, position};
 use crate::queue::files::FlushFailure;
 use crate::reader::condition::Condition;
@@ -97,7 +97,7 @@ pub fn snapshot<D: Disk>(
 
 /// Files and folders that are not copied.
 fn left_out<D: Disk>(reader: &StoreReader<D>) -> Result<Vec<String>, EnvError> {
-    const COPIED: [&str; 6] = ["commitlog", "consumequeue", "config", "checkpoint", "abort", "lock"];
+    const COPIED: [&str; 6] = ["commitlog", "consumequeue", "config", "checkpoint", "abort", LOCK];
     let names = reader.disk.list(&reader.root)?.into_iter().filter_map(|entry| entry.name.into_string().ok());
     Ok(names.filter(|name| !COPIED.contains(&name.as_str()) && !name.starts_with('.')).collect())
 }
@@ -118,7 +118,7 @@ fn wait_for_cut<D: Disk>(
         if mark.queues_to >= wanted {
             return Ok((log, mark.queues_to));
         }
-        if reader.disk.lock_holder(&reader.root.join("lock"))?.is_none() {
+        if reader.disk.lock_holder(&reader.root.join(LOCK))?.is_none() {
             // Nobody writes any more: what the checkpoint does not count was lost, or is to be recovered.
             return Ok((log, if mark.closed { mark.log_to } else { mark.queues_to }));
         }
