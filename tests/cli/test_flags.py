@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from rocketpy.cli import serve
-from rocketpy.cli.flags import COMMANDS
+from rocketpy.cli.config import load
+from rocketpy.cli.flags import BROKER_PORT, COMMANDS, NAME_SERVER_PORT
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -23,6 +24,12 @@ def test_a_flag_that_was_not_given_is_left_to_the_configuration():
         "dir": Path("data"), "host": None, "port": None, "name_server_port": None, "config": None, "set": [],
         "ready_file": None,
     }  # fmt: skip
+
+
+def test_the_ports_that_help_names_are_those_of_the_table_of_keys():
+    keys = {key["name"]: key["default"] for key in load(None, [], environment=False)}
+    ports = [keys["listenPort"], keys["nameServerPort"]]
+    assert [BROKER_PORT.default, NAME_SERVER_PORT.default] == ports
 
 
 def test_every_flag_is_parsed():

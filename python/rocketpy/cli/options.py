@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.cli.flags import NAME_SERVER_PORT
 
 NameServer = Annotated[
     str,
@@ -18,7 +19,7 @@ NameServer = Annotated[
         help="Name servers of the cluster.",
     ),
 ]
-LOCAL = "127.0.0.1:9876"
+LOCAL = f"127.0.0.1:{NAME_SERVER_PORT.default}"
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Tags = Annotated[str, typer.Option("--tags", metavar="'A || B'", help="Only messages with one of these tags.")]

@@ -227,9 +227,23 @@ fn outward_ip() -> IpAddr {
 /// Opens store and tables. Blocks.
 fn open(config: BrokerConfig, ip: IpAddr) -> Result<Shared, BrokerError> {
     let store_host = SocketAddr::new(ip, config.listen.port());
+    warn_of_messages_that_fit_no_file(&config);
     let store = Store::open(StoreConfig { store_host, ..config.store.clone() })?;
     RealDisk.create_dir_all(&config.store.root.join("config"))?;
     Shared::open(config, store, store_host)
+}
+
+/// Does not refuse: smaller messages are stored, and each one that is too large is refused by name.
+fn warn_of_messages_that_fit_no_file(config: &BrokerConfig) {
+    let (max_message_size, commit_log_file_size) =
+        (config.max_message_size, config.store.commit_log_file_size);
+    if u64::from(max_message_size) + 128 > commit_log_file_size {
+        warn!(
+            max_message_size,
+            commit_log_file_size,
+            "the largest messages that clients may send do not fit into a commit log file"
+        );
+    }
 }
 
 fn server_config(config: &BrokerConfig, addr: SocketAddr) -> ServerConfig {

@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketpy_model::{Permission, system};
+use rocketpy_model::{Permission, port, system};
 use rocketpy_store::StoreConfig;
 
 /// The port of a broker, as with Apache.
-pub const DEFAULT_PORT: u16 = 10911;
+pub const DEFAULT_PORT: u16 = port::BROKER;
 
 /// How a running broker is reached, as it turned out at start.
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +136,9 @@ pub struct BrokerConfig {
     pub query_max: u32,
     /// Messages of one look-up by unique key (`defaultQueryMaxNum`), default 32.
     pub default_query_max: u32,
+    /// Longest body of a client's message, or of its batch as a whole, in bytes (`maxMessageSize`). Default 4 MiB. What the broker
+    /// itself stores has no such limit.
+    pub max_message_size: u32,
     /// Largest frame that is accepted, default 16 MiB (`com.rocketmq.remoting.frameMaxLength`).
     pub max_frame_bytes: usize,
     /// Most client connections, default 65,536.
@@ -186,6 +189,7 @@ impl Default for BrokerConfig {
             sync_flush_timeout: Duration::from_secs(5),
             query_max: 64,
             default_query_max: 32,
+            max_message_size: 4 << 20,
             max_frame_bytes: 16 << 20,
             max_connections: 65_536,
             idle_timeout: Duration::from_secs(120),

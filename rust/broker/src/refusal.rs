@@ -192,7 +192,6 @@ fn code_of_append(error: &AppendError) -> i32 {
         AppendError::TopicLength { .. }
         | AppendError::PropertiesTooLong { .. }
         | AppendError::BodyTooLong { .. }
-        | AppendError::RecordTooLong { .. }
         | AppendError::LongerThanFile { .. }
         | AppendError::BadBatch { .. } => response::MESSAGE_ILLEGAL,
         AppendError::DiskFull { .. }

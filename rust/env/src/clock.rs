@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// The wall clock.
 ///
 /// # Units
-/// Milliseconds since 1970 in UTC; 0 when the clock stands before it.
+/// Milliseconds since 1970 in UTC; 0 when the clock shows an earlier time.
 #[allow(clippy::disallowed_methods, reason = "this crate is the door")]
 pub fn now_ms() -> i64 {
     ms_of(Ok(SystemTime::now()))
@@ -20,7 +20,7 @@ pub(crate) fn monotonic() -> Duration {
     FIRST_CALL.get_or_init(Instant::now).elapsed()
 }
 
-/// A time in milliseconds since 1970; 0 when it lies before, and when it is not known.
+/// A time in milliseconds since 1970; 0 when it is earlier or not known.
 pub(crate) fn ms_of(time: io::Result<SystemTime>) -> i64 {
     let since = time.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     since.map_or(0, |since| since.as_millis() as i64)
@@ -98,7 +98,7 @@ const FRESH_TICKS: u64 = 1 << 17;
 pub(crate) fn now_ms_near(last: &mut LastReading) -> i64 {
     // SAFETY: every processor of this architecture has the instruction; it reads a counter and nothing else.
     let ticks = unsafe { std::arch::x86_64::_rdtsc() };
-    // A counter that differs between processors gives a large difference, and another reading.
+    // A counter that differs between processors gives a large difference, and so a new reading.
     if last.now_ms == 0 || ticks.wrapping_sub(last.ticks) > FRESH_TICKS {
         *last = LastReading { ticks, now_ms: now_ms() };
     }
@@ -110,7 +110,7 @@ pub(crate) fn now_ms_near(_last: &mut LastReading) -> i64 {
     now_ms()
 }
 
-/// A number that cannot be foreseen, for identities and jitter; not for secrets.
+/// An unpredictable number, for identities and jitter; not for secrets.
 #[allow(clippy::disallowed_methods, reason = "this crate is the door")]
 pub fn random_u64() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
@@ -149,13 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_stands_after_2020_and_numbers_differ() {
+    fn the_clock_shows_a_time_after_2020_and_random_numbers_differ() {
         assert!(now_ms() > 1_577_836_800_000);
         assert_ne!(random_u64(), random_u64());
     }
 
     #[test]
-    fn a_look_that_stands_is_hardly_late_and_never_for_long() {
+    fn a_reused_reading_is_at_most_a_millisecond_late() {
         let mut last = LastReading::default();
         let end = now_ms() + 20;
         loop {

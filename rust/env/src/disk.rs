@@ -47,7 +47,7 @@ pub trait Disk: Send + Sync + 'static {
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<Self::Region, EnvError>;
 
-    /// Maps an existing file, all of it counting as written.
+    /// Maps an existing file; all of it counts as written.
     fn open_region(&self, path: &Path) -> Result<Self::Region, EnvError>;
 
     /// Opens a file for access by position.
@@ -68,7 +68,7 @@ pub trait Disk: Send + Sync + 'static {
     /// Gives a file a second name on the same file system. The folder is not flushed.
     ///
     /// # Errors
-    /// Whatever the reason but [`EnvError::NotFound`] and [`EnvError::AlreadyExists`]: a copy serves as well.
+    /// After every error but [`EnvError::NotFound`] and [`EnvError::AlreadyExists`] a copy serves as well.
     fn hard_link(&self, from: &Path, to: &Path) -> Result<(), EnvError>;
 
     /// Removes a file. The folder is not flushed.
@@ -141,7 +141,7 @@ pub trait Region: Send + Sync + 'static {
     /// Bytes published so far, from the start of the file.
     fn written(&self) -> u64;
 
-    /// Copies the parts one behind the other behind the written bytes and publishes `advance` bytes, at least as many as
+    /// Copies the parts, one after the other, behind the written bytes. Then publishes `advance` bytes, at least as many as
     /// were copied, all at once.
     ///
     /// The bytes between the copied and the published ones keep what the file held.
@@ -150,8 +150,8 @@ pub trait Region: Send + Sync + 'static {
     /// When `advance` is shorter than the parts or passes the end of the file, or when two threads append at once.
     fn append_parts(&self, parts: &[&[u8]], advance: u64);
 
-    /// Asks the processor for the memory of about the next `bytes` behind the written ones, so that an append does not wait
-    /// for it. Changes nothing.
+    /// Prefetches about the next `bytes` behind the written ones into the processor's cache, so that an append does not wait
+    /// for memory. Changes nothing.
     fn expect(&self, _bytes: u64) {}
 
     /// [`Region::append_parts`] of one part.
@@ -186,12 +186,12 @@ pub trait Region: Send + Sync + 'static {
     /// Brings pages of the range into memory for writing, so that an append does not wait for them. Best effort.
     fn fault_in(&self, range: Range<u64>);
 
-    /// [`Region::fault_in`] for bytes that are flushed in small pieces. The pages come one by one, and their zeros are written
-    /// out once: pages that came together are written together, up to a MiB for a small record, and the first flush of
-    /// allocated space takes a second write by which the file system notes that it is in use.
+    /// [`Region::fault_in`] for bytes that are flushed in small pieces. Brings the pages in one by one: pages that come in
+    /// together are written together, up to a MiB for a small record. Writes their zeros out once: the first flush of
+    /// allocated space takes a second write, by which the file system notes that the space is in use.
     ///
     /// # Errors
-    /// The pages could not be written, records that came meanwhile among them. The caller poisons, as after a flush.
+    /// A page could not be written; it may hold records that came meanwhile. The caller poisons, as after a flush.
     fn fault_in_written(&self, range: Range<u64>) -> Result<(), EnvError> {
         self.fault_in(range);
         Ok(())
@@ -230,11 +230,11 @@ pub trait DiskFile: Send + Sync + 'static {
     /// possible. Bytes of a map of the file change as well.
     fn zero_range(&self, range: Range<u64>, keep_allocated: bool) -> Result<(), EnvError>;
 
-    /// Gives a range space on the disk where it has none, and leaves its bytes as they are: writing into a map of the file
-    /// cannot meet a full disk then.
+    /// Gives a range space on the disk where it has none, and leaves its bytes as they are. After that, writing into a map of
+    /// the file cannot meet a full disk.
     fn allocate(&self, range: Range<u64>) -> Result<(), EnvError>;
 
-    /// Names that the file has; 1 where that is not known.
+    /// How many names the file has; 1 where that is not known.
     fn link_count(&self) -> Result<u64, EnvError> {
         Ok(1)
     }
@@ -308,7 +308,7 @@ pub struct DirEntry {
     pub modified_at_ms: i64,
 }
 
-/// What an entry of a folder is; symbolic links count as what they lead to.
+/// What an entry of a folder is; symbolic links count as what they point to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// A regular file.
@@ -326,14 +326,14 @@ pub struct DiskUsage {
     pub file_system: u64,
     /// Size of the file system in bytes.
     pub total_bytes: u64,
-    /// Bytes that nobody has taken, those among them that are kept for the superuser.
+    /// Bytes that nobody has taken, including those that are reserved for the superuser.
     pub free_bytes: u64,
     /// Bytes that a process without privileges may still take.
     pub available_bytes: u64,
 }
 
 impl DiskUsage {
-    /// How full the file system is, in percent, rounded up: of what this process may use, as `df` counts. 100 for one
+    /// Used space in percent of the space that this process may use, rounded up, as `df` counts it. 100 for a file system
     /// without any space.
     pub fn used_percent(&self) -> u64 {
         let used = self.total_bytes.saturating_sub(self.free_bytes);

@@ -1,4 +1,4 @@
-//! What a file operation can fail with.
+//! How a file operation can fail.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ pub enum EnvError {
 }
 
 impl EnvError {
-    /// The operation of an error that came before anything was written or flushed.
+    /// The operation of an error that comes before anything is written or flushed.
     pub(crate) const OPEN: &'static str = "open";
 
     /// Whether a file or folder could not even be opened: nothing was tried on it, and nothing of it is lost.
@@ -81,7 +81,7 @@ impl EnvError {
         }
     }
 
-    /// Sorts an error of the operating system under the cases that callers tell apart.
+    /// Maps an error of the operating system to the case that callers tell apart.
     pub fn from_io(operation: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.raw_os_error() {
@@ -115,10 +115,10 @@ impl EnvError {
         }
     }
 
-    /// What a flush failed with.
+    /// Maps an error of a flush.
     ///
-    /// A full disk is [`EnvError::NoSpace`]: what found no space is kept, or was new and is taken back as a whole, so that a
-    /// later flush may be believed.
+    /// A full disk is [`EnvError::NoSpace`]: bytes that found no space are kept, or their file is new and is removed as a
+    /// whole. So a later flush may be believed.
     pub fn from_flush(operation: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.raw_os_error() {
@@ -137,7 +137,7 @@ impl EnvError {
         matches!(self, Self::NotFound { .. })
     }
 
-    /// The way out, for a person.
+    /// What a person can do about it.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::NoSpace { .. } => Some("free disk space or name a folder on another disk"),

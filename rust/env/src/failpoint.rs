@@ -1,9 +1,9 @@
-//! Points at which a process ends itself by SIGKILL, so that a harness meets moments that no timer hits.
+//! Points at which a process ends itself by SIGKILL, so that a harness reaches moments that no timer hits.
 //!
-//! The variable [`VARIABLE`] chooses the point and the time it is reached: `roll:3`. Without the feature `failpoints` none of
-//! this is compiled in. A release build of the Python module refuses the feature.
+//! The variable [`VARIABLE`] chooses the point and how often it is reached: with `roll:3` the process ends at the third roll.
+//! Without the feature `failpoints` none of this is compiled in. A release build of the Python module refuses the feature.
 
-/// Whether this build can end itself.
+/// Whether a process of this build can end itself.
 pub const FAILPOINTS: bool = cfg!(feature = "failpoints");
 
 /// The environment variable that chooses: the name of a point, a colon, and how often it is reached.

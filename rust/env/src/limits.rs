@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Raises the number of files that this process may have open to what it may raise it to; the number then in force.
+/// Raises the limit of open files of this process as far as the system lets it. Returns the limit then in force.
 ///
 /// # Errors
 /// The system does not tell its limit. A limit that cannot be raised is no error.
@@ -18,9 +18,9 @@ pub fn raise_open_file_limit() -> io::Result<u64> {
     Ok(if status == 0 { raised.rlim_cur } else { limit.rlim_cur })
 }
 
-/// Whether a process of this number runs.
+/// Whether a process with this number runs.
 pub fn is_process_alive(pid: u32) -> bool {
-    // 0 and what is negative as a pid_t mean groups of processes.
+    // 0 and negative numbers name groups of processes.
     let Some(pid) = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0) else { return false };
     // SAFETY: plain system call; signal 0 only asks.
     let status = unsafe { libc::kill(pid, 0) };
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_in_force_is_the_one_that_is_told() {
+    fn the_limit_that_is_returned_is_in_force() {
         let raised = raise_open_file_limit().unwrap();
         assert_eq!(crate::open_file_limit(), raised);
     }

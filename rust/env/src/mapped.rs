@@ -21,7 +21,7 @@ use crate::sys;
 
 const PAGE: u64 = 4096;
 /// A flush of this many bytes takes its pages out of the page table first. A smaller one has a page or two; after a larger one
-/// readers would miss theirs.
+/// readers would have to fault their pages in again.
 #[cfg(target_os = "linux")]
 const SMALL_FLUSH: RangeInclusive<u64> = PAGE..=1 << 20;
 
@@ -52,7 +52,7 @@ impl MappedRegion {
         Ok(Self { map: Arc::new(map), path: path.to_path_buf() })
     }
 
-    /// Start and length of what a range has of the map, from the start of a page; `None` when that is nothing.
+    /// The part of a range that lies in the map, from the start of a page: its start and length. `None` when there is none.
     fn pages(&self, range: &Range<u64>) -> Option<(usize, usize)> {
         let start = range.start / PAGE * PAGE;
         let end = range.end.min(self.map.raw.len() as u64);
@@ -74,7 +74,7 @@ impl MappedRegion {
             && sys::unmapping_keeps_writes()
         {
             // SAFETY: the range lies inside the map, which is shared and backed by a file: its bytes are those of the page
-            // cache before and after, what other threads write meanwhile among them (looked up above).
+            // cache before and after, including what other threads write meanwhile (checked above).
             let _ = unsafe { self.map.raw.unchecked_advise_range(UncheckedAdvice::DontNeed, start, len) };
         }
     }
@@ -145,7 +145,7 @@ impl Region for MappedRegion {
     fn expect(&self, bytes: u64) {
         use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
         const LINE: usize = 64;
-        /// More than this is more than a processor asks for at a time.
+        /// A processor does not ask for more than this at a time.
         const MOST: u64 = 2048;
         let at = self.map.written.load(Ordering::Relaxed) as usize;
         let end = (at + bytes.min(MOST) as usize).min(self.map.raw.len());
@@ -187,7 +187,7 @@ impl Region for MappedRegion {
         let advice = Advice::PopulateWrite;
         #[cfg(not(target_os = "linux"))]
         let advice = Advice::WillNeed;
-        // Linux before 5.14 does not know the advice: appends take their faults one by one then.
+        // Linux before 5.14 does not know the advice: there appends take their faults one by one.
         self.advise(advice, &range);
     }
 

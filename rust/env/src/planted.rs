@@ -1,4 +1,4 @@
-//! Faults that are put in on purpose, so that the proof can show that it finds them.
+//! Faults that are planted on purpose: the proof must find them.
 //!
 //! Without the feature `planted-bugs` none of them is compiled in. A build of the Python module refuses the feature.
 
@@ -8,7 +8,7 @@ pub const PLANTED_BUGS: bool = cfg!(feature = "planted-bugs");
 /// The environment variable that plants the bug of this title in a process that has not chosen one itself.
 pub const VARIABLE: &str = "ROCKETPY_TEST_PLANTED";
 
-/// A fault that may be planted. Those of a part are added with the part.
+/// A fault that may be planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Bug {
@@ -68,9 +68,9 @@ mod selection {
 
     use super::{Bug, VARIABLE};
 
-    static PLANTED: AtomicU8 = AtomicU8::new(NOT_LOOKED);
-    /// The environment was not asked yet.
-    const NOT_LOOKED: u8 = u8::MAX;
+    static PLANTED: AtomicU8 = AtomicU8::new(NOT_READ);
+    /// The environment was not read yet.
+    const NOT_READ: u8 = u8::MAX;
 
     /// Plants a bug in this process, in place of the former one.
     pub fn set(bug: Option<Bug>) {
@@ -80,14 +80,14 @@ mod selection {
     /// Whether a bug is planted.
     pub fn has(bug: Bug) -> bool {
         let planted = match PLANTED.load(Ordering::Relaxed) {
-            NOT_LOOKED => look(),
+            NOT_READ => read_environment(),
             planted => planted,
         };
         planted == bug as u8
     }
 
-    /// The bug that the environment names.
-    fn look() -> u8 {
+    /// Plants the bug that the environment names.
+    fn read_environment() -> u8 {
         let title = std::env::var(VARIABLE).ok();
         let bug = title.map(|title| {
             let named = Bug::ALL.into_iter().find(|bug| bug.title() == title);

@@ -4,14 +4,14 @@ use std::path::Path;
 
 use crate::error::EnvError;
 
-/// The shutdown call of ext4 and XFS, and its order to write nothing any more, not even the journal.
+/// The shutdown call of ext4 and XFS, and its flag to write nothing more, not even the journal.
 #[cfg(target_os = "linux")]
 const SHUTDOWN: u32 = 0x8004_587D;
 #[cfg(target_os = "linux")]
 const NO_LOG_FLUSH: u32 = 2;
 
-/// Takes the file system under a folder away from under everybody: what was not flushed is lost, as when a machine loses its
-/// power and the disk keeps its cache. From here on every call on it fails, until it is unmounted and mounted again.
+/// Shuts down the file system of a folder. What was not flushed is lost, as when a machine loses its power and the disk keeps
+/// its cache. Every later call on the file system fails until it is unmounted and mounted again.
 ///
 /// # Errors
 /// Not root, or a file system without such a call.
@@ -36,8 +36,8 @@ pub fn cut_power(dir: &Path) -> Result<(), EnvError> {
     Err(EnvError::Unsupported { operation: "shut down the file system of", path: dir.to_path_buf() })
 }
 
-/// Stops a process where it is, without its knowing: of all its threads none goes on in its own code, and calls that are in the
-/// system's end there. Nothing that follows upon the power cut can then be told to anybody, as on a machine that is dark.
+/// Stops all threads of a process. System calls that are under way may still end, but no code of the process runs any more. So
+/// it cannot report to anybody what happens after the power cut, as a machine without power cannot.
 ///
 /// # Errors
 /// There is no such process, or it is another user's.

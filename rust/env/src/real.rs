@@ -58,7 +58,7 @@ fn sync_names(handle: &File, dir: &Path) -> Result<(), EnvError> {
     if planted::has(Bug::NoDirectoryFsync) { Ok(()) } else { handle.sync_all().flushed("flush", dir) }
 }
 
-/// Allocates and flushes a file, then gives it its name: an unfinished one never has a name, where that is possible.
+/// Allocates and flushes a file, then gives it its name. Where possible, an unfinished file never has a name.
 fn create_allocated(path: &Path, len: u64, is_wanted: &dyn Fn() -> bool) -> Result<File, EnvError> {
     let dir = parent(path);
     if let Some(file) = sys::open_unnamed(dir).at("create a file in", dir)? {
@@ -94,7 +94,7 @@ fn write_temporary(path: &Path, bytes: &[u8]) -> Result<PathBuf, EnvError> {
     Ok(temporary)
 }
 
-/// Gives a file that is whole the name of the one that it replaces.
+/// Gives a complete file the name of the one that it replaces.
 fn take_name(temporary: &Path, path: &Path) -> Result<(), EnvError> {
     failpoint::reach(Point::Rename);
     fs::rename(temporary, path).at("replace", path)?;
@@ -115,8 +115,8 @@ fn look_at(entry: &fs::DirEntry) -> Result<DirEntry, EnvError> {
         return Ok(of(EntryKind::Folder, 0, 0));
     }
     let path = entry.path();
-    let leads_on = kind.is_ok_and(|kind| kind.is_symlink());
-    let metadata = if leads_on { fs::metadata(&path) } else { entry.metadata() }.at("look at", &path)?;
+    let is_link = kind.is_ok_and(|kind| kind.is_symlink());
+    let metadata = if is_link { fs::metadata(&path) } else { entry.metadata() }.at("look at", &path)?;
     Ok(match (metadata.is_file(), metadata.is_dir()) {
         (true, _) => of(EntryKind::File, metadata.len(), clock::ms_of(metadata.modified())),
         (_, true) => of(EntryKind::Folder, 0, 0),
@@ -153,12 +153,12 @@ impl Disk for RealDisk {
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<MappedRegion, EnvError> {
         let dir = parent(path);
-        let handle = File::open(dir).at("open", dir)?; // before there is a name: this may fail for want of handles
+        let handle = File::open(dir).at("open", dir)?; // before the file has a name: this fails when no handle is left
         let file = create_allocated(path, len, is_wanted)?;
         let made = MappedRegion::map(&file, path, len, 0)
             .and_then(|region| sync_names(&handle, dir).map(|()| region));
         if made.is_err() {
-            let _ = fs::remove_file(path); // else every further try finds the name taken
+            let _ = fs::remove_file(path); // else every later try finds the name taken
         }
         made
     }

@@ -33,7 +33,7 @@ pub(crate) fn allocate(file: &File, len: u64, is_wanted: &dyn Fn() -> bool) -> i
     }
 }
 
-/// Allocates what is a hole in a range. Where the file system cannot, a file that has holes is written again in place.
+/// Allocates the holes in a range. Where the file system cannot, a file that has holes is written again in place.
 pub(crate) fn allocate_range(file: &File, range: Range<u64>) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt;
     match fallocate(file, 0, range.clone()) {
@@ -63,7 +63,7 @@ fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL))
 }
 
-/// Turns a range of a file into zeros, by its map of blocks where the file system can, else by writing.
+/// Turns a range of a file into zeros: by a change of its block map where the file system can, else by writing.
 #[cfg(target_os = "linux")]
 pub(crate) fn zero_range(file: &File, range: Range<u64>, keep_allocated: bool) -> io::Result<()> {
     let kind = if keep_allocated { libc::FALLOC_FL_ZERO_RANGE } else { libc::FALLOC_FL_PUNCH_HOLE };
@@ -117,12 +117,12 @@ fn write_zeros(file: &File, range: Range<u64>, is_wanted: &dyn Fn() -> bool) -> 
     Ok(())
 }
 
-/// Writes the pages of a range to the disk and waits for that, where the file system can. It flushes neither the disk nor what
-/// the file system knows of the range: nothing is durable by it.
+/// Writes the pages of a range to the disk and waits for that, where the file system can. It flushes neither the cache of the
+/// disk nor the metadata of the file, so it makes nothing durable.
 ///
 /// # Errors
-/// Pages may have been given up: no later flush of them may be believed. The next flush through another handle tells of a
-/// failed write as well, but not of one that the file system did not begin.
+/// Pages may have been given up: no later flush of them may be believed. The next flush through another handle reports a
+/// failed write as well, but not one that the file system did not begin.
 #[cfg(target_os = "linux")]
 pub(crate) fn write_out(file: &File, range: Range<u64>) -> io::Result<()> {
     let flags =
@@ -145,7 +145,7 @@ pub(crate) fn write_out(file: &File, range: Range<u64>) -> io::Result<()> {
 /// Whether pages of a shared map may be taken out of the page table while other threads write to them.
 ///
 /// Before Linux 6.2 a page left the list of its maps before every processor had forgotten its address: it could be written out
-/// and counted as clean with a write still to come, which no flush would look for.
+/// and counted as clean before a last write to it, which no flush would find.
 ///
 /// # Source
 /// Linux, "mm: delay page_remove_rmap() until after the TLB has been flushed".
@@ -188,7 +188,7 @@ pub(crate) fn seek_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
     match error.raw_os_error() {
         Some(libc::ENXIO) => Ok(None),
         Some(libc::EINVAL | libc::EOPNOTSUPP) => {
-            Ok((offset < file.metadata()?.len()).then_some(offset)) // no such call here: all is data
+            Ok((offset < file.metadata()?.len()).then_some(offset)) // no such call here: everything counts as data
         }
         _ => Err(error),
     }
@@ -260,7 +260,7 @@ pub(crate) fn usage(path: &Path) -> io::Result<DiskUsage> {
     })
 }
 
-/// A file without a name in a folder; `None` where the file system has no such thing.
+/// Opens a new file without a name in a folder; `None` where the file system cannot.
 #[cfg(target_os = "linux")]
 #[allow(clippy::disallowed_methods, reason = "this crate is the door")]
 pub(crate) fn open_unnamed(dir: &Path) -> io::Result<Option<File>> {

@@ -8,6 +8,7 @@ mod queue;
 
 pub mod name;
 pub mod perm;
+pub mod port;
 pub mod property;
 pub mod sys_flag;
 pub mod system;

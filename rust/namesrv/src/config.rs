@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 /// The port of a name server, as with Apache.
-pub const DEFAULT_PORT: u16 = 9876;
+pub const DEFAULT_PORT: u16 = rocketpy_model::port::NAME_SERVER;
 
 /// The settings of a [`NameServer`](crate::NameServer).
 #[derive(Debug, Clone)]

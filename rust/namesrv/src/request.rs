@@ -36,7 +36,7 @@ request_table! {
     GET_KVLIST_BY_NAMESPACE => Route::Served(Processor::kv_list);
     GET_NAMESRV_CONFIG => Route::Served(Processor::config);
     UPDATE_NAMESRV_CONFIG
-        => Route::Refused { why: "the configuration is read at the start; change it there and start again" };
+        => Route::Refused { why: "the configuration is read at start; change it there and restart" };
     GET_UNIT_TOPIC_LIST | GET_HAS_UNIT_SUB_TOPIC_LIST | GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST
         => Route::Refused { why: NOT_YET };
 

@@ -1,21 +1,21 @@
-//! What happened in a run, one event a line: every harness writes it, one checker reads it.
+//! What happened in a run, one event per line. Every harness writes it; one checker reads it.
 //!
 //! A call is invoked and then ends as `ok`, `fail` (certainly not applied) or `unknown` (may be applied); the order of the
 //! lines is the order in which the recorder saw things. Messages have numbers that the harness gives and that travel in their
 //! bodies, so that each delivery names its message.
 //!
-//! A field means the same wherever it stands:
+//! A field has the same meaning in every event:
 //!
 //! | field | meaning |
 //! |---|---|
 //! | `op` | number of a call, from `invoke` to its end |
 //! | `message` | number of a message |
-//! | `topic`, `queue`, `offset` | a place in a queue; of a commit, the next message to read |
+//! | `topic`, `queue`, `offset` | a place in a queue; in a commit, the next message to read |
 //! | `group`, `member` | a consumer group by name, a member of it by number |
 //! | `at`, `before`, `end` | physical offsets in the commit log |
 //! | `log` | where a record lies, when the harness knows |
 //! | `at_ms` | the harness's clock, in milliseconds |
-//! | `reason` | in words, for a reader |
+//! | `reason` | why, in words for a reader |
 
 use std::io;
 
@@ -42,7 +42,7 @@ impl std::fmt::Display for QueueName {
 pub enum Acknowledged {
     /// After the flush: nothing that was acknowledged, or delivered, may be lost.
     AfterFlush,
-    /// Before it: after a power cut a prefix survives, what was flushed among it.
+    /// Before the flush: after a power cut a prefix survives, with everything that was flushed.
     BeforeFlush,
 }
 
@@ -51,7 +51,7 @@ pub enum Acknowledged {
 pub struct Group {
     /// Name of the group.
     pub name: String,
-    /// All when empty.
+    /// Its topics; all when empty.
     #[serde(default)]
     pub topics: Vec<String>,
     /// Messages with these tags; all when empty.
@@ -60,12 +60,12 @@ pub struct Group {
     /// Every member gets every message.
     #[serde(default)]
     pub broadcasting: bool,
-    /// Members, where every one of them counts: in broadcasting.
+    /// Its members. They count in broadcasting alone, where each gets everything.
     #[serde(default)]
     pub members: Vec<u32>,
 }
 
-/// What the run must keep.
+/// What the run promises.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contract {
     /// When sends are acknowledged.
@@ -98,7 +98,7 @@ pub enum Event {
     Crash { kind: CrashKind },
     /// Recovery reported that everything from this physical offset on is lost.
     Cut { at: u64 },
-    /// Retention may have removed the records before this physical offset, of all topics or of one: they are owed to nobody.
+    /// Retention may have removed the records before this physical offset, of all topics or of one: no group must get them.
     Expired {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         topic: Option<String>,
@@ -106,15 +106,15 @@ pub enum Event {
     },
     /// All consume queues were rebuilt from the log: what was deleted with its topic may be back.
     Rebuilt,
-    /// The queues of a group were shared out again among its members.
+    /// The queues of a group were assigned to its members anew.
     Rebalance { group: String },
-    /// A transaction was decided; an undecided one stays half.
+    /// A transaction was decided. Without a decision the message stays a half message.
     Decided { message: u64, committed: bool },
     /// An orderly member begins and ends the work on a message.
     Handling { group: String, member: u32, queue: QueueName, message: u64 },
     /// The member is done with it.
     Handled { group: String, member: u32, queue: QueueName, message: u64 },
-    /// A group gave a message up.
+    /// A group gave up on a message.
     DeadLetter { group: String, message: u64 },
     /// Where the broker says that a group continues in a queue.
     Positioned { group: String, queue: QueueName, offset: u64 },
@@ -175,7 +175,7 @@ pub struct Send {
     /// Not to be delivered before this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before_ms: Option<i64>,
-    /// A half message: delivered after a decision for it.
+    /// A half message: delivered only once its transaction is committed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub transaction: bool,
 }
@@ -185,13 +185,13 @@ pub struct Send {
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "fields: the table at the head of this file")]
 pub enum Look {
-    /// By a key of theirs.
+    /// By one of their keys.
     Key { topic: String, key: String },
     /// By its unique key or its offset id: exactly one.
     Id { message: u64 },
 }
 
-/// What came back.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 #[expect(missing_docs, reason = "fields: the table at the head of this file")]
@@ -203,14 +203,14 @@ pub enum Reply {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         log: Option<LogRange>,
     },
-    /// What came.
+    /// The messages that a receive returned.
     Received { at_ms: i64, deliveries: Vec<Delivery> },
     /// The offset is stored.
     Committed,
-    /// All that is there.
+    /// All messages that are there.
     Audited {
         deliveries: Vec<Delivery>,
-        /// Ends of the queues that end behind their last delivery: numbers of removed messages stay used.
+        /// Where queues end, also behind their last delivery: the numbers of removed messages stay used.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         ends: Vec<(QueueName, u64)>,
     },
@@ -225,7 +225,7 @@ pub enum Reply {
 pub struct LogRange {
     /// First byte.
     pub start: u64,
-    /// One behind the last byte.
+    /// One past the last byte.
     pub end: u64,
 }
 
@@ -248,9 +248,9 @@ pub struct Delivery {
     pub times: u32,
 }
 
-/// A line that is no event.
+/// A line that is not an event.
 #[derive(Debug, thiserror::Error)]
-#[error("line {line} of the history is no event: {source}")]
+#[error("line {line} of the history is not an event: {source}")]
 pub struct BadLine {
     /// Number of the line, from 1.
     pub line: usize,

@@ -31,9 +31,9 @@ enum Harness {
     Kill(real_command::Real),
     /// The server on a file system whose power is cut again and again. Needs root and loop devices.
     Power(real_command::Real),
-    /// All of them in turn, with random seeds, without end.
+    /// All of them in turn, with random seeds, until one fails.
     Soak {
-        /// Number of turns; without end when it is not given.
+        /// Number of turns; endless when not given.
         turns: Option<u64>,
     },
     /// Plants one bug after the other and checks that the ordinary run finds it.
@@ -56,13 +56,13 @@ struct Sim {
     /// Runs the seeds A..B.
     #[arg(long, value_name = "A..B", value_parser = seed_range)]
     seeds: Option<Range<u64>>,
-    /// Runs random seeds from a random start on: this many, or without end.
+    /// Runs the seeds from a random one on: N of them, or endlessly.
     #[arg(long, value_name = "N", num_args = 0..=1)]
     soak: Option<Option<u64>>,
-    /// Ends a short script after every operation.
+    /// Runs a short script again and again, and ends it after each of its operations in turn.
     #[arg(long)]
     enumerate: bool,
-    /// Threads; default one.
+    /// Number of threads.
     #[arg(long, default_value_t = 1)]
     jobs: usize,
     /// Writes the history of the seed, or of the first run that fails, as JSON lines.
@@ -71,7 +71,7 @@ struct Sim {
 }
 
 fn seed_range(text: &str) -> Result<Range<u64>, String> {
-    let parts = text.split_once("..").ok_or("two numbers with .. between them")?;
+    let parts = text.split_once("..").ok_or("expected two numbers with .. between them")?;
     let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{error}: {text}"));
     Ok(number(parts.0)?..number(parts.1)?)
 }
@@ -82,11 +82,11 @@ macro_rules! say {
 }
 
 fn main() -> ExitCode {
-    // A simulated run that fails by a panic says so itself, with its seed.
-    let told = std::panic::take_hook();
+    // A simulated run catches its panics and reports them with its seed.
+    let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if !SIMULATES.load(Ordering::Relaxed) {
-            told(panic);
+            default_hook(panic);
         }
     }));
     let is_sound = match Cli::parse().harness {
@@ -100,13 +100,13 @@ fn main() -> ExitCode {
     if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether simulated runs catch panics.
+/// Set while simulated runs are under way, which catch their own panics.
 static SIMULATES: AtomicBool = AtomicBool::new(false);
 
 /// Simulated seeds, kills and power cuts of one turn.
 const SOAK_TURN: (u64, u64, u64) = (20_000, 80, 40);
 
-/// Runs all harnesses in turn until one fails, or somebody interrupts.
+/// Runs all harnesses in turn until one fails or a signal interrupts them.
 fn soak(turns: u64) -> bool {
     listen_for_interrupt();
     let (seeds, kills, cuts) = SOAK_TURN;
@@ -164,19 +164,19 @@ impl Sim {
 
     fn many(&self, seeds: Range<u64>) -> bool {
         say!("seeds {}..{}", seeds.start, seeds.end);
-        let mut told = Told::new(self);
-        run_seeds(seeds.clone(), self.jobs, |outcome| told.note(&outcome));
-        told.last_line();
+        let mut progress = Progress::new(self);
+        run_seeds(seeds.clone(), self.jobs, |outcome| progress.note(&outcome));
+        progress.print();
         say!("seeds {}..{}", seeds.start, seeds.end);
-        told.totals.failed == 0
+        progress.totals.failed == 0
     }
 
     fn enumerate(&self) -> bool {
         say!("the enumerated script");
-        let mut told = Told::new(self);
-        enumerate(|outcome| told.note(&outcome));
-        told.last_line();
-        told.totals.failed == 0
+        let mut progress = Progress::new(self);
+        enumerate(|outcome| progress.note(&outcome));
+        progress.print();
+        progress.totals.failed == 0
     }
 
     fn keep_history(&self, outcome: &Outcome) {
@@ -191,20 +191,20 @@ impl Sim {
     }
 }
 
-/// Prints progress.
-struct Told<'a> {
+/// Counts the runs and prints them now and then.
+struct Progress<'a> {
     sim: &'a Sim,
     totals: Totals,
     started: Instant,
-    told: Instant,
+    printed_at: Instant,
 }
 
-/// Most failures that are printed.
-const MOST_FAILURES: u64 = 20;
+/// Stop after this many failures.
+const MAX_FAILURES: u64 = 20;
 
-impl<'a> Told<'a> {
+impl<'a> Progress<'a> {
     fn new(sim: &'a Sim) -> Self {
-        Self { sim, totals: Totals::default(), started: Instant::now(), told: Instant::now() }
+        Self { sim, totals: Totals::default(), started: Instant::now(), printed_at: Instant::now() }
     }
 
     fn note(&mut self, outcome: &Outcome) -> bool {
@@ -215,14 +215,14 @@ impl<'a> Told<'a> {
             }
             say!("seed {} FAILS: {violation}\n  boots {:?}", outcome.plan.seed, outcome.plan.boots);
         }
-        if self.told.elapsed().as_secs() >= 10 {
-            self.told = Instant::now();
-            self.last_line();
+        if self.printed_at.elapsed().as_secs() >= 10 {
+            self.printed_at = Instant::now();
+            self.print();
         }
-        self.totals.failed < MOST_FAILURES && !is_interrupted()
+        self.totals.failed < MAX_FAILURES && !is_interrupted()
     }
 
-    fn last_line(&self) {
+    fn print(&self) {
         let Totals {
             runs,
             failed,
@@ -257,8 +257,9 @@ fn planted(seeds: u64) -> bool {
             continue;
         };
         let violation = &catch.violation;
-        let is_it = proof_by(*bug, Layer::SimulatedDisk).is_some_and(|proof| proof.is_shown_by(violation));
-        all_caught &= is_it;
+        let is_expected =
+            proof_by(*bug, Layer::SimulatedDisk).is_some_and(|proof| proof.is_shown_by(violation));
+        all_caught &= is_expected;
         say!(
             "{:<28} | {:<10} | {:<5} | {:>6} | {:>6} | {}{}",
             bug.title(),
@@ -266,7 +267,7 @@ fn planted(seeds: u64) -> bool {
             violation.rule.to_string(),
             catch.plan.seed,
             catch.runs,
-            if is_it { "" } else { "ANOTHER THING: " },
+            if is_expected { "" } else { "NOT AS EXPECTED: " },
             violation.text
         );
     }

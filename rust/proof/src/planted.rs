@@ -1,9 +1,9 @@
-//! Puts each planted bug in and lets the ordinary run find it.
+//! Plants one bug after the other; the ordinary run must find it.
 
 use std::fmt;
 
+use rocketpy_store::planted;
 pub use rocketpy_store::planted::Bug;
-use rocketpy_store::planted::{self};
 
 use crate::checker::{Rule, Violation};
 use crate::real::{self, Harness, Options};
@@ -34,15 +34,15 @@ pub type Finding = (Rule, &'static str);
 pub struct Proof {
     pub bug: Bug,
     pub layer: Layer,
-    /// Those of different seeds. `Alive` is a check of the store itself.
+    /// Different seeds may report different ones. `Alive` is a check of the store itself.
     pub findings: &'static [Finding],
 }
 
 impl Proof {
     /// Whether the violation shows this bug. Another rule, or a panic for another reason, does not.
     pub fn is_shown_by(&self, violation: &Violation) -> bool {
-        let is_it = |&(rule, words): &Finding| rule == violation.rule && violation.text.contains(words);
-        self.findings.iter().any(is_it)
+        let fits = |&(rule, words): &Finding| rule == violation.rule && violation.text.contains(words);
+        self.findings.iter().any(fits)
     }
 }
 
@@ -120,7 +120,7 @@ pub const PROOFS: &[Proof] = &[
     },
 ];
 
-/// What a harness must report for a bug; `None` when only others must find it.
+/// What a harness must report for a bug; `None` when only other harnesses must find it.
 pub fn proof_by(bug: Bug, layer: Layer) -> Option<&'static Proof> {
     PROOFS.iter().find(|proof| proof.bug == bug && proof.layer == layer)
 }
@@ -132,7 +132,7 @@ pub struct Catch {
     pub part: &'static str,
     pub violation: Violation,
     pub plan: Plan,
-    /// Runs until then, this one included.
+    /// Number of runs, up to and including the one that found it.
     pub runs: u64,
 }
 

@@ -14,10 +14,10 @@ pub(crate) struct Real {
     /// Lives of the server.
     #[arg(long, default_value_t = 100)]
     cycles: u64,
-    /// What the harness draws from; a random one when it is not given.
+    /// Seed of the run; random when not given.
     #[arg(long)]
     seed: Option<u64>,
-    /// SYNC_FLUSH alone; both flush policies in turn when neither is given.
+    /// SYNC_FLUSH alone; without --sync and --async each store draws one of the two.
     #[arg(long, conflicts_with = "async")]
     sync: bool,
     /// ASYNC_FLUSH alone.
@@ -32,7 +32,7 @@ pub(crate) struct Real {
     /// Writes the history of the last store as JSON lines.
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
-    /// Plants the bug of this title in the server: a build with the feature planted-bugs.
+    /// Plants the bug with this title in the server.
     #[cfg(feature = "planted-bugs")]
     #[arg(long)]
     bug: Option<String>,
@@ -83,10 +83,10 @@ impl Real {
         let options = self.options(harness);
         say!("seed {}", options.seed);
         let started = Instant::now();
-        let mut told = Instant::now();
+        let mut printed_at = Instant::now();
         let outcome = run(&options, |totals| {
-            if told.elapsed().as_secs() >= 10 {
-                told = Instant::now();
+            if printed_at.elapsed().as_secs() >= 10 {
+                printed_at = Instant::now();
                 say!("{}", line(totals, started));
             }
         });
@@ -101,7 +101,7 @@ impl Real {
                 outcome.violations.is_empty()
             }
             Err(reason) => {
-                say!("it can not be run: {reason}");
+                say!("cannot run: {reason}");
                 false
             }
         };
@@ -122,7 +122,7 @@ fn line(totals: &Totals, started: Instant) -> String {
 /// How the lives ended.
 fn ends(totals: &Totals) -> String {
     let mut text = format!(
-        "ended by time {}, in the start {}, in order {}, without power {}",
+        "ended at a random time {}, in the start {}, in order {}, by a power cut {}",
         totals.killed_by_time, totals.killed_in_start, totals.stopped, totals.power_cuts
     );
     for point in Point::ALL {
@@ -156,7 +156,7 @@ pub(crate) fn planted(cycles: u64) -> bool {
             }
             Err(reason) => {
                 all_caught = false;
-                say!("{:<28} | it can not be run: {reason}", bug.title());
+                say!("{:<28} | cannot run: {reason}", bug.title());
             }
         }
     }

@@ -24,7 +24,7 @@ mod reason {
     pub(super) const SPACE: u8 = 8;
 }
 
-/// Lets appends in, or says why not. Every part of a store reports here what keeps it from working.
+/// Lets appends in, or returns why not. Every part of a store reports here what keeps it from working.
 pub(crate) struct Admission {
     /// Bits of [`reason`]; 0 while appends are let in.
     reasons: AtomicU8,
@@ -52,12 +52,12 @@ impl Admission {
         }
     }
 
-    /// Who is told of what happens.
+    /// The listeners of the store.
     pub(crate) fn listeners(&self) -> &Arc<Listeners> {
         &self.listeners
     }
 
-    /// Whether an append may go on.
+    /// Whether an append is admitted.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), AppendError> {
         if self.reasons.load(Ordering::Acquire) == 0 { Ok(()) } else { self.refusal() }
@@ -93,7 +93,7 @@ impl Admission {
         };
     }
 
-    /// Refuses appends from now on. Says whether this call was the first.
+    /// Refuses appends from now on. Returns whether this call was the first.
     pub(crate) fn close(&self) -> bool {
         self.reasons.fetch_or(reason::CLOSING, Ordering::AcqRel) & reason::CLOSING == 0
     }
@@ -108,7 +108,7 @@ impl Admission {
         self.poison_cause().map_or(Ok(()), |cause| Err(StoreError::Poisoned { cause }))
     }
 
-    /// Notes a failed flush: nothing is acknowledged from now on. The listeners are told once.
+    /// Notes a failed flush: nothing is acknowledged from now on. The listeners are called once.
     pub(crate) fn poison(&self, error: EnvError) -> Arc<EnvError> {
         let error = Arc::new(error);
         let cause = Arc::clone(self.poison.get_or_init(|| Arc::clone(&error)));
@@ -121,13 +121,13 @@ impl Admission {
         cause
     }
 
-    /// Notes that a thread of the store panicked: nobody knows how far its work came.
+    /// Notes that a thread of the store panicked: how far its work came is unknown.
     pub(crate) fn poison_by_panic(&self, operation: &'static str) {
         let source = std::io::Error::other("a thread panicked, its message went to standard error");
         self.poison(EnvError::from_io(operation, &self.root, source));
     }
 
-    /// An error of the disk as the caller gets it: a failed flush poisons.
+    /// The error that the caller gets for an error of the disk. A failed flush poisons the store.
     pub(crate) fn noted(&self, error: EnvError) -> StoreError {
         match error.is_failed_flush() {
             true => StoreError::Poisoned { cause: self.poison(error) },
@@ -135,7 +135,8 @@ impl Admission {
         }
     }
 
-    /// The same for a flush that says what it did: what was not tried, as on a full disk, the next round tries again.
+    /// The same for a flush that says how far it came. What was not tried, as on a full disk, the next round tries
+    /// again.
     pub(crate) fn noted_failure(&self, failure: FlushFailure) -> StoreError {
         match failure {
             FlushFailure::NotTried(error) => error.into(),

@@ -20,16 +20,16 @@ use crate::wake::Wake;
 const RETRY: Duration = Duration::from_millis(200);
 /// First window after a rest; it doubles with every call while there is traffic.
 const FIRST_WINDOW_BYTES: u64 = 256 << 10;
-/// Faulted in at a time; a wanted file comes first between two of these.
+/// Bytes that are faulted in at a time. Between two steps a wanted file is made first.
 const STEP_BYTES: u64 = 1 << 20;
 /// After this time without a call the window is small again.
 const REST: Duration = Duration::from_secs(1);
-/// A failure that lasts is told again after this time.
+/// A failure that lasts is logged again after this time.
 const TELL_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// Longest sleep of the thread: whoever has work for it wakes it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
-/// Calls the thread; the log has no offset as high as this.
+/// Value of `look_at` that calls the thread. No log reaches this offset.
 const NOW: PhysicalOffset = PhysicalOffset::MAX;
 
 /// Makes files for the log, on a thread of its own.
@@ -40,7 +40,7 @@ pub(crate) struct Allocator<D: Disk> {
     state: Mutex<State<D::Region>>,
     done: Condvar,
     wake: Wake,
-    /// When the end of the log passes this the thread looks ahead; [`NOW`] while it does.
+    /// When the end of the log passes this offset, the thread looks ahead; [`NOW`] while it does.
     look_at: AtomicPhysicalOffset,
     /// Largest window, 0 for none.
     limit_bytes: u64,
@@ -78,7 +78,7 @@ impl<R> State<R> {
     }
 }
 
-/// How far pages were brought in; the thread's own.
+/// How far pages were brought in. Only the thread itself uses it.
 #[derive(Debug)]
 struct Ahead {
     faulted_to: PhysicalOffset,
@@ -170,12 +170,12 @@ impl<D: Disk> Allocator<D> {
         if since.elapsed() < self.log.config().busy_timeout { Ok(None) } else { Err(self.busy()) }
     }
 
-    /// Waits until the file that an append needs is made, or could not be made, or the store stops; the caller tries again
-    /// and holds no lock, so that others append what still fits.
+    /// Waits until the file that an append needs is made or could not be made, or until the store stops. The caller
+    /// then tries again. It holds no lock meanwhile, so that others append what still fits.
     ///
     /// # Errors
-    /// [`AppendError::Busy`] when the first who needs the file has waited long enough: a disk that stalls holds up each
-    /// thread once, not once for every append.
+    /// [`AppendError::Busy`] when the first append that needs the file has waited for `busy_timeout`: a disk that
+    /// stalls delays each thread once, not once for every append.
     pub(crate) fn wait_for_file(&self) -> Result<(), AppendError> {
         let mut state = self.state.lock();
         while let (Some(_), Some(since)) = (state.wanted, state.waited_since) {
@@ -194,7 +194,7 @@ impl<D: Disk> Allocator<D> {
         AppendError::Busy { path, waited: self.log.config().busy_timeout }
     }
 
-    /// Makes the next file when the last one is half full: what the thread does, in one step.
+    /// Makes the next file when the last one is half full: one step of the thread.
     #[cfg(feature = "sim")]
     pub(crate) fn step(&self) {
         let Some(file) = self.log.files().last() else { return };
@@ -271,14 +271,14 @@ impl<D: Disk> Allocator<D> {
         self.done.notify_all();
     }
 
-    /// A flush of a new file that failed may have lost the names of files that were made earlier.
+    /// A failed flush of a new file may have lost the names of files that were made earlier.
     fn note_failed_flush(&self, error: &EnvError) {
         if error.is_failed_flush() {
             self.admission.poison(error.clone());
         }
     }
 
-    /// Brings a new file into memory whole, where the configuration says so.
+    /// Brings a whole new file into memory, if the configuration says so.
     fn warm(&self, region: &D::Region) {
         let warm_to = if self.log.config().warm_files { region.len() } else { 0 };
         for at in (0..warm_to).step_by(STEP_BYTES as usize).take_while(|_| !self.wake.is_stopped()) {
@@ -317,7 +317,7 @@ impl<D: Disk> Allocator<D> {
         self.look_ahead(self.log.end()); // appends that passed the mark before it was set called nobody
     }
 
-    /// Asks for the next file, unless it is there or has just failed.
+    /// Asks for the next file, unless it is there or its making has just failed.
     fn want_ahead(&self, start: PhysicalOffset) {
         if self.log.config().allocate_ahead {
             self.state.lock().want_ahead(start);

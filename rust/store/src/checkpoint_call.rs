@@ -1,4 +1,4 @@
-//! How dispatch asks for a checkpoint before its time.
+//! How dispatch asks for an early checkpoint.
 
 use std::sync::atomic::Ordering;
 

@@ -1,8 +1,10 @@
 //! What a store is opened with.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use rocketpy_model::port;
 
 use crate::error::StoreError;
 use crate::retention::RetentionConfig;
@@ -38,7 +40,7 @@ pub enum OnFailedFlush {
     Refuse,
 }
 
-/// Everything a store can be told. All fields have defaults but the root.
+/// The configuration of a store. All fields but the root have defaults.
 #[doc(alias = "MessageStoreConfig")]
 #[derive(Debug, Clone)]
 pub struct StoreConfig {
@@ -46,7 +48,7 @@ pub struct StoreConfig {
     pub root: PathBuf,
     /// Folder of the commit log; default `root/commitlog`.
     pub commit_log_dir: Option<PathBuf>,
-    /// Further folders of the commit log, on other disks: new files take turns.
+    /// More folders of the commit log, on other disks. New files take turns among all folders.
     pub more_commit_log_dirs: Vec<PathBuf>,
     /// Folders of the commit log that get no new file; their files are read, and removed when they are old.
     #[doc(alias = "readOnlyCommitLogStorePaths")]
@@ -59,7 +61,8 @@ pub struct StoreConfig {
     pub flush: FlushMode,
     /// Time between two flushes of the commit log under [`FlushMode::Async`], 500 ms.
     pub flush_interval: Duration,
-    /// With fewer dirty pages of 4 KiB than this an interval passes without a flush. 0: every interval flushes what is dirty.
+    /// With fewer dirty pages of 4 KiB than this, an interval passes without a flush. 0: every interval flushes what is
+    /// dirty.
     pub flush_least_pages: u64,
     /// After this time a flush ignores `flush_least_pages`, 10 s.
     pub flush_thorough_interval: Duration,
@@ -73,14 +76,15 @@ pub struct StoreConfig {
     /// Entries of an index file, 20,000,000, the first of which stays unused; 2 to 2,000,000,000.
     #[doc(alias = "maxIndexNum")]
     pub index_entries: u32,
-    /// Most bytes of the log that are appended and not flushed, 256 MiB; beyond it appends wait for the disk. 0: no bound.
+    /// Maximum number of bytes that are appended and not flushed, 256 MiB; beyond it appends wait for the disk. 0: no
+    /// bound.
     pub max_unflushed_bytes: u64,
-    /// How long an append waits for the disk, 1 s: for the next file, or until `max_unflushed_bytes` lets it in. After that
-    /// it is refused with [`crate::AppendError::Busy`] or [`crate::AppendError::Behind`].
+    /// How long an append waits for the disk, 1 s: for the next file, or for room below `max_unflushed_bytes`. After
+    /// that it is refused with [`crate::AppendError::Busy`] or [`crate::AppendError::Behind`].
     #[doc(alias = "osPageCacheBusyTimeOutMills")]
     pub busy_timeout: Duration,
-    /// Most bytes of the log in one flush, 64 MiB, so that the flushed offset moves even on a slow disk. Once this many are
-    /// dirty, a flush starts before its interval ends.
+    /// Maximum number of bytes in one flush, 64 MiB, so that the flushed offset moves even on a slow disk. Once this
+    /// many are dirty, a flush starts before its interval ends.
     pub flush_step_bytes: u64,
     /// A start flushes what it finds behind the durable mark itself, up to this many bytes, 64 MiB. Under
     /// [`FlushMode::Async`] it leaves more than that to the flush thread.
@@ -91,8 +95,6 @@ pub struct StoreConfig {
     pub checkpoint_bytes: u64,
     /// Whether every record gets the `__CRC32#` property, a check of the whole record; default on.
     pub record_check: bool,
-    /// Longest body of a message in bytes, 4 MiB.
-    pub max_message_size: u32,
     /// Address that goes into every record and into offset message ids; [`crate::Store::set_store_host`] changes it.
     pub store_host: SocketAddr,
     /// What the owner of the process does after the first failed flush.
@@ -107,12 +109,12 @@ pub struct StoreConfig {
     pub warm_files: bool,
     /// When old files are removed, and when the disk is too full for appends.
     pub retention: RetentionConfig,
-    /// Consume queue files that are kept open; default a quarter of the process's limit, at most 20,000.
+    /// Consume queue files that are kept open; default a quarter of the process's limit of open files, at most 20,000.
     pub open_queue_files: usize,
-    /// Most queues that one round of dispatch writes to directly, 64. With more of them, entries wait in memory, where readers
-    /// find them, so that one write takes many.
+    /// Maximum number of queues that one round of dispatch writes to directly, 64. With more, entries wait in memory,
+    /// where readers find them, so that one write covers many.
     pub queues_at_once: usize,
-    /// Most bytes of entries that wait in memory, 64 MiB; beyond it dispatch writes the oldest first.
+    /// Maximum number of bytes of entries that wait in memory, 64 MiB. Beyond it dispatch writes the oldest ones.
     pub queue_tail_bytes: usize,
 }
 
@@ -140,8 +142,7 @@ impl StoreConfig {
             checkpoint_interval: Duration::from_secs(1),
             checkpoint_bytes: 128 << 20,
             record_check: true,
-            max_message_size: 4 << 20,
-            store_host: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 10911)),
+            store_host: SocketAddr::from((Ipv4Addr::LOCALHOST, port::BROKER)),
             on_failed_flush: OnFailedFlush::Stop,
             fault_in_ahead: 64 << 20,
             allocate_ahead: true,
@@ -179,8 +180,8 @@ impl StoreConfig {
         (limit / 4).clamp(16, 20_000) as usize
     }
 
-    /// Most bytes that are faulted in ahead of the write position: few under [`FlushMode::Sync`], so that flushes find the disk
-    /// free.
+    /// Maximum number of bytes that are faulted in ahead of the write position: few under [`FlushMode::Sync`], so that
+    /// flushes find the disk free.
     pub(crate) fn bytes_ahead(&self) -> u64 {
         match self.flush {
             FlushMode::Sync => self.fault_in_ahead.min(8 << 20),
@@ -208,9 +209,6 @@ impl StoreConfig {
         if !(2..=2_000_000_000).contains(&self.index_entries) {
             return bad("index_entries", self.index_entries.into(), "2 to 2000000000");
         }
-        if u64::from(self.max_message_size) > 1 << 30 {
-            return bad("max_message_size", self.max_message_size.into(), "at most 1073741824");
-        }
         if self.fault_in_ahead > 64 << 20 {
             return bad("fault_in_ahead", self.fault_in_ahead, "at most 67108864");
         }
@@ -222,14 +220,6 @@ impl StoreConfig {
         }
         if self.busy_timeout > Duration::from_secs(86_400) {
             return bad("busy_timeout", self.busy_timeout.as_secs(), "at most 86400 seconds");
-        }
-        if u64::from(self.max_message_size) + 128 > self.commit_log_file_size {
-            // Not refused: smaller messages are stored, and each larger one is refused by name.
-            tracing::warn!(
-                max_message_size = self.max_message_size,
-                commit_log_file_size = self.commit_log_file_size,
-                "the largest messages that are allowed do not fit into a commit log file"
-            );
         }
         if self.flush_interval.is_zero() || self.checkpoint_interval.is_zero() {
             return bad("flush_interval or checkpoint_interval", 0, "more than zero");

@@ -37,12 +37,12 @@ impl<D: Disk> Derived<D> {
         self.files.waiting() > 0 || self.index().is_some_and(Index::is_unsettled)
     }
 
-    /// Whether nobody else works on entries that were put off, or on the index.
+    /// Whether no entries are put off and no other thread works on the index.
     pub(crate) fn is_idle(&self) -> bool {
         self.files.waiting() == 0 && self.index().is_none_or(Index::is_free)
     }
 
-    /// Writes the entries of the queues that wait longest.
+    /// Writes entries that were put off, those of the longest waiting queues first.
     ///
     /// # Errors
     /// Nothing is lost: readers find in memory what was not written, and the next call tries again.

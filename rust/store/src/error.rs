@@ -11,6 +11,7 @@ use rocketpy_model::{PhysicalOffset, QueueOffset};
 
 /// A store could not be opened, or stopped working.
 #[derive(Debug, Clone, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum StoreError {
     /// A file operation failed.
     #[error(transparent)]
@@ -18,7 +19,7 @@ pub enum StoreError {
     /// A configuration value is out of its bounds.
     #[error("store configuration {field} must be {allowed}: {value}")]
     BadConfig { field: &'static str, value: u64, allowed: &'static str },
-    /// The folder holds other things than a store.
+    /// The folder holds something else than a store.
     #[error("not a store folder, it holds {found}: {}", path.display())]
     ForeignFolder { path: PathBuf, found: String },
     /// A folder of the log that is only read is not there.
@@ -44,7 +45,7 @@ pub enum StoreError {
         durable_to: PhysicalOffset,
         reason: String,
     },
-    /// The checkpoint holds what nobody wrote there.
+    /// The checkpoint states a time that no program can have written.
     #[error("the checkpoint is damaged, no clock shows its time of {found_ms} ms: {}", path.display())]
     BadCheckpoint { path: PathBuf, found_ms: i64 },
     /// Another version of RocketPy wrote the checkpoint last.
@@ -53,7 +54,7 @@ pub enum StoreError {
     /// A commit log file is missing: between two others, or at an end of the log.
     #[error("commit log files are missing, expected the file that starts at {expected}: {}", path.display())]
     MissingFile { path: PathBuf, expected: PhysicalOffset },
-    /// A flush failed once; nothing is believed after it.
+    /// A flush failed once. No later flush is trusted.
     #[error("the store refuses writes because a flush failed: {cause}")]
     Poisoned { cause: Arc<EnvError> },
     /// The store was shut down.
@@ -104,7 +105,7 @@ fn wrong_file_size_hint(path: &Path, found_bytes: u64) -> String {
 }
 
 impl StoreError {
-    /// The way out, for a person.
+    /// What the user can do.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Env(error) => error.hint().map(str::to_owned),
@@ -186,6 +187,7 @@ impl StoreError {
 
 /// What was appended did not reach the consume queues. Dispatch tries again by itself.
 #[derive(Debug, Clone, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum DispatchError {
     /// A file operation on queues or index failed.
     #[error(transparent)]
@@ -226,6 +228,7 @@ impl fmt::Display for FullDisk {
 
 /// A record was not appended.
 #[derive(Debug, Clone, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum AppendError {
     /// The topic may not become the name of a folder.
     #[error(transparent)]
@@ -236,12 +239,9 @@ pub enum AppendError {
     /// The properties text is longer than a record can hold.
     #[error("properties exceed {limit_bytes} bytes: {size_bytes}")]
     PropertiesTooLong { size_bytes: usize, limit_bytes: usize },
-    /// The body, or a batch as a whole, is longer than allowed.
+    /// The body is longer than a record can hold.
     #[error("message body exceeds {limit_bytes} bytes: {size_bytes}")]
     BodyTooLong { size_bytes: usize, limit_bytes: usize },
-    /// The whole record is longer than allowed.
-    #[error("record exceeds {limit_bytes} bytes: {size_bytes}")]
-    RecordTooLong { size_bytes: usize, limit_bytes: usize },
     /// The record, or the records of a batch, which stay together, are longer than a commit log file.
     #[error(
         "one commit log file of {file_bytes} bytes cannot hold the record or the batch, bytes needed: {size_bytes}"
@@ -250,10 +250,10 @@ pub enum AppendError {
     /// The body of a batch is not a batch.
     #[error("ill-formed batch: {reason}")]
     BadBatch { reason: String },
-    /// The disk is full: no new commit log file could be made. Appends go on by themselves when space is back.
+    /// The disk is full: no new commit log file could be made. Appends are accepted again once there is space.
     #[error("no space left for a commit log file of {needed_bytes} bytes: {}", path.display())]
     DiskFull { path: PathBuf, needed_bytes: u64 },
-    /// The disk is fuller than it may be. Appends go on by themselves when space is back.
+    /// The disk is fuller than it may be. Appends are accepted again once there is space.
     #[error("the disk is {used_percent} % full, messages are refused beyond {limit_percent} %: {}", path.display())]
     DiskNearlyFull { path: PathBuf, used_percent: u64, limit_percent: u64 },
     /// The next commit log file is being made, and this takes longer than a sender can wait.
@@ -268,7 +268,7 @@ pub enum AppendError {
     /// A flush failed once.
     #[error("the store refuses writes because a flush failed: {cause}")]
     Poisoned { cause: Arc<EnvError> },
-    /// A consume queue could not be written; appends go on by themselves when it can.
+    /// A consume queue could not be written. Appends are accepted again once it can.
     #[error("the store refuses writes because consume queues can not be written: {cause}")]
     QueueNotWriteable { cause: Arc<DispatchError> },
     /// The store was shut down.
@@ -309,9 +309,7 @@ impl AppendError {
                 Some("check the commit log folder and its permissions; writes go on by themselves")
             }
             Self::Poisoned { .. } => Some("check the disk, then start the server again"),
-            Self::BodyTooLong { .. } | Self::RecordTooLong { .. } => {
-                Some("send a smaller message or raise maxMessageSize")
-            }
+            Self::BodyTooLong { .. } => Some("send a smaller message"),
             Self::LongerThanFile { .. } => Some(
                 "send a smaller message or fewer in one batch; only a new store folder may have larger files (mappedFileSizeCommitLog)",
             ),
@@ -322,6 +320,7 @@ impl AppendError {
 
 /// A record is not known to be durable. It may be stored.
 #[derive(Debug, Clone, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum FlushError {
     /// The flush did not cover the record in time.
     #[error("the flush did not reach {end} within {} ms: {flushed}", waited.as_millis())]

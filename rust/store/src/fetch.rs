@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 
-/// How much one read may give. If there is a record, at least one is given, of any size.
+/// How much one read may return. If there is a record, a read returns at least one, of any size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadLimits {
     /// Most records.
@@ -18,13 +18,13 @@ pub struct ReadLimits {
 pub enum FetchStatus {
     /// There are records.
     Found,
-    /// Entries were read, none passed the filter; go on at `next_offset`.
+    /// Entries were read, but none passed the filter. Continue at `next_offset`.
     NoMatchedMessage,
-    /// The records that the entries name are gone; go on at `next_offset`.
+    /// The records of the entries are gone. Continue at `next_offset`.
     MessageWasRemoving,
     /// The offset lies before the first entry; `next_offset` is the minimum.
     OffsetTooSmall,
-    /// The offset is the next one to be written: wait.
+    /// The offset is the next one to be written: the caller waits.
     OffsetOverflowOne,
     /// The offset lies behind that; `next_offset` is the maximum.
     OffsetOverflowBadly,
@@ -40,7 +40,7 @@ pub enum FetchStatus {
 pub struct Fetch {
     /// How the read ended.
     pub status: FetchStatus,
-    /// Where the next read goes on.
+    /// Where the next read continues.
     pub next_offset: QueueOffset,
     /// First entry of the queue.
     pub min_offset: QueueOffset,

@@ -13,7 +13,7 @@ pub(crate) const LOCK: &str = "lock";
 /// Names that make a folder a store; one of them is enough.
 const STORE_NAMES: [&str; 2] = ["commitlog", "checkpoint"];
 
-/// Names that a folder may hold before it is a store: many programs have a `config` or a `lock`.
+/// Names that are allowed in a folder, but do not make it a store: many programs have a `config` or a `lock`.
 const OWN_NAMES: [&str; 10] = [
     "consumequeue",
     "index",
@@ -152,7 +152,7 @@ fn locked_or_else(error: EnvError, folder: &Path) -> StoreError {
     }
 }
 
-/// Makes a folder with those above it that are missing, and makes their names durable.
+/// Makes a folder and its missing parents, and makes their names durable.
 fn make_folder<D: Disk>(disk: &D, path: &Path) -> Result<(), StoreError> {
     let mut made = Vec::new();
     for folder in path.ancestors().take_while(|folder| !folder.as_os_str().is_empty()) {
@@ -165,7 +165,7 @@ fn make_folder<D: Disk>(disk: &D, path: &Path) -> Result<(), StoreError> {
     made.into_iter().rev().try_for_each(|folder| sync_name(disk, folder))
 }
 
-/// Makes the name of a folder durable. A folder above that this user may not look into was not made here.
+/// Makes the name of a folder durable. A parent that this user may not open was not made here.
 fn sync_name<D: Disk>(disk: &D, path: &Path) -> Result<(), StoreError> {
     let above = match path.parent() {
         Some(above) if above.as_os_str().is_empty() => Path::new("."),
@@ -186,7 +186,7 @@ fn exists<D: Disk>(disk: &D, path: &Path) -> Result<bool, StoreError> {
     }
 }
 
-/// A name that shows the folder to be something else than a store; `None` for a store and for an empty folder.
+/// A name that shows that the folder is no store; `None` for a store and for an empty folder.
 fn foreign_name<D: Disk>(disk: &D, root: &Path) -> Result<Option<String>, StoreError> {
     let entries = match disk.list(root) {
         Err(error) if error.is_not_found() => return Ok(None),
@@ -198,7 +198,7 @@ fn foreign_name<D: Disk>(disk: &D, root: &Path) -> Result<Option<String>, StoreE
         if STORE_NAMES.contains(&name.as_ref()) {
             return Ok(None);
         }
-        // A fresh mount has `lost+found`, and a log of the start itself may be written beside the store.
+        // A fresh mount has `lost+found`, and the folder may also hold the server's own output.
         let harmless = OWN_NAMES.contains(&name.as_ref())
             || name.starts_with('.')
             || name == "lost+found"
@@ -238,7 +238,7 @@ impl NumberedFile {
     }
 }
 
-/// The numbered files of a folder, sorted; subfolders are passed over.
+/// The numbered files of a folder, sorted, without subfolders.
 ///
 /// # Errors
 /// [`StoreError::UnexpectedFile`] for a file whose name is not a number in 20 digits.

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-/// An address that every append reads and hardly anybody changes.
+/// An address that every append reads and that rarely changes.
 #[derive(Debug)]
 pub(crate) struct HostCell {
-    /// An IPv4 address: address, port and a set bit above; 0 for another one.
+    /// An IPv4 address and its port, with bit 48 set; 0 for an IPv6 address.
     packed: AtomicU64,
     address: RwLock<SocketAddr>,
 }

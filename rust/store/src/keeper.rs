@@ -21,7 +21,7 @@ use crate::queue::files::FlushFailure;
 
 /// Up to this many queues are flushed one by one; beyond it the file system is flushed as a whole.
 const FEW_QUEUES: usize = 32;
-/// The same under much traffic: each single flush waits behind what the log has at the disk.
+/// The same under much traffic: each flush of a queue waits behind the log's writes.
 const FEW_QUEUES_IN_A_HURRY: usize = 4;
 /// Longest pause between two checkpoints, however long they take.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -42,7 +42,7 @@ pub(crate) struct Keeper<D: Disk> {
 
 struct State<D: Disk> {
     mark: MarkWriter<D>,
-    /// What the last round took for queues and index.
+    /// How long the last round took for queues and index.
     took: Duration,
 }
 
@@ -76,8 +76,8 @@ impl<D: Disk> Keeper<D> {
         self.call.wake().stop();
     }
 
-    /// The life of the checkpoint thread. Rounds that take long come seldom, but for the time that they wait for the log; much
-    /// traffic brings them earlier.
+    /// The loop of the checkpoint thread. The longer a round takes for queues and index, the longer the pause after it.
+    /// Much traffic brings the next round earlier.
     pub(crate) fn run(&self) {
         let (interval, wake) = (self.log.config().checkpoint_interval, self.call.wake());
         let (mut pause, mut least) = (interval, Duration::ZERO);
@@ -102,11 +102,12 @@ impl<D: Disk> Keeper<D> {
         }
     }
 
-    /// Makes log and consume queues durable as far as they have come, and writes it down; `closed` says that nothing
-    /// follows.
+    /// Makes log and consume queues durable as far as they have come, and writes the mark. `closed` says that this is
+    /// the last one.
     ///
     /// # Errors
-    /// A failed flush poisons. A poisoned store writes nothing: what it would say is not known to be so.
+    /// A failed flush poisons the store. A poisoned store writes no mark, because nobody knows whether it would be
+    /// true.
     ///
     /// # Source
     /// docs/reference/store-format.md 5.1; docs/durability.md R4.
@@ -163,7 +164,7 @@ impl<D: Disk> Keeper<D> {
         }
     }
 
-    /// Writes down how far retention removes the log, before it does.
+    /// Writes into the mark how far retention is about to remove the log.
     pub(crate) fn remove_log_to(&self, end: PhysicalOffset) -> Result<(), StoreError> {
         let written = self.state.lock().mark.remove_log_to(end);
         written.map_err(|failure| self.admission.noted_failure(failure))
@@ -217,7 +218,7 @@ impl<D: Disk> Keeper<D> {
         dirty: &[Arc<Queue>],
     ) -> Result<(), StoreError> {
         for queue in dirty {
-            queue.take_dirty(); // what is written after this is noted anew, and flushed twice
+            queue.take_dirty(); // what is written after this is noted again, and flushed twice
         }
         file_system.sync().map_err(|error| StoreError::Poisoned { cause: self.admission.poison(error) })
     }

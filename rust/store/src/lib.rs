@@ -32,7 +32,7 @@ mod store;
 pub mod tools;
 mod wake;
 
-#[doc(hidden)]
+#[cfg(feature = "mark-page")]
 pub use checkpoint::mark_page;
 pub use config::{FlushMode, OnFailedFlush, StoreConfig};
 pub use error::{AppendError, DispatchError, FlushError, FullDisk, StoreError};

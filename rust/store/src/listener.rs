@@ -1,4 +1,4 @@
-//! What a store tells those who listen.
+//! What a store reports to its listeners.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct Arrival {
     pub stored_at_ms: i64,
 }
 
-/// Receives what happens in a store, on the store's own threads but for `waits`: none of these may block or call back into
+/// Receives what happens in a store. All calls but `waits` come on the store's own threads: they may not block or call
 /// `shutdown`.
 #[doc(alias = "MessageArrivingListener")]
 pub trait StoreListener: Send + Sync {
@@ -32,7 +32,7 @@ pub trait StoreListener: Send + Sync {
     fn arrived(&self, _arrivals: &[Arrival]) {}
     /// Consume queues and index cover the log before this offset. Offsets only grow. Comes after [`Self::arrived`].
     fn dispatched(&self, _offset: PhysicalOffset) {}
-    /// An append is about to wait for the disk, on its caller's thread: `wait` has to be called, once.
+    /// An append is about to wait for the disk, on its caller's thread. The listener must call `wait` exactly once.
     fn waits(&self, wait: &mut dyn FnMut()) {
         wait();
     }
@@ -40,7 +40,7 @@ pub trait StoreListener: Send + Sync {
     fn poisoned(&self, _error: &StoreError) {}
 }
 
-/// All who listen, in the order in which they came.
+/// All listeners, in the order in which they were added.
 #[derive(Default)]
 pub(crate) struct Listeners(RwLock<Arc<[Arc<dyn StoreListener>]>>);
 
@@ -50,7 +50,7 @@ impl Listeners {
         *listeners = listeners.iter().cloned().chain([listener]).collect();
     }
 
-    /// Lets go of all of them. They are dropped by this thread, unless another one is telling them something.
+    /// Removes all listeners. This thread drops them, unless another one is just calling them.
     pub(crate) fn clear(&self) {
         let former = std::mem::take(&mut *self.0.write());
         drop(former); // not under the lock: a listener may hold anything
@@ -76,7 +76,7 @@ impl Listeners {
         self.all().iter().for_each(|listener| listener.poisoned(error));
     }
 
-    /// Waits for the disk as all listeners want it, each around the next.
+    /// Runs `wait` inside all listeners, each around the next.
     ///
     /// # Panics
     /// When a listener does not let the append wait.

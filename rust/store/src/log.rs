@@ -19,7 +19,7 @@ use crate::folder::Folder;
 use crate::host::HostCell;
 use crate::mapped::{MappedFile, MappedFileQueue};
 
-/// A clock that steps back by no more than this does not take the stored times with it.
+/// When the clock steps back by no more than this, store times stay where they were.
 const CLOCK_STEP_MS: i64 = 60_000;
 
 /// The handle that every part of an open store has on the log.
@@ -137,7 +137,7 @@ impl<D: Disk> Log<D> {
     /// Notes that the log is durable before `end`. For the flusher alone.
     ///
     /// # Panics
-    /// When the log ends before that: somebody would believe what is not there.
+    /// When the log ends before that.
     pub(crate) fn set_flushed(&self, end: PhysicalOffset) {
         assert!(end <= self.end(), "flushed to {end}, behind the end of the log");
         self.flushed.fetch_max(end, Ordering::SeqCst);
@@ -171,7 +171,8 @@ impl<D: Disk> Log<D> {
         LogWriter { log: self, state: self.writer.lock() }
     }
 
-    /// Calls `visit` with each record from `at` up to `limit`, until it wants no other. Moves `at` behind what was visited.
+    /// Calls `visit` with each record from `at` up to `limit`, until it wants no more. Moves `at` behind what was
+    /// visited.
     ///
     /// # Errors
     /// The visitor's own, with `at` behind its record; [`DispatchError::Damage`] when no record lies at `at`.
@@ -217,7 +218,7 @@ impl<D: Disk> Log<D> {
     }
 }
 
-/// The right to append: one thread has it at a time.
+/// The right to append. One thread has it at a time.
 pub(crate) struct LogWriter<'a, D: Disk> {
     log: &'a Log<D>,
     state: SpinMutexGuard<'a, Writer<D::Region>>,
@@ -244,7 +245,7 @@ impl<D: Disk> LogWriter<'_, D> {
         (size_bytes + BLANK_HEAD_BYTES as u64 > left + spared).then(|| file.end())
     }
 
-    /// Ends the active file with a blank record and goes on in the next one.
+    /// Ends the active file with a blank record and makes the next one active.
     ///
     /// # Source
     /// docs/reference/store-format.md 2.4.

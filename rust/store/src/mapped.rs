@@ -74,7 +74,7 @@ pub(crate) struct MappedFileQueue<D: Disk> {
     pub disk: Arc<D>,
     /// Folders that get new files, sorted.
     writable: Vec<PathBuf>,
-    /// Those of them that get none while another one may.
+    /// Those of them that get no new file while another folder may.
     full: RwLock<Vec<PathBuf>>,
     pub file_size: u64,
     files: RwLock<Vec<Arc<MappedFile<D::Region>>>>,
@@ -96,7 +96,7 @@ impl<D: Disk> MappedFileQueue<D> {
         &self.writable
     }
 
-    /// Says which folders get no new file while another one may.
+    /// Sets the folders that get no new file while another one may.
     pub(crate) fn set_full_folders(&self, full: &[PathBuf]) {
         *self.full.write() = full.to_vec();
     }
@@ -165,7 +165,7 @@ impl<D: Disk> MappedFileQueue<D> {
     }
 }
 
-/// The folder that a new file goes to, by its number among those that may have one.
+/// The folder of a new file: files take turns among the folders that may have one.
 ///
 /// # Source
 /// docs/reference/store-format.md 1.1: full folders are left out while there is another one.
@@ -186,7 +186,7 @@ fn folder_for<'a>(
 pub(crate) struct LoadedLog<R> {
     /// In order, all of them counting as written.
     pub files: Vec<MappedFile<R>>,
-    /// A last file whose making was cut short; it is not among the files, and to be removed.
+    /// A last file whose making was cut short. It is not among `files`, and is to be removed.
     pub unfinished: Option<PathBuf>,
 }
 
@@ -234,7 +234,7 @@ pub(crate) fn load<D: Disk>(
     Ok(LoadedLog { files, unfinished })
 }
 
-/// Takes a last file that is shorter than it has to be and holds nothing but zeros: its making was cut short.
+/// Takes out a last file that is too short and holds only zeros: its making was cut short.
 fn take_unfinished<D: Disk>(
     disk: &D,
     file_size: u64,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use rocketpy_model::{PhysicalOffset, QueueOffset, sys_flag};
 
-/// A message as the broker hands it to the log; the store adds the offsets, the time and the checks.
+/// A message as the broker gives it to the store, which adds offsets, store time and checks.
 #[doc(alias = "MessageExtBrokerInner")]
 #[derive(Debug, Clone)]
 pub struct NewRecord<'a> {

@@ -1,4 +1,4 @@
-//! Wakes a thread that waits for work, at the price of a fence when it does not wait; and ends it.
+//! Wakes a thread that waits for work, and ends it. While the thread does not wait, a wake-up costs one fence.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 /// One thread sleeps here; any thread wakes it.
 ///
-/// With the standard library's condition variable: `parking_lot` keeps sleepers in one table of the process, and in a
-/// forked child, where these threads do not exist, whoever passes that table writes into memory that was freed.
+/// This uses the standard library's condition variable. `parking_lot` keeps sleepers in one table of the process. In a
+/// forked child these threads do not exist, and a use of that table would write into freed memory.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
     asleep: AtomicBool,
@@ -34,12 +34,13 @@ impl Wake {
         self.wake();
     }
 
-    /// Whether the thread is to end; what it leaves undone is for whoever stopped it.
+    /// Whether the thread is to end. Whoever stopped it does what it leaves undone.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Sleeps until woken or the time is up, unless `ready` says that there is work, or the thread is to end.
+    /// Sleeps until it is woken or the time is up. Returns at once when `ready` says that there is work or the thread
+    /// is to end.
     pub(crate) fn sleep(&self, at_most: Duration, ready: impl FnOnce() -> bool) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -53,7 +54,7 @@ impl Wake {
         *self.called() = false;
     }
 
-    /// Sleeps for a time, but not past the stop; a call that brings no work does not end it.
+    /// Sleeps for a time, or until the thread is stopped. A wake-up alone does not end it.
     pub(crate) fn rest(&self, time: Duration) {
         let end = Instant::now() + time;
         while Instant::now() < end && !self.is_stopped() {

@@ -122,11 +122,12 @@ request_table! {
     });
 
     // What is not there yet.
+    UPDATE_BROKER_CONFIG
+        => refused("the configuration is read at start; change it there and restart");
     QUERY_BROKER_OFFSET
     | UPDATE_AND_CREATE_TOPIC_LIST
     | GET_TOPIC_CONFIG_LIST
     | GET_TOPIC_NAME_LIST
-    | UPDATE_BROKER_CONFIG
     | TRIGGER_DELETE_FILES
     | GET_ALL_CONSUMER_OFFSET
     | GET_ALL_DELAY_OFFSET

@@ -7,11 +7,11 @@ use rocketpy_model::PhysicalOffset;
 /// Who puts a message: it decides which rules apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A client sends it. System topics are closed, the broker must be writable, and retries that were tried too often go to
-    /// the dead letters. The broker adds its own properties.
+    /// A client sends it. System topics are closed, the broker must be writable, the body has a limit (`maxMessageSize`), and retries that
+    /// were tried too often go to the dead letters. The broker adds its own properties.
     Client,
-    /// The broker stores it, mostly a message that a client sent before. Every topic is open, and the properties are stored
-    /// as they are.
+    /// The broker stores it, mostly a message that a client sent before. Every topic is open, a body may
+    /// have any length that the log can hold, and the properties are stored as they are.
     Broker,
 }
 

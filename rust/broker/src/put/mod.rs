@@ -103,7 +103,7 @@ fn check_and_append<'a>(
     if origin == Origin::Client {
         check_sys_flag(message.sys_flag)?;
     }
-    check_body(shared, message.body)?;
+    check_body(shared, origin, message.body)?;
     let facts = inspect(message.properties, origin, destination.delay);
     if let Some(feature) = facts.feature {
         destination = destination.for_feature(feature)?;
@@ -123,12 +123,13 @@ fn check_writable(shared: &Shared) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_body(shared: &Shared, body: &[u8]) -> Result<(), Refusal> {
+/// `maxMessageSize` binds clients only: a message that the broker stores again was accepted once, perhaps when the limit was higher.
+fn check_body(shared: &Shared, origin: Origin, body: &[u8]) -> Result<(), Refusal> {
     if body.is_empty() {
         return Err(Refusal::NoBody);
     }
-    let limit_bytes = shared.config.store.max_message_size as usize;
-    if body.len() > limit_bytes {
+    let limit_bytes = shared.config.max_message_size as usize;
+    if origin == Origin::Client && body.len() > limit_bytes {
         return Err(Refusal::BodyTooLong { size_bytes: body.len(), limit_bytes });
     }
     Ok(())

@@ -139,6 +139,22 @@ async fn a_broker_without_write_permission_still_stores_what_it_owes() {
 }
 
 #[tokio::test]
+async fn the_limit_of_bodies_binds_clients_and_not_what_is_stored_again() {
+    let shared = TestShared::open(|config| config.max_message_size = 1000);
+    add_topic(&shared, TopicConfig::new("orders", 1));
+    let long = NewMessage { body: &[7; 2000], ..message("orders", "") };
+    let refused = put(&shared, Origin::Client, &long).unwrap_err();
+    assert!(matches!(refused, Refusal::BodyTooLong { size_bytes: 2000, limit_bytes: 1000 }), "{refused}");
+    put(&shared, Origin::Broker, &long).unwrap(); // as it was accepted when the limit was higher
+
+    let bytes = shared.only_record("orders", 0);
+    let old = RecordView::parse(&bytes).unwrap();
+    StoredAgain::of(&old).to("%RETRY%group", -1).put(&shared).unwrap();
+    let bytes = shared.only_record("%RETRY%group", 0);
+    assert_eq!(RecordView::parse(&bytes).unwrap().body, old.body);
+}
+
+#[tokio::test]
 async fn an_answer_waits_for_the_flush_as_message_topic_and_broker_say() {
     for (by_broker, by_topic, properties, waits) in [
         (FlushMode::Async, None, "", false),

@@ -31,7 +31,7 @@ async fn bad_topics_and_queues_are_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_and_properties_have_limits() {
-    let fixture = Fixture::start_with(|config| config.store.max_message_size = 1000).await;
+    let fixture = Fixture::start_with(|config| config.max_message_size = 1000).await;
     is_refused(&fixture, Send::new("orders", ""), 13, "no body").await;
     let body = "x".repeat(1001);
     is_refused(&fixture, Send::new("orders", &body), 13, "maxMessageSize 1000").await;

@@ -53,7 +53,6 @@ async fn search(fixture: &Fixture, topic: &str, timestamp: i64, boundary: &str) 
 async fn a_pull_below_the_minimum_is_sent_to_it_and_offsets_of_groups_stay_as_they_were_committed() {
     let fixture = Fixture::start_with(|config| {
         config.store.commit_log_file_size = 64 << 10;
-        config.store.max_message_size = 16 << 10;
         config.store.retention = RetentionConfig { max_bytes: Some(3 * (64 << 10)), ..busy() };
     })
     .await;
@@ -97,7 +96,6 @@ async fn sends_are_refused_on_a_disk_that_is_nearly_full_and_taken_again_without
     }
     let mut config = crate::support::config(&folder);
     config.store.commit_log_file_size = 64 << 10;
-    config.store.max_message_size = 16 << 10;
     config.store.retention = busy();
     (config.store.index_slots, config.store.index_entries) = (100, 400);
     let fixture = Fixture::start_on(folder, config).await;
@@ -243,7 +241,6 @@ async fn a_message_that_does_not_wait_is_answered_before_the_flush_whatever_brok
 async fn somebody_may_ask_for_old_files_to_go_now() {
     let fixture = Fixture::start_with(|config| {
         config.store.commit_log_file_size = 64 << 10;
-        config.store.max_message_size = 16 << 10;
         config.store.retention = RetentionConfig { reserved_time: Duration::ZERO, ..busy() };
     })
     .await;
@@ -263,7 +260,6 @@ async fn somebody_may_ask_for_old_files_to_go_now() {
 async fn a_round_can_be_asked_for_and_a_queue_whose_messages_are_gone_keeps_its_numbers() {
     let fixture = Fixture::start_with(|config| {
         config.store.commit_log_file_size = 64 << 10;
-        config.store.max_message_size = 16 << 10;
         config.store.consume_queue_file_size = 200;
         let hour = Duration::from_secs(3600);
         config.store.retention =

@@ -13,7 +13,7 @@ use crate::disk::{DirEntry, Disk, DiskUsage, EntryKind, FileSystem, LockHolder, 
 use crate::error::EnvError;
 use crate::planted::{self, Bug};
 
-/// The lock of a simulated process, gone with it.
+/// The lock of a simulated process. It is gone when the process ends.
 pub struct SimLock {
     disk: SimDisk,
     path: PathBuf,
@@ -141,7 +141,7 @@ impl Disk for SimDisk {
             let flushed = world.flush_names(parent(path));
             world.failed_flushes = before;
             if let Err(error) = flushed {
-                world.remove(path); // else every further try finds the name taken
+                world.remove(path); // else every later try finds the name taken
                 return Err(error);
             }
         }

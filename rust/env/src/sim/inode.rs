@@ -23,9 +23,9 @@ pub(super) struct Inode {
     dirty: BTreeSet<usize>,
     /// Pages that have space on the medium: writing them cannot meet a full disk.
     allocated: BTreeSet<usize>,
-    /// A write-back failed, and no flush has told anybody.
-    error_waits: bool,
-    /// The file became shorter, and that is not durable: the blocks behind are still the old ones.
+    /// A write-back failed, and no flush has reported it.
+    has_unreported_error: bool,
+    /// The file became shorter, and that is not durable: behind its end the medium still has the old blocks.
     cut: bool,
 }
 
@@ -37,7 +37,7 @@ impl Inode {
             durable_len: 0,
             dirty: BTreeSet::new(),
             allocated: BTreeSet::new(),
-            error_waits: false,
+            has_unreported_error: false,
             cut: false,
         }
     }
@@ -67,7 +67,7 @@ impl Inode {
         self.allocated.extend(from / PAGE..to.div_ceil(PAGE));
     }
 
-    /// Takes the space of the whole pages of a range.
+    /// Frees the space of the whole pages of a range.
     pub(super) fn punch(&mut self, from: usize, to: usize) {
         let to = if to >= self.len() { to.div_ceil(PAGE) } else { to / PAGE };
         self.allocated.retain(|page| !(from.div_ceil(PAGE)..to).contains(page));
@@ -88,7 +88,7 @@ impl Inode {
         self.allocated.retain(|page| page * PAGE < len);
     }
 
-    /// Takes a length over to the medium.
+    /// Makes a length durable.
     pub(super) fn commit_len(&mut self, len: usize) {
         self.durable_len = len;
         self.durable.truncate(len);
@@ -113,20 +113,20 @@ impl Inode {
     }
 
     /// The system writes some dirty page back by itself. One that `fails` counts as written all the same; the next flush of
-    /// the file tells.
+    /// the file reports it.
     pub(super) fn write_back(&mut self, rng: &mut Rng, fails: bool) {
         let index = rng.usize(0..self.dirty.len());
         let Some(&page) = self.dirty.iter().nth(index) else { return };
         self.dirty.remove(&page);
         if fails {
-            self.error_waits = true;
+            self.has_unreported_error = true;
         } else {
             self.persist(page, || true);
         }
     }
 
     /// Writes the dirty pages that a range touches. Says whether the flush is a success: an error of an earlier write-back
-    /// is told here, once.
+    /// is reported here, once.
     ///
     /// A flush that `fails` marks all of them as written, as Linux does, although some are not: the next one succeeds, and
     /// the bytes are gone with the power.
@@ -140,16 +140,16 @@ impl Inode {
             }
         }
         self.cut &= fails;
-        !std::mem::take(&mut self.error_waits) && !fails
+        !std::mem::take(&mut self.has_unreported_error) && !fails
     }
 
     pub(super) fn forget_error(&mut self) {
-        self.error_waits = false;
+        self.has_unreported_error = false;
     }
 
-    /// What an error nobody was told of comes to when the process ends: the system may forget it.
+    /// The process ends: the system may forget an error that no flush has reported.
     pub(super) fn may_forget_error(&mut self, rng: &mut Rng) {
-        self.error_waits &= rng.bool();
+        self.has_unreported_error &= rng.bool();
     }
 
     /// The power is gone: each dirty page is kept, lost or torn.
@@ -163,7 +163,7 @@ impl Inode {
         }
         self.durable.resize(self.durable_len, 0);
         self.cached = Arc::new(Memory::of(&self.durable));
-        self.error_waits = false;
+        self.has_unreported_error = false;
         self.cut = false;
     }
 

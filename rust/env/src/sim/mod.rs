@@ -1,15 +1,15 @@
 //! A disk in memory that loses power, fails and fills up, as a seed says.
 //!
 //! # The model
-//! Each file has two images: what readers see (the page cache) and what is on the medium; changes of names and lengths are on
-//! their way for a while. A flush moves the dirty pages of 4 KiB that it covers to the medium; between flushes the system
+//! Each file has two images: what readers see (the page cache) and what is on the medium; changes of names and lengths are
+//! pending for a while. A flush moves the dirty pages of 4 KiB that it covers to the medium; between flushes the system
 //! writes pages back in any order. What is not written back is lost with the power:
 //!
 //! * each dirty page is kept, lost or torn by itself; a sector of 512 bytes is never torn; a fresh extent reads as zeros;
 //! * changes of names and lengths survive as a prefix of their order, as a journal keeps them. The flush of a file makes its
 //!   length durable, not its name; the flush of a folder makes its names durable;
-//! * a flush that fails marks its pages as written, as Linux does. Readers go on to see the new bytes, the next flush
-//!   succeeds, and the bytes are gone with the power, unless they are written again. A write-back that fails by itself is told
+//! * a flush that fails marks its pages as written, as Linux does. Readers still see the new bytes, the next flush
+//!   succeeds, and the bytes are gone with the power, unless they are written again. A write-back that fails by itself is reported
 //!   by the next flush of the file, or by none when the process ends before.
 //!
 //! The end of a process alone loses nothing of that: the page cache stays.
@@ -59,7 +59,7 @@ pub struct SimOptions {
 }
 
 impl SimOptions {
-    /// A disk on which nothing fails any more; pages are written back and the clock goes as before.
+    /// A disk on which nothing fails any more, and whose clock does not step. Pages are written back as before.
     #[must_use]
     pub fn without_faults(self) -> Self {
         Self { write_back_per_mille: self.write_back_per_mille, seed: self.seed, ..Self::default() }
@@ -106,13 +106,13 @@ impl SimDisk {
         self.lock_world().options
     }
 
-    /// Changes what goes wrong from now on; the seed is not taken over.
+    /// Changes what goes wrong from now on; the seed stays.
     pub fn set_options(&self, options: SimOptions) {
         let mut world = self.lock_world();
         world.options = SimOptions { seed: world.options.seed, ..options };
     }
 
-    /// Draws everything from here on from another seed: the same past, another future.
+    /// Draws everything that follows from another seed: the same past, another future.
     pub fn reseed(&self, seed: u64) {
         self.lock_world().rng = fastrand::Rng::with_seed(seed);
     }
@@ -202,12 +202,12 @@ impl SimDisk {
         self.lock_world().settle(false);
     }
 
-    /// Lets the system forget the failed write-backs that no flush has told of.
+    /// Lets the system forget the failed write-backs that no flush has reported.
     pub fn forget_errors(&self) {
         self.lock_world().forget_errors();
     }
 
-    /// Changes a file at rest, behind everybody's back: flips bits, cuts it, as a failing medium does.
+    /// Changes a file at rest as a failing medium does: flips bits, or cuts it.
     ///
     /// # Errors
     /// [`EnvError::NotFound`].
@@ -237,7 +237,7 @@ impl SimDisk {
         self.lock_world().unhide(&hidden.path, hidden.node);
     }
 
-    /// Starts an operation: it counts, things happen by themselves, and it may be the last one.
+    /// Starts an operation: counts it, and ends the process if it is the last one. Time passes and pages are written back.
     fn begin(&self, operation: &'static str, path: &Path) -> Result<MutexGuard<'_, World>, EnvError> {
         self.start().map_err(|down| EnvError::from_io(operation, path, down))
     }

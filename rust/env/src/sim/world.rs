@@ -13,7 +13,7 @@ use crate::error::EnvError;
 
 pub(super) type InodeId = u64;
 
-/// What a name leads to.
+/// What a name points to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Node {
     Folder,
@@ -78,7 +78,7 @@ pub(super) struct World {
     pub(super) operations: u64,
     pub(super) stop_at: Option<u64>,
     pub(super) locked: Vec<PathBuf>,
-    /// Flushes that failed so far, but for those of files that nobody relies on.
+    /// Flushes that failed so far, except those of files that nobody relies on.
     pub(super) failed_flushes: u64,
 }
 
@@ -215,7 +215,7 @@ impl World {
         }
     }
 
-    /// Takes a name away at once and for good, and says what it led to.
+    /// Removes a name at once and durably. Returns what it pointed to.
     pub(super) fn hide(&mut self, path: &Path) -> Result<Node, EnvError> {
         let node = self.node("hide", path)?;
         self.names.remove(path);
@@ -322,7 +322,7 @@ impl World {
 
     fn commit(&mut self, is_meant: impl Fn(&Change) -> bool) {
         let (mut meant, mut rest) = (Vec::new(), Vec::new());
-        // From the last on: a folder that is durably gone takes along what was below it until then.
+        // Backwards: when a folder is durably removed, so are the earlier changes below it.
         let mut gone: Vec<PathBuf> = Vec::new();
         for change in std::mem::take(&mut self.pending).into_iter().rev() {
             let is_below = gone.iter().any(|dir| change.folder().is_some_and(|of| of.starts_with(dir)));
@@ -378,8 +378,8 @@ impl World {
         }
     }
 
-    /// The power is gone: what was not durable is kept, lost or torn, page by page; names and lengths survive up to some
-    /// moment.
+    /// The power is gone: what was not durable is kept, lost or torn, page by page. Changes of names and lengths survive
+    /// up to some moment.
     pub(super) fn lose_power(&mut self) {
         let kept = self.rng.usize(0..=self.pending.len());
         let mut changes = std::mem::take(&mut self.pending);
@@ -393,7 +393,7 @@ impl World {
         self.durable_names = self.names.clone();
     }
 
-    /// Names whose folder is not there lead nowhere, nor do files without a name.
+    /// Drops names whose folder is gone, and files without a name.
     fn drop_orphans(&mut self) {
         let all = std::mem::take(&mut self.names);
         for (path, node) in all {

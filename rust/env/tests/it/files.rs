@@ -46,7 +46,7 @@ fn errors_name_the_operation_and_the_path() {
 }
 
 #[test]
-fn a_sparse_file_reads_as_zeros_and_tells_where_data_begins() {
+fn a_sparse_file_reads_as_zeros_and_says_where_data_begins() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("queue");
     let file = RealDisk.open_file(&path, OpenMode::CreateOrWrite).unwrap();
@@ -68,9 +68,9 @@ fn folders_are_listed_by_name_with_kind_and_length() {
     RealDisk.create_dir_all(&dir.path().join("b/c")).unwrap();
     RealDisk.replace(&dir.path().join("a"), b"12").unwrap();
     let entries = RealDisk.list(dir.path()).unwrap();
-    let told: Vec<_> =
+    let listed: Vec<_> =
         entries.iter().map(|entry| (entry.name.to_str().unwrap(), entry.kind, entry.size_bytes)).collect();
-    assert_eq!(told, [("a", EntryKind::File, 2), ("b", EntryKind::Folder, 0)]);
+    assert_eq!(listed, [("a", EntryKind::File, 2), ("b", EntryKind::Folder, 0)]);
     for (from, to) in [("to-a", "a"), ("to-b", "b"), ("to-nothing", "missing")] {
         symlink(to, dir.path().join(from)).unwrap();
     }
@@ -79,7 +79,11 @@ fn folders_are_listed_by_name_with_kind_and_length() {
         .iter()
         .map(|entry| (entry.name.to_str().unwrap(), entry.kind, entry.size_bytes))
         .collect();
-    assert_eq!(links, [("to-a", EntryKind::File, 2), ("to-b", EntryKind::Folder, 0)], "as what they lead to");
+    assert_eq!(
+        links,
+        [("to-a", EntryKind::File, 2), ("to-b", EntryKind::Folder, 0)],
+        "as what they point to"
+    );
     for name in ["to-a", "to-b", "to-nothing"] {
         RealDisk.remove_file(&dir.path().join(name)).unwrap();
     }
@@ -89,7 +93,7 @@ fn folders_are_listed_by_name_with_kind_and_length() {
 }
 
 #[test]
-fn the_space_of_a_disk_is_told() {
+fn a_disk_reports_its_space() {
     let dir = tempfile::tempdir().unwrap();
     let usage = RealDisk.usage(dir.path()).unwrap();
     assert!(usage.total_bytes >= usage.available_bytes && usage.total_bytes > 0);
@@ -97,7 +101,7 @@ fn the_space_of_a_disk_is_told() {
 }
 
 #[test]
-fn a_range_of_zeros_is_seen_through_the_map_and_ends_where_it_ends() {
+fn zeroing_a_range_shows_in_the_map_and_changes_no_other_byte() {
     use rocketpy_env::Region;
     let dir = tempfile::tempdir().unwrap();
     for keep_allocated in [true, false] {
@@ -147,7 +151,7 @@ fn what_cannot_be_opened_is_told_from_a_failed_flush() {
     assert!(!RealDisk.sync_dir(&missing).unwrap_err().is_failed_flush());
 }
 
-/// Makes a file that does not fit into the memory it may map; by itself it makes a small one.
+/// Makes a file that does not fit into the memory that it may map. Run without its variable it makes a small one.
 #[test]
 fn child_makes_a_region() {
     let Some(path) = std::env::var_os("ROCKETPY_MAKE_REGION") else {

@@ -1,4 +1,4 @@
-//! The lock keeps other processes out, and this one as well.
+//! The lock excludes other processes, and a second lock of this one.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsRawFd;

@@ -67,7 +67,7 @@ fn an_append_cannot_pass_the_end() {
 }
 
 #[test]
-fn readers_see_whole_appends_while_a_writer_goes_on() {
+fn readers_see_whole_appends_while_a_writer_appends() {
     let dir = tempfile::tempdir().unwrap();
     let region = RealDisk.create_region(&dir.path().join("log"), 1 << 20).unwrap();
     std::thread::scope(|scope| {
@@ -102,8 +102,8 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// The first bytes of a file as the disk has them: pages in memory that count as written are passed by, where the file system
-/// can read so.
+/// The first bytes of a file as the disk has them. Where the file system can, this reads past the page cache, whose pages may
+/// count as written.
 fn on_disk(path: &Path, len: usize) -> Vec<u8> {
     const BLOCK: usize = 4096;
     let direct = File::options().read(true).custom_flags(libc::O_DIRECT).open(path);

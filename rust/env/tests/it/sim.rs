@@ -114,7 +114,7 @@ fn bytes_of_a_failed_flush_are_durable_once_they_are_written_again() {
 }
 
 #[test]
-fn a_write_back_that_failed_is_told_by_the_next_flush_once() {
+fn a_failed_write_back_is_reported_by_the_next_flush_once() {
     let disk = quiet(1);
     let file = with_file(&disk);
     let fails = SimOptions { write_back_per_mille: 900, write_back_fails_per_mille: 1000, ..disk.options() };

@@ -22,7 +22,7 @@ pub(super) struct Members {
     is_owed: bool,
     /// By message, and in broadcasting by member.
     got: BTreeMap<(u64, u32), Got>,
-    /// Changes with everything that explains a second delivery.
+    /// Grows with each event that explains a second delivery: a crash, a rebalance.
     era: u64,
     committed: BTreeMap<QueueName, u64>,
     dead: BTreeSet<u64>,
@@ -83,11 +83,11 @@ impl Members {
             wrong(
                 wrongs,
                 Rule::C12,
-                format!("{name} goes on at {offset} of {queue}, {committed} was committed"),
+                format!("{name} continues at {offset} of {queue}, {committed} was committed"),
             );
         }
         if let Some(end) = end.filter(|&end| offset > end) {
-            wrong(wrongs, Rule::C12, format!("{name} goes on at {offset} of {queue}, which ends at {end}"));
+            wrong(wrongs, Rule::C12, format!("{name} continues at {offset} of {queue}, which ends at {end}"));
         }
     }
 
@@ -143,7 +143,7 @@ impl Members {
         let Some(former) = self.got.insert(key, now) else { return };
         if now.times < former.times {
             let text = format!(
-                "message {number} came to {name} for the {}th time after the {}th",
+                "message {number} came to {name} with delivery count {} after {}",
                 now.times, former.times
             );
             wrong(wrongs, Rule::C10, text);
@@ -166,7 +166,7 @@ impl Members {
         (topics.is_empty() || topics.contains(&message.send.topic)) && (tags.is_empty() || has_tag())
     }
 
-    /// Checks that everything that is owed has come.
+    /// Checks that the group got everything that it must get.
     pub(super) fn end(&self, wrongs: &mut Wrong, ledger: &Ledger) {
         if !self.is_owed {
             return;

@@ -1,5 +1,7 @@
 //! What was sent, what was promised for it, and where it lies.
 
+mod audit;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{Counts, Rule, Wrong, wrong};
@@ -34,19 +36,19 @@ pub(super) struct Message {
     pub acknowledged: bool,
     /// The outcome of its transaction.
     pub decided: Option<bool>,
-    /// When it was first sent, and when the last attempt ended: counts of lines.
+    /// When it was first sent, and when the last attempt ended, counted in lines of the history.
     invoked_at: u64,
     ended_at: Option<u64>,
     place: Option<Place>,
     log: Option<LogRange>,
-    /// A consumer saw it under a contract that shows nobody what may be lost.
+    /// A consumer saw it, and under this contract no consumer sees what may be lost.
     kept: bool,
-    /// It was there at an audit, or an acknowledgement says so.
+    /// An acknowledgement, a delivery or an audit showed that it was stored.
     stored: bool,
-    /// It is gone, as the contract allows; its number is free.
+    /// It is gone, as the contract allows; its queue offset is free.
     pub lost: bool,
     deleted: Deleted,
-    /// The deletion of its topic was asked for, and with it of the groups' offsets: groups may get it again.
+    /// Deletion of its topic was asked for, which also deletes the offsets of groups: a group may get it again.
     pub may_come_again: bool,
     /// All its attempts had ended when an audit did not find it.
     absent: bool,
@@ -62,7 +64,7 @@ pub(super) struct Ledger {
     /// Ends of the queues at the last audit.
     ends: Option<HashMap<QueueName, u64>>,
     flushed: u64,
-    /// Retention may have removed what lies before, of all topics and of single ones. The numbers stay used.
+    /// Retention may have removed the log before this, for all topics and for single ones. Queue offsets stay used.
     expired: u64,
     expired_of: BTreeMap<String, u64>,
     /// Topics whose deletion did not return.
@@ -143,12 +145,12 @@ impl Ledger {
         self.clock
     }
 
-    // What the harness did.
+    // Calls and events.
 
     pub(super) fn invoked(&mut self, send: &Send) {
         let now = self.tick();
         if self.asked.remove(&send.topic) {
-            self.move_deleted(Some(&send.topic), Deleted::Asked, Deleted::Back); // two topics of one name
+            self.move_deleted(Some(&send.topic), Deleted::Asked, Deleted::Back); // an old and a new topic share the name
         }
         let message = self.messages.entry(send.message).or_insert_with(|| Message {
             send: send.clone(),
@@ -219,7 +221,7 @@ impl Ledger {
         self.move_deleted(Some(topic), Deleted::No, Deleted::Asked);
     }
 
-    /// It is deleted; what is sent from now on is not.
+    /// The topic is deleted. What is sent from now on belongs to a new one.
     pub(super) fn deleted(&mut self, topic: &str) {
         self.asked.remove(topic);
         self.move_deleted(Some(topic), Deleted::Asked, Deleted::Yes);
@@ -236,7 +238,7 @@ impl Ledger {
         }
     }
 
-    // What came back.
+    // Replies.
 
     pub(super) fn acknowledged(
         &mut self,
@@ -302,7 +304,7 @@ impl Ledger {
                 wrong(
                     wrongs,
                     Rule::C2,
-                    format!("message {number} is there, and every attempt to send it was refused"),
+                    format!("message {number} is there, although every attempt to send it was refused"),
                 );
             }
             Some(message) if message.send.digest != delivery.digest => {
@@ -337,132 +339,6 @@ impl Ledger {
         if let Some(not_before) = message.send.not_before_ms.filter(|&not_before| at_ms < not_before) {
             let early = not_before - at_ms;
             wrong(wrongs, Rule::C9, format!("message {} was delivered {early} ms early", delivery.message));
-        }
-    }
-
-    /// Checks an audit: a message that is missing must be allowed to be gone.
-    pub(super) fn audited(
-        &mut self,
-        wrongs: &mut Wrong,
-        deliveries: &[Delivery],
-        ends: &[(QueueName, u64)],
-        in_flight: impl Fn(u64) -> bool,
-    ) {
-        self.tick();
-        let mut by_queue: BTreeMap<&QueueName, Vec<&Delivery>> = BTreeMap::new();
-        for delivery in deliveries {
-            by_queue.entry(&delivery.queue).or_default().push(delivery);
-        }
-        for (queue, deliveries) in &mut by_queue {
-            deliveries.sort_by_key(|delivery| delivery.offset);
-            for pair in deliveries.windows(2).filter(|pair| pair[0].offset + 1 != pair[1].offset) {
-                let text = format!("entry {} of {queue} follows on {}", pair[1].offset, pair[0].offset);
-                wrong(wrongs, Rule::C4, text);
-            }
-        }
-        let present: BTreeSet<u64> = deliveries.iter().map(|delivery| delivery.message).collect();
-        let log_of: BTreeMap<u64, LogRange> =
-            deliveries.iter().filter_map(|delivery| Some((delivery.message, delivery.log?))).collect();
-        self.take_losses(wrongs, &present, &log_of, in_flight);
-        for delivery in deliveries {
-            self.got(wrongs, delivery);
-            if let Some(message) = self.messages.get_mut(&delivery.message) {
-                message.stored = true;
-                message.log = delivery.log.or(message.log);
-                match message.deleted {
-                    Deleted::Asked => message.deleted = Deleted::No, // nothing came of it
-                    Deleted::Yes => {
-                        let (number, topic) = (delivery.message, &message.send.topic);
-                        wrong(
-                            wrongs,
-                            Rule::R9,
-                            format!("message {number} is there, and {topic} was deleted"),
-                        );
-                    }
-                    Deleted::No | Deleted::Back => {}
-                }
-            }
-        }
-        let last = |(queue, all): (&&QueueName, &Vec<&Delivery>)| {
-            all.last().map(|last| ((*queue).clone(), last.offset + 1))
-        };
-        let ends = by_queue.iter().filter_map(last).chain(ends.iter().cloned()).collect();
-        self.check_ends(wrongs, &ends);
-        self.ends = Some(ends);
-        self.power_cut = false;
-        self.cut_at = None;
-        self.check_order(wrongs);
-    }
-
-    /// Checks that each queue ends behind all of its messages, also those that retention removed: no number is used twice.
-    fn check_ends(&self, wrongs: &mut Wrong, ends: &HashMap<QueueName, u64>) {
-        for (queue, entries) in &self.places {
-            let end = ends.get(queue).copied().unwrap_or(0);
-            let is_kept = |number: &u64| {
-                let message = self.messages.get(number);
-                message
-                    .is_some_and(|message| message.stored && !message.lost && message.deleted == Deleted::No)
-            };
-            if let Some((offset, number)) = entries.range(end..).find(|(_, number)| is_kept(number)) {
-                let text = format!("{queue} ends at {end}, message {number} has the number {offset}");
-                wrong(wrongs, Rule::C4, text);
-            }
-        }
-    }
-
-    fn take_losses(
-        &mut self,
-        wrongs: &mut Wrong,
-        present: &BTreeSet<u64>,
-        log_of: &BTreeMap<u64, LogRange>,
-        in_flight: impl Fn(u64) -> bool,
-    ) {
-        let mut lost = Vec::new();
-        self.asked.clear();
-        for (&number, message) in self.messages.iter_mut().filter(|(number, _)| !present.contains(number)) {
-            if message.deleted != Deleted::No {
-                if message.deleted == Deleted::Asked {
-                    message.deleted = Deleted::Yes;
-                }
-            } else if !message.stored {
-                message.absent |= message.ended_at.is_some() && !in_flight(number);
-            } else if !message.lost {
-                lost.push(number);
-            }
-        }
-        let mut first_lost = u64::MAX;
-        for number in lost {
-            let is_flushed = self.messages[&number].log.is_some_and(|log| log.end <= self.flushed);
-            let is_expired = self.is_expired(&self.messages[&number]);
-            let message = self.messages.get_mut(&number).expect("it was just there");
-            let is_cut = self.cut_at.is_some_and(|at| message.log.is_some_and(|log| log.start >= at));
-            let is_promised = match self.acknowledged {
-                Acknowledged::AfterFlush => message.acknowledged || message.kept || is_flushed,
-                Acknowledged::BeforeFlush => is_flushed,
-            };
-            if !is_cut && (is_promised || !self.power_cut) {
-                if is_expired {
-                    continue;
-                }
-                let what = if message.acknowledged { "acknowledged" } else { "stored" };
-                let how = if self.power_cut { "a power cut" } else { "no power cut" };
-                let log = message.log;
-                wrong(
-                    wrongs,
-                    Rule::C1,
-                    format!("message {number} was {what} and is lost, after {how}: {log:?}"),
-                );
-            }
-            message.lost = true;
-            self.lost_as_allowed += u64::from(message.acknowledged);
-            if !is_expired {
-                first_lost = first_lost.min(message.log.map_or(u64::MAX, |log| log.start));
-            }
-        }
-        if let Some((number, log)) = log_of.iter().find(|(_, log)| log.start > first_lost) {
-            let text =
-                format!("message {number} at {} survived, a message at {first_lost} did not", log.start);
-            wrong(wrongs, Rule::C1, text);
         }
     }
 

@@ -14,9 +14,9 @@ use std::fmt;
 use group::Members;
 use ledger::{Ledger, Place};
 
-use crate::history::{Call, CrashKind, Event, Look, Reply};
+use crate::history::{Call, Contract, CrashKind, Event, Group, Look, Reply};
 
-/// What a history may break.
+/// A rule that a history must keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     /// Every acknowledged message is there, and is delivered to every group.
@@ -105,7 +105,7 @@ pub struct Checker {
     healed: bool,
 }
 
-/// Where rules note what is wrong.
+/// The violations found so far.
 pub(crate) type Wrong = Vec<Violation>;
 
 pub(crate) fn wrong(violations: &mut Wrong, rule: Rule, text: impl Into<String>) {
@@ -117,6 +117,11 @@ pub fn check(events: &[Event]) -> Vec<Violation> {
     let mut checker = Checker::default();
     events.iter().for_each(|event| checker.observe(event));
     checker.violations
+}
+
+/// A group by its name. One that the contract does not name is checked for what it does, but need not get everything.
+fn group_of<'a>(groups: &'a mut BTreeMap<String, Members>, name: &str) -> &'a mut Members {
+    groups.entry(name.to_owned()).or_insert_with(|| Members::named(name))
 }
 
 impl Checker {
@@ -134,68 +139,66 @@ impl Checker {
     pub fn observe(&mut self, event: &Event) {
         let wrongs = &mut self.violations;
         match event {
-            Event::Begin { contract, .. } => {
-                self.ledger.acknowledged = contract.acknowledged;
-                let named = |group: &crate::history::Group| (group.name.clone(), Members::new(group.clone()));
-                self.groups = contract.groups.iter().map(named).collect();
-            }
+            Event::Begin { contract, .. } => self.begin(contract),
             Event::Invoke { op, call } => self.invoke(*op, call),
             Event::Ok { op, reply } => {
                 if let Some(call) = self.pending.remove(op) {
                     self.ok(&call, reply);
                 }
             }
-            Event::Fail { op, reason } | Event::Unknown { op, reason } => {
-                if let Some(Call::Send(send)) = self.pending.remove(op) {
-                    let is_certain = matches!(event, Event::Fail { .. });
-                    self.ledger.ended(send.message, is_certain);
-                    if self.healed {
-                        let text = format!("message {} was not sent after healing: {reason}", send.message);
-                        wrong(wrongs, Rule::C15, text);
-                    }
-                }
-            }
+            Event::Fail { op, reason } => self.failed(*op, true, reason),
+            Event::Unknown { op, reason } => self.failed(*op, false, reason),
             Event::Flushed { end } => self.ledger.flushed(*end),
             Event::FlushFailed => self.ledger.flush_failed = true,
-            Event::Crash { kind } => {
-                self.ledger.crash(*kind);
-                if *kind != CrashKind::Stop {
-                    self.groups.values_mut().for_each(Members::crash);
-                }
-            }
+            Event::Crash { kind } => self.crash(*kind),
             Event::Cut { at } => self.ledger.cut(*at),
             Event::Expired { topic, before } => self.ledger.expired(topic.as_deref(), *before),
             Event::Rebuilt => self.ledger.rebuilt(),
             Event::Decided { message, committed } => self.ledger.decided(*message, *committed),
             Event::Healed => self.healed = true,
             Event::End => self.end(),
-            Event::Rebalance { group } => self.group(group).rebalance(),
+            Event::Rebalance { group } => group_of(&mut self.groups, group).rebalance(),
             Event::Handling { group, member, queue, message } => {
-                let group = self.groups.entry(group.clone()).or_insert_with(|| Members::named(group));
-                group.handling(wrongs, *member, queue, *message);
+                group_of(&mut self.groups, group).handling(wrongs, *member, queue, *message);
             }
-            Event::Handled { group, queue, .. } => self.group(group).handled(queue),
+            Event::Handled { group, queue, .. } => group_of(&mut self.groups, group).handled(queue),
             Event::DeadLetter { group, message } => {
-                let group = self.groups.entry(group.clone()).or_insert_with(|| Members::named(group));
-                group.dead_letter(wrongs, *message);
+                group_of(&mut self.groups, group).dead_letter(wrongs, *message);
             }
             Event::Positioned { group, queue, offset } => {
                 let end = self.ledger.audited_end(queue);
-                let group = self.groups.entry(group.clone()).or_insert_with(|| Members::named(group));
-                group.positioned(wrongs, queue, *offset, end);
+                group_of(&mut self.groups, group).positioned(wrongs, queue, *offset, end);
             }
         }
     }
 
-    /// A group. One that the contract does not name is checked for what it does, but need not get everything.
-    fn group(&mut self, name: &str) -> &mut Members {
-        self.groups.entry(name.to_owned()).or_insert_with(|| Members::named(name))
+    fn begin(&mut self, contract: &Contract) {
+        self.ledger.acknowledged = contract.acknowledged;
+        let named = |group: &Group| (group.name.clone(), Members::new(group.clone()));
+        self.groups = contract.groups.iter().map(named).collect();
+    }
+
+    /// A call came back with an error. `is_certain` says that it had no effect.
+    fn failed(&mut self, op: u64, is_certain: bool, reason: &str) {
+        let Some(Call::Send(send)) = self.pending.remove(&op) else { return };
+        self.ledger.ended(send.message, is_certain);
+        if self.healed {
+            let text = format!("message {} was not sent after healing: {reason}", send.message);
+            wrong(&mut self.violations, Rule::C15, text);
+        }
+    }
+
+    fn crash(&mut self, kind: CrashKind) {
+        self.ledger.crash(kind);
+        if kind != CrashKind::Stop {
+            self.groups.values_mut().for_each(Members::crash);
+        }
     }
 
     fn invoke(&mut self, op: u64, call: &Call) {
         match call {
             Call::Send(send) => self.ledger.invoked(send),
-            Call::Commit { group, queue, offset } => self.group(group).commit(queue, *offset),
+            Call::Commit { group, queue, offset } => group_of(&mut self.groups, group).commit(queue, *offset),
             Call::Delete { topic } => self.ledger.delete(topic),
             Call::Receive { .. } | Call::Audit | Call::Find { .. } => {}
         }
@@ -210,7 +213,7 @@ impl Checker {
                 self.ledger.acknowledged(wrongs, send.message, &place, *log);
             }
             (Call::Receive { group, member }, Reply::Received { at_ms, deliveries }) => {
-                let group = self.groups.entry(group.clone()).or_insert_with(|| Members::named(group));
+                let group = group_of(&mut self.groups, group);
                 for delivery in deliveries {
                     self.ledger.delivered(wrongs, delivery, *at_ms);
                     group.received(wrongs, *member, delivery, self.ledger.message(delivery.message));
@@ -243,7 +246,11 @@ impl Checker {
             }
         };
         for &message in found.iter().filter(|&&message| !fits(message)) {
-            wrong(wrongs, Rule::C14, format!("message {message} was found by {by:?}, which is not its own"));
+            wrong(
+                wrongs,
+                Rule::C14,
+                format!("message {message} was found by {by:?}, which does not match it"),
+            );
         }
         for (number, _) in self.ledger.owed().filter(|(number, _)| fits(*number)) {
             if !found.contains(&number) {
@@ -261,7 +268,7 @@ impl Checker {
         if self.healed && !self.pending.is_empty() {
             let mut open: Vec<_> = self.pending.keys().collect();
             open.sort();
-            wrong(wrongs, Rule::C15, format!("calls that never came back: {open:?}"));
+            wrong(wrongs, Rule::C15, format!("calls that never returned: {open:?}"));
         }
     }
 }

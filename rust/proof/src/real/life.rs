@@ -147,7 +147,7 @@ impl<'a> Life<'a> {
         drop(patient);
         if let Err(error) = seen {
             if server.wait_for_end(FOUND_DEAD_WITHIN) {
-                self.died(&server.kill(), ending, "while it was looked at");
+                self.died(&server.kill(), ending, "during the survey");
             } else {
                 self.wrong(Rule::Alive, format!("the server does not answer: {error}"));
             }
@@ -189,7 +189,7 @@ impl<'a> Life<'a> {
         let death = match ending.how {
             How::Kill => server.kill(),
             How::Stop => server.stop(),
-            How::Power if ended_itself => server.kill(), // which is a failure, and told below
+            How::Power if ended_itself => server.kill(), // which is a failure, and reported below
             How::Power => {
                 self.note_flushed();
                 // Without it, a flush that runs during the cut may report success (Linux 6.18, ext4), and an answer would leave
@@ -221,7 +221,7 @@ impl<'a> Life<'a> {
             joined
         });
         if joined.is_err() {
-            self.wrong(Rule::Alive, format!("calls did not come back in {TASKS_END_WITHIN:?}"));
+            self.wrong(Rule::Alive, format!("calls did not return within {TASKS_END_WITHIN:?}"));
         }
     }
 
@@ -269,13 +269,13 @@ impl<'a> Life<'a> {
         self.load.journal.lock().push(Event::Crash { kind });
     }
 
-    /// Every record, queue entry and index entry of the files is as a rebuild from the log would make it. Nobody writes.
+    /// Checks that every record, queue entry and index entry of the files equals a rebuild from the log. Nobody writes meanwhile.
     fn check_files(&self, when: &str, is_closed: bool) {
         let report = StoreReader::open(self.store())
             .map_err(|error| error.to_string())
             .and_then(|reader| verify(&reader, &mut |_| true).map_err(|error| error.to_string()));
         match report {
-            Err(error) => self.wrong(Rule::R6, format!("the store can not be read {when}: {error}")),
+            Err(error) => self.wrong(Rule::R6, format!("the store cannot be read {when}: {error}")),
             Ok(report) if !report.is_sound() || report.is_closed != is_closed => {
                 let problem = report.problems.first();
                 let (count, closed) = (report.problem_count, report.is_closed);

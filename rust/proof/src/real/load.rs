@@ -26,7 +26,7 @@ const PRODUCERS: u32 = 4;
 /// Groups and the tags that they want.
 pub(super) const GROUPS: [(&str, &str); 2] = [("all", "*"), ("red", "red")];
 /// Pause after a refused call.
-const BREATH: Duration = Duration::from_millis(5);
+const RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// A consumer that got nothing for this long has everything.
 const DRAINED_AFTER: Duration = Duration::from_millis(600);
 const DRAIN_WITHIN: Duration = Duration::from_secs(20);
@@ -117,7 +117,7 @@ impl Load {
                 Ok(queues) if rng.bool() => Some(queues[rng.usize(..queues.len())].clone()),
                 Ok(_) => None,
                 Err(_) => {
-                    tokio::time::sleep(BREATH).await;
+                    tokio::time::sleep(RETRY_PAUSE).await;
                     continue;
                 }
             };
@@ -131,7 +131,7 @@ impl Load {
                 })
                 .collect();
             let all_well = self.send(&producer, built, queue).await;
-            let pause = if all_well { Duration::from_millis(rng.u64(0..3)) } else { BREATH };
+            let pause = if all_well { Duration::from_millis(rng.u64(0..3)) } else { RETRY_PAUSE };
             tokio::time::sleep(pause).await;
         }
     }
@@ -167,7 +167,7 @@ impl Load {
     fn note(&self, journal: &mut Journal, op: u64, outcome: Result<Receipt, ClientError>) -> bool {
         match outcome {
             Ok(receipt) if receipt.status == SendStatus::SendOk => {
-                // An acknowledgement names the record's start, not its end: its first byte is taken for the whole.
+                // An acknowledgement names the start of the record, not its end: note its first byte alone.
                 let start = receipt.offset_msg_id.parse::<OffsetMessageId>().ok();
                 let start = start.map(|id| id.physical_offset.get());
                 if let Some(start) = start {
@@ -209,12 +209,12 @@ impl Load {
                     got_at = Instant::now();
                     self.note_batch(&consumer, &batch, rng.bool()).await;
                 }
-                Err(_) => tokio::time::sleep(BREATH).await,
+                Err(_) => tokio::time::sleep(RETRY_PAUSE).await,
             }
             if self.draining.load(Ordering::SeqCst) {
                 let since = *draining_since.get_or_insert_with(Instant::now);
                 if !has_queues() {
-                    got_at = Instant::now(); // a new group on a disk that stalls
+                    got_at = Instant::now(); // a stalled disk delays the first assignment of a group
                 }
                 if got_at.max(since).elapsed() > DRAINED_AFTER || since.elapsed() > DRAIN_WITHIN {
                     return;

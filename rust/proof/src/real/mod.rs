@@ -1,7 +1,7 @@
 //! The real server in its own process under load, killed or cut from power again and again, on one store.
 //!
-//! A kill can show that at any moment, during an acknowledgement, a roll, a checkpoint or a change of metadata, the files are such
-//! that the next start can continue. It cannot show a missing flush, because what the system holds in memory outlives the process.
+//! A kill can show that at any moment, during an acknowledgement, a roll, a checkpoint or a change of metadata, the files let
+//! the next start continue. It cannot show a missing flush, because what the system holds in memory outlives the process.
 //! A power cut shows that: the file system drops everything that was not flushed. Neither shows a disk that loses its own
 //! cache or writes sectors out of order; the simulated disk does.
 
@@ -42,7 +42,7 @@ pub enum Harness {
     Power,
 }
 
-/// What is run.
+/// What to run.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// What ends the lives.
@@ -72,7 +72,7 @@ pub struct Totals {
     pub cycles: u64,
     /// Stores on which a rule was broken.
     pub failed: u64,
-    /// Ends by a point, in the order of [`Point::ALL`].
+    /// Lives that ended at a named point, in the order of [`Point::ALL`].
     points: [u64; Point::ALL.len()],
     /// Lives that ended before the server was ready.
     pub killed_in_start: u64,
@@ -124,7 +124,7 @@ pub fn is_interrupted() -> bool {
 /// Runs all cycles, or until a rule is broken. `note` gets the counts after every cycle.
 ///
 /// # Errors
-/// The harness cannot work: no temporary folder, no server to start, no right to mount.
+/// The harness cannot run: no temporary folder, no server to start, no right to mount.
 pub fn run(options: &Options, mut note: impl FnMut(&Totals)) -> Result<Outcome, String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use rocketpy_env::{Disk, RealDisk, cut_power};
 
-/// What is made on the image.
+/// The file system on the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// ext4 of 256 MiB.
     Ext4,
-    /// XFS of 512 MiB: it wants 300 at least.
+    /// XFS of 512 MiB: it needs at least 300.
     Xfs,
 }
 
@@ -99,7 +99,7 @@ impl Mounted {
     /// Unmounts and mounts again, as a machine does when its power is back. No process may use the file system meanwhile.
     ///
     /// # Errors
-    /// What `umount` or `mount` say.
+    /// What `umount` or `mount` says.
     pub fn restore(&mut self) -> Result<(), String> {
         self.unmount()?;
         self.mount()
@@ -113,7 +113,7 @@ impl Mounted {
                 self.is_mounted = false;
                 return result;
             }
-            std::thread::sleep(Duration::from_millis(100)); // the end of a process may take a moment to let go
+            std::thread::sleep(Duration::from_millis(100)); // a process that has just ended may still hold it
         }
         result
     }
@@ -122,7 +122,7 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if self.is_mounted && self.unmount().is_err() {
-            let _ = run("umount", &[Path::new("-l"), &self.dir]); // goes with the last who uses it
+            let _ = run("umount", &[Path::new("-l"), &self.dir]); // detached now, unmounted once nobody uses it
         }
         let _ = RealDisk.remove_file(&self.image);
     }

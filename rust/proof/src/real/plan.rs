@@ -58,7 +58,7 @@ pub(super) const FLUSH_INTERVAL_MS: u64 = 100;
 pub(super) struct Lives {
     rng: Rng,
     harness: Harness,
-    /// The points that follow each other in the lives with an even number.
+    /// The points at which the lives with an even number end, in turn.
     points: [Point; Point::ALL.len()],
     drawn: usize,
 }
@@ -109,7 +109,7 @@ pub(super) struct Ending {
     pub in_start: Option<Duration>,
     /// Otherwise killed after this time of load.
     pub load: Duration,
-    /// Before it the load ends, and a last change of metadata is acknowledged.
+    /// Before the end the load stops, and a last change of metadata is acknowledged.
     pub is_quiet: bool,
     pub how: How,
 }

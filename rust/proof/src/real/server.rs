@@ -12,9 +12,9 @@ use rocketpy_env::{Disk, RealDisk, freeze_process, planted};
 
 /// A start that takes longer counts as one that never ends.
 const START_WITHIN: Duration = Duration::from_secs(60);
-/// After this time an orderly stop is killed; the server itself gives up earlier.
+/// A server that takes longer to stop is killed; it gives up by itself earlier.
 const STOP_WITHIN: Duration = Duration::from_secs(90);
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// How much of the server's output is kept, from its end.
 const LOG_BYTES: usize = 32 << 10;
 const SIGKILL: i32 = 9;
@@ -114,12 +114,12 @@ impl Launch<'_> {
             if started.elapsed() > START_WITHIN {
                 return Err(format!("neither ready nor ended after {START_WITHIN:?}: {}", server.kill().log));
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
-/// Reads to the end and keeps the last of it.
+/// Reads to the end and keeps the last part.
 fn read_end(from: &mut impl Read) -> String {
     let (mut kept, mut buffer) = (Vec::new(), [0; 4096]);
     while let Ok(count @ 1..) = from.read(&mut buffer) {
@@ -160,12 +160,12 @@ impl Server {
             if started.elapsed() >= within {
                 return false;
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
         true
     }
 
-    /// After the return it sends nothing more; see [`freeze_process`]. System calls may still be running.
+    /// Stops all of its threads. On return it sends nothing more, but system calls may still be running; see [`freeze_process`].
     pub(super) fn freeze(&self) -> Result<(), String> {
         let id = self.child.id();
         freeze_process(id).map_err(|error| error.to_string())?;

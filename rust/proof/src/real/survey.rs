@@ -61,7 +61,7 @@ impl Survey<'_> {
         let mut present = Vec::new();
         for topic in self.load.topics.iter() {
             let queues = match admin.queues(topic).await {
-                Err(ClientError::NoRoute { .. }) => continue, // nothing of it is there, and the checker judges that
+                Err(ClientError::NoRoute { .. }) => continue, // it has no messages: the checker judges that
                 queues => queues?,
             };
             for queue in queues {

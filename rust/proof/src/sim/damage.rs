@@ -71,7 +71,7 @@ impl Run {
         self.flip(record.start, record.end);
         self.journal.lock().push(Event::Cut { at: record.start });
         let Some(store) = self.open() else { return };
-        if !self.take_up(&store) {
+        if !self.prepare_to_serve(&store) {
             return self.abandon(store);
         }
         let report = store.recovery();
@@ -79,11 +79,11 @@ impl Run {
             let text = format!("a damaged tail at {} is not cut there and counted: {report:?}", record.start);
             self.wrong(Rule::R4, text);
         }
-        self.look_around(&store);
+        self.check_recovered(&store);
         self.crash(&Boot { damage: None, ..*boot }, Some(store));
     }
 
-    /// Where the newest mark lets the log start, even if that mark is damaged.
+    /// The latest start of the log that a mark names, even if that mark is damaged.
     fn marked_from(&self) -> u64 {
         let page = self.disk.peek(&Path::new(ROOT).join("checkpoint")).unwrap_or_default();
         mark_page::log_from(&page).get()
@@ -132,7 +132,7 @@ impl Run {
                 }
             }
             Guarded::Done(Err(error)) => {
-                self.wrong(Rule::R4, format!("damage is called something else: {error}"))
+                self.wrong(Rule::R4, format!("damage is reported as something else: {error}"))
             }
             Guarded::Done(Ok(store)) => {
                 let (marked_to, report) = (self.marked_to, store.recovery());
@@ -167,7 +167,7 @@ impl Run {
         let path = Path::new(ROOT).join("checkpoint");
         self.marked_to = 0;
         self.has_mark = false;
-        self.trusted_from = u64::MAX; // until a start is through
+        self.trusted_from = u64::MAX; // until a start succeeds
         self.may_rebuild = true;
         if self.rng.bool() {
             let _ = self.disk.hide(&path);

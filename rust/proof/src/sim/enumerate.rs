@@ -36,7 +36,7 @@ fn script(flush: FlushMode) -> Plan {
     }
 }
 
-/// The same with files that retention removes, five of them, and topics that are deleted, two of them.
+/// The same with removals: retention removes five log files, and two topics are deleted.
 fn removing(flush: FlushMode) -> Plan {
     let retention = Retention {
         reserved_ms: 0,

@@ -18,7 +18,7 @@ use crate::history::{Call, Event, QueueName, Reply};
 
 impl Run {
     /// Does what a broker does with its store before it serves. Returns whether it can serve.
-    pub(super) fn take_up(&mut self, store: &Store<SimDisk>) -> bool {
+    pub(super) fn prepare_to_serve(&mut self, store: &Store<SimDisk>) -> bool {
         match self.open_offsets(store) {
             Ok(offsets) => {
                 self.offsets = Some(offsets);
@@ -26,7 +26,7 @@ impl Run {
             }
             Err(BrokerError::Env(_)) if self.has_faults() => false,
             Err(error) => {
-                self.wrong(Rule::R9, format!("the offsets of groups cannot be taken up: {error}"));
+                self.wrong(Rule::R9, format!("the offsets of groups cannot be opened: {error}"));
                 false
             }
         }
@@ -50,7 +50,10 @@ impl Run {
         if let Err(error) = &set
             && !self.has_faults()
         {
-            self.wrong(Rule::Alive, format!("topics do not age on a sound disk: {error}"));
+            self.wrong(
+                Rule::Alive,
+                format!("the retention of a topic cannot be set on a sound disk: {error}"),
+            );
         }
         set.is_ok()
     }
@@ -85,13 +88,13 @@ impl Run {
         journal.push(Event::Ok { op, reply: Reply::Committed });
     }
 
-    /// What a broker does every few seconds, and when it stops.
+    /// Persists the offsets, as a broker does every few seconds and when it stops.
     pub(super) fn persist_offsets(&mut self) {
         let persisted = self.offsets.as_ref().map_or(Ok(()), OffsetTable::persist);
         if let Err(error) = persisted
             && !self.has_faults()
         {
-            self.wrong(Rule::R9, format!("offsets are not written on a sound disk: {error}"));
+            self.wrong(Rule::R9, format!("offsets cannot be written on a sound disk: {error}"));
         }
     }
 }

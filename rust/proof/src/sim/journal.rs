@@ -1,4 +1,4 @@
-//! Writes the history while the store calls back.
+//! Records the history, also what the store reports by calling back.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ impl Journal {
         }
     }
 
-    /// The process begins: `disk` is its own.
+    /// A process starts, with `disk` as its own.
     pub(super) fn boot(&mut self, disk: SimDisk) {
         self.failures_before = disk.failed_flushes();
         self.has_failed = false;
@@ -96,10 +96,10 @@ impl Journal {
     }
 }
 
-/// Tells the journal what was flushed, as a broker is told.
-pub(super) struct Ear(pub Arc<Mutex<Journal>>);
+/// Tells the journal what was flushed, as the store tells a broker.
+pub(super) struct FlushListener(pub Arc<Mutex<Journal>>);
 
-impl StoreListener for Ear {
+impl StoreListener for FlushListener {
     fn flushed(&self, offset: PhysicalOffset) {
         self.0.lock().flushed(offset.get());
     }

@@ -18,7 +18,7 @@ const BLANK_HEAD: usize = 8;
 /// Physical offset, size, tag code.
 pub(super) type Entry = (u64, u32, i64);
 
-/// A record of the log.
+/// The log as its files show it.
 #[derive(Default)]
 pub(super) struct Log {
     pub(super) start: u64,
@@ -26,7 +26,7 @@ pub(super) struct Log {
     pub(super) records: Vec<Record>,
 }
 
-/// What queues and index say of a record.
+/// A record of the log, with what queues and index must say of it.
 pub(super) struct Record {
     pub(super) entry: Entry,
     pub(super) at: u64,
@@ -70,7 +70,7 @@ pub(super) fn read_log(disk: &SimDisk, plan: &Plan, files: &[(PathBuf, u64)]) ->
             ended = true;
             if let Some(at) = bytes[used..].iter().position(|&byte| byte != 0) {
                 let text = format!(
-                    "{} holds something at {} behind the end of the log at {}",
+                    "{} holds data at {} behind the end of the log at {}",
                     path.display(),
                     used + at,
                     log.end

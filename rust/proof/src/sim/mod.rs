@@ -1,7 +1,7 @@
 //! The store on a simulated disk: scripts, crashes and damage that a seed draws, or a crash after every operation.
 //!
 //! It can show that what was flushed survives any order of write-backs and any outcome of a power cut, that recovery completes
-//! log and queues, and that damage is not taken for a torn tail. It cannot show that Linux and a disk behave as the
+//! log and queues, and that damage is not mistaken for a torn tail. It cannot show that Linux and a disk behave as the
 //! model says; the kills and power cuts of real processes show that.
 
 mod damage;

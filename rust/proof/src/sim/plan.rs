@@ -8,7 +8,7 @@ use rocketpy_store::{DeleteHours, FlushMode, RetentionConfig, StoreConfig};
 
 use crate::history::{CrashKind, QueueName};
 
-/// Where the simulated disk has the store.
+/// The folder of the store on the simulated disk.
 pub(super) const ROOT: &str = "/store";
 
 /// A whole run.
@@ -32,7 +32,7 @@ pub struct Plan {
     pub queues: u32,
     /// Longest body in bytes.
     pub body_max: usize,
-    /// Most files of queues that are open at a time.
+    /// Most consume queue files that are open at a time.
     pub open_queue_files: usize,
     /// Most queues that a round writes at once, and most bytes of entries that wait in memory.
     pub put_off: (usize, usize),
@@ -74,7 +74,7 @@ pub struct Boot {
     pub stop: Option<u64>,
     /// Steps of the script.
     pub steps: u32,
-    /// How it ends when it is not stopped before.
+    /// How it ends unless it is stopped before.
     pub end: CrashKind,
     /// Draws what a power cut loses; without it the run's seed does.
     pub outcome: Option<u64>,
@@ -142,7 +142,7 @@ impl Plan {
         plan.with_removals(rng)
     }
 
-    /// Half of the runs remove something.
+    /// About half of the runs remove something.
     fn with_removals(mut self, rng: &mut Rng) -> Self {
         self.deletes = rng.u8(0..3) == 0;
         if rng.u8(0..3) == 0 {
@@ -177,7 +177,6 @@ impl Plan {
             index_entries: self.index.map_or(2, |(_, entries)| entries),
             flush: self.flush,
             record_check: self.record_check,
-            max_message_size: 14 << 10,
             open_queue_files: self.open_queue_files,
             queues_at_once: self.put_off.0,
             queue_tail_bytes: self.put_off.1,

@@ -44,10 +44,10 @@ impl Run {
     /// Another program puts files on the disk, or removes them.
     fn fill_disk(&mut self) {
         self.removals.used_percent = *self.rng.choice(&[50, 75, 76, 80, 86, 90, 91, 97]).unwrap_or(&50);
-        self.tell_usage();
+        self.set_usage();
     }
 
-    fn tell_usage(&self) {
+    fn set_usage(&self) {
         let total_bytes = DISK_FILES * self.plan.log_file;
         let free_bytes = (100 - self.removals.used_percent) * self.plan.log_file;
         let usage = DiskUsage { file_system: 1, total_bytes, free_bytes, available_bytes: free_bytes };
@@ -59,7 +59,7 @@ impl Run {
         if is_last || self.removals.used_percent == 0 {
             self.removals.used_percent = 50;
         }
-        self.tell_usage();
+        self.set_usage();
         let removals = &mut self.removals;
         removals.is_asked = false;
         removals.refuses = Some(removals.used_percent > LIMITS[2]);
@@ -110,9 +110,9 @@ impl Run {
         removals.is_asked &= cleaned.has_more;
         removals.removed_files += cleaned.log_files as u64;
         removals.must_start = start.max(removals.must_start);
-        self.tell_usage();
+        self.set_usage();
         if start < must && !self.has_clock_steps() {
-            let text = format!("retention left the log at {start}, it was to remove it up to {must}");
+            let text = format!("retention left the log at {start}, it should have removed it up to {must}");
             self.wrong(Rule::Alive, text);
         }
         self.check_start(start);
@@ -126,7 +126,7 @@ impl Run {
             let (topic, queue_id, min) = (&queue.topic, queue.queue_id, queue.bounds.min);
             let first = self.quiet(|_| store.stored_at(topic, queue_id, min));
             if !matches!(first, Ok(Some(_))) {
-                let text = format!("{topic}-{queue_id} starts at {min}, where no message is: {first:?}");
+                let text = format!("{topic}-{queue_id} starts at {min}, and has no message there: {first:?}");
                 self.wrong(Rule::R6, text);
             }
         }

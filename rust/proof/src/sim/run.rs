@@ -10,7 +10,7 @@ use rocketpy_broker::OffsetTable;
 use rocketpy_env::sim::{SimDisk, SimOptions, Stopped};
 use rocketpy_store::{FlushMode, Store, StoreError};
 
-use super::journal::{Ear, Journal};
+use super::journal::{FlushListener, Journal};
 use super::plan::{Boot, Plan};
 use super::reader::Reader;
 use super::removals::Removals;
@@ -21,7 +21,7 @@ use crate::history::{Acknowledged, Contract, CrashKind, Event};
 /// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was drawn.
+    /// The plan that ran.
     pub plan: Plan,
     /// Empty when all is well.
     pub violations: Vec<Violation>,
@@ -33,7 +33,7 @@ pub struct Outcome {
     pub removed_files: u64,
     /// Topics that were deleted.
     pub deleted_topics: u64,
-    /// Of the simulated disk.
+    /// Operations of the simulated disk.
     pub operations: u64,
     /// How often a process was stopped at the operation that its boot names.
     pub stops: u32,
@@ -54,7 +54,7 @@ pub(super) struct Run {
     pub disk: SimDisk,
     pub journal: Arc<Mutex<Journal>>,
     pub readers: Vec<Reader>,
-    /// The broker's table of where groups are, in this life.
+    /// The broker's table of consumer offsets, in this life.
     pub offsets: Option<OffsetTable<SimDisk>>,
     pub removals: Removals,
     pub last_message: u64,
@@ -215,10 +215,10 @@ impl Run {
             self.journal.lock().push(Event::Healed);
         }
         let lived = guarded(|| {
-            if !self.take_up(&store) {
+            if !self.prepare_to_serve(&store) {
                 return false;
             }
-            self.look_around(&store);
+            self.check_recovered(&store);
             self.script(&store, boot.steps);
             if is_last && !self.is_broken() {
                 self.drain(&store);
@@ -252,7 +252,7 @@ impl Run {
         self.journal.lock().boot(self.disk.clone());
         match guarded(|| Store::open_stepped(self.disk.clone(), self.plan.config())) {
             Guarded::Done(Ok(store)) => {
-                store.add_listener(Arc::new(Ear(Arc::clone(&self.journal))));
+                store.add_listener(Arc::new(FlushListener(Arc::clone(&self.journal))));
                 self.starts.push(format!("{:?}", store.recovery()));
                 if self.has_mark && !store.recovery().had_mark {
                     self.wrong(Rule::R4, "the durable mark was lost");
@@ -280,7 +280,7 @@ impl Run {
                 self.stops += 1;
                 self.starts.push("stopped".to_owned());
                 if self.may_rebuild || self.removals.is_deleting {
-                    self.journal.lock().push(Event::Rebuilt); // it may have, and the next start finds nothing to do
+                    self.journal.lock().push(Event::Rebuilt); // it may have rebuilt them: then the next start does not
                 }
                 None
             }
@@ -291,7 +291,7 @@ impl Run {
         }
     }
 
-    /// Notes what a start reports as gone, and checks that it rebuilt nothing without a reason.
+    /// Notes what a start reports as gone. Checks that it rebuilt nothing without a reason.
     fn note_start(&mut self, store: &Store<SimDisk>) {
         let report = store.recovery();
         let start = store.min_physical_offset().get();
@@ -313,7 +313,7 @@ impl Run {
     }
 
     /// Checks what must hold right after a recovery.
-    pub(super) fn look_around(&mut self, store: &Store<SimDisk>) {
+    pub(super) fn check_recovered(&mut self, store: &Store<SimDisk>) {
         self.quiet(|run| {
             let end = store.max_physical_offset().get();
             run.journal.lock().push(Event::Flushed { end: store.flushed_offset().get() });
@@ -385,7 +385,7 @@ impl Run {
         }
         self.disk = if kind == CrashKind::Power { self.disk.cut_power() } else { self.disk.kill() };
         if store.is_none() {
-            self.flushed_to = u64::MAX; // recovery may have got anywhere
+            self.flushed_to = u64::MAX; // recovery may have flushed any part of the log
         }
         drop(store); // its handles are those of a former process
         self.stop = None;

@@ -81,7 +81,7 @@ impl Run {
                 let log = LogRange { start: appended.physical_offset.get(), end: appended.end.get() };
                 self.stored(op, &queue, appended.queue_offset.get(), log, log.end);
                 if self.rng.u8(0..8) == 0 && self.plan.flush == FlushMode::Sync {
-                    store.request_flush(appended.end); // nobody hears it without a thread: the next step does it
+                    store.request_flush(appended.end); // no thread acts on it: the next flush step does
                 }
             }
             Err(error) => self.refused(&[op], &error),
@@ -96,7 +96,7 @@ impl Run {
         for message in &messages {
             let item = BatchItem { flag: 0, body: &message.body, properties: &message.properties };
             if item.encode(&mut body).is_err() {
-                self.wrong(Rule::Alive, "a small message is no item of a batch");
+                self.wrong(Rule::Alive, "a small message does not fit into a batch");
             }
         }
         let appended = store.append_batch(&new_record(&queue, &body, b""));
@@ -117,7 +117,7 @@ impl Run {
     /// A send got its place: it is acknowledged now, or once the log is durable before `end`.
     fn stored(&mut self, op: u64, queue: &QueueName, offset: u64, log: LogRange, end: u64) {
         if !self.may_refuse_for_space().1 {
-            self.wrong(Rule::Alive, "an append is taken although the disk is nearly full");
+            self.wrong(Rule::Alive, "an append is accepted although the disk is nearly full");
         }
         let reply = Reply::Sent { queue: queue.clone(), offset, log: Some(log) };
         match self.plan.flush {
@@ -156,7 +156,7 @@ impl Run {
         if let Err(error) = store.step_write()
             && !self.has_faults()
         {
-            self.wrong(Rule::Alive, format!("queues can not be written on a sound disk: {error}"));
+            self.wrong(Rule::Alive, format!("queues cannot be written on a sound disk: {error}"));
         }
     }
 
@@ -199,13 +199,13 @@ impl Run {
         for record in fetch.records.iter().flat_map(|bytes| records(bytes)) {
             match record {
                 Ok(view) => deliveries.push(delivery(&view, self.plan.record_check)),
-                Err(error) => self.wrong(Rule::C3, format!("a read gives what is no record: {error}")),
+                Err(error) => self.wrong(Rule::C3, format!("a read returns what is not a record: {error}")),
             }
         }
         if deliveries.len() as u32 != fetch.count {
             self.wrong(
                 Rule::C3,
-                format!("a read gives {} records and counts {}", deliveries.len(), fetch.count),
+                format!("a read returns {} records and counts {}", deliveries.len(), fetch.count),
             );
         }
         deliveries
@@ -245,7 +245,7 @@ impl Run {
         journal.push(Event::Ok { op, reply: Reply::Audited { deliveries: all, ends } });
     }
 
-    /// Looks some keys up. What is dispatched is in the index.
+    /// Looks up some keys. The index holds all that is dispatched.
     pub(super) fn look_up(&mut self, store: &Store<SimDisk>) {
         if self.plan.index.is_none() || !self.plan.record_check {
             return;

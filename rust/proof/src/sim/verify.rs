@@ -36,7 +36,7 @@ impl Entries {
 
 /// Checks the files of a store in which everything is dispatched, whose log ends at `end`.
 ///
-/// Files made ahead may follow, all zeros. Entries that lead before the start of the log may be there or not. The same goes for
+/// Files made ahead may follow, all zeros. Entries that point before the start of the log may be there or not. The same goes for
 /// entries before the place up to which retention may have removed the log: a log file whose removal was not durable comes back
 /// without the files of queues and index that were removed after it.
 pub(super) fn check_files(
@@ -50,7 +50,7 @@ pub(super) fn check_files(
     if log.end != end {
         return Err(wrong(
             Rule::R6,
-            format!("the store says that its log ends at {end}, its files at {}", log.end),
+            format!("the store says that its log ends at {end}, its files end at {}", log.end),
         ));
     }
     let mut stored = read_queues(disk, plan, &files)?;

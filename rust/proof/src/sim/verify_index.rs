@@ -15,7 +15,7 @@ const ENTRY_BYTES: usize = 20;
 /// A key of a record: hash, physical offset, and when the record was stored.
 type Key = (u32, u64, i64);
 
-/// Compares the index files with the log. Entries that lead before its start may be there or not; those before `may_start`
+/// Compares the index files with the log. Entries that point before its start may be there or not; those before `may_start`
 /// may be missing.
 pub(super) fn check_index(disk: &SimDisk, plan: &Plan, log: &Log, may_start: u64) -> Result<(), Violation> {
     let Some((slots, numbers)) = plan.index.filter(|_| plan.record_check) else { return Ok(()) };
@@ -74,7 +74,7 @@ impl File<'_> {
         HEAD_BYTES + self.slots as usize * SLOT_BYTES + number as usize * ENTRY_BYTES
     }
 
-    /// Adds the keys of the file, the head, slots and chains of which must agree with each other.
+    /// Adds the keys of the file. Its head, slots and chains must agree with each other.
     fn read(&self, log: &Log, keys: &mut Vec<Key>) -> Result<(), Violation> {
         if self.bytes.len() != self.entry_at(self.numbers) {
             return Err(self.wrong(&format!("it has {} bytes", self.bytes.len())));
@@ -90,12 +90,12 @@ impl File<'_> {
             let (hash, place) = (self.int(at), self.long(at + 4));
             if place >= log.end {
                 let end = log.end;
-                return Err(self.wrong(&format!("entry {number} leads to {place}, the log ends at {end}")));
+                return Err(self.wrong(&format!("entry {number} points to {place}, the log ends at {end}")));
             }
             let slot = &mut newest[(hash % self.slots) as usize];
             let previous = std::mem::replace(slot, number);
             if self.int(at + 16) != previous {
-                return Err(self.wrong(&format!("entry {number} does not lead to {previous}")));
+                return Err(self.wrong(&format!("entry {number} does not point to {previous}")));
             }
             let record = log.records.binary_search_by_key(&place, |record| record.at).ok();
             let stored_at_ms = record.map_or(0, |record| log.records[record].stored_at_ms);
@@ -103,14 +103,18 @@ impl File<'_> {
         }
         let slot = |slot: usize| self.int(HEAD_BYTES + slot * SLOT_BYTES);
         if let Some(wrong) = (0..newest.len()).find(|&number| slot(number) != newest[number]) {
-            return Err(self.wrong(&format!("slot {wrong} leads to {}, not {}", slot(wrong), newest[wrong])));
+            return Err(self.wrong(&format!(
+                "slot {wrong} points to {}, not {}",
+                slot(wrong),
+                newest[wrong]
+            )));
         }
         let used = newest.iter().filter(|&&number| number != 0).count();
         if next > 1 && self.int(32) as usize != used {
             return Err(self.wrong(&format!("{used} slots are in use, it says {}", self.int(32))));
         }
         if self.bytes[self.entry_at(next.max(1))..].iter().any(|&byte| byte != 0) {
-            return Err(self.wrong(&format!("something lies behind entry {next}")));
+            return Err(self.wrong(&format!("data lies behind entry {next}")));
         }
         self.check_head(&keys[before..], log)
     }

@@ -11,7 +11,7 @@ mod sim;
 
 use rocketpy_proof::real::{Flush, Harness, Options, Outcome, run};
 
-/// Other seeds than the tests' own: what `rocketpy-proof` prints is run again by its `--seed`.
+/// The seed of the runs: `ROCKETPY_TEST_SEED`, if it is set. `rocketpy-proof` repeats a run by its `--seed`.
 fn seed() -> u64 {
     std::env::var("ROCKETPY_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20)
 }

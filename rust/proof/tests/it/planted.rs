@@ -11,12 +11,12 @@ const SEEDS: u64 = 3000;
 
 #[test]
 fn every_planted_bug_is_caught_as_what_it_is() {
-    // A bug may show as a panic of the store, here or in a thread of the run. Other tests are heard.
-    let (told, this) = (std::panic::take_hook(), std::thread::current().id());
+    // A bug may show as a panic of the store, here or in a thread of the run. Panics of other tests are still printed.
+    let (default_hook, this) = (std::panic::take_hook(), std::thread::current().id());
     std::panic::set_hook(Box::new(move |panic| {
         let thread = std::thread::current();
         if thread.name().is_some() && thread.id() != this {
-            told(panic);
+            default_hook(panic);
         }
     }));
     let table = all(SEEDS);

@@ -74,17 +74,25 @@ pub const fn file_bytes(slots: u32, entries: u32) -> u64 {
 /// | 36..40 | `next_entry` | number of the next entry; a file without any has 0 or 1 |
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexHeader {
+    /// Store time of the first key's record, Unix milliseconds; 0 in a file without keys.
     pub begin_stored_at_ms: i64,
+    /// Store time of the last key's record, Unix milliseconds.
     pub end_stored_at_ms: i64,
+    /// Start of the first key's record in the commit log.
     pub begin_physical_offset: PhysicalOffset,
+    /// Start of the last key's record in the commit log.
     pub end_physical_offset: PhysicalOffset,
+    /// Slots that lead to an entry.
     pub used_slots: u32,
+    /// Number of the next entry. Both 0 and 1 mean that there is none yet.
     pub next_entry: u32,
 }
 
 impl IndexHeader {
+    /// Bytes of an encoded head.
     pub const BYTES: usize = HEADER_BYTES as usize;
 
+    /// The head as it stands in the file.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -97,6 +105,7 @@ impl IndexHeader {
         bytes
     }
 
+    /// Reads a head. Any bytes give one; the caller checks that its numbers fit the file.
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         let mut reader = Reader::new(bytes);
@@ -150,15 +159,21 @@ impl IndexHeader {
 /// | 16..20 | `previous` | number of the entry before it in the same slot, 0 for none |
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexEntry {
+    /// Hash of the key with its topic, at most `i32::MAX`; see [`key_hash`].
     pub key_hash: u32,
+    /// Start of the record in the commit log.
     pub physical_offset: PhysicalOffset,
+    /// Seconds from the store time of the file's first key to this one's.
     pub seconds: u32,
+    /// Number of the entry before it in the same slot; 0 when it is the slot's first.
     pub previous: u32,
 }
 
 impl IndexEntry {
+    /// Bytes of an encoded entry.
     pub const BYTES: usize = 20;
 
+    /// The entry as it stands in the file.
     #[must_use]
     #[inline]
     pub fn encode(&self) -> [u8; Self::BYTES] {
@@ -170,6 +185,7 @@ impl IndexEntry {
         bytes
     }
 
+    /// Reads an entry. Any bytes give one.
     #[must_use]
     #[inline]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {

@@ -23,18 +23,23 @@ use rocketpy_model::PhysicalOffset;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "CqUnit")]
 pub struct ConsumeQueueEntry {
+    /// Start of the record in the commit log.
     pub physical_offset: PhysicalOffset,
+    /// Length of the record.
     pub size_bytes: u32,
+    /// Hash of the message's tag, delivery time in Unix milliseconds, or the address of an extension unit.
     pub tags_code: i64,
 }
 
 impl ConsumeQueueEntry {
+    /// Bytes of an encoded entry.
     pub const BYTES: usize = 20;
 
     /// What fills a queue file up to its first entry, when the queue does not begin at 0.
     pub const PRE_BLANK: Self =
         Self { physical_offset: PhysicalOffset::ZERO, size_bytes: i32::MAX as u32, tags_code: 0 };
 
+    /// The entry as it stands in the file.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -44,6 +49,7 @@ impl ConsumeQueueEntry {
         bytes
     }
 
+    /// Reads an entry. Any bytes give one; a place that was never written gives zeros.
     #[must_use]
     #[inline]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
@@ -63,10 +69,15 @@ impl ConsumeQueueEntry {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[doc(alias = "StoreCheckpoint")]
 pub struct Checkpoint {
+    /// Store time of the last record that is durable in the commit log.
     pub physic_msg_at_ms: i64,
+    /// Store time of the last record whose consume queue entry is durable.
     pub logics_msg_at_ms: i64,
+    /// Store time of the last record whose index entries are durable.
     pub index_msg_at_ms: i64,
+    /// Flushed offset of the master, kept by Apache's controller mode; else 0.
     pub master_flushed_offset: PhysicalOffset,
+    /// Confirm offset, kept by Apache's controller mode; else 0.
     pub confirm_offset: PhysicalOffset,
 }
 
@@ -78,6 +89,7 @@ impl Checkpoint {
     /// How far recovery goes back behind the earliest of the times, in milliseconds.
     const MARGIN_MS: i64 = 3_000;
 
+    /// The head of the checkpoint page.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -94,6 +106,7 @@ impl Checkpoint {
         bytes
     }
 
+    /// Reads the head of a checkpoint page. Any bytes give a checkpoint; the caller checks its times.
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         let mut reader = crate::wire::Reader::new(bytes);

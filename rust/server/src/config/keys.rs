@@ -98,7 +98,7 @@ pub const KEYS: &[Key] = keys! {
         "channelExpiredTimeout" = millis(1000, DAY_MS) => [broker.client_expiry];
     }
     Topics {
-        /// Most queues of a topic that its first message creates: the sender asks for a number, RocketPy's and
+        /// Maximum number of queues of a topic that its first message creates. The sender asks for a number: RocketPy's and
         /// Apache's clients for 4.
         "defaultTopicQueueNums" = Whole(1, 16_384, "queues") => [broker.default_topic_queues];
         /// Whether the first message of an unknown topic creates it.
@@ -127,15 +127,15 @@ pub const KEYS: &[Key] = keys! {
         "shortPollingTimeMills" = millis(0, DAY_MS) => [broker.short_polling];
         /// Whether lite pull consumers may read.
         "litePullMessageEnable" = Switch => [broker.lite_pull];
-        /// Most bytes of the answer to one pull; a client that does not say how many it takes gets at most 262144.
+        /// Maximum number of bytes in the answer to one pull. A client that does not say how many it takes gets at most 262144.
         "maxTransferBytesOnMessageInMemory" = Whole(100, 8 * MIB, "bytes") => [broker.max_transfer_bytes],
             apache "262144";
-        /// Most messages of the answer to one pull; a client never gets more than it asks for.
+        /// Maximum number of messages in the answer to one pull. A client never gets more than it asks for.
         "maxTransferCountOnMessageInMemory" = Whole(1, 1 << 20, "messages") => [broker.max_transfer_messages],
             apache "32";
-        /// Most messages of one look-up by key.
+        /// Maximum number of messages that one look-up by key returns.
         "maxMsgsNumBatch" = Whole(1, 10_000, "messages") => [broker.query_max];
-        /// Most messages of one look-up by unique key.
+        /// Maximum number of messages that one look-up by unique key returns.
         "defaultQueryMaxNum" = Whole(1, 10_000, "messages") => [broker.default_query_max];
     }
     Store {
@@ -152,8 +152,8 @@ pub const KEYS: &[Key] = keys! {
         "mappedFileSizeCommitLog" = Whole(16_384, (1 << 31) - 1, "bytes") => [broker.store.commit_log_file_size];
         /// Size of one consume queue file, 20 bytes a message.
         "mappedFileSizeConsumeQueue" = Whole(20, 1 << 30, "bytes") => [broker.store.consume_queue_file_size];
-        /// Longest body of a message.
-        "maxMessageSize" = Whole(1, 1 << 30, "bytes") => [broker.store.max_message_size];
+        /// Maximum size of the body of a message that a client sends, or of its batch as a whole.
+        "maxMessageSize" = Whole(1, 1 << 30, "bytes") => [broker.max_message_size];
         /// When a message is acknowledged: ASYNC_FLUSH before its flush, SYNC_FLUSH after it.
         "flushDiskType" = Choice(FLUSH_MODES) => [broker.store.flush];
         /// Time between two flushes of the commit log under ASYNC_FLUSH.
@@ -202,7 +202,7 @@ pub const KEYS: &[Key] = keys! {
         /// Time between two rounds of removals and checks of the disk; the first round comes after a minute, the first
         /// check at the start.
         "cleanResourceInterval" = millis(1, DAY_MS) => [broker.store.retention.interval];
-        /// Most log files that one round removes.
+        /// Maximum number of log files that one round removes.
         "deleteFileBatchMax" = Whole(1, 1_000_000, "files") => [broker.store.retention.files_a_round];
         /// Pause after the removal of a log file.
         "deleteCommitLogFilesInterval" = millis(0, DAY_MS) => [broker.store.retention.log_file_pause];
@@ -225,8 +225,8 @@ pub const KEYS: &[Key] = keys! {
         "recordCheck" = Switch => [broker.store.record_check], alias "enabledAppendPropCRC";
         /// Whether the broker listens on `listenPort` - 2 as well.
         "vipChannelListen" = Switch => [broker.vip_channel], ours;
-        /// Most connections of each port of the broker and the name server, whose own default is 10000; cut at start to
-        /// what the limit of open files (`ulimit -n`, raised to the hard limit) has room for.
+        /// Maximum number of connections to each port of the broker and the name server; the name server's own default is
+        /// 10000. A start lowers it to what the limit of open files (`ulimit -n`, raised to the hard limit) allows.
         "maxConnections" = Whole(1, 1_000_000, "connections") =>
             {|c| c.broker.max_connections, |c, v| {
                 c.broker.max_connections = v;
@@ -234,18 +234,18 @@ pub const KEYS: &[Key] = keys! {
             }}, ours;
         /// Largest request that the broker takes.
         "maxFrameBytes" = Whole(4096, 1 << 30, "bytes") => [broker.max_frame_bytes], ours;
-        /// Most pulls that wait for a message at a time; one more is answered SYSTEM_BUSY. Requests that wait for dispatch have the
-        /// same bound of their own.
+        /// Maximum number of pulls that wait for a message at a time; one more is answered SYSTEM_BUSY. Requests that wait for
+        /// dispatch have the same bound of their own.
         "maxHeldPulls" = Whole(1, 10_000_000, "requests") => [broker.max_held_pulls], ours;
-        /// Most memory that the waiting pulls take together; one more is answered SYSTEM_BUSY. Requests that wait for dispatch have
-        /// the same bound of their own.
+        /// Maximum memory that the waiting pulls take together; one more is answered SYSTEM_BUSY. Requests that wait for
+        /// dispatch have the same bound of their own.
         "maxHeldBytes" = Whole(1 << 20, 1 << 40, "bytes") => [broker.max_held_bytes], ours;
-        /// Most topics; one more is refused.
+        /// Maximum number of topics; one more is refused.
         "maxTopics" = Whole(32, 10_000_000, "topics") => [broker.max_topics], ours;
-        /// Most consumer groups; one more is refused.
+        /// Maximum number of consumer groups; one more is refused.
         "maxGroups" = Whole(32, 10_000_000, "groups") => [broker.max_groups], ours;
-        /// Most bytes of the log that are written and not flushed; beyond it sends wait for the disk. 0: no bound. It
-        /// bounds what a power cut takes under ASYNC_FLUSH.
+        /// Maximum number of bytes of the log that are written and not flushed; beyond it sends wait for the disk. It bounds
+        /// what a power cut takes under ASYNC_FLUSH. 0: no bound.
         "maxUnflushedBytes" = Whole(0, ANY, "bytes") => [broker.store.max_unflushed_bytes], ours;
         /// With more bytes of log than this, the oldest files are removed at any hour. 0: no bound.
         "retentionMaxBytes" = Whole(0, ANY, "bytes") => {

@@ -8,11 +8,18 @@ use rocketpy_server::config::{Apache, FIXED, KEYS, Key, MEANINGLESS, Section, Sh
 
 const HEAD: &str = "# Configuration keys
 
-Made from the table of keys in `rust/server/src/config/keys.rs` by the tests of `rocketpy-server`; do not edit it here.
+A test of `rocketpy-server` makes this page from the table of keys in `rust/server/src/config/keys.rs`; do not edit it by hand.
 
-Layers, the last wins: defaults, `--config` file, environment variable `ROCKETPY_KEY_NAME`, command line (`--set KEY=VALUE`, and flags,
-which win over `--set`). Case and underscores of a key do not matter: `brokerIP1`, `broker_ip1` and `ROCKETPY_BROKER_IP1` are one.
-An unknown key is an error that names known ones that look like it.
+A value comes from one of these layers; a later layer overrides an earlier one:
+
+1. the default
+2. the file given with `--config`
+3. an environment variable: `ROCKETPY_` and the name of the key, in capitals with underscores between its words
+4. the command line: `--set KEY=VALUE`, and flags such as `--port`, which override `--set`
+
+For example `ROCKETPY_MAX_MESSAGE_SIZE=8388608` sets `maxMessageSize` to 8 MiB, as `--set maxMessageSize=8388608` does. Case and underscores
+of a key do not matter: `brokerIP1`, `broker_ip1` and `ROCKETPY_BROKER_IP1` name the same key. An unknown key is an error that suggests
+known keys with similar names.
 
 `rocketpy config show` prints every value and the layer it comes from, `rocketpy config explain KEY` prints this page's entry for one key,
 `rocketpy config diff` prints what differs from the defaults.
@@ -28,7 +35,7 @@ fn the_page_of_keys_says_what_the_table_says() {
     let found = RealDisk.read(&path, 1 << 20).unwrap_or_default();
     assert!(
         found == page.as_bytes(),
-        "docs/configuration.md is not what the table of keys says; write it again with\n\
+        "docs/configuration.md is not what the table of keys says; write it with\n\
          UPDATE_DOCS=1 cargo test -p rocketpy-server --test it configuration_page"
     );
 }
@@ -54,16 +61,16 @@ fn page() -> String {
         }
     }
     page.push_str(
-        "\n## Apache's keys with one value\n\nAnother value asks for what is not there yet, and is an error that names it.\n\n\
-         | key | the one value | another one needs |\n|---|---|---|\n",
+        "\n## Apache's keys with one value\n\nA different value needs a feature that RocketPy does not have. It is an error that names the feature.\n\n\
+         | key | the one value | a different value needs |\n|---|---|---|\n",
     );
     for fixed in FIXED {
         let only = if fixed.only.is_empty() { "empty".to_owned() } else { format!("`{}`", fixed.only) };
         let _ = writeln!(page, "| `{}` | {only} | {} |", fixed.name, fixed.feature);
     }
     page.push_str(
-        "\n## Apache's keys without a meaning here\n\nThey tune parts that do not exist here. They are taken with any value; one \
-         warning at start lists them.\n\n",
+        "\n## Apache's keys without a meaning here\n\nThey tune parts of Apache's broker that RocketPy does not have. Any value \
+         is accepted and ignored; one warning at start lists them.\n\n",
     );
     let mut names = MEANINGLESS.to_vec();
     names.sort_unstable();
@@ -78,7 +85,7 @@ fn page() -> String {
 fn changes() -> &'static str {
     match KEYS.iter().any(|key| key.is_changeable) {
         true => "\nMost values are read at start; a key that may change while a server runs says so.\n",
-        false => "\nEvery value is read at start: no key can change while a server runs.\n",
+        false => "\nEvery value is read at start. No key can change while a server runs.\n",
     }
 }
 

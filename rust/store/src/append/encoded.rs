@@ -1,4 +1,4 @@
-//! Records that are encoded but for their place.
+//! Records that are encoded except for their offsets and store time.
 
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::{RecordEncodeError, RecordFields, RecordPlan};
@@ -8,21 +8,21 @@ use crate::error::AppendError;
 /// An encode buffer that grew past this is given back after the append.
 const KEPT_BUFFER_BYTES: usize = 1 << 20;
 
-/// What one append brings, encoded outside of the writer lock. A thread keeps one for all its appends.
+/// The records of one append, encoded outside the writer lock. A thread keeps one for all its appends.
 #[derive(Default)]
 pub(super) struct Encoded {
     bytes: Vec<u8>,
-    /// Where in the bytes the body belongs that is not among them: that of a record that is alone.
+    /// Where the body belongs when `bytes` leaves it out. A single record with a long body does.
     body_at: Option<usize>,
     /// Length of all records, with their bodies.
     size_bytes: usize,
     plans: Vec<RecordPlan>,
-    /// Set before the records are copied. What is returned after a copy is read from here, piece by piece: a result that is
-    /// moved as a whole would wait in the processor until the copied bytes have left it.
+    /// Set before the records are copied. The caller reads its result from here, field by field, after the copy: a
+    /// result moved as a whole would wait in the processor until the copied bytes have left it.
     place: Place,
 }
 
-/// The place that records got.
+/// Where records lie, and when they were stored.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Place {
     pub physical_offset: PhysicalOffset,
@@ -38,7 +38,7 @@ impl Encoded {
         self.plans.clear();
     }
 
-    /// Encodes the one record; its body, unless it is short, goes into the log from where it is.
+    /// Encodes a single record. Its body, unless it is short, is copied into the log straight from the caller.
     pub(super) fn set(&mut self, fields: &RecordFields<'_>, record_check: bool) -> Result<(), AppendError> {
         let plan = fields.encode_apart(record_check, &mut self.bytes).map_err(encode_error)?;
         self.body_at = plan.left_out_at();
@@ -77,7 +77,7 @@ impl Encoded {
         self.place.physical_offset + self.size_bytes as u64
     }
 
-    /// What goes into the log, in order; `body` is that of the record that is alone.
+    /// What goes into the log, in order. `body` is the body of a single record.
     pub(super) fn parts<'a>(&'a self, body: &'a [u8]) -> [&'a [u8]; 3] {
         match self.body_at {
             Some(at) => [&self.bytes[..at], body, &self.bytes[at..]],
@@ -88,7 +88,7 @@ impl Encoded {
     /// Patches the late fields of every record.
     ///
     /// # Panics
-    /// When the records are not as long together as was planned: the next record would lie elsewhere than it says.
+    /// When the total length differs from the plan: the next record would not lie where it says.
     pub(super) fn finish(&mut self, place: Place, counted: bool) {
         self.place = place;
         let mut rest = &mut self.bytes[..];

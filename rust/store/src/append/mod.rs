@@ -24,9 +24,6 @@ use crate::queue::Queue;
 use crate::record::{Appended, AppendedBatch, NewRecord, counts_in_queue};
 use crate::wake::Wake;
 
-/// How much longer a record may be than its body.
-const RECORD_EXTRA_BYTES: usize = 64 << 10;
-
 thread_local! {
     static BUFFER: RefCell<Encoded> = RefCell::default();
 }
@@ -64,16 +61,9 @@ impl<D: Disk> Appender<D> {
 
     pub(crate) fn append(&self, record: &NewRecord<'_>) -> Result<Appended, AppendError> {
         self.admission.check()?;
-        self.check_body(record)?;
         BUFFER.with_borrow_mut(|encoded| {
             encoded.clear();
-            let config = self.log.config();
-            let fields = self.fields(record);
-            encoded.set(&fields, config.record_check)?;
-            let limit_bytes = config.max_message_size as usize + RECORD_EXTRA_BYTES;
-            if encoded.size_bytes() > limit_bytes {
-                return Err(AppendError::RecordTooLong { size_bytes: encoded.size_bytes(), limit_bytes });
-            }
+            encoded.set(&self.fields(record), self.log.config().record_check)?;
             let size_bytes = encoded.size_bytes() as u32;
             self.place(record, encoded)?;
             encoded.give_back();
@@ -91,7 +81,6 @@ impl<D: Disk> Appender<D> {
 
     pub(crate) fn append_batch(&self, batch: &NewRecord<'_>) -> Result<AppendedBatch, AppendError> {
         self.admission.check()?;
-        self.check_body(batch)?;
         BUFFER.with_borrow_mut(|encoded| {
             encoded.clear();
             for item in batch::items(batch.body) {
@@ -131,15 +120,8 @@ impl<D: Disk> Appender<D> {
         })
     }
 
-    fn check_body(&self, record: &NewRecord<'_>) -> Result<(), AppendError> {
-        let limit_bytes = self.log.config().max_message_size as usize;
-        if record.body.len() > limit_bytes {
-            return Err(AppendError::BodyTooLong { size_bytes: record.body.len(), limit_bytes });
-        }
-        Ok(())
-    }
-
-    /// Whether the records fit into one file.
+    /// Refuses records that do not fit into one file. There is no other limit: `maxMessageSize` is a rule for clients, which the
+    /// broker checks.
     fn check_fits(&self, encoded: &mut Encoded) -> Result<(), AppendError> {
         let file_bytes = self.log.config().commit_log_file_size;
         let size_bytes = encoded.size_bytes();
@@ -178,7 +160,7 @@ impl<D: Disk> Appender<D> {
                 (!queue.is_deleted())
                     .then(|| self.place_in(&mut writer, queue, counted, record, encoded))
             });
-            let Some(placed) = placed? else { continue }; // the topic was deleted and may be made anew
+            let Some(placed) = placed? else { continue }; // the topic was deleted and may be created again
             let Some(wakes) = placed? else {
                 self.listeners.waiting(|| self.allocator.wait_for_file())?;
                 continue;
@@ -191,8 +173,8 @@ impl<D: Disk> Appender<D> {
         }
     }
 
-    /// What happens under the writer lock. Says whether dispatch is to be woken; `None` when the next file is not there yet
-    /// and nothing has changed.
+    /// The part under the writer lock. Returns whether to wake dispatch; `None` when the next file is not there yet and
+    /// nothing has changed.
     ///
     /// # Source
     /// docs/reference/store-format.md 2.7 steps 6 to 9. One lock gives physical and queue offsets: within a queue both grow together.
@@ -227,8 +209,8 @@ impl<D: Disk> Appender<D> {
         Ok(Some(is_async && writer.take_wake()))
     }
 
-    /// Makes sure that the active file has room for records; rolls to the next one when it has not. Says no while there is
-    /// no next one yet.
+    /// Makes sure that the active file has room for records, and rolls to the next one when it has not. Returns false
+    /// while there is no next one yet.
     ///
     /// # Errors
     /// When there is no next file. Nothing has changed then: a shorter record may still fit.

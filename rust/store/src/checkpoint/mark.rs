@@ -7,13 +7,13 @@ use rocketpy_model::PhysicalOffset;
 use super::Timestamps;
 use crate::index::{Geometry, IndexMark};
 
-/// Where our two marks lie: each in a disk sector of its own, so that a torn write spoils one at most.
+/// Where our two marks lie. Each has a disk sector of its own, so that a torn write damages one at most.
 pub(super) const MARK_AT: [u64; 2] = [1024, 1536];
 pub(super) const MARK_BYTES: usize = 156;
 const MARK_NAME: [u8; 7] = *b"RPYMARK";
-/// What [`Mark::encode`] writes.
+/// The version that [`Mark::encode`] writes.
 pub(super) const MARK_VERSION: u8 = 4;
-/// Without the start of the log.
+/// An older version without `log_from`.
 pub(super) const FORMER_VERSION: u8 = 3;
 /// Where the part of the index, the copy of the timestamps, the start of the log and the checksum lie in a mark.
 const INDEX_AT: usize = 68;
@@ -49,7 +49,7 @@ const CHECK_AT: usize = LOG_FROM_AT + 8;
 /// Version 3 has no `log_from`, and its CRC at 144. When the newest mark has another version, the store is
 /// not opened.
 ///
-/// A mark whose copy of the timestamps differs from the file's is void: another writer was there since.
+/// A mark whose copy of the timestamps differs from the file's is void: another program has written the file since.
 ///
 /// # Source
 /// docs/durability.md R4 and R5.
@@ -59,16 +59,17 @@ pub(crate) struct Mark {
     pub verify_from: PhysicalOffset,
     pub queues_to: PhysicalOffset,
     pub entries: u64,
-    /// Sum of the first entries of the first files of all queues: a first file that is lost makes it larger.
+    /// Sum of the first entries of the first files of all queues. It grows when a first file is lost.
     pub firsts: u64,
     pub log_to: PhysicalOffset,
-    /// Every record from here on has a checksum of its own: one without is damaged. `None` when not all have.
+    /// From here on every record has a checksum of its own, and one without is damaged. `None` when some records have
+    /// none.
     pub checked_from: Option<PhysicalOffset>,
     /// The store was closed with this mark: what lies behind `log_to` was written by another program.
     pub closed: bool,
-    /// `None` when no index is kept, or what there is does not count.
+    /// `None` when no index is kept, or its files are not to be trusted.
     pub index: Option<IndexMark>,
-    /// No file of the log that starts here or later was removed; `None` when that is not known.
+    /// No log file that starts here or later was removed; `None` when that is not known.
     pub log_from: Option<PhysicalOffset>,
 }
 
@@ -80,8 +81,8 @@ const IS_CLOSED: u32 = 2;
 const HAS_INDEX: u32 = 4;
 
 impl Mark {
-    /// The part of the log in which a record without a checksum of its own is damaged; `dirty` when the last process did
-    /// not close the store.
+    /// The part of the log in which a record without a checksum of its own is damaged. `dirty` says that the last
+    /// process did not close the store.
     pub(crate) fn checked(&self, dirty: bool) -> Range<PhysicalOffset> {
         let Some(from) = self.checked_from else { return NOWHERE };
         from..if self.closed && dirty { self.log_to } else { PhysicalOffset::MAX }
@@ -143,7 +144,7 @@ impl Mark {
         mark.is_in_order().then_some(mark)
     }
 
-    /// Whether what recovery checks, the queues and the index end within the log that is durable.
+    /// Whether `verify_from`, the queues and the index lie within the durable log.
     pub(super) fn is_in_order(&self) -> bool {
         let index_fits = self.index.is_none_or(|index| index.to <= self.log_to);
         self.verify_from <= self.queues_to && self.queues_to <= self.log_to && index_fits
@@ -179,8 +180,8 @@ pub(super) fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     array
 }
 
-/// The marks of a checkpoint page for tests, which damage and forge them. Hidden: no part of the interface.
-#[doc(hidden)]
+/// The marks of a checkpoint page, for tests that damage and forge them.
+#[cfg(feature = "mark-page")]
 pub mod mark_page {
     use std::ops::Range;
 
@@ -204,7 +205,7 @@ pub mod mark_page {
         }
     }
 
-    /// The latest start of the log that a mark states, whole or not; 0 without one.
+    /// The highest `log_from` of the marks, sound or not; 0 without a mark.
     #[must_use]
     pub fn log_from(page: &[u8]) -> PhysicalOffset {
         let stated = places().into_iter().filter_map(|place| page.get(place.start + LOG_FROM_AT..place.end));

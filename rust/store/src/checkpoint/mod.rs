@@ -5,6 +5,7 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "mark-page")]
 pub use mark::mark_page;
 use mark::{FORMER_VERSION, MARK_AT, MARK_VERSION, array, mark_version};
 pub(crate) use mark::{Mark, NOWHERE};
@@ -20,13 +21,13 @@ use crate::queue::files::FlushFailure;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Checkpoint {
     pub timestamps: Timestamps,
-    /// `None` when there is no mark or another writer came after it.
+    /// `None` when there is no mark, or another program wrote the file after it.
     pub mark: Option<Mark>,
-    /// The version of a mark that this code cannot read, when it reads none that is newer.
+    /// The version of the newest mark, if this code cannot read it.
     pub unknown_version: Option<u8>,
 }
 
-/// The last millisecond of the year 9999: what lies behind it is no time.
+/// The last millisecond of the year 9999. A larger number is not a time.
 const LAST_MS: i64 = 253_402_300_799_999;
 
 impl Checkpoint {
@@ -37,7 +38,7 @@ impl Checkpoint {
         times.into_iter().find(|at_ms| !(0..=LAST_MS).contains(at_ms))
     }
 
-    /// Refuses what another version of this code wrote last.
+    /// Refuses a checkpoint that another version of this code wrote last.
     pub(crate) fn check_version(&self, path: &Path) -> Result<(), StoreError> {
         match self.unknown_version {
             Some(found) => {
@@ -76,7 +77,7 @@ pub(crate) struct CheckpointFile<D: Disk> {
     file: D::File,
     last: Checkpoint,
     generation: u64,
-    /// Which of the two places holds the mark of `last`.
+    /// Which of the two places holds the last mark.
     last_at: usize,
 }
 
@@ -92,7 +93,7 @@ impl<D: Disk> CheckpointFile<D> {
             file.sync()?;
             disk.sync_dir(path.parent().unwrap_or(&PathBuf::from(".")))?;
         }
-        // A void mark keeps its place in the count: a generation is never used twice.
+        // A void mark counts too: a generation is never used twice.
         let page = disk.read(path, 1 << 20)?;
         let generation = MARK_AT.map(|at| u64::from_be_bytes(array(&page[at as usize + 8..])));
         let known = last.mark.map_or(0, |mark| mark.generation);
@@ -101,10 +102,11 @@ impl<D: Disk> CheckpointFile<D> {
         Ok(Self { file, last, generation, last_at: usize::from(!is_first) })
     }
 
-    /// Writes the file in place as it is, durably: what the last process left in memory may never have got to the disk, and
-    /// only the last process saw that the flush failed.
+    /// Writes the file again as it is, durably. What the last process left in memory may never have reached the disk,
+    /// and only that process saw that the flush failed.
     ///
-    /// A power cut during this call leaves a pair whole: at most one sector is not yet as it is in memory.
+    /// A power cut during this call leaves one pair of timestamps and mark whole: at most one sector differs from
+    /// memory.
     ///
     /// # Source
     /// docs/durability.md R1.
@@ -115,7 +117,7 @@ impl<D: Disk> CheckpointFile<D> {
         self.file.sync()
     }
 
-    /// The mark that counts.
+    /// The valid mark.
     pub(crate) fn mark(&self) -> Option<&Mark> {
         self.last.mark.as_ref()
     }
@@ -128,9 +130,9 @@ impl<D: Disk> CheckpointFile<D> {
     /// Writes timestamps and mark; does nothing when both are as before.
     ///
     /// # Durability
-    /// On return both survive a power loss. A power loss before leaves the former pair whole: the new mark is durable
-    /// before the timestamps that make it valid are written. A failure leaves the former pair as well, and the next try
-    /// takes the same place.
+    /// On return both survive a power loss. A power loss during the call leaves the former pair whole: the new mark is
+    /// durable before the timestamps that make it valid are written. A failure leaves the former pair too, and the next
+    /// try uses the same place.
     pub(crate) fn write(&mut self, timestamps: Timestamps, mark: Mark) -> Result<(), FlushFailure> {
         use FlushFailure::{Failed, NotTried};
         let mark = Mark { generation: self.last.mark.map_or(0, |last| last.generation), ..mark };
@@ -142,9 +144,9 @@ impl<D: Disk> CheckpointFile<D> {
         let mark = Mark { generation, ..mark };
         let bytes = timestamps.encode();
         let encoded = mark.encode(&bytes);
-        // A mark that is not read back as it is would be void, and the next start would know nothing.
+        // A mark that cannot be read back would be void, and the next start would know nothing.
         assert_eq!(Mark::decode(&encoded, &bytes), Some(mark), "a mark out of order");
-        // Never over the valid mark. A void one beside it may have any generation.
+        // Never write over the valid mark. A void mark beside it may have any generation.
         let to = 1 - self.last_at;
         self.file.write_all_at(MARK_AT[to], &encoded).map_err(NotTried)?;
         self.file.sync().map_err(Failed)?;
@@ -158,7 +160,7 @@ impl<D: Disk> CheckpointFile<D> {
         Ok(())
     }
 
-    /// Notes that nothing of the index is known to be durable, also for other programs.
+    /// Notes, for other programs too, that nothing of the index is known to be durable.
     pub(crate) fn forget_index(&mut self) -> Result<(), FlushFailure> {
         let timestamps = Timestamps { index_msg_at_ms: 0, ..self.last.timestamps };
         match self.last.mark {

@@ -1,4 +1,4 @@
-//! Writes the durable mark: what a start may believe.
+//! Writes the durable mark: what the next start may trust.
 
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
@@ -6,10 +6,10 @@ use rocketpy_model::PhysicalOffset;
 use super::{CheckpointFile, Mark, Timestamps};
 use crate::queue::files::FlushFailure;
 
-/// No sum of the entries of all queues.
+/// Instead of the sum of all queues' entries: no queue is to be trusted.
 const NO_SUM: u64 = u64::MAX;
 
-/// Writes the mark, and knows what every mark of this store has to say.
+/// Writes the mark, and keeps what every mark of this store contains.
 pub(crate) struct MarkWriter<D: Disk> {
     file: CheckpointFile<D>,
     /// See [`Mark::checked_from`].
@@ -23,8 +23,8 @@ impl<D: Disk> MarkWriter<D> {
         Self { file, checked_from, removed_to: PhysicalOffset::ZERO }
     }
 
-    /// Writes down that no consume queue is to be believed, and what is known of the log, before the queues are rebuilt:
-    /// however that ends, the next start does not take a part for the whole. What is known of the index stays so.
+    /// Notes in the mark that no consume queue is to be trusted, before the queues are rebuilt. If the rebuild is cut
+    /// short, the next start does not take a part for the whole. What is known of log and index is kept.
     pub(crate) fn distrust_queues(
         &mut self,
         log_from: PhysicalOffset,
@@ -43,7 +43,7 @@ impl<D: Disk> MarkWriter<D> {
         self.write(mark, self.file.timestamps()).map_err(FlushFailure::into_error)
     }
 
-    /// Writes down that records need no checksum of their own any more, before the first without one is appended.
+    /// Notes in the mark that records need no checksum of their own any more, before the first one without is appended.
     pub(crate) fn forget_checks(&mut self) -> Result<(), EnvError> {
         match self.file.mark() {
             Some(&mark) if mark.checked_from.is_some() => {
@@ -53,7 +53,8 @@ impl<D: Disk> MarkWriter<D> {
         }
     }
 
-    /// Writes down how far retention removes the log, before it does: a start takes a log that begins later for damaged.
+    /// Notes in the mark how far retention is about to remove the log. A start takes a log that begins later for
+    /// damaged.
     pub(crate) fn remove_log_to(&mut self, end: PhysicalOffset) -> Result<(), FlushFailure> {
         self.removed_to = self.removed_to.max(end);
         match self.file.mark() {
@@ -74,7 +75,7 @@ impl<D: Disk> MarkWriter<D> {
         self.file.mark().map_or(PhysicalOffset::ZERO, |mark| mark.queues_to)
     }
 
-    /// Writes down that no index file is to be believed, before all are rebuilt.
+    /// Notes in the mark that no index file is to be trusted, before all are rebuilt.
     pub(crate) fn distrust_index(&mut self) -> Result<(), EnvError> {
         self.file.forget_index().map_err(FlushFailure::into_error)
     }

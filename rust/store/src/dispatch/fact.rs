@@ -3,7 +3,7 @@
 use rocketpy_model::{PhysicalOffset, QueueOffset, property, system};
 use rocketpy_protocol::record::RecordView;
 
-/// In place of a uid: the record gets no entry.
+/// Instead of the uid of a queue: the record gets no entry.
 pub(super) const NO_QUEUE: u64 = u64::MAX;
 
 /// One record of the log as its consume queue sees it.
@@ -33,7 +33,8 @@ pub(crate) fn tags_code(view: &RecordView<'_>, tag: &str) -> i64 {
     rocketpy_filter::tag_code(tag)
 }
 
-/// Apache's delay levels: 1 s 5 s 10 s 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h. A level beyond the last counts as it.
+/// Apache's delay levels: 1 s 5 s 10 s 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h. A higher level counts as the last
+/// one.
 fn delay_ms(level: i64) -> i64 {
     const SECONDS: [i64; 18] =
         [1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200];

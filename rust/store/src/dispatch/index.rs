@@ -14,7 +14,7 @@ pub(super) fn entries<'a>(view: &RecordView<'a>, keys: Keys<'a>) -> impl Iterato
 }
 
 impl<D: Disk> Dispatcher<D> {
-    /// Puts the keys of the records that the consume queues cover and the index does not.
+    /// Adds the keys of the records that the consume queues cover and the index does not.
     pub(super) fn catch_up_index(&self) -> Result<(), DispatchError> {
         let Some(index) = self.derived.index() else { return Ok(()) };
         let limit = self.dispatched();

@@ -28,24 +28,25 @@ use crate::log::Log;
 use crate::queue::Queue;
 use crate::wake::Wake;
 
-/// Most records of one round.
+/// Maximum number of records in one round.
 const ROUND_RECORDS: usize = 8192;
-/// A round with this many keys takes no further record.
+/// A round with this many keys takes no more records.
 const ROUND_KEYS: usize = 65_536;
 /// Pause after work, before dispatch asks to be woken: under load one wake-up serves many appends.
 const PAUSE_AFTER_WORK: Duration = Duration::from_micros(50);
-/// With no more bytes than this the flush thread dispatches by itself what it made durable.
+/// Up to this many bytes the flush thread itself dispatches what it made durable.
 const INLINE_DISPATCH_BYTES: u64 = 128 << 10;
-/// Longest sleep under synchronous flush. The flush thread wakes dispatch for what it leaves; this finds what it missed.
+/// Longest sleep under synchronous flush. The flush thread wakes dispatch for what it leaves; this interval finds what
+/// was missed.
 const LONGEST_SLEEP_OF_SYNC: Duration = Duration::from_secs(1);
 /// Longest sleep otherwise: every append that finds dispatch asleep wakes it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 /// Pause after consume queues could not be written.
 const RETRY: Duration = Duration::from_millis(200);
-/// When nothing was appended for this long, what was put off is written.
+/// After this time without an append, entries that were put off are written.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// Writes the entries of what was appended, and tells the listeners.
+/// Writes the entries of what was appended, and calls the listeners.
 #[doc(alias = "ReputMessageService")]
 pub(crate) struct Dispatcher<D: Disk> {
     log: Arc<Log<D>>,
@@ -62,7 +63,7 @@ pub(crate) struct Dispatcher<D: Disk> {
     state: Mutex<State>,
 }
 
-/// Keeps rounds of dispatch from running while it lives: nothing but its holder changes the files of queues.
+/// No round of dispatch runs while this exists. Only its holder changes the files of queues.
 pub(crate) struct Paused<'a>(MutexGuard<'a, State>);
 
 impl Paused<'_> {
@@ -124,7 +125,7 @@ impl<D: Disk> Dispatcher<D> {
         self.wake.stop();
     }
 
-    /// The life of the dispatch thread.
+    /// The loop of the dispatch thread.
     pub(crate) fn run(&self) {
         loop {
             let worked = self.round();
@@ -146,7 +147,7 @@ impl<D: Disk> Dispatcher<D> {
         }
     }
 
-    /// Sleeps until there is work. When none comes for a while, what was put off of queues and index is written.
+    /// Sleeps until there is work. When none comes for a while, writes what was put off for queues and index.
     ///
     /// # Errors
     /// Consume queues could not be written.
@@ -159,7 +160,7 @@ impl<D: Disk> Dispatcher<D> {
             FlushMode::Sync => LONGEST_SLEEP_OF_SYNC,
             FlushMode::Async => LONGEST_SLEEP,
         };
-        // Set under the writer lock: the next append sees it, the former ones are seen by the check below.
+        // Set under the writer lock: the next append sees it, and the check below sees the earlier ones.
         self.log.write().ask_for_wake();
         self.wake.sleep(at_most, has_work);
         let is_quiet = || self.dispatched() == before && !has_work() && !self.wake.is_stopped();
@@ -176,7 +177,7 @@ impl<D: Disk> Dispatcher<D> {
         self.log.readable_end().saturating_sub(self.dispatched())
     }
 
-    /// Dispatches some records. Says whether there were any. Success ends the refusal of appends.
+    /// Dispatches some records. Returns whether there were any. Success ends the refusal of appends.
     ///
     /// # Errors
     /// Consume queues could not be written, or the log is damaged. The next round does the same again.
@@ -188,8 +189,8 @@ impl<D: Disk> Dispatcher<D> {
         Ok(worked)
     }
 
-    /// Dispatches on the flush thread what it made durable under synchronous flush, where that is a few records of a few queues
-    /// and nobody else works on queues or index: to wake a thread for them costs more. Everything else is left to the dispatch
+    /// Dispatches on the flush thread what it made durable under synchronous flush, if that is a few records and nobody
+    /// else works on queues or index: waking a thread for them costs more. Leaves everything else to the dispatch
     /// thread.
     pub(crate) fn round_inline(&self) {
         if self.log.config().flush == FlushMode::Async {
@@ -209,8 +210,8 @@ impl<D: Disk> Dispatcher<D> {
 
     /// Dispatches what recovery left behind.
     ///
-    /// Says no, with nothing written down, when a record does not follow on the end of its queue although that is not made
-    /// anew from the start of the log (`from_start`): entries were lost, and only the whole log tells which.
+    /// Returns false when a record does not continue its queue: entries were lost, and only the whole log shows which.
+    /// Nothing is noted then. With `from_start` queues are rebuilt from the start of the log, and this does not happen.
     pub(crate) fn catch_up(&self, from_start: bool) -> Result<bool, StoreError> {
         self.catch_up_index()?;
         self.state.lock().rebuilding = true;

@@ -1,4 +1,4 @@
-//! One round of dispatch: gathers the entries of many records, writes each queue once, tells the listeners.
+//! One round of dispatch: gathers the entries of many records, writes each queue once, calls the listeners.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use crate::record::counts_in_queue;
 pub(super) struct State {
     /// The keys of one round.
     keys: Vec<Key>,
-    /// The queues of one round, during which none is deleted: their uids by topic and queue id. It counts no references and
-    /// reads no queue for each record: append uses the same memory on another core.
+    /// The queues of one round: their uids by topic and queue id. No queue is deleted during a round. It neither counts
+    /// references nor reads a queue for each record, because append uses that memory on another core.
     uids: HashMap<Arc<str>, HashMap<u32, u64, ahash::RandomState>, ahash::RandomState>,
     runs: Runs,
     arrivals: Vec<Arrival>,
@@ -51,7 +51,7 @@ impl State {
     }
 
     /// # Panics
-    /// When the queues hold more than all queues did: the mark would state a wrong sum.
+    /// When these queues hold more entries than the sum of all queues.
     pub(super) fn forget_queues(&mut self, queues: &[Arc<Queue>]) {
         let entries = queues.iter().map(|queue| queue.max().get()).sum::<u64>();
         let firsts = queues.iter().map(|queue| queue.first().get()).sum::<u64>();
@@ -71,9 +71,9 @@ impl State {
     }
 }
 
-/// Tells how far dispatch has come when it is dropped. That comes last, so that whoever waits for it finds everything done; and
-/// also after a panic of a listener, because the next round starts there: nobody is told of the round's records again, also not
-/// the listeners behind the one that panicked.
+/// Publishes, when it is dropped, how far dispatch has come. This is the last step, so that whoever waits for it finds
+/// everything done. It also happens after the panic of a listener: the next round starts there, and no listener is told
+/// of this round's records again.
 struct Done<'a, D: Disk>(&'a Dispatcher<D>, PhysicalOffset);
 
 impl<D: Disk> Drop for Done<'_, D> {
@@ -117,7 +117,7 @@ impl<D: Disk> Dispatcher<D> {
         Ok(true)
     }
 
-    /// Calls for a checkpoint, and for a flush, when dispatch has come far since the last one.
+    /// Asks for a checkpoint, and for a flush, when dispatch has come far since the last one.
     fn call_for_checkpoint(&self, dispatched: PhysicalOffset) {
         self.call.passed(dispatched);
         let config = self.log.config();
@@ -223,7 +223,8 @@ impl<D: Disk> Dispatcher<D> {
         if is_only_file { first } else { first.min(run.queue.first()) }
     }
 
-    /// Writes the entries of a round, or puts that off where they are of many queues; then makes all of them readable.
+    /// Writes the entries of a round, or puts off the writing when they belong to many queues. Then makes all of them
+    /// readable.
     fn write_runs(&self, runs: &Runs, progress: &mut Progress) -> Result<(), EnvError> {
         let files = self.derived.files();
         let is_of_few = runs.count() + files.waiting() <= self.log.config().queues_at_once;

@@ -18,9 +18,9 @@ pub(super) struct Run {
     /// Queue offset of the first entry in `bytes`.
     pub first: QueueOffset,
     pub bytes: Vec<u8>,
-    /// The queue starts anew at `first`: what it held before belongs to a deleted topic of the same name.
+    /// The queue starts again at `first`: its former entries belong to a deleted topic of the same name.
     pub restart: bool,
-    /// Entries of the files from `first` on are another record's: they are removed before this is written.
+    /// The files hold entries of other records from `first` on. They are removed before this is written.
     pub cut: bool,
     /// New first readable entry, when it changes.
     pub min: Option<QueueOffset>,
@@ -47,7 +47,7 @@ impl Run {
         self.first + self.bytes.len() as u64 / ENTRY_BYTES
     }
 
-    /// Checks, before the run is written, that it leaves no hole behind what the queue has.
+    /// Checks, before the run is written, that it leaves no hole after the queue's entries.
     ///
     /// # Panics
     /// When it does, or its bytes are not whole entries.
@@ -61,7 +61,7 @@ impl Run {
         );
     }
 
-    /// Goes back to a number that the queue has already: what follows in the log counts.
+    /// Goes back to a number that the queue already has. The later record in the log counts.
     fn step_back(&mut self, queue_offset: QueueOffset) {
         if queue_offset == QueueOffset::ZERO {
             self.bytes.clear();
@@ -131,14 +131,15 @@ pub(super) struct Runs {
     last: Option<usize>,
     /// Whether numbers were missing before some entry of this round.
     has_filled: bool,
-    /// Length of the entries of this round, what was taken back among them.
+    /// Length of the entries of this round, including those that were taken back.
     size_bytes: usize,
 }
 
 /// A round ends with this many bytes of entries. One entry may add the blanks of a whole file before it.
 const ROUND_BYTES: usize = 4 << 20;
 
-/// A run keeps memory for the next round: much in a store of few queues, next to nothing where there may be thousands.
+/// How much memory a run keeps for the next round: much in a store of few queues, very little where there may be
+/// thousands.
 const FEW: usize = 64;
 const KEPT_BYTES_OF_FEW: usize = 1 << 20;
 const KEPT_BYTES: usize = 64;
@@ -175,7 +176,8 @@ impl Runs {
     /// Adds the entry of a fact. `entries_a_file` bounds how many missing entries are filled with blanks.
     ///
     /// # Source
-    /// docs/reference/store-format.md 3.2. A hole is filled; numbers that start again belong to a topic that was deleted and made anew.
+    /// docs/reference/store-format.md 3.2. A hole is filled. Numbers that start again belong to a topic that was
+    /// deleted and created again.
     pub(super) fn add(
         &mut self,
         fact: &Fact,
@@ -197,7 +199,7 @@ impl Runs {
             run.step_back(fact.queue_offset);
         }
         let expected = run.next();
-        // Nothing of the queue can be read: what came before is gone, and more of it than its files say.
+        // Nothing of the queue can be read. What came before is gone, and that is more than its files say.
         run.restart |= rebuilding
             && run.bytes.is_empty()
             && fact.queue_offset > expected

@@ -23,13 +23,13 @@ use crate::mapped::MappedFile;
 use crate::wake::Wake;
 
 const PAGE_BYTES: u64 = 4096;
-/// Longest wait for a flush that the store itself asks for: a stalled disk holds it up, a broken one fails sooner.
+/// Longest wait for a flush that the store itself asks for. A stalled disk delays it; a broken one fails sooner.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
-/// How long what the start found is held up while no file handle is free.
+/// How long to wait for a free file handle before what the start found is written again.
 const HANDLE_TRIES: u32 = 50;
 const HANDLE_PAUSE: Duration = Duration::from_millis(100);
 
-/// Moves the flushed offset of the log, on the flush thread or on that of whoever waits for it.
+/// Moves the flushed offset of the log, on the flush thread or on a thread that waits for it.
 #[doc(alias = "GroupCommitService")]
 #[doc(alias = "FlushRealTimeService")]
 pub(crate) struct Flusher<D: Disk> {
@@ -41,7 +41,8 @@ pub(crate) struct Flusher<D: Disk> {
     dispatch_wake: Arc<Wake>,
     /// When the last record before the flushed offset was stored.
     flushed_stored_at: AtomicI64,
-    /// What lies before this and is not flushed was found by the start, and has to be written again first.
+    /// The start found what lies before this offset. Whatever of it is not flushed must be written again before its
+    /// flush.
     found_to: PhysicalOffset,
     /// Where somebody wants the flush thread to get to.
     requested: AtomicPhysicalOffset,
@@ -88,7 +89,7 @@ impl<D: Disk> Flusher<D> {
         self.flushed_stored_at.load(Ordering::Acquire)
     }
 
-    /// Lets the flush thread end, and everybody who waits check again.
+    /// Lets the flush thread end, and all waiting threads check again.
     pub(crate) fn stop(&self) {
         self.wake.stop();
         self.turns.notify();
@@ -186,11 +187,11 @@ impl<D: Disk> Flusher<D> {
         self.log.end().saturating_sub(from)
     }
 
-    /// Waits until less is not flushed than the configuration allows.
+    /// Waits until the unflushed bytes are within the configured limit.
     ///
     /// # Errors
-    /// [`AppendError::Behind`] when the first who waits has waited long enough for a step of the flush: a disk that stalls
-    /// holds up each thread once, not once for every append.
+    /// [`AppendError::Behind`] when the first append has waited `busy_timeout` for one step of the flush: a disk that
+    /// stalls delays each thread once, not once for every append.
     #[inline]
     pub(crate) fn wait_for_room(&self) -> Result<(), AppendError> {
         let limit_bytes = self.log.config().max_unflushed_bytes;
@@ -222,8 +223,8 @@ impl<D: Disk> Flusher<D> {
         }
     }
 
-    /// Flushes up to `target`, neither less nor more: nobody else is woken. The caller has the turn; `stored_at_ms` is when a
-    /// record before `target` was stored.
+    /// Flushes exactly up to `target` and wakes nobody else. The caller has the turn. `stored_at_ms` is the store time
+    /// of a record before `target`.
     fn flush_now(&self, target: PhysicalOffset, stored_at_ms: i64) -> Result<(), Arc<EnvError>> {
         if let Some(cause) = self.admission.poison_cause() {
             return Err(cause);
@@ -274,7 +275,7 @@ impl<D: Disk> Flusher<D> {
         flushed.map(|()| stop)
     }
 
-    /// [`MappedFile::write_again`], which waits for a file handle for a while where there is none.
+    /// [`MappedFile::write_again`], which waits a while when no file handle is free.
     fn write_again(&self, file: &MappedFile<D::Region>, range: Range<u64>) -> Result<(), EnvError> {
         let mut tries = HANDLE_TRIES;
         loop {
@@ -319,7 +320,8 @@ impl<D: Disk> Flusher<D> {
         self.listeners.flushed(end);
     }
 
-    /// The life of the flush thread: what was asked for at once, with `dispatch` after it; the rest at every interval.
+    /// The loop of the flush thread. It flushes requests at once and calls `dispatch` after them; the rest it flushes
+    /// at every interval.
     pub(crate) fn run(&self, dispatch: impl Fn()) {
         let config = self.log.config();
         let mut last_thorough = Instant::now();

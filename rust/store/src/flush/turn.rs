@@ -8,12 +8,13 @@ use rocketpy_model::PhysicalOffset;
 
 /// The turn to flush, and the bells of those who wait.
 ///
-/// Nobody is woken whom a flush did not cover, but one of them, who flushes next: with dozens of writers their wake-ups cost
-/// more than the disk.
+/// A flush wakes the threads that it covered, and one more, which flushes next. With dozens of writers, waking all
+/// would cost more than the disk.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     turn: Mutex<Turn>,
-    /// Those who wait for the flush that runs, and those who wait for the next one, in turns: see [`Turn::running`].
+    /// One for threads that wait for the running flush, one for those that wait for the next. They swap: see
+    /// [`Turn::running`].
     done: [Condvar; 2],
     /// Whether appends waited, since the last step, because too much is not flushed.
     is_behind: AtomicBool,
@@ -28,7 +29,7 @@ pub(crate) struct Turn {
     is_taken: bool,
     /// How far that flush gets.
     to: PhysicalOffset,
-    /// Which bell is rung for all when that flush is through; the other one for the first of the next.
+    /// Which bell wakes all when that flush ends. The other one then wakes the first thread of the next flush.
     running: usize,
     /// When the first append began to wait for the step that runs.
     behind_since: Option<Instant>,
@@ -60,19 +61,19 @@ impl Turns {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets everybody who waits check again.
+    /// Lets all waiting threads check again.
     pub(crate) fn notify(&self) {
         drop(self.lock());
         self.done.iter().chain([&self.room]).for_each(Condvar::notify_all);
     }
 
-    /// Lets those check whom the running flush covers: it has come some way.
+    /// Lets the threads that the running flush covers check how far it is.
     pub(super) fn ring_for_running(&self) {
         let running = self.lock().running;
         self.done[running].notify_all();
     }
 
-    /// Gives the turn back: all whom the flush covered go on, and the first of the others flushes next.
+    /// Gives the turn back. The threads that the flush covered continue, and one of the others flushes next.
     pub(super) fn give_back(&self) {
         let mut turn = self.lock();
         turn.is_taken = false;
@@ -93,7 +94,7 @@ impl Turns {
         self.done[bell].wait_timeout(turn, at_most).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Says, before the caller checks for the last time, that it is about to wait for room.
+    /// Announces that the caller is about to wait for room. Call it before the last check.
     pub(super) fn note_behind(&self) {
         self.is_behind.store(true, Ordering::SeqCst);
     }

@@ -9,7 +9,7 @@ use rocketpy_protocol::disk::{IndexEntry, IndexHeader};
 
 use super::key::Wanted;
 
-/// Digits of a file's name: the local time of its making.
+/// Digits of a file's name: the local time at which it was made.
 const NAME_DIGITS: usize = 17;
 
 /// How many slots and entry numbers each file has.
@@ -42,7 +42,7 @@ pub(crate) struct NamedFile {
     pub size_bytes: u64,
 }
 
-/// The files of a folder, the oldest first; other names are passed over.
+/// The index files of a folder, oldest first. Other names are ignored.
 pub(crate) fn list<D: Disk>(disk: &D, dir: &Path) -> Result<Vec<NamedFile>, EnvError> {
     let mut files = Vec::new();
     for entry in disk.list(dir)?.into_iter().filter(|entry| entry.kind == EntryKind::File) {
@@ -78,7 +78,7 @@ pub(crate) fn read_slot<F: DiskFile>(file: &F, slot: u32) -> Result<u32, EnvErro
     Ok(u32::from_be_bytes(bytes))
 }
 
-/// Where a chain of entries is looked through.
+/// A chain of entries to search.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Chain {
     pub geometry: Geometry,
@@ -100,7 +100,7 @@ impl Chain {
         self.header.begin_stored_at_ms <= wanted.end_ms && self.header.end_stored_at_ms >= wanted.begin_ms
     }
 
-    /// Whether files before this one can hold nothing of the time that is wanted.
+    /// Whether no earlier file can hold records of the time that is wanted.
     pub(crate) fn is_last(&self, wanted: &Wanted<'_>) -> bool {
         self.header.begin_stored_at_ms < wanted.begin_ms
     }
@@ -108,8 +108,8 @@ impl Chain {
     /// Calls `visit` with the physical offset of each entry whose hash and time fit, the newest first.
     ///
     /// # Source
-    /// docs/reference/store-format.md 4.5. An entry knows its time to a second, and the first of a file may be later than it was: what is
-    /// visited is to be compared with its record.
+    /// docs/reference/store-format.md 4.5. An entry has its time in seconds, and the time of a file's first key may be
+    /// too late. Compare what is visited with its record.
     pub(crate) fn walk<F: DiskFile, E: From<EnvError>>(
         &self,
         file: &F,

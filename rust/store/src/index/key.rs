@@ -1,4 +1,4 @@
-//! Under which texts a record is found.
+//! The texts under which a record is found.
 
 use std::borrow::Cow;
 
@@ -21,10 +21,10 @@ pub enum KeyKind {
     Tag,
 }
 
-/// Stands before a tag where it is looked up, as in Apache's 5.4 and later.
+/// Prefix of a tag in the index, as in Apache's 5.4 and later.
 const TAG_TYPE: &str = "T#";
 
-/// The properties that say under what a record is found.
+/// The properties of a record that the index contains.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Keys<'a> {
     unique: &'a [u8],
@@ -53,7 +53,7 @@ impl<'a> Keys<'a> {
         self.keys.split(|&byte| byte == b' ').filter(|item| !item.is_empty())
     }
 
-    /// The tag; empty when there is none, and when it is no text.
+    /// The tag; empty when there is none or it is not UTF-8.
     pub(crate) fn tag(&self) -> &'a str {
         std::str::from_utf8(self.tag).unwrap_or_default()
     }
@@ -75,7 +75,7 @@ impl<'a> Keys<'a> {
 }
 
 fn text(bytes: &[u8]) -> Cow<'_, str> {
-    // The check of the whole text at once is several times as fast as the lossy way, and rarely fails.
+    // Checking the whole text at once is several times as fast as a lossy conversion, and rarely fails.
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
@@ -110,7 +110,7 @@ pub(crate) struct Wanted<'a> {
     pub key: &'a str,
     pub kind: KeyKind,
     pub hash: u32,
-    /// Both are part of the range.
+    /// Both ends are included.
     pub begin_ms: i64,
     pub end_ms: i64,
 }
@@ -120,7 +120,7 @@ impl<'a> Wanted<'a> {
         Self { topic, key, kind, hash: hash_of(topic, key, kind), begin_ms, end_ms }
     }
 
-    /// Whether a record is what is looked for: keys of other texts may have the same hash.
+    /// Whether a record is wanted. A different key may have the same hash.
     pub(crate) fn is(&self, view: &RecordView<'_>) -> bool {
         if view.topic != self.topic || !(self.begin_ms..=self.end_ms).contains(&view.stored_at_ms) {
             return false;

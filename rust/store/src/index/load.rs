@@ -1,4 +1,4 @@
-//! Opens the index files that a folder holds, and makes the last one what is known to be right.
+//! Opens the index files of a folder, and cuts the last one back to what is known to be right.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,25 +21,25 @@ use crate::mapped::MappedFile;
 /// The log that the index is of.
 pub(crate) struct Log<'a, R> {
     pub files: &'a [MappedFile<R>],
-    /// Behind its last record.
+    /// The end of its last record.
     pub end: PhysicalOffset,
 }
 
 /// What is known before a file is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known {
-    /// What our own checkpoint says, where it counts.
+    /// What our own mark says; `None` when it is not valid.
     pub mark: Option<IndexMark>,
-    /// The last process closed the store, and nothing was put since.
+    /// The last process closed the store, and nothing was added since.
     pub is_clean: bool,
-    /// When the last record of the files was stored that are durable as a whole.
+    /// Store time of the last record in the files that are durable as a whole.
     pub full_to_ms: i64,
 }
 
-/// What the files are worth.
+/// How far the files can be trusted.
 enum Verdict<D: Disk> {
     Sound(Box<State<D>>),
-    /// All are to be rebuilt, for this reason.
+    /// All files must be rebuilt, for this reason.
     Lost(&'static str),
 }
 use Verdict::{Lost, Sound};
@@ -53,8 +53,9 @@ struct Loader<'a, D: Disk> {
 }
 
 impl<D: Disk> Index<D> {
-    /// Opens the files of a folder, and rebuilds what is not known to be right. Returns whether all files are to be rebuilt.
-    /// Then `on_loss` notes it before they are removed: else the next start would take new files for the known ones.
+    /// Opens the files of a folder, and rebuilds what is not known to be right. Returns whether all files must be
+    /// rebuilt. If so, `on_loss` notes it before they are removed; otherwise the next start would take new files for
+    /// the known ones.
     ///
     /// # Source
     /// docs/reference/store-format.md 5.5; docs/durability.md R6.
@@ -117,7 +118,7 @@ impl<D: Disk> Loader<'_, D> {
         files.iter().all(|file| file.size_bytes == self.geometry.file_bytes())
     }
 
-    /// A file as its head tells it; `None` when no writer leaves such a head.
+    /// A file as its head describes it; `None` when no writer leaves such a head.
     fn sealed(&self, name: u64) -> Result<Option<Sealed>, EnvError> {
         let header = read_header(&self.open_file(name)?)?;
         let next_entry = header.next_entry.max(1);
@@ -170,7 +171,7 @@ impl<D: Disk> Loader<'_, D> {
         Ok(Sound(Box::new(self.state(sealed, Some(writer), (to, put)))))
     }
 
-    /// Takes over files that another program wrote last, or that were not kept up to date.
+    /// Continues files that another program wrote last, or that were not kept up to date.
     ///
     /// # Source
     /// docs/reference/store-format.md 5.5: after a crash files count up to the time in the checkpoint. Files that were lost then leave a hole
@@ -215,7 +216,7 @@ impl<D: Disk> Loader<'_, D> {
         Ok(Sound(Box::new(self.state(sealed, current, (end, put)))))
     }
 
-    /// What shows that the files leave out records that have keys.
+    /// The reason to believe that the files leave out records that have keys; `None` when there is none.
     fn hole<'f>(&self, files: impl Iterator<Item = &'f Sealed>) -> Option<&'static str> {
         let mut covered = None;
         for file in files {
@@ -254,7 +255,7 @@ impl<D: Disk> Loader<'_, D> {
         false
     }
 
-    /// How many keys of the record at an offset are in: those at the end of the files.
+    /// How many keys of the record at an offset the index has. They are at the end of the files.
     fn put_of(
         &self,
         offset: PhysicalOffset,
@@ -278,7 +279,7 @@ impl<D: Disk> Loader<'_, D> {
         Ok(put)
     }
 
-    /// Makes a file the one that is written, with the entries before `next_entry`; `None` when it is damaged.
+    /// Continues writing a file behind the entries before `next_entry`; `None` when it is damaged.
     fn goes_on(&self, name: u64, next_entry: u32, is_clean: bool) -> Result<Option<Writer<D>>, EnvError> {
         let file = self.open_file(name)?;
         let header = read_header(&file)?;
@@ -300,10 +301,10 @@ impl<D: Disk> Loader<'_, D> {
         Ok(Some(writer))
     }
 
-    /// Slots and head as the entries before `next_entry` tell them; `None` when the entries contradict each other.
+    /// Slots and head, worked out from the entries before `next_entry`; `None` when the entries contradict each other.
     ///
-    /// After a power loss slots may lead anywhere; entries that were flushed are whole. Each says what its slot said before
-    /// it, so that a wrong one shows.
+    /// After a power loss slots may lead anywhere, while flushed entries are whole. Each entry holds the former value
+    /// of its slot, so that a wrong one is found.
     fn link(
         &self,
         file: &D::File,
@@ -349,7 +350,7 @@ impl<D: Disk> Loader<'_, D> {
         Ok(Some((header, slots)))
     }
 
-    /// When the record of an entry was stored; where it is gone from the log, as the entry knows it.
+    /// When the record of an entry was stored. If the record is gone from the log, the time that the entry states.
     fn stored_at(&self, entry: &IndexEntry, header: &IndexHeader) -> i64 {
         let at = entry.physical_offset;
         let file = self.log.files.iter().find(|file| file.holds(at));

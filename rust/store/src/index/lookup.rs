@@ -18,23 +18,23 @@ use crate::fetch::ReadLimits;
 #[doc(alias = "QueryMessageResult")]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueryResult {
-    /// In the order of the log. Of more than were wanted these are the newest.
+    /// In the order of the log. If there are more than were wanted, the newest.
     pub records: Vec<Bytes>,
-    /// When the last record was stored that is in the index; 0 when none is.
+    /// Store time of the last record in the index; 0 when it is empty.
     pub last_stored_at_ms: i64,
-    /// Where it lies.
+    /// Physical offset of that record.
     pub last_physical_offset: PhysicalOffset,
 }
 
 impl<D: Disk> Index<D> {
-    /// When the last record was stored that is in the index, and where it lies.
+    /// Store time and physical offset of the last record in the index.
     pub(crate) fn last_update(&self) -> (i64, PhysicalOffset) {
         let header = self.state.read().last_header();
         (header.end_stored_at_ms, header.end_physical_offset)
     }
 
-    /// Calls `visit` with the physical offset of each entry that may be of what is wanted, the newest first. No round of
-    /// dispatch waits for it.
+    /// Calls `visit` with the physical offset of each entry that may match, newest first. Dispatch does not wait for
+    /// it.
     pub(crate) fn find<E: From<EnvError>>(
         &self,
         wanted: &Wanted<'_>,
@@ -66,7 +66,7 @@ impl<D: Disk> Index<D> {
         Ok(())
     }
 
-    /// Records of what is wanted; at most what the limits say, the newest. `record_at` gives the record at a place of the log.
+    /// The newest matching records, within the limits. `record_at` returns the record at a physical offset.
     ///
     /// # Source
     /// docs/reference/store-format.md 4.5. Unlike there a record of another key with the same hash is left out.

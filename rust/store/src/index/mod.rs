@@ -1,8 +1,8 @@
 //! Index files: from a key to the records that have it.
 //!
-//! Derived from the log, like the consume queues, by the same rounds of dispatch. Entries are written in every round; slots
-//! are kept in memory for the file that is written, and follow in runs when there is time, the head last. What is known to
-//! be durable stands in the mark of the checkpoint; a start continues from there.
+//! The rounds of dispatch derive it from the log, like the consume queues. Entries are written in every round. The
+//! slots of the current file are kept in memory and written in runs when there is time, the head last. The mark of the
+//! checkpoint says what is durable; a start continues from there.
 
 mod file;
 mod key;
@@ -30,16 +30,16 @@ use writer::Writer;
 
 use crate::queue::files::FlushFailure;
 
-/// Interval at which slots are written while keys come. They lie anywhere in the file, so many rounds share one write.
+/// Interval at which slots are written while keys arrive. They lie all over the file, so many rounds share one write.
 const SLOTS_EVERY: Duration = Duration::from_millis(200);
 
 /// After a failed write of slots, an idle store waits this long before it tries again.
 const SETTLE_RETRY: Duration = Duration::from_secs(10);
 
-/// What of the index is known to be durable.
+/// The part of the index that is known to be durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IndexMark {
-    /// All keys of records before this are in.
+    /// The index has all keys of records before this.
     pub to: PhysicalOffset,
     /// Name of the last file, 0 for none.
     pub file: u64,
@@ -77,15 +77,15 @@ pub(crate) struct Index<D: Disk> {
 struct State<D: Disk> {
     sealed: Vec<Arc<Sealed>>,
     current: Option<Writer<D>>,
-    /// The first key that is not in: the offset of its record, and its number among the record's keys.
+    /// The first key that the index does not have: the offset of its record, and its number among the record's keys.
     next: (PhysicalOffset, usize),
     /// Full files that were written since the last flush.
     unsynced: Vec<Arc<D::File>>,
-    /// Whether a file was made since: its name is not durable either.
+    /// Whether a file was made since: its name is not durable yet.
     new_file: bool,
     /// When slots were last written.
     slots_at: Instant,
-    /// Slots that could not be written are not tried again before this.
+    /// When to try again after a failed write of slots.
     settle_from: Instant,
 }
 
@@ -93,11 +93,11 @@ struct State<D: Disk> {
 pub(crate) struct Unsynced<D: Disk> {
     files: Vec<Arc<D::File>>,
     new_file: bool,
-    /// What may be written down once the flush is through.
+    /// What the mark may say once the flush has ended.
     pub mark: IndexMark,
-    /// Some keys of the record at `mark.to` are in, and not all: a file could not be made.
+    /// The index has some keys of the record at `mark.to`, but not all: a file could not be made.
     pub has_part: bool,
-    /// When the last record of the newest full file was stored.
+    /// Store time of the last record in the newest full file.
     pub full_to_ms: Option<i64>,
 }
 
@@ -115,7 +115,7 @@ impl<D: Disk> State<D> {
         self.current.as_ref().map_or(sealed, |writer| writer.name)
     }
 
-    /// Puts the file that is full aside.
+    /// Adds the current file to the full ones.
     fn seal(&mut self) -> Result<(), EnvError> {
         let Some(writer) = &mut self.current else { return Ok(()) };
         writer.write_slots()?;
@@ -129,16 +129,16 @@ impl<D: Disk> State<D> {
 }
 
 impl<D: Disk> Index<D> {
-    /// Offset from which records are to be put.
+    /// Offset of the first record whose keys are missing.
     pub(crate) fn next(&self) -> PhysicalOffset {
         self.state.read().next.0
     }
 
-    /// Puts the keys of a round, in the order of the log; those that are in already are passed over. With it all keys of
-    /// records before `to` are in.
+    /// Adds the keys of a round, in the order of the log, and skips those that it has. Afterwards it has all keys of
+    /// records before `to`.
     ///
     /// # Errors
-    /// Putting the same round again continues where this one ended.
+    /// A second call with the same round continues where this one ended.
     pub(crate) fn put(&self, keys: &[Key], to: PhysicalOffset) -> Result<(), EnvError> {
         let mut state = self.state.write();
         let state = &mut *state;
@@ -183,7 +183,8 @@ impl<D: Disk> Index<D> {
     /// Removes full files whose records are all before `log_min`, the oldest first. Returns how many.
     ///
     /// # Durability
-    /// The next flush makes it durable that they are gone. A crash before it leaves some, or none: both are sound.
+    /// The next flush makes the removal durable. After a crash before it, some of the files may be back. That does no
+    /// harm.
     #[doc(alias = "deleteExpiredFile")]
     pub(crate) fn expire(&self, log_min: PhysicalOffset) -> Result<usize, EnvError> {
         let mut state = self.state.write();
@@ -204,18 +205,18 @@ impl<D: Disk> Index<D> {
         Ok(removed)
     }
 
-    /// Whether no thread reads or changes it at the moment.
+    /// Whether no thread is reading or changing the index.
     pub(crate) fn is_free(&self) -> bool {
         self.state.try_write().is_some()
     }
 
-    /// Whether the files do not say all that was put, and writing it has not just failed.
+    /// Whether memory holds what the files do not have yet, and writing it has not just failed.
     pub(crate) fn is_unsettled(&self) -> bool {
         let state = self.state.read();
         Instant::now() >= state.settle_from && state.current.as_ref().is_some_and(Writer::is_unsettled)
     }
 
-    /// Writes what the files do not say yet; for a time without work.
+    /// Writes what the files do not have yet. For idle times.
     pub(crate) fn settle(&self) -> Result<(), EnvError> {
         let mut state = self.state.write();
         let written = state.current.as_mut().map_or(Ok(()), Writer::write_slots);
@@ -225,7 +226,8 @@ impl<D: Disk> Index<D> {
         written
     }
 
-    /// What is to be flushed, all of it written. Called while no round runs: the mark tells what rounds have done.
+    /// Writes everything, and returns what to flush. Called while no round runs, because the mark says what rounds have
+    /// done.
     pub(crate) fn take_unsynced(&self) -> Result<Unsynced<D>, EnvError> {
         let mut state = self.state.write();
         let state = &mut *state;

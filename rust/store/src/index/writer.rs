@@ -10,9 +10,9 @@ use rocketpy_protocol::disk::{IndexEntry, IndexHeader};
 
 use super::file::{Geometry, path_of};
 
-/// Slots that are written at a time: 256 bytes.
+/// Slots in one unit of writing: 256 bytes.
 const UNIT: usize = 64;
-/// Clean units between two dirty ones that are written with them, rather than by a call of their own.
+/// With at most this many clean units between two dirty ones, one write covers them all.
 const BRIDGE: usize = 16;
 
 /// One record's key as it goes into the index.
@@ -23,9 +23,10 @@ pub(crate) struct Key {
     pub stored_at_ms: i64,
 }
 
-/// The slots of a file in memory, in the bytes of the file: they are read and written at random, a million times a second.
+/// The slots of a file, kept in memory in the file's format: they are read and written at random, a million times a
+/// second.
 ///
-/// What they say is written to the file in runs, later than the entries. Entries alone tell what the slots say.
+/// They are written to the file in runs, later than the entries. The entries alone determine them.
 #[derive(Debug)]
 pub(crate) struct Slots {
     slots: Vec<[u8; 4]>,
@@ -57,7 +58,7 @@ impl Slots {
         self.dirty.iter().any(|&word| word != 0)
     }
 
-    /// Counts all as written.
+    /// Marks all units as written.
     pub(super) fn forget_changes(&mut self) {
         self.dirty.fill(0);
     }
@@ -67,7 +68,7 @@ impl Slots {
         self.slots.iter().filter(|slot| **slot != [0; 4]).count() as u32
     }
 
-    /// Takes the slots from a file, holes of it unread.
+    /// Reads the slots of a file, except its holes.
     pub(super) fn read<F: DiskFile>(file: &F, count: u32) -> Result<Self, EnvError> {
         let mut slots = Self::new(count);
         let start = slot_position(0);
@@ -84,7 +85,7 @@ impl Slots {
         Ok(slots)
     }
 
-    /// Marks what differs from a file.
+    /// Marks the units that differ from a file.
     pub(super) fn compare<F: DiskFile>(&mut self, file: &F) -> Result<(), EnvError> {
         let on_disk = Self::read(file, self.slots.len() as u32)?;
         for unit in 0..self.slots.len().div_ceil(UNIT) {
@@ -96,7 +97,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Writes what differs, in as few runs as pays.
+    /// Writes the units that differ, in few runs.
     pub(super) fn write<F: DiskFile>(&mut self, file: &F) -> Result<(), EnvError> {
         let mut run: Option<(usize, usize)> = None; // first and last unit
         for (index, word) in self.dirty.iter().enumerate() {
@@ -129,7 +130,7 @@ impl Slots {
     }
 }
 
-/// The file that is written, or about to be.
+/// The current file.
 pub(crate) struct Writer<D: Disk> {
     pub name: u64,
     pub file: Arc<D::File>,
@@ -216,7 +217,7 @@ impl<D: Disk> Writer<D> {
         self.header_is_dirty = true;
     }
 
-    /// Writes the entries that are not in the file yet; it may be tried again.
+    /// Writes the entries that are not in the file yet. After an error the caller may try again.
     pub(super) fn write_entries(&mut self) -> Result<(), EnvError> {
         if self.pending.is_empty() {
             return Ok(());
@@ -238,7 +239,7 @@ impl<D: Disk> Writer<D> {
         self.header_is_dirty || self.slots.is_dirty()
     }
 
-    /// Writes slots and head, so that the file by itself says all that was put; the entries are in it.
+    /// Writes slots and head. The entries are in the file already, so that it is complete afterwards.
     pub(super) fn write_slots(&mut self) -> Result<(), EnvError> {
         self.write_entries()?;
         assert!(self.pending.is_empty(), "no slot leads to an entry that is not in the file");

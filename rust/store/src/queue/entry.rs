@@ -1,4 +1,4 @@
-//! What a consume queue entry says, on top of its bytes.
+//! What a consume queue entry means.
 
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 pub(crate) use rocketpy_protocol::disk::ConsumeQueueEntry as Entry;
@@ -16,7 +16,7 @@ pub(crate) const fn entry_at(position: u64) -> QueueOffset {
     QueueOffset(position / ENTRY_BYTES)
 }
 
-/// Reads the entry at the start of `bytes`; `None` when they are none: an entry that was not written is all zero.
+/// Reads the entry at the start of `bytes`; `None` when they hold none. An entry that was not written is all zero.
 ///
 /// # Source
 /// docs/reference/store-format.md 3.1.
@@ -26,7 +26,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Entry> {
     (entry.physical_offset.to_wire() >= 0 && size > 0).then_some(entry)
 }
 
-/// Whether the entry only fills a place: before the first one of a queue that does not start at 0.
+/// Whether the entry is a filler: one before the first entry of a queue that does not start at 0.
 pub(crate) fn is_preblank(entry: &Entry) -> bool {
     entry.physical_offset == PhysicalOffset::ZERO && entry.size_bytes == Entry::PRE_BLANK.size_bytes
 }
@@ -39,7 +39,7 @@ pub(crate) fn record_end(entry: &Entry) -> PhysicalOffset {
     }
 }
 
-/// Entries of a queue that were read together with the one asked for: a walk to the left reads rarely.
+/// Entries of a queue that were read together with the one asked for. A walk to the left then rarely reads.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     /// Number of the first entry in `bytes`.
@@ -51,9 +51,9 @@ impl Window {
     /// Entries read at once.
     const ENTRIES: u64 = 512;
 
-    /// One entry; `None` when it is none. When it was not read before, `read` gets the number of the first entry wanted, how
-    /// many, and where to put them: those before this one as well, down to `floor`, where its file begins. It says
-    /// whether they are there.
+    /// One entry; `None` when there is none. If it was not read before, calls `read` with the number of the first entry
+    /// wanted, how many, and a buffer: also those before this one, down to `floor`, where its file begins. `read`
+    /// returns whether they are there.
     pub(crate) fn entry<E>(
         &mut self,
         number: QueueOffset,
@@ -76,8 +76,8 @@ impl Window {
     }
 }
 
-/// First number in `low..high` whose entry is not before what is looked for; those before it come first. For an entry that
-/// says nothing the nearest one to its left speaks, so that a hole hides nothing but itself.
+/// First number in `low..high` whose entry is not before what is looked for; all entries before that come first. For a
+/// hole the nearest entry to its left counts, so that a hole hides only itself.
 pub(crate) fn partition_point<E>(
     mut low: QueueOffset,
     mut high: QueueOffset,

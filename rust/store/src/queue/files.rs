@@ -16,14 +16,14 @@ use crate::folder::file_name;
 /// Why a queue, or the checkpoint, is not durable.
 #[derive(Debug)]
 pub(crate) enum FlushFailure {
-    /// A file could not be opened or written: nothing is lost, the same may be tried again.
+    /// A file could not be opened or written. Nothing is lost, and a retry is safe.
     NotTried(EnvError),
     /// The flush itself failed: no later flush is trusted.
     Failed(EnvError),
 }
 
 impl FlushFailure {
-    /// What the failure of a call that opens and flushes means.
+    /// Classifies the error of a call that opens and flushes.
     pub(crate) fn of(error: EnvError) -> Self {
         if error.is_of_opening() { Self::NotTried(error) } else { Self::Failed(error) }
     }
@@ -100,7 +100,7 @@ impl<D: Disk> QueueFiles<D> {
         self.disk.open_file(&self.path(queue, file_start), OpenMode::Write)
     }
 
-    /// The file for an entry, made in its full length when missing. Says whether it was made.
+    /// The file for an entry, made in its full length when missing. Returns also whether it was made.
     fn open_or_create(&self, queue: &Queue, file_start: u64) -> Result<(Arc<D::File>, bool), EnvError> {
         match self.open(queue, file_start) {
             Err(error) if error.is_not_found() => {}
@@ -118,8 +118,8 @@ impl<D: Disk> QueueFiles<D> {
         Ok((file, true))
     }
 
-    /// Writes entries that follow each other from `first` on. `note` is called for every file with its start and whether
-    /// it is new, after it was written, wholly or not: a note that is taken before would miss the bytes.
+    /// Writes consecutive entries from `first` on. Calls `note` for every file with its start and whether it is new,
+    /// after the write, even a failed one: a note before the write could be taken by a flush that misses the bytes.
     ///
     /// # Errors
     /// A part may be written; writing the same again is safe.
@@ -198,7 +198,7 @@ impl<D: Disk> QueueFiles<D> {
         })
     }
 
-    /// Makes what was written to a queue since the last call durable, the names of new files as well.
+    /// Makes durable what was written to a queue since the last call, and the names of new files.
     ///
     /// # Errors
     /// After [`FlushFailure::NotTried`] the same may be tried again; a failed flush poisons.
@@ -248,8 +248,8 @@ impl<D: Disk> QueueFiles<D> {
         }
     }
 
-    /// Removes the entries from `first` on, all of which are in files. The file that held `first` stays, for what is
-    /// written next.
+    /// Removes the entries from `first` on, all of which are in files. The file that held `first` stays for the next
+    /// entries.
     pub(crate) fn cut(&self, queue: &Queue, first: QueueOffset) -> Result<(), EnvError> {
         assert!(first <= queue.max(), "what is cut off was readable");
         self.pool.forget(queue.uid);
@@ -273,7 +273,7 @@ impl<D: Disk> QueueFiles<D> {
         self.pool.forget(queue.uid);
     }
 
-    /// Removes the folder of a topic, durably. Says whether there was one.
+    /// Removes the folder of a topic, durably. Returns whether there was one.
     pub(crate) fn remove_topic_dir(&self, topic: &str) -> Result<bool, EnvError> {
         let _no_write = self.line.hold(); // else a queue of it would make its folder again
         match self.disk.remove_dir_all(&self.topic_dir(topic)) {

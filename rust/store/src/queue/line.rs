@@ -8,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::Queue;
 
-/// The queues with entries that are in memory alone.
+/// The queues with entries that are only in memory.
 #[derive(Debug)]
 pub(crate) struct Line {
     /// In the order in which their entries came.
@@ -16,7 +16,7 @@ pub(crate) struct Line {
     /// Length of all tails.
     pub(super) size_bytes: AtomicUsize,
     pub(super) most_bytes: usize,
-    /// Held while tails are written, with a copy of the one that is: readers do not wait.
+    /// Held while tails are written, with a copy of the current one, so that readers do not wait.
     pub(super) writing: Mutex<Vec<u8>>,
     /// The last write failed.
     pub(super) failed: AtomicBool,

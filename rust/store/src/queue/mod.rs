@@ -17,8 +17,8 @@ use rocketpy_model::{AtomicPhysicalOffset, AtomicQueueOffset, PhysicalOffset, Qu
 use self::tail::Tail;
 use crate::fetch::QueueBounds;
 
-/// What is in memory of one queue: its bounds, and the entries that are not in its files yet. An idle queue costs a few
-/// hundred bytes.
+/// One queue in memory: its bounds, and the entries that are not in its files yet. An idle queue takes a few hundred
+/// bytes.
 #[doc(alias = "ConsumeQueue")]
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -44,12 +44,12 @@ pub(crate) struct Queue {
     tail: Mutex<Tail>,
 }
 
-/// What of a queue is not durable yet.
+/// The part of a queue that is not durable yet.
 #[derive(Debug, Default)]
 pub(crate) struct Dirty {
     /// Starts of the files that were written.
     pub files: Vec<u64>,
-    /// Whether a file was made: its name is not durable either.
+    /// Whether a file was made: its name is not durable yet.
     pub new_file: bool,
 }
 
@@ -71,7 +71,7 @@ impl Queue {
         }
     }
 
-    /// The entries that are in memory alone. Not to be held across a read or a write.
+    /// The entries that are only in memory. Do not hold this across a read or a write.
     pub(crate) fn tail(&self) -> MutexGuard<'_, Tail> {
         self.tail.lock()
     }
@@ -90,7 +90,7 @@ impl Queue {
         QueueBounds { min, max: self.max().max(min) }
     }
 
-    /// Queue offset for the next record, for certain while the caller holds the writer lock.
+    /// Queue offset of the next record. It is certain only while the caller holds the writer lock.
     pub(crate) fn next(&self) -> QueueOffset {
         self.next.load(Ordering::Relaxed)
     }
@@ -147,8 +147,7 @@ impl Queue {
         was_clean
     }
 
-    /// Drops the notes of files that start at `from` or behind, which were removed; that names have changed is still to
-    /// be flushed.
+    /// Drops the notes of removed files, which start at `from` or behind it. The change of names must still be flushed.
     pub(crate) fn forget_dirty_files(&self, from: u64) {
         let mut dirty = self.dirty.lock();
         dirty.new_file |= !dirty.files.is_empty();
@@ -160,7 +159,7 @@ impl Queue {
         self.dirty.lock().files.retain(|&start| start != file_start);
     }
 
-    /// Takes the notes of what to flush; what is written from now on is noted anew.
+    /// Takes the notes of what to flush. Later writes are noted again.
     pub(crate) fn take_dirty(&self) -> Dirty {
         std::mem::take(&mut *self.dirty.lock())
     }

@@ -1,4 +1,4 @@
-//! Open consume queue files, bounded: thousands of queues share a few hundred file handles.
+//! Open consume queue files, bounded in number: thousands of queues share a few hundred file handles.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Puts off the writing of entries: where many queues get one entry each, one write for each costs more than all the rest.
+//! Puts off the writing of entries. When many queues get one entry each, a write for each costs more than all other
+//! work.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,13 +12,13 @@ use super::Queue;
 use super::files::QueueFiles;
 use super::table::QueueTable;
 
-/// Queues that are written before the lock is offered to others.
+/// Queues that are written before the lock is released for others.
 const AT_A_TIME: usize = 64;
-/// A copy buffer that grew past this is shrunk again.
+/// A copy buffer that grew past this is shrunk.
 const KEPT_COPY_BYTES: usize = 1 << 20;
 
 impl<D: Disk> QueueFiles<D> {
-    /// Adds entries to a queue that are written later, and are read from memory until then.
+    /// Adds entries to a queue. They are written later, and read from memory until then.
     pub(crate) fn put_off(&self, queue: &Arc<Queue>, first: QueueOffset, entries: &[u8]) {
         self.line.size_bytes.fetch_add(entries.len(), Ordering::Relaxed);
         let mut tail = queue.tail();
@@ -38,7 +39,7 @@ impl<D: Disk> QueueFiles<D> {
             || self.line.failed.load(Ordering::Relaxed)
     }
 
-    /// Writes the entries of the queues that wait longest.
+    /// Writes entries that were put off, those of the longest waiting queues first.
     ///
     /// # Errors
     /// Nothing is lost: readers find in memory what was not written, and the next call tries again.
@@ -63,7 +64,7 @@ impl<D: Disk> QueueFiles<D> {
         }
     }
 
-    /// Writes the entries of one queue that were put off; the caller lets no more be put off meanwhile.
+    /// Writes the entries of one queue that were put off. The caller makes sure that no more are put off meanwhile.
     ///
     /// # Errors
     /// As [`QueueFiles::write_some`].
@@ -73,7 +74,7 @@ impl<D: Disk> QueueFiles<D> {
 
     fn write_first(&self, most: usize, copy: &mut Vec<u8>, table: &QueueTable) -> Result<(), EnvError> {
         for _ in 0..most {
-            // It stays in the line until it is written, however that ends.
+            // It stays in the line until it is written, even if the write fails.
             let Some(queue) = self.line.waiting.lock().front().cloned() else { break };
             let written = self.write_tail(&queue, copy, table);
             self.line.failed.store(written.is_err(), Ordering::Relaxed);

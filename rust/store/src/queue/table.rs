@@ -19,7 +19,7 @@ pub(crate) struct QueueTable {
     /// Distinguishes the tables of a process.
     id: u64,
     topics: RwLock<HashMap<Arc<str>, Vec<Arc<Queue>>, ahash::RandomState>>,
-    /// The queue of each uid; none for one that was deleted, or never came into the table.
+    /// The queue of each uid; `None` for one that was deleted, or never entered the table.
     by_uid: RwLock<Vec<Option<Arc<Queue>>>>,
     next_uid: AtomicU64,
     /// Queues that were written since the last flush.
@@ -58,7 +58,7 @@ impl Recent {
     }
 }
 
-/// Where a queue is kept among the recent ones.
+/// The slot of a queue among the recent ones.
 fn slot(topic: &str, queue_id: u32) -> usize {
     let last = topic.as_bytes().last().copied().unwrap_or_default();
     (queue_id as usize).wrapping_add(topic.len()).wrapping_add(usize::from(last) << 3) % RECENT
@@ -82,7 +82,8 @@ impl QueueTable {
         self.next_uid.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Does something with the queue, made empty when missing; free of locks and counts when this thread used it lately.
+    /// Calls a function with the queue, which is made empty when missing. Takes no lock and counts no reference when
+    /// this thread used the queue lately.
     ///
     /// # Errors
     /// As [`QueueTable::get_or_create`].
@@ -125,7 +126,7 @@ impl QueueTable {
     pub(crate) fn get(&self, topic: &str, queue_id: u32) -> Option<Arc<Queue>> {
         let topics = self.topics.read();
         let queues = topics.get(topic)?;
-        // Nearly all topics have all their queues: then each lies at the index of its number, and no other is compared.
+        // Nearly all topics have all their queues. Then each lies at the index of its number, and no search is needed.
         let guess = queues.get(queue_id as usize).filter(|queue| queue.queue_id == queue_id);
         let found = guess.or_else(|| {
             let index = queues.binary_search_by_key(&queue_id, |queue| queue.queue_id).ok()?;

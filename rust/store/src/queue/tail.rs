@@ -4,13 +4,13 @@ use rocketpy_model::QueueOffset;
 
 use super::entry::{self, ENTRY_BYTES, Entry};
 
-/// The end of one queue, as far as it is in memory alone.
+/// The end of one queue, as far as it is only in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     /// Queue offset of the first entry in `bytes`. All before it are in files.
     first: QueueOffset,
     bytes: Vec<u8>,
-    /// The queue is in the line of those that are to be written.
+    /// The queue is in the line of queues to be written.
     pub is_waiting: bool,
 }
 
@@ -19,7 +19,7 @@ impl Tail {
         self.bytes.is_empty()
     }
 
-    /// Adds entries that follow on those that are there.
+    /// Appends entries.
     pub(crate) fn push(&mut self, first: QueueOffset, entries: &[u8]) {
         if self.bytes.is_empty() {
             self.first = first;
@@ -30,7 +30,7 @@ impl Tail {
         self.bytes.extend_from_slice(entries);
     }
 
-    /// Copies what is to be written, and says where it begins.
+    /// Copies what is to be written, and returns the first queue offset.
     pub(crate) fn copy_to(&self, bytes: &mut Vec<u8>) -> QueueOffset {
         bytes.clear();
         bytes.extend_from_slice(&self.bytes);
@@ -48,7 +48,7 @@ impl Tail {
         }
     }
 
-    /// Drops everything. Says how many bytes that were.
+    /// Drops everything. Returns how many bytes there were.
     pub(crate) fn clear(&mut self) -> usize {
         std::mem::take(&mut self.bytes).len()
     }
@@ -60,7 +60,7 @@ impl Tail {
         Some(entry::decode(&self.bytes[at as usize..]))
     }
 
-    /// Fills the places of entries from `first` on that are here, and says how many come before those.
+    /// Copies the entries from `first` on that are here to their places, and returns how many places come before them.
     pub(crate) fn fill(&self, first: QueueOffset, places: &mut [u8]) -> u64 {
         let count = places.len() as u64 / ENTRY_BYTES;
         assert_eq!(places.len() as u64 % ENTRY_BYTES, 0, "places are whole");

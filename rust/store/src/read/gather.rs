@@ -1,4 +1,4 @@
-//! The records of one read as they come together.
+//! Gathers the records of one read.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::log::Log;
 use crate::mapped::MappedFile;
 use crate::queue::entry::Entry;
 
-/// Records of one read. Neighbours in the log become one slice.
+/// The records of one read. Neighbours in the log share one slice.
 pub(super) struct Gathering<'a, D: Disk> {
     log: &'a Log<D>,
     limits: &'a ReadLimits,
@@ -21,7 +21,7 @@ pub(super) struct Gathering<'a, D: Disk> {
     records: Vec<Bytes>,
     count: u32,
     size_bytes: u64,
-    /// Records that follow each other, not yet in `records`.
+    /// The last neighbours, not yet in `records`.
     run: Option<LogRun<D::Region>>,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum Lead {
     Added,
     /// The record is no longer in the log.
     Gone,
-    /// The record is there, and the filter does not want it.
+    /// The record is there, but the filter does not want it.
     Unwanted,
     /// Other bytes are there.
     Broken,
@@ -59,7 +59,7 @@ impl<'a, D: Disk> Gathering<'a, D> {
         self.size_bytes
     }
 
-    /// Whether a further record passes the limits.
+    /// Whether one more record would exceed the limits.
     pub(super) fn is_full(&self, size_bytes: u32) -> bool {
         self.count > 0
             && (self.count >= self.limits.max_messages
@@ -114,7 +114,7 @@ impl<'a, D: Disk> Gathering<'a, D> {
     }
 }
 
-/// The head of the entry's own record, if that lies where it says: its size, magic and both offsets are there.
+/// The head of the entry's own record, if it lies where the entry says: size, magic and both offsets are compared.
 pub(super) fn record_head<'a, R: Region>(
     file: &'a MappedFile<R>,
     entry: &Entry,

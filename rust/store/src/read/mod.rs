@@ -20,15 +20,15 @@ use crate::log::Log;
 use crate::queue::Queue;
 use crate::queue::entry::{self, ENTRY_BYTES, Entry, Window, entry_at};
 
-/// A read with a filter examines this many entries, at least.
+/// A read with a filter examines at least this many entries.
 ///
 /// # Source
 /// docs/reference/store-format.md 11.2: `maxFilterMessageSize` 16000 bytes of entries.
 const FILTER_WINDOW: u64 = 16_000 / ENTRY_BYTES;
-/// No read examines more entries, even if a client asks for them or all are fillers.
+/// No read examines more entries than this, even if a client asks for them or all are fillers.
 const MOST_ENTRIES: u64 = 65_536;
 
-/// A read of entries alone takes this many at once, at least: where fillers lie it would else take one by one.
+/// A read of entries alone takes at least this many at once. Otherwise it would take fillers one by one.
 const ENTRIES_WINDOW: u64 = 512;
 
 const NO_BOUNDS: QueueBounds = QueueBounds { min: QueueOffset::ZERO, max: QueueOffset::ZERO };
@@ -78,7 +78,7 @@ impl<D: Disk> Reads<D> {
         }
     }
 
-    /// First entry of the file behind the one that holds an entry.
+    /// First entry of the next file after the one that holds an entry.
     fn next_file(&self, offset: QueueOffset) -> QueueOffset {
         let files = self.derived.files();
         entry_at(files.file_start(offset)) + files.entries_a_file()
@@ -280,7 +280,7 @@ impl<D: Disk> Reads<D> {
     }
 }
 
-/// The entry that bytes hold, unless they hold none or a filler.
+/// The entry in the bytes; `None` when they hold none or a filler.
 fn record_entry(bytes: &[u8], queue_offset: QueueOffset) -> Option<QueueEntry> {
     let entry = entry::decode(bytes).filter(|entry| !entry::is_preblank(entry))?;
     let Entry { physical_offset, size_bytes, tags_code } = entry;
@@ -296,7 +296,7 @@ fn broken_entry(queue: &Queue, queue_offset: QueueOffset, physical_offset: Physi
     }
 }
 
-/// The offset if the queue has an entry there, else the answer.
+/// The offset if the queue has an entry there. Otherwise how the read ends.
 ///
 /// # Source
 /// docs/reference/store-format.md 11.1.

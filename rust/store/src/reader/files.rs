@@ -9,7 +9,7 @@ use super::ReadError;
 use crate::error::StoreError;
 use crate::folder::{NumberedFile, file_name, numbered_files};
 
-/// Files held open at once; a scan goes forward, so that few are in use at a time.
+/// Files that are held open at once. A scan goes forward, so that it uses few at a time.
 const OPEN_FILES: usize = 4;
 
 /// The files of a commit log or of one consume queue, as they were listed last.
@@ -17,14 +17,14 @@ pub(crate) struct StreamFiles<D: Disk> {
     disk: Arc<D>,
     dirs: Vec<PathBuf>,
     files: Vec<NumberedFile>,
-    /// Which of the folders each of the files lies in.
+    /// The folder of each file, by number.
     places: Vec<usize>,
-    /// Start and handle; the one used last stands last.
+    /// Start and handle of the open files, the one used last at the end.
     open: Vec<(u64, D::File)>,
 }
 
 impl<D: Disk> StreamFiles<D> {
-    /// Lists a folder; one that is not there holds no file.
+    /// Lists a folder. A missing folder holds no file.
     pub(crate) fn list(disk: Arc<D>, dir: PathBuf) -> Result<Self, ReadError> {
         Self::list_all(disk, vec![dir])
     }
@@ -100,14 +100,15 @@ impl<D: Disk> StreamFiles<D> {
         }
     }
 
-    /// First position from one on, in its file, that may hold something else than zeros; `None` when none does.
+    /// The first position at or behind one, in the same file, that may hold something else than zeros; `None` when
+    /// there is none.
     pub(crate) fn next_data(&mut self, position: u64) -> Result<Option<u64>, ReadError> {
         let Some(file) = self.find(position)? else { return Ok(None) };
         let found = self.handle(file.start)?.next_data(position - file.start)?;
         Ok(found.map(|offset| file.start + offset).filter(|&found| found < file.end()))
     }
 
-    /// Closes what is open; the next read opens it again.
+    /// Closes all files. The next read opens them again.
     pub(crate) fn close(&mut self) {
         self.open.clear();
     }

@@ -20,14 +20,14 @@ use crate::index::{
 pub struct KeyQuery {
     /// What the key is.
     pub kind: KeyKind,
-    /// Most records; of more the newest.
+    /// Maximum number of records; if there are more, the newest.
     pub max_records: usize,
     /// Stored at or after this time, in milliseconds.
     pub begin_ms: i64,
     /// Stored at or before this time.
     pub end_ms: i64,
-    /// Hash slots and entry numbers of the index files, where another program was told other numbers than the usual ones.
-    /// Those of our own stores are known.
+    /// Hash slots and entry numbers of the index files, if another program wrote them with other numbers than the
+    /// defaults. Our own stores state theirs.
     pub slots_and_entries: Option<(u32, u32)>,
 }
 
@@ -43,7 +43,7 @@ impl Default for KeyQuery {
     }
 }
 
-/// What the index says of a key.
+/// What the index has for a key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct KeyPlaces {
     /// Physical offsets of records that may have it.
@@ -64,7 +64,7 @@ pub struct KeyedRecord {
 impl<D: Disk> StoreReader<D> {
     /// The records of a key, in the order of the log.
     ///
-    /// Beside a server that writes, what was stored in the last second may not be found yet.
+    /// While a server writes, records of the last second may not be found yet.
     ///
     /// # Errors
     /// [`ReadError::NoIndex`] when the folder has none; [`ReadError::BadFile`] for an index file of another size, and for a
@@ -92,8 +92,8 @@ impl<D: Disk> StoreReader<D> {
         Ok(found.into_iter().map(record).collect())
     }
 
-    /// Where records may lie that have a key in one of some topics, as far as the index is known to have them. `None` when
-    /// nothing says that it is whole: another program wrote last, a file is missing, or no index is kept.
+    /// Where records with a key may lie, in any of some topics, as far as the index is known to have them. `None` when
+    /// the index is not known to be complete: another program wrote last, a file is missing, or no index is kept.
     pub(crate) fn key_places(&self, topics: &[String], key: &str) -> Result<Option<KeyPlaces>, ReadError> {
         let Some(mark) = self.index_mark()? else { return Ok(None) };
         let files = match list_files(&*self.disk, &self.root.join("index")) {
@@ -138,7 +138,7 @@ impl<D: Disk> StoreReader<D> {
         Ok(keys == mark.keys)
     }
 
-    /// Calls `visit` with the physical offset of each entry that may be of what is wanted, the newest first.
+    /// Calls `visit` with the physical offset of each entry that may match, newest first.
     fn walk_index(
         &self,
         files: &[NamedFile],
@@ -161,7 +161,7 @@ impl<D: Disk> StoreReader<D> {
             let header = read_header(&handle)?;
             let first = read_slot(&handle, slot_of(wanted.hash, geometry.slots))?;
             let chain = Chain { geometry, header, first };
-            // The head of the file that is written lags behind its entries: only its begin is final.
+            // The head of the current file lags behind its entries: only its begin time is final.
             let may_be_written = Some(file) == files.last();
             if (may_be_written || chain.may_hold(wanted))
                 && chain.walk(&handle, wanted, &mut visit)? == More::No

@@ -24,7 +24,7 @@ pub(crate) struct LogFiles<D: Disk> {
 enum Known {
     /// It was durable before this offset.
     DurableTo(PhysicalOffset),
-    /// It was closed in order by a program that left no offset: the last record was stored then, or later.
+    /// It was closed in order by a program that noted no offset: the last record was stored at this time or later.
     StoredTo(i64),
 }
 
@@ -44,8 +44,8 @@ impl<D: Disk> LogFiles<D> {
         Ok(log)
     }
 
-    /// Whether a record must be there: the log was durable beyond it. What is not there then was damaged or lost; elsewhere
-    /// it may never have been written.
+    /// Whether a record must be there, because the log was durable beyond it. If it is not, it was damaged or lost.
+    /// Behind that point a record may never have been written.
     ///
     /// # Source
     /// docs/durability.md R4.
@@ -112,7 +112,7 @@ impl<D: Disk> LogFiles<D> {
         PhysicalOffset(self.files.start().unwrap_or(0))
     }
 
-    /// Behind the last byte of the last file.
+    /// The end of the last file.
     pub(crate) fn end_of_files(&self) -> PhysicalOffset {
         PhysicalOffset(self.files.files().last().map_or(0, NumberedFile::end))
     }
@@ -171,10 +171,10 @@ fn head_at(bytes: &[u8], at: PhysicalOffset) -> Option<RecordHead<'_>> {
     })
 }
 
-/// Whether bytes begin like the record that an entry names: the cheap check that every read makes.
+/// Checks that bytes begin like the record that an entry names. Every read makes this cheap check.
 ///
 /// # Errors
-/// What differs: what was found, what was expected.
+/// The difference: what was found, and what was expected.
 pub(crate) fn check_head<'a>(
     bytes: &'a [u8],
     entry: &QueueEntry,

@@ -1,4 +1,4 @@
-//! Reads a store folder without a server: no lock, no map, safe beside a server that writes.
+//! Reads a store folder without a server. It takes no lock and maps no file, and is safe while a server writes.
 
 pub(crate) mod condition;
 pub(crate) mod files;
@@ -66,7 +66,7 @@ pub enum ReadError {
         path: PathBuf,
         reason: String,
     },
-    /// Files of consume queues are missing or damaged: the store was closed with more, or with other ones.
+    /// Files of consume queues are missing or damaged: they differ from what the store was closed with.
     #[error("consume queues have {found} entries, the store was closed with {expected}: {}", path.display())]
     IncompleteQueues { path: PathBuf, found: u64, expected: u64 },
     /// A start or an end names a queue that the topic does not have.
@@ -145,7 +145,7 @@ pub struct QueueRange {
     pub estimated_bytes: u64,
 }
 
-/// Which parts of a topic are wanted. The default is all of it.
+/// The parts of a topic to read. The default is all of it.
 #[derive(Debug, Clone, Default)]
 pub struct RangeOptions {
     /// Only these queues.
@@ -158,7 +158,7 @@ pub struct RangeOptions {
     pub stored_from_ms: Option<i64>,
     /// Stored before this time, in milliseconds.
     pub stored_before_ms: Option<i64>,
-    /// Whether a start or an end outside the queue is an error, or is moved to the queue's bounds.
+    /// Whether a start or an end outside the queue is an error or is moved to the queue's bounds.
     pub missing: Missing,
 }
 
@@ -167,7 +167,7 @@ pub struct RangeOptions {
 pub struct SliceOptions {
     /// Bytes of records that a slice should have.
     pub target_bytes: u64,
-    /// Fewest slices wanted, as far as each still has 1 MiB to read.
+    /// Minimum number of slices, as long as each has 1 MiB to read.
     pub min_slices: u64,
 }
 
@@ -184,12 +184,12 @@ pub enum Missing {
 /// How ranges are read.
 #[derive(Debug, Clone)]
 pub struct ScanOptions {
-    /// Only records whose queue entry passes; the caller asks the filter again with each record.
+    /// Only records whose queue entry passes. The caller applies the filter again to each record.
     pub filter: MessageFilter,
     /// Whether each record's checksum is compared. Where the checkpoint says that all records have one of their own, a record
     /// without it is damaged.
     pub verify: bool,
-    /// Most bytes of the log that one block holds; a larger record is a block by itself.
+    /// Maximum number of bytes of the log in one block. A larger record is a block of its own.
     pub block_bytes: usize,
     /// What happens with messages that are missing or broken.
     pub missing: Missing,
@@ -245,8 +245,8 @@ pub struct TopicSummary {
 
 /// Reads a store folder without a server.
 ///
-/// Everything is read by position: a file that is cut or removed meanwhile is an error or a missing message, never a fault
-/// of the process. Nothing is held open between calls.
+/// Everything is read by position. A file that is cut or removed meanwhile is an error or a missing message, and never
+/// crashes the process. No file stays open between calls.
 #[derive(Debug)]
 pub struct StoreReader<D: Disk = RealDisk> {
     pub(crate) disk: Arc<D>,
@@ -264,8 +264,8 @@ impl StoreReader {
         Self::open_on(RealDisk, root.as_ref(), None)
     }
 
-    /// Opens a folder whose log lies elsewhere, as the key `storePathCommitLog` of its broker says: in one folder, or in
-    /// several parted by commas.
+    /// Opens a folder whose log lies elsewhere, as with the broker's key `storePathCommitLog`: in one folder, or in
+    /// several separated by commas.
     ///
     /// # Errors
     /// [`ReadError::NotAStore`] when there is no such folder.
@@ -368,10 +368,10 @@ impl<D: Disk> StoreReader<D> {
         QueueFiles::open(Arc::clone(&self.disk), dir, topic.into(), queue_id, log)
     }
 
-    /// Compares all queues with what they were when the store was closed, as far as that is known.
+    /// Compares all queues with the mark with which the store was closed, if there is one.
     ///
     /// # Errors
-    /// [`ReadError::IncompleteQueues`]: files of queues are missing or damaged, so that messages of any topic may be.
+    /// [`ReadError::IncompleteQueues`]: files of queues are missing or damaged. Messages of any topic may be missing.
     fn check_queues(&self, log: &mut LogFiles<D>) -> Result<(), ReadError> {
         let Some(mark) = log.condition.closing_mark() else {
             return Ok(());
@@ -384,7 +384,7 @@ impl<D: Disk> StoreReader<D> {
                 firsts += queue.first().get();
             }
         }
-        // A server may have opened the store meanwhile: then there is more, or less, for good reason.
+        // A server may have opened the store meanwhile. Then a difference is no loss.
         let is_closed = || Ok::<_, ReadError>(self.condition()?.closing_mark() == Some(mark));
         if (entries, firsts) == (mark.entries, mark.firsts) || !is_closed()? {
             return Ok(());
@@ -413,7 +413,7 @@ impl<D: Disk> StoreReader<D> {
         self.root.join("consumequeue")
     }
 
-    /// Refuses a name that is none, before it becomes a path, and one that has no folder.
+    /// Refuses an invalid name before it becomes a path, and a name without a folder.
     fn check_topic(&self, topic: &str) -> Result<(), ReadError> {
         let unknown = || ReadError::UnknownTopic { topic: topic.to_owned(), path: self.root.clone() };
         check_topic(topic).map_err(|_not_a_name| unknown())?;
@@ -431,7 +431,7 @@ impl<D: Disk> StoreReader<D> {
     }
 }
 
-/// Whether a path is a folder; what is not there is none.
+/// Whether a path is a folder. A missing path is not.
 fn is_folder<D: Disk>(disk: &D, path: &Path) -> Result<bool, ReadError> {
     match disk.list(path) {
         Ok(_) => Ok(true),
@@ -449,8 +449,7 @@ fn are_folders<D: Disk>(disk: &D, paths: &[PathBuf]) -> Result<bool, ReadError> 
     Ok(true)
 }
 
-/// The folders of a log, at least one: `commitlog` below the root, or what a person named. That is one folder, or several
-/// parted by commas.
+/// The folders of a log, at least one: `commitlog` below the root, or those that the user gave, separated by commas.
 pub(crate) fn log_dirs<D: Disk>(
     disk: &D,
     root: &Path,

@@ -49,8 +49,8 @@ impl<D: Disk> QueueFiles<D> {
         let mut max = partition_point(file_from, file_to, |number| {
             Ok::<_, ReadError>(Some(self.entry(number)?.is_some()))
         })?;
-        // Entries may have reached the disk before a crash without their records: those are not there. What was durable is
-        // not given up like that, it is missed when it is read.
+        // Before a crash entries may have reached the disk without their records. They are dropped here. A record that
+        // was durable is not dropped: the read reports it as missing.
         while max > from && !self.has_record(max - 1, log)? {
             max = max - 1;
         }
@@ -64,7 +64,7 @@ impl<D: Disk> QueueFiles<D> {
         let Some(entry) = self.entry(number)? else {
             return Ok(false);
         };
-        // What retention took away was there once, and counts as the former end of the queue.
+        // Retention removed what was there: that is the former end of the queue.
         let is_removed = entry.physical_offset < log.start();
         Ok(entry.is_filler()
             || is_removed
@@ -72,7 +72,7 @@ impl<D: Disk> QueueFiles<D> {
             || log.must_hold(entry.physical_offset)?)
     }
 
-    /// Behind the record that the last entry leads to; 0 when there is none.
+    /// The end of the record that the last entry leads to; 0 when there is none.
     pub(crate) fn end_of_last(&mut self) -> Result<PhysicalOffset, ReadError> {
         let QueueBounds { min, max } = self.bounds;
         let last = if max > min { self.entry(max - 1)? } else { None };
@@ -124,8 +124,8 @@ impl<D: Disk> QueueFiles<D> {
         Ok(entry.map(|entry| QueueEntry::new(offset, entry)))
     }
 
-    /// Appends entries from `from` on, at most `count` and not past the end of a file; a filler replaces one that is
-    /// not written. Returns how many, none when their file is gone.
+    /// Reads up to `count` entries from `from` on, not past the end of a file, and appends them. A filler replaces an
+    /// entry that is not written. Returns how many; 0 when their file is gone.
     pub(crate) fn entries(
         &mut self,
         from: QueueOffset,
@@ -171,12 +171,12 @@ impl QueueEntry {
         Self { queue_offset, physical_offset, size_bytes, tags_code }
     }
 
-    /// Behind its record. An entry may be anything: this does not overflow.
+    /// The end of its record. An entry may hold any bytes: this does not overflow.
     pub(crate) const fn end(&self) -> PhysicalOffset {
         PhysicalOffset(self.physical_offset.get().saturating_add(self.size_bytes as u64))
     }
 
-    /// Whether it only fills a place: before the first entry of a queue that does not start at 0.
+    /// Whether it is a filler: an entry before the first one of a queue that does not start at 0.
     pub(crate) const fn is_filler(&self) -> bool {
         self.physical_offset.get() == 0 && self.size_bytes == ConsumeQueueEntry::PRE_BLANK.size_bytes
     }

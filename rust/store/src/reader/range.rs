@@ -1,4 +1,4 @@
-//! Which ranges of queues there are to read, and how they are cut for workers.
+//! Finds the ranges of queues to read, and cuts them for workers.
 
 use std::sync::Arc;
 
@@ -13,11 +13,12 @@ use super::{Missing, MissingRange, QueueRange, RangeOptions, ReadError, SliceOpt
 const SIZE_SAMPLES: u64 = 16;
 /// Entries sampled for each slice to find where to cut.
 const CUT_SAMPLES: u64 = 16;
-/// A slice wanted only for the sake of the number of slices has at least this much.
+/// Minimum size of a slice that is cut only to reach the minimum number of slices.
 const SMALLEST_SLICE_BYTES: u64 = 1 << 20;
 
 impl<D: Disk> StoreReader<D> {
-    /// The parts of a topic that are wanted, at most one for each queue, none of them empty. Their bounds are fixed.
+    /// The parts of a topic that are wanted: at most one for each queue, and none is empty. Later messages do not
+    /// change them.
     ///
     /// # Errors
     /// [`ReadError::UnknownTopic`], [`ReadError::UnknownQueue`], [`ReadError::InvertedRange`]; under [`Missing::Fail`]
@@ -49,8 +50,8 @@ impl<D: Disk> StoreReader<D> {
         Ok(ranges)
     }
 
-    /// Cuts ranges into slices that can be read side by side. A slice has the part of each range that lies in one stretch
-    /// of the log, so that each byte of the log is read by one slice only.
+    /// Cuts ranges into slices that can be read in parallel. A slice has the part of each range that lies in one
+    /// stretch of the log, so that only one slice reads each byte of the log.
     ///
     /// # Errors
     /// When a file operation fails.
@@ -59,7 +60,7 @@ impl<D: Disk> StoreReader<D> {
         ranges: &[QueueRange],
         options: SliceOptions,
     ) -> Result<Vec<Vec<QueueRange>>, ReadError> {
-        // Ranges and their sizes may be anybody's.
+        // The caller may pass any ranges and sizes.
         let sizes = ranges.iter().map(|range| range.estimated_bytes);
         let total = sizes.fold(0, u64::saturating_add);
         let for_size = total.div_ceil(options.target_bytes.max(1));
@@ -148,7 +149,7 @@ fn spread(start: QueueOffset, count: u64, samples: u64) -> impl Iterator<Item = 
         .map(move |sample| start + (u128::from(count) * u128::from(sample) / u128::from(samples)) as u64)
 }
 
-/// Places of the log that part the ranges into about `count` pieces of the same length, in order.
+/// Places of the log, in order, that split the ranges into about `count` pieces of the same length.
 fn find_cuts<D: Disk>(
     queues: &mut [QueueFiles<D>],
     ranges: &[QueueRange],
@@ -181,7 +182,7 @@ fn find_cuts<D: Disk>(
     Ok(cuts)
 }
 
-/// The part of `start..end` that the queue holds; an empty one at an end of it when it holds none.
+/// The part of `start..end` that the queue holds. If it holds none: an empty range at the nearer end of the queue.
 fn inside<D: Disk>(
     queue: &QueueFiles<D>,
     start: QueueOffset,

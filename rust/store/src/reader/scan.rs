@@ -18,19 +18,19 @@ use super::{
 
 /// Bytes between two wanted records up to which they are read in one go: copying as much costs less than a call.
 const LARGEST_GAP_BYTES: u64 = 8 << 10;
-/// Entries that all ranges of a scan hold ahead together.
+/// Maximum number of entries that all ranges of a scan read ahead together.
 const ENTRIES_AHEAD: u64 = 1 << 16;
-/// Fewest and most entries read at once for one range.
+/// Minimum and maximum number of entries read at once for one range.
 const ENTRIES_AT_ONCE: (u64, u64) = (64, 4096);
 /// Why a message is missing that was there once.
 const REMOVED: &str = "removed by retention";
-/// Most records of a block.
+/// Maximum number of records in a block.
 const BLOCK_RECORDS: usize = 8192;
 
 /// The records of some ranges, block by block.
 ///
-/// Blocks follow the order of the commit log, so that queues that grew side by side are read in one pass; within one
-/// range that is queue order.
+/// Blocks follow the order of the commit log, so that one pass reads queues that grew at the same time. Within a range
+/// this is queue order.
 pub struct RangeScan<D: Disk = RealDisk> {
     log: LogFiles<D>,
     options: ScanOptions,
@@ -102,7 +102,7 @@ impl<D: Disk> RangeScan<D> {
         Ok(scan)
     }
 
-    /// Takes a range in; what of it is not there any more is missing.
+    /// Adds a range. What is no longer there is noted as missing.
     fn add(&mut self, reader: &StoreReader<D>, range: &QueueRange) -> Result<(), ReadError> {
         let queue = reader.open_queue(&range.topic, range.queue_id, &mut self.log)?;
         let from = range.start.max(queue.bounds.min).min(range.end);
@@ -114,12 +114,12 @@ impl<D: Disk> RangeScan<D> {
         self.load(index)
     }
 
-    /// Takes what was asked for and left out since the last call.
+    /// Takes the list of messages that were left out since the last call.
     pub fn take_missing(&mut self) -> Vec<MissingRange> {
         std::mem::take(&mut self.missing)
     }
 
-    /// Loads entries of a range until some are wanted, and lines the range up by the first.
+    /// Loads entries of a range until one is wanted, and queues the range by the place of its record.
     fn load(&mut self, index: usize) -> Result<(), ReadError> {
         let mut entries = std::mem::take(&mut self.cursors[index].entries);
         entries.clear();
@@ -225,7 +225,7 @@ impl<D: Disk> RangeScan<D> {
                 self.miss(index, &entry, "no file of the log holds it")?;
                 continue;
             };
-            // Before memory is taken for it: a damaged entry may name any length.
+            // Check before memory is allocated: a damaged entry may state any length.
             if entry.size_bytes as usize > self.options.block_bytes && !self.has_its_size(&entry)? {
                 self.miss(index, &entry, "its length is another one")?;
                 continue;
@@ -241,7 +241,7 @@ impl<D: Disk> RangeScan<D> {
         Ok(())
     }
 
-    /// Whether the record says that it is as long as its entry does.
+    /// Whether the record has the length that its entry states.
     fn has_its_size(&mut self, entry: &QueueEntry) -> Result<bool, ReadError> {
         let mut size = [0; 4];
         Ok(self.log.read(entry.physical_offset, &mut size)? && u32::from_be_bytes(size) == entry.size_bytes)

@@ -14,7 +14,7 @@ use crate::error::StoreError;
 use crate::folder::file_name;
 use crate::mapped::{MappedFile, nonzero_end};
 
-/// Looked at, and copied, at a time.
+/// Bytes that are searched or copied at a time.
 const STEP: usize = 1 << 20;
 /// Bytes of a record before its magic number.
 const ZEROS_BEFORE: u64 = 4;
@@ -25,7 +25,7 @@ pub(super) struct Behind {
     pub records: u64,
     /// Where the first of them lies.
     pub first: PhysicalOffset,
-    /// Behind the last of those that are not older than the end of the log, if there are such.
+    /// The end of the last one that is not older than the end of the log, if there is one.
     pub end_of_newer: Option<PhysicalOffset>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn next_magic(bytes: &[u8], from: usize, to: usize) -> Option<usize> 
     None
 }
 
-/// Calls `act` for pieces of a file that are not all zero; it says up to where it has looked.
+/// Calls `act` for the parts of a file that are not all zero. `act` returns how far it has looked.
 fn for_each_data<D: Disk>(
     disk: &D,
     file: &MappedFile<D::Region>,
@@ -109,8 +109,8 @@ fn for_each_data<D: Disk>(
     Ok(())
 }
 
-/// Where a file has data, in steps. All are found before the first is read: what is read of a hole, and ahead of it, counts as
-/// data from then on, and a file that was allocated would be read to its end.
+/// The steps of a file that have data. All are found before the first is read: once read, a hole counts as data, and so
+/// does what is read ahead. Otherwise an allocated file would be read to its end.
 fn data_steps<D: Disk>(disk: &D, file: &MappedFile<D::Region>, from: u64) -> Result<Vec<u64>, EnvError> {
     let handle = disk.open_file(&file.path, OpenMode::Read)?;
     let mut steps = Vec::new();
@@ -126,8 +126,8 @@ impl<D: Disk> Recovery<'_, D> {
     /// What lies behind the end of the log, unless our own mark says that it is the end.
     ///
     /// # Errors
-    /// [`StoreError::InteriorDamage`] when the last process closed the store and there must be more: no torn tail is possible
-    /// then, whoever it was.
+    /// [`StoreError::InteriorDamage`] when the last process closed the store and the log must continue: no program
+    /// leaves a torn tail when it closes a store.
     ///
     /// # Source
     /// docs/durability.md R4.
@@ -160,8 +160,8 @@ impl<D: Disk> Recovery<'_, D> {
         }
     }
 
-    /// Why the log must continue behind the end that was found, and up to where as far as is known. `None` when it need not:
-    /// another program cuts a tail off by forgetting it, so that older records and entries may lie behind the end.
+    /// Why the log must continue behind the end that was found, and at least how far. `None` when it need not: other
+    /// programs cut a tail off without erasing it, so that older records and entries may lie behind the end.
     fn loss_after_clean_exit(
         &self,
         files: &[MappedFile<D::Region>],

@@ -13,7 +13,7 @@ use crate::folder::folder_of;
 use crate::mapped::{MappedFile, nonzero_end};
 
 impl<D: Disk> Recovery<'_, D> {
-    /// Whether the log ends where the mark says, so that nothing behind needs a look.
+    /// Whether the log ends where the mark says. Then nothing behind the end needs a check.
     pub(super) fn is_trusted(&self) -> bool {
         !self.dirty && self.checkpoint.mark.is_some()
     }
@@ -28,8 +28,7 @@ impl<D: Disk> Recovery<'_, D> {
         self.found.iter().try_for_each(|found| found.remove_unfinished(&**self.disk, &self.queue_files))
     }
 
-    /// Before which offset the log is durable once it was cut: all of it, unless there is more to write than a start has time
-    /// for.
+    /// Up to where the log is durable after the cut: all of it, unless a start would have to write too much.
     pub(super) fn durable_to(&self, plan: &Plan, end: PhysicalOffset) -> PhysicalOffset {
         let leaves_it = self.dirty
             && self.config.flush == FlushMode::Async
@@ -48,7 +47,7 @@ impl<D: Disk> Recovery<'_, D> {
         assert!(durable_to <= scan.end, "what is cut off is not durable");
         let keep = files.iter().take_while(|file| file.start <= scan.end).count();
         let mut cut = 0;
-        // From the last to the first: whenever this ends, the files that are left have no hole between them.
+        // From the last to the first: wherever a crash comes, the files that are left have no hole between them.
         while files.len() > keep {
             let Some(file) = files.pop() else { break };
             cut += torn_bytes(&file, 0);
@@ -82,7 +81,7 @@ impl<D: Disk> Recovery<'_, D> {
         Ok(cut)
     }
 
-    /// Ends the log in a file. Returns how many torn bytes that took away.
+    /// Ends the log in a file. Returns how many torn bytes it removed.
     fn cut_file(&self, file: &mut MappedFile<D::Region>, at: u64) -> Result<u64, StoreError> {
         let handle = self.disk.open_file(&file.path, OpenMode::Write)?;
         let rest = at..file.region.len();
@@ -90,7 +89,7 @@ impl<D: Disk> Recovery<'_, D> {
         let mut cut = 0;
         if !is_trusted {
             cut = torn_bytes(file, at);
-            // Stale bytes must not come back: a record that lost its predecessors would look whole again once new
+            // Stale bytes must not come back: a record that lost its predecessors would look sound again once new
             // records fill the gap before it.
             handle.zero_range(rest.clone(), true)?;
         }

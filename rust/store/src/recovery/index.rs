@@ -9,8 +9,8 @@ use crate::index::{Geometry, Index, Known, Log};
 use crate::mapped::MappedFile;
 
 impl<D: Disk> Recovery<'_, D> {
-    /// The index, as far as it is known to be right, and whether it must be rebuilt; `None` when none is kept. With
-    /// `again` something was put since the mark was written.
+    /// The index, as far as it is known to be right, and whether it must be rebuilt; `None` when none is kept. `again`
+    /// says that keys were added since the mark was written.
     ///
     /// A rebuild is noted in the checkpoint before it begins.
     pub(super) fn index(

@@ -1,4 +1,4 @@
-//! Opens what the last process left: finds the end of the log and makes the consume queues equal to it.
+//! Opens what the last process left: finds the end of the log and makes the consume queues match it.
 
 pub(crate) mod behind;
 mod cut;
@@ -32,7 +32,7 @@ use crate::queue::table::QueueTable;
 pub struct RecoveryReport {
     /// The last process closed the store.
     pub clean_exit: bool,
-    /// There was a durable mark of our own; without one another program wrote last, or the store is new.
+    /// There was a durable mark of our own. If not, another program wrote last, or the store is new.
     pub had_mark: bool,
     /// Records were checked from here to `end`.
     pub verified_from: PhysicalOffset,
@@ -50,14 +50,14 @@ pub struct RecoveryReport {
     pub dispatched_from: PhysicalOffset,
     /// All consume queues were rebuilt from the log.
     pub rebuilt_queues: bool,
-    /// So were all index files.
+    /// All index files were rebuilt from the log.
     pub rebuilt_index: bool,
     /// Time that recovery took.
     pub took: Duration,
 }
 
 impl RecoveryReport {
-    /// Takes over what an earlier pass of the same start cut off.
+    /// Adds what an earlier pass of the same start cut off.
     pub(crate) fn add_cut(&mut self, earlier: Self) {
         self.truncated_bytes += earlier.truncated_bytes;
         self.cut_records += earlier.cut_records;
@@ -65,7 +65,7 @@ impl RecoveryReport {
     }
 }
 
-/// A store between recovery of the log and the dispatch of what is behind.
+/// A store whose log is recovered and not yet dispatched to its end.
 pub(crate) struct Recovered<D: Disk> {
     pub files: Vec<MappedFile<D::Region>>,
     pub queues: QueueTable,
@@ -75,9 +75,9 @@ pub(crate) struct Recovered<D: Disk> {
     /// How far consume queues cover the log.
     pub progress: Progress,
     pub last_stored_at: i64,
-    /// The log is durable before this; what lies behind was not written again yet.
+    /// The log is durable before this. What lies behind has yet to be written again.
     pub durable_to: PhysicalOffset,
-    /// When a record before that was stored, as late as is known.
+    /// Store time of the latest known record before that.
     pub durable_stored_at: i64,
     pub mark_writer: MarkWriter<D>,
     pub index: Option<Index<D>>,
@@ -89,11 +89,11 @@ struct Plan {
     verify_from: PhysicalOffset,
     /// Damage before this refuses the start.
     durable_to: PhysicalOffset,
-    /// Queue entries for records before this count.
+    /// Queue entries for records before this are trusted.
     queues_to: PhysicalOffset,
     /// Trust no consume queue.
     rebuild: bool,
-    /// End of the records that entries of the queues lead to, where no mark says how far the log is durable; else 0.
+    /// If no mark says how far the log is durable: the end of the records that queue entries lead to. Else 0.
     covered: PhysicalOffset,
 }
 
@@ -116,7 +116,7 @@ struct Recovery<'a, D: Disk> {
     found: Vec<FoundQueue>,
 }
 
-/// Recovers log and queues. Until the log was checked nothing is changed.
+/// Recovers log and queues. Changes nothing before the log was checked.
 ///
 /// `clean_exit` says whether the last process closed the store; with `rebuild` no consume queue is trusted.
 ///
@@ -135,23 +135,7 @@ pub(crate) fn recover<D: Disk>(
     rebuild: bool,
 ) -> Result<(Recovered<D>, RecoveryReport), StoreError> {
     let started = Instant::now();
-    let checkpoint = Checkpoint::read(&**disk, &folder.checkpoint)?;
-    checkpoint.check_version(&folder.checkpoint)?;
-    if let Some(found_ms) = checkpoint.impossible_ms() {
-        return Err(StoreError::BadCheckpoint { path: folder.checkpoint.clone(), found_ms });
-    }
-    let table = QueueTable::default();
-    let queue_file_size = config.consume_queue_file_size;
-    let found = queues::find(&**disk, &folder.consume_queue, queue_file_size, &table)?;
-    let queue_files = QueueFiles::new(
-        Arc::clone(disk),
-        folder.consume_queue.clone(),
-        queue_file_size,
-        config.open_queue_files,
-        config.queue_tail_bytes,
-    );
-    let mut recovery =
-        Recovery { disk, config, folder, dirty: !clean_exit, checkpoint, table, queue_files, found };
+    let mut recovery = Recovery::begin(disk, config, folder, clean_exit)?;
     let LoadedLog { mut files, unfinished } =
         mapped::load(&**disk, &folder.commit_logs, config.commit_log_file_size)?;
     let mut plan = recovery.plan(&files)?;
@@ -185,13 +169,40 @@ pub(crate) fn recover<D: Disk>(
     Ok((Recovered { index, ..recovery.finish(files, &plan, &scan, durable_to, mark_writer) }, report))
 }
 
+impl<'a, D: Disk> Recovery<'a, D> {
+    /// Reads the checkpoint and finds the consume queues.
+    fn begin(
+        disk: &'a Arc<D>,
+        config: &'a StoreConfig,
+        folder: &'a Folder,
+        clean_exit: bool,
+    ) -> Result<Self, StoreError> {
+        let checkpoint = Checkpoint::read(&**disk, &folder.checkpoint)?;
+        checkpoint.check_version(&folder.checkpoint)?;
+        if let Some(found_ms) = checkpoint.impossible_ms() {
+            return Err(StoreError::BadCheckpoint { path: folder.checkpoint.clone(), found_ms });
+        }
+        let table = QueueTable::default();
+        let queue_file_size = config.consume_queue_file_size;
+        let found = queues::find(&**disk, &folder.consume_queue, queue_file_size, &table)?;
+        let queue_files = QueueFiles::new(
+            Arc::clone(disk),
+            folder.consume_queue.clone(),
+            queue_file_size,
+            config.open_queue_files,
+            config.queue_tail_bytes,
+        );
+        Ok(Self { disk, config, folder, dirty: !clean_exit, checkpoint, table, queue_files, found })
+    }
+}
+
 impl<D: Disk> Recovery<'_, D> {
     /// The part of the log in which every record has a checksum of its own.
     fn checked(&self) -> Range<PhysicalOffset> {
         self.checkpoint.mark.map_or(NOWHERE, |mark| mark.checked(self.dirty))
     }
 
-    /// From where on records have checksums of their own, those of this start included.
+    /// Where records begin to have checksums of their own, including those that this store will append.
     fn checked_from(&self, end: PhysicalOffset) -> Option<PhysicalOffset> {
         let former = self.checked();
         let goes_on = !former.is_empty() && former.end >= end;
@@ -227,12 +238,12 @@ impl<D: Disk> Recovery<'_, D> {
         self.plan_without_mark(files)
     }
 
-    /// Whether the queues are those that the mark knows, and finds their ends.
+    /// Finds the ends of the queues, and returns whether they match the mark.
     ///
-    /// The sums show every loss: one at the end of a queue makes the sum of the ends smaller, one at its start makes that of
-    /// the starts larger, one of a whole queue both smaller, and one in between is a hole between its files. Only folders
-    /// and the last file of each queue are read; where the starts differ also the first, because retention may have
-    /// removed files since.
+    /// The sums show every loss. A loss at the end of a queue makes the sum of the ends smaller, one at its start makes
+    /// the sum of the starts larger, the loss of a whole queue makes both smaller, and one in between is a hole between
+    /// files. Only folders and the last file of each queue are read; if the starts differ also the first, because
+    /// retention may have removed files since.
     fn queues_are_whole(
         &mut self,
         mark: &Mark,
@@ -290,7 +301,7 @@ impl<D: Disk> Recovery<'_, D> {
         StoreError::MissingFile { path, expected }
     }
 
-    /// Another program wrote last: decide by its timestamps, as it would.
+    /// Another program wrote last: decide by its timestamps, as that program would.
     fn plan_without_mark(&mut self, files: &[MappedFile<D::Region>]) -> Result<Plan, StoreError> {
         let log_min = files[0].start;
         let mut covered = PhysicalOffset::ZERO;
@@ -336,7 +347,8 @@ impl<D: Disk> Recovery<'_, D> {
         files.iter().skip(1).rev().find(fits).map_or(files[0].start, |file| file.start)
     }
 
-    /// Cuts every queue back to what counts, or removes them all, and puts what stays into the table.
+    /// Cuts every queue back to the entries that are trusted, or removes all queues, and enters what stays into the
+    /// table.
     fn cut_queues(
         &mut self,
         plan: &Plan,
@@ -368,8 +380,8 @@ impl<D: Disk> Recovery<'_, D> {
         Ok(())
     }
 
-    /// Removes the queues that are rebuilt. One whose records are all gone from the log stays, because its numbers are
-    /// nowhere else: its next message must not get one that was used.
+    /// Removes the queues that are rebuilt. A queue whose records are all gone from the log stays, because nothing else
+    /// knows its offsets: its next message must not get one that was used.
     ///
     /// # Source
     /// docs/reference/store-format.md 3.4: the end of a queue survives its messages.
@@ -399,7 +411,7 @@ impl<D: Disk> Recovery<'_, D> {
         Ok(())
     }
 
-    /// The checkpoint from now on. Queues that are about to be rebuilt do not count in it.
+    /// The checkpoint from now on. It trusts no queue that is about to be rebuilt.
     fn mark_writer(
         &self,
         files: &[MappedFile<D::Region>],

@@ -33,24 +33,25 @@ pub(crate) struct FoundQueue {
     pub queue: Arc<Queue>,
     /// Starts of its files.
     pub files: Vec<u64>,
-    /// Starts of files without any byte: their making was cut short.
+    /// Starts of empty files, whose making was cut short.
     unfinished: Vec<u64>,
-    /// Queue offset behind the last entry that counts, once it is known.
+    /// Queue offset behind the last trusted entry, once it is known.
     pub end: QueueOffset,
-    /// The first entry of the first file, where it was read with the end.
+    /// The first entry of the first file, if it was read together with the end.
     first_entry: Option<Entry>,
 }
 
-/// How much of what lies in a queue is believed.
+/// Which entries of a queue are trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// Entries before the limit were durable: the last of them is found by halving.
+    /// Entries of records before the limit were durable. A binary search finds the last of them.
     Durable,
-    /// Another writer was there: entries count one by one, from the start of the last file, while they make sense.
+    /// Another program wrote last. Entries are checked one by one from the start of the last file, and trusted while
+    /// they make sense.
     Walk,
 }
 
-/// Lists the queues below a folder. Nothing is changed. Entries that are no queue are passed over.
+/// Lists the queues below a folder. Changes nothing. Names that are no queue are ignored.
 ///
 /// # Errors
 /// [`StoreError::WrongFileSize`], [`StoreError::UnexpectedFile`].
@@ -99,7 +100,7 @@ pub(crate) fn find<D: Disk>(
     Ok(found)
 }
 
-/// Does something with each queue, on all processors where there are many queues.
+/// Calls a function with each queue, on all processors if there are many queues.
 pub(super) fn for_each<E: Send>(
     queues: &mut [FoundQueue],
     act: impl Fn(&mut FoundQueue) -> Result<(), E> + Sync,
@@ -165,7 +166,7 @@ impl FoundQueue {
         Some(pair[0] + file_size)
     }
 
-    /// Whether files are missing, as far as the queue itself shows: no mark says what there was. For a queue whose end is
+    /// Whether files are missing, as far as the queue itself shows when there is no mark. Call it after the end was
     /// found.
     ///
     /// # Source
@@ -187,7 +188,8 @@ impl FoundQueue {
             self.warn_of_loss("the files before its first may hold what the log still has", first);
             return Ok(true);
         }
-        // The next file is made with the entry that goes into it: few queues end with a file, and all that lost their last.
+        // A file is made for its first entry. So few queues end exactly with a file, and every queue that lost its last
+        // file does.
         let ends_with_file = position(self.end) == last + files.file_size();
         if ends_with_file {
             self.warn_of_loss("its last file is full, the next may be lost", last + files.file_size());
@@ -195,7 +197,7 @@ impl FoundQueue {
         Ok(ends_with_file)
     }
 
-    /// Whether nothing that the log still has can be missing before the first file.
+    /// Whether the first file begins no later than the log: nothing that the log still has is missing before it.
     pub(crate) fn starts_where_it_may<D: Disk>(
         &self,
         files: &QueueFiles<D>,
@@ -204,8 +206,8 @@ impl FoundQueue {
         Ok(self.first() == QueueOffset::ZERO || leads_before(files, &self.queue, self.first(), log_min)?)
     }
 
-    /// Whether all its records are gone from the log, as far as its entries make sense; finds their end. Entries may have
-    /// survived records that were lost with the end of the log: they say nothing.
+    /// Whether all its records are gone from the log; finds the end of the entries that make sense. Entries of records
+    /// that were lost with the end of the log are ignored.
     pub(crate) fn is_spent<D: Disk>(
         &mut self,
         files: &QueueFiles<D>,
@@ -273,8 +275,8 @@ impl FoundQueue {
         Ok(())
     }
 
-    /// Number of entries from the start of a file that count, given that those that count come first. Most files are found
-    /// to have few, by the first read; in one with more, no place far behind its end is touched, which would take memory.
+    /// Number of trusted entries at the start of a file; all trusted entries come first. For most files one read is
+    /// enough. In a longer one no place far behind the end is read, because that would take memory.
     fn halve<D: Disk>(
         &mut self,
         files: &QueueFiles<D>,
@@ -316,7 +318,7 @@ impl FoundQueue {
         Ok(low)
     }
 
-    /// The last entry that counts.
+    /// The last trusted entry.
     pub(crate) fn last_entry<D: Disk>(&self, files: &QueueFiles<D>) -> Result<Option<Entry>, EnvError> {
         match self.files.first() {
             Some(_) if self.end > self.first() => files.entry(&self.queue, self.end - 1),
@@ -324,7 +326,7 @@ impl FoundQueue {
         }
     }
 
-    /// Whether the last entry that counts leads to its own record.
+    /// Whether the last trusted entry leads to its own record.
     pub(crate) fn leads_to_its_record<D: Disk>(
         &self,
         files: &QueueFiles<D>,
@@ -356,7 +358,7 @@ impl FoundQueue {
         }
         let dir = files.queue_dir(&self.queue);
         let position = position(self.end);
-        // The last first: a crash leaves no hole.
+        // The last one first: a crash leaves no hole.
         for &start in self.files.iter().rev() {
             if start >= position && start != self.files[0] {
                 files.forget(&self.queue); // it may be open
@@ -377,8 +379,8 @@ fn counts(entry: Option<&Entry>, limit: PhysicalOffset) -> bool {
     entry.is_some_and(|entry| entry::is_preblank(entry) || entry.physical_offset < limit)
 }
 
-/// Number of entries from the start of a file that count, looking at each: they end at the first that is none, that
-/// passes the limit, or that goes back in the log.
+/// Number of trusted entries at the start of a file, found one by one. They end at the first place without an entry, or
+/// with one beyond the limit or earlier in the log than the one before.
 fn walk<D: Disk>(
     files: &QueueFiles<D>,
     queue: &Queue,

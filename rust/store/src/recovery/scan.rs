@@ -16,11 +16,11 @@ use crate::mapped::MappedFile;
 /// What a walk over the log found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scan {
-    /// Behind the last sound record.
+    /// The end of the last sound record.
     pub end: PhysicalOffset,
     /// Sound records that were seen.
     pub records: u64,
-    /// When the last of them was stored.
+    /// Store time of the last of them.
     pub last_stored_at: Option<i64>,
     /// Why the walk ended where it did; `None` at the end of the last file.
     pub reason: Option<String>,
@@ -28,8 +28,8 @@ pub(crate) struct Scan {
     pub trail: Trail,
 }
 
-/// Checks every record from `from` on. Those in `checked` must have a checksum of their own; elsewhere only the body's
-/// counts, because what stands in the place of a record's own may be a sender's.
+/// Checks every record from `from` on. Those in `checked` must have a checksum of their own. Elsewhere only the body's
+/// checksum is compared, because a property in the place of the record's own may come from a sender.
 ///
 /// # Errors
 /// [`StoreError::InteriorDamage`] when a record before `durable_to` is not sound: it was acknowledged once.
@@ -99,7 +99,7 @@ fn scan_file<R: Region>(file: &MappedFile<R>, scan: &mut Scan, checked: &Range<P
     }
 }
 
-/// What stands at a place of the log.
+/// What lies at a place of the log.
 #[derive(Debug)]
 pub(crate) enum Look<'a> {
     /// A sound record that says that it lies there.
@@ -116,7 +116,7 @@ pub(crate) enum Look<'a> {
 /// # Source
 /// docs/reference/store-format.md 2.4, 2.8.
 pub(crate) fn look(bytes: &[u8], at: PhysicalOffset, left: u64, mode: CheckMode) -> Result<Look<'_>, String> {
-    // No file ends without a blank record; one that is too short for it is over all the same.
+    // Every file ends with a blank record. A rest that is too short for one ends the file too.
     if left < BLANK_HEAD_BYTES as u64 {
         return Ok(Look::FileEnd);
     }

@@ -6,34 +6,37 @@ use std::time::Duration;
 
 use crate::error::StoreError;
 
-/// When files of the log go, and when appends are refused for want of space. The defaults are Apache's.
+/// When log files are removed, and when appends are refused because space is short. The defaults are Apache's.
 ///
 /// # Source
 /// docs/reference/store-format.md 7.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetentionConfig {
-    /// Age at which a file may go, 72 h. It counts from the last write into the file.
+    /// Age at which a file may be removed, 72 h, counted from the last write into it.
     #[doc(alias = "fileReservedTime")]
     pub reserved_time: Duration,
-    /// Hours of the local day in which files that are old enough go, 04.
+    /// Hours of the local day in which files that are old enough are removed, 04.
     #[doc(alias = "deleteWhen")]
     pub delete_hours: DeleteHours,
-    /// Above this use of the disk, in percent, files that are old enough go at any hour, 75; 10 to 95.
+    /// With more of the disk in use than this, in percent, files that are old enough are removed at any hour, 75; 10 to
+    /// 95.
     #[doc(alias = "diskMaxUsedSpaceRatio")]
     pub max_used_percent: u64,
-    /// Above this use in percent the oldest files go at any age, 85; 30 to 85. A folder above it gets no new file while
-    /// another one has space.
+    /// Above this use in percent the oldest files are removed at any age, 85; 30 to 85. A folder above it gets no new
+    /// file while another one has space.
     #[doc(alias = "diskSpaceCleanForciblyRatio")]
     pub force_used_percent: u64,
-    /// Above this use in percent appends are refused, 90; 35 to 90. They are taken again once the disk is below `force_used_percent`.
+    /// Above this use in percent appends are refused, 90; 35 to 90. They are accepted again once the use is below
+    /// `force_used_percent`.
     #[doc(alias = "diskSpaceWarningLevelRatio")]
     pub refuse_used_percent: u64,
-    /// Whether files that are not old enough may go when the disk fills up; default true.
+    /// Whether files that are not old enough may be removed when the disk fills up; default true.
     #[doc(alias = "cleanFileForciblyEnable")]
     pub clean_forcibly: bool,
-    /// Most bytes of the log: above it the oldest files go at any hour; `None` for no bound, the default. Not Apache's.
+    /// Maximum size of the log in bytes: above it the oldest files are removed at any hour. `None`, the default, is no
+    /// bound. Not Apache's.
     pub max_bytes: Option<u64>,
-    /// Most files of the log that one round removes, 10.
+    /// Maximum number of log files that one round removes, 10.
     #[doc(alias = "deleteFileBatchMax")]
     pub files_a_round: usize,
     /// Pause between two files of the log, 100 ms.
@@ -88,7 +91,7 @@ impl RetentionConfig {
         Ok(self)
     }
 
-    /// The age at which a file may go, in milliseconds.
+    /// The age at which a file may be removed, in milliseconds.
     pub(crate) fn reserved_ms(&self) -> i64 {
         i64::try_from(self.reserved_time.as_millis()).unwrap_or(i64::MAX)
     }

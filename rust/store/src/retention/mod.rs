@@ -1,4 +1,4 @@
-//! Lets old messages go, and refuses new ones before the disk is full.
+//! Removes old messages, and refuses new ones before the disk is full.
 //!
 //! A decision is a function of what is there ([`plan()`]); the running store carries it out, and [`plan_folder`] and
 //! [`plan_topics`] show what it would do.

@@ -30,7 +30,7 @@ pub struct FolderPlan {
     pub rules: RetentionConfig,
 }
 
-/// Says what the store of this configuration would remove from its folder now, and why. A server may run on it.
+/// Returns what the store of this configuration would remove from its folder now, and why. A server may run on it.
 ///
 /// `is_asked` says that somebody asked to remove what is old enough at any hour.
 ///
@@ -98,7 +98,7 @@ pub struct AgedQueue {
     pub topic: String,
     /// Queue within the topic.
     pub queue_id: u32,
-    /// Its first message that the log has. An open store may start later: nothing on disk says so.
+    /// Its first message that the log has. An open store may start the queue later; nothing on disk says so.
     pub former_min: QueueOffset,
     /// Its first message that is young enough, or its end.
     pub min: QueueOffset,
@@ -106,8 +106,8 @@ pub struct AgedQueue {
     pub kept: Duration,
 }
 
-/// Says where queues start once messages go that are older than their topics keep them, as
-/// [`crate::Store::set_topic_retention`] does it: queues that start later than their log, by topic and queue id.
+/// Returns the queues that start later than the log because their topic keeps messages for a shorter time, as
+/// [`crate::Store::set_topic_retention`] makes them start; by topic and queue id.
 ///
 /// # Errors
 /// When a file operation fails, or a file of a queue is damaged.
@@ -138,7 +138,7 @@ pub fn plan_topics<D: Disk>(
     Ok(aged)
 }
 
-/// Leaves out the last file when it was made ahead and holds no record: to a store the one before it is the last.
+/// Leaves out the last file if it was made ahead and holds no record: for a store the one before it is the last.
 fn without_spare<D: Disk>(disk: &D, mut files: Vec<LogFile>) -> Result<Vec<LogFile>, EnvError> {
     if files.len() > 1
         && let Some(last) = files.last()

@@ -1,4 +1,4 @@
-//! What goes and why: a function of what is there, which reads neither disk nor clock.
+//! Decides what is removed and why. Reads neither disk nor clock.
 
 use std::fmt;
 use std::ops::Range;
@@ -57,14 +57,14 @@ pub struct Situation {
     pub hour: u32,
     /// An administrator asked for files that are old enough to go now.
     pub is_asked: bool,
-    /// Appends are refused for want of space as it is.
+    /// Appends are refused at present because space is short.
     pub is_refusing: bool,
 }
 
-/// Why files that are old enough may go now.
+/// Why files that are old enough may be removed now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Occasion {
-    /// It is an hour for it.
+    /// It is one of the configured hours.
     Hour(u32),
     /// An administrator asked.
     Asked,
@@ -72,15 +72,25 @@ pub enum Occasion {
     Disk(FullDisk),
 }
 
-/// The rule by which a file goes.
+/// The rule by which a file is removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rule {
     /// It is old enough.
-    Expired { reserved_ms: i64, occasion: Occasion },
+    Expired {
+        /// How long a file is kept, in milliseconds.
+        reserved_ms: i64,
+        /// Why it is removed at this moment.
+        occasion: Occasion,
+    },
     /// The disk is so full that age does not count.
     Forced(FullDisk),
     /// The log is longer than it may be.
-    TotalSize { total_bytes: u64, limit_bytes: u64 },
+    TotalSize {
+        /// Length of the log with this file.
+        total_bytes: u64,
+        /// How long it may be.
+        limit_bytes: u64,
+    },
 }
 
 impl Rule {
@@ -113,30 +123,35 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Milliseconds as hours with a digit behind the point.
+/// Milliseconds as hours with one decimal.
 fn hours(ms: i64) -> String {
     format!("{:.1}", ms as f64 / 3_600_000.0)
 }
 
-/// A file that goes.
+/// A file that is removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removal {
     /// Which file.
     pub file: LogFile,
-    /// Since its last write; 0 for one that lies in the future.
+    /// Time since its last write; 0 when that lies in the future.
     pub age_ms: i64,
-    /// Why it goes.
+    /// Why it is removed.
     pub rule: Rule,
 }
 
-/// Why the first file that stays does.
+/// Why the first file that stays is not removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Keep {
     /// It is the last one.
     Last,
     /// It is not old enough, and nothing else asks for its space.
-    Young { age_ms: i64, reserved_ms: i64 },
-    /// It is old enough, but it is neither the hour for it nor does the disk ask for its space.
+    Young {
+        /// Since its last write.
+        age_ms: i64,
+        /// How long a file is kept.
+        reserved_ms: i64,
+    },
+    /// It is old enough, but it is not the hour, and the disk has space.
     NotNow,
     /// One round removes no more.
     EnoughForNow,
@@ -158,7 +173,7 @@ impl fmt::Display for Keep {
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetentionPlan {
-    /// Files that go, oldest first: what stays has no hole.
+    /// Files to remove, oldest first: the log that stays has no hole.
     pub removals: Vec<Removal>,
     /// The first file that stays, and why; `None` without any file.
     pub kept: Option<(LogFile, Keep)>,
@@ -168,11 +183,12 @@ pub struct RetentionPlan {
     pub refusal: Option<FullDisk>,
 }
 
-/// Decides.
+/// Decides what to remove and whether to refuse appends.
 ///
-/// Of several folders of the log the one with the most space counts, because new files go there.
+/// If the log has several folders, the one with the most space counts, because new files go there.
 ///
-/// A full disk takes files of any age, but no more than bring it back below its limit; Apache takes `files_a_round`.
+/// On a full disk files of any age are removed, but only until the use is below the limit; Apache removes
+/// `files_a_round`.
 ///
 /// # Source
 /// docs/reference/store-format.md 7.2, 7.3.
@@ -251,7 +267,7 @@ fn decide(
     Err(if age_ms >= reserved_ms { Keep::NotNow } else { Keep::Young { age_ms, reserved_ms } })
 }
 
-/// The file systems as they will be.
+/// The file systems as they will be after the removals.
 struct Disks<'a> {
     log: Vec<(&'a PathBuf, DiskUsage)>,
     queues: (&'a PathBuf, DiskUsage),

@@ -38,7 +38,7 @@ pub struct Cleaned {
     pub has_more: bool,
 }
 
-/// Removes what is old, on a thread of its own.
+/// Removes old files, on a thread of its own.
 #[doc(alias = "CleanCommitLogService")]
 #[doc(alias = "CleanConsumeQueueService")]
 pub(crate) struct Retention<D: Disk> {
@@ -58,7 +58,7 @@ pub(crate) struct Retention<D: Disk> {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Files that are old enough go at any hour until none is left.
+    /// Files that are old enough are removed at any hour, until none is left.
     is_asked: bool,
     /// Somebody has asked since the last round.
     is_called: bool,
@@ -106,7 +106,7 @@ impl<D: Disk> Retention<D> {
         self.wake.stop();
     }
 
-    /// The life of the cleaning thread.
+    /// The loop of the cleaning thread.
     pub(crate) fn run(&self) {
         let config = &self.log.config().retention;
         let started = Instant::now();
@@ -132,7 +132,7 @@ impl<D: Disk> Retention<D> {
         }
     }
 
-    /// Lets files that are old enough go at once, at any hour.
+    /// Starts the removal of files that are old enough, whatever the hour.
     pub(crate) fn ask(&self) {
         let mut state = self.state.lock();
         (state.is_asked, state.is_called) = (true, true);
@@ -140,7 +140,7 @@ impl<D: Disk> Retention<D> {
         self.wake.wake();
     }
 
-    /// Checks the space of the file systems: appends are refused, or go on.
+    /// Checks the space of the file systems, and refuses or admits appends.
     ///
     /// # Source
     /// docs/reference/store-format.md 7.2.
@@ -153,9 +153,9 @@ impl<D: Disk> Retention<D> {
     /// One round: space, topics, files of the log, minimum offsets, files of queues and index.
     ///
     /// # Durability
-    /// A file of the log goes once what is behind it is flushed, dispatched and written down; each removal is durable before
-    /// the next, so that no crash leaves a hole. Whoever holds slices of a file keeps its bytes: the name is gone, the space
-    /// comes back with the last of them.
+    /// A log file is removed once what follows it is flushed, dispatched and noted in the mark. Each removal is durable
+    /// before the next, so that no crash leaves a hole. Slices of a removed file stay valid: its name is gone, and its
+    /// space is free once the last slice is dropped.
     ///
     /// # Source
     /// docs/reference/store-format.md 7.3.
@@ -241,7 +241,7 @@ impl<D: Disk> Retention<D> {
             return Ok(0);
         }
         let dispatched = self.dispatcher.dispatched();
-        // It flushes, too, at least that far: the mark must not lie before the log.
+        // This also flushes at least that far: the mark must not lie before the log.
         let kept = self.keeper.keep(false);
         let written_down_to = match &kept {
             Ok(()) => dispatched,
@@ -251,7 +251,8 @@ impl<D: Disk> Retention<D> {
         let may_go = removals.iter().take_while(|removal| removal.file.end() <= written_down_to).count();
         let (removals, _) = removals.split_at(may_go);
         let Some(last) = removals.last() else { return kept.map(|()| 0) };
-        // Where nothing can be written in place, as on a full file system that copies on write, the first gives space for that.
+        // A full file system that copies on write cannot write in place either. There the removal of the first file
+        // makes the space.
         let (removals, is_written) = match self.keeper.remove_log_to(last.file.end()) {
             Ok(()) => (removals, true),
             Err(StoreError::Env(EnvError::NoSpace { .. })) => (&removals[..1], false),
@@ -277,7 +278,7 @@ impl<D: Disk> Retention<D> {
     /// Removes the first file of the log.
     ///
     /// # Panics
-    /// When it is another one, or readers still need it: that would be a hole in the log, or a loss.
+    /// When it is not the oldest file, or not dispatched yet: that would be a hole in the log, or a loss.
     fn remove_log_file(&self, removal: &Removal, round: &mut Round) -> Result<(), StoreError> {
         let Removal { file, age_ms, rule } = removal;
         assert_eq!(file.start, self.log.start(), "the oldest file goes first");
@@ -304,7 +305,7 @@ impl<D: Disk> Retention<D> {
         Ok(())
     }
 
-    /// Says once why the oldest file stays.
+    /// Logs once why the oldest file stays.
     fn tell_kept(&self, plan: &RetentionPlan) {
         let Some((file, why)) = &plan.kept else { return };
         let kind = match why {

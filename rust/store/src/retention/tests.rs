@@ -109,7 +109,7 @@ fn a_full_disk_takes_young_files_but_no_more_than_it_needs() {
 
 #[test]
 fn space_that_the_log_cannot_free_is_not_sought_in_it_for_ever() {
-    // The queues lie on a disk of their own: a round takes its share, the next one decides anew.
+    // The queues lie on a disk of their own: a round removes its share, and the next one decides again.
     let queues = Situation { queue_folder: disk("/queues", 2, 90), ..situation(&[1; 30]) };
     let (removals, kept) = outcome(&queues, &default());
     assert_eq!((removals.len(), kept), (10, Some(Keep::EnoughForNow)));

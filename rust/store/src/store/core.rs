@@ -36,11 +36,11 @@ pub(crate) struct Core<D: Disk> {
     pub(super) retention: Retention<D>,
 }
 
-/// A thread of a store: its name, and what it does until it is stopped.
+/// A thread of a store: its name, and its loop.
 type Thread<D> = (&'static str, fn(&Core<D>));
 
 impl<D: Disk> Core<D> {
-    /// Puts the parts together after the log was recovered and before dispatch goes on.
+    /// Puts the parts together after the recovery of the log and before dispatch.
     pub(crate) fn new(disk: Arc<D>, config: StoreConfig, folder: Folder, recovered: Recovered<D>) -> Self {
         let Recovered {
             files,
@@ -95,14 +95,14 @@ impl<D: Disk> Core<D> {
         ]
     }
 
-    /// Refuses appends from now on, and lets those end that were let in. Says whether this call was the first.
+    /// Refuses appends from now on, and waits for those that were let in. Returns whether this call was the first.
     pub(super) fn close(&self) -> bool {
         let was_open = self.admission.close();
         drop(self.log.write());
         was_open
     }
 
-    /// Lets the threads end; what they leave undone is the caller's.
+    /// Lets the threads end. The caller does what they leave undone.
     pub(super) fn stop_threads(&self) {
         self.dispatcher.stop();
         self.keeper.stop();

@@ -1,4 +1,4 @@
-//! Beginning and end of an open store, and what changes it as a whole.
+//! Beginning and end of an open store, and changes to it as a whole.
 
 use rocketpy_env::Disk;
 use rocketpy_model::PhysicalOffset;
@@ -8,13 +8,13 @@ use super::core::Core;
 use crate::error::{FlushError, StoreError};
 use crate::folder::folder_of;
 
-/// From this many queues on their entries are written once the store is open.
+/// With this many queues or more, their entries are written after the store has opened.
 const MANY_QUEUES: usize = 4096;
 
 impl<D: Disk> Core<D> {
-    /// Makes queues and index whole on disk and writes the checkpoint. That is left to the threads where much of the log is
-    /// not durable yet and a checkpoint is there (`must_keep` is not set), and where entries of thousands of queues are to be
-    /// written; a start before they are through begins where this one did.
+    /// Completes queues and index on disk and writes the checkpoint. Leaves this to the threads if much of the log is
+    /// not durable yet and there is a checkpoint (`must_keep` is not set), or if entries of thousands of queues must be
+    /// written. A start before the threads have done it begins where this one did.
     pub(super) fn settle(&self, must_keep: bool) -> Result<(), StoreError> {
         if self.derived.files().waiting() >= MANY_QUEUES {
             return Ok(());
@@ -27,8 +27,8 @@ impl<D: Disk> Core<D> {
         Ok(())
     }
 
-    /// Flushes and dispatches everything, writes the checkpoint and takes the mark of an open store back. The threads
-    /// have ended.
+    /// Flushes and dispatches everything, writes the checkpoint and removes the mark of an open store. The threads have
+    /// ended before.
     ///
     /// # Errors
     /// A poisoned store is not closed: the mark of an open store stays, so that the next start recovers.
@@ -53,13 +53,13 @@ impl<D: Disk> Core<D> {
 
     /// Drops the queues of a topic with their files. Returns how many there were.
     ///
-    /// A name that is not a topic has none. After a failure the same call removes what is left.
+    /// An unknown name has no queues. After a failure the same call removes what is left.
     ///
     /// # Durability
-    /// On return the queues are gone, and an ordinary start or recovery does not bring them back. After a crash before that
-    /// they may all be back, and also after one while the disk is too full to write down that they are gone. Their records
-    /// stay in the log: when all consume queues are rebuilt from it (their files are lost or damaged, or another program
-    /// wrote last), so are these.
+    /// On return the queues are gone, and an ordinary start or recovery does not bring them back. After a crash during
+    /// the call, or while the disk is too full to note the removal, they may all be back. Their records stay in the
+    /// log: a rebuild of all consume queues (their files are lost or damaged, or another program wrote last) rebuilds
+    /// these too.
     pub(super) fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
         if check_topic(topic).is_err() {
             return Ok(0);
@@ -74,7 +74,7 @@ impl<D: Disk> Core<D> {
         for queue in &queues {
             files.forget(queue);
         }
-        // Without queues as well: a former call may have got no further.
+        // Also without queues: an earlier call may have stopped here.
         let had_files = files.remove_topic_dir(topic).map_err(|error| self.admission.noted(error))?;
         drop(paused);
         if queues.is_empty() && !had_files {
@@ -90,7 +90,7 @@ impl<D: Disk> Core<D> {
         Ok(queues.len())
     }
 
-    /// Takes dispatch and the checkpoint past a place of the log: no recovery reads the records before it.
+    /// Brings dispatch and the checkpoint past a place of the log, so that no recovery reads the records before it.
     fn pass(&self, end: PhysicalOffset) -> Result<(), StoreError> {
         self.flusher.flush_to(end)?; // under synchronous flush dispatch goes no further
         while self.dispatcher.dispatched() < end && self.dispatcher.round()? {}

@@ -31,8 +31,8 @@ use crate::retention::Cleaned;
 
 /// An open store: commit log, consume queues, and the threads that keep them.
 ///
-/// All methods take `&self` and may be called from any thread. None needs a runtime. Dropping the store closes it; a
-/// listener must not hold the last reference to it: shut the store down, and it lets go of its listeners.
+/// All methods take `&self` and may be called from any thread. None needs a runtime. Dropping the store closes it. A
+/// listener must not hold the last reference to it: shut the store down first, which drops the listeners.
 #[doc(alias = "DefaultMessageStore")]
 pub struct Store<D: Disk = RealDisk> {
     core: Arc<Core<D>>,
@@ -47,7 +47,7 @@ impl Store {
     /// Opens a folder: makes what is missing, takes the lock, recovers, starts the threads.
     ///
     /// # Errors
-    /// See [`StoreError`]; none leaves a change that a second try would mind.
+    /// See [`StoreError`]. After each of them a second try is safe.
     pub fn open(config: StoreConfig) -> Result<Arc<Self>, StoreError> {
         Self::open_on(RealDisk, config)
     }
@@ -77,7 +77,7 @@ impl<D: Disk> Store<D> {
         Ok(Arc::new(Self { core, threads: Mutex::default(), locks: Mutex::new(locks), report }))
     }
 
-    /// Log and queues as they were left, made whole.
+    /// Recovers log and queues.
     fn recovered(
         disk: &Arc<D>,
         config: &StoreConfig,
@@ -117,7 +117,7 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Appends one record; the consume queue entry follows by itself.
+    /// Appends one record. Dispatch adds the consume queue entry.
     ///
     /// # Errors
     /// Nothing of the record is stored after any of them.
@@ -170,12 +170,12 @@ impl<D: Disk> Store<D> {
         self.core.flusher.wait(end, timeout)
     }
 
-    /// Asks the flush thread to reach `end` soon; [`StoreListener::flushed`] tells when.
+    /// Asks the flush thread to reach `end` soon. [`StoreListener::flushed`] reports it.
     pub fn request_flush(&self, end: PhysicalOffset) {
         self.core.flusher.request(end);
     }
 
-    /// Adds somebody who is told of flushes, arrivals and a failed flush, after those who were added before.
+    /// Adds a listener to flushes, arrivals and a failed flush. It is called after those that were added before.
     ///
     /// The store holds its listeners until it is shut down. After that none of its threads is left to drop one.
     pub fn add_listener(&self, listener: Arc<dyn StoreListener>) {
@@ -262,7 +262,8 @@ impl<D: Disk> Store<D> {
         self.core.reads.record_at(offset)
     }
 
-    /// Records of a key that were stored from `begin_ms` to `end_ms`, both included; of more than the limits allow the newest.
+    /// Records of a key that were stored from `begin_ms` to `end_ms`, both included; if there are more than the limits
+    /// allow, the newest.
     ///
     /// # Errors
     /// [`StoreError::NoIndex`] when the store keeps no index; [`StoreError::Env`].
@@ -287,13 +288,13 @@ impl<D: Disk> Store<D> {
     /// Drops the queues of a topic. Returns how many there were.
     ///
     /// # Durability
-    /// Its records stay in the log until retention: an ordinary start does not bring the queues back, but a start that makes
-    /// all consume queues anew from the log does.
+    /// Its records stay in the log until retention. An ordinary start does not bring the queues back, but a start that
+    /// rebuilds all consume queues from the log does.
     pub fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
         self.core.delete_topic(topic)
     }
 
-    /// Runs one round of retention now, without its pauses: what the cleaning thread does by itself.
+    /// Runs one round of retention now, as the cleaning thread does, but without its pauses.
     ///
     /// # Errors
     /// What is not done yet is left to the next round.
@@ -304,18 +305,18 @@ impl<D: Disk> Store<D> {
         self.core.retention.clean(&|_| ())
     }
 
-    /// Lets files of the log that are old enough go soon, at any hour.
+    /// Has log files that are old enough removed soon, whatever the hour.
     #[doc(alias = "executeDeleteFilesManually")]
     pub fn delete_expired(&self) {
         self.core.retention.ask();
     }
 
-    /// Says how long messages of each topic stay readable, in place of what was said before: minimum offsets of its queues
-    /// move, at once and from then on; the log keeps the records until all of them may go. A topic that is not named keeps
-    /// what the log has. Not written down: to be said again after a start.
+    /// Sets how long messages of each topic stay readable, and replaces what was set before. The minimum offsets of its
+    /// queues move, at once and later on; the log keeps the records until their file is removed. A topic without an
+    /// entry keeps what the log has. This is not stored: set it again after each start.
     ///
     /// # Errors
-    /// [`StoreError::Env`]; what is not done yet follows by itself.
+    /// [`StoreError::Env`]. The cleaning thread does what is left.
     pub fn set_topic_retention(
         &self,
         topics: std::collections::HashMap<Arc<str>, Duration>,
@@ -328,7 +329,7 @@ impl<D: Disk> Store<D> {
         &self.report
     }
 
-    /// The configuration as it was opened with, rounded.
+    /// The configuration that the store was opened with, rounded.
     pub fn config(&self) -> &StoreConfig {
         self.core.log.config()
     }
@@ -343,7 +344,8 @@ impl<D: Disk> Store<D> {
         self.core.admission.check().err()
     }
 
-    /// Flushes, dispatches, closes and lets go of the listeners; a later call does nothing. Dropping the store does the same.
+    /// Flushes, dispatches, closes and drops the listeners. A later call does nothing. Dropping the store does the
+    /// same.
     ///
     /// # Errors
     /// The folder is then left as after a crash: the next start recovers.

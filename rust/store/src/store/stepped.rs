@@ -1,4 +1,4 @@
-//! A store without threads: whoever drives it takes their steps one by one, so that a seed says in which order.
+//! A store without threads. Its caller takes their steps one by one, so that a seed determines the order.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::error::{DispatchError, FlushError, StoreError};
 use crate::retention::Cleaned;
 
 impl<D: Disk> Store<D> {
-    /// [`Store::open_on`] without threads. Nothing is flushed, dispatched or written down but by a step; an append that needs
-    /// the next file makes it.
+    /// [`Store::open_on`] without threads. Only steps flush, dispatch and write checkpoints. An append that needs the
+    /// next file makes it.
     ///
     /// # Errors
     /// As [`Store::open_on`].
@@ -29,7 +29,7 @@ impl<D: Disk> Store<D> {
         self.core.flusher.flush_all()
     }
 
-    /// A round of the dispatch thread. Says whether there was anything to do.
+    /// A round of the dispatch thread. Returns whether there was anything to do.
     ///
     /// # Errors
     /// Consume queues could not be written, or the log is damaged.

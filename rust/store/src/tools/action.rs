@@ -1,4 +1,4 @@
-//! What a repair does to a folder, one thing at a time.
+//! The single steps of a repair.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use rocketpy_env::{Disk, OpenMode};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use serde::Serialize;
 
-/// One thing that a repair does.
+/// One step of a repair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "action")]
 pub enum RepairAction {
@@ -58,7 +58,7 @@ pub enum RepairAction {
         /// Why, for a person.
         reason: String,
     },
-    /// Turns a consume queue entry that leads into damage into one that only fills its place.
+    /// Turns a consume queue entry that leads into damage into a filler.
     BlankEntry {
         /// The file or folder.
         path: PathBuf,
@@ -97,7 +97,7 @@ pub enum RepairAction {
 }
 
 impl RepairAction {
-    /// Whether there is something to do it to.
+    /// Whether what it changes exists.
     pub(super) fn is_needed<D: Disk>(&self, disk: &D) -> bool {
         match self {
             Self::DropCheckpoint { path, .. } => disk.open_file(path, OpenMode::Read).is_ok(),

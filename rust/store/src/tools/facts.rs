@@ -22,17 +22,18 @@ pub struct StoreFacts {
     pub path: PathBuf,
     /// A process has the store open.
     pub is_locked: bool,
-    /// That process; `None` when the store is not open, or open in this process.
+    /// The id of that process; `None` when the store is not open, or open in this process.
     pub locked_by: Option<u32>,
     /// The store was not closed: a process has it open, or was killed.
     pub has_abort_file: bool,
     /// The commit log.
     pub log: LogFacts,
-    /// What the checkpoint knows by offsets; `None` when another program wrote last, or none did.
+    /// The durable mark; `None` when another program wrote the checkpoint last, or there is none.
     pub mark: Option<MarkFacts>,
     /// Messages stored before this time were durable in the log, in milliseconds since 1970. `None` when the checkpoint has no time.
     pub log_durable_at_ms: Option<i64>,
-    /// So were their entries in the consume queues.
+    /// Entries of messages stored before this time were durable in the consume queues, in milliseconds since 1970.
+    /// `None` when the checkpoint has no time.
     pub queues_durable_at_ms: Option<i64>,
     /// The topics that have queues, by name.
     pub topics: Vec<TopicFacts>,
@@ -43,13 +44,13 @@ pub struct StoreFacts {
 pub struct LogFacts {
     /// The folders that it lies in.
     pub folders: Vec<PathBuf>,
-    /// Files in all of them.
+    /// Number of files in all of them.
     pub files: u64,
     /// Length of one file.
     pub file_size_bytes: u64,
     /// First byte that is still there.
     pub start: PhysicalOffset,
-    /// The byte behind the last file.
+    /// The end of the last file.
     pub end_of_files: PhysicalOffset,
     /// Missing files between others, as `(from, to)`.
     pub holes: Vec<(PhysicalOffset, PhysicalOffset)>,
@@ -59,7 +60,7 @@ pub struct LogFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename = "Mark")]
 pub struct MarkFacts {
-    /// Counts how often a mark was written.
+    /// How often a mark was written.
     pub generation: u64,
     /// The log was durable before this.
     pub log_to: PhysicalOffset,
@@ -111,7 +112,7 @@ pub struct QueueFacts {
     pub first_stored_at_ms: Option<i64>,
     /// When the newest message was stored, in milliseconds since 1970.
     pub last_stored_at_ms: Option<i64>,
-    /// Length of its records, from a sample.
+    /// Length of its records in bytes, estimated from a sample.
     pub estimated_bytes: u64,
     /// Its consume queue files.
     pub files: u64,
@@ -149,7 +150,7 @@ pub fn facts<D: Disk>(reader: &StoreReader<D>) -> Result<StoreFacts, ToolError> 
     })
 }
 
-/// A time of the checkpoint, which writes 0 for none.
+/// A time of the checkpoint; 0 there means none.
 fn time(at_ms: i64) -> Option<i64> {
     (at_ms != 0).then_some(at_ms)
 }

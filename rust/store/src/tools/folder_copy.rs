@@ -10,7 +10,7 @@ use super::manifest::copy_range;
 /// Largest metadata file that is copied.
 const METADATA_BYTES: u64 = 1 << 30;
 
-/// A folder that is made by a tool. What was made is removed again unless it is kept.
+/// A folder that a tool makes. Dropping it removes what was made, unless it was kept.
 pub(super) struct NewFolder<'a, D: Disk> {
     pub disk: &'a D,
     pub path: PathBuf,
@@ -52,7 +52,8 @@ impl<'a, D: Disk> NewFolder<'a, D> {
         Ok(())
     }
 
-    /// Copies one file up to `size_bytes`; the rest of its length is zeros. Returns the bytes that were copied.
+    /// Copies one file up to `size_bytes` and fills the rest of its length with zeros. Returns the bytes that were
+    /// copied.
     pub(super) fn copy_file(
         &self,
         from: &Path,
@@ -71,7 +72,7 @@ impl<'a, D: Disk> NewFolder<'a, D> {
         copy.sync()
     }
 
-    /// Copies the JSON files of a folder of metadata, those that `wanted` names. A missing folder holds none.
+    /// Copies the JSON files of a metadata folder that `wanted` selects. A missing folder holds none.
     pub(super) fn copy_metadata(
         &self,
         from: &Path,

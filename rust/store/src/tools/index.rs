@@ -1,4 +1,4 @@
-//! Index files side by side with the log.
+//! Compares index files with the log.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ struct Numbered {
     entry: IndexEntry,
 }
 
-/// The index files of a store, read in step with the log: their entries stand in its order.
+/// The index files of a store, read in step with the log: their entries are in the same order.
 pub(super) struct IndexCheck<D: Disk> {
     disk: Arc<D>,
     dir: PathBuf,
@@ -34,7 +34,7 @@ pub(super) struct IndexCheck<D: Disk> {
     current: Option<Current<D>>,
     /// Keys of records before this must be there.
     entered_to: PhysicalOffset,
-    /// Nobody writes the last file: its slots lead to its last entries.
+    /// No server writes the last file: its slots lead to its last entries.
     is_settled: bool,
     /// Every entry must be there. Otherwise only the entries that are there are checked.
     is_ours: bool,
@@ -46,7 +46,7 @@ struct Current<D: Disk> {
     name: u64,
     file: D::File,
     header: IndexHeader,
-    /// Number behind the last entry that is checked.
+    /// One more than the number of the last entry that is checked.
     end: u32,
     next: u32,
     entries: Vec<Numbered>,
@@ -57,7 +57,7 @@ struct Current<D: Disk> {
 }
 
 impl<D: Disk> IndexCheck<D> {
-    /// Lists the files. Beside a server, and after a kill, only what the checkpoint counts is checked.
+    /// Lists the files. While a server runs, and after a kill, only what the checkpoint covers is checked.
     pub(super) fn open(
         reader: &StoreReader<D>,
         condition: &Condition,

@@ -1,4 +1,4 @@
-//! Records of a key: which places of the log the index names, and which of the records there a queue leads to.
+//! Records of a key: the places of the log that the index names, and which of the records there belong to a queue.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,12 +11,12 @@ use super::selection::Selection;
 use crate::reader::queue::QueueFiles;
 use crate::reader::{QueueRange, ReadError, StoreReader};
 
-/// Places of the log to read, in order: single records first, then one from which on everything is read.
+/// Places of the log to read, in order: first single records, then a place from which everything is read.
 pub(super) type Jumps = VecDeque<PhysicalOffset>;
 
-/// Where the records of the key may be. `None` without a key, and where no index is known to be whole.
+/// Where the records of the key may be. `None` without a key, and when no index is known to be complete.
 ///
-/// Without topics named it is looked up in all that have queues: the index knows keys by topic only.
+/// If no topic is given, looks in all that have queues: the index knows keys only by topic.
 pub(super) fn jumps<D: Disk>(
     reader: &StoreReader<D>,
     selection: &Selection,

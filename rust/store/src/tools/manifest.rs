@@ -1,4 +1,4 @@
-//! The side folder of a repair: the bytes that it takes away, and a list of what it does.
+//! The side folder of a repair: the bytes that it takes away, and a list of its steps.
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ pub(super) struct SideFolder<'a, D: Disk> {
 }
 
 impl<'a, D: Disk> SideFolder<'a, D> {
-    /// Makes the folder and writes down what is to be done.
+    /// Makes the folder and writes the list of steps.
     pub(super) fn make(disk: &'a D, root: &'a Path, actions: &'a [RepairAction]) -> Result<Self, EnvError> {
         let begun_at_ms = disk.now_ms();
         let mut dir = root.join(format!("repair-{begun_at_ms}"));
@@ -59,7 +59,7 @@ impl<'a, D: Disk> SideFolder<'a, D> {
         Ok(side)
     }
 
-    /// Writes the list; with `done` everything was done.
+    /// Writes the list. `done` says that all steps are done.
     pub(super) fn write(&self, done: bool) -> Result<(), EnvError> {
         let manifest = Manifest {
             store: self.root,
@@ -72,7 +72,7 @@ impl<'a, D: Disk> SideFolder<'a, D> {
         self.disk.replace(&self.dir.join("manifest.json"), &text)
     }
 
-    /// Keeps a copy of a part of a file, durably, before it is written over.
+    /// Makes a durable copy of a part of a file, before that part is overwritten.
     pub(super) fn keep_bytes(
         &mut self,
         path: &Path,
@@ -114,7 +114,7 @@ impl<'a, D: Disk> SideFolder<'a, D> {
         self.write(false)
     }
 
-    /// Gives a file that has other names as well, as those of a snapshot, bytes of its own: they keep theirs.
+    /// Gives a file bytes of its own if it has other names too, as in a snapshot. The other names keep the old bytes.
     pub(super) fn unshare(&self, path: &Path) -> Result<(), EnvError> {
         let file = self.disk.open_file(path, OpenMode::Read)?;
         if file.link_count()? == 1 {
@@ -132,10 +132,10 @@ impl<'a, D: Disk> SideFolder<'a, D> {
     }
 }
 
-/// Copies bytes from file to file; holes stay holes.
+/// Copies bytes from file to file. Holes stay holes.
 ///
 /// # Errors
-/// Also when the first file ends before.
+/// A file operation failed, or the first file is too short.
 pub(super) fn copy_range<F: DiskFile>(
     from: &F,
     from_offset: u64,

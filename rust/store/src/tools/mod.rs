@@ -1,6 +1,7 @@
 //! Tools for the folder of a store: facts, checks, repair, snapshots, and messages from one store to another.
 //!
-//! All read by position and without a lock, so that they work beside a server; what changes a folder takes its lock.
+//! All of them read by position and without a lock, so that they work while a server runs. A tool that changes a folder
+//! takes its lock.
 
 mod action;
 mod damage;
@@ -52,16 +53,16 @@ pub enum ToolError {
     /// The store could not be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A record was refused by the store that it was to go into; those before it are in.
+    /// The target store refused a record. The records before it are stored.
     #[error("record {number} is refused: {cause}")]
     Refused { number: u64, cause: AppendError },
-    /// A transfer ended early. The messages before are in.
+    /// A transfer ended early. The messages before are stored.
     #[error("the transfer ended after {messages} messages: {cause}")]
     Interrupted { messages: u64, cause: Box<Self> },
-    /// The folder that a tool is to make is there already, with something in it.
+    /// The folder that a tool should make exists and is not empty.
     #[error("the folder is not empty: {}", path.display())]
     TargetNotEmpty { path: PathBuf },
-    /// The folder that a tool is to make lies inside the store.
+    /// The folder that a tool should make lies inside the store.
     #[error("the folder lies inside the store: {}", path.display())]
     TargetInside { path: PathBuf },
     /// The checkpoint did not follow the log within the time that a snapshot waits.
@@ -70,10 +71,10 @@ pub enum ToolError {
     /// A damaged part of the log is too short to hold a record in its place.
     #[error("{size_bytes} damaged bytes at {physical_offset} are too few for a record in their place: {}", path.display())]
     HoleTooShort { path: PathBuf, physical_offset: PhysicalOffset, size_bytes: u64 },
-    /// What was given is no store's topic table.
+    /// The file is not a topic table of a store.
     #[error("not a table of topics ({reason}): {}", path.display())]
     BadTopics { path: PathBuf, reason: String },
-    /// The caller wanted no more.
+    /// The caller stopped the tool.
     #[error("stopped before the end")]
     Stopped,
 }
@@ -148,8 +149,8 @@ pub struct Progress {
 /// Receives the progress of a tool many times a second, and returns whether the tool continues.
 pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> bool;
 
-/// Where the log started before files were lost there; `start` is where it starts now. The mark is read after the files
-/// were listed: retention writes it before it removes one.
+/// Where the log started before its first files were lost; `start` is where it starts now. The mark is read after the
+/// files were listed, because retention writes it before it removes a file.
 fn lost_start<D: Disk>(
     reader: &StoreReader<D>,
     start: PhysicalOffset,
@@ -158,7 +159,7 @@ fn lost_start<D: Disk>(
     Ok(mark.and_then(|mark| mark.log_from).filter(|&from| from < start))
 }
 
-/// Refuses a log of which files are gone, as a server would.
+/// Refuses a log with missing files, as a server would.
 ///
 /// # Errors
 /// [`StoreError::MissingFile`].
@@ -177,7 +178,7 @@ fn check_log_files<D: Disk>(reader: &StoreReader<D>, log: &LogFiles<D>) -> Resul
     }
 }
 
-/// Tells how far a tool has come.
+/// Reports how far a tool has come.
 ///
 /// # Errors
 /// [`ToolError::Stopped`] when the watcher stops the tool.

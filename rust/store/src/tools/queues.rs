@@ -1,4 +1,4 @@
-//! Consume queues side by side with the log.
+//! Compares consume queues with the log.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,7 +14,7 @@ use crate::reader::queue::QueueFiles;
 use crate::reader::{QueueEntry, ReadError, StoreReader};
 use crate::record::counts_in_queue;
 
-/// Entries that all queues hold ahead together, and the fewest of one.
+/// Maximum number of entries that all queues read ahead together, and the minimum for one queue.
 const ENTRIES_AHEAD: u64 = 1 << 18;
 const FEWEST_ENTRIES: u64 = 64;
 
@@ -170,7 +170,8 @@ impl<D: Disk> Queues<D> {
         Ok(())
     }
 
-    /// Notes the entries that lead behind the last record; where the store is open they may be on their way.
+    /// Notes the entries that lead behind the last record. While a server runs, their records may still be on their
+    /// way.
     pub(super) fn finish(
         &mut self,
         log_end: PhysicalOffset,

@@ -20,8 +20,10 @@ use super::{ToolError, Watch};
 use crate::checkpoint::NOWHERE;
 use crate::folder::{LOCK, file_name, lock_logs, lock_root};
 use crate::reader::StoreReader;
+use crate::reader::log::LogFiles;
 
-/// The topic of a record that replaces damaged bytes. It gets no queue entry: its type is that of a rolled back message.
+/// The topic of a record that replaces damaged bytes. Such a record gets no queue entry, because its type is that of a
+/// rolled back message.
 const FILLER_TOPIC: &str = "RMQ_SYS_REPAIRED_LOG";
 
 /// What a repair does, or has done.
@@ -29,13 +31,13 @@ const FILLER_TOPIC: &str = "RMQ_SYS_REPAIRED_LOG";
 pub struct Repair {
     /// The store's folder.
     pub path: PathBuf,
-    /// In the order in which it is done; none when nothing is wrong.
+    /// The steps in order; none when nothing is wrong.
     pub actions: Vec<RepairAction>,
     /// The folder that keeps what was taken away; `None` for a preview.
     pub kept_in: Option<PathBuf>,
 }
 
-/// Says what [`repair`] would do. Takes no lock and changes nothing.
+/// Returns what [`repair`] would do. Takes no lock and changes nothing.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -53,7 +55,7 @@ pub fn plan_repair<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result
 /// [`StoreError::Locked`]; [`ToolError::HoleTooShort`]; or a file operation failed.
 ///
 /// # Durability
-/// Everything that is written over or moved is durable in the side folder before.
+/// Everything that is overwritten or moved is durable in the side folder before.
 pub fn repair<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<Repair, ToolError> {
     let disk = &*reader.disk;
     let locks = (lock_root(disk, &reader.root)?, lock_logs(disk, &reader.log_dirs)?);
@@ -111,19 +113,19 @@ fn is_of_index(problem: &Problem) -> bool {
     }
 }
 
-/// Why the end of the log is not what the checkpoint knows.
+/// Reason when the log ends before what the checkpoint states.
 fn lost_end(examined: &Examined) -> Option<String> {
     let problem = examined.report.problems.iter().find(|one| one.kind == ProblemKind::LogEndsEarly)?;
     Some(format!("the log ends at {}, expected: {}", examined.report.log_end, problem.expected))
 }
 
-/// Why the start of the log is not what the checkpoint knows.
+/// Reason when the log starts behind what the checkpoint states.
 fn lost_start(examined: &Examined) -> Option<String> {
     let problem = examined.report.problems.iter().find(|one| one.kind == ProblemKind::LogStartsLate)?;
     Some(format!("{}, expected: {}", problem.found, problem.expected))
 }
 
-/// Why the consume queues must be rebuilt, if they must. Otherwise gathers the entries that lead into damage.
+/// Returns why the consume queues must be rebuilt, if they must. Otherwise gathers the entries that lead into damage.
 fn queue_reason(examined: &Examined, entries: &mut Vec<RepairAction>) -> Option<String> {
     let queues_to = examined.mark.map_or(PhysicalOffset::MAX, |mark| mark.queues_to);
     for problem in &examined.report.problems {
@@ -140,7 +142,7 @@ fn queue_reason(examined: &Examined, entries: &mut Vec<RepairAction>) -> Option<
             return Some(format!("found {}, expected {}", problem.found, problem.expected));
         }
         if at >= queues_to {
-            continue; // the next start writes it anew
+            continue; // the next start writes it again
         }
         entries.push(RepairAction::BlankEntry {
             path: problem.path.clone(),
@@ -188,21 +190,29 @@ fn plan_hole<D: Disk>(
                 actions.push(RepairAction::MakeFile { path, physical_offset, size_bytes: file_size });
             }
         }
-        HoleKind::Tail => {
-            let mut at = hole.from;
-            while at < hole.to {
-                let Some(file_end) = log.file_end(at)? else { break };
-                let end = hole.to.min(file_end);
-                actions.push(RepairAction::CutTail {
-                    path: log.path_at(at)?,
-                    file_offset: log.file_offset(at)?,
-                    physical_offset: at,
-                    size_bytes: end - at,
-                    reason: reason.clone(),
-                });
-                at = end;
-            }
-        }
+        HoleKind::Tail => cut_tail(&mut log, hole, actions)?,
+    }
+    Ok(())
+}
+
+/// Cuts the tail off each file that holds a part of it.
+fn cut_tail<D: Disk>(
+    log: &mut LogFiles<D>,
+    hole: &Hole,
+    actions: &mut Vec<RepairAction>,
+) -> Result<(), ToolError> {
+    let mut at = hole.from;
+    while at < hole.to {
+        let Some(file_end) = log.file_end(at)? else { break };
+        let end = hole.to.min(file_end);
+        actions.push(RepairAction::CutTail {
+            path: log.path_at(at)?,
+            file_offset: log.file_offset(at)?,
+            physical_offset: at,
+            size_bytes: end - at,
+            reason: hole.reason.clone(),
+        });
+        at = end;
     }
     Ok(())
 }
@@ -263,14 +273,14 @@ fn write<D: Disk>(disk: &D, path: &Path, at: u64, bytes: &[u8]) -> Result<(), En
     file.sync()
 }
 
-/// Says that the store was not closed.
+/// Marks the store as not closed.
 fn mark_open<D: Disk>(disk: &D, root: &Path) -> Result<(), EnvError> {
     let file = disk.open_file(&root.join("abort"), OpenMode::CreateOrWrite)?;
     file.sync()?;
     disk.sync_dir(root)
 }
 
-/// When the last sound record before a place of the log was stored, 1 when there is none: recovery reads this time.
+/// Store time of the last sound record before a place of the log; 1 when there is none. Recovery reads this time.
 fn stored_before<D: Disk>(reader: &StoreReader<D>, at: PhysicalOffset) -> Result<i64, ToolError> {
     use super::walk::{Checks, LogWalk, Step};
     let mut walk = LogWalk::new(reader, NOWHERE, Checks::Layout)?;
@@ -292,7 +302,7 @@ const fn smallest_filler(record_check: bool) -> u64 {
     (FIXED_BYTES_V1 + 1 + check) as u64
 }
 
-/// A record of an exact length that no queue and no index leads to: the type of a rolled back message.
+/// A record of an exact length. It has the type of a rolled back message, so that no queue and no index leads to it.
 ///
 /// # Source
 /// docs/reference/store-format.md 3.1, 4.4.

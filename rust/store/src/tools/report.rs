@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use serde::Serialize;
 
-/// What is wrong with a place of a store.
+/// The kinds of problems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemKind {
@@ -13,11 +13,11 @@ pub enum ProblemKind {
     DamagedRecord,
     /// Files of the log are missing between two others.
     MissingLogFiles,
-    /// The log starts behind where the checkpoint knows it to start.
+    /// The log starts behind the start that the checkpoint states.
     LogStartsLate,
-    /// The log ends before what the checkpoint knows to be durable.
+    /// The log ends before what was durable according to the checkpoint.
     LogEndsEarly,
-    /// Consume queues are not those that the checkpoint knows.
+    /// Consume queues differ from the checkpoint.
     IncompleteQueues,
     /// A consume queue entry leads to where no record begins.
     EntryWithoutRecord,
@@ -31,7 +31,7 @@ pub enum ProblemKind {
     IndexEntryWithoutRecord,
     /// A key of a record is not in the index.
     KeyWithoutIndexEntry,
-    /// The head of an index file, or a chain of its entries, is not as its entries say.
+    /// The head of an index file, or a chain of its entries, contradicts its entries.
     IndexDiffers,
 }
 
@@ -40,15 +40,15 @@ pub enum ProblemKind {
 pub struct Problem {
     /// What is wrong.
     pub kind: ProblemKind,
-    /// The file, or the folder where no file is.
+    /// The file, or the folder if there is no file.
     pub path: PathBuf,
     /// Where in the file, in bytes.
     pub file_offset: u64,
-    /// The place in the log that it is about.
+    /// The place in the log.
     pub physical_offset: Option<PhysicalOffset>,
     /// Damaged or missing bytes.
     pub size_bytes: Option<u64>,
-    /// The topic that it is about.
+    /// The topic concerned.
     pub topic: Option<String>,
     /// The queue of that topic.
     pub queue_id: Option<u32>,
@@ -109,7 +109,7 @@ pub struct VerifyReport {
     pub has_mark: bool,
     /// First byte of the log.
     pub log_start: PhysicalOffset,
-    /// Where the check ended: the end of the log, or of what a server had dispatched when the check began.
+    /// Where the check ended: the end of the log, or how far a server had dispatched when the check began.
     pub log_end: PhysicalOffset,
     /// Bytes behind the end of the log that are not zero: a torn tail, which the next start cuts off.
     pub tail_bytes: u64,
@@ -117,15 +117,15 @@ pub struct VerifyReport {
     pub log_files: u64,
     /// Sound records.
     pub records: u64,
-    /// Those of them that must have, and have, a checksum of the whole record.
+    /// Those of them that need a checksum of the whole record, and have it.
     pub records_with_own_check: u64,
     /// Consume queues.
     pub queues: u64,
     /// Consume queue entries that lead to their record.
     pub entries: u64,
-    /// Consume queue entries that only fill a place.
+    /// Consume queue entries that are fillers.
     pub filler_entries: u64,
-    /// Records of a queue that is not there, or that began anew later: their topic was deleted.
+    /// Records of a queue that does not exist, or that started again later: their topic was deleted.
     pub records_without_queue: u64,
     /// Records that the next start, or a running server, still has to enter into consume queues.
     pub records_to_dispatch: u64,
@@ -142,7 +142,7 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    /// Problems that are listed at the most.
+    /// Maximum number of problems that are listed.
     pub const LISTED: usize = 10_000;
 
     /// Whether nothing is wrong.

@@ -11,11 +11,11 @@ use super::{Progress, ToolError, check_log_files};
 use crate::reader::condition::Condition;
 use crate::reader::{Missing, QueueRange, RangeOptions, RangeScan, ReadError, ScanOptions, StoreReader};
 
-/// Bytes of records that one step gives at the most, unless one alone has more.
+/// Maximum bytes of records that one step returns, unless a single record is larger.
 const STEP_BYTES: usize = 1 << 20;
 
-/// The chosen records: by queue, in one pass over the log, where topics are named; else all of the log, those without a queue
-/// entry as well.
+/// The chosen records. If topics are named, those of their queues, in one pass over the log. Otherwise all of the log,
+/// including records without a queue entry.
 pub struct Selected<D: Disk = RealDisk> {
     selection: Selection,
     source: Source<D>,
@@ -34,7 +34,7 @@ enum Source<D: Disk> {
 
 struct LogSource<D: Disk> {
     walk: LogWalk<D>,
-    /// Where to go before the next steps: to single records, and then to where the walk continues.
+    /// Where to go next: to single records, then to where the walk continues.
     jumps: Jumps,
     /// Only records that these parts of queues lead to.
     members: Option<Members<D>>,
@@ -44,8 +44,8 @@ impl<D: Disk> Selected<D> {
     /// Begins to read.
     ///
     /// # Errors
-    /// A topic that the store does not hold; [`crate::StoreError::MissingFile`] where files of the log are gone and damage is
-    /// not to be left out; or a file operation failed.
+    /// The store does not have the topic; [`crate::StoreError::MissingFile`] when log files are missing and damage is
+    /// not to be skipped; or a file operation failed.
     pub fn new(reader: &StoreReader<D>, selection: Selection) -> Result<Self, ToolError> {
         let by_place = selection.physical_from.is_some() || selection.physical_before.is_some();
         if !by_place && !selection.skips_damage {
@@ -78,10 +78,11 @@ impl<D: Disk> Selected<D> {
         self.progress
     }
 
-    /// Reads on and calls `visit` with the next chosen records; false at the end. There may be none in a step.
+    /// Reads on and calls `visit` with the next chosen records; false at the end. A step may have none.
     ///
     /// # Errors
-    /// A damaged record, unless it is to be left out; what `visit` gives; or a file operation failed. It has ended then.
+    /// A damaged record, unless damage is to be skipped; the error of `visit`; or a file operation failed. The
+    /// selection ends then.
     pub fn step<E: From<ToolError>>(
         &mut self,
         visit: impl FnMut(&RecordView<'_>) -> Result<(), E>,
@@ -152,21 +153,17 @@ impl<D: Disk> Selected<D> {
                 Step::Damage { at, reason } if is_single => {
                     return Err(damaged(walk, at, &reason)?.into());
                 }
-                Step::Damage { at, reason } => {
-                    let ground = walk.find_ground(at, &mut |_| Ok(()))?;
-                    if ground.is_none() && at >= self.durable_to {
-                        return Ok(false); // it was never known to be durable: the end of the log
-                    }
-                    if walk.end_of_data(at, &mut |_| Ok(()))? == at {
-                        return Ok(false); // files are made ahead
-                    }
-                    if !self.selection.skips_damage {
+                Step::Damage { at, reason } => match behind_damage(walk, at, self.durable_to)? {
+                    Behind::Nothing => return Ok(false),
+                    Behind::Lost { .. } if !self.selection.skips_damage => {
                         return Err(damaged(walk, at, &reason)?.into());
                     }
-                    self.left_out += 1;
-                    let Some(ground) = ground else { return Ok(false) };
-                    walk.go_to(ground);
-                }
+                    Behind::Lost { ground } => {
+                        self.left_out += 1;
+                        let Some(ground) = ground else { return Ok(false) };
+                        walk.go_to(ground);
+                    }
+                },
                 Step::MissingFiles { at, .. } if !self.selection.skips_damage => {
                     return Err(damaged(walk, at, "the file is missing")?.into());
                 }
@@ -178,6 +175,26 @@ impl<D: Disk> Selected<D> {
             }
         }
     }
+}
+
+/// What the log holds from a damaged place on.
+enum Behind {
+    /// Nothing that was ever promised: the log ends there.
+    Nothing,
+    /// Lost records. `ground` is where sound ones follow, if any do.
+    Lost { ground: Option<PhysicalOffset> },
+}
+
+fn behind_damage<D: Disk>(
+    walk: &mut LogWalk<D>,
+    at: PhysicalOffset,
+    durable_to: PhysicalOffset,
+) -> Result<Behind, ToolError> {
+    let ground = walk.find_ground(at, &mut |_| Ok(()))?;
+    let is_torn_tail = ground.is_none() && at >= durable_to;
+    // Files are made ahead: zeros follow the last record.
+    let is_end = is_torn_tail || walk.end_of_data(at, &mut |_| Ok(()))? == at;
+    Ok(if is_end { Behind::Nothing } else { Behind::Lost { ground } })
 }
 
 /// The error of a damaged place.
@@ -197,7 +214,7 @@ fn open_log<D: Disk>(
     let mut walk = LogWalk::new(reader, condition.checked(), checks)?;
     let start = walk.start().max(selection.physical_from.unwrap_or_default());
     if start > walk.start() {
-        // Records have no index by place: from the start of the file that holds it.
+        // The start of a record cannot be found by its place. So read from the start of its file.
         let file_start = walk.place(start)?.1;
         walk.go_to(start - file_start);
     }

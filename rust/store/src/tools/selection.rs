@@ -1,10 +1,10 @@
-//! Which records of a store are wanted.
+//! Selects records of a store.
 
 use rocketpy_model::{PhysicalOffset, QueueOffset, property};
 use rocketpy_protocol::properties_text::iter_bytes;
 use rocketpy_protocol::record::RecordView;
 
-/// Which records are wanted. The default is all of them.
+/// The records to select. The default is all of them.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     /// Only these topics; every topic when empty.
@@ -25,8 +25,8 @@ pub struct Selection {
     pub stored_before_ms: Option<i64>,
     /// Only records with this key, or this unique key.
     pub key: Option<String>,
-    /// Looks for the key in all of the log. Otherwise the index says where it is, as far as it is known to be whole, in the
-    /// topics that have queues; only what it does not cover is read.
+    /// Looks for the key in all of the log. Otherwise the index finds it in the topics that have queues, if the index
+    /// is known to be complete; only what it does not cover is read.
     pub scans_log: bool,
     /// Skips damaged records and counts them. Otherwise the first one ends the selection with an error.
     pub skips_damage: bool,
@@ -51,7 +51,7 @@ fn within<T: PartialOrd>(value: T, from: Option<T>, before: Option<T>) -> bool {
     from.is_none_or(|from| value >= from) && before.is_none_or(|before| value < before)
 }
 
-/// Whether a record has a key, or it is its unique key.
+/// Whether a text is one of a record's keys or its unique key.
 fn has_key(view: &RecordView<'_>, key: &str) -> bool {
     iter_bytes(view.properties).any(|(name, value)| {
         (name == property::KEYS.as_bytes()

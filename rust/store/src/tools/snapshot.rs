@@ -1,4 +1,4 @@
-//! A copy of a store as it was at one moment, while a server writes it.
+//! Copies a store as it is at one moment, while a server writes it.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use crate::reader::{ReadError, StoreReader};
 const PATIENCE: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_millis(50);
 
-/// Metadata that a later message may change: copied behind the cut, so that every topic of it is known.
+/// Metadata that a later message may change. It is copied after the cut, so that every topic in the log is known.
 const NAMES: [&str; 2] = ["topics.json", "subscriptionGroup.json"];
 
 /// A snapshot that was made.
@@ -31,13 +31,13 @@ const NAMES: [&str; 2] = ["topics.json", "subscriptionGroup.json"];
 pub struct Snapshot {
     /// The new folder.
     pub path: PathBuf,
-    /// It holds the log before this.
+    /// It has the log before this offset.
     pub log_end: PhysicalOffset,
     /// First byte of its log.
     pub log_start: PhysicalOffset,
     /// Log files that the store and the snapshot share.
     pub linked_files: u64,
-    /// Log files that were copied: the one that is written, and all when the two lie on different file systems.
+    /// Log files that were copied: the current one, or all when the two folders lie on different file systems.
     pub copied_files: u64,
     /// Bytes of those.
     pub copied_bytes: u64,
@@ -47,7 +47,7 @@ pub struct Snapshot {
     pub entries: u64,
     /// Metadata files.
     pub metadata_files: u64,
-    /// What of the store is not in the snapshot; the index is rebuilt from the log.
+    /// Files and folders of the store that are not in the snapshot. The index is rebuilt from the log.
     pub left_out: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ pub fn snapshot<D: Disk>(
     let disk = &*reader.disk;
     let folder = NewFolder::make(disk, target, &reader.root)?;
     let config = target.join("config");
-    // Before the cut: no offset of a group lies ahead of the log.
+    // Copied before the cut, so that no offset of a group lies ahead of the log.
     let is_name = |name: &str| NAMES.contains(&name);
     let mut metadata_files =
         folder.copy_metadata(&reader.root.join("config"), &config, |name| !is_name(name))?;
@@ -119,7 +119,7 @@ fn wait_for_cut<D: Disk>(
             return Ok((log, mark.queues_to));
         }
         if reader.disk.lock_holder(&reader.root.join(LOCK))?.is_none() {
-            // Nobody writes any more: what the checkpoint does not count was lost, or is to be recovered.
+            // Nobody writes any more. What the checkpoint does not cover was lost, or must be recovered.
             return Ok((log, if mark.closed { mark.log_to } else { mark.queues_to }));
         }
         if Instant::now() >= deadline {
@@ -131,8 +131,8 @@ fn wait_for_cut<D: Disk>(
     }
 }
 
-/// Behind the last record of the log from a place on. Entries of queues may be in the memory of the server alone: what is
-/// readable there is in the log.
+/// The end of the last record of the log, searched from a place on. The server may keep queue entries only in memory,
+/// but their records are in the log.
 fn end_of_log<D: Disk>(reader: &StoreReader<D>, from: PhysicalOffset) -> Result<PhysicalOffset, ReadError> {
     let mut walk = LogWalk::new(reader, NOWHERE, Checks::Layout)?;
     walk.go_to(from.max(walk.start()));
@@ -140,7 +140,7 @@ fn end_of_log<D: Disk>(reader: &StoreReader<D>, from: PhysicalOffset) -> Result<
     Ok(walk.at())
 }
 
-/// Behind the last record that a queue leads to.
+/// The end of the last record that a queue leads to.
 fn dispatched<D: Disk>(reader: &StoreReader<D>, log: &mut LogFiles<D>) -> Result<PhysicalOffset, ReadError> {
     let mut end = log.start();
     for topic in reader.topic_names()? {
@@ -173,7 +173,7 @@ fn copy_log<D: Disk>(
                 made.copied_files += 1;
                 made.copied_bytes += file.size_bytes.min(cut - start);
             }
-            // Retention took the oldest away meanwhile.
+            // Retention removed the oldest file meanwhile.
             Err(error) if error.is_not_found() && made.log_start == PhysicalOffset::MAX => continue,
             Err(error) => return Err(error.into()),
         }
@@ -184,7 +184,7 @@ fn copy_log<D: Disk>(
     Ok(())
 }
 
-/// Links or copies a file of the log. Says whether it is linked.
+/// Links or copies a log file. Returns whether it is linked.
 fn take_over<D: Disk>(
     folder: &NewFolder<'_, D>,
     from: &Path,
@@ -253,7 +253,7 @@ fn copy_queue<D: Disk>(
     Ok(first.unwrap_or_default())
 }
 
-/// Writes the checkpoint of a store that was closed at the cut. It is written last: a part of a snapshot has none.
+/// Writes the checkpoint of a store that was closed at the cut. It comes last: an unfinished snapshot has none.
 fn write_checkpoint<D: Disk>(
     reader: &StoreReader<D>,
     folder: &NewFolder<'_, D>,

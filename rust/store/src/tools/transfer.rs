@@ -26,13 +26,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What went into a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct TransferReport {
-    /// Messages that are in the store now.
+    /// Messages that were stored.
     pub messages: u64,
     /// Length of their bodies.
     pub body_bytes: u64,
     /// Messages of each topic.
     pub topics: BTreeMap<String, u64>,
-    /// Records that are no message of a user: those of system topics, and prepared and rolled back ones.
+    /// Records that are not messages of users: those of system topics, and prepared and rolled back ones.
     pub passed_over: u64,
     /// Damaged records that were left out.
     pub left_out: u64,
@@ -40,7 +40,7 @@ pub struct TransferReport {
     pub new_topics: Vec<String>,
 }
 
-/// A store that messages are put into. No server has it.
+/// A store that receives messages. No server has it open.
 pub struct Transfer {
     store: Arc<Store>,
     /// Queues of each topic.
@@ -49,11 +49,11 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Opens the store, or makes it; its files have the sizes of those that it has, else of those of `like`. Its log lies in
-    /// `commitlog` below the root, or in the folders given, parted by commas.
+    /// Opens the store, or makes it. Its new files have the sizes of its own files, or of those of `like` if it has
+    /// none. Its log lies in `commitlog` below the root, or in the given folders, separated by commas.
     ///
     /// # Errors
-    /// [`ReadError::NotAStore`] and [`ReadError::LogElsewhere`] when there are queues and not the log;
+    /// [`ReadError::NotAStore`] and [`ReadError::LogElsewhere`] when there are queues but no log;
     /// [`crate::StoreError::Locked`] and the other errors of a start.
     pub fn open(root: &Path, log_dir: Option<&Path>, like: Option<&StoreReader>) -> Result<Self, ToolError> {
         let own = match StoreReader::open_on(RealDisk, root, log_dir) {
@@ -77,7 +77,7 @@ impl Transfer {
     /// [`Transfer::open`] for a store that is not there yet.
     ///
     /// # Errors
-    /// [`ToolError::TargetNotEmpty`]: a folder has something in it.
+    /// [`ToolError::TargetNotEmpty`]: a folder is not empty.
     pub fn make(root: &Path, log_dir: Option<&Path>, like: Option<&StoreReader>) -> Result<Self, ToolError> {
         for dir in [root.to_path_buf()].into_iter().chain(log_dirs(&RealDisk, root, log_dir)?) {
             if !is_empty(&dir)? {
@@ -87,8 +87,8 @@ impl Transfer {
         Self::open(root, log_dir, like)
     }
 
-    /// Appends one message. Topic, queue, body, properties, flag and what its producer stated stay; its offsets and the time at
-    /// which it was stored are new.
+    /// Appends one message. Topic, queue, body, properties, flag and the producer's fields are kept. Its offsets and
+    /// store time are new.
     ///
     /// # Errors
     /// [`ToolError::Refused`].
@@ -119,7 +119,7 @@ impl Transfer {
     /// Appends the messages of another store, in the order of its log.
     ///
     /// # Errors
-    /// Those of reading, [`ToolError::Refused`], and [`ToolError::Interrupted`] once a message is in.
+    /// Those of reading, [`ToolError::Refused`], and [`ToolError::Interrupted`] once a message was stored.
     pub fn append_all<D: Disk>(&mut self, mut from: Selected<D>, watch: Watch<'_>) -> Result<(), ToolError> {
         loop {
             let has_more = from
@@ -152,11 +152,11 @@ impl Transfer {
         })
     }
 
-    /// Closes the store and enters its topics into the table of topics, as `like` has them where it has. What was appended
-    /// is durable then.
+    /// Closes the store and enters its topics into the table of topics, with the settings that `like` has for them. On
+    /// return what was appended is durable.
     ///
     /// # Errors
-    /// The messages are in; the next start recovers them.
+    /// The messages are stored; the next start recovers them.
     pub fn finish(mut self, like: Option<&Path>) -> Result<TransferReport, ToolError> {
         let closed = self.close(like);
         closed.map_err(|cause| interrupted(self.report.messages, cause))?;
@@ -171,7 +171,8 @@ impl Transfer {
     }
 }
 
-/// An error of a transfer after some messages. One that says itself how far it came, or that the caller wanted, stays.
+/// Turns an error after the first message into [`ToolError::Interrupted`]. Keeps one that states the progress itself,
+/// and a stop by the caller.
 fn interrupted(messages: u64, cause: ToolError) -> ToolError {
     match cause {
         ToolError::Refused { .. } | ToolError::Stopped => cause,
@@ -180,7 +181,7 @@ fn interrupted(messages: u64, cause: ToolError) -> ToolError {
     }
 }
 
-/// Whether a folder is missing, or has nothing in it.
+/// Whether a folder is missing or empty.
 fn is_empty(dir: &Path) -> Result<bool, EnvError> {
     match RealDisk.list(dir) {
         Err(error) if error.is_not_found() => Ok(true),
@@ -188,15 +189,15 @@ fn is_empty(dir: &Path) -> Result<bool, EnvError> {
     }
 }
 
-/// Whether consume queues are there: then their log is somewhere.
+/// Whether there are consume queues. If so, their log must be somewhere.
 fn has_queues(root: &Path) -> Result<bool, EnvError> {
     Ok(!is_empty(&root.join("consumequeue"))?)
 }
 
 /// Takes the sizes of the files of a store; false when it has no log file yet.
 ///
-/// The size of an index file does not tell its slots from its entries. Our checkpoint does; where another program wrote last,
-/// with other numbers than the usual ones, the index is rebuilt.
+/// The size of an index file does not determine how many slots and entries it has. Our checkpoint states them. If
+/// another program wrote last with other numbers than the defaults, the index is rebuilt.
 fn take_file_sizes(config: &mut StoreConfig, reader: &StoreReader) -> Result<bool, ToolError> {
     let mut log = reader.open_log()?;
     let Some(log_file) = log.files.files().first() else { return Ok(false) };
@@ -216,7 +217,8 @@ fn take_file_sizes(config: &mut StoreConfig, reader: &StoreReader) -> Result<boo
     Ok(true)
 }
 
-/// Enters topics that a table of topics does not have, or has with too few queues. Returns the new ones.
+/// Enters topics that a table of topics lacks, and raises their number of queues where it is too low. Returns the new
+/// ones.
 fn add_topics(
     root: &Path,
     like: Option<&Path>,
@@ -260,7 +262,7 @@ fn plain_topic(topic: &str) -> Value {
     })
 }
 
-/// Raises a number of queues to what is needed.
+/// Raises a number of queues to the needed one.
 fn raise(config: &mut Map<String, Value>, name: &str, needed: u32) -> bool {
     let is_enough =
         config.get(name).and_then(Value::as_u64).is_some_and(|queues| queues >= u64::from(needed));

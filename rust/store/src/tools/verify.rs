@@ -14,26 +14,26 @@ use crate::folder::{LOCK, file_name};
 use crate::reader::condition::Condition;
 use crate::reader::{ReadError, StoreReader};
 
-/// The sum of a mark that says that no queue counts.
+/// The sum in a mark that trusts no queue.
 const NO_SUM: u64 = u64::MAX;
 
-/// Checks a store without a lock. Beside a server the check ends where the server had come when it began.
+/// Checks a store without a lock. While a server runs, the check ends where the server was when it began.
 ///
 /// # Errors
-/// When the store cannot be read at all; what is wrong with it stands in the report.
+/// When the store cannot be read at all. Problems are in the report.
 pub fn verify<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<VerifyReport, ToolError> {
     let is_live = reader.disk.lock_holder(&reader.root.join(LOCK))?.is_some();
     Ok(examine(reader, is_live, watch)?.report)
 }
 
-/// A report with what a repair has to know.
+/// A report, and what a repair needs.
 pub(super) struct Examined {
     pub report: VerifyReport,
     pub holes: Vec<Hole>,
     pub mark: Option<Mark>,
 }
 
-/// Checks a store; `is_live` says that somebody else has it open.
+/// Checks a store. `is_live` says that another process has it open.
 pub(super) fn examine<D: Disk>(
     reader: &StoreReader<D>,
     is_live: bool,
@@ -71,7 +71,7 @@ pub(super) fn examine<D: Disk>(
     examination.finish(&condition, watch)
 }
 
-/// Behind the last record that an entry of a queue leads to.
+/// The end of the last record that a queue entry leads to.
 fn covered<D: Disk>(queues: &mut Queues<D>) -> Result<PhysicalOffset, ReadError> {
     let mut covered = PhysicalOffset::ZERO;
     for queue in queues.iter_mut() {
@@ -81,7 +81,7 @@ fn covered<D: Disk>(queues: &mut Queues<D>) -> Result<PhysicalOffset, ReadError>
     Ok(covered)
 }
 
-/// Notes files of the log whose length is another one than that of the first.
+/// Notes log files whose length differs from that of the first.
 fn note_bad_files<D: Disk>(reader: &StoreReader<D>, report: &mut VerifyReport) -> Result<(), ToolError> {
     let files = crate::reader::files::StreamFiles::list_all(reader.disk.clone(), reader.log_dirs.clone())?;
     let Some(expected) = files.files().first().map(|file| file.size_bytes) else { return Ok(()) };
@@ -129,7 +129,7 @@ fn check_sums<D: Disk>(
     if (entries, firsts) == (mark.entries, mark.firsts) {
         return Ok(());
     }
-    // A server that deletes a topic, or an old file, writes the mark anew.
+    // A server that deletes a topic or an old file writes a new mark.
     if is_live
         && Condition::read(&*reader.disk, &reader.root)?.mark.map(|now| now.generation)
             != Some(mark.generation)
@@ -206,7 +206,7 @@ impl<D: Disk> Examination<D> {
 
     fn finish(mut self, condition: &Condition, watch: Watch<'_>) -> Result<Examined, ToolError> {
         self.settle_tail(watch)?;
-        // What was closed ends with its last record; entries that lead on are wrong.
+        // A closed store ends with its last record. Entries that lead further are wrong.
         let is_complete = !condition.is_dirty && !self.report.is_live;
         let log_end = self.report.log_end;
         self.queues.finish(log_end, is_complete, &mut self.report)?;
@@ -239,7 +239,8 @@ impl<D: Disk> Examination<D> {
         Ok(Examined { report: self.report, holes: self.holes, mark: condition.mark })
     }
 
-    /// Damage that nothing sound follows is one tail, over however many files it goes; zeros are none: files are made ahead.
+    /// Damage that nothing sound follows is one tail, however many files it covers. Zeros are not damage, because files
+    /// are made ahead.
     fn settle_tail(&mut self, watch: Watch<'_>) -> Result<(), ToolError> {
         let log_end = self.report.log_end;
         let behind: Vec<Hole> = self.holes.extract_if(.., |hole| hole.from >= log_end).collect();
@@ -253,7 +254,7 @@ impl<D: Disk> Examination<D> {
     }
 
     fn note_early_end(&mut self, mark: &Mark, log_end: PhysicalOffset) -> Result<(), ToolError> {
-        // A file that was filled to its end is over behind the filler.
+        // Unlike `log_end`, the walk has passed the filler of a full file.
         if self.walk.at() >= mark.log_to {
             return Ok(());
         }

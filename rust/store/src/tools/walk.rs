@@ -1,4 +1,4 @@
-//! Walks the log record by record, by position, and finds sound ground again behind damage.
+//! Walks the log record by record, by position, and finds the next sound place behind damage.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ const WINDOW_BYTES: usize = 1 << 20;
 /// Bytes that are read for one record; most are shorter.
 const RECORD_BYTES: usize = 8 << 10;
 
-/// Bytes of a record up to its magic number, and that number.
+/// Bytes of a record up to and including its magic number.
 const HEAD_BYTES: u64 = 8;
 
 /// Which checks a walk makes.
@@ -39,7 +39,7 @@ pub(super) struct LogWalk<D: Disk> {
     files: StreamFiles<D>,
     /// Next place to read.
     at: PhysicalOffset,
-    /// Where to stop: places from here on are not read.
+    /// Where to stop: nothing is read from here on.
     stop: PhysicalOffset,
     checked: Range<PhysicalOffset>,
     checks: Checks,
@@ -62,7 +62,7 @@ pub(super) enum Step<'a> {
     End,
 }
 
-/// What stands at a place, with its length in place of its bytes.
+/// What lies at a place, with the length of a record instead of its bytes.
 enum Here {
     Record(usize),
     FileEnd,
@@ -70,7 +70,7 @@ enum Here {
 }
 
 impl<D: Disk> LogWalk<D> {
-    /// A walk from the start of the log on. Where `checked` says so, a record without a checksum of its own is damaged.
+    /// A walk from the start of the log. Within `checked` a record without a checksum of its own is damaged.
     pub(super) fn new(
         reader: &StoreReader<D>,
         checked: Range<PhysicalOffset>,
@@ -90,18 +90,18 @@ impl<D: Disk> LogWalk<D> {
         })
     }
 
-    /// Reads no place from here on.
+    /// Stops the walk at a place.
     pub(super) fn stop_at(&mut self, stop: PhysicalOffset) {
         self.stop = stop;
     }
 
-    /// Goes on at a place where a record begins, or a file.
+    /// Continues at a place where a record or a file begins.
     pub(super) fn go_to(&mut self, at: PhysicalOffset) {
         self.at = at;
         self.window_bytes = WINDOW_BYTES;
     }
 
-    /// Goes to a place where one record begins that is wanted, and probably not those behind it.
+    /// Goes to the start of one record that is wanted; those behind it probably are not.
     pub(super) fn look_at(&mut self, at: PhysicalOffset) {
         self.at = at;
         self.window_bytes = RECORD_BYTES;
@@ -191,7 +191,7 @@ impl<D: Disk> LogWalk<D> {
         })
     }
 
-    /// Makes sure that the window holds `wanted` bytes from a place on, or all up to the end of the file.
+    /// Makes sure that the window has `wanted` bytes from a place on, or all up to the end of the file.
     fn load(
         &mut self,
         at: PhysicalOffset,
@@ -212,12 +212,12 @@ impl<D: Disk> LogWalk<D> {
         Ok(is_there)
     }
 
-    /// The first place from one on, in its file, that may hold something else than zeros.
+    /// The first place at or behind one, in the same file, that may hold something else than zeros.
     fn next_data(&mut self, from: PhysicalOffset) -> Result<Option<PhysicalOffset>, ReadError> {
         Ok(self.files.next_data(from.get())?.map(PhysicalOffset))
     }
 
-    /// Whether what stands at a place is sound.
+    /// Whether a sound record or the end of a file is at a place.
     fn is_sound(&mut self, at: PhysicalOffset, file_end: PhysicalOffset) -> Result<bool, ReadError> {
         Ok(at < file_end && !matches!(self.here(at, file_end)?, Here::Damage(_)))
     }

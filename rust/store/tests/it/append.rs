@@ -12,7 +12,8 @@ use rocketpy_store::{AppendError, FetchStatus, NewRecord, Store, StoreConfig};
 
 use crate::faulty::FaultyDisk;
 use crate::support::{
-    ALL, PATIENCE, assert_queues_equal_log, eventually, listener, read_all, record, settle, small, views,
+    ALL, PATIENCE, assert_queues_equal_log, eventually, killed_copy, listener, read_all, record, settle,
+    small, views,
 };
 
 #[test]
@@ -84,9 +85,10 @@ fn a_full_file_ends_with_a_blank_record_and_the_log_goes_on_in_the_next() {
 fn what_is_too_long_is_refused_by_name_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(small(dir.path())).unwrap();
-    let long = vec![0; 40_000];
+    let long = vec![0; 65_500];
     let body = store.append(&record("t", 0, &long)).unwrap_err();
-    assert!(matches!(body, AppendError::BodyTooLong { size_bytes: 40_000, limit_bytes: 32_768 }), "{body}");
+    assert!(matches!(body, AppendError::LongerThanFile { file_bytes: 65_536, .. }), "{body}");
+    assert!(body.hint().unwrap().contains("mappedFileSizeCommitLog"), "{body}");
     let properties = vec![b'x'; 32_760];
     let refused = store.append(&NewRecord { properties: &properties, ..record("t", 0, b"") }).unwrap_err();
     assert!(matches!(refused, AppendError::PropertiesTooLong { limit_bytes: 32_747, .. }), "{refused}");
@@ -358,17 +360,31 @@ fn a_batch_of_many_small_items_is_refused_before_it_fills_the_memory() {
 }
 
 #[test]
-fn what_no_log_file_can_hold_is_told_from_what_the_limit_forbids() {
+fn only_the_log_file_limits_a_record_and_the_longest_is_recovered_and_read() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(StoreConfig { max_message_size: 100_000, ..small(dir.path()) }).unwrap();
-    let error = store.append(&record("t", 0, &vec![0; 65_500])).unwrap_err();
-    assert!(matches!(error, AppendError::LongerThanFile { file_bytes: 65_536, .. }), "{error}");
-    let hint = error.hint().unwrap();
-    assert!(hint.contains("mappedFileSizeCommitLog") && !hint.contains("maxMessageSize"), "{hint}");
+    let config = small(dir.path());
+    let store = Store::open(config.clone()).unwrap();
+    let around = store.append(&record("t", 0, b"")).unwrap().size_bytes as usize;
+    let longest = vec![7; (64 << 10) - 8 - around]; // 8 bytes for the blank record that ends the file
+    let refused = store.append(&record("t", 0, &[longest.as_slice(), b"x"].concat())).unwrap_err();
+    assert!(matches!(refused, AppendError::LongerThanFile { size_bytes: 65_529, .. }), "{refused}");
     let items = batch(&[[0; 900].as_slice(); 70]);
-    let error = store.append_batch(&record("t", 0, &items)).unwrap_err();
-    assert!(matches!(error, AppendError::LongerThanFile { .. }), "{error}");
-    assert!(!error.retryable());
-    let error = store.append(&record("t", 0, &vec![0; 100_001])).unwrap_err();
-    assert!(error.hint().unwrap().contains("maxMessageSize"), "{error}");
+    let refused = store.append_batch(&record("t", 0, &items)).unwrap_err();
+    assert!(matches!(refused, AppendError::LongerThanFile { .. }) && !refused.retryable(), "{refused}");
+    for _ in 0..2 {
+        store.append(&record("t", 0, &longest)).unwrap();
+    }
+    settle(&store);
+    let bodies = [&b""[..], &longest, &longest];
+    assert_eq!(read_all(&store, "t", 0), bodies);
+
+    let killed = tempfile::tempdir().unwrap();
+    killed_copy(dir.path(), killed.path());
+    let copy = StoreConfig { root: killed.path().to_path_buf(), ..config };
+    let store = Store::open(copy.clone()).unwrap();
+    let report = store.recovery();
+    assert_eq!((report.clean_exit, report.truncated_bytes), (false, 0));
+    assert_eq!(read_all(&store, "t", 0), bodies);
+    store.shutdown().unwrap();
+    assert_queues_equal_log(&copy);
 }

@@ -87,7 +87,7 @@ fn kill_after(root: &Path, flush: FlushMode, count: usize, acknowledged: &mut Ac
         if output.read_line(&mut line).unwrap() == 0 || !line.ends_with('\n') {
             break;
         }
-        // The test harness writes lines of its own, and begins the first of ours with one.
+        // The test harness prints lines of its own, and one of them precedes our first on the same line.
         let Some(at) = line.find("ack ") else { continue };
         let fields: Vec<u64> =
             line[at + 4..].split_whitespace().map(|field| field.parse().unwrap()).collect();

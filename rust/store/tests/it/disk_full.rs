@@ -1,4 +1,5 @@
-//! A disk that fills up: appends are refused by name, reads go on, and writes come back with the space.
+//! A disk that fills up: appends are refused by name, reads continue, and appends are accepted again once there is
+//! space.
 
 use std::path::Path;
 use std::process::Command;
@@ -167,16 +168,16 @@ fn a_topic_is_deleted_while_queues_cannot_be_written() {
     assert_eq!(store.queues().iter().map(|queue| queue.topic.to_string()).collect::<Vec<_>>(), ["kept"]);
 }
 
-/// A file system of its own that is taken away in the end.
+/// A file system of its own, unmounted at the end.
 pub(crate) struct Mounted<'a>(&'a Path);
 
-/// Mounts a file system of a size, in memory. `None` where that takes rights that are not there; under `CI` that is a failure.
+/// Mounts a file system of a size, in memory. `None` when the rights for it are missing; under `CI` that is a failure.
 pub(crate) fn mount<'a>(dir: &'a Path, size: &str) -> Option<Mounted<'a>> {
     let size_option = format!("size={size}");
     mount_with(dir, &["-t", "tmpfs", "-o", &size_option, "tmpfs"])
 }
 
-/// Whoever names the folder from now on finds it on a file system that is mounted read-only. `None` as for [`mount`].
+/// From now on the folder lies on a file system that is mounted read-only. `None` as for [`mount`].
 pub(crate) fn mount_read_only(dir: &Path) -> Option<Mounted<'_>> {
     let mounted = mount_with(dir, &["--bind", dir.to_str()?])?;
     let changed = Command::new("mount").args(["-o", "remount,bind,ro"]).arg(dir).status().unwrap();
@@ -224,7 +225,7 @@ fn a_real_file_system_that_is_full() {
     drop(mounted);
 }
 
-/// Reads go on while the disk is full: all that has an entry is there.
+/// Reads continue while the disk is full: everything that has an entry is there.
 fn settle_when_possible(store: &Store, count: usize) {
     let readable = store.queue_bounds("t", 0).max.get() as usize;
     assert!(readable <= count);

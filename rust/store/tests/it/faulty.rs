@@ -1,4 +1,4 @@
-//! A real disk with a clock of its own and faults on demand.
+//! A real disk with its own clock and faults on demand.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -327,7 +327,7 @@ fn a_folder_that_cannot_be_opened_is_no_failed_flush() {
     }
 }
 
-/// Panics when it is told of something.
+/// A listener that panics.
 struct Panics {
     at_flush: bool,
 }

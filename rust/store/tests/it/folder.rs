@@ -183,7 +183,8 @@ fn values_out_of_bounds_are_named() {
     );
 }
 
-/// Opens a store as a user without rights and prints what it says; by itself it opens one of its own.
+/// Opens a store as a user without rights and prints the result. Run without a parent test, it opens a store of its
+/// own.
 #[test]
 fn child_opens_a_store() {
     let Some(root) = std::env::var_os("ROCKETPY_OPEN_STORE") else {
@@ -212,7 +213,7 @@ fn a_folder_without_write_permission_is_refused_with_a_hint() {
     let output = command.output();
     set_mode("u+w");
     let output = match output {
-        // The user without rights may not even start the test's own file, below somebody's home.
+        // The user without rights may not even be allowed to run the test's own file, below a home folder.
         Err(error) => return assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied),
         Ok(output) => {
             String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)

@@ -141,8 +141,7 @@ fn the_checkpoint_begins_with_the_times_of_vector_15_4() {
 fn a_file_ends_with_the_blank_records_of_vector_15_5() {
     for (left, expected) in [(100, "00000064cbd43194"), (8, "00000008cbd43194")] {
         let dir = tempfile::tempdir().unwrap();
-        let config = StoreConfig { max_message_size: 60_000, ..small(dir.path()) };
-        let store = Store::open(config).unwrap();
+        let store = Store::open(small(dir.path())).unwrap();
         let mut size = store.append(&record("t", 0, &vec![1; 30_000])).unwrap().size_bytes as usize;
         let rest = (64 << 10) - size - left;
         size -= 30_000;

@@ -1,4 +1,4 @@
-//! After every end of a process the index files are those that the log makes, whoever wrote, lost or damaged them.
+//! However a process ended, the next start makes the index files match the log, whoever wrote, lost or damaged them.
 //!
 //! Cannot show what a power loss leaves: the simulator does. Here its traces are written by hand.
 
@@ -246,7 +246,7 @@ fn of_files_that_end_in_the_same_millisecond_one_is_known_to_be_durable() {
     store.shutdown().unwrap();
     erase_mark(&config.root);
     RealDisk.replace(&dir.path().join("abort"), b"1").unwrap();
-    // As a power loss leaves the second full file that nobody flushed.
+    // What a power loss leaves of the second full file, which was not flushed.
     overwrite(&paths(&config)[1], 40 + 61 * 4 + 20 * 17, &[0; 4096]);
     let store = Store::open(config.clone()).unwrap();
     assert!(!store.recovery().rebuilt_index, "the first stays");
@@ -260,7 +260,7 @@ fn a_start_that_did_not_get_through_says_no_more_of_the_index_than_is_so() {
     let config = small(dir.path());
     closed_store(&config, 350);
     let known = marked(dir.path());
-    // Queues that are rebuilt leave what is known of the index as it is.
+    // A rebuild of the queues keeps what is known of the index.
     RealDisk.remove_dir_all(&dir.path().join("consumequeue").join("t")).unwrap();
     let disk = FaultyDisk::default();
     disk.faults.queue_writes_left.store(0, Ordering::SeqCst);

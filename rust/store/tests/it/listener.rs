@@ -1,4 +1,4 @@
-//! What a store tells its owner, and when.
+//! What a store reports to its owner, and when.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
@@ -8,7 +8,7 @@ use rocketpy_store::{Arrival, FlushMode, Store, StoreListener};
 
 use crate::support::{PATIENCE, quiet, record};
 
-/// Passes on what it is told of dispatch, and how far dispatch is then.
+/// Passes on the reports of dispatch, and how far dispatch is at that moment.
 struct Dispatched {
     store: OnceLock<Arc<Store>>,
     told: Sender<Told>,

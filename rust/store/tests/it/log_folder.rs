@@ -1,5 +1,5 @@
-//! A commit log folder that is gone, or may not be written any more, under a running store: appends are refused by name, reads
-//! go on, and so do writes once the folder is back.
+//! A commit log folder disappears or becomes read-only under a running store: appends are refused by name, reads
+//! continue, and appends are accepted again once the folder is back.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,8 +21,7 @@ fn store_at(root: &Path) -> (StoreConfig, Arc<Store>) {
     (config, store)
 }
 
-/// Appends until there is no next file, and looks at what the appender is told. Returns the cause, and how many records there
-/// are.
+/// Appends until there is no next file, and checks the error. Returns the cause, and how many records there are.
 fn refused(store: &Store) -> (EnvError, usize) {
     let (count, error) = fill(store, MORE_THAN_A_FILE);
     assert!(error.retryable());

@@ -1,4 +1,4 @@
-//! The offline reader tells an end that is damaged or lost from one that was never written.
+//! The offline reader distinguishes an end that is damaged or lost from one that was never written.
 
 use std::path::Path;
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn read(root: &Path) -> Result<u64, ReadError> {
     Ok(messages)
 }
 
-/// How many messages a read gives that goes on behind loss, and how many it counts as lost.
+/// How many messages a read returns that continues behind loss, and how many it counts as lost.
 fn read_what_is_left(root: &Path) -> (u64, u64) {
     let reader = StoreReader::open(root).unwrap();
     let options = RangeOptions { missing: Missing::Skip, ..RangeOptions::default() };

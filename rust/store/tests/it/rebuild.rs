@@ -121,7 +121,7 @@ fn a_queue_that_lost_its_first_files_with_the_start_of_the_log_is_whole() {
     }
     let entries = &before[&("b".to_owned(), 0)];
     assert!(entries[200].0 < 64 << 10 && entries[299].0 >= 64 << 10);
-    // The second file leads nowhere either, as the first entry behind it tells; the third one does.
+    // The second file leads nowhere either, as the first entry behind it shows. The third one does.
     for (start, is_rebuilt) in [(2000, false), (4000, true)] {
         let file = dir.path().join("consumequeue/b/0").join(format!("{start:020}"));
         RealDisk.remove_file(&file).unwrap();
@@ -264,7 +264,8 @@ fn a_hole_in_a_queue_hides_nothing_but_itself() {
 const LATE_QUEUES: u32 = 12;
 const LATE: u64 = 299_990;
 
-/// Rebuilds the queues of a store that starts late, in little memory; by itself those of an empty one.
+/// Rebuilds the queues of a store that starts late, in little memory. Run without a parent test, it rebuilds those of
+/// an empty store.
 #[test]
 fn child_rebuilds() {
     let Some(root) = std::env::var_os("ROCKETPY_REBUILD_STORE") else {

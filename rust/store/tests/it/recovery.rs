@@ -23,7 +23,7 @@ fn mark_dirty(root: &Path) {
     RealDisk.replace(&root.join("abort"), b"1").unwrap();
 }
 
-/// A closed store of so many messages in three queues. Returns where each record starts, and the end.
+/// Makes a closed store of `count` messages in three queues. Returns where each record starts, and the end.
 fn closed_store(config: &StoreConfig, count: u32) -> Vec<u64> {
     let store = Store::open(config.clone()).unwrap();
     let body = |number: u32| [number.to_be_bytes().as_slice(), &[9; 200]].concat();

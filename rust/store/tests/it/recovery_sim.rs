@@ -15,7 +15,6 @@ fn config() -> StoreConfig {
     StoreConfig {
         commit_log_file_size: 16 << 10,
         consume_queue_file_size: 100,
-        max_message_size: 4 << 10,
         index: false,
         ..StoreConfig::new(Path::new("/store"))
     }

@@ -17,10 +17,10 @@ use crate::faulty::FaultyDisk;
 use crate::support::{ALL, PATIENCE, eventually, killed_copy, read_all, record, settle, small, views};
 
 const HOUR_MS: i64 = 3_600_000;
-/// Messages of one log file, about.
+/// About how many messages a log file holds.
 const A_FILE: usize = 57;
 
-/// Small files, no thread that cleans by itself, and no hour for it.
+/// Small files, no rounds of the cleaning thread, and no hour for removals.
 fn config(root: &Path) -> StoreConfig {
     let retention = RetentionConfig {
         delete_hours: DeleteHours::default(),
@@ -321,7 +321,7 @@ fn wherever_a_round_ends_the_next_start_finds_no_hole_and_makes_nothing_anew() {
         assert_eq!(left.end, 6 * A_FILE);
         assert_eq!(left.start > 0, log_min > 0);
         assert_eq!(readable(&recovered, "quiet").end, 7);
-        // The same store goes on where it was interrupted.
+        // The same store continues where it was interrupted.
         disk.faults.removals_left.store(u64::MAX, Ordering::SeqCst);
         store.clean().unwrap();
         assert!(readable(&store, "t").start > 4 * A_FILE);

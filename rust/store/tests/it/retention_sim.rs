@@ -1,4 +1,5 @@
-//! Retention on a simulated disk: it ends at every operation, by a kill and by a power cut, and the next start goes on.
+//! Retention on a simulated disk: it is cut short at every operation, by a kill and by a power cut, and the next start
+//! continues.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -18,7 +19,6 @@ fn config() -> StoreConfig {
     StoreConfig {
         commit_log_file_size: 16 << 10,
         consume_queue_file_size: 2000,
-        max_message_size: 4 << 10,
         index: false,
         retention,
         ..StoreConfig::new(Path::new("/store"))

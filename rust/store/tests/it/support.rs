@@ -27,14 +27,13 @@ pub(crate) fn small(root: &Path) -> StoreConfig {
         busy_timeout: PATIENCE,
         commit_log_file_size: 64 << 10,
         consume_queue_file_size: 2000,
-        max_message_size: 32 << 10,
         index_slots: 61,
         index_entries: 300,
         ..StoreConfig::new(root)
     }
 }
 
-/// The same, and nothing is flushed but by those who ask for it.
+/// The same, but nothing is flushed unless a test asks for it.
 pub(crate) fn quiet(root: &Path, flush: FlushMode) -> StoreConfig {
     let hour = Duration::from_secs(3600);
     StoreConfig { flush, flush_interval: hour, checkpoint_interval: hour, ..small(root) }
@@ -242,7 +241,7 @@ pub(crate) fn killed_copy(from: &Path, to: &Path) {
     }
 }
 
-/// A listener that passes on what it is told.
+/// A listener that passes on what it receives.
 pub(crate) struct Told {
     arrivals: Sender<Arrival>,
     pub flushed: Sender<u64>,

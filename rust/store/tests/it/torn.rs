@@ -61,7 +61,7 @@ fn a_checksum_that_nobody_of_this_store_wrote_does_not_make_a_record_unsound() {
     erase_mark(dir.path()); // as if another program had written the log
     let store = Store::open(config.clone()).unwrap();
     assert_eq!(read_all(&store, "t", 0), [b"body"]);
-    // From here on ours must be right again, and the other one's stays as it is.
+    // From here on records need a right checksum again. The old record stays as it is.
     store.append(&record("t", 0, b"more")).unwrap();
     drop(store);
     assert_eq!(read_all(&Store::open(config).unwrap(), "t", 0), [b"body", b"more"]);
@@ -226,8 +226,7 @@ fn the_file_that_is_written_gets_its_space_back_when_a_copy_lost_it() {
 #[test]
 fn after_the_whole_log_was_checked_the_next_start_checks_its_end_alone() {
     let dir = tempfile::tempdir().unwrap();
-    let config =
-        StoreConfig { commit_log_file_size: 32 << 20, max_message_size: 4 << 20, ..quiet(dir.path()) };
+    let config = StoreConfig { commit_log_file_size: 32 << 20, ..quiet(dir.path()) };
     let store = Store::open(config.clone()).unwrap();
     let body = vec![1; 4 << 20];
     for _ in 0..18 {

@@ -18,7 +18,7 @@ fn a_seed_draws_the_same_endings_again_whatever_became_of_the_lives_before() {
                 let mut life = lives.draw();
                 assert_eq!(life.ending, ending, "seed {seed}, life {number}");
                 for _ in 0..seed {
-                    let _ = life.survey.u64(..); // a look draws as much as it finds
+                    let _ = life.survey.u64(..); // a survey draws more where it finds more
                 }
             }
         }
