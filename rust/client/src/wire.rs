@@ -6,12 +6,13 @@ use rocketpy_protocol::body::HeartbeatData;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
     CreateTopicRequestHeader, DeleteSubscriptionGroupRequestHeader, DeleteTopicFromNamesrvRequestHeader,
-    DeleteTopicRequestHeader, GetAllSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader, GetConsumerListByGroupRequestHeader,
-    GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader,
-    GetRouteInfoRequestHeader, GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader,
-    PullMessageRequestHeader, QueryConsumerOffsetRequestHeader, QueryMessageRequestHeader,
-    SearchOffsetRequestHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2,
-    UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader, ViewMessageRequestHeader, key,
+    DeleteTopicRequestHeader, GetAllSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader,
+    GetConsumerListByGroupRequestHeader, GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader, GetRouteInfoRequestHeader, GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader, PullMessageRequestHeader, QueryConsumerOffsetRequestHeader,
+    QueryMessageRequestHeader, SearchOffsetRequestHeader, SendMessageRequestHeader,
+    SendMessageRequestHeaderV2, UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader,
+    ViewMessageRequestHeader, key,
 };
 use rocketpy_protocol::{Command, Header, json};
 use serde::de::DeserializeOwned;

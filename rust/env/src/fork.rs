@@ -64,3 +64,39 @@ extern "C" fn leave_files() {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+    use crate::{Disk, RealDisk};
+
+    #[test]
+    fn a_forked_child_does_not_keep_a_lock_alive() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let locks = (RealDisk.lock(&path).unwrap(), RealDisk.lock_folder(dir.path()).unwrap());
+        let (mut told, tell) = io::pipe().unwrap();
+        // SAFETY: the child makes only system calls that the child of a fork may make.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above; `tell` is open.
+            unsafe {
+                libc::write(tell.as_raw_fd(), [1_u8].as_ptr().cast(), 1);
+                loop {
+                    libc::pause();
+                }
+            }
+        }
+        told.read_exact(&mut [0]).unwrap();
+        drop(locks);
+        let again = (RealDisk.lock(&path), RealDisk.lock_folder(dir.path()));
+        // SAFETY: plain system calls on the child made above.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        assert!(again.0.is_ok() && again.1.is_ok(), "{again:?}");
+    }
+}

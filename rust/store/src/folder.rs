@@ -45,7 +45,6 @@ pub(crate) struct Folder {
     pub index: Option<PathBuf>,
     pub checkpoint: PathBuf,
     pub abort: PathBuf,
-    pub lock: PathBuf,
 }
 
 impl Folder {
@@ -59,7 +58,6 @@ impl Folder {
             index: config.index.then(|| root.join("index")),
             checkpoint: root.join("checkpoint"),
             abort: root.join("abort"),
-            lock: root.join(LOCK),
             root,
         }
     }

@@ -36,7 +36,8 @@ impl Page {
             bytes += name.len() + json::to_vec(value).len() + 8;
             *index < self.max_entries && (*index == 0 || bytes <= MAX_PAGE_BYTES)
         };
-        let mut page: Vec<_> = std::mem::take(table).into_iter().skip(self.from).enumerate().take_while(fits).collect();
+        let mut page: Vec<_> =
+            std::mem::take(table).into_iter().skip(self.from).enumerate().take_while(fits).collect();
         if self.from + page.len() + 1 == total && page.len() > 1 {
             page.pop();
         }
@@ -54,7 +55,10 @@ mod tests {
     }
 
     /// Reads as Apache's slave does.
-    fn read_in_pages(whole: &BTreeMap<String, String>, max_entries: i32) -> (BTreeMap<String, String>, usize) {
+    fn read_in_pages(
+        whole: &BTreeMap<String, String>,
+        max_entries: i32,
+    ) -> (BTreeMap<String, String>, usize) {
         let (mut read, mut pages) = (BTreeMap::new(), 0);
         loop {
             let mut page = whole.clone();

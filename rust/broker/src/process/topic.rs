@@ -11,8 +11,7 @@ use rocketpy_model::{MessageQueue, Permission, QueueOffset, TopicConfig, TopicFi
 use rocketpy_protocol::body::{TopicConfigSerializeWrapper, TopicOffset, TopicStatsTable};
 use rocketpy_protocol::header::{
     CreateTopicRequestHeader, DeleteTopicRequestHeader, GetAllTopicConfigRequestHeader,
-    GetAllTopicConfigResponseHeader, GetTopicConfigRequestHeader,
-    GetTopicStatsInfoRequestHeader, Header,
+    GetAllTopicConfigResponseHeader, GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader, Header,
 };
 use rocketpy_remoting::{Reply, Response};
 use tracing::info;

@@ -238,11 +238,7 @@ impl Registration {
         Ok(())
     }
 
-    async fn register_part(
-        &self,
-        version: DataVersion,
-        topic_config_table: ByName,
-    ) -> Result<(), String> {
+    async fn register_part(&self, version: DataVersion, topic_config_table: ByName) -> Result<(), String> {
         let identity = &self.identity;
         let body = json::to_vec(&RegisterBrokerBody {
             filter_server_list: Vec::new(),
@@ -317,6 +313,6 @@ mod tests {
 
     #[test]
     fn an_empty_table_is_registered_too() {
-        assert_eq!(super::parts(ByName::new()), [ByName::new()]);
+        assert_eq!(parts(ByName::new()), [ByName::new()]);
     }
 }

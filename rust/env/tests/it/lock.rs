@@ -1,7 +1,6 @@
 //! The lock excludes other processes, and a second lock of this one.
 
-use std::io::{BufRead, BufReader, Read};
-use std::os::fd::AsRawFd;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use rocketpy_env::{Disk, EnvError, LockHolder, RealDisk};
@@ -12,7 +11,10 @@ fn a_second_lock_of_this_process_is_refused_until_the_first_is_dropped() {
     let path = dir.path().join("lock");
     let lock = RealDisk.lock(&path).unwrap();
     for _ in 0..2 {
-        assert!(matches!(RealDisk.lock(&path), Err(EnvError::Locked { holder: LockHolder::ThisProcess, .. })));
+        assert!(matches!(
+            RealDisk.lock(&path),
+            Err(EnvError::Locked { holder: LockHolder::ThisProcess, .. })
+        ));
     }
     let content = format!("lock {}\n", std::process::id());
     assert_eq!(RealDisk.read(&path, 64).unwrap(), content.as_bytes());
@@ -82,34 +84,6 @@ fn the_holder_is_named_whichever_kind_of_lock_it_has() {
     assert_eq!(RealDisk.lock_holder(&path).unwrap(), None);
     let _lock = RealDisk.lock(&path).unwrap();
     assert_eq!(RealDisk.lock_holder(&path).unwrap(), Some(LockHolder::ThisProcess));
-}
-
-#[test]
-fn a_forked_child_does_not_keep_the_lock_alive() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("lock");
-    let locks = (RealDisk.lock(&path).unwrap(), RealDisk.lock_folder(dir.path()).unwrap());
-    let (mut told, tell) = std::io::pipe().unwrap();
-    // SAFETY: the child makes only system calls that the child of a fork may make.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: as above; `tell` is open.
-        unsafe {
-            libc::write(tell.as_raw_fd(), [1_u8].as_ptr().cast(), 1);
-            loop {
-                libc::pause();
-            }
-        }
-    }
-    told.read_exact(&mut [0]).unwrap();
-    drop(locks);
-    let again = (RealDisk.lock(&path), RealDisk.lock_folder(dir.path()));
-    // SAFETY: plain system calls on the child made above.
-    unsafe {
-        libc::kill(child, libc::SIGKILL);
-        libc::waitpid(child, std::ptr::null_mut(), 0);
-    }
-    assert!(again.0.is_ok() && again.1.is_ok(), "{again:?}");
 }
 
 #[test]

@@ -48,9 +48,12 @@ fn one_key_bounds_the_connections_of_every_port() {
 fn all_settings_that_cannot_be_used_are_named_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("broker.conf");
-    RealDisk.replace(&file, b"aclEnable=true\nbrokerRole=SLAVE\nlistenPrt=1\nenablePropertyFilter=true\n").unwrap();
+    RealDisk
+        .replace(&file, b"aclEnable=true\nbrokerRole=SLAVE\nlistenPrt=1\nenablePropertyFilter=true\n")
+        .unwrap();
     let settings = vec![("listenPort".to_owned(), "many".to_owned())];
-    let error = ServerConfig::load(&Sources { file: Some(file), settings, ..Sources::default() }).unwrap_err();
+    let error =
+        ServerConfig::load(&Sources { file: Some(file), settings, ..Sources::default() }).unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("4 settings cannot be used:\n"), "{text}");
     for named in ["aclEnable=true", "brokerRole=SLAVE", "listenPrt", "listenPort"] {

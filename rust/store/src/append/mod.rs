@@ -157,8 +157,7 @@ impl<D: Disk> Appender<D> {
         loop {
             let placed = self.derived.queues().with(record.topic, record.queue_id, |queue| {
                 let mut writer = self.log.write();
-                (!queue.is_deleted())
-                    .then(|| self.place_in(&mut writer, queue, counted, record, encoded))
+                (!queue.is_deleted()).then(|| self.place_in(&mut writer, queue, counted, record, encoded))
             });
             let Some(placed) = placed? else { continue }; // the topic was deleted and may be created again
             let Some(wakes) = placed? else {

@@ -201,7 +201,8 @@ pub fn plan(situation: &Situation, config: &RetentionConfig) -> RetentionPlan {
     let written_at_ms = written_in_order(&situation.files);
     for (index, (file, written_at_ms)) in situation.files.iter().zip(written_at_ms).enumerate() {
         let age_ms = situation.now_ms.saturating_sub(written_at_ms).max(0);
-        let age_ms = if file.end() > situation.young_from { age_ms.min(config.reserved_ms() - 1) } else { age_ms };
+        let age_ms =
+            if file.end() > situation.young_from { age_ms.min(config.reserved_ms() - 1) } else { age_ms };
         let is_last = index + 1 == situation.files.len();
         let decision = if is_last {
             Err(Keep::Last)

@@ -174,7 +174,8 @@ prop_compose! {
             file.path = log_folders[index % log_folders.len()].path.join(index.to_string());
         }
         let queue_folder = disk("/queues", queues.0, queues.1);
-        Situation { files, log_folders, queue_folder, now_ms: NOW, hour, is_asked, is_refusing }
+        let young_from = PhysicalOffset(u64::MAX);
+        Situation { files, log_folders, queue_folder, now_ms: NOW, young_from, hour, is_asked, is_refusing }
     }
 }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use rocketpy_env::{
-    DirEntry, Disk, DiskFile, DiskUsage, EnvError, LockHolder, MappedRegion, OpenMode, RealDisk, RealFile,
-    RealLock, Region, FileSystem, RealFileSystem,
+    DirEntry, Disk, DiskFile, DiskUsage, EnvError, FileSystem, LockHolder, MappedRegion, OpenMode, RealDisk,
+    RealFile, RealFileSystem, RealLock, Region,
 };
 
 /// What a test can switch.
@@ -331,7 +332,7 @@ impl Disk for FaultyDisk {
         if self.faults.endless_zeros.load(Ordering::SeqCst) {
             self.faults.zeros_begun.store(true, Ordering::SeqCst);
             while is_wanted() && self.faults.endless_zeros.load(Ordering::SeqCst) {
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
             }
             if !is_wanted() {
                 let given_up = std::io::ErrorKind::Interrupted.into();
