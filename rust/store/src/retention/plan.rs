@@ -348,11 +348,11 @@ impl OldPart {
     /// `young_from`: as in [`Situation`], for the age of the topic.
     pub(super) fn of(files: &[LogFile], now_ms: i64, kept: Duration, young_from: PhysicalOffset) -> Self {
         let stored_from_ms = now_ms.saturating_sub(i64::try_from(kept.as_millis()).unwrap_or(i64::MAX));
-        let old = written_in_order(files).take_while(|written_at_ms| *written_at_ms < stored_from_ms).count();
-        let file = files.get(old).or(files.last());
-        let (all_before, none_from) =
-            file.map_or((PhysicalOffset::ZERO, PhysicalOffset::ZERO), |file| (file.start, file.end()));
-        Self { all_before: all_before.min(young_from), none_from: none_from.min(young_from), stored_from_ms }
+        let mut written = written_in_order(files).zip(files);
+        let younger = written.find(|(written_at_ms, _)| *written_at_ms >= stored_from_ms);
+        let start =
+            younger.map(|(_, file)| file).or(files.last()).map_or(PhysicalOffset::ZERO, |file| file.start);
+        Self { all_before: start.min(young_from), none_from: young_from, stored_from_ms }
     }
 
     /// The first message of a queue that stays, as far as one round goes. One by one: stored times need not rise where a clock was

@@ -6,7 +6,7 @@ use rocketpy_env::{Disk, LockHolder};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use serde::Serialize;
 
-use super::ToolError;
+use super::{ToolError, Watch, tell};
 use crate::checkpoint::Mark;
 use crate::fetch::QueueBounds;
 use crate::folder::LOCK;
@@ -123,8 +123,8 @@ pub struct QueueFacts {
 /// Gathers the facts of a store; no record is checked.
 ///
 /// # Errors
-/// When a file operation fails.
-pub fn facts<D: Disk>(reader: &StoreReader<D>) -> Result<StoreFacts, ToolError> {
+/// When a file operation fails, or the watcher stops it.
+pub fn facts<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<StoreFacts, ToolError> {
     let holder = reader.disk.lock_holder(&reader.root.join(LOCK))?;
     let mut log = reader.open_log()?;
     let condition = log.condition;
@@ -132,6 +132,7 @@ pub fn facts<D: Disk>(reader: &StoreReader<D>) -> Result<StoreFacts, ToolError> 
     for topic in reader.topic_names()? {
         let mut queues = Vec::new();
         for queue_id in reader.queue_ids(&topic)? {
+            tell(watch, 0, 0)?; // how much there is to read is not known before the end
             let queue = reader.open_queue(&topic, queue_id, &mut log)?;
             queues.push(queue_facts(queue, &mut log)?);
         }
