@@ -159,17 +159,38 @@ pub trait Region: Send + Sync + 'static {
         self.append_parts(&[bytes], advance);
     }
 
-    /// A view of published bytes for as long as the region is borrowed.
+    /// A view of published bytes for as long as the region is borrowed. What cannot be read is zero: see [`Region::check`].
     ///
     /// # Panics
     /// When the range is not published.
     fn view(&self, range: Range<u64>) -> &[u8];
 
-    /// A reference-counted view: the file stays mapped until the last one is dropped.
+    /// A reference-counted view: the file stays mapped until the last one is dropped. To be taken after [`Region::check`] of the
+    /// range.
     ///
     /// # Panics
     /// When the range is not published.
     fn slice(&self, range: Range<u64>) -> Bytes;
+
+    /// Reads one byte of each page of a published range, and says whether all bytes of the range that were read through a view
+    /// are the file's. To be called after the bytes were read and before anything is done with them.
+    ///
+    /// # Errors
+    /// [`EnvError::Unreadable`] names the first byte that is not; [`EnvError::NotFound`] when the file is gone and its map has
+    /// bytes that cannot be read.
+    fn check(&self, _range: Range<u64>) -> Result<(), EnvError> {
+        Ok(())
+    }
+
+    /// The first byte that could not be read since the region was opened, as [`EnvError::Unreadable`].
+    fn fault(&self) -> Option<EnvError> {
+        None
+    }
+
+    /// How many bytes from the start of a range are in memory: reading them waits for no disk.
+    fn resident(&self, range: Range<u64>) -> u64 {
+        range.end - range.start
+    }
 
     /// Takes back what was published behind `end`; recovery does this before anybody else reads.
     ///
@@ -216,6 +237,15 @@ pub trait DiskFile: Send + Sync + 'static {
     /// # Errors
     /// [`EnvError::UnexpectedEnd`] when the file ends before.
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), EnvError>;
+
+    /// Fills the buffer with bytes that are in memory; `false` when that would have to wait for the disk. Where the system does
+    /// not tell, it waits.
+    ///
+    /// # Errors
+    /// As [`DiskFile::read_exact_at`].
+    fn read_in_memory_at(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, EnvError> {
+        self.read_exact_at(offset, buffer).map(|()| true)
+    }
 
     /// Writes all bytes.
     fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<(), EnvError>;

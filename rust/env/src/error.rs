@@ -40,6 +40,9 @@ pub enum EnvError {
     /// A file ended before the bytes that were asked for.
     #[error("file ends before byte {wanted_end}: {}", path.display())]
     UnexpectedEnd { path: PathBuf, wanted_end: u64 },
+    /// Bytes of a mapped file cannot be read: the sector is bad, or the file was cut short after it was mapped.
+    #[error("cannot read byte {offset} of a mapped file: {} ({source})", path.display())]
+    Unreadable { path: PathBuf, offset: u64, source: Arc<io::Error> },
     /// The operating system has no such call.
     #[error("this operating system cannot {operation}: {}", path.display())]
     Unsupported { operation: &'static str, path: PathBuf },
@@ -77,7 +80,10 @@ impl EnvError {
             | Self::Unsupported { operation, .. }
             | Self::FlushFailed { operation, .. }
             | Self::Io { operation, .. } => Some(operation),
-            Self::Locked { .. } | Self::TooLong { .. } | Self::UnexpectedEnd { .. } => None,
+            Self::Locked { .. }
+            | Self::TooLong { .. }
+            | Self::UnexpectedEnd { .. }
+            | Self::Unreadable { .. } => None,
         }
     }
 
@@ -109,6 +115,7 @@ impl EnvError {
             | Self::Locked { path, .. }
             | Self::TooLong { path, .. }
             | Self::UnexpectedEnd { path, .. }
+            | Self::Unreadable { path, .. }
             | Self::Unsupported { path, .. }
             | Self::FlushFailed { path, .. }
             | Self::Io { path, .. } => path,
@@ -146,6 +153,9 @@ impl EnvError {
             Self::NotAFolder { .. } => Some("name a folder, not a file"),
             Self::TooManyOpenFiles { .. } => Some("raise the limit of open files (ulimit -n)"),
             Self::Locked { .. } => Some("stop the other process first, or name another folder"),
+            Self::Unreadable { .. } => Some(
+                "check the disk and the length of the file; restore the file from a copy, or look at what `rocketpy store repair` would do",
+            ),
             _ => None,
         }
     }

@@ -11,6 +11,7 @@ mod error;
 pub mod failpoint;
 mod file;
 mod fork;
+mod guard;
 mod limits;
 mod lock;
 mod mapped;

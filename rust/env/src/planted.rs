@@ -28,13 +28,17 @@ pub enum Bug {
     QueueNotTruncated,
     /// A start leaves offsets of groups behind the end of their queue.
     OffsetClampMissing,
+    /// A start sets offsets of groups back in memory alone.
+    ClampNotPersisted,
+    /// A group may commit an offset above the end of a queue.
+    CommitAboveEnd,
     /// Recovery believes the entries of index files behind the durable mark.
     IndexAheadOfLog,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -43,6 +47,8 @@ impl Bug {
         Self::OffByOneAtRoll,
         Self::QueueNotTruncated,
         Self::OffsetClampMissing,
+        Self::ClampNotPersisted,
+        Self::CommitAboveEnd,
         Self::IndexAheadOfLog,
     ];
 
@@ -57,6 +63,8 @@ impl Bug {
             Self::OffByOneAtRoll => "off by one at a roll",
             Self::QueueNotTruncated => "consume queue not truncated",
             Self::OffsetClampMissing => "offset clamp missing",
+            Self::ClampNotPersisted => "the clamp not persisted",
+            Self::CommitAboveEnd => "commits above the end taken",
             Self::IndexAheadOfLog => "index ahead of the log",
         }
     }

@@ -11,6 +11,9 @@ use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::sync::OnceLock;
 
+#[cfg(target_os = "linux")]
+use memmap2::MmapRaw;
+
 use crate::disk::DiskUsage;
 
 /// How many files this process may have open.
@@ -140,6 +143,59 @@ pub(crate) fn write_out(file: &File, range: Range<u64>) -> io::Result<()> {
             _ => return Err(error),
         }
     }
+}
+
+/// Reads what is in memory of a file, without waiting for the disk.
+///
+/// # Errors
+/// [`io::ErrorKind::WouldBlock`] when nothing is; others where the file system has no such call.
+#[cfg(target_os = "linux")]
+pub(crate) fn read_in_memory(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // By its number: C libraries before glibc 2.26 have no function for it. The offset goes in two halves, the second of which
+    // counts only where a register has 32 bits.
+    // SAFETY: the call writes into the one buffer of the vector, and no more than its length.
+    let count = unsafe {
+        libc::syscall(
+            libc::SYS_preadv2,
+            file.as_raw_fd(),
+            &raw const part,
+            1,
+            offset as libc::c_ulong,
+            (offset >> 32) as libc::c_ulong,
+            libc::RWF_NOWAIT,
+        )
+    };
+    usize::try_from(count).map_err(|_| io::Error::last_os_error())
+}
+
+/// How many pages of a map from a page on are in memory one after the other, of those that hold `len` bytes. All of them where
+/// the system does not tell.
+#[cfg(target_os = "linux")]
+pub(crate) fn resident_pages(map: &MmapRaw, start: usize, len: usize) -> usize {
+    const PAGE: usize = 4096;
+    /// Asked for at once.
+    const MOST: usize = 256;
+    assert!(start.is_multiple_of(PAGE) && start + len <= map.len(), "the pages lie inside the map");
+    let pages = len.div_ceil(PAGE);
+    let mut states = [0; MOST];
+    let mut found = 0;
+    while found < pages {
+        let count = (pages - found).min(MOST);
+        // SAFETY: the range lies inside the map, and there is a byte for each of its pages.
+        let status = unsafe {
+            let first = map.as_mut_ptr().add(start + found * PAGE);
+            libc::mincore(first.cast(), count * PAGE, states.as_mut_ptr())
+        };
+        if status != 0 {
+            return pages;
+        }
+        match states[..count].iter().position(|state| state & 1 == 0) {
+            Some(missing) => return found + missing,
+            None => found += count,
+        }
+    }
+    found
 }
 
 /// Whether pages of a shared map may be taken out of the page table while other threads write to them.

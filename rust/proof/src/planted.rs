@@ -114,6 +114,12 @@ pub const PROOFS: &[Proof] = &[
     },
     Proof { bug: Bug::OffsetClampMissing, layer: SIMULATED, findings: &[(Rule::C12, "which ends at")] },
     Proof {
+        bug: Bug::ClampNotPersisted,
+        layer: SIMULATED,
+        findings: &[(Rule::C12, "after it was set back to")],
+    },
+    Proof { bug: Bug::CommitAboveEnd, layer: SIMULATED, findings: &[(Rule::C12, "is taken, above the end")] },
+    Proof {
         bug: Bug::IndexAheadOfLog,
         layer: SIMULATED,
         findings: &[(Rule::R6, "index file"), (Rule::Alive, "what is dispatched is written")],

@@ -68,7 +68,7 @@ pub enum StoreError {
         "consume queue entry {queue_offset} of {topic}-{queue_id} does not lead to its record: {physical_offset}"
     )]
     BrokenEntry { topic: Arc<str>, queue_id: u32, queue_offset: QueueOffset, physical_offset: PhysicalOffset },
-    /// Dispatch found damage in the log.
+    /// A record was met that is not what was written, or cannot be read.
     #[error("the log is damaged at physical offset {physical_offset} ({reason}): {}", path.display())]
     DamagedLog { path: PathBuf, physical_offset: PhysicalOffset, reason: String },
 }
@@ -160,7 +160,8 @@ impl StoreError {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::WrongFileSize { path, found_bytes, .. } => is_cut_off(path, *found_bytes),
-            Self::BadCheckpoint { .. }
+            Self::Env(EnvError::Unreadable { .. })
+            | Self::BadCheckpoint { .. }
             | Self::InteriorDamage { .. }
             | Self::DamagedLog { .. }
             | Self::MissingFile { .. }
@@ -262,6 +263,9 @@ pub enum AppendError {
     /// Appends came faster than the disk takes them, and the wait for it was too long.
     #[error("the disk is busy, {unflushed_bytes} bytes of the log are not flushed and no more than {limit_bytes} may be: {}", path.display())]
     Behind { path: PathBuf, unflushed_bytes: u64, limit_bytes: u64 },
+    /// Appends came faster than their consume queue entries are written, and the wait for them was too long.
+    #[error("the store is busy, {undispatched_bytes} bytes of the log are not in consume queues and no more than {limit_bytes} may be: {}", path.display())]
+    DispatchBehind { path: PathBuf, undispatched_bytes: u64, limit_bytes: u64 },
     /// No new commit log file could be made for another reason.
     #[error("no new commit log file: {cause}")]
     NoFile { cause: Arc<EnvError> },
@@ -285,6 +289,7 @@ impl AppendError {
                 | Self::DiskNearlyFull { .. }
                 | Self::Busy { .. }
                 | Self::Behind { .. }
+                | Self::DispatchBehind { .. }
                 | Self::NoFile { .. }
                 | Self::QueueNotWriteable { .. }
         )
@@ -304,7 +309,9 @@ impl AppendError {
             Self::DiskFull { .. } | Self::DiskNearlyFull { .. } | Self::QueueNotWriteable { .. } => {
                 Some("free disk space; writes go on by themselves")
             }
-            Self::Busy { .. } | Self::Behind { .. } => Some("send again later; writes go on by themselves"),
+            Self::Busy { .. } | Self::Behind { .. } | Self::DispatchBehind { .. } => {
+                Some("send again later; writes go on by themselves")
+            }
             Self::NoFile { .. } => {
                 Some("check the commit log folder and its permissions; writes go on by themselves")
             }

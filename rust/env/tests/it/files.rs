@@ -176,3 +176,23 @@ fn a_file_that_cannot_be_mapped_leaves_no_name() {
     assert!(text.contains("refused: Io { operation: \"map\""), "{text}");
     assert!(!path.exists(), "the next try finds the name free");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn bytes_that_are_not_in_memory_are_not_waited_for() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(); // a disk: memory is what a tmpfs has
+    let path = dir.path().join("queue");
+    let file = RealDisk.open_file(&path, OpenMode::CreateOrWrite).unwrap();
+    file.write_all_at(0, &[7; 3 * 4096]).unwrap();
+    file.sync().unwrap();
+    let mut bytes = [0; 100];
+    assert!(file.read_in_memory_at(5000, &mut bytes).unwrap());
+    assert_eq!(bytes, [7; 100]);
+    crate::region::forget(&path);
+    assert!(!file.read_in_memory_at(5000, &mut bytes).unwrap());
+    file.read_exact_at(5000, &mut bytes).unwrap();
+    assert!(file.read_in_memory_at(5000, &mut bytes).unwrap());
+    assert_eq!(file.read_at(3 * 4096 - 10, &mut bytes).unwrap(), 10);
+    let beyond = file.read_in_memory_at(3 * 4096 - 10, &mut bytes);
+    assert!(matches!(beyond, Err(EnvError::UnexpectedEnd { .. })), "{beyond:?}");
+}

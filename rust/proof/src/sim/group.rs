@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketpy_broker::{BrokerError, OffsetTable};
+use rocketpy_broker::{BrokerError, CommitError, OffsetTable, Place, Readable};
 use rocketpy_env::Disk;
 use rocketpy_env::sim::SimDisk;
 use rocketpy_store::Store;
@@ -36,7 +36,8 @@ impl Run {
         let root = Path::new(ROOT);
         self.disk.create_dir_all(&root.join("config"))?;
         let offsets = OffsetTable::open(self.disk.clone(), root)?;
-        offsets.clamp(|topic, queue_id| store.queue_bounds(topic, queue_id).max.get() as i64)?;
+        let max_offset = |topic: &str, queue_id| store.queue_bounds(topic, queue_id).max.get() as i64;
+        offsets.clamp(max_offset, !store.recovery().clean_exit)?;
         Ok(offsets)
     }
 
@@ -62,12 +63,19 @@ impl Run {
     /// Checks where the groups continue after a start.
     pub(super) fn position_readers(&mut self) {
         let Some(offsets) = &self.offsets else { return };
+        let mut wrongs = Vec::new();
         let mut journal = self.journal.lock();
         let queues: Vec<_> = self.plan.queue_names().collect();
         for reader in &mut self.readers {
             for queue in &queues {
                 let Some(offset) = offsets.get(reader.name, &queue.topic, queue.queue_id) else { continue };
                 let offset = offset as u64;
+                if let Some(most) = reader.most.insert(queue.clone(), offset).filter(|most| offset > *most) {
+                    let name = reader.name;
+                    wrongs.push(format!(
+                        "{name} goes on at {offset} of {queue}, after it was set back to {most}"
+                    ));
+                }
                 reader.positions.entry(queue.clone()).or_insert(offset);
                 journal.push(Event::Positioned {
                     group: reader.name.to_owned(),
@@ -76,26 +84,85 @@ impl Run {
                 });
             }
         }
+        drop(journal);
+        wrongs.into_iter().for_each(|text| self.wrong(Rule::C12, text));
     }
 
-    /// A group commits its offset in a queue.
-    pub(super) fn commit(&mut self, reader: usize, queue: &QueueName) {
-        let Some(offsets) = &self.offsets else { return };
+    /// Where a reader pulls: a start may have taken the queue back below its position.
+    pub(super) fn pulls_at(&self, store: &Store<SimDisk>, reader: usize, queue: &QueueName) -> u64 {
         let Reader { name, positions, .. } = &self.readers[reader];
-        let (group, offset) = (name.to_string(), positions[queue]);
-        let mut journal = self.journal.lock();
-        let op = journal.invoke(Call::Commit { group, queue: queue.clone(), offset });
-        offsets.commit(name, &queue.topic, queue.queue_id, offset as i64);
-        journal.push(Event::Ok { op, reply: Reply::Committed });
+        let position = positions.get(queue).copied().unwrap_or(0);
+        let moved = self.offsets.as_ref().and_then(|offsets| {
+            offsets.reader_at(place(name, queue), position as i64, readable(store, queue))
+        });
+        moved.map_or(position, |to| to as u64)
+    }
+
+    /// A group commits its offset in a queue, or what a member has outlived the last start with.
+    pub(super) fn commit(&mut self, store: &Store<SimDisk>, reader: usize, queue: &QueueName) {
+        let outlived = self.readers[reader].outlived.get(queue).copied().filter(|_| self.rng.u8(0..4) == 0);
+        let Reader { name, positions, most, .. } = &mut self.readers[reader];
+        let (name, offset) = (*name, outlived.unwrap_or(positions[queue]));
+        let before = most.insert(queue.clone(), offset.max(most.get(queue).copied().unwrap_or(0)));
+        let Some(offsets) = &self.offsets else { return };
+        let call = Call::Commit { group: name.to_owned(), queue: queue.clone(), offset };
+        let op = self.journal.lock().invoke(call);
+        self.in_flight.push(op);
+        let readable = readable(store, queue);
+        let committed = offsets.commit(place(name, queue), offset as i64, readable);
+        let is_taken = committed.is_ok();
+        let outcome = match committed {
+            Ok(Some(written)) => written.now().map_err(|error| error.to_string()),
+            Ok(None) => Ok(()),
+            Err(error) => {
+                if let (CommitError::AboveEnd { .. } | CommitError::BeforeStart { .. }, Some(before)) =
+                    (&error, before)
+                {
+                    self.readers[reader].most.insert(queue.clone(), before);
+                }
+                Err(error.to_string())
+            }
+        };
+        self.in_flight.clear();
+        if is_taken && offset as i64 > readable.max {
+            let text =
+                format!("a commit of {name} at {offset} of {queue} is taken, above the end {}", readable.max);
+            self.wrong(Rule::C12, text);
+        }
+        let is_own = outlived.is_none();
+        if let Err(error) = &outcome
+            && is_own
+            && !self.has_faults()
+        {
+            self.wrong(Rule::R9, format!("an offset is not stored on a sound disk: {error}"));
+        }
+        let event = match outcome {
+            Ok(()) => Event::Ok { op, reply: Reply::Committed },
+            Err(reason) => Event::Unknown { op, reason },
+        };
+        self.journal.lock().push(event);
     }
 
     /// Persists the offsets, as a broker does every few seconds and when it stops.
     pub(super) fn persist_offsets(&mut self) {
-        let persisted = self.offsets.as_ref().map_or(Ok(()), OffsetTable::persist);
+        let Some(offsets) = &self.offsets else { return };
+        let persisted = match offsets.persist() {
+            Ok(written) => written.map_or(Ok(()), |written| written.now().map_err(|error| error.to_string())),
+            Err(error) => Err(error.to_string()),
+        };
         if let Err(error) = persisted
             && !self.has_faults()
         {
             self.wrong(Rule::R9, format!("offsets cannot be written on a sound disk: {error}"));
         }
     }
+}
+
+fn place<'a>(group: &'a str, queue: &'a QueueName) -> Place<'a> {
+    Place { group, topic: &queue.topic, queue_id: queue.queue_id }
+}
+
+fn readable(store: &Store<SimDisk>, queue: &QueueName) -> Readable {
+    let bounds = store.queue_bounds(&queue.topic, queue.queue_id);
+    Readable { min: bounds.min.get() as i64, max: bounds.max.get() as i64 }
 }

@@ -196,7 +196,7 @@ impl Run {
         &mut self,
         store: &Store<SimDisk>,
         before_ms: i64,
-        before: Duration,
+        asked_at: Duration,
         is_done: bool,
     ) {
         let Some(kept_ms) = self.plan.retention.and_then(|rules| rules.topic_ms) else { return };
@@ -209,7 +209,7 @@ impl Run {
         if !is_done || self.has_clock_steps() {
             return;
         }
-        let young_from = self.removals.young_from(before, kept_ms.unsigned_abs());
+        let young_from = self.removals.young_from(asked_at, kept_ms.unsigned_abs());
         for queue_id in 0..self.plan.queues {
             let earliest = self.quiet(|_| store.earliest_stored_at("topic0", queue_id));
             match earliest {
@@ -243,10 +243,12 @@ impl Run {
         self.removals.is_deleting = true;
         self.removals.deleted_at.entry(topic.clone()).or_default().push(store.max_physical_offset().get());
         self.may_end_soon();
-        let forgotten = self.offsets.as_ref().map_or(Ok(()), |offsets| offsets.remove_topic(&topic));
+        let removed = self.offsets.as_ref().and_then(|offsets| offsets.remove_topic(&topic).ok().flatten());
+        let forgotten = removed.map_or(Ok(()), |written| written.now());
         let deleted = forgotten.map_err(StoreError::from).and_then(|()| {
             for reader in &mut self.readers {
                 reader.positions.retain(|queue, _| queue.topic != topic);
+                reader.outlived.retain(|queue, _| queue.topic != topic);
             }
             store.delete_topic(&topic).map(drop)
         });

@@ -395,7 +395,9 @@ impl Run {
         self.offsets = None;
         let in_flight = std::mem::take(&mut self.in_flight);
         self.journal.lock().crash(kind, in_flight);
-        self.readers.iter_mut().for_each(|reader| reader.positions.clear());
+        for reader in &mut self.readers {
+            reader.outlived = std::mem::take(&mut reader.positions);
+        }
         self.damage(boot, kind, was_stopped);
     }
 }

@@ -52,7 +52,7 @@ fn the_receipt_says_where_the_record_lies() {
     store.append(&record("t", 0, b"first")).unwrap();
     let appended = store.append(&record("t", 0, b"second")).unwrap();
     settle(&store);
-    let bytes = store.record_at(appended.physical_offset).unwrap();
+    let bytes = store.record_at(appended.physical_offset).unwrap().unwrap();
     let view = records(&bytes).next().unwrap().unwrap();
     assert_eq!((view.body, view.queue_offset), (&b"second"[..], appended.queue_offset));
     assert_eq!((view.physical_offset, view.stored_at_ms), (appended.physical_offset, appended.stored_at_ms));
@@ -60,7 +60,7 @@ fn the_receipt_says_where_the_record_lies() {
     assert_eq!(appended.end, store.max_physical_offset());
     assert!(appended.end <= store.flushed_offset());
     for nowhere in [appended.physical_offset.get() + 1, appended.end.get(), 1 << 40, u64::MAX] {
-        assert_eq!(store.record_at(nowhere.into()), None);
+        assert_eq!(store.record_at(nowhere.into()).unwrap(), None);
     }
 }
 

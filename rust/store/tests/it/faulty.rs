@@ -49,6 +49,8 @@ pub(crate) struct Faults {
     pub queue_writes_left: Left,
     /// How full the file systems of folders are, in percent; [`NOT_FULL`] otherwise, whatever the machine's disk is.
     used_percent: Mutex<BTreeMap<PathBuf, u64>>,
+    /// A file of the log that is cut to a length right after it was mapped.
+    pub cut_opened: Mutex<Option<(PathBuf, u64)>>,
     /// No new mapped file can be made below this folder.
     no_space_below: Mutex<Option<PathBuf>>,
     /// 0: the clock of the machine.
@@ -209,6 +211,18 @@ impl Region for FaultyRegion {
         self.region.slice(range)
     }
 
+    fn check(&self, range: std::ops::Range<u64>) -> Result<(), EnvError> {
+        self.region.check(range)
+    }
+
+    fn fault(&self) -> Option<EnvError> {
+        self.region.fault()
+    }
+
+    fn resident(&self, range: std::ops::Range<u64>) -> u64 {
+        self.region.resident(range)
+    }
+
     fn rewind(&mut self, end: u64) {
         self.region.rewind(end);
     }
@@ -252,6 +266,10 @@ impl DiskFile for FaultyFile {
 
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), EnvError> {
         self.file.read_exact_at(offset, buffer)
+    }
+
+    fn read_in_memory_at(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, EnvError> {
+        self.file.read_in_memory_at(offset, buffer)
     }
 
     fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<(), EnvError> {
@@ -348,7 +366,11 @@ impl Disk for FaultyDisk {
     }
 
     fn open_region(&self, path: &Path) -> Result<FaultyRegion, EnvError> {
-        Ok(FaultyRegion { region: RealDisk.open_region(path)?, faults: Arc::clone(&self.faults) })
+        let region = RealDisk.open_region(path)?;
+        if let Some((_, len)) = self.faults.cut_opened.lock().take_if(|(of, _)| of == path) {
+            RealDisk.open_file(path, OpenMode::Write)?.set_len(len)?;
+        }
+        Ok(FaultyRegion { region, faults: Arc::clone(&self.faults) })
     }
 
     fn open_file(&self, path: &Path, mode: OpenMode) -> Result<FaultyFile, EnvError> {
