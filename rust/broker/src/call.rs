@@ -89,6 +89,10 @@ pub(crate) fn success_json<T: Serialize + ?Sized>(body: &T) -> Response {
     response(response::SUCCESS).with_body(json).into()
 }
 
+pub(crate) fn success_json_with<'a, T: Serialize + ?Sized>(header: &impl Header<'a>, body: &T) -> Response {
+    response(response::SUCCESS).with_header(header).with_body(json::to_vec(body)).into()
+}
+
 pub(crate) fn queue_id(value: i32) -> Result<u32, Refusal> {
     u32::try_from(value).map_err(|_| Refusal::Value {
         field: "queueId",

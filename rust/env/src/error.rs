@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::disk::LockHolder;
+
 /// A file operation that failed: which operation, on which path, and why.
 #[derive(Debug, Clone, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say it")]
@@ -30,8 +32,8 @@ pub enum EnvError {
     #[error("too many open files, cannot {operation}: {}", path.display())]
     TooManyOpenFiles { operation: &'static str, path: PathBuf },
     /// Somebody else holds the lock; `pid` is unknown when it is this process.
-    #[error("locked by {}: {}", holder(*.pid), path.display())]
-    Locked { path: PathBuf, pid: Option<u32> },
+    #[error("locked by {holder}: {}", path.display())]
+    Locked { path: PathBuf, holder: LockHolder },
     /// A file is longer than the reader allows.
     #[error("file exceeds {limit_bytes} bytes: {}", path.display())]
     TooLong { path: PathBuf, limit_bytes: u64 },
@@ -50,10 +52,6 @@ pub enum EnvError {
     /// Anything else, for example a fault of the device.
     #[error("cannot {operation}: {} ({source})", path.display())]
     Io { operation: &'static str, path: PathBuf, source: Arc<io::Error> },
-}
-
-fn holder(pid: Option<u32>) -> String {
-    pid.map_or_else(|| "this process".to_owned(), |pid| format!("process {pid}"))
 }
 
 impl EnvError {

@@ -250,7 +250,42 @@ pub(crate) fn seek_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
     }
 }
 
-/// Flushes the file system that holds an open file. Reports errors since Linux 5.8.
+/// Whether [`sync_file_system`] reports failed writes: since Linux 5.8, and not of what lies below an overlay.
+#[cfg(target_os = "linux")]
+pub(crate) fn reports_errors_of_file_system(file: &File) -> bool {
+    // SAFETY: all zeros is a valid utsname, a struct of plain bytes.
+    let mut system: libc::utsname = unsafe { std::mem::zeroed() };
+    // SAFETY: uname writes one utsname.
+    if unsafe { libc::uname(&raw mut system) } != 0 {
+        return false;
+    }
+    let release = system.release.map(libc::c_char::cast_unsigned);
+    is_at_least_5_8(&release) && !is_overlay(file)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn reports_errors_of_file_system(_file: &File) -> bool {
+    false
+}
+
+/// Whether a release of Linux, such as `6.1.0-13-amd64`, is 5.8 or later.
+#[cfg(target_os = "linux")]
+fn is_at_least_5_8(release: &[u8]) -> bool {
+    let mut numbers = release.split(|byte| !byte.is_ascii_digit());
+    let mut next = || str::from_utf8(numbers.next()?).ok()?.parse::<u32>().ok();
+    next().zip(next()).is_some_and(|version| version >= (5, 8))
+}
+
+#[cfg(target_os = "linux")]
+fn is_overlay(file: &File) -> bool {
+    // SAFETY: all zeros is a valid statfs, a struct of plain integers.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open and fstatfs writes one struct.
+    let status = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) };
+    status != 0 || stat.f_type == libc::OVERLAYFS_SUPER_MAGIC
+}
+
+/// Flushes the file system that holds an open file. Reports an error once to each open file.
 #[cfg(target_os = "linux")]
 pub(crate) fn sync_file_system(file: &File) -> io::Result<()> {
     // SAFETY: plain system call on an open file descriptor.
@@ -335,6 +370,23 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn releases_are_compared_by_number() {
+        for (release, is_new) in [
+            ("5.8", true),
+            ("5.10.0-28-amd64", true),
+            ("6.1\0\0", true),
+            ("10.0.1", true),
+            ("5.7.19", false),
+            ("4.18.0-553.el8", false),
+            ("", false),
+            ("weird", false),
+        ] {
+            assert_eq!(is_at_least_5_8(release.as_bytes()), is_new, "{release}");
+        }
+    }
 
     #[cfg(target_os = "linux")]
     #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketpy_env::EnvError;
+use rocketpy_env::{EnvError, LockHolder};
 use rocketpy_model::name::NameError;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 
@@ -26,8 +26,8 @@ pub enum StoreError {
     #[error("the folder of commit log files that are only read is missing: {}", path.display())]
     MissingFolder { path: PathBuf },
     /// Another process, or another store of this process, has the folder.
-    #[error("the store folder is in use by {}: {}", holder(*.pid), path.display())]
-    Locked { path: PathBuf, pid: Option<u32> },
+    #[error("the store folder is in use by {holder}: {}", path.display())]
+    Locked { path: PathBuf, holder: LockHolder },
     /// A file lies where only numbered files may.
     #[error("unexpected file in a folder of numbered files: {}", path.display())]
     UnexpectedFile { path: PathBuf },
@@ -104,10 +104,6 @@ fn wrong_file_size_hint(path: &Path, found_bytes: u64) -> String {
     )
 }
 
-fn holder(pid: Option<u32>) -> String {
-    pid.map_or_else(|| "this process".to_owned(), |pid| format!("process {pid}"))
-}
-
 impl StoreError {
     /// What the user can do.
     pub fn hint(&self) -> Option<String> {
@@ -121,10 +117,10 @@ impl StoreError {
             Self::MissingFolder { .. } => Some(
                 "mount it, or take it out of readOnlyCommitLogStorePaths if the log has no file there any more".to_owned(),
             ),
-            Self::Locked { pid: Some(pid), .. } => {
-                Some(format!("stop process {pid}, or name another folder"))
+            Self::Locked { holder: LockHolder::ThisProcess, .. } => {
+                Some("close the other store first, or name another folder".to_owned())
             }
-            Self::Locked { .. } => Some("stop the other store first, or name another folder".to_owned()),
+            Self::Locked { holder, .. } => Some(format!("stop {holder}, or name another folder")),
             Self::UnexpectedFile { .. } => Some("move that file out of the store".to_owned()),
             Self::WrongFileSize { path, found_bytes, .. } => Some(wrong_file_size_hint(path, *found_bytes)),
             Self::BadCheckpoint { .. } => Some(

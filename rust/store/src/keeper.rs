@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rocketpy_env::{Disk, EnvError};
+use rocketpy_env::{Disk, FileSystem as _};
 use rocketpy_model::PhysicalOffset;
 
 use crate::admission::Admission;
@@ -34,6 +34,8 @@ pub(crate) struct Keeper<D: Disk> {
     dispatcher: Arc<Dispatcher<D>>,
     derived: Arc<Derived<D>>,
     call: Arc<CheckpointCall>,
+    /// Of the consume queues, open from the start; `None` where it does not report all errors.
+    file_system: Option<D::FileSystem>,
     /// Held for one checkpoint.
     state: Mutex<State<D>>,
 }
@@ -54,6 +56,7 @@ impl<D: Disk> Keeper<D> {
         call: &Arc<CheckpointCall>,
         mark: MarkWriter<D>,
     ) -> Self {
+        let file_system = log.disk().open_file_system(&log.folder().consume_queue);
         Self {
             log: Arc::clone(log),
             admission: Arc::clone(admission),
@@ -61,6 +64,9 @@ impl<D: Disk> Keeper<D> {
             dispatcher: Arc::clone(dispatcher),
             derived: Arc::clone(derived),
             call: Arc::clone(call),
+            file_system: file_system
+                .inspect_err(|error| tracing::info!(%error, "consume queues are flushed file by file"))
+                .ok(),
             state: Mutex::new(State { mark, took: Duration::ZERO }),
         }
     }
@@ -188,9 +194,9 @@ impl<D: Disk> Keeper<D> {
     fn flush_queues(&self, few: usize) -> Result<(), StoreError> {
         let dirty = self.derived.queues().take_dirty();
         if dirty.len() > few
-            && let Some(flushed) = self.flush_queues_together(&dirty)
+            && let Some(file_system) = &self.file_system
         {
-            return flushed;
+            return self.flush_queues_together(file_system, &dirty);
         }
         let mut dirty = dirty.into_iter();
         while let Some(queue) = dirty.next() {
@@ -205,24 +211,15 @@ impl<D: Disk> Keeper<D> {
         Ok(())
     }
 
-    /// Flushes the file system of the queues; `None` where there is no such call.
-    fn flush_queues_together(&self, dirty: &[Arc<Queue>]) -> Option<Result<(), StoreError>> {
-        // What is written after this is noted again, and flushed twice.
-        let notes: Vec<_> = dirty.iter().map(|queue| (queue, queue.take_dirty())).collect();
-        let error = match self.log.disk().sync_file_system(&self.log.folder().consume_queue) {
-            Ok(()) => return Some(Ok(())),
-            Err(error) => error,
-        };
-        let is_unsupported = matches!(error, EnvError::Unsupported { .. });
-        if !is_unsupported && !error.is_of_opening() {
-            return Some(Err(StoreError::Poisoned { cause: self.admission.poison(error) }));
+    /// Flushes the file system of the queues.
+    fn flush_queues_together(
+        &self,
+        file_system: &D::FileSystem,
+        dirty: &[Arc<Queue>],
+    ) -> Result<(), StoreError> {
+        for queue in dirty {
+            queue.take_dirty(); // what is written after this is noted again, and flushed twice
         }
-        for (queue, former) in notes {
-            queue.give_back_dirty(former);
-            if !is_unsupported {
-                self.derived.queues().note_dirty(queue);
-            }
-        }
-        if is_unsupported { None } else { Some(Err(error.into())) }
+        file_system.sync().map_err(|error| StoreError::Poisoned { cause: self.admission.poison(error) })
     }
 }

@@ -257,10 +257,11 @@ pub(crate) struct LogWriter<'a, D: Disk> {
 }
 
 impl<D: Disk> LogWriter<'_, D> {
-    /// The stored time of the next record.
+    /// The stored time of the next record: no earlier than it was born, if the clock of this machine says so.
     #[inline]
-    pub(crate) fn stored_at(&mut self) -> i64 {
-        let now_ms = self.log.disk.now_ms_near(&mut self.state.last_look);
+    pub(crate) fn stored_at(&mut self, born_at_ms: i64) -> i64 {
+        let near_ms = self.log.disk.now_ms_near(&mut self.state.last_look);
+        let now_ms = if born_at_ms > near_ms { self.log.disk.now_ms() } else { near_ms };
         self.state.time(now_ms)
     }
 

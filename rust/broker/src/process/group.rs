@@ -10,15 +10,17 @@ use std::time::Instant;
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, name};
 use rocketpy_protocol::body::{ConsumeStats, GroupList, OffsetWrapper};
 use rocketpy_protocol::header::{
-    DeleteSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader, Header,
+    DeleteSubscriptionGroupRequestHeader, GetAllSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupResponseHeader, GetConsumeStatsRequestHeader, Header,
     QueryTopicConsumeByWhoRequestHeader,
 };
 use rocketpy_remoting::{Reply, Response};
 use tracing::info;
 
 use super::offset::signed;
+use super::page::Page;
 use crate::blocking::blocking;
-use crate::call::{Answer, Call, answer_later, body, on_disk, success_json};
+use crate::call::{Answer, Call, answer_later, body, on_disk, success_json, success_json_with};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::table::topic::MAX_QUEUES;
@@ -113,8 +115,12 @@ pub(super) fn delete(Call { shared, request, .. }: Call<'_>, reply: Reply) {
 }
 
 /// GET_ALL_SUBSCRIPTIONGROUP_CONFIG.
-pub(super) fn all(Call { shared, .. }: Call<'_>) -> Answer {
-    Ok(success_json(&shared.groups.all()))
+pub(super) fn all(Call { shared, request, .. }: Call<'_>) -> Answer {
+    let header = GetAllSubscriptionGroupRequestHeader::read(&request.ext)?;
+    let mut groups = shared.groups.all();
+    let page = Page::of(header.group_seq, header.max_group_num);
+    let total_group_num = page.map(|page| page.cut(&mut groups.subscription_group_table));
+    Ok(success_json_with(&GetAllSubscriptionGroupResponseHeader { total_group_num }, &groups))
 }
 
 /// QUERY_TOPIC_CONSUME_BY_WHO: groups that subscribe to a topic now, or have offsets for it.

@@ -6,6 +6,7 @@ pub(crate) mod held;
 mod message;
 mod new_topic;
 mod offset;
+mod page;
 mod pull;
 pub(crate) mod route;
 mod runtime_info;

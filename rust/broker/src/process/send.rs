@@ -13,9 +13,7 @@ use rocketpy_remoting::{Connection, Reply, Response};
 
 use super::new_topic;
 use crate::call::{Call, response as respond};
-use crate::put::{
-    Delay, NewMessage, NotPut, Origin, Places, Stored, Template, acknowledge, put, put_and_make,
-};
+use crate::put::{Delay, NewMessage, NotPut, Origin, Stored, Template, acknowledge, put, put_and_make};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 
@@ -97,7 +95,7 @@ fn answer(shared: &Shared, stored: &Stored<'_>) -> Response {
         queue_id: stored.queue_id as i32,
         queue_offset: super::offset::signed(stored.queue_offset.get()),
         transaction_id: unique_key,
-        batch_uniq_id: unique_key.filter(|_| matches!(stored.places, Places::Many(_))),
+        batch_uniq_id: None, // of inner-batch queues: with it, Java reports one id for a whole batch
         recall_handle: None,
         region: Some(&shared.config.region_id),
         trace_on: Some(if shared.config.trace_on { "true" } else { "false" }),

@@ -10,15 +10,16 @@ use std::time::Instant;
 use rocketpy_model::{MessageQueue, Permission, QueueOffset, TopicConfig, TopicFilterType, name};
 use rocketpy_protocol::body::{TopicConfigSerializeWrapper, TopicOffset, TopicStatsTable};
 use rocketpy_protocol::header::{
-    CreateTopicRequestHeader, DeleteTopicRequestHeader, GetTopicConfigRequestHeader,
-    GetTopicStatsInfoRequestHeader, Header,
+    CreateTopicRequestHeader, DeleteTopicRequestHeader, GetAllTopicConfigRequestHeader,
+    GetAllTopicConfigResponseHeader, GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader, Header,
 };
 use rocketpy_remoting::{Reply, Response};
 use tracing::info;
 
 use super::offset::signed;
+use super::page::Page;
 use crate::blocking::blocking;
-use crate::call::{Answer, Call, answer_later, aside, on_disk, success_json};
+use crate::call::{Answer, Call, answer_later, aside, on_disk, success_json, success_json_with};
 use crate::put::{AckCondition, acknowledge};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -176,9 +177,13 @@ async fn delete_everywhere(shared: Arc<Shared>, topic: String) -> Answer {
 }
 
 /// GET_ALL_TOPIC_CONFIG.
-pub(super) fn all(Call { shared, .. }: Call<'_>) -> Answer {
-    let (data_version, topic_config_table) = shared.topics.all();
-    Ok(success_json(&TopicConfigSerializeWrapper { data_version, topic_config_table, ..Default::default() }))
+pub(super) fn all(Call { shared, request, .. }: Call<'_>) -> Answer {
+    let header = GetAllTopicConfigRequestHeader::read(&request.ext)?;
+    let (data_version, mut topic_config_table) = shared.topics.all();
+    let page = Page::of(header.topic_seq, header.max_topic_num);
+    let total_topic_num = page.map(|page| page.cut(&mut topic_config_table));
+    let body = TopicConfigSerializeWrapper { data_version, topic_config_table, ..Default::default() };
+    Ok(success_json_with(&GetAllTopicConfigResponseHeader { total_topic_num }, &body))
 }
 
 /// GET_TOPIC_CONFIG.

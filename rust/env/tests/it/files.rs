@@ -140,7 +140,7 @@ fn what_cannot_be_opened_is_told_from_a_failed_flush() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("nothing");
     assert!(RealDisk.sync_dir(&missing).unwrap_err().is_of_opening());
-    assert!(RealDisk.sync_file_system(&missing).unwrap_err().is_of_opening());
+    assert!(RealDisk.open_file_system(&missing).unwrap_err().is_of_opening());
     let failed = EnvError::from_flush("flush", &missing, std::io::Error::from_raw_os_error(5));
     assert!(!failed.is_of_opening() && failed.is_failed_flush());
     let all =

@@ -45,9 +45,10 @@ impl Run {
     fn set_topic_age(&mut self, store: &Store<SimDisk>) -> bool {
         let Some(topic_ms) = self.plan.retention.and_then(|rules| rules.topic_ms) else { return true };
         let ages = HashMap::from([(Arc::from("topic0"), Duration::from_millis(topic_ms))]);
-        let before_ms = self.disk.now_ms();
+        let (before_ms, before) = (self.disk.now_ms(), self.disk.monotonic());
         let set = store.set_topic_retention(ages);
-        self.note_age(store, before_ms, set.is_ok());
+        self.note_age(store, before_ms, before, set.is_ok());
+        self.note_end(store);
         if let Err(error) = &set
             && !self.has_faults()
         {

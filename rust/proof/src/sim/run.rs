@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use parking_lot::Mutex;
 use rocketpy_broker::OffsetTable;
+use rocketpy_env::Disk as _;
 use rocketpy_env::sim::{SimDisk, SimOptions, Stopped};
 use rocketpy_store::{FlushMode, Store, StoreError};
 
@@ -263,6 +264,7 @@ impl Run {
                 }
                 self.marked_to = store.flushed_offset().get();
                 self.flushed_to = self.marked_to;
+                self.removals.noted = vec![(self.disk.monotonic(), store.recovery().end.get())];
                 self.note_start(&store);
                 Some(store)
             }

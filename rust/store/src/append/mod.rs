@@ -162,8 +162,7 @@ impl<D: Disk> Appender<D> {
         loop {
             let placed = self.derived.queues().with(record.topic, record.queue_id, |queue| {
                 let mut writer = self.log.write();
-                (!queue.is_deleted())
-                    .then(|| self.place_in(&mut writer, queue, counted, record.body, encoded))
+                (!queue.is_deleted()).then(|| self.place_in(&mut writer, queue, counted, record, encoded))
             });
             let Some(placed) = placed? else { continue }; // the topic was deleted and may be created again
             let placed = placed.inspect_err(|error| {
@@ -225,12 +224,12 @@ impl<D: Disk> Appender<D> {
         writer: &mut LogWriter<'_, D>,
         queue: &Queue,
         counted: bool,
-        body: &[u8],
+        record: &NewRecord<'_>,
         encoded: &mut Encoded,
     ) -> Result<Option<bool>, AppendError> {
         self.admission.check()?; // closed or poisoned while this waited
         let size_bytes = encoded.size_bytes() as u64;
-        let stored_at_ms = writer.stored_at();
+        let stored_at_ms = writer.stored_at(record.born_at_ms);
         if !self.make_room(writer, size_bytes)? {
             return Ok(None);
         }
@@ -242,7 +241,7 @@ impl<D: Disk> Appender<D> {
         failpoint::reach(Point::BeforeAppend);
         encoded.finish(Place { physical_offset, queue_offset, stored_at_ms }, counted);
         writer
-            .copy(&encoded.parts(body), size_bytes)
+            .copy(&encoded.parts(record.body), size_bytes)
             .map_err(|error| AppendError::Poisoned { cause: self.admission.mark_poisoned(error) })?;
         if counted {
             queue.set_next(queue_offset + encoded.plans().len() as u64);

@@ -245,12 +245,15 @@ impl<D: Disk> Reads<D> {
         offset: QueueOffset,
     ) -> Result<Option<i64>, StoreError> {
         match self.derived.queues().get(topic, queue_id) {
-            Some(queue) if (queue.min()..queue.max()).contains(&offset) => {
-                let entry = self.derived.files().entry(&queue, offset)?;
-                self.entry_stored_at(&queue, offset, entry)
-            }
+            Some(queue) if (queue.min()..queue.max()).contains(&offset) => self.stored_at_in(&queue, offset),
             _ => Ok(None),
         }
+    }
+
+    /// When a message of a queue was stored; `None` when it is gone.
+    pub(crate) fn stored_at_in(&self, queue: &Queue, offset: QueueOffset) -> Result<Option<i64>, StoreError> {
+        let entry = self.derived.files().entry(queue, offset)?;
+        self.entry_stored_at(queue, offset, entry)
     }
 
     /// When the record of an entry was stored; `None` when it is gone.

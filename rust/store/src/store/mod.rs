@@ -40,7 +40,7 @@ pub struct Store<D: Disk = RealDisk> {
     /// Flush, dispatch, allocate, checkpoint, clean; empty once the store is closed.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Given back when the store is closed.
-    lock: Mutex<Option<D::Lock>>,
+    locks: Mutex<Vec<D::Lock>>,
     report: RecoveryReport,
 }
 
@@ -67,7 +67,7 @@ impl<D: Disk> Store<D> {
         let config = config.checked()?;
         let disk = Arc::new(disk);
         let folder = Folder::new(&config);
-        let lock = folder.claim(&*disk)?;
+        let locks = folder.claim(&*disk)?;
         let (core, report) = Self::recovered(&disk, &config, &folder)?;
         core.retention.check_space()?;
         tracing::info!(
@@ -75,7 +75,7 @@ impl<D: Disk> Store<D> {
             truncated_bytes = report.truncated_bytes, rebuilt_queues = report.rebuilt_queues,
             queues = core.derived.queues().count(), "store is open"
         );
-        Ok(Arc::new(Self { core, threads: Mutex::default(), lock: Mutex::new(Some(lock)), report }))
+        Ok(Arc::new(Self { core, threads: Mutex::default(), locks: Mutex::new(locks), report }))
     }
 
     /// Recovers log and queues.
@@ -385,7 +385,7 @@ impl<D: Disk> Store<D> {
         }
         let result = self.core.finish();
         self.core.admission.listeners().clear();
-        drop(self.lock.lock().take());
+        self.locks.lock().clear();
         if result.is_ok() {
             tracing::info!(root = %self.core.log.folder().root.display(), end = %self.core.log.end(), "store is closed");
         }

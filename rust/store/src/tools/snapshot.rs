@@ -11,7 +11,7 @@ use super::folder_copy::NewFolder;
 use super::walk::{Checks, LogWalk, Step};
 use super::{ToolError, Watch, check_log_files, tell};
 use crate::checkpoint::{CheckpointFile, Mark, NO_SUM, NOWHERE, Timestamps};
-use crate::folder::file_name;
+use crate::folder::{LOCK, file_name};
 use crate::queue::entry::{entry_at, position};
 use crate::queue::files::FlushFailure;
 use crate::reader::condition::Condition;
@@ -99,7 +99,7 @@ pub fn snapshot<D: Disk>(
 
 /// Files and folders that are not copied.
 fn left_out<D: Disk>(reader: &StoreReader<D>) -> Result<Vec<String>, EnvError> {
-    const COPIED: [&str; 6] = ["commitlog", "consumequeue", "config", "checkpoint", "abort", "lock"];
+    const COPIED: [&str; 6] = ["commitlog", "consumequeue", "config", "checkpoint", "abort", LOCK];
     let names = reader.disk.list(&reader.root)?.into_iter().filter_map(|entry| entry.name.into_string().ok());
     Ok(names.filter(|name| !COPIED.contains(&name.as_str()) && !name.starts_with('.')).collect())
 }
@@ -125,7 +125,7 @@ fn wait_for_cut<D: Disk>(
         if mark.queues_to >= wanted {
             return Ok((log, mark.queues_to));
         }
-        if reader.disk.lock_holder(&reader.root.join("lock"))?.is_none() {
+        if reader.disk.lock_holder(&reader.root.join(LOCK))?.is_none() {
             // Nobody writes any more. What the checkpoint does not cover was lost, or must be recovered.
             return Ok((log, if mark.closed { mark.log_to } else { mark.queues_to }));
         }

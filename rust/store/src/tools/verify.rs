@@ -10,7 +10,7 @@ use super::report::{Problem, ProblemKind, VerifyReport};
 use super::walk::{Checks, LogWalk, Step};
 use super::{ToolError, Watch, lost_start, tell};
 use crate::checkpoint::{Mark, NO_SUM};
-use crate::folder::file_name;
+use crate::folder::{LOCK, file_name};
 use crate::reader::condition::Condition;
 use crate::reader::{ReadError, StoreReader};
 
@@ -19,7 +19,7 @@ use crate::reader::{ReadError, StoreReader};
 /// # Errors
 /// When the store cannot be read at all. Problems are in the report.
 pub fn verify<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<VerifyReport, ToolError> {
-    let is_live = reader.disk.lock_holder(&reader.root.join("lock"))?.is_some();
+    let is_live = reader.disk.lock_holder(&reader.root.join(LOCK))?.is_some();
     Ok(examine(reader, is_live, watch)?.report)
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use rocketpy_env::now_ms;
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::sys_flag;
 use rocketpy_protocol::batch::BatchItem;
@@ -60,6 +61,18 @@ fn the_receipt_says_where_the_record_lies() {
     assert!(appended.end <= store.flushed_offset());
     for nowhere in [appended.physical_offset.get() + 1, appended.end.get(), 1 << 40, u64::MAX] {
         assert_eq!(store.record_at(nowhere.into()).unwrap(), None);
+    }
+}
+
+#[test]
+fn no_message_is_stored_before_it_was_born_by_the_same_clock() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    let until = Instant::now() + Duration::from_millis(100);
+    while Instant::now() < until {
+        let born_at_ms = now_ms();
+        let appended = store.append(&NewRecord { born_at_ms, ..record("t", 0, b"x") }).unwrap();
+        assert!(appended.stored_at_ms >= born_at_ms, "{} before {born_at_ms}", appended.stored_at_ms);
     }
 }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use rocketpy_env::{
-    DirEntry, Disk, DiskFile, DiskUsage, EnvError, LockHolder, MappedRegion, OpenMode, RealDisk, RealFile,
-    RealLock, Region,
+    DirEntry, Disk, DiskFile, DiskUsage, EnvError, FileSystem, LockHolder, MappedRegion, OpenMode, RealDisk,
+    RealFile, RealFileSystem, RealLock, Region,
 };
 
 /// What a test can switch.
@@ -54,6 +55,8 @@ pub(crate) struct Faults {
     no_space_below: Mutex<Option<PathBuf>>,
     /// 0: the clock of the machine.
     clock_ms: AtomicI64,
+    /// What [`FaultyDisk::set_clock`] let pass.
+    passed_ms: AtomicU64,
     gate: Gate,
 }
 
@@ -113,6 +116,13 @@ pub(crate) struct FaultyDisk {
 
 impl FaultyDisk {
     pub(crate) fn set_clock(&self, now_ms: i64) {
+        let passed_ms = u64::try_from(now_ms - self.now_ms()).unwrap_or(0);
+        self.faults.passed_ms.fetch_add(passed_ms, Ordering::SeqCst);
+        self.step_clock(now_ms);
+    }
+
+    /// Sets the wall clock, as somebody may at any moment; no time passes.
+    pub(crate) fn step_clock(&self, now_ms: i64) {
         self.faults.clock_ms.store(now_ms, Ordering::SeqCst);
     }
 
@@ -304,9 +314,27 @@ impl DiskFile for FaultyFile {
     }
 }
 
+/// A file system whose flush can fail.
+#[derive(Debug)]
+pub(crate) struct FaultyFileSystem {
+    real: RealFileSystem,
+    dir: PathBuf,
+    faults: Arc<Faults>,
+}
+
+impl FileSystem for FaultyFileSystem {
+    fn sync(&self) -> Result<(), EnvError> {
+        if self.faults.fail_next_file_flush.swap(false, Ordering::SeqCst) {
+            return Err(broken_device(&self.dir));
+        }
+        self.real.sync()
+    }
+}
+
 impl Disk for FaultyDisk {
     type Region = FaultyRegion;
     type File = FaultyFile;
+    type FileSystem = FaultyFileSystem;
     type Lock = RealLock;
 
     fn create_region_while(
@@ -322,7 +350,7 @@ impl Disk for FaultyDisk {
         if self.faults.endless_zeros.load(Ordering::SeqCst) {
             self.faults.zeros_begun.store(true, Ordering::SeqCst);
             while is_wanted() && self.faults.endless_zeros.load(Ordering::SeqCst) {
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
             }
             if !is_wanted() {
                 let given_up = std::io::ErrorKind::Interrupted.into();
@@ -397,16 +425,18 @@ impl Disk for FaultyDisk {
         RealDisk.sync_dir(path)
     }
 
-    fn sync_file_system(&self, dir: &Path) -> Result<(), EnvError> {
-        if self.faults.fail_next_file_flush.swap(false, Ordering::SeqCst) {
-            return Err(broken_device(dir));
-        }
+    fn open_file_system(&self, dir: &Path) -> Result<FaultyFileSystem, EnvError> {
         self.faults.open_folder(dir)?;
-        RealDisk.sync_file_system(dir)
+        let real = RealDisk.open_file_system(dir)?;
+        Ok(FaultyFileSystem { real, dir: dir.to_path_buf(), faults: Arc::clone(&self.faults) })
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<DirEntry>, EnvError> {
         RealDisk.list(dir)
+    }
+
+    fn lock_folder(&self, path: &Path) -> Result<RealLock, EnvError> {
+        RealDisk.lock_folder(path)
     }
 
     fn lock(&self, path: &Path) -> Result<RealLock, EnvError> {
@@ -425,6 +455,10 @@ impl Disk for FaultyDisk {
         let free_bytes = (100 - percent) << 18;
         let file_system = number as u64;
         Ok(DiskUsage { file_system, total_bytes: 100 << 18, free_bytes, available_bytes: free_bytes })
+    }
+
+    fn monotonic(&self) -> Duration {
+        RealDisk.monotonic() + Duration::from_millis(self.faults.passed_ms.load(Ordering::SeqCst))
     }
 
     fn now_ms(&self) -> i64 {
