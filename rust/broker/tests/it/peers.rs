@@ -76,7 +76,7 @@ async fn held_pulls_and_subscriptions_count_until_their_client_goes() {
     let subscribed = budget.used_bytes();
     assert!(subscribed > nothing + 2 * filter.len(), "{subscribed}");
     fixture.heartbeat(&client, &heartbeat("one", "group", &[("orders", &filter, 1)])).await;
-    assert_eq!(budget.used_bytes(), subscribed, "the same again takes nothing");
+    wait_until("the same again takes nothing", async || budget.used_bytes() <= subscribed).await;
 
     let pull = Pull { subscription: &filter, ..Pull::new("orders", 0) }.held(LONG).command();
     let mut calls = Vec::new();
