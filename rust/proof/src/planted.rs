@@ -116,13 +116,17 @@ pub const PROOFS: &[Proof] = &[
     Proof {
         bug: Bug::ClampNotPersisted,
         layer: SIMULATED,
-        findings: &[(Rule::C12, "after a kill it would go on at")],
+        findings: &[(Rule::C12, "after a kill it would continue at")],
     },
     Proof { bug: Bug::CommitAboveEnd, layer: SIMULATED, findings: &[(Rule::C12, "is taken, above the end")] },
     Proof {
         bug: Bug::IndexAheadOfLog,
         layer: SIMULATED,
-        findings: &[(Rule::R6, "index file"), (Rule::Alive, "what is dispatched is written")],
+        findings: &[
+            (Rule::R6, "index file"),
+            (Rule::Alive, "what is dispatched is written"),
+            (Rule::Alive, "a mark out of order"),
+        ],
     },
 ];
 

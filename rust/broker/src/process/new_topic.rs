@@ -32,6 +32,7 @@ pub(crate) struct SendsToNewTopics {
 struct State {
     /// A topic stays as long as one of its sends waits or is being put.
     by_topic: HashMap<String, VecDeque<Send>>,
+    /// Of all that wait, and of those that are being put.
     bytes: usize,
 }
 
@@ -70,16 +71,14 @@ impl SendsToNewTopics {
         Ok(true)
     }
 
-    /// Takes the next send to the topic. Without one nobody waits for the topic any more.
-    fn next(&self, topic: &str) -> Option<Send> {
+    /// Takes the next send to the topic, after one of `done` bytes was put. Without a next one nobody waits for the topic any more.
+    fn next(&self, topic: &str, done: usize) -> Option<Send> {
         let mut state = self.state.lock();
+        state.bytes -= done;
         let next = state.by_topic.get_mut(topic)?.pop_front();
-        match &next {
-            Some(send) => state.bytes -= send.bytes(),
-            None => {
-                state.by_topic.remove(topic);
-                self.topics.store(state.by_topic.len(), Ordering::Release);
-            }
+        if next.is_none() {
+            state.by_topic.remove(topic);
+            self.topics.store(state.by_topic.len(), Ordering::Release);
         }
         next
     }
@@ -91,7 +90,7 @@ pub(super) fn wait(shared: &Arc<Shared>, topic: &str, request: &Command, reply: 
     match shared.sends_to_new_topics.add(topic, send) {
         Ok(false) => {}
         Ok(true) => {
-            let turn = Turn { shared: shared.clone(), topic: topic.to_owned() };
+            let turn = Turn { shared: shared.clone(), topic: topic.to_owned(), bytes: 0 };
             shared.tasks.spawn(turn.put_all());
         }
         Err(refused) => {
@@ -106,19 +105,27 @@ pub(super) fn wait(shared: &Arc<Shared>, topic: &str, request: &Command, reply: 
 struct Turn {
     shared: Arc<Shared>,
     topic: String,
+    /// Of the send that is being put.
+    bytes: usize,
 }
 
 impl Turn {
-    async fn put_all(self) {
-        while let Some(Send { request, reply }) = self.shared.sends_to_new_topics.next(&self.topic) {
+    async fn put_all(mut self) {
+        while let Some(Send { request, reply }) = self.next() {
             send::put_and_answer(&self.shared, &request, reply).await;
         }
+    }
+
+    fn next(&mut self) -> Option<Send> {
+        let next = self.shared.sends_to_new_topics.next(&self.topic, std::mem::take(&mut self.bytes));
+        self.bytes = next.as_ref().map_or(0, Send::bytes);
+        next
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
         // Nothing is left, unless the broker stops or the turn panicked. Then their senders get an error.
-        while self.shared.sends_to_new_topics.next(&self.topic).is_some() {}
+        while self.next().is_some() {}
     }
 }

@@ -57,11 +57,15 @@ impl<D: Disk> OffsetTable<D> {
     ///
     /// # Errors
     /// The file cannot be read, or not be decoded while it has no good backup.
+    #[cfg(any(test, feature = "sim"))]
     pub fn open(disk: D, store_root: &Path) -> Result<Self, BrokerError> {
         Self::open_with(disk, store_root, None)
     }
 
-    /// [`Self::open`], to be written on threads of this runtime.
+    /// Reads the file of a store, which is then written on threads of this runtime.
+    ///
+    /// # Errors
+    /// The file cannot be read, or not be decoded while it has no good backup.
     pub(crate) fn open_with(
         disk: D,
         store_root: &Path,

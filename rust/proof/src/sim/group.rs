@@ -75,7 +75,7 @@ impl Run {
                 if let Some(ahead) = on_disk.as_ref().and_then(stored).filter(|ahead| *ahead > offset) {
                     let name = reader.name;
                     let text = format!(
-                        "{name} goes on at {offset} of {queue}, after a kill it would go on at {ahead}"
+                        "{name} continues at {offset} of {queue}, after a kill it would continue at {ahead}"
                     );
                     wrongs.push(text);
                 }
