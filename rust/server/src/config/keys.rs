@@ -256,7 +256,8 @@ pub const KEYS: &[Key] = keys! {
         /// Maximum number of bytes of the log that are written and not flushed; beyond it sends wait for the disk. It bounds
         /// what a power cut takes under ASYNC_FLUSH. 0: no bound.
         "maxUnflushedBytes" = Whole(0, ANY, "bytes") => [broker.store.max_unflushed_bytes], ours;
-        /// Most bytes of the log that have no consume queue entries yet; beyond it sends wait for dispatch. 0: no bound.
+        /// Maximum number of bytes of the log that have no consume queue entries yet; beyond it sends wait for dispatch.
+        /// 0: no bound.
         "maxUndispatchedBytes" = Whole(0, ANY, "bytes") => [broker.store.max_undispatched_bytes], ours;
         /// With more bytes of log than this, the oldest files are removed at any hour. 0: no bound.
         "retentionMaxBytes" = Whole(0, ANY, "bytes") => {
