@@ -83,14 +83,18 @@ pub(crate) fn success_with<'a>(header: &impl Header<'a>) -> Response {
 }
 
 pub(crate) fn success_json<T: Serialize + ?Sized>(body: &T) -> Response {
-    // What is not needed would wait with the answer, and nobody would count it.
-    let mut json = json::to_vec(body);
-    json.shrink_to_fit();
-    response(response::SUCCESS).with_body(json).into()
+    response(response::SUCCESS).with_body(json_body(body)).into()
 }
 
 pub(crate) fn success_json_with<'a, T: Serialize + ?Sized>(header: &impl Header<'a>, body: &T) -> Response {
-    response(response::SUCCESS).with_header(header).with_body(json::to_vec(body)).into()
+    response(response::SUCCESS).with_header(header).with_body(json_body(body)).into()
+}
+
+fn json_body<T: Serialize + ?Sized>(body: &T) -> Vec<u8> {
+    let mut json = json::to_vec(body);
+    // Spare capacity would wait with the answer, and the budget does not count it.
+    json.shrink_to_fit();
+    json
 }
 
 pub(crate) fn queue_id(value: i32) -> Result<u32, Refusal> {

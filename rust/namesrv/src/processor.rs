@@ -232,8 +232,8 @@ fn with_json(request: &Command, value: &impl serde::Serialize) -> Command {
 }
 
 fn to_json(value: &impl serde::Serialize) -> Bytes {
-    // What is not needed would wait with the answer, and nobody would count it.
     let mut json = json::to_vec(value);
+    // Spare capacity would wait with the answer, and the budget does not count it.
     json.shrink_to_fit();
     json.into()
 }

@@ -58,7 +58,7 @@ pub(super) fn answer_once_dispatched(
 }
 
 /// Holds a request, for `patience` at most. Without room for it the answer is SYSTEM_BUSY.
-pub(super) fn hold(shared: &Arc<Shared>, waiter: Waiting, reply: Reply, patience: Duration) {
+fn hold(shared: &Arc<Shared>, waiter: Waiting, reply: Reply, patience: Duration) {
     match shared.held.hold(Held { waiter, reply, deadline: Instant::now() + patience }) {
         Ok(id) => {
             // It may have happened since the caller looked.

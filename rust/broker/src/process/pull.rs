@@ -26,7 +26,7 @@ use crate::shared::Shared;
 use crate::table::group::FoundGroup;
 use crate::table::group_commit::Written;
 use crate::table::offset::{Place, PullAt, Pulling, Readable};
-use crate::waiting::{Pull, Waiting};
+use crate::waiting::Pull;
 
 /// Bytes of one answer when the request states no limit: Apache's limit for messages in memory.
 const DEFAULT_MAX_BYTES: usize = 256 * 1024;
@@ -300,7 +300,7 @@ fn read_aside(shared: &Arc<Shared>, pull: Pull, reply: Reply, hold: Option<Durat
         if let Some((pull, read)) = aside.await
             && let Some((pull, reply, patience)) = finish(&for_task, pull, reply, hold, read)
         {
-            held::hold(&for_task, Waiting::Pull(pull), reply, patience);
+            held::hold_pull(&for_task, pull, reply, patience);
         }
     });
 }

@@ -71,16 +71,9 @@ impl<D: Disk> Core<D> {
         let keeper = Keeper::new(&log, &admission, &flusher, &dispatcher, &derived, &call, mark_writer);
         let keeper = Arc::new(keeper);
         let reads = Arc::new(Reads::new(&log, &derived, first_reads));
+        let backlog = dispatcher.backlog();
         Self {
-            appender: Appender::new(
-                &log,
-                &admission,
-                &flusher,
-                &allocator,
-                &derived,
-                &wake,
-                dispatcher.backlog(),
-            ),
+            appender: Appender::new(&log, &admission, &flusher, &allocator, &derived, &wake, backlog),
             retention: Retention::new(&log, &admission, &dispatcher, &keeper, &derived, &reads),
             log,
             admission,
