@@ -8,16 +8,16 @@ use tokio::task::spawn_blocking;
 
 use crate::refusal::Refusal;
 
-/// Reads that wait for the disk at a time. More would only wait for each other, and each takes a thread.
-const AT_ONCE: usize = 16;
-/// Reads that run or wait for their turn. Each keeps its request, with its filter.
-const MOST: usize = 4096;
+/// Most reads that run at a time, each on a thread. More would only wait for each other at the disk.
+const MAX_RUNNING: usize = 16;
+/// Most reads that run or wait for their turn. Each keeps its request, with its filter, in memory.
+const MAX_WAITING: usize = 4096;
 
-/// The reads of one broker that wait for the disk, or for their turn to.
+/// The reads of one broker that wait for the disk, or for their turn to use it.
 #[derive(Debug)]
 pub(crate) struct ColdReads {
     turns: Arc<Semaphore>,
-    /// Those that were let in and are not done.
+    /// How many were let in and are not done.
     waiting: Arc<AtomicUsize>,
     limit: usize,
     #[cfg(test)]
@@ -65,13 +65,13 @@ impl Drop for Place {
 
 impl ColdReads {
     pub(crate) fn new() -> Self {
-        Self::with_limit(MOST)
+        Self::with_limit(MAX_WAITING)
     }
 
     /// Lets in no more than `limit` at a time.
     fn with_limit(limit: usize) -> Self {
         Self {
-            turns: Arc::new(Semaphore::new(AT_ONCE)),
+            turns: Arc::new(Semaphore::new(MAX_RUNNING)),
             waiting: Arc::default(),
             limit,
             #[cfg(test)]
@@ -88,7 +88,7 @@ impl ColdReads {
     /// Lets a read in.
     ///
     /// # Errors
-    /// [`Refusal::ColdReads`] when too many are.
+    /// [`Refusal::ColdReads`] when too many are there.
     pub(crate) fn enter(&self) -> Result<Place, Refusal> {
         let more = |waiting: usize| (waiting < self.limit).then_some(waiting + 1);
         let entered = self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
@@ -130,10 +130,10 @@ mod tests {
 
     #[tokio::test]
     async fn no_more_reads_than_turns_run_and_no_more_than_the_limit_are_let_in() {
-        let reads = ColdReads::with_limit(AT_ONCE + 2);
+        let reads = ColdReads::with_limit(MAX_RUNNING + 2);
         let running = Arc::new(AtomicUsize::new(0));
         reads.gate.shut();
-        let started: Vec<_> = (0..AT_ONCE + 2)
+        let started: Vec<_> = (0..MAX_RUNNING + 2)
             .map(|number| {
                 let (place, running) = (reads.enter().unwrap(), running.clone());
                 tokio::spawn(place.read(move || {
@@ -144,15 +144,15 @@ mod tests {
             })
             .collect();
         until("all turns are taken", || reads.turns.available_permits() == 0).await;
-        assert!(matches!(reads.enter(), Err(Refusal::ColdReads { limit }) if limit == AT_ONCE + 2));
-        assert_eq!(reads.waiting(), AT_ONCE + 2);
+        assert!(matches!(reads.enter(), Err(Refusal::ColdReads { limit }) if limit == MAX_RUNNING + 2));
+        assert_eq!(reads.waiting(), MAX_RUNNING + 2);
         reads.gate.open();
         for (number, read) in started.into_iter().enumerate() {
             let (read, at_once) = read.await.unwrap().unwrap();
             assert_eq!(read, number);
-            assert!(at_once <= AT_ONCE);
+            assert!(at_once <= MAX_RUNNING);
         }
-        assert_eq!((reads.waiting(), reads.turns.available_permits()), (0, AT_ONCE));
+        assert_eq!((reads.waiting(), reads.turns.available_permits()), (0, MAX_RUNNING));
     }
 
     #[tokio::test]
@@ -160,6 +160,6 @@ mod tests {
         let reads = ColdReads::with_limit(1);
         let place = reads.enter().unwrap();
         assert!(place.read(|| panic!("on purpose")).await.is_none());
-        assert_eq!((reads.waiting(), reads.turns.available_permits()), (0, AT_ONCE));
+        assert_eq!((reads.waiting(), reads.turns.available_permits()), (0, MAX_RUNNING));
     }
 }

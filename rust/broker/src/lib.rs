@@ -1,8 +1,9 @@
 //! The broker: request processing, topics, groups, offsets and held pulls.
 //!
-//! A request is handled on the task of its connection: decoded once, checked, done, answered. Four kinds of answers wait: sends
-//! under SYNC_FLUSH for the flush that covers them, pulls for a message, questions about the newest messages for dispatch, and
-//! what changes a table of `config` for the file ([`table::group_commit`]). None of them waits on a thread that serves connections.
+//! A request is handled on the task of its connection: decoded once, checked, done, answered. Five kinds of answers wait: sends
+//! under SYNC_FLUSH for the flush that covers them, pulls for a message, questions about the newest messages for dispatch, pulls of
+//! what is not in memory for the disk ([`cold_read`]), and what changes a table of `config` for its file
+//! ([`table::group_commit`]). None of them waits on a thread that serves connections.
 //!
 //! The inner doors: `put` for a message to store, `held_request` for a request that waits, `service` for background work, `tasks`
 //! for work that a request leaves behind, `figures` for whoever shows what the broker does, `role` for what it is among its

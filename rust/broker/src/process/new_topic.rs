@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use rocketpy_protocol::Command;
 use rocketpy_remoting::Reply;
@@ -24,7 +25,7 @@ const SEND_BYTES: usize = 2048;
 #[derive(Debug, Default)]
 pub(crate) struct SendsToNewTopics {
     state: Mutex<State>,
-    /// Topics with waiting sends. A send reads it before it takes the lock.
+    /// Number of topics with waiting sends. Every send reads it, and takes the lock only when it is not 0.
     topics: AtomicUsize,
 }
 
@@ -54,7 +55,7 @@ impl SendsToNewTopics {
         self.topics.load(Ordering::Acquire) > 0 && self.state.lock().by_topic.contains_key(topic)
     }
 
-    /// Adds a send. True when it is the first one of its topic: the caller sees to it that all are put.
+    /// Adds a send. True when it is the first one of its topic: then the caller puts all of them.
     fn add(&self, topic: &str, send: Send) -> Result<bool, Box<(Send, Refusal)>> {
         let mut state = self.state.lock();
         if state.bytes + send.bytes() > MAX_BYTES {
@@ -86,7 +87,9 @@ impl SendsToNewTopics {
 
 /// Puts the message once its topic is made.
 pub(super) fn wait(shared: &Arc<Shared>, topic: &str, request: &Command, reply: Reply) {
-    let send = Send { request: request.clone(), reply };
+    // A copy: the body is a part of the whole block that was read from the connection, and would keep it in memory.
+    let body = Bytes::copy_from_slice(&request.body);
+    let send = Send { request: Command { body, ..request.clone() }, reply };
     match shared.sends_to_new_topics.add(topic, send) {
         Ok(false) => {}
         Ok(true) => {
@@ -101,7 +104,7 @@ pub(super) fn wait(shared: &Arc<Shared>, topic: &str, request: &Command, reply: 
     }
 }
 
-/// The right to put the sends to a topic. However it ends, none of them is left behind.
+/// The right to put the sends to a topic, one after the other. However it ends, no send is left behind.
 struct Turn {
     shared: Arc<Shared>,
     topic: String,

@@ -21,7 +21,7 @@ use crate::role::RoleCell;
 use crate::service::{Service, Work};
 use crate::table::topic::{ByName, TopicTable};
 
-/// Most bytes of topics in one request: a frame of a name server takes 16 MiB, of which a peer of ours may set less.
+/// Most bytes of topics in one request. Name servers take frames of 16 MiB; one may be configured to take less.
 const MAX_PART_BYTES: usize = 4 << 20;
 /// Bytes of a topic in a registration, besides its name and attributes.
 const TOPIC_BYTES: usize = 256;

@@ -1,8 +1,8 @@
 //! Group commit of a file: changes are made in memory, one writer at a time writes all of them, and all who wait for that write
 //! are answered together.
 //!
-//! However many change a table at once, the file is written twice at most: by the write that is under way, and by the next one,
-//! which covers everybody who came meanwhile. No thread that serves connections writes.
+//! However many requests change a table at once, two writes cover all of them: the one that is under way, and the next one, which
+//! takes everything that came meanwhile. No thread that serves connections writes.
 #![cfg_attr(
     not(feature = "sim"),
     expect(unreachable_pub, reason = "the simulator uses the table of offsets from outside")
@@ -26,7 +26,7 @@ pub(crate) trait Kept: Send + Sync + 'static {
     /// What one write puts on disk.
     type Content;
 
-    /// Begins a write of everything that was changed until now.
+    /// Begins a write of everything that has changed so far.
     fn begin(&self, state: &mut Self::State) -> Self::Content;
 
     /// Writes the file. No lock is held.
@@ -117,7 +117,7 @@ impl<K: Kept> GroupCommit<K> {
         look(&mut self.inner.lock().state)
     }
 
-    /// Changes the state. `change` hears whether there is room to wait for a write, and says which write the caller waits for.
+    /// Changes the state. `change` is told whether there is room to wait for a write, and returns the write to wait for.
     pub(crate) fn change<T, E>(
         self: &Arc<Self>,
         change: impl FnOnce(&mut K::State, Result<(), NoRoomToWait>) -> Result<(T, Wait), E>,
@@ -183,7 +183,7 @@ impl<K: Kept> GroupCommit<K> {
     }
 }
 
-/// Lets nobody wait for a writer that panicked.
+/// Ends all waits with an error when the writer panics.
 struct EndsAfterPanic<'a, K: Kept> {
     group: &'a GroupCommit<K>,
     is_armed: bool,

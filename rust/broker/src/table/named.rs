@@ -15,9 +15,9 @@ use crate::config_file::MAX_BYTES;
 use crate::refusal::Refusal;
 use crate::table::group_commit::{GroupCommit, Kept, NoRoomToWait, Wait, Written};
 
-/// Share of the largest file that entries may take. The rest is for what stands around them.
+/// Most bytes that the entries of a file may take: 7/8 of the largest file. The rest is for what stands around them.
 const MAX_ENTRY_BYTES: usize = MAX_BYTES as usize / 8 * 7;
-/// Tabs and quotes that an entry has more inside of the table than alone.
+/// Most bytes that an entry takes in the table beyond what it takes alone: tabs, quotes, a comma.
 const FRAME_BYTES: usize = 64;
 
 /// A value of a table.

@@ -9,8 +9,8 @@ use rocketpy_model::MessageQueue;
 /// A lock that was not renewed for this long is free.
 const EXPIRY_MS: i64 = 60_000;
 
-/// Most locks of all groups; more queues are not locked until some are free. Locks end by themselves after a minute, and nobody
-/// answers for them: their number is what bounds their memory.
+/// Most locks of all groups together; beyond it no queue is locked until some are free. Locks expire after a minute and are no
+/// part of the memory budget: their number bounds their memory.
 const MAX_LOCKS: usize = 1 << 18;
 
 /// Which client holds which queue, for groups that consume in order.
@@ -21,12 +21,12 @@ const MAX_LOCKS: usize = 1 << 18;
 #[derive(Debug)]
 pub(crate) struct QueueLocks {
     groups: Mutex<HashMap<String, HashMap<MessageQueue, Lock>>>,
-    most: usize,
+    max_locks: usize,
 }
 
 impl Default for QueueLocks {
     fn default() -> Self {
-        Self { groups: Mutex::default(), most: MAX_LOCKS }
+        Self { groups: Mutex::default(), max_locks: MAX_LOCKS }
     }
 }
 
@@ -65,7 +65,7 @@ impl QueueLocks {
         for queue in queues {
             match locks.get(&queue) {
                 Some(lock) if lock.is_held_by_other(&client_id, now_ms) => continue,
-                None if others + locks.len() >= self.most => continue,
+                None if others + locks.len() >= self.max_locks => continue,
                 _ => {}
             }
             locks.insert(queue.clone(), Lock { client_id: client_id.clone(), renewed_at_ms: now_ms });
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn locks_beyond_the_bound_are_not_given_until_some_are_free() {
-        let locks = QueueLocks { most: 3, ..QueueLocks::default() };
+        let locks = QueueLocks { max_locks: 3, ..QueueLocks::default() };
         assert_eq!(locks.lock("g", "one", vec![queue(0), queue(1)], 0).len(), 2);
         assert_eq!(locks.lock("h", "two", vec![queue(0), queue(1)], 0), [queue(0)]);
         assert_eq!(locks.lock("g", "one", vec![queue(0), queue(1)], 0).len(), 2, "the own ones are renewed");
