@@ -284,8 +284,8 @@ pub enum OpenMode {
     CreateOrWrite,
 }
 
-/// A file system, opened once and kept: it reports every error of writing back since it was opened, also one that somebody else was told
-/// of meanwhile.
+/// A file system, opened once and kept open. It reports every error of writing back since it was opened, even one that was already
+/// reported to another program.
 pub trait FileSystem: Send + Sync + 'static {
     /// Makes everything durable that was written so far: cheaper than many flushes of single files.
     ///

@@ -31,7 +31,7 @@ pub enum EnvError {
     /// The process or the machine has no file handle left.
     #[error("too many open files, cannot {operation}: {}", path.display())]
     TooManyOpenFiles { operation: &'static str, path: PathBuf },
-    /// Somebody else holds the lock; `pid` is unknown when it is this process.
+    /// Somebody holds the lock.
     #[error("locked by {holder}: {}", path.display())]
     Locked { path: PathBuf, holder: LockHolder },
     /// A file is longer than the reader allows.

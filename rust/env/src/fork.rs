@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Most files of a process that are kept from its children.
+/// Most files of a process that are kept from its children: a few for each open store.
 const MAX_FILES: usize = 1024;
 /// A place of [`FILES`] that is free.
 const FREE: i32 = -1;
@@ -18,8 +18,8 @@ static FILES: [AtomicI32; MAX_FILES] = [const { AtomicI32::new(FREE) }; MAX_FILE
 /// Open on `/dev/null`, set once before the first file is entered.
 static NOWHERE: OnceLock<Option<File>> = OnceLock::new();
 
-/// While this lives, a child of a fork has `/dev/null` in place of the file: what depends on the last close of the open file, such as a
-/// lock, does not wait for the child. (`exec` closes it anyway.)
+/// While this lives, a child of a fork has `/dev/null` in place of the file. A lock of the open file ends when its last descriptor
+/// is closed; the child has none. (`exec` closes it anyway.)
 #[derive(Debug)]
 pub(crate) struct NotInChildren {
     place: &'static AtomicI32,

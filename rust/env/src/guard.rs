@@ -14,7 +14,7 @@ const NO_FAULT: u64 = u64::MAX;
 
 /// One guarded map. Slots are never freed, so that the handler may walk their list at any time; one that is not used has start 0.
 ///
-/// A line of the processor's cache for each: all readers of a map look at its slot, and nobody writes to it.
+/// Each has a cache line of its own: all readers of a map look at its slot, and nothing else is written beside it.
 #[repr(align(64))]
 struct Slot {
     start: AtomicUsize,

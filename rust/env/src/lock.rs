@@ -39,7 +39,7 @@ pub struct RealLock {
 }
 
 impl RealLock {
-    /// Opens the file, locks its first byte and writes what it is and who has it.
+    /// Opens the file, locks its first byte, and writes `lock` and the process id into it.
     ///
     /// The lock belongs to the open file (`F_OFD_SETLK`), so that nothing else in the process can give it up by closing the file. It
     /// excludes the POSIX lock that Apache takes.
@@ -70,7 +70,7 @@ impl RealLock {
         Self::new(file, table).map_err(failed("look at"))
     }
 
-    /// Locks a folder as it is: no file is made in it. Only this lock itself is excluded.
+    /// Locks a folder, and makes no file in it. It excludes only who takes the same lock.
     ///
     /// # Errors
     /// [`EnvError::Unsupported`] where the file system locks no folders, as NFS.
@@ -108,7 +108,7 @@ impl RealLock {
 
 /// Who has the lock on a file.
 pub(crate) fn holder(path: &Path) -> Result<Option<LockHolder>, EnvError> {
-    let mut table = held(); // nobody of this process takes the lock while the file is open here: closing could give it up
+    let mut table = held(); // no thread takes the lock while the file is open here: closing could give it up
     let identity = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => identity(&other.map_err(|source| EnvError::from_io("look at", path, source))?),
@@ -163,8 +163,8 @@ fn set_lock(file: &File) -> io::Result<()> {
     }
 }
 
-/// Who keeps others from the first byte of a file. The system knows the process of a POSIX lock; that of a lock like ours stands
-/// in the file.
+/// Who has locked the first byte of a file. The system tells the process of a POSIX lock. The process of a lock like ours is
+/// written in the file.
 fn lock_holder(file: &File) -> Option<LockHolder> {
     let mut lock = first_byte();
     // SAFETY: the descriptor is open and the call reads and writes one flock.

@@ -43,7 +43,7 @@ struct Map {
     end: End,
 }
 
-/// What appends change: on a line of the processor's cache by itself, because whoever looks at the map reads the rest.
+/// What appends change. It has a cache line of its own: readers of the map use the fields beside it.
 #[derive(Debug)]
 #[repr(align(64))]
 struct End {
@@ -95,7 +95,7 @@ impl MappedRegion {
         }
     }
 
-    /// Compares a range of the map, of which some page could not be read once, with the file.
+    /// Compares a range of the map with the file, after some page of the map could not be read.
     #[cold]
     #[allow(clippy::disallowed_methods, reason = "this crate is the door")]
     fn compare(&self, range: Range<u64>) -> Result<(), EnvError> {

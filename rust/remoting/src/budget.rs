@@ -58,8 +58,8 @@ const OWNERLESS_SHARE: usize = 2;
 /// Bounds the memory that the peers of a process make it hold; its name server and its broker share one.
 ///
 /// Half of it is for what is on its way (partial frames, answers that were not taken), half for what stays (unanswered requests,
-/// entries of tables). When the first half is exceeded, the connections that hold most for longest without progress are closed. When the second
-/// half is exceeded, the connection that holds most is closed, or its request refused.
+/// entries of tables). When the first half is exceeded, the connections that hold most for longest without progress are closed.
+/// When the second half is exceeded, the connections that hold most are closed, or their requests refused.
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit_bytes: usize,
@@ -83,7 +83,7 @@ pub(crate) struct Account {
     bytes: [AtomicUsize; 4],
     /// When partial frames, and when answers, last rose from nothing or made progress, in milliseconds from the start of the budget.
     progress_at_ms: [AtomicU64; 2],
-    /// The budget closes the connection: what it holds is about to be free.
+    /// The budget closes the connection: what it holds is about to be given back.
     leaving: AtomicBool,
     ownerless: bool,
 }
@@ -237,8 +237,8 @@ impl Account {
             .unwrap_or(MemoryKind::Frame)
     }
 
-    /// How bad it is that the connection holds this much. Moving bytes weigh with the time since they last made progress: who takes
-    /// his answers and completes his frames is not closed for many that do not.
+    /// Rank of the connection among those to close. Moving bytes count by the time since they last made progress: a peer that takes
+    /// its answers and completes its frames is not closed because others do not.
     fn weight(&self, pool: usize, now_ms: u64) -> u128 {
         if pool == KEPT {
             return self.held(pool) as u128;

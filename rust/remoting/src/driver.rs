@@ -30,8 +30,8 @@ const MAX_ROUNDS: usize = 8;
 const LINGER: Duration = Duration::from_millis(100);
 /// Peers of this version and older do not know GO_AWAY.
 const GO_AWAY_ABOVE_VERSION: i32 = 475;
-/// A peer takes at least this part (1/32) of what waits for it within the stall timeout, and at least [`LEAST_BYTES`]. With fewer
-/// it could keep answers, and with them files that were removed, for days.
+/// A peer takes at least this part (1/32) of what waits for it within the stall timeout, and at least [`LEAST_BYTES`]. One that took
+/// a byte now and then could keep answers, and the removed files that they lie in, for months.
 const LEAST_SHARE: usize = 32;
 /// A peer takes at least this much within the stall timeout, or everything.
 const LEAST_BYTES: usize = 64 * 1024;
@@ -82,7 +82,7 @@ pub(crate) struct Driver<S, Slot> {
     active_at: Instant,
     /// Memory of the reader, as the budget knows it.
     reading: Gauge,
-    /// What the peer takes, since it last had not taken everything.
+    /// What the peer has to take; `None` while it has taken everything.
     backlog: Option<Backlog>,
     /// Whether the peer takes no more bytes now.
     is_blocked: bool,

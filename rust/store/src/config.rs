@@ -82,8 +82,8 @@ pub struct StoreConfig {
     /// Most bytes of the log that readers may see and that have no consume queue entries yet, 256 MiB; beyond it appends wait for
     /// dispatch. 0: no bound.
     pub max_undispatched_bytes: u64,
-    /// How long an append waits, 1 s: for the next file, until `max_unflushed_bytes` lets it in, or while dispatch stands still
-    /// and `max_undispatched_bytes` does not. After that it is refused with [`crate::AppendError::Busy`],
+    /// How long an append waits, 1 s: for the next file, for room below `max_unflushed_bytes`, or for room below
+    /// `max_undispatched_bytes` while dispatch makes no progress. After that it is refused with [`crate::AppendError::Busy`],
     /// [`crate::AppendError::Behind`] or [`crate::AppendError::DispatchBehind`].
     #[doc(alias = "osPageCacheBusyTimeOutMills")]
     pub busy_timeout: Duration,

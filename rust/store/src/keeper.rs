@@ -34,7 +34,7 @@ pub(crate) struct Keeper<D: Disk> {
     dispatcher: Arc<Dispatcher<D>>,
     derived: Arc<Derived<D>>,
     call: Arc<CheckpointCall>,
-    /// Of the consume queues, open from the start; `None` where it does not report all errors.
+    /// The file system of the consume queues, open since the start. `None` where it does not report all errors.
     file_system: Option<D::FileSystem>,
     /// Held for one checkpoint.
     state: Mutex<State<D>>,

@@ -23,7 +23,7 @@ use crate::mapped::{MappedFile, MappedFileQueue};
 /// When the clock steps back by no more than this, store times stay where they were.
 const CLOCK_STEP_MS: i64 = 60_000;
 
-/// Where no record is found, this much is looked at to tell whether it can be read: a record is hardly longer.
+/// Where no record is found, this many bytes are checked for pages that cannot be read. Records are hardly longer.
 const LONGEST_LOOK: u64 = 8 << 20;
 
 /// The handle that every part of an open store has on the log.
@@ -320,7 +320,7 @@ impl<D: Disk> LogWriter<'_, D> {
         if region.fault().is_none() { Ok(()) } else { self.check_copy(size_bytes) }
     }
 
-    /// Some page of the active file could not be read once: says whether it is one of the last bytes.
+    /// Some page of the active file could not be read: says whether the last bytes lie in one.
     #[cold]
     fn check_copy(&self, size_bytes: u64) -> Result<(), EnvError> {
         let (path, region) = (&self.active().path, &self.active().region);

@@ -12,7 +12,7 @@ pub(crate) struct Backlog {
     dispatched: AtomicPhysicalOffset,
     /// Somebody waits, or is about to.
     is_behind: AtomicBool,
-    /// When the first of those who wait began to, or dispatch last came some way.
+    /// When the first append that still waits began to wait. `None` after each step of dispatch: the time begins anew.
     behind_since: Mutex<Option<Instant>>,
     bell: Condvar,
 }
@@ -33,13 +33,13 @@ impl Backlog {
         self.dispatched.load(Ordering::Acquire)
     }
 
-    /// Notes how far dispatch has come, and lets those who wait look.
+    /// Notes how far dispatch has come, and wakes the appends that wait.
     pub(super) fn set_dispatched(&self, end: PhysicalOffset) {
         self.dispatched.store(end, Ordering::SeqCst);
         self.ring();
     }
 
-    /// Lets those who wait look whether they still have to.
+    /// Wakes all appends that wait; each checks whether it still has to.
     pub(super) fn ring(&self) {
         if self.is_behind.swap(false, Ordering::SeqCst) {
             *self.behind_since.lock() = None;
@@ -47,8 +47,8 @@ impl Backlog {
         }
     }
 
-    /// Waits until `is_over`. `false` when the first who waits has waited this long while dispatch came no further: one that
-    /// stalls holds up each thread once, not once for every append.
+    /// Waits until `is_over`. `false` when dispatch has made no progress for `at_most` since the first append began to wait. That
+    /// time is common to all: while dispatch stands still, later appends fail at once.
     pub(crate) fn wait(&self, at_most: Duration, is_over: impl Fn() -> bool) -> bool {
         let mut behind_since = self.behind_since.lock();
         loop {

@@ -1,4 +1,4 @@
-//! Checks what a former life of the store wrote, once, when it is first read.
+//! Checks what a former process wrote to the log, once, when it is first read.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -14,11 +14,11 @@ const PLACES: u64 = 32;
 /// Words that are kept: 8 MiB of memory, for records in 2 GiB of the log.
 const WORDS: u64 = 1 << 20;
 
-/// The records that this start found and did not check. Each is checked when it is read for the first time: a sector that
-/// went bad since is reported, not served.
+/// The records that this start found and did not check. Each is checked when it is read for the first time, so that damage is
+/// reported, not served.
 ///
-/// What was checked is remembered in a table without locks that forgets: a word holds the last part of the log that came to its
-/// place in the table, and which records of it were checked. A record that was forgotten is checked again.
+/// What was checked is noted in a table without locks. Many parts of the log share a word of the table. It holds the part that came
+/// last, and which of its records were checked. A record whose note was displaced is checked again.
 pub(crate) struct FirstReads {
     /// Records that begin before this were not checked by this start.
     unchecked_to: PhysicalOffset,

@@ -17,8 +17,8 @@ use crate::log::Log;
 use crate::mapped::MappedFile;
 use crate::queue::entry::Entry;
 
-/// The system is asked for this much of the log at once whether it is in memory: a question for every record would cost as much as
-/// reading it.
+/// Ask the system about this many bytes of the log at once whether they are in memory. A system call for each record would cost as
+/// much as reading it.
 const LOOK_AHEAD: u64 = 64 << 10;
 
 /// The records of one read. Neighbours in the log share one slice.

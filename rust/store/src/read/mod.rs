@@ -39,12 +39,12 @@ thread_local! {
     static ENTRIES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How far a read goes for what it looks for.
+/// Whether a read may wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// To the disk, if need be: it may wait.
+    /// It may: it reads from the disk what is not in memory.
     Disk,
-    /// No further than memory.
+    /// It may not: it ends before what is not in memory.
     Memory,
 }
 
@@ -326,7 +326,7 @@ fn record_entry(bytes: &[u8], queue_offset: QueueOffset) -> Option<QueueEntry> {
     Some(QueueEntry { queue_offset, physical_offset, size_bytes, tags_code })
 }
 
-/// Logs why a read of a queue ends with an error.
+/// Logs the error of a read, and returns it.
 fn told(error: StoreError, queue: &Queue, queue_offset: QueueOffset) -> StoreError {
     let (topic, queue_id) = (&*queue.topic, queue.queue_id);
     tracing::error!(%error, topic, queue_id, %queue_offset, "a message cannot be read");

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use rocketpy_model::PhysicalOffset;
 
-/// Most marks that are kept. Beyond it every second one is dropped: what lies between two marks counts as young as the later one.
+/// Most marks that are kept. With one more every second one is dropped; what lies between two marks counts as written at the later
+/// one.
 const MAX_MARKS: usize = 1024;
 
-/// Marks in the log of one process. A wall clock that was set ahead makes everything look old; the marks say what cannot be.
+/// Marks in the log of one process. When the wall clock was set ahead, everything looks old; the marks say what cannot be.
 #[derive(Debug)]
 pub(super) struct Life {
     /// The first mark is the end of the log at the start of the process.

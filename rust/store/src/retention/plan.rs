@@ -329,7 +329,7 @@ fn is_same(a: &DiskUsage, b: &DiskUsage) -> bool {
     (a.file_system, a.total_bytes) == (b.file_system, b.total_bytes)
 }
 
-/// Most messages of a queue that one round looks at, one by one.
+/// Most messages of a queue that one round of retention reads one by one.
 const MAX_MESSAGES_A_ROUND: u64 = 1 << 16;
 
 /// The part of the log whose messages are older than a topic keeps them.

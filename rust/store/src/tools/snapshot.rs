@@ -58,7 +58,8 @@ pub struct Snapshot {
 ///
 /// # Errors
 /// [`ToolError::TargetNotEmpty`], [`ToolError::TargetInside`]; [`crate::StoreError::MissingFile`] where files of the log are
-/// gone, [`ReadError::IncompleteQueues`] where files of consume queues are; [`ToolError::CheckpointBehind`] when the server's checkpoint stands still. What was made of the folder is removed then.
+/// gone, [`ReadError::IncompleteQueues`] where files of consume queues are; [`ToolError::CheckpointBehind`] when the server's
+/// checkpoint stands still. What was made of the folder is removed then.
 ///
 /// # Durability
 /// On return the snapshot is durable, and the store was durable up to where it was cut.
@@ -138,7 +139,7 @@ fn wait_for_cut<D: Disk>(
     }
 }
 
-/// Fails when there is no queue at all, and records that must have some: nothing of them would be in the snapshot.
+/// Fails when there are records that belong into queues, and no queue at all: the snapshot would have none of them.
 ///
 /// # Errors
 /// [`ReadError::IncompleteQueues`].
@@ -257,7 +258,8 @@ fn copy_queues<D: Disk>(
     Ok(firsts)
 }
 
-/// Fails when queues hold fewer entries than the mark that the snapshot was cut at says: files of them were lost under the server.
+/// Fails when the copied queues have another number of entries than the checkpoint at which the snapshot was cut: some of their files
+/// were lost while the server ran.
 ///
 /// # Errors
 /// [`ReadError::IncompleteQueues`].
