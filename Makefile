@@ -21,10 +21,14 @@ test: $(INSTALLED)
 	cargo test --locked -p rocketpy-proof --features planted-bugs planted
 	pytest
 
-# The proof of durability, without end or for N turns: simulated seeds, kills, power cuts (docs/durability.md).
+# The proof of durability, without end or for N turns: each fuzz target for FUZZ seconds, simulated seeds, kills, power cuts
+# (docs/durability.md).
+FUZZ ?= 60
 soak:
 	cargo build --release --locked -p rocketpy-proof
-	target/release/rocketpy-proof soak $(N)
+	turn=0; while [ -z "$(N)" ] || [ $$turn -lt "$(N)" ]; do \
+	    turn=$$((turn + 1)); tools/fuzz $(FUZZ) && target/release/rocketpy-proof soak 1 || exit 1; \
+	done
 
 lint: $(INSTALLED)
 	tools/lint

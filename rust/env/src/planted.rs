@@ -34,11 +34,29 @@ pub enum Bug {
     CommitAboveEnd,
     /// Recovery believes the entries of index files behind the durable mark.
     IndexAheadOfLog,
+    /// The mark says that consume queues are durable which nobody flushed.
+    MarkBeforeQueues,
+    /// The mark says that index files are durable which nobody flushed.
+    MarkBeforeIndex,
+    /// What a start finds behind the mark is flushed without being written again.
+    NotWrittenAgain,
+    /// Retention removes files of the log before what follows them is durable and noted in the mark.
+    RetentionBeforeFlush,
+    /// A flush leaves out the last record that it reports.
+    FlushOneRecordShort,
+    /// A checkpoint leaves entries that were put off unwritten and counts them.
+    PutOffDropped,
+    /// A change of a table is answered and not written.
+    TableNotWritten,
+    /// Whoever ends a flush does not wake the thread that is to flush next.
+    NextFlushNotRung,
+    /// A thread says that it sleeps after it has looked for work.
+    SleepNotedLate,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 20] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -50,6 +68,15 @@ impl Bug {
         Self::ClampNotPersisted,
         Self::CommitAboveEnd,
         Self::IndexAheadOfLog,
+        Self::MarkBeforeQueues,
+        Self::MarkBeforeIndex,
+        Self::NotWrittenAgain,
+        Self::RetentionBeforeFlush,
+        Self::FlushOneRecordShort,
+        Self::PutOffDropped,
+        Self::TableNotWritten,
+        Self::NextFlushNotRung,
+        Self::SleepNotedLate,
     ];
 
     /// What it is, in words.
@@ -66,6 +93,15 @@ impl Bug {
             Self::ClampNotPersisted => "the clamp not persisted",
             Self::CommitAboveEnd => "commits above the end taken",
             Self::IndexAheadOfLog => "index ahead of the log",
+            Self::MarkBeforeQueues => "mark before the queues are flushed",
+            Self::MarkBeforeIndex => "mark before the index is flushed",
+            Self::NotWrittenAgain => "what a start finds is not written again",
+            Self::RetentionBeforeFlush => "retention before the flush",
+            Self::FlushOneRecordShort => "flushed offset one record too far",
+            Self::PutOffDropped => "put-off entries dropped at a checkpoint",
+            Self::TableNotWritten => "table answered and not written",
+            Self::NextFlushNotRung => "next flush not rung for",
+            Self::SleepNotedLate => "sleep noted after the look for work",
         }
     }
 }

@@ -186,6 +186,9 @@ impl Disk for RealDisk {
     }
 
     fn replace_keeping_backup(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError> {
+        if planted::has(Bug::TableNotWritten) {
+            return Ok(());
+        }
         let temporary = write_temporary(path, bytes)?;
         let backup = sibling(path, ".bak");
         match fs::remove_file(&backup) {

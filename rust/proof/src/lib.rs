@@ -2,6 +2,7 @@
 //! that reads them.
 
 pub mod checker;
+pub mod fuzz;
 pub mod history;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;

@@ -12,8 +12,12 @@ use crate::sim::{Outcome, Plan, enumerate, run_seeds};
 /// A harness that finds bugs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
+    /// [`crate::sim`].
     SimulatedDisk,
+    /// [`crate::real`].
     Real(Harness),
+    /// `tests/schedule`.
+    Schedules,
 }
 
 impl fmt::Display for Layer {
@@ -22,6 +26,7 @@ impl fmt::Display for Layer {
             Self::SimulatedDisk => "simulated disk",
             Self::Real(Harness::Kill) => "kill",
             Self::Real(Harness::Power) => "power cut",
+            Self::Schedules => "thread schedules",
         })
     }
 }
@@ -32,7 +37,9 @@ pub type Finding = (Rule, &'static str);
 /// A harness that must find a bug, and what it may report first.
 #[derive(Debug, Clone, Copy)]
 pub struct Proof {
+    /// The bug.
     pub bug: Bug,
+    /// The harness.
     pub layer: Layer,
     /// Different seeds may report different ones. `Alive` is a check of the store itself.
     pub findings: &'static [Finding],
@@ -47,9 +54,10 @@ impl Proof {
 }
 
 const SIMULATED: Layer = Layer::SimulatedDisk;
+const KILL: Layer = Layer::Real(Harness::Kill);
 const POWER_CUT: Layer = Layer::Real(Harness::Power);
 
-/// Every harness that must find a bug. Kills find none of them: what the system holds in memory outlives the process.
+/// Every harness that must find a bug. Kills find no missing flush: what the system holds in memory outlives the process.
 pub const PROOFS: &[Proof] = &[
     Proof {
         bug: Bug::AckBeforeFlush,
@@ -128,6 +136,62 @@ pub const PROOFS: &[Proof] = &[
             (Rule::Alive, "a mark out of order"),
         ],
     },
+    Proof {
+        bug: Bug::MarkBeforeQueues,
+        layer: SIMULATED,
+        findings: &[
+            (Rule::R6, "consume queues that were durable are rebuilt"),
+            (Rule::R6, "differs from the log"),
+        ],
+    },
+    Proof {
+        bug: Bug::MarkBeforeIndex,
+        layer: SIMULATED,
+        findings: &[(Rule::R6, "index files that were durable are rebuilt"), (Rule::R6, "index file")],
+    },
+    Proof {
+        bug: Bug::NotWrittenAgain,
+        layer: SIMULATED,
+        findings: &[
+            (Rule::C1, "was acknowledged and is lost, after a power cut"),
+            (Rule::Alive, "the log is damaged at"),
+        ],
+    },
+    Proof {
+        bug: Bug::RetentionBeforeFlush,
+        layer: SIMULATED,
+        findings: &[
+            (Rule::R6, "consume queues that were durable are rebuilt"),
+            (Rule::Alive, "commit log files are missing"),
+        ],
+    },
+    Proof {
+        bug: Bug::FlushOneRecordShort,
+        layer: SIMULATED,
+        findings: &[
+            (Rule::C1, "was acknowledged and is lost, after a power cut"),
+            (Rule::Alive, "the log is damaged at"),
+        ],
+    },
+    Proof {
+        bug: Bug::PutOffDropped,
+        layer: SIMULATED,
+        findings: &[
+            (Rule::R6, "consume queues that were durable are rebuilt"),
+            (Rule::R6, "differs from the log"),
+        ],
+    },
+    Proof { bug: Bug::NextFlushNotRung, layer: Layer::Schedules, findings: &[(Rule::Alive, "deadlock")] },
+    Proof { bug: Bug::SleepNotedLate, layer: Layer::Schedules, findings: &[(Rule::Alive, "deadlock")] },
+    // Without its topic a message cannot be read.
+    Proof {
+        bug: Bug::TableNotWritten,
+        layer: KILL,
+        findings: &[
+            (Rule::R9, "was made, and is gone"),
+            (Rule::C1, "was acknowledged and is lost, after no power cut"),
+        ],
+    },
 ];
 
 /// What a harness must report for a bug; `None` when only other harnesses must find it.
@@ -140,7 +204,9 @@ pub fn proof_by(bug: Bug, layer: Layer) -> Option<&'static Proof> {
 pub struct Catch {
     /// The part of the run that found it.
     pub part: &'static str,
+    /// What it said first.
     pub violation: Violation,
+    /// The run.
     pub plan: Plan,
     /// Number of runs, up to and including the one that found it.
     pub runs: u64,
@@ -168,32 +234,26 @@ pub fn ordinary(seeds: u64) -> Option<Catch> {
     caught
 }
 
-/// Runs with each bug in turn.
+/// Runs with each bug in turn that the simulated disk must find.
 pub fn all(seeds: u64) -> Vec<(Bug, Option<Catch>)> {
-    let caught = Bug::ALL.map(|bug| {
+    let is_simulated = |bug: &Bug| proof_by(*bug, SIMULATED).is_some();
+    let caught = Bug::ALL.into_iter().filter(is_simulated).map(|bug| {
         planted::set(Some(bug));
         (bug, ordinary(seeds))
     });
+    let caught = caught.collect();
     planted::set(None);
-    caught.into()
+    caught
 }
 
-/// Runs real servers up to the first failure: `cycles` kills, then eight times as many power cuts. The bug is planted in
-/// the server. Returns which harness found it, what it reported, and after how many cycles.
+/// Runs real servers up to the first failure, with the bug planted in the server. Returns what was reported, and after how
+/// many cycles.
 ///
 /// # Errors
 /// As [`real::run`].
-pub fn ordinary_real(
-    bug: Bug,
-    cycles: u64,
-    options: &Options,
-) -> Result<Option<(Harness, Violation, u64)>, String> {
-    for (harness, cycles) in [(Harness::Kill, cycles), (Harness::Power, 8 * cycles)] {
-        let planted = Some(bug.title().to_owned());
-        let outcome = real::run(&Options { harness, cycles, planted, ..options.clone() }, |_| ())?;
-        if let Some(violation) = outcome.violations.into_iter().next() {
-            return Ok(Some((harness, violation, outcome.totals.cycles)));
-        }
-    }
-    Ok(None)
+pub fn ordinary_real(bug: Bug, options: &Options) -> Result<Option<(Violation, u64)>, String> {
+    let planted = Some(bug.title().to_owned());
+    let outcome = real::run(&Options { planted, ..options.clone() }, |_| ())?;
+    let violation = outcome.violations.into_iter().next();
+    Ok(violation.map(|violation| (violation, outcome.totals.cycles)))
 }

@@ -20,6 +20,9 @@ use crate::wake::Wake;
 const RETRY: Duration = Duration::from_millis(200);
 /// First window after a rest; it doubles with every call while there is traffic.
 const FIRST_WINDOW_BYTES: u64 = 256 << 10;
+/// What [`Allocator::step`] brings in: always the same, because a window that depends on time would make runs differ.
+#[cfg(feature = "sim")]
+const STEPPED_AHEAD_BYTES: u64 = 8 << 10;
 /// Bytes that are faulted in at a time. Between two steps a wanted file is made first.
 const STEP_BYTES: u64 = 1 << 20;
 /// After this time without a call the window is small again.
@@ -197,6 +200,8 @@ impl<D: Disk> Allocator<D> {
     /// Makes the next file when the last one is half full: one step of the thread.
     #[cfg(feature = "sim")]
     pub(crate) fn step(&self) {
+        let end = self.log.end();
+        self.fault_in(end, end + STEPPED_AHEAD_BYTES);
         let Some(file) = self.log.files().last() else { return };
         if self.log.end() >= file.start + file.region.len() / 2 {
             self.want_ahead(file.end());

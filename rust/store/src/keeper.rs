@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, FileSystem as _};
 use rocketpy_model::PhysicalOffset;
 
@@ -178,11 +179,17 @@ impl<D: Disk> Keeper<D> {
     /// Makes durable what was written to index files.
     fn flush_index(&self, unsynced: Option<Unsynced<D>>) -> Result<(), StoreError> {
         let (Some(index), Some(unsynced)) = (self.derived.index(), unsynced) else { return Ok(()) };
+        if planted::has(Bug::MarkBeforeIndex) {
+            return Ok(());
+        }
         index.flush(unsynced).map_err(|failure| self.admission.noted_failure(failure))
     }
 
     /// Writes the entries of consume queues that were put off.
     pub(crate) fn write_queues(&self) -> Result<(), StoreError> {
+        if planted::has(Bug::PutOffDropped) {
+            return Ok(());
+        }
         self.derived.write_waiting().map_err(|error| {
             self.admission.set_queue_fault(Some(error.clone().into()));
             self.dispatcher.wake(); // it tries again, and takes the fault back
@@ -193,6 +200,9 @@ impl<D: Disk> Keeper<D> {
     /// Makes all consume queues durable: one by one, or with their file system when more than `few` have changed.
     fn flush_queues(&self, few: usize) -> Result<(), StoreError> {
         let dirty = self.derived.queues().take_dirty();
+        if planted::has(Bug::MarkBeforeQueues) {
+            return Ok(());
+        }
         if dirty.len() > few
             && let Some(file_system) = &self.file_system
         {

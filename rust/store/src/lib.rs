@@ -29,6 +29,7 @@ mod record;
 mod recovery;
 mod retention;
 mod store;
+mod sync;
 pub mod tools;
 mod wake;
 

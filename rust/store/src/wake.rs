@@ -1,8 +1,11 @@
 //! Wakes a thread that waits for work, and ends it. While the thread does not wait, a wake-up costs one fence.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use rocketpy_env::planted::{self, Bug};
+
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// One thread sleeps here; any thread wakes it.
 ///
@@ -42,9 +45,13 @@ impl Wake {
     /// Sleeps until it is woken or the time is up. Returns at once when `ready` says that there is work or the thread
     /// is to end.
     pub(crate) fn sleep(&self, at_most: Duration, ready: impl FnOnce() -> bool) {
-        self.asleep.store(true, Ordering::Relaxed);
+        let is_late = planted::has(Bug::SleepNotedLate);
+        self.asleep.store(!is_late, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if !self.is_stopped() && !ready() {
+            if is_late {
+                self.asleep.store(true, Ordering::Relaxed);
+            }
             let called = self.called();
             if !*called {
                 drop(self.bell.wait_timeout(called, at_most));

@@ -205,6 +205,7 @@ impl Disk for SimDisk {
     fn read(&self, path: &Path, limit_bytes: u64) -> Result<Vec<u8>, EnvError> {
         let mut world = self.begin("read", path)?;
         world.check_handles(path)?;
+        world.check_readable(path)?;
         let id = world.file(EnvError::OPEN, path)?;
         if world.len_of(id) > limit_bytes {
             return Err(EnvError::TooLong { path: path.to_path_buf(), limit_bytes });

@@ -22,6 +22,7 @@ impl DiskFile for SimFile {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, EnvError> {
         let mut world = self.disk.begin("read", &self.path)?;
+        world.check_readable(&self.path)?;
         let bytes = world.inode(self.id).bytes();
         let from = (offset as usize).min(bytes.len());
         let to = (from + buffer.len()).min(bytes.len());
@@ -65,7 +66,7 @@ impl DiskFile for SimFile {
         let mut world = self.disk.begin("write zeros into", &self.path)?;
         let to = range.end.min(world.len_of(self.id)) as usize;
         let from = (range.start as usize).min(to);
-        world.write(self.id, from, &vec![0; to - from]);
+        world.zero(self.id, from, to);
         if !keep_allocated {
             world.inode(self.id).punch(from, to);
         }

@@ -23,6 +23,11 @@ pub(super) struct Inode {
     dirty: BTreeSet<usize>,
     /// Pages that have space on the medium: writing them cannot meet a full disk.
     allocated: BTreeSet<usize>,
+    /// Pages that the system takes for written although their bytes never reached the medium: falsely clean.
+    lost: BTreeSet<usize>,
+    /// Whole pages that were turned into zeros, where the medium still has the bytes before: a change of the file's layout,
+    /// which becomes durable with the journal and not page by page.
+    zeroed: BTreeSet<usize>,
     /// A write-back failed, and no flush has reported it.
     has_unreported_error: bool,
     /// The file became shorter, and that is not durable: behind its end the medium still has the old blocks.
@@ -37,6 +42,8 @@ impl Inode {
             durable_len: 0,
             dirty: BTreeSet::new(),
             allocated: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            zeroed: BTreeSet::new(),
             has_unreported_error: false,
             cut: false,
         }
@@ -58,8 +65,40 @@ impl Inode {
             self.set_len(at + bytes.len());
         }
         self.cached.write(at, bytes);
-        self.dirty.extend(at / PAGE..=(at + bytes.len() - 1) / PAGE);
+        self.soil(at, at + bytes.len());
         self.allocate(at, at + bytes.len());
+    }
+
+    /// Notes that the pages of a range differ from the medium.
+    pub(super) fn soil(&mut self, from: usize, to: usize) {
+        for page in from / PAGE..to.div_ceil(PAGE) {
+            self.dirty.insert(page);
+            self.lost.remove(&page);
+        }
+    }
+
+    /// Turns a range into zeros. Returns its whole pages, whose zeros become durable with [`Inode::commit_zeros`]; the
+    /// rest is written as any bytes are.
+    pub(super) fn zero(&mut self, from: usize, to: usize) -> Vec<usize> {
+        self.cached.write(from, &vec![0; to - from]);
+        let end = if to >= self.len() { to.div_ceil(PAGE) } else { to / PAGE };
+        let whole: Vec<usize> = (from.div_ceil(PAGE)..end).collect();
+        self.soil(from, to);
+        for page in &whole {
+            self.dirty.remove(page);
+            self.zeroed.insert(*page);
+        }
+        whole
+    }
+
+    /// Makes the zeros of whole pages durable, except where a page was written since.
+    pub(super) fn commit_zeros(&mut self, pages: &[usize]) {
+        for page in pages {
+            if self.zeroed.remove(page) {
+                let end = self.durable.len().min((page + 1) * PAGE);
+                self.durable[(page * PAGE).min(end)..end].fill(0);
+            }
+        }
     }
 
     /// Gives a range space.
@@ -84,8 +123,9 @@ impl Inode {
         let memory = Memory::zeros(len);
         memory.write(0, self.cached.slice(0..len.min(self.len())));
         self.cached = Arc::new(memory);
-        self.dirty.retain(|page| page * PAGE < len);
-        self.allocated.retain(|page| page * PAGE < len);
+        for pages in [&mut self.dirty, &mut self.allocated, &mut self.lost, &mut self.zeroed] {
+            pages.retain(|page| page * PAGE < len);
+        }
     }
 
     /// Makes a length durable.
@@ -96,6 +136,8 @@ impl Inode {
 
     /// Writes the sectors of a page that `is_wanted` names.
     fn persist(&mut self, page: usize, mut is_wanted: impl FnMut() -> bool) {
+        self.lost.remove(&page);
+        self.zeroed.remove(&page);
         let end = self.cached.len().min((page + 1) * PAGE);
         if self.durable.len() < end {
             self.durable.resize(end, 0);
@@ -106,6 +148,14 @@ impl Inode {
                 self.durable[from..to].copy_from_slice(self.cached.slice(from..to));
             }
         }
+    }
+
+    /// Writes a part of one sector of a page.
+    fn tear_sector(&mut self, page: usize, rng: &mut Rng) {
+        let end = self.durable.len().min(self.cached.len()).min((page + 1) * PAGE);
+        let from = (page * PAGE + rng.usize(0..PAGE / SECTOR) * SECTOR).min(end);
+        let to = end.min(from + rng.usize(0..SECTOR));
+        self.durable[from..to].copy_from_slice(self.cached.slice(from..to));
     }
 
     pub(super) fn is_dirty(&self) -> bool {
@@ -120,6 +170,7 @@ impl Inode {
         self.dirty.remove(&page);
         if fails {
             self.has_unreported_error = true;
+            self.lost.insert(page);
         } else {
             self.persist(page, || true);
         }
@@ -137,6 +188,8 @@ impl Inode {
             self.dirty.remove(&page);
             if !fails || (index != spoilt && rng.bool()) {
                 self.persist(page, || true);
+            } else {
+                self.lost.insert(page);
             }
         }
         self.cut &= fails;
@@ -152,15 +205,56 @@ impl Inode {
         self.has_unreported_error &= rng.bool();
     }
 
-    /// The power is gone: each dirty page is kept, lost or torn.
-    pub(super) fn lose_power(&mut self, rng: &mut Rng) {
+    /// The system drops some of the falsely clean pages from its cache and reads them again: readers see what the medium has.
+    /// Returns whether there was one. Nobody has the file open.
+    pub(super) fn evict(&mut self, rng: &mut Rng) -> bool {
+        let gone: Vec<usize> = self.lost.iter().copied().filter(|_| rng.bool()).collect();
+        let mut bytes = self.bytes().to_vec();
+        for page in &gone {
+            self.lost.remove(page);
+            let range = page * PAGE..bytes.len().min((page + 1) * PAGE);
+            let medium = self.durable.get(range.start..).unwrap_or_default();
+            let known = medium.len().min(range.len());
+            bytes[range.start..range.start + known].copy_from_slice(&medium[..known]);
+            bytes[range.start + known..range.end].fill(0);
+        }
+        if !gone.is_empty() {
+            self.cached = Arc::new(Memory::of(&bytes));
+        }
+        !gone.is_empty()
+    }
+
+    /// Writes the pages of a range out ahead of their use. Returns whether that worked: a page that `fails` counts as
+    /// written.
+    pub(super) fn write_out(&mut self, from: usize, to: usize, fails: bool) -> bool {
+        self.soil(from, to);
+        for page in from / PAGE..to.div_ceil(PAGE) {
+            self.dirty.remove(&page);
+            if fails {
+                self.lost.insert(page);
+            } else {
+                self.persist(page, || true);
+            }
+        }
+        !fails
+    }
+
+    /// The power is gone: each dirty page is kept, lost or torn; with `tears_sectors` a sector of it too.
+    pub(super) fn lose_power(&mut self, rng: &mut Rng, tears_sectors: bool) {
         for page in std::mem::take(&mut self.dirty) {
             match rng.u8(0..3) {
                 0 => self.persist(page, || true),
                 1 => {}
-                _ => self.persist(page, || rng.bool()),
+                _ => {
+                    self.persist(page, || rng.bool());
+                    if tears_sectors && rng.bool() {
+                        self.tear_sector(page, rng);
+                    }
+                }
             }
         }
+        self.lost.clear();
+        self.zeroed.clear();
         self.durable.resize(self.durable_len, 0);
         self.cached = Arc::new(Memory::of(&self.durable));
         self.has_unreported_error = false;
@@ -173,6 +267,8 @@ impl Inode {
         self.durable_len = bytes.len();
         self.durable = bytes;
         self.dirty.clear();
+        self.lost.clear();
+        self.zeroed.clear();
         self.cut = false;
     }
 }

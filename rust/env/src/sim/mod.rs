@@ -5,14 +5,18 @@
 //! pending for a while. A flush moves the dirty pages of 4 KiB that it covers to the medium; between flushes the system
 //! writes pages back in any order. What is not written back is lost with the power:
 //!
-//! * each dirty page is kept, lost or torn by itself; a sector of 512 bytes is never torn; a fresh extent reads as zeros;
+//! * each dirty page is kept, lost or torn by itself; a fresh extent reads as zeros. A sector of 512 bytes is torn only when the
+//!   options say so, and never one of the file `checkpoint`, whose two marks rely on it;
+//! * whole pages that become zeros at once do so with the journal, as names and lengths do, and never in part;
 //! * changes of names and lengths survive as a prefix of their order, as a journal keeps them. The flush of a file makes its
 //!   length durable, not its name; the flush of a folder makes its names durable;
 //! * a flush that fails marks its pages as written, as Linux does. Readers still see the new bytes, the next flush
 //!   succeeds, and the bytes are gone with the power, unless they are written again. A write-back that fails by itself is reported
 //!   by the next flush of the file, or by none when the process ends before.
 //!
-//! The end of a process alone loses nothing of that: the page cache stays.
+//! The end of a process alone loses nothing of that: the page cache stays. Only a page whose bytes never reached the medium,
+//! and which counts as written, may be evicted then and read again as the medium has it ([`SimDisk::has_evicted`]). A machine may
+//! do so at any time; here no map changes under a running process.
 //!
 //! Nothing here reads a clock or draws a number that the seed does not give.
 //!
@@ -56,6 +60,12 @@ pub struct SimOptions {
     pub no_handle_per_mille: u32,
     /// That the clock steps by up to 100 s, either way.
     pub clock_steps_per_mille: u32,
+    /// That bytes cannot be read from a file. Maps are read all the same.
+    pub read_fails_per_mille: u32,
+    /// Whether a power cut tears sectors.
+    pub tears_sectors: bool,
+    /// Whether the end of a process evicts falsely clean pages.
+    pub evicts: bool,
 }
 
 impl SimOptions {
@@ -172,12 +182,19 @@ impl SimDisk {
 
     fn restart(&self, end: impl FnOnce(&mut World)) -> Self {
         let mut world = self.lock_world();
+        world.has_evicted = false;
         end(&mut world);
         world.boot += 1;
         world.is_down = false;
         world.stop_at = None;
         world.locked.clear();
         Self { world: Arc::clone(&self.world), boot: world.boot }
+    }
+
+    /// Whether the last end of a process took pages away that counted as written: what nobody had flushed may be lost, as
+    /// with the power.
+    pub fn has_evicted(&self) -> bool {
+        self.lock_world().has_evicted
     }
 
     /// All files with their lengths.

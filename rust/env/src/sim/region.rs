@@ -80,6 +80,11 @@ impl Region for SimRegion {
     }
 
     fn fault_in(&self, _range: Range<u64>) {}
+
+    fn fault_in_written(&self, range: Range<u64>) -> Result<(), EnvError> {
+        let mut world = self.disk.begin_flush("flush ahead in", &self.path)?;
+        world.write_out(self.id, range.start as usize, range.end as usize, &self.path)
+    }
 }
 
 struct SimSlice {

@@ -27,6 +27,7 @@ pub(super) enum Fault {
     WriteBack,
     NoSpace,
     NoHandle,
+    Read,
 }
 
 /// A change of names or lengths that is not durable yet.
@@ -36,6 +37,7 @@ enum Change {
     Remove(PathBuf),
     Rename(PathBuf, PathBuf),
     Length(InodeId, usize),
+    Zero(InodeId, Vec<usize>),
 }
 
 impl Change {
@@ -43,8 +45,13 @@ impl Change {
     fn folder(&self) -> Option<&Path> {
         match self {
             Self::Put(path, _) | Self::Remove(path) | Self::Rename(_, path) => path.parent(),
-            Self::Length(..) => None,
+            Self::Length(..) | Self::Zero(..) => None,
         }
+    }
+
+    /// Whether the flush of a file makes it durable.
+    fn is_of(&self, id: InodeId) -> bool {
+        matches!(self, Self::Length(of, _) | Self::Zero(of, _) if *of == id)
     }
 }
 
@@ -80,6 +87,8 @@ pub(super) struct World {
     pub(super) locked: Vec<PathBuf>,
     /// Flushes that failed so far, except those of files that nobody relies on.
     pub(super) failed_flushes: u64,
+    /// Whether the end of the last process took falsely clean pages away.
+    pub(super) has_evicted: bool,
 }
 
 impl World {
@@ -110,6 +119,7 @@ impl World {
             stop_at: None,
             locked: Vec::new(),
             failed_flushes: 0,
+            has_evicted: false,
         }
     }
 
@@ -124,6 +134,7 @@ impl World {
             Fault::WriteBack => self.options.write_back_fails_per_mille,
             Fault::NoSpace => self.options.no_space_per_mille,
             Fault::NoHandle => self.options.no_handle_per_mille,
+            Fault::Read => self.options.read_fails_per_mille,
         })
     }
 
@@ -139,6 +150,14 @@ impl World {
     pub(super) fn check_handles(&mut self, path: &Path) -> Result<(), EnvError> {
         match self.strikes(Fault::NoHandle) {
             true => Err(EnvError::TooManyOpenFiles { operation: EnvError::OPEN, path: path.to_path_buf() }),
+            false => Ok(()),
+        }
+    }
+
+    /// Fails when the medium cannot be read here.
+    pub(super) fn check_readable(&mut self, path: &Path) -> Result<(), EnvError> {
+        match self.strikes(Fault::Read) {
+            true => Err(EnvError::from_io("read", path, io::Error::from_raw_os_error(libc::EIO))),
             false => Ok(()),
         }
     }
@@ -274,11 +293,35 @@ impl World {
         }
     }
 
+    /// Turns a range of a file into zeros.
+    pub(super) fn zero(&mut self, id: InodeId, from: usize, to: usize) {
+        self.modified_at_ms.insert(id, self.clock_ms);
+        let whole = self.inode(id).zero(from, to);
+        if !whole.is_empty() {
+            self.pending.push(Change::Zero(id, whole));
+        }
+    }
+
+    /// Writes pages of a file out ahead of their use. It may fail, as a flush does.
+    pub(super) fn write_out(
+        &mut self,
+        id: InodeId,
+        from: usize,
+        to: usize,
+        path: &Path,
+    ) -> Result<(), EnvError> {
+        let fails = self.strikes(Fault::Flush);
+        match self.inode(id).write_out(from, to, fails) {
+            true => Ok(()),
+            false => Err(self.failed_flush("flush ahead in", path)),
+        }
+    }
+
     /// A flush of a range of a file, and of its length. It may fail.
     pub(super) fn flush(&mut self, id: InodeId, from: usize, to: usize, path: &Path) -> Result<(), EnvError> {
         let fails = self.strikes(Fault::Flush);
         if !fails {
-            self.commit(|change| matches!(change, Change::Length(of, _) if *of == id));
+            self.commit(|change| change.is_of(id));
         }
         let inode = self.inodes.get_mut(&id).expect("an inode lives as long as its handles");
         match inode.flush(from, to, &mut self.rng, fails) {
@@ -361,6 +404,11 @@ impl World {
                         inode.commit_len(len);
                     }
                 }
+                Change::Zero(id, pages) => {
+                    if let Some(inode) = self.inodes.get_mut(&id) {
+                        inode.commit_zeros(&pages);
+                    }
+                }
             }
         }
     }
@@ -371,10 +419,13 @@ impl World {
         self.inodes.values_mut().for_each(Inode::forget_error);
     }
 
-    /// The process is gone; the page cache stays.
+    /// The process is gone; the page cache stays, but for falsely clean pages that the system evicts.
     pub(super) fn lose_process(&mut self) {
         for inode in self.inodes.values_mut() {
             inode.may_forget_error(&mut self.rng);
+            if self.options.evicts {
+                self.has_evicted |= inode.evict(&mut self.rng);
+            }
         }
     }
 
@@ -385,12 +436,21 @@ impl World {
         let mut changes = std::mem::take(&mut self.pending);
         changes.truncate(kept);
         self.apply(changes);
-        for inode in self.inodes.values_mut() {
-            inode.lose_power(&mut self.rng);
+        let whole = self.files_with_whole_sectors();
+        for (id, inode) in &mut self.inodes {
+            let tears_sectors = self.options.tears_sectors && !whole.contains(id);
+            inode.lose_power(&mut self.rng, tears_sectors);
         }
         self.names = std::mem::take(&mut self.durable_names);
         self.drop_orphans();
         self.durable_names = self.names.clone();
+    }
+
+    /// Files that are written in place by the sector, and rely on it: the checkpoint.
+    fn files_with_whole_sectors(&self) -> BTreeSet<InodeId> {
+        let is_one = |path: &Path| path.file_name().is_some_and(|name| name == "checkpoint");
+        let nodes = self.names.iter().filter(|(path, _)| is_one(path)).map(|(_, node)| node);
+        nodes.filter_map(|node| if let Node::File(id) = node { Some(*id) } else { None }).collect()
     }
 
     /// Drops names whose folder is gone, and files without a name.

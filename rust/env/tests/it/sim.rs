@@ -324,3 +324,98 @@ fn the_same_seed_gives_the_same_world() {
     assert_eq!(run(7), run(7));
     assert_ne!(run(7), run(8));
 }
+
+#[test]
+fn a_sector_tears_when_the_options_say_so_and_never_in_the_checkpoint() {
+    let torn = |name: &str, seed| {
+        let disk = SimDisk::new(SimOptions { seed, tears_sectors: true, ..SimOptions::default() });
+        let path = Path::new("/").join(name);
+        let file = disk.open_file(&path, OpenMode::CreateOrWrite).unwrap();
+        file.write_all_at(0, &[1; 4096]).unwrap();
+        file.sync().unwrap();
+        disk.sync_dir(Path::new("/")).unwrap();
+        file.write_all_at(0, &[7; 4096]).unwrap();
+        let bytes = disk.cut_power().peek(&path).unwrap();
+        assert!(bytes.iter().all(|&byte| byte == 1 || byte == 7));
+        u64::from(bytes.chunks(512).any(|sector| sector.iter().any(|&byte| byte != sector[0])))
+    };
+    let count: u64 = (0..MANY).map(|seed| torn("file", seed)).sum();
+    assert!(count > MANY / 20, "{count} of {MANY}");
+    assert_eq!((0..MANY).map(|seed| torn("checkpoint", seed)).sum::<u64>(), 0);
+}
+
+#[test]
+fn a_place_that_cannot_be_read_is_a_typed_error() {
+    let disk = quiet(1);
+    let file = with_file(&disk);
+    disk.set_options(SimOptions { read_fails_per_mille: 1000, ..disk.options() });
+    let failed = [
+        file.read_at(0, &mut [0; 8]).map(drop),
+        file.read_exact_at(0, &mut [0; 8]),
+        disk.read(path(), 1 << 20).map(drop),
+    ];
+    for error in failed.map(Result::unwrap_err) {
+        assert!(matches!(&error, EnvError::Io { operation: "read", .. }), "{error:?}");
+    }
+    disk.set_options(disk.options().without_faults());
+    file.read_exact_at(0, &mut [0; 8]).unwrap();
+}
+
+#[test]
+fn the_end_of_a_process_may_evict_a_page_that_was_never_written_back() {
+    let mut evicted = 0;
+    for seed in 0..MANY {
+        let disk = SimDisk::new(SimOptions { seed, evicts: true, ..SimOptions::default() });
+        let file = with_file(&disk);
+        file.write_all_at(0, b"new").unwrap();
+        let disk = disk.kill();
+        assert!(!disk.has_evicted(), "a dirty page stays");
+        disk.set_options(SimOptions { flush_fails_per_mille: 1000, ..disk.options() });
+        assert!(disk.open_file(path(), OpenMode::Write).unwrap().sync().is_err());
+        let disk = disk.kill();
+        let is_back = &content(&disk).unwrap()[..3] == b"\0\0\0";
+        assert_eq!(disk.has_evicted(), is_back);
+        evicted += u64::from(is_back);
+    }
+    assert!(evicted > MANY / 4 && evicted < MANY, "{evicted} of {MANY}");
+}
+
+#[test]
+fn whole_pages_become_zeros_with_the_journal_and_not_in_part() {
+    let mut kept = 0;
+    for seed in 0..MANY {
+        let disk = quiet(seed);
+        let file = with_file(&disk);
+        file.write_all_at(0, &[7; 8192]).unwrap();
+        file.sync().unwrap();
+        file.zero_range(0..4096, true).unwrap();
+        assert_eq!(content(&disk).unwrap()[0], 0, "readers see zeros");
+        let bytes = content(&disk.cut_power()).unwrap();
+        assert!(bytes[..4096].iter().all(|&byte| byte == bytes[0]), "a page is zero or as before");
+        assert!(bytes[4096..].iter().all(|&byte| byte == 7));
+        kept += u64::from(bytes[0] == 7);
+    }
+    assert!(kept > MANY / 4 && kept < MANY, "{kept} of {MANY}");
+    let disk = quiet(1);
+    let file = with_file(&disk);
+    file.write_all_at(0, &[7; 8192]).unwrap();
+    file.sync().unwrap();
+    file.zero_range(0..4096, true).unwrap();
+    file.write_all_at(0, b"new").unwrap();
+    file.sync().unwrap();
+    assert_eq!(&content(&disk.cut_power()).unwrap()[..5], b"new\0\0", "what is written later stays");
+}
+
+#[test]
+fn pages_written_ahead_are_durable_and_a_failure_is_one_of_a_flush() {
+    let disk = quiet(1);
+    let region = disk.create_region(path(), 8192).unwrap();
+    region.append(b"record", 6);
+    region.fault_in_written(0..4096).unwrap();
+    let disk = disk.cut_power();
+    assert_eq!(&content(&disk).unwrap()[..6], b"record");
+    let region = disk.open_region(path()).unwrap();
+    disk.set_options(SimOptions { flush_fails_per_mille: 1000, ..disk.options() });
+    assert!(matches!(region.fault_in_written(4096..8192), Err(EnvError::FlushFailed { .. })));
+    assert_eq!(disk.failed_flushes(), 1);
+}

@@ -17,6 +17,8 @@ pub(super) struct Journal {
     /// What the harness itself found.
     wrongs: Vec<Violation>,
     last_op: u64,
+    /// The log reached this far at the last start.
+    pub found_to: u64,
     file: Option<Lines>,
 }
 

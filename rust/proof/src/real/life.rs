@@ -1,5 +1,7 @@
 //! One store and the lives of its server, one after the other.
 
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -12,18 +14,23 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use super::journal::Journal;
-use super::load::{GROUPS, Load};
+use super::load::{GROUPS, LASTING, Load};
 use super::mount::Mounted;
-use super::plan::{Drawn, Ending, FLUSH_INTERVAL_MS, How, Lives, Shape};
+use super::plan::{Drawn, Ending, How, Lives, Shape};
 use super::server::{Death, Launch, Server, Started};
 use super::survey::Survey;
 use super::{Flush, Harness, Options, Totals, is_interrupted};
 use crate::checker::{Rule, Violation};
 use crate::history::{Acknowledged, Contract, CrashKind, Event, Group};
 
-/// What was acknowledged this long before a power cut is durable under ASYNC_FLUSH: the interval, one flush, and a margin for
-/// a loaded machine.
-const DURABLE_AFTER: Duration = Duration::from_millis(FLUSH_INTERVAL_MS + 900);
+/// What was acknowledged this long and a flush interval before a power cut is durable under ASYNC_FLUSH: one flush, and a margin
+/// for a loaded machine.
+const DURABLE_AFTER: Duration = Duration::from_millis(1200);
+/// Most bytes that the producers append at once: how far appends may pass `maxUnflushedBytes` that began together.
+const AT_ONCE_BYTES: u64 = 128 << 10;
+/// Where servers listen.
+const PORTS: Range<u16> = 20_000..32_000;
+const PORT_TRIES: u32 = 100;
 /// How long a server that does not answer may take to be found dead.
 const FOUND_DEAD_WITHIN: Duration = Duration::from_secs(5);
 const TASKS_END_WITHIN: Duration = Duration::from_secs(30);
@@ -38,6 +45,10 @@ pub(super) struct Life<'a> {
     shape: Shape,
     lives: Lives,
     load: Load,
+    /// Of the broker and of the name server. They stay the same over all lives, so that clients find the server again.
+    ports: [u16; 2],
+    /// A client that outlives the server, and its consumer.
+    lasting: Option<(Client, JoinSet<()>)>,
     /// Before the folder: it is unmounted first.
     disk: Option<Mounted>,
     folder: TempDir,
@@ -64,10 +75,16 @@ impl<'a> Life<'a> {
             None => Journal::default(),
         };
         let harness = format!("{:?}", options.harness).to_lowercase();
-        journal.push(Event::Begin { harness, seed, contract: contract(shape.flush) });
+        journal.push(Event::Begin {
+            harness,
+            seed,
+            contract: contract(shape.flush, has_lasting(options, &shape)),
+        });
         totals.stores += 1;
         let load = Load::new(journal, shape.topics, shape.body_max);
-        Ok(Self { options, runtime, totals, shape, lives, load, disk, folder, cycle: 0 })
+        let ports = free_ports()?;
+        let lasting = None;
+        Ok(Self { options, runtime, totals, shape, lives, load, ports, lasting, disk, folder, cycle: 0 })
     }
 
     /// Runs `cycles` lives and a last one in which nothing fails. Returns the cycle that broke a rule, and how.
@@ -114,6 +131,7 @@ impl<'a> Life<'a> {
             binary: &self.options.server,
             store: &store,
             ready: &ready,
+            ports: self.ports,
             settings: &self.shape.settings,
             kill_at: ending.kill_at,
             planted: self.options.planted.as_deref(),
@@ -140,6 +158,7 @@ impl<'a> Life<'a> {
         let config = ClientConfig::new([server.name_server.clone()]);
         // A server whose disk stalls answers late; that breaks no rule.
         let patient = client(ClientConfig { api_timeout: SURVEY_ANSWERS_WITHIN, ..config.clone() })?;
+        let lasting_config = config.clone();
         let client = client(config)?;
         let survey =
             Survey { load: &self.load, client: &patient, broker: &server.broker, queues: self.shape.queues };
@@ -163,6 +182,12 @@ impl<'a> Life<'a> {
             self.load.journal.lock().push(Event::Healed);
         }
         let tasks = self.load.begin(&client, &mut drawn.load, !is_last);
+        if self.lasting.is_none() && has_lasting(self.options, &self.shape) {
+            let client = Client::new(lasting_config, self.runtime.handle().clone());
+            let client = client.map_err(|error| error.to_string())?;
+            let tasks = self.load.begin_lasting(&client, &mut drawn.load);
+            self.lasting = Some((client, tasks));
+        }
         server.wait_for_end(ending.load);
         if is_last {
             return self.finish(server, tasks, &client, drawn);
@@ -225,18 +250,21 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Checks that what was acknowledged long enough ago is durable under either flush policy.
+    /// Checks that what was acknowledged long enough ago is durable under either flush policy, and that no more is not durable
+    /// than `maxUnflushedBytes` says, beside what the start found.
     fn note_flushed(&self) {
         let now = Instant::now();
+        let durable_after = Duration::from_millis(self.shape.flush_interval_ms) + DURABLE_AFTER;
         let mut acknowledged = self.load.acknowledged.lock();
-        let mut end = 0;
-        while let Some((at, start)) = acknowledged.front().copied()
-            && now.duration_since(at) >= DURABLE_AFTER
-        {
-            acknowledged.pop_front();
-            end = end.max(start + 1);
-        }
+        let is_old = |(at, _): &&(Instant, u64)| now.duration_since(*at) >= durable_after;
+        let by_time = acknowledged.iter().filter(is_old).map(|(_, start)| start + 1).max();
+        let last = acknowledged.iter().map(|(_, start)| *start).max();
         acknowledged.clear();
+        drop(acknowledged);
+        let by_size = last.and_then(|last| last.checked_sub(self.shape.max_unflushed_bytes + AT_ONCE_BYTES));
+        let found_to = self.load.journal.lock().found_to + AT_ONCE_BYTES;
+        let by_size = by_size.filter(|&end| end > found_to);
+        let end = by_time.max(by_size).unwrap_or(0);
         if end > 0 {
             self.load.journal.lock().push(Event::Flushed { end });
         }
@@ -298,6 +326,9 @@ impl<'a> Life<'a> {
     ) -> Result<(), String> {
         self.load.drain();
         self.runtime.block_on(tasks.join_all());
+        if let Some((lasting, tasks)) = self.lasting.take() {
+            self.join(tasks, &lasting);
+        }
         let survey = Survey { load: &self.load, client, broker: &server.broker, queues: self.shape.queues };
         if let Err(error) = self.runtime.block_on(survey.run(&mut drawn.survey)) {
             self.wrong(Rule::C15, format!("the server does not answer: {error}"));
@@ -310,7 +341,25 @@ impl<'a> Life<'a> {
     }
 }
 
-fn contract(flush: Flush) -> Contract {
+/// Whether a consumer outlives the server of a store. Under `ASYNC_FLUSH` a power cut takes messages that the consumer may hold
+/// already, and the history cannot say that they came before the cut.
+fn has_lasting(options: &Options, shape: &Shape) -> bool {
+    options.harness == Harness::Kill || shape.flush == Flush::Sync
+}
+
+/// Two ports that nobody listens on, below those that the system gives to connections.
+fn free_ports() -> Result<[u16; 2], String> {
+    let draw = |_| PORTS.start + (rocketpy_env::random_u64() % u64::from(PORTS.end - PORTS.start)) as u16;
+    let listeners =
+        (0..PORT_TRIES).map(draw).filter_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok());
+    let listeners: Vec<TcpListener> = listeners.take(2).collect(); // held until both are known
+    match listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect::<Vec<_>>()[..] {
+        [broker, name_server] => Ok([broker.port(), name_server.port()]),
+        _ => Err(format!("no free ports among {PORTS:?}")),
+    }
+}
+
+fn contract(flush: Flush, has_lasting: bool) -> Contract {
     let acknowledged = match flush {
         Flush::Sync => Acknowledged::AfterFlush,
         Flush::Async => Acknowledged::BeforeFlush,
@@ -322,5 +371,6 @@ fn contract(flush: Flush) -> Contract {
         broadcasting: false,
         members: Vec::new(),
     };
-    Contract { acknowledged, groups: GROUPS.map(group).into() }
+    let lasting = has_lasting.then_some((LASTING, "*"));
+    Contract { acknowledged, groups: GROUPS.into_iter().chain(lasting).map(group).collect() }
 }

@@ -25,6 +25,8 @@ use crate::history::{Call, Event, LogRange, Reply, Send};
 const PRODUCERS: u32 = 4;
 /// Groups and the tags that they want.
 pub(super) const GROUPS: [(&str, &str); 2] = [("all", "*"), ("red", "red")];
+/// The group whose consumer outlives the server.
+pub(super) const LASTING: &str = "lasting";
 /// Pause after a refused call.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// A consumer that got nothing for this long has everything.
@@ -80,11 +82,19 @@ impl Load {
             tasks.spawn_on(self.clone().produce(client.clone(), producer, rng.fork()), runtime);
         }
         for (group, tags) in GROUPS {
-            tasks.spawn_on(self.clone().consume(client.clone(), group, tags, rng.fork()), runtime);
+            tasks.spawn_on(self.clone().consume(client.clone(), group, tags, rng.fork(), false), runtime);
         }
         if has_administration {
             tasks.spawn_on(self.clone().administrate(client.clone(), rng.fork()), runtime);
         }
+        tasks
+    }
+
+    /// Starts the consumer that lives until everything is drained, whatever becomes of the server.
+    pub(super) fn begin_lasting(&self, client: &Client, rng: &mut Rng) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        let task = self.clone().consume(client.clone(), LASTING, "*", rng.fork(), true);
+        tasks.spawn_on(task, client.runtime());
         tasks
     }
 
@@ -193,16 +203,30 @@ impl Load {
         }
     }
 
-    async fn consume(self, client: Client, group: &'static str, tags: &'static str, mut rng: Rng) {
+    /// Reads and commits until the load ends, or if it `lasts` until everything is drained.
+    async fn consume(
+        self,
+        client: Client,
+        group: &'static str,
+        tags: &'static str,
+        mut rng: Rng,
+        lasts: bool,
+    ) {
         self.journal.lock().push(Event::Rebalance { group: group.to_owned() });
         let subscriptions: Vec<_> = self.topics.iter().map(|topic| Subscription::new(topic, tags)).collect();
         let config =
             ConsumerConfig { start: Start::Earliest, allow_missing_topic: true, ..ConsumerConfig::default() };
-        let Ok(consumer) = PullConsumer::new(&client, group, subscriptions, config).await else { return };
+        let consumer = loop {
+            match PullConsumer::new(&client, group, subscriptions.clone(), config.clone()).await {
+                Ok(consumer) => break consumer,
+                Err(_) if lasts => tokio::time::sleep(RETRY_PAUSE).await,
+                Err(_) => return,
+            }
+        };
         let (mut got_at, mut draining_since) = (Instant::now(), None);
         let has_queues =
             || !consumer.positions().is_empty() && consumer.positions().len() == consumer.assignment().len();
-        while !self.is_over() {
+        while lasts || !self.is_over() {
             match consumer.poll(rng.usize(1..200), Duration::from_millis(20)).await {
                 Ok(batch) if batch.is_empty() => {}
                 Ok(batch) => {
@@ -216,7 +240,9 @@ impl Load {
                 if !has_queues() {
                     got_at = Instant::now(); // a stalled disk delays the first assignment of a group
                 }
-                if got_at.max(since).elapsed() > DRAINED_AFTER || since.elapsed() > DRAIN_WITHIN {
+                let is_quiet = got_at.max(since).elapsed() > DRAINED_AFTER;
+                let has_all = is_quiet && (!lasts || has_read_all(&client, &consumer).await);
+                if has_all || since.elapsed() > DRAIN_WITHIN {
                     return;
                 }
             }
@@ -289,4 +315,15 @@ impl Load {
             self.metadata.lock().gone.insert(name);
         }
     }
+}
+
+/// Whether a consumer has handed out everything of its queues. One that lost its server may need a while to find the next.
+async fn has_read_all(client: &Client, consumer: &PullConsumer) -> bool {
+    let admin = Admin::new(client);
+    for (queue, position) in consumer.positions() {
+        if !admin.max_offset(&queue).await.is_ok_and(|end| position >= end) {
+            return false;
+        }
+    }
+    true
 }

@@ -19,6 +19,10 @@ pub(super) struct Shape {
     pub topics: u32,
     pub queues: u32,
     pub body_max: usize,
+    /// Interval of flushes of the log under ASYNC_FLUSH.
+    pub flush_interval_ms: u64,
+    /// `maxUnflushedBytes`.
+    pub max_unflushed_bytes: u64,
     /// `KEY=VALUE` of the server.
     pub settings: Vec<String>,
 }
@@ -28,29 +32,43 @@ impl Shape {
         let is_sync = rng.bool();
         let flush = options.flush.unwrap_or(if is_sync { Flush::Sync } else { Flush::Async });
         let is_xfs = rng.u8(0..4) == 0;
-        let log_file = *rng.choice(&[64 << 10, 128 << 10, 256 << 10]).unwrap_or(&65_536);
+        // A life rolls small files several times, and large ones never: a kill is to meet rolls.
+        let log_files: &[u32] = match options.harness {
+            Harness::Kill => &[64 << 10, 128 << 10, 256 << 10],
+            Harness::Power => &[64 << 10, 128 << 10, 256 << 10, 16 << 20],
+        };
+        let log_file = *rng.choice(log_files).unwrap_or(&65_536);
+        // Frequent flushes, those of the default, or none before the bytes demand one.
+        let (flush_interval_ms, max_unflushed_bytes) = *rng
+            .choice(&[(100, 256 << 20), (500, 256 << 20), (30_000, 64 << 10)])
+            .unwrap_or(&(500, 256 << 20));
+        // More queues than a checkpoint flushes one by one: it flushes their file system.
+        let (topics, queues) = match rng.u8(0..6) {
+            0 => (3, rng.u32(24..=30)),
+            _ => (rng.u32(1..=3), rng.u32(1..=4)),
+        };
         let settings = [
             ("flushDiskType", if flush == Flush::Sync { "SYNC_FLUSH" } else { "ASYNC_FLUSH" }.to_owned()),
             ("mappedFileSizeCommitLog", log_file.to_string()),
             ("mappedFileSizeConsumeQueue", (20 * rng.u32(10..200)).to_string()),
             ("maxHashSlotNum", rng.u32(100..1000).to_string()),
             ("maxIndexNum", rng.u32(500..5000).to_string()),
-            ("flushIntervalCommitLog", FLUSH_INTERVAL_MS.to_string()),
+            ("flushIntervalCommitLog", flush_interval_ms.to_string()),
+            ("maxUnflushedBytes", max_unflushed_bytes.to_string()),
             ("flushConsumerOffsetInterval", rng.u32(100..1000).to_string()),
         ];
         Self {
             flush,
             kind: if is_xfs && Mounted::has_xfs() { Kind::Xfs } else { Kind::Ext4 },
-            topics: rng.u32(1..=3),
-            queues: rng.u32(1..=4),
+            topics,
+            queues,
+            flush_interval_ms,
+            max_unflushed_bytes,
             body_max: *rng.choice(&[100, 1000, 6000]).unwrap_or(&100),
             settings: settings.iter().map(|(key, value)| format!("{key}={value}")).collect(),
         }
     }
 }
-
-/// Interval of flushes of the log under ASYNC_FLUSH.
-pub(super) const FLUSH_INTERVAL_MS: u64 = 100;
 
 /// Draws the lives on one store from its seed alone: the same seed draws the same lives, however the machine ran the ones
 /// before.
@@ -131,7 +149,12 @@ impl Ending {
         let mut ending = Self {
             kill_at: None,
             in_start: None,
-            load: Duration::from_millis(rng.u64(20..if how == How::Power { 900 } else { 500 })),
+            load: Duration::from_millis(match how {
+                // Long enough for what ASYNC_FLUSH promises of time and of bytes.
+                How::Power if rng.u8(0..5) == 0 => 3000,
+                How::Power => rng.u64(20..900),
+                _ => rng.u64(20..500),
+            }),
             is_quiet: how == How::Power && rng.bool(),
             how,
         };

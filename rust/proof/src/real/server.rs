@@ -27,6 +27,8 @@ pub(super) struct Launch<'a> {
     /// The ready file.
     pub ready: &'a Path,
     pub settings: &'a [String],
+    /// Where broker and name server listen.
+    pub ports: [u16; 2],
     /// The point at which it ends itself.
     pub kill_at: Option<(Point, u64)>,
     /// The title of a planted bug.
@@ -68,7 +70,8 @@ pub(super) enum Started {
 impl Launch<'_> {
     fn command(&self) -> Command {
         let mut command = Command::new(self.binary);
-        command.arg("server").arg(self.store).args(["--port", "0", "--name-server-port", "0"]);
+        let [broker, name_server] = self.ports.map(|port| port.to_string());
+        command.arg("server").arg(self.store).args(["--port", &broker, "--name-server-port", &name_server]);
         for setting in self.settings {
             command.arg("--set").arg(setting);
         }

@@ -10,7 +10,7 @@ use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::{RecordView, records};
 use rocketpy_remoting as remoting;
 
-use super::load::{GROUPS, Load};
+use super::load::{GROUPS, LASTING, Load};
 use super::message::{delivery, key_of, queue_name};
 use crate::checker::Rule;
 use crate::history::{Call, Delivery, Event, Look, Reply};
@@ -42,7 +42,9 @@ impl Survey<'_> {
     /// What the server did not answer.
     pub(super) async fn run(&self, rng: &mut Rng) -> Result<(), ClientError> {
         let present = self.read_all().await?;
-        let deliveries = present.iter().map(|present| present.delivery.clone()).collect();
+        let deliveries: Vec<Delivery> = present.iter().map(|present| present.delivery.clone()).collect();
+        let found_to = deliveries.iter().filter_map(|delivery| delivery.log).map(|log| log.end).max();
+        self.load.journal.lock().found_to = found_to.unwrap_or(0);
         self.load.journal.lock().done(Call::Audit, Reply::Audited { deliveries, ends: Vec::new() });
         self.check_positions().await?;
         self.check_topics().await?;
@@ -86,7 +88,7 @@ impl Survey<'_> {
                 queues => queues?,
             };
             for queue in queues {
-                for (group, _) in GROUPS {
+                for group in GROUPS.map(|(group, _)| group).into_iter().chain([LASTING]) {
                     if let Some(offset) = admin.committed_offset(group, &queue).await? {
                         let (group, queue) = (group.to_owned(), queue_name(&queue));
                         let positioned = Event::Positioned { group, queue, offset: offset.get() };

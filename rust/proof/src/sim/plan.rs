@@ -112,6 +112,7 @@ impl Plan {
             no_space_per_mille: rare(rng, 20, 20),
             no_handle_per_mille: rare(rng, 10, 10),
             clock_steps_per_mille: rare(rng, 20, 20),
+            ..SimOptions::default()
         };
         let boots = rng.u32(1..6);
         let boots = (0..boots).map(|_| Boot::of(rng, &disk)).collect();
@@ -139,7 +140,15 @@ impl Plan {
             deletes: false,
             boots,
         };
-        plan.with_removals(rng)
+        plan.with_removals(rng).with_media(rng)
+    }
+
+    /// Worse media: unreadable places, torn sectors, pages that are evicted before they were written.
+    fn with_media(mut self, rng: &mut Rng) -> Self {
+        self.disk.read_fails_per_mille = if rng.u8(0..10) == 0 { 20 } else { 0 };
+        self.disk.tears_sectors = rng.bool();
+        self.disk.evicts = rng.bool();
+        self
     }
 
     /// About half of the runs remove something.

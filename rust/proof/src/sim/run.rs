@@ -183,9 +183,11 @@ impl Run {
             write_back_fails_per_mille,
             no_space_per_mille,
             no_handle_per_mille,
+            read_fails_per_mille,
             ..
         } = self.disk.options();
-        flush_fails_per_mille + write_back_fails_per_mille + no_space_per_mille + no_handle_per_mille > 0
+        let writes = flush_fails_per_mille + write_back_fails_per_mille + no_space_per_mille;
+        writes + no_handle_per_mille + read_fails_per_mille > 0
     }
 
     /// Does something on the disk without faults and outside the count of operations.
@@ -368,7 +370,7 @@ impl Run {
         }
         let power = self.rng.bool();
         self.disk = if power { self.disk.cut_power() } else { self.disk.kill() };
-        if power {
+        if power || self.disk.has_evicted() {
             self.journal.lock().push(Event::Crash { kind: CrashKind::Power });
         }
         self.damage(boot, CrashKind::Stop, false);
@@ -387,6 +389,8 @@ impl Run {
             self.disk.reseed(outcome);
         }
         self.disk = if kind == CrashKind::Power { self.disk.cut_power() } else { self.disk.kill() };
+        // What was not flushed and is evicted is lost as with the power.
+        let kind = if self.disk.has_evicted() { CrashKind::Power } else { kind };
         if store.is_none() {
             self.flushed_to = u64::MAX; // recovery may have flushed any part of the log
         }

@@ -1,5 +1,6 @@
 //! A fixed part of what `make soak` runs without end; with the feature `planted-bugs`, whether each bug is caught.
 
+mod fuzz;
 mod kill;
 #[cfg(feature = "planted-bugs")]
 mod planted;

@@ -21,7 +21,8 @@ fn every_planted_bug_is_caught_as_what_it_is() {
     }));
     let table = all(SEEDS);
     let _ = std::panic::take_hook();
-    assert_eq!(table.len(), Bug::ALL.len());
+    let is_found = |bug: Bug| PROOFS.iter().any(|proof| proof.bug == bug);
+    assert!(Bug::ALL.into_iter().all(is_found), "a harness finds each");
     let mut wrong = Vec::new();
     for (bug, caught) in table {
         let title = bug.title();
@@ -32,7 +33,7 @@ fn every_planted_bug_is_caught_as_what_it_is() {
         let violation = catch.violation;
         let said = format!("{title:<28} {:<10} seed {:>5}  {violation}", catch.part, catch.plan.seed);
         eprintln!("{said}");
-        let proof = proof_by(bug, Layer::SimulatedDisk).expect("the simulated disk finds all of them");
+        let proof = proof_by(bug, Layer::SimulatedDisk).expect("only such bugs are tried");
         if !proof.is_shown_by(&violation) {
             wrong.push(format!("caught as something else: {said}"));
         }
@@ -50,7 +51,7 @@ fn another_rule_or_a_panic_for_another_reason_shows_no_bug() {
     let shows = |bug, violation| proof_by(bug, Layer::SimulatedDisk).unwrap().is_shown_by(&violation);
     let panic = |text: &str| violation(Rule::Alive, &format!("a panic: {text}"));
     assert!(shows(Bug::TruncateInteriorDamage, panic("range 0..9 passes the written 8")));
-    for bug in Bug::ALL {
+    for bug in Bug::ALL.into_iter().filter(|bug| proof_by(*bug, Layer::SimulatedDisk).is_some()) {
         assert!(
             !shows(bug, panic("index out of bounds: the len is 0 but the index is 0")),
             "{}",

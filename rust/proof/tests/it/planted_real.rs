@@ -1,27 +1,36 @@
 //! Bugs planted in the real server, found by its ordinary run.
 
-use rocketpy_proof::planted::{Bug, Layer, ordinary_real, proof_by};
+use rocketpy_proof::planted::{Layer, PROOFS, ordinary_real};
 use rocketpy_proof::real::{Flush, Harness};
 
 use crate::options;
 use crate::power::can_cut;
 
+/// Lives of the server for each bug.
+const fn cycles(harness: Harness) -> u64 {
+    match harness {
+        Harness::Kill => 40,
+        Harness::Power => 96,
+    }
+}
+
 #[test]
 fn real_servers_show_the_planted_bugs_that_are_theirs_to_show() {
-    if !can_cut() {
-        return;
-    }
+    let can_cut = can_cut();
     let mut found = 0;
-    for bug in Bug::ALL {
-        // A kill shows none of them: what the system holds in memory outlives the process.
-        assert!(proof_by(bug, Layer::Real(Harness::Kill)).is_none());
-        let Some(proof) = proof_by(bug, Layer::Real(Harness::Power)) else { continue };
-        let caught = ordinary_real(bug, 12, &options(Harness::Power, 12, 12, Flush::Sync)).unwrap();
-        let Some((harness, violation, cycles)) = caught else { panic!("{} is not caught", bug.title()) };
-        eprintln!("{}: {harness:?} after {cycles} cycles, {violation}", bug.title());
-        assert_eq!(harness, Harness::Power, "{}: {violation}", bug.title());
-        assert!(proof.is_shown_by(&violation), "{} is caught as something else: {violation}", bug.title());
+    for proof in PROOFS {
+        let Layer::Real(harness) = proof.layer else { continue };
+        if harness == Harness::Power && !can_cut {
+            continue;
+        }
+        let title = proof.bug.title();
+        let cycles = cycles(harness);
+        let caught =
+            ordinary_real(proof.bug, &options(harness, cycles, cycles.min(20), Flush::Sync)).unwrap();
+        let Some((violation, cycles)) = caught else { panic!("{title} is not caught by {harness:?}") };
+        eprintln!("{title}: {harness:?} after {cycles} cycles, {violation}");
+        assert!(proof.is_shown_by(&violation), "{title} is caught as something else: {violation}");
         found += 1;
     }
-    assert_eq!(found, 2);
+    assert!(found >= 1);
 }

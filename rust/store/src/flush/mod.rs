@@ -3,8 +3,8 @@
 pub(crate) mod turn;
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rocketpy_env::failpoint::{self, Point};
@@ -12,7 +12,7 @@ use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, EnvError, Region};
 use rocketpy_model::{AtomicPhysicalOffset, PhysicalOffset};
 use rocketpy_protocol::record::BLANK_HEAD_BYTES;
-use turn::{Turn, Turns};
+use turn::{Flushing, Target, Turns};
 
 use crate::admission::Admission;
 use crate::config::FlushMode;
@@ -50,15 +50,30 @@ pub(crate) struct Flusher<D: Disk> {
     wake: Wake,
 }
 
-/// The turn to flush; given back when dropped. After a panic others still wait for this thread, so that it poisons.
-struct HeldTurn<'a, D: Disk>(&'a Flusher<D>);
+impl<D: Disk> Flushing for Flusher<D> {
+    fn flushed(&self) -> PhysicalOffset {
+        self.log.flushed()
+    }
 
-impl<D: Disk> Drop for HeldTurn<'_, D> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.admission.poison_by_panic("flush");
-        }
-        self.0.turns.give_back();
+    fn end(&self) -> PhysicalOffset {
+        self.log.end()
+    }
+
+    fn target(&self) -> Target {
+        let stored_at_ms = self.log.last_stored_at(); // read before the end: it never claims a record that is not covered
+        Target { to: self.log.end(), stored_at_ms }
+    }
+
+    fn check(&self) -> Result<(), FlushError> {
+        self.admission.poison_cause().map_or(Ok(()), |cause| Err(FlushError::Poisoned { cause }))
+    }
+
+    fn flush(&self, target: Target) -> Result<(), FlushError> {
+        self.flush_now(target).map_err(|cause| FlushError::Poisoned { cause })
+    }
+
+    fn panicked(&self) {
+        self.admission.poison_by_panic("flush");
     }
 }
 
@@ -106,7 +121,7 @@ impl<D: Disk> Flusher<D> {
     ///
     /// A flush covers all that was appended before it starts; whoever arrives while it runs shares the next one.
     pub(crate) fn wait(&self, end: PhysicalOffset, timeout: Duration) -> Result<(), FlushError> {
-        self.wait_and_then(end, timeout, &|| self.wake_dispatch())
+        self.turns.flush_to(end, timeout, self, &|| self.wake_dispatch())
     }
 
     /// Flushes what is written, as one of the turns.
@@ -133,51 +148,6 @@ impl<D: Disk> Flusher<D> {
         if self.log.config().flush == FlushMode::Sync {
             self.dispatch_wake.wake();
         }
-    }
-
-    /// [`Flusher::wait`]; `then` follows each flush on this thread.
-    fn wait_and_then(
-        &self,
-        end: PhysicalOffset,
-        timeout: Duration,
-        then: &impl Fn(),
-    ) -> Result<(), FlushError> {
-        let started = Instant::now();
-        let mut turn = self.turns.lock();
-        loop {
-            let flushed = self.log.flushed();
-            if flushed >= end {
-                return Ok(());
-            }
-            if let Some(cause) = self.admission.poison_cause() {
-                return Err(FlushError::Poisoned { cause });
-            }
-            if turn.is_taken() {
-                let left = timeout.saturating_sub(started.elapsed());
-                if left.is_zero() {
-                    return Err(FlushError::TimedOut { end, flushed, waited: timeout });
-                }
-                turn = self.turns.wait(turn, end, left);
-            } else {
-                let result = self.take_turn(turn);
-                then();
-                result?;
-                turn = self.turns.lock();
-                if self.log.flushed() == flushed {
-                    return Err(FlushError::PastEnd { end, wrote: self.log.end() });
-                }
-            }
-        }
-    }
-
-    /// Flushes all that is written.
-    fn take_turn(&self, mut turn: MutexGuard<'_, Turn>) -> Result<(), FlushError> {
-        let stored_at_ms = self.log.last_stored_at(); // read before the end: it never claims a record that is not covered
-        let to = self.log.end();
-        turn.take(to);
-        drop(turn);
-        let _held = HeldTurn(self);
-        self.flush_now(to, stored_at_ms).map_err(|cause| FlushError::Poisoned { cause })
     }
 
     /// Bytes that were appended since the start and are not flushed.
@@ -223,9 +193,9 @@ impl<D: Disk> Flusher<D> {
         }
     }
 
-    /// Flushes exactly up to `target` and wakes nobody else. The caller has the turn. `stored_at_ms` is the store time
-    /// of a record before `target`.
-    fn flush_now(&self, target: PhysicalOffset, stored_at_ms: i64) -> Result<(), Arc<EnvError>> {
+    /// Flushes exactly up to `target` and wakes nobody else. The caller has the turn.
+    fn flush_now(&self, target: Target) -> Result<(), Arc<EnvError>> {
+        let Target { to: target, stored_at_ms } = target;
         if let Some(cause) = self.admission.poison_cause() {
             return Err(cause);
         }
@@ -267,7 +237,11 @@ impl<D: Disk> Flusher<D> {
         if !found.is_empty() {
             self.write_again(&file, found.start - file.start..found.end - file.start)?;
         }
-        let range = at - file.start..stop - file.start;
+        let flushed_to = match planted::has(Bug::FlushOneRecordShort) {
+            true => self.last_record(&file, at, stop),
+            false => stop,
+        };
+        let range = at - file.start..flushed_to - file.start;
         let flushed = file.region.flush(range.clone());
         if planted::has(Bug::BelieveRetriedFlush) && flushed.is_err() {
             return file.region.flush(range).map(|()| stop);
@@ -288,6 +262,25 @@ impl<D: Disk> Flusher<D> {
                 other => return other,
             }
         }
+    }
+
+    /// Where the last record begins of those that follow each other from `at` to `stop`.
+    fn last_record(
+        &self,
+        file: &MappedFile<D::Region>,
+        at: PhysicalOffset,
+        stop: PhysicalOffset,
+    ) -> PhysicalOffset {
+        let (mut last, mut next) = (at, at);
+        while next + BLANK_HEAD_BYTES as u64 <= stop {
+            let head = file.region.view(next - file.start..next + BLANK_HEAD_BYTES as u64 - file.start);
+            let size = head.first_chunk().map_or(0, |size| u32::from_be_bytes(*size));
+            if size == 0 {
+                break;
+            }
+            (last, next) = (next, next + u64::from(size));
+        }
+        last
     }
 
     /// How far a step gets that begins with the record at `at`: to the start of a record, or to `target`.
@@ -331,7 +324,7 @@ impl<D: Disk> Flusher<D> {
             let now = Instant::now();
             if asked > self.log.flushed() {
                 // A failure poisons, a time-out is tried again.
-                let _ = self.wait_and_then(asked, config.flush_interval, &dispatch);
+                let _ = self.turns.flush_to(asked, config.flush_interval, self, &dispatch);
             } else if now >= next_tick {
                 next_tick = now + config.flush_interval;
                 let thorough = last_thorough.elapsed() >= config.flush_thorough_interval;
