@@ -3,7 +3,7 @@
 //! docs/decisions/memory-budget.md lists everything that counts, and says what happens at the bound.
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -63,11 +63,36 @@ const OWNERLESS_SHARE: usize = 2;
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit_bytes: usize,
-    used: [AtomicUsize; 2],
+    used: [Count; 2],
     ownerless: AtomicUsize,
     closed: AtomicU64,
     started: Instant,
     accounts: Mutex<HashMap<u64, Registered>>,
+}
+
+/// A number of bytes that many threads change. A subtraction may come before the addition that it belongs to: for that moment the sum
+/// is too small, and below 0 it counts as 0.
+#[derive(Debug)]
+struct Count(AtomicI64);
+
+impl Count {
+    const fn new() -> Self {
+        Self(AtomicI64::new(0))
+    }
+
+    fn get(&self) -> usize {
+        usize::try_from(self.0.load(Ordering::Acquire)).unwrap_or(0)
+    }
+
+    /// Returns the new number.
+    fn add(&self, bytes: usize) -> usize {
+        let before = self.0.fetch_add(bytes as i64, Ordering::AcqRel);
+        usize::try_from(before + bytes as i64).unwrap_or(0)
+    }
+
+    fn subtract(&self, bytes: usize) {
+        self.0.fetch_sub(bytes as i64, Ordering::AcqRel);
+    }
 }
 
 #[derive(Debug)]
@@ -80,7 +105,7 @@ struct Registered {
 pub(crate) struct Account {
     budget: Option<Arc<MemoryBudget>>,
     /// By [`MemoryKind`].
-    bytes: [AtomicUsize; 4],
+    bytes: [Count; 4],
     /// When partial frames, and when answers, last rose from nothing or made progress, in milliseconds from the start of the budget.
     progress_at_ms: [AtomicU64; 2],
     /// The budget closes the connection: what it holds is about to be given back.
@@ -106,7 +131,7 @@ impl MemoryBudget {
     pub fn new(limit_bytes: usize) -> Arc<Self> {
         Arc::new(Self {
             limit_bytes,
-            used: [AtomicUsize::new(0), AtomicUsize::new(0)],
+            used: [const { Count::new() }; 2],
             ownerless: AtomicUsize::new(0),
             closed: AtomicU64::new(0),
             started: Instant::now(),
@@ -121,7 +146,7 @@ impl MemoryBudget {
 
     /// Bytes that are held now.
     pub fn used_bytes(&self) -> usize {
-        self.used.iter().map(|pool| pool.load(Ordering::Acquire)).sum()
+        self.used.iter().map(|pool| pool.get()).sum()
     }
 
     /// Connections that were closed because they held too much.
@@ -166,7 +191,7 @@ impl MemoryBudget {
         let held = |it: &Registered| it.account.held(pool);
         let (leaving, staying): (Vec<_>, Vec<_>) = accounts.values().partition(|it| it.account.is_leaving());
         let going: usize = leaving.into_iter().map(held).sum();
-        let used = self.used[pool].load(Ordering::Acquire).saturating_sub(going);
+        let used = self.used[pool].get().saturating_sub(going);
         let limit = self.pool_limit();
         if used <= limit {
             return true;
@@ -210,7 +235,7 @@ impl Account {
     pub(crate) fn new(budget: Option<Arc<MemoryBudget>>) -> Self {
         Self {
             budget,
-            bytes: [const { AtomicUsize::new(0) }; 4],
+            bytes: [const { Count::new() }; 4],
             progress_at_ms: [const { AtomicU64::new(0) }; 2],
             leaving: AtomicBool::new(false),
             ownerless: false,
@@ -223,7 +248,7 @@ impl Account {
 
     fn held(&self, pool: usize) -> usize {
         let of_pool = MemoryKind::ALL.into_iter().filter(|kind| kind.pool() == pool);
-        of_pool.map(|kind| self.bytes[kind as usize].load(Ordering::Relaxed)).sum()
+        of_pool.map(|kind| self.bytes[kind as usize].get()).sum()
     }
 
     fn is_leaving(&self) -> bool {
@@ -232,9 +257,7 @@ impl Account {
 
     fn largest_kind(&self, pool: usize) -> MemoryKind {
         let of_pool = MemoryKind::ALL.into_iter().filter(|kind| kind.pool() == pool);
-        of_pool
-            .max_by_key(|kind| self.bytes[*kind as usize].load(Ordering::Relaxed))
-            .unwrap_or(MemoryKind::Frame)
+        of_pool.max_by_key(|kind| self.bytes[*kind as usize].get()).unwrap_or(MemoryKind::Frame)
     }
 
     /// Rank of the connection among those to close. Moving bytes count by the time since they last made progress: a peer that takes
@@ -245,7 +268,7 @@ impl Account {
         }
         let kinds = [MemoryKind::Frame, MemoryKind::Answers];
         let weights = kinds.map(|kind| {
-            let held = self.bytes[kind as usize].load(Ordering::Relaxed) as u128;
+            let held = self.bytes[kind as usize].get() as u128;
             let age_ms = now_ms.saturating_sub(self.progress_at_ms[kind as usize].load(Ordering::Relaxed));
             held * (u128::from(age_ms) + 1)
         });
@@ -267,18 +290,18 @@ impl Account {
             return true;
         }
         let pool = kind.pool();
-        if self.bytes[kind as usize].fetch_add(bytes, Ordering::Relaxed) == 0 {
+        if self.bytes[kind as usize].add(bytes) == bytes {
             self.note_progress(kind);
         }
-        budget.used[pool].fetch_add(bytes, Ordering::AcqRel) + bytes <= budget.pool_limit()
+        budget.used[pool].add(bytes) <= budget.pool_limit()
     }
 
     pub(crate) fn subtract(&self, kind: MemoryKind, bytes: usize) {
         if let Some(budget) = &self.budget
             && bytes > 0
         {
-            self.bytes[kind as usize].fetch_sub(bytes, Ordering::Relaxed);
-            budget.used[kind.pool()].fetch_sub(bytes, Ordering::AcqRel);
+            self.bytes[kind as usize].subtract(bytes);
+            budget.used[kind.pool()].subtract(bytes);
         }
     }
 
@@ -291,7 +314,7 @@ impl Account {
 
     /// Whether more than the bound is held, by connections that are being closed: no more requests are handled until it is free.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.budget.as_ref().is_some_and(|it| it.used[MOVING].load(Ordering::Relaxed) > it.pool_limit())
+        self.budget.as_ref().is_some_and(|it| it.used[MOVING].get() > it.pool_limit())
     }
 
     /// Takes memory that stays until the reservation is dropped.

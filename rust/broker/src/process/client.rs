@@ -4,8 +4,8 @@
 //! docs/reference/protocol.md 2.3.7, 2.3.10, 2.3.11, 2.4.1 and 2.6.3.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use rocketpy_env::now_ms;
 use rocketpy_model::{GroupConfig, MessageQueue, TopicConfig, name, system};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::body::{
@@ -256,7 +256,7 @@ pub(super) fn lock_queues(Call { shared, request, .. }: Call<'_>) -> Answer {
     // A queue that this broker does not have stays out of the answer.
     wanted.mq_set.retain(|queue| is_here(shared, queue));
     let lock_ok_mq_set =
-        shared.queue_locks.lock(&wanted.consumer_group, &wanted.client_id, wanted.mq_set, now_ms());
+        shared.queue_locks.lock(&wanted.consumer_group, &wanted.client_id, wanted.mq_set, Instant::now());
     Ok(success_json(&LockBatchResponseBody { lock_ok_mq_set }))
 }
 

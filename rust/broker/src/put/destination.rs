@@ -4,8 +4,9 @@
 //! docs/reference/protocol.md 2.3.1 (rules 1 to 4) and 2.3.9.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use rocketpy_env::{now_ms, random_u64};
+use rocketpy_env::random_u64;
 use rocketpy_model::{TopicConfig, name, perm, system};
 
 use super::message::{Delay, NewMessage, Origin, Template};
@@ -68,7 +69,7 @@ impl Destination {
         }
         let limit = message.max_reconsume_times.unwrap_or(config.retry_max_times);
         let is_spent = message.reconsume_times > limit;
-        if !is_spent && !shared.queue_locks.is_any_held(group, now_ms()) {
+        if !is_spent && !shared.queue_locks.is_any_held(group, Instant::now()) {
             return Ok(self);
         }
         let dead_letters = system::dlq_topic(group);

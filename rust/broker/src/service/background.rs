@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rocketpy_env::now_ms;
 use tracing::warn;
 
 use super::{Pace, Service, Work};
@@ -93,7 +92,7 @@ impl Service for ClientExpiry {
     fn round(&self) -> Work<'_> {
         Box::pin(async {
             process::expire(&self.shared);
-            self.shared.queue_locks.sweep(now_ms());
+            self.shared.queue_locks.sweep(Instant::now());
         })
     }
 }

@@ -95,3 +95,16 @@ fn entries_without_an_owner_have_a_part_of_their_own_and_close_nobody() {
     assert_eq!(budget.used_bytes(), 100);
     assert!(table.reserve(200).is_ok());
 }
+
+#[test]
+fn a_number_that_is_below_nothing_for_a_moment_closes_nobody() {
+    let budget = MemoryBudget::new(1 << 20);
+    let account = Arc::new(Account::new(Some(Arc::clone(&budget))));
+    account.subtract(MemoryKind::Requests, 100);
+    assert_eq!(budget.used_bytes(), 0);
+    assert!(
+        budget.of_table().reserve(1000).is_ok(),
+        "what came too early does not count as more than everything"
+    );
+    assert!(account.add(MemoryKind::Requests, 100));
+}

@@ -10,7 +10,7 @@ use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::RecordHead;
 
 use super::RetentionConfig;
-use super::plan::{FolderSpace, LogFile, OldPart, RetentionPlan, Situation, plan};
+use super::plan::{Aged, FolderSpace, LogFile, OldPart, RetentionPlan, Situation, plan};
 use super::run::stored_at_in;
 use crate::config::StoreConfig;
 use crate::error::StoreError;
@@ -127,8 +127,8 @@ pub fn plan_topics<D: Disk>(
             let first = queue.at_place(old.all_before, former_min, max)?;
             let end = queue.at_place(old.none_from, first, max)?;
             let min = old.first_kept(first..end, |offset| match queue.entry(offset)? {
-                Some(entry) => log.stored_at_ms(&entry, queue_id),
-                None => Ok::<_, ReadError>(None),
+                Some(entry) => log.stored_at_ms(&entry, queue_id).map(Aged::from),
+                None => Ok::<_, ReadError>(Aged::Gone),
             })?;
             if min > former_min {
                 aged.push(AgedQueue { topic: topic.clone(), queue_id, former_min, min, kept });

@@ -332,6 +332,23 @@ fn is_same(a: &DiskUsage, b: &DiskUsage) -> bool {
 /// Most messages of a queue that one round of retention reads one by one.
 const MAX_MESSAGES_A_ROUND: u64 = 1 << 16;
 
+/// A message of a queue, as [`OldPart`] sees it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Aged {
+    /// When it was stored.
+    StoredAt(i64),
+    /// Its record is not there any more.
+    Gone,
+    /// Its record is damaged: nothing says when it was stored.
+    Unreadable,
+}
+
+impl From<Option<i64>> for Aged {
+    fn from(stored_at_ms: Option<i64>) -> Self {
+        stored_at_ms.map_or(Self::Gone, Self::StoredAt)
+    }
+}
+
 /// The part of the log whose messages are older than a topic keeps them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct OldPart {
@@ -356,20 +373,25 @@ impl OldPart {
     }
 
     /// The first message of a queue that stays, as far as one round goes. One by one: stored times need not rise where a clock was
-    /// set.
+    /// set. A message that cannot be read goes with an old one behind it, and no earlier.
     ///
     /// # Arguments
-    /// `queue`: what lies between [`OldPart::all_before`] and [`OldPart::none_from`]; `stored_at`: `None` for a message that is gone.
+    /// `queue`: what lies between [`OldPart::all_before`] and [`OldPart::none_from`].
     pub(super) fn first_kept<E>(
         &self,
         queue: Range<QueueOffset>,
-        mut stored_at: impl FnMut(QueueOffset) -> Result<Option<i64>, E>,
+        mut look_at: impl FnMut(QueueOffset) -> Result<Aged, E>,
     ) -> Result<QueueOffset, E> {
         let end = queue.end.min(queue.start + MAX_MESSAGES_A_ROUND);
-        let mut at = queue.start;
-        while at < end && stored_at(at)?.is_none_or(|stored_at_ms| stored_at_ms < self.stored_from_ms) {
+        let (mut at, mut first_kept) = (queue.start, queue.start);
+        while at < end {
+            match look_at(at)? {
+                Aged::StoredAt(stored_at_ms) if stored_at_ms >= self.stored_from_ms => break,
+                Aged::StoredAt(_) | Aged::Gone => first_kept = at + 1,
+                Aged::Unreadable => {}
+            }
             at = at + 1;
         }
-        Ok(at)
+        Ok(first_kept)
     }
 }

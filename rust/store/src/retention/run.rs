@@ -15,7 +15,7 @@ use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::record::RecordHead;
 
 use super::life::Life;
-use super::plan::{FolderSpace, Keep, LogFile, OldPart, Removal, RetentionPlan, Situation, plan};
+use super::plan::{Aged, FolderSpace, Keep, LogFile, OldPart, Removal, RetentionPlan, Situation, plan};
 use crate::admission::Admission;
 use crate::derived::Derived;
 use crate::dispatch::Dispatcher;
@@ -165,10 +165,10 @@ impl<D: Disk> Retention<D> {
         let mut round = self.round.lock();
         self.sync_removed(&mut round)?;
         let files = self.log_files()?;
-        self.age_topics(&files)?;
         let situation = self.situation(files)?;
         let plan = plan(&situation, &self.log.config().retention);
         self.take_space(&plan);
+        self.age_topics(&situation.files);
         let log_files = self.remove_log_files(&plan.removals, &mut round, pause)?;
         let has_more = matches!(plan.kept, Some((_, Keep::EnoughForNow))) || log_files < plan.removals.len();
         self.tell_kept(&plan);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rocketpy_env::{Disk, RealDisk, local_hour, now_ms};
 use rocketpy_filter::MessageFilter;
+use rocketpy_model::QueueOffset;
 use rocketpy_store::reader::{RangeOptions, ReadError, ScanOptions, StoreReader};
 use rocketpy_store::{
     AgedQueue, AppendError, DeleteHours, FetchStatus, Keep, RetentionConfig, Store, StoreConfig, StoreError,
@@ -14,7 +15,9 @@ use rocketpy_store::{
 };
 
 use crate::faulty::FaultyDisk;
-use crate::support::{ALL, PATIENCE, eventually, killed_copy, read_all, record, settle, small, views};
+use crate::support::{
+    ALL, PATIENCE, eventually, killed_copy, overwrite, read_all, record, settle, small, views,
+};
 
 const HOUR_MS: i64 = 3_600_000;
 /// About how many messages a log file holds.
@@ -445,6 +448,32 @@ fn a_stepped_clock_hides_no_message_of_a_topic_early() {
     pass_hours(&disk, &store, 3);
     store.clean().unwrap();
     assert_eq!(readable(&store, "t"), 40..40, "their time is over by both clocks");
+}
+
+#[test]
+fn a_damaged_message_keeps_neither_others_of_its_topic_nor_the_log_from_going() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let start = now_ms();
+    disk.set_clock(start);
+    let config = hourly(dir.path());
+    let store = Store::open_on(disk.clone(), config.clone()).unwrap();
+    fill(&store, "short", 0..3);
+    fill(&store, "other", 0..5 * A_FILE);
+    let damaged = store.entries("short", 0, QueueOffset(1), 1).unwrap()[0].physical_offset.get();
+    store.shutdown().unwrap();
+    drop(store);
+    // Its magic number: no head can be read there.
+    overwrite(&config.commit_log_dir().join(format!("{:020}", 0)), damaged + 4, b"xxxx");
+    let store = Store::open_on(disk.clone(), config).unwrap();
+    let kept = std::collections::HashMap::from([(Arc::from("short"), Duration::from_secs(1800))]);
+    store.set_topic_retention(kept).unwrap();
+    fill(&store, "short", 3..5);
+    pass_hours(&disk, &store, 2);
+    fill(&store, "other", 5 * A_FILE..6 * A_FILE);
+    let cleaned = store.clean().unwrap();
+    assert!(cleaned.log_files > 0, "{cleaned:?}");
+    assert_eq!(store.queue_bounds("short", 0).min.get(), 5, "all of it is old");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rocketpy_env::Disk;
 use rocketpy_model::PhysicalOffset;
 
-use super::{LogFile, OldPart, Retention, Round};
+use super::{Aged, LogFile, OldPart, Retention, Round};
 use crate::error::StoreError;
 use crate::queue::Queue;
 use crate::recovery::queues::{first_living, leads_before};
@@ -17,7 +17,8 @@ impl<D: Disk> Retention<D> {
     /// out of reach comes back at no later call.
     pub(crate) fn set_topics(&self, topics: HashMap<Arc<str>, Duration>) -> Result<(), StoreError> {
         self.state.lock().topics = topics;
-        self.age_topics(&self.log_files()?)
+        self.age_topics(&self.log_files()?);
+        Ok(())
     }
 
     /// Brings queues and index after the start of the log. Says how many files of each went.
@@ -92,20 +93,24 @@ impl<D: Disk> Retention<D> {
     }
 
     /// Moves the minimum of queues whose topics have an age of their own.
-    pub(super) fn age_topics(&self, files: &[LogFile]) -> Result<(), StoreError> {
+    pub(super) fn age_topics(&self, files: &[LogFile]) {
         let topics = self.state.lock().topics.clone();
         let now_ms = self.log.disk().now_ms();
         for (topic, kept) in topics {
             let old = OldPart::of(files, now_ms, kept, self.young_from(kept));
             for queue in self.derived.queues().of_topic(&topic) {
-                self.age_queue(&queue, &old)?;
+                // One queue that cannot be read keeps nothing else from going: neither files of the log nor other topics.
+                if let Err(error) = self.age_queue(&queue, &old) {
+                    tracing::error!(
+                        topic = %queue.topic, queue_id = queue.queue_id, %error,
+                        "messages older than their topic keeps them stay readable"
+                    );
+                }
             }
         }
-        Ok(())
     }
 
     fn age_queue(&self, queue: &Queue, old: &OldPart) -> Result<(), StoreError> {
-        let _no_dispatch = self.dispatcher.pause();
         let former = queue.min();
         if queue.is_deleted() || former >= queue.max() {
             return Ok(());
@@ -113,8 +118,13 @@ impl<D: Disk> Retention<D> {
         let files = self.derived.files();
         let first = first_living(files, queue, former, old.all_before)?;
         let end = first_living(files, queue, first, old.none_from)?;
-        let min = old.first_kept(first..end, |offset| self.reads.stored_at_in(queue, offset))?;
-        if min > former {
+        let min = old.first_kept(first..end, |offset| match self.reads.stored_at_in(queue, offset) {
+            Err(StoreError::DamagedLog { .. }) => Ok(Aged::Unreadable),
+            stored_at => stored_at.map(Aged::from),
+        })?;
+        // Dispatch goes on while records are read; what it appends to the queue lies behind them.
+        let _no_dispatch = self.dispatcher.pause();
+        if min > queue.min() && !queue.is_deleted() {
             let (topic, queue_id, stored_from_ms) = (&queue.topic, queue.queue_id, old.stored_from_ms);
             queue.set_min(min);
             tracing::info!(
