@@ -33,8 +33,8 @@ fn held() -> MutexGuard<'static, Option<HashSet<Identity>>> {
 /// not keep it.
 #[derive(Debug)]
 pub struct RealLock {
-    /// `None` once it is given back.
-    file: Option<(File, NotInChildren)>,
+    /// `None` once it is given back. Dropped in this order: the number of a closed file may be another file's.
+    file: Option<(NotInChildren, File)>,
     identity: Identity,
 }
 
@@ -100,9 +100,9 @@ impl RealLock {
 
     fn new(file: File, table: &mut HashSet<Identity>) -> io::Result<Self> {
         let identity = identity(&file.metadata()?);
-        table.insert(identity);
         let not_in_children = NotInChildren::new(&file)?;
-        Ok(Self { file: Some((file, not_in_children)), identity })
+        table.insert(identity);
+        Ok(Self { file: Some((not_in_children, file)), identity })
     }
 }
 
