@@ -1,6 +1,6 @@
 //! How far dispatch has come, and where appends wait while it is too far behind.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -52,7 +52,9 @@ impl Backlog {
     pub(crate) fn wait(&self, at_most: Duration, is_over: impl Fn() -> bool) -> bool {
         let mut behind_since = self.behind_since.lock();
         loop {
-            self.is_behind.store(true, Ordering::SeqCst); // before the check: a step that comes behind it rings
+            // Before the check: a step of dispatch that the check does not see rings the bell.
+            self.is_behind.store(true, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
             if is_over() {
                 return true;
             }
