@@ -1,5 +1,5 @@
-//! Reading messages that a former life of the store wrote: the first time, when each is checked, beside the second time, when none
-//! is. All of it is in memory: what the disk takes comes on top of both.
+//! Reading messages that a former process wrote: the first time, when each is checked, beside the second time, when none is. All of
+//! it is in memory; the time of a disk comes on top of both.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use rocketpy_store::{ReadLimits, Store, StoreConfig};
 
 /// More than a start checks by itself, so that something is left for the first read.
 const LOG_BYTES: usize = 512 << 20;
-/// Read of it.
+/// How much of it is read.
 const READ_BYTES: usize = 256 << 20;
 const PROPERTIES: &[u8] = b"UNIQ_KEY\x017F0000010000000000000000000000AA\x02TAGS\x01UA\x02";
 

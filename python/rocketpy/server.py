@@ -104,7 +104,7 @@ class _Process(Closing):
 
     @property
     def warning(self) -> str | None:
-        """The danger of serving more than this machine, when it does: there is no access control yet."""
+        """Says that other machines can reach the server, and that there is no access control; else `None`."""
         return self._running().warning
 
     def __enter__(self) -> Self:

@@ -209,7 +209,7 @@ def lines(
 ) -> Iterator[bytes]:
     """Each record as one line."""
     for number, row in enumerate(rows(chosen, tags), 1):
-        yield (json.dumps(printable(row)).encode() if form == "jsonl" else body(row["body"])) + b"\n"
+        yield (json.dumps(json_row(row)).encode() if form == "jsonl" else body(row["body"])) + b"\n"
         if number == limit:
             return
 
@@ -263,7 +263,7 @@ def write_parquet(chosen: store.StoreRecords, tags: set[str], limit: int | None,
             writer.close()
 
 
-def printable(row: dict[str, Any]) -> dict[str, Any]:
+def json_row(row: dict[str, Any]) -> dict[str, Any]:
     """A row in the JSON form that `rocketpy consume --format json` prints."""
     body = row.pop("body")
     row["keys"] = (row["keys"] or "").split()

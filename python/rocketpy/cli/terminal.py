@@ -1,10 +1,10 @@
-"""Text from elsewhere on a terminal: control characters are shown, not obeyed. Imports only the standard library."""
+"""Text of peers on a terminal: control characters are shown as escapes. Imports only the standard library."""
 
 import re
 import sys
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""C0 and C1 controls (escape sequences begin with one), line separators, and what turns the direction of text."""
+"""C0 and C1 controls (escape sequences begin with one), line separators, and what changes the direction of text."""
 NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 

@@ -11,7 +11,9 @@ use tracing::warn;
 use crate::BrokerError;
 
 /// Largest configuration file that is read, and written: what is written can be read back. 100,000 topics take some 30 MiB.
-pub(crate) const MAX_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
+/// Most bytes that the entries of a file may take: 7/8 of the largest file. The rest is for what stands around them.
+pub(crate) const MAX_ENTRY_BYTES: usize = MAX_BYTES as usize / 8 * 7;
 
 /// One JSON file of the store's `config` folder, with its `.bak`.
 ///

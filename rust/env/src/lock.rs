@@ -33,7 +33,7 @@ fn held() -> MutexGuard<'static, Option<HashSet<Identity>>> {
 /// not keep it.
 #[derive(Debug)]
 pub struct RealLock {
-    /// `None` once it is given back. The descriptor is forgotten before it is closed, as [`NotInChildren`] asks.
+    /// `None` once it is given back. Dropped in this order: the number of a closed file may be another file's.
     file: Option<(NotInChildren, File)>,
     identity: Identity,
 }

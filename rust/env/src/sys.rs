@@ -169,19 +169,19 @@ pub(crate) fn read_in_memory(file: &File, offset: u64, buffer: &mut [u8]) -> io:
     usize::try_from(count).map_err(|_| io::Error::last_os_error())
 }
 
-/// How many pages of a map from a page on are in memory one after the other, of those that hold `len` bytes. All of them where
-/// the system does not tell.
+/// Counts the pages of a map that are in memory, from the page at `start` to the first one that is not, among those that hold `len`
+/// bytes. Where the system does not tell, all count.
 #[cfg(target_os = "linux")]
 pub(crate) fn resident_pages(map: &MmapRaw, start: usize, len: usize) -> usize {
     const PAGE: usize = 4096;
-    /// Asked for at once.
-    const MOST: usize = 256;
+    /// Most pages of one question: a byte of the stack for each.
+    const MAX_AT_ONCE: usize = 256;
     assert!(start.is_multiple_of(PAGE) && start + len <= map.len(), "the pages lie inside the map");
     let pages = len.div_ceil(PAGE);
-    let mut states = [0; MOST];
+    let mut states = [0; MAX_AT_ONCE];
     let mut found = 0;
     while found < pages {
-        let count = (pages - found).min(MOST);
+        let count = (pages - found).min(MAX_AT_ONCE);
         // SAFETY: the range lies inside the map, and there is a byte for each of its pages.
         let status = unsafe {
             let first = map.as_mut_ptr().add(start + found * PAGE);

@@ -1,4 +1,4 @@
-//! What the name server takes for names, addresses and texts: everything it hands on comes from a peer.
+//! Checks of the names, addresses and texts that peers send to the name server, which hands them on to others.
 //!
 //! # Source
 //! docs/durability.md R12.
@@ -64,7 +64,7 @@ fn length(field: &'static str, value: &str, limit_bytes: usize) -> Result<(), Re
     Ok(())
 }
 
-/// The registered topics whose names are good. The others are left out: the broker has served them for long, and its other topics
+/// The registered topics whose names are good. The others are left out, and the registration is taken: the broker's other topics
 /// need their routes.
 ///
 /// A topic of the system may carry the name of the broker or of its cluster, which may have dots.

@@ -13,7 +13,7 @@ use crate::stream::Stream;
 const MIN_READ_BYTES: usize = 4 * 1024;
 /// Largest room for one read of small frames.
 const MAX_READ_BYTES: usize = 64 * 1024;
-/// A block of more than [`MAX_READ_BYTES`] is given up when what is left in it is this many times smaller.
+/// A block of more than [`MAX_READ_BYTES`] is given up when less than this share of it (1/4) is in use.
 const SHRINK_BELOW_SHARE: usize = 4;
 /// The length field of a frame.
 const LENGTH_BYTES: usize = 4;
@@ -110,8 +110,8 @@ impl FrameReader {
         self.more = false;
     }
 
-    /// Gives up the block before a wait when it is empty. A short rest moves out of a large one, so that a peer cannot keep the block
-    /// by beginning another frame.
+    /// Gives up the block before a wait when it is empty. A short rest moves from a large block to a small one: a peer cannot keep
+    /// the large one by beginning another frame.
     fn release_block(&mut self) {
         let left = self.buffer.len();
         if left == 0 {

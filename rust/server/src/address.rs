@@ -4,9 +4,9 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use crate::ServerError;
 
-/// Said at the start of a server that other machines can reach.
+/// The warning at the start of a server that other machines can reach.
 const OPEN_TO_ALL: &str = "there is no access control: whoever reaches this address can read, write and delete everything; \
-                           let only a firewall's chosen machines reach it";
+                           let a firewall admit only chosen machines";
 
 /// The address to listen on. Blocks while a name is looked up.
 ///

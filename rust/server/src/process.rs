@@ -74,7 +74,7 @@ pub struct Process {
     name_server: Option<NameServer>,
     broker: Option<Arc<Broker>>,
     addresses: Addresses,
-    /// What an operator should know about who can reach it.
+    /// Set when other machines can reach it.
     warning: Option<&'static str>,
     /// Set once this process owns the file and has to remove it.
     ready_file: Option<PathBuf>,

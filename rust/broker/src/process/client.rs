@@ -116,8 +116,8 @@ fn enter(Call { shared, connection, request }: Call<'_>) -> Result<Vec<Created>,
     refused.map_or(Ok(created), Err)
 }
 
-/// The refusal that answers the whole heartbeat, after its other groups have entered: the client can do something about it, and no
-/// other request tells it.
+/// The refusal that answers the whole heartbeat, after its other groups have entered: one that the client can act upon and that no
+/// other request would report.
 fn worse(before: Option<Refusal>, refusal: Refusal) -> Option<Refusal> {
     match refusal {
         Refusal::FilterTooLong { .. } | Refusal::Memory(_) => Some(refusal),

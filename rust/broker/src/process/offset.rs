@@ -35,15 +35,15 @@ pub(super) fn query(Call { shared, request, .. }: Call<'_>) -> Answer {
     Err(Refusal::NoOffset { group: group.to_owned(), topic: topic.to_owned(), queue_id: queue })
 }
 
-/// Whether a QUERY_CONSUMER_OFFSET asks for what is stored alone, not for where the group would begin.
+/// Whether a QUERY_CONSUMER_OFFSET asks only for a stored offset, not for the place where the group would begin.
 pub(super) fn is_of_stored(request: &Command) -> bool {
     QueryConsumerOffsetRequestHeader::read(&request.ext)
         .is_ok_and(|header| header.set_zero_if_not_found == Some(false))
 }
 
 /// Whether the queue was never trimmed, and is empty or has its first message near the end of the log. Then a group without an
-/// offset begins at the first message, whatever start it asks for. Without the rule it would ask for the end next, which by then may
-/// lie behind messages that nobody of the group has seen.
+/// offset begins at the first message, whatever start it asks for. Otherwise it would ask for the end next, and messages that came
+/// in between would be skipped.
 fn starts_hot(shared: &Shared, topic: &str, queue_id: u32) -> bool {
     let bounds = shared.store.queue_bounds(topic, queue_id);
     if bounds.min.get() > 0 {

@@ -132,7 +132,7 @@ fn place_and_read(
     None
 }
 
-/// Sends a reader back whose offset is from before the last start.
+/// The answer that sends a reader back: its offset is from before the last start.
 fn moved(pull: &Pull, to: i64, Readable { min, max }: Readable) -> Response {
     let code = response::PULL_OFFSET_MOVED;
     let mut command = head(pull, code, Bounds { next: to, min, max });

@@ -135,7 +135,7 @@ impl Subscription {
     }
 }
 
-/// Memory of what a member says of its group. Each member counts it, though the group keeps it once.
+/// Memory of the subscriptions of a member. It counts for each member, though the group keeps them once.
 fn memory_of(data: &ConsumerData) -> usize {
     let text = |text: &String| text.len() + TEXT_BYTES;
     let of_subscription = |it: &SubscriptionData| {
@@ -276,8 +276,8 @@ impl ClientTable {
             .is_some_and(|group| group.message_model == MessageModel::Broadcasting)
     }
 
-    /// Whether live members of the group share its messages and begin where they choose, before they commit anything: push
-    /// consumers. Pull consumers commit their start themselves, or keep their offsets elsewhere.
+    /// Whether the group has live push consumers that share its messages. They choose where they begin, and commit it only later. Pull
+    /// consumers commit their start themselves, or keep their offsets elsewhere.
     pub(crate) fn is_pushed_to(&self, group: &str) -> bool {
         self.state.read().consumers.get(group).is_some_and(|group| {
             group.consume_type == ConsumeType::ConsumePassively

@@ -11,12 +11,10 @@ use rocketpy_protocol::json;
 use serde::Serialize;
 use tokio::runtime::Handle;
 
-use crate::config_file::MAX_BYTES;
+use crate::config_file::MAX_ENTRY_BYTES;
 use crate::refusal::Refusal;
 use crate::table::group_commit::{GroupCommit, Kept, NoRoomToWait, Wait, Written};
 
-/// Most bytes that the entries of a file may take: 7/8 of the largest file. The rest is for what stands around them.
-const MAX_ENTRY_BYTES: usize = MAX_BYTES as usize / 8 * 7;
 /// Most bytes that an entry takes in the table beyond what it takes alone: tabs, quotes, a comma.
 const FRAME_BYTES: usize = 64;
 

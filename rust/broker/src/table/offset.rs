@@ -103,8 +103,8 @@ impl<D: Disk> OffsetTable<D> {
         self.table.with(|state| state.get(group, topic, queue_id))
     }
 
-    /// Stores an offset; it may go backwards. What is returned ends when the group can no longer lose all of its offsets for the
-    /// queue; `None` when it cannot already.
+    /// Stores an offset; it may go backwards. What is returned ends when some offset of the group for the queue is on disk; `None`
+    /// when one already is.
     ///
     /// # Errors
     /// The offset is not stored.

@@ -1,5 +1,5 @@
-//! The offsets of consumer groups in memory: what is stored, since which write of the file, and which groups must show first
-//! where they stand.
+//! The offsets of consumer groups in memory: what is stored, which write of the file has it, and which groups have to pull again
+//! before they may commit.
 #![cfg_attr(
     not(feature = "sim"),
     expect(unreachable_pub, reason = "the simulator uses the table from outside")
@@ -12,13 +12,11 @@ use rocketpy_model::DataVersion;
 use rocketpy_protocol::body::ConsumerOffsetSerializeWrapper;
 use tracing::warn;
 
-use crate::config_file::MAX_BYTES;
+use crate::config_file::MAX_ENTRY_BYTES;
 use crate::table::group_commit::{NoRoomToWait, Wait};
 
 /// The version moves once in this many commits (`consumerOffsetUpdateVersionStep`).
 const COMMITS_PER_VERSION: u64 = 500;
-/// Share of the largest file that offsets may take. The rest is for what stands around them.
-const MAX_OFFSET_BYTES: usize = MAX_BYTES as usize / 8 * 7;
 /// Bytes that one queue takes in the file: its number, its offset, tabs and signs.
 const QUEUE_BYTES: usize = 40;
 /// Bytes around the names of a topic and a group, which stand in the file three times.
@@ -129,8 +127,8 @@ pub(super) struct State {
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     offset: i64,
-    /// The first write that has an offset of this group for this queue. Once it, or a later one, is on disk a kill may set the
-    /// group back, and no longer to nothing.
+    /// The first write that has an offset of this group for this queue. Once it, or a later one, is on disk, a kill sets the group
+    /// back, but not to nothing.
     since: u64,
     /// Where the queue ended at the start, until the group has pulled there or before.
     guard: i64,
@@ -344,8 +342,8 @@ impl State {
         let in_offsets = self.offsets.get(place.group).is_some_and(|topics| topics.contains_key(place.topic));
         let in_pulled = self.pulled.get(place.group).is_some_and(|topics| topics.contains_key(place.topic));
         let bytes = self.bytes + QUEUE_BYTES + has_pair(in_offsets) + has_pair(in_pulled);
-        if bytes > MAX_OFFSET_BYTES {
-            return Err(CommitError::Full { limit_bytes: MAX_OFFSET_BYTES });
+        if bytes > MAX_ENTRY_BYTES {
+            return Err(CommitError::Full { limit_bytes: MAX_ENTRY_BYTES });
         }
         self.bytes = bytes;
         Ok(())

@@ -45,8 +45,8 @@ impl Member {
     }
 
     /// Commits for queues that this member lost. The next member continues from there, unless it has already committed more:
-    /// this member may notice the loss late. A broker that has less than this member committed has lost its last commits, or the
-    /// end of the queue: then nobody may skip what comes there, and the next member reads again.
+    /// this member may notice the loss late. A broker whose offset is below what this member committed has lost the last commits,
+    /// or the end of the queue. Then this member commits nothing, so that the next member skips nothing.
     async fn commit_lost(self: &Arc<Self>, lost: Vec<Lost>) {
         let _turn = self.committing.lock().await;
         let stored = self.stored(lost.iter().map(|lost| lost.queue.clone())).await;

@@ -11,7 +11,7 @@ pub(super) struct Reader {
     pub tag: Option<&'static str>,
     /// Its positions in this life of the broker; those that are missing come from the table.
     pub positions: BTreeMap<QueueName, u64>,
-    /// Positions that a member has outlived the last end of the broker with.
+    /// Positions of a member that outlived the last end of the broker.
     pub outlived: BTreeMap<QueueName, u64>,
 }
 

@@ -103,7 +103,7 @@ impl Run {
         }
     }
 
-    /// Notes how far this life has appended, after the store did.
+    /// Notes how far this run of the store has appended, after the store noted it.
     pub(super) fn note_end(&mut self, store: &Store<SimDisk>) {
         self.removals.noted.push((self.disk.monotonic(), store.max_physical_offset().get()));
     }

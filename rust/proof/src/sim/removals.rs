@@ -32,7 +32,8 @@ pub(super) struct Removals {
     pub(super) removed_files: u64,
     /// Deletions that returned.
     pub(super) deleted_topics: u64,
-    /// When the store noted, at the latest, how far this life had appended: by the monotonic clock, first the start's end of the log.
+    /// How far this run of the store had appended, and when at the latest the store noted it, by the monotonic clock. The first is
+    /// the end of the log at the start.
     pub(super) noted: Vec<(Duration, u64)>,
 }
 

@@ -1,12 +1,13 @@
 //! How far dispatch has come, and where appends wait while it is too far behind.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
 use rocketpy_model::{AtomicPhysicalOffset, PhysicalOffset};
 
-/// Shared by the dispatcher, which moves on, and the appender, which waits for it.
+/// Shared by the dispatcher, which moves on, and the appender, which waits for it. Its lock and bell are the standard library's, for
+/// the reason in [`crate::wake::Wake`].
 pub(crate) struct Backlog {
     /// Consume queues cover the log before this.
     dispatched: AtomicPhysicalOffset,
@@ -42,7 +43,7 @@ impl Backlog {
     /// Wakes all appends that wait; each checks whether it still has to.
     pub(super) fn ring(&self) {
         if self.is_behind.swap(false, Ordering::SeqCst) {
-            *self.behind_since.lock() = None;
+            *self.lock() = None;
             self.bell.notify_all();
         }
     }
@@ -50,9 +51,11 @@ impl Backlog {
     /// Waits until `is_over`. `false` when dispatch has made no progress for `at_most` since the first append began to wait. That
     /// time is common to all: while dispatch stands still, later appends fail at once.
     pub(crate) fn wait(&self, at_most: Duration, is_over: impl Fn() -> bool) -> bool {
-        let mut behind_since = self.behind_since.lock();
+        let mut behind_since = self.lock();
         loop {
-            self.is_behind.store(true, Ordering::SeqCst); // before the check: a step that comes behind it rings
+            // Before the check: a step of dispatch that the check does not see rings the bell.
+            self.is_behind.store(true, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
             if is_over() {
                 return true;
             }
@@ -61,8 +64,13 @@ impl Backlog {
             if left.is_zero() {
                 return false;
             }
-            self.bell.wait_for(&mut behind_since, left);
+            let waited = self.bell.wait_timeout(behind_since, left);
+            behind_since = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.behind_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -93,10 +101,10 @@ mod tests {
     fn all_who_wait_give_up_together_and_a_step_starts_their_time_anew() {
         let backlog = Backlog::new(PhysicalOffset(10));
         assert!(!backlog.wait(Duration::ZERO, || false));
-        let since = *backlog.behind_since.lock();
+        let since = *backlog.lock();
         assert!(since.is_some() && !backlog.wait(Duration::ZERO, || false));
-        assert_eq!(*backlog.behind_since.lock(), since);
+        assert_eq!(*backlog.lock(), since);
         backlog.set_dispatched(PhysicalOffset(11));
-        assert_eq!(*backlog.behind_since.lock(), None);
+        assert_eq!(*backlog.lock(), None);
     }
 }

@@ -173,7 +173,7 @@ impl<'a, D: Disk> Gathering<'a, D> {
     }
 }
 
-/// Says whether a record can be read, and, where a former life wrote it and nobody read it before, whether it is sound.
+/// Says whether a record can be read, and, where a former process wrote it and nobody read it before, whether it is sound.
 ///
 /// # Errors
 /// [`DispatchError::Damage`] names file and place.
