@@ -308,5 +308,7 @@ def test_a_bad_line_is_named_and_the_lines_before_it_are_imported(command, tmp_p
     lines, target = tmp_path / "lines.jsonl", tmp_path / "new"
     lines.write_bytes(b'{"topic": "t", "body": "good"}\n' + line + b"\n")
     result = command("store", "import", str(lines), str(target), code=2)
-    assert named in result.stderr and "Traceback" not in result.stderr and "defect" not in result.stderr
+    assert named in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "defect" not in result.stderr
     assert [topic.messages for topic in store.stat(target).topics] == [1]
