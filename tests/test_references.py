@@ -135,7 +135,7 @@ def test_each_source_file_says_what_it_is_for():
     [
         ("/// docs/reference/store-format.md 5.4 to 5.8; docs/durability.md R4.", []),
         ("/// docs/reference/store-format.md 5.99.", ["docs/reference/store-format.md has no 5.99"]),
-        ("/// docs/durability.md R3 and R14", ["docs/durability.md has no R14"]),
+        ("/// docs/durability.md R3 and R99", ["docs/durability.md has no R99"]),
         ("/// docs/reference/protocol.md\n/// 2.0 and so on", []),
         ("/// docs/reference/protocol.md", ["a page of the reference without a section: docs/reference/protocol.md"]),
         ("# docs/no-page.md", ["no page: docs/no-page.md"]),

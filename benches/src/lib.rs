@@ -11,7 +11,9 @@ pub const PLAIN: &[u8] = b"UNIQ_KEY\x017F00000100002A9F0000000000000001\x02TAGS\
 pub fn append_patiently(store: &Store, record: &NewRecord<'_>) -> Appended {
     loop {
         match store.append(record) {
-            Err(AppendError::Busy { .. } | AppendError::Behind { .. }) => {}
+            Err(
+                AppendError::Busy { .. } | AppendError::Behind { .. } | AppendError::DispatchBehind { .. },
+            ) => {}
             appended => return appended.unwrap(),
         }
     }

@@ -102,6 +102,11 @@ class _Process(Closing):
         """
         self._running().check()
 
+    @property
+    def warning(self) -> str | None:
+        """The danger of serving more than this machine, when it does: there is no access control yet."""
+        return self._running().warning
+
     def __enter__(self) -> Self:
         return self.start()
 

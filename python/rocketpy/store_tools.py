@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketpy import _rocketpy
 from rocketpy.config import instant_ms
-from rocketpy.errors import InvalidArgumentError, OffsetError
+from rocketpy.errors import InvalidArgumentError, OffsetError, RocketPyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -330,7 +330,8 @@ def import_messages(
     Raises:
         StoreLockedError: A server has the store open.
         NotAStoreError: The target has consume queues, and its log is elsewhere.
-        InvalidArgumentError: The target is the source; or a row has no topic or no body. Earlier rows were imported.
+        InvalidArgumentError: The target is the source; or a row is bad, named by its number from 1. Earlier rows were
+            imported.
     """
     if isinstance(source, str | os.PathLike):
         _check_apart(source, target)
@@ -342,8 +343,8 @@ def import_messages(
     transfer = _rocketpy.StoreTransfer(os.fspath(target), _optional(target_commit_log), None, None, False)
     gathered: list[ImportedMessage] = []
     try:
-        for row in source:
-            gathered.append(_message(row))
+        for number, row in enumerate(source, 1):
+            gathered.append(_message(row, number))
             if len(gathered) == ROWS_AT_ONCE:
                 transfer.append(gathered)
                 gathered = []
@@ -372,32 +373,50 @@ def _transfer(
     return report
 
 
-def _message(row: Mapping[str, Any]) -> ImportedMessage:
+def _message(row: Mapping[str, Any], number: int) -> ImportedMessage:
     """Makes a row into the dict that the store takes."""
     topic, body = row.get("topic"), row.get("body", row.get("body_base64"))
     if not isinstance(topic, str) or not isinstance(body, str | bytes):
-        raise InvalidArgumentError(f"a row needs a topic and a body: {str(dict(row))[:200]}")
-    if isinstance(body, str):
-        body = body.encode() if "body" in row else base64.b64decode(body)
-    properties = {str(name): str(value) for name, value in dict(row.get("properties") or {}).items()}
-    if row.get("tag"):
-        properties.setdefault("TAGS", row["tag"])
-    if row.get("keys"):
-        keys = row["keys"]
-        properties.setdefault("KEYS", keys if isinstance(keys, str) else " ".join(keys))
-    born_at = row.get("born_at")
-    moment = datetime.fromisoformat(born_at) if isinstance(born_at, str) else born_at
+        raise _bad_row(number, f"needs a topic and a body: {str(dict(row))[:200]}")
+    try:
+        if isinstance(body, str):
+            body = body.encode() if "body" in row else base64.b64decode(body, validate=True)
+        properties = {str(name): str(value) for name, value in dict(row.get("properties") or {}).items()}
+        if row.get("tag"):
+            properties.setdefault("TAGS", str(row["tag"]))
+        if row.get("keys"):
+            keys = row["keys"]
+            properties.setdefault("KEYS", keys if isinstance(keys, str) else " ".join(keys))
+        born_at = row.get("born_at")
+        moment = datetime.fromisoformat(born_at) if isinstance(born_at, str) else born_at
+        born_at_ms = int(datetime.now(UTC).timestamp() * 1000) if moment is None else instant_ms(moment)
+        # A stored property has a value; an empty one is left out.
+        stored = _rocketpy.store_properties([(name, value) for name, value in properties.items() if value])
+    except (TypeError, ValueError, RocketPyError) as error:
+        raise _bad_row(number, f"cannot be imported: {error}") from error
     return {
         "topic": topic,
-        "queue_id": int(row.get("queue_id", 0)),
-        "flag": int(row.get("flag", 0)),
-        "born_at_ms": int(datetime.now(UTC).timestamp() * 1000) if moment is None else instant_ms(moment),
+        "queue_id": _integer(row, number, "queue_id", 0),
+        "flag": _integer(row, number, "flag", -(2**31)),
+        "born_at_ms": born_at_ms,
         "born_host": str(row.get("born_host", "")),
-        "reconsume_times": int(row.get("reconsume_times", 0)),
+        "reconsume_times": _integer(row, number, "reconsume_times", 0),
         "body": body,
-        # A stored property has a value; an empty one is left out.
-        "properties": _rocketpy.store_properties([(name, value) for name, value in properties.items() if value]),
+        "properties": stored,
     }
+
+
+def _integer(row: Mapping[str, Any], number: int, field: str, least: int) -> int:
+    value = row.get(field, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
+        raise _bad_row(
+            number, f"has no good {field}, which must be a whole number from {least} to {2**31 - 1}: {value!r}"
+        )
+    return value
+
+
+def _bad_row(number: int, what: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"row {number} {what}", hint="the rows before it are imported; go on with that row")
 
 
 def _optional(path: Folder | None) -> str | None:

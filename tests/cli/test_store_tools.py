@@ -288,3 +288,25 @@ def test_the_tools_are_functions_with_typed_results(closed: Path, tmp_path: Path
     assert batch.num_rows == 1
     with pytest.raises(ZeroDivisionError):
         store.verify(closed, on_progress=lambda done, total: 1 // 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        (b'{"topic": "t", "body": "x", "queue_id": -1}', "queue_id"),
+        (b'{"topic": "t", "body": "x", "flag": "many"}', "flag"),
+        (b'{"topic": "t", "body": "x", "born_at": "soon"}', "soon"),
+        (b'{"topic": "t", "body": "x", "properties": 7}', "row 2"),
+        (b'{"topic": "t", "body": "\\ud800"}', "row 2"),
+        (b'{"topic": "t", "body_base64": "!"}', "row 2"),
+        (b'{"topic": "t"}', "row 2"),
+        (b"[1]", "line 2"),
+        (b'{"topic": "t", "body": "\xff"}', "line 2"),
+    ],
+)
+def test_a_bad_line_is_named_and_the_lines_before_it_are_imported(command, tmp_path: Path, line: bytes, named: str):
+    lines, target = tmp_path / "lines.jsonl", tmp_path / "new"
+    lines.write_bytes(b'{"topic": "t", "body": "good"}\n' + line + b"\n")
+    result = command("store", "import", str(lines), str(target), code=2)
+    assert named in result.stderr and "Traceback" not in result.stderr and "defect" not in result.stderr
+    assert [topic.messages for topic in store.stat(target).topics] == [1]

@@ -17,6 +17,26 @@ def test_java_reads_what_python_sends_through_apache(java: Java, apache_address:
     assert in_order(read(apache_address, topic, 12)) == in_order(lines)
 
 
+@pytest.mark.parametrize("mode", ["send", "async", "batch"])
+def test_java_gets_the_results_of_sends_from_rocketpy_as_from_apache(
+    java: Java, apache_address: str, rocketpy_address: str, home, mode: str
+):
+    def results(address: str) -> list[dict]:
+        return java.drive(home, mode, address, fresh(f"results-{mode}"), "3", "one", "TagA")
+
+    def form(result: dict) -> dict:
+        # Ids differ from run to run: how many there are, how long each is, and which of them are the same.
+        ids = {name: [len(one) for one in (result.get(name) or "").split(",")] for name in ("msg_id", "offset_msg_id")}
+        same = result.get("transaction_id") == result["msg_id"]
+        rest = {name: result.get(name) for name in ("status", "region_id", "trace_on", "recall_handle")}
+        return {**ids, **rest, "transaction_id": result.get("transaction_id") and same}
+
+    apache, ours = ([form(one) for one in results(address)] for address in (apache_address, rocketpy_address))
+    assert ours == apache
+    if mode == "batch":
+        assert len(ours[0]["msg_id"]) == 3, "one id a message"
+
+
 def test_send_many_reaches_apache_in_batches_and_in_order(java: Java, apache_address: str, home):
     topic = fresh("many-apache")
     todo = [

@@ -16,6 +16,7 @@ import typer
 from rocketpy import Admin, Consumer, MessageQueue, RangeReader, ReceivedMessage, RocketPyError, Start
 from rocketpy.cli import output
 from rocketpy.cli.options import LOCAL, BodyBytes, NameServer, Tags, moment
+from rocketpy.cli.terminal import printable, shown
 from rocketpy.config import PATIENT
 
 FOLLOW_SECONDS = 0.2
@@ -101,7 +102,9 @@ def read_on(
             if not (follow and error.retryable):
                 raise
             if not away:
-                output.STDERR.print(f"{error}; continuing when it is back", soft_wrap=True)
+                output.STDERR.print(
+                    printable(f"{error}; continuing when it is back"), soft_wrap=True, markup=False, highlight=False
+                )
             away = True
         yield None
         if not follow:
@@ -162,7 +165,7 @@ def write(messages: Iterable[ReceivedMessage | None], form: Output, limit: int |
         if message is None:
             sys.stdout.buffer.flush()
             continue
-        line = message.body if form == Output.TEXT else json.dumps(as_json(message)).encode()
+        line = shown(message.body) if form == Output.TEXT else json.dumps(as_json(message)).encode()
         sys.stdout.buffer.write(line + b"\n")
         written += 1
         if written == limit:

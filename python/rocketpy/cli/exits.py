@@ -8,6 +8,8 @@ from collections.abc import Generator
 from enum import IntEnum
 from typing import TYPE_CHECKING, NoReturn
 
+from rocketpy.cli.terminal import printable
+
 if TYPE_CHECKING:
     from rocketpy.errors import RocketPyError
 
@@ -38,6 +40,9 @@ INVALID_PARAMETER = 29
 REQUEST_CODE_NOT_SUPPORTED = 3
 """Brokers also answer requests for name servers with it."""
 
+LINES = "\n"
+"""Errors of configurations may have several lines."""
+
 HINTS = {
     ExitCode.FAILURE: "this looks like a defect; please report it with the command and this message",
     ExitCode.USAGE: "add --help to the command to see what it takes",
@@ -67,7 +72,8 @@ class CommandError(Exception):
 def fail(message: str, code: ExitCode, hint: str | None = None) -> NoReturn:
     """Ends the process with the lines `error:` and `hint:` on standard error."""
     sys.stdout.flush()
-    print(f"error: {message}\nhint: {hint or HINTS[code]}", file=sys.stderr, flush=True)
+    lines = f"error: {printable(message, keep=LINES)}\nhint: {printable(hint or HINTS[code], keep=LINES)}"
+    print(lines, file=sys.stderr, flush=True)
     raise Reported(int(code))
 
 

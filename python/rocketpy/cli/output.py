@@ -22,6 +22,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from rocketpy.cli.terminal import printable
+
 STDERR = Console(stderr=True)
 
 
@@ -55,12 +57,14 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str | None 
         print(json.dumps([plain(row) for row in rows], indent=2))
         return
     if not rows:
-        print(empty)
+        print(printable(empty))
         return
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    table = Table(title=title and Text(printable(title)), title_justify="left", title_style="bold", header_style="bold")
     for name in rows[0]:
         numbers = all(isinstance(row[name], int | float) and not isinstance(row[name], bool) for row in rows)
-        table.add_column(name.replace("_", " "), justify="right" if numbers else "left", overflow="fold")
+        table.add_column(
+            Text(printable(name.replace("_", " "))), justify="right" if numbers else "left", overflow="fold"
+        )
     for row in rows:
         table.add_row(*(cell(value) for value in row.values()))
     # A pipe or a file has no width; keep each row on one line.
@@ -74,7 +78,7 @@ def show_one(facts: Mapping[str, Any], *, as_json: bool) -> None:
         return
     grid = Table.grid(padding=(0, 2))
     for name, value in facts.items():
-        grid.add_row(Text(name.replace("_", " "), style="bold"), cell(value))
+        grid.add_row(Text(printable(name.replace("_", " ")), style="bold"), cell(value))
     Console(width=None if sys.stdout.isatty() else 10_000).print(grid)
 
 
@@ -89,7 +93,12 @@ def counted(number: int, noun: str) -> str:
 
 
 def cell(value: Any) -> Text:
-    """One value, formatted for a terminal."""
+    r"""One value, formatted for a terminal.
+
+    Examples:
+        >>> str(cell("a\x1b[2Jb")), str(cell(["c", "d"])), str(cell(12345))
+        ('a\\x1b[2Jb', 'c, d', '12,345')
+    """
     if value is None:
         return Text("-")
     if isinstance(value, bool):
@@ -101,8 +110,8 @@ def cell(value: Any) -> Text:
     if isinstance(value, datetime):
         return Text(value.isoformat(sep=" ", timespec="milliseconds"))
     if isinstance(value, list | tuple):
-        return Text(", ".join(map(str, cast("Iterable[Any]", value))))
-    return Text(str(value))
+        return Text(printable(", ".join(map(str, cast("Iterable[Any]", value)))))
+    return Text(printable(str(value)))
 
 
 class RateColumn(ProgressColumn):

@@ -99,7 +99,7 @@ def produce(
         facts = {"topic": topic, "messages": sent, "empty_lines": empty.lines, "seconds": round(seconds, 3)}
         output.show_one(facts, as_json=True)
         return
-    output.STDERR.print(f"{output.counted(sent, 'message')} to {topic} in {seconds:.2f} s")
+    output.STDERR.print(f"{output.counted(sent, 'message')} to {topic} in {seconds:.2f} s", markup=False)
     if empty.lines:
         output.STDERR.print(
             f"skipped, because a message must not be empty: {output.counted(empty.lines, 'empty line')}"

@@ -4,6 +4,7 @@ import argparse
 import os
 import select
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -81,6 +82,8 @@ def start(name: str, options: Mapping[str, Any]) -> int:
         signal.signal(number, leave_to_the_pipe)
     with reported(), make(name, options) as server:
         print(banner(name, server, options), flush=True)
+        if server.warning:
+            print(f"warning: {server.warning}", file=sys.stderr, flush=True)
         while not select.select([wake], [], [], LIVENESS_SECONDS)[0]:
             server.check()
     return int(ExitCode.OK)

@@ -3,7 +3,7 @@
 import base64
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +15,7 @@ from rocketpy import store
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import BodyBytes, Json, Tags, moment
+from rocketpy.cli.terminal import shown
 from rocketpy.errors import DamagedDataError
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="Folder of the store.")]
@@ -161,7 +162,9 @@ def dump(
         if form == "parquet":
             write_parquet(chosen, wanted, limit, target)
         else:
-            pieces = chosen.raw() if form == "raw" else lines(chosen, wanted, limit, form)
+            pieces = (
+                chosen.raw() if form == "raw" else lines(chosen, wanted, limit, form, as_it_is if target else shown)
+            )
             write(pieces, target)
     except DamagedDataError as error:
         if error.hint and "without failing on data loss" not in error.hint:
@@ -196,10 +199,17 @@ def span(text: str | None) -> tuple[int | None, int | None]:
     return (first, last)
 
 
-def lines(chosen: store.StoreRecords, tags: set[str], limit: int | None, form: str) -> Iterator[bytes]:
+def as_it_is(body: bytes) -> bytes:
+    """A message body for a file."""
+    return body
+
+
+def lines(
+    chosen: store.StoreRecords, tags: set[str], limit: int | None, form: str, body: Callable[[bytes], bytes]
+) -> Iterator[bytes]:
     """Each record as one line."""
     for number, row in enumerate(rows(chosen, tags), 1):
-        yield (json.dumps(printable(row)).encode() if form == "jsonl" else row["body"]) + b"\n"
+        yield (json.dumps(printable(row)).encode() if form == "jsonl" else body(row["body"])) + b"\n"
         if number == limit:
             return
 

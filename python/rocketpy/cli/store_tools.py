@@ -178,13 +178,13 @@ def import_messages(
 def json_lines(source: Path) -> Iterator[dict[str, Any]]:
     """The objects of a file of JSON lines."""
     with contextlib.ExitStack() as stack:
-        file = sys.stdin if str(source) == "-" else stack.enter_context(source.open(encoding="utf-8"))
+        file = sys.stdin.buffer if str(source) == "-" else stack.enter_context(source.open("rb"))
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError as error:
+            except ValueError as error:  # no JSON, or no UTF-8
                 raise CommandError(f"line {number} of {source} is not JSON: {error}", ExitCode.USAGE) from None
             if not isinstance(row, dict):
                 raise CommandError(f"line {number} of {source} is not an object", ExitCode.USAGE)

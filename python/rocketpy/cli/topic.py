@@ -12,6 +12,7 @@ from rocketpy.admin import TopicInfo
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, Json, NameServer
+from rocketpy.cli.terminal import printable
 from rocketpy.config import PATIENT
 from rocketpy.errors import TopicNotFoundError
 
@@ -181,5 +182,5 @@ def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False
     else:
         for broker_name, named in attributes.items():
             for name, value in named.items():
-                print(f"{broker_name}: {name}={value}")
+                print(printable(f"{broker_name}: {name}={value}"))
     output.show(rows, as_json=as_json, title=topic)

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::{PhysicalOffset, name};
-use rocketpy_remoting::{Client, ClientConfig, Reserved, Server, ServerConfig};
+use rocketpy_remoting::{Client, ClientConfig, MemoryBudget, Reserved, Server, ServerConfig};
 use rocketpy_store::{Arrival, Store, StoreConfig, StoreError, StoreListener};
 use tokio::sync::{OnceCell, watch};
 use tracing::{error, info, warn};
 
 use crate::blocking::blocking;
+use crate::call::{aside, on_disk};
 use crate::process::{self, Processor};
 use crate::refusal::Refusal;
 use crate::registration::{Identity, Registrar};
@@ -47,10 +48,12 @@ impl Broker {
     ///
     /// # Errors
     /// The store cannot be opened, a configuration file cannot be read, the address cannot be listened on.
-    pub async fn start(config: BrokerConfig) -> Result<Self, BrokerError> {
+    pub async fn start(mut config: BrokerConfig) -> Result<Self, BrokerError> {
         name::check_cluster(&config.cluster_name)?;
         name::check_broker(&config.broker_name)?;
         let host = resolve(&config).await?;
+        let memory = config.memory.take().unwrap_or_else(|| MemoryBudget::new(config.max_peer_bytes));
+        config.memory = Some(memory.clone());
         // Before the store: a failed start leaves no folder behind.
         let address = Reserved::new(config.listen)?;
         let (runtime, ip) = (tokio::runtime::Handle::current(), host.ip);
@@ -70,12 +73,12 @@ impl Broker {
         let (listener, failed) = Listener::new(&shared);
         shared.store.add_listener(Arc::new(listener));
         let server = address
-            .serve(server_config(config, config.listen), processor.clone())
+            .serve(server_config(config, config.listen, &memory), processor.clone())
             .inspect_err(|_| close_store(&shared))?;
         let local_addr = server.local_addr();
         let store_host = SocketAddr::new(ip, local_addr.port());
         shared.set_advertised(Advertised { store_host, host: host.name, port: local_addr.port() });
-        let vip_server = bind_vip(config, local_addr, &processor);
+        let vip_server = bind_vip(config, local_addr, &memory, &processor);
         let services = start_services(&shared);
         let advertised = register(&shared, &services);
         info!(%local_addr, advertised, broker = config.broker_name, cluster = config.cluster_name, "broker started");
@@ -152,10 +155,9 @@ impl Broker {
         drop(self.shared.held.all());
         self.shared.tasks.join(TASKS_END).await;
         self.shared.held_sends.give_up_all("the broker stopped before the flush; the message may be stored");
+        write_tables(&self.shared).await;
         let shared = self.shared.clone();
-        if let Err(error) = tokio::task::spawn_blocking(move || close(&shared)).await {
-            error!(%error, "the broker's tables could not be written");
-        }
+        aside(move || close_store(&shared)).await;
         info!(local_addr = %self.local_addr, "broker stopped");
     }
 }
@@ -246,8 +248,9 @@ fn warn_of_messages_that_fit_no_file(config: &BrokerConfig) {
     }
 }
 
-fn server_config(config: &BrokerConfig, addr: SocketAddr) -> ServerConfig {
+fn server_config(config: &BrokerConfig, addr: SocketAddr, memory: &Arc<MemoryBudget>) -> ServerConfig {
     ServerConfig {
+        memory: memory.clone(),
         max_frame_bytes: config.max_frame_bytes,
         max_connections: config.max_connections,
         idle_timeout: config.idle_timeout,
@@ -255,12 +258,17 @@ fn server_config(config: &BrokerConfig, addr: SocketAddr) -> ServerConfig {
     }
 }
 
-fn bind_vip(config: &BrokerConfig, local_addr: SocketAddr, processor: &Arc<Processor>) -> Option<Server> {
+fn bind_vip(
+    config: &BrokerConfig,
+    local_addr: SocketAddr,
+    memory: &Arc<MemoryBudget>,
+    processor: &Arc<Processor>,
+) -> Option<Server> {
     if !config.vip_channel {
         return None;
     }
     let addr = SocketAddr::new(local_addr.ip(), local_addr.port().checked_sub(2)?);
-    match Server::bind(server_config(config, addr), processor.clone()) {
+    match Server::bind(server_config(config, addr, memory), processor.clone()) {
         Ok(server) => Some(server),
         Err(error) => {
             warn!(%addr, %error, "the second port is not served");
@@ -344,19 +352,22 @@ impl StoreListener for Listener {
     }
 }
 
-/// Writes what is still in memory and closes the store. Blocks.
-fn close(shared: &Shared) {
-    let written = [
+/// Writes what is still in memory.
+async fn write_tables(shared: &Shared) {
+    let begun = [
         ("consumer offsets", shared.offsets.persist().map_err(Refusal::from)),
         ("topics", shared.topics.persist()),
         ("consumer groups", shared.groups.persist()),
     ];
-    for (table, written) in written {
+    for (table, written) in begun {
+        let written = match written {
+            Ok(written) => on_disk(written).await,
+            Err(refusal) => Err(refusal),
+        };
         if let Err(refusal) = written {
             error!(table, %refusal, "table not written at the stop");
         }
     }
-    close_store(shared);
 }
 
 /// Closes the store. Blocks.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_model::{Permission, port, system};
+use rocketpy_remoting::MemoryBudget;
 use rocketpy_store::StoreConfig;
 
 /// The port of a broker, as with Apache.
@@ -106,6 +107,13 @@ pub struct BrokerConfig {
     /// `maxHeldBytes`, default 256 MiB: most memory of all held pulls, and again of all
     /// requests that wait for dispatch; beyond it the answer is SYSTEM_BUSY.
     pub max_held_bytes: usize,
+    /// `maxFilterBytes`, default 64 KiB: longest filter expression of a subscription; a longer one is answered
+    /// SUBSCRIPTION_PARSE_FAILED.
+    pub max_filter_bytes: usize,
+    /// `maxPeerBytes`, default 512 MiB: what all connections together make the broker hold in memory.
+    pub max_peer_bytes: usize,
+    /// The budget that the parts of a process share; `None`: one of its own, of `max_peer_bytes`.
+    pub memory: Option<Arc<MemoryBudget>>,
     /// Interval at which all held pulls are checked again: a filter may have skipped the message that woke them. Default 5 s.
     pub scan_held_pulls_every: Duration,
     /// `notifyConsumerIdsChangedEnable`, default true.
@@ -175,6 +183,9 @@ impl Default for BrokerConfig {
             short_polling: Duration::from_secs(1),
             max_held_pulls: 100_000,
             max_held_bytes: 256 << 20,
+            max_filter_bytes: 64 << 10,
+            max_peer_bytes: MemoryBudget::DEFAULT_BYTES,
+            memory: None,
             scan_held_pulls_every: Duration::from_secs(5),
             notify_consumer_ids_changed: true,
             lite_pull: true,

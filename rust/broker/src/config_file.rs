@@ -10,8 +10,8 @@ use tracing::warn;
 
 use crate::BrokerError;
 
-/// Largest configuration file that is read.
-const MAX_BYTES: u64 = 1 << 30;
+/// Largest configuration file that is read, and written: what is written can be read back. 100,000 topics take some 30 MiB.
+pub(crate) const MAX_BYTES: u64 = 256 << 20;
 
 /// One JSON file of the store's `config` folder, with its `.bak`.
 ///
@@ -22,6 +22,8 @@ const MAX_BYTES: u64 = 1 << 30;
 pub(crate) struct ConfigFile<D: Disk = RealDisk> {
     disk: D,
     path: PathBuf,
+    #[cfg(test)]
+    pub(crate) gate: std::sync::Arc<Gate>,
 }
 
 impl ConfigFile {
@@ -33,7 +35,12 @@ impl ConfigFile {
 impl<D: Disk> ConfigFile<D> {
     /// [`ConfigFile::new`] on a given disk.
     pub(crate) fn on(disk: D, store_root: &Path, name: &str) -> Self {
-        Self { disk, path: store_root.join("config").join(name) }
+        Self {
+            disk,
+            path: store_root.join("config").join(name),
+            #[cfg(test)]
+            gate: std::sync::Arc::default(),
+        }
     }
 
     pub(crate) fn disk(&self) -> &D {
@@ -100,8 +107,17 @@ impl<D: Disk> ConfigFile<D> {
     ///
     /// # Durability
     /// On return the new content survives a power loss; at every moment a complete file is there.
+    ///
+    /// # Errors
+    /// The file cannot be written, or would be longer than [`ConfigFile::load`] reads: then it stays as it is.
     pub(crate) fn save<T: Serialize>(&self, value: &T) -> Result<(), EnvError> {
-        self.disk.replace_keeping_backup(&self.path, &json::to_config_vec(value))
+        #[cfg(test)]
+        self.gate.pass();
+        let bytes = json::to_config_vec(value);
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(EnvError::TooLong { path: self.path.clone(), limit_bytes: MAX_BYTES });
+        }
+        self.disk.replace_keeping_backup(&self.path, &bytes)
     }
 
     fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, BrokerError> {
@@ -121,5 +137,39 @@ impl<D: Disk> ConfigFile<D> {
         let mut name = self.path.file_name().unwrap_or_default().to_os_string();
         name.push(ending);
         self.path.with_file_name(name)
+    }
+}
+
+/// Lets a test hold writes, and count them.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    is_closed: parking_lot::Mutex<bool>,
+    opened: parking_lot::Condvar,
+    arrived: std::sync::atomic::AtomicUsize,
+}
+
+#[cfg(test)]
+impl Gate {
+    pub(crate) fn close(&self) {
+        *self.is_closed.lock() = true;
+    }
+
+    pub(crate) fn open(&self) {
+        *self.is_closed.lock() = false;
+        self.opened.notify_all();
+    }
+
+    /// Writes that have come here, with the one that waits.
+    pub(crate) fn arrived(&self) -> usize {
+        self.arrived.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
+    pub(crate) fn pass(&self) {
+        self.arrived.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let mut is_closed = self.is_closed.lock();
+        while *is_closed {
+            self.opened.wait(&mut is_closed);
+        }
     }
 }

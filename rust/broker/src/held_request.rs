@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
-use rocketpy_remoting::Reply;
+use rocketpy_remoting::{MemoryKind, NoMemory, Reply, Reservation};
 use rocketpy_store::Arrival;
 use tokio::sync::Notify;
 
@@ -74,6 +74,8 @@ pub(crate) enum NoRoom {
     Requests { limit: usize },
     /// With this one those that wait for the same would take more memory than they may.
     Bytes { limit: usize },
+    /// With this one all peers together would take more memory than they may.
+    Memory(NoMemory),
 }
 
 /// Bytes that the sets of [`State`] take for one request.
@@ -100,11 +102,18 @@ struct State<W> {
     next_id: u64,
     for_messages: Usage,
     for_dispatch: Usage,
-    requests: HashMap<HeldId, Held<W>>,
+    requests: HashMap<HeldId, Entry<W>>,
     by_queue: HashMap<QueueKey, BTreeSet<HeldId>>,
     by_dispatch: BTreeSet<(PhysicalOffset, HeldId)>,
     by_connection: HashMap<u64, BTreeSet<HeldId>>,
     by_deadline: BTreeSet<(Instant, HeldId)>,
+}
+
+/// A request, and its memory in the budget of all peers.
+#[derive(Debug)]
+struct Entry<W> {
+    held: Held<W>,
+    _memory: Reservation,
 }
 
 /// What the requests of one kind take of their limits.
@@ -144,11 +153,15 @@ impl<W: Waiter> HeldRequests<W> {
     /// The request, and why there is no room for it.
     pub(crate) fn hold(&self, held: Held<W>) -> Result<HeldId, Box<(Held<W>, NoRoom)>> {
         let deadline = held.deadline;
+        let memory = match held.reply.connection().reserve(MemoryKind::Requests, bytes_of(&held)) {
+            Ok(memory) => memory,
+            Err(no_memory) => return Err(Box::new((held, NoRoom::Memory(no_memory)))),
+        };
         let mut state = self.state.lock();
         if let Err(no_room) = state.check_room(&held, self.limits) {
             return Err(Box::new((held, no_room)));
         }
-        let id = state.insert(held);
+        let id = state.insert(Entry { held, _memory: memory });
         self.publish(&state);
         let is_first = state.by_deadline.first() == Some(&(deadline, id));
         drop(state);
@@ -163,7 +176,7 @@ impl<W: Waiter> HeldRequests<W> {
     /// Takes one request out if it is still here and its wait is over.
     pub(crate) fn take_if(&self, id: HeldId, is_over: impl FnOnce(&W) -> bool) -> Option<Held<W>> {
         let mut state = self.state.lock();
-        if !is_over(&state.requests.get(&id)?.waiter) {
+        if !is_over(&state.requests.get(&id)?.held.waiter) {
             return None;
         }
         let held = state.take(id);
@@ -206,7 +219,7 @@ impl<W: Waiter> HeldRequests<W> {
             for (queue, waiting) in &state.by_queue {
                 let max = max_offset(queue);
                 let is_behind = |id: &&HeldId| {
-                    state.requests.get(*id).is_some_and(|held| held.waiter.is_behind(queue, max))
+                    state.requests.get(*id).is_some_and(|entry| entry.held.waiter.is_behind(queue, max))
                 };
                 ids.extend(waiting.iter().filter(is_behind));
             }
@@ -313,7 +326,8 @@ impl<W: Waiter> State<W> {
         }
     }
 
-    fn insert(&mut self, held: Held<W>) -> HeldId {
+    fn insert(&mut self, entry: Entry<W>) -> HeldId {
+        let held = &entry.held;
         let id = HeldId(self.next_id);
         self.next_id += 1;
         match held.waiter.waits_for() {
@@ -330,13 +344,13 @@ impl<W: Waiter> State<W> {
         self.by_deadline.insert((held.deadline, id));
         let usage = self.usage(&held.waiter);
         usage.requests += 1;
-        usage.bytes += bytes_of(&held);
-        self.requests.insert(id, held);
+        usage.bytes += bytes_of(held);
+        self.requests.insert(id, entry);
         id
     }
 
     fn take(&mut self, id: HeldId) -> Option<Held<W>> {
-        let held = self.requests.remove(&id)?;
+        let Entry { held, .. } = self.requests.remove(&id)?;
         let usage = self.usage(&held.waiter);
         usage.requests -= 1;
         usage.bytes -= bytes_of(&held);
@@ -357,7 +371,7 @@ impl<W: Waiter> State<W> {
         let queue = QueueKey { topic: arrival.topic.clone(), queue_id: arrival.queue_id };
         let waiting = self.by_queue.get(&queue).into_iter().flatten().copied();
         waiting
-            .filter(|id| self.requests.get(id).is_some_and(|held| held.waiter.is_woken_by(arrival)))
+            .filter(|id| self.requests.get(id).is_some_and(|entry| entry.held.waiter.is_woken_by(arrival)))
             .collect()
     }
 }

@@ -1,8 +1,8 @@
 //! The broker: request processing, topics, groups, offsets and held pulls.
 //!
-//! A request is handled on the task of its connection: decoded once, checked, done, answered. Three kinds of answers wait: sends
-//! under SYNC_FLUSH for the flush that covers them, pulls for a message, and questions about the newest messages for dispatch. None
-//! of them waits on a thread.
+//! A request is handled on the task of its connection: decoded once, checked, done, answered. Four kinds of answers wait: sends
+//! under SYNC_FLUSH for the flush that covers them, pulls for a message, questions about the newest messages for dispatch, and
+//! what changes a table of `config` for the file ([`table::group_commit`]). None of them waits on a thread that serves connections.
 //!
 //! The inner doors: `put` for a message to store, `held_request` for a request that waits, `service` for background work, `tasks`
 //! for work that a request leaves behind, `figures` for whoever shows what the broker does, `role` for what it is among its
@@ -11,6 +11,7 @@
 mod blocking;
 mod broker;
 mod call;
+mod cold_read;
 mod config;
 mod config_file;
 mod error;
@@ -37,9 +38,10 @@ pub use broker::Broker;
 pub use config::{BrokerConfig, DEFAULT_PORT, Describe, Endpoint};
 pub use error::BrokerError;
 pub use process::route::requests;
+pub use rocketpy_remoting::MemoryBudget;
 pub use rocketpy_store::{
     BadHours, DeleteHours, FlushMode, OnFailedFlush, RetentionConfig, StoreConfig, StoreError,
 };
 #[cfg(feature = "sim")]
-pub use table::offset::OffsetTable;
+pub use table::offset::{CommitError, OffsetTable, Place, Readable, Written};
 pub use topic_attribute::topic_retention;

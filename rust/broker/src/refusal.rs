@@ -4,8 +4,10 @@ use rocketpy_env::EnvError;
 use rocketpy_model::NameError;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::HeaderError;
-use rocketpy_remoting::Response;
+use rocketpy_remoting::{NoMemory, Response};
 use rocketpy_store::{AppendError, StoreError};
+
+use crate::table::offset::CommitError;
 
 /// Why a request is not done, with the facts that its remark names. None of them leaves anything stored.
 #[derive(Debug, thiserror::Error)]
@@ -76,12 +78,22 @@ pub(crate) enum Refusal {
     TooManyHeld { limit: usize },
     #[error("the requests that are held would take more than {limit} bytes (maxHeldBytes); try again later")]
     HeldBytes { limit: usize },
+    #[error("{limit} pulls wait for the disk already; try again later")]
+    ColdReads { limit: usize },
+    #[error(transparent)]
+    Memory(#[from] NoMemory),
     #[error(transparent)]
     Append(#[from] AppendError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("the broker cannot write its configuration: {0}")]
     Config(#[from] EnvError),
+    #[error("the table has no room, its entries may take {limit_bytes} bytes; delete some")]
+    TableFull { limit_bytes: usize },
+    #[error("{limit} requests wait for the same file to be written already; try again later")]
+    TooManyWait { limit: usize },
+    #[error("messages of {bytes} bytes wait for their topics to be created already; try again later")]
+    TooManyWaitForTopics { bytes: usize },
 
     // Groups and subscriptions.
     #[error("consumer group {group} does not exist; create it, or set autoCreateSubscriptionGroup=true")]
@@ -104,10 +116,16 @@ pub(crate) enum Refusal {
     OldSubscription { group: String, topic: String, stored: i64, asked: i64 },
     #[error("filter expressions of type {expression_type} are not supported by this broker; use tags")]
     FilterType { expression_type: String },
+    #[error(
+        "the filter expression has {size_bytes} bytes, at most {limit_bytes} are allowed (maxFilterBytes); use fewer tags"
+    )]
+    FilterTooLong { size_bytes: usize, limit_bytes: usize },
     #[error("the filter classes of topic {topic} are not supported by this broker; use tags")]
     ClassFilter { topic: String },
     #[error("there are {limit} consumer groups already; delete some, or raise maxGroups")]
     TooManyGroups { limit: usize },
+    #[error(transparent)]
+    Commit(#[from] CommitError),
     #[error("no offset of group {group} is stored for queue {queue_id} of topic {topic}")]
     NoOffset { group: String, topic: String, queue_id: u32 },
     #[error("no member of consumer group {group} is online")]
@@ -152,7 +170,14 @@ impl Refusal {
             | Self::LitePullOff { .. }
             | Self::GroupDisabled { .. }
             | Self::BroadcastDisabled { .. } => response::NO_PERMISSION,
-            Self::TooManyHeld { .. } | Self::HeldBytes { .. } => response::SYSTEM_BUSY,
+            Self::TooManyHeld { .. }
+            | Self::HeldBytes { .. }
+            | Self::ColdReads { .. }
+            | Self::Memory(_)
+            | Self::TooManyWait { .. }
+            | Self::TooManyWaitForTopics { .. } => response::SYSTEM_BUSY,
+            Self::FilterTooLong { .. } => response::SUBSCRIPTION_PARSE_FAILED,
+            Self::Commit(error) => code_of_commit(error),
             Self::Append(error) => code_of_append(error),
             Self::NoGroup { .. } => response::SUBSCRIPTION_GROUP_NOT_EXIST,
             Self::NoConsumers { .. } | Self::NoSubscription { .. } => response::SUBSCRIPTION_NOT_EXIST,
@@ -161,6 +186,7 @@ impl Refusal {
             Self::ConsumerOffline { .. } => response::CONSUMER_NOT_ONLINE,
             Self::Store(_)
             | Self::Config(_)
+            | Self::TableFull { .. }
             | Self::TooManyTopics { .. }
             | Self::TooManyGroups { .. }
             | Self::FilterType { .. }
@@ -186,6 +212,14 @@ impl Refusal {
     }
 }
 
+fn code_of_commit(error: &CommitError) -> i32 {
+    match error {
+        CommitError::AboveEnd { .. } | CommitError::BeforeStart { .. } => response::INVALID_PARAMETER,
+        CommitError::Full { .. } => response::SYSTEM_ERROR,
+        CommitError::TooManyWait { .. } => response::SYSTEM_BUSY,
+    }
+}
+
 fn code_of_append(error: &AppendError) -> i32 {
     match error {
         AppendError::BadTopic(_) => response::INVALID_PARAMETER,
@@ -199,7 +233,9 @@ fn code_of_append(error: &AppendError) -> i32 {
         | AppendError::Poisoned { .. }
         | AppendError::QueueNotWriteable { .. }
         | AppendError::ShutDown => response::SERVICE_NOT_AVAILABLE,
-        AppendError::Busy { .. } | AppendError::Behind { .. } => response::SYSTEM_BUSY,
+        AppendError::Busy { .. } | AppendError::Behind { .. } | AppendError::DispatchBehind { .. } => {
+            response::SYSTEM_BUSY
+        }
         AppendError::NoFile { .. } => response::SYSTEM_ERROR,
     }
 }

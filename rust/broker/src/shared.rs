@@ -10,11 +10,15 @@ use rocketpy_filter::MessageFilter;
 use rocketpy_model::{TopicConfig, system};
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
 use rocketpy_store::{Store, StoreError};
+use tokio::runtime::Handle;
 
+use crate::cold_read::ColdReads;
 use crate::held_request::{HeldLimits, HeldRequests};
 use crate::held_send::HeldSends;
 use crate::minute::MinuteRates;
+use crate::process::SendsToNewTopics;
 use crate::put::properties::broker_suffix;
+use crate::refusal::Refusal;
 use crate::registration::{Announced, Registrar};
 use crate::role::{Role, RoleCell};
 use crate::stats::Stats;
@@ -44,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) queue_locks: QueueLocks,
     pub(crate) held: HeldRequests<Waiting>,
     pub(crate) held_sends: HeldSends,
+    pub(crate) cold_reads: ColdReads,
+    pub(crate) sends_to_new_topics: SendsToNewTopics,
     pub(crate) stats: Stats,
     pub(crate) rates: MinuteRates,
     /// Read on every use: it may change while the broker runs.
@@ -58,7 +64,8 @@ pub(crate) struct Shared {
     /// Messages that lie this close to the end of the log count as being in memory.
     pub(crate) hot_bytes: u64,
     /// The filter of the last pull that brought its own: scans and lite consumers send the same one over and over.
-    last_filter: Mutex<(String, Arc<MessageFilter>)>,
+    last_filter: Mutex<LastFilter>,
+    setting_retention: Mutex<()>,
     unique_keys: UniqueKeys,
     advertised: OnceLock<Advertised>,
     registrar: OnceLock<Registrar>,
@@ -98,10 +105,11 @@ impl Shared {
     ) -> Result<Self, BrokerError> {
         let topics = Arc::new(TopicTable::open(&config)?);
         let groups = GroupTable::open(&config)?;
-        let offsets = OffsetTable::open(RealDisk, &config.store.root)?;
-        offsets.clamp(|topic, queue_id| {
+        let offsets = OffsetTable::open_with(RealDisk, &config.store.root, Handle::try_current().ok())?;
+        let max_offset = |topic: &str, queue_id| {
             i64::try_from(store.queue_bounds(topic, queue_id).max.get()).unwrap_or(i64::MAX)
-        })?;
+        };
+        offsets.clamp(max_offset, !store.recovery().clean_exit)?;
         let started_at_ms = now_ms();
         let shared = Self {
             store,
@@ -115,6 +123,8 @@ impl Shared {
                 bytes: config.max_held_bytes,
             }),
             held_sends: HeldSends::default(),
+            cold_reads: ColdReads::new(),
+            sends_to_new_topics: SendsToNewTopics::default(),
             stats: Stats::new(started_at_ms),
             rates: MinuteRates::default(),
             role: Arc::new(RoleCell::new(Role::of_id(system::MASTER_ID))),
@@ -124,6 +134,7 @@ impl Shared {
             property_suffix: broker_suffix(&config.region_id, config.trace_on, &config.cluster_name),
             hot_bytes: memory_bytes().unwrap_or(DEFAULT_MEMORY_BYTES) / 100 * HOT_PERCENT,
             last_filter: Mutex::default(),
+            setting_retention: Mutex::default(),
             unique_keys: UniqueKeys::new(host.ip(), std::process::id(), random_u64() as u32),
             advertised: OnceLock::new(),
             registrar: OnceLock::new(),
@@ -135,6 +146,8 @@ impl Shared {
 
     /// Tells the store how long messages of each topic stay readable.
     pub(crate) fn set_topic_retention(&self) -> Result<(), StoreError> {
+        // One after the other: an older table must not replace a newer one.
+        let _one_at_a_time = self.setting_retention.lock();
         let (_, topics) = self.topics.all();
         self.store.set_topic_retention(topic_attribute::retention_of(&topics))
     }
@@ -201,13 +214,43 @@ impl Shared {
         self.unique_keys.next(now, month_start_ms(now, 0)).to_string()
     }
 
-    /// The filter of an expression over tags.
-    pub(crate) fn parsed_filter(&self, expression: &str) -> Arc<MessageFilter> {
-        let mut last = self.last_filter.lock();
-        if last.0 != expression {
-            *last = (expression.to_owned(), Arc::new(MessageFilter::tag_codes(expression)));
+    /// # Errors
+    /// The expression is longer than filters may be.
+    pub(crate) fn check_filter(&self, expression: &str) -> Result<(), Refusal> {
+        let (size_bytes, limit_bytes) = (expression.len(), self.config.max_filter_bytes);
+        if size_bytes > limit_bytes {
+            return Err(Refusal::FilterTooLong { size_bytes, limit_bytes });
         }
-        last.1.clone()
+        Ok(())
+    }
+
+    /// The filter of an expression over tags.
+    ///
+    /// # Errors
+    /// The expression is too long.
+    pub(crate) fn parsed_filter(&self, expression: &str) -> Result<Arc<MessageFilter>, Refusal> {
+        self.check_filter(expression)?;
+        if let Some(filter) = self.last_filter.lock().of(expression) {
+            return Ok(filter);
+        }
+        // Nobody waits for the lock while this one is parsed.
+        let filter = Arc::new(MessageFilter::tag_codes(expression));
+        let last = LastFilter { expression: expression.to_owned(), filter: filter.clone() };
+        *self.last_filter.lock() = last;
+        Ok(filter)
+    }
+}
+
+/// An expression and its filter.
+#[derive(Debug, Default)]
+struct LastFilter {
+    expression: String,
+    filter: Arc<MessageFilter>,
+}
+
+impl LastFilter {
+    fn of(&self, expression: &str) -> Option<Arc<MessageFilter>> {
+        (self.expression == expression).then(|| self.filter.clone())
     }
 }
 

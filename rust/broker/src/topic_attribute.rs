@@ -34,7 +34,8 @@ pub(crate) fn is_served(name: &str, value: &str) -> bool {
 }
 
 fn hours(value: &str) -> Option<u32> {
-    value.parse().ok().filter(|hours| *hours <= 1_000_000)
+    // At most seven digits: a number with ten million zeros before it would be one too.
+    (value.len() <= 7).then(|| value.parse().ok()).flatten().filter(|hours| *hours <= 1_000_000)
 }
 
 fn flush(value: &str) -> Option<FlushMode> {
@@ -50,6 +51,11 @@ pub(crate) fn flush_type(topic: &TopicConfig) -> Option<FlushMode> {
 fn retention(topic: &TopicConfig) -> Option<Duration> {
     let hours = topic.attributes.get(RETENTION_HOURS).and_then(|value| hours(value))?;
     (hours > 0).then(|| Duration::from_secs(u64::from(hours) * 3600))
+}
+
+/// Whether the topic says how long its messages stay readable.
+pub(crate) fn is_aged(topic: &TopicConfig) -> bool {
+    retention(topic).is_some()
 }
 
 /// How long messages of each topic stay readable, of those that say so.
@@ -86,6 +92,7 @@ mod tests {
         for (name, value) in [
             (RETENTION_HOURS, "x"),
             (RETENTION_HOURS, "1000001"),
+            (RETENTION_HOURS, "00000002"),
             (FLUSH_TYPE, ""),
             ("queue.type", "BatchCQ"),
             ("x", "y"),

@@ -140,17 +140,15 @@ pub enum ClientError {
     /// A body that does not compress or decompress.
     #[error("{codec} failed: {reason}")]
     Codec { codec: &'static str, reason: String },
-    /// The body of a message does not match its checksum. It is not handed out.
+    /// A message is not what was stored: a checksum does not match, or its fields do not fit together. It is not handed out.
     #[error(
-        "message {queue_offset} at physical offset {physical_offset} is damaged, \
-         its body's checksum is stored as {stored_crc:#010x} and is {computed_crc:#010x}, queue: {queue}"
+        "message {queue_offset} at physical offset {physical_offset} is damaged ({reason}), queue: {queue}"
     )]
     DamagedMessage {
         queue: MessageQueue,
         queue_offset: QueueOffset,
         physical_offset: PhysicalOffset,
-        stored_crc: u32,
-        computed_crc: u32,
+        reason: String,
     },
     /// The body of a message does not decompress within the limits. It is not handed out.
     #[error(

@@ -107,10 +107,27 @@ impl Api {
         queue: &MessageQueue,
         offset: QueueOffset,
     ) -> Result<(), ClientError> {
-        const OPERATION: &str = "offset commit";
-        let request = wire::update_offset(group, queue, offset);
-        let (address, answer) = self.ask_broker(queue, OPERATION, request).await?;
-        outcome::success(OPERATION, &address, answer).map(drop)
+        self.update_offset(queue, "offset commit", wire::update_offset(group, queue, offset)).await
+    }
+
+    /// Stores the offset that a person chose for a group whose members have stopped.
+    pub(crate) async fn reset_offset(
+        &self,
+        group: &str,
+        queue: &MessageQueue,
+        offset: QueueOffset,
+    ) -> Result<(), ClientError> {
+        self.update_offset(queue, "offset reset", wire::reset_offset(group, queue, offset)).await
+    }
+
+    async fn update_offset(
+        &self,
+        queue: &MessageQueue,
+        operation: &'static str,
+        request: Command,
+    ) -> Result<(), ClientError> {
+        let (address, answer) = self.ask_broker(queue, operation, request).await?;
+        outcome::success(operation, &address, answer).map(drop)
     }
 
     /// Client ids of a group's live members, as one broker knows them. Empty when it knows none.

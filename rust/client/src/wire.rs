@@ -6,12 +6,13 @@ use rocketpy_protocol::body::HeartbeatData;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
     CreateTopicRequestHeader, DeleteSubscriptionGroupRequestHeader, DeleteTopicFromNamesrvRequestHeader,
-    DeleteTopicRequestHeader, GetConsumeStatsRequestHeader, GetConsumerListByGroupRequestHeader,
-    GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader,
-    GetRouteInfoRequestHeader, GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader,
-    PullMessageRequestHeader, QueryConsumerOffsetRequestHeader, QueryMessageRequestHeader,
-    SearchOffsetRequestHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2,
-    UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader, ViewMessageRequestHeader, key,
+    DeleteTopicRequestHeader, GetAllSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader,
+    GetConsumerListByGroupRequestHeader, GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader, GetRouteInfoRequestHeader, GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader, PullMessageRequestHeader, QueryConsumerOffsetRequestHeader,
+    QueryMessageRequestHeader, SearchOffsetRequestHeader, SendMessageRequestHeader,
+    SendMessageRequestHeaderV2, UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader,
+    ViewMessageRequestHeader, key,
 };
 use rocketpy_protocol::{Command, Header, json};
 use serde::de::DeserializeOwned;
@@ -20,6 +21,9 @@ use crate::error::ClientError;
 use crate::members::Role;
 use crate::outcome;
 use crate::query::{MessageQuery, QueryKind};
+
+/// Groups of a page: as many as Apache's slaves ask for.
+const GROUPS_A_PAGE: i32 = 2000;
 
 /// Reads an answer's custom header.
 pub(crate) fn header<'a, H: Header<'a>>(
@@ -178,8 +182,14 @@ pub(crate) fn topic_stats(topic: &str) -> Command {
     Command::request(request::GET_TOPIC_STATS_INFO, &GetTopicStatsInfoRequestHeader { topic })
 }
 
-pub(crate) fn group_configs() -> Command {
-    Command::bare_request(request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+/// Asks for a page of a broker's groups, behind the first `from` of them.
+pub(crate) fn group_configs(from: usize) -> Command {
+    let header = GetAllSubscriptionGroupRequestHeader {
+        group_seq: Some(i32::try_from(from).unwrap_or(i32::MAX)),
+        data_version: None,
+        max_group_num: Some(GROUPS_A_PAGE),
+    };
+    Command::request(request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG, &header)
 }
 
 pub(crate) fn put_group(group: &GroupConfig) -> Command {
@@ -235,6 +245,13 @@ pub(crate) fn update_offset(group: &str, queue: &MessageQueue, offset: QueueOffs
         broker_name: Some(&queue.broker_name),
     };
     Command::request(request::UPDATE_CONSUMER_OFFSET, &header)
+}
+
+/// Stores the offset that a person chose for a group whose members have stopped.
+pub(crate) fn reset_offset(group: &str, queue: &MessageQueue, offset: QueueOffset) -> Command {
+    let mut command = update_offset(group, queue, offset);
+    command.ext.push(key::IS_RESET, "true");
+    command
 }
 
 /// Asks for the first offset stored at or after a time.

@@ -2,7 +2,8 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The wall clock.
 ///
@@ -11,6 +12,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[allow(clippy::disallowed_methods, reason = "this crate is the door")]
 pub fn now_ms() -> i64 {
     ms_of(Ok(SystemTime::now()))
+}
+
+/// Time since the first call. A suspended machine may not count.
+pub(crate) fn monotonic() -> Duration {
+    static FIRST_CALL: OnceLock<Instant> = OnceLock::new();
+    FIRST_CALL.get_or_init(Instant::now).elapsed()
 }
 
 /// A time in milliseconds since 1970; 0 when it is earlier or not known.

@@ -1,8 +1,10 @@
 //! The seam between the store and what holds its bytes.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::ops::Range;
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -17,6 +19,8 @@ pub trait Disk: Send + Sync + 'static {
     type Region: Region;
     /// A file that is read and written by position.
     type File: DiskFile;
+    /// A whole file system.
+    type FileSystem: FileSystem;
     /// Held as long as the lock on a file is.
     type Lock: Send + Sync + 'static;
 
@@ -82,21 +86,26 @@ pub trait Disk: Send + Sync + 'static {
     /// The caller poisons, unless [`EnvError::is_of_opening`].
     fn sync_dir(&self, path: &Path) -> Result<(), EnvError>;
 
-    /// Makes everything on the file system of a folder durable: cheaper than many flushes of single files.
+    /// Opens the file system of a folder, to make all of it durable at once.
     ///
     /// # Errors
-    /// [`EnvError::Unsupported`] where there is no such call: flush file by file then. Any other error: the caller poisons,
-    /// unless [`EnvError::is_of_opening`].
-    fn sync_file_system(&self, dir: &Path) -> Result<(), EnvError>;
+    /// [`EnvError::Unsupported`] where such a flush would not report all errors: flush file by file then.
+    fn open_file_system(&self, dir: &Path) -> Result<Self::FileSystem, EnvError>;
 
     /// The entries of a folder, sorted by name.
     fn list(&self, dir: &Path) -> Result<Vec<DirEntry>, EnvError>;
 
-    /// Takes the POSIX lock on byte 0 of a file, made when missing, against other processes and this one.
+    /// Takes the lock on byte 0 of a file, made when missing, against other processes (Apache's POSIX lock too) and this one.
     ///
     /// # Errors
     /// [`EnvError::Locked`] at once when somebody has it.
     fn lock(&self, path: &Path) -> Result<Self::Lock, EnvError>;
+
+    /// Takes a lock on a folder that exists, against other processes that take it and this one. It leaves no file in the folder.
+    ///
+    /// # Errors
+    /// [`EnvError::Locked`] at once when somebody has it, [`EnvError::Unsupported`] where there is none, as on NFS.
+    fn lock_folder(&self, path: &Path) -> Result<Self::Lock, EnvError>;
 
     /// Who has the lock of [`Disk::lock`] on a file, without taking it; `None` when nobody has, or there is no such file.
     fn lock_holder(&self, path: &Path) -> Result<Option<LockHolder>, EnvError>;
@@ -106,6 +115,9 @@ pub trait Disk: Send + Sync + 'static {
 
     /// The wall clock in milliseconds since 1970.
     fn now_ms(&self) -> i64;
+
+    /// Time since a moment that stays the same while the process lives. It never steps, whatever is done to the wall clock.
+    fn monotonic(&self) -> Duration;
 
     /// For frequent calls: may reuse a reading that is a fraction of a millisecond old.
     fn now_ms_near(&self, last: &mut LastReading) -> i64 {
@@ -147,17 +159,38 @@ pub trait Region: Send + Sync + 'static {
         self.append_parts(&[bytes], advance);
     }
 
-    /// A view of published bytes for as long as the region is borrowed.
+    /// A view of published bytes for as long as the region is borrowed. What cannot be read is zero: see [`Region::check`].
     ///
     /// # Panics
     /// When the range is not published.
     fn view(&self, range: Range<u64>) -> &[u8];
 
-    /// A reference-counted view: the file stays mapped until the last one is dropped.
+    /// A reference-counted view: the file stays mapped until the last one is dropped. To be taken after [`Region::check`] of the
+    /// range.
     ///
     /// # Panics
     /// When the range is not published.
     fn slice(&self, range: Range<u64>) -> Bytes;
+
+    /// Reads one byte of each page of a published range, and says whether all bytes of the range that were read through a view
+    /// are the file's. To be called after the bytes were read and before anything is done with them.
+    ///
+    /// # Errors
+    /// [`EnvError::Unreadable`] names the first byte that is not; [`EnvError::NotFound`] when the file is gone and its map has
+    /// bytes that cannot be read.
+    fn check(&self, _range: Range<u64>) -> Result<(), EnvError> {
+        Ok(())
+    }
+
+    /// The first byte that could not be read since the region was opened, as [`EnvError::Unreadable`].
+    fn fault(&self) -> Option<EnvError> {
+        None
+    }
+
+    /// How many bytes from the start of a range are in memory: reading them waits for no disk.
+    fn resident(&self, range: Range<u64>) -> u64 {
+        range.end - range.start
+    }
 
     /// Takes back what was published behind `end`; recovery does this before anybody else reads.
     ///
@@ -205,6 +238,15 @@ pub trait DiskFile: Send + Sync + 'static {
     /// [`EnvError::UnexpectedEnd`] when the file ends before.
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), EnvError>;
 
+    /// Fills the buffer with bytes that are in memory; `false` when that would have to wait for the disk. Where the system does
+    /// not tell, it waits.
+    ///
+    /// # Errors
+    /// As [`DiskFile::read_exact_at`].
+    fn read_in_memory_at(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, EnvError> {
+        self.read_exact_at(offset, buffer).map(|()| true)
+    }
+
     /// Writes all bytes.
     fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<(), EnvError>;
 
@@ -242,11 +284,45 @@ pub enum OpenMode {
     CreateOrWrite,
 }
 
+/// A file system, opened once and kept: it reports every error of writing back since it was opened, also one that somebody else was told
+/// of meanwhile.
+pub trait FileSystem: Send + Sync + 'static {
+    /// Makes everything durable that was written so far: cheaper than many flushes of single files.
+    ///
+    /// # Errors
+    /// The caller poisons.
+    fn sync(&self) -> Result<(), EnvError>;
+}
+
 /// Who has a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LockHolder {
-    /// `None` when it is this process.
-    pub pid: Option<u32>,
+pub enum LockHolder {
+    /// This process itself.
+    ThisProcess,
+    /// The process of this id.
+    Process(u32),
+    /// Another process whose id is not known.
+    Unknown,
+}
+
+impl LockHolder {
+    /// The id of the process, if it is another one whose id is known.
+    pub fn pid(self) -> Option<u32> {
+        match self {
+            Self::Process(pid) => Some(pid),
+            Self::ThisProcess | Self::Unknown => None,
+        }
+    }
+}
+
+impl fmt::Display for LockHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ThisProcess => f.write_str("this process"),
+            Self::Process(pid) => write!(f, "process {pid}"),
+            Self::Unknown => f.write_str("another process"),
+        }
+    }
 }
 
 /// One entry of a folder.

@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::disk::LockHolder;
+
 /// A file operation that failed: which operation, on which path, and why.
 #[derive(Debug, Clone, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say it")]
@@ -30,14 +32,17 @@ pub enum EnvError {
     #[error("too many open files, cannot {operation}: {}", path.display())]
     TooManyOpenFiles { operation: &'static str, path: PathBuf },
     /// Somebody else holds the lock; `pid` is unknown when it is this process.
-    #[error("locked by {}: {}", holder(*.pid), path.display())]
-    Locked { path: PathBuf, pid: Option<u32> },
+    #[error("locked by {holder}: {}", path.display())]
+    Locked { path: PathBuf, holder: LockHolder },
     /// A file is longer than the reader allows.
     #[error("file exceeds {limit_bytes} bytes: {}", path.display())]
     TooLong { path: PathBuf, limit_bytes: u64 },
     /// A file ended before the bytes that were asked for.
     #[error("file ends before byte {wanted_end}: {}", path.display())]
     UnexpectedEnd { path: PathBuf, wanted_end: u64 },
+    /// Bytes of a mapped file cannot be read: the sector is bad, or the file was cut short after it was mapped.
+    #[error("cannot read byte {offset} of a mapped file: {} ({source})", path.display())]
+    Unreadable { path: PathBuf, offset: u64, source: Arc<io::Error> },
     /// The operating system has no such call.
     #[error("this operating system cannot {operation}: {}", path.display())]
     Unsupported { operation: &'static str, path: PathBuf },
@@ -47,10 +52,6 @@ pub enum EnvError {
     /// Anything else, for example a fault of the device.
     #[error("cannot {operation}: {} ({source})", path.display())]
     Io { operation: &'static str, path: PathBuf, source: Arc<io::Error> },
-}
-
-fn holder(pid: Option<u32>) -> String {
-    pid.map_or_else(|| "this process".to_owned(), |pid| format!("process {pid}"))
 }
 
 impl EnvError {
@@ -79,7 +80,10 @@ impl EnvError {
             | Self::Unsupported { operation, .. }
             | Self::FlushFailed { operation, .. }
             | Self::Io { operation, .. } => Some(operation),
-            Self::Locked { .. } | Self::TooLong { .. } | Self::UnexpectedEnd { .. } => None,
+            Self::Locked { .. }
+            | Self::TooLong { .. }
+            | Self::UnexpectedEnd { .. }
+            | Self::Unreadable { .. } => None,
         }
     }
 
@@ -111,6 +115,7 @@ impl EnvError {
             | Self::Locked { path, .. }
             | Self::TooLong { path, .. }
             | Self::UnexpectedEnd { path, .. }
+            | Self::Unreadable { path, .. }
             | Self::Unsupported { path, .. }
             | Self::FlushFailed { path, .. }
             | Self::Io { path, .. } => path,
@@ -148,6 +153,9 @@ impl EnvError {
             Self::NotAFolder { .. } => Some("name a folder, not a file"),
             Self::TooManyOpenFiles { .. } => Some("raise the limit of open files (ulimit -n)"),
             Self::Locked { .. } => Some("stop the other process first, or name another folder"),
+            Self::Unreadable { .. } => Some(
+                "check the disk and the length of the file; restore the file from a copy, or look at what `rocketpy store repair` would do",
+            ),
             _ => None,
         }
     }

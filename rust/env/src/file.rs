@@ -52,6 +52,20 @@ impl DiskFile for RealFile {
         Err(EnvError::UnexpectedEnd { path: self.path.clone(), wanted_end: offset + buffer.len() as u64 })
     }
 
+    #[cfg(target_os = "linux")]
+    fn read_in_memory_at(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, EnvError> {
+        match sys::read_in_memory(&self.file, offset, buffer) {
+            Ok(count) if count == buffer.len() => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(false),
+            // A part of it, or no such call here: at the end of a file the error names it.
+            _ if self.len()? < offset + buffer.len() as u64 => {
+                self.read_exact_at(offset, buffer).map(|()| true)
+            }
+            Ok(_) => Ok(false),
+            Err(_) => self.read_exact_at(offset, buffer).map(|()| true),
+        }
+    }
+
     fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<(), EnvError> {
         self.file.write_all_at(bytes, offset).map_err(self.error("write"))
     }

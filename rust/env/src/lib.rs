@@ -10,6 +10,8 @@ mod disk;
 mod error;
 pub mod failpoint;
 mod file;
+mod fork;
+mod guard;
 mod limits;
 mod lock;
 mod mapped;
@@ -22,7 +24,7 @@ pub mod sim;
 mod sys;
 
 pub use clock::{LastReading, local_digits, local_hour, local_month_ms, now_ms, random_u64};
-pub use disk::{DirEntry, Disk, DiskFile, DiskUsage, EntryKind, LockHolder, OpenMode, Region};
+pub use disk::{DirEntry, Disk, DiskFile, DiskUsage, EntryKind, FileSystem, LockHolder, OpenMode, Region};
 pub use error::EnvError;
 pub use file::RealFile;
 pub use limits::{is_process_alive, raise_open_file_limit};
@@ -30,5 +32,5 @@ pub use lock::RealLock;
 pub use mapped::{MappedRegion, RegionSlice};
 #[cfg(feature = "power-cut")]
 pub use power_cut::{cut_power, freeze_process};
-pub use real::RealDisk;
+pub use real::{RealDisk, RealFileSystem};
 pub use sys::open_file_limit;

@@ -1,4 +1,4 @@
-//! The lock file: a POSIX lock against other processes, a table against this one.
+//! Locks against other processes and this one: of a lock file, and of a whole folder.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this crate is the door")]
 
 use std::collections::HashSet;
@@ -11,73 +11,123 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::disk::LockHolder;
 use crate::error::EnvError;
+use crate::fork::NotInChildren;
 
-/// Device and inode of every file that this process has locked: a POSIX lock does not exclude its own process.
-static HELD: Mutex<Option<HashSet<(u64, u64)>>> = Mutex::new(None);
+/// What Apache writes into its lock file. The process id behind it is ours.
+const CONTENT: &str = "lock";
+/// Longest lock file whose process id is read.
+const MAX_CONTENT_BYTES: usize = 64;
 
-fn held() -> MutexGuard<'static, Option<HashSet<(u64, u64)>>> {
+/// Device and inode of every file and folder that this process has locked, to tell it from other processes. Where there are no
+/// open file description locks, it also keeps the process from itself.
+static HELD: Mutex<Option<HashSet<Identity>>> = Mutex::new(None);
+
+/// Device and inode.
+type Identity = (u64, u64);
+
+fn held() -> MutexGuard<'static, Option<HashSet<Identity>>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An exclusive lock on byte 0 of a file, given back when dropped or when the process ends.
+/// An exclusive lock on a lock file or a folder. It is given back when it is dropped or when the process ends: children of a fork do
+/// not keep it.
 #[derive(Debug)]
 pub struct RealLock {
     /// `None` once it is given back.
-    file: Option<File>,
-    identity: (u64, u64),
+    file: Option<(File, NotInChildren)>,
+    identity: Identity,
 }
 
 impl RealLock {
-    /// Opens and locks the file and writes the four bytes `lock` into it.
+    /// Opens the file, locks its first byte and writes what it is and who has it.
+    ///
+    /// The lock belongs to the open file (`F_OFD_SETLK`), so that nothing else in the process can give it up by closing the file. It
+    /// excludes the POSIX lock that Apache takes.
     ///
     /// # Source
-    /// docs/reference/store-format.md 5.3: the same lock as Apache takes (fcntl, not flock).
+    /// docs/reference/store-format.md 5.3.
     pub(crate) fn take(path: &Path) -> Result<Self, EnvError> {
         let failed = |operation| move |source| EnvError::from_io(operation, path, source);
         let mut table = held();
         let table = table.get_or_insert_default();
-        // Looked up before the file is opened: closing any handle of it would give up this process's POSIX lock.
+        // Looked up before the file is opened: closing any handle of it would give up a POSIX lock of this process.
         if fs::metadata(path).is_ok_and(|metadata| table.contains(&identity(&metadata))) {
-            return Err(EnvError::Locked { path: path.to_path_buf(), pid: None });
+            return Err(EnvError::Locked { path: path.to_path_buf(), holder: LockHolder::ThisProcess });
         }
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false).mode(0o644);
         let file = options.open(path).map_err(failed("open"))?;
-        let identity = identity(&file.metadata().map_err(failed("look at"))?);
-        set_lock(&file, libc::F_WRLCK).map_err(|source| match source.raw_os_error() {
+        set_lock(&file).map_err(|source| match source.raw_os_error() {
             Some(libc::EACCES | libc::EAGAIN) => {
-                EnvError::Locked { path: path.to_path_buf(), pid: lock_holder(&file) }
+                let holder = lock_holder(&file).unwrap_or(LockHolder::Unknown);
+                EnvError::Locked { path: path.to_path_buf(), holder }
             }
             _ => failed("lock")(source),
         })?;
-        file.write_all_at(b"lock", 0).map_err(failed("write"))?;
+        let content = format!("{CONTENT} {}\n", std::process::id());
+        file.set_len(content.len() as u64).map_err(failed("write"))?;
+        file.write_all_at(content.as_bytes(), 0).map_err(failed("write"))?;
+        Self::new(file, table).map_err(failed("look at"))
+    }
+
+    /// Locks a folder as it is: no file is made in it. Only this lock itself is excluded.
+    ///
+    /// # Errors
+    /// [`EnvError::Unsupported`] where the file system locks no folders, as NFS.
+    pub(crate) fn take_folder(path: &Path) -> Result<Self, EnvError> {
+        let failed = |operation| move |source| EnvError::from_io(operation, path, source);
+        let mut table = held();
+        let table = table.get_or_insert_default();
+        let folder = File::open(path).map_err(failed(EnvError::OPEN))?;
+        // SAFETY: plain system call on an open file descriptor.
+        if unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+            let source = io::Error::last_os_error();
+            return Err(match source.raw_os_error() {
+                Some(libc::EWOULDBLOCK) => {
+                    let identity = identity(&folder.metadata().map_err(failed("look at"))?);
+                    let is_ours = table.contains(&identity);
+                    let holder = if is_ours { LockHolder::ThisProcess } else { LockHolder::Unknown };
+                    EnvError::Locked { path: path.to_path_buf(), holder }
+                }
+                Some(libc::EBADF | libc::EOPNOTSUPP | libc::ENOLCK | libc::EINVAL | libc::ENOSYS) => {
+                    EnvError::Unsupported { operation: "lock", path: path.to_path_buf() }
+                }
+                _ => failed("lock")(source),
+            });
+        }
+        Self::new(folder, table).map_err(failed("look at"))
+    }
+
+    fn new(file: File, table: &mut HashSet<Identity>) -> io::Result<Self> {
+        let identity = identity(&file.metadata()?);
         table.insert(identity);
-        Ok(Self { file: Some(file), identity })
+        let not_in_children = NotInChildren::new(&file)?;
+        Ok(Self { file: Some((file, not_in_children)), identity })
     }
 }
 
 /// Who has the lock on a file.
 pub(crate) fn holder(path: &Path) -> Result<Option<LockHolder>, EnvError> {
-    let mut table = held(); // no thread takes the lock while the file is open here: closing would give it up
+    let mut table = held(); // nobody of this process takes the lock while the file is open here: closing could give it up
     let identity = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => identity(&other.map_err(|source| EnvError::from_io("look at", path, source))?),
     };
     if table.get_or_insert_default().contains(&identity) {
-        return Ok(Some(LockHolder { pid: None }));
+        return Ok(Some(LockHolder::ThisProcess));
     }
     let file = File::open(path).map_err(|source| EnvError::from_io(EnvError::OPEN, path, source))?;
-    Ok(lock_holder(&file).map(|pid| LockHolder { pid: Some(pid) }))
+    Ok(lock_holder(&file))
 }
 
-fn identity(metadata: &fs::Metadata) -> (u64, u64) {
+fn identity(metadata: &fs::Metadata) -> Identity {
     (metadata.dev(), metadata.ino())
 }
 
 impl Drop for RealLock {
     fn drop(&mut self) {
         let mut table = held();
-        // Closing gives the lock back. Close while the table is held: later, it would give up the lock of whoever came in between.
+        // Closing gives the lock back. While the table is held: a later close could take the lock of whoever came between.
         drop(self.file.take());
         if let Some(table) = table.as_mut() {
             table.remove(&self.identity);
@@ -85,28 +135,49 @@ impl Drop for RealLock {
     }
 }
 
-fn region(kind: libc::c_int) -> libc::flock {
+#[cfg(target_os = "linux")]
+const SET_LOCK: libc::c_int = libc::F_OFD_SETLK;
+#[cfg(target_os = "linux")]
+const GET_LOCK: libc::c_int = libc::F_OFD_GETLK;
+#[cfg(not(target_os = "linux"))]
+const SET_LOCK: libc::c_int = libc::F_SETLK;
+#[cfg(not(target_os = "linux"))]
+const GET_LOCK: libc::c_int = libc::F_GETLK;
+
+fn first_byte() -> libc::flock {
     // SAFETY: all zeros is a valid flock, a struct of plain integers.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = kind as libc::c_short;
+    lock.l_type = libc::F_WRLCK as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
     lock.l_len = 1;
     lock
 }
 
-fn set_lock(file: &File, kind: libc::c_int) -> io::Result<()> {
-    let lock = region(kind);
-    // SAFETY: the descriptor is open and F_SETLK reads one flock.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) } == 0 {
+fn set_lock(file: &File) -> io::Result<()> {
+    let lock = first_byte();
+    // SAFETY: the descriptor is open and the call reads one flock.
+    if unsafe { libc::fcntl(file.as_raw_fd(), SET_LOCK, &raw const lock) } == 0 {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
     }
 }
 
-fn lock_holder(file: &File) -> Option<u32> {
-    let mut lock = region(libc::F_WRLCK);
-    // SAFETY: the descriptor is open and F_GETLK reads and writes one flock.
-    let status = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut lock) };
-    (status == 0 && libc::c_int::from(lock.l_type) != libc::F_UNLCK).then_some(lock.l_pid as u32)
+/// Who keeps others from the first byte of a file. The system knows the process of a POSIX lock; that of a lock like ours stands
+/// in the file.
+fn lock_holder(file: &File) -> Option<LockHolder> {
+    let mut lock = first_byte();
+    // SAFETY: the descriptor is open and the call reads and writes one flock.
+    let status = unsafe { libc::fcntl(file.as_raw_fd(), GET_LOCK, &raw mut lock) };
+    if status != 0 || libc::c_int::from(lock.l_type) == libc::F_UNLCK {
+        return None;
+    }
+    let pid = u32::try_from(lock.l_pid).ok().filter(|pid| *pid > 0).or_else(|| written_pid(file));
+    Some(pid.map_or(LockHolder::Unknown, LockHolder::Process))
+}
+
+fn written_pid(file: &File) -> Option<u32> {
+    let mut content = [0; MAX_CONTENT_BYTES];
+    let len = file.read_at(&mut content, 0).ok()?;
+    str::from_utf8(&content[..len]).ok()?.strip_prefix(CONTENT)?.trim().parse().ok()
 }

@@ -2,9 +2,11 @@
 #![allow(clippy::disallowed_types, reason = "this crate is the door")]
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
 #[cfg(target_os = "linux")]
 use std::ops::RangeInclusive;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +18,7 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use crate::disk::Region;
 use crate::error::EnvError;
+use crate::guard::Guard;
 #[cfg(target_os = "linux")]
 use crate::sys;
 
@@ -34,7 +37,16 @@ pub struct MappedRegion {
 
 #[derive(Debug)]
 struct Map {
+    /// Before the map, and so dropped before it.
+    guard: Guard,
     raw: MmapRaw,
+    end: End,
+}
+
+/// What appends change: on a line of the processor's cache by itself, because whoever looks at the map reads the rest.
+#[derive(Debug)]
+#[repr(align(64))]
+struct End {
     /// Bytes before this never change; bytes behind it belong to the one who holds `appending`.
     written: AtomicU64,
     /// Set while an append copies: the proof that there is one writer.
@@ -48,7 +60,11 @@ impl MappedRegion {
             .len(len as usize)
             .map_raw(file)
             .map_err(|source| EnvError::from_io("map", path, source))?;
-        let map = Map { raw, written: AtomicU64::new(written), appending: AtomicBool::new(false) };
+        // SAFETY: the map lives in the same struct as its guard, behind it.
+        let guard = unsafe { Guard::new(raw.as_ptr(), raw.len()) }
+            .map_err(|source| EnvError::from_io("guard the map of", path, source))?;
+        let end = End { written: AtomicU64::new(written), appending: AtomicBool::new(false) };
+        let map = Map { guard, raw, end };
         Ok(Self { map: Arc::new(map), path: path.to_path_buf() })
     }
 
@@ -79,6 +95,31 @@ impl MappedRegion {
         }
     }
 
+    /// Compares a range of the map, of which some page could not be read once, with the file.
+    #[cold]
+    #[allow(clippy::disallowed_methods, reason = "this crate is the door")]
+    fn compare(&self, range: Range<u64>) -> Result<(), EnvError> {
+        let unreadable = |offset, source| {
+            Err(EnvError::Unreadable { path: self.path.clone(), offset, source: Arc::new(source) })
+        };
+        let file =
+            File::open(&self.path).map_err(|source| EnvError::from_io(EnvError::OPEN, &self.path, source))?;
+        let mut buffer = vec![0; PAGE as usize];
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min((at / PAGE + 1) * PAGE);
+            let bytes = &mut buffer[..(end - at) as usize];
+            if let Err(source) = file.read_exact_at(bytes, at) {
+                return unreadable(at, source);
+            }
+            if bytes != self.map.bytes(&(at..end)) {
+                return unreadable(at, io::Error::other("it could not be read when it was mapped"));
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
     /// A reference-counted view of published bytes.
     ///
     /// # Panics
@@ -91,11 +132,21 @@ impl MappedRegion {
 
 impl Map {
     fn check(&self, range: &Range<u64>) {
-        let written = self.written.load(Ordering::Acquire);
+        let written = self.end.written.load(Ordering::Acquire);
         assert!(
             range.start <= range.end && range.end <= written,
             "range {range:?} passes the written {written}"
         );
+    }
+
+    /// Reads one byte of each page of a range that lies inside the map.
+    fn touch(&self, range: &Range<u64>) {
+        let mut at = range.start;
+        while at < range.end {
+            // SAFETY: the byte lies inside the map. The read is volatile, so that it is done.
+            unsafe { self.raw.as_ptr().add(at as usize).read_volatile() };
+            at = (at / PAGE + 1) * PAGE;
+        }
     }
 
     /// The bytes of a range that [`Map::check`] has accepted.
@@ -118,13 +169,13 @@ impl Region for MappedRegion {
     }
 
     fn written(&self) -> u64 {
-        self.map.written.load(Ordering::Acquire)
+        self.map.end.written.load(Ordering::Acquire)
     }
 
     fn append_parts(&self, parts: &[&[u8]], advance: u64) {
         let map = &*self.map;
-        assert!(!map.appending.swap(true, Ordering::Acquire), "two appends at once");
-        let at = map.written.load(Ordering::Relaxed);
+        assert!(!map.end.appending.swap(true, Ordering::Acquire), "two appends at once");
+        let at = map.end.written.load(Ordering::Relaxed);
         let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
         let fits = advance >= bytes && advance <= map.raw.len() as u64 - at;
         assert!(fits, "append of {bytes} bytes, advancing {advance}, at {at} of {}", map.raw.len());
@@ -137,8 +188,8 @@ impl Region for MappedRegion {
             }
             to += part.len();
         }
-        map.written.store(at + advance, Ordering::Release);
-        map.appending.store(false, Ordering::Release);
+        map.end.written.store(at + advance, Ordering::Release);
+        map.end.appending.store(false, Ordering::Release);
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -147,7 +198,7 @@ impl Region for MappedRegion {
         const LINE: usize = 64;
         /// A processor does not ask for more than this at a time.
         const MOST: u64 = 2048;
-        let at = self.map.written.load(Ordering::Relaxed) as usize;
+        let at = self.map.end.written.load(Ordering::Relaxed) as usize;
         let end = (at + bytes.min(MOST) as usize).min(self.map.raw.len());
         for at in (at..end).step_by(LINE) {
             // SAFETY: the address lies inside the map; a prefetch is a hint that reads and writes nothing.
@@ -164,10 +215,32 @@ impl Region for MappedRegion {
         self.region_slice(range).into_bytes()
     }
 
+    #[inline]
+    fn check(&self, range: Range<u64>) -> Result<(), EnvError> {
+        // Not against the written length, which the next append would have to fetch back from this processor.
+        assert!(range.end <= self.len(), "check of {range:?} passes the file");
+        self.map.touch(&range);
+        if self.map.guard.fault().is_none() { Ok(()) } else { self.compare(range) }
+    }
+
+    fn fault(&self) -> Option<EnvError> {
+        let offset = self.map.guard.fault()?;
+        let source = Arc::new(io::Error::other("the sector is bad, or the file was cut short"));
+        Some(EnvError::Unreadable { path: self.path.clone(), offset, source })
+    }
+
+    #[cfg(target_os = "linux")]
+    fn resident(&self, range: Range<u64>) -> u64 {
+        let start = range.start / PAGE * PAGE;
+        self.map.check(&range);
+        let pages = sys::resident_pages(&self.map.raw, start as usize, (range.end - start) as usize);
+        (start + pages as u64 * PAGE).clamp(range.start, range.end) - range.start
+    }
+
     fn rewind(&mut self, end: u64) {
         let map = Arc::get_mut(&mut self.map).expect("no slice of a region may be held while it is rewound");
-        assert!(end <= *map.written.get_mut(), "rewind to {end} passes the written bytes");
-        *map.written.get_mut() = end;
+        assert!(end <= *map.end.written.get_mut(), "rewind to {end} passes the written bytes");
+        *map.end.written.get_mut() = end;
     }
 
     fn flush(&self, range: Range<u64>) -> Result<(), EnvError> {
@@ -179,7 +252,14 @@ impl Region for MappedRegion {
         self.map
             .raw
             .flush_range(range.start as usize, (range.end - range.start) as usize)
-            .map_err(|source| EnvError::from_flush("flush", &self.path, source))
+            .map_err(|source| EnvError::from_flush("flush", &self.path, source))?;
+        // A file that was cut short has no last page any more, and a flush of what is not there succeeds.
+        self.map.touch(&(range.end.saturating_sub(1).max(range.start)..range.end));
+        if self.map.guard.fault().is_none() {
+            return Ok(());
+        }
+        self.compare(range)
+            .map_err(|error| EnvError::from_flush("flush", &self.path, io::Error::other(error.to_string())))
     }
 
     fn fault_in(&self, range: Range<u64>) {

@@ -28,6 +28,10 @@ pub enum Bug {
     QueueNotTruncated,
     /// A start leaves offsets of groups behind the end of their queue.
     OffsetClampMissing,
+    /// A start sets offsets of groups back in memory alone.
+    ClampNotPersisted,
+    /// A group may commit an offset above the end of a queue.
+    CommitAboveEnd,
     /// Recovery believes the entries of index files behind the durable mark.
     IndexAheadOfLog,
     /// The mark says that consume queues are durable which nobody flushed.
@@ -52,7 +56,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -61,6 +65,8 @@ impl Bug {
         Self::OffByOneAtRoll,
         Self::QueueNotTruncated,
         Self::OffsetClampMissing,
+        Self::ClampNotPersisted,
+        Self::CommitAboveEnd,
         Self::IndexAheadOfLog,
         Self::MarkBeforeQueues,
         Self::MarkBeforeIndex,
@@ -84,6 +90,8 @@ impl Bug {
             Self::OffByOneAtRoll => "off by one at a roll",
             Self::QueueNotTruncated => "consume queue not truncated",
             Self::OffsetClampMissing => "offset clamp missing",
+            Self::ClampNotPersisted => "the clamp not persisted",
+            Self::CommitAboveEnd => "commits above the end taken",
             Self::IndexAheadOfLog => "index ahead of the log",
             Self::MarkBeforeQueues => "mark before the queues are flushed",
             Self::MarkBeforeIndex => "mark before the index is flushed",

@@ -5,9 +5,10 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::clock::{self, LastReading};
-use crate::disk::{DirEntry, Disk, DiskUsage, EntryKind, LockHolder, OpenMode};
+use crate::disk::{DirEntry, Disk, DiskUsage, EntryKind, FileSystem, LockHolder, OpenMode};
 use crate::error::EnvError;
 use crate::failpoint::{self, Point};
 use crate::file::RealFile;
@@ -123,9 +124,26 @@ fn look_at(entry: &fs::DirEntry) -> Result<DirEntry, EnvError> {
     })
 }
 
+const SYNC_FILE_SYSTEM: &str = "flush the file system of";
+
+/// The file system that holds a folder.
+#[derive(Debug)]
+pub struct RealFileSystem {
+    /// The folder, open.
+    file: File,
+    dir: PathBuf,
+}
+
+impl FileSystem for RealFileSystem {
+    fn sync(&self) -> Result<(), EnvError> {
+        sys::sync_file_system(&self.file).flushed(SYNC_FILE_SYSTEM, &self.dir)
+    }
+}
+
 impl Disk for RealDisk {
     type Region = MappedRegion;
     type File = RealFile;
+    type FileSystem = RealFileSystem;
     type Lock = RealLock;
 
     fn create_region_while(
@@ -226,13 +244,12 @@ impl Disk for RealDisk {
         sync_names(&File::open(path).at(EnvError::OPEN, path)?, path)
     }
 
-    fn sync_file_system(&self, dir: &Path) -> Result<(), EnvError> {
-        let operation = "flush the file system of";
-        match sys::sync_file_system(&File::open(dir).at(EnvError::OPEN, dir)?) {
-            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                Err(EnvError::Unsupported { operation, path: dir.to_path_buf() })
-            }
-            other => other.flushed(operation, dir),
+    fn open_file_system(&self, dir: &Path) -> Result<RealFileSystem, EnvError> {
+        let file = File::open(dir).at(EnvError::OPEN, dir)?;
+        let dir = dir.to_path_buf();
+        match sys::reports_errors_of_file_system(&file) {
+            true => Ok(RealFileSystem { file, dir }),
+            false => Err(EnvError::Unsupported { operation: SYNC_FILE_SYSTEM, path: dir }),
         }
     }
 
@@ -252,6 +269,10 @@ impl Disk for RealDisk {
         RealLock::take(path)
     }
 
+    fn lock_folder(&self, path: &Path) -> Result<RealLock, EnvError> {
+        RealLock::take_folder(path)
+    }
+
     fn lock_holder(&self, path: &Path) -> Result<Option<LockHolder>, EnvError> {
         lock::holder(path)
     }
@@ -262,6 +283,10 @@ impl Disk for RealDisk {
 
     fn now_ms(&self) -> i64 {
         clock::now_ms()
+    }
+
+    fn monotonic(&self) -> Duration {
+        clock::monotonic()
     }
 
     fn now_ms_near(&self, last: &mut LastReading) -> i64 {

@@ -11,6 +11,9 @@ use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::sync::OnceLock;
 
+#[cfg(target_os = "linux")]
+use memmap2::MmapRaw;
+
 use crate::disk::DiskUsage;
 
 /// How many files this process may have open.
@@ -142,6 +145,59 @@ pub(crate) fn write_out(file: &File, range: Range<u64>) -> io::Result<()> {
     }
 }
 
+/// Reads what is in memory of a file, without waiting for the disk.
+///
+/// # Errors
+/// [`io::ErrorKind::WouldBlock`] when nothing is; others where the file system has no such call.
+#[cfg(target_os = "linux")]
+pub(crate) fn read_in_memory(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // By its number: C libraries before glibc 2.26 have no function for it. The offset goes in two halves, the second of which
+    // counts only where a register has 32 bits.
+    // SAFETY: the call writes into the one buffer of the vector, and no more than its length.
+    let count = unsafe {
+        libc::syscall(
+            libc::SYS_preadv2,
+            file.as_raw_fd(),
+            &raw const part,
+            1,
+            offset as libc::c_ulong,
+            (offset >> 32) as libc::c_ulong,
+            libc::RWF_NOWAIT,
+        )
+    };
+    usize::try_from(count).map_err(|_| io::Error::last_os_error())
+}
+
+/// How many pages of a map from a page on are in memory one after the other, of those that hold `len` bytes. All of them where
+/// the system does not tell.
+#[cfg(target_os = "linux")]
+pub(crate) fn resident_pages(map: &MmapRaw, start: usize, len: usize) -> usize {
+    const PAGE: usize = 4096;
+    /// Asked for at once.
+    const MOST: usize = 256;
+    assert!(start.is_multiple_of(PAGE) && start + len <= map.len(), "the pages lie inside the map");
+    let pages = len.div_ceil(PAGE);
+    let mut states = [0; MOST];
+    let mut found = 0;
+    while found < pages {
+        let count = (pages - found).min(MOST);
+        // SAFETY: the range lies inside the map, and there is a byte for each of its pages.
+        let status = unsafe {
+            let first = map.as_mut_ptr().add(start + found * PAGE);
+            libc::mincore(first.cast(), count * PAGE, states.as_mut_ptr())
+        };
+        if status != 0 {
+            return pages;
+        }
+        match states[..count].iter().position(|state| state & 1 == 0) {
+            Some(missing) => return found + missing,
+            None => found += count,
+        }
+    }
+    found
+}
+
 /// Whether pages of a shared map may be taken out of the page table while other threads write to them.
 ///
 /// Before Linux 6.2 a page left the list of its maps before every processor had forgotten its address: it could be written out
@@ -194,7 +250,42 @@ pub(crate) fn seek_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
     }
 }
 
-/// Flushes the file system that holds an open file. Reports errors since Linux 5.8.
+/// Whether [`sync_file_system`] reports failed writes: since Linux 5.8, and not of what lies below an overlay.
+#[cfg(target_os = "linux")]
+pub(crate) fn reports_errors_of_file_system(file: &File) -> bool {
+    // SAFETY: all zeros is a valid utsname, a struct of plain bytes.
+    let mut system: libc::utsname = unsafe { std::mem::zeroed() };
+    // SAFETY: uname writes one utsname.
+    if unsafe { libc::uname(&raw mut system) } != 0 {
+        return false;
+    }
+    let release = system.release.map(libc::c_char::cast_unsigned);
+    is_at_least_5_8(&release) && !is_overlay(file)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn reports_errors_of_file_system(_file: &File) -> bool {
+    false
+}
+
+/// Whether a release of Linux, such as `6.1.0-13-amd64`, is 5.8 or later.
+#[cfg(target_os = "linux")]
+fn is_at_least_5_8(release: &[u8]) -> bool {
+    let mut numbers = release.split(|byte| !byte.is_ascii_digit());
+    let mut next = || str::from_utf8(numbers.next()?).ok()?.parse::<u32>().ok();
+    next().zip(next()).is_some_and(|version| version >= (5, 8))
+}
+
+#[cfg(target_os = "linux")]
+fn is_overlay(file: &File) -> bool {
+    // SAFETY: all zeros is a valid statfs, a struct of plain integers.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open and fstatfs writes one struct.
+    let status = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) };
+    status != 0 || stat.f_type == libc::OVERLAYFS_SUPER_MAGIC
+}
+
+/// Flushes the file system that holds an open file. Reports an error once to each open file.
 #[cfg(target_os = "linux")]
 pub(crate) fn sync_file_system(file: &File) -> io::Result<()> {
     // SAFETY: plain system call on an open file descriptor.
@@ -279,6 +370,23 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn releases_are_compared_by_number() {
+        for (release, is_new) in [
+            ("5.8", true),
+            ("5.10.0-28-amd64", true),
+            ("6.1\0\0", true),
+            ("10.0.1", true),
+            ("5.7.19", false),
+            ("4.18.0-553.el8", false),
+            ("", false),
+            ("weird", false),
+        ] {
+            assert_eq!(is_at_least_5_8(release.as_bytes()), is_new, "{release}");
+        }
+    }
 
     #[cfg(target_os = "linux")]
     #[test]

@@ -49,10 +49,13 @@ impl MessageFilter {
     /// Bytes of memory that the filter holds besides its own struct.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
+        /// What the allocator adds to a short text.
+        const ALLOCATION_BYTES: usize = 24;
+        const TAG_BYTES: usize = size_of::<String>() + size_of::<i64>() + ALLOCATION_BYTES;
         match self {
             Self::All => 0,
             Self::TagCodes(tags) | Self::Tags(tags) => {
-                tags.names().iter().map(|tag| tag.len() + size_of::<String>() + size_of::<i64>()).sum()
+                tags.names().iter().map(|tag| tag.len() + TAG_BYTES).sum()
             }
         }
     }

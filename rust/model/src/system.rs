@@ -28,6 +28,8 @@ pub const CHECKPOINT_TOPIC: &str = "CHECKPOINT_TOPIC";
 pub const TIMER_TOPIC: &str = "rmq_sys_wheel_timer";
 /// Starts the names of system topics.
 pub const SYSTEM_TOPIC_PREFIX: &str = "rmq_sys_";
+/// Starts the names of topics that clients of a cloud service send their traces to.
+pub const CLOUD_TRACE_TOPIC_PREFIX: &str = "rmq_sys_TRACE_DATA_";
 /// Starts the name of the topic of pop's check points; the cluster name follows.
 pub const REVIVE_TOPIC_PREFIX: &str = "rmq_sys_REVIVE_LOG_";
 /// Starts the name of the topic that carries broker membership; the broker name follows.
@@ -67,8 +69,9 @@ pub const ONS_GROUPS: [&str; 4] =
 /// Starts the names of system groups.
 pub const SYSTEM_GROUP_PREFIX: &str = "CID_RMQ_SYS_";
 
-/// Topics that no client may send to.
-pub const SEND_DENIED_TOPICS: [&str; 6] = [
+/// Topics that no client may send to, beside those with [`SYSTEM_TOPIC_PREFIX`].
+pub const SEND_DENIED_TOPICS: [&str; 7] = [
+    TEMPLATE_TOPIC,
     SCHEDULE_TOPIC,
     HALF_TOPIC,
     OP_HALF_TOPIC,
@@ -105,17 +108,19 @@ pub fn group_of_retry_topic(topic: &str) -> Option<&str> {
     topic.strip_prefix(RETRY_PREFIX)
 }
 
-/// Says whether clients may not send to `topic`.
+/// Says whether clients may not send to `topic`. Topics of traces stay open: clients write them.
 #[must_use]
+#[doc(alias = "isNotAllowedSendTopic")]
 pub fn is_send_denied(topic: &str) -> bool {
     SEND_DENIED_TOPICS.contains(&topic)
+        || topic.starts_with(SYSTEM_TOPIC_PREFIX) && !topic.starts_with(CLOUD_TRACE_TOPIC_PREFIX)
 }
 
 /// Says whether clients may neither create nor delete `topic`.
 #[must_use]
 pub fn is_system_topic(topic: &str) -> bool {
     is_send_denied(topic)
-        || [TEMPLATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC, CHECKPOINT_TOPIC].contains(&topic)
+        || [BENCHMARK_TOPIC, TRACE_TOPIC, CHECKPOINT_TOPIC].contains(&topic)
         || topic.starts_with(SYSTEM_TOPIC_PREFIX)
 }
 
@@ -148,7 +153,9 @@ mod tests {
         assert!(is_system_topic("rmq_sys_REVIVE_LOG_c"));
         assert!(!is_system_topic("orders"));
         assert!(is_send_denied("SELF_TEST_TOPIC"));
-        assert!(!is_send_denied("TBW102"));
+        assert!(is_send_denied("TBW102") && is_send_denied("rmq_sys_wheel_timer"));
+        assert!(!is_send_denied(TRACE_TOPIC) && !is_send_denied("rmq_sys_TRACE_DATA_cn-hangzhou"));
+        assert!(!is_send_denied(BENCHMARK_TOPIC) && !is_send_denied("%RETRY%group"));
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! The settings of a name server.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
+
+use rocketpy_remoting::MemoryBudget;
 
 /// The port of a name server, as with Apache.
 pub const DEFAULT_PORT: u16 = rocketpy_model::port::NAME_SERVER;
@@ -24,6 +27,10 @@ pub struct NameServerConfig {
     /// A connection on which nothing was read or written for this long is closed, and its brokers are unregistered. Default 120 s.
     #[doc(alias = "serverChannelMaxIdleTimeSeconds")]
     pub idle_timeout: Duration,
+    /// What all connections together make the name server hold in memory. Default 512 MiB.
+    pub max_peer_bytes: usize,
+    /// The budget that the parts of a process share; `None`: one of its own, of `max_peer_bytes`.
+    pub memory: Option<Arc<MemoryBudget>>,
     /// Longest wait of the stop for answers that are being written. Default 200 ms.
     pub shutdown_deadline: Duration,
 }
@@ -37,6 +44,8 @@ impl NameServerConfig {
             order_message_enabled: false,
             max_connections: 10_000,
             idle_timeout: Duration::from_secs(120),
+            max_peer_bytes: MemoryBudget::DEFAULT_BYTES,
+            memory: None,
             shutdown_deadline: Duration::from_millis(200),
         }
     }

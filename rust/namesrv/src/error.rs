@@ -1,10 +1,11 @@
 //! The reasons why a name server does not start, and why it refuses a request.
 
+use rocketpy_model::NameError;
 use rocketpy_protocol::body::RegistrationError;
 use rocketpy_protocol::code::request::name_of;
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::{HeaderError, json};
-use rocketpy_remoting::ServerError;
+use rocketpy_remoting::{NoMemory, ServerError};
 
 use crate::route::NotRegistered;
 
@@ -37,6 +38,16 @@ pub(crate) enum Refusal {
     NoNamespace { namespace: String },
     #[error("field {field} must not be empty")]
     Empty { field: &'static str },
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("field {field} must have at most {limit_bytes} bytes, it has: {size_bytes}")]
+    TooLong { field: &'static str, size_bytes: usize, limit_bytes: usize },
+    #[error("field {field} must not have control characters: {value:?}")]
+    Control { field: &'static str, value: String },
+    #[error("field {field} must be an address, as host:port: {}", head(.value))]
+    Address { field: &'static str, value: String },
+    #[error(transparent)]
+    Memory(#[from] NoMemory),
     #[error("none of the brokers of topic {topic} is registered: {names}")]
     UnknownBrokers { topic: String, names: String },
     #[error("request code {code} ({}) is not supported here: {why}", name_of(*.code).unwrap_or("unknown"))]
@@ -47,7 +58,14 @@ impl Refusal {
     /// The response code.
     pub(crate) fn code(&self) -> i32 {
         match self {
-            Self::Header(_) | Self::Empty { .. } | Self::BrokerId { .. } => response::INVALID_PARAMETER,
+            Self::Header(_)
+            | Self::Empty { .. }
+            | Self::Name(_)
+            | Self::TooLong { .. }
+            | Self::Control { .. }
+            | Self::Address { .. }
+            | Self::BrokerId { .. } => response::INVALID_PARAMETER,
+            Self::Memory(_) => response::SYSTEM_BUSY,
             Self::Body(_) | Self::Registration(_) | Self::NotRegistered(_) | Self::UnknownBrokers { .. } => {
                 response::SYSTEM_ERROR
             }
@@ -56,6 +74,11 @@ impl Refusal {
             Self::NotSupported { .. } => response::REQUEST_CODE_NOT_SUPPORTED,
         }
     }
+}
+
+/// The beginning of a refused text, printable: it came from outside and may be anything.
+fn head(text: &str) -> String {
+    format!("{:?}", text.chars().take(64).collect::<String>())
 }
 
 /// An error and its cause, since a remark is one line.

@@ -3,6 +3,7 @@
 //! It keeps no state on disk: brokers register again and again, and a broker that stops doing so is forgotten.
 
 mod answer;
+mod check;
 mod config;
 mod error;
 mod handler;

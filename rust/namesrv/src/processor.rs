@@ -5,16 +5,17 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use rocketpy_model::name;
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::{Command, Header, body, header, json};
-use rocketpy_remoting::Connection;
+use rocketpy_remoting::{Connection, MemoryBudget};
 use tracing::warn;
 
 use crate::config::NameServerConfig;
 use crate::error::Refusal;
 use crate::kv::{KvConfig, ORDER_TOPIC_CONFIG};
 use crate::route::{BrokerAddr, Queues, Registration, RouteTable};
-use crate::{answer, registration};
+use crate::{answer, check, registration};
 
 /// A request and the connection that it came by.
 #[derive(Debug, Clone, Copy)]
@@ -39,8 +40,9 @@ pub(crate) struct Processor {
 }
 
 impl Processor {
-    pub(crate) fn new(config: NameServerConfig) -> Self {
-        Self { config, routes: RouteTable::default(), kv: KvConfig::default(), local_addr: OnceLock::new() }
+    pub(crate) fn new(config: NameServerConfig, memory: &Arc<MemoryBudget>) -> Self {
+        let (routes, kv) = (RouteTable::new(memory.of_table()), KvConfig::new(memory.of_table()));
+        Self { config, routes, kv, local_addr: OnceLock::new() }
     }
 
     /// Sets the address that was bound.
@@ -72,14 +74,8 @@ impl Processor {
 
     pub(crate) fn register(&self, Call { connection, request }: Call<'_>) -> Answer {
         let header = header::RegisterBrokerRequestHeader::read(&request.ext)?;
-        for (field, value) in [
-            ("brokerName", header.broker_name),
-            ("brokerAddr", header.broker_addr),
-            ("clusterName", header.cluster_name),
-        ] {
-            not_empty(field, value)?;
-        }
-        let id = u64::try_from(header.broker_id).map_err(|_| Refusal::BrokerId { id: header.broker_id })?;
+        let id = check_identity(&header)
+            .inspect_err(|refusal| warn!(broker = header.broker_name, %refusal, "registration refused"))?;
         let compressed = header.compressed.unwrap_or(false);
         let table = registration::read(&request.body, compressed, header.body_crc32, request.version)
             .inspect_err(|refusal| warn!(broker = header.broker_name, %refusal, "registration refused"))?;
@@ -90,10 +86,10 @@ impl Processor {
             ha_addr: header.ha_server_addr.to_owned(),
             heartbeat_timeout: header.heartbeat_timeout_millis.and_then(millis),
             acting_master: header.enable_acting_master,
-            zone: header.zone_name.map(str::to_owned),
+            zone: header.zone_name.filter(|zone| name::check_cluster(zone).is_ok()).map(str::to_owned),
             data_version: table.data_version,
-            topics: table.topics,
-            filter_servers: table.filter_servers,
+            topics: check::good_topics(table.topics, [header.broker_name, header.cluster_name]),
+            filter_servers: table.filter_servers.map(check::good_filter_servers),
             connection_id: connection.id(),
         };
         let registered = self
@@ -178,11 +174,11 @@ impl Processor {
 
     pub(crate) fn register_topic(&self, Call { request, .. }: Call<'_>) -> Answer {
         let header = header::RegisterTopicRequestHeader::read(&request.ext)?;
-        not_empty("topic", header.topic)?;
+        name::check_topic(header.topic)?;
         let route: body::TopicRouteData = json::from_slice(&request.body)?;
         let stated = route.queue_datas.len();
         let queues = route.queue_datas.into_iter().map(answer::queues_of).collect::<Vec<(String, Queues)>>();
-        let unknown = self.routes.register_topic(header.topic, queues);
+        let unknown = self.routes.register_topic(header.topic, queues)?;
         if !unknown.is_empty() {
             warn!(topic = header.topic, ?unknown, "topic registered for unknown brokers, left out");
         }
@@ -197,9 +193,10 @@ impl Processor {
 
     pub(crate) fn put_kv(&self, Call { request, .. }: Call<'_>) -> Answer {
         let header = header::PutKVConfigRequestHeader::read(&request.ext)?;
-        not_empty("namespace", header.namespace)?;
-        not_empty("key", header.key)?;
-        self.kv.put(header.namespace.to_owned(), header.key.to_owned(), header.value.to_owned());
+        check::key("namespace", header.namespace)?;
+        check::key("key", header.key)?;
+        check::value("value", header.value)?;
+        self.kv.put(header.namespace.to_owned(), header.key.to_owned(), header.value.to_owned())?;
         Ok(success(request))
     }
 
@@ -235,7 +232,10 @@ fn with_json(request: &Command, value: &impl serde::Serialize) -> Command {
 }
 
 fn to_json(value: &impl serde::Serialize) -> Bytes {
-    json::to_vec(value).into()
+    // What is not needed would wait with the answer, and nobody would count it.
+    let mut json = json::to_vec(value);
+    json.shrink_to_fit();
+    json.into()
 }
 
 fn topic_list(request: &Command, topics: Vec<String>, addr: Option<String>) -> Command {
@@ -246,8 +246,15 @@ fn broker(cluster: &str, addr: &str) -> BrokerAddr {
     BrokerAddr { cluster: cluster.to_owned(), addr: addr.to_owned() }
 }
 
-fn not_empty(field: &'static str, value: &str) -> Result<(), Refusal> {
-    if value.is_empty() { Err(Refusal::Empty { field }) } else { Ok(()) }
+/// Checks who registers; returns the broker id.
+fn check_identity(header: &header::RegisterBrokerRequestHeader<'_>) -> Result<u64, Refusal> {
+    name::check_cluster(header.cluster_name)?;
+    name::check_broker(header.broker_name)?;
+    check::address("brokerAddr", header.broker_addr)?;
+    if !header.ha_server_addr.is_empty() {
+        check::address("haServerAddr", header.ha_server_addr)?;
+    }
+    u64::try_from(header.broker_id).map_err(|_| Refusal::BrokerId { id: header.broker_id })
 }
 
 /// The silence that a broker may keep by its own word. Without a sensible one the default holds.

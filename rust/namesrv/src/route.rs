@@ -3,12 +3,16 @@
 //! All functions take the time as an argument. Of sockets only the number of a connection is known here.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use rocketpy_model::system::MASTER_ID;
 use rocketpy_model::{DataVersion, Permission, TopicConfig, perm};
+use rocketpy_remoting::{NoMemory, Reservation, TableMemory};
 use tracing::{info, warn};
+
+use crate::error::Refusal;
 
 mod lookup;
 #[cfg(test)]
@@ -16,6 +20,10 @@ mod tests;
 
 pub(crate) use lookup::{Cluster, Route};
 
+/// Memory of an entry of the tables beside its name.
+const ENTRY_BYTES: usize = 192;
+/// Memory of a broker beside its topics.
+const BROKER_BYTES: usize = 2048;
 /// Longest silence of a broker that does not say how long it may be silent.
 pub(crate) const DEFAULT_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -81,6 +89,21 @@ pub(crate) struct BrokerGroup {
     pub(crate) zone: Option<String>,
 }
 
+/// The queues of a topic on the brokers of one name, and their memory.
+#[derive(Debug)]
+struct Known {
+    queues: Queues,
+    _memory: Reservation,
+}
+
+/// Memory for what a registration adds, taken before anything changes.
+struct Added {
+    /// For the topics that the broker name does not have yet, in their order.
+    topics: Vec<Reservation>,
+    /// For the broker itself, if its address is new.
+    broker: Option<Arc<Reservation>>,
+}
+
 #[derive(Debug, Clone)]
 struct Live {
     name: String,
@@ -90,19 +113,21 @@ struct Live {
     data_version: DataVersion,
     connection_id: u64,
     ha_addr: String,
+    memory: Option<Arc<Reservation>>,
 }
 
 /// The route table of a name server.
 #[doc(alias = "RouteInfoManager")]
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RouteTable {
+    memory: TableMemory,
     tables: RwLock<Tables>,
 }
 
 #[derive(Debug, Default)]
 struct Tables {
     /// Topic, broker name.
-    topics: BTreeMap<String, BTreeMap<String, Queues>>,
+    topics: BTreeMap<String, BTreeMap<String, Known>>,
     brokers: BTreeMap<String, BrokerGroup>,
     clusters: BTreeMap<String, BTreeSet<String>>,
     live: HashMap<BrokerAddr, Live>,
@@ -110,19 +135,19 @@ struct Tables {
 }
 
 impl RouteTable {
+    pub(crate) fn new(memory: TableMemory) -> Self {
+        Self { memory, tables: RwLock::default() }
+    }
+
     /// Applies a registration.
     ///
     /// # Errors
-    /// [`NotRegistered`]; nothing has changed then.
+    /// [`NotRegistered`], or there is no memory for its topics; nothing has changed then.
     ///
     /// # Source
     /// docs/reference/protocol.md 2.2.1, rules 1 to 7.
-    pub(crate) fn register(
-        &self,
-        registration: Registration,
-        now: Instant,
-    ) -> Result<Registered, NotRegistered> {
-        self.tables.write().register(registration, now)
+    pub(crate) fn register(&self, registration: Registration, now: Instant) -> Result<Registered, Refusal> {
+        self.tables.write().register(registration, &self.memory, now)
     }
 
     /// Removes a broker. False when its address is not registered under the name.
@@ -196,7 +221,7 @@ impl RouteTable {
     fn change_perm(&self, name: &str, change: impl Fn(Permission) -> Permission) -> usize {
         let mut tables = self.tables.write();
         let queues = tables.topics.values_mut().filter_map(|brokers| brokers.get_mut(name));
-        queues.map(|queues| queues.perm = change(queues.perm)).count()
+        queues.map(|Known { queues, .. }| queues.perm = change(queues.perm)).count()
     }
 
     /// Removes a topic from one cluster or from all.
@@ -213,19 +238,36 @@ impl RouteTable {
     }
 
     /// Adds queues of a topic on known brokers. Returns the names of the unknown ones.
-    pub(crate) fn register_topic(&self, topic: &str, queues: Vec<(String, Queues)>) -> Vec<String> {
+    ///
+    /// # Errors
+    /// There is no memory for them; nothing has changed then.
+    pub(crate) fn register_topic(
+        &self,
+        topic: &str,
+        queues: Vec<(String, Queues)>,
+    ) -> Result<Vec<String>, NoMemory> {
         let mut tables = self.tables.write();
         let (known, unknown): (Vec<_>, Vec<_>) =
             queues.into_iter().partition(|(name, _)| tables.brokers.contains_key(name));
-        if !known.is_empty() {
-            tables.topics.entry(topic.to_owned()).or_default().extend(known);
+        let mut entries = Vec::new();
+        for (name, queues) in known {
+            let memory = self.memory.reserve(ENTRY_BYTES + topic.len())?;
+            entries.push((name, Known { queues, _memory: memory }));
         }
-        unknown.into_iter().map(|(name, _)| name).collect()
+        if !entries.is_empty() {
+            tables.topics.entry(topic.to_owned()).or_default().extend(entries);
+        }
+        Ok(unknown.into_iter().map(|(name, _)| name).collect())
     }
 }
 
 impl Tables {
-    fn register(&mut self, new: Registration, now: Instant) -> Result<Registered, NotRegistered> {
+    fn register(
+        &mut self,
+        new: Registration,
+        memory: &TableMemory,
+        now: Instant,
+    ) -> Result<Registered, Refusal> {
         let known = self.brokers.get(&new.name);
         // Rule 1: one address has one id. An address that changes its id is not registered under the new id yet.
         let old_addr = known.and_then(|group| group.addrs.get(&new.id)).cloned();
@@ -237,14 +279,15 @@ impl Tables {
             return Ok(Registered::default());
         }
         if old_addr.is_none() && new.topics.len() == 1 {
-            return Err(NotRegistered { name: new.name, id: new.id });
+            return Err(NotRegistered { name: new.name, id: new.id }.into());
         }
+        let mut added = self.reserve_for(&new, memory)?;
         if let Some(other) = self.live.get(&new.broker).filter(|live| live.name != new.name) {
             let other = other.name.clone();
             self.unregister(&new.broker, &other);
         }
         self.place(&new);
-        self.take_topics(&new, old_addr.is_none());
+        self.take_topics(&new, old_addr.is_none(), std::mem::take(&mut added.topics));
         if old_addr.is_none() {
             info!(
                 name = new.name,
@@ -254,7 +297,24 @@ impl Tables {
                 "broker registered"
             );
         }
-        Ok(self.note_live(new, now))
+        Ok(self.note_live(new, added.broker, now))
+    }
+
+    /// Takes memory for what the registration adds.
+    fn reserve_for(&self, new: &Registration, memory: &TableMemory) -> Result<Added, NoMemory> {
+        let mut topics = Vec::new();
+        for topic in new.topics.iter().filter(|topic| !self.has_topic(&topic.name, &new.name)) {
+            topics.push(memory.reserve(ENTRY_BYTES + topic.name.len())?);
+        }
+        let broker = match self.live.get(&new.broker) {
+            Some(live) => live.memory.clone(),
+            None => Some(Arc::new(memory.reserve(BROKER_BYTES)?)),
+        };
+        Ok(Added { topics, broker })
+    }
+
+    fn has_topic(&self, topic: &str, broker_name: &str) -> bool {
+        self.topics.get(topic).is_some_and(|brokers| brokers.contains_key(broker_name))
     }
 
     /// Rule 2: another live address has the id, with a later state.
@@ -282,7 +342,7 @@ impl Tables {
     }
 
     /// Rules 4 to 6: takes over the topics of the master, or of the slave that acts for it.
-    fn take_topics(&mut self, new: &Registration, first: bool) {
+    fn take_topics(&mut self, new: &Registration, first: bool, memory: Vec<Reservation>) {
         let Some(group) = self.brokers.get(&new.name) else { return };
         let least_id = group.addrs.keys().next().copied();
         let acts_as_master = new.acting_master.is_some() && new.id != MASTER_ID && least_id == Some(new.id);
@@ -291,17 +351,24 @@ impl Tables {
         }
         let read_only = acts_as_master && group.acting_master;
         let changed = self.live.get(&new.broker).is_none_or(|live| live.data_version != new.data_version);
+        let mut memory = memory.into_iter();
         for topic in &new.topics {
+            let perm = if read_only { topic.perm.without(perm::WRITE) } else { topic.perm };
+            let queues = Queues { perm, ..Queues::from(topic) };
             let brokers = self.topics.entry(topic.name.clone()).or_default();
-            if first || changed || !brokers.contains_key(&new.name) {
-                let perm = if read_only { topic.perm.without(perm::WRITE) } else { topic.perm };
-                brokers.insert(new.name.clone(), Queues { perm, ..Queues::from(topic) });
+            match brokers.get_mut(&new.name) {
+                Some(known) if first || changed => known.queues = queues,
+                Some(_) => {}
+                None => {
+                    let memory = memory.next().expect("taken for every topic that is new here");
+                    brokers.insert(new.name.clone(), Known { queues, _memory: memory });
+                }
             }
         }
     }
 
     /// Rule 7: notes that the broker is alive. Returns the answer.
-    fn note_live(&mut self, new: Registration, now: Instant) -> Registered {
+    fn note_live(&mut self, new: Registration, memory: Option<Arc<Reservation>>, now: Instant) -> Registered {
         let Registration { broker, name, id, .. } = new;
         match new.filter_servers {
             Some(servers) if !servers.is_empty() => drop(self.filter_servers.insert(broker.clone(), servers)),
@@ -326,6 +393,7 @@ impl Tables {
             data_version: new.data_version,
             connection_id: new.connection_id,
             ha_addr: new.ha_addr,
+            memory,
         };
         self.live.insert(broker, live);
         answer
@@ -343,7 +411,7 @@ impl Tables {
             self.remove_name(name);
         } else if group.acting_master && !group.addrs.contains_key(&MASTER_ID) {
             // The remaining slaves serve reads. No broker takes writes.
-            for queues in self.topics.values_mut().filter_map(|brokers| brokers.get_mut(name)) {
+            for Known { queues, .. } in self.topics.values_mut().filter_map(|brokers| brokers.get_mut(name)) {
                 queues.perm = queues.perm.without(perm::WRITE);
             }
         }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketpy_remoting::{Server, ServerConfig};
+use rocketpy_remoting::{MemoryBudget, Server, ServerConfig};
 use tokio::task::JoinHandle;
 use tracing::info;
 
@@ -29,14 +29,16 @@ impl NameServer {
     /// # Errors
     /// [`NameServerError::Listen`] when the address cannot be listened on.
     pub async fn start(config: NameServerConfig) -> Result<Self, NameServerError> {
+        let memory = config.memory.clone().unwrap_or_else(|| MemoryBudget::new(config.max_peer_bytes));
         let remoting = ServerConfig {
+            memory: Arc::clone(&memory),
             max_connections: config.max_connections,
             idle_timeout: config.idle_timeout,
             ..ServerConfig::new(config.listen)
         };
         let shutdown_deadline = config.shutdown_deadline;
         let scan_interval = config.scan_interval.max(Duration::from_millis(1));
-        let processor = Arc::new(Processor::new(config));
+        let processor = Arc::new(Processor::new(config, &memory));
         let server = Arc::new(Server::bind(remoting, Arc::clone(&processor) as _)?);
         processor.listens_on(server.local_addr());
         let scanning = tokio::spawn(scan(processor, Arc::clone(&server), scan_interval));

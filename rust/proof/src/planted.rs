@@ -122,9 +122,19 @@ pub const PROOFS: &[Proof] = &[
     },
     Proof { bug: Bug::OffsetClampMissing, layer: SIMULATED, findings: &[(Rule::C12, "which ends at")] },
     Proof {
+        bug: Bug::ClampNotPersisted,
+        layer: SIMULATED,
+        findings: &[(Rule::C12, "after a kill it would continue at")],
+    },
+    Proof { bug: Bug::CommitAboveEnd, layer: SIMULATED, findings: &[(Rule::C12, "is taken, above the end")] },
+    Proof {
         bug: Bug::IndexAheadOfLog,
         layer: SIMULATED,
-        findings: &[(Rule::R6, "index file"), (Rule::Alive, "what is dispatched is written")],
+        findings: &[
+            (Rule::R6, "index file"),
+            (Rule::Alive, "what is dispatched is written"),
+            (Rule::Alive, "a mark out of order"),
+        ],
     },
     Proof {
         bug: Bug::MarkBeforeQueues,

@@ -25,6 +25,7 @@ struct Running {
     addresses: Addresses,
     /// Where its clients find it: its own name server, or those that the broker registers at.
     name_servers: Vec<String>,
+    warning: Option<&'static str>,
     /// Taken by the thread that stops it.
     process: Mutex<Option<Process>>,
 }
@@ -61,7 +62,8 @@ impl PyServer {
             run(py, "rocketpy-start", move || Process::start(role, config), abandoned)?.map_err(raise)?;
         let addresses = process.addresses().clone();
         let name_servers = addresses.name_server.clone().map_or(given, |own| vec![own]);
-        let running = Running { addresses, name_servers, process: Mutex::new(Some(process)) };
+        let warning = process.warning();
+        let running = Running { addresses, name_servers, warning, process: Mutex::new(Some(process)) };
         Ok(Self { running: Owned::new(running) })
     }
 
@@ -73,6 +75,11 @@ impl PyServer {
     #[getter]
     fn broker(&self) -> PyResult<Option<&str>> {
         Ok(self.running.get()?.addresses.broker.as_deref())
+    }
+
+    #[getter]
+    fn warning(&self) -> PyResult<Option<&'static str>> {
+        Ok(self.running.get()?.warning)
     }
 
     #[getter]

@@ -67,7 +67,7 @@ pub(crate) fn store_facts(
     path: PathBuf,
     commit_log: Option<PathBuf>,
 ) -> PyResult<Bound<'_, PyAny>> {
-    let facts = watched(py, None, |_| tools::facts(&open(&path, commit_log)?))?;
+    let facts = watched(py, None, |watch| tools::facts(&open(&path, commit_log)?, watch))?;
     report::to_python(py, &facts)
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rocketpy_protocol::SerializeType;
 
+use crate::budget::MemoryBudget;
 use crate::connection::Limits;
 use crate::handler::RequestCheck;
 use crate::hook::RequestHook;
@@ -13,7 +14,7 @@ use crate::hook::RequestHook;
 const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
 /// A connection is closed when nothing was read or written for this time.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
-/// A connection is closed when frames wait and the peer takes no bytes for this time.
+/// A connection is closed when frames wait and the peer takes too little of them in this time.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The settings of a [`Server`](crate::Server).
@@ -31,8 +32,12 @@ pub struct ServerConfig {
     pub max_unanswered: usize,
     /// Closes a connection on which nothing was read or written for this time. Default 120 s.
     pub idle_timeout: Duration,
-    /// Closes a connection whose peer takes no bytes for this time while answers wait. Default 30 s.
+    /// Closes a connection whose peer takes less than 1/32 of the waiting answers, or less than 64 KiB of them, in this time.
+    /// Default 30 s.
     pub stall_timeout: Duration,
+    /// Bounds the memory of all connections together; several servers may share one. Default one of its own, of
+    /// [`MemoryBudget::DEFAULT_BYTES`].
+    pub memory: Arc<MemoryBudget>,
     /// Sees every request before the handler and may refuse it. Default `None`: all are admitted.
     pub check: Option<Arc<dyn RequestCheck>>,
 }
@@ -48,6 +53,7 @@ impl ServerConfig {
             max_unanswered: 32_768,
             idle_timeout: IDLE_TIMEOUT,
             stall_timeout: STALL_TIMEOUT,
+            memory: MemoryBudget::new(MemoryBudget::DEFAULT_BYTES),
             check: None,
         }
     }
@@ -62,6 +68,7 @@ impl ServerConfig {
             max_outstanding_bytes: self.max_queued_bytes,
             idle_timeout: self.idle_timeout,
             stall_timeout: self.stall_timeout,
+            memory: Some(Arc::clone(&self.memory)),
         }
     }
 }
@@ -83,7 +90,8 @@ pub struct ClientConfig {
     pub max_queued_bytes: usize,
     /// Closes a connection on which nothing was read or written for this time; the next call opens another. Default 120 s.
     pub idle_timeout: Duration,
-    /// Closes a connection whose server takes no bytes for this time while requests wait. Default 30 s.
+    /// Closes a connection whose server takes less than 1/32 of the waiting requests, or less than 64 KiB of them, in this time.
+    /// Default 30 s.
     pub stall_timeout: Duration,
     /// Completes every request before it is encoded, for example with a signature. Default `None`.
     pub hook: Option<Arc<dyn RequestHook>>,
@@ -116,6 +124,7 @@ impl ClientConfig {
             max_outstanding_bytes: self.max_outstanding_bytes,
             idle_timeout: self.idle_timeout,
             stall_timeout: self.stall_timeout,
+            memory: None,
         }
     }
 }

@@ -11,6 +11,7 @@ use rocketpy_protocol::{Command, SerializeType, code, flag};
 use tokio::sync::oneshot;
 use tracing::warn;
 
+use crate::budget::{Account, MemoryBudget, MemoryKind, NoMemory, Reservation};
 use crate::calls::{Answer, Call, Calls, Patience, PendingCall};
 use crate::error::CallError;
 use crate::hook::RequestHook;
@@ -27,7 +28,14 @@ pub(crate) struct Limits {
     pub(crate) max_outstanding_bytes: usize,
     pub(crate) idle_timeout: Duration,
     pub(crate) stall_timeout: Duration,
+    /// `None`: memory is not counted, as on the client's side.
+    pub(crate) memory: Option<Arc<MemoryBudget>>,
 }
+
+/// Unanswered requests count as memory in steps of this many, beyond the first step.
+const REQUESTS_A_STEP: usize = 64;
+/// Memory of one unanswered request: its reply, and what waits with it.
+const REQUEST_BYTES: usize = 512;
 
 /// How far a connection is on its way to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +75,7 @@ pub struct Connection {
     /// The peer's address as the caller gave it, for error messages.
     name: Arc<str>,
     limits: Limits,
+    account: Arc<Account>,
     /// Completes this side's requests; `None` on the server's side.
     hook: Option<Arc<dyn RequestHook>>,
     outbox: Outbox,
@@ -99,13 +108,15 @@ impl Connection {
         limits: Limits,
         hook: Option<Arc<dyn RequestHook>>,
     ) -> Self {
+        let account = Arc::new(Account::new(limits.memory.clone()));
         Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             peer,
             local,
             name,
             hook,
-            outbox: Outbox::new(limits.max_frame_bytes),
+            outbox: Outbox::new(limits.max_frame_bytes, &account),
+            account,
             calls: Calls::new(limits.max_outstanding_calls, limits.max_outstanding_bytes),
             unanswered: AtomicUsize::new(0),
             phase: AtomicU8::new(Phase::Open as u8),
@@ -139,6 +150,14 @@ impl Connection {
     /// Bytes that wait to be written.
     pub fn queued_bytes(&self) -> usize {
         self.outbox.waiting_bytes()
+    }
+
+    /// Takes memory for what this connection makes the process keep, until the reservation is dropped.
+    ///
+    /// # Errors
+    /// [`NoMemory`] when all connections together hold as much as they may, and this one would hold the most.
+    pub fn reserve(&self, kind: MemoryKind, bytes: usize) -> Result<Reservation, NoMemory> {
+        self.account.reserve(kind, bytes)
     }
 
     /// Attaches a value of the layer above; false when there is one already.
@@ -285,7 +304,7 @@ impl Connection {
 
     fn push(&self, request: &Command) -> Result<(), CallError> {
         let code = request.code;
-        self.outbox.push(request, Vec::new()).map_err(|error| match error {
+        self.outbox.push(request, Vec::new(), false).map_err(|error| match error {
             PushError::Closed => self.closed(code),
             PushError::TooLarge { size_bytes } => {
                 CallError::FrameTooLarge { code, size_bytes, max_bytes: self.limits.max_frame_bytes }
@@ -296,8 +315,8 @@ impl Connection {
 
     /// Queues an answer. One that cannot be framed is replaced by SYSTEM_ERROR, so that the peer does not wait for it.
     pub(crate) fn push_response(&self, request_code: i32, response: Response) {
-        let Response { command, body } = response;
-        let reason = match self.outbox.push(&command, body) {
+        let Response { command, body, is_mapped } = response;
+        let reason = match self.outbox.push(&command, body, is_mapped) {
             Ok(()) | Err(PushError::Closed) => return,
             Err(PushError::TooLarge { size_bytes }) => {
                 format!(
@@ -312,16 +331,24 @@ impl Connection {
         replacement.opaque = command.opaque;
         replacement.serialize = command.serialize;
         // The replacement is small and plain; only a closed connection refuses it.
-        drop(self.outbox.push(&replacement, Vec::<Bytes>::new()));
+        drop(self.outbox.push(&replacement, Vec::<Bytes>::new(), false));
     }
 
     pub(crate) fn request_begun(&self) {
-        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        let before = self.unanswered.fetch_add(1, Ordering::Relaxed);
+        if (before + 1).is_multiple_of(REQUESTS_A_STEP)
+            && !self.account.add(MemoryKind::Requests, REQUESTS_A_STEP * REQUEST_BYTES)
+        {
+            self.account.settle(MemoryKind::Requests);
+        }
     }
 
     /// Counts a request as done, and wakes the task if it may have waited for it.
     pub(crate) fn request_done(&self) {
         let before = self.unanswered.fetch_sub(1, Ordering::AcqRel);
+        if before.is_multiple_of(REQUESTS_A_STEP) {
+            self.account.subtract(MemoryKind::Requests, REQUESTS_A_STEP * REQUEST_BYTES);
+        }
         if before == self.limits.max_unanswered || before == 1 && self.phase() != Phase::Open {
             self.outbox.wake();
         }
@@ -352,6 +379,10 @@ impl Connection {
     /// Moves forward to `phase`; never back.
     pub(crate) fn enter(&self, phase: Phase) {
         self.phase.fetch_max(phase as u8, Ordering::AcqRel);
+        if phase == Phase::Aborted {
+            // The queued frames are free at once, whenever the task gets its turn.
+            self.outbox.close();
+        }
         self.outbox.wake();
     }
 
@@ -383,6 +414,10 @@ impl Connection {
         self.retired.load(Ordering::Acquire) && self.calls.is_empty()
     }
 
+    pub(crate) fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
     pub(crate) fn outbox(&self) -> &Outbox {
         &self.outbox
     }
@@ -402,7 +437,10 @@ impl Connection {
     /// The socket is gone: waiting calls fail, later frames are refused.
     pub(crate) fn ended(&self) {
         self.phase.store(Phase::Aborted as u8, Ordering::Release);
-        self.outbox.close();
+        if let Some(budget) = self.account.budget() {
+            budget.unregister(self.id);
+        }
+        self.outbox.end();
         self.calls.close(&self.name);
     }
 

@@ -14,6 +14,7 @@ use rocketpy_protocol::{Command, code};
 use tokio::time::{Instant, Sleep};
 use tracing::{debug, error};
 
+use crate::budget::{Gauge, MemoryKind};
 use crate::connection::{Connection, Phase};
 use crate::end::End;
 use crate::handler::{Reply, Service};
@@ -29,6 +30,11 @@ const MAX_ROUNDS: usize = 8;
 const LINGER: Duration = Duration::from_millis(100);
 /// Peers of this version and older do not know GO_AWAY.
 const GO_AWAY_ABOVE_VERSION: i32 = 475;
+/// A peer takes at least this part (1/32) of what waits for it within the stall timeout, and at least [`LEAST_BYTES`]. With fewer
+/// it could keep answers, and with them files that were removed, for days.
+const LEAST_SHARE: usize = 32;
+/// A peer takes at least this much within the stall timeout, or everything.
+const LEAST_BYTES: usize = 64 * 1024;
 /// The timer fires at least this often. It bounds configured timeouts, which may be too long to add to an instant.
 const MAX_TIMER: Duration = Duration::from_secs(3600);
 
@@ -47,6 +53,21 @@ enum WriteHalf {
     Shut,
 }
 
+/// A time in which the peer has to take a part of what waits for it.
+#[derive(Clone, Copy)]
+struct Backlog {
+    since: Instant,
+    /// Bytes that it still has to take in this time.
+    owed_bytes: usize,
+}
+
+impl Backlog {
+    fn new(since: Instant, waiting_bytes: usize) -> Self {
+        let owed_bytes = (waiting_bytes / LEAST_SHARE).max(LEAST_BYTES).min(waiting_bytes).max(1);
+        Self { since, owed_bytes }
+    }
+}
+
 /// The state that only the task of the connection uses.
 pub(crate) struct Driver<S, Slot> {
     stream: S,
@@ -59,8 +80,12 @@ pub(crate) struct Driver<S, Slot> {
     unflushed: bool,
     timer: Pin<Box<Sleep>>,
     active_at: Instant,
-    /// When the peer stopped taking bytes.
-    blocked_since: Option<Instant>,
+    /// Memory of the reader, as the budget knows it.
+    reading: Gauge,
+    /// What the peer takes, since it last had not taken everything.
+    backlog: Option<Backlog>,
+    /// Whether the peer takes no more bytes now.
+    is_blocked: bool,
     /// When the connection began to end, or last made progress with it.
     ending_since: Option<Instant>,
     peer_done: bool,
@@ -80,11 +105,13 @@ impl<S: Stream, Slot> Driver<S, Slot> {
             service,
             reader: FrameReader::new(connection.limits().max_frame_bytes),
             timer: Box::pin(tokio::time::sleep_until(now + connection.limits().idle_timeout.min(MAX_TIMER))),
+            reading: Gauge::new(connection.account(), MemoryKind::Frame),
             connection,
             writing: VecDeque::new(),
             unflushed: false,
             active_at: now,
-            blocked_since: None,
+            backlog: None,
+            is_blocked: false,
             ending_since: None,
             peer_done: false,
             write_half: WriteHalf::Open,
@@ -113,7 +140,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
                 return Err(End::Here);
             }
             self.write(cx)?;
-            let blocked = self.blocked_since.is_some();
+            let blocked = self.is_blocked;
             if self.read(cx, phase)? {
                 continue;
             }
@@ -158,7 +185,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
             }
             match Pin::new(&mut self.stream).poll_write_vectored(cx, &slices[..count])? {
                 Poll::Pending => {
-                    self.blocked_since.get_or_insert_with(Instant::now);
+                    self.blocked();
                     return Ok(());
                 }
                 Poll::Ready(0) => return Err(End::Io(io::ErrorKind::WriteZero.into())),
@@ -170,19 +197,29 @@ impl<S: Stream, Slot> Driver<S, Slot> {
     /// Passes on what the stream may have buffered. A socket buffers nothing here.
     fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
         if self.unflushed && Pin::new(&mut self.stream).poll_flush(cx)?.is_pending() {
-            self.blocked_since.get_or_insert_with(Instant::now);
+            self.blocked();
             return Ok(());
         }
         self.unflushed = false;
-        self.blocked_since = None;
+        self.is_blocked = false;
+        self.backlog = None;
         Ok(())
+    }
+
+    fn blocked(&mut self) {
+        self.is_blocked = true;
+        let waiting_bytes = self.connection.queued_bytes();
+        self.backlog.get_or_insert_with(|| Backlog::new(Instant::now(), waiting_bytes));
     }
 
     fn wrote(&mut self, written: usize) {
         self.connection.outbox().written(written);
         self.unflushed = true;
         self.active_at = Instant::now();
-        self.blocked_since = None;
+        self.is_blocked = false;
+        if let Some(backlog) = &mut self.backlog {
+            backlog.owed_bytes = backlog.owed_bytes.saturating_sub(written);
+        }
         if self.ending_since.is_some() {
             self.ending_since = Some(self.active_at);
         }
@@ -198,8 +235,20 @@ impl<S: Stream, Slot> Driver<S, Slot> {
         }
     }
 
-    /// Handles what was read, or reads once more. True when either made progress.
+    /// Handles what was read, or reads once more, and counts the memory that the reader then keeps. True when there was progress.
     fn read(&mut self, cx: &mut Context<'_>, phase: Phase) -> Result<bool, End> {
+        let progress = self.read_and_handle(cx, phase)?;
+        let held_bytes = self.reader.held_bytes();
+        if held_bytes != self.reading.bytes() && !self.reading.set(held_bytes) {
+            self.connection.account().settle(MemoryKind::Frame);
+        }
+        if self.reader.take_progress() {
+            self.reading.note_progress();
+        }
+        Ok(progress)
+    }
+
+    fn read_and_handle(&mut self, cx: &mut Context<'_>, phase: Phase) -> Result<bool, End> {
         if self.peer_done {
             return Ok(false);
         }
@@ -208,6 +257,9 @@ impl<S: Stream, Slot> Driver<S, Slot> {
             self.reader.discard();
         } else if !self.connection.has_room_for_requests() {
             return Ok(false);
+        } else if self.connection.account().is_crowded() {
+            // The tasks of connections that are being closed get their turn first: they end at once, and their memory is free.
+            return Ok(true);
         }
         if self.reader.may_have_frame() {
             self.hand_on(phase)?;
@@ -233,10 +285,15 @@ impl<S: Stream, Slot> Driver<S, Slot> {
 
     /// Hands on whole frames while there is room for the requests in them.
     fn hand_on(&mut self, phase: Phase) -> Result<(), End> {
+        // As many requests as are here may each have an answer of many megabytes.
         while self.connection.has_room_for_requests()
+            && !self.connection.account().is_crowded()
             && let Some(frame) = self.reader.next_frame()?
         {
             self.receive(frame, phase)?;
+            if self.connection.phase() == Phase::Aborted {
+                return Err(End::Here);
+            }
         }
         Ok(())
     }
@@ -337,11 +394,14 @@ impl<S: Stream, Slot> Driver<S, Slot> {
         let now = Instant::now();
         let limits = self.connection.limits();
         self.connection.calls().expire(now, self.connection.name());
-        if let Some(since) = self.blocked_since
+        if let Some(Backlog { since, owed_bytes }) = self.backlog
             && now - since >= limits.stall_timeout
         {
             let waiting_bytes = self.connection.queued_bytes();
-            return Err(End::Stalled { timeout: limits.stall_timeout, waiting_bytes });
+            if owed_bytes > 0 {
+                return Err(End::Stalled { timeout: limits.stall_timeout, waiting_bytes });
+            }
+            self.backlog = Some(Backlog::new(now, waiting_bytes));
         }
         if now - self.active_at >= limits.idle_timeout {
             return Err(End::Idle(limits.idle_timeout));
@@ -354,8 +414,8 @@ impl<S: Stream, Slot> Driver<S, Slot> {
     fn due(&self) -> Instant {
         let limits = self.connection.limits();
         let mut due = self.active_at + limits.idle_timeout.min(MAX_TIMER);
-        if let Some(since) = self.blocked_since {
-            due = due.min(since + limits.stall_timeout.min(MAX_TIMER));
+        if let Some(backlog) = self.backlog {
+            due = due.min(backlog.since + limits.stall_timeout.min(MAX_TIMER));
         }
         // A draining connection waits for its answers until its server's deadline.
         if let Some(since) = self.ending_since

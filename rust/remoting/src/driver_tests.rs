@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rocketpy_protocol::{Command, SerializeType};
-use tokio::io::{BufWriter, DuplexStream, duplex};
+use tokio::io::{AsyncReadExt, BufWriter, DuplexStream, duplex};
 use tokio::sync::mpsc;
 
 use crate::config::ServerConfig;
@@ -107,4 +107,23 @@ async fn a_stream_whose_flush_does_not_end_counts_as_stalled() {
     let call = client.start_call(request, PATIENCE).await.expect("queued");
     tokio::time::timeout(PATIENCE, ended.recv()).await.expect("ends").expect("ends once");
     assert!(matches!(call.await, Err(CallError::Closed { queued: true, .. })));
+}
+
+#[tokio::test]
+async fn a_reader_that_takes_a_byte_now_and_then_counts_as_stalled() {
+    let stall = ServerConfig { stall_timeout: Duration::from_millis(200), ..config() };
+    let (near, mut far) = duplex(1000);
+    let (client, mut ended) = serve(near, &stall);
+    let request = Command::bare_request(ECHO).with_body(body(300_000));
+    let call = client.start_call(request, PATIENCE).await.expect("queued");
+    let reading = tokio::spawn(async move {
+        let mut byte = [0];
+        while far.read_exact(&mut byte).await.is_ok() {
+            // Not a wait: the pace of the reader.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    tokio::time::timeout(PATIENCE, ended.recv()).await.expect("ends").expect("ends once");
+    assert!(matches!(call.await, Err(CallError::Closed { queued: true, .. })));
+    reading.abort();
 }

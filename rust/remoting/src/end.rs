@@ -18,7 +18,7 @@ pub(crate) enum End {
     Here,
     #[error("neither read nor written for {} s", .0.as_secs_f32())]
     Idle(Duration),
-    #[error("the peer took no bytes for {} s with {waiting_bytes} bytes waiting", .timeout.as_secs_f32())]
+    #[error("the peer took too little within {} s, {waiting_bytes} bytes wait for it", .timeout.as_secs_f32())]
     Stalled { timeout: Duration, waiting_bytes: usize },
     #[error(transparent)]
     Frame(#[from] FrameError),

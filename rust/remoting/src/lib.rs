@@ -5,10 +5,12 @@
 //! any thread; [`cork`] lets a thread that answers many requests wake each connection once.
 //!
 //! No frame is dropped because there are too many. A peer that cannot be served fast enough, or does not read its answers, is
-//! no longer read from (back-pressure). If it then stays stuck, it is disconnected and the log says so.
+//! no longer read from (back-pressure). If it then stays stuck, it is disconnected and the log says so. What all peers together
+//! make the process hold is bounded by a [`MemoryBudget`]; beyond it the worst of them are disconnected.
 //!
 //! Framing runs over any stream of bytes, and two hooks see every request: [`RequestHook`] before a client encodes it,
 //! [`RequestCheck`] before a server handles it.
+mod budget;
 mod calls;
 mod client;
 mod config;
@@ -26,6 +28,7 @@ mod response;
 mod server;
 mod stream;
 
+pub use budget::{MemoryBudget, MemoryKind, NoMemory, Reservation, TableMemory};
 pub use calls::PendingCall;
 pub use client::Client;
 pub use config::{ClientConfig, ServerConfig};

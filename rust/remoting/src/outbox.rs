@@ -2,12 +2,15 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use rocketpy_protocol::Command;
+
+use crate::budget::{Account, Gauge, MemoryKind};
 
 /// A body shorter than this is copied behind its header: that costs less than writing one more slice.
 /// Slices of a [`Response`](crate::Response) are never copied.
@@ -16,6 +19,13 @@ const COPY_BELOW_BYTES: usize = 2048;
 const CHUNK_BYTES: usize = 64 * 1024;
 /// Size of the first chunk; a frame's header usually fits into half of it.
 const FIRST_CHUNK_BYTES: usize = 512;
+
+/// Memory of waiting frames is counted in steps of this size: few frames touch the numbers that all connections share.
+const STEP_BYTES: usize = 16 * 1024;
+/// A queue that holds no more than this does not count.
+const UNCOUNTED_BYTES: usize = 4 * 1024;
+/// Memory that one slice of a mapped file takes, whatever its length: its handle and its place in the queue.
+const SLICE_BYTES: usize = 128;
 
 /// Why a frame was not queued.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,11 +41,29 @@ pub(crate) struct Outbox {
     state: Mutex<State>,
     /// Bytes that are not written yet, queued or already taken by the task.
     waiting_bytes: AtomicUsize,
+    /// Bytes that were ever written.
+    written_bytes: AtomicU64,
     max_frame_bytes: usize,
+    account: Arc<Account>,
+}
+
+/// Memory of the frames up to a place in the stream of bytes.
+#[derive(Debug)]
+struct Mark {
+    /// The frames are gone once this many bytes were ever written.
+    end: u64,
+    memory_bytes: usize,
 }
 
 #[derive(Debug)]
 struct State {
+    /// Bytes that were ever queued.
+    queued_bytes: u64,
+    /// Memory of the frames that are not written yet, in the order of the queue.
+    marks: VecDeque<Mark>,
+    /// The sum of `marks`.
+    memory_bytes: usize,
+    counted: Gauge,
     /// End of the queue: headers and copied bodies that are not cut into a slice yet.
     tail: BytesMut,
     slices: VecDeque<Bytes>,
@@ -48,8 +76,12 @@ struct State {
 }
 
 impl Outbox {
-    pub(crate) fn new(max_frame_bytes: usize) -> Self {
+    pub(crate) fn new(max_frame_bytes: usize, account: &Arc<Account>) -> Self {
         let state = State {
+            queued_bytes: 0,
+            marks: VecDeque::new(),
+            memory_bytes: 0,
+            counted: Gauge::new(account, MemoryKind::Answers),
             tail: BytesMut::new(),
             slices: VecDeque::new(),
             waker: None,
@@ -57,21 +89,37 @@ impl Outbox {
             closed: false,
             next_chunk_bytes: FIRST_CHUNK_BYTES,
         };
-        Self { state: Mutex::new(state), waiting_bytes: AtomicUsize::new(0), max_frame_bytes }
+        Self {
+            state: Mutex::new(state),
+            waiting_bytes: AtomicUsize::new(0),
+            written_bytes: AtomicU64::new(0),
+            max_frame_bytes,
+            account: Arc::clone(account),
+        }
     }
 
-    /// Queues one frame and wakes the task when it sleeps.
-    pub(crate) fn push(&self, command: &Command, slices: Vec<Bytes>) -> Result<(), PushError> {
+    /// Queues one frame and wakes the task when it sleeps. Of slices of mapped files only the handles count as memory.
+    pub(crate) fn push(
+        &self,
+        command: &Command,
+        slices: Vec<Bytes>,
+        are_mapped: bool,
+    ) -> Result<(), PushError> {
+        let mapped = if are_mapped { (slices.len(), slices.iter().map(Bytes::len).sum()) } else { (0, 0) };
         let mut state = self.state.lock();
         if state.closed {
             return Err(PushError::Closed);
         }
         let added = state.append(command, slices, self.max_frame_bytes)?;
         self.waiting_bytes.fetch_add(added, Ordering::Relaxed);
+        let is_within_bounds = state.count(added, mapped);
         let waker = if state.wake_on_push { state.waker.take() } else { None };
         drop(state);
         if let Some(waker) = waker {
             wake(waker);
+        }
+        if !is_within_bounds {
+            self.account.settle(MemoryKind::Answers);
         }
         Ok(())
     }
@@ -79,6 +127,7 @@ impl Outbox {
     /// Moves all that is queued to the end of `writing`.
     pub(crate) fn take(&self, writing: &mut VecDeque<Bytes>) {
         let mut state = self.state.lock();
+        state.discount(self.written_bytes.load(Ordering::Relaxed));
         if !state.tail.is_empty() {
             state.next_chunk_bytes =
                 state.tail.len().next_power_of_two().clamp(FIRST_CHUNK_BYTES, CHUNK_BYTES);
@@ -95,6 +144,7 @@ impl Outbox {
     /// Subtracts bytes that were written.
     pub(crate) fn written(&self, written: usize) {
         self.waiting_bytes.fetch_sub(written, Ordering::Relaxed);
+        self.written_bytes.fetch_add(written as u64, Ordering::Relaxed);
     }
 
     /// Bytes that are not written yet.
@@ -125,7 +175,7 @@ impl Outbox {
         }
     }
 
-    /// Refuses further frames and drops the queued ones.
+    /// Refuses further frames and drops the queued ones. They count until [`Self::end`]: the task may still hold some of them.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -133,6 +183,12 @@ impl Outbox {
         let slices = std::mem::take(&mut state.slices);
         drop(state);
         drop(slices);
+    }
+
+    /// As [`Self::close`], when the task has ended.
+    pub(crate) fn end(&self) {
+        self.close();
+        self.state.lock().discount(u64::MAX);
     }
 }
 
@@ -174,6 +230,45 @@ impl State {
             self.cut_tail();
         }
         Ok(size_bytes)
+    }
+
+    /// Counts the memory of a frame that was queued. False when too much memory is held now.
+    fn count(&mut self, frame_bytes: usize, (mapped_slices, mapped_bytes): (usize, usize)) -> bool {
+        self.queued_bytes += frame_bytes as u64;
+        let memory_bytes = frame_bytes - mapped_bytes + mapped_slices * SLICE_BYTES;
+        self.memory_bytes += memory_bytes;
+        match self.marks.back_mut() {
+            Some(last) if last.memory_bytes < STEP_BYTES => {
+                *last = Mark { end: self.queued_bytes, memory_bytes: last.memory_bytes + memory_bytes };
+            }
+            _ => self.marks.push_back(Mark { end: self.queued_bytes, memory_bytes }),
+        }
+        if self.memory_bytes <= UNCOUNTED_BYTES.max(self.counted.bytes()) {
+            return true;
+        }
+        self.counted.set(self.memory_bytes.next_multiple_of(STEP_BYTES))
+    }
+
+    /// Gives back the memory of frames that were written.
+    fn discount(&mut self, written_bytes: u64) {
+        let mut progress = false;
+        while let Some(mark) = self.marks.front()
+            && mark.end <= written_bytes
+        {
+            self.memory_bytes -= mark.memory_bytes;
+            self.marks.pop_front();
+            progress = true;
+        }
+        if progress {
+            self.counted.note_progress();
+        }
+        let needed = match self.memory_bytes {
+            0 => 0,
+            bytes => bytes.next_multiple_of(STEP_BYTES),
+        };
+        if needed < self.counted.bytes() {
+            let _is_less = self.counted.set(needed);
+        }
     }
 
     fn cut_tail(&mut self) {

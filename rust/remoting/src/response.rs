@@ -10,6 +10,8 @@ pub struct Response {
     pub command: Command,
     /// Body slices, written as they are, without a copy.
     pub body: Vec<Bytes>,
+    /// Whether the slices are parts of mapped files: they cost no memory of their own while they wait to be written. Default no.
+    pub is_mapped: bool,
 }
 
 impl Response {
@@ -47,6 +49,6 @@ impl Response {
 
 impl From<Command> for Response {
     fn from(command: Command) -> Self {
-        Self { command, body: Vec::new() }
+        Self { command, body: Vec::new(), is_mapped: false }
     }
 }

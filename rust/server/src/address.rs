@@ -4,6 +4,10 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use crate::ServerError;
 
+/// Said at the start of a server that other machines can reach.
+const OPEN_TO_ALL: &str = "there is no access control: whoever reaches this address can read, write and delete everything; \
+                           let only a firewall's chosen machines reach it";
+
 /// The address to listen on. Blocks while a name is looked up.
 ///
 /// # Errors
@@ -17,6 +21,11 @@ pub(crate) fn listen(host: &str, port: u16) -> Result<SocketAddr, ServerError> {
         (host, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?.collect();
     let v4 = found.iter().find(|address| address.is_ipv4());
     v4.or(found.first()).copied().ok_or_else(|| unknown("no address found".to_owned()))
+}
+
+/// What to warn of when an address is open to other machines.
+pub(crate) fn danger(address: SocketAddr) -> Option<&'static str> {
+    (!address.ip().to_canonical().is_loopback()).then_some(OPEN_TO_ALL)
 }
 
 /// `host:port` that a client on this machine can use.
@@ -34,6 +43,21 @@ pub(crate) fn reachable(address: SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_that_other_machines_reach_is_a_danger() {
+        for (address, is_danger) in [
+            ("127.0.0.1:1", false),
+            ("127.9.9.9:1", false),
+            ("[::1]:1", false),
+            ("[::ffff:127.0.0.1]:1", false),
+            ("0.0.0.0:1", true),
+            ("[::]:1", true),
+            ("10.0.0.7:1", true),
+        ] {
+            assert_eq!(danger(address.parse().unwrap()).is_some(), is_danger, "{address}");
+        }
+    }
 
     #[test]
     fn names_are_looked_up_and_wildcards_become_loopback() {

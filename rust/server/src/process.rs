@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rocketpy_broker::{Broker, OnFailedFlush, StoreError};
+use rocketpy_broker::{Broker, MemoryBudget, OnFailedFlush, StoreError};
 use rocketpy_env::{Disk, RealDisk, is_process_alive};
 use rocketpy_namesrv::{NameServer, NameServerConfig};
 use serde::Serialize;
@@ -74,6 +74,8 @@ pub struct Process {
     name_server: Option<NameServer>,
     broker: Option<Arc<Broker>>,
     addresses: Addresses,
+    /// What an operator should know about who can reach it.
+    warning: Option<&'static str>,
     /// Set once this process owns the file and has to remove it.
     ready_file: Option<PathBuf>,
     /// Whether the stop ran out of time.
@@ -101,6 +103,9 @@ impl Process {
         if role.has_broker() {
             log_files::adopt_size(&mut config);
         }
+        let memory = MemoryBudget::new(config.broker.max_peer_bytes);
+        config.broker.memory = Some(memory.clone());
+        config.name_server.memory = Some(memory);
         if !config.ignored.is_empty() {
             warn!(keys = config.ignored.join(" "), "configuration keys without a meaning here");
         }
@@ -109,6 +114,7 @@ impl Process {
             name_server: None,
             broker: None,
             addresses: Addresses::default(),
+            warning: None,
             ready_file: None,
             is_cut_off: AtomicBool::new(false),
             failure: Arc::default(),
@@ -123,6 +129,10 @@ impl Process {
     }
 
     async fn start_parts(&mut self, role: Role, mut config: ServerConfig) -> Result<(), ServerError> {
+        self.warning = address::listen(&config.host, 0).ok().and_then(address::danger);
+        if let Some(warning) = self.warning {
+            warn!(host = config.host, "{warning}");
+        }
         if role.has_name_server() {
             self.start_name_server(role, &mut config).await?;
         }
@@ -167,6 +177,11 @@ impl Process {
     /// Where it accepts.
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
+    }
+
+    /// The danger of serving more than this machine, when it does.
+    pub fn warning(&self) -> Option<&'static str> {
+        self.warning
     }
 
     /// Why the broker stopped by itself: its disk failed, and the configuration wants a stop then.

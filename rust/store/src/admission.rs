@@ -1,7 +1,7 @@
 //! Why appends are refused, if they are.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -29,6 +29,8 @@ pub(crate) struct Admission {
     /// Bits of [`reason`]; 0 while appends are let in.
     reasons: AtomicU8,
     poison: OnceLock<Arc<EnvError>>,
+    /// Whether the listeners were told of the failed flush.
+    is_told: AtomicBool,
     /// Why consume queues cannot be written.
     queue_fault: Mutex<Option<Arc<DispatchError>>>,
     full_disk: Mutex<Option<FullDisk>>,
@@ -44,6 +46,7 @@ impl Admission {
         Self {
             reasons: AtomicU8::new(0),
             poison: OnceLock::new(),
+            is_told: AtomicBool::new(false),
             queue_fault: Mutex::new(None),
             full_disk: Mutex::new(None),
             listeners: Arc::default(),
@@ -110,15 +113,28 @@ impl Admission {
 
     /// Notes a failed flush: nothing is acknowledged from now on. The listeners are called once.
     pub(crate) fn poison(&self, error: EnvError) -> Arc<EnvError> {
-        let error = Arc::new(error);
-        let cause = Arc::clone(self.poison.get_or_init(|| Arc::clone(&error)));
+        let cause = self.mark_poisoned(error);
+        self.tell_poisoned();
+        cause
+    }
+
+    /// Refuses appends from now on because of a failed flush. [`Admission::tell_poisoned`] follows, once the caller holds no
+    /// lock of the log.
+    pub(crate) fn mark_poisoned(&self, error: EnvError) -> Arc<EnvError> {
+        let cause = Arc::clone(self.poison.get_or_init(|| Arc::new(error)));
         self.set(reason::POISONED, true);
-        if Arc::ptr_eq(&cause, &error) {
-            tracing::error!(%error, "a flush failed, the store refuses writes from now on");
-            self.listeners.poisoned(&StoreError::Poisoned { cause: Arc::clone(&cause) });
+        cause
+    }
+
+    /// Tells the listeners of the failed flush, once, and ends all waits for a flush.
+    pub(crate) fn tell_poisoned(&self) {
+        if let Some(cause) = self.poison_cause()
+            && !self.is_told.swap(true, Ordering::AcqRel)
+        {
+            tracing::error!(error = %cause, "a flush failed, the store refuses writes from now on");
+            self.listeners.poisoned(&StoreError::Poisoned { cause });
         }
         self.turns.notify();
-        cause
     }
 
     /// Notes that a thread of the store panicked: how far its work came is unknown.

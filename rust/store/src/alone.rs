@@ -25,12 +25,16 @@ pub(crate) const FILE_BYTES: u64 = 64 << 10;
 /// Bytes that are flushed at a time.
 pub(crate) const STEP_BYTES: u64 = 1024;
 
+/// Dispatch may be this far behind.
+pub(crate) const UNDISPATCHED_BYTES: u64 = 16 << 10;
+
 /// An empty log, its folder made.
 pub(crate) fn log(root: &Path, flush: FlushMode) -> Arc<Log<RealDisk>> {
     let config = StoreConfig {
         flush,
         commit_log_file_size: FILE_BYTES,
         flush_step_bytes: STEP_BYTES,
+        max_undispatched_bytes: UNDISPATCHED_BYTES,
         ..StoreConfig::new(root)
     };
     let folder = Folder::new(&config);
@@ -63,7 +67,7 @@ pub(crate) fn roll(log: &Log<RealDisk>) {
 pub(crate) fn append(log: &Log<RealDisk>, bytes: &[u8]) -> PhysicalOffset {
     let writer = log.write();
     let end = writer.place() + bytes.len() as u64;
-    writer.copy(&[bytes], bytes.len() as u64);
+    writer.copy(&[bytes], bytes.len() as u64).unwrap();
     writer.publish(end, 1000);
     end
 }
@@ -90,7 +94,8 @@ pub(crate) fn pipeline(root: &Path, flush: FlushMode) -> Pipeline {
     let progress =
         Progress { dispatched: zero, entries: 0, firsts: 0, stored_at_ms: 0, trail: Trail::new(zero) };
     let dispatcher = Dispatcher::new(&log, &admission, &flusher, &derived, &call, &wake, progress);
-    let appender = Appender::new(&log, &admission, &flusher, &allocator, &derived, &wake);
+    let backlog = dispatcher.backlog();
+    let appender = Appender::new(&log, &admission, &flusher, &allocator, &derived, &wake, backlog);
     roll(&log);
     Pipeline { log, admission, derived, call, flusher, dispatcher: Arc::new(dispatcher), appender }
 }

@@ -79,8 +79,12 @@ pub struct StoreConfig {
     /// Maximum number of bytes that are appended and not flushed, 256 MiB; beyond it appends wait for the disk. 0: no
     /// bound.
     pub max_unflushed_bytes: u64,
-    /// How long an append waits for the disk, 1 s: for the next file, or for room below `max_unflushed_bytes`. After
-    /// that it is refused with [`crate::AppendError::Busy`] or [`crate::AppendError::Behind`].
+    /// Most bytes of the log that readers may see and that have no consume queue entries yet, 256 MiB; beyond it appends wait for
+    /// dispatch. 0: no bound.
+    pub max_undispatched_bytes: u64,
+    /// How long an append waits, 1 s: for the next file, until `max_unflushed_bytes` lets it in, or while dispatch stands still
+    /// and `max_undispatched_bytes` does not. After that it is refused with [`crate::AppendError::Busy`],
+    /// [`crate::AppendError::Behind`] or [`crate::AppendError::DispatchBehind`].
     #[doc(alias = "osPageCacheBusyTimeOutMills")]
     pub busy_timeout: Duration,
     /// Maximum number of bytes in one flush, 64 MiB, so that the flushed offset moves even on a slow disk. Once this
@@ -133,6 +137,7 @@ impl StoreConfig {
             flush_least_pages: 0,
             flush_thorough_interval: Duration::from_secs(10),
             max_unflushed_bytes: 256 << 20,
+            max_undispatched_bytes: 256 << 20,
             busy_timeout: Duration::from_secs(1),
             flush_step_bytes: 64 << 20,
             flush_at_start_bytes: 64 << 20,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketpy_env::EnvError;
+use rocketpy_env::{EnvError, LockHolder};
 use rocketpy_model::name::NameError;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 
@@ -26,8 +26,8 @@ pub enum StoreError {
     #[error("the folder of commit log files that are only read is missing: {}", path.display())]
     MissingFolder { path: PathBuf },
     /// Another process, or another store of this process, has the folder.
-    #[error("the store folder is in use by {}: {}", holder(*.pid), path.display())]
-    Locked { path: PathBuf, pid: Option<u32> },
+    #[error("the store folder is in use by {holder}: {}", path.display())]
+    Locked { path: PathBuf, holder: LockHolder },
     /// A file lies where only numbered files may.
     #[error("unexpected file in a folder of numbered files: {}", path.display())]
     UnexpectedFile { path: PathBuf },
@@ -68,7 +68,7 @@ pub enum StoreError {
         "consume queue entry {queue_offset} of {topic}-{queue_id} does not lead to its record: {physical_offset}"
     )]
     BrokenEntry { topic: Arc<str>, queue_id: u32, queue_offset: QueueOffset, physical_offset: PhysicalOffset },
-    /// Dispatch found damage in the log.
+    /// A record was met that is not what was written, or cannot be read.
     #[error("the log is damaged at physical offset {physical_offset} ({reason}): {}", path.display())]
     DamagedLog { path: PathBuf, physical_offset: PhysicalOffset, reason: String },
 }
@@ -104,10 +104,6 @@ fn wrong_file_size_hint(path: &Path, found_bytes: u64) -> String {
     )
 }
 
-fn holder(pid: Option<u32>) -> String {
-    pid.map_or_else(|| "this process".to_owned(), |pid| format!("process {pid}"))
-}
-
 impl StoreError {
     /// What the user can do.
     pub fn hint(&self) -> Option<String> {
@@ -121,10 +117,10 @@ impl StoreError {
             Self::MissingFolder { .. } => Some(
                 "mount it, or take it out of readOnlyCommitLogStorePaths if the log has no file there any more".to_owned(),
             ),
-            Self::Locked { pid: Some(pid), .. } => {
-                Some(format!("stop process {pid}, or name another folder"))
+            Self::Locked { holder: LockHolder::ThisProcess, .. } => {
+                Some("close the other store first, or name another folder".to_owned())
             }
-            Self::Locked { .. } => Some("stop the other store first, or name another folder".to_owned()),
+            Self::Locked { holder, .. } => Some(format!("stop {holder}, or name another folder")),
             Self::UnexpectedFile { .. } => Some("move that file out of the store".to_owned()),
             Self::WrongFileSize { path, found_bytes, .. } => Some(wrong_file_size_hint(path, *found_bytes)),
             Self::BadCheckpoint { .. } => Some(
@@ -164,7 +160,8 @@ impl StoreError {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::WrongFileSize { path, found_bytes, .. } => is_cut_off(path, *found_bytes),
-            Self::BadCheckpoint { .. }
+            Self::Env(EnvError::Unreadable { .. })
+            | Self::BadCheckpoint { .. }
             | Self::InteriorDamage { .. }
             | Self::DamagedLog { .. }
             | Self::MissingFile { .. }
@@ -266,6 +263,9 @@ pub enum AppendError {
     /// Appends came faster than the disk takes them, and the wait for it was too long.
     #[error("the disk is busy, {unflushed_bytes} bytes of the log are not flushed and no more than {limit_bytes} may be: {}", path.display())]
     Behind { path: PathBuf, unflushed_bytes: u64, limit_bytes: u64 },
+    /// Appends came faster than their consume queue entries are written, and the wait for them was too long.
+    #[error("the store is busy, {undispatched_bytes} bytes of the log are not in consume queues and no more than {limit_bytes} may be: {}", path.display())]
+    DispatchBehind { path: PathBuf, undispatched_bytes: u64, limit_bytes: u64 },
     /// No new commit log file could be made for another reason.
     #[error("no new commit log file: {cause}")]
     NoFile { cause: Arc<EnvError> },
@@ -289,6 +289,7 @@ impl AppendError {
                 | Self::DiskNearlyFull { .. }
                 | Self::Busy { .. }
                 | Self::Behind { .. }
+                | Self::DispatchBehind { .. }
                 | Self::NoFile { .. }
                 | Self::QueueNotWriteable { .. }
         )
@@ -308,7 +309,9 @@ impl AppendError {
             Self::DiskFull { .. } | Self::DiskNearlyFull { .. } | Self::QueueNotWriteable { .. } => {
                 Some("free disk space; writes go on by themselves")
             }
-            Self::Busy { .. } | Self::Behind { .. } => Some("send again later; writes go on by themselves"),
+            Self::Busy { .. } | Self::Behind { .. } | Self::DispatchBehind { .. } => {
+                Some("send again later; writes go on by themselves")
+            }
             Self::NoFile { .. } => {
                 Some("check the commit log folder and its permissions; writes go on by themselves")
             }

@@ -7,6 +7,9 @@ use rocketpy_env::{Disk, EntryKind, EnvError, OpenMode};
 use crate::config::StoreConfig;
 use crate::error::StoreError;
 
+/// The lock file in the root of a store.
+pub(crate) const LOCK: &str = "lock";
+
 /// Names that make a folder a store; one of them is enough.
 const STORE_NAMES: [&str; 2] = ["commitlog", "checkpoint"];
 
@@ -16,7 +19,7 @@ const OWN_NAMES: [&str; 10] = [
     "index",
     "config",
     "abort",
-    "lock",
+    LOCK,
     "timerwheel",
     "timerlog",
     "compaction",
@@ -42,7 +45,6 @@ pub(crate) struct Folder {
     pub index: Option<PathBuf>,
     pub checkpoint: PathBuf,
     pub abort: PathBuf,
-    pub lock: PathBuf,
 }
 
 impl Folder {
@@ -56,16 +58,15 @@ impl Folder {
             index: config.index.then(|| root.join("index")),
             checkpoint: root.join("checkpoint"),
             abort: root.join("abort"),
-            lock: root.join("lock"),
             root,
         }
     }
 
-    /// Takes the lock and makes the folders that are missing, once it is clear that the root is a store or empty.
+    /// Takes the locks and makes the folders that are missing, once it is clear that the root is a store or empty.
     ///
     /// # Errors
     /// [`StoreError::ForeignFolder`] and [`StoreError::MissingFolder`] before anything is made; [`StoreError::Locked`].
-    pub(crate) fn claim<D: Disk>(&self, disk: &D) -> Result<D::Lock, StoreError> {
+    pub(crate) fn claim<D: Disk>(&self, disk: &D) -> Result<Vec<D::Lock>, StoreError> {
         if let Some(found) = foreign_name(disk, &self.root)? {
             return Err(StoreError::ForeignFolder { path: self.root.clone(), found });
         }
@@ -75,19 +76,17 @@ impl Folder {
             }
         }
         make_folder(disk, &self.root)?;
-        let lock = disk.lock(&self.lock).map_err(|error| match error {
-            EnvError::Locked { pid, .. } => StoreError::Locked { path: self.root.clone(), pid },
-            other => other.into(),
-        })?;
+        let mut locks = vec![lock_root(disk, &self.root)?];
         if !exists(disk, &self.checkpoint)? {
             sync_name(disk, &self.root)?; // whoever made the folder may have died before its name was durable
         }
         self.writable.iter().try_for_each(|dir| make_folder(disk, dir))?;
+        locks.extend(lock_logs(disk, &self.commit_logs)?);
         make_folder(disk, &self.consume_queue)?;
         if let Some(index) = &self.index {
             make_folder(disk, index)?;
         }
-        Ok(lock)
+        Ok(locks)
     }
 
     /// Whether the last process that had the store ended without closing it.
@@ -115,6 +114,39 @@ impl Folder {
             Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(disk.sync_dir(&self.root)?),
         }
+    }
+}
+
+/// Takes the lock that Apache's broker takes on the folder of a store.
+///
+/// # Errors
+/// [`StoreError::Locked`].
+pub(crate) fn lock_root<D: Disk>(disk: &D, root: &Path) -> Result<D::Lock, StoreError> {
+    disk.lock(&root.join(LOCK)).map_err(|error| locked_or_else(error, root))
+}
+
+/// Locks the folders of a log: a store with another root may be configured to one of them.
+///
+/// # Errors
+/// [`StoreError::Locked`].
+pub(crate) fn lock_logs<D: Disk>(disk: &D, dirs: &[PathBuf]) -> Result<Vec<D::Lock>, StoreError> {
+    let mut locks = Vec::with_capacity(dirs.len());
+    for dir in dirs {
+        match disk.lock_folder(dir) {
+            Ok(lock) => locks.push(lock),
+            Err(EnvError::Unsupported { .. }) => {
+                tracing::warn!(path = %dir.display(), "the file system locks no folders, nothing keeps another broker from this one");
+            }
+            Err(error) => return Err(locked_or_else(error, dir)),
+        }
+    }
+    Ok(locks)
+}
+
+fn locked_or_else(error: EnvError, folder: &Path) -> StoreError {
+    match error {
+        EnvError::Locked { holder, .. } => StoreError::Locked { path: folder.to_path_buf(), holder },
+        other => other.into(),
     }
 }
 

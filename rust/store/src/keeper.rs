@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rocketpy_env::planted::{self, Bug};
-use rocketpy_env::{Disk, EnvError};
+use rocketpy_env::{Disk, FileSystem as _};
 use rocketpy_model::PhysicalOffset;
 
 use crate::admission::Admission;
@@ -35,6 +35,8 @@ pub(crate) struct Keeper<D: Disk> {
     dispatcher: Arc<Dispatcher<D>>,
     derived: Arc<Derived<D>>,
     call: Arc<CheckpointCall>,
+    /// Of the consume queues, open from the start; `None` where it does not report all errors.
+    file_system: Option<D::FileSystem>,
     /// Held for one checkpoint.
     state: Mutex<State<D>>,
 }
@@ -55,6 +57,7 @@ impl<D: Disk> Keeper<D> {
         call: &Arc<CheckpointCall>,
         mark: MarkWriter<D>,
     ) -> Self {
+        let file_system = log.disk().open_file_system(&log.folder().consume_queue);
         Self {
             log: Arc::clone(log),
             admission: Arc::clone(admission),
@@ -62,6 +65,9 @@ impl<D: Disk> Keeper<D> {
             dispatcher: Arc::clone(dispatcher),
             derived: Arc::clone(derived),
             call: Arc::clone(call),
+            file_system: file_system
+                .inspect_err(|error| tracing::info!(%error, "consume queues are flushed file by file"))
+                .ok(),
             state: Mutex::new(State { mark, took: Duration::ZERO }),
         }
     }
@@ -198,9 +204,9 @@ impl<D: Disk> Keeper<D> {
             return Ok(());
         }
         if dirty.len() > few
-            && let Some(flushed) = self.flush_queues_together(&dirty)
+            && let Some(file_system) = &self.file_system
         {
-            return flushed;
+            return self.flush_queues_together(file_system, &dirty);
         }
         let mut dirty = dirty.into_iter();
         while let Some(queue) = dirty.next() {
@@ -215,24 +221,15 @@ impl<D: Disk> Keeper<D> {
         Ok(())
     }
 
-    /// Flushes the file system of the queues; `None` where there is no such call.
-    fn flush_queues_together(&self, dirty: &[Arc<Queue>]) -> Option<Result<(), StoreError>> {
-        // What is written after this is noted again, and flushed twice.
-        let notes: Vec<_> = dirty.iter().map(|queue| (queue, queue.take_dirty())).collect();
-        let error = match self.log.disk().sync_file_system(&self.log.folder().consume_queue) {
-            Ok(()) => return Some(Ok(())),
-            Err(error) => error,
-        };
-        let is_unsupported = matches!(error, EnvError::Unsupported { .. });
-        if !is_unsupported && !error.is_of_opening() {
-            return Some(Err(StoreError::Poisoned { cause: self.admission.poison(error) }));
+    /// Flushes the file system of the queues.
+    fn flush_queues_together(
+        &self,
+        file_system: &D::FileSystem,
+        dirty: &[Arc<Queue>],
+    ) -> Result<(), StoreError> {
+        for queue in dirty {
+            queue.take_dirty(); // what is written after this is noted again, and flushed twice
         }
-        for (queue, former) in notes {
-            queue.give_back_dirty(former);
-            if !is_unsupported {
-                self.derived.queues().note_dirty(queue);
-            }
-        }
-        if is_unsupported { None } else { Some(Err(error.into())) }
+        file_system.sync().map_err(|error| StoreError::Poisoned { cause: self.admission.poison(error) })
     }
 }

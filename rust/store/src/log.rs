@@ -1,15 +1,16 @@
 //! The commit log of an open store: its files, its one writer, and how far it is written and durable.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::planted::{self, Bug};
-use rocketpy_env::{Disk, LastReading, Region};
+use rocketpy_env::{Disk, EnvError, LastReading, Region};
 use rocketpy_model::{AtomicPhysicalOffset, PhysicalOffset};
 use rocketpy_protocol::record::{
-    BLANK_HEAD_BYTES, CheckMode, RecordCheck, RecordView, blank_head, check_record,
+    BLANK_HEAD_BYTES, CheckMode, RecordCheck, RecordError, RecordView, blank_head, check_record,
 };
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
@@ -21,6 +22,9 @@ use crate::mapped::{MappedFile, MappedFileQueue};
 
 /// When the clock steps back by no more than this, store times stay where they were.
 const CLOCK_STEP_MS: i64 = 60_000;
+
+/// Where no record is found, this much is looked at to tell whether it can be read: a record is hardly longer.
+const LONGEST_LOOK: u64 = 8 << 20;
 
 /// The handle that every part of an open store has on the log.
 ///
@@ -172,10 +176,11 @@ impl<D: Disk> Log<D> {
     }
 
     /// Calls `visit` with each record from `at` up to `limit`, until it wants no more. Moves `at` behind what was
-    /// visited.
+    /// visited. The visitor may look at all of a record but its body, which may be unreadable.
     ///
     /// # Errors
-    /// The visitor's own, with `at` behind its record; [`DispatchError::Damage`] when no record lies at `at`.
+    /// The visitor's own, with `at` behind its record; [`DispatchError::Damage`] when no record lies at `at`, or none that can
+    /// be read.
     pub(crate) fn walk(
         &self,
         at: &mut PhysicalOffset,
@@ -187,7 +192,9 @@ impl<D: Disk> Log<D> {
             // The written length is read once for all records: the next append has to fetch it back from this processor.
             let bytes = file.region.view(0..limit.min(file.end()) - file.start);
             while let Some(rest) = bytes.get((*at - file.start) as usize..).filter(|rest| !rest.is_empty()) {
-                match check_record(rest, CheckMode::Layout) {
+                let found = check_record(rest, CheckMode::Layout);
+                check_seen(&file, *at, limit, &found)?;
+                match found {
                     // The pair of the assertion in [`LogWriter::place`].
                     Ok(RecordCheck::Record(view)) if view.physical_offset != *at => {
                         let reason = format!("the record says that it lies at {}", view.physical_offset);
@@ -218,6 +225,31 @@ impl<D: Disk> Log<D> {
     }
 }
 
+/// Says whether the head and the end of what was found at a place of the log, all but a record's body, could be read.
+#[inline]
+fn check_seen<R: Region>(
+    file: &MappedFile<R>,
+    at: PhysicalOffset,
+    limit: PhysicalOffset,
+    found: &Result<RecordCheck<'_>, RecordError>,
+) -> Result<(), DispatchError> {
+    /// Longest head of a record, and more than stands between body, topic and properties.
+    const HEAD_BYTES: u64 = 128;
+    match found {
+        Ok(RecordCheck::Record(view)) => {
+            let size = view.size() as u64;
+            let behind_body = HEAD_BYTES + (view.topic.len() + view.properties.len()) as u64;
+            if size <= HEAD_BYTES + behind_body {
+                return file.check(at, at + size);
+            }
+            file.check(at, at + HEAD_BYTES)?;
+            file.check(at + (size - behind_body), at + size)
+        }
+        Ok(RecordCheck::Blank { .. }) => Ok(()), // its magic was read
+        Err(_) => file.check(at, limit.min(file.end()).min(at + LONGEST_LOOK)),
+    }
+}
+
 /// The right to append. One thread has it at a time.
 pub(crate) struct LogWriter<'a, D: Disk> {
     log: &'a Log<D>,
@@ -225,10 +257,11 @@ pub(crate) struct LogWriter<'a, D: Disk> {
 }
 
 impl<D: Disk> LogWriter<'_, D> {
-    /// The stored time of the next record.
+    /// The stored time of the next record: no earlier than it was born, if the clock of this machine says so.
     #[inline]
-    pub(crate) fn stored_at(&mut self) -> i64 {
-        let now_ms = self.log.disk.now_ms_near(&mut self.state.last_look);
+    pub(crate) fn stored_at(&mut self, born_at_ms: i64) -> i64 {
+        let near_ms = self.log.disk.now_ms_near(&mut self.state.last_look);
+        let now_ms = if born_at_ms > near_ms { self.log.disk.now_ms() } else { near_ms };
         self.state.time(now_ms)
     }
 
@@ -276,11 +309,25 @@ impl<D: Disk> LogWriter<'_, D> {
     }
 
     /// Copies records, `size_bytes` in all, to [`LogWriter::place`]. Nobody sees them yet.
+    ///
+    /// # Errors
+    /// The file does not take them: it was cut short, or a page of it cannot be written to. Nothing may be appended any more.
     #[inline]
-    pub(crate) fn copy(&self, parts: &[&[u8]], size_bytes: u64) {
+    pub(crate) fn copy(&self, parts: &[&[u8]], size_bytes: u64) -> Result<(), EnvError> {
         let region = &self.active().region;
         region.append_parts(parts, size_bytes);
         region.expect(size_bytes); // the next record is probably as long
+        if region.fault().is_none() { Ok(()) } else { self.check_copy(size_bytes) }
+    }
+
+    /// Some page of the active file could not be read once: says whether it is one of the last bytes.
+    #[cold]
+    fn check_copy(&self, size_bytes: u64) -> Result<(), EnvError> {
+        let (path, region) = (&self.active().path, &self.active().region);
+        let end = region.written();
+        region.check(end - size_bytes..end).map_err(|error| {
+            EnvError::from_flush("write into the map of", path, io::Error::other(error.to_string()))
+        })
     }
 
     /// Makes everything before `end` visible.
@@ -348,7 +395,7 @@ mod tests {
         let writer = log.write();
         assert_eq!(writer.lacks_file(100), None);
         let place = writer.place();
-        writer.copy(&[b"he", b"llo"], 5);
+        writer.copy(&[b"he", b"llo"], 5).unwrap();
         assert_eq!((place, log.end(), log.readable_end()), (0.into(), 0.into(), 0.into()));
         writer.publish(PhysicalOffset(5), 1000);
         assert_eq!((log.end(), log.last_stored_at()), (PhysicalOffset(5), 1000));
@@ -361,7 +408,7 @@ mod tests {
         let log = alone::log(dir.path(), FlushMode::Async);
         alone::roll(&log);
         let writer = log.write();
-        writer.copy(&[b"hello"], 5);
+        writer.copy(&[b"hello"], 5).unwrap();
         writer.publish(PhysicalOffset(6), 1000);
     }
 

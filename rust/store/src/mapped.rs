@@ -9,7 +9,7 @@ use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
 use rocketpy_model::PhysicalOffset;
 
-use crate::error::StoreError;
+use crate::error::{DispatchError, StoreError};
 use crate::folder::{NumberedFile, file_name, numbered_files};
 
 /// One file of the commit log, mapped whole.
@@ -43,6 +43,27 @@ impl<R: Region> MappedFile<R> {
         self.region.view(offset - self.start..self.region.written())
     }
 
+    /// Says whether bytes that were seen of a part of the file are what the file holds: see [`Region::check`].
+    ///
+    /// # Errors
+    /// [`DispatchError::Damage`] with the first place that cannot be read.
+    #[inline]
+    pub(crate) fn check(&self, from: PhysicalOffset, to: PhysicalOffset) -> Result<(), DispatchError> {
+        self.region.check(from - self.start..to - self.start).map_err(|error| self.unreadable(error))
+    }
+
+    #[cold]
+    fn unreadable(&self, error: EnvError) -> DispatchError {
+        match error {
+            EnvError::Unreadable { path, offset, source } => DispatchError::Damage {
+                path,
+                physical_offset: self.start + offset,
+                reason: format!("it cannot be read: {source}"),
+            },
+            other => DispatchError::Env(other),
+        }
+    }
+
     /// Writes bytes in place as they are.
     ///
     /// After a flush that failed, Linux counts the pages as written although the disk does not have them: a flush of
@@ -65,11 +86,20 @@ impl<R: Region> MappedFile<R> {
             let end = range.end.min(at + (1 << 20));
             copy.clear();
             copy.extend_from_slice(self.region.view(at..end));
+            self.region.check(at..end)?; // else zeros would be written over what cannot be read
             handle.write_all_at(at, &copy)?;
             at = end;
         }
         Ok(())
     }
+}
+
+/// Fails when a file has a page that somebody looked at and that cannot be read: zeros were seen in its place.
+///
+/// # Errors
+/// [`EnvError::Unreadable`].
+pub(crate) fn check_readable<R: Region>(files: &[MappedFile<R>]) -> Result<(), EnvError> {
+    files.iter().find_map(|file| file.region.fault()).map_or(Ok(()), Err)
 }
 
 /// The files of the commit log in order, each of the same size.

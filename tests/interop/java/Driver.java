@@ -190,6 +190,10 @@ public final class Driver {
         line.put("offset_msg_id", result.getOffsetMsgId());
         line.put("queue_id", result.getMessageQueue().getQueueId());
         line.put("queue_offset", result.getQueueOffset());
+        line.put("region_id", result.getRegionId());
+        line.put("trace_on", result.isTraceOn());
+        line.put("transaction_id", result.getTransactionId());
+        line.put("recall_handle", result.getRecallHandle());
         print(line);
     }
 

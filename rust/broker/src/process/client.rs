@@ -19,27 +19,76 @@ use rocketpy_protocol::header::{
     GetProducerConnectionListRequestHeader, Header, NotifyConsumerIdsChangedRequestHeader,
     UnregisterClientRequestHeader, key,
 };
-use rocketpy_remoting::Response;
+use rocketpy_remoting::{Reply, Response};
 use tracing::{debug, warn};
 
-use crate::blocking::blocking;
-use crate::call::{Answer, Call, body, success_json};
+use crate::call::{Answer, Call, answer_later, body, on_disk, success_json};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
-use crate::table::client::Member;
-use crate::table::topic::MAX_QUEUES;
+use crate::table::client::{MAX_GROUPS, Member};
+use crate::table::group_commit::Written;
+use crate::table::topic::{MAX_QUEUES, TopicChange};
 
-/// Most groups that one heartbeat may name.
-const MAX_GROUPS: usize = 1024;
+/// Longest id of a client.
+const MAX_CLIENT_ID_BYTES: usize = 1024;
+/// Longest body of a heartbeat.
+const MAX_HEARTBEAT_BYTES: usize = 4 << 20;
 
 /// HEART_BEAT: adds the client to its groups, and creates missing groups and their retry topics.
 ///
-/// A group that refuses the client is skipped: the client's other groups must not expire because of it.
-pub(super) fn heartbeat(Call { shared, connection, request }: Call<'_>) -> Answer {
-    let data: HeartbeatData = body(request)?;
-    if data.client_id.is_empty() {
-        return Err(Refusal::Value { field: "clientID", wanted: "a text", value: String::new() });
+/// A group that refuses the client is skipped: the client's other groups must not expire because of it. What had to be created
+/// is on disk before the answer.
+pub(super) fn heartbeat(call: Call<'_>, reply: Reply) {
+    match enter(call) {
+        Ok(created) if created.is_empty() => reply.send(heard()),
+        Ok(created) => {
+            let owner = call.shared.clone();
+            answer_later(call.shared, reply, async move {
+                for Created { group, written, retry_topic } in created {
+                    let written = on_disk(Some(written)).await;
+                    if let (Some(change), Some(registrar), Ok(())) =
+                        (&retry_topic, owner.registrar(), &written)
+                    {
+                        registrar.announce(change);
+                    }
+                    if let Err(refusal) = written {
+                        // Whoever needs it next creates it.
+                        warn!(group, %refusal, "consumer group or its retry topic not created");
+                    }
+                }
+                Ok(heard())
+            });
+        }
+        Err(refusal) => reply.send(refusal.response()),
     }
+}
+
+fn heard() -> Response {
+    let mut response = Response::success();
+    response.command.version = system::VERSION;
+    response.command.ext.push(key::IS_SUPPORT_HEART_BEAT_V2, "false");
+    response.command.ext.push(key::IS_SUB_CHANGE, "true");
+    response
+}
+
+/// A group, or the retry topic of one, that a heartbeat had to create.
+struct Created {
+    group: String,
+    written: Written,
+    retry_topic: Option<TopicChange>,
+}
+
+fn enter(Call { shared, connection, request }: Call<'_>) -> Result<Vec<Created>, Refusal> {
+    if request.body.len() > MAX_HEARTBEAT_BYTES {
+        let value = request.body.len().to_string();
+        return Err(Refusal::Value {
+            field: "the length of a heartbeat",
+            wanted: "at most 4194304 bytes",
+            value,
+        });
+    }
+    let data: HeartbeatData = body(request)?;
+    check_client_id(&data.client_id)?;
     let groups = data.consumer_data_set.len() + data.producer_data_set.len();
     if groups > MAX_GROUPS {
         let value = groups.to_string();
@@ -47,63 +96,92 @@ pub(super) fn heartbeat(Call { shared, connection, request }: Call<'_>) -> Answe
     }
     let client_id: Arc<str> = data.client_id.as_str().into();
     let member = || Member::new(connection, client_id.clone(), request.language, request.version);
+    let mut refused = None;
     for producer in &data.producer_data_set {
-        match name::check_group(&producer.group_name) {
-            Ok(()) => shared.clients.enter_producer(&producer.group_name, member()),
-            Err(error) => warn!(client_id = &*client_id, %error, "heartbeat of a producer group skipped"),
+        let group = &producer.group_name;
+        let entered = name::check_group(group).map_err(Refusal::from);
+        if let Err(refusal) = entered.and_then(|()| shared.clients.enter_producer(group, member())) {
+            warn!(client_id = &*client_id, group, %refusal, "heartbeat of a producer group skipped");
+            refused = worse(refused, refusal);
         }
     }
+    let mut created = Vec::new();
     for consumer in &data.consumer_data_set {
-        if let Err(refusal) = enter_consumer(shared, consumer, member()) {
+        if let Err(refusal) = enter_consumer(shared, consumer, member(), &mut created) {
             let group = &consumer.group_name;
             warn!(client_id = &*client_id, group, %refusal, "heartbeat of a consumer group skipped");
+            refused = worse(refused, refusal);
         }
     }
-    let mut response = Response::success();
-    response.command.version = system::VERSION;
-    response.command.ext.push(key::IS_SUPPORT_HEART_BEAT_V2, "false");
-    response.command.ext.push(key::IS_SUB_CHANGE, "true");
-    Ok(response)
+    refused.map_or(Ok(created), Err)
 }
 
-fn enter_consumer(shared: &Shared, consumer: &ConsumerData, member: Member) -> Result<(), Refusal> {
-    let group = match shared.groups.get(&consumer.group_name) {
-        Some(group) => group,
-        None => match blocking(|| shared.groups.get_or_create(&consumer.group_name)) {
-            Ok(group) => group,
-            // The client learns it from the answers to its pulls.
-            Err(Refusal::NoGroup { group }) => {
-                debug!(group, "heartbeat of a consumer group that does not exist");
-                return Ok(());
-            }
-            Err(refusal) => return Err(refusal),
-        },
-    };
-    if let Err(refusal) = create_retry_topic(shared, consumer, &group) {
-        // Pulls do not need it, and the first send to it creates it.
-        warn!(group = group.name, %refusal, "retry topic not created");
+/// The refusal that answers the whole heartbeat, after its other groups have entered: the client can do something about it, and no
+/// other request tells it.
+fn worse(before: Option<Refusal>, refusal: Refusal) -> Option<Refusal> {
+    match refusal {
+        Refusal::FilterTooLong { .. } | Refusal::Memory(_) => Some(refusal),
+        _ => before,
     }
-    if shared.clients.enter_consumer(consumer, member) {
+}
+
+fn check_client_id(client_id: &str) -> Result<(), Refusal> {
+    match client_id.len() {
+        1..=MAX_CLIENT_ID_BYTES => Ok(()),
+        length => Err(Refusal::Value {
+            field: "the length of clientID",
+            wanted: "1 to 1024 bytes",
+            value: length.to_string(),
+        }),
+    }
+}
+
+fn enter_consumer(
+    shared: &Shared,
+    consumer: &ConsumerData,
+    member: Member,
+    created: &mut Vec<Created>,
+) -> Result<(), Refusal> {
+    consumer.subscription_data_set.iter().try_for_each(|data| shared.check_filter(&data.sub_string))?;
+    let found = match shared.groups.get_or_create(&consumer.group_name) {
+        Ok(found) => found,
+        // The client learns it from the answers to its pulls.
+        Err(Refusal::NoGroup { group }) => {
+            debug!(group, "heartbeat of a consumer group that does not exist");
+            return Ok(());
+        }
+        Err(refusal) => return Err(refusal),
+    };
+    let group = found.group;
+    let of_group = |written| Created { group: group.name.clone(), written, retry_topic: None };
+    created.extend(found.written.map(of_group));
+    match create_retry_topic(shared, consumer, &group) {
+        Ok(retry_topic) => created.extend(retry_topic),
+        // Pulls do not need it, and the first send to it creates it.
+        Err(refusal) => warn!(group = group.name, %refusal, "retry topic not created"),
+    }
+    if shared.clients.enter_consumer(consumer, member)? {
         notify(shared, &group.name);
     }
     Ok(())
 }
 
-fn create_retry_topic(shared: &Shared, consumer: &ConsumerData, group: &GroupConfig) -> Result<(), Refusal> {
+fn create_retry_topic(
+    shared: &Shared,
+    consumer: &ConsumerData,
+    group: &GroupConfig,
+) -> Result<Option<Created>, Refusal> {
     let name = system::retry_topic(&group.name);
     let queues = u32::try_from(group.retry_queues).unwrap_or(0);
     if queues == 0 || shared.topics.contains(&name) {
-        return Ok(());
+        return Ok(None);
     }
     let subscribed = consumer.subscription_data_set.iter();
     let mut topic = TopicConfig::new(name, queues);
     topic.order = subscribed.filter_map(|data| shared.topics.get(&data.topic)).any(|topic| topic.order);
-    if let (Some(change), Some(registrar)) =
-        (blocking(|| shared.topics.create(vec![topic]))?, shared.registrar())
-    {
-        registrar.announce(&change);
-    }
-    Ok(())
+    let changed = shared.topics.create(vec![topic])?;
+    let retry_topic = Some(TopicChange { topics: changed.values });
+    Ok(changed.written.map(|written| Created { group: group.name.clone(), written, retry_topic }))
 }
 
 /// Notifies all members of a group of a change, the new member included: Java's lite pull consumer rebalances before its first
@@ -154,8 +232,9 @@ pub(super) fn unregister(Call { shared, connection, request }: Call<'_>) -> Answ
 }
 
 /// CHECK_CLIENT_CONFIG: whether a filter can be served.
-pub(super) fn check(Call { request, .. }: Call<'_>) -> Answer {
+pub(super) fn check(Call { shared, request, .. }: Call<'_>) -> Answer {
     let data: CheckClientRequestBody = body(request)?;
+    shared.check_filter(&data.subscription_data.sub_string)?;
     super::pull::check_type(data.subscription_data.expression_type.as_deref())?;
     Ok(Response::success())
 }
@@ -191,6 +270,7 @@ pub(super) fn unlock_queues(Call { shared, request, .. }: Call<'_>) -> Answer {
 fn lock_request(request: &Command) -> Result<LockBatchRequestBody, Refusal> {
     let wanted: LockBatchRequestBody = body(request)?;
     name::check_group(&wanted.consumer_group)?;
+    check_client_id(&wanted.client_id)?;
     if wanted.mq_set.len() > MAX_QUEUES as usize {
         let value = wanted.mq_set.len().to_string();
         return Err(Refusal::Value {

@@ -10,28 +10,78 @@ use std::time::Instant;
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, name};
 use rocketpy_protocol::body::{ConsumeStats, GroupList, OffsetWrapper};
 use rocketpy_protocol::header::{
-    DeleteSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader, Header,
+    DeleteSubscriptionGroupRequestHeader, GetAllSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupResponseHeader, GetConsumeStatsRequestHeader, Header,
     QueryTopicConsumeByWhoRequestHeader,
 };
-use rocketpy_remoting::Response;
+use rocketpy_remoting::{Reply, Response};
 use tracing::info;
 
 use super::offset::signed;
+use super::page::Page;
 use crate::blocking::blocking;
-use crate::call::{Answer, Call, body, success_json};
+use crate::call::{Answer, Call, answer_later, body, on_disk, success_json, success_json_with};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::table::topic::MAX_QUEUES;
 
+/// Most attributes of a group, topics that it is bound to, and delays that it has of its own.
+const MAX_PARTS: usize = 64;
+/// Most bytes of an attribute's name, of its value, and of an expression.
+const MAX_TEXT_BYTES: usize = 1024;
+
 /// UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.
-pub(super) fn put(Call { shared, request, .. }: Call<'_>) -> Answer {
-    let group: GroupConfig = body(request)?;
+pub(super) fn put(Call { shared, request, .. }: Call<'_>, reply: Reply) {
+    let changed = body::<GroupConfig>(request).and_then(|group| {
+        check(&group)?;
+        let name = group.name.clone();
+        Ok((name, shared.groups.put(group)?))
+    });
+    let (name, changed) = match changed {
+        Ok(changed) => changed,
+        Err(refusal) => return reply.send(refusal.response()),
+    };
+    answer_later(shared, reply, async move {
+        on_disk(changed.written).await?;
+        info!(group = name, "consumer group created or changed");
+        Ok(Response::success())
+    });
+}
+
+/// Whether the configuration may be stored: everything in it is bounded.
+fn check(group: &GroupConfig) -> Result<(), Refusal> {
     name::check_group(&group.name)?;
     bounded("retryQueueNums", group.retry_queues)?;
     bounded("retryMaxTimes", group.retry_max_times)?;
-    let group = blocking(|| shared.groups.put(group))?;
-    info!(group = group.name, "consumer group created or changed");
-    Ok(Response::success())
+    few("attributes", group.attributes.len())?;
+    for (name, value) in &group.attributes {
+        short("attributes", name)?;
+        short("attributes", value)?;
+    }
+    let subscriptions = group.subscriptions.as_deref().unwrap_or_default();
+    few("subscriptionDataSet", subscriptions.len())?;
+    for subscription in subscriptions {
+        name::check_topic(&subscription.topic)?;
+        short("subscriptionDataSet", &subscription.expression)?;
+        short("subscriptionDataSet", &subscription.expression_type)?;
+    }
+    let delays = group.retry_policy.customized_retry_policy.as_ref().map_or(0, |policy| policy.next.len());
+    few("groupRetryPolicy", delays)
+}
+
+fn few(field: &'static str, parts: usize) -> Result<(), Refusal> {
+    if parts <= MAX_PARTS {
+        return Ok(());
+    }
+    Err(Refusal::Value { field, wanted: "at most 64 parts", value: parts.to_string() })
+}
+
+fn short(field: &'static str, text: &str) -> Result<(), Refusal> {
+    if text.len() <= MAX_TEXT_BYTES {
+        return Ok(());
+    }
+    let value = format!("{} bytes", text.len());
+    Err(Refusal::Value { field, wanted: "texts of at most 1024 bytes", value })
 }
 
 /// Bounds a number from outside: of queues, because each becomes a file, and of tries, where more make no sense.
@@ -43,20 +93,34 @@ fn bounded(field: &'static str, value: i32) -> Result<(), Refusal> {
 }
 
 /// DELETE_SUBSCRIPTIONGROUP.
-pub(super) fn delete(Call { shared, request, .. }: Call<'_>) -> Answer {
-    let header = DeleteSubscriptionGroupRequestHeader::read(&request.ext)?;
-    name::check_group(header.group_name)?;
-    blocking(|| shared.groups.remove(header.group_name))?;
-    if header.clean_offset.unwrap_or(false) {
-        blocking(|| shared.offsets.remove_group(header.group_name))?;
-    }
-    info!(group = header.group_name, "consumer group deleted");
-    Ok(Response::success())
+pub(super) fn delete(Call { shared, request, .. }: Call<'_>, reply: Reply) {
+    let header = DeleteSubscriptionGroupRequestHeader::read(&request.ext).map_err(Refusal::from);
+    let wanted = header.and_then(|header| {
+        name::check_group(header.group_name)?;
+        Ok((header.group_name.to_owned(), header.clean_offset.unwrap_or(false)))
+    });
+    let (group, clean_offset) = match wanted {
+        Ok(wanted) => wanted,
+        Err(refusal) => return reply.send(refusal.response()),
+    };
+    let owner = shared.clone();
+    answer_later(shared, reply, async move {
+        on_disk(owner.groups.remove(&group)?).await?;
+        if clean_offset {
+            on_disk(owner.offsets.remove_group(&group)?).await?;
+        }
+        info!(group, "consumer group deleted");
+        Ok(Response::success())
+    });
 }
 
 /// GET_ALL_SUBSCRIPTIONGROUP_CONFIG.
-pub(super) fn all(Call { shared, .. }: Call<'_>) -> Answer {
-    Ok(success_json(&shared.groups.all()))
+pub(super) fn all(Call { shared, request, .. }: Call<'_>) -> Answer {
+    let header = GetAllSubscriptionGroupRequestHeader::read(&request.ext)?;
+    let mut groups = shared.groups.all();
+    let page = Page::of(header.group_seq, header.max_group_num);
+    let total_group_num = page.map(|page| page.cut(&mut groups.subscription_group_table));
+    Ok(success_json_with(&GetAllSubscriptionGroupResponseHeader { total_group_num }, &groups))
 }
 
 /// QUERY_TOPIC_CONSUME_BY_WHO: groups that subscribe to a topic now, or have offsets for it.
@@ -108,7 +172,7 @@ fn progress(shared: &Shared, group: &str, topic: &str, queue_id: u32) -> Result<
     let consumer_offset = shared.offsets.get(group, topic, queue_id).unwrap_or(0);
     let last = u64::try_from(consumer_offset - 1).ok().map(QueueOffset);
     let last_at_ms = match last {
-        Some(last) => shared.store.stored_at(topic, queue_id, last)?.unwrap_or(0),
+        Some(last) => blocking(|| shared.store.stored_at(topic, queue_id, last))?.unwrap_or(0),
         None => 0,
     };
     let pulled = shared.offsets.last_pulled(group, topic, queue_id).unwrap_or(0);

@@ -14,7 +14,7 @@ use crate::call::{Call, Function, answer};
 use crate::held_request::{Held, NoRoom, QueueKey};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
-use crate::waiting::{Question, Waiting};
+use crate::waiting::{Pull, Question, Waiting};
 
 /// Longest wait for dispatch. It is some hundred microseconds behind, unless it cannot write or the machine has no time for it.
 /// Then the answer comes from what is there. Clients wait 3 s for an answer.
@@ -31,8 +31,13 @@ fn is_over(waiter: &Waiting, shared: &Shared) -> bool {
 /// Answers a pull, or holds it until there is something to answer.
 pub(super) fn pull(call: Call<'_>, reply: Reply) {
     if let Some((pull, reply, patience)) = pull::pull(call, reply) {
-        hold(call.shared, Waiting::Pull(pull), reply, patience);
+        hold_pull(call.shared, pull, reply, patience);
     }
+}
+
+/// Holds a pull that found nothing.
+pub(super) fn hold_pull(shared: &Arc<Shared>, pull: Pull, reply: Reply, patience: Duration) {
+    hold(shared, Waiting::Pull(pull), reply, patience);
 }
 
 /// Answers a question once dispatch has reached what readers may see of the log now.
@@ -53,7 +58,7 @@ pub(super) fn answer_once_dispatched(
 }
 
 /// Holds a request, for `patience` at most. Without room for it the answer is SYSTEM_BUSY.
-fn hold(shared: &Arc<Shared>, waiter: Waiting, reply: Reply, patience: Duration) {
+pub(super) fn hold(shared: &Arc<Shared>, waiter: Waiting, reply: Reply, patience: Duration) {
     match shared.held.hold(Held { waiter, reply, deadline: Instant::now() + patience }) {
         Ok(id) => {
             // It may have happened since the caller looked.
@@ -72,6 +77,7 @@ fn refusal(no_room: NoRoom) -> Refusal {
     match no_room {
         NoRoom::Requests { limit } => Refusal::TooManyHeld { limit },
         NoRoom::Bytes { limit } => Refusal::HeldBytes { limit },
+        NoRoom::Memory(no_memory) => Refusal::Memory(no_memory),
     }
 }
 

@@ -17,7 +17,10 @@ use crate::refusal::Refusal;
 pub(super) fn view(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = ViewMessageRequestHeader::read(&request.ext)?;
     let offset = u64::try_from(header.offset).ok().map(PhysicalOffset);
-    let record: Option<Bytes> = offset.and_then(|offset| shared.store.record_at(offset));
+    let record: Option<Bytes> = match offset {
+        Some(offset) => blocking(|| shared.store.record_at(offset))?,
+        None => None,
+    };
     match record {
         Some(record) => Ok(Response::success().with_body(record)),
         None => Err(Refusal::NoMessageAt { offset: header.offset }),

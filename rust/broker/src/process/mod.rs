@@ -4,17 +4,22 @@ mod client;
 mod group;
 pub(crate) mod held;
 mod message;
+mod new_topic;
 mod offset;
+mod page;
 mod pull;
 pub(crate) mod route;
 mod runtime_info;
 mod send;
+#[cfg(test)]
+mod slow_disk_tests;
 mod state;
 mod topic;
 
 use std::sync::Arc;
 
 pub(crate) use client::expire;
+pub(crate) use new_topic::SendsToNewTopics;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request as code;
 use rocketpy_remoting::{Connection, Handler, Reply};

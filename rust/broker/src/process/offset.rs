@@ -8,14 +8,18 @@ use rocketpy_protocol::header::{
     GetEarliestMsgStoretimeRequestHeader, GetEarliestMsgStoretimeResponseHeader, GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader, GetMinOffsetRequestHeader, GetMinOffsetResponseHeader, Header,
     QueryConsumerOffsetRequestHeader, QueryConsumerOffsetResponseHeader, SearchOffsetRequestHeader,
-    SearchOffsetResponseHeader, UpdateConsumerOffsetRequestHeader,
+    SearchOffsetResponseHeader, UpdateConsumerOffsetRequestHeader, key,
 };
-use rocketpy_remoting::Response;
+use rocketpy_remoting::{Reply, Response};
 use rocketpy_store::Boundary;
+use tracing::debug;
 
-use crate::call::{Answer, Call, queue_id, success_with};
+use crate::blocking::blocking;
+use crate::call::{Answer, Call, answer_later, queue_id, success_with};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
+use crate::table::group_commit::Written;
+use crate::table::offset::{Place, Readable};
 
 /// QUERY_CONSUMER_OFFSET.
 pub(super) fn query(Call { shared, request, .. }: Call<'_>) -> Answer {
@@ -24,19 +28,29 @@ pub(super) fn query(Call { shared, request, .. }: Call<'_>) -> Answer {
     if let Some(offset) = shared.offsets.get(group, topic, queue) {
         return Ok(success_with(&QueryConsumerOffsetResponseHeader { offset }));
     }
-    let may_start_at_zero = header.set_zero_if_not_found.unwrap_or(true);
-    if may_start_at_zero && starts_hot(shared, topic, queue) {
+    let is_queue = shared.topics.get(topic).is_some_and(|topic| queue < topic.queues());
+    if is_queue && !is_of_stored(request) && starts_hot(shared, topic, queue) {
         return Ok(success_with(&QueryConsumerOffsetResponseHeader { offset: 0 }));
     }
     Err(Refusal::NoOffset { group: group.to_owned(), topic: topic.to_owned(), queue_id: queue })
 }
 
-/// Whether the queue was never trimmed and its first message is near the end of the log. Then a group without an offset begins at
-/// the first message, whatever start it asks for.
+/// Whether a QUERY_CONSUMER_OFFSET asks for what is stored alone, not for where the group would begin.
+pub(super) fn is_of_stored(request: &Command) -> bool {
+    QueryConsumerOffsetRequestHeader::read(&request.ext)
+        .is_ok_and(|header| header.set_zero_if_not_found == Some(false))
+}
+
+/// Whether the queue was never trimmed, and is empty or has its first message near the end of the log. Then a group without an
+/// offset begins at the first message, whatever start it asks for. Without the rule it would ask for the end next, which by then may
+/// lie behind messages that nobody of the group has seen.
 fn starts_hot(shared: &Shared, topic: &str, queue_id: u32) -> bool {
     let bounds = shared.store.queue_bounds(topic, queue_id);
-    if bounds.min.get() > 0 || bounds.max.get() == 0 {
+    if bounds.min.get() > 0 {
         return false;
+    }
+    if bounds.max.get() == 0 {
+        return true;
     }
     let first = shared.store.entries(topic, queue_id, bounds.min, 1);
     first.is_ok_and(|entries| {
@@ -45,8 +59,22 @@ fn starts_hot(shared: &Shared, topic: &str, queue_id: u32) -> bool {
     })
 }
 
-/// UPDATE_CONSUMER_OFFSET.
-pub(super) fn update(Call { shared, request, .. }: Call<'_>) -> Answer {
+/// UPDATE_CONSUMER_OFFSET. The first offset of a group for a queue is on disk before the answer.
+pub(super) fn update(call: Call<'_>, reply: Reply) {
+    match commit(call) {
+        Ok(None) => reply.send(Response::success()),
+        Ok(Some(written)) => answer_later(call.shared, reply, async move {
+            written.done().await?;
+            Ok(Response::success())
+        }),
+        Err(refusal) => {
+            debug!(%refusal, peer = %call.connection.peer(), "commit refused");
+            reply.send(refusal.response());
+        }
+    }
+}
+
+fn commit(Call { shared, request, .. }: Call<'_>) -> Result<Option<Written>, Refusal> {
     let header = UpdateConsumerOffsetRequestHeader::read(&request.ext)?;
     let (group, topic) = (header.consumer_group, header.topic);
     if shared.groups.get(group).is_none() {
@@ -64,8 +92,21 @@ pub(super) fn update(Call { shared, request, .. }: Call<'_>) -> Answer {
         let value = header.commit_offset.to_string();
         return Err(Refusal::Value { field: "commitOffset", wanted: "0 or more", value });
     }
-    shared.offsets.commit(group, topic, queue, header.commit_offset);
-    Ok(Response::success())
+    let place = Place { group, topic, queue_id: queue };
+    let (offset, readable) = (header.commit_offset, readable(shared, topic, queue));
+    let is_reset = request.ext.get(key::IS_RESET) == Some("true");
+    let stored = if is_reset {
+        shared.offsets.reset(place, offset, readable)
+    } else {
+        shared.offsets.commit(place, offset, readable)
+    };
+    Ok(stored?)
+}
+
+/// What can be read of a queue.
+pub(super) fn readable(shared: &Shared, topic: &str, queue_id: u32) -> Readable {
+    let bounds = shared.store.queue_bounds(topic, queue_id);
+    Readable { min: signed(bounds.min.get()), max: signed(bounds.max.get()) }
 }
 
 /// Whether a GET_MAX_OFFSET asks for the offset of the next message, even if earlier ones cannot be read yet.
@@ -100,14 +141,16 @@ pub(super) fn search(Call { shared, request, .. }: Call<'_>) -> Answer {
         _ => Boundary::Lower,
     };
     let queue = queue_id(header.queue_id)?;
-    let offset = shared.store.offset_by_time(header.topic, queue, header.timestamp, boundary)?;
+    let found = || shared.store.offset_by_time(header.topic, queue, header.timestamp, boundary);
+    let offset = blocking(found)?;
     Ok(success_with(&SearchOffsetResponseHeader { offset: signed(offset.get()) }))
 }
 
 /// GET_EARLIEST_MSG_STORETIME: −1 when the queue holds nothing.
 pub(super) fn earliest_stored_at(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetEarliestMsgStoretimeRequestHeader::read(&request.ext)?;
-    let stored_at = shared.store.earliest_stored_at(header.topic, queue_id(header.queue_id)?)?;
+    let queue_id = queue_id(header.queue_id)?;
+    let stored_at = blocking(|| shared.store.earliest_stored_at(header.topic, queue_id))?;
     Ok(success_with(&GetEarliestMsgStoretimeResponseHeader { timestamp: stored_at.unwrap_or(-1) }))
 }
 

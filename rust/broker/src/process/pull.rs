@@ -6,21 +6,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::sys_flag::pull as flag;
 use rocketpy_model::{GroupConfig, TopicConfig, perm};
+use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{Header, PullMessageRequestHeader, PullMessageResponseHeader};
 use rocketpy_remoting::{Reply, Response};
-use rocketpy_store::{Fetch, FetchStatus, ReadLimits};
+use rocketpy_store::{Fetch, FetchStatus, ReadLimits, StoreError};
+use tracing::debug;
 
-use super::offset::signed;
-use crate::blocking::blocking;
-use crate::call::{Call, response as respond};
+use super::held;
+use super::offset::{readable, signed};
+use crate::call::{Call, on_disk, response as respond};
 use crate::held_request::QueueKey;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
-use crate::waiting::Pull;
+use crate::table::group::FoundGroup;
+use crate::table::group_commit::Written;
+use crate::table::offset::{Place, PullAt, Pulling, Readable};
+use crate::waiting::{Pull, Waiting};
 
 /// Bytes of one answer when the request states no limit: Apache's limit for messages in memory.
 const DEFAULT_MAX_BYTES: usize = 256 * 1024;
@@ -41,19 +47,97 @@ pub(super) fn pull(Call { shared, request, .. }: Call<'_>, reply: Reply) -> Opti
             return None;
         }
     };
-    let pull = match check(shared, request.code, &header) {
-        Ok(pull) => pull,
+    let found =
+        check_broker(shared, request.code).and_then(|()| shared.groups.get_or_create(header.consumer_group));
+    let checked = match found {
+        Ok(FoundGroup { written: Some(written), .. }) => {
+            pull_once_made(shared, written, request, reply);
+            return None;
+        }
+        Ok(FoundGroup { written: None, group }) => check(shared, &header, &group),
+        Err(refusal) => Err(refusal),
+    };
+    match checked {
+        Ok(pull) => place_and_read(shared, &header, pull, reply),
         Err(refusal) => {
             reply.send(refusal_response(&refusal));
+            None
+        }
+    }
+}
+
+/// Serves the pull from its beginning once its group is made.
+fn pull_once_made(shared: &Arc<Shared>, written: Written, request: &Command, reply: Reply) {
+    // The body is a part of the whole block that was read from the connection, and would keep it in memory. No pull has one.
+    let request = Command { body: Bytes::new(), ..request.clone() };
+    let owner = shared.clone();
+    shared.tasks.spawn(async move {
+        match on_disk(Some(written)).await {
+            Ok(()) => {
+                let connection = reply.connection().clone();
+                let call = Call { shared: &owner, connection: &connection, request: &request };
+                held::pull(call, reply);
+            }
+            Err(refusal) => reply.send(refusal_response(&refusal)),
+        }
+    });
+}
+
+/// Reads once the group has an offset for the queue on disk, where it must have one: the offset that the pull commits, the one
+/// that is stored, or the place where a group of push consumers begins. Without it a kill would let the group begin at the end
+/// again, behind messages that it was handed out and had not committed.
+fn place_and_read(
+    shared: &Arc<Shared>,
+    header: &PullMessageRequestHeader<'_>,
+    pull: Pull,
+    reply: Reply,
+) -> Option<ToHold> {
+    let QueueKey { topic, queue_id } = &pull.queue;
+    let commits = header.sys_flag & flag::COMMIT_OFFSET != 0 && header.commit_offset >= 0;
+    let at = PullAt {
+        place: Place { group: &pull.group, topic, queue_id: *queue_id },
+        offset: pull.offset,
+        commit: commits.then_some(header.commit_offset),
+        readable: readable(shared, topic, *queue_id),
+    };
+    let written = match shared.offsets.pull(&at, || shared.clients.is_pushed_to(&pull.group)) {
+        Ok((Pulling::Reads { refused }, written)) => {
+            if let Some(error) = refused {
+                debug!(group = &*pull.group, %error, "commit of a pull refused");
+            }
+            written
+        }
+        Ok((Pulling::Moved { to }, _)) => {
+            reply.send(moved(&pull, to, at.readable));
+            return None;
+        }
+        Err(error) => {
+            reply.send(Refusal::from(error).response());
             return None;
         }
     };
-    if header.sys_flag & flag::COMMIT_OFFSET != 0 && header.commit_offset >= 0 {
-        let QueueKey { topic, queue_id } = &pull.queue;
-        shared.offsets.commit(&pull.group, topic, *queue_id, header.commit_offset);
-    }
-    let hold = (header.sys_flag & flag::SUSPEND != 0).then(|| hold_time(shared, &header));
-    read(shared, pull, reply, hold)
+    let hold = (header.sys_flag & flag::SUSPEND != 0).then(|| hold_time(shared, header));
+    let Some(written) = written else { return read(shared, pull, reply, hold) };
+    let owner = shared.clone();
+    shared.tasks.spawn(async move {
+        match on_disk(Some(written)).await {
+            Ok(()) => {
+                if let Some((pull, reply, patience)) = read(&owner, pull, reply, hold) {
+                    held::hold_pull(&owner, pull, reply, patience);
+                }
+            }
+            Err(refusal) => reply.send(refusal_response(&refusal)),
+        }
+    });
+    None
+}
+
+/// Sends a reader back whose offset is from before the last start.
+fn moved(pull: &Pull, to: i64, Readable { min, max }: Readable) -> Response {
+    let code = response::PULL_OFFSET_MOVED;
+    let mut command = head(pull, code, Bounds { next: to, min, max });
+    command.remark = Some("the broker's last start took the queue back".to_owned());
+    command.into()
 }
 
 fn hold_time(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> Duration {
@@ -94,7 +178,8 @@ fn check_readable(topic: &TopicConfig, queue_id: i64) -> Result<u32, Refusal> {
     })
 }
 
-fn check(shared: &Shared, code: i32, header: &PullMessageRequestHeader<'_>) -> Result<Pull, Refusal> {
+/// Whether this broker serves such pulls.
+fn check_broker(shared: &Shared, code: i32) -> Result<(), Refusal> {
     let config = &shared.config;
     let permission = shared.permission();
     if permission & perm::READ == 0 {
@@ -104,10 +189,14 @@ fn check(shared: &Shared, code: i32, header: &PullMessageRequestHeader<'_>) -> R
     if code == request::LITE_PULL_MESSAGE && !config.lite_pull {
         return Err(Refusal::LitePullOff { broker: config.broker_name.clone() });
     }
-    let group = match shared.groups.get(header.consumer_group) {
-        Some(group) => group,
-        None => blocking(|| shared.groups.get_or_create(header.consumer_group))?,
-    };
+    Ok(())
+}
+
+fn check(
+    shared: &Shared,
+    header: &PullMessageRequestHeader<'_>,
+    group: &GroupConfig,
+) -> Result<Pull, Refusal> {
     if !group.consume_enable {
         return Err(Refusal::GroupDisabled { group: group.name.clone() });
     }
@@ -115,7 +204,7 @@ fn check(shared: &Shared, code: i32, header: &PullMessageRequestHeader<'_>) -> R
         return Err(Refusal::NoTopic { topic: header.topic.to_owned() });
     };
     let queue_id = check_readable(&topic, i64::from(header.queue_id))?;
-    let filter = filter_of(shared, header, &group)?;
+    let filter = filter_of(shared, header, group)?;
     Ok(Pull {
         queue: QueueKey { topic: topic.name.as_str().into(), queue_id },
         offset: header.queue_offset,
@@ -148,7 +237,7 @@ fn filter_of(
     }
     if header.sys_flag & flag::SUBSCRIPTION != 0 {
         check_type(header.expression_type)?;
-        return Ok(shared.parsed_filter(header.subscription.unwrap_or_default()));
+        return shared.parsed_filter(header.subscription.unwrap_or_default());
     }
     let Some(view) = shared.clients.for_pull(header.consumer_group, header.topic) else {
         return Err(Refusal::NoConsumers { group: header.consumer_group.to_owned() });
@@ -180,10 +269,52 @@ pub(super) fn check_type(expression_type: Option<&str>) -> Result<(), Refusal> {
     }
 }
 
-/// Reads the queue and answers. With nothing to give and time to wait it gives the pull back, to be held.
-fn read(shared: &Shared, pull: Pull, reply: Reply, hold: Option<Duration>) -> Option<ToHold> {
+/// Reads the queue and answers: at once from memory, else when the disk has given what is there. With nothing to give and time
+/// to wait it gives the pull back, to be held.
+fn read(shared: &Arc<Shared>, pull: Pull, reply: Reply, hold: Option<Duration>) -> Option<ToHold> {
     let QueueKey { topic, queue_id } = &pull.queue;
-    let fetch = match shared.store.get(topic, *queue_id, pull.offset, &pull.limits, &pull.filter) {
+    let read = shared.store.get_in_memory(topic, *queue_id, pull.offset, &pull.limits, &pull.filter);
+    match read.transpose() {
+        Some(read) => finish(shared, pull, reply, hold, read),
+        None => {
+            read_aside(shared, pull, reply, hold);
+            None
+        }
+    }
+}
+
+/// Reads from the disk, while the thread that serves the connection goes on, and answers then.
+fn read_aside(shared: &Arc<Shared>, pull: Pull, reply: Reply, hold: Option<Duration>) {
+    let place = match shared.cold_reads.enter() {
+        Ok(place) => place,
+        Err(refusal) => return reply.send(refusal.response()),
+    };
+    let for_task = shared.clone();
+    shared.tasks.spawn(async move {
+        let store = for_task.store.clone();
+        let aside = place.read(move || {
+            let QueueKey { topic, queue_id } = &pull.queue;
+            let read = store.get(topic, *queue_id, pull.offset, &pull.limits, &pull.filter);
+            (pull, read)
+        });
+        if let Some((pull, read)) = aside.await
+            && let Some((pull, reply, patience)) = finish(&for_task, pull, reply, hold, read)
+        {
+            held::hold(&for_task, Waiting::Pull(pull), reply, patience);
+        }
+    });
+}
+
+/// Answers with what was read, or gives the pull back to be held.
+fn finish(
+    shared: &Shared,
+    pull: Pull,
+    reply: Reply,
+    hold: Option<Duration>,
+    read: Result<Fetch, StoreError>,
+) -> Option<ToHold> {
+    let QueueKey { topic, queue_id } = &pull.queue;
+    let fetch = match read {
         Ok(fetch) => fetch,
         Err(error) => {
             reply.send(Refusal::from(error).response());
@@ -202,7 +333,8 @@ fn read(shared: &Shared, pull: Pull, reply: Reply, hold: Option<Duration>) -> Op
                 shared.rates.got(&pull.group, topic, count);
             }
             let next = signed(fetch.next_offset.get());
-            shared.offsets.pulled(&pull.group, topic, *queue_id, next);
+            let place = Place { group: &pull.group, topic, queue_id: *queue_id };
+            shared.offsets.pulled(place, next);
             reply.send(answer(&pull, fetch, code));
             None
         }
@@ -224,11 +356,31 @@ fn code_of(status: FetchStatus, offset: i64) -> i32 {
 }
 
 fn answer(pull: &Pull, fetch: Fetch, code: i32) -> Response {
+    let bounds = Bounds {
+        next: signed(fetch.next_offset.get()),
+        min: signed(fetch.min_offset.get()),
+        max: signed(fetch.max_offset.get()),
+    };
+    let mut command = head(pull, code, bounds);
+    if code != response::SUCCESS {
+        command.remark = Some(remark(fetch.status).to_owned());
+    }
+    Response { command, body: fetch.records, is_mapped: true }
+}
+
+/// Where a reader goes on, and what the queue holds.
+struct Bounds {
+    next: i64,
+    min: i64,
+    max: i64,
+}
+
+fn head(pull: &Pull, code: i32, bounds: Bounds) -> Command {
     let header = PullMessageResponseHeader {
         suggest_which_broker_id: 0,
-        next_begin_offset: signed(fetch.next_offset.get()),
-        min_offset: signed(fetch.min_offset.get()),
-        max_offset: signed(fetch.max_offset.get()),
+        next_begin_offset: bounds.next,
+        min_offset: bounds.min,
+        max_offset: bounds.max,
         offset_delta: None,
         topic_sys_flag: Some(pull.topic_sys_flag),
         group_sys_flag: Some(pull.group_sys_flag),
@@ -238,10 +390,7 @@ fn answer(pull: &Pull, fetch: Fetch, code: i32) -> Response {
     };
     let mut command = respond(code);
     header.write(&mut command.ext);
-    if code != response::SUCCESS {
-        command.remark = Some(remark(fetch.status).to_owned());
-    }
-    Response { command, body: fetch.records }
+    command
 }
 
 fn remark(status: FetchStatus) -> &'static str {
@@ -270,3 +419,6 @@ fn refusal_response(refusal: &Refusal) -> Response {
     response.command.ext.push("forbiddenType", &forbidden_type.to_string());
     response
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,8 +7,7 @@ use rocketpy_protocol::{Command, request_table};
 use rocketpy_remoting::{Reply, Response};
 
 use super::{client, group, held, message, offset, send, state, topic};
-use crate::blocking::blocking;
-use crate::call::{Call, Function};
+use crate::call::{Call, Function, answer_later, aside};
 
 /// What is done with a request.
 #[derive(Debug)]
@@ -73,8 +72,11 @@ request_table! {
     SEND_REPLY_MESSAGE | SEND_REPLY_MESSAGE_V2 => refused("request-reply is not there yet");
 
     // Offsets.
-    QUERY_CONSUMER_OFFSET => answers(offset::query);
-    UPDATE_CONSUMER_OFFSET => answers(offset::update);
+    QUERY_CONSUMER_OFFSET => Route::Answers {
+        function: offset::query,
+        waits: Waits::Unless { test: offset::is_of_stored, says: "setZeroIfNotFound=false" },
+    };
+    UPDATE_CONSUMER_OFFSET => Route::Replies(offset::update);
     GET_MAX_OFFSET => Route::Answers {
         function: offset::max,
         waits: Waits::Unless { test: offset::is_of_next, says: "committed=false" },
@@ -85,7 +87,7 @@ request_table! {
     INVOKE_BROKER_TO_RESET_OFFSET => refused("commit the offsets instead while the group is stopped");
 
     // Clients.
-    HEART_BEAT => answers(client::heartbeat);
+    HEART_BEAT => Route::Replies(client::heartbeat);
     UNREGISTER_CLIENT => answers(client::unregister);
     CHECK_CLIENT_CONFIG => answers(client::check);
     GET_CONSUMER_LIST_BY_GROUP => answers(client::list);
@@ -96,14 +98,14 @@ request_table! {
 
     // Topics.
     UPDATE_AND_CREATE_TOPIC => Route::Replies(topic::put);
-    DELETE_TOPIC_IN_BROKER => answers(topic::delete);
+    DELETE_TOPIC_IN_BROKER => Route::Replies(topic::delete);
     GET_ALL_TOPIC_CONFIG => answers(topic::all);
     GET_TOPIC_CONFIG => answers(topic::get);
     GET_TOPIC_STATS_INFO => answers_once_dispatched(topic::stats);
 
     // Consumer groups.
-    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => answers(group::put);
-    DELETE_SUBSCRIPTIONGROUP => answers(group::delete);
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => Route::Replies(group::put);
+    DELETE_SUBSCRIPTIONGROUP => Route::Replies(group::delete);
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG => answers(group::all);
     GET_CONSUME_STATS => answers_once_dispatched(group::consume_stats);
     QUERY_TOPIC_CONSUME_BY_WHO => answers(group::of_topic);
@@ -116,9 +118,12 @@ request_table! {
         Ok(Response::success())
     });
     // A round of retention: files of consume queues go with the log's. Queues stay: their numbers are nowhere else.
-    CLEAN_EXPIRED_CONSUMEQUEUE => answers(|call| {
-        blocking(|| call.shared.store.clean())?;
-        Ok(Response::success())
+    CLEAN_EXPIRED_CONSUMEQUEUE => Route::Replies(|call, reply| {
+        let owner = call.shared.clone();
+        answer_later(call.shared, reply, async move {
+            aside(move || owner.store.clean()).await?;
+            Ok(Response::success())
+        });
     });
 
     // What is not there yet.

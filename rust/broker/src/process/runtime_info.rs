@@ -36,6 +36,9 @@ const ONE_FIGURE: &[(&str, &str, Option<Label>)] = &[
     ("remainHowManyDataToFlush", "flush_behind", None),
     ("consumeQueueDiskRatio", "disk_used_ratio", Some(("part", "consume_queue"))),
     ("heldPulls", "held_pulls", None),
+    ("peerMemoryBytes", "peer_memory", None),
+    ("peerMemoryLimitBytes", "peer_memory_limit", None),
+    ("peersClosedForMemory", "peers_closed_for_memory_total", None),
 ];
 
 /// Keys whose text is the rates of three windows.

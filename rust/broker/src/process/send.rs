@@ -3,14 +3,17 @@
 //! # Source
 //! docs/reference/protocol.md 2.3.1, docs/reference/store-format.md 6.6.
 
+use std::sync::Arc;
+
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::{SendMessageRequestHeader, SendMessageResponseHeader};
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::{Command, Header};
 use rocketpy_remoting::{Connection, Reply, Response};
 
+use super::new_topic;
 use crate::call::{Call, response as respond};
-use crate::put::{Delay, NewMessage, Origin, Places, Stored, Template, acknowledge, put};
+use crate::put::{Delay, NewMessage, NotPut, Origin, Stored, Template, acknowledge, put, put_and_make};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 
@@ -26,13 +29,32 @@ pub(super) fn send(Call { shared, connection, request }: Call<'_>, reply: Reply)
             return reply.send(Refusal::from(error).response());
         }
     };
+    if shared.sends_to_new_topics.has(header.topic) {
+        return new_topic::wait(shared, header.topic, request, reply);
+    }
     match put(shared, Origin::Client, &message(&header, connection, request)) {
-        Ok(stored) => {
-            let response = answer(shared, &stored);
-            acknowledge(shared, stored.ack, reply, response);
-        }
+        Ok(stored) => acknowledge_stored(shared, stored, reply),
+        Err(NotPut::Refused(refusal)) => reply.send(refusal.response()),
+        Err(NotPut::Missing(_)) => new_topic::wait(shared, header.topic, request, reply),
+    }
+}
+
+/// Stores the message or the batch after what is missing for it was made, and answers.
+pub(super) async fn put_and_answer(shared: &Arc<Shared>, request: &Command, reply: Reply) {
+    let header = match SendMessageRequestHeader::of(request) {
+        Ok(header) => header,
+        Err(error) => return reply.send(Refusal::from(error).response()),
+    };
+    let connection = reply.connection().clone();
+    match put_and_make(shared, Origin::Client, &message(&header, &connection, request)).await {
+        Ok(stored) => acknowledge_stored(shared, stored, reply),
         Err(refusal) => reply.send(refusal.response()),
     }
+}
+
+fn acknowledge_stored(shared: &Arc<Shared>, stored: Stored<'_>, reply: Reply) {
+    let response = answer(shared, &stored);
+    acknowledge(shared, stored.ack, reply, response);
 }
 
 fn message<'a>(
@@ -73,7 +95,7 @@ fn answer(shared: &Shared, stored: &Stored<'_>) -> Response {
         queue_id: stored.queue_id as i32,
         queue_offset: super::offset::signed(stored.queue_offset.get()),
         transaction_id: unique_key,
-        batch_uniq_id: unique_key.filter(|_| matches!(stored.places, Places::Many(_))),
+        batch_uniq_id: None, // of inner-batch queues: with it, Java reports one id for a whole batch
         recall_handle: None,
         region: Some(&shared.config.region_id),
         trace_on: Some(if shared.config.trace_on { "true" } else { "false" }),

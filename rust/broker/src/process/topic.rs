@@ -10,33 +10,61 @@ use std::time::Instant;
 use rocketpy_model::{MessageQueue, Permission, QueueOffset, TopicConfig, TopicFilterType, name};
 use rocketpy_protocol::body::{TopicConfigSerializeWrapper, TopicOffset, TopicStatsTable};
 use rocketpy_protocol::header::{
-    CreateTopicRequestHeader, DeleteTopicRequestHeader, GetTopicConfigRequestHeader,
-    GetTopicStatsInfoRequestHeader, Header,
+    CreateTopicRequestHeader, DeleteTopicRequestHeader, GetAllTopicConfigRequestHeader,
+    GetAllTopicConfigResponseHeader, GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader, Header,
 };
 use rocketpy_remoting::{Reply, Response};
 use tracing::info;
 
 use super::offset::signed;
+use super::page::Page;
 use crate::blocking::blocking;
-use crate::call::{Answer, Call, success_json};
+use crate::call::{Answer, Call, answer_later, aside, on_disk, success_json, success_json_with};
 use crate::put::{AckCondition, acknowledge};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
+use crate::table::named::Changed;
 use crate::table::topic::{MAX_QUEUES, TopicChange, is_system};
 use crate::topic_attribute;
 
 /// UPDATE_AND_CREATE_TOPIC.
 pub(super) fn put(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     let wanted = CreateTopicRequestHeader::read(&request.ext).map_err(Refusal::from);
-    let change = wanted
-        .and_then(|header| wanted_topic(shared, &header))
-        .and_then(|topic| blocking(|| put_and_age(shared, topic)));
-    let change = match change {
-        Ok(change) => change,
+    let changed = wanted.and_then(|header| {
+        let topic = wanted_topic(shared, &header)?;
+        let old = shared.topics.get(&topic.name);
+        let is_aged = [Some(&topic), old.as_deref()].into_iter().flatten().any(topic_attribute::is_aged);
+        Ok((shared.topics.put(topic)?, is_aged))
+    });
+    let (changed, is_aged) = match changed {
+        Ok(changed) => changed,
         Err(refusal) => return reply.send(refusal.response()),
     };
-    let mut condition = AckCondition::default();
-    for topic in change.iter().flat_map(|change| &change.topics) {
+    let owner = shared.clone();
+    shared.tasks.spawn(async move {
+        match put_and_age(&owner, changed, is_aged).await {
+            Err(refusal) => reply.send(refusal.response()),
+            Ok(change) => {
+                let mut condition = AckCondition::default();
+                if !change.topics.is_empty() {
+                    // A route query right after the answer finds the topic.
+                    condition.announced = owner.announce(&change);
+                }
+                acknowledge(&owner, condition, reply, Response::success());
+            }
+        }
+    });
+}
+
+/// Waits until the topic is stored, and puts its retention into force.
+async fn put_and_age(
+    shared: &Arc<Shared>,
+    changed: Changed<TopicConfig>,
+    is_aged: bool,
+) -> Result<TopicChange, Refusal> {
+    let change = TopicChange { topics: changed.values };
+    on_disk(changed.written).await?;
+    for topic in &change.topics {
         info!(
             topic = topic.name,
             queues = topic.queues(),
@@ -44,20 +72,15 @@ pub(super) fn put(Call { shared, request, .. }: Call<'_>, reply: Reply) {
             "topic created or changed"
         );
     }
-    if let Some(change) = change {
-        // A route query right after the answer finds the topic.
-        condition.announced = shared.announce(&change);
-    }
-    acknowledge(shared, condition, reply, Response::success());
-}
-
-/// Stores the topic and puts its retention into force.
-fn put_and_age(shared: &Shared, topic: TopicConfig) -> Result<Option<TopicChange>, Refusal> {
-    let change = shared.topics.put(topic)?;
-    if change.is_some() {
-        shared.set_topic_retention()?;
+    if is_aged && !change.topics.is_empty() {
+        set_topic_retention(shared).await?;
     }
     Ok(change)
+}
+
+async fn set_topic_retention(shared: &Arc<Shared>) -> Result<(), Refusal> {
+    let owner = shared.clone();
+    Ok(aside(move || owner.set_topic_retention()).await?)
 }
 
 fn wanted_topic(shared: &Shared, header: &CreateTopicRequestHeader<'_>) -> Result<TopicConfig, Refusal> {
@@ -130,25 +153,37 @@ fn attributes(
 }
 
 /// DELETE_TOPIC_IN_BROKER: the topic, its queues and the offsets stored for it.
-pub(super) fn delete(Call { shared, request, .. }: Call<'_>) -> Answer {
-    let header = DeleteTopicRequestHeader::read(&request.ext)?;
-    check_own(shared, header.topic)?;
-    let queues = blocking(|| -> Result<usize, Refusal> {
-        shared.topics.remove(header.topic)?;
-        shared.set_topic_retention()?;
-        // Before the queues: offsets that outlive the queues would be ahead of a later topic's messages.
-        shared.offsets.remove_topic(header.topic)?;
-        Ok(shared.store.delete_topic(header.topic)?)
-    })?;
-    super::held::resume(shared, shared.held.of_topic(header.topic));
-    info!(topic = header.topic, queues, "topic deleted");
+pub(super) fn delete(Call { shared, request, .. }: Call<'_>, reply: Reply) {
+    let topic = DeleteTopicRequestHeader::read(&request.ext).map_err(Refusal::from).and_then(|header| {
+        check_own(shared, header.topic)?;
+        Ok(header.topic.to_owned())
+    });
+    match topic {
+        Ok(topic) => answer_later(shared, reply, delete_everywhere(shared.clone(), topic)),
+        Err(refusal) => reply.send(refusal.response()),
+    }
+}
+
+async fn delete_everywhere(shared: Arc<Shared>, topic: String) -> Answer {
+    on_disk(shared.topics.remove(&topic)?).await?;
+    set_topic_retention(&shared).await?;
+    // Before the queues: offsets that outlive the queues would be ahead of a later topic's messages.
+    on_disk(shared.offsets.remove_topic(&topic)?).await?;
+    let (owner, name) = (shared.clone(), topic.clone());
+    let queues = aside(move || owner.store.delete_topic(&name)).await?;
+    super::held::resume(&shared, shared.held.of_topic(&topic));
+    info!(topic, queues, "topic deleted");
     Ok(Response::success())
 }
 
 /// GET_ALL_TOPIC_CONFIG.
-pub(super) fn all(Call { shared, .. }: Call<'_>) -> Answer {
-    let (data_version, topic_config_table) = shared.topics.all();
-    Ok(success_json(&TopicConfigSerializeWrapper { data_version, topic_config_table, ..Default::default() }))
+pub(super) fn all(Call { shared, request, .. }: Call<'_>) -> Answer {
+    let header = GetAllTopicConfigRequestHeader::read(&request.ext)?;
+    let (data_version, mut topic_config_table) = shared.topics.all();
+    let page = Page::of(header.topic_seq, header.max_topic_num);
+    let total_topic_num = page.map(|page| page.cut(&mut topic_config_table));
+    let body = TopicConfigSerializeWrapper { data_version, topic_config_table, ..Default::default() };
+    Ok(success_json_with(&GetAllTopicConfigResponseHeader { total_topic_num }, &body))
 }
 
 /// GET_TOPIC_CONFIG.
@@ -168,7 +203,9 @@ pub(super) fn stats(Call { shared, request, .. }: Call<'_>) -> Answer {
         let bounds = shared.store.queue_bounds(&name, queue_id);
         let last = bounds.max.get().checked_sub(1).filter(|last| *last >= bounds.min.get());
         let last_update_at_ms = match last {
-            Some(last) => shared.store.stored_at(&name, queue_id, QueueOffset(last))?.unwrap_or(0),
+            Some(last) => {
+                blocking(|| shared.store.stored_at(&name, queue_id, QueueOffset(last)))?.unwrap_or(0)
+            }
             None => 0,
         };
         let queue = MessageQueue { topic: name.clone(), broker_name: broker_name.clone(), queue_id };

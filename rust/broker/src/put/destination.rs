@@ -9,14 +9,10 @@ use rocketpy_env::{now_ms, random_u64};
 use rocketpy_model::{TopicConfig, name, perm, system};
 
 use super::message::{Delay, NewMessage, Origin, Template};
+use super::missing::{Missing, NotPut};
 use super::properties::Feature;
-use crate::blocking::blocking;
 use crate::refusal::Refusal;
-use crate::registration::Announced;
 use crate::shared::Shared;
-
-/// A topic, and the announcement to wait for when it is new.
-type Found = (Arc<TopicConfig>, Option<Announced>);
 
 /// The queue that a message goes to.
 #[derive(Debug)]
@@ -25,19 +21,17 @@ pub(super) struct Destination {
     pub(super) queue_id: u32,
     /// What the message's own says, or [`Delay::Dropped`] for a dead letter.
     pub(super) delay: Delay,
-    /// For a topic that this message made: when the name servers know it.
-    pub(super) announced: Option<Announced>,
 }
 
 impl Destination {
-    /// Finds the queue; makes a topic or a group that is missing and may be made.
+    /// Finds the queue.
     ///
     /// # Errors
-    /// There is no such topic or queue, or the sender may not use it. Nothing is stored then; a topic may have been made.
-    pub(super) fn of(shared: &Shared, origin: Origin, message: &NewMessage<'_>) -> Result<Self, Refusal> {
-        let (topic, announced) = find_topic(shared, origin, message.topic, message.template)?;
+    /// There is no such topic or queue, or the sender may not use it; or a topic or a group is missing that may be made.
+    pub(super) fn of(shared: &Shared, origin: Origin, message: &NewMessage<'_>) -> Result<Self, NotPut> {
+        let topic = find_topic(shared, origin, message.topic, message.template)?;
         let queue_id = choose_queue(&topic, message.queue_id)?;
-        let destination = Self { topic, queue_id, delay: message.delay, announced };
+        let destination = Self { topic, queue_id, delay: message.delay };
         match system::group_of_retry_topic(message.topic) {
             Some(group) if origin == Origin::Client => destination.or_dead_letters(shared, message, group),
             _ => Ok(destination),
@@ -65,18 +59,12 @@ impl Destination {
     ///
     /// # Source
     /// docs/reference/protocol.md 2.3.9.
-    fn or_dead_letters(
-        self,
-        shared: &Shared,
-        message: &NewMessage<'_>,
-        group: &str,
-    ) -> Result<Self, Refusal> {
-        let config = match shared.groups.get(group) {
-            Some(config) => config,
-            None => blocking(|| shared.groups.get_or_create(group))?,
+    fn or_dead_letters(self, shared: &Shared, message: &NewMessage<'_>, group: &str) -> Result<Self, NotPut> {
+        let Some(config) = shared.groups.get(group) else {
+            return Err(Missing::Group(group.to_owned()).into());
         };
         if message.is_batch {
-            return Err(Refusal::BatchToRetryTopic { topic: message.topic.to_owned() });
+            return Err(Refusal::BatchToRetryTopic { topic: message.topic.to_owned() }.into());
         }
         let limit = message.max_reconsume_times.unwrap_or(config.retry_max_times);
         let is_spent = message.reconsume_times > limit;
@@ -84,11 +72,10 @@ impl Destination {
             return Ok(self);
         }
         let dead_letters = system::dlq_topic(group);
-        let (topic, announced) = match shared.topics.get(&dead_letters) {
-            Some(topic) => (topic, None),
-            None => create(shared, TopicConfig::new(dead_letters, 1))?,
+        let Some(topic) = shared.topics.get(&dead_letters) else {
+            return Err(Missing::Topic(TopicConfig::new(dead_letters, 1)).into());
         };
-        Ok(Self { topic, queue_id: 0, delay: Delay::Dropped, announced })
+        Ok(Self { topic, queue_id: 0, delay: Delay::Dropped })
     }
 }
 
@@ -97,17 +84,18 @@ fn find_topic(
     origin: Origin,
     name: &str,
     template: Option<Template<'_>>,
-) -> Result<Found, Refusal> {
+) -> Result<Arc<TopicConfig>, NotPut> {
     let known = shared.topics.get(name);
     if known.is_none() {
-        name::check_topic(name)?;
+        name::check_topic(name).map_err(Refusal::from)?;
     }
-    if origin == Origin::Client && system::is_send_denied(name) {
-        return Err(Refusal::SendDenied { topic: name.to_owned() });
+    let is_trace = name == shared.config.trace_topic_name;
+    if origin == Origin::Client && system::is_send_denied(name) && !is_trace {
+        return Err(Refusal::SendDenied { topic: name.to_owned() }.into());
     }
     match known {
-        Some(topic) => Ok((topic, None)),
-        None => create(shared, missing_topic(shared, origin, name, template)?),
+        Some(topic) => Ok(topic),
+        None => Err(Missing::Topic(missing_topic(shared, origin, name, template)?).into()),
     }
 }
 
@@ -131,14 +119,6 @@ fn missing_topic(
         None if is_for_retries => Ok(TopicConfig::new(name, 1)),
         None => Err(Refusal::NoTopic { topic: name.to_owned() }),
     }
-}
-
-fn create(shared: &Shared, topic: TopicConfig) -> Result<Found, Refusal> {
-    let name = topic.name.clone();
-    let change = blocking(|| shared.topics.create(vec![topic]))?;
-    let announced = change.and_then(|change| shared.announce(&change));
-    let topic = shared.topics.get(&name).ok_or(Refusal::NoTopic { topic: name })?;
-    Ok((topic, announced))
 }
 
 fn choose_queue(topic: &TopicConfig, wanted: i32) -> Result<u32, Refusal> {

@@ -8,6 +8,7 @@
 mod ack;
 mod destination;
 mod message;
+mod missing;
 pub(crate) mod properties;
 #[cfg_attr(
     not(test),
@@ -23,6 +24,7 @@ use std::cell::RefCell;
 pub(crate) use ack::{AckCondition, acknowledge};
 use destination::Destination;
 pub(crate) use message::{Delay, NewMessage, Origin, Template};
+pub(crate) use missing::{NotPut, put_and_make};
 use properties::{PropertyFacts, check_sys_flag, inspect};
 use rocketpy_model::{PhysicalOffset, QueueOffset, TopicConfig, TopicFilterType, perm, sys_flag, system};
 use rocketpy_protocol::batch;
@@ -72,7 +74,7 @@ thread_local! {
 /// Stores a message or a batch.
 ///
 /// # Errors
-/// The message is not stored, and no part of a batch is.
+/// The message is not stored, and no part of a batch is. What is missing for it may be made: see [`put_and_make`].
 ///
 /// # Durability
 /// On return the record survives the end of the process; it survives a power loss once the flush has reached its end.
@@ -80,13 +82,15 @@ pub(crate) fn put<'a>(
     shared: &Shared,
     origin: Origin,
     message: &NewMessage<'a>,
-) -> Result<Stored<'a>, Refusal> {
+) -> Result<Stored<'a>, NotPut> {
     let stored = check_and_append(shared, origin, message);
     match &stored {
+        // It is put again.
+        Err(NotPut::Missing(_)) => {}
         Ok(stored) => {
             shared.stats.put(stored.places.as_slice().len() as u64, u64::from(stored.size_bytes));
         }
-        Err(_) => shared.stats.put_failed(),
+        Err(NotPut::Refused(_)) => shared.stats.put_failed(),
     }
     stored
 }
@@ -95,7 +99,7 @@ fn check_and_append<'a>(
     shared: &Shared,
     origin: Origin,
     message: &NewMessage<'a>,
-) -> Result<Stored<'a>, Refusal> {
+) -> Result<Stored<'a>, NotPut> {
     if origin == Origin::Client {
         check_writable(shared)?;
     }
@@ -108,11 +112,12 @@ fn check_and_append<'a>(
     if let Some(feature) = facts.feature {
         destination = destination.for_feature(feature)?;
     }
-    if message.is_batch {
+    let stored = if message.is_batch {
         append_batch(shared, origin, message, destination, &facts)
     } else {
         append(shared, origin, message, destination, &facts)
-    }
+    };
+    Ok(stored?)
 }
 
 fn check_writable(shared: &Shared) -> Result<(), Refusal> {
@@ -163,7 +168,7 @@ fn append<'a>(
         places: Places::One(appended.physical_offset),
         size_bytes: appended.size_bytes,
         unique_key: facts.unique_key.map(Cow::Borrowed).or(new_key.map(Cow::Owned)),
-        ack: condition(shared, destination, facts, appended.end),
+        ack: condition(shared, &destination.topic, facts, appended.end),
     })
 }
 
@@ -192,7 +197,7 @@ fn append_batch<'a>(
         places: Places::Many(appended.physical_offsets),
         size_bytes: appended.size_bytes,
         unique_key: facts.unique_key.map(Cow::Borrowed),
-        ack: condition(shared, destination, facts, appended.end),
+        ack: condition(shared, &destination.topic, facts, appended.end),
     })
 }
 
@@ -223,12 +228,11 @@ fn record<'a>(
 /// What the answer to a record that ends at `end` waits for.
 fn condition(
     shared: &Shared,
-    destination: Destination,
+    topic: &TopicConfig,
     facts: &PropertyFacts<'_>,
     end: PhysicalOffset,
 ) -> AckCondition {
-    let flushed = waits_for_flush(shared, &destination.topic, facts).then_some(end);
-    AckCondition { flushed, announced: destination.announced }
+    AckCondition { flushed: waits_for_flush(shared, topic, facts).then_some(end), announced: None }
 }
 
 /// Whether the answer comes after the flush: as the message says, else its topic, else the broker.

@@ -7,7 +7,7 @@ use rocketpy_model::{PhysicalOffset, Properties, property, sys_flag};
 use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::RecordView;
 
-use super::{Delay, NewMessage, Origin, Stored, put};
+use super::{Delay, NewMessage, Origin, Stored, put_and_make};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 
@@ -96,9 +96,9 @@ impl<'a> StoredAgain<'a> {
     /// Puts it.
     ///
     /// # Errors
-    /// As [`put`].
-    pub(crate) fn put(&self, shared: &Shared) -> Result<Stored<'_>, Refusal> {
-        put(shared, Origin::Broker, &self.message())
+    /// As [`put_and_make`].
+    pub(crate) async fn put(&self, shared: &Shared) -> Result<Stored<'_>, Refusal> {
+        put_and_make(shared, Origin::Broker, &self.message()).await
     }
 
     fn message(&self) -> NewMessage<'_> {

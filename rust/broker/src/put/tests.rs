@@ -28,17 +28,18 @@ fn message<'a>(topic: &'a str, properties: &'a str) -> NewMessage<'a> {
     }
 }
 
-fn add_topic(shared: &Shared, topic: TopicConfig) {
-    shared.topics.create(vec![topic]).unwrap();
+async fn add_topic(shared: &Shared, topic: TopicConfig) {
+    let created = shared.topics.create(vec![topic]).unwrap();
+    created.written.unwrap().done().await.unwrap();
 }
 
 /// Where the rules lead, in words: topic and queue, or the refusal.
-fn outcome(shared: &Shared, origin: Origin, message: &NewMessage<'_>) -> String {
-    match put(shared, origin, message) {
+async fn outcome(shared: &Shared, origin: Origin, message: &NewMessage<'_>) -> String {
+    match put_and_make(shared, origin, message).await {
         Err(refusal) => refusal.to_string(),
         Ok(stored) => {
             let place = stored.places.as_slice()[0];
-            let bytes = shared.store.record_at(place).expect("it was stored");
+            let bytes = shared.store.record_at(place).unwrap().expect("it was stored");
             let record = RecordView::parse(&bytes).unwrap();
             assert_eq!(stored.queue_id, record.queue_id);
             format!("{} {}", record.topic, record.queue_id)
@@ -50,7 +51,7 @@ fn outcome(shared: &Shared, origin: Origin, message: &NewMessage<'_>) -> String 
 async fn a_topic_and_its_queue_are_found_by_the_rules() {
     use Origin::{Broker, Client};
     let shared = TestShared::open(|config| config.default_topic_queues = 3);
-    add_topic(&shared, TopicConfig::new("known", 2));
+    add_topic(&shared, TopicConfig::new("known", 2)).await;
     let plain = message("known", "");
     let system_topic = message(system::SCHEDULE_TOPIC, "");
     let made = NewMessage { queue_id: 2, ..message("made", "") };
@@ -87,7 +88,7 @@ async fn a_topic_and_its_queue_are_found_by_the_rules() {
         (Client, NewMessage { body: b"", ..plain }, "no body"),
         (Client, NewMessage { is_batch: true, ..plain }, "the batch cannot be decoded"),
     ] {
-        let found = outcome(&shared, origin, &message);
+        let found = outcome(&shared, origin, &message).await;
         assert!(found.contains(wanted), "{origin:?} {message:?}: {found}");
     }
     let totals = shared.stats.totals();
@@ -111,7 +112,7 @@ async fn a_retry_of_a_client_is_dead_when_it_was_tried_too_often_or_its_group_co
         (Broker, retry(17, None), "%RETRY%group 0"),
         (Client, NewMessage { is_batch: true, ..retry(0, None) }, "a batch cannot be sent to retry topic"),
     ] {
-        let found = outcome(&shared, origin, &message);
+        let found = outcome(&shared, origin, &message).await;
         assert!(found.contains(wanted), "{origin:?} {message:?}: {found}");
     }
     let queue = rocketpy_model::MessageQueue {
@@ -120,11 +121,11 @@ async fn a_retry_of_a_client_is_dead_when_it_was_tried_too_often_or_its_group_co
         queue_id: 0,
     };
     shared.queue_locks.lock("group", "client", vec![queue], rocketpy_env::now_ms());
-    assert_eq!(outcome(&shared, Client, &retry(0, None)), "%DLQ%group 0");
+    assert_eq!(outcome(&shared, Client, &retry(0, None)).await, "%DLQ%group 0");
 
     let delayed = NewMessage { properties: b"DELAY\x013\x02a\x01b\x02", ..retry(17, None) };
     let stored = put(&shared, Client, &delayed).unwrap();
-    let bytes = shared.store.record_at(stored.places.as_slice()[0]).unwrap();
+    let bytes = shared.store.record_at(stored.places.as_slice()[0]).unwrap().unwrap();
     let record = RecordView::parse(&bytes).unwrap();
     assert_eq!((record.property("DELAY"), record.property("a")), (None, Some("b")));
     assert_eq!(record.reconsume_times, 17);
@@ -133,23 +134,25 @@ async fn a_retry_of_a_client_is_dead_when_it_was_tried_too_often_or_its_group_co
 #[tokio::test]
 async fn a_broker_without_write_permission_still_stores_what_it_owes() {
     let shared = TestShared::open(|config| config.broker_permission = 4);
-    add_topic(&shared, TopicConfig::new("known", 1));
-    assert!(outcome(&shared, Origin::Client, &message("known", "")).contains("does not accept messages"));
-    assert_eq!(outcome(&shared, Origin::Broker, &message("known", "")), "known 0");
+    add_topic(&shared, TopicConfig::new("known", 1)).await;
+    assert!(
+        outcome(&shared, Origin::Client, &message("known", "")).await.contains("does not accept messages")
+    );
+    assert_eq!(outcome(&shared, Origin::Broker, &message("known", "")).await, "known 0");
 }
 
 #[tokio::test]
 async fn the_limit_of_bodies_binds_clients_and_not_what_is_stored_again() {
     let shared = TestShared::open(|config| config.max_message_size = 1000);
-    add_topic(&shared, TopicConfig::new("orders", 1));
+    add_topic(&shared, TopicConfig::new("orders", 1)).await;
     let long = NewMessage { body: &[7; 2000], ..message("orders", "") };
-    let refused = put(&shared, Origin::Client, &long).unwrap_err();
+    let refused = put_and_make(&shared, Origin::Client, &long).await.unwrap_err();
     assert!(matches!(refused, Refusal::BodyTooLong { size_bytes: 2000, limit_bytes: 1000 }), "{refused}");
-    put(&shared, Origin::Broker, &long).unwrap(); // as it was accepted when the limit was higher
+    put_and_make(&shared, Origin::Broker, &long).await.unwrap(); // as it was accepted when the limit was higher
 
     let bytes = shared.only_record("orders", 0);
     let old = RecordView::parse(&bytes).unwrap();
-    StoredAgain::of(&old).to("%RETRY%group", -1).put(&shared).unwrap();
+    StoredAgain::of(&old).to("%RETRY%group", -1).put(&shared).await.unwrap();
     let bytes = shared.only_record("%RETRY%group", 0);
     assert_eq!(RecordView::parse(&bytes).unwrap().body, old.body);
 }
@@ -168,7 +171,7 @@ async fn an_answer_waits_for_the_flush_as_message_topic_and_broker_say() {
         let shared = TestShared::open(|config| config.store.flush = by_broker);
         let mut topic = TopicConfig::new("known", 1);
         topic.attributes.extend(by_topic.map(|kind| ("flush.type".to_owned(), kind.to_owned())));
-        add_topic(&shared, topic);
+        add_topic(&shared, topic).await;
         let stored = put(&shared, Origin::Client, &message("known", properties)).unwrap();
         let end = shared.store.max_physical_offset();
         assert_eq!(
@@ -185,7 +188,7 @@ async fn a_stored_record_becomes_a_new_message() {
     let shared = TestShared::open(|_| {});
     let mut orders = TopicConfig::new("orders", 4);
     orders.filter_type = TopicFilterType::MultiTag;
-    add_topic(&shared, orders);
+    add_topic(&shared, orders).await;
     let sent = NewMessage {
         queue_id: 3,
         sys_flag: 0x301,
@@ -204,7 +207,7 @@ async fn a_stored_record_becomes_a_new_message() {
         .and_then(|again| again.with_property(property::TAGS, "other"))
         .unwrap()
         .without_property(property::KEYS);
-    let stored = again.put(&shared).unwrap();
+    let stored = again.put(&shared).await.unwrap();
     assert_eq!(stored.unique_key.as_deref(), Some("U"));
     drop(stored);
 
@@ -225,7 +228,7 @@ async fn a_stored_record_becomes_a_new_message() {
 #[tokio::test]
 async fn a_record_stored_again_waits_only_when_it_is_asked_to() {
     let shared = TestShared::open(|_| {});
-    add_topic(&shared, TopicConfig::new("orders", 1));
+    add_topic(&shared, TopicConfig::new("orders", 1)).await;
     let half = NewMessage {
         delay: Delay::Over,
         ..message("orders", "DELAY\u{1}3\u{2}TRAN_MSG\u{1}true\u{2}PGROUP\u{1}g\u{2}")
@@ -235,8 +238,8 @@ async fn a_record_stored_again_waits_only_when_it_is_asked_to() {
     let record = RecordView::parse(&bytes).unwrap();
 
     let committed = StoredAgain::of(&record).committed();
-    let place = committed.put(&shared).unwrap().places.as_slice()[0];
-    let bytes = shared.store.record_at(place).unwrap();
+    let place = committed.put(&shared).await.unwrap().places.as_slice()[0];
+    let bytes = shared.store.record_at(place).unwrap().unwrap();
     let new = RecordView::parse(&bytes).unwrap();
     assert_eq!(new.sys_flag, sys_flag::TRANSACTION_COMMIT);
     assert_eq!(new.prepared_transaction_offset, record.physical_offset);
@@ -246,7 +249,7 @@ async fn a_record_stored_again_waits_only_when_it_is_asked_to() {
         "the text stays"
     );
 
-    let refused = StoredAgain::of(&record).delayed(4).unwrap().put(&shared).unwrap_err();
+    let refused = StoredAgain::of(&record).delayed(4).unwrap().put(&shared).await.unwrap_err();
     assert!(matches!(refused, Refusal::Delay { property: "DELAY" }), "{refused}");
     for value in ["", "a\u{1}b", "a\u{2}"] {
         let refused = StoredAgain::of(&record).with_property(property::ORIGIN_MESSAGE_ID, value);

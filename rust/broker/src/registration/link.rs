@@ -21,6 +21,11 @@ use crate::role::RoleCell;
 use crate::service::{Service, Work};
 use crate::table::topic::{ByName, TopicTable};
 
+/// Most bytes of topics in one request: a frame of a name server takes 16 MiB, of which a peer of ours may set less.
+const MAX_PART_BYTES: usize = 4 << 20;
+/// Bytes of a topic in a registration, besides its name and attributes.
+const TOPIC_BYTES: usize = 256;
+
 /// Pause before the first retry of a name server that did not take the registration; doubles up to the period.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 
@@ -89,16 +94,24 @@ impl Link {
         drop(self.progress.subscribe().wait_for(is_reached).await);
     }
 
-    /// What to send now: the topics that changed, or all of them, with their version at this moment.
-    ///
-    /// A later change is pending again, and goes out under another version.
-    fn next(&self, topics: &TopicTable, all: bool) -> (i64, DataVersion, ByName) {
+    /// What to send now: the topics that changed, or all of them, in parts that fit into a request.
+    fn next(&self, topics: &TopicTable, all: bool) -> (i64, Vec<ByName>) {
         let mut pending = self.pending.lock();
         let names = std::mem::take(&mut pending.topics);
-        let spent = pending.sent.filter(|_| !names.is_empty());
-        let (version, table) = topics.snapshot((!all).then_some(&names), spent);
+        let (_, table) = topics.snapshot((!all).then_some(&names), None);
+        (pending.ticket, parts(table))
+    }
+
+    /// The version under which the next part goes out.
+    ///
+    /// A name server ignores a table whose version it knows. So each part has a version of its own, as Apache's
+    /// `enableSplitRegistration` has it; a later change is pending again, and goes out under a later version.
+    fn version_of(&self, part: &ByName, topics: &TopicTable, is_first_of_all: bool) -> DataVersion {
+        let mut pending = self.pending.lock();
+        let spent = pending.sent.filter(|_| !is_first_of_all && !part.is_empty());
+        let (version, _) = topics.snapshot(Some(&BTreeSet::new()), spent);
         pending.sent = Some(version);
-        (pending.ticket, version, table)
+        version
     }
 }
 
@@ -171,8 +184,8 @@ impl Registration {
     }
 
     async fn register_all(&self) {
-        let (ticket, version, table) = self.link.next(&self.topics, true);
-        match self.register(version, table).await {
+        let (ticket, parts) = self.link.next(&self.topics, true);
+        match self.register(parts, true).await {
             Ok(()) => {
                 if !self.link.progress.borrow().is_there {
                     let broker = &self.identity.broker_name;
@@ -200,8 +213,8 @@ impl Registration {
     }
 
     async fn register_changed(&self) {
-        let (ticket, version, changed) = self.link.next(&self.topics, false);
-        match self.register(version, changed).await {
+        let (ticket, parts) = self.link.next(&self.topics, false);
+        match self.register(parts, false).await {
             Ok(()) => self.has_taken(ticket),
             Err(reason) => {
                 warn!(
@@ -217,7 +230,15 @@ impl Registration {
         self.link.progress.send_replace(Progress { taken: ticket, is_there: true });
     }
 
-    async fn register(&self, version: DataVersion, topic_config_table: ByName) -> Result<(), String> {
+    async fn register(&self, parts: Vec<ByName>, are_all: bool) -> Result<(), String> {
+        for (index, part) in parts.into_iter().enumerate() {
+            let version = self.link.version_of(&part, &self.topics, are_all && index == 0);
+            self.register_part(version, part).await?;
+        }
+        Ok(())
+    }
+
+    async fn register_part(&self, version: DataVersion, topic_config_table: ByName) -> Result<(), String> {
         let identity = &self.identity;
         let body = json::to_vec(&RegisterBrokerBody {
             filter_server_list: Vec::new(),
@@ -247,5 +268,51 @@ impl Registration {
             return Err(format!("code {}: {}", answer.code, answer.remark.unwrap_or_default()));
         }
         Ok(())
+    }
+}
+
+/// Cuts a table into parts that fit into a request; an empty table is one part.
+fn parts(table: ByName) -> Vec<ByName> {
+    let mut parts = vec![ByName::new()];
+    let mut bytes = 0;
+    for (name, topic) in table {
+        let attributes: usize = topic.attributes.iter().map(|(key, value)| key.len() + value.len() + 8).sum();
+        let size = TOPIC_BYTES + 2 * name.len() + attributes;
+        if bytes + size > MAX_PART_BYTES && bytes > 0 {
+            parts.push(ByName::new());
+            bytes = 0;
+        }
+        bytes += size;
+        parts.last_mut().expect("there is a part").insert(name, topic);
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use rocketpy_model::TopicConfig;
+
+    use super::*;
+
+    #[test]
+    fn a_large_table_goes_in_parts_that_fit_and_leave_nothing_out() {
+        let name = |number: u32| format!("{number:0127}");
+        let table: ByName =
+            (0..100_000).map(|number| (name(number), TopicConfig::new(name(number), 16))).collect();
+        let parts = parts(table.clone());
+        assert!(parts.len() > 5);
+        for part in &parts {
+            let body = json::to_vec(&TopicConfigSerializeWrapper {
+                topic_config_table: part.clone(),
+                ..Default::default()
+            });
+            assert!(body.len() <= MAX_PART_BYTES, "{}", body.len());
+        }
+        assert_eq!(parts.into_iter().flatten().collect::<ByName>(), table);
+    }
+
+    #[test]
+    fn an_empty_table_is_registered_too() {
+        assert_eq!(parts(ByName::new()), [ByName::new()]);
     }
 }

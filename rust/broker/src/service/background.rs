@@ -8,6 +8,7 @@ use rocketpy_env::now_ms;
 use tracing::warn;
 
 use super::{Pace, Service, Work};
+use crate::call::on_disk;
 use crate::process;
 use crate::shared::Shared;
 use crate::stats::SAMPLE_EVERY;
@@ -147,13 +148,12 @@ impl Service for OffsetPersistence {
 
     fn round(&self) -> Work<'_> {
         Box::pin(async {
-            if !self.shared.offsets.is_changed() {
-                return;
-            }
-            let writer = self.shared.clone();
-            let written = tokio::task::spawn_blocking(move || writer.offsets.persist()).await;
-            if let Ok(Err(error)) = written {
-                warn!(%error, "consumer offsets not written, trying again");
+            let written = match self.shared.offsets.persist() {
+                Ok(written) => on_disk(written).await,
+                Err(error) => Err(error.into()),
+            };
+            if let Err(refusal) = written {
+                warn!(%refusal, "consumer offsets not written, trying again");
             }
         })
     }

@@ -8,7 +8,16 @@ use parking_lot::RwLock;
 use rocketpy_filter::MessageFilter;
 use rocketpy_protocol::Language;
 use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, SubscriptionData};
-use rocketpy_remoting::Connection;
+use rocketpy_remoting::{Connection, MemoryKind, Reservation};
+
+use crate::refusal::Refusal;
+
+/// Most groups of one connection.
+pub(crate) const MAX_GROUPS: usize = 1024;
+/// Memory of an entry beside its texts: its places in the maps, and the member.
+const ENTRY_BYTES: usize = 512;
+/// Memory of a short text beside its letters.
+const TEXT_BYTES: usize = 48;
 
 /// The live clients, by the groups that they belong to.
 #[doc(alias("ConsumerManager", "ProducerManager"))]
@@ -25,10 +34,52 @@ struct State {
     by_connection: HashMap<u64, Groups>,
 }
 
+/// The groups of one connection, each with the memory that it takes.
 #[derive(Debug, Default)]
 struct Groups {
-    consumer: HashSet<String>,
-    producer: HashSet<String>,
+    consumer: HashMap<String, Reservation>,
+    producer: HashMap<String, Reservation>,
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Consumer,
+    Producer,
+}
+
+impl Groups {
+    /// Enters a group, or renews its memory when that changed.
+    ///
+    /// # Errors
+    /// There are too many groups, or there is no memory for it. What was known of the group stays.
+    fn enter(
+        &mut self,
+        side: Side,
+        group: &str,
+        bytes: usize,
+        connection: &Connection,
+    ) -> Result<(), Refusal> {
+        let groups = self.consumer.len() + self.producer.len();
+        let of_side = match side {
+            Side::Consumer => &mut self.consumer,
+            Side::Producer => &mut self.producer,
+        };
+        match of_side.get(group) {
+            Some(known) if known.bytes() == bytes => return Ok(()),
+            None if groups >= MAX_GROUPS => {
+                let value = (groups + 1).to_string();
+                return Err(Refusal::Value {
+                    field: "the number of groups of a connection",
+                    wanted: "at most 1024",
+                    value,
+                });
+            }
+            _ => {}
+        }
+        let memory = connection.reserve(MemoryKind::Tables, bytes)?;
+        of_side.insert(group.to_owned(), memory);
+        Ok(())
+    }
 }
 
 /// One client in one group.
@@ -77,6 +128,27 @@ pub(crate) struct PullView {
     pub(crate) is_broadcasting: bool,
 }
 
+impl Subscription {
+    fn parse(data: &SubscriptionData) -> Arc<Self> {
+        let filter = Arc::new(MessageFilter::tag_codes(&data.sub_string));
+        Arc::new(Self { data: data.clone(), filter })
+    }
+}
+
+/// Memory of what a member says of its group. Each member counts it, though the group keeps it once.
+fn memory_of(data: &ConsumerData) -> usize {
+    let text = |text: &String| text.len() + TEXT_BYTES;
+    let of_subscription = |it: &SubscriptionData| {
+        // The filter keeps every tag once more.
+        let tags = it.sub_string.split("||").count();
+        let sets = it.code_set.len() * TEXT_BYTES + it.tags_set.iter().map(text).sum::<usize>();
+        ENTRY_BYTES + 2 * it.topic.len() + 2 * it.sub_string.len() + tags * 2 * TEXT_BYTES + sets
+    };
+    ENTRY_BYTES
+        + 2 * data.group_name.len()
+        + data.subscription_data_set.iter().map(of_subscription).sum::<usize>()
+}
+
 impl Member {
     pub(crate) fn new(
         connection: &Arc<Connection>,
@@ -90,25 +162,48 @@ impl Member {
 
 impl ClientTable {
     /// Adds a producer to its group.
-    pub(crate) fn enter_producer(&self, group: &str, member: Member) {
+    ///
+    /// # Errors
+    /// The connection has too many groups, or there is no memory for one more.
+    pub(crate) fn enter_producer(&self, group: &str, member: Member) -> Result<(), Refusal> {
         let mut state = self.state.write();
         let id = member.connection.id();
-        state.by_connection.entry(id).or_default().producer.insert(group.to_owned());
+        let groups = state.by_connection.entry(id).or_default();
+        groups.enter(Side::Producer, group, ENTRY_BYTES + group.len(), &member.connection)?;
         state.producers.entry(group.to_owned()).or_default().insert(id, member);
+        Ok(())
     }
 
     /// Adds a consumer to its group, or renews it. True when the other members must be notified.
-    pub(crate) fn enter_consumer(&self, data: &ConsumerData, member: Member) -> bool {
+    ///
+    /// # Errors
+    /// The connection has too many groups, or there is no memory for what it subscribes to.
+    pub(crate) fn enter_consumer(&self, data: &ConsumerData, member: Member) -> Result<bool, Refusal> {
+        // Nobody waits for the lock while filters are parsed.
+        let mut parsed = self.parse_newer(data);
+        let bytes = memory_of(data);
         let mut state = self.state.write();
         let id = member.connection.id();
-        state.by_connection.entry(id).or_default().consumer.insert(data.group_name.clone());
+        let groups = state.by_connection.entry(id).or_default();
+        groups.enter(Side::Consumer, &data.group_name, bytes, &member.connection)?;
         let group = state.consumers.entry(data.group_name.clone()).or_default();
         group.consume_type = data.consume_type;
         group.message_model = data.message_model;
         group.consume_from_where = data.consume_from_where;
         let is_new = group.members.insert(id, member).is_none();
-        let is_changed = group.take_subscriptions(&data.subscription_data_set);
-        is_new || is_changed
+        let is_changed = group.take_subscriptions(&data.subscription_data_set, &mut parsed);
+        Ok(is_new || is_changed)
+    }
+
+    /// The subscriptions that the table does not have yet, parsed, by topic.
+    fn parse_newer(&self, data: &ConsumerData) -> HashMap<String, Arc<Subscription>> {
+        let newer: Vec<&SubscriptionData> = {
+            let state = self.state.read();
+            let group = state.consumers.get(&data.group_name);
+            let is_newer = |it: &&SubscriptionData| group.is_none_or(|group| group.is_newer(it));
+            data.subscription_data_set.iter().filter(is_newer).collect()
+        };
+        newer.into_iter().map(|data| (data.topic.clone(), Subscription::parse(data))).collect()
     }
 
     /// Removes a client from one group of each kind. True when the consumer group's members must be notified.
@@ -133,11 +228,11 @@ impl ClientTable {
     pub(crate) fn disconnected(&self, connection_id: u64) -> Vec<String> {
         let mut state = self.state.write();
         let Some(groups) = state.by_connection.remove(&connection_id) else { return Vec::new() };
-        for group in &groups.producer {
+        for group in groups.producer.keys() {
             state.remove_producer(group, connection_id);
         }
         let mut left = Vec::new();
-        for group in groups.consumer {
+        for group in groups.consumer.into_keys() {
             if state.remove_consumer(&group, connection_id) {
                 left.push(group);
             }
@@ -179,6 +274,15 @@ impl ClientTable {
             .consumers
             .get(group)
             .is_some_and(|group| group.message_model == MessageModel::Broadcasting)
+    }
+
+    /// Whether live members of the group share its messages and begin where they choose, before they commit anything: push
+    /// consumers. Pull consumers commit their start themselves, or keep their offsets elsewhere.
+    pub(crate) fn is_pushed_to(&self, group: &str) -> bool {
+        self.state.read().consumers.get(group).is_some_and(|group| {
+            group.consume_type == ConsumeType::ConsumePassively
+                && group.message_model == MessageModel::Clustering
+        })
     }
 
     /// The group's subscription to a topic; `None` when the group has no live member.
@@ -246,23 +350,33 @@ impl State {
 }
 
 impl ConsumerGroup {
+    fn is_newer(&self, data: &SubscriptionData) -> bool {
+        self.subscriptions.get(&data.topic).is_none_or(|known| data.sub_version > known.data.sub_version)
+    }
+
     /// Takes over newer subscriptions and drops those that are gone. True when something changed.
-    fn take_subscriptions(&mut self, latest: &[SubscriptionData]) -> bool {
+    ///
+    /// Takes them out of `parsed`; one that is not there was removed from the group a moment ago, and is parsed now.
+    fn take_subscriptions(
+        &mut self,
+        latest: &[SubscriptionData],
+        parsed: &mut HashMap<String, Arc<Subscription>>,
+    ) -> bool {
         let mut changed = false;
         for data in latest {
-            let known = self.subscriptions.get(&data.topic);
-            let is_newer = known.is_none_or(|known| data.sub_version > known.data.sub_version);
-            if is_newer {
-                let is_new_topic_or_filter =
-                    known.is_none_or(|known| known.data.sub_string != data.sub_string);
-                let filter = Arc::new(MessageFilter::tag_codes(&data.sub_string));
-                let subscription = Subscription { data: data.clone(), filter };
-                self.subscriptions.insert(data.topic.clone(), Arc::new(subscription));
-                changed |= is_new_topic_or_filter;
+            if self.is_newer(data) {
+                let known = self.subscriptions.get(&data.topic);
+                changed |= known.is_none_or(|known| known.data.sub_string != data.sub_string);
+                let subscription = match parsed.remove(&data.topic) {
+                    Some(parsed) if parsed.data.sub_version == data.sub_version => parsed,
+                    _ => Subscription::parse(data),
+                };
+                self.subscriptions.insert(data.topic.clone(), subscription);
             }
         }
         let before = self.subscriptions.len();
-        self.subscriptions.retain(|topic, _| latest.iter().any(|data| data.topic == *topic));
+        let wanted: HashSet<&str> = latest.iter().map(|data| data.topic.as_str()).collect();
+        self.subscriptions.retain(|topic, _| wanted.contains(topic.as_str()));
         changed || self.subscriptions.len() != before
     }
 }

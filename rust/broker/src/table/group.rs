@@ -3,28 +3,44 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
-use rocketpy_env::now_ms;
-use rocketpy_model::{DataVersion, GroupConfig, name, system};
+use rocketpy_model::{GroupConfig, name, system};
 use rocketpy_protocol::body::SubscriptionGroupWrapper;
 use tracing::warn;
 
 use crate::config_file::ConfigFile;
 use crate::refusal::Refusal;
+use crate::table::group_commit::Written;
+use crate::table::named::{Changed, Limits, Named, NamedTable};
 use crate::table::topic::MAX_QUEUES;
 use crate::{BrokerConfig, BrokerError};
 
 /// The consumer groups of this broker, kept in `config/subscriptionGroup.json`.
+///
+/// A change is seen once it is on disk ([`NamedTable`]).
 #[doc(alias = "SubscriptionGroupManager")]
 #[derive(Debug)]
 pub(crate) struct GroupTable {
-    groups: RwLock<HashMap<Arc<str>, Arc<GroupConfig>>>,
-    version: Mutex<DataVersion>,
-    file: ConfigFile,
+    table: NamedTable<GroupConfig>,
     /// Kept as it was read: only Apache's broker forbids topics to groups, and it may open this folder again.
-    forbidden: BTreeMap<String, BTreeMap<String, i32>>,
+    forbidden: Arc<Forbidden>,
     auto_create: bool,
-    max_groups: usize,
+    #[cfg(test)]
+    pub(crate) gate: Arc<crate::config_file::Gate>,
+}
+
+type Forbidden = BTreeMap<String, BTreeMap<String, i32>>;
+
+/// A group, and the end of its creation when it was missing.
+#[derive(Debug)]
+pub(crate) struct FoundGroup {
+    pub(crate) group: Arc<GroupConfig>,
+    pub(crate) written: Option<Written>,
+}
+
+impl Named for GroupConfig {
+    fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 impl GroupTable {
@@ -45,97 +61,67 @@ impl GroupTable {
         for group in SYSTEM_GROUPS.iter().chain(&system::ONS_GROUPS) {
             groups.entry((*group).into()).or_insert_with(|| Arc::new(GroupConfig::new(*group)));
         }
+        let limits = Limits { entries: config.max_groups, refusal: |limit| Refusal::TooManyGroups { limit } };
+        let forbidden = Arc::new(loaded.forbidden_table);
+        #[cfg(test)]
+        let gate = file.gate.clone();
+        let forbidden_of_file = forbidden.clone();
+        let save = move |data_version, subscription_group_table| {
+            let forbidden_table = (*forbidden_of_file).clone();
+            file.save(&SubscriptionGroupWrapper { data_version, forbidden_table, subscription_group_table })
+        };
         Ok(Self {
-            groups: RwLock::new(groups),
-            version: Mutex::new(loaded.data_version),
-            file,
-            forbidden: loaded.forbidden_table,
+            table: NamedTable::new(loaded.data_version, groups, limits, save),
+            forbidden,
             auto_create: config.auto_create_group,
-            max_groups: config.max_groups,
+            #[cfg(test)]
+            gate,
         })
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<GroupConfig>> {
-        self.groups.read().get(name).cloned()
+        self.table.get(name)
     }
 
     /// The group's configuration. A missing group is created when the broker may do so (`autoCreateSubscriptionGroup`).
     ///
     /// # Errors
-    /// The name is not a group name, the group is missing and may not be created, or the file cannot be written.
-    pub(crate) fn get_or_create(&self, group: &str) -> Result<Arc<GroupConfig>, Refusal> {
-        if let Some(found) = self.get(group) {
-            return Ok(found);
+    /// The name is not a group name, the group is missing and may not be created, or there would be too many.
+    pub(crate) fn get_or_create(&self, group: &str) -> Result<FoundGroup, Refusal> {
+        if let Some(group) = self.get(group) {
+            return Ok(FoundGroup { group, written: None });
         }
         name::check_group(group)?;
         if !self.auto_create && !system::is_system_group(group) {
             return Err(Refusal::NoGroup { group: group.to_owned() });
         }
-        self.put(GroupConfig::new(group))
+        let created = self.table.create(vec![GroupConfig::new(group)])?;
+        let made = created.values.into_iter().next();
+        // Another request may be making it, with another configuration. Whoever waits for the write finds that.
+        let group = made.or_else(|| self.get(group)).unwrap_or_else(|| Arc::new(GroupConfig::new(group)));
+        Ok(FoundGroup { group, written: created.written })
     }
 
     /// Creates or replaces the group. Others see it once it is on disk.
-    pub(crate) fn put(&self, group: GroupConfig) -> Result<Arc<GroupConfig>, Refusal> {
-        let mut version = self.version.lock();
-        let group = Arc::new(group);
-        let next = version.next(now_ms());
-        {
-            let groups = self.groups.read();
-            if groups.get(group.name.as_str()) == Some(&group) {
-                return Ok(group);
-            }
-            if groups.len() >= self.max_groups && !groups.contains_key(group.name.as_str()) {
-                return Err(Refusal::TooManyGroups { limit: self.max_groups });
-            }
-            let mut table = by_name(&groups);
-            table.insert(group.name.clone(), (*group).clone());
-            self.save(next, table)?;
-        }
-        self.groups.write().insert(group.name.as_str().into(), group.clone());
-        *version = next;
-        Ok(group)
+    pub(crate) fn put(&self, group: GroupConfig) -> Result<Changed<GroupConfig>, Refusal> {
+        self.table.put(group)
     }
 
-    /// Removes the group. False when there is none.
-    pub(crate) fn remove(&self, name: &str) -> Result<bool, Refusal> {
-        let mut version = self.version.lock();
-        let next = version.next(now_ms());
-        {
-            let groups = self.groups.read();
-            let mut table = by_name(&groups);
-            if table.remove(name).is_none() {
-                return Ok(false);
-            }
-            self.save(next, table)?;
-        }
-        self.groups.write().remove(name);
-        *version = next;
-        Ok(true)
+    /// Removes the group; `None` when there is none.
+    pub(crate) fn remove(&self, name: &str) -> Result<Option<Written>, Refusal> {
+        self.table.remove(name)
     }
 
     /// The whole table, in the form of the file and of the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG.
     pub(crate) fn all(&self) -> SubscriptionGroupWrapper {
-        let version = self.version.lock();
-        self.wrapper(*version, by_name(&self.groups.read()))
+        let (data_version, subscription_group_table) = self.table.all();
+        let forbidden_table = (*self.forbidden).clone();
+        SubscriptionGroupWrapper { data_version, forbidden_table, subscription_group_table }
     }
 
     /// Writes the file.
-    pub(crate) fn persist(&self) -> Result<(), Refusal> {
-        let version = self.version.lock();
-        self.save(*version, by_name(&self.groups.read()))
-    }
-
-    fn save(&self, version: DataVersion, table: BTreeMap<String, GroupConfig>) -> Result<(), Refusal> {
-        self.file.save(&self.wrapper(version, table)).map_err(Refusal::from)
-    }
-
-    fn wrapper(
-        &self,
-        data_version: DataVersion,
-        subscription_group_table: BTreeMap<String, GroupConfig>,
-    ) -> SubscriptionGroupWrapper {
-        let forbidden_table = self.forbidden.clone();
-        SubscriptionGroupWrapper { data_version, forbidden_table, subscription_group_table }
+    pub(crate) fn persist(&self) -> Result<Option<Written>, Refusal> {
+        self.table.persist()
     }
 }
 
@@ -152,10 +138,6 @@ fn bound(group: &mut GroupConfig) {
             *value = (*value).clamp(0, limit);
         }
     }
-}
-
-fn by_name(groups: &HashMap<Arc<str>, Arc<GroupConfig>>) -> BTreeMap<String, GroupConfig> {
-    groups.iter().map(|(name, group)| (name.to_string(), (**group).clone())).collect()
 }
 
 /// # Source

@@ -2,6 +2,9 @@
 
 pub(crate) mod client;
 pub(crate) mod group;
+pub(crate) mod group_commit;
+pub(crate) mod named;
 pub(crate) mod offset;
+mod offset_state;
 pub(crate) mod queue_lock;
 pub(crate) mod topic;

@@ -4,266 +4,367 @@
     expect(unreachable_pub, reason = "the simulator uses the table from outside")
 )]
 
-use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, EnvError, RealDisk};
-use rocketpy_model::DataVersion;
 use rocketpy_protocol::body::ConsumerOffsetSerializeWrapper;
-use tracing::warn;
+use tokio::runtime::Handle;
 
+use super::offset_state::State;
+pub use super::offset_state::{CommitError, Place, Readable};
+pub(crate) use super::offset_state::{PullAt, Pulling};
 use crate::BrokerError;
 use crate::config_file::ConfigFile;
-
-/// The version moves once in this many commits (`consumerOffsetUpdateVersionStep`).
-const COMMITS_PER_VERSION: u64 = 500;
+pub use crate::table::group_commit::Written;
+use crate::table::group_commit::{GroupCommit, Kept, NoRoomToWait, Wait};
 
 /// How far every group has consumed every queue, kept in `config/consumerOffset.json`.
 ///
 /// # Durability
-/// Written every few seconds and at the stop: a kill may set offsets back by that much, never forward. A change that sets offsets
-/// back or removes them is written at once.
+/// The first offset of a group for a queue is on disk before its commit is answered, and before a pull of the group hands out a
+/// message. Later ones are written every few seconds and at the stop: a kill may set offsets back by that much, never forward. A
+/// change that removes offsets is on disk before it is answered.
 #[doc(alias = "ConsumerOffsetManager")]
 #[derive(Debug)]
 pub struct OffsetTable<D: Disk = RealDisk> {
-    state: Mutex<State>,
-    file: ConfigFile<D>,
-    /// Held while the file is written.
-    writing: Mutex<()>,
+    table: Arc<GroupCommit<File<D>>>,
 }
 
-/// By group, then topic, then queue: the next offset to consume. Of a longer key (`topic@group@broadcast`) everything after the
-/// first `@` counts as group.
-type Offsets = HashMap<String, HashMap<String, BTreeMap<u32, i64>>>;
+#[derive(Debug)]
+struct File<D: Disk>(ConfigFile<D>);
 
-#[derive(Debug, Default)]
-struct State {
-    offsets: Offsets,
-    /// Where the last pull ended, for consumption statistics only.
-    pulled: Offsets,
-    version: DataVersion,
-    commits: u64,
-    changed: bool,
+impl<D: Disk> Kept for File<D> {
+    type State = State;
+    type Content = (u64, ConsumerOffsetSerializeWrapper);
+
+    fn begin(&self, state: &mut State) -> Self::Content {
+        state.begin()
+    }
+
+    fn write(&self, (_, content): &Self::Content) -> Result<(), EnvError> {
+        self.0.save(content)
+    }
+
+    fn end(&self, state: &mut State, (number, _): Self::Content, is_written: bool) {
+        state.end(number, is_written);
+    }
 }
 
 impl<D: Disk> OffsetTable<D> {
-    /// Reads the file of a store.
+    /// Reads the file of a store. Whoever waits for a write first writes.
     ///
     /// # Errors
     /// The file cannot be read, or not be decoded while it has no good backup.
+    #[cfg(any(test, feature = "sim"))]
     pub fn open(disk: D, store_root: &Path) -> Result<Self, BrokerError> {
+        Self::open_with(disk, store_root, None)
+    }
+
+    /// Reads the file of a store, which is then written on threads of this runtime.
+    ///
+    /// # Errors
+    /// The file cannot be read, or not be decoded while it has no good backup.
+    pub(crate) fn open_with(
+        disk: D,
+        store_root: &Path,
+        runtime: Option<Handle>,
+    ) -> Result<Self, BrokerError> {
         let file = ConfigFile::on(disk, store_root, "consumerOffset.json");
         let loaded = file.load::<ConsumerOffsetSerializeWrapper>()?.unwrap_or_default();
-        let (offsets, pulled) = (by_group(loaded.offset_table), by_group(loaded.pull_offset_table));
-        let state = State { offsets, pulled, version: loaded.data_version, ..State::default() };
-        Ok(Self { state: Mutex::new(state), file, writing: Mutex::new(()) })
+        Ok(Self { table: GroupCommit::new(File(file), State::new(loaded), runtime) })
     }
 
     /// Sets offsets beyond the end of their queue back to that end. After a truncation queue offsets are used again, and a consumer
-    /// ahead of them would skip messages (docs/durability.md R7).
+    /// ahead of them would skip messages (docs/durability.md R7). A group whose offset was set back, and with `is_suspect` every
+    /// group, must pull at the end or before it, before it commits beyond: its members may have outlived what the queue lost.
     ///
     /// # Durability
     /// On disk on return, before the first request is served: once the queue has grown again, no later start can tell.
-    pub fn clamp(&self, max_offset: impl Fn(&str, u32) -> i64) -> Result<(), EnvError> {
+    pub fn clamp(&self, max_offset: impl Fn(&str, u32) -> i64, is_suspect: bool) -> Result<(), EnvError> {
         if planted::has(Bug::OffsetClampMissing) {
             return Ok(());
         }
-        if self.set_back(max_offset) { self.persist() } else { Ok(()) }
-    }
-
-    fn set_back(&self, max_offset: impl Fn(&str, u32) -> i64) -> bool {
-        let mut state = self.state.lock();
-        let mut changed = false;
-        let State { offsets, pulled, .. } = &mut *state;
-        for (group, topics) in offsets.iter_mut().chain(pulled) {
-            for (topic, queues) in topics {
-                for (queue_id, offset) in queues {
-                    let max = max_offset(topic, *queue_id);
-                    if *offset > max {
-                        warn!(
-                            group,
-                            topic,
-                            queue_id,
-                            stored = *offset,
-                            max_offset = max,
-                            "consumer offset beyond the end of its queue, set back"
-                        );
-                        *offset = max;
-                        changed = true;
-                    }
-                }
-            }
-        }
-        state.changed |= changed;
-        changed
+        let mut is_set_back = false;
+        let number_and_content = self.table.with(|state| {
+            is_set_back = state.set_back(max_offset, is_suspect);
+            (is_set_back && !planted::has(Bug::ClampNotPersisted)).then(|| state.begin())
+        });
+        // Nobody else uses the table yet: it is written on this thread.
+        let Some((number, content)) = number_and_content else { return Ok(()) };
+        let written = self.table.kept().0.save(&content);
+        self.table.with(|state| state.end(number, written.is_ok()));
+        written
     }
 
     /// The offset that a group has committed.
     pub fn get(&self, group: &str, topic: &str, queue_id: u32) -> Option<i64> {
-        self.state.lock().offsets.get(group)?.get(topic)?.get(&queue_id).copied()
+        self.table.with(|state| state.get(group, topic, queue_id))
     }
 
-    /// Stores the offset as given; it may go backwards.
-    pub fn commit(&self, group: &str, topic: &str, queue_id: u32, offset: i64) {
-        let mut state = self.state.lock();
-        state.changed |= put(&mut state.offsets, group, topic, queue_id, offset);
-        state.commits += 1;
-        if state.commits.is_multiple_of(COMMITS_PER_VERSION) {
-            state.version = state.version.next(self.file.disk().now_ms());
+    /// Stores an offset; it may go backwards. What is returned ends when the group can no longer lose all of its offsets for the
+    /// queue; `None` when it cannot already.
+    ///
+    /// # Errors
+    /// The offset is not stored.
+    pub fn commit(
+        &self,
+        place: Place<'_>,
+        offset: i64,
+        readable: Readable,
+    ) -> Result<Option<Written>, CommitError> {
+        let committed = self.table.change(|state, room| {
+            let wait = state.commit(place, offset, readable, room)?;
+            self.keep_version(state);
+            Ok::<_, CommitError>(((), wait))
+        });
+        Ok(committed?.1)
+    }
+
+    /// Stores an offset that a person chose for a group whose members have stopped: none of them stands beyond what survived.
+    pub(crate) fn reset(
+        &self,
+        place: Place<'_>,
+        offset: i64,
+        readable: Readable,
+    ) -> Result<Option<Written>, CommitError> {
+        if offset <= readable.max {
+            self.table.with(|state| state.trust(place));
+        }
+        self.commit(place, offset, readable)
+    }
+
+    /// What a pull may do, and what it waits for. `starts_here` says whether its offset is where the group begins in a queue for
+    /// which it has none.
+    pub(crate) fn pull(
+        &self,
+        pull: &PullAt<'_>,
+        starts_here: impl FnOnce() -> bool,
+    ) -> Result<(Pulling, Option<Written>), CommitError> {
+        self.table.change(|state, room| {
+            let pulling = state.pull(pull, starts_here, room)?;
+            if pull.commit.is_some() {
+                self.keep_version(state);
+            }
+            Ok(pulling)
+        })
+    }
+
+    /// A reader of the group pulls at this offset; returns where it has to go back to, if it has to.
+    #[cfg(feature = "sim")]
+    pub fn reader_at(&self, place: Place<'_>, offset: i64, readable: Readable) -> Option<i64> {
+        let at = PullAt { place, offset, commit: None, readable };
+        match self.pull(&at, || false) {
+            Ok((Pulling::Moved { to }, _)) => Some(to),
+            Ok((Pulling::Reads { .. }, _)) | Err(_) => None,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn gate(&self) -> &Arc<crate::config_file::Gate> {
+        &self.table.kept().0.gate
+    }
+
+    fn keep_version(&self, state: &mut State) {
+        if state.is_version_due() {
+            state.move_version(self.table.kept().0.disk().now_ms());
         }
     }
 
     /// Notes where a pull ended.
-    pub(crate) fn pulled(&self, group: &str, topic: &str, queue_id: u32, offset: i64) {
-        put(&mut self.state.lock().pulled, group, topic, queue_id, offset);
+    pub(crate) fn pulled(&self, place: Place<'_>, offset: i64) {
+        self.table.with(|state| state.pulled(place, offset));
     }
 
     pub(crate) fn last_pulled(&self, group: &str, topic: &str, queue_id: u32) -> Option<i64> {
-        self.state.lock().pulled.get(group)?.get(topic)?.get(&queue_id).copied()
+        self.table.with(|state| state.last_pulled(group, topic, queue_id))
     }
 
     /// Topics for which the group has stored offsets.
     pub(crate) fn topics_of(&self, group: &str) -> Vec<String> {
-        let state = self.state.lock();
-        let mut topics: Vec<String> =
-            state.offsets.get(group).map(|topics| topics.keys().cloned().collect()).unwrap_or_default();
-        topics.sort_unstable();
-        topics
+        self.table.with(|state| state.topics_of(group))
     }
 
     /// Groups that have stored offsets for the topic.
     pub(crate) fn groups_of(&self, topic: &str) -> Vec<String> {
-        let state = self.state.lock();
-        let with_topic = state.offsets.iter().filter(|(_, topics)| topics.contains_key(topic));
-        let mut groups: Vec<String> = with_topic.map(|(group, _)| group.clone()).collect();
-        groups.sort_unstable();
-        groups
+        self.table.with(|state| state.groups_of(topic))
     }
 
     /// Removes a topic: a later one of the same name starts without offsets.
     ///
     /// # Durability
-    /// On disk on return: offsets that a crash brought back would be ahead of the later topic's messages.
-    pub fn remove_topic(&self, topic: &str) -> Result<(), EnvError> {
-        {
-            let mut state = self.state.lock();
-            let State { offsets, pulled, .. } = &mut *state;
-            for table in [offsets, pulled] {
-                for topics in table.values_mut() {
-                    topics.remove(topic);
-                }
-                table.retain(|_, topics| !topics.is_empty());
-            }
-            state.changed = true;
-        }
-        self.persist()
+    /// On disk when what is returned ends: offsets that a crash brought back would be ahead of the later topic's messages.
+    ///
+    /// # Errors
+    /// Nothing is removed.
+    pub fn remove_topic(&self, topic: &str) -> Result<Option<Written>, CommitError> {
+        self.remove(|state| state.remove_topic(topic))
     }
 
     /// Removes a group, as [`OffsetTable::remove_topic`] does a topic.
-    pub(crate) fn remove_group(&self, group: &str) -> Result<(), EnvError> {
-        {
-            let mut state = self.state.lock();
-            state.offsets.remove(group);
-            state.pulled.remove(group);
-            state.changed = true;
-        }
-        self.persist()
+    pub(crate) fn remove_group(&self, group: &str) -> Result<Option<Written>, CommitError> {
+        self.remove(|state| state.remove_group(group))
     }
 
-    /// Whether there is something to write.
-    pub(crate) fn is_changed(&self) -> bool {
-        self.state.lock().changed
+    fn remove(&self, remove: impl FnOnce(&mut State)) -> Result<Option<Written>, CommitError> {
+        let removed = self.table.change(|state, room| {
+            room?;
+            remove(state);
+            Ok::<_, CommitError>(((), Wait::Next))
+        });
+        Ok(removed?.1)
     }
 
-    /// Writes the file when something changed since the last time. Blocks.
-    pub fn persist(&self) -> Result<(), EnvError> {
-        let _writing = self.writing.lock();
-        let saved = {
-            let mut state = self.state.lock();
-            if !state.changed {
-                return Ok(());
-            }
-            state.changed = false;
-            ConsumerOffsetSerializeWrapper {
-                data_version: state.version,
-                group_topic_map: group_topics(&state.offsets),
-                offset_table: by_key(&state.offsets),
-                pull_offset_table: by_key(&state.pulled),
-            }
-        };
-        self.file.save(&saved).inspect_err(|_| self.state.lock().changed = true)
+    /// Writes the file when something changed since the last time; `None` when nothing did.
+    ///
+    /// # Errors
+    /// Too many wait for it.
+    pub fn persist(&self) -> Result<Option<Written>, CommitError> {
+        let persisted = self.table.change(|state, room| {
+            let wait = if state.is_changed { room.map(|()| Wait::Next)? } else { Wait::No };
+            Ok::<_, NoRoomToWait>(((), wait))
+        });
+        Ok(persisted?.1)
     }
-}
-
-/// Sets the offset. Allocates no text for an entry that exists. True when it changed.
-fn put(table: &mut Offsets, group: &str, topic: &str, queue_id: u32, offset: i64) -> bool {
-    if let Some(queues) = table.get_mut(group).and_then(|topics| topics.get_mut(topic)) {
-        return queues.insert(queue_id, offset) != Some(offset);
-    }
-    let topics = table.entry(group.to_owned()).or_default();
-    topics.entry(topic.to_owned()).or_default().insert(queue_id, offset);
-    true
-}
-
-/// The opposite of [`by_key`].
-fn by_group(table: BTreeMap<String, BTreeMap<i32, i64>>) -> Offsets {
-    let mut all = Offsets::new();
-    for (key, queues) in table {
-        match key.split_once('@') {
-            Some((topic, group)) => {
-                let queues =
-                    queues.into_iter().filter_map(|(id, offset)| Some((u32::try_from(id).ok()?, offset)));
-                all.entry(group.to_owned()).or_default().insert(topic.to_owned(), queues.collect());
-            }
-            None => warn!(key, "consumer offset without a group left out"),
-        }
-    }
-    all
-}
-
-fn by_key(table: &Offsets) -> BTreeMap<String, BTreeMap<i32, i64>> {
-    let mut all = BTreeMap::new();
-    for (group, topics) in table {
-        for (topic, queues) in topics {
-            let queues = queues.iter().filter_map(|(id, offset)| Some((i32::try_from(*id).ok()?, *offset)));
-            all.insert(format!("{topic}@{group}"), queues.collect());
-        }
-    }
-    all
-}
-
-fn group_topics(table: &Offsets) -> BTreeMap<String, Vec<String>> {
-    let sorted = |topics: &HashMap<String, _>| {
-        let mut names: Vec<String> = topics.keys().cloned().collect();
-        names.sort_unstable();
-        names
-    };
-    table.iter().map(|(group, topics)| (group.clone(), sorted(topics))).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const QUEUE: Place<'_> = Place { group: "g", topic: "t", queue_id: 0 };
+
+    fn open(root: &Path) -> OffsetTable {
+        RealDisk.create_dir_all(&root.join("config")).unwrap();
+        OffsetTable::open(RealDisk, root).unwrap()
+    }
+
+    fn to(max: i64) -> Readable {
+        Readable { min: 0, max }
+    }
+
+    fn pull(table: &OffsetTable, offset: i64, readable: Readable) -> Pulling {
+        table.pull(&PullAt { place: QUEUE, offset, commit: None, readable }, || false).unwrap().0
+    }
+
+    fn reads() -> Pulling {
+        Pulling::Reads { refused: None }
+    }
+
     #[test]
     fn an_offset_that_was_set_back_stays_so_after_a_kill() {
         let root = tempfile::tempdir().unwrap();
-        let open = || {
-            RealDisk.create_dir_all(&root.path().join("config")).unwrap();
-            OffsetTable::open(RealDisk, root.path()).unwrap()
-        };
-        let table = open();
-        table.commit("g", "t", 0, 10);
-        table.commit("g", "t", 1, 10);
-        table.persist().unwrap();
-        let table = open();
-        table.clamp(|_, queue_id| if queue_id == 0 { 4 } else { 10 }).unwrap();
+        let other = Place { queue_id: 1, ..QUEUE };
+        let table = open(root.path());
+        table.commit(QUEUE, 10, to(10)).unwrap().unwrap().now().unwrap();
+        table.commit(other, 10, to(10)).unwrap().unwrap().now().unwrap();
+        let table = open(root.path());
+        table.clamp(|_, queue_id| if queue_id == 0 { 4 } else { 10 }, false).unwrap();
         assert_eq!((table.get("g", "t", 0), table.get("g", "t", 1)), (Some(4), Some(10)));
         // Nothing else was written; meanwhile the queue has grown behind the old offset.
-        let table = open();
-        table.clamp(|_, _| 20).unwrap();
+        let table = open(root.path());
+        table.clamp(|_, _| 20, false).unwrap();
         assert_eq!((table.get("g", "t", 0), table.get("g", "t", 1)), (Some(4), Some(10)));
+    }
+
+    #[test]
+    fn the_first_offset_of_a_group_is_on_disk_and_later_ones_are_written_together() {
+        let root = tempfile::tempdir().unwrap();
+        let table = open(root.path());
+        table.commit(QUEUE, 0, to(10)).unwrap().expect("the first one is waited for").now().unwrap();
+        assert!(table.commit(QUEUE, 5, to(10)).unwrap().is_none(), "a kill cannot take all of it");
+        assert_eq!(open(root.path()).get("g", "t", 0), Some(0));
+        table.persist().unwrap().unwrap().now().unwrap();
+        assert!(table.persist().unwrap().is_none());
+        assert_eq!(open(root.path()).get("g", "t", 0), Some(5));
+
+        table.remove_topic("t").unwrap().unwrap().now().unwrap();
+        assert_eq!(open(root.path()).get("g", "t", 0), None);
+        assert!(table.commit(QUEUE, 1, to(1)).unwrap().is_some(), "the first one again");
+    }
+
+    #[test]
+    fn a_commit_above_the_end_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let table = open(root.path());
+        let above = table.commit(QUEUE, 11, to(10)).unwrap_err();
+        assert_eq!(above, CommitError::AboveEnd { offset: 11, max_offset: 10 });
+        assert_eq!(table.get("g", "t", 0), None);
+        assert!(table.commit(QUEUE, 10, to(10)).is_ok());
+        let pull = PullAt { place: QUEUE, offset: 3, commit: Some(12), readable: to(10) };
+        let refused = Some(CommitError::AboveEnd { offset: 12, max_offset: 10 });
+        assert_eq!(table.pull(&pull, || true).unwrap().0, Pulling::Reads { refused });
+        assert_eq!(table.get("g", "t", 0), Some(10));
+    }
+
+    #[test]
+    fn a_group_whose_offset_was_set_back_must_pull_there_before_it_commits_beyond() {
+        let root = tempfile::tempdir().unwrap();
+        let table = open(root.path());
+        table.commit(QUEUE, 10, to(10)).unwrap().unwrap().now().unwrap();
+        let table = open(root.path());
+        table.clamp(|_, _| 4, false).unwrap();
+        // The queue has grown beyond the place where a member still stands.
+        let before = table.commit(QUEUE, 10, to(20)).unwrap_err();
+        assert_eq!(before, CommitError::BeforeStart { offset: 10, max_offset: 4 });
+        assert_eq!(pull(&table, 10, to(20)), Pulling::Moved { to: 4 });
+        assert_eq!(table.get("g", "t", 0), Some(4));
+        // Retention has removed what was there: the first message that is left will do.
+        assert_eq!(pull(&table, 10, Readable { min: 6, max: 20 }), Pulling::Moved { to: 6 });
+        assert_eq!(pull(&table, 4, to(20)), reads());
+        assert_eq!(pull(&table, 12, to(20)), reads());
+        assert!(table.commit(QUEUE, 12, to(20)).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_person_may_put_a_stopped_group_anywhere_up_to_the_end() {
+        let root = tempfile::tempdir().unwrap();
+        open(root.path()).commit(QUEUE, 10, to(10)).unwrap().unwrap().now().unwrap();
+        let table = open(root.path());
+        table.clamp(|_, _| 4, false).unwrap();
+        assert!(table.reset(QUEUE, 21, to(20)).is_err());
+        assert!(
+            table.commit(QUEUE, 20, to(20)).is_err(),
+            "a reset that is refused says nothing of the members"
+        );
+        table.reset(QUEUE, 20, to(20)).unwrap();
+        assert_eq!(pull(&table, 20, to(20)), reads());
+        assert_eq!(table.get("g", "t", 0), Some(20));
+    }
+
+    #[test]
+    fn after_a_start_in_doubt_every_group_shows_where_it_stands() {
+        let root = tempfile::tempdir().unwrap();
+        open(root.path()).commit(QUEUE, 2, to(10)).unwrap().unwrap().now().unwrap();
+        for is_suspect in [false, true] {
+            let table = open(root.path());
+            table.clamp(|_, _| 4, is_suspect).unwrap();
+            // A member that committed 9 outlived the start; its commit was not written.
+            assert_eq!(table.commit(QUEUE, 9, to(20)).is_err(), is_suspect);
+            let moved = if is_suspect { Pulling::Moved { to: 4 } } else { reads() };
+            assert_eq!(pull(&table, 9, to(20)), moved);
+            assert_eq!(pull(&table, 3, to(20)), reads());
+            assert_eq!(pull(&table, 9, to(20)), reads());
+        }
+    }
+
+    #[test]
+    fn a_pull_stores_where_its_group_begins_once() {
+        let root = tempfile::tempdir().unwrap();
+        let table = open(root.path());
+        let at =
+            |offset| PullAt { place: QUEUE, offset, commit: None, readable: Readable { min: 2, max: 8 } };
+        assert!(table.pull(&at(5), || false).unwrap().1.is_none());
+        assert_eq!(table.get("g", "t", 0), None);
+        table.pull(&at(5), || true).unwrap().1.expect("it waits for the file").now().unwrap();
+        assert_eq!(open(root.path()).get("g", "t", 0), Some(5));
+        assert!(table.pull(&at(7), || true).unwrap().1.is_none());
+        assert_eq!(table.get("g", "t", 0), Some(5));
+        for (offset, start) in [(0, 2), (100, 8)] {
+            table.remove_group("g").unwrap().unwrap().now().unwrap();
+            table.pull(&at(offset), || true).unwrap().1.unwrap().now().unwrap();
+            assert_eq!(table.get("g", "t", 0), Some(start));
+        }
     }
 }

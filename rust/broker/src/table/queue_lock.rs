@@ -1,6 +1,7 @@
 //! Locks of queues for consumers that keep an order.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rocketpy_model::MessageQueue;
@@ -8,25 +9,36 @@ use rocketpy_model::MessageQueue;
 /// A lock that was not renewed for this long is free.
 const EXPIRY_MS: i64 = 60_000;
 
+/// Most locks of all groups; more queues are not locked until some are free. Locks end by themselves after a minute, and nobody
+/// answers for them: their number is what bounds their memory.
+const MAX_LOCKS: usize = 1 << 18;
+
 /// Which client holds which queue, for groups that consume in order.
 ///
 /// # Source
 /// docs/reference/protocol.md 2.3.11.
 #[doc(alias = "RebalanceLockManager")]
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct QueueLocks {
     groups: Mutex<HashMap<String, HashMap<MessageQueue, Lock>>>,
+    most: usize,
+}
+
+impl Default for QueueLocks {
+    fn default() -> Self {
+        Self { groups: Mutex::default(), most: MAX_LOCKS }
+    }
 }
 
 #[derive(Debug)]
 struct Lock {
-    client_id: String,
+    client_id: Arc<str>,
     renewed_at_ms: i64,
 }
 
 impl Lock {
     fn is_held_by_other(&self, client_id: &str, now_ms: i64) -> bool {
-        self.client_id != client_id && !self.is_expired(now_ms)
+        *self.client_id != *client_id && !self.is_expired(now_ms)
     }
 
     fn is_expired(&self, now_ms: i64) -> bool {
@@ -44,14 +56,19 @@ impl QueueLocks {
         now_ms: i64,
     ) -> Vec<MessageQueue> {
         let mut groups = self.groups.lock();
+        let others: usize =
+            groups.iter().filter(|(name, _)| *name != group).map(|(_, locks)| locks.len()).sum();
+        let client_id: Arc<str> = client_id.into();
         let locks = groups.entry(group.to_owned()).or_default();
         locks.retain(|_, lock| !lock.is_expired(now_ms));
         let mut held = Vec::with_capacity(queues.len());
         for queue in queues {
-            if locks.get(&queue).is_some_and(|lock| lock.is_held_by_other(client_id, now_ms)) {
-                continue;
+            match locks.get(&queue) {
+                Some(lock) if lock.is_held_by_other(&client_id, now_ms) => continue,
+                None if others + locks.len() >= self.most => continue,
+                _ => {}
             }
-            locks.insert(queue.clone(), Lock { client_id: client_id.to_owned(), renewed_at_ms: now_ms });
+            locks.insert(queue.clone(), Lock { client_id: client_id.clone(), renewed_at_ms: now_ms });
             held.push(queue);
         }
         if locks.is_empty() {
@@ -64,7 +81,7 @@ impl QueueLocks {
         let mut groups = self.groups.lock();
         if let Some(locks) = groups.get_mut(group) {
             for queue in queues {
-                if locks.get(queue).is_some_and(|lock| lock.client_id == client_id) {
+                if locks.get(queue).is_some_and(|lock| *lock.client_id == *client_id) {
                     locks.remove(queue);
                 }
             }
@@ -95,6 +112,17 @@ mod tests {
 
     fn queue(id: u32) -> MessageQueue {
         MessageQueue { topic: "t".into(), broker_name: "b".into(), queue_id: id }
+    }
+
+    #[test]
+    fn locks_beyond_the_bound_are_not_given_until_some_are_free() {
+        let locks = QueueLocks { most: 3, ..QueueLocks::default() };
+        assert_eq!(locks.lock("g", "one", vec![queue(0), queue(1)], 0).len(), 2);
+        assert_eq!(locks.lock("h", "two", vec![queue(0), queue(1)], 0), [queue(0)]);
+        assert_eq!(locks.lock("g", "one", vec![queue(0), queue(1)], 0).len(), 2, "the own ones are renewed");
+        assert!(locks.lock("i", "three", vec![queue(0)], 0).is_empty());
+        locks.unlock("g", "one", &[queue(0)]);
+        assert_eq!(locks.lock("i", "three", vec![queue(0)], 0), [queue(0)]);
     }
 
     #[test]

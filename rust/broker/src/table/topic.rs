@@ -1,9 +1,8 @@
 //! The topics, and the file that keeps them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
 use rocketpy_env::now_ms;
 use rocketpy_model::{DataVersion, Permission, TopicConfig, name, perm, system};
 use rocketpy_protocol::body::TopicConfigFile;
@@ -11,6 +10,8 @@ use tracing::warn;
 
 use crate::config_file::ConfigFile;
 use crate::refusal::Refusal;
+use crate::table::group_commit::Written;
+use crate::table::named::{self, Changed, Limits, Named, NamedTable};
 use crate::{BrokerConfig, BrokerError};
 
 /// Most queues of one topic.
@@ -18,20 +19,28 @@ pub(crate) const MAX_QUEUES: u32 = 16_384;
 
 /// The topics of this broker, kept in `config/topics.json`.
 ///
-/// Reads take a short shared lock. Changes happen one at a time and are seen once they are on disk.
+/// A change is seen once it is on disk ([`NamedTable`]).
 #[doc(alias = "TopicConfigManager")]
 #[derive(Debug)]
 pub(crate) struct TopicTable {
-    topics: RwLock<HashMap<Arc<str>, Arc<TopicConfig>>>,
-    /// Held during a change: version and file change together.
-    version: Mutex<DataVersion>,
-    file: ConfigFile,
-    max_topics: usize,
+    table: NamedTable<TopicConfig>,
+    #[cfg(test)]
+    pub(crate) gate: Arc<crate::config_file::Gate>,
 }
 
 /// Topics that were created or changed.
+#[derive(Debug)]
 pub(crate) struct TopicChange {
     pub(crate) topics: Vec<Arc<TopicConfig>>,
+}
+
+/// A copy of the table, for files and answers.
+pub(crate) type ByName = named::ByName<TopicConfig>;
+
+impl Named for TopicConfig {
+    fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 impl TopicTable {
@@ -52,26 +61,35 @@ impl TopicTable {
         }
         add_system_topics(&mut topics, config);
         // A start counts as a change, so that name servers which outlived the former process take the table again.
-        let version = Mutex::new(loaded.data_version.next(now_ms()));
-        Ok(Self { topics: RwLock::new(topics), version, file, max_topics: config.max_topics })
+        let version = loaded.data_version.next(now_ms());
+        let limits = Limits { entries: config.max_topics, refusal: |limit| Refusal::TooManyTopics { limit } };
+        #[cfg(test)]
+        let gate = file.gate.clone();
+        let save = move |data_version, topic_config_table| {
+            file.save(&TopicConfigFile { data_version, topic_config_table })
+        };
+        Ok(Self {
+            table: NamedTable::new(version, topics, limits, save),
+            #[cfg(test)]
+            gate,
+        })
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<TopicConfig>> {
-        self.topics.read().get(name).cloned()
+        self.table.get(name)
     }
 
     pub(crate) fn contains(&self, name: &str) -> bool {
-        self.topics.read().contains_key(name)
+        self.table.contains(name)
     }
 
     pub(crate) fn version(&self) -> DataVersion {
-        *self.version.lock()
+        self.table.version()
     }
 
     /// All topics by name, with their version.
     pub(crate) fn all(&self) -> (DataVersion, ByName) {
-        let version = self.version.lock();
-        (*version, by_name(&self.topics.read()))
+        self.table.all()
     }
 
     /// The named topics, or all, with their version. When that is still `spent`, the version is moved first.
@@ -80,105 +98,46 @@ impl TopicTable {
         names: Option<&BTreeSet<String>>,
         spent: Option<DataVersion>,
     ) -> (DataVersion, ByName) {
-        let mut version = self.version.lock();
-        if spent == Some(*version) {
-            *version = version.next(now_ms());
-        }
-        let topics = self.topics.read();
-        let table = match names {
-            Some(names) => names
-                .iter()
-                .filter_map(|name| Some((name.clone(), (**topics.get(name.as_str())?).clone())))
-                .collect(),
-            None => by_name(&topics),
-        };
-        (*version, table)
+        self.table.view(|version, topics| {
+            if spent == Some(*version) {
+                *version = version.next(now_ms());
+            }
+            let table = match names {
+                Some(names) => names
+                    .iter()
+                    .filter_map(|name| Some((name.clone(), (**topics.get(name.as_str())?).clone())))
+                    .collect(),
+                None => named::by_name(topics),
+            };
+            (*version, table)
+        })
     }
 
     /// Creates the missing ones among the topics. Of two callers with the same topic the first wins.
     ///
+    /// # Errors
+    /// There would be too many topics.
+    ///
     /// # Durability
     /// A created topic is on disk before it is seen.
-    pub(crate) fn create(&self, wanted: Vec<TopicConfig>) -> Result<Option<TopicChange>, Refusal> {
-        self.change(|topics| {
-            wanted
-                .into_iter()
-                .filter(|topic| !topics.contains_key(topic.name.as_str()))
-                .map(Arc::new)
-                .collect()
-        })
+    pub(crate) fn create(&self, wanted: Vec<TopicConfig>) -> Result<Changed<TopicConfig>, Refusal> {
+        self.table.create(wanted)
     }
 
     /// Creates the topic or changes its configuration.
-    pub(crate) fn put(&self, topic: TopicConfig) -> Result<Option<TopicChange>, Refusal> {
-        self.change(|topics| match topics.get(topic.name.as_str()) {
-            Some(old) if **old == topic => Vec::new(),
-            _ => vec![Arc::new(topic)],
-        })
+    pub(crate) fn put(&self, topic: TopicConfig) -> Result<Changed<TopicConfig>, Refusal> {
+        self.table.put(topic)
     }
 
-    fn change(
-        &self,
-        select: impl FnOnce(&HashMap<Arc<str>, Arc<TopicConfig>>) -> Vec<Arc<TopicConfig>>,
-    ) -> Result<Option<TopicChange>, Refusal> {
-        let mut version = self.version.lock();
-        let next = version.next(now_ms());
-        let changed = {
-            let topics = self.topics.read();
-            let changed = select(&topics);
-            if changed.is_empty() {
-                return Ok(None);
-            }
-            let added = changed.iter().filter(|topic| !topics.contains_key(topic.name.as_str())).count();
-            if topics.len() + added > self.max_topics {
-                return Err(Refusal::TooManyTopics { limit: self.max_topics });
-            }
-            let mut table = by_name(&topics);
-            table.extend(changed.iter().map(|topic| (topic.name.clone(), (**topic).clone())));
-            self.save(next, table)?;
-            changed
-        };
-        let mut topics = self.topics.write();
-        for topic in &changed {
-            topics.insert(topic.name.as_str().into(), topic.clone());
-        }
-        *version = next;
-        Ok(Some(TopicChange { topics: changed }))
-    }
-
-    /// Removes the topic. False when there is none.
-    pub(crate) fn remove(&self, name: &str) -> Result<bool, Refusal> {
-        let mut version = self.version.lock();
-        let next = version.next(now_ms());
-        {
-            let topics = self.topics.read();
-            let mut table = by_name(&topics);
-            if table.remove(name).is_none() {
-                return Ok(false);
-            }
-            self.save(next, table)?;
-        }
-        self.topics.write().remove(name);
-        *version = next;
-        Ok(true)
+    /// Removes the topic; `None` when there is none.
+    pub(crate) fn remove(&self, name: &str) -> Result<Option<Written>, Refusal> {
+        self.table.remove(name)
     }
 
     /// Writes the file.
-    pub(crate) fn persist(&self) -> Result<(), Refusal> {
-        let version = self.version.lock();
-        self.save(*version, by_name(&self.topics.read()))
+    pub(crate) fn persist(&self) -> Result<Option<Written>, Refusal> {
+        self.table.persist()
     }
-
-    fn save(&self, data_version: DataVersion, topic_config_table: ByName) -> Result<(), Refusal> {
-        self.file.save(&TopicConfigFile { data_version, topic_config_table }).map_err(Refusal::from)
-    }
-}
-
-/// A copy of the table, for files and answers.
-pub(crate) type ByName = BTreeMap<String, TopicConfig>;
-
-fn by_name(topics: &HashMap<Arc<str>, Arc<TopicConfig>>) -> ByName {
-    topics.iter().map(|(name, topic)| (name.to_string(), (**topic).clone())).collect()
 }
 
 /// The topics that every broker has.

@@ -1,4 +1,4 @@
-use rocketpy_model::{GroupConfig, MessageQueue};
+use rocketpy_model::{GroupConfig, GroupSubscription, MessageQueue};
 use rocketpy_protocol::body::{ConsumeStats, GroupList, SubscriptionGroupWrapper};
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
@@ -59,6 +59,27 @@ async fn a_group_is_created_changed_and_deleted() {
         let answer = put(&fixture, &bad).await;
         assert!(answer.code == 29 && answer.remark.as_ref().unwrap().contains(field), "{answer:?}");
     }
+
+    let attribute = |name: &str, value: &str| GroupConfig {
+        attributes: [(name.to_owned(), value.to_owned())].into(),
+        ..group.clone()
+    };
+    let many = (0..65).map(|number| (number.to_string(), String::new())).collect();
+    let subscription = GroupSubscription {
+        topic: "orders".to_owned(),
+        expression: "x".repeat(1025),
+        ..GroupSubscription::default()
+    };
+    for bad in [
+        attribute("name", &"x".repeat(1025)),
+        attribute(&"x".repeat(1 << 20), ""),
+        GroupConfig { attributes: many, ..group.clone() },
+        GroupConfig { subscriptions: Some(vec![subscription]), ..group.clone() },
+    ] {
+        let answer = put(&fixture, &bad).await;
+        assert_eq!(answer.code, 29, "{answer:?}");
+    }
+    assert_eq!(put(&fixture, &attribute("name", &"x".repeat(1024))).await.code, 0);
 
     for name in ["a/b", ""] {
         assert_eq!(put(&fixture, &GroupConfig::new(name)).await.code, 29);

@@ -7,6 +7,7 @@ mod groups;
 mod held_pulls;
 mod members;
 mod offsets;
+mod peers;
 mod pulls;
 mod queries;
 mod refused_sends;

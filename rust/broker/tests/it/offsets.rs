@@ -1,4 +1,6 @@
+use rocketpy_env::{Disk, RealDisk};
 use rocketpy_protocol::Command;
+use rocketpy_protocol::body::{ConsumeType, MessageModel};
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
     GetEarliestMsgStoretimeRequestHeader, GetMinOffsetRequestHeader, Header,
@@ -7,7 +9,7 @@ use rocketpy_protocol::header::{
 };
 use rocketpy_protocol::record::RecordView;
 
-use crate::support::{Fixture, Pull};
+use crate::support::{Fixture, Pull, TIMEOUT, heartbeat};
 
 pub(crate) async fn query(
     fixture: &Fixture,
@@ -70,6 +72,7 @@ async fn search(fixture: &Fixture, timestamp: i64, boundary_type: Option<&str>) 
 async fn offsets_are_committed_and_queried_and_may_go_back() {
     let fixture = Fixture::start().await;
     fixture.create_topic("orders", 2).await;
+    fill(&fixture, 5).await;
     assert_eq!(stored(&fixture, "TOOLS_CONSUMER", "orders", 0).await, None);
     for offset in [5, 3] {
         assert_eq!(commit(&fixture, "TOOLS_CONSUMER", "orders", 0, offset).await.code, 0);
@@ -88,6 +91,7 @@ async fn bad_commits_are_refused_and_named() {
         ("TOOLS_CONSUMER", "orders", 2, 1, 29, "queues 0 to 1"),
         ("TOOLS_CONSUMER", "orders", -1, 1, 29, "queueId"),
         ("TOOLS_CONSUMER", "orders", 0, -1, 29, "commitOffset"),
+        ("TOOLS_CONSUMER", "orders", 0, 1, 29, "above the end of the queue, 0"),
     ] {
         let answer = commit(&fixture, group, topic, queue_id, offset).await;
         let remark = answer.remark.unwrap_or_default();
@@ -105,7 +109,58 @@ async fn a_new_group_on_a_young_queue_starts_at_zero_unless_told_otherwise() {
     let young = query(&fixture, "group", "orders", 0, None).await;
     assert_eq!((young.code, young.ext.get("offset")), (0, Some("0")));
     assert_eq!(query(&fixture, "group", "orders", 0, Some(false)).await.code, 22);
-    assert_eq!(query(&fixture, "group", "orders", 1, None).await.code, 22, "the other queue is empty");
+    let empty = query(&fixture, "group", "orders", 1, None).await;
+    assert_eq!((empty.code, empty.ext.get("offset")), (0, Some("0")), "so does one on an empty queue");
+    assert_eq!(query(&fixture, "group", "orders", 1, Some(false)).await.code, 22);
+    assert_eq!(query(&fixture, "group", "orders", 2, None).await.code, 22, "there is no such queue");
+    assert_eq!(query(&fixture, "group", "missing", 0, None).await.code, 22);
+}
+
+/// Stores messages in queue 0 of topic `orders`.
+async fn fill(fixture: &Fixture, count: i64) {
+    for _ in 0..count {
+        fixture.put("orders", 0, "x").await;
+    }
+    fixture.wait_for_end("orders", 0, count).await;
+}
+
+fn written(fixture: &Fixture) -> String {
+    let file = fixture.config.store.root.join("config/consumerOffset.json");
+    let bytes = RealDisk.read(&file, 1 << 20).unwrap_or_default();
+    String::from_utf8(bytes).unwrap().replace(char::is_whitespace, "")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_commit_of_a_group_is_on_disk_when_it_is_answered() {
+    let fixture = Fixture::start_with(|config| config.persist_offsets_every = TIMEOUT).await;
+    fixture.create_topic("orders", 2).await;
+    fill(&fixture, 5).await;
+    assert_eq!(commit(&fixture, "TOOLS_CONSUMER", "orders", 0, 3).await.code, 0);
+    assert!(written(&fixture).contains("\"orders@TOOLS_CONSUMER\":{0:3}"), "{}", written(&fixture));
+    let pull = Pull { flags: 5, commit_offset: 0, queue_id: 1, ..Pull::new("orders", 0) };
+    fixture.pull(pull).await;
+    assert!(written(&fixture).contains("\"orders@TOOLS_CONSUMER\":{0:3,1:0}"), "{}", written(&fixture));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_stores_where_a_group_of_push_consumers_begins_before_it_is_answered() {
+    let fixture = Fixture::start_with(|config| config.persist_offsets_every = TIMEOUT).await;
+    fixture.create_topic("orders", 2).await;
+    fill(&fixture, 5).await;
+    let pull = |group| Pull { group, flags: 0, ..Pull::new("orders", 4) };
+    let member = |group| heartbeat("c", group, &[("orders", "*", 0)]);
+    let [pushed, mut pulled, mut broadcast] = ["pushed", "pulled", "broadcast"].map(member);
+    pulled.consumer_data_set[0].consume_type = ConsumeType::ConsumeActively;
+    broadcast.consumer_data_set[0].message_model = MessageModel::Broadcasting;
+    for (group, data) in [("pushed", &pushed), ("pulled", &pulled), ("broadcast", &broadcast)] {
+        fixture.heartbeat(&fixture.client, data).await;
+        assert_eq!(fixture.pull(pull(group)).await.records().len(), 1, "{group}");
+    }
+    fixture.pull(Pull { group: "tool", ..Pull::new("orders", 4) }).await;
+    assert!(written(&fixture).contains("\"offsetTable\":{\"orders@pushed\":{0:4}}"), "{}", written(&fixture));
+    // Later pulls do not move it.
+    fixture.pull(Pull { offset: 5, ..pull("pushed") }).await;
+    assert_eq!(stored(&fixture, "pushed", "orders", 0).await, Some(4));
 }
 
 #[tokio::test(flavor = "multi_thread")]

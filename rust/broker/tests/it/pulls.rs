@@ -1,3 +1,4 @@
+use rocketpy_env::{Disk, DiskFile, OpenMode, RealDisk};
 use rocketpy_model::sys_flag::pull as flag;
 use rocketpy_protocol::code::request;
 
@@ -136,4 +137,31 @@ async fn a_pull_without_subscription_relies_on_the_heartbeat() {
     let refused = fixture.pull(pull).await;
     assert_eq!(refused.code, 1);
     assert!(refused.remark.contains("SQL92"), "{}", refused.remark);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_cannot_be_read_is_named_and_everything_else_is_served() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    let body = "x".repeat(10_000);
+    for _ in 0..3 {
+        fixture.put("orders", 0, &body).await;
+    }
+    fixture.create_topic("others", 1).await;
+    for _ in 0..120 {
+        fixture.put("others", 0, &body).await; // they lie in the next file as well
+    }
+    fixture.wait_for_end("others", 0, 120).await;
+    let log = fixture.config.store.root.join(format!("commitlog/{:020}", 0));
+    let file = RealDisk.open_file(&log, OpenMode::Write).unwrap();
+    file.set_len(12_288).unwrap(); // the second message ends behind that
+    let first = fixture.pull(Pull { max_messages: 32, ..Pull::new("orders", 0) }).await;
+    assert_eq!((first.code, first.bodies(), first.next), (0, vec![body.clone()], 1));
+    let second = fixture.pull(Pull::new("orders", 1)).await;
+    let remark = second.command.remark.unwrap();
+    assert!(second.code == 1 && remark.contains(&log.display().to_string()), "{remark}");
+    assert!(remark.contains("cannot be read"), "{remark}");
+    assert_eq!(fixture.pull(Pull { max_messages: 1, ..Pull::new("others", 119) }).await.bodies(), [body]);
+    fixture.put("others", 0, "goes on").await;
+    fixture.wait_for_end("others", 0, 121).await;
 }

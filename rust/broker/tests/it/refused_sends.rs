@@ -24,6 +24,11 @@ async fn bad_topics_and_queues_are_named() {
     for topic in system::SEND_DENIED_TOPICS {
         is_refused(&fixture, Send::new(topic, "x"), 16, topic).await;
     }
+    for topic in
+        ["rmq_sys_wheel_timer", "rmq_sys_REVIVE_LOG_DefaultCluster", "rmq_sys_SYNC_BROKER_MEMBER_broker-a"]
+    {
+        is_refused(&fixture, Send::new(topic, "x"), 16, topic).await;
+    }
     for queue_id in [4, 1_000_000, i32::MAX] {
         is_refused(&fixture, Send { queue_id, ..Send::new("orders", "x") }, 29, "queues 0 to 3").await;
     }
@@ -142,4 +147,17 @@ async fn unknown_and_missing_request_codes_are_named() {
         .await
         .unwrap();
     assert_eq!(fixture.call(create_topic("orders", 1, 6)).await.code, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn traces_are_taken_though_their_topics_belong_to_the_system() {
+    let fixture = Fixture::start_with(|config| {
+        config.trace_topic = true;
+        config.trace_topic_name = "rmq_sys_own_trace".to_owned();
+    })
+    .await;
+    for topic in ["rmq_sys_own_trace", "rmq_sys_TRACE_DATA_region", system::TRACE_TOPIC] {
+        let answer = fixture.send(Send::new(topic, "x")).await;
+        assert_eq!(answer.code, 0, "{topic}: {:?}", answer.remark);
+    }
 }

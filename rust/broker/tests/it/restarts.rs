@@ -30,13 +30,17 @@ async fn offsets_are_written_while_the_broker_runs() {
         Fixture::start_with(|config| config.persist_offsets_every = std::time::Duration::from_millis(20))
             .await;
     fixture.create_topic("orders", 1).await;
-    crate::offsets::commit(&fixture, "TOOLS_CONSUMER", "orders", 0, 0).await;
+    fixture.put("orders", 0, "x").await;
+    fixture.wait_for_end("orders", 0, 1).await;
+    for offset in [0, 1] {
+        crate::offsets::commit(&fixture, "TOOLS_CONSUMER", "orders", 0, offset).await;
+    }
     let path = fixture.config.store.root.join("config/consumerOffset.json");
     wait_until("the file is written", async || {
         RealDisk.read(&path, 1 << 20).is_ok_and(|bytes| {
             let text = String::from_utf8(bytes).unwrap();
             // Apache's form: tabs, and keys that are numbers without quotes.
-            text.contains("\"orders@TOOLS_CONSUMER\":{") && text.contains("\t0:0")
+            text.contains("\"orders@TOOLS_CONSUMER\":{") && text.contains("\t0:1")
         })
     })
     .await;
@@ -49,11 +53,16 @@ async fn a_round_of_a_service_comes_when_it_is_asked_for() {
     fixture.create_topic("orders", 1).await;
     // Its first round is due at the start, and finds nothing to write.
     assert!(fixture.broker.step("offset persistence").await);
-    crate::offsets::commit(&fixture, "TOOLS_CONSUMER", "orders", 0, 0).await;
-    assert!(fixture.broker.step("offset persistence").await);
+    fixture.put("orders", 0, "x").await;
+    fixture.wait_for_end("orders", 0, 1).await;
     let path = fixture.config.store.root.join("config/consumerOffset.json");
-    let text = String::from_utf8(RealDisk.read(&path, 1 << 20).unwrap()).unwrap();
-    assert!(text.contains("orders@TOOLS_CONSUMER"), "{text}");
+    let written = || String::from_utf8(RealDisk.read(&path, 1 << 20).unwrap()).unwrap();
+    for offset in [0, 1] {
+        crate::offsets::commit(&fixture, "TOOLS_CONSUMER", "orders", 0, offset).await;
+        assert!(written().contains("\t0:0"), "{}", written());
+    }
+    assert!(fixture.broker.step("offset persistence").await);
+    assert!(written().contains("\t0:1"), "{}", written());
     for service in ["client expiry", "held requests", "held sends", "sampling"] {
         assert!(fixture.broker.step(service).await, "{service}");
     }
@@ -91,11 +100,28 @@ async fn offsets_beyond_the_end_are_set_back_at_the_start() {
     fixture.create_topic("orders", 2).await;
     fixture.put("orders", 0, "x").await;
     fixture.wait_for_end("orders", 0, 1).await;
-    crate::offsets::commit(&fixture, "TOOLS_CONSUMER", "orders", 0, 1000).await;
-    crate::offsets::commit(&fixture, "TOOLS_CONSUMER", "orders", 1, 5).await;
-    let fixture = fixture.restart().await;
+    fixture.broker.shutdown().await;
+    let Fixture { broker, folder, config, .. } = fixture;
+    drop(broker);
+    let table = config.store.root.join("config/consumerOffset.json");
+    RealDisk.replace(&table, b"{\"offsetTable\":{\"orders@TOOLS_CONSUMER\":{0:1000,1:5}}}").unwrap();
+    let fixture = Fixture::start_on(folder, config).await;
     assert_eq!(crate::offsets::stored(&fixture, "TOOLS_CONSUMER", "orders", 0).await, Some(1));
     assert_eq!(crate::offsets::stored(&fixture, "TOOLS_CONSUMER", "orders", 1).await, Some(0));
+    assert!(String::from_utf8(RealDisk.read(&table, 1 << 20).unwrap()).unwrap().contains("0:1"));
+
+    // A member that has outlived the loss stands at 5, and the queue grows beyond it before it comes back.
+    for _ in 0..6 {
+        fixture.put("orders", 0, "y").await;
+    }
+    fixture.wait_for_end("orders", 0, 7).await;
+    let refused = crate::offsets::commit(&fixture, "TOOLS_CONSUMER", "orders", 0, 5).await;
+    assert!(refused.code == 29 && refused.remark.as_ref().unwrap().contains("up to 1"), "{refused:?}");
+    let moved = fixture.pull(Pull { flags: 5, commit_offset: 5, ..Pull::new("orders", 5) }).await;
+    assert_eq!((moved.code, moved.next, moved.min, moved.max), (21, 1, 0, 7), "{}", moved.remark);
+    assert_eq!(crate::offsets::stored(&fixture, "TOOLS_CONSUMER", "orders", 0).await, Some(1));
+    assert_eq!(fixture.pull(Pull::new("orders", 1)).await.records().len(), 6);
+    assert_eq!(crate::offsets::commit(&fixture, "TOOLS_CONSUMER", "orders", 0, 7).await.code, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

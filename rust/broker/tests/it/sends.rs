@@ -69,7 +69,7 @@ async fn a_batch_becomes_one_record_for_each_item_whatever_its_code() {
         assert_eq!(answer.code, 0, "{:?}", answer.remark);
         let header = SendMessageResponseHeader::read(&answer.ext).unwrap();
         assert_eq!(header.queue_offset, first);
-        assert_eq!(header.batch_uniq_id, Some("BATCH"));
+        assert_eq!(header.batch_uniq_id, None, "a client then names every message by its own id");
         assert_eq!(header.msg_id.split(',').count(), 3);
         assert!(header.msg_id.split(',').all(|id| id.parse::<OffsetMessageId>().is_ok()));
     }

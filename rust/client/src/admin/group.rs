@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, name, system};
 use rocketpy_protocol::body::{ConsumeStats, SubscriptionGroupWrapper};
+use rocketpy_protocol::header::GetAllSubscriptionGroupResponseHeader;
 
 use super::{Admin, GroupLag, GroupSummary, LagRow, OffsetTarget};
+use crate::api::Api;
 use crate::error::ClientError;
 use crate::wire;
-
-const GROUP_LIST: &str = "group list query";
 
 impl Admin {
     /// All groups except those of the system, sorted by name.
@@ -20,9 +20,7 @@ impl Admin {
         let api = self.client.api();
         let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (_, address) in self.masters(None).await? {
-            let answer = api.call_ok(&address, GROUP_LIST, wire::group_configs()).await?;
-            let wrapper: SubscriptionGroupWrapper = wire::json(GROUP_LIST, &address, &answer.body)?;
-            for group in wrapper.subscription_group_table.into_keys() {
+            for group in api.groups_at(&address).await?.into_keys() {
                 if !system::is_system_group(&group) {
                     let members = api.members_at(&address, &group).await?;
                     groups.entry(group).or_default().extend(members);
@@ -45,9 +43,7 @@ impl Admin {
         check_group(group)?;
         let api = self.client.api();
         for (_, address) in self.masters(None).await? {
-            let answer = api.call_ok(&address, GROUP_LIST, wire::group_configs()).await?;
-            let there: SubscriptionGroupWrapper = wire::json(GROUP_LIST, &address, &answer.body)?;
-            if !there.subscription_group_table.contains_key(group) {
+            if !api.groups_at(&address).await?.contains_key(group) {
                 let request = wire::put_group(&GroupConfig::new(group));
                 api.call_ok(&address, "group creation", request).await?;
             }
@@ -147,7 +143,7 @@ impl Admin {
                 OffsetTarget::Latest => api.max_offset(&queue).await?,
                 OffsetTarget::Timestamp(at_ms) => api.search_offset(&queue, at_ms).await?,
             };
-            api.store_offset(group, &queue, offset).await?;
+            api.reset_offset(group, &queue, offset).await?;
             reset.push((queue, offset));
         }
         Ok(reset)
@@ -157,4 +153,28 @@ impl Admin {
 fn check_group(group: &str) -> Result<(), ClientError> {
     name::check_group(group)
         .map_err(|error| ClientError::InvalidGroup { group: group.to_owned(), reason: error.to_string() })
+}
+
+impl Api {
+    /// All groups of a broker, fetched page by page. A broker before 5.4 gives all of them in one.
+    async fn groups_at(&self, address: &str) -> Result<BTreeMap<String, GroupConfig>, ClientError> {
+        const OPERATION: &str = "group list query";
+        let mut groups = BTreeMap::new();
+        let mut version = None;
+        loop {
+            let answer = self.call_ok(address, OPERATION, wire::group_configs(groups.len())).await?;
+            let header: GetAllSubscriptionGroupResponseHeader = wire::header(OPERATION, address, &answer)?;
+            let page: SubscriptionGroupWrapper = wire::json(OPERATION, address, &answer.body)?;
+            let Some(total) = header.total_group_num else { return Ok(page.subscription_group_table) };
+            let is_last = page.subscription_group_table.is_empty();
+            if version.replace(page.data_version).is_some_and(|version| version != page.data_version) {
+                groups.clear(); // the table has changed: its pages are others now
+                continue;
+            }
+            groups.extend(page.subscription_group_table);
+            if is_last || groups.len() >= usize::try_from(total).unwrap_or(0) {
+                return Ok(groups);
+            }
+        }
+    }
 }

@@ -13,10 +13,9 @@ use tokio::task::JoinSet;
 
 use super::Admin;
 use crate::api::Api;
-use crate::damage::check_body;
 use crate::error::ClientError;
 use crate::query::{MessageQuery, QueryKind};
-use crate::{outcome, wire};
+use crate::{damage, outcome, wire};
 
 const OPERATION: &str = "message query";
 /// How much earlier than its id says a message may have been stored, because clocks differ.
@@ -154,7 +153,7 @@ impl Api {
         for view in records(&answer.body) {
             let view = view.map_err(|error| outcome::bad_answer(OPERATION, address, error))?;
             if is_wanted(&view, topic, key, query) {
-                check_body(&view, broker_name)?;
+                damage::check(&view, broker_name)?;
                 all.push(found(broker_name, answer.body.slice_ref(view.bytes)));
             }
         }

@@ -17,9 +17,8 @@ pub use self::types::{
     TopicBroker, TopicDescription, TopicSpec,
 };
 use crate::client::Client;
-use crate::damage::check_body;
 use crate::error::ClientError;
-use crate::{outcome, wire};
+use crate::{damage, outcome, wire};
 
 /// Administration of a cluster. Clones share one client.
 ///
@@ -158,7 +157,7 @@ impl Admin {
         let answer = api.call_ok(&address, OPERATION, request).await?;
         let view = RecordView::parse(&answer.body)
             .map_err(|error| outcome::bad_answer(OPERATION, &address, error))?;
-        check_body(&view, &address)?;
+        damage::check(&view, &address)?;
         Ok(answer.body)
     }
 }

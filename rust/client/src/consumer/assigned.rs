@@ -112,6 +112,15 @@ pub(crate) struct Lost {
     pub(crate) committed: Option<QueueOffset>,
 }
 
+impl Assigned {
+    /// Forgets positions and commits beyond an offset.
+    pub(super) fn go_back(&mut self, to: QueueOffset) {
+        self.position = self.position.map(|position| position.min(to));
+        self.settled = self.settled.map(|settled| settled.min(to));
+        self.committed = self.committed.filter(|committed| *committed <= to);
+    }
+}
+
 impl Lost {
     /// The offset to commit, if the broker does not have it yet.
     pub(crate) fn to_commit(&self) -> Option<QueueOffset> {

@@ -45,13 +45,15 @@ impl Member {
     }
 
     /// Commits for queues that this member lost. The next member continues from there, unless it has already committed more:
-    /// this member may notice the loss late.
+    /// this member may notice the loss late. A broker that has less than this member committed has lost its last commits, or the
+    /// end of the queue: then nobody may skip what comes there, and the next member reads again.
     async fn commit_lost(self: &Arc<Self>, lost: Vec<Lost>) {
         let _turn = self.committing.lock().await;
         let stored = self.stored(lost.iter().map(|lost| lost.queue.clone())).await;
         let offset = |lost: Lost| {
             let (settled, stored) = (lost.to_commit()?, *stored.get(&lost.queue)?);
-            (stored == lost.committed || stored < Some(settled)).then_some((lost.queue, settled))
+            let is_behind = lost.committed < stored && stored < Some(settled);
+            (stored == lost.committed || is_behind).then_some((lost.queue, settled))
         };
         if let Err(error) = self.send(lost.into_iter().filter_map(offset).collect()).await {
             warn!(group = %self.group, %error, "commit of a lost queue failed");
@@ -69,18 +71,38 @@ impl Member {
         self: &Arc<Self>,
         queues: impl Iterator<Item = Arc<MessageQueue>>,
     ) -> BTreeMap<Arc<MessageQueue>, Option<QueueOffset>> {
-        let ask = |queue: Arc<MessageQueue>| {
-            let member = self.clone();
-            async move {
-                let stored = member.client.api().stored_offset(&member.group, &queue).await;
-                (queue, stored)
-            }
+        let ask = |member: Arc<Self>, queue: Arc<MessageQueue>| async move {
+            member.client.api().stored_offset(&member.group, &queue).await
         };
-        let answers = queues.map(ask).collect::<JoinSet<_>>().join_all().await;
-        let known = |(queue, stored): (Arc<MessageQueue>, Result<_, ClientError>)| match stored {
-            Ok(stored) => Some((queue, stored)),
+        self.of_each(queues, ask).await
+    }
+
+    /// The ends of queues. A queue whose broker does not answer is left out.
+    async fn ends(
+        self: &Arc<Self>,
+        queues: impl Iterator<Item = Arc<MessageQueue>>,
+    ) -> BTreeMap<Arc<MessageQueue>, QueueOffset> {
+        let ask = |member: Arc<Self>, queue: Arc<MessageQueue>| async move {
+            member.client.api().max_offset(&queue).await
+        };
+        self.of_each(queues, ask).await
+    }
+
+    /// Asks about all queues at once.
+    async fn of_each<T: Send + 'static, A: Future<Output = Result<T, ClientError>> + Send + 'static>(
+        self: &Arc<Self>,
+        queues: impl Iterator<Item = Arc<MessageQueue>>,
+        ask: impl Fn(Arc<Self>, Arc<MessageQueue>) -> A,
+    ) -> BTreeMap<Arc<MessageQueue>, T> {
+        let asked = queues.map(|queue| {
+            let answer = ask(self.clone(), queue.clone());
+            async move { (queue, answer.await) }
+        });
+        let answers = asked.collect::<JoinSet<_>>().join_all().await;
+        let known = |(queue, answer): (Arc<MessageQueue>, Result<T, ClientError>)| match answer {
+            Ok(answer) => Some((queue, answer)),
             Err(error) => {
-                warn!(group = %self.group, %queue, %error, "the broker did not answer what is committed");
+                warn!(group = %self.group, %queue, %error, "the broker did not answer where a queue stands");
                 None
             }
         };
@@ -166,7 +188,8 @@ pub(super) async fn run(member: Arc<Member>, interval: Duration) {
 }
 
 /// Repeats the last acknowledged commits of these subscriptions where the broker has a lower offset: it restarted before it wrote
-/// them to disk. A higher offset is the commit of another member.
+/// them to disk. A higher offset is the commit of another member. What lies beyond a queue's end is not repeated: the broker lost
+/// that end, and new messages get the same offsets.
 pub(super) async fn repeat(member: Arc<Member>, subscriptions: BTreeSet<usize>) {
     let _turn = member.committing.lock().await;
     let mut offsets = member.state.lock().acknowledged();
@@ -175,6 +198,8 @@ pub(super) async fn repeat(member: Arc<Member>, subscriptions: BTreeSet<usize>) 
     offsets.retain(|(queue, _)| topics.contains(&*queue.topic));
     let stored = member.stored(offsets.iter().map(|(queue, _)| queue.clone())).await;
     offsets.retain(|(queue, offset)| stored.get(queue).is_some_and(|stored| *stored < Some(*offset)));
+    let ends = member.ends(offsets.iter().map(|(queue, _)| queue.clone())).await;
+    offsets.retain(|(queue, offset)| ends.get(queue).is_some_and(|end| offset <= end));
     if let Err(error) = member.send(offsets).await {
         warn!(group = %member.group, %error, "repeating commits to a broker failed");
     }

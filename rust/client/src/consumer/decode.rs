@@ -1,5 +1,6 @@
 //! Decodes the answer of a pull into messages that can be handed out.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rocketpy_filter::TagFilter;
@@ -65,12 +66,14 @@ pub(crate) fn read_answer(
     let suggested_broker_id = u64::try_from(header.suggest_which_broker_id).unwrap_or(0);
     let part = if kind == Kind::Found {
         let delta = header.offset_delta.unwrap_or(0);
-        let Spans { spans, damaged } = spans(&answer.body, delta, filter).map_err(|error| match error {
-            Undecodable::Record(reason) => outcome::bad_answer(operation, address, reason),
-            Undecodable::InnerBatch => {
-                ClientError::Unsupported { feature: "inner batch", property: "INNER_NUM".to_owned() }
-            }
-        })?;
+        let numbers = Numbers { delta, range: asked..next };
+        let Spans { spans, damaged } =
+            spans(&answer.body, &numbers, filter).map_err(|error| match error {
+                Undecodable::Record(reason) => outcome::bad_answer(operation, address, reason),
+                Undecodable::InnerBatch => {
+                    ClientError::Unsupported { feature: "inner batch", property: "INNER_NUM".to_owned() }
+                }
+            })?;
         if let Some(damaged) = damaged {
             if spans.is_empty() {
                 return Err(damaged.into_error(queue));
@@ -90,30 +93,59 @@ enum Undecodable {
     InnerBatch,
 }
 
+/// The numbers that the records of an answer may have.
+struct Numbers {
+    /// What is added to the number in a record.
+    delta: i64,
+    /// From the number that was asked for up to where the next pull begins.
+    range: Range<QueueOffset>,
+}
+
+impl Numbers {
+    /// The number of a record that follows on `spans`, damaged or not: its own where that is possible, else the first that is.
+    fn of_damaged(&self, stated: Option<QueueOffset>, spans: &[RecordSpan]) -> QueueOffset {
+        let least = spans.last().map_or(self.range.start, |last| last.queue_offset + 1);
+        stated.filter(|stated| (least..self.range.end).contains(stated)).unwrap_or(least)
+    }
+
+    fn of(&self, record: &RecordView<'_>) -> QueueOffset {
+        QueueOffset(record.queue_offset.get().wrapping_add_signed(self.delta))
+    }
+}
+
 /// The positions of the records of an answer.
 struct Spans {
     spans: Vec<RecordSpan>,
-    /// The first record whose body does not match its checksum; `spans` end before it.
+    /// The first record that is not what was stored; `spans` end before it.
     damaged: Option<Damaged>,
 }
 
-/// Finds the records that pass the filter. Parses every record, so that handing it out cannot fail, and compares the bodies with
-/// their checksums.
-fn spans(body: &[u8], delta: i64, filter: &TagFilter) -> Result<Spans, Undecodable> {
+/// Finds the records that pass the filter. Parses every record, so that handing it out cannot fail, and compares it with its
+/// checksum first: its tag may be what is damaged.
+fn spans(body: &[u8], numbers: &Numbers, filter: &TagFilter) -> Result<Spans, Undecodable> {
     const INNER_BATCH: i32 = sys_flag::NEED_UNWRAP | sys_flag::INNER_BATCH;
     let mut spans = Vec::with_capacity((body.len() / 128).min(4096));
     let mut start = 0;
     for record in records(body) {
-        let record: RecordView<'_> = record.map_err(|error| Undecodable::Record(error.to_string()))?;
+        let record: RecordView<'_> = match record {
+            Ok(record) => record,
+            Err(error) => {
+                let queue_offset = numbers.of_damaged(None, &spans);
+                return match Damaged::find_undecodable(&body[start..], &error, queue_offset) {
+                    Some(damaged) => Ok(Spans { spans, damaged: Some(damaged) }),
+                    None => Err(Undecodable::Record(error.to_string())),
+                };
+            }
+        };
+        let queue_offset = numbers.of(&record);
+        if let Some(damaged) = Damaged::find(&record, numbers.of_damaged(Some(queue_offset), &spans)) {
+            return Ok(Spans { spans, damaged: Some(damaged) });
+        }
         if record.sys_flag & INNER_BATCH == INNER_BATCH {
             return Err(Undecodable::InnerBatch);
         }
         // The broker compared only the hashes of tags.
         if filter.is_all() || filter.accepts_tag(record.tag()) {
-            let queue_offset = QueueOffset(record.queue_offset.get().wrapping_add_signed(delta));
-            if let Some(damaged) = Damaged::find(&record, queue_offset) {
-                return Ok(Spans { spans, damaged: Some(damaged) });
-            }
             spans.push(RecordSpan { queue_offset, start: start as u32, size_bytes: record.size() as u32 });
         }
         start += record.size();

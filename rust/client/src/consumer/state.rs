@@ -173,6 +173,13 @@ impl State {
                 self.moves.pop_front();
             }
             self.moves.push_back(OffsetMove { queue: (*assigned.queue).clone(), from, to: pulled.next });
+            if pulled.next < from {
+                // The queue became shorter: what was pulled ahead of its end is no longer there, and what was committed beyond it
+                // must not be committed again.
+                self.cached_bytes -= assigned.drop_cached();
+                self.ready.retain(|ready| **ready != *queue);
+                assigned.go_back(pulled.next);
+            }
         }
         let Some(part) = pulled.part.filter(|part| !part.is_empty()) else {
             match assigned.cached.back_mut() {

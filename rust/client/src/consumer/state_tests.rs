@@ -279,3 +279,22 @@ fn a_start_that_the_broker_does_not_know_yet_is_part_of_the_next_commit() {
     assert!(state.acknowledged().is_empty());
     assert!(started(1).to_commit(CommitScope::HandedOut).is_empty());
 }
+
+#[test]
+fn a_queue_that_became_shorter_takes_positions_and_commits_back() {
+    let mut state = started(1);
+    state.pulled(&queue(0), number(0), pulled(0, 0, 10, 10));
+    assert_eq!(offsets(&mut state, 8).len(), 8);
+    state.settle();
+    state.committed(&queue(0), QueueOffset(8));
+    let shorter = Pulled { moved_from: Some(QueueOffset(10)), ..nothing(4) };
+    assert!(!state.pulled(&queue(0), number(0), shorter));
+    assert_eq!(position(&state, 0), 4);
+    assert!(offsets(&mut state, 10).is_empty(), "what was pulled ahead is gone");
+    assert!(state.acknowledged().is_empty(), "nothing beyond the end is repeated");
+    assert_eq!(state.to_commit(CommitScope::Settled), [(queue(0), QueueOffset(4))]);
+    let moves = state.take_moves();
+    assert_eq!((moves[0].from, moves[0].to), (QueueOffset(10), QueueOffset(4)));
+    state.pulled(&queue(0), number(0), pulled(0, 4, 6, 6));
+    assert_eq!(offsets(&mut state, 10).len(), 2);
+}

@@ -44,13 +44,12 @@ async fn a_damaged_body_is_an_error_after_the_messages_before_it_and_a_seek_skip
     assert_eq!(pull_header(&pull).queue_offset, 2);
     reply.send(pull_answer(response::SUCCESS, 6, 6, damaged(2)));
     let error = consumer.poll(10, PATIENCE).await.unwrap_err();
-    let ClientError::DamagedMessage { queue: of, queue_offset, physical_offset, stored_crc, computed_crc } =
-        &error
-    else {
+    let ClientError::DamagedMessage { queue: of, queue_offset, physical_offset, reason } = &error else {
         panic!("{error:?}")
     };
     assert_eq!((of, *queue_offset, *physical_offset), (&queue(), QueueOffset(2), PhysicalOffset(2000)));
-    assert_eq!((*stored_crc, *computed_crc), (body_crc(b"2"), body_crc(b"3")));
+    let (stored, computed) = (body_crc(b"2"), body_crc(b"3"));
+    assert_eq!(*reason, format!("the body's checksum is stored as {stored:#010x} and is: {computed:#010x}"));
     assert!(!error.retryable());
     assert_eq!(consumer.positions(), [(queue(), QueueOffset(2))]);
     consumer.seek(&queue(), Position::Offset(QueueOffset(3))).await.unwrap();
@@ -62,6 +61,47 @@ async fn a_damaged_body_is_an_error_after_the_messages_before_it_and_a_seek_skip
     };
     reply.send(pull_answer(response::SUCCESS, 6, 6, records(3..6)));
     assert_eq!(poll_offsets(&consumer, 10).await, [3, 4, 5]);
+}
+
+/// Messages 0 to 4 with checksums of their own. One byte of message 2 is another one.
+fn with_changed(at: usize) -> Vec<u8> {
+    let mut body: Vec<u8> = (0..2).flat_map(checked).collect();
+    let start = body.len();
+    body.extend((2..5).flat_map(checked));
+    body[start + at] ^= 1;
+    body
+}
+
+fn checked(offset: u64) -> Vec<u8> {
+    crate::consume::stored_with_check(offset, offset.to_string().as_bytes(), "a", 0)
+}
+
+#[tokio::test]
+async fn a_changed_byte_anywhere_in_a_message_is_an_error_after_the_messages_before_it() {
+    for at in [4, 12, 16, 26, 35, 39, 47, 52, 60, 70, 75, 87, 90, 93, 97] {
+        let peer = single(1);
+        let consumer = consumer(&peer).await;
+        let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+        reply.send(pull_answer(response::SUCCESS, 5, 5, with_changed(at)));
+        if at == 4 {
+            // The magic number: it is no record, and nobody knows what follows.
+            let error = consumer.poll(10, PATIENCE).await.unwrap_err();
+            assert!(matches!(error, ClientError::BadAnswer { .. }), "{error:?}");
+            continue;
+        }
+        assert_eq!(poll_offsets(&consumer, 10).await, [0, 1], "byte {at}");
+        assert_eq!(consumer.positions(), [(queue(), QueueOffset(2))], "byte {at}");
+        let (pull, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+        assert_eq!(pull_header(&pull).queue_offset, 2, "byte {at}");
+        let from_two = with_changed(at).split_off(checked(0).len() + checked(1).len());
+        reply.send(pull_answer(response::SUCCESS, 5, 5, from_two));
+        let error = consumer.poll(10, PATIENCE).await.unwrap_err();
+        assert!(
+            matches!(&error, ClientError::DamagedMessage { queue_offset: QueueOffset(2), .. }),
+            "byte {at}: {error:?}"
+        );
+        assert!(error.hint().unwrap().contains("seek to 3"));
+    }
 }
 
 /// Records `[from, 5)`; the body of message 2 has `size` bytes and is compressed.

@@ -219,6 +219,41 @@ async fn a_reconnected_member_repeats_commits_of_its_queues_that_the_broker_has_
     assert_eq!(commits(&peer), expected.map(|(queue, offset)| (queue.to_owned(), offset.to_owned())));
 }
 
+#[tokio::test]
+async fn a_commit_beyond_the_end_of_its_queue_is_not_repeated() {
+    let peer = single(2);
+    store(&peer, |_| Some(100));
+    let consumer = join(&client(&[&peer]), by_the_hour()).await.unwrap();
+    peer.wait_for(request::LITE_PULL_MESSAGE, 2).await;
+    // A power cut took the end of queue 0 back to 60, and the group with it.
+    peer.script(|command| match (command.code, command.ext.get("queueId")) {
+        (request::QUERY_CONSUMER_OFFSET, _) => Act::Answer(with(ok(), "offset", "60")),
+        (request::GET_MAX_OFFSET, Some("0")) => Act::Answer(with(ok(), "offset", "60")),
+        (request::GET_MAX_OFFSET, _) => Act::Answer(with(ok(), "offset", "1000")),
+        _ => Act::Default,
+    });
+    peer.cut();
+    peer.wait_for(request::UPDATE_CONSUMER_OFFSET, 1).await;
+    round_trip(&consumer, "b").await;
+    assert_eq!(commits(&peer), [("1".to_owned(), "100".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_lost_queue_is_not_committed_beyond_what_the_broker_fell_back_to() {
+    let peer = single(1);
+    let consumer = read_ten(&peer, 4).await;
+    consumer.commit().await.unwrap();
+    let asked = peer.seen(request::QUERY_CONSUMER_OFFSET).len();
+    assert_eq!(poll_offsets(&consumer, 1).await.len(), 1);
+    assert_eq!(poll_offsets(&consumer, 1).await.len(), 1);
+    store(&peer, |_| Some(2));
+    let me = consumer.client().client_id().to_owned();
+    rebalance(&peer, &consumer, &["0.0.0.0@before", &me], 0).await;
+    peer.wait_for(request::QUERY_CONSUMER_OFFSET, asked + 1).await;
+    consumer.close().await.unwrap();
+    assert_eq!(committed_offsets(&peer), ["5"], "the commit of before");
+}
+
 /// Reads ten messages from 0, of which `done` are done with.
 async fn read_ten(peer: &Peer, done: usize) -> PullConsumer {
     let consumer = join(&client(&[peer]), by_the_hour()).await.unwrap();

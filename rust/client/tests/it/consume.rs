@@ -19,6 +19,15 @@ pub(crate) fn record(offset: u64, body: &str, tag: &str) -> Vec<u8> {
 }
 
 pub(crate) fn stored(offset: u64, body: &[u8], tag: &str, sys_flag: i32) -> Vec<u8> {
+    encoded(offset, body, tag, sys_flag, false)
+}
+
+/// The same with a checksum of the whole record.
+pub(crate) fn stored_with_check(offset: u64, body: &[u8], tag: &str, sys_flag: i32) -> Vec<u8> {
+    encoded(offset, body, tag, sys_flag, true)
+}
+
+fn encoded(offset: u64, body: &[u8], tag: &str, sys_flag: i32, has_check: bool) -> Vec<u8> {
     let host: SocketAddr = "127.0.0.1:10911".parse().unwrap();
     let mut properties = Vec::new();
     properties_text::push(&mut properties, "TAGS", tag);
@@ -37,7 +46,7 @@ pub(crate) fn stored(offset: u64, body: &[u8], tag: &str, sys_flag: i32) -> Vec<
         more_properties: &[],
     };
     let mut bytes = Vec::new();
-    let plan = fields.encode(false, &mut bytes).unwrap();
+    let plan = fields.encode(has_check, &mut bytes).unwrap();
     plan.finish(&mut bytes, QueueOffset(offset), PhysicalOffset(offset * 1000), 2);
     bytes
 }

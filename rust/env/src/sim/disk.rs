@@ -4,11 +4,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use super::memory::Memory;
 use super::world::{Fault, InodeId, Node};
 use super::{SimDisk, SimFile, SimRegion, no_space};
-use crate::disk::{DirEntry, Disk, DiskUsage, EntryKind, LockHolder, OpenMode};
+use crate::disk::{DirEntry, Disk, DiskUsage, EntryKind, FileSystem, LockHolder, OpenMode};
 use crate::error::EnvError;
 use crate::planted::{self, Bug};
 
@@ -97,9 +98,23 @@ impl SimDisk {
     }
 }
 
+/// The file system of a [`SimDisk`], opened through one of its folders.
+pub struct SimFileSystem {
+    disk: SimDisk,
+    dir: PathBuf,
+}
+
+impl FileSystem for SimFileSystem {
+    fn sync(&self) -> Result<(), EnvError> {
+        let operation = "flush the file system of";
+        self.disk.begin_flush(operation, &self.dir)?.flush_everything(operation, &self.dir)
+    }
+}
+
 impl Disk for SimDisk {
     type Region = SimRegion;
     type File = SimFile;
+    type FileSystem = SimFileSystem;
     type Lock = SimLock;
 
     fn create_region_while(
@@ -268,12 +283,11 @@ impl Disk for SimDisk {
         if planted::has(Bug::NoDirectoryFsync) { Ok(()) } else { world.flush_names(path) }
     }
 
-    fn sync_file_system(&self, dir: &Path) -> Result<(), EnvError> {
-        let operation = "flush the file system of";
-        let mut world = self.begin_flush(operation, dir)?;
+    fn open_file_system(&self, dir: &Path) -> Result<SimFileSystem, EnvError> {
+        let mut world = self.begin(EnvError::OPEN, dir)?;
         world.check_handles(dir)?;
         world.node(EnvError::OPEN, dir)?;
-        world.flush_everything(operation, dir)
+        Ok(SimFileSystem { disk: self.clone(), dir: dir.to_path_buf() })
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<DirEntry>, EnvError> {
@@ -294,9 +308,7 @@ impl Disk for SimDisk {
 
     fn lock(&self, path: &Path) -> Result<SimLock, EnvError> {
         let mut world = self.begin("lock", path)?;
-        if world.locked.iter().any(|locked| locked == path) {
-            return Err(EnvError::Locked { path: path.to_path_buf(), pid: None });
-        }
+        world.check_unlocked(path)?;
         if !world.names.contains_key(path) {
             world.check_folder(EnvError::OPEN, path)?;
             let id = world.create(0);
@@ -307,9 +319,16 @@ impl Disk for SimDisk {
         Ok(SimLock { disk: self.clone(), path: path.to_path_buf() })
     }
 
+    fn lock_folder(&self, path: &Path) -> Result<SimLock, EnvError> {
+        let mut world = self.begin("lock", path)?;
+        world.check_unlocked(path)?;
+        world.locked.push(path.to_path_buf());
+        Ok(SimLock { disk: self.clone(), path: path.to_path_buf() })
+    }
+
     fn lock_holder(&self, path: &Path) -> Result<Option<LockHolder>, EnvError> {
         let world = self.begin("look at", path)?;
-        Ok(world.locked.iter().any(|locked| locked == path).then_some(LockHolder { pid: None }))
+        Ok(world.locked.iter().any(|locked| locked == path).then_some(LockHolder::ThisProcess))
     }
 
     fn usage(&self, _path: &Path) -> Result<DiskUsage, EnvError> {
@@ -318,5 +337,9 @@ impl Disk for SimDisk {
 
     fn now_ms(&self) -> i64 {
         self.lock_world().clock_ms
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_millis(self.lock_world().passed_ms)
     }
 }

@@ -132,9 +132,18 @@ impl SimDisk {
         self.lock_world().usage = usage;
     }
 
-    /// Moves the clock.
+    /// Lets time pass.
     pub fn pass_time(&self, by_ms: i64) {
-        self.lock_world().clock_ms += by_ms;
+        let mut world = self.lock_world();
+        world.clock_ms += by_ms;
+        world.passed_ms += u64::try_from(by_ms).unwrap_or(0);
+    }
+
+    /// Sets the wall clock, as somebody may at any moment: no time passes.
+    pub fn step_clock(&self, by_ms: i64) {
+        let mut world = self.lock_world();
+        world.latest_ms = world.latest_ms.max(world.clock_ms);
+        world.clock_ms += by_ms;
     }
 
     /// The latest time that the clock has shown.

@@ -8,7 +8,7 @@ use fastrand::Rng;
 
 use super::SimOptions;
 use super::inode::Inode;
-use crate::disk::DiskUsage;
+use crate::disk::{DiskUsage, LockHolder};
 use crate::error::EnvError;
 
 pub(super) type InodeId = u64;
@@ -74,6 +74,8 @@ pub(super) struct World {
     /// Files that were taken away and may come back.
     hidden: BTreeSet<InodeId>,
     pub(super) clock_ms: i64,
+    /// Time that has passed, without the steps of the clock.
+    pub(super) passed_ms: u64,
     /// The latest time before a step back.
     pub(super) latest_ms: i64,
     /// Processes that ran on this machine; handles of former ones do nothing.
@@ -109,6 +111,7 @@ impl World {
             last_inode: 0,
             hidden: BTreeSet::new(),
             clock_ms: 1_700_000_000_000,
+            passed_ms: 0,
             latest_ms: 0,
             boot: 0,
             is_down: false,
@@ -135,6 +138,14 @@ impl World {
         })
     }
 
+    /// Fails when somebody has the lock on a file or folder.
+    pub(super) fn check_unlocked(&self, path: &Path) -> Result<(), EnvError> {
+        match self.locked.iter().any(|locked| locked == path) {
+            true => Err(EnvError::Locked { path: path.to_path_buf(), holder: LockHolder::ThisProcess }),
+            false => Ok(()),
+        }
+    }
+
     /// Fails when no file can be opened at the moment.
     pub(super) fn check_handles(&mut self, path: &Path) -> Result<(), EnvError> {
         match self.strikes(Fault::NoHandle) {
@@ -153,7 +164,9 @@ impl World {
 
     /// What happens by itself before each operation: time passes, and the system writes pages back in any order.
     pub(super) fn pass(&mut self) {
-        self.clock_ms += self.rng.i64(0..3);
+        let passed_ms = self.rng.i64(0..3);
+        self.clock_ms += passed_ms;
+        self.passed_ms += passed_ms.unsigned_abs();
         if self.chance(self.options.clock_steps_per_mille) {
             self.latest_ms = self.latest_ms.max(self.clock_ms);
             self.clock_ms += self.rng.i64(-100_000..100_000);

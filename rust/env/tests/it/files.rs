@@ -140,7 +140,7 @@ fn what_cannot_be_opened_is_told_from_a_failed_flush() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("nothing");
     assert!(RealDisk.sync_dir(&missing).unwrap_err().is_of_opening());
-    assert!(RealDisk.sync_file_system(&missing).unwrap_err().is_of_opening());
+    assert!(RealDisk.open_file_system(&missing).unwrap_err().is_of_opening());
     let failed = EnvError::from_flush("flush", &missing, std::io::Error::from_raw_os_error(5));
     assert!(!failed.is_of_opening() && failed.is_failed_flush());
     let all =
@@ -175,4 +175,24 @@ fn a_file_that_cannot_be_mapped_leaves_no_name() {
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("refused: Io { operation: \"map\""), "{text}");
     assert!(!path.exists(), "the next try finds the name free");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn bytes_that_are_not_in_memory_are_not_waited_for() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(); // a disk: memory is what a tmpfs has
+    let path = dir.path().join("queue");
+    let file = RealDisk.open_file(&path, OpenMode::CreateOrWrite).unwrap();
+    file.write_all_at(0, &[7; 3 * 4096]).unwrap();
+    file.sync().unwrap();
+    let mut bytes = [0; 100];
+    assert!(file.read_in_memory_at(5000, &mut bytes).unwrap());
+    assert_eq!(bytes, [7; 100]);
+    crate::region::forget(&path);
+    assert!(!file.read_in_memory_at(5000, &mut bytes).unwrap());
+    file.read_exact_at(5000, &mut bytes).unwrap();
+    assert!(file.read_in_memory_at(5000, &mut bytes).unwrap());
+    assert_eq!(file.read_at(3 * 4096 - 10, &mut bytes).unwrap(), 10);
+    let beyond = file.read_in_memory_at(3 * 4096 - 10, &mut bytes);
+    assert!(matches!(beyond, Err(EnvError::UnexpectedEnd { .. })), "{beyond:?}");
 }

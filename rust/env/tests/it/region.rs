@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, RealDisk, Region};
+use rocketpy_env::{Disk, DiskFile, EnvError, MappedRegion, OpenMode, RealDisk, Region};
 
 #[test]
 fn a_new_region_is_allocated_zero_and_has_its_name() {
@@ -150,4 +150,96 @@ fn pages_that_are_made_ready_or_flushed_lose_no_append_that_comes_meanwhile() {
     for (piece, at) in bytes.chunks_exact(PIECE as usize).zip((0..).step_by(PIECE as usize)) {
         assert!(piece.iter().all(|&byte| byte == expected(at)), "at {at}");
     }
+}
+
+/// A region of three pages, full of one letter.
+fn three_pages(path: &Path) -> MappedRegion {
+    let region = RealDisk.create_region(path, 3 * 4096).unwrap();
+    region.append(&[b'x'; 3 * 4096], 3 * 4096);
+    region.flush(0..3 * 4096).unwrap();
+    region
+}
+
+fn cut_short(path: &Path, len: u64) {
+    RealDisk.open_file(path, OpenMode::Write).unwrap().set_len(len).unwrap();
+}
+
+#[test]
+fn a_file_that_is_cut_short_is_an_error_with_its_place_and_the_rest_stays_readable() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let region = three_pages(&path);
+    let kept = region.slice(0..4096);
+    region.check(0..3 * 4096).unwrap();
+    assert!(region.fault().is_none());
+    cut_short(&path, 4096);
+    assert!(region.view(5000..8000).iter().all(|&byte| byte == 0), "nothing of the file is left there");
+    let EnvError::Unreadable { path: of, offset, .. } = region.check(5000..8000).unwrap_err() else {
+        panic!("another error")
+    };
+    assert_eq!((of, offset), (path.clone(), 5000));
+    region.check(0..4096).expect("the first page is there");
+    assert_eq!(kept, [b'x'; 4096][..]);
+    let Some(EnvError::Unreadable { offset: 4096, .. }) = region.fault() else { panic!("no fault") };
+    let second = three_pages(&dir.path().join("second"));
+    assert!(second.check(0..3 * 4096).is_ok() && second.fault().is_none(), "another file is not concerned");
+}
+
+#[test]
+fn pages_that_nobody_read_before_a_check_are_read_by_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let region = three_pages(&path);
+    cut_short(&path, 2 * 4096);
+    let error = region.check(0..3 * 4096).unwrap_err();
+    assert!(matches!(error, EnvError::Unreadable { offset: 8192, .. }), "{error}");
+}
+
+#[test]
+fn bytes_that_a_cut_file_cannot_take_are_not_flushed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let region = RealDisk.create_region(&path, 2 * 4096).unwrap();
+    region.append(&[b'x'; 100], 4096);
+    cut_short(&path, 4096);
+    region.append(&[b'y'; 100], 100);
+    region.flush(0..4096).expect("the first page is there");
+    assert!(region.check(4096..4196).is_err());
+    assert!(region.flush(4096..4196).unwrap_err().is_failed_flush());
+}
+
+#[test]
+fn a_flush_tells_that_the_file_was_cut_short_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let region = RealDisk.create_region(&path, 2 * 4096).unwrap();
+    region.append(&[b'x'; 5000], 5000);
+    cut_short(&path, 0);
+    assert!(region.flush(0..5000).unwrap_err().is_failed_flush());
+}
+
+/// Lets the system forget what it has of a file in memory. A page that is mapped stays.
+#[cfg(target_os = "linux")]
+pub(crate) fn forget(path: &Path) {
+    let dropped = std::process::Command::new("dd")
+        .arg(format!("of={}", path.display()))
+        .args(["oflag=nocache", "conv=notrunc,fdatasync", "count=0"])
+        .output()
+        .unwrap();
+    assert!(dropped.status.success(), "{dropped:?}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn pages_that_are_not_in_memory_are_known() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(); // a disk: memory is what a tmpfs has
+    let path = dir.path().join("log");
+    let region = three_pages(&path);
+    assert_eq!(region.resident(100..9000), 8900);
+    drop(region);
+    forget(&path);
+    let region = RealDisk.open_region(&path).unwrap();
+    assert_eq!(region.resident(100..9000), 0);
+    region.check(100..9000).unwrap();
+    assert_eq!(region.resident(100..9000), 8900);
 }

@@ -26,8 +26,8 @@ impl RouteTable {
     pub(crate) fn route(&self, topic: &str) -> Option<Route> {
         let tables = self.tables.read();
         let mut route = Route::default();
-        for (name, queues) in tables.topics.get(topic)? {
-            route.queues.push((name.clone(), *queues));
+        for (name, known) in tables.topics.get(topic)? {
+            route.queues.push((name.clone(), known.queues));
             if let Some(group) = tables.brokers.get(name) {
                 tables.add_filter_servers(group, &mut route.filter_servers);
                 route.brokers.push((name.clone(), group.clone()));

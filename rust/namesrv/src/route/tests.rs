@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rocketpy_model::{DataVersion, Permission, TopicConfig};
+use rocketpy_remoting::MemoryBudget;
 
 use super::*;
 
@@ -14,6 +15,10 @@ fn version(state_version: i64, counter: i64) -> DataVersion {
 
 fn broker(addr: &str) -> BrokerAddr {
     BrokerAddr { cluster: "c1".into(), addr: addr.into() }
+}
+
+fn table() -> RouteTable {
+    RouteTable::new(MemoryBudget::new(1 << 20).of_table())
 }
 
 fn registration(name: &str, id: u64, addr: &str, topics: &[&str]) -> Registration {
@@ -42,9 +47,10 @@ fn perm_of(table: &RouteTable, topic: &str) -> i32 {
 
 #[test]
 fn a_single_topic_from_an_unknown_broker_id_is_refused_and_leaves_nothing() {
-    let table = RouteTable::default();
+    let table = table();
     let refused = table.register(registration("a", 0, "h:1", &["t"]), Instant::now());
-    assert_eq!(refused, Err(NotRegistered { name: "a".into(), id: 0 }));
+    let not_registered = NotRegistered { name: "a".into(), id: 0 };
+    assert!(matches!(refused, Err(Refusal::NotRegistered(refused)) if refused == not_registered));
     assert_eq!(table.cluster(), Cluster::default());
     table.register(registration("a", 0, "h:1", &["t", "u"]), Instant::now()).expect("two topics");
     table.register(registration("a", 0, "h:1", &["v"]), Instant::now()).expect("an increment");
@@ -53,14 +59,14 @@ fn a_single_topic_from_an_unknown_broker_id_is_refused_and_leaves_nothing() {
 
 #[test]
 fn a_registration_without_topics_is_taken() {
-    let table = RouteTable::default();
+    let table = table();
     table.register(registration("a", 0, "h:1", &[]), Instant::now()).expect("no topics");
     assert_eq!(table.cluster().brokers["a"].addrs[&0], "h:1");
 }
 
 #[test]
 fn a_topic_keeps_its_queues_until_the_version_changes() {
-    let table = RouteTable::default();
+    let table = table();
     let now = Instant::now();
     let mut registration = registration("a", 0, "h:1", &["t", "u"]);
     table.register(registration.clone(), now).expect("first");
@@ -74,7 +80,7 @@ fn a_topic_keeps_its_queues_until_the_version_changes() {
 
 #[test]
 fn a_promoted_slave_leaves_its_old_id() {
-    let table = RouteTable::default();
+    let table = table();
     let now = Instant::now();
     table.register(registration("a", 0, "h:1", &["t", "u"]), now).expect("master");
     table.register(registration("a", 1, "h:2", &["t", "u"]), now).expect("slave");
@@ -86,7 +92,7 @@ fn a_promoted_slave_leaves_its_old_id() {
 
 #[test]
 fn an_older_state_does_not_take_the_id_of_a_live_broker() {
-    let table = RouteTable::default();
+    let table = table();
     let now = Instant::now();
     let mut live = registration("a", 0, "h:1", &["t", "u"]);
     live.data_version = version(2, 1);
@@ -103,9 +109,10 @@ fn an_older_state_does_not_take_the_id_of_a_live_broker() {
 
 #[test]
 fn a_slave_learns_where_its_master_is_and_changes_no_route() {
-    let table = RouteTable::default();
+    let table = table();
     let now = Instant::now();
-    assert_eq!(table.register(registration("a", 0, "h:1", &["t", "u"]), now), Ok(Registered::default()));
+    let answer = table.register(registration("a", 0, "h:1", &["t", "u"]), now).expect("master");
+    assert_eq!(answer, Registered::default());
     let answer = table.register(registration("a", 1, "h:2", &["t", "u", "only-slave"]), now).expect("slave");
     assert_eq!(answer, Registered { master_addr: Some("h:1".into()), ha_addr: Some("h:1-ha".into()) });
     assert_eq!(table.topics(), ["t", "u"]);
@@ -113,7 +120,7 @@ fn a_slave_learns_where_its_master_is_and_changes_no_route() {
 
 #[test]
 fn the_lowest_slave_acts_for_a_missing_master_without_write_permission() {
-    let table = RouteTable::default();
+    let table = table();
     let now = Instant::now();
     let acting = |id, addr| {
         let mut registration = registration("a", id, addr, &["t", "u"]);
@@ -134,7 +141,7 @@ fn the_lowest_slave_acts_for_a_missing_master_without_write_permission() {
 
 #[test]
 fn the_last_address_takes_the_name_its_topics_and_its_cluster_along() {
-    let table = RouteTable::default();
+    let table = table();
     let now = Instant::now();
     table.register(registration("a", 0, "h:1", &["t", "u"]), now).expect("a");
     table.register(registration("b", 0, "h:2", &["t", "w"]), now).expect("b");
@@ -149,7 +156,7 @@ fn the_last_address_takes_the_name_its_topics_and_its_cluster_along() {
 
 #[test]
 fn an_address_that_changes_its_name_leaves_the_old_one() {
-    let table = RouteTable::default();
+    let table = table();
     let now = Instant::now();
     table.register(registration("a", 0, "h:1", &["t", "u"]), now).expect("a");
     table.register(registration("b", 0, "h:1", &["t", "u"]), now).expect("b");
@@ -158,7 +165,7 @@ fn an_address_that_changes_its_name_leaves_the_old_one() {
 
 #[test]
 fn silent_brokers_go_after_their_own_timeout() {
-    let table = RouteTable::default();
+    let table = table();
     let start = Instant::now();
     let mut impatient = registration("a", 0, "h:1", &["t", "u"]);
     impatient.heartbeat_timeout = Some(10 * SECOND);
@@ -176,7 +183,7 @@ fn silent_brokers_go_after_their_own_timeout() {
 
 #[test]
 fn only_the_connection_of_the_last_registration_counts() {
-    let table = RouteTable::default();
+    let table = table();
     let now = Instant::now();
     let mut registration = registration("a", 0, "h:1", &["t", "u"]);
     table.register(registration.clone(), now).expect("by connection 1");
@@ -190,7 +197,7 @@ fn only_the_connection_of_the_last_registration_counts() {
 
 #[test]
 fn the_same_version_counts_as_a_heartbeat_and_another_does_not() {
-    let table = RouteTable::default();
+    let table = table();
     let start = Instant::now();
     assert_eq!(table.query_version(&broker("h:1"), version(0, 1), start), None);
     table.register(registration("a", 0, "h:1", &["t", "u"]), start).expect("a");
@@ -202,7 +209,7 @@ fn the_same_version_counts_as_a_heartbeat_and_another_does_not() {
 
 #[test]
 fn write_permission_is_wiped_and_given_back_on_every_topic_of_a_name() {
-    let table = RouteTable::default();
+    let table = table();
     let now = Instant::now();
     let mut registration = registration("a", 0, "h:1", &["t", "u"]);
     registration.topics[0].perm = Permission::READ_WRITE_INHERIT;
@@ -216,7 +223,7 @@ fn write_permission_is_wiped_and_given_back_on_every_topic_of_a_name() {
 
 #[test]
 fn a_topic_is_deleted_in_one_cluster_or_in_all() {
-    let table = RouteTable::default();
+    let table = table();
     let now = Instant::now();
     table.register(registration("a", 0, "h:1", &["t", "u"]), now).expect("a");
     let mut other = registration("b", 0, "h:2", &["t", "u"]);
@@ -233,20 +240,41 @@ fn a_topic_is_deleted_in_one_cluster_or_in_all() {
 
 #[test]
 fn a_topic_is_registered_on_known_brokers_only() {
-    let table = RouteTable::default();
+    let table = table();
     table.register(registration("a", 0, "h:1", &["t", "u"]), Instant::now()).expect("a");
     let queues = Queues::from(&TopicConfig::new("n", 3));
     let unknown = table.register_topic("n", vec![("a".into(), queues), ("x".into(), queues)]);
-    assert_eq!(unknown, ["x"]);
+    assert_eq!(unknown.expect("there is room"), ["x"]);
     assert_eq!(table.route("n").expect("a route").queues, [("a".to_owned(), queues)]);
-    table.register_topic("m", vec![("x".into(), queues)]);
+    table.register_topic("m", vec![("x".into(), queues)]).expect("there is room");
     assert_eq!(table.topics(), ["n", "t", "u"]);
 }
 
 #[test]
 fn system_topics_are_the_names_of_clusters_and_brokers() {
-    let table = RouteTable::default();
+    let table = table();
     assert_eq!(table.system_topics(), (Vec::new(), None));
     table.register(registration("a", 0, "h:1", &["t", "u"]), Instant::now()).expect("a");
     assert_eq!(table.system_topics(), (vec!["c1".to_owned(), "a".to_owned()], Some("h:1".to_owned())));
+}
+
+#[test]
+fn routes_beyond_the_budget_are_refused_whole_and_give_their_memory_back() {
+    let budget = MemoryBudget::new(1 << 16);
+    let table = RouteTable::new(budget.of_table());
+    let now = Instant::now();
+    table.register(registration("a", 0, "h:1", &["t", "u"]), now).expect("there is room");
+    let before = budget.used_bytes();
+    let many: Vec<String> = (0..1000).map(|number| format!("topic-{number}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let mut later = registration("a", 0, "h:1", &many);
+    later.data_version = version(0, 2);
+    assert!(matches!(table.register(later, now), Err(Refusal::Memory(_))));
+    assert_eq!((table.topics(), budget.used_bytes()), (vec!["t".to_owned(), "u".to_owned()], before));
+    table.register(registration("a", 0, "h:1", &["t", "u"]), now).expect("what is known takes nothing");
+    assert_eq!(budget.used_bytes(), before);
+    table.delete_topic("u", None);
+    assert!(budget.used_bytes() < before);
+    table.unregister(&broker("h:1"), "a");
+    assert_eq!(budget.used_bytes(), 0);
 }

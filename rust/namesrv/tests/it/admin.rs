@@ -4,6 +4,7 @@ use std::time::Duration;
 use rocketpy_protocol::body::{QueueData, TopicRouteData};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::{Command, header, json};
+use rocketpy_remoting::MemoryBudget;
 
 use crate::support::*;
 
@@ -105,4 +106,47 @@ async fn the_configuration_is_told_under_the_known_names() {
         lines.contains(&format!("listenPort={}", bench.name_server.local_addr().port()).as_str()),
         "{config}"
     );
+}
+
+#[tokio::test]
+async fn keys_and_values_have_limits_and_no_control_characters() {
+    let bench = Bench::start().await;
+    let (long_key, long_value) = ("k".repeat(256), "v".repeat(65_537));
+    for (namespace, key, value, named) in [
+        ("", "k", "v", "namespace"),
+        ("n", &long_key, "v", "255"),
+        (&long_key, "k", "v", "255"),
+        ("n", "k\u{1b}[31m", "v", "control"),
+        ("n\0", "k", "v", "control"),
+        ("n", "k", &long_value, "65536"),
+    ] {
+        let put = header::PutKVConfigRequestHeader { namespace, key, value };
+        let answer = bench.call(Command::request(request::PUT_KV_CONFIG, &put)).await;
+        assert_eq!(answer.code, response::INVALID_PARAMETER, "{named}");
+        let remark = answer.remark.expect("a remark");
+        assert!(remark.contains(named) && remark.len() < 400 && !remark.contains('\u{1b}'), "{remark}");
+    }
+}
+
+#[tokio::test]
+async fn entries_of_peers_stay_within_the_budget_and_routes_are_served() {
+    let budget = MemoryBudget::new(1 << 20);
+    let bench = Bench::start_with(|config| config.memory = Some(budget.clone())).await;
+    bench.register(MASTER, &["TopicTest", "TBW102"]).await;
+    let value = "v".repeat(60_000);
+    let mut refused = 0;
+    for number in 0..50 {
+        let key = number.to_string();
+        let put = header::PutKVConfigRequestHeader { namespace: "n", key: &key, value: &value };
+        let answer = bench.call(Command::request(request::PUT_KV_CONFIG, &put)).await;
+        if answer.code != response::SUCCESS {
+            assert_eq!(answer.code, response::SYSTEM_BUSY);
+            assert!(answer.remark.expect("a remark").contains("maxPeerBytes"));
+            refused += 1;
+        }
+    }
+    assert!(refused > 40, "{refused} of 50 entries were refused");
+    assert!(budget.used_bytes() <= 1 << 18, "a quarter of the budget");
+    assert_eq!(bench.route("TopicTest").await.code, response::SUCCESS);
+    bench.register(MASTER, &["TopicTest", "TBW102"]).await;
 }

@@ -132,3 +132,51 @@ async fn a_data_version_is_compared_and_handed_out() {
     let header = Command::request(request::QUERY_DATA_VERSION, &header::NoHeader);
     assert_eq!(bench.call(header).await.code, response::INVALID_PARAMETER);
 }
+
+#[tokio::test]
+async fn bad_names_of_brokers_clusters_and_addresses_refuse_the_registration() {
+    let bench = Bench::start().await;
+    for (field, value) in [
+        ("brokerName", "../up"),
+        ("brokerName", "red\u{1b}[31m"),
+        ("brokerName", "b\0"),
+        ("clusterName", "two\nlines"),
+        ("clusterName", "x/y"),
+        ("brokerAddr", "nowhere"),
+        ("brokerAddr", "a\nb:10911"),
+        ("haServerAddr", "\u{1b}]0;title\u{7}:1"),
+    ] {
+        let mut request = registration(MASTER, &["TopicTest", "TBW102"], 1);
+        request.ext.remove(field);
+        request.ext.push(field, value);
+        let answer = bench.call(request).await;
+        assert_eq!(answer.code, response::INVALID_PARAMETER, "{field} {value:?}");
+        let remark = answer.remark.expect("a remark");
+        assert!(!remark.chars().any(char::is_control), "{remark:?}");
+    }
+    let long: &'static str = "n".repeat(300).leak();
+    let answer = bench.register(Broker { name: long, ..MASTER }, &["TopicTest", "TBW102"]).await;
+    assert_eq!(answer.code, response::INVALID_PARAMETER);
+    assert_eq!(
+        bench.text_of(request::GET_BROKER_CLUSTER_INFO).await,
+        r#"{"brokerAddrTable":{},"clusterAddrTable":{}}"#
+    );
+}
+
+#[tokio::test]
+async fn topics_with_bad_names_are_left_out_of_a_registration() {
+    let bench = Bench::start().await;
+    let long = "t".repeat(300);
+    let topics = ["TopicTest", "%RETRY%group", "b-a", "../up", "red\u{1b}[31m", "a\0", "two\nlines", &long];
+    assert_eq!(bench.register(MASTER, &topics).await.code, response::SUCCESS);
+    assert_eq!(
+        bench.text_of(request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER).await,
+        r#"{"topicList":["%RETRY%group","TopicTest","b-a"]}"#
+    );
+    let register = |topic| {
+        Command::request(request::REGISTER_TOPIC_IN_NAMESRV, &header::RegisterTopicRequestHeader { topic })
+            .with_body(r#"{"queueDatas":[{"brokerName":"b-a"}]}"#)
+    };
+    assert_eq!(bench.call(register("../up")).await.code, response::INVALID_PARAMETER);
+    assert_eq!(bench.call(register("by-hand")).await.code, response::SUCCESS);
+}

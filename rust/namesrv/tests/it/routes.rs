@@ -65,14 +65,12 @@ async fn a_route_query_without_a_topic_names_the_missing_field() {
 async fn names_with_quotes_and_other_letters_stay_json() {
     let bench = Bench::start().await;
     let odd = "t\"op\\ic-\u{6807}";
-    bench.register(MASTER, &[odd, "TBW102"]).await;
-    let answer = bench.route(odd).await;
-    assert_eq!(answer.code, response::SUCCESS);
-    serde_json::from_slice::<serde_json::Value>(&answer.body).expect("standard JSON");
-    let list: serde_json::Value =
-        serde_json::from_str(&bench.text_of(request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER).await)
-            .expect("JSON");
-    assert_eq!(list["topicList"][1], odd);
+    let put = header::PutKVConfigRequestHeader { namespace: "n", key: odd, value: odd };
+    bench.ask(request::PUT_KV_CONFIG, &put).await;
+    let list = header::GetKVListByNamespaceRequestHeader { namespace: "n" };
+    let answer = bench.ask(request::GET_KVLIST_BY_NAMESPACE, &list).await;
+    let table: serde_json::Value = serde_json::from_slice(&answer.body).expect("standard JSON");
+    assert_eq!(table["table"][odd], odd);
 }
 
 #[tokio::test]

@@ -202,6 +202,7 @@ impl Plan {
 
 impl Retention {
     fn of(rng: &mut Rng, disk: &SimOptions) -> Self {
+        // A clock that was set back brings back, with the next start, what a topic had forgotten.
         let topic_ms = (rng.u8(0..3) == 0 && disk.clock_steps_per_mille == 0).then(|| rng.u64(1..400));
         Self {
             reserved_ms: *rng.choice(&[0, 100, 1000, 1 << 40]).unwrap_or(&0),

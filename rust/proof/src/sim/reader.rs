@@ -11,12 +11,15 @@ pub(super) struct Reader {
     pub tag: Option<&'static str>,
     /// Its positions in this life of the broker; those that are missing come from the table.
     pub positions: BTreeMap<QueueName, u64>,
+    /// Positions that a member has outlived the last end of the broker with.
+    pub outlived: BTreeMap<QueueName, u64>,
 }
 
 impl Reader {
     /// `None` for a tag reads everything.
     pub(super) fn new(tag: Option<&'static str>) -> Self {
-        Self { name: tag.unwrap_or("all"), tag, positions: BTreeMap::new() }
+        let (positions, outlived) = Default::default();
+        Self { name: tag.unwrap_or("all"), tag, positions, outlived }
     }
 
     pub(super) fn group(&self) -> Group {

@@ -1,6 +1,7 @@
 //! Retention and the deletion of topics: what the store is asked to remove, and what may be gone because of it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rocketpy_env::sim::SimDisk;
 use rocketpy_env::{Disk, DiskUsage};
@@ -77,7 +78,10 @@ impl Run {
         let before_ms = self.disk.now_ms();
         let dispatched = store.dispatched_offset().get();
         // A file stays until all of it is dispatched.
-        let removable = dispatched.min(round.start_after(&rules, self.plan.log_file, before_ms));
+        let before = self.disk.monotonic();
+        let young_from = self.removals.young_from(before, rules.reserved_ms);
+        let certain = round.with_young(young_from, before_ms);
+        let removable = dispatched.min(certain.start_after(&rules, self.plan.log_file, before_ms));
         let ends = round.files.iter().map(|file| file.end).filter(|&end| end <= removable);
         let must = ends.max().unwrap_or(0);
         self.removals.round = Some(round);
@@ -86,7 +90,8 @@ impl Run {
         self.end_round();
         let start = store.min_physical_offset().get();
         self.journal.lock().push(Event::Expired { topic: None, before: start });
-        self.note_age(store, before_ms, cleaned.is_ok());
+        self.note_age(store, before_ms, before, cleaned.is_ok());
+        self.note_end(store);
         match cleaned {
             Ok(cleaned) => self.note_cleaned(store, start, must, &cleaned),
             Err(error) => {
@@ -96,6 +101,11 @@ impl Run {
                 }
             }
         }
+    }
+
+    /// Notes how far this life has appended, after the store did.
+    pub(super) fn note_end(&mut self, store: &Store<SimDisk>) {
+        self.removals.noted.push((self.disk.monotonic(), store.max_physical_offset().get()));
     }
 
     fn note_cleaned(&mut self, store: &Store<SimDisk>, start: u64, must: u64, cleaned: &Cleaned) {
@@ -182,18 +192,31 @@ impl Run {
     }
 
     /// Checks the first topic after its old messages may have gone, and must have when `is_done`.
-    pub(super) fn note_age(&mut self, store: &Store<SimDisk>, before_ms: i64, is_done: bool) {
+    pub(super) fn note_age(
+        &mut self,
+        store: &Store<SimDisk>,
+        before_ms: i64,
+        asked_at: Duration,
+        is_done: bool,
+    ) {
         let Some(kept_ms) = self.plan.retention.and_then(|rules| rules.topic_ms) else { return };
         let kept_ms = kept_ms as i64;
-        let before = log_files::first_stored_from(&self.disk, &self.plan, self.disk.latest_ms() - kept_ms);
+        let oldest_ms = self.disk.latest_ms() - kept_ms;
+        // Where the clock was set back a message may say that it is younger than its file: then the file counts.
+        let old_files = self.look(store).start_of_younger(oldest_ms);
+        let before = log_files::first_stored_from(&self.disk, &self.plan, oldest_ms).max(old_files);
         self.journal.lock().push(Event::Expired { topic: Some("topic0".to_owned()), before });
-        if !is_done {
+        if !is_done || self.has_clock_steps() {
             return;
         }
+        let young_from = self.removals.young_from(asked_at, kept_ms.unsigned_abs());
         for queue_id in 0..self.plan.queues {
             let earliest = self.quiet(|_| store.earliest_stored_at("topic0", queue_id));
             match earliest {
-                Ok(Some(stored_at_ms)) if stored_at_ms < before_ms - kept_ms => {
+                Ok(Some(stored_at_ms))
+                    if stored_at_ms < before_ms - kept_ms
+                        && self.starts_before(store, queue_id, young_from) =>
+                {
                     let age_ms = before_ms - stored_at_ms;
                     let text =
                         format!("topic0-{queue_id} keeps {kept_ms} ms, its first message is {age_ms} ms old");
@@ -205,6 +228,13 @@ impl Run {
         }
     }
 
+    /// Whether the first message of a queue of the first topic lies before a place of the log.
+    fn starts_before(&mut self, store: &Store<SimDisk>, queue_id: u32, place: u64) -> bool {
+        let first = store.queue_bounds("topic0", queue_id).min;
+        let entries = self.quiet(|_| store.entries("topic0", queue_id, first, 1));
+        entries.is_ok_and(|entries| entries.iter().any(|entry| entry.physical_offset.get() < place))
+    }
+
     /// Deletes a topic as a broker does; its next message makes it again.
     fn delete_topic(&mut self, store: &Store<SimDisk>) {
         let topic = self.some_queue().topic;
@@ -213,10 +243,12 @@ impl Run {
         self.removals.is_deleting = true;
         self.removals.deleted_at.entry(topic.clone()).or_default().push(store.max_physical_offset().get());
         self.may_end_soon();
-        let forgotten = self.offsets.as_ref().map_or(Ok(()), |offsets| offsets.remove_topic(&topic));
+        let removed = self.offsets.as_ref().and_then(|offsets| offsets.remove_topic(&topic).ok().flatten());
+        let forgotten = removed.map_or(Ok(()), |written| written.now());
         let deleted = forgotten.map_err(StoreError::from).and_then(|()| {
             for reader in &mut self.readers {
                 reader.positions.retain(|queue, _| queue.topic != topic);
+                reader.outlived.retain(|queue, _| queue.topic != topic);
             }
             store.delete_topic(&topic).map(drop)
         });

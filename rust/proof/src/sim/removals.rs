@@ -1,6 +1,7 @@
 //! What a run knows of removals, and what retention may remove by its written rules.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::plan::Retention;
 
@@ -31,6 +32,17 @@ pub(super) struct Removals {
     pub(super) removed_files: u64,
     /// Deletions that returned.
     pub(super) deleted_topics: u64,
+    /// When the store noted, at the latest, how far this life had appended: by the monotonic clock, first the start's end of the log.
+    pub(super) noted: Vec<(Duration, u64)>,
+}
+
+impl Removals {
+    /// What lies at or behind it may be younger than `period_ms`, as far as the store can tell: it stays whatever its stored times say.
+    pub(super) fn young_from(&self, now: Duration, period_ms: u64) -> u64 {
+        let period = Duration::from_millis(period_ms);
+        let old = self.noted.partition_point(|(at, _)| *at + period <= now);
+        self.noted.get(old.saturating_sub(1)).map_or(0, |(_, end)| *end)
+    }
 }
 
 /// A file of the log.
@@ -51,6 +63,21 @@ pub(super) struct Round {
 }
 
 impl Round {
+    /// Where the first file starts that was written at a time or later, or that follows such a file; the last one at the latest.
+    pub(super) fn start_of_younger(&self, time_ms: i64) -> u64 {
+        let young = self.files.iter().find(|file| file.written_at_ms >= time_ms);
+        young.or(self.files.last()).map_or(0, |file| file.start)
+    }
+
+    /// The same files, none of which may go for its age when it ends behind `young_from`.
+    pub(super) fn with_young(&self, young_from: u64, now_ms: i64) -> Self {
+        let of = |file: &LogFile| LogFile {
+            written_at_ms: if file.end > young_from { now_ms } else { file.written_at_ms },
+            ..*file
+        };
+        Self { files: self.files.iter().map(of).collect(), ..*self }
+    }
+
     /// The latest place at which the log may start after the round, by the written rules: files go from the oldest on, the last
     /// one never.
     pub(super) fn start_after(&self, rules: &Retention, log_file: u64, now_ms: i64) -> u64 {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use parking_lot::Mutex;
 use rocketpy_broker::OffsetTable;
+use rocketpy_env::Disk as _;
 use rocketpy_env::sim::{SimDisk, SimOptions, Stopped};
 use rocketpy_store::{FlushMode, Store, StoreError};
 
@@ -265,6 +266,7 @@ impl Run {
                 }
                 self.marked_to = store.flushed_offset().get();
                 self.flushed_to = self.marked_to;
+                self.removals.noted = vec![(self.disk.monotonic(), store.recovery().end.get())];
                 self.note_start(&store);
                 Some(store)
             }
@@ -323,6 +325,7 @@ impl Run {
             run.audit(store);
             run.look_up(store);
             run.position_readers();
+            run.repeat_commits(store);
         });
     }
 
@@ -397,7 +400,9 @@ impl Run {
         self.offsets = None;
         let in_flight = std::mem::take(&mut self.in_flight);
         self.journal.lock().crash(kind, in_flight);
-        self.readers.iter_mut().for_each(|reader| reader.positions.clear());
+        for reader in &mut self.readers {
+            reader.outlived = std::mem::take(&mut reader.positions);
+        }
         self.damage(boot, kind, was_stopped);
     }
 }

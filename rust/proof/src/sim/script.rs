@@ -163,7 +163,7 @@ impl Run {
     /// A group reads from a queue, and may commit.
     fn read(&mut self, store: &Store<SimDisk>, reader: usize, queue: &QueueName) {
         let (name, tag) = (self.readers[reader].name, self.readers[reader].tag);
-        let position = self.readers[reader].positions.get(queue).copied().unwrap_or(0);
+        let position = self.pulls_at(store, reader, queue);
         let limits = ReadLimits { max_messages: self.rng.u32(1..20), max_bytes: 1 << self.rng.u32(8..20) };
         let filter = tag.map_or(MessageFilter::All, MessageFilter::tag_codes);
         let call = Call::Receive { group: name.to_owned(), member: 0 };
@@ -184,7 +184,7 @@ impl Run {
         journal.push(Event::Ok { op, reply: Reply::Received { at_ms: 0, deliveries } });
         drop(journal);
         if self.rng.bool() {
-            self.commit(reader, queue);
+            self.commit(store, reader, queue);
         }
     }
 
@@ -237,7 +237,7 @@ impl Run {
         }
         if let Some(last) = all.iter().filter_map(|delivery| delivery.log).max_by_key(|log| log.start) {
             let record = store.record_at(PhysicalOffset(last.start));
-            if record.is_none_or(|record| record.len() as u64 != last.end - last.start) {
+            if record.ok().flatten().is_none_or(|record| record.len() as u64 != last.end - last.start) {
                 self.wrong(Rule::C14, format!("no record is found at {}", last.start));
             }
         }

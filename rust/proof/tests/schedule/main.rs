@@ -201,8 +201,7 @@ fn find_planted_bugs() {
     for Scenario { name, run, bug } in SCENARIOS {
         let Some(bug) = bug else { continue };
         planted::set(Some(bug));
-        let panic =
-            catch_unwind(AssertUnwindSafe(|| explore(run))).expect_err("a schedule shows the bug");
+        let panic = catch_unwind(AssertUnwindSafe(|| explore(run))).expect_err("a schedule shows the bug");
         planted::set(None);
         let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
         let proof = proof_by(bug, Layer::Schedules).expect("it is this harness's to find");

@@ -99,3 +99,43 @@ header! {
         topic: &'a str = "topic",
     }
 }
+
+header! {
+    /// Asks for all topics of a broker (code 21).
+    GetAllTopicConfigRequestHeader<'a> {
+        /// Topics before the page.
+        topic_seq: Option<i32> = "topicSeq",
+        /// As JSON: what the asker knows.
+        data_version: Option<&'a str> = "dataVersion",
+        /// Most topics of a page; absent: all at once.
+        max_topic_num: Option<i32> = "maxTopicNum",
+    }
+}
+
+header! {
+    /// Answers with topics of a broker, in pages.
+    GetAllTopicConfigResponseHeader {
+        /// Topics of the whole table; absent: the body is complete.
+        total_topic_num: Option<i32> = "totalTopicNum",
+    }
+}
+
+header! {
+    /// Asks for all consumer groups of a broker (code 201).
+    GetAllSubscriptionGroupRequestHeader<'a> {
+        /// Groups before the page.
+        group_seq: Option<i32> = "groupSeq",
+        /// As JSON: what the asker knows.
+        data_version: Option<&'a str> = "dataVersion",
+        /// Most groups of a page; absent: all at once.
+        max_group_num: Option<i32> = "maxGroupNum",
+    }
+}
+
+header! {
+    /// Answers with consumer groups of a broker, in pages.
+    GetAllSubscriptionGroupResponseHeader {
+        /// Groups of the whole table; absent: the body is complete.
+        total_group_num: Option<i32> = "totalGroupNum",
+    }
+}

@@ -68,6 +68,7 @@ impl Raise for EnvError {
         let class = match self {
             Self::NoSpace { .. } => "DiskFullError",
             Self::Locked { .. } => "StoreLockedError",
+            Self::Unreadable { .. } => "DamagedDataError",
             _ => "StoreError",
         };
         let facts = Facts::new(class, self.to_string());

@@ -5,6 +5,7 @@ mod flow;
 mod hooks;
 mod hostile;
 mod lifecycle;
+mod memory;
 mod push;
 mod server;
 mod support;

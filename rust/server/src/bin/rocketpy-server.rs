@@ -137,6 +137,9 @@ impl StopSignals {
 /// Runs until a signal comes or the disk fails.
 fn serve(signals: &mut StopSignals, role: Role, config: ServerConfig) -> Result<(), ServerError> {
     let process = Process::start(role, config)?;
+    if let Some(warning) = process.warning() {
+        eprintln!("warning: {warning}");
+    }
     signals.wait(|| process.failure().is_some());
     let stopped = process.stop(STOP_WITHIN);
     process.failure().map_or(stopped, |failure| Err(ServerError::Failed(failure)))

@@ -43,6 +43,9 @@ pub enum ConfigError {
         /// The layer it came from.
         origin: Origin,
     },
+    /// Several settings cannot be used.
+    #[error("{} settings cannot be used:{}", .0.len(), lines(.0))]
+    Several(Vec<Self>),
     /// The file cannot be read or is not in its format.
     #[error("cannot read the configuration file {}: {reason}", path.display())]
     File {
@@ -64,7 +67,16 @@ impl ConfigError {
                 Some(format!("write {}, or leave the key out", near.join(" or ")))
             }
             Self::File { .. } => Some("name a readable file of KEY=VALUE lines, or a TOML file".to_owned()),
+            Self::Several(errors) => {
+                let hints: Vec<_> = errors.iter().filter_map(Self::hint).collect();
+                (!hints.is_empty()).then(|| hints.join("; "))
+            }
             Self::Value { .. } | Self::NotThereYet { .. } => None,
         }
     }
+}
+
+/// Each error on a line of its own.
+fn lines(errors: &[ConfigError]) -> String {
+    errors.iter().map(|error| format!("\n  {error}")).collect()
 }

@@ -167,8 +167,8 @@ pub const KEYS: &[Key] = keys! {
         /// Time between two checkpoints, each with a flush of log, consume queues and index; 128 MiB of messages bring
         /// one earlier. It bounds how much of the log a start reads.
         "flushIntervalConsumeQueue" = millis(10, DAY_MS) => [broker.store.checkpoint_interval];
-        /// How long a send waits for the disk, for the next log file or because of `maxUnflushedBytes`, before it is
-        /// answered SYSTEM_BUSY.
+        /// How long a send waits for the disk, for the next log file or because of `maxUnflushedBytes`, or for dispatch because
+        /// of `maxUndispatchedBytes`, before it is answered SYSTEM_BUSY.
         "osPageCacheBusyTimeOutMills" = millis(1, DAY_MS) => [broker.store.busy_timeout];
         /// How long a send waits for its flush under SYNC_FLUSH before it is answered FLUSH_DISK_TIMEOUT: the message is
         /// stored, and may or may not be durable.
@@ -240,6 +240,15 @@ pub const KEYS: &[Key] = keys! {
         /// Maximum memory that the waiting pulls take together; one more is answered SYSTEM_BUSY. Requests that wait for
         /// dispatch have the same bound of their own.
         "maxHeldBytes" = Whole(1 << 20, 1 << 40, "bytes") => [broker.max_held_bytes], ours;
+        /// Maximum memory that all connections of the process together make it hold: half of it for frames that have not arrived
+        /// whole and answers that were not taken, half for unanswered requests and entries of tables. Beyond it the connections
+        /// that hold most are closed, or their requests refused.
+        "maxPeerBytes" = Whole(64 << 20, 1 << 40, "bytes") => {|c| c.broker.max_peer_bytes, |c, v| {
+            c.broker.max_peer_bytes = v;
+            c.name_server.max_peer_bytes = v;
+        }}, ours;
+        /// Longest filter expression of a subscription; a longer one is answered SUBSCRIPTION_PARSE_FAILED.
+        "maxFilterBytes" = Whole(256, 1 << 20, "bytes") => [broker.max_filter_bytes], ours;
         /// Maximum number of topics; one more is refused.
         "maxTopics" = Whole(32, 10_000_000, "topics") => [broker.max_topics], ours;
         /// Maximum number of consumer groups; one more is refused.
@@ -247,6 +256,8 @@ pub const KEYS: &[Key] = keys! {
         /// Maximum number of bytes of the log that are written and not flushed; beyond it sends wait for the disk. It bounds
         /// what a power cut takes under ASYNC_FLUSH. 0: no bound.
         "maxUnflushedBytes" = Whole(0, ANY, "bytes") => [broker.store.max_unflushed_bytes], ours;
+        /// Most bytes of the log that have no consume queue entries yet; beyond it sends wait for dispatch. 0: no bound.
+        "maxUndispatchedBytes" = Whole(0, ANY, "bytes") => [broker.store.max_undispatched_bytes], ours;
         /// With more bytes of log than this, the oldest files are removed at any hour. 0: no bound.
         "retentionMaxBytes" = Whole(0, ANY, "bytes") => {
             |c| c.broker.store.retention.max_bytes.unwrap_or(0),

@@ -102,23 +102,28 @@ impl ServerConfig {
     /// Defaults, then the layers of `sources` in order.
     ///
     /// # Errors
-    /// An unknown key, a value out of range, a file that cannot be read, a key that asks for what is not there yet.
+    /// Unknown keys, values out of range, keys that ask for what is not there yet: all of them at once. A file that cannot be read.
     pub fn load(sources: &Sources) -> Result<Self, ConfigError> {
         let mut config = Self::default();
+        let mut refused = Vec::new();
         if let Some(path) = &sources.file {
             let origin = Origin::File(path.clone());
             for (key, value) in file::read(path)? {
-                config.set_from(&key, &value, &origin)?;
+                refused.extend(config.set_from(&key, &value, &origin).err());
             }
         }
         for (name, value) in &sources.environment {
             let key = name.strip_prefix(PREFIX).unwrap_or(name);
-            config.set_from(key, value, &Origin::Environment(name.clone()))?;
+            refused.extend(config.set_from(key, value, &Origin::Environment(name.clone())).err());
         }
         for (key, value) in &sources.settings {
-            config.set(key, value)?;
+            refused.extend(config.set(key, value).err());
         }
-        Ok(config)
+        match refused.len() {
+            0 => Ok(config),
+            1 => Err(refused.remove(0)),
+            _ => Err(ConfigError::Several(refused)),
+        }
     }
 
     /// Sets one key by its Apache name or ours, as the command line's `--set KEY=VALUE` does.

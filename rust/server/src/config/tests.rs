@@ -45,6 +45,25 @@ fn one_key_bounds_the_connections_of_every_port() {
 }
 
 #[test]
+fn all_settings_that_cannot_be_used_are_named_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("broker.conf");
+    RealDisk
+        .replace(&file, b"aclEnable=true\nbrokerRole=SLAVE\nlistenPrt=1\nenablePropertyFilter=true\n")
+        .unwrap();
+    let settings = vec![("listenPort".to_owned(), "many".to_owned())];
+    let error =
+        ServerConfig::load(&Sources { file: Some(file), settings, ..Sources::default() }).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("4 settings cannot be used:\n"), "{text}");
+    for named in ["aclEnable=true", "brokerRole=SLAVE", "listenPrt", "listenPort"] {
+        assert!(text.lines().any(|line| line.starts_with("  ") && line.contains(named)), "{named} in {text}");
+    }
+    assert!(!text.contains("enablePropertyFilter"), "it has no meaning here: {text}");
+    assert!(error.hint().unwrap().contains("listenPort"), "the way out of the misspelt one");
+}
+
+#[test]
 fn an_unknown_key_names_the_nearest() {
     let error = ServerConfig::default().set("flushDiskTyp", "SYNC_FLUSH").unwrap_err();
     assert_eq!(error.hint().unwrap(), "write flushDiskType, or leave the key out");

@@ -46,6 +46,10 @@ impl Process {
         Self { name_server: text("name_server"), broker: text("broker"), child, log: Some(log) }
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

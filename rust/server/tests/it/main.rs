@@ -7,6 +7,8 @@ mod configuration_page;
 mod crash;
 mod failed_disk;
 mod full_disk;
+mod groups_after_kill;
+mod peers;
 mod registration;
 mod standalone;
 mod support;

@@ -1,10 +1,18 @@
 //! Brokers at several name servers: registration, routes, and name servers that die or fall silent.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rocketpy_protocol::Command;
+use rocketpy_env::{Disk, RealDisk};
+use rocketpy_model::TopicConfig;
+use rocketpy_protocol::body::{TopicConfigFile, TopicConfigSerializeWrapper, TopicList};
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::{
+    GetAllTopicConfigRequestHeader, GetAllTopicConfigResponseHeader, GetRouteInfoRequestHeader, Header,
+};
+use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::{Connection, Handler, Reply, Response, Server};
 use rocketpy_server::{Process, Role, ServerConfig};
 
@@ -65,11 +73,8 @@ fn a_name_server_that_starts_anew_hears_of_the_broker_soon() {
     first.stop(TIMEOUT).unwrap();
     let second = name_server_at(HOST, port);
     wait_until("the broker is known again", || {
-        let header = rocketpy_protocol::header::GetRouteInfoRequestHeader {
-            topic: "orders",
-            accept_standard_json_only: Some(true),
-        };
-        let ask = Command::request(rocketpy_protocol::code::request::GET_ROUTEINFO_BY_TOPIC, &header);
+        let header = GetRouteInfoRequestHeader { topic: "orders", accept_standard_json_only: Some(true) };
+        let ask = Command::request(request::GET_ROUTEINFO_BY_TOPIC, &header);
         caller.try_call(&address(&second), ask).is_ok_and(|answer| answer.code == 0)
     });
 }
@@ -199,4 +204,42 @@ fn a_name_server_that_falls_silent_is_waited_for_once_and_not_at_the_stop() {
         second.stop(TIMEOUT).unwrap();
         assert_eq!(waiting.join().unwrap(), 0, "answered by the stop");
     });
+}
+
+#[test]
+fn as_many_topics_as_a_broker_takes_are_registered_and_listed() {
+    const TOPICS: usize = 99_900; // of 100,000, some of which the broker makes itself
+    let folder = tempfile::tempdir().unwrap();
+    let name = |number: usize| format!("{number:0100}");
+    let topic_config_table =
+        (0..TOPICS).map(|number| (name(number), TopicConfig::new(name(number), 4))).collect();
+    let file = TopicConfigFile { topic_config_table, ..TopicConfigFile::default() };
+    RealDisk.create_dir_all(&folder.path().join("config")).unwrap();
+    RealDisk.replace(&folder.path().join("config/topics.json"), &json::to_vec(&file)).unwrap();
+    let server = Process::start(Role::Standalone, config(folder.path())).unwrap();
+    let (name_server, broker) = (address(&server), server.addresses().broker.clone().unwrap());
+    let caller = Caller::new();
+    for number in [0, TOPICS / 2, TOPICS - 1] {
+        wait_until("a topic is known", || caller.route(&name_server, &name(number)).is_some());
+    }
+    let all = caller.call(&name_server, Command::bare_request(request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER));
+    let all: TopicList = json::from_slice(&all.body).unwrap();
+    assert!(all.topic_list.len() >= TOPICS, "{}", all.topic_list.len());
+
+    let mut found = BTreeSet::new();
+    loop {
+        let header = GetAllTopicConfigRequestHeader {
+            topic_seq: Some(found.len() as i32),
+            data_version: None,
+            max_topic_num: Some(50_000),
+        };
+        let answer = caller.call(&broker, Command::request(request::GET_ALL_TOPIC_CONFIG, &header));
+        let total = GetAllTopicConfigResponseHeader::read(&answer.ext).unwrap().total_topic_num.unwrap();
+        let page: TopicConfigSerializeWrapper = json::from_slice(&answer.body).unwrap();
+        found.extend(page.topic_config_table.into_keys());
+        if found.len() >= total as usize {
+            break;
+        }
+    }
+    assert!((0..TOPICS).all(|number| found.contains(&name(number))));
 }

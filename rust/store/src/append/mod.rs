@@ -16,6 +16,7 @@ use crate::admission::Admission;
 use crate::allocate::Allocator;
 use crate::config::FlushMode;
 use crate::derived::Derived;
+use crate::dispatch::Backlog;
 use crate::error::AppendError;
 use crate::flush::Flusher;
 use crate::listener::Listeners;
@@ -37,6 +38,7 @@ pub(crate) struct Appender<D: Disk> {
     allocator: Arc<Allocator<D>>,
     derived: Arc<Derived<D>>,
     dispatch_wake: Arc<Wake>,
+    backlog: Arc<Backlog>,
 }
 
 impl<D: Disk> Appender<D> {
@@ -47,6 +49,7 @@ impl<D: Disk> Appender<D> {
         allocator: &Arc<Allocator<D>>,
         derived: &Arc<Derived<D>>,
         dispatch_wake: &Arc<Wake>,
+        backlog: &Arc<Backlog>,
     ) -> Self {
         Self {
             log: Arc::clone(log),
@@ -56,6 +59,7 @@ impl<D: Disk> Appender<D> {
             allocator: Arc::clone(allocator),
             derived: Arc::clone(derived),
             dispatch_wake: Arc::clone(dispatch_wake),
+            backlog: Arc::clone(backlog),
         }
     }
 
@@ -153,14 +157,19 @@ impl<D: Disk> Appender<D> {
     fn place(&self, record: &NewRecord<'_>, encoded: &mut Encoded) -> Result<(), AppendError> {
         self.check_fits(encoded)?;
         self.flusher.wait_for_room()?;
+        self.wait_for_dispatch()?;
         let counted = counts_in_queue(record.sys_flag);
         loop {
             let placed = self.derived.queues().with(record.topic, record.queue_id, |queue| {
                 let mut writer = self.log.write();
-                (!queue.is_deleted())
-                    .then(|| self.place_in(&mut writer, queue, counted, record.body, encoded))
+                (!queue.is_deleted()).then(|| self.place_in(&mut writer, queue, counted, record, encoded))
             });
             let Some(placed) = placed? else { continue }; // the topic was deleted and may be created again
+            let placed = placed.inspect_err(|error| {
+                if matches!(error, AppendError::Poisoned { .. }) {
+                    self.admission.tell_poisoned(); // without the writer lock: listeners are called
+                }
+            });
             let Some(wakes) = placed? else {
                 self.listeners.waiting(|| self.allocator.wait_for_file())?;
                 continue;
@@ -173,6 +182,38 @@ impl<D: Disk> Appender<D> {
         }
     }
 
+    /// Bytes of the log that dispatch may see and has not: under synchronous flush those that are not durable do not count, and
+    /// have a bound of their own.
+    #[inline]
+    fn undispatched_bytes(&self) -> u64 {
+        self.log.readable_end().saturating_sub(self.backlog.dispatched())
+    }
+
+    /// Waits until dispatch is no further behind than the configuration allows.
+    ///
+    /// # Errors
+    /// [`AppendError::DispatchBehind`] when dispatch came no further for as long as an append waits.
+    #[inline]
+    fn wait_for_dispatch(&self) -> Result<(), AppendError> {
+        let limit_bytes = self.log.config().max_undispatched_bytes;
+        if limit_bytes == 0 || self.undispatched_bytes() <= limit_bytes {
+            Ok(())
+        } else {
+            self.listeners.waiting(|| self.wait_behind(limit_bytes))
+        }
+    }
+
+    fn wait_behind(&self, limit_bytes: u64) -> Result<(), AppendError> {
+        self.dispatch_wake.wake();
+        // What refuses appends is told by the next check of the admission.
+        let is_over = || self.undispatched_bytes() <= limit_bytes || self.admission.check().is_err();
+        if self.backlog.wait(self.log.config().busy_timeout, is_over) {
+            return Ok(());
+        }
+        let path = self.log.folder().consume_queue.clone();
+        Err(AppendError::DispatchBehind { path, undispatched_bytes: self.undispatched_bytes(), limit_bytes })
+    }
+
     /// The part under the writer lock. Returns whether to wake dispatch; `None` when the next file is not there yet and
     /// nothing has changed.
     ///
@@ -183,12 +224,12 @@ impl<D: Disk> Appender<D> {
         writer: &mut LogWriter<'_, D>,
         queue: &Queue,
         counted: bool,
-        body: &[u8],
+        record: &NewRecord<'_>,
         encoded: &mut Encoded,
     ) -> Result<Option<bool>, AppendError> {
         self.admission.check()?; // closed or poisoned while this waited
         let size_bytes = encoded.size_bytes() as u64;
-        let stored_at_ms = writer.stored_at();
+        let stored_at_ms = writer.stored_at(record.born_at_ms);
         if !self.make_room(writer, size_bytes)? {
             return Ok(None);
         }
@@ -199,7 +240,9 @@ impl<D: Disk> Appender<D> {
         }
         failpoint::reach(Point::BeforeAppend);
         encoded.finish(Place { physical_offset, queue_offset, stored_at_ms }, counted);
-        writer.copy(&encoded.parts(body), size_bytes);
+        writer
+            .copy(&encoded.parts(record.body), size_bytes)
+            .map_err(|error| AppendError::Poisoned { cause: self.admission.mark_poisoned(error) })?;
         if counted {
             queue.set_next(queue_offset + encoded.plans().len() as u64);
         }
@@ -239,6 +282,36 @@ mod tests {
             end = appended.end;
             assert_eq!(store.log.end(), end);
         }
+    }
+
+    #[test]
+    fn an_append_waits_while_dispatch_is_too_far_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = alone::pipeline(dir.path(), FlushMode::Async);
+        let limit = alone::UNDISPATCHED_BYTES;
+        while store.log.end().get() <= limit {
+            store.appender.append(&alone::record(&[7; 1000])).unwrap();
+        }
+        let refused = store.appender.append(&alone::record(b"too early")).unwrap_err();
+        let AppendError::DispatchBehind { undispatched_bytes, limit_bytes, .. } = &refused else {
+            panic!("{refused}")
+        };
+        assert_eq!((*undispatched_bytes, *limit_bytes), (store.log.end().get(), limit));
+        assert!(refused.retryable() && refused.hint().is_some());
+        assert!(store.dispatcher.round().unwrap());
+        store.appender.append(&alone::record(b"there is room")).unwrap();
+    }
+
+    #[test]
+    fn under_synchronous_flush_nobody_waits_for_what_dispatch_may_not_see() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = alone::pipeline(dir.path(), FlushMode::Sync);
+        while store.log.end().get() <= 2 * alone::UNDISPATCHED_BYTES {
+            store.appender.append(&alone::record(&[7; 1000])).unwrap();
+        }
+        store.flusher.flush_all().unwrap();
+        let refused = store.appender.append(&alone::record(b"too early")).unwrap_err();
+        assert!(matches!(refused, AppendError::DispatchBehind { .. }), "{refused}");
     }
 
     #[test]

@@ -73,6 +73,9 @@ pub(crate) struct Mark {
     pub log_from: Option<PhysicalOffset>,
 }
 
+/// In place of the sum of all entries: no queue counts.
+pub(crate) const NO_SUM: u64 = u64::MAX;
+
 /// No part of the log.
 pub(crate) const NOWHERE: Range<PhysicalOffset> = PhysicalOffset::ZERO..PhysicalOffset::ZERO;
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[cfg(feature = "mark-page")]
 pub use mark::mark_page;
 use mark::{FORMER_VERSION, MARK_AT, MARK_VERSION, array, mark_version};
-pub(crate) use mark::{Mark, NOWHERE};
+pub(crate) use mark::{Mark, NO_SUM, NOWHERE};
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
 pub(crate) use rocketpy_protocol::disk::Checkpoint as Timestamps;

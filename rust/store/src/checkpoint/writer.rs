@@ -3,11 +3,8 @@
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
 
-use super::{CheckpointFile, Mark, Timestamps};
+use super::{CheckpointFile, Mark, NO_SUM, Timestamps};
 use crate::queue::files::FlushFailure;
-
-/// Instead of the sum of all queues' entries: no queue is to be trusted.
-const NO_SUM: u64 = u64::MAX;
 
 /// Writes the mark, and keeps what every mark of this store contains.
 pub(crate) struct MarkWriter<D: Disk> {

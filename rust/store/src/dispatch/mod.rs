@@ -1,5 +1,6 @@
 //! From the log to the consume queues: what was appended becomes readable.
 
+mod backlog;
 mod fact;
 mod index;
 mod progress;
@@ -7,14 +8,14 @@ mod round;
 mod run;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+pub(crate) use backlog::Backlog;
 pub(crate) use fact::tags_code;
 use parking_lot::{Mutex, MutexGuard};
 pub(crate) use progress::{Progress, Trail};
 use rocketpy_env::Disk;
-use rocketpy_model::{AtomicPhysicalOffset, PhysicalOffset};
+use rocketpy_model::PhysicalOffset;
 use round::State;
 
 use crate::admission::Admission;
@@ -57,8 +58,7 @@ pub(crate) struct Dispatcher<D: Disk> {
     call: Arc<CheckpointCall>,
     /// The dispatch thread sleeps here.
     wake: Arc<Wake>,
-    /// Consume queues cover the log before this.
-    dispatched: AtomicPhysicalOffset,
+    backlog: Arc<Backlog>,
     /// Held for one round.
     state: Mutex<State>,
 }
@@ -100,14 +100,19 @@ impl<D: Disk> Dispatcher<D> {
             derived: Arc::clone(derived),
             call: Arc::clone(call),
             wake: Arc::clone(wake),
-            dispatched: AtomicPhysicalOffset::new(progress.dispatched),
+            backlog: Arc::new(Backlog::new(progress.dispatched)),
             state: Mutex::new(State::new(progress)),
         }
     }
 
     /// Consume queues cover the log before this.
     pub(crate) fn dispatched(&self) -> PhysicalOffset {
-        self.dispatched.load(Ordering::Acquire)
+        self.backlog.dispatched()
+    }
+
+    /// Where appends wait that are too far ahead.
+    pub(crate) fn backlog(&self) -> &Arc<Backlog> {
+        &self.backlog
     }
 
     /// Waits until no round runs, and keeps the next one from running.
@@ -123,6 +128,7 @@ impl<D: Disk> Dispatcher<D> {
     /// Lets the dispatch thread end.
     pub(crate) fn stop(&self) {
         self.wake.stop();
+        self.backlog.ring();
     }
 
     /// The loop of the dispatch thread.
@@ -142,6 +148,7 @@ impl<D: Disk> Dispatcher<D> {
             };
             if let Err(error) = rested {
                 self.admission.set_queue_fault(Some(error));
+                self.backlog.ring(); // appends are refused now
                 self.wake.sleep(RETRY, || false);
             }
         }
@@ -235,6 +242,8 @@ impl<D: Disk> Dispatcher<D> {
 
 #[cfg(test)]
 mod tests {
+    use rocketpy_env::{DiskFile as _, OpenMode, RealDisk};
+
     use super::*;
     use crate::alone;
 
@@ -263,6 +272,20 @@ mod tests {
         store.flusher.flush_all().unwrap();
         store.dispatcher.round_inline();
         assert_eq!(store.dispatcher.dispatched(), store.log.end());
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_read_stops_dispatch_and_names_the_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = alone::pipeline(dir.path(), FlushMode::Async);
+        store.appender.append(&alone::record(b"hello")).unwrap();
+        let path = store.log.find(PhysicalOffset::ZERO).unwrap().path.clone();
+        RealDisk.open_file(&path, OpenMode::Write).unwrap().set_len(0).unwrap();
+        let error = store.dispatcher.round().unwrap_err();
+        let DispatchError::Damage { path: of, physical_offset, reason } = error else { panic!("{error}") };
+        assert_eq!((of, physical_offset), (path, PhysicalOffset::ZERO));
+        assert!(reason.contains("cannot be read"), "{reason}");
+        assert_eq!(store.derived.queues().get("t", 0).unwrap().max().get(), 0);
     }
 
     #[test]

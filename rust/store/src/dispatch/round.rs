@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
@@ -78,7 +77,7 @@ struct Done<'a, D: Disk>(&'a Dispatcher<D>, PhysicalOffset);
 
 impl<D: Disk> Drop for Done<'_, D> {
     fn drop(&mut self) {
-        self.0.dispatched.store(self.1, Ordering::Release);
+        self.0.backlog.set_dispatched(self.1);
     }
 }
 

@@ -12,6 +12,7 @@ use rocketpy_protocol::record::RecordView;
 use super::file::{Chain, More, path_of, read_slot};
 use super::key::Wanted;
 use super::{Index, Sealed};
+use crate::error::StoreError;
 use crate::fetch::ReadLimits;
 
 /// The records of a key.
@@ -74,8 +75,8 @@ impl<D: Disk> Index<D> {
         &self,
         wanted: &Wanted<'_>,
         limits: &ReadLimits,
-        record_at: impl Fn(PhysicalOffset) -> Option<Bytes>,
-    ) -> Result<QueryResult, EnvError> {
+        record_at: impl Fn(PhysicalOffset) -> Result<Option<Bytes>, StoreError>,
+    ) -> Result<QueryResult, StoreError> {
         let mut found = BTreeMap::new();
         let mut size_bytes = 0;
         let (last_stored_at_ms, last_physical_offset) = self.last_update();
@@ -87,10 +88,10 @@ impl<D: Disk> Index<D> {
             if found.contains_key(&offset) {
                 return Ok(More::Yes); // the same key twice
             }
-            let record = record_at(offset)
+            let record = record_at(offset)?
                 .filter(|record| RecordView::parse(record).is_ok_and(|view| wanted.is(&view)));
             let Some(record) = record else {
-                return Ok::<_, EnvError>(More::Yes); // another key, or gone from the log
+                return Ok::<_, StoreError>(More::Yes); // another key, or gone from the log
             };
             size_bytes += record.len() as u64;
             if !found.is_empty() && size_bytes > limits.max_bytes {

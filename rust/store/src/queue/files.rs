@@ -160,6 +160,18 @@ impl<D: Disk> QueueFiles<D> {
         count: u64,
         buffer: &mut Vec<u8>,
     ) -> Result<u64, EnvError> {
+        self.read_by(queue, first, count, buffer, |file, at, bytes| file.read_exact_at(at, bytes))
+    }
+
+    /// Reads what lies in a file by a call of its own.
+    fn read_by(
+        &self,
+        queue: &Queue,
+        first: QueueOffset,
+        count: u64,
+        buffer: &mut Vec<u8>,
+        mut read: impl FnMut(&D::File, u64, &mut [u8]) -> Result<(), EnvError>,
+    ) -> Result<u64, EnvError> {
         let position = position(first);
         let start = position - position % self.file_size;
         let count = count.min((start + self.file_size - position) / ENTRY_BYTES);
@@ -169,9 +181,25 @@ impl<D: Disk> QueueFiles<D> {
         assert!(in_file <= count, "what is in the file was asked for");
         if in_file > 0 {
             let bytes = &mut buffer[..(in_file * ENTRY_BYTES) as usize];
-            self.open(queue, start)?.read_exact_at(position - start, bytes)?;
+            read(&*self.open(queue, start)?, position - start, bytes)?;
         }
         Ok(count)
+    }
+
+    /// [`QueueFiles::read`] that waits for no disk. `false` when it would have to.
+    pub(crate) fn read_in_memory(
+        &self,
+        queue: &Queue,
+        first: QueueOffset,
+        count: u64,
+        buffer: &mut Vec<u8>,
+    ) -> Result<bool, EnvError> {
+        let mut is_there = true;
+        self.read_by(queue, first, count, buffer, |file, at, bytes| {
+            is_there = file.read_in_memory_at(at, bytes)?;
+            Ok(())
+        })?;
+        Ok(is_there)
     }
 
     /// Reads one entry; `None` when nothing is written there.

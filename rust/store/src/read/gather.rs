@@ -1,5 +1,6 @@
 //! Gathers the records of one read.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,16 +9,27 @@ use rocketpy_filter::MessageFilter;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::{RecordHead, RecordView};
 
+use super::Reach;
+use super::first::FirstReads;
+use crate::error::DispatchError;
 use crate::fetch::ReadLimits;
 use crate::log::Log;
 use crate::mapped::MappedFile;
 use crate::queue::entry::Entry;
 
+/// The system is asked for this much of the log at once whether it is in memory: a question for every record would cost as much as
+/// reading it.
+const LOOK_AHEAD: u64 = 64 << 10;
+
 /// The records of one read. Neighbours in the log share one slice.
 pub(super) struct Gathering<'a, D: Disk> {
     log: &'a Log<D>,
-    limits: &'a ReadLimits,
-    filter: &'a MessageFilter,
+    first_reads: &'a FirstReads,
+    pub(super) limits: &'a ReadLimits,
+    pub(super) filter: &'a MessageFilter,
+    pub(super) reach: Reach,
+    /// A part of the log that is in memory.
+    in_memory: Range<PhysicalOffset>,
     records: Vec<Bytes>,
     count: u32,
     size_bytes: u64,
@@ -42,11 +54,33 @@ pub(super) enum Lead {
     Unwanted,
     /// Other bytes are there.
     Broken,
+    /// The record is there and cannot be read, or is not what was written.
+    Damaged(DispatchError),
+    /// The record is out of reach.
+    Cold,
 }
 
 impl<'a, D: Disk> Gathering<'a, D> {
-    pub(super) fn new(log: &'a Log<D>, limits: &'a ReadLimits, filter: &'a MessageFilter) -> Self {
-        Self { log, limits, filter, records: Vec::new(), count: 0, size_bytes: 0, run: None }
+    pub(super) fn new(
+        log: &'a Log<D>,
+        first_reads: &'a FirstReads,
+        limits: &'a ReadLimits,
+        filter: &'a MessageFilter,
+        reach: Reach,
+    ) -> Self {
+        let in_memory = PhysicalOffset::ZERO..PhysicalOffset::ZERO;
+        Self {
+            log,
+            first_reads,
+            limits,
+            filter,
+            reach,
+            in_memory,
+            records: Vec::new(),
+            count: 0,
+            size_bytes: 0,
+            run: None,
+        }
     }
 
     /// Number of records.
@@ -77,10 +111,18 @@ impl<'a, D: Disk> Gathering<'a, D> {
                 None => return Lead::Broken,
             },
         };
-        if record_head(&file, entry, queue_offset).is_none() {
-            return Lead::Broken;
-        }
         let end = start + u64::from(entry.size_bytes);
+        if self.reach == Reach::Memory && !self.is_in_memory(&file, start, end) {
+            return Lead::Cold;
+        }
+        match record_head(&file, entry, queue_offset) {
+            Ok(Some(_)) => {}
+            Ok(None) => return Lead::Broken,
+            Err(error) => return Lead::Damaged(error),
+        }
+        if let Err(error) = check(&file, start, end, self.first_reads) {
+            return Lead::Damaged(error);
+        }
         if self.filter.needs_record() {
             match RecordView::parse(file.region.view(start - file.start..end - file.start)) {
                 Ok(record) if self.filter.matches_record(|name| record.property(name)) => {}
@@ -101,6 +143,23 @@ impl<'a, D: Disk> Gathering<'a, D> {
         Lead::Added
     }
 
+    /// Whether a record is in memory, or no record can be there.
+    fn is_in_memory(
+        &mut self,
+        file: &MappedFile<D::Region>,
+        start: PhysicalOffset,
+        end: PhysicalOffset,
+    ) -> bool {
+        let is_known = self.in_memory.contains(&start) && end <= self.in_memory.end;
+        if is_known || end > file.wrote() {
+            return true;
+        }
+        let look_to = end.max(start + LOOK_AHEAD).min(file.wrote());
+        let found = file.region.resident(start - file.start..look_to - file.start);
+        self.in_memory = start..start + found;
+        end <= self.in_memory.end
+    }
+
     fn end_run(&mut self) {
         if let Some(LogRun { file, start, end }) = self.run.take() {
             self.records.push(file.region.slice(start - file.start..end - file.start));
@@ -114,22 +173,49 @@ impl<'a, D: Disk> Gathering<'a, D> {
     }
 }
 
+/// Says whether a record can be read, and, where a former life wrote it and nobody read it before, whether it is sound.
+///
+/// # Errors
+/// [`DispatchError::Damage`] names file and place.
+pub(super) fn check<R: Region>(
+    file: &MappedFile<R>,
+    start: PhysicalOffset,
+    end: PhysicalOffset,
+    first_reads: &FirstReads,
+) -> Result<(), DispatchError> {
+    if first_reads.is_checked(start) {
+        return file.check(start, end);
+    }
+    let checked = first_reads.check(start, file.region.view(start - file.start..end - file.start));
+    file.check(start, end)?;
+    checked.map_err(|reason| DispatchError::Damage {
+        path: file.path.clone(),
+        physical_offset: start,
+        reason,
+    })
+}
+
 /// The head of the entry's own record, if it lies where the entry says: size, magic and both offsets are compared.
+///
+/// # Errors
+/// [`DispatchError::Damage`] when what lies there cannot be read.
 pub(super) fn record_head<'a, R: Region>(
     file: &'a MappedFile<R>,
     entry: &Entry,
     queue_offset: QueueOffset,
-) -> Option<RecordHead<'a>> {
+) -> Result<Option<RecordHead<'a>>, DispatchError> {
     let start = entry.physical_offset;
     let size_bytes = u64::from(entry.size_bytes);
     if size_bytes < RecordHead::BYTES as u64 || start + size_bytes > file.wrote() {
-        return None;
+        return Ok(None);
     }
     let at = start - file.start;
-    RecordHead::of(file.region.view(at..at + RecordHead::BYTES as u64)).filter(|head| {
+    let head = RecordHead::of(file.region.view(at..at + RecordHead::BYTES as u64)).filter(|head| {
         head.is_record()
             && head.size_bytes() == entry.size_bytes
             && head.queue_offset() == queue_offset
             && head.physical_offset() == start
-    })
+    });
+    file.check(start, start + RecordHead::BYTES as u64)?;
+    Ok(head)
 }

@@ -1,16 +1,18 @@
 //! Reads queues and the log. No lock is held across a read, and no reader waits for a writer.
 
+pub(crate) mod first;
 mod gather;
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use gather::{Gathering, Lead, record_head};
+use first::FirstReads;
+use gather::{Gathering, Lead, check, record_head};
 use rocketpy_env::{Disk, Region};
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
-use rocketpy_protocol::record::RecordView;
+use rocketpy_protocol::record::{RecordHead, RecordView};
 
 use crate::derived::Derived;
 use crate::error::StoreError;
@@ -37,17 +39,28 @@ thread_local! {
     static ENTRIES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// How far a read goes for what it looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// To the disk, if need be: it may wait.
+    Disk,
+    /// No further than memory.
+    Memory,
+}
+
 /// Reads, on the threads of the callers.
 pub(crate) struct Reads<D: Disk> {
     log: Arc<Log<D>>,
     derived: Arc<Derived<D>>,
+    first_reads: FirstReads,
 }
 
 impl<D: Disk> Reads<D> {
-    pub(crate) fn new(log: &Arc<Log<D>>, derived: &Arc<Derived<D>>) -> Self {
-        Self { log: Arc::clone(log), derived: Arc::clone(derived) }
+    pub(crate) fn new(log: &Arc<Log<D>>, derived: &Arc<Derived<D>>, first_reads: FirstReads) -> Self {
+        Self { log: Arc::clone(log), derived: Arc::clone(derived), first_reads }
     }
 
+    /// `None` when it would have to read beyond its reach to find anything.
     pub(crate) fn get(
         &self,
         topic: &str,
@@ -55,24 +68,25 @@ impl<D: Disk> Reads<D> {
         offset: i64,
         limits: &ReadLimits,
         filter: &MessageFilter,
-    ) -> Result<Fetch, StoreError> {
+        reach: Reach,
+    ) -> Result<Option<Fetch>, StoreError> {
         let Some(queue) = self.derived.queues().get(topic, queue_id) else {
-            return Ok(nothing(FetchStatus::NoMessageInQueue, QueueOffset::ZERO, NO_BOUNDS));
+            return Ok(Some(nothing(FetchStatus::NoMessageInQueue, QueueOffset::ZERO, NO_BOUNDS)));
         };
         let bounds = queue.bounds();
         let offset = match within(offset, bounds) {
             Ok(offset) => offset,
-            Err(outside) => return Ok(outside),
+            Err(outside) => return Ok(Some(outside)),
         };
-        let read =
-            ENTRIES.with_borrow_mut(|buffer| self.scan(&queue, offset, bounds, limits, filter, buffer));
+        let gathering = Gathering::new(&self.log, &self.first_reads, limits, filter, reach);
+        let read = ENTRIES.with_borrow_mut(|buffer| self.scan(&queue, offset, bounds, gathering, buffer));
         match read {
             Err(StoreError::Env(error)) if error.is_not_found() => {
                 if queue.is_deleted() {
-                    return Ok(nothing(FetchStatus::NoMessageInQueue, QueueOffset::ZERO, NO_BOUNDS));
+                    return Ok(Some(nothing(FetchStatus::NoMessageInQueue, QueueOffset::ZERO, NO_BOUNDS)));
                 }
                 let next = self.next_file(offset).min(bounds.max);
-                Ok(nothing(FetchStatus::OffsetFoundNull, next, bounds))
+                Ok(Some(nothing(FetchStatus::OffsetFoundNull, next, bounds)))
             }
             other => other,
         }
@@ -93,16 +107,17 @@ impl<D: Disk> Reads<D> {
         queue: &Queue,
         offset: QueueOffset,
         bounds: QueueBounds,
-        limits: &ReadLimits,
-        filter: &MessageFilter,
+        mut gathering: Gathering<'_, D>,
         buffer: &mut Vec<u8>,
-    ) -> Result<Fetch, StoreError> {
+    ) -> Result<Option<Fetch>, StoreError> {
+        let (limits, filter) = (gathering.limits, gathering.filter);
         let wanted = u64::from(limits.max_messages.max(1));
         let window = if filter.is_all() { wanted } else { wanted.max(FILTER_WINDOW) };
         let window = window.min(MOST_ENTRIES).min(bounds.max - offset);
         assert!(bounds.min <= offset && offset < bounds.max, "a read at {offset} of what the queue has");
-        self.derived.files().read(queue, offset, window, buffer)?;
-        let mut gathering = Gathering::new(&self.log, limits, filter);
+        if !self.read_entries(queue, offset, window, gathering.reach, buffer)? {
+            return Ok(None);
+        }
         let mut status = FetchStatus::NoMatchedMessage;
         let mut next = offset;
         for bytes in buffer.chunks_exact(ENTRY_BYTES as usize) {
@@ -119,11 +134,11 @@ impl<D: Disk> Reads<D> {
             match may_match.then(|| gathering.add(&entry, next)) {
                 Some(Lead::Added) => status = FetchStatus::Found,
                 Some(Lead::Gone) if gathering.count() == 0 => status = FetchStatus::MessageWasRemoving,
-                Some(Lead::Broken) if gathering.count() > 0 => break,
+                Some(Lead::Broken | Lead::Damaged(_) | Lead::Cold) if gathering.count() > 0 => break,
+                Some(Lead::Cold) => return Ok(None),
+                Some(Lead::Damaged(error)) => return Err(told(error.into(), queue, next)),
                 Some(Lead::Broken) => {
-                    let error = broken_entry(queue, next, entry.physical_offset);
-                    tracing::error!(%error, "a consume queue entry is broken");
-                    return Err(error);
+                    return Err(told(broken_entry(queue, next, entry.physical_offset), queue, next));
                 }
                 Some(Lead::Gone | Lead::Unwanted) | None => {}
             }
@@ -132,7 +147,23 @@ impl<D: Disk> Reads<D> {
         assert!(next <= bounds.max, "the next read begins at {next}, behind the end of the queue");
         let (count, size_bytes, records) =
             (gathering.count(), gathering.size_bytes(), gathering.into_records());
-        Ok(Fetch { count, size_bytes, records, ..nothing(status, next, bounds) })
+        Ok(Some(Fetch { count, size_bytes, records, ..nothing(status, next, bounds) }))
+    }
+
+    /// Reads entries of one file of a queue; `false` when they are out of reach.
+    fn read_entries(
+        &self,
+        queue: &Queue,
+        offset: QueueOffset,
+        count: u64,
+        reach: Reach,
+        buffer: &mut Vec<u8>,
+    ) -> Result<bool, StoreError> {
+        let files = self.derived.files();
+        match reach {
+            Reach::Disk => Ok(files.read(queue, offset, count, buffer).map(|_| true)?),
+            Reach::Memory => Ok(files.read_in_memory(queue, offset, count, buffer)?),
+        }
     }
 
     /// Entries from `from` on, at most `most` of them and none behind the end of the queue. It skips fillers and files that
@@ -214,12 +245,15 @@ impl<D: Disk> Reads<D> {
         offset: QueueOffset,
     ) -> Result<Option<i64>, StoreError> {
         match self.derived.queues().get(topic, queue_id) {
-            Some(queue) if (queue.min()..queue.max()).contains(&offset) => {
-                let entry = self.derived.files().entry(&queue, offset)?;
-                self.entry_stored_at(&queue, offset, entry)
-            }
+            Some(queue) if (queue.min()..queue.max()).contains(&offset) => self.stored_at_in(&queue, offset),
             _ => Ok(None),
         }
+    }
+
+    /// When a message of a queue was stored; `None` when it is gone.
+    pub(crate) fn stored_at_in(&self, queue: &Queue, offset: QueueOffset) -> Result<Option<i64>, StoreError> {
+        let entry = self.derived.files().entry(queue, offset)?;
+        self.entry_stored_at(queue, offset, entry)
     }
 
     /// When the record of an entry was stored; `None` when it is gone.
@@ -235,21 +269,35 @@ impl<D: Disk> Reads<D> {
         let Some(file) = self.log.find(entry.physical_offset) else {
             return Ok(None);
         };
-        match record_head(&file, &entry, queue_offset) {
+        match record_head(&file, &entry, queue_offset)? {
             Some(head) => Ok(Some(head.stored_at_ms())),
             None => Err(broken_entry(queue, queue_offset, entry.physical_offset)),
         }
     }
 
-    pub(crate) fn record_at(&self, offset: PhysicalOffset) -> Option<Bytes> {
-        let file = self.log.find(offset)?;
+    /// # Errors
+    /// [`StoreError::DamagedLog`] when the record cannot be read, or is not what was written.
+    pub(crate) fn record_at(&self, offset: PhysicalOffset) -> Result<Option<Bytes>, StoreError> {
+        let Some(file) = self.log.find(offset) else { return Ok(None) };
         let end = file.wrote().min(self.log.readable_end());
         if offset >= end {
-            return None;
+            return Ok(None);
         }
         let at = offset - file.start;
-        let view = RecordView::parse(file.region.view(at..end - file.start)).ok()?;
-        (view.physical_offset == offset).then(|| file.region.slice(at..at + view.size() as u64))
+        let bytes = file.region.view(at..end - file.start);
+        let head = RecordHead::of(bytes).filter(|head| head.is_record() && head.physical_offset() == offset);
+        file.check(offset, end.min(offset + RecordHead::BYTES as u64))?;
+        let Some(head) = head else { return Ok(None) };
+        match RecordView::parse(bytes).map(|view| offset + view.size() as u64) {
+            Ok(record_end) => {
+                check(&file, offset, record_end, &self.first_reads)?;
+                Ok(Some(file.region.slice(at..record_end - file.start)))
+            }
+            Err(error) => {
+                file.check(offset, end.min(offset + u64::from(head.size_bytes())))?;
+                Err(self.log.damage(offset, &error.to_string()).into())
+            }
+        }
     }
 
     /// Records of a key that were stored from `begin_ms` to `end_ms`, both included; at most what the limits say, the newest.
@@ -267,7 +315,7 @@ impl<D: Disk> Reads<D> {
     ) -> Result<QueryResult, StoreError> {
         let index = self.derived.index().ok_or(StoreError::NoIndex)?;
         let wanted = Wanted::new(topic, key, kind, begin_ms, end_ms);
-        Ok(index.query(&wanted, limits, |offset| self.record_at(offset))?)
+        index.query(&wanted, limits, |offset| self.record_at(offset))
     }
 }
 
@@ -276,6 +324,13 @@ fn record_entry(bytes: &[u8], queue_offset: QueueOffset) -> Option<QueueEntry> {
     let entry = entry::decode(bytes).filter(|entry| !entry::is_preblank(entry))?;
     let Entry { physical_offset, size_bytes, tags_code } = entry;
     Some(QueueEntry { queue_offset, physical_offset, size_bytes, tags_code })
+}
+
+/// Logs why a read of a queue ends with an error.
+fn told(error: StoreError, queue: &Queue, queue_offset: QueueOffset) -> StoreError {
+    let (topic, queue_id) = (&*queue.topic, queue.queue_id);
+    tracing::error!(%error, topic, queue_id, %queue_offset, "a message cannot be read");
+    error
 }
 
 fn broken_entry(queue: &Queue, queue_offset: QueueOffset, physical_offset: PhysicalOffset) -> StoreError {

@@ -353,7 +353,7 @@ impl<D: Disk> StoreReader<D> {
     }
 
     /// What the checkpoint and the abort file say now.
-    fn condition(&self) -> Result<Condition, ReadError> {
+    pub(crate) fn condition(&self) -> Result<Condition, ReadError> {
         Condition::read(&*self.disk, &self.root)
     }
 
@@ -372,7 +372,7 @@ impl<D: Disk> StoreReader<D> {
     ///
     /// # Errors
     /// [`ReadError::IncompleteQueues`]: files of queues are missing or damaged. Messages of any topic may be missing.
-    fn check_queues(&self, log: &mut LogFiles<D>) -> Result<(), ReadError> {
+    pub(crate) fn check_queues(&self, log: &mut LogFiles<D>) -> Result<(), ReadError> {
         let Some(mark) = log.condition.closing_mark() else {
             return Ok(());
         };

@@ -222,7 +222,10 @@ impl<D: Disk> Recovery<'_, D> {
                 self.disk.open_file(&dir.join(file_name(file.start.get())), OpenMode::CreateOrWrite)?;
             copy.set_len(file.region.len())?;
             for_each_data(&**self.disk, file, end.saturating_sub(file.start), |from, to| {
-                copy.write_all_at(from as u64, file.region.view(from as u64..to as u64))?;
+                let range = from as u64..to as u64;
+                let bytes = file.region.view(range.clone()).to_vec();
+                file.region.check(range)?;
+                copy.write_all_at(from as u64, &bytes)?;
                 Ok(to)
             })?;
             copy.sync()?;

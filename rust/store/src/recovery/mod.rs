@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use behind::Behind;
 use queues::{FoundQueue, Trust};
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
@@ -26,6 +27,7 @@ use crate::mapped::{self, LoadedLog, MappedFile};
 use crate::queue::entry::record_end;
 use crate::queue::files::QueueFiles;
 use crate::queue::table::QueueTable;
+use crate::read::first::FirstReads;
 
 /// What recovery found and did, for the log and for `store stat`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -81,6 +83,8 @@ pub(crate) struct Recovered<D: Disk> {
     pub durable_stored_at: i64,
     pub mark_writer: MarkWriter<D>,
     pub index: Option<Index<D>>,
+    /// Records that were not checked.
+    pub first_reads: FirstReads,
 }
 
 /// What is known before a byte is changed.
@@ -123,7 +127,7 @@ struct Recovery<'a, D: Disk> {
 /// # Errors
 /// [`StoreError::UnknownVersion`], [`StoreError::BadCheckpoint`], [`StoreError::InteriorDamage`],
 /// [`StoreError::MissingFile`], [`StoreError::WrongFileSize`], [`StoreError::UnexpectedFile`]: nothing was changed.
-/// [`StoreError::Env`].
+/// [`StoreError::Env`], with [`EnvError::Unreadable`] for bytes of the log that cannot be read.
 ///
 /// # Source
 /// docs/reference/store-format.md 5.4 to 5.8; docs/durability.md R4 to R6.
@@ -138,12 +142,9 @@ pub(crate) fn recover<D: Disk>(
     let mut recovery = Recovery::begin(disk, config, folder, clean_exit)?;
     let LoadedLog { mut files, unfinished } =
         mapped::load(&**disk, &folder.commit_logs, config.commit_log_file_size)?;
-    let mut plan = recovery.plan(&files)?;
-    if rebuild {
-        plan.rebuild_from(files.first().map_or(PhysicalOffset::ZERO, |file| file.start));
-    }
-    let scan = scan(&files, plan.verify_from, plan.durable_to, &recovery.checked())?;
-    let behind = recovery.behind(&files, &plan, &scan)?;
+    let found = recovery.look(&files, rebuild);
+    mapped::check_readable(&files)?; // what cannot be read looks like damage, or like the end of the log
+    let Found { plan, scan, behind } = found?;
     folder.mark_open(&**disk)?; // from here on the folder changes
     recovery.remove_unfinished(unfinished)?;
     let cut_off_to = recovery.copy_of(&files, &scan, &behind)?;
@@ -152,6 +153,7 @@ pub(crate) fn recover<D: Disk>(
     let mut mark_writer = recovery.mark_writer(&files, &plan, &scan, durable_to)?;
     recovery.cut_queues(&plan, &files, scan.end)?;
     let (index, rebuilt_index) = recovery.index(&files, scan.end, rebuild, &mut mark_writer)?.unzip();
+    mapped::check_readable(&files)?;
     let report = RecoveryReport {
         clean_exit: !recovery.dirty,
         had_mark: recovery.checkpoint.mark.is_some(),
@@ -167,6 +169,13 @@ pub(crate) fn recover<D: Disk>(
         took: started.elapsed(),
     };
     Ok((Recovered { index, ..recovery.finish(files, &plan, &scan, durable_to, mark_writer) }, report))
+}
+
+/// What a first look at log and queues shows.
+struct Found {
+    plan: Plan,
+    scan: Scan,
+    behind: Behind,
 }
 
 impl<'a, D: Disk> Recovery<'a, D> {
@@ -197,6 +206,17 @@ impl<'a, D: Disk> Recovery<'a, D> {
 }
 
 impl<D: Disk> Recovery<'_, D> {
+    /// Finds the end of the log, and what lies behind it. Nothing is changed.
+    fn look(&mut self, files: &[MappedFile<D::Region>], rebuild: bool) -> Result<Found, StoreError> {
+        let mut plan = self.plan(files)?;
+        if rebuild {
+            plan.rebuild_from(files.first().map_or(PhysicalOffset::ZERO, |file| file.start));
+        }
+        let scan = scan(files, plan.verify_from, plan.durable_to, &self.checked())?;
+        let behind = self.behind(files, &plan, &scan)?;
+        Ok(Found { plan, scan, behind })
+    }
+
     /// The part of the log in which every record has a checksum of its own.
     fn checked(&self) -> Range<PhysicalOffset> {
         self.checkpoint.mark.map_or(NOWHERE, |mark| mark.checked(self.dirty))
@@ -445,6 +465,7 @@ impl<D: Disk> Recovery<'_, D> {
         let known = self.checkpoint.timestamps.physic_msg_at_ms;
         let stored_at_ms = scan.last_stored_at.unwrap_or(known);
         assert!(durable_to <= scan.end, "the log is durable as far as it goes");
+        let first_reads = FirstReads::new(plan.verify_from, self.checked());
         let queues = self.table.all();
         let progress = Progress {
             dispatched: plan.queues_to,
@@ -464,6 +485,7 @@ impl<D: Disk> Recovery<'_, D> {
             durable_stored_at: if durable_to < scan.end { known } else { stored_at_ms },
             mark_writer,
             index: None,
+            first_reads,
         }
     }
 }

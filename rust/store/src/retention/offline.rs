@@ -10,12 +10,14 @@ use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::RecordHead;
 
 use super::RetentionConfig;
-use super::plan::{FolderSpace, LogFile, RetentionPlan, Situation, plan};
+use super::plan::{FolderSpace, LogFile, OldPart, RetentionPlan, Situation, plan};
 use super::run::stored_at_in;
 use crate::config::StoreConfig;
 use crate::error::StoreError;
+use crate::fetch::QueueBounds;
 use crate::folder::{file_name, numbered_files};
 use crate::reader::{ReadError, StoreReader};
+use crate::tools::ToolError;
 
 /// What is there, and what would go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,9 +47,27 @@ pub(crate) fn plan_on<D: Disk>(
 ) -> Result<FolderPlan, StoreError> {
     let rules = config.retention.clone().checked()?;
     let now_ms = disk.now_ms();
-    let dirs = config.commit_log_dirs();
+    let files = log_files(disk, &config.commit_log_dirs())?;
+    let space = |path: PathBuf| disk.usage(&path).map(|usage| FolderSpace { path, usage });
+    let writable = config.writable_commit_log_dirs();
+    let situation = Situation {
+        files: without_spare(disk, files)?,
+        log_folders: writable.into_iter().map(space).collect::<Result<_, EnvError>>()?,
+        queue_folder: space(config.root.join("consumequeue"))?,
+        now_ms,
+        young_from: PhysicalOffset(u64::MAX),
+        hour: local_hour(now_ms),
+        is_asked,
+        is_refusing: false,
+    };
+    let plan = plan(&situation, &rules);
+    Ok(FolderPlan { situation, plan, rules })
+}
+
+/// The files of a log with their ages, one made ahead among them.
+fn log_files<D: Disk>(disk: &D, dirs: &[PathBuf]) -> Result<Vec<LogFile>, StoreError> {
     let mut found = Vec::new();
-    for dir in &dirs {
+    for dir in dirs {
         found.extend(numbered_files(disk, dir)?.into_iter().map(|file| (file, dir)));
     }
     found.sort_by_key(|(file, _)| file.start);
@@ -68,19 +88,7 @@ pub(crate) fn plan_on<D: Disk>(
             written_at_ms,
         });
     }
-    let space = |path: PathBuf| disk.usage(&path).map(|usage| FolderSpace { path, usage });
-    let writable = config.writable_commit_log_dirs();
-    let situation = Situation {
-        files: without_spare(disk, files)?,
-        log_folders: writable.into_iter().map(space).collect::<Result<_, EnvError>>()?,
-        queue_folder: space(config.root.join("consumequeue"))?,
-        now_ms,
-        hour: local_hour(now_ms),
-        is_asked,
-        is_refusing: false,
-    };
-    let plan = plan(&situation, &rules);
-    Ok(FolderPlan { situation, plan, rules })
+    Ok(files)
 }
 
 /// A queue with messages that are older than their topic keeps them.
@@ -106,16 +114,22 @@ pub struct AgedQueue {
 pub fn plan_topics<D: Disk>(
     reader: &StoreReader<D>,
     topics: &HashMap<Arc<str>, Duration>,
-) -> Result<Vec<AgedQueue>, ReadError> {
+) -> Result<Vec<AgedQueue>, ToolError> {
     let mut log = reader.open_log()?;
+    let files = log_files(&*reader.disk, &reader.log_dirs)?;
     let mut aged = Vec::new();
     for topic in reader.topic_names()? {
         let Some(&kept) = topics.get(topic.as_str()) else { continue };
-        let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
-        let stored_from_ms = reader.disk.now_ms().saturating_sub(kept_ms);
+        let old = OldPart::of(&files, reader.disk.now_ms(), kept, PhysicalOffset(u64::MAX));
         for queue_id in reader.queue_ids(&topic)? {
             let mut queue = reader.open_queue(&topic, queue_id, &mut log)?;
-            let (former_min, min) = (queue.bounds.min, queue.at_time(stored_from_ms, &mut log)?);
+            let QueueBounds { min: former_min, max } = queue.bounds;
+            let first = queue.at_place(old.all_before, former_min, max)?;
+            let end = queue.at_place(old.none_from, first, max)?;
+            let min = old.first_kept(first..end, |offset| match queue.entry(offset)? {
+                Some(entry) => log.stored_at_ms(&entry, queue_id),
+                None => Ok::<_, ReadError>(None),
+            })?;
             if min > former_min {
                 aged.push(AgedQueue { topic: topic.clone(), queue_id, former_min, min, kept });
             }

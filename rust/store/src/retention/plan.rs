@@ -1,10 +1,12 @@
 //! Decides what is removed and why. Reads neither disk nor clock.
 
 use std::fmt;
+use std::ops::Range;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rocketpy_env::DiskUsage;
-use rocketpy_model::PhysicalOffset;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 
 use super::RetentionConfig;
 use crate::error::FullDisk;
@@ -49,6 +51,8 @@ pub struct Situation {
     pub queue_folder: FolderSpace,
     /// The store's clock.
     pub now_ms: i64,
+    /// What lies at or behind it was appended less than the configured age ago, whatever the wall clock says.
+    pub young_from: PhysicalOffset,
     /// Hour of the local day.
     pub hour: u32,
     /// An administrator asked for files that are old enough to go now.
@@ -194,8 +198,11 @@ pub fn plan(situation: &Situation, config: &RetentionConfig) -> RetentionPlan {
     let mut total_bytes: u64 = situation.files.iter().map(|file| file.size_bytes).sum();
     let mut removals = Vec::new();
     let mut kept = None;
-    for (index, file) in situation.files.iter().enumerate() {
-        let age_ms = situation.now_ms.saturating_sub(file.written_at_ms).max(0);
+    let written_at_ms = written_in_order(&situation.files);
+    for (index, (file, written_at_ms)) in situation.files.iter().zip(written_at_ms).enumerate() {
+        let age_ms = situation.now_ms.saturating_sub(written_at_ms).max(0);
+        let age_ms =
+            if file.end() > situation.young_from { age_ms.min(config.reserved_ms() - 1) } else { age_ms };
         let is_last = index + 1 == situation.files.len();
         let decision = if is_last {
             Err(Keep::Last)
@@ -226,6 +233,15 @@ pub fn plan(situation: &Situation, config: &RetentionConfig) -> RetentionPlan {
         full_folders: now.full_folders(config),
         refusal: now.refusal(situation.is_refusing, config),
     }
+}
+
+/// When each file was last written. The log is written from front to back: no file was written before the one in front of it, whatever
+/// the clock said meanwhile.
+pub(super) fn written_in_order(files: &[LogFile]) -> impl Iterator<Item = i64> {
+    files.iter().scan(i64::MIN, |latest, file| {
+        *latest = file.written_at_ms.max(*latest);
+        Some(*latest)
+    })
 }
 
 fn decide(
@@ -311,4 +327,49 @@ impl<'a> Disks<'a> {
 /// Whether two folders lie on one file system.
 fn is_same(a: &DiskUsage, b: &DiskUsage) -> bool {
     (a.file_system, a.total_bytes) == (b.file_system, b.total_bytes)
+}
+
+/// Most messages of a queue that one round looks at, one by one.
+const MAX_MESSAGES_A_ROUND: u64 = 1 << 16;
+
+/// The part of the log whose messages are older than a topic keeps them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct OldPart {
+    /// Everything before it is old.
+    pub(super) all_before: PhysicalOffset,
+    /// Nothing from here on is. In between, each message says when it was stored.
+    pub(super) none_from: PhysicalOffset,
+    /// Messages that were stored from here on stay.
+    pub(super) stored_from_ms: i64,
+}
+
+impl OldPart {
+    /// # Arguments
+    /// `young_from`: as in [`Situation`], for the age of the topic.
+    pub(super) fn of(files: &[LogFile], now_ms: i64, kept: Duration, young_from: PhysicalOffset) -> Self {
+        let stored_from_ms = now_ms.saturating_sub(i64::try_from(kept.as_millis()).unwrap_or(i64::MAX));
+        let mut written = written_in_order(files).zip(files);
+        let younger = written.find(|(written_at_ms, _)| *written_at_ms >= stored_from_ms);
+        let start =
+            younger.map(|(_, file)| file).or(files.last()).map_or(PhysicalOffset::ZERO, |file| file.start);
+        Self { all_before: start.min(young_from), none_from: young_from, stored_from_ms }
+    }
+
+    /// The first message of a queue that stays, as far as one round goes. One by one: stored times need not rise where a clock was
+    /// set.
+    ///
+    /// # Arguments
+    /// `queue`: what lies between [`OldPart::all_before`] and [`OldPart::none_from`]; `stored_at`: `None` for a message that is gone.
+    pub(super) fn first_kept<E>(
+        &self,
+        queue: Range<QueueOffset>,
+        mut stored_at: impl FnMut(QueueOffset) -> Result<Option<i64>, E>,
+    ) -> Result<QueueOffset, E> {
+        let end = queue.end.min(queue.start + MAX_MESSAGES_A_ROUND);
+        let mut at = queue.start;
+        while at < end && stored_at(at)?.is_none_or(|stored_at_ms| stored_at_ms < self.stored_from_ms) {
+            at = at + 1;
+        }
+        Ok(at)
+    }
 }

@@ -14,7 +14,8 @@ use rocketpy_env::{Disk, EnvError, Region, local_hour};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::record::RecordHead;
 
-use super::plan::{FolderSpace, Keep, LogFile, Removal, RetentionPlan, Situation, plan};
+use super::life::Life;
+use super::plan::{FolderSpace, Keep, LogFile, OldPart, Removal, RetentionPlan, Situation, plan};
 use crate::admission::Admission;
 use crate::derived::Derived;
 use crate::dispatch::Dispatcher;
@@ -51,6 +52,7 @@ pub(crate) struct Retention<D: Disk> {
     state: Mutex<State>,
     /// Held for one round.
     round: Mutex<Round>,
+    life: Mutex<Life>,
     /// The cleaning thread sleeps here.
     wake: Wake,
 }
@@ -85,6 +87,7 @@ impl<D: Disk> Retention<D> {
         derived: &Arc<Derived<D>>,
         reads: &Arc<Reads<D>>,
     ) -> Self {
+        let life = Life::new(log.disk().monotonic(), log.end());
         Self {
             log: Arc::clone(log),
             admission: Arc::clone(admission),
@@ -94,6 +97,7 @@ impl<D: Disk> Retention<D> {
             reads: Arc::clone(reads),
             state: Mutex::default(),
             round: Mutex::default(),
+            life: Mutex::new(life),
             wake: Wake::default(),
         }
     }
@@ -160,8 +164,9 @@ impl<D: Disk> Retention<D> {
         self.admission.check_sound()?;
         let mut round = self.round.lock();
         self.sync_removed(&mut round)?;
-        self.age_topics()?;
-        let situation = self.situation(self.log_files()?)?;
+        let files = self.log_files()?;
+        self.age_topics(&files)?;
+        let situation = self.situation(files)?;
         let plan = plan(&situation, &self.log.config().retention);
         self.take_space(&plan);
         let log_files = self.remove_log_files(&plan.removals, &mut round, pause)?;
@@ -182,6 +187,7 @@ impl<D: Disk> Retention<D> {
     fn situation(&self, files: Vec<LogFile>) -> Result<Situation, EnvError> {
         let disk = self.log.disk();
         let now_ms = disk.now_ms();
+        let young_from = self.young_from(self.log.config().retention.reserved_time);
         let space = |path: &Path| {
             Ok::<_, EnvError>(FolderSpace { path: path.to_path_buf(), usage: disk.usage(path)? })
         };
@@ -191,10 +197,20 @@ impl<D: Disk> Retention<D> {
             log_folders: log_folders.collect::<Result<_, _>>()?,
             queue_folder: space(&self.log.folder().consume_queue)?,
             now_ms,
+            young_from,
             hour: local_hour(now_ms),
             is_asked: self.state.lock().is_asked,
             is_refusing: self.admission.has_full_disk(),
         })
+    }
+
+    /// Everything at or behind this offset was appended less than `period` ago, by a clock that does not step.
+    fn young_from(&self, period: Duration) -> PhysicalOffset {
+        let mut life = self.life.lock();
+        let end = self.log.end();
+        let now = self.log.disk().monotonic();
+        life.note(now, end);
+        life.young_from(now, period)
     }
 
     /// The files of the log with their ages.

@@ -38,6 +38,7 @@ fn situation(ages: &[i64]) -> Situation {
         log_folders: vec![disk("/log", 1, 50)],
         queue_folder: disk("/queues", 1, 50),
         now_ms: NOW,
+        young_from: PhysicalOffset(u64::MAX),
         hour: 12,
         is_asked: false,
         is_refusing: false,
@@ -173,7 +174,8 @@ prop_compose! {
             file.path = log_folders[index % log_folders.len()].path.join(index.to_string());
         }
         let queue_folder = disk("/queues", queues.0, queues.1);
-        Situation { files, log_folders, queue_folder, now_ms: NOW, hour, is_asked, is_refusing }
+        let young_from = PhysicalOffset(u64::MAX);
+        Situation { files, log_folders, queue_folder, now_ms: NOW, young_from, hour, is_asked, is_refusing }
     }
 }
 

@@ -53,6 +53,7 @@ impl<D: Disk> Core<D> {
             durable_stored_at,
             mark_writer,
             index,
+            first_reads,
         } = recovered;
         let root = folder.root.clone();
         let found = FoundLog { files, end, last_stored_at, durable_to };
@@ -69,9 +70,17 @@ impl<D: Disk> Core<D> {
         let dispatcher = Arc::new(dispatcher);
         let keeper = Keeper::new(&log, &admission, &flusher, &dispatcher, &derived, &call, mark_writer);
         let keeper = Arc::new(keeper);
-        let reads = Arc::new(Reads::new(&log, &derived));
+        let reads = Arc::new(Reads::new(&log, &derived, first_reads));
         Self {
-            appender: Appender::new(&log, &admission, &flusher, &allocator, &derived, &wake),
+            appender: Appender::new(
+                &log,
+                &admission,
+                &flusher,
+                &allocator,
+                &derived,
+                &wake,
+                dispatcher.backlog(),
+            ),
             retention: Retention::new(&log, &admission, &dispatcher, &keeper, &derived, &reads),
             log,
             admission,

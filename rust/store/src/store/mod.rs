@@ -25,6 +25,7 @@ use crate::fetch::{Boundary, Fetch, QueueBounds, QueueEntry, QueueSummary, ReadL
 use crate::folder::Folder;
 use crate::index::{KeyKind, QueryResult};
 use crate::listener::StoreListener;
+use crate::read::Reach;
 use crate::record::{Appended, AppendedBatch, NewRecord};
 use crate::recovery::{RecoveryReport, recover};
 use crate::retention::Cleaned;
@@ -39,7 +40,7 @@ pub struct Store<D: Disk = RealDisk> {
     /// Flush, dispatch, allocate, checkpoint, clean; empty once the store is closed.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Given back when the store is closed.
-    lock: Mutex<Option<D::Lock>>,
+    locks: Mutex<Vec<D::Lock>>,
     report: RecoveryReport,
 }
 
@@ -66,7 +67,7 @@ impl<D: Disk> Store<D> {
         let config = config.checked()?;
         let disk = Arc::new(disk);
         let folder = Folder::new(&config);
-        let lock = folder.claim(&*disk)?;
+        let locks = folder.claim(&*disk)?;
         let (core, report) = Self::recovered(&disk, &config, &folder)?;
         core.retention.check_space()?;
         tracing::info!(
@@ -74,7 +75,7 @@ impl<D: Disk> Store<D> {
             truncated_bytes = report.truncated_bytes, rebuilt_queues = report.rebuilt_queues,
             queues = core.derived.queues().count(), "store is open"
         );
-        Ok(Arc::new(Self { core, threads: Mutex::default(), lock: Mutex::new(Some(lock)), report }))
+        Ok(Arc::new(Self { core, threads: Mutex::default(), locks: Mutex::new(locks), report }))
     }
 
     /// Recovers log and queues.
@@ -187,10 +188,11 @@ impl<D: Disk> Store<D> {
         self.core.log.set_host(host);
     }
 
-    /// Reads records of a queue. Never waits.
+    /// Reads records of a queue. Waits for nobody but the disk.
     ///
     /// # Errors
-    /// [`StoreError::BrokenEntry`] when the entry at `offset` leads to other bytes than its record; [`StoreError::Env`].
+    /// [`StoreError::BrokenEntry`] when the entry at `offset` leads to other bytes than its record; [`StoreError::DamagedLog`] when
+    /// its record cannot be read, or is not what was written; [`StoreError::Env`].
     #[doc(alias = "getMessage")]
     pub fn get(
         &self,
@@ -200,7 +202,24 @@ impl<D: Disk> Store<D> {
         limits: &ReadLimits,
         filter: &MessageFilter,
     ) -> Result<Fetch, StoreError> {
-        self.core.reads.get(topic, queue_id, offset, limits, filter)
+        let read = self.core.reads.get(topic, queue_id, offset, limits, filter, Reach::Disk)?;
+        Ok(read.expect("everything is within reach"))
+    }
+
+    /// [`Store::get`] of what is in memory: it waits for no disk. `None` when nothing is and the disk has more; else what is there
+    /// up to the first record that is not.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn get_in_memory(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        offset: i64,
+        limits: &ReadLimits,
+        filter: &MessageFilter,
+    ) -> Result<Option<Fetch>, StoreError> {
+        self.core.reads.get(topic, queue_id, offset, limits, filter, Reach::Memory)
     }
 
     /// Reads entries of a queue without their records: where each lies, its size and its tags code. At most `most` entries from
@@ -257,8 +276,11 @@ impl<D: Disk> Store<D> {
     }
 
     /// The record that starts at an offset, or `None` when no record starts there. Safe for offsets from outside.
+    ///
+    /// # Errors
+    /// [`StoreError::DamagedLog`] when it cannot be read, or is not what was written.
     #[doc(alias = "lookMessageByOffset")]
-    pub fn record_at(&self, offset: PhysicalOffset) -> Option<Bytes> {
+    pub fn record_at(&self, offset: PhysicalOffset) -> Result<Option<Bytes>, StoreError> {
         self.core.reads.record_at(offset)
     }
 
@@ -266,7 +288,8 @@ impl<D: Disk> Store<D> {
     /// allow, the newest.
     ///
     /// # Errors
-    /// [`StoreError::NoIndex`] when the store keeps no index; [`StoreError::Env`].
+    /// [`StoreError::NoIndex`] when the store keeps no index; [`StoreError::DamagedLog`] when a record that may have the key
+    /// cannot be read, or is not what was written; [`StoreError::Env`].
     #[doc(alias = "queryMessage")]
     pub fn query_by_key(
         &self,
@@ -362,7 +385,7 @@ impl<D: Disk> Store<D> {
         }
         let result = self.core.finish();
         self.core.admission.listeners().clear();
-        drop(self.lock.lock().take());
+        self.locks.lock().clear();
         if result.is_ok() {
             tracing::info!(root = %self.core.log.folder().root.display(), end = %self.core.log.end(), "store is closed");
         }

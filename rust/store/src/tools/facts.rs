@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use rocketpy_env::Disk;
+use rocketpy_env::{Disk, LockHolder};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use serde::Serialize;
 
-use super::ToolError;
+use super::{ToolError, Watch, tell};
 use crate::checkpoint::Mark;
 use crate::fetch::QueueBounds;
+use crate::folder::LOCK;
 use crate::queue::entry::entry_at;
 use crate::reader::log::LogFiles;
 use crate::reader::queue::QueueFiles;
@@ -122,15 +123,16 @@ pub struct QueueFacts {
 /// Gathers the facts of a store; no record is checked.
 ///
 /// # Errors
-/// When a file operation fails.
-pub fn facts<D: Disk>(reader: &StoreReader<D>) -> Result<StoreFacts, ToolError> {
-    let holder = reader.disk.lock_holder(&reader.root.join("lock"))?;
+/// When a file operation fails, or the watcher stops it.
+pub fn facts<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<StoreFacts, ToolError> {
+    let holder = reader.disk.lock_holder(&reader.root.join(LOCK))?;
     let mut log = reader.open_log()?;
     let condition = log.condition;
     let mut topics = Vec::new();
     for topic in reader.topic_names()? {
         let mut queues = Vec::new();
         for queue_id in reader.queue_ids(&topic)? {
+            tell(watch, 0, 0)?; // how much there is to read is not known before the end
             let queue = reader.open_queue(&topic, queue_id, &mut log)?;
             queues.push(queue_facts(queue, &mut log)?);
         }
@@ -139,7 +141,7 @@ pub fn facts<D: Disk>(reader: &StoreReader<D>) -> Result<StoreFacts, ToolError> 
     Ok(StoreFacts {
         path: reader.root.clone(),
         is_locked: holder.is_some(),
-        locked_by: holder.and_then(|holder| holder.pid),
+        locked_by: holder.and_then(LockHolder::pid),
         has_abort_file: condition.is_dirty,
         log: log_facts(reader, &log),
         mark: condition.mark.map(MarkFacts::from),

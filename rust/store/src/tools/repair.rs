@@ -18,8 +18,7 @@ use super::report::{Problem, ProblemKind};
 use super::verify::{Examined, examine};
 use super::{ToolError, Watch};
 use crate::checkpoint::NOWHERE;
-use crate::error::StoreError;
-use crate::folder::file_name;
+use crate::folder::{LOCK, file_name, lock_logs, lock_root};
 use crate::reader::StoreReader;
 use crate::reader::log::LogFiles;
 
@@ -43,7 +42,7 @@ pub struct Repair {
 /// # Errors
 /// When the store cannot be read.
 pub fn plan_repair<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<Repair, ToolError> {
-    let is_live = reader.disk.lock_holder(&reader.root.join("lock"))?.is_some();
+    let is_live = reader.disk.lock_holder(&reader.root.join(LOCK))?.is_some();
     let actions = plan(reader, &examine(reader, is_live, watch)?)?;
     Ok(Repair { path: reader.root.clone(), actions, kept_in: None })
 }
@@ -59,10 +58,7 @@ pub fn plan_repair<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result
 /// Everything that is overwritten or moved is durable in the side folder before.
 pub fn repair<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<Repair, ToolError> {
     let disk = &*reader.disk;
-    let lock = disk.lock(&reader.root.join("lock")).map_err(|error| match error {
-        EnvError::Locked { pid, .. } => StoreError::Locked { path: reader.root.clone(), pid },
-        other => other.into(),
-    })?;
+    let locks = (lock_root(disk, &reader.root)?, lock_logs(disk, &reader.log_dirs)?);
     let actions = plan(reader, &examine(reader, false, watch)?)?;
     let mut kept_in = None;
     if !actions.is_empty() {
@@ -73,7 +69,7 @@ pub fn repair<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<Repa
         side.write(true)?;
         kept_in = Some(side.dir);
     }
-    drop(lock);
+    drop(locks);
     Ok(Repair { path: reader.root.clone(), actions, kept_in })
 }
 

@@ -10,14 +10,15 @@ use serde::Serialize;
 use super::folder_copy::NewFolder;
 use super::walk::{Checks, LogWalk, Step};
 use super::{ToolError, Watch, check_log_files, tell};
-use crate::checkpoint::{CheckpointFile, Mark, NOWHERE, Timestamps};
-use crate::folder::file_name;
+use crate::checkpoint::{CheckpointFile, Mark, NO_SUM, NOWHERE, Timestamps};
+use crate::folder::{LOCK, file_name};
 use crate::queue::entry::{entry_at, position};
 use crate::queue::files::FlushFailure;
 use crate::reader::condition::Condition;
 use crate::reader::log::LogFiles;
 use crate::reader::queue::QueueFiles;
 use crate::reader::{ReadError, StoreReader};
+use crate::record::counts_in_queue;
 
 /// How long a snapshot waits for the checkpoint of a server to follow the log.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -57,7 +58,7 @@ pub struct Snapshot {
 ///
 /// # Errors
 /// [`ToolError::TargetNotEmpty`], [`ToolError::TargetInside`]; [`crate::StoreError::MissingFile`] where files of the log are
-/// gone; [`ToolError::CheckpointBehind`] when the server's checkpoint stands still. What was made of the folder is removed then.
+/// gone, [`ReadError::IncompleteQueues`] where files of consume queues are; [`ToolError::CheckpointBehind`] when the server's checkpoint stands still. What was made of the folder is removed then.
 ///
 /// # Durability
 /// On return the snapshot is durable, and the store was durable up to where it was cut.
@@ -90,6 +91,7 @@ pub fn snapshot<D: Disk>(
     };
     copy_log(&folder, &log, cut, &mut made, watch)?;
     let firsts = copy_queues(reader, &folder, &mut log, cut, &mut made, watch)?;
+    check_entries(reader, log.condition.mark, &made)?;
     write_checkpoint(reader, &folder, &log.condition, firsts, &made)?;
     folder.keep()?;
     Ok(made)
@@ -97,7 +99,7 @@ pub fn snapshot<D: Disk>(
 
 /// Files and folders that are not copied.
 fn left_out<D: Disk>(reader: &StoreReader<D>) -> Result<Vec<String>, EnvError> {
-    const COPIED: [&str; 6] = ["commitlog", "consumequeue", "config", "checkpoint", "abort", "lock"];
+    const COPIED: [&str; 6] = ["commitlog", "consumequeue", "config", "checkpoint", "abort", LOCK];
     let names = reader.disk.list(&reader.root)?.into_iter().filter_map(|entry| entry.name.into_string().ok());
     Ok(names.filter(|name| !COPIED.contains(&name.as_str()) && !name.starts_with('.')).collect())
 }
@@ -110,15 +112,20 @@ fn wait_for_cut<D: Disk>(
     let mut log = reader.open_log()?;
     let wanted = match log.condition.mark {
         Some(mark) => end_of_log(reader, mark.queues_to)?,
-        None => dispatched(reader, &mut log)?,
+        None => {
+            let end = dispatched(reader, &mut log)?;
+            check_no_queues(reader, &log)?;
+            end
+        }
     };
+    reader.check_queues(&mut log)?;
     let deadline = Instant::now() + PATIENCE;
     loop {
         let Some(mark) = log.condition.mark else { return Ok((log, wanted)) };
         if mark.queues_to >= wanted {
             return Ok((log, mark.queues_to));
         }
-        if reader.disk.lock_holder(&reader.root.join("lock"))?.is_none() {
+        if reader.disk.lock_holder(&reader.root.join(LOCK))?.is_none() {
             // Nobody writes any more. What the checkpoint does not cover was lost, or must be recovered.
             return Ok((log, if mark.closed { mark.log_to } else { mark.queues_to }));
         }
@@ -128,6 +135,26 @@ fn wait_for_cut<D: Disk>(
         tell(watch, 0, 1)?;
         std::thread::sleep(STEP);
         log = reader.open_log()?;
+    }
+}
+
+/// Fails when there is no queue at all, and records that must have some: nothing of them would be in the snapshot.
+///
+/// # Errors
+/// [`ReadError::IncompleteQueues`].
+fn check_no_queues<D: Disk>(reader: &StoreReader<D>, log: &LogFiles<D>) -> Result<(), ReadError> {
+    if !reader.topic_names()?.is_empty() {
+        return Ok(());
+    }
+    let mut walk = LogWalk::new(reader, NOWHERE, Checks::Layout)?;
+    walk.go_to(log.start());
+    let mut expected = 0;
+    while let Step::Record(view) = walk.step()? {
+        expected += u64::from(counts_in_queue(view.sys_flag));
+    }
+    match expected {
+        0 => Ok(()),
+        _ => Err(ReadError::IncompleteQueues { path: reader.queues_dir(), found: 0, expected }),
     }
 }
 
@@ -228,6 +255,28 @@ fn copy_queues<D: Disk>(
         }
     }
     Ok(firsts)
+}
+
+/// Fails when queues hold fewer entries than the mark that the snapshot was cut at says: files of them were lost under the server.
+///
+/// # Errors
+/// [`ReadError::IncompleteQueues`].
+fn check_entries<D: Disk>(
+    reader: &StoreReader<D>,
+    mark: Option<Mark>,
+    made: &Snapshot,
+) -> Result<(), ReadError> {
+    let Some(mark) =
+        mark.filter(|mark| mark.queues_to == made.log_end && ![made.entries, NO_SUM].contains(&mark.entries))
+    else {
+        return Ok(());
+    };
+    // A topic that was deleted meanwhile has taken its entries along, and the mark with it.
+    if reader.condition()?.mark != Some(mark) {
+        return Ok(());
+    }
+    let (found, expected) = (made.entries, mark.entries);
+    Err(ReadError::IncompleteQueues { path: reader.queues_dir(), found, expected })
 }
 
 /// Copies the files of a queue up to an entry. Returns its first entry.

@@ -98,8 +98,11 @@ impl Transfer {
         loop {
             match self.store.append(record) {
                 Ok(_) => break,
-                Err(AppendError::Busy { .. } | AppendError::Behind { .. })
-                    if started.elapsed() < PATIENCE => {}
+                Err(
+                    AppendError::Busy { .. }
+                    | AppendError::Behind { .. }
+                    | AppendError::DispatchBehind { .. },
+                ) if started.elapsed() < PATIENCE => {}
                 Err(cause) => return Err(refused(cause)),
             }
         }

@@ -9,20 +9,17 @@ use super::queues::Queues;
 use super::report::{Problem, ProblemKind, VerifyReport};
 use super::walk::{Checks, LogWalk, Step};
 use super::{ToolError, Watch, lost_start, tell};
-use crate::checkpoint::Mark;
-use crate::folder::file_name;
+use crate::checkpoint::{Mark, NO_SUM};
+use crate::folder::{LOCK, file_name};
 use crate::reader::condition::Condition;
 use crate::reader::{ReadError, StoreReader};
-
-/// The sum in a mark that trusts no queue.
-const NO_SUM: u64 = u64::MAX;
 
 /// Checks a store without a lock. While a server runs, the check ends where the server was when it began.
 ///
 /// # Errors
 /// When the store cannot be read at all. Problems are in the report.
 pub fn verify<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<VerifyReport, ToolError> {
-    let is_live = reader.disk.lock_holder(&reader.root.join("lock"))?.is_some();
+    let is_live = reader.disk.lock_holder(&reader.root.join(LOCK))?.is_some();
     Ok(examine(reader, is_live, watch)?.report)
 }
 

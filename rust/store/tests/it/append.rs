@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use rocketpy_env::now_ms;
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::sys_flag;
 use rocketpy_protocol::batch::BatchItem;
@@ -51,7 +52,7 @@ fn the_receipt_says_where_the_record_lies() {
     store.append(&record("t", 0, b"first")).unwrap();
     let appended = store.append(&record("t", 0, b"second")).unwrap();
     settle(&store);
-    let bytes = store.record_at(appended.physical_offset).unwrap();
+    let bytes = store.record_at(appended.physical_offset).unwrap().unwrap();
     let view = records(&bytes).next().unwrap().unwrap();
     assert_eq!((view.body, view.queue_offset), (&b"second"[..], appended.queue_offset));
     assert_eq!((view.physical_offset, view.stored_at_ms), (appended.physical_offset, appended.stored_at_ms));
@@ -59,7 +60,19 @@ fn the_receipt_says_where_the_record_lies() {
     assert_eq!(appended.end, store.max_physical_offset());
     assert!(appended.end <= store.flushed_offset());
     for nowhere in [appended.physical_offset.get() + 1, appended.end.get(), 1 << 40, u64::MAX] {
-        assert_eq!(store.record_at(nowhere.into()), None);
+        assert_eq!(store.record_at(nowhere.into()).unwrap(), None);
+    }
+}
+
+#[test]
+fn no_message_is_stored_before_it_was_born_by_the_same_clock() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    let until = Instant::now() + Duration::from_millis(100);
+    while Instant::now() < until {
+        let born_at_ms = now_ms();
+        let appended = store.append(&NewRecord { born_at_ms, ..record("t", 0, b"x") }).unwrap();
+        assert!(appended.stored_at_ms >= born_at_ms, "{} before {born_at_ms}", appended.stored_at_ms);
     }
 }
 

@@ -185,6 +185,11 @@ pub(crate) fn mount_read_only(dir: &Path) -> Option<Mounted<'_>> {
     Some(mounted)
 }
 
+/// Mounts a file that holds a file system. `None` as for [`mount`].
+pub(crate) fn mount_image<'a>(dir: &'a Path, image: &Path) -> Option<Mounted<'a>> {
+    mount_with(dir, &["-o", "loop", image.to_str()?])
+}
+
 fn mount_with<'a>(dir: &'a Path, arguments: &[&str]) -> Option<Mounted<'a>> {
     let mount = Command::new("mount").args(arguments).arg(dir).output();
     if mount.as_ref().is_ok_and(|output| output.status.success()) {

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use rocketpy_env::{
-    DirEntry, Disk, DiskFile, DiskUsage, EnvError, LockHolder, MappedRegion, OpenMode, RealDisk, RealFile,
-    RealLock, Region,
+    DirEntry, Disk, DiskFile, DiskUsage, EnvError, FileSystem, LockHolder, MappedRegion, OpenMode, RealDisk,
+    RealFile, RealFileSystem, RealLock, Region,
 };
 
 /// What a test can switch.
@@ -48,10 +49,14 @@ pub(crate) struct Faults {
     pub queue_writes_left: Left,
     /// How full the file systems of folders are, in percent; [`NOT_FULL`] otherwise, whatever the machine's disk is.
     used_percent: Mutex<BTreeMap<PathBuf, u64>>,
+    /// A file of the log that is cut to a length right after it was mapped.
+    pub cut_opened: Mutex<Option<(PathBuf, u64)>>,
     /// No new mapped file can be made below this folder.
     no_space_below: Mutex<Option<PathBuf>>,
     /// 0: the clock of the machine.
     clock_ms: AtomicI64,
+    /// What [`FaultyDisk::set_clock`] let pass.
+    passed_ms: AtomicU64,
     gate: Gate,
 }
 
@@ -111,6 +116,13 @@ pub(crate) struct FaultyDisk {
 
 impl FaultyDisk {
     pub(crate) fn set_clock(&self, now_ms: i64) {
+        let passed_ms = u64::try_from(now_ms - self.now_ms()).unwrap_or(0);
+        self.faults.passed_ms.fetch_add(passed_ms, Ordering::SeqCst);
+        self.step_clock(now_ms);
+    }
+
+    /// Sets the wall clock, as somebody may at any moment; no time passes.
+    pub(crate) fn step_clock(&self, now_ms: i64) {
         self.faults.clock_ms.store(now_ms, Ordering::SeqCst);
     }
 
@@ -199,6 +211,18 @@ impl Region for FaultyRegion {
         self.region.slice(range)
     }
 
+    fn check(&self, range: std::ops::Range<u64>) -> Result<(), EnvError> {
+        self.region.check(range)
+    }
+
+    fn fault(&self) -> Option<EnvError> {
+        self.region.fault()
+    }
+
+    fn resident(&self, range: std::ops::Range<u64>) -> u64 {
+        self.region.resident(range)
+    }
+
     fn rewind(&mut self, end: u64) {
         self.region.rewind(end);
     }
@@ -244,6 +268,10 @@ impl DiskFile for FaultyFile {
         self.file.read_exact_at(offset, buffer)
     }
 
+    fn read_in_memory_at(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, EnvError> {
+        self.file.read_in_memory_at(offset, buffer)
+    }
+
     fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<(), EnvError> {
         let is_checkpoint = self.place == Place::Checkpoint;
         if is_checkpoint && self.faults.no_space_for_checkpoint.load(Ordering::SeqCst) {
@@ -286,9 +314,27 @@ impl DiskFile for FaultyFile {
     }
 }
 
+/// A file system whose flush can fail.
+#[derive(Debug)]
+pub(crate) struct FaultyFileSystem {
+    real: RealFileSystem,
+    dir: PathBuf,
+    faults: Arc<Faults>,
+}
+
+impl FileSystem for FaultyFileSystem {
+    fn sync(&self) -> Result<(), EnvError> {
+        if self.faults.fail_next_file_flush.swap(false, Ordering::SeqCst) {
+            return Err(broken_device(&self.dir));
+        }
+        self.real.sync()
+    }
+}
+
 impl Disk for FaultyDisk {
     type Region = FaultyRegion;
     type File = FaultyFile;
+    type FileSystem = FaultyFileSystem;
     type Lock = RealLock;
 
     fn create_region_while(
@@ -304,7 +350,7 @@ impl Disk for FaultyDisk {
         if self.faults.endless_zeros.load(Ordering::SeqCst) {
             self.faults.zeros_begun.store(true, Ordering::SeqCst);
             while is_wanted() && self.faults.endless_zeros.load(Ordering::SeqCst) {
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
             }
             if !is_wanted() {
                 let given_up = std::io::ErrorKind::Interrupted.into();
@@ -320,7 +366,11 @@ impl Disk for FaultyDisk {
     }
 
     fn open_region(&self, path: &Path) -> Result<FaultyRegion, EnvError> {
-        Ok(FaultyRegion { region: RealDisk.open_region(path)?, faults: Arc::clone(&self.faults) })
+        let region = RealDisk.open_region(path)?;
+        if let Some((_, len)) = self.faults.cut_opened.lock().take_if(|(of, _)| of == path) {
+            RealDisk.open_file(path, OpenMode::Write)?.set_len(len)?;
+        }
+        Ok(FaultyRegion { region, faults: Arc::clone(&self.faults) })
     }
 
     fn open_file(&self, path: &Path, mode: OpenMode) -> Result<FaultyFile, EnvError> {
@@ -375,16 +425,18 @@ impl Disk for FaultyDisk {
         RealDisk.sync_dir(path)
     }
 
-    fn sync_file_system(&self, dir: &Path) -> Result<(), EnvError> {
-        if self.faults.fail_next_file_flush.swap(false, Ordering::SeqCst) {
-            return Err(broken_device(dir));
-        }
+    fn open_file_system(&self, dir: &Path) -> Result<FaultyFileSystem, EnvError> {
         self.faults.open_folder(dir)?;
-        RealDisk.sync_file_system(dir)
+        let real = RealDisk.open_file_system(dir)?;
+        Ok(FaultyFileSystem { real, dir: dir.to_path_buf(), faults: Arc::clone(&self.faults) })
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<DirEntry>, EnvError> {
         RealDisk.list(dir)
+    }
+
+    fn lock_folder(&self, path: &Path) -> Result<RealLock, EnvError> {
+        RealDisk.lock_folder(path)
     }
 
     fn lock(&self, path: &Path) -> Result<RealLock, EnvError> {
@@ -403,6 +455,10 @@ impl Disk for FaultyDisk {
         let free_bytes = (100 - percent) << 18;
         let file_system = number as u64;
         Ok(DiskUsage { file_system, total_bytes: 100 << 18, free_bytes, available_bytes: free_bytes })
+    }
+
+    fn monotonic(&self) -> Duration {
+        RealDisk.monotonic() + Duration::from_millis(self.faults.passed_ms.load(Ordering::SeqCst))
     }
 
     fn now_ms(&self) -> i64 {

@@ -66,12 +66,12 @@ fn under_sync_flush_nobody_reads_what_is_not_durable() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open_on(FaultyDisk::default(), quiet(dir.path(), FlushMode::Sync)).unwrap();
     let appended = store.append(&record("t", 0, b"x")).unwrap();
-    assert_eq!(store.record_at(appended.physical_offset), None);
+    assert_eq!(store.record_at(appended.physical_offset).unwrap(), None);
     let fetch = store.get("t", 0, 0, &ALL, &MessageFilter::All).unwrap();
     assert_eq!(fetch.status, FetchStatus::NoMessageInQueue);
     settle(&store);
     assert_eq!(read_all(&store, "t", 0), [b"x"]);
-    assert!(store.record_at(appended.physical_offset).is_some());
+    assert!(store.record_at(appended.physical_offset).unwrap().is_some());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, RealDisk};
+use rocketpy_env::{Disk, DiskFile, EnvError, LockHolder, OpenMode, RealDisk};
 use rocketpy_store::reader::{ReadError, StoreReader};
 use rocketpy_store::{Store, StoreConfig, StoreError};
 
@@ -47,13 +47,30 @@ fn a_folder_in_use_is_refused_until_its_store_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(small(dir.path())).unwrap();
     let error = Store::open(small(dir.path())).unwrap_err();
-    assert!(matches!(error, StoreError::Locked { pid: None, .. }), "{error}");
+    assert!(matches!(error, StoreError::Locked { holder: LockHolder::ThisProcess, .. }), "{error}");
     assert!(error.retryable());
     store.append(&record("t", 0, b"x")).unwrap();
     store.shutdown().unwrap();
     store.shutdown().unwrap();
     assert!(store.append(&record("t", 0, b"x")).is_err());
     Store::open(small(dir.path())).unwrap();
+}
+
+#[test]
+fn two_stores_cannot_share_a_folder_of_the_log() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = Store::open(small(one.path())).unwrap();
+    store.append(&record("t", 0, b"x")).unwrap();
+    let shared = one.path().join("commitlog");
+    let config = || StoreConfig { commit_log_dir: Some(shared.clone()), ..small(other.path()) };
+    let before = contents(&shared);
+    match Store::open(config()).unwrap_err() {
+        StoreError::Locked { path, .. } => assert_eq!(path, shared),
+        error => panic!("{error}"),
+    }
+    assert_eq!(contents(&shared), before);
+    store.shutdown().unwrap();
+    drop(Store::open(small(one.path())).unwrap());
 }
 
 #[test]

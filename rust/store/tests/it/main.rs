@@ -27,3 +27,4 @@ mod time;
 mod tools;
 mod topic;
 mod torn;
+mod unreadable;

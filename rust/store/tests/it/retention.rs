@@ -78,6 +78,12 @@ fn log_files(config: &StoreConfig) -> usize {
     config.commit_log_dirs().iter().map(|dir| names(dir).len()).sum()
 }
 
+/// Lets time pass, as the rounds of retention see it.
+fn pass_hours(disk: &FaultyDisk, store: &Store<FaultyDisk>, hours: i64) {
+    store.clean().unwrap();
+    disk.set_clock(disk.now_ms() + hours * HOUR_MS);
+}
+
 #[test]
 fn old_files_go_and_minimum_offsets_follow_also_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
@@ -86,7 +92,7 @@ fn old_files_go_and_minimum_offsets_follow_also_after_a_restart() {
     let store = Store::open_on(disk.clone(), config.clone()).unwrap();
     fill(&store, "t", 0..5 * A_FILE);
     assert_eq!(store.clean().unwrap().log_files, 0, "nothing is old");
-    disk.set_clock(now_ms() + 2 * HOUR_MS);
+    pass_hours(&disk, &store, 2);
     fill(&store, "t", 5 * A_FILE..6 * A_FILE); // its file is written now
     let cleaned = store.clean().unwrap();
     assert!(cleaned.log_files >= 3, "{cleaned:?}");
@@ -118,7 +124,7 @@ fn a_queue_whose_messages_are_all_gone_keeps_its_numbers_whatever_happens() {
     let store = Store::open_on(disk.clone(), config.clone()).unwrap();
     fill(&store, "quiet", 0..7);
     fill(&store, "t", 0..3 * A_FILE);
-    disk.set_clock(now_ms() + 2 * HOUR_MS);
+    pass_hours(&disk, &store, 2);
     fill(&store, "t", 3 * A_FILE..4 * A_FILE);
     assert!(store.clean().unwrap().log_files > 0);
     assert_eq!(readable(&store, "quiet"), 7..7);
@@ -150,7 +156,7 @@ fn whoever_holds_messages_of_a_file_keeps_them() {
     fill(&store, "t", 0..3 * A_FILE);
     let held = store.get("t", 0, 0, &ALL, &MessageFilter::All).unwrap();
     assert!(held.count > 3);
-    disk.set_clock(now_ms() + 2 * HOUR_MS);
+    pass_hours(&disk, &store, 2);
     assert!(store.clean().unwrap().log_files > 0);
     assert_ne!(names(&config.commit_log_dir())[0], 0);
     store.shutdown().unwrap();
@@ -231,6 +237,7 @@ fn the_store_cleans_by_itself_in_its_hour_and_when_somebody_asks() {
         let config = StoreConfig { retention, ..config(dir.path()) };
         let store = Store::open_on(disk.clone(), config.clone()).unwrap();
         fill(&store, "t", 0..4 * A_FILE);
+        store.clean().unwrap(); // notes how far the log has come by now
         disk.set_clock(later);
         if asks {
             assert_eq!(store.clean().unwrap().log_files, 0, "not the hour for it");
@@ -301,7 +308,7 @@ fn wherever_a_round_ends_the_next_start_finds_no_hole_and_makes_nothing_anew() {
         let store = Store::open_on(disk.clone(), config.clone()).unwrap();
         fill(&store, "quiet", 0..7);
         fill(&store, "t", 0..6 * A_FILE);
-        disk.set_clock(now_ms() + 2 * HOUR_MS);
+        pass_hours(&disk, &store, 2);
         disk.faults.removals_left.store(removals, Ordering::SeqCst);
         was_cut_short += usize::from(store.clean().is_err());
         let copy = tempfile::tempdir().unwrap();
@@ -332,7 +339,7 @@ fn a_removal_that_is_not_durable_is_made_so_before_the_next() {
     let store = Store::open_on(disk.clone(), config.clone()).unwrap();
     fill(&store, "t", 0..5 * A_FILE);
     let before = log_files(&config);
-    disk.set_clock(now_ms() + 2 * HOUR_MS);
+    pass_hours(&disk, &store, 2);
     store.clean().unwrap();
     assert_eq!(log_files(&config), before - 1, "with it everything else is durable");
     disk.faults.no_handle_for_folders.store(true, Ordering::SeqCst);
@@ -357,7 +364,7 @@ fn a_removal_whose_flush_fails_poisons() {
     let retention = RetentionConfig { files_a_round: 1, ..hourly(dir.path()).retention };
     let store = Store::open_on(disk.clone(), StoreConfig { retention, ..hourly(dir.path()) }).unwrap();
     fill(&store, "t", 0..5 * A_FILE);
-    disk.set_clock(now_ms() + 2 * HOUR_MS);
+    pass_hours(&disk, &store, 2);
     store.clean().unwrap();
     let before = names(&dir.path().join("commitlog"));
     // Everything else is durable: the next folder that is flushed is that of the log.
@@ -380,7 +387,7 @@ fn a_topic_may_forget_earlier_than_the_log() {
     let store = Store::open_on(disk.clone(), config.clone()).unwrap();
     fill(&store, "short", 0..10);
     fill(&store, "long", 0..10);
-    disk.set_clock(start + 3 * HOUR_MS);
+    pass_hours(&disk, &store, 3);
     fill(&store, "short", 10..15);
     let hours = |hours: u64| {
         std::collections::HashMap::from([(Arc::from("short"), Duration::from_secs(hours * 3600))])
@@ -397,7 +404,7 @@ fn a_topic_may_forget_earlier_than_the_log() {
     assert_eq!(planned(2), [("short".to_owned(), 0, 0, 10)], "what the store then does");
     store.set_topic_retention(hours(2)).unwrap();
     assert_eq!((readable(&store, "short"), readable(&store, "long")), (10..15, 0..10));
-    disk.set_clock(start + 6 * HOUR_MS);
+    pass_hours(&disk, &store, 3);
     assert_eq!(planned(2), [("short".to_owned(), 0, 0, 15)]);
     store.clean().unwrap();
     assert_eq!(readable(&store, "short"), 15..15, "the rounds go on with it");
@@ -411,6 +418,50 @@ fn a_topic_may_forget_earlier_than_the_log() {
     let store = open(config).unwrap();
     assert!(!store.recovery().rebuilt_queues);
     assert_eq!(readable(&store, "short"), 0..17, "until it is said again");
+}
+
+#[test]
+fn a_stepped_clock_hides_no_message_of_a_topic_early() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let start = now_ms();
+    let store = Store::open_on(disk.clone(), config(dir.path())).unwrap();
+    let kept = std::collections::HashMap::from([(Arc::from("t"), Duration::from_secs(2 * 3600))]);
+    // Old ones, then one hour in which the clock is a day behind, then fresh ones.
+    disk.set_clock(start);
+    fill(&store, "t", 0..10);
+    pass_hours(&disk, &store, 3);
+    fill(&store, "t", 10..20);
+    disk.step_clock(start - 24 * HOUR_MS);
+    fill(&store, "t", 20..30);
+    disk.step_clock(start + 3 * HOUR_MS);
+    fill(&store, "t", 30..40);
+    store.set_topic_retention(kept.clone()).unwrap();
+    assert_eq!(readable(&store, "t"), 10..40, "stored times that do not rise hide nothing");
+    // The clock is set ahead: nothing of this life grows older by it.
+    disk.step_clock(start + 1000 * HOUR_MS);
+    store.clean().unwrap();
+    assert_eq!(readable(&store, "t"), 10..40);
+    pass_hours(&disk, &store, 3);
+    store.clean().unwrap();
+    assert_eq!(readable(&store, "t"), 40..40, "their time is over by both clocks");
+}
+
+#[test]
+fn a_clock_that_was_set_ahead_removes_no_file_of_this_life() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    disk.set_clock(now_ms());
+    let store = Store::open_on(disk.clone(), hourly(dir.path())).unwrap();
+    fill(&store, "t", 0..1000);
+    let log = dir.path().join("commitlog");
+    let before = names(&log);
+    assert!(before.len() > 3);
+    disk.step_clock(now_ms() + 1000 * HOUR_MS);
+    assert_eq!(store.clean().unwrap().log_files, 0);
+    assert_eq!(names(&log), before);
+    pass_hours(&disk, &store, 2);
+    assert!(store.clean().unwrap().log_files > 0, "their time is over by both clocks");
 }
 
 /// Two folders of the log beside the root.

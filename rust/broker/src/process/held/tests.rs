@@ -119,6 +119,8 @@ async fn a_question_that_was_given_up_is_answered_from_what_is_there() {
     let fixture = Fixture::start(|_| {});
     let (answer, ()) = tokio::join!(fixture.max_offset(true), async {
         fixture.wait_for_held().await;
+        let is_readable = || fixture.shared.store.queue_bounds("orders", 0).max.get() == 1;
+        until("dispatch stands at the gate", is_readable).await;
         resume_due(&fixture.shared, Instant::now() + DISPATCH_PATIENCE, false);
     });
     assert_eq!(offset(&answer), 1, "the entry is readable, only the listener has not returned");

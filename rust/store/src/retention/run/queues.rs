@@ -7,9 +7,8 @@ use std::time::Duration;
 use rocketpy_env::Disk;
 use rocketpy_model::PhysicalOffset;
 
-use super::{Retention, Round};
+use super::{LogFile, OldPart, Retention, Round};
 use crate::error::StoreError;
-use crate::fetch::Boundary;
 use crate::queue::Queue;
 use crate::recovery::queues::{first_living, leads_before};
 
@@ -18,7 +17,7 @@ impl<D: Disk> Retention<D> {
     /// out of reach comes back at no later call.
     pub(crate) fn set_topics(&self, topics: HashMap<Arc<str>, Duration>) -> Result<(), StoreError> {
         self.state.lock().topics = topics;
-        self.age_topics()
+        self.age_topics(&self.log_files()?)
     }
 
     /// Brings queues and index after the start of the log. Says how many files of each went.
@@ -93,27 +92,30 @@ impl<D: Disk> Retention<D> {
     }
 
     /// Moves the minimum of queues whose topics have an age of their own.
-    pub(super) fn age_topics(&self) -> Result<(), StoreError> {
+    pub(super) fn age_topics(&self, files: &[LogFile]) -> Result<(), StoreError> {
         let topics = self.state.lock().topics.clone();
         let now_ms = self.log.disk().now_ms();
         for (topic, kept) in topics {
-            let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
+            let old = OldPart::of(files, now_ms, kept, self.young_from(kept));
             for queue in self.derived.queues().of_topic(&topic) {
-                self.age_queue(&queue, now_ms.saturating_sub(kept_ms))?;
+                self.age_queue(&queue, &old)?;
             }
         }
         Ok(())
     }
 
-    fn age_queue(&self, queue: &Queue, stored_from_ms: i64) -> Result<(), StoreError> {
+    fn age_queue(&self, queue: &Queue, old: &OldPart) -> Result<(), StoreError> {
         let _no_dispatch = self.dispatcher.pause();
         let former = queue.min();
         if queue.is_deleted() || former >= queue.max() {
             return Ok(());
         }
-        let (topic, queue_id) = (&queue.topic, queue.queue_id);
-        let min = self.reads.offset_by_time(topic, queue_id, stored_from_ms, Boundary::Lower)?;
+        let files = self.derived.files();
+        let first = first_living(files, queue, former, old.all_before)?;
+        let end = first_living(files, queue, first, old.none_from)?;
+        let min = old.first_kept(first..end, |offset| self.reads.stored_at_in(queue, offset))?;
         if min > former {
+            let (topic, queue_id, stored_from_ms) = (&queue.topic, queue.queue_id, old.stored_from_ms);
             queue.set_min(min);
             tracing::info!(
                 %topic, queue_id, %former, %min, stored_from_ms,

@@ -278,13 +278,13 @@ fn facts_say_what_there_is() {
     fill(&store, 300);
     settle(&store);
     let reader = StoreReader::open(dir.path()).unwrap();
-    let facts = tools::facts(&reader).unwrap();
+    let facts = tools::facts(&reader, &mut |_| true).unwrap();
     assert!(facts.is_locked && facts.has_abort_file);
     assert_eq!(facts.locked_by, None, "it is this process");
     store.append(&record("a", 0, b"x")).unwrap(); // a look at the lock does not give it up
     assert!(matches!(Store::open(small(dir.path())), Err(StoreError::Locked { .. })));
     store.shutdown().unwrap();
-    let facts = tools::facts(&reader).unwrap();
+    let facts = tools::facts(&reader, &mut |_| true).unwrap();
     assert!(!facts.is_locked && !facts.has_abort_file && facts.mark.unwrap().closed);
     assert_eq!(facts.topics.iter().map(|topic| topic.topic.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     let queue = &facts.topics[0].queues[0];

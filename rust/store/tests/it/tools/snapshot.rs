@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rocketpy_env::{Disk, RealDisk};
-use rocketpy_store::reader::StoreReader;
+use rocketpy_store::reader::{ReadError, StoreReader};
 use rocketpy_store::tools::{self, Selected, Selection, ToolError};
 use rocketpy_store::{Store, StoreError};
 
 use super::{assert_sound, closed, fill, go_on, kinds, log_file, records, verify};
-use crate::support::{overwrite, read_all, settle, small};
+use crate::support::{erase_mark, is_there, overwrite, read_all, settle, small};
 
 /// Path, inode, bytes and time of change of each file of the log.
 fn log_files(root: &Path) -> BTreeMap<String, (u64, i64, i64, Vec<u8>)> {
@@ -71,6 +71,29 @@ fn a_snapshot_holds_what_was_readable_shares_complete_files_and_a_server_on_it_l
     fill(&store, 10);
     store.shutdown().unwrap();
     assert_sound(&root);
+}
+
+#[test]
+fn a_store_that_lost_consume_queues_is_not_taken_for_a_whole_one() {
+    for has_mark in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, target) = (dir.path().join("store"), dir.path().join("snapshot"));
+        let config = closed(&root, 300);
+        if !has_mark {
+            erase_mark(&root);
+        }
+        RealDisk.remove_dir_all(&root.join("consumequeue")).unwrap();
+        RealDisk.create_dir_all(&root.join("consumequeue")).unwrap();
+        let error = tools::snapshot(&StoreReader::open(&root).unwrap(), &target, &mut go_on).unwrap_err();
+        assert!(
+            matches!(&error, ToolError::Read(ReadError::IncompleteQueues { found: 0, expected: 300.., .. })),
+            "{error}"
+        );
+        assert!(!is_there(&target), "nothing is left behind");
+        Store::open(config).unwrap().shutdown().unwrap(); // rebuilds them
+        tools::snapshot(&StoreReader::open(&root).unwrap(), &target, &mut go_on).unwrap();
+        assert_eq!(records(&target), records(&root));
+    }
 }
 
 #[test]

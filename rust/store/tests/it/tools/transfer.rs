@@ -32,7 +32,7 @@ fn facts_name_all_folders_of_the_log_and_count_the_files_of_all() {
     let store = Store::open(config.clone()).unwrap();
     fill(&store, 900);
     store.shutdown().unwrap();
-    let log = facts(&StoreReader::open_with_log(&config.root, named).unwrap()).unwrap().log;
+    let log = facts(&StoreReader::open_with_log(&config.root, named).unwrap(), &mut |_| true).unwrap().log;
     let dirs = config.commit_log_dirs();
     assert_eq!(log.folders, dirs);
     let counts: Vec<u64> = dirs.iter().map(|dir| files_in(dir)).collect();

@@ -1,0 +1,165 @@
+//! Reads that wait for the disk, apart from the threads that serve connections.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+
+use crate::refusal::Refusal;
+
+/// Reads that wait for the disk at a time. More would only wait for each other, and each takes a thread.
+const AT_ONCE: usize = 16;
+/// Reads that run or wait for their turn. Each keeps its request, with its filter.
+const MOST: usize = 4096;
+
+/// The reads of one broker that wait for the disk, or for their turn to.
+#[derive(Debug)]
+pub(crate) struct ColdReads {
+    turns: Arc<Semaphore>,
+    /// Those that were let in and are not done.
+    waiting: Arc<AtomicUsize>,
+    limit: usize,
+    #[cfg(test)]
+    pub(crate) gate: Arc<Gate>,
+}
+
+/// Keeps every read from its disk while a test has shut it.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    is_shut: parking_lot::Mutex<bool>,
+    opened: parking_lot::Condvar,
+}
+
+#[cfg(test)]
+impl Gate {
+    pub(crate) fn shut(&self) {
+        *self.is_shut.lock() = true;
+    }
+
+    pub(crate) fn open(&self) {
+        *self.is_shut.lock() = false;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        self.opened.wait_while(&mut self.is_shut.lock(), |is_shut| *is_shut);
+    }
+}
+
+/// The right to wait for a turn; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    turns: Arc<Semaphore>,
+    waiting: Arc<AtomicUsize>,
+    #[cfg(test)]
+    gate: Arc<Gate>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl ColdReads {
+    pub(crate) fn new() -> Self {
+        Self::with_limit(MOST)
+    }
+
+    /// Lets in no more than `limit` at a time.
+    fn with_limit(limit: usize) -> Self {
+        Self {
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
+            waiting: Arc::default(),
+            limit,
+            #[cfg(test)]
+            gate: Arc::default(),
+        }
+    }
+
+    /// How many were let in and are not done.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// Lets a read in.
+    ///
+    /// # Errors
+    /// [`Refusal::ColdReads`] when too many are.
+    pub(crate) fn enter(&self) -> Result<Place, Refusal> {
+        let more = |waiting: usize| (waiting < self.limit).then_some(waiting + 1);
+        let entered = self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        entered.map_err(|_| Refusal::ColdReads { limit: self.limit })?;
+        Ok(Place {
+            turns: self.turns.clone(),
+            waiting: self.waiting.clone(),
+            #[cfg(test)]
+            gate: self.gate.clone(),
+        })
+    }
+}
+
+impl Place {
+    /// Waits for a turn and reads, on a thread of its own. `None` when the read panicked or the runtime ends.
+    ///
+    /// # Cancel safety
+    /// A read that has begun runs to its end, and its result is lost.
+    pub(crate) async fn read<T: Send + 'static>(
+        self,
+        read: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let turn = self.turns.clone().acquire_owned().await.expect("nobody closes it");
+        let aside = move || {
+            #[cfg(test)]
+            self.gate.pass();
+            let result = read();
+            drop((turn, self));
+            result
+        };
+        spawn_blocking(aside).await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::until;
+
+    #[tokio::test]
+    async fn no_more_reads_than_turns_run_and_no_more_than_the_limit_are_let_in() {
+        let reads = ColdReads::with_limit(AT_ONCE + 2);
+        let running = Arc::new(AtomicUsize::new(0));
+        reads.gate.shut();
+        let started: Vec<_> = (0..AT_ONCE + 2)
+            .map(|number| {
+                let (place, running) = (reads.enter().unwrap(), running.clone());
+                tokio::spawn(place.read(move || {
+                    let at_once = running.fetch_add(1, Ordering::SeqCst) + 1;
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    (number, at_once)
+                }))
+            })
+            .collect();
+        until("all turns are taken", || reads.turns.available_permits() == 0).await;
+        assert!(matches!(reads.enter(), Err(Refusal::ColdReads { limit }) if limit == AT_ONCE + 2));
+        assert_eq!(reads.waiting(), AT_ONCE + 2);
+        reads.gate.open();
+        for (number, read) in started.into_iter().enumerate() {
+            let (read, at_once) = read.await.unwrap().unwrap();
+            assert_eq!(read, number);
+            assert!(at_once <= AT_ONCE);
+        }
+        assert_eq!((reads.waiting(), reads.turns.available_permits()), (0, AT_ONCE));
+    }
+
+    #[tokio::test]
+    async fn a_read_that_panics_gives_its_place_and_its_turn_back() {
+        let reads = ColdReads::with_limit(1);
+        let place = reads.enter().unwrap();
+        assert!(place.read(|| panic!("on purpose")).await.is_none());
+        assert_eq!((reads.waiting(), reads.turns.available_permits()), (0, AT_ONCE));
+    }
+}

@@ -1,0 +1,131 @@
+//! Sends that wait until their topic is made.
+//!
+//! The sends to one topic keep their order: while one of them waits, later ones wait behind it, even if the topic is there by
+//! then.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use rocketpy_protocol::Command;
+use rocketpy_remoting::Reply;
+
+use super::send;
+use crate::refusal::Refusal;
+use crate::shared::Shared;
+
+/// Most bytes of all sends that wait for their topics.
+const MAX_BYTES: usize = 64 << 20;
+/// Bytes that a send takes besides its body.
+const SEND_BYTES: usize = 2048;
+
+/// The sends that wait for their topics.
+#[derive(Debug, Default)]
+pub(crate) struct SendsToNewTopics {
+    state: Mutex<State>,
+    /// Topics with waiting sends. A send reads it before it takes the lock.
+    topics: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// A topic stays as long as one of its sends waits or is being put.
+    by_topic: HashMap<String, VecDeque<Send>>,
+    /// Of all that wait, and of those that are being put.
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Send {
+    request: Command,
+    reply: Reply,
+}
+
+impl Send {
+    fn bytes(&self) -> usize {
+        SEND_BYTES + self.request.body.len()
+    }
+}
+
+impl SendsToNewTopics {
+    /// Whether sends to the topic wait.
+    pub(super) fn has(&self, topic: &str) -> bool {
+        self.topics.load(Ordering::Acquire) > 0 && self.state.lock().by_topic.contains_key(topic)
+    }
+
+    /// Adds a send. True when it is the first one of its topic: the caller sees to it that all are put.
+    fn add(&self, topic: &str, send: Send) -> Result<bool, Box<(Send, Refusal)>> {
+        let mut state = self.state.lock();
+        if state.bytes + send.bytes() > MAX_BYTES {
+            let refusal = Refusal::TooManyWaitForTopics { bytes: state.bytes };
+            return Err(Box::new((send, refusal)));
+        }
+        state.bytes += send.bytes();
+        if let Some(sends) = state.by_topic.get_mut(topic) {
+            sends.push_back(send);
+            return Ok(false);
+        }
+        state.by_topic.insert(topic.to_owned(), VecDeque::from([send]));
+        self.topics.store(state.by_topic.len(), Ordering::Release);
+        Ok(true)
+    }
+
+    /// Takes the next send to the topic, after one of `done` bytes was put. Without a next one nobody waits for the topic any more.
+    fn next(&self, topic: &str, done: usize) -> Option<Send> {
+        let mut state = self.state.lock();
+        state.bytes -= done;
+        let next = state.by_topic.get_mut(topic)?.pop_front();
+        if next.is_none() {
+            state.by_topic.remove(topic);
+            self.topics.store(state.by_topic.len(), Ordering::Release);
+        }
+        next
+    }
+}
+
+/// Puts the message once its topic is made.
+pub(super) fn wait(shared: &Arc<Shared>, topic: &str, request: &Command, reply: Reply) {
+    let send = Send { request: request.clone(), reply };
+    match shared.sends_to_new_topics.add(topic, send) {
+        Ok(false) => {}
+        Ok(true) => {
+            let turn = Turn { shared: shared.clone(), topic: topic.to_owned(), bytes: 0 };
+            shared.tasks.spawn(turn.put_all());
+        }
+        Err(refused) => {
+            let (send, refusal) = *refused;
+            shared.stats.put_failed();
+            send.reply.send(refusal.response());
+        }
+    }
+}
+
+/// The right to put the sends to a topic. However it ends, none of them is left behind.
+struct Turn {
+    shared: Arc<Shared>,
+    topic: String,
+    /// Of the send that is being put.
+    bytes: usize,
+}
+
+impl Turn {
+    async fn put_all(mut self) {
+        while let Some(Send { request, reply }) = self.next() {
+            send::put_and_answer(&self.shared, &request, reply).await;
+        }
+    }
+
+    fn next(&mut self) -> Option<Send> {
+        let next = self.shared.sends_to_new_topics.next(&self.topic, std::mem::take(&mut self.bytes));
+        self.bytes = next.as_ref().map_or(0, Send::bytes);
+        next
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Nothing is left, unless the broker stops or the turn panicked. Then their senders get an error.
+        while self.next().is_some() {}
+    }
+}

@@ -1,0 +1,269 @@
+//! Requests that change a table while its file cannot be written.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocketpy_model::TopicConfig;
+use rocketpy_protocol::body::{ConsumerData, HeartbeatData, SubscriptionData};
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::{
+    CreateTopicRequestHeader, Header, PullMessageRequestHeader, SendMessageRequestHeader,
+    SendMessageRequestHeaderV2, SendMessageResponseHeader, UpdateConsumerOffsetRequestHeader,
+};
+use rocketpy_protocol::{Command, json};
+use rocketpy_remoting::{Client, ClientConfig, PendingCall, Server, ServerConfig};
+
+use super::Processor;
+use crate::config_file::Gate;
+use crate::testing::{TestShared, until};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A broker that serves, with topic `known`, and the files of which writes can be held.
+struct Fixture {
+    address: String,
+    client: Client,
+    _server: Server,
+    /// Dropped last: it closes the store.
+    shared: TestShared,
+}
+
+impl Fixture {
+    async fn start() -> Self {
+        let shared = TestShared::open(|_| {});
+        let created = shared.topics.create(vec![TopicConfig::new("known", 1)]).unwrap();
+        created.written.unwrap().done().await.unwrap();
+        let processor = Arc::new(Processor(Arc::clone(&shared)));
+        let server = Server::bind(ServerConfig::new("127.0.0.1:0".parse().unwrap()), processor).unwrap();
+        let address = server.local_addr().to_string();
+        Self { address, client: Client::new(ClientConfig::default()), _server: server, shared }
+    }
+
+    async fn begin(&self, client: &Client, request: Command) -> PendingCall {
+        client.start_call(&self.address, request, TIMEOUT).await.unwrap()
+    }
+
+    async fn call(&self, client: &Client, request: Command) -> Command {
+        client.call(&self.address, request, TIMEOUT).await.unwrap()
+    }
+}
+
+/// Opens the gate again however a test ends: a writer that waits would keep it from ending.
+struct Closed(Arc<Gate>);
+
+impl Closed {
+    fn new(gate: &Arc<Gate>) -> Self {
+        gate.close();
+        Self(gate.clone())
+    }
+}
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+fn send(topic: &str, body: &str) -> Command {
+    let header = SendMessageRequestHeader {
+        producer_group: "producers",
+        topic,
+        default_topic: "TBW102",
+        default_topic_queue_nums: 1,
+        queue_id: 0,
+        sys_flag: 0,
+        born_timestamp: 1,
+        flag: 0,
+        properties: None,
+        reconsume_times: None,
+        unit_mode: None,
+        max_reconsume_times: None,
+        batch: None,
+        broker_name: None,
+    };
+    let command = Command::request(request::SEND_MESSAGE_V2, &SendMessageRequestHeaderV2(header));
+    command.with_body(body.as_bytes().to_vec())
+}
+
+fn create(topic: &str) -> Command {
+    let header = CreateTopicRequestHeader {
+        topic,
+        default_topic: "TBW102",
+        read_queue_nums: 1,
+        write_queue_nums: 1,
+        perm: 6,
+        topic_filter_type: "SINGLE_TAG",
+        topic_sys_flag: None,
+        order: None,
+        attributes: None,
+        force: None,
+    };
+    Command::request(request::UPDATE_AND_CREATE_TOPIC, &header)
+}
+
+fn commit(group: &str, offset: i64) -> Command {
+    let header = UpdateConsumerOffsetRequestHeader {
+        consumer_group: group,
+        topic: "known",
+        queue_id: 0,
+        commit_offset: offset,
+        broker_name: None,
+    };
+    Command::request(request::UPDATE_CONSUMER_OFFSET, &header)
+}
+
+fn pull(group: &str, sys_flag: i32) -> Command {
+    let header = PullMessageRequestHeader {
+        consumer_group: group,
+        topic: "known",
+        queue_id: 0,
+        queue_offset: 0,
+        max_msg_nums: 10,
+        sys_flag,
+        commit_offset: 0,
+        suspend_timeout_millis: 0,
+        subscription: Some("*"),
+        sub_version: 0,
+        expression_type: None,
+        max_msg_bytes: None,
+        request_source: None,
+        proxy_froward_client_id: None,
+        broker_name: None,
+    };
+    Command::request(request::PULL_MESSAGE, &header)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn creations_on_a_disk_that_stands_still_hold_up_nobody_else_and_share_its_writes() {
+    let fixture = Fixture::start().await;
+    let gate = fixture.shared.topics.gate.clone();
+    let closed = Closed::new(&gate);
+    let before = gate.arrived();
+    let (mut waiting, mut clients) = (Vec::new(), Vec::new());
+    for connection in 0..20 {
+        let client = Client::new(ClientConfig::default());
+        for number in 0..15 {
+            let topic = format!("created-{connection}-{number}");
+            waiting.push(fixture.begin(&client, create(&topic)).await);
+            let topic = format!("sent-to-{connection}-{number}");
+            waiting.push(fixture.begin(&client, send(&topic, "x")).await);
+        }
+        // Over the same connection, and over another one.
+        for client in [&client, &fixture.client] {
+            assert_eq!(fixture.call(client, send("known", "x")).await.code, 0);
+        }
+        clients.push(client);
+    }
+    assert_eq!(waiting.len(), 600);
+    assert_eq!(gate.arrived(), before + 1, "one write is under way");
+    assert!(!fixture.shared.topics.contains("created-0-0"), "it is not on disk");
+    drop(closed);
+    for call in waiting {
+        let answer = call.await.unwrap();
+        assert_eq!(answer.code, 0, "{:?}", answer.remark);
+    }
+    assert!(
+        fixture.shared.topics.contains("created-19-14") && fixture.shared.topics.contains("sent-to-19-14")
+    );
+    // The one that stood still, the next one, and a few that began before the last requests were read.
+    assert!(gate.arrived() - before < 30, "{} writes for 600 topics", gate.arrived() - before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sends_to_a_topic_that_is_being_made_keep_their_order() {
+    let fixture = Fixture::start().await;
+    let closed = Closed::new(&fixture.shared.topics.gate);
+    let mut calls = Vec::new();
+    for number in 0..1000 {
+        calls.push(fixture.begin(&fixture.client, send("made", &number.to_string())).await);
+        if number == 300 {
+            fixture.shared.topics.gate.open();
+        }
+    }
+    for (number, call) in calls.into_iter().enumerate() {
+        let answer = call.await.unwrap();
+        assert_eq!(answer.code, 0, "{:?}", answer.remark);
+        let offset = SendMessageResponseHeader::read(&answer.ext).unwrap().queue_offset;
+        assert_eq!(offset, number as i64);
+    }
+    drop(closed);
+    assert!(!fixture.shared.sends_to_new_topics.has("made"), "nothing is left behind");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sends_that_would_take_too_much_memory_while_they_wait_are_told_that_the_broker_is_busy() {
+    let fixture = Fixture::start().await;
+    let _closed = Closed::new(&fixture.shared.topics.gate);
+    let body = "x".repeat(3 << 20);
+    let clients = [(); 3].map(|()| Client::new(ClientConfig::default()));
+    let mut waiting = Vec::new();
+    for (connection, client) in clients.iter().enumerate() {
+        for number in 0..7 {
+            let topic = format!("made-{connection}-{number}");
+            waiting.push(fixture.begin(client, send(&topic, &body)).await);
+        }
+        // Over the same connection: all of them have come by then.
+        assert_eq!(fixture.call(client, send("known", "x")).await.code, 0);
+    }
+    let refused = fixture.call(&fixture.client, send("made-too", &body)).await;
+    assert_eq!(refused.code, 2, "{:?}", refused.remark);
+    assert_eq!(fixture.call(&fixture.client, send("known", "x")).await.code, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn first_offsets_wait_for_the_disk_and_nobody_else_does() {
+    let fixture = Fixture::start().await;
+    assert_eq!(fixture.call(&fixture.client, send("known", "x")).await.code, 0);
+    let data = HeartbeatData {
+        client_id: "c".to_owned(),
+        consumer_data_set: vec![ConsumerData {
+            group_name: "pushed".to_owned(),
+            subscription_data_set: vec![SubscriptionData {
+                topic: "known".to_owned(),
+                sub_string: "*".to_owned(),
+                ..SubscriptionData::default()
+            }],
+            ..ConsumerData::default()
+        }],
+        ..HeartbeatData::default()
+    };
+    let heartbeat = Command::bare_request(request::HEART_BEAT).with_body(json::to_vec(&data));
+    assert_eq!(fixture.call(&fixture.client, heartbeat).await.code, 0);
+    assert_eq!(fixture.call(&fixture.client, commit("TOOLS_CONSUMER", 0)).await.code, 0);
+
+    let gate = fixture.shared.offsets.gate().clone();
+    let closed = Closed::new(&gate);
+    let before = gate.arrived();
+    let pushed = fixture.begin(&fixture.client, pull("pushed", 0)).await;
+    let first = fixture.begin(&fixture.client, commit("DEFAULT_CONSUMER", 0)).await;
+    // A reader that depends on what is being written waits as well.
+    let reader = fixture.begin(&fixture.client, pull("pushed", 4)).await;
+    assert_eq!(fixture.call(&fixture.client, commit("TOOLS_CONSUMER", 0)).await.code, 0, "not its first");
+    assert_eq!(fixture.call(&fixture.client, pull("TOOLS_CONSUMER", 4)).await.code, 0);
+    assert_eq!(fixture.call(&fixture.client, send("known", "x")).await.code, 0);
+    until("the file is being written", || gate.arrived() > before).await;
+    let mut waiting = [pushed, first, reader];
+    for call in &mut waiting {
+        let early = tokio::time::timeout(Duration::from_millis(20), call).await;
+        assert!(early.is_err(), "answered before it is on disk");
+    }
+    drop(closed);
+    for call in waiting {
+        assert_eq!(call.await.unwrap().code, 0);
+    }
+    assert!(gate.arrived() - before <= 2, "all share the next write");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pull_of_a_group_that_is_being_made_waits_for_it() {
+    let fixture = Fixture::start().await;
+    assert_eq!(fixture.call(&fixture.client, send("known", "x")).await.code, 0);
+    let gate = fixture.shared.groups.gate.clone();
+    let closed = Closed::new(&gate);
+    let pulled = fixture.begin(&fixture.client, pull("made", 4)).await;
+    assert_eq!(fixture.call(&fixture.client, send("known", "x")).await.code, 0);
+    assert!(fixture.shared.groups.get("made").is_none(), "it is not on disk");
+    drop(closed);
+    assert_eq!(pulled.await.unwrap().code, 0);
+    assert!(fixture.shared.groups.get("made").is_some());
+}

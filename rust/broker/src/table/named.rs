@@ -1,0 +1,414 @@
+//! A table of values by name, kept in one JSON file. Topics and consumer groups are such tables.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rocketpy_env::{EnvError, now_ms};
+use rocketpy_model::DataVersion;
+use rocketpy_protocol::json;
+use serde::Serialize;
+use tokio::runtime::Handle;
+
+use crate::config_file::MAX_BYTES;
+use crate::refusal::Refusal;
+use crate::table::group_commit::{GroupCommit, Kept, NoRoomToWait, Wait, Written};
+
+/// Share of the largest file that entries may take. The rest is for what stands around them.
+const MAX_ENTRY_BYTES: usize = MAX_BYTES as usize / 8 * 7;
+/// Tabs and quotes that an entry has more inside of the table than alone.
+const FRAME_BYTES: usize = 64;
+
+/// A value of a table.
+pub(crate) trait Named: fmt::Debug + Clone + PartialEq + Serialize + Send + Sync + 'static {
+    fn name(&self) -> &str;
+}
+
+/// A copy of a table, for files and answers.
+pub(crate) type ByName<V> = BTreeMap<String, V>;
+type Entries<V> = HashMap<Arc<str>, Arc<V>>;
+/// New values by name; `None` removes.
+type Changes<V> = HashMap<Arc<str>, Option<Arc<V>>>;
+type Save<V> = dyn Fn(DataVersion, ByName<V>) -> Result<(), EnvError> + Send + Sync;
+
+/// A table of values by name.
+///
+/// Reads take a short shared lock. A change is checked against the newest state and seen once it is on disk; changes that come
+/// while one is written share the next write.
+#[derive(Debug)]
+pub(crate) struct NamedTable<V: Named> {
+    table: Arc<GroupCommit<File<V>>>,
+    limits: Limits,
+}
+
+/// How many entries may be there, and the refusal of one more.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) entries: usize,
+    pub(crate) refusal: fn(usize) -> Refusal,
+}
+
+/// What a change did.
+#[derive(Debug)]
+pub(crate) struct Changed<V> {
+    /// What this change made or replaced; empty when everything was there.
+    pub(crate) values: Vec<Arc<V>>,
+    /// Ends when that, and what others did to the same names before, is on disk and seen.
+    pub(crate) written: Option<Written>,
+}
+
+struct File<V> {
+    /// What is on disk.
+    seen: RwLock<Entries<V>>,
+    save: Box<Save<V>>,
+}
+
+impl<V> fmt::Debug for File<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File").field("entries", &self.seen.read().len()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct State<V> {
+    /// Of what is seen.
+    version: DataVersion,
+    written: Totals,
+    /// Of what is seen with all changes.
+    newest: Totals,
+    /// In the write that is under way.
+    in_flight: Changes<V>,
+    /// For the next one.
+    changes: Changes<V>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Totals {
+    entries: usize,
+    bytes: usize,
+}
+
+struct Content<V> {
+    before: DataVersion,
+    version: DataVersion,
+    totals: Totals,
+    changes: Changes<V>,
+}
+
+impl<V: Named> Kept for File<V> {
+    type State = State<V>;
+    type Content = Content<V>;
+
+    fn begin(&self, state: &mut State<V>) -> Content<V> {
+        state.in_flight = std::mem::take(&mut state.changes);
+        Content {
+            before: state.version,
+            version: state.version.next(now_ms()),
+            totals: state.newest,
+            changes: state.in_flight.clone(),
+        }
+    }
+
+    fn write(&self, content: &Content<V>) -> Result<(), EnvError> {
+        let mut table = by_name(&self.seen.read());
+        for (name, value) in &content.changes {
+            match value {
+                Some(value) => table.insert(name.to_string(), (**value).clone()),
+                None => table.remove(&**name),
+            };
+        }
+        (self.save)(content.version, table)
+    }
+
+    fn end(&self, state: &mut State<V>, content: Content<V>, is_written: bool) {
+        state.in_flight.clear();
+        if !is_written {
+            // What came meanwhile was checked against what is not there now. Its callers get the error as well.
+            state.changes.clear();
+            state.newest = state.written;
+            return;
+        }
+        state.written = content.totals;
+        if !content.changes.is_empty() {
+            // A registration may have moved the version meanwhile.
+            let is_next = state.version == content.before;
+            state.version = if is_next { content.version } else { state.version.next(now_ms()) };
+        }
+        let mut seen = self.seen.write();
+        for (name, value) in content.changes {
+            match value {
+                Some(value) => seen.insert(name, value),
+                None => seen.remove(&name),
+            };
+        }
+    }
+}
+
+impl<V: Named> NamedTable<V> {
+    /// A table of what was read, which `save` writes.
+    pub(crate) fn new(
+        version: DataVersion,
+        entries: Entries<V>,
+        limits: Limits,
+        save: impl Fn(DataVersion, ByName<V>) -> Result<(), EnvError> + Send + Sync + 'static,
+    ) -> Self {
+        let bytes = entries.values().map(|value| size_bytes(&**value)).sum();
+        let totals = Totals { entries: entries.len(), bytes };
+        let (in_flight, changes) = (Changes::new(), Changes::new());
+        let state = State { version, written: totals, newest: totals, in_flight, changes };
+        let file = File { seen: RwLock::new(entries), save: Box::new(save) };
+        Self { table: GroupCommit::new(file, state, Handle::try_current().ok()), limits }
+    }
+
+    fn seen(&self) -> &RwLock<Entries<V>> {
+        &self.table.kept().seen
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<V>> {
+        self.seen().read().get(name).cloned()
+    }
+
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.seen().read().contains_key(name)
+    }
+
+    pub(crate) fn version(&self) -> DataVersion {
+        self.table.with(|state| state.version)
+    }
+
+    /// Looks at what is seen together with its version.
+    pub(crate) fn view<T>(&self, look: impl FnOnce(&mut DataVersion, &Entries<V>) -> T) -> T {
+        self.table.with(|state| look(&mut state.version, &self.seen().read()))
+    }
+
+    /// Everything that is seen, with its version.
+    pub(crate) fn all(&self) -> (DataVersion, ByName<V>) {
+        self.view(|version, entries| (*version, by_name(entries)))
+    }
+
+    /// Adds those of the values whose names are free. Of two callers with the same name the first wins.
+    ///
+    /// # Errors
+    /// There are too many, or their file would be too long: nothing is added.
+    pub(crate) fn create(&self, wanted: Vec<V>) -> Result<Changed<V>, Refusal> {
+        self.put_if(wanted, |known, _| known.is_none())
+    }
+
+    /// Adds the value or replaces the one of its name.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub(crate) fn put(&self, value: V) -> Result<Changed<V>, Refusal> {
+        self.put_if(vec![value], |known, value| known.is_none_or(|known| known != value))
+    }
+
+    fn put_if(
+        &self,
+        wanted: Vec<V>,
+        is_wanted: impl Fn(Option<&V>, &V) -> bool,
+    ) -> Result<Changed<V>, Refusal> {
+        let wanted: Vec<(Arc<V>, usize)> = wanted
+            .into_iter()
+            .map(|value| {
+                let bytes = size_bytes(&value);
+                (Arc::new(value), bytes)
+            })
+            .collect();
+        let (values, written) = self.table.change(|state, room| {
+            let seen = self.seen().read();
+            let mut wait = Wait::No;
+            let (mut totals, mut values) = (state.newest, Vec::new());
+            for (value, bytes) in wanted {
+                let known = state.newest(&seen, value.name());
+                if !is_wanted(known.as_deref(), &value) {
+                    wait = later(wait, state.wait_for(value.name()));
+                    continue;
+                }
+                totals.bytes = totals.bytes + bytes - known.as_ref().map_or(0, |known| size_bytes(&**known));
+                totals.entries += usize::from(known.is_none());
+                self.check(&state.newest, &totals)?;
+                values.push(value);
+            }
+            if !values.is_empty() {
+                wait = Wait::Next;
+            }
+            if wait != Wait::No {
+                room?;
+            }
+            state.newest = totals;
+            let changes = values.iter().map(|value| (value.name().into(), Some(value.clone())));
+            state.changes.extend(changes);
+            Ok::<_, Refusal>((values, wait))
+        })?;
+        Ok(Changed { values, written })
+    }
+
+    fn check(&self, before: &Totals, after: &Totals) -> Result<(), Refusal> {
+        if after.entries > before.entries && after.entries > self.limits.entries {
+            return Err((self.limits.refusal)(self.limits.entries));
+        }
+        if after.bytes > before.bytes && after.bytes > MAX_ENTRY_BYTES {
+            return Err(Refusal::TableFull { limit_bytes: MAX_ENTRY_BYTES });
+        }
+        Ok(())
+    }
+
+    /// Removes the value of this name. What is returned ends when it is gone from the disk; `None` when there was none.
+    pub(crate) fn remove(&self, name: &str) -> Result<Option<Written>, Refusal> {
+        let removed = self.table.change(|state, room| {
+            let seen = self.seen().read();
+            let Some(known) = state.newest(&seen, name) else {
+                return Ok::<_, Refusal>(((), state.wait_for(name)));
+            };
+            room?;
+            state.newest.entries -= 1;
+            state.newest.bytes = state.newest.bytes.saturating_sub(size_bytes(&*known));
+            state.changes.insert(name.into(), None);
+            Ok(((), Wait::Next))
+        });
+        Ok(removed?.1)
+    }
+
+    /// Writes the file, even if nothing changed.
+    pub(crate) fn persist(&self) -> Result<Option<Written>, Refusal> {
+        let written = self.table.change(|_, room| room.map(|()| ((), Wait::Next)));
+        Ok(written.map_err(Refusal::from)?.1)
+    }
+}
+
+impl<V: Named> State<V> {
+    fn newest(&self, seen: &Entries<V>, name: &str) -> Option<Arc<V>> {
+        match self.changes.get(name).or_else(|| self.in_flight.get(name)) {
+            Some(changed) => changed.clone(),
+            None => seen.get(name).cloned(),
+        }
+    }
+
+    /// When the newest state of this name is on disk.
+    fn wait_for(&self, name: &str) -> Wait {
+        if self.changes.contains_key(name) {
+            Wait::Next
+        } else if self.in_flight.contains_key(name) {
+            Wait::Current
+        } else {
+            Wait::No
+        }
+    }
+}
+
+fn later(one: Wait, other: Wait) -> Wait {
+    match (one, other) {
+        (Wait::Next, _) | (_, Wait::Next) => Wait::Next,
+        (Wait::Current, _) | (_, Wait::Current) => Wait::Current,
+        (Wait::No, Wait::No) => Wait::No,
+    }
+}
+
+impl From<NoRoomToWait> for Refusal {
+    fn from(NoRoomToWait { limit }: NoRoomToWait) -> Self {
+        Self::TooManyWait { limit }
+    }
+}
+
+/// Bytes that a value takes of its file, at most.
+fn size_bytes<V: Named>(value: &V) -> usize {
+    let alone = json::to_config_vec(value);
+    // Every line is indented by two more tabs.
+    let lines = alone.iter().filter(|byte| **byte == b'\n').count() + 1;
+    alone.len() + 2 * lines + value.name().len() + FRAME_BYTES
+}
+
+pub(crate) fn by_name<V: Clone>(entries: &Entries<V>) -> ByName<V> {
+    entries.iter().map(|(name, value)| (name.to_string(), (**value).clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rocketpy_model::TopicConfig;
+
+    use super::*;
+    use crate::config_file::Gate;
+    use crate::testing::until;
+
+    struct Fixture {
+        table: NamedTable<TopicConfig>,
+        gate: Arc<Gate>,
+        fails: Arc<parking_lot::Mutex<bool>>,
+    }
+
+    fn fixture(entries: usize) -> Fixture {
+        let (gate, fails) = (Arc::new(Gate::default()), Arc::new(parking_lot::Mutex::new(false)));
+        let (gate_of_file, fails_of_file) = (gate.clone(), fails.clone());
+        let save = move |_, _| {
+            gate_of_file.pass();
+            match *fails_of_file.lock() {
+                true => Err(EnvError::NoSpace { operation: "write", path: "topics.json".into() }),
+                false => Ok(()),
+            }
+        };
+        let limits = Limits { entries, refusal: |limit| Refusal::TooManyTopics { limit } };
+        let table = NamedTable::new(DataVersion::default(), Entries::new(), limits, save);
+        Fixture { table, gate, fails }
+    }
+
+    #[tokio::test]
+    async fn a_value_is_seen_once_it_is_on_disk_and_the_first_of_a_name_wins() {
+        let Fixture { table, gate, .. } = fixture(10);
+        gate.close();
+        let first = table.create(vec![TopicConfig::new("orders", 3)]).unwrap();
+        until("the write is under way", || gate.arrived() == 1).await;
+        let second = table.create(vec![TopicConfig::new("orders", 5)]).unwrap();
+        assert!(second.values.is_empty(), "another one made it");
+        assert!(!table.contains("orders"), "it is not on disk");
+        let other = table.create(vec![TopicConfig::new("other", 1), TopicConfig::new("orders", 7)]).unwrap();
+        assert_eq!(other.values.len(), 1);
+        gate.open();
+        second.written.unwrap().done().await.unwrap();
+        assert_eq!(table.get("orders").unwrap().read_queues, 3);
+        first.written.unwrap().done().await.unwrap();
+        other.written.unwrap().done().await.unwrap();
+        assert_eq!(gate.arrived(), 2, "writes");
+        assert_eq!(table.version().counter, 2);
+        assert!(table.create(vec![TopicConfig::new("other", 1)]).unwrap().written.is_none());
+    }
+
+    #[tokio::test]
+    async fn what_a_failed_write_would_have_made_is_not_there() {
+        let Fixture { table, gate, fails } = fixture(1);
+        *fails.lock() = true;
+        gate.close();
+        let lost = table.create(vec![TopicConfig::new("orders", 3)]).unwrap();
+        until("the write is under way", || gate.arrived() == 1).await;
+        let full = table.create(vec![TopicConfig::new("other", 3)]).unwrap_err();
+        assert!(full.to_string().contains("maxTopics"), "{full}");
+        let removed = table.remove("orders").unwrap().unwrap();
+        gate.open();
+        assert!(lost.written.unwrap().done().await.is_err());
+        assert!(removed.done().await.is_err(), "it was never there");
+        assert!(!table.contains("orders"));
+        *fails.lock() = false;
+        let made = table.create(vec![TopicConfig::new("other", 3)]).unwrap();
+        made.written.unwrap().done().await.unwrap();
+        assert!(table.contains("other"));
+        assert!(table.remove("orders").unwrap().is_none());
+        table.remove("other").unwrap().unwrap().done().await.unwrap();
+        assert!(!table.contains("other"));
+    }
+
+    #[tokio::test]
+    async fn no_more_is_taken_than_a_start_reads() {
+        let Fixture { table, .. } = fixture(100);
+        let long = |name: &str| {
+            let mut topic = TopicConfig::new(name, 1);
+            topic.attributes.insert("key".to_owned(), "x".repeat(MAX_ENTRY_BYTES / 2));
+            topic
+        };
+        let first = table.create(vec![long("one")]).unwrap();
+        first.written.unwrap().done().await.unwrap();
+        let refused = table.create(vec![long("two")]).unwrap_err();
+        assert!(refused.to_string().contains("bytes"), "{refused}");
+        table.put(TopicConfig::new("one", 1)).unwrap().written.unwrap().done().await.unwrap();
+        table.create(vec![long("two")]).unwrap().written.unwrap().done().await.unwrap();
+    }
+}

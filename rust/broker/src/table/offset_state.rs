@@ -1,0 +1,448 @@
+//! The offsets of consumer groups in memory: what is stored, since which write of the file, and which groups must show first
+//! where they stand.
+#![cfg_attr(
+    not(feature = "sim"),
+    expect(unreachable_pub, reason = "the simulator uses the table from outside")
+)]
+
+use std::collections::{BTreeMap, HashMap};
+
+use rocketpy_env::planted::{self, Bug};
+use rocketpy_model::DataVersion;
+use rocketpy_protocol::body::ConsumerOffsetSerializeWrapper;
+use tracing::warn;
+
+use crate::config_file::MAX_BYTES;
+use crate::table::group_commit::{NoRoomToWait, Wait};
+
+/// The version moves once in this many commits (`consumerOffsetUpdateVersionStep`).
+const COMMITS_PER_VERSION: u64 = 500;
+/// Share of the largest file that offsets may take. The rest is for what stands around them.
+const MAX_OFFSET_BYTES: usize = MAX_BYTES as usize / 8 * 7;
+/// Bytes that one queue takes in the file: its number, its offset, tabs and signs.
+const QUEUE_BYTES: usize = 40;
+/// Bytes around the names of a topic and a group, which stand in the file three times.
+const PAIR_BYTES: usize = 32;
+/// The guard of an entry that has none.
+const NO_GUARD: i64 = i64::MAX;
+
+/// By group, then topic, then queue. Of a longer key (`topic@group@broadcast`) everything after the first `@` counts as group.
+type ByQueue<E> = HashMap<String, HashMap<String, BTreeMap<u32, E>>>;
+
+/// A queue, as a group sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// The consumer group.
+    pub group: &'a str,
+    /// The topic.
+    pub topic: &'a str,
+    /// The queue of the topic.
+    pub queue_id: u32,
+}
+
+/// What can be read of a queue: from `min` to before `max`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Readable {
+    /// The first offset.
+    pub min: i64,
+    /// The offset that the next message gets.
+    pub max: i64,
+}
+
+/// Why an offset is not stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    /// The queue ends before it: the group would skip messages that are still to come.
+    #[error("offset {offset} is above the end of the queue, {max_offset}; commit at most that")]
+    AboveEnd {
+        /// What was to be stored.
+        offset: i64,
+        /// The end.
+        max_offset: i64,
+    },
+    /// The last start may have taken the queue back to `max_offset`, and numbers above it name other messages now.
+    #[error(
+        "offset {offset} may be from before the broker's last start, which the queue survived up to {max_offset}; let a member of \
+         the group pull from there first, commit at most that, or stop the group and reset it with `rocketpy group reset`"
+    )]
+    BeforeStart {
+        /// What was to be stored.
+        offset: i64,
+        /// Where the queue ended at the start.
+        max_offset: i64,
+    },
+    /// The file would be longer than a start reads.
+    #[error("the offsets of all groups take {limit_bytes} bytes already; delete groups that nobody needs")]
+    Full {
+        /// The bound.
+        limit_bytes: usize,
+    },
+    /// Too many wait for the file.
+    #[error("{limit} requests wait for the offsets to be written already; try again later")]
+    TooManyWait {
+        /// The bound.
+        limit: usize,
+    },
+}
+
+impl From<NoRoomToWait> for CommitError {
+    fn from(NoRoomToWait { limit }: NoRoomToWait) -> Self {
+        Self::TooManyWait { limit }
+    }
+}
+
+/// A pull, as far as offsets are concerned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PullAt<'a> {
+    pub(crate) place: Place<'a>,
+    pub(crate) offset: i64,
+    /// The offset to store first, when the pull brings one.
+    pub(crate) commit: Option<i64>,
+    pub(crate) readable: Readable,
+}
+
+/// What becomes of a pull.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Pulling {
+    /// It reads, once what it depends on is on disk. A commit that it brought may have been refused.
+    Reads { refused: Option<CommitError> },
+    /// Its offset is from before the last start: the reader has to go back to this one.
+    Moved { to: i64 },
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    offsets: ByQueue<Entry>,
+    /// Where the last pull ended, for consumption statistics only.
+    pulled: ByQueue<i64>,
+    version: DataVersion,
+    commits: u64,
+    pub(super) is_changed: bool,
+    /// Bytes that all of it takes in the file, at most.
+    bytes: usize,
+    /// The number of the last write that began, and of the last one that succeeded.
+    begun: u64,
+    written: u64,
+    in_flight: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    offset: i64,
+    /// The first write that has an offset of this group for this queue. Once it, or a later one, is on disk a kill may set the
+    /// group back, and no longer to nothing.
+    since: u64,
+    /// Where the queue ended at the start, until the group has pulled there or before.
+    guard: i64,
+}
+
+impl State {
+    pub(super) fn new(loaded: ConsumerOffsetSerializeWrapper) -> Self {
+        let entry = |offset| Entry { offset, since: 0, guard: NO_GUARD };
+        let offsets = by_group(loaded.offset_table, entry);
+        let pulled = by_group(loaded.pull_offset_table, |offset| offset);
+        let mut state = Self { offsets, pulled, version: loaded.data_version, ..Self::default() };
+        state.count_bytes();
+        state
+    }
+
+    /// Begins a write: its number, and the content.
+    pub(super) fn begin(&mut self) -> (u64, ConsumerOffsetSerializeWrapper) {
+        self.begun += 1;
+        self.in_flight = Some(self.begun);
+        self.is_changed = false;
+        let content = ConsumerOffsetSerializeWrapper {
+            data_version: self.version,
+            group_topic_map: group_topics(&self.offsets),
+            offset_table: by_key(&self.offsets, |entry| entry.offset),
+            pull_offset_table: by_key(&self.pulled, |offset| *offset),
+        };
+        (self.begun, content)
+    }
+
+    pub(super) fn end(&mut self, number: u64, is_written: bool) {
+        self.in_flight = None;
+        if is_written {
+            self.written = number;
+        } else {
+            self.is_changed = true;
+        }
+    }
+
+    /// Sets offsets beyond the end of their queue back to it. With `is_suspect`, members of every group may stand beyond what
+    /// survived, though what is stored does not show it. True when something was set back.
+    pub(super) fn set_back(&mut self, max_offset: impl Fn(&str, u32) -> i64, is_suspect: bool) -> bool {
+        let mut changed = false;
+        for (group, topics) in &mut self.offsets {
+            for (topic, queues) in topics {
+                for (queue_id, entry) in queues {
+                    let max = max_offset(topic, *queue_id);
+                    if entry.offset > max {
+                        let stored = entry.offset;
+                        warn!(
+                            group,
+                            topic,
+                            queue_id,
+                            stored,
+                            max_offset = max,
+                            "consumer offset beyond the end of its queue, set back"
+                        );
+                        (entry.offset, entry.guard) = (max, max);
+                        changed = true;
+                    } else if is_suspect {
+                        entry.guard = max;
+                    }
+                }
+            }
+        }
+        for topics in self.pulled.values_mut() {
+            for (topic, queues) in topics {
+                for (queue_id, offset) in queues {
+                    let max = max_offset(topic, *queue_id);
+                    changed |= *offset > max;
+                    *offset = max.min(*offset);
+                }
+            }
+        }
+        self.is_changed |= changed;
+        changed
+    }
+
+    pub(super) fn get(&self, group: &str, topic: &str, queue_id: u32) -> Option<i64> {
+        Some(self.offsets.get(group)?.get(topic)?.get(&queue_id)?.offset)
+    }
+
+    fn entry(&mut self, place: Place<'_>) -> Option<&mut Entry> {
+        self.offsets.get_mut(place.group)?.get_mut(place.topic)?.get_mut(&place.queue_id)
+    }
+
+    /// Stores an offset, and says which write it waits for: the first one of a group for a queue.
+    pub(super) fn commit(
+        &mut self,
+        place: Place<'_>,
+        offset: i64,
+        readable: Readable,
+        room: Result<(), NoRoomToWait>,
+    ) -> Result<Wait, CommitError> {
+        let is_checked = !planted::has(Bug::CommitAboveEnd);
+        if is_checked && offset > readable.max {
+            return Err(CommitError::AboveEnd { offset, max_offset: readable.max });
+        }
+        let Some(entry) = self.entry(place) else { return self.begin_at(place, offset, room) };
+        let max_offset = entry.guard.max(readable.min);
+        if is_checked && offset > max_offset {
+            return Err(CommitError::BeforeStart { offset, max_offset });
+        }
+        let (changed, since) = (entry.offset != offset, entry.since);
+        entry.offset = offset;
+        self.count_commit(changed);
+        Ok(self.wait_for(since))
+    }
+
+    /// No member of the group stands beyond what is stored.
+    pub(super) fn trust(&mut self, place: Place<'_>) {
+        if let Some(entry) = self.entry(place) {
+            entry.guard = NO_GUARD;
+        }
+    }
+
+    /// Stores the first offset of a group for a queue.
+    fn begin_at(
+        &mut self,
+        place: Place<'_>,
+        offset: i64,
+        room: Result<(), NoRoomToWait>,
+    ) -> Result<Wait, CommitError> {
+        room?;
+        self.take_room(place)?;
+        let entry = Entry { offset, since: self.begun + 1, guard: NO_GUARD };
+        put(&mut self.offsets, place, entry);
+        self.count_commit(true);
+        Ok(Wait::Next)
+    }
+
+    fn count_commit(&mut self, changed: bool) {
+        self.is_changed |= changed;
+        self.commits += 1;
+    }
+
+    /// Whether the version is to move now.
+    pub(super) fn is_version_due(&self) -> bool {
+        self.commits > 0 && self.commits.is_multiple_of(COMMITS_PER_VERSION)
+    }
+
+    pub(super) fn move_version(&mut self, now_ms: i64) {
+        self.version = self.version.next(now_ms);
+    }
+
+    fn wait_for(&self, since: u64) -> Wait {
+        if since <= self.written {
+            Wait::No
+        } else if self.in_flight.is_some_and(|number| since <= number) {
+            Wait::Current
+        } else {
+            Wait::Next
+        }
+    }
+
+    /// What a pull may do, and which write comes before it: one that has an offset of its group for the queue.
+    pub(super) fn pull(
+        &mut self,
+        pull: &PullAt<'_>,
+        starts_here: impl FnOnce() -> bool,
+        room: Result<(), NoRoomToWait>,
+    ) -> Result<(Pulling, Wait), CommitError> {
+        let PullAt { place, offset, commit, readable } = *pull;
+        if let Some(entry) = self.entry(place) {
+            let to = entry.guard.max(readable.min);
+            if offset > to {
+                return Ok((Pulling::Moved { to }, Wait::No));
+            }
+            entry.guard = NO_GUARD;
+        }
+        let mut refused = None;
+        if let Some(commit) = commit {
+            match self.commit(place, commit, readable, room) {
+                Ok(Wait::No) => {}
+                Ok(wait) => return Ok((Pulling::Reads { refused }, wait)),
+                Err(error @ (CommitError::AboveEnd { .. } | CommitError::BeforeStart { .. })) => {
+                    refused = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let since = self.entry(place).map(|entry| entry.since);
+        let wait = match since {
+            Some(since) => self.wait_for(since),
+            None if starts_here() => {
+                let start = offset.clamp(readable.min, readable.max.max(readable.min));
+                self.begin_at(place, start, room)?
+            }
+            None => Wait::No,
+        };
+        Ok((Pulling::Reads { refused }, wait))
+    }
+
+    /// Notes where a pull ended. Without room for it nothing is noted: it is for statistics only.
+    pub(super) fn pulled(&mut self, place: Place<'_>, offset: i64) {
+        let queues = self.pulled.get_mut(place.group).and_then(|topics| topics.get_mut(place.topic));
+        if let Some(known) = queues.and_then(|queues| queues.get_mut(&place.queue_id)) {
+            *known = offset;
+        } else if self.take_room(place).is_ok() {
+            put(&mut self.pulled, place, offset);
+        }
+    }
+
+    pub(super) fn last_pulled(&self, group: &str, topic: &str, queue_id: u32) -> Option<i64> {
+        self.pulled.get(group)?.get(topic)?.get(&queue_id).copied()
+    }
+
+    /// Counts an entry that is about to be added.
+    fn take_room(&mut self, place: Place<'_>) -> Result<(), CommitError> {
+        let has_pair =
+            |known: bool| if known { 0 } else { 2 * (place.topic.len() + place.group.len() + PAIR_BYTES) };
+        let in_offsets = self.offsets.get(place.group).is_some_and(|topics| topics.contains_key(place.topic));
+        let in_pulled = self.pulled.get(place.group).is_some_and(|topics| topics.contains_key(place.topic));
+        let bytes = self.bytes + QUEUE_BYTES + has_pair(in_offsets) + has_pair(in_pulled);
+        if bytes > MAX_OFFSET_BYTES {
+            return Err(CommitError::Full { limit_bytes: MAX_OFFSET_BYTES });
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    fn count_bytes(&mut self) {
+        self.bytes = size_bytes(&self.offsets) + size_bytes(&self.pulled);
+    }
+
+    pub(super) fn topics_of(&self, group: &str) -> Vec<String> {
+        let topics = self.offsets.get(group).map(|topics| topics.keys().cloned());
+        let mut topics: Vec<String> = topics.into_iter().flatten().collect();
+        topics.sort_unstable();
+        topics
+    }
+
+    pub(super) fn groups_of(&self, topic: &str) -> Vec<String> {
+        let with_topic = self.offsets.iter().filter(|(_, topics)| topics.contains_key(topic));
+        let mut groups: Vec<String> = with_topic.map(|(group, _)| group.clone()).collect();
+        groups.sort_unstable();
+        groups
+    }
+
+    pub(super) fn remove_topic(&mut self, topic: &str) {
+        remove_topic(&mut self.offsets, topic);
+        remove_topic(&mut self.pulled, topic);
+        self.removed();
+    }
+
+    pub(super) fn remove_group(&mut self, group: &str) {
+        self.offsets.remove(group);
+        self.pulled.remove(group);
+        self.removed();
+    }
+
+    fn removed(&mut self) {
+        self.is_changed = true;
+        self.count_bytes();
+    }
+}
+
+fn remove_topic<E>(table: &mut ByQueue<E>, topic: &str) {
+    for topics in table.values_mut() {
+        topics.remove(topic);
+    }
+    table.retain(|_, topics| !topics.is_empty());
+}
+
+fn put<E>(table: &mut ByQueue<E>, place: Place<'_>, entry: E) {
+    let topics = table.entry(place.group.to_owned()).or_default();
+    topics.entry(place.topic.to_owned()).or_default().insert(place.queue_id, entry);
+}
+
+fn size_bytes<E>(table: &ByQueue<E>) -> usize {
+    let pairs = table.iter().flat_map(|(group, topics)| topics.iter().map(move |pair| (group, pair)));
+    pairs
+        .map(|(group, (topic, queues))| {
+            2 * (topic.len() + group.len() + PAIR_BYTES) + queues.len() * QUEUE_BYTES
+        })
+        .sum()
+}
+
+/// The opposite of [`by_key`].
+fn by_group<E>(table: BTreeMap<String, BTreeMap<i32, i64>>, entry: impl Fn(i64) -> E) -> ByQueue<E> {
+    let mut all = ByQueue::new();
+    for (key, queues) in table {
+        match key.split_once('@') {
+            Some((topic, group)) => {
+                let queues = queues
+                    .into_iter()
+                    .filter_map(|(id, offset)| Some((u32::try_from(id).ok()?, entry(offset))));
+                let topics = all.entry(group.to_owned()).or_insert_with(HashMap::new);
+                topics.insert(topic.to_owned(), queues.collect());
+            }
+            None => warn!(key, "consumer offset without a group left out"),
+        }
+    }
+    all
+}
+
+fn by_key<E>(table: &ByQueue<E>, offset: impl Fn(&E) -> i64) -> BTreeMap<String, BTreeMap<i32, i64>> {
+    let mut all = BTreeMap::new();
+    for (group, topics) in table {
+        for (topic, queues) in topics {
+            let queues =
+                queues.iter().filter_map(|(id, entry)| Some((i32::try_from(*id).ok()?, offset(entry))));
+            all.insert(format!("{topic}@{group}"), queues.collect());
+        }
+    }
+    all
+}
+
+fn group_topics<E>(table: &ByQueue<E>) -> BTreeMap<String, Vec<String>> {
+    let sorted = |topics: &HashMap<String, _>| {
+        let mut names: Vec<String> = topics.keys().cloned().collect();
+        names.sort_unstable();
+        names
+    };
+    table.iter().map(|(group, topics)| (group.clone(), sorted(topics))).collect()
+}

@@ -1,0 +1,417 @@
+//! What the peers of a process make it hold in memory: counted for each connection, bounded for all together.
+//!
+//! docs/decisions/memory-budget.md lists everything that counts, and says what happens at the bound.
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use tracing::warn;
+
+use crate::connection::{Connection, Phase};
+
+/// What memory is held for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// The part of a frame that has arrived.
+    Frame = 0,
+    /// Answers that the peer has not taken yet.
+    Answers = 1,
+    /// Requests that are not answered yet.
+    Requests = 2,
+    /// Entries of tables: groups, subscriptions, routes, key-value configuration.
+    Tables = 3,
+}
+
+impl MemoryKind {
+    const ALL: [Self; 4] = [Self::Frame, Self::Answers, Self::Requests, Self::Tables];
+
+    /// Names it, for a log line.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Frame => "partial frames",
+            Self::Answers => "answers not taken",
+            Self::Requests => "unanswered requests",
+            Self::Tables => "table entries",
+        }
+    }
+
+    const fn pool(self) -> usize {
+        match self {
+            Self::Frame | Self::Answers => MOVING,
+            Self::Requests | Self::Tables => KEPT,
+        }
+    }
+}
+
+/// The pool of what is on its way and leaves by itself: frames and answers.
+const MOVING: usize = 0;
+/// The pool of what stays until its peer takes it back or goes: requests and entries of tables.
+const KEPT: usize = 1;
+/// A sweep brings a pool this far below its bound (1/8 of it), so that sweeps are rare however many peers fill it.
+const SWEEP_SHARE: usize = 8;
+/// Part of the kept pool for entries that no connection answers for (1/2): routes, key-value configuration.
+const OWNERLESS_SHARE: usize = 2;
+
+/// Bounds the memory that the peers of a process make it hold; its name server and its broker share one.
+///
+/// Half of it is for what is on its way (partial frames, answers that were not taken), half for what stays (unanswered requests,
+/// entries of tables). When the first half is exceeded, the connections that hold most for longest without progress are closed. When the second
+/// half is exceeded, the connection that holds most is closed, or its request refused.
+#[derive(Debug)]
+pub struct MemoryBudget {
+    limit_bytes: usize,
+    used: [AtomicUsize; 2],
+    ownerless: AtomicUsize,
+    closed: AtomicU64,
+    started: Instant,
+    accounts: Mutex<HashMap<u64, Registered>>,
+}
+
+#[derive(Debug)]
+struct Registered {
+    account: Arc<Account>,
+    connection: Weak<Connection>,
+}
+
+/// What one connection holds, or, without a connection, what a table holds.
+pub(crate) struct Account {
+    budget: Option<Arc<MemoryBudget>>,
+    /// By [`MemoryKind`].
+    bytes: [AtomicUsize; 4],
+    /// When partial frames, and when answers, last rose from nothing or made progress, in milliseconds from the start of the budget.
+    progress_at_ms: [AtomicU64; 2],
+    /// The budget closes the connection: what it holds is about to be free.
+    leaving: AtomicBool,
+    ownerless: bool,
+}
+
+/// There is no room for more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "peers make this process hold as much memory as they may, at most {limit_bytes} bytes (maxPeerBytes); try again later"
+)]
+pub struct NoMemory {
+    /// The bound of all peers together.
+    pub limit_bytes: usize,
+}
+
+impl MemoryBudget {
+    /// The bound that a process has without a configuration.
+    pub const DEFAULT_BYTES: usize = 512 << 20;
+
+    /// A budget of `limit_bytes`.
+    pub fn new(limit_bytes: usize) -> Arc<Self> {
+        Arc::new(Self {
+            limit_bytes,
+            used: [AtomicUsize::new(0), AtomicUsize::new(0)],
+            ownerless: AtomicUsize::new(0),
+            closed: AtomicU64::new(0),
+            started: Instant::now(),
+            accounts: Mutex::default(),
+        })
+    }
+
+    /// The bound.
+    pub fn limit_bytes(&self) -> usize {
+        self.limit_bytes
+    }
+
+    /// Bytes that are held now.
+    pub fn used_bytes(&self) -> usize {
+        self.used.iter().map(|pool| pool.load(Ordering::Acquire)).sum()
+    }
+
+    /// Connections that were closed because they held too much.
+    pub fn closed_connections(&self) -> u64 {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// The memory of a table whose entries no connection answers for.
+    pub fn of_table(self: &Arc<Self>) -> TableMemory {
+        TableMemory { account: Arc::new(Account { ownerless: true, ..Account::new(Some(Arc::clone(self))) }) }
+    }
+
+    pub(crate) fn register(&self, connection: &Arc<Connection>) {
+        let (account, connection_id) = (Arc::clone(connection.account()), connection.id());
+        let registered = Registered { account, connection: Arc::downgrade(connection) };
+        self.accounts.lock().insert(connection_id, registered);
+    }
+
+    pub(crate) fn unregister(&self, connection_id: u64) {
+        self.accounts.lock().remove(&connection_id);
+    }
+
+    fn pool_limit(&self) -> usize {
+        self.limit_bytes / 2
+    }
+
+    fn no_memory(&self) -> NoMemory {
+        NoMemory { limit_bytes: self.limit_bytes }
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Closes the worst connections until a pool is well below its bound; what connections hold that are being closed counts as
+    /// gone.
+    ///
+    /// With `instead_of`, a connection that asks for more, only those are closed that hold more than it does. False when that
+    /// would not make room for it: then none is closed.
+    fn sweep(&self, pool: usize, instead_of: Option<&Account>) -> bool {
+        let accounts = self.accounts.lock();
+        let held = |it: &Registered| it.account.held(pool);
+        let (leaving, staying): (Vec<_>, Vec<_>) = accounts.values().partition(|it| it.account.is_leaving());
+        let going: usize = leaving.into_iter().map(held).sum();
+        let used = self.used[pool].load(Ordering::Acquire).saturating_sub(going);
+        let limit = self.pool_limit();
+        if used <= limit {
+            return true;
+        }
+        let at_least = instead_of.map_or(0, |account| account.held(pool));
+        let mut offenders: Vec<_> = staying.into_iter().filter(|it| held(it) > at_least).collect();
+        if instead_of.is_some() && used - limit > offenders.iter().map(|it| held(it)).sum() {
+            return false;
+        }
+        let now_ms = self.now_ms();
+        offenders.sort_by_cached_key(|it| std::cmp::Reverse(it.account.weight(pool, now_ms)));
+        let mut too_much = used - (limit - limit / SWEEP_SHARE);
+        for offender in offenders {
+            if too_much == 0 {
+                break;
+            }
+            too_much = too_much.saturating_sub(held(offender));
+            self.close(offender, pool);
+        }
+        true
+    }
+
+    fn close(&self, offender: &Registered, pool: usize) {
+        let account = &offender.account;
+        account.leaving.store(true, Ordering::Release);
+        self.closed.fetch_add(1, Ordering::Relaxed);
+        let Some(connection) = offender.connection.upgrade() else { return };
+        warn!(
+            peer = %connection.peer(),
+            id = connection.id(),
+            held_bytes = account.held(pool),
+            kind = account.largest_kind(pool).name(),
+            limit_bytes = self.limit_bytes,
+            "peers make this process hold too much (maxPeerBytes), the worst connection is closed"
+        );
+        connection.enter(Phase::Aborted);
+    }
+}
+
+impl Account {
+    pub(crate) fn new(budget: Option<Arc<MemoryBudget>>) -> Self {
+        Self {
+            budget,
+            bytes: [const { AtomicUsize::new(0) }; 4],
+            progress_at_ms: [const { AtomicU64::new(0) }; 2],
+            leaving: AtomicBool::new(false),
+            ownerless: false,
+        }
+    }
+
+    pub(crate) fn budget(&self) -> Option<&Arc<MemoryBudget>> {
+        self.budget.as_ref()
+    }
+
+    fn held(&self, pool: usize) -> usize {
+        let of_pool = MemoryKind::ALL.into_iter().filter(|kind| kind.pool() == pool);
+        of_pool.map(|kind| self.bytes[kind as usize].load(Ordering::Relaxed)).sum()
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
+    }
+
+    fn largest_kind(&self, pool: usize) -> MemoryKind {
+        let of_pool = MemoryKind::ALL.into_iter().filter(|kind| kind.pool() == pool);
+        of_pool
+            .max_by_key(|kind| self.bytes[*kind as usize].load(Ordering::Relaxed))
+            .unwrap_or(MemoryKind::Frame)
+    }
+
+    /// How bad it is that the connection holds this much. Moving bytes weigh with the time since they last made progress: who takes
+    /// his answers and completes his frames is not closed for many that do not.
+    fn weight(&self, pool: usize, now_ms: u64) -> u128 {
+        if pool == KEPT {
+            return self.held(pool) as u128;
+        }
+        let kinds = [MemoryKind::Frame, MemoryKind::Answers];
+        let weights = kinds.map(|kind| {
+            let held = self.bytes[kind as usize].load(Ordering::Relaxed) as u128;
+            let age_ms = now_ms.saturating_sub(self.progress_at_ms[kind as usize].load(Ordering::Relaxed));
+            held * (u128::from(age_ms) + 1)
+        });
+        weights.iter().sum()
+    }
+
+    /// Notes that a frame was completed, or that the peer took answers.
+    fn note_progress(&self, kind: MemoryKind) {
+        if let (Some(budget), Some(progress_at_ms)) = (&self.budget, self.progress_at_ms.get(kind as usize)) {
+            progress_at_ms.store(budget.now_ms(), Ordering::Relaxed);
+        }
+    }
+
+    /// Counts bytes. False when the pool is exceeded now: the caller then calls [`Self::settle`], holding no lock.
+    #[must_use]
+    pub(crate) fn add(&self, kind: MemoryKind, bytes: usize) -> bool {
+        let Some(budget) = &self.budget else { return true };
+        if bytes == 0 {
+            return true;
+        }
+        let pool = kind.pool();
+        if self.bytes[kind as usize].fetch_add(bytes, Ordering::Relaxed) == 0 {
+            self.note_progress(kind);
+        }
+        budget.used[pool].fetch_add(bytes, Ordering::AcqRel) + bytes <= budget.pool_limit()
+    }
+
+    pub(crate) fn subtract(&self, kind: MemoryKind, bytes: usize) {
+        if let Some(budget) = &self.budget
+            && bytes > 0
+        {
+            self.bytes[kind as usize].fetch_sub(bytes, Ordering::Relaxed);
+            budget.used[kind.pool()].fetch_sub(bytes, Ordering::AcqRel);
+        }
+    }
+
+    /// Closes connections until the pool of `kind` is below its bound.
+    pub(crate) fn settle(&self, kind: MemoryKind) {
+        if let Some(budget) = &self.budget {
+            budget.sweep(kind.pool(), None);
+        }
+    }
+
+    /// Whether more than the bound is held, by connections that are being closed: no more requests are handled until it is free.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.budget.as_ref().is_some_and(|it| it.used[MOVING].load(Ordering::Relaxed) > it.pool_limit())
+    }
+
+    /// Takes memory that stays until the reservation is dropped.
+    pub(crate) fn reserve(self: &Arc<Self>, kind: MemoryKind, bytes: usize) -> Result<Reservation, NoMemory> {
+        let fits = self.add(kind, bytes);
+        // Its drop gives the bytes back.
+        let reservation = Reservation { account: Arc::clone(self), kind, bytes };
+        if !fits
+            && let Some(budget) = &self.budget
+            && !budget.sweep(kind.pool(), Some(self))
+        {
+            return Err(budget.no_memory());
+        }
+        Ok(reservation)
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+/// The memory of a table whose entries no connection answers for, such as routes.
+#[derive(Debug)]
+pub struct TableMemory {
+    account: Arc<Account>,
+}
+
+impl TableMemory {
+    /// Takes memory for an entry.
+    ///
+    /// # Errors
+    /// [`NoMemory`] when the entries of all such tables would take more than their part of the budget. No connection is closed
+    /// for them.
+    pub fn reserve(&self, bytes: usize) -> Result<Reservation, NoMemory> {
+        let fits = self.account.add(MemoryKind::Tables, bytes);
+        // Its drop gives everything back.
+        let reservation = Reservation { account: Arc::clone(&self.account), kind: MemoryKind::Tables, bytes };
+        let Some(budget) = &self.account.budget else { return Ok(reservation) };
+        let others = budget.ownerless.fetch_add(bytes, Ordering::AcqRel);
+        if others.saturating_add(bytes) > budget.pool_limit() / OWNERLESS_SHARE {
+            return Err(budget.no_memory());
+        }
+        if !fits {
+            // Such entries alone do not fill the pool: connections do.
+            budget.sweep(KEPT, None);
+        }
+        Ok(reservation)
+    }
+}
+
+/// A number of bytes that rises and falls, counted in its account; its drop counts it as 0.
+#[derive(Debug)]
+pub(crate) struct Gauge {
+    account: Arc<Account>,
+    kind: MemoryKind,
+    bytes: usize,
+}
+
+impl Gauge {
+    pub(crate) fn new(account: &Arc<Account>, kind: MemoryKind) -> Self {
+        Self { account: Arc::clone(account), kind, bytes: 0 }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Sets the number. False when the pool is exceeded now: the caller then calls [`Account::settle`], holding no lock.
+    #[must_use]
+    pub(crate) fn set(&mut self, bytes: usize) -> bool {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        if bytes > before {
+            return self.account.add(self.kind, bytes - before);
+        }
+        self.account.subtract(self.kind, before - bytes);
+        true
+    }
+
+    /// Notes that the peer completed a frame or took answers: what is held is younger than it was.
+    pub(crate) fn note_progress(&self) {
+        if self.bytes > 0 {
+            self.account.note_progress(self.kind);
+        }
+    }
+}
+
+impl Drop for Gauge {
+    fn drop(&mut self) {
+        self.account.subtract(self.kind, self.bytes);
+    }
+}
+
+/// Memory that was taken from a budget; its drop gives it back.
+#[derive(Debug)]
+#[must_use = "dropping it gives the memory back"]
+pub struct Reservation {
+    account: Arc<Account>,
+    kind: MemoryKind,
+    bytes: usize,
+}
+
+impl Reservation {
+    /// Bytes that it stands for.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.account.ownerless
+            && let Some(budget) = &self.account.budget
+        {
+            budget.ownerless.fetch_sub(self.bytes, Ordering::AcqRel);
+        }
+        self.account.subtract(self.kind, self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+"""What others wrote does not command the terminal: control characters are shown there; pipes get them as they are."""
+
+import os
+import pty
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+BODY = b"red \x1b[31m, bell \x07, \xff, tab \t, end"
+RUN_SECONDS = 240
+
+
+def on_a_terminal(*command: str) -> bytes:
+    """Runs a command whose standard output is a terminal; returns what came there."""
+    ours, theirs = pty.openpty()
+    try:
+        process = subprocess.Popen(command, stdout=theirs, stdin=subprocess.DEVNULL)
+        os.close(theirs)
+        came = bytearray()
+        while piece := read(ours):
+            came += piece
+        assert process.wait(RUN_SECONDS) == 0
+        return bytes(came)
+    finally:
+        os.close(ours)
+
+
+def read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # the other side is closed
+        return b""
+
+
+def test_a_body_is_escaped_on_a_terminal_and_exact_in_a_pipe(rocketpy, server, executable: list[str], topic: str):
+    rocketpy("produce", topic, stdin=BODY + b"\n")
+    assert rocketpy("consume", topic, stdin=b"").stdout == BODY + b"\n"
+    shown = on_a_terminal(*executable, "consume", topic, "--name-server", server.name_server)
+    assert rb"red \x1b[31m, bell \x07, \xff, tab " in shown
+    assert b"\x1b" not in shown
+    assert b"\x07" not in shown
+
+
+def test_an_error_shows_control_characters(rocketpy):
+    error = rocketpy("topic", "describe", "a\x1b[2Jb", code=None).stderr
+    assert "error:" in error
+    assert "\x1b" not in error
+
+
+def test_a_server_that_others_can_reach_says_so(start: Callable, tmp_path: Path):
+    ports = ("--port", "0", "--name-server-port", "0")
+    opened = start("server", str(tmp_path / "opened"), *ports, "--host", "0.0.0.0", "--set", "brokerIP1=127.0.0.1")
+    assert opened.stop() == 0
+    assert "warning: there is no access control" in opened.log.read_text()
+    closed = start("server", str(tmp_path / "closed"), *ports)
+    assert closed.stop() == 0
+    assert "access control" not in closed.log.read_text()
