@@ -107,7 +107,7 @@ impl Plan {
         let disk = SimOptions {
             seed: rng.u64(..),
             write_back_per_mille: *rng.choice(&[0, 10, 100, 500]).unwrap_or(&0),
-            write_back_fails_per_mille: rare(rng, 10, 50),
+            write_back_fails_per_mille: rare(rng, 30, 50),
             flush_fails_per_mille: rare(rng, 20, 20),
             no_space_per_mille: rare(rng, 20, 20),
             no_handle_per_mille: rare(rng, 10, 10),
@@ -147,7 +147,7 @@ impl Plan {
     fn with_media(mut self, rng: &mut Rng) -> Self {
         self.disk.read_fails_per_mille = if rng.u8(0..10) == 0 { 20 } else { 0 };
         self.disk.tears_sectors = rng.bool();
-        self.disk.evicts = rng.bool();
+        self.disk.evicts = rng.u8(0..4) == 0;
         self
     }
 
