@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rocketpy_model::QueueOffset;
 use rocketpy_protocol::Command;
-use rocketpy_remoting::{Reply, cork};
+use rocketpy_remoting::{Connection, Reply, cork};
 use tracing::debug;
 
 use super::pull;
@@ -20,10 +20,11 @@ use crate::waiting::{Pull, Question, Waiting};
 /// Then the answer comes from what is there. Clients wait 3 s for an answer.
 const DISPATCH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Whether the wait is over by what the store shows now.
-fn is_over(waiter: &Waiting, shared: &Shared) -> bool {
+/// Whether the wait is over by what the store and the connection show now. The end of a connection, and the stop of the broker, end
+/// the wait of pulls alone: questions get an answer that leaves nothing out.
+fn is_over(waiter: &Waiting, shared: &Shared, connection: &Connection) -> bool {
     match waiter {
-        Waiting::Pull(pull) => pull.is_before(max_offset(shared, &pull.queue)),
+        Waiting::Pull(pull) => !connection.is_open() || pull.is_before(max_offset(shared, &pull.queue)),
         Waiting::Question(question) => shared.store.dispatched_offset() >= question.end,
     }
 }
@@ -59,10 +60,11 @@ pub(super) fn answer_once_dispatched(
 
 /// Holds a request, for `patience` at most. Without room for it the answer is SYSTEM_BUSY.
 fn hold(shared: &Arc<Shared>, waiter: Waiting, reply: Reply, patience: Duration) {
+    let connection = reply.connection().clone();
     match shared.held.hold(Held { waiter, reply, deadline: Instant::now() + patience }) {
         Ok(id) => {
-            // It may have happened since the caller looked.
-            let over = shared.held.take_if(id, |waiter| is_over(waiter, shared));
+            // It may have happened since the caller looked. A connection is no longer open when its requests are taken out.
+            let over = shared.held.take_if(id, |waiter| is_over(waiter, shared, &connection));
             resume(shared, over);
         }
         Err(refused) => {

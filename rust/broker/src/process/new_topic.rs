@@ -93,7 +93,7 @@ pub(super) fn wait(shared: &Arc<Shared>, topic: &str, request: &Command, reply: 
     match shared.sends_to_new_topics.add(topic, send) {
         Ok(false) => {}
         Ok(true) => {
-            let turn = Turn { shared: shared.clone(), topic: topic.to_owned(), bytes: 0 };
+            let turn = Turn::new(shared.clone(), topic);
             shared.tasks.spawn(turn.put_all());
         }
         Err(refused) => {
@@ -110,9 +110,15 @@ struct Turn {
     topic: String,
     /// Of the send that is being put.
     bytes: usize,
+    /// None was left. Sends that come later belong to another turn.
+    is_over: bool,
 }
 
 impl Turn {
+    fn new(shared: Arc<Shared>, topic: &str) -> Self {
+        Self { shared, topic: topic.to_owned(), bytes: 0, is_over: false }
+    }
+
     async fn put_all(mut self) {
         while let Some(Send { request, reply }) = self.next() {
             send::put_and_answer(&self.shared, &request, reply).await;
@@ -122,6 +128,7 @@ impl Turn {
     fn next(&mut self) -> Option<Send> {
         let next = self.shared.sends_to_new_topics.next(&self.topic, std::mem::take(&mut self.bytes));
         self.bytes = next.as_ref().map_or(0, Send::bytes);
+        self.is_over = next.is_none();
         next
     }
 }
@@ -129,6 +136,53 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         // Nothing is left, unless the broker stops or the turn panicked. Then their senders get an error.
-        while self.next().is_some() {}
+        while !self.is_over {
+            drop(self.next());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rocketpy_protocol::code::request;
+    use rocketpy_remoting::{Client, ClientConfig, Connection, Handler, Server, ServerConfig};
+    use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+    use super::*;
+    use crate::testing::TestShared;
+
+    /// Passes on the right to answer.
+    struct Answers(UnboundedSender<Reply>);
+
+    impl Handler for Answers {
+        fn handle(&self, _connection: &Arc<Connection>, _request: Command, reply: Reply) {
+            self.0.send(reply).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_is_over_leaves_later_sends_alone() {
+        let shared = TestShared::open(|_| {});
+        let (sender, mut replies) = unbounded_channel();
+        let config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
+        let server = Server::bind(config, Arc::new(Answers(sender))).unwrap();
+        let client = Client::new(ClientConfig::default());
+        let address = server.local_addr().to_string();
+        let request = Command::bare_request(request::SEND_MESSAGE);
+        let _call = client.start_call(&address, request.clone(), Duration::from_secs(60)).await.unwrap();
+        let reply = replies.recv().await.unwrap();
+
+        let mut over = Turn::new(Arc::clone(&shared), "orders");
+        assert!(over.next().is_none());
+        assert!(shared.sends_to_new_topics.add("orders", Send { request, reply }).unwrap());
+        drop(over);
+        assert!(shared.sends_to_new_topics.has("orders"));
+        let mut later = Turn::new(Arc::clone(&shared), "orders");
+        assert!(later.next().is_some(), "it is there for its own turn");
+        drop(later);
+        assert!(!shared.sends_to_new_topics.has("orders"));
+        assert_eq!(shared.sends_to_new_topics.state.lock().bytes, 0);
     }
 }

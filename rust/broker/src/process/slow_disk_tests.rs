@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_model::TopicConfig;
-use rocketpy_protocol::body::{ConsumerData, HeartbeatData, SubscriptionData};
+use rocketpy_model::sys_flag::pull as flag;
+use rocketpy_protocol::body::{ConsumerData, HeartbeatData, ProducerData, SubscriptionData};
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
     CreateTopicRequestHeader, Header, PullMessageRequestHeader, SendMessageRequestHeader,
@@ -121,7 +122,7 @@ fn pull(group: &str, sys_flag: i32) -> Command {
         max_msg_nums: 10,
         sys_flag,
         commit_offset: 0,
-        suspend_timeout_millis: 0,
+        suspend_timeout_millis: 600_000,
         subscription: Some("*"),
         sub_version: 0,
         expression_type: None,
@@ -266,4 +267,28 @@ async fn a_pull_of_a_group_that_is_being_made_waits_for_it() {
     drop(closed);
     assert_eq!(pulled.await.unwrap().code, 0);
     assert!(fixture.shared.groups.get("made").is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pull_whose_client_went_while_it_waited_for_the_disk_is_not_held() {
+    let fixture = Fixture::start().await;
+    let closed = Closed::new(&fixture.shared.groups.gate);
+    let client = Client::new(ClientConfig::default());
+    let data = HeartbeatData {
+        client_id: "c".to_owned(),
+        producer_data_set: vec![ProducerData { group_name: "seen".to_owned() }],
+        ..HeartbeatData::default()
+    };
+    let heartbeat = Command::bare_request(request::HEART_BEAT).with_body(json::to_vec(&data));
+    assert_eq!(fixture.call(&client, heartbeat.clone()).await.code, 0);
+    let is_there = || !fixture.shared.clients.producer_group("seen").is_empty();
+    assert!(is_there());
+    let pulled = fixture.begin(&client, pull("made", flag::SUBSCRIPTION | flag::SUSPEND)).await;
+    assert_eq!(fixture.call(&client, heartbeat).await.code, 0, "the pull came before");
+    drop((pulled, client));
+    until("the broker has noticed", || !is_there()).await;
+    drop(closed);
+    fixture.shared.tasks.join(TIMEOUT).await;
+    assert!(fixture.shared.groups.get("made").is_some(), "the pull went on");
+    assert_eq!(fixture.shared.held.len(), 0);
 }
