@@ -2,8 +2,8 @@
 //!
 //! A request is handled on the task of its connection: decoded once, checked, done, answered. Five kinds of answers wait: sends
 //! under SYNC_FLUSH for the flush that covers them, pulls for a message, questions about the newest messages for dispatch, pulls of
-//! what is not in memory for the disk ([`cold_read`]), and what changes a table of `config` for its file
-//! ([`table::group_commit`]). None of them waits on a thread that serves connections.
+//! what is not in memory for the disk (`cold_read`), and what changes a table of `config` for its file
+//! (`table::group_commit`). None of them waits on a thread that serves connections.
 //!
 //! The inner doors: `put` for a message to store, `held_request` for a request that waits, `service` for background work, `tasks`
 //! for work that a request leaves behind, `figures` for whoever shows what the broker does, `role` for what it is among its

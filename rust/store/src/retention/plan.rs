@@ -390,7 +390,7 @@ impl OldPart {
                 Aged::StoredAt(_) | Aged::Gone => first_kept = at + 1,
                 Aged::Unreadable => {}
             }
-            at = at + 1;
+            at += 1;
         }
         Ok(first_kept)
     }
