@@ -52,7 +52,7 @@ pub fn plan_repair<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result
 /// When a repair was interrupted, the next call finishes it.
 ///
 /// # Errors
-/// [`StoreError::Locked`]; [`ToolError::HoleTooShort`]; or a file operation failed.
+/// [`ToolError::Store`] when somebody has the store open; [`ToolError::HoleTooShort`]; or a file operation failed.
 ///
 /// # Durability
 /// Everything that is overwritten or moved is durable in the side folder before.
