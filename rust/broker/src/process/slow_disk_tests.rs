@@ -50,6 +50,12 @@ impl Fixture {
     async fn call(&self, client: &Client, request: Command) -> Command {
         client.call(&self.address, request, TIMEOUT).await.unwrap()
     }
+
+    /// Puts the first message into `known`, and waits until pulls find it.
+    async fn send_first(&self) {
+        assert_eq!(self.call(&self.client, send("known", "x")).await.code, 0);
+        until("dispatch has come there", || self.shared.store.queue_bounds("known", 0).max.get() == 1).await;
+    }
 }
 
 /// Opens the gate again however a test ends: a writer that waits would keep it from ending.
@@ -221,7 +227,7 @@ async fn sends_that_would_take_too_much_memory_while_they_wait_are_told_that_the
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_offsets_wait_for_the_disk_and_nobody_else_does() {
     let fixture = Fixture::start().await;
-    assert_eq!(fixture.call(&fixture.client, send("known", "x")).await.code, 0);
+    fixture.send_first().await;
     let data = HeartbeatData {
         client_id: "c".to_owned(),
         consumer_data_set: vec![ConsumerData {
@@ -265,7 +271,7 @@ async fn first_offsets_wait_for_the_disk_and_nobody_else_does() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pull_of_a_group_that_is_being_made_waits_for_it() {
     let fixture = Fixture::start().await;
-    assert_eq!(fixture.call(&fixture.client, send("known", "x")).await.code, 0);
+    fixture.send_first().await;
     let gate = fixture.shared.groups.gate.clone();
     let closed = Closed::new(&gate);
     let pulled = fixture.begin(&fixture.client, pull("made", 4)).await;
