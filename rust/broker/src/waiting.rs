@@ -5,10 +5,14 @@ use std::sync::Arc;
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::Command;
+use rocketpy_remoting::{MemoryKind, NoMemory, Reply, Reservation};
 use rocketpy_store::{Arrival, ReadLimits};
 
 use crate::call::Function;
 use crate::held_request::{QueueKey, Waiter, WaitsFor};
+
+/// Bytes that a waiting request takes at least: its task, with the request and the right to answer it.
+const WAIT_BYTES: usize = 1024;
 
 /// A request that this broker may hold.
 #[derive(Debug)]
@@ -27,6 +31,11 @@ pub(crate) struct Question {
     pub(crate) function: Function,
     /// What readers might see of the log when the question came.
     pub(crate) end: PhysicalOffset,
+}
+
+/// Takes memory of the budget of all peers for what this request keeps while it waits: `bytes` besides what every request takes.
+pub(crate) fn reserve(reply: &Reply, bytes: usize) -> Result<Reservation, NoMemory> {
+    reply.connection().reserve(MemoryKind::Requests, WAIT_BYTES + bytes)
 }
 
 /// A pull that passed its checks.
@@ -87,8 +96,12 @@ impl Waiter for Waiting {
 
 impl Question {
     fn held_bytes(&self) -> usize {
-        let fields: usize =
-            self.request.ext.iter().map(|pair| pair.0.len() + pair.1.len() + size_of_val(&pair)).sum();
-        fields + self.request.remark.as_ref().map_or(0, String::len)
+        header_bytes(&self.request)
     }
+}
+
+/// Bytes of memory that a request's header takes behind the struct.
+pub(crate) fn header_bytes(request: &Command) -> usize {
+    let fields: usize = request.ext.iter().map(|pair| pair.0.len() + pair.1.len() + size_of_val(&pair)).sum();
+    fields + request.remark.as_ref().map_or(0, String::len)
 }

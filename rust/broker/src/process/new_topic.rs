@@ -15,10 +15,11 @@ use rocketpy_remoting::Reply;
 use super::send;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
+use crate::waiting::header_bytes;
 
-/// Most bytes of all sends that wait for their topics.
+/// Most bytes of all sends that wait for their topics, with their headers.
 const MAX_BYTES: usize = 64 << 20;
-/// Bytes that a send takes besides its body.
+/// Bytes that a send takes besides its header and its body.
 const SEND_BYTES: usize = 2048;
 
 /// The sends that wait for their topics.
@@ -45,7 +46,7 @@ struct Send {
 
 impl Send {
     fn bytes(&self) -> usize {
-        SEND_BYTES + self.request.body.len()
+        SEND_BYTES + header_bytes(&self.request) + self.request.body.len()
     }
 }
 

@@ -26,7 +26,7 @@ use crate::shared::Shared;
 use crate::table::group::FoundGroup;
 use crate::table::group_commit::Written;
 use crate::table::offset::{Place, PullAt, Pulling, Readable};
-use crate::waiting::Pull;
+use crate::waiting::{self, Pull, header_bytes};
 
 /// Bytes of one answer when the request states no limit: Apache's limit for messages in memory.
 const DEFAULT_MAX_BYTES: usize = 256 * 1024;
@@ -47,8 +47,10 @@ pub(super) fn pull(Call { shared, request, .. }: Call<'_>, reply: Reply) -> Opti
             return None;
         }
     };
-    let found =
-        check_broker(shared, request.code).and_then(|()| shared.groups.get_or_create(header.consumer_group));
+    // The length of the filter first: a group may have to be made, and the request waits for it.
+    let found = check_broker(shared, request.code)
+        .and_then(|()| check_length(shared, &header))
+        .and_then(|()| shared.groups.get_or_create(header.consumer_group));
     let checked = match found {
         Ok(FoundGroup { written: Some(written), .. }) => {
             pull_once_made(shared, written, request, reply);
@@ -68,11 +70,17 @@ pub(super) fn pull(Call { shared, request, .. }: Call<'_>, reply: Reply) -> Opti
 
 /// Serves the pull from its beginning once its group is made.
 fn pull_once_made(shared: &Arc<Shared>, written: Written, request: &Command, reply: Reply) {
+    let memory = match waiting::reserve(&reply, header_bytes(request)) {
+        Ok(memory) => memory,
+        Err(no_memory) => return reply.send(Refusal::from(no_memory).response()),
+    };
     // The body is a part of the whole block that was read from the connection, and would keep it in memory. No pull has one.
     let request = Command { body: Bytes::new(), ..request.clone() };
     let owner = shared.clone();
     shared.tasks.spawn(async move {
-        match on_disk(Some(written)).await {
+        let result = on_disk(Some(written)).await;
+        drop(memory);
+        match result {
             Ok(()) => {
                 let connection = reply.connection().clone();
                 let call = Call { shared: &owner, connection: &connection, request: &request };
@@ -118,9 +126,27 @@ fn place_and_read(
     };
     let hold = (header.sys_flag & flag::SUSPEND != 0).then(|| hold_time(shared, header));
     let Some(written) = written else { return read(shared, pull, reply, hold) };
+    read_once_written(shared, written, pull, reply, hold);
+    None
+}
+
+/// Reads once the offset of the group is on disk.
+fn read_once_written(
+    shared: &Arc<Shared>,
+    written: Written,
+    pull: Pull,
+    reply: Reply,
+    hold: Option<Duration>,
+) {
+    let memory = match waiting::reserve(&reply, pull.held_bytes()) {
+        Ok(memory) => memory,
+        Err(no_memory) => return reply.send(Refusal::from(no_memory).response()),
+    };
     let owner = shared.clone();
     shared.tasks.spawn(async move {
-        match on_disk(Some(written)).await {
+        let result = on_disk(Some(written)).await;
+        drop(memory);
+        match result {
             Ok(()) => {
                 if let Some((pull, reply, patience)) = read(&owner, pull, reply, hold) {
                     held::hold_pull(&owner, pull, reply, patience);
@@ -129,7 +155,6 @@ fn place_and_read(
             Err(refusal) => reply.send(refusal_response(&refusal)),
         }
     });
-    None
 }
 
 /// The answer that sends a reader back: its offset is from before the last start.
@@ -190,6 +215,12 @@ fn check_broker(shared: &Shared, code: i32) -> Result<(), Refusal> {
         return Err(Refusal::LitePullOff { broker: config.broker_name.clone() });
     }
     Ok(())
+}
+
+/// Whether the filter that the pull brings, if it brings one, is short enough.
+fn check_length(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> Result<(), Refusal> {
+    let brings_one = header.sys_flag & flag::SUBSCRIPTION != 0;
+    shared.check_filter(header.subscription.filter(|_| brings_one).unwrap_or_default())
 }
 
 fn check(
@@ -289,6 +320,10 @@ fn read_aside(shared: &Arc<Shared>, pull: Pull, reply: Reply, hold: Option<Durat
         Ok(place) => place,
         Err(refusal) => return reply.send(refusal.response()),
     };
+    let memory = match waiting::reserve(&reply, pull.held_bytes()) {
+        Ok(memory) => memory,
+        Err(no_memory) => return reply.send(Refusal::from(no_memory).response()),
+    };
     let for_task = shared.clone();
     shared.tasks.spawn(async move {
         let store = for_task.store.clone();
@@ -297,7 +332,9 @@ fn read_aside(shared: &Arc<Shared>, pull: Pull, reply: Reply, hold: Option<Durat
             let read = store.get(topic, *queue_id, pull.offset, &pull.limits, &pull.filter);
             (pull, read)
         });
-        if let Some((pull, read)) = aside.await
+        let done = aside.await;
+        drop(memory);
+        if let Some((pull, read)) = done
             && let Some((pull, reply, patience)) = finish(&for_task, pull, reply, hold, read)
         {
             held::hold_pull(&for_task, pull, reply, patience);

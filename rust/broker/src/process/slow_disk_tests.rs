@@ -6,13 +6,13 @@ use std::time::Duration;
 use rocketpy_model::TopicConfig;
 use rocketpy_model::sys_flag::pull as flag;
 use rocketpy_protocol::body::{ConsumerData, HeartbeatData, ProducerData, SubscriptionData};
-use rocketpy_protocol::code::request;
+use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
     CreateTopicRequestHeader, Header, PullMessageRequestHeader, SendMessageRequestHeader,
     SendMessageRequestHeaderV2, SendMessageResponseHeader, UpdateConsumerOffsetRequestHeader,
 };
 use rocketpy_protocol::{Command, json};
-use rocketpy_remoting::{Client, ClientConfig, PendingCall, Server, ServerConfig};
+use rocketpy_remoting::{Client, ClientConfig, MemoryBudget, PendingCall, Server, ServerConfig};
 
 use super::Processor;
 use crate::config_file::Gate;
@@ -24,6 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 struct Fixture {
     address: String,
     client: Client,
+    memory: Arc<MemoryBudget>,
     _server: Server,
     /// Dropped last: it closes the store.
     shared: TestShared,
@@ -35,9 +36,11 @@ impl Fixture {
         let created = shared.topics.create(vec![TopicConfig::new("known", 1)]).unwrap();
         created.written.unwrap().done().await.unwrap();
         let processor = Arc::new(Processor(Arc::clone(&shared)));
-        let server = Server::bind(ServerConfig::new("127.0.0.1:0".parse().unwrap()), processor).unwrap();
+        let config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
+        let memory = config.memory.clone();
+        let server = Server::bind(config, processor).unwrap();
         let address = server.local_addr().to_string();
-        Self { address, client: Client::new(ClientConfig::default()), _server: server, shared }
+        Self { address, client: Client::new(ClientConfig::default()), memory, _server: server, shared }
     }
 
     async fn begin(&self, client: &Client, request: Command) -> PendingCall {
@@ -46,6 +49,12 @@ impl Fixture {
 
     async fn call(&self, client: &Client, request: Command) -> Command {
         client.call(&self.address, request, TIMEOUT).await.unwrap()
+    }
+
+    /// Puts the first message into `known`, and waits until pulls find it.
+    async fn send_first(&self) {
+        assert_eq!(self.call(&self.client, send("known", "x")).await.code, 0);
+        until("dispatch has come there", || self.shared.store.queue_bounds("known", 0).max.get() == 1).await;
     }
 }
 
@@ -114,6 +123,10 @@ fn commit(group: &str, offset: i64) -> Command {
 }
 
 fn pull(group: &str, sys_flag: i32) -> Command {
+    pull_with(group, sys_flag, "*")
+}
+
+fn pull_with(group: &str, sys_flag: i32, subscription: &str) -> Command {
     let header = PullMessageRequestHeader {
         consumer_group: group,
         topic: "known",
@@ -123,7 +136,7 @@ fn pull(group: &str, sys_flag: i32) -> Command {
         sys_flag,
         commit_offset: 0,
         suspend_timeout_millis: 600_000,
-        subscription: Some("*"),
+        subscription: Some(subscription),
         sub_version: 0,
         expression_type: None,
         max_msg_bytes: None,
@@ -214,7 +227,7 @@ async fn sends_that_would_take_too_much_memory_while_they_wait_are_told_that_the
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_offsets_wait_for_the_disk_and_nobody_else_does() {
     let fixture = Fixture::start().await;
-    assert_eq!(fixture.call(&fixture.client, send("known", "x")).await.code, 0);
+    fixture.send_first().await;
     let data = HeartbeatData {
         client_id: "c".to_owned(),
         consumer_data_set: vec![ConsumerData {
@@ -258,7 +271,7 @@ async fn first_offsets_wait_for_the_disk_and_nobody_else_does() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pull_of_a_group_that_is_being_made_waits_for_it() {
     let fixture = Fixture::start().await;
-    assert_eq!(fixture.call(&fixture.client, send("known", "x")).await.code, 0);
+    fixture.send_first().await;
     let gate = fixture.shared.groups.gate.clone();
     let closed = Closed::new(&gate);
     let pulled = fixture.begin(&fixture.client, pull("made", 4)).await;
@@ -291,4 +304,61 @@ async fn a_pull_whose_client_went_while_it_waited_for_the_disk_is_not_held() {
     fixture.shared.tasks.join(TIMEOUT).await;
     assert!(fixture.shared.groups.get("made").is_some(), "the pull went on");
     assert_eq!(fixture.shared.held.len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pulls_count_in_the_budget_while_they_wait_for_a_file() {
+    const PULLS: usize = 20;
+    let fixture = Fixture::start().await;
+    let filter = (0..6000).map(|number| format!("tag{number:05}")).collect::<Vec<_>>().join("||");
+    let (groups, offsets) = (fixture.shared.groups.gate.clone(), fixture.shared.offsets.gate().clone());
+    for (gate, group, flags) in [(groups, "made", 0), (offsets, "TOOLS_CONSUMER", flag::COMMIT_OFFSET)] {
+        let nothing = fixture.memory.used_bytes();
+        let closed = Closed::new(&gate);
+        let client = Client::new(ClientConfig::default());
+        let mut calls = Vec::new();
+        for _ in 0..PULLS {
+            let request = pull_with(group, flag::SUBSCRIPTION | flags, &filter);
+            calls.push(fixture.begin(&client, request).await);
+        }
+        until("the filters count", || fixture.memory.used_bytes() > nothing + PULLS * filter.len()).await;
+        drop(closed);
+        for call in calls {
+            assert_eq!(call.await.unwrap().code, response::PULL_NOT_FOUND);
+        }
+        drop(client);
+        until("all is given back", || fixture.memory.used_bytes() <= nothing).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pull_with_a_long_filter_makes_no_group() {
+    let fixture = Fixture::start().await;
+    let long = "x".repeat(fixture.shared.config.max_filter_bytes + 1);
+    let refused = fixture.call(&fixture.client, pull_with("made", flag::SUBSCRIPTION, &long)).await;
+    assert_eq!(refused.code, response::SUBSCRIPTION_PARSE_FAILED, "{:?}", refused.remark);
+    assert!(fixture.shared.groups.get("made").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_headers_of_sends_count_while_they_wait_for_their_topics() {
+    let fixture = Fixture::start().await;
+    let _closed = Closed::new(&fixture.shared.topics.gate);
+    let field = "x".repeat(3 << 20);
+    let with_field = |topic: &str| {
+        let mut request = send(topic, "x");
+        request.ext.push("unknown", &field);
+        request
+    };
+    let clients = [(); 3].map(|()| Client::new(ClientConfig::default()));
+    let mut waiting = Vec::new();
+    for (connection, client) in clients.iter().enumerate() {
+        for number in 0..7 {
+            let request = with_field(&format!("made-{connection}-{number}"));
+            waiting.push(fixture.begin(client, request).await);
+        }
+        // Over the same connection: all of them have come by then.
+        assert_eq!(fixture.call(client, send("known", "x")).await.code, 0);
+    }
+    assert_eq!(fixture.call(&fixture.client, with_field("made-too")).await.code, response::SYSTEM_BUSY);
 }

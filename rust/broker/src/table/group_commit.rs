@@ -26,14 +26,14 @@ pub(crate) trait Kept: Send + Sync + 'static {
     /// What one write puts on disk.
     type Content;
 
-    /// Begins a write of everything that has changed so far.
+    /// Begins a write of everything that has changed so far. The lock is held: whatever takes long belongs into `write`.
     fn begin(&self, state: &mut Self::State) -> Self::Content;
 
     /// Writes the file. No lock is held.
     fn write(&self, content: &Self::Content) -> Result<(), EnvError>;
 
     /// Takes note of how the write ended. After a failed one everybody who waits gets the error, those for the next one too.
-    fn end(&self, state: &mut Self::State, content: Self::Content, is_written: bool);
+    fn end(&self, state: &mut Self::State, content: &Self::Content, is_written: bool);
 }
 
 /// Which write a change waits for.
@@ -157,7 +157,7 @@ impl<K: Kept> GroupCommit<K> {
             let result = self.kept.write(&content);
             let done = {
                 let mut inner = self.inner.lock();
-                self.kept.end(&mut inner.state, content, result.is_ok());
+                self.kept.end(&mut inner.state, &content, result.is_ok());
                 let mut done = std::mem::take(&mut inner.current);
                 if result.is_err() {
                     done.append(&mut inner.next);
@@ -231,7 +231,7 @@ mod tests {
             Ok(())
         }
 
-        fn end(&self, _state: &mut u64, _content: u64, _is_written: bool) {}
+        fn end(&self, _state: &mut u64, _content: &u64, _is_written: bool) {}
     }
 
     fn add(group: &Arc<GroupCommit<Number>>, wait: Wait) -> Option<Written> {

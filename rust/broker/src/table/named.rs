@@ -119,7 +119,7 @@ impl<V: Named> Kept for File<V> {
         (self.save)(content.version, table)
     }
 
-    fn end(&self, state: &mut State<V>, content: Content<V>, is_written: bool) {
+    fn end(&self, state: &mut State<V>, content: &Content<V>, is_written: bool) {
         state.in_flight.clear();
         if !is_written {
             // What came meanwhile was checked against what is not there now. Its callers get the error as well.
@@ -134,10 +134,10 @@ impl<V: Named> Kept for File<V> {
             state.version = if is_next { content.version } else { state.version.next(now_ms()) };
         }
         let mut seen = self.seen.write();
-        for (name, value) in content.changes {
+        for (name, value) in &content.changes {
             match value {
-                Some(value) => seen.insert(name, value),
-                None => seen.remove(&name),
+                Some(value) => seen.insert(name.clone(), value.clone()),
+                None => seen.remove(name),
             };
         }
     }

@@ -12,9 +12,9 @@ use rocketpy_env::{Disk, EnvError, RealDisk};
 use rocketpy_protocol::body::ConsumerOffsetSerializeWrapper;
 use tokio::runtime::Handle;
 
-use super::offset_state::State;
 pub use super::offset_state::{CommitError, Place, Readable};
 pub(crate) use super::offset_state::{PullAt, Pulling};
+use super::offset_state::{Snapshot, State};
 use crate::BrokerError;
 use crate::config_file::ConfigFile;
 pub use crate::table::group_commit::Written;
@@ -37,18 +37,18 @@ struct File<D: Disk>(ConfigFile<D>);
 
 impl<D: Disk> Kept for File<D> {
     type State = State;
-    type Content = (u64, ConsumerOffsetSerializeWrapper);
+    type Content = Snapshot;
 
     fn begin(&self, state: &mut State) -> Self::Content {
         state.begin()
     }
 
-    fn write(&self, (_, content): &Self::Content) -> Result<(), EnvError> {
-        self.0.save(content)
+    fn write(&self, snapshot: &Snapshot) -> Result<(), EnvError> {
+        self.0.save(&snapshot.content())
     }
 
-    fn end(&self, state: &mut State, (number, _): Self::Content, is_written: bool) {
-        state.end(number, is_written);
+    fn end(&self, state: &mut State, snapshot: &Snapshot, is_written: bool) {
+        state.end(snapshot.number, is_written);
     }
 }
 
@@ -87,14 +87,14 @@ impl<D: Disk> OffsetTable<D> {
             return Ok(());
         }
         let mut is_set_back = false;
-        let number_and_content = self.table.with(|state| {
+        let snapshot = self.table.with(|state| {
             is_set_back = state.set_back(max_offset, is_suspect);
             (is_set_back && !planted::has(Bug::ClampNotPersisted)).then(|| state.begin())
         });
         // Nobody else uses the table yet: it is written on this thread.
-        let Some((number, content)) = number_and_content else { return Ok(()) };
-        let written = self.table.kept().0.save(&content);
-        self.table.with(|state| state.end(number, written.is_ok()));
+        let Some(snapshot) = snapshot else { return Ok(()) };
+        let written = self.table.kept().write(&snapshot);
+        self.table.with(|state| state.end(snapshot.number, written.is_ok()));
         written
     }
 
@@ -282,6 +282,25 @@ mod tests {
         table.remove_topic("t").unwrap().unwrap().now().unwrap();
         assert_eq!(open(root.path()).get("g", "t", 0), None);
         assert!(table.commit(QUEUE, 1, to(1)).unwrap().is_some(), "the first one again");
+    }
+
+    #[test]
+    fn a_write_saves_what_was_there_when_it_began() {
+        let root = tempfile::tempdir().unwrap();
+        let table = open(root.path());
+        let other = Place { topic: "other", ..QUEUE };
+        for place in [QUEUE, other] {
+            table.commit(place, 1, to(10)).unwrap().unwrap().now().unwrap();
+            table.pulled(place, 1);
+        }
+        let snapshot = table.table.with(State::begin);
+        let before = snapshot.content();
+        table.commit(QUEUE, 2, to(10)).unwrap();
+        table.pulled(QUEUE, 3);
+        drop(table.remove_topic("other").unwrap());
+        assert_eq!(snapshot.content(), before);
+        assert_eq!((table.get("g", "t", 0), table.last_pulled("g", "t", 0)), (Some(2), Some(3)));
+        assert_eq!(table.topics_of("g"), ["t"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 )]
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::DataVersion;
@@ -25,7 +26,10 @@ const PAIR_BYTES: usize = 32;
 const NO_GUARD: i64 = i64::MAX;
 
 /// By group, then topic, then queue. Of a longer key (`topic@group@broadcast`) everything after the first `@` counts as group.
-type ByQueue<E> = HashMap<String, HashMap<String, BTreeMap<u32, E>>>;
+///
+/// A write shares all of it. A change then copies what it touches: the queues of its topic, and the list of its group's topics.
+type ByQueue<E> = HashMap<Arc<str>, Arc<ByTopic<E>>>;
+type ByTopic<E> = HashMap<Arc<str>, Arc<BTreeMap<u32, E>>>;
 
 /// A queue, as a group sees it.
 #[derive(Debug, Clone, Copy)]
@@ -144,18 +148,13 @@ impl State {
         state
     }
 
-    /// Begins a write: its number, and the content.
-    pub(super) fn begin(&mut self) -> (u64, ConsumerOffsetSerializeWrapper) {
+    /// Begins a write. Every pull waits for the lock meanwhile: the content is made later, without it.
+    pub(super) fn begin(&mut self) -> Snapshot {
         self.begun += 1;
         self.in_flight = Some(self.begun);
         self.is_changed = false;
-        let content = ConsumerOffsetSerializeWrapper {
-            data_version: self.version,
-            group_topic_map: group_topics(&self.offsets),
-            offset_table: by_key(&self.offsets, |entry| entry.offset),
-            pull_offset_table: by_key(&self.pulled, |offset| *offset),
-        };
-        (self.begun, content)
+        let (offsets, pulled) = (self.offsets.clone(), self.pulled.clone());
+        Snapshot { number: self.begun, version: self.version, offsets, pulled }
     }
 
     pub(super) fn end(&mut self, number: u64, is_written: bool) {
@@ -172,14 +171,14 @@ impl State {
     pub(super) fn set_back(&mut self, max_offset: impl Fn(&str, u32) -> i64, is_suspect: bool) -> bool {
         let mut changed = false;
         for (group, topics) in &mut self.offsets {
-            for (topic, queues) in topics {
-                for (queue_id, entry) in queues {
+            for (topic, queues) in Arc::make_mut(topics) {
+                for (queue_id, entry) in Arc::make_mut(queues) {
                     let max = max_offset(topic, *queue_id);
                     if entry.offset > max {
                         let stored = entry.offset;
                         warn!(
-                            group,
-                            topic,
+                            group = &**group,
+                            topic = &**topic,
                             queue_id,
                             stored,
                             max_offset = max,
@@ -194,8 +193,8 @@ impl State {
             }
         }
         for topics in self.pulled.values_mut() {
-            for (topic, queues) in topics {
-                for (queue_id, offset) in queues {
+            for (topic, queues) in Arc::make_mut(topics) {
+                for (queue_id, offset) in Arc::make_mut(queues) {
                     let max = max_offset(topic, *queue_id);
                     changed |= *offset > max;
                     *offset = max.min(*offset);
@@ -207,11 +206,7 @@ impl State {
     }
 
     pub(super) fn get(&self, group: &str, topic: &str, queue_id: u32) -> Option<i64> {
-        Some(self.offsets.get(group)?.get(topic)?.get(&queue_id)?.offset)
-    }
-
-    fn entry(&mut self, place: Place<'_>) -> Option<&mut Entry> {
-        self.offsets.get_mut(place.group)?.get_mut(place.topic)?.get_mut(&place.queue_id)
+        Some(find(&self.offsets, Place { group, topic, queue_id })?.offset)
     }
 
     /// Stores an offset, and says which write it waits for: the first one of a group for a queue.
@@ -226,21 +221,25 @@ impl State {
         if is_checked && offset > readable.max {
             return Err(CommitError::AboveEnd { offset, max_offset: readable.max });
         }
-        let Some(entry) = self.entry(place) else { return self.begin_at(place, offset, room) };
+        let Some(&entry) = find(&self.offsets, place) else { return self.begin_at(place, offset, room) };
         let max_offset = entry.guard.max(readable.min);
         if is_checked && offset > max_offset {
             return Err(CommitError::BeforeStart { offset, max_offset });
         }
-        let (changed, since) = (entry.offset != offset, entry.since);
-        entry.offset = offset;
+        let changed = entry.offset != offset;
+        if changed {
+            put(&mut self.offsets, place, Entry { offset, ..entry });
+        }
         self.count_commit(changed);
-        Ok(self.wait_for(since))
+        Ok(self.wait_for(entry.since))
     }
 
     /// No member of the group stands beyond what is stored.
     pub(super) fn trust(&mut self, place: Place<'_>) {
-        if let Some(entry) = self.entry(place) {
-            entry.guard = NO_GUARD;
+        if let Some(&entry) = find(&self.offsets, place)
+            && entry.guard != NO_GUARD
+        {
+            put(&mut self.offsets, place, Entry { guard: NO_GUARD, ..entry });
         }
     }
 
@@ -291,12 +290,12 @@ impl State {
         room: Result<(), NoRoomToWait>,
     ) -> Result<(Pulling, Wait), CommitError> {
         let PullAt { place, offset, commit, readable } = *pull;
-        if let Some(entry) = self.entry(place) {
+        if let Some(entry) = find(&self.offsets, place) {
             let to = entry.guard.max(readable.min);
             if offset > to {
                 return Ok((Pulling::Moved { to }, Wait::No));
             }
-            entry.guard = NO_GUARD;
+            self.trust(place);
         }
         let mut refused = None;
         if let Some(commit) = commit {
@@ -309,7 +308,7 @@ impl State {
                 Err(error) => return Err(error),
             }
         }
-        let since = self.entry(place).map(|entry| entry.since);
+        let since = find(&self.offsets, place).map(|entry| entry.since);
         let wait = match since {
             Some(since) => self.wait_for(since),
             None if starts_here() => {
@@ -323,16 +322,17 @@ impl State {
 
     /// Notes where a pull ended. Without room for it nothing is noted: it is for statistics only.
     pub(super) fn pulled(&mut self, place: Place<'_>, offset: i64) {
-        let queues = self.pulled.get_mut(place.group).and_then(|topics| topics.get_mut(place.topic));
-        if let Some(known) = queues.and_then(|queues| queues.get_mut(&place.queue_id)) {
-            *known = offset;
-        } else if self.take_room(place).is_ok() {
+        let is_new = match find(&self.pulled, place) {
+            Some(known) => *known != offset,
+            None => self.take_room(place).is_ok(),
+        };
+        if is_new {
             put(&mut self.pulled, place, offset);
         }
     }
 
     pub(super) fn last_pulled(&self, group: &str, topic: &str, queue_id: u32) -> Option<i64> {
-        self.pulled.get(group)?.get(topic)?.get(&queue_id).copied()
+        find(&self.pulled, Place { group, topic, queue_id }).copied()
     }
 
     /// Counts an entry that is about to be added.
@@ -354,7 +354,7 @@ impl State {
     }
 
     pub(super) fn topics_of(&self, group: &str) -> Vec<String> {
-        let topics = self.offsets.get(group).map(|topics| topics.keys().cloned());
+        let topics = self.offsets.get(group).map(|topics| topics.keys().map(ToString::to_string));
         let mut topics: Vec<String> = topics.into_iter().flatten().collect();
         topics.sort_unstable();
         topics
@@ -362,7 +362,7 @@ impl State {
 
     pub(super) fn groups_of(&self, topic: &str) -> Vec<String> {
         let with_topic = self.offsets.iter().filter(|(_, topics)| topics.contains_key(topic));
-        let mut groups: Vec<String> = with_topic.map(|(group, _)| group.clone()).collect();
+        let mut groups: Vec<String> = with_topic.map(|(group, _)| group.to_string()).collect();
         groups.sort_unstable();
         groups
     }
@@ -385,16 +385,50 @@ impl State {
     }
 }
 
+/// What one write saves.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) number: u64,
+    version: DataVersion,
+    offsets: ByQueue<Entry>,
+    pulled: ByQueue<i64>,
+}
+
+impl Snapshot {
+    /// The content of the file.
+    pub(super) fn content(&self) -> ConsumerOffsetSerializeWrapper {
+        ConsumerOffsetSerializeWrapper {
+            data_version: self.version,
+            group_topic_map: group_topics(&self.offsets),
+            offset_table: by_key(&self.offsets, |entry| entry.offset),
+            pull_offset_table: by_key(&self.pulled, |offset| *offset),
+        }
+    }
+}
+
 fn remove_topic<E>(table: &mut ByQueue<E>, topic: &str) {
-    for topics in table.values_mut() {
-        topics.remove(topic);
+    for topics in table.values_mut().filter(|topics| topics.contains_key(topic)) {
+        Arc::make_mut(topics).remove(topic);
     }
     table.retain(|_, topics| !topics.is_empty());
 }
 
-fn put<E>(table: &mut ByQueue<E>, place: Place<'_>, entry: E) {
-    let topics = table.entry(place.group.to_owned()).or_default();
-    topics.entry(place.topic.to_owned()).or_default().insert(place.queue_id, entry);
+fn find<'t, E>(table: &'t ByQueue<E>, place: Place<'_>) -> Option<&'t E> {
+    table.get(place.group)?.get(place.topic)?.get(&place.queue_id)
+}
+
+fn find_mut<'t, E: Copy>(table: &'t mut ByQueue<E>, place: Place<'_>) -> Option<&'t mut E> {
+    let topics = Arc::make_mut(table.get_mut(place.group)?);
+    Arc::make_mut(topics.get_mut(place.topic)?).get_mut(&place.queue_id)
+}
+
+fn put<E: Copy>(table: &mut ByQueue<E>, place: Place<'_>, entry: E) {
+    if let Some(known) = find_mut(table, place) {
+        *known = entry;
+        return;
+    }
+    let topics = Arc::make_mut(table.entry(place.group.into()).or_default());
+    Arc::make_mut(topics.entry(place.topic.into()).or_default()).insert(place.queue_id, entry);
 }
 
 fn size_bytes<E>(table: &ByQueue<E>) -> usize {
@@ -415,8 +449,8 @@ fn by_group<E>(table: BTreeMap<String, BTreeMap<i32, i64>>, entry: impl Fn(i64) 
                 let queues = queues
                     .into_iter()
                     .filter_map(|(id, offset)| Some((u32::try_from(id).ok()?, entry(offset))));
-                let topics = all.entry(group.to_owned()).or_insert_with(HashMap::new);
-                topics.insert(topic.to_owned(), queues.collect());
+                let topics = Arc::make_mut(all.entry(group.into()).or_default());
+                topics.insert(topic.into(), Arc::new(queues.collect()));
             }
             None => warn!(key, "consumer offset without a group left out"),
         }
@@ -427,7 +461,7 @@ fn by_group<E>(table: BTreeMap<String, BTreeMap<i32, i64>>, entry: impl Fn(i64) 
 fn by_key<E>(table: &ByQueue<E>, offset: impl Fn(&E) -> i64) -> BTreeMap<String, BTreeMap<i32, i64>> {
     let mut all = BTreeMap::new();
     for (group, topics) in table {
-        for (topic, queues) in topics {
+        for (topic, queues) in &**topics {
             let queues =
                 queues.iter().filter_map(|(id, entry)| Some((i32::try_from(*id).ok()?, offset(entry))));
             all.insert(format!("{topic}@{group}"), queues.collect());
@@ -437,10 +471,10 @@ fn by_key<E>(table: &ByQueue<E>, offset: impl Fn(&E) -> i64) -> BTreeMap<String,
 }
 
 fn group_topics<E>(table: &ByQueue<E>) -> BTreeMap<String, Vec<String>> {
-    let sorted = |topics: &HashMap<String, _>| {
-        let mut names: Vec<String> = topics.keys().cloned().collect();
+    let sorted = |topics: &ByTopic<E>| {
+        let mut names: Vec<String> = topics.keys().map(ToString::to_string).collect();
         names.sort_unstable();
         names
     };
-    table.iter().map(|(group, topics)| (group.clone(), sorted(topics))).collect()
+    table.iter().map(|(group, topics)| (group.to_string(), sorted(topics))).collect()
 }
