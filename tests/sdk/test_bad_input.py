@@ -195,15 +195,21 @@ def test_a_missing_field_is_named(broker):
         assert name in answer["remark"]
 
 
-def test_a_negative_offset_is_not_committed(broker, rocketpy_server, rocketpy_topic):
+def test_an_offset_outside_of_the_queue_is_not_committed(broker, rocketpy_server, rocketpy_topic):
     group = fresh_name()
     fields = {"consumerGroup": group, "topic": rocketpy_topic, "queueId": "0"}
     with rocketpy_server.admin() as admin:
         admin.create_group(group)
-        for offset, is_taken in (("5", True), ("-7", False), ("-9223372036854775808", False), ("x", False)):
+        for offset, is_taken in (
+            ("0", True),
+            ("5", False),
+            ("-7", False),
+            ("-9223372036854775808", False),
+            ("x", False),
+        ):
             answer = broker.answer(request(UPDATE_OFFSET, {**fields, "commitOffset": offset}))
             assert (answer["code"] == OK) is is_taken, answer
-        assert admin.committed_offset(group, rocketpy.MessageQueue(rocketpy_topic, "broker-a", 0)) == 5
+        assert admin.committed_offset(group, rocketpy.MessageQueue(rocketpy_topic, "broker-a", 0)) == 0
 
 
 def test_a_disk_that_fills_up_refuses_by_name_and_goes_on_when_there_is_room(child, tmp_path):

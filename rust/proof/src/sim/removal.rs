@@ -206,7 +206,8 @@ impl Run {
         let old_files = self.look(store).start_of_younger(oldest_ms);
         let before = log_files::first_stored_from(&self.disk, &self.plan, oldest_ms).max(old_files);
         self.journal.lock().push(Event::Expired { topic: Some("topic0".to_owned()), before });
-        if !is_done || self.has_clock_steps() {
+        // On a disk with faults a queue that cannot be read stays as it is until the next round; the others do not wait for it.
+        if !is_done || self.has_clock_steps() || self.has_faults() {
             return;
         }
         let young_from = self.removals.young_from(asked_at, kept_ms.unsigned_abs());

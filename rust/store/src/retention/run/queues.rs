@@ -119,7 +119,7 @@ impl<D: Disk> Retention<D> {
         let first = first_living(files, queue, former, old.all_before)?;
         let end = first_living(files, queue, first, old.none_from)?;
         let min = old.first_kept(first..end, |offset| match self.reads.stored_at_in(queue, offset) {
-            Err(StoreError::DamagedLog { .. }) => Ok(Aged::Unreadable),
+            Err(StoreError::DamagedLog { .. } | StoreError::BrokenEntry { .. }) => Ok(Aged::Unreadable),
             stored_at => stored_at.map(Aged::from),
         })?;
         // Dispatch goes on while records are read; what it appends to the queue lies behind them.
