@@ -21,11 +21,12 @@ test: $(INSTALLED)
 	cargo test --locked -p rocketpy-proof --features planted-bugs planted
 	pytest
 
-# The proof of durability, without end or for N turns: each fuzz target for FUZZ seconds, simulated seeds, kills, power cuts
-# (docs/durability.md).
+# The memory that hostile peers make a server hold. Then the proof of durability (docs/durability.md), without end or for N turns:
+# each fuzz target for FUZZ seconds, simulated seeds, kills, power cuts.
 FUZZ ?= 60
 soak:
 	cargo build --release --locked -p rocketpy-proof
+	cargo test --locked -p rocketpy-server --test it -- --ignored hostile --nocapture
 	turn=0; while [ -z "$(N)" ] || [ $$turn -lt "$(N)" ]; do \
 	    turn=$$((turn + 1)); tools/fuzz $(FUZZ) && target/release/rocketpy-proof soak 1 || exit 1; \
 	done

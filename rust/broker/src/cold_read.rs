@@ -21,31 +21,7 @@ pub(crate) struct ColdReads {
     waiting: Arc<AtomicUsize>,
     limit: usize,
     #[cfg(test)]
-    pub(crate) gate: Arc<Gate>,
-}
-
-/// Keeps every read from its disk while a test has shut it.
-#[cfg(test)]
-#[derive(Debug, Default)]
-pub(crate) struct Gate {
-    is_shut: parking_lot::Mutex<bool>,
-    opened: parking_lot::Condvar,
-}
-
-#[cfg(test)]
-impl Gate {
-    pub(crate) fn shut(&self) {
-        *self.is_shut.lock() = true;
-    }
-
-    pub(crate) fn open(&self) {
-        *self.is_shut.lock() = false;
-        self.opened.notify_all();
-    }
-
-    fn pass(&self) {
-        self.opened.wait_while(&mut self.is_shut.lock(), |is_shut| *is_shut);
-    }
+    pub(crate) gate: Arc<crate::testing::Gate>,
 }
 
 /// The right to wait for a turn; given back when dropped.
@@ -54,7 +30,7 @@ pub(crate) struct Place {
     turns: Arc<Semaphore>,
     waiting: Arc<AtomicUsize>,
     #[cfg(test)]
-    gate: Arc<Gate>,
+    gate: Arc<crate::testing::Gate>,
 }
 
 impl Drop for Place {
@@ -132,7 +108,7 @@ mod tests {
     async fn no_more_reads_than_turns_run_and_no_more_than_the_limit_are_let_in() {
         let reads = ColdReads::with_limit(MAX_RUNNING + 2);
         let running = Arc::new(AtomicUsize::new(0));
-        reads.gate.shut();
+        reads.gate.close();
         let started: Vec<_> = (0..MAX_RUNNING + 2)
             .map(|number| {
                 let (place, running) = (reads.enter().unwrap(), running.clone());

@@ -25,7 +25,7 @@ pub(crate) struct ConfigFile<D: Disk = RealDisk> {
     disk: D,
     path: PathBuf,
     #[cfg(test)]
-    pub(crate) gate: std::sync::Arc<Gate>,
+    pub(crate) gate: std::sync::Arc<crate::testing::Gate>,
 }
 
 impl ConfigFile {
@@ -139,39 +139,5 @@ impl<D: Disk> ConfigFile<D> {
         let mut name = self.path.file_name().unwrap_or_default().to_os_string();
         name.push(ending);
         self.path.with_file_name(name)
-    }
-}
-
-/// Lets a test hold writes, and count them.
-#[cfg(test)]
-#[derive(Debug, Default)]
-pub(crate) struct Gate {
-    is_closed: parking_lot::Mutex<bool>,
-    opened: parking_lot::Condvar,
-    arrived: std::sync::atomic::AtomicUsize,
-}
-
-#[cfg(test)]
-impl Gate {
-    pub(crate) fn close(&self) {
-        *self.is_closed.lock() = true;
-    }
-
-    pub(crate) fn open(&self) {
-        *self.is_closed.lock() = false;
-        self.opened.notify_all();
-    }
-
-    /// Writes that have come here, with the one that waits.
-    pub(crate) fn arrived(&self) -> usize {
-        self.arrived.load(std::sync::atomic::Ordering::SeqCst)
-    }
-
-    pub(crate) fn pass(&self) {
-        self.arrived.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        let mut is_closed = self.is_closed.lock();
-        while *is_closed {
-            self.opened.wait(&mut is_closed);
-        }
     }
 }

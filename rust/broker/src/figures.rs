@@ -33,6 +33,7 @@ pub(crate) enum Unit {
     Requests,
     RequestsPerSecond,
     Bytes,
+    Connections,
     Seconds,
     /// Milliseconds since 1970.
     UnixMillis,
@@ -101,7 +102,7 @@ impl Figures {
             self.add("peer_memory", Unit::Bytes, Value::Count(memory.used_bytes() as u64));
             self.add("peer_memory_limit", Unit::Bytes, Value::Count(memory.limit_bytes() as u64));
             let closed = Value::Count(memory.closed_connections());
-            self.add("peers_closed_for_memory_total", Unit::Requests, closed);
+            self.add("peers_closed_for_memory_total", Unit::Connections, closed);
         }
         self.add("held_pulls_limit", Unit::Requests, Value::Count(shared.config.max_held_pulls as u64));
     }
@@ -190,7 +191,9 @@ mod tests {
             assert!(!figures.0[..index].iter().any(same), "twice: {figure:?}");
             let fits = match figure.unit {
                 Unit::Flag => matches!(figure.value, Value::Flag(_)),
-                Unit::Messages | Unit::Requests | Unit::Seconds => matches!(figure.value, Value::Count(_)),
+                Unit::Messages | Unit::Requests | Unit::Connections | Unit::Seconds => {
+                    matches!(figure.value, Value::Count(_))
+                }
                 Unit::Bytes => matches!(figure.value, Value::Count(_) | Value::Real(_)),
                 Unit::UnixMillis => matches!(figure.value, Value::Time(at) if at > 1_700_000_000_000),
                 Unit::Ratio => matches!(figure.value, Value::Real(share) if (0.0..=1.0).contains(&share)),

@@ -2,10 +2,15 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_filter::MessageFilter;
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::{SendMessageRequestHeader, SendMessageRequestHeaderV2};
 use rocketpy_store::{ReadLimits, Store, StoreConfig};
 use tempfile::TempDir;
 
@@ -92,4 +97,74 @@ impl Drop for TestShared {
         // After a failed test its own message is the one to read.
         assert!(closed.is_ok() || std::thread::panicking(), "{closed:?}");
     }
+}
+
+/// Holds up writes or reads while a test has closed it, and counts them.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    is_closed: Mutex<bool>,
+    opened: Condvar,
+    arrived: AtomicUsize,
+}
+
+impl Gate {
+    pub(crate) fn close(&self) {
+        *self.is_closed.lock() = true;
+    }
+
+    pub(crate) fn open(&self) {
+        *self.is_closed.lock() = false;
+        self.opened.notify_all();
+    }
+
+    /// Those that have come here, with the one that waits.
+    pub(crate) fn arrived(&self) -> usize {
+        self.arrived.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn pass(&self) {
+        self.arrived.fetch_add(1, Ordering::SeqCst);
+        let mut is_closed = self.is_closed.lock();
+        while *is_closed {
+            self.opened.wait(&mut is_closed);
+        }
+    }
+}
+
+/// Opens the gate again however a test ends: a thread that waits there would keep it from ending.
+pub(crate) struct Closed(Arc<Gate>);
+
+impl Closed {
+    pub(crate) fn new(gate: &Arc<Gate>) -> Self {
+        gate.close();
+        Self(gate.clone())
+    }
+}
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// A message of a client for queue 0.
+pub(crate) fn send(topic: &str, body: impl AsRef<[u8]>) -> Command {
+    let header = SendMessageRequestHeader {
+        producer_group: "producers",
+        topic,
+        default_topic: "TBW102",
+        default_topic_queue_nums: 1,
+        queue_id: 0,
+        sys_flag: 0,
+        born_timestamp: 1,
+        flag: 0,
+        properties: None,
+        reconsume_times: None,
+        unit_mode: None,
+        max_reconsume_times: None,
+        batch: None,
+        broker_name: None,
+    };
+    let command = Command::request(request::SEND_MESSAGE_V2, &SendMessageRequestHeaderV2(header));
+    command.with_body(body.as_ref().to_vec())
 }

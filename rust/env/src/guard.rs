@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering,
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{io, ptr};
 
+use crate::sys;
+
 /// No page of the map has failed.
 const NO_FAULT: u64 = u64::MAX;
 
@@ -112,9 +114,7 @@ fn install() -> io::Result<()> {
     if former.sa_sigaction == handler as usize {
         return Ok(());
     }
-    // SAFETY: plain system call.
-    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    PAGE_BYTES.store(usize::try_from(page_bytes).unwrap_or(4096), Ordering::Relaxed);
+    PAGE_BYTES.store(sys::page_bytes(), Ordering::Relaxed);
     FORMER.store(Box::leak(Box::new(former)), Ordering::Release);
     // SAFETY: all zeros is a valid sigaction; the mask stays empty.
     let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };

@@ -231,10 +231,11 @@ impl Region for MappedRegion {
 
     #[cfg(target_os = "linux")]
     fn resident(&self, range: Range<u64>) -> u64 {
-        let start = range.start / PAGE * PAGE;
+        let page = sys::page_bytes() as u64;
+        let start = range.start / page * page;
         self.map.check(&range);
         let pages = sys::resident_pages(&self.map.raw, start as usize, (range.end - start) as usize);
-        (start + pages as u64 * PAGE).clamp(range.start, range.end) - range.start
+        (start + pages as u64 * page).clamp(range.start, range.end) - range.start
     }
 
     fn rewind(&mut self, end: u64) {

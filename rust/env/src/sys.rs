@@ -8,7 +8,6 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-#[cfg(target_os = "linux")]
 use std::sync::OnceLock;
 
 #[cfg(target_os = "linux")]
@@ -169,23 +168,30 @@ pub(crate) fn read_in_memory(file: &File, offset: u64, buffer: &mut [u8]) -> io:
     usize::try_from(count).map_err(|_| io::Error::last_os_error())
 }
 
+/// Bytes of a page of memory: 4 KiB, or more on other processors than x86.
+pub(crate) fn page_bytes() -> usize {
+    static PAGE_BYTES: OnceLock<usize> = OnceLock::new();
+    // SAFETY: plain system call.
+    *PAGE_BYTES.get_or_init(|| usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096))
+}
+
 /// Counts the pages of a map that are in memory, from the page at `start` to the first one that is not, among those that hold `len`
 /// bytes. Where the system does not tell, all count.
 #[cfg(target_os = "linux")]
 pub(crate) fn resident_pages(map: &MmapRaw, start: usize, len: usize) -> usize {
-    const PAGE: usize = 4096;
     /// Most pages of one question: a byte of the stack for each.
     const MAX_AT_ONCE: usize = 256;
-    assert!(start.is_multiple_of(PAGE) && start + len <= map.len(), "the pages lie inside the map");
-    let pages = len.div_ceil(PAGE);
+    let page = page_bytes();
+    assert!(start.is_multiple_of(page) && start + len <= map.len(), "the pages lie inside the map");
+    let pages = len.div_ceil(page);
     let mut states = [0; MAX_AT_ONCE];
     let mut found = 0;
     while found < pages {
         let count = (pages - found).min(MAX_AT_ONCE);
         // SAFETY: the range lies inside the map, and there is a byte for each of its pages.
         let status = unsafe {
-            let first = map.as_mut_ptr().add(start + found * PAGE);
-            libc::mincore(first.cast(), count * PAGE, states.as_mut_ptr())
+            let first = map.as_mut_ptr().add(start + found * page);
+            libc::mincore(first.cast(), count * page, states.as_mut_ptr())
         };
         if status != 0 {
             return pages;

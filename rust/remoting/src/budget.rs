@@ -419,7 +419,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Bytes that it stands for.
+    /// Bytes reserved.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

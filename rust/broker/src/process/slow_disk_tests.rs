@@ -8,15 +8,14 @@ use rocketpy_model::sys_flag::pull as flag;
 use rocketpy_protocol::body::{ConsumerData, HeartbeatData, ProducerData, SubscriptionData};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
-    CreateTopicRequestHeader, Header, PullMessageRequestHeader, SendMessageRequestHeader,
-    SendMessageRequestHeaderV2, SendMessageResponseHeader, UpdateConsumerOffsetRequestHeader,
+    CreateTopicRequestHeader, Header, PullMessageRequestHeader, SendMessageResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
 };
 use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::{Client, ClientConfig, MemoryBudget, PendingCall, Server, ServerConfig};
 
 use super::Processor;
-use crate::config_file::Gate;
-use crate::testing::{TestShared, until};
+use crate::testing::{Closed, TestShared, send, until};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -56,43 +55,6 @@ impl Fixture {
         assert_eq!(self.call(&self.client, send("known", "x")).await.code, 0);
         until("dispatch has come there", || self.shared.store.queue_bounds("known", 0).max.get() == 1).await;
     }
-}
-
-/// Opens the gate again however a test ends: a writer that waits would keep it from ending.
-struct Closed(Arc<Gate>);
-
-impl Closed {
-    fn new(gate: &Arc<Gate>) -> Self {
-        gate.close();
-        Self(gate.clone())
-    }
-}
-
-impl Drop for Closed {
-    fn drop(&mut self) {
-        self.0.open();
-    }
-}
-
-fn send(topic: &str, body: &str) -> Command {
-    let header = SendMessageRequestHeader {
-        producer_group: "producers",
-        topic,
-        default_topic: "TBW102",
-        default_topic_queue_nums: 1,
-        queue_id: 0,
-        sys_flag: 0,
-        born_timestamp: 1,
-        flag: 0,
-        properties: None,
-        reconsume_times: None,
-        unit_mode: None,
-        max_reconsume_times: None,
-        batch: None,
-        broker_name: None,
-    };
-    let command = Command::request(request::SEND_MESSAGE_V2, &SendMessageRequestHeaderV2(header));
-    command.with_body(body.as_bytes().to_vec())
 }
 
 fn create(topic: &str) -> Command {
@@ -189,7 +151,7 @@ async fn sends_to_a_topic_that_is_being_made_keep_their_order() {
     let closed = Closed::new(&fixture.shared.topics.gate);
     let mut calls = Vec::new();
     for number in 0..1000 {
-        calls.push(fixture.begin(&fixture.client, send("made", &number.to_string())).await);
+        calls.push(fixture.begin(&fixture.client, send("made", number.to_string())).await);
         if number == 300 {
             fixture.shared.topics.gate.open();
         }

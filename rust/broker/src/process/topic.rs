@@ -32,17 +32,15 @@ pub(super) fn put(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     let wanted = CreateTopicRequestHeader::read(&request.ext).map_err(Refusal::from);
     let changed = wanted.and_then(|header| {
         let topic = wanted_topic(shared, &header)?;
-        let old = shared.topics.get(&topic.name);
-        let is_aged = [Some(&topic), old.as_deref()].into_iter().flatten().any(topic_attribute::is_aged);
-        Ok((shared.topics.put(topic)?, is_aged))
+        shared.topics.put(topic)
     });
-    let (changed, is_aged) = match changed {
+    let changed = match changed {
         Ok(changed) => changed,
         Err(refusal) => return reply.send(refusal.response()),
     };
     let owner = shared.clone();
     shared.tasks.spawn(async move {
-        match put_and_age(&owner, changed, is_aged).await {
+        match put_and_age(&owner, changed).await {
             Err(refusal) => reply.send(refusal.response()),
             Ok(change) => {
                 let mut condition = AckCondition::default();
@@ -57,11 +55,8 @@ pub(super) fn put(Call { shared, request, .. }: Call<'_>, reply: Reply) {
 }
 
 /// Waits until the topic is stored, and puts its retention into force.
-async fn put_and_age(
-    shared: &Arc<Shared>,
-    changed: Changed<TopicConfig>,
-    is_aged: bool,
-) -> Result<TopicChange, Refusal> {
+async fn put_and_age(shared: &Arc<Shared>, changed: Changed<TopicConfig>) -> Result<TopicChange, Refusal> {
+    let is_aged = changed.values.iter().chain(&changed.replaced).any(|topic| topic_attribute::is_aged(topic));
     let change = TopicChange { topics: changed.values };
     on_disk(changed.written).await?;
     for topic in &change.topics {
@@ -72,7 +67,7 @@ async fn put_and_age(
             "topic created or changed"
         );
     }
-    if is_aged && !change.topics.is_empty() {
+    if is_aged {
         set_topic_retention(shared).await?;
     }
     Ok(change)

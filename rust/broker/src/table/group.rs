@@ -25,7 +25,7 @@ pub(crate) struct GroupTable {
     forbidden: Arc<Forbidden>,
     auto_create: bool,
     #[cfg(test)]
-    pub(crate) gate: Arc<crate::config_file::Gate>,
+    pub(crate) gate: Arc<crate::testing::Gate>,
 }
 
 type Forbidden = BTreeMap<String, BTreeMap<String, i32>>;

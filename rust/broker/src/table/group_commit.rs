@@ -112,7 +112,7 @@ impl<K: Kept> GroupCommit<K> {
         &self.kept
     }
 
-    /// Looks at the state, or changes what needs no write of its own.
+    /// Reads the state, or makes a change that needs no write of its own.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut K::State) -> T) -> T {
         look(&mut self.inner.lock().state)
     }
@@ -203,8 +203,7 @@ impl<K: Kept> Drop for EndsAfterPanic<'_, K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config_file::Gate;
-    use crate::testing::until;
+    use crate::testing::{Gate, until};
 
     /// A number whose file is a list of the values that were written.
     #[derive(Debug, Default)]

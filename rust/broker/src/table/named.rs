@@ -52,6 +52,8 @@ pub(crate) struct Limits {
 pub(crate) struct Changed<V> {
     /// What this change made or replaced; empty when everything was there.
     pub(crate) values: Vec<Arc<V>>,
+    /// What stood there before, written or about to be.
+    pub(crate) replaced: Vec<Arc<V>>,
     /// Ends when that, and what others did to the same names before, is on disk and seen.
     pub(crate) written: Option<Written>,
 }
@@ -213,10 +215,10 @@ impl<V: Named> NamedTable<V> {
                 (Arc::new(value), bytes)
             })
             .collect();
-        let (values, written) = self.table.change(|state, room| {
+        let ((values, replaced), written) = self.table.change(|state, room| {
             let seen = self.seen().read();
             let mut wait = Wait::No;
-            let (mut totals, mut values) = (state.newest, Vec::new());
+            let (mut totals, mut values, mut replaced) = (state.newest, Vec::new(), Vec::new());
             for (value, bytes) in wanted {
                 let known = state.newest(&seen, value.name());
                 if !is_wanted(known.as_deref(), &value) {
@@ -227,6 +229,7 @@ impl<V: Named> NamedTable<V> {
                 totals.entries += usize::from(known.is_none());
                 self.check(&state.newest, &totals)?;
                 values.push(value);
+                replaced.extend(known);
             }
             if !values.is_empty() {
                 wait = Wait::Next;
@@ -237,9 +240,9 @@ impl<V: Named> NamedTable<V> {
             state.newest = totals;
             let changes = values.iter().map(|value| (value.name().into(), Some(value.clone())));
             state.changes.extend(changes);
-            Ok::<_, Refusal>((values, wait))
+            Ok::<_, Refusal>(((values, replaced), wait))
         })?;
-        Ok(Changed { values, written })
+        Ok(Changed { values, replaced, written })
     }
 
     fn check(&self, before: &Totals, after: &Totals) -> Result<(), Refusal> {
@@ -257,7 +260,11 @@ impl<V: Named> NamedTable<V> {
         let removed = self.table.change(|state, room| {
             let seen = self.seen().read();
             let Some(known) = state.newest(&seen, name) else {
-                return Ok::<_, Refusal>(((), state.wait_for(name)));
+                let wait = state.wait_for(name);
+                if wait != Wait::No {
+                    room?;
+                }
+                return Ok::<_, Refusal>(((), wait));
             };
             room?;
             state.newest.entries -= 1;
@@ -326,8 +333,7 @@ mod tests {
     use rocketpy_model::TopicConfig;
 
     use super::*;
-    use crate::config_file::Gate;
-    use crate::testing::until;
+    use crate::testing::{Gate, until};
 
     struct Fixture {
         table: NamedTable<TopicConfig>,

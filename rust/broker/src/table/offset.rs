@@ -162,7 +162,7 @@ impl<D: Disk> OffsetTable<D> {
     }
 
     #[cfg(test)]
-    pub(crate) fn gate(&self) -> &Arc<crate::config_file::Gate> {
+    pub(crate) fn gate(&self) -> &Arc<crate::testing::Gate> {
         &self.table.kept().0.gate
     }
 

@@ -226,12 +226,16 @@ impl State {
         if is_checked && offset > max_offset {
             return Err(CommitError::BeforeStart { offset, max_offset });
         }
+        let wait = self.wait_for(entry.since);
+        if wait != Wait::No {
+            room?;
+        }
         let changed = entry.offset != offset;
         if changed {
             put(&mut self.offsets, place, Entry { offset, ..entry });
         }
         self.count_commit(changed);
-        Ok(self.wait_for(entry.since))
+        Ok(wait)
     }
 
     /// No member of the group stands beyond what is stored.
@@ -310,7 +314,13 @@ impl State {
         }
         let since = find(&self.offsets, place).map(|entry| entry.since);
         let wait = match since {
-            Some(since) => self.wait_for(since),
+            Some(since) => {
+                let wait = self.wait_for(since);
+                if wait != Wait::No {
+                    room?;
+                }
+                wait
+            }
             None if starts_here() => {
                 let start = offset.clamp(readable.min, readable.max.max(readable.min));
                 self.begin_at(place, start, room)?

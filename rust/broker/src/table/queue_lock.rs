@@ -116,7 +116,7 @@ mod tests {
         MessageQueue { topic: "t".into(), broker_name: "b".into(), queue_id: id }
     }
 
-    /// So many milliseconds after the first call of the test.
+    /// Gives instants by their milliseconds since this call.
     fn clock() -> impl Fn(u64) -> Instant {
         let start = Instant::now();
         move |ms| start + Duration::from_millis(ms)

@@ -25,7 +25,7 @@ pub(crate) const MAX_QUEUES: u32 = 16_384;
 pub(crate) struct TopicTable {
     table: NamedTable<TopicConfig>,
     #[cfg(test)]
-    pub(crate) gate: Arc<crate::config_file::Gate>,
+    pub(crate) gate: Arc<crate::testing::Gate>,
 }
 
 /// Topics that were created or changed.

@@ -1,4 +1,4 @@
-use rocketpy_env::{Disk, RealDisk};
+use rocketpy_env::{Disk, RealDisk, now_ms};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::body::{ConsumeType, MessageModel};
 use rocketpy_protocol::code::request;
@@ -9,7 +9,7 @@ use rocketpy_protocol::header::{
 };
 use rocketpy_protocol::record::RecordView;
 
-use crate::support::{Fixture, Pull, TIMEOUT, heartbeat};
+use crate::support::{Fixture, Pull, TIMEOUT, heartbeat, wait_until};
 
 pub(crate) async fn query(
     fixture: &Fixture,
@@ -176,7 +176,11 @@ async fn the_bounds_and_times_of_a_queue_are_told() {
     assert_eq!(fixture.max_offset("missing", 0).await, 0);
     for number in 0..3 {
         fixture.put("orders", 0, &number.to_string()).await;
-        tokio::time::sleep(std::time::Duration::from_millis(3)).await; // times that differ
+        let stored_by = now_ms();
+        wait_until("the clock has moved on, so that stored times differ by two", async || {
+            now_ms() > stored_by + 2
+        })
+        .await;
     }
     fixture.wait_for_end("orders", 0, 3).await;
     let pulled = fixture.pull(Pull::new("orders", 0)).await;

@@ -139,7 +139,7 @@ pub(crate) async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> b
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    assert!(tokio::time::timeout(TIMEOUT, wait).await.is_ok(), "in vain: {what}");
+    assert!(tokio::time::timeout(TIMEOUT, wait).await.is_ok(), "never came true: {what}");
 }
 
 pub(crate) fn create_topic(topic: &str, queues: i32, perm: i32) -> Command {

@@ -229,7 +229,7 @@ impl Run {
         }
     }
 
-    /// Whether the first message of a queue of the first topic lies before a place of the log.
+    /// Whether the first message of a queue of `topic0` is stored before `place` in the log.
     fn starts_before(&mut self, store: &Store<SimDisk>, queue_id: u32, place: u64) -> bool {
         let first = store.queue_bounds("topic0", queue_id).min;
         let entries = self.quiet(|_| store.entries("topic0", queue_id, first, 1));

@@ -64,7 +64,7 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// Where the first file starts that was written at a time or later, or that follows such a file; the last one at the latest.
+    /// Start of the first file written at or after `time_ms`; of the last file when there is none.
     pub(super) fn start_of_younger(&self, time_ms: i64) -> u64 {
         let young = self.files.iter().find(|file| file.written_at_ms >= time_ms);
         young.or(self.files.last()).map_or(0, |file| file.start)

@@ -5,14 +5,13 @@ use std::process::Command as Program;
 
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_protocol::Command;
-use rocketpy_protocol::header::{SendMessageRequestHeader, SendMessageRequestHeaderV2};
 use rocketpy_protocol::record::records;
 use rocketpy_remoting::{Client, ClientConfig, Server, ServerConfig};
 use tempfile::TempDir;
 
 use super::*;
 use crate::process::Processor;
-use crate::testing::{TestShared, until};
+use crate::testing::{TestShared, send, until};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -43,25 +42,7 @@ impl Fixture {
     }
 
     async fn send(&self, topic: &str, body: &[u8]) {
-        let header = SendMessageRequestHeader {
-            producer_group: "producers",
-            topic,
-            default_topic: "TBW102",
-            default_topic_queue_nums: 1,
-            queue_id: 0,
-            sys_flag: 0,
-            born_timestamp: 1,
-            flag: 0,
-            properties: None,
-            reconsume_times: None,
-            unit_mode: None,
-            max_reconsume_times: None,
-            batch: None,
-            broker_name: None,
-        };
-        let request = Command::request(request::SEND_MESSAGE_V2, &SendMessageRequestHeaderV2(header))
-            .with_body(body.to_vec());
-        assert_eq!(self.call(request).await.code, response::SUCCESS);
+        assert_eq!(self.call(send(topic, body)).await.code, response::SUCCESS);
     }
 
     /// The bodies of the messages from an offset on.
@@ -127,7 +108,7 @@ async fn while_one_pull_waits_for_the_disk_others_are_answered() {
     assert_eq!(fixture.shared.cold_reads.waiting(), 0);
     fixture.forget_first_bytes(16_384);
     assert!(!fixture.is_in_memory("old") && fixture.is_in_memory("new"));
-    fixture.shared.cold_reads.gate.shut();
+    fixture.shared.cold_reads.gate.close();
     let others = async {
         until("the pull has gone aside", || fixture.shared.cold_reads.waiting() == 1).await;
         fixture.send("new", b"second").await;
