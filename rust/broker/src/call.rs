@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rocketpy_protocol::code::{request as code, response};
 use rocketpy_protocol::{Command, Header, json};
 use rocketpy_remoting::{Connection, Reply, Response};
 use serde::Serialize;
 use tracing::debug;
 
+use crate::cold_read::ColdReads;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::table::group_commit::Written;
+use crate::waiting::{self, header_bytes};
 
 /// What a function answers.
 pub(crate) type Answer = Result<Response, Refusal>;
@@ -23,16 +26,47 @@ pub(crate) struct Call<'a> {
     pub(crate) request: &'a Command,
 }
 
-/// Serves a request that is answered by its return.
-pub(crate) type Function = fn(Call<'_>) -> Answer;
+/// Answers a request by its return.
+pub(crate) type Serve = fn(Call<'_>) -> Answer;
+
+/// Serves a request that is answered by a return, and where it may run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Function {
+    /// From memory, on the thread that serves the connection.
+    AtOnce(Serve),
+    /// By reads that may wait for the disk. It does not look at the body of the request.
+    LookUp(Serve),
+}
 
 /// Answers with what the function returns.
-pub(crate) fn answer(function: Function, call: Call<'_>, reply: Reply) {
-    match function(call) {
+pub(crate) fn answer(function: Function, shared: &Arc<Shared>, request: Command, reply: Reply) {
+    match function {
+        Function::AtOnce(function) => {
+            let call = Call { shared, connection: reply.connection(), request: &request };
+            let answer = function(call);
+            finish(answer, reply);
+        }
+        Function::LookUp(function) => {
+            let request = without_body(request);
+            let (owner, connection) = (shared.clone(), reply.connection().clone());
+            let bytes = header_bytes(&request);
+            let look_up =
+                move || function(Call { shared: &owner, connection: &connection, request: &request });
+            read_aside(shared, &shared.look_ups, reply, bytes, look_up, finish);
+        }
+    }
+}
+
+/// A request that waits. Its body is a part of the whole block that was read from the connection, and would keep it in memory.
+pub(crate) fn without_body(request: Command) -> Command {
+    Command { body: Bytes::new(), ..request }
+}
+
+fn finish(answer: Answer, reply: Reply) {
+    match answer {
         Ok(response) => reply.send(response),
         Err(refusal) => {
-            let (code, peer) = (call.request.code, call.connection.peer());
-            debug!(code, %refusal, %peer, "request refused");
+            debug!(%refusal, peer = %reply.connection().peer(), "request refused");
             reply.send(refusal.response());
         }
     }
@@ -44,13 +78,33 @@ pub(crate) fn answer_later(
     reply: Reply,
     work: impl Future<Output = Answer> + Send + 'static,
 ) {
+    shared.tasks.spawn(async move { finish(work.await, reply) });
+}
+
+/// Does a read that may wait for the disk when its turn comes, and then goes on with the answer. Without room for it the answer
+/// is SYSTEM_BUSY. What it keeps until then, `bytes` of memory, counts for its connection; once that has ended nothing is read.
+pub(crate) fn read_aside<T: Send + 'static>(
+    shared: &Shared,
+    reads: &ColdReads,
+    reply: Reply,
+    bytes: usize,
+    read: impl FnOnce() -> T + Send + 'static,
+    then: impl FnOnce(T, Reply) + Send + 'static,
+) {
+    let place = match reads.enter() {
+        Ok(place) => place,
+        Err(refusal) => return reply.send(refusal.response()),
+    };
+    let memory = match waiting::reserve(&reply, bytes) {
+        Ok(memory) => memory,
+        Err(no_memory) => return reply.send(Refusal::from(no_memory).response()),
+    };
+    let connection = reply.connection().clone();
     shared.tasks.spawn(async move {
-        match work.await {
-            Ok(response) => reply.send(response),
-            Err(refusal) => {
-                debug!(%refusal, peer = %reply.connection().peer(), "request refused");
-                reply.send(refusal.response());
-            }
+        let done = place.read(move || connection.is_open().then(read)).await;
+        drop(memory);
+        if let Some(result) = done.flatten() {
+            then(result, reply);
         }
     });
 }

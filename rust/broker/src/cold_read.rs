@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 use crate::refusal::Refusal;
 
 /// Most reads that run at a time, each on a thread. More would only wait for each other at the disk.
-const MAX_RUNNING: usize = 16;
+pub(crate) const MAX_RUNNING: usize = 16;
 /// Most reads that run or wait for their turn. Each keeps its request, with its filter, in memory.
 const MAX_WAITING: usize = 4096;
 

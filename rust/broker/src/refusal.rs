@@ -78,7 +78,7 @@ pub(crate) enum Refusal {
     TooManyHeld { limit: usize },
     #[error("the requests that are held would take more than {limit} bytes (maxHeldBytes); try again later")]
     HeldBytes { limit: usize },
-    #[error("{limit} pulls wait for the disk already; try again later")]
+    #[error("{limit} such requests wait for the disk already; try again later")]
     ColdReads { limit: usize },
     #[error(transparent)]
     Memory(#[from] NoMemory),

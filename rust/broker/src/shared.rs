@@ -48,7 +48,10 @@ pub(crate) struct Shared {
     pub(crate) queue_locks: QueueLocks,
     pub(crate) held: HeldRequests<Waiting>,
     pub(crate) held_sends: HeldSends,
-    pub(crate) cold_reads: ColdReads,
+    /// Pulls of what is not in memory.
+    pub(crate) cold_pulls: ColdReads,
+    /// Requests that look messages or offsets up. They have turns of their own: a look-up may read a record of each queue.
+    pub(crate) look_ups: ColdReads,
     pub(crate) sends_to_new_topics: SendsToNewTopics,
     pub(crate) stats: Stats,
     pub(crate) rates: MinuteRates,
@@ -123,7 +126,8 @@ impl Shared {
                 bytes: config.max_held_bytes,
             }),
             held_sends: HeldSends::default(),
-            cold_reads: ColdReads::new(),
+            cold_pulls: ColdReads::new(),
+            look_ups: ColdReads::new(),
             sends_to_new_topics: SendsToNewTopics::default(),
             stats: Stats::new(started_at_ms),
             rates: MinuteRates::default(),

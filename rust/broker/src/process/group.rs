@@ -19,7 +19,6 @@ use tracing::info;
 
 use super::offset::signed;
 use super::page::Page;
-use crate::blocking::blocking;
 use crate::call::{Answer, Call, answer_later, body, on_disk, success_json, success_json_with};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -172,7 +171,7 @@ fn progress(shared: &Shared, group: &str, topic: &str, queue_id: u32) -> Result<
     let consumer_offset = shared.offsets.get(group, topic, queue_id).unwrap_or(0);
     let last = u64::try_from(consumer_offset - 1).ok().map(QueueOffset);
     let last_at_ms = match last {
-        Some(last) => blocking(|| shared.store.stored_at(topic, queue_id, last))?.unwrap_or(0),
+        Some(last) => shared.store.stored_at(topic, queue_id, last)?.unwrap_or(0),
         None => 0,
     };
     let pulled = shared.offsets.last_pulled(group, topic, queue_id).unwrap_or(0);

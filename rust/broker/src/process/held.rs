@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use rocketpy_model::QueueOffset;
 use rocketpy_protocol::Command;
 use rocketpy_remoting::{Connection, Reply, cork};
 use tracing::debug;
 
 use super::pull;
-use crate::call::{Call, Function, answer};
+use crate::call::{Call, Function, answer, without_body};
 use crate::held_request::{Held, NoRoom, QueueKey};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -50,11 +49,9 @@ pub(super) fn answer_once_dispatched(
 ) {
     let end = shared.store.readable_end();
     if shared.store.dispatched_offset() >= end {
-        let connection = reply.connection().clone();
-        return answer(function, Call { shared, connection: &connection, request: &request }, reply);
+        return answer(function, shared, request, reply);
     }
-    // The body is a part of the whole block that was read from the connection, and would keep it in memory. No question has one.
-    let request = Command { body: Bytes::new(), ..request };
+    let request = without_body(request);
     hold(shared, Waiting::Question(Question { request, function, end }), reply, DISPATCH_PATIENCE);
 }
 
@@ -89,10 +86,7 @@ pub(crate) fn resume(shared: &Arc<Shared>, released: impl IntoIterator<Item = He
     for Held { waiter, reply, .. } in released {
         match waiter {
             Waiting::Pull(pull) => pull::resume(shared, pull, reply),
-            Waiting::Question(Question { request, function, .. }) => {
-                let connection = reply.connection().clone();
-                answer(function, Call { shared, connection: &connection, request: &request }, reply);
-            }
+            Waiting::Question(Question { request, function, .. }) => answer(function, shared, request, reply),
         }
     }
 }

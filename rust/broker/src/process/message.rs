@@ -9,7 +9,6 @@ use rocketpy_protocol::header::{
 use rocketpy_remoting::Response;
 use rocketpy_store::{KeyKind, ReadLimits};
 
-use crate::blocking::blocking;
 use crate::call::{Answer, Call, response as response_with};
 use crate::refusal::Refusal;
 
@@ -18,7 +17,7 @@ pub(super) fn view(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = ViewMessageRequestHeader::read(&request.ext)?;
     let offset = u64::try_from(header.offset).ok().map(PhysicalOffset);
     let record: Option<Bytes> = match offset {
-        Some(offset) => blocking(|| shared.store.record_at(offset))?,
+        Some(offset) => shared.store.record_at(offset)?,
         None => None,
     };
     match record {
@@ -52,7 +51,7 @@ pub(super) fn query(Call { shared, request, .. }: Call<'_>) -> Answer {
         if is_unique { config.default_query_max } else { u32::try_from(header.max_num).unwrap_or(0) };
     let limits = ReadLimits { max_messages: wanted.min(config.query_max), max_bytes: QUERY_BYTES };
     let (begin, end) = (header.begin_timestamp, header.end_timestamp);
-    let found = blocking(|| shared.store.query_by_key(header.topic, header.key, kind, &limits, begin, end))?;
+    let found = shared.store.query_by_key(header.topic, header.key, kind, &limits, begin, end)?;
     let is_empty = found.records.is_empty();
     let mut command = response_with(if is_empty { response::QUERY_NOT_FOUND } else { response::SUCCESS })
         .with_header(&QueryMessageResponseHeader {

@@ -3,6 +3,8 @@
 mod client;
 mod group;
 pub(crate) mod held;
+#[cfg(test)]
+mod look_up_tests;
 mod message;
 mod new_topic;
 mod offset;
@@ -43,7 +45,7 @@ impl Handler for Processor {
             Some(Route::Answers { function, waits }) if waits.for_dispatch(&request) => {
                 held::answer_once_dispatched(shared, *function, request, reply);
             }
-            Some(Route::Answers { function, .. }) => answer(*function, call, reply),
+            Some(Route::Answers { function, .. }) => answer(*function, shared, request, reply),
             Some(Route::Refused { why }) => refuse(call, reply, why),
             None => refuse(call, reply, code::who_answers(request.code)),
         }

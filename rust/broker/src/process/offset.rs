@@ -14,7 +14,6 @@ use rocketpy_remoting::{Reply, Response};
 use rocketpy_store::Boundary;
 use tracing::debug;
 
-use crate::blocking::blocking;
 use crate::call::{Answer, Call, answer_later, queue_id, success_with};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -141,8 +140,7 @@ pub(super) fn search(Call { shared, request, .. }: Call<'_>) -> Answer {
         _ => Boundary::Lower,
     };
     let queue = queue_id(header.queue_id)?;
-    let found = || shared.store.offset_by_time(header.topic, queue, header.timestamp, boundary);
-    let offset = blocking(found)?;
+    let offset = shared.store.offset_by_time(header.topic, queue, header.timestamp, boundary)?;
     Ok(success_with(&SearchOffsetResponseHeader { offset: signed(offset.get()) }))
 }
 
@@ -150,7 +148,7 @@ pub(super) fn search(Call { shared, request, .. }: Call<'_>) -> Answer {
 pub(super) fn earliest_stored_at(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetEarliestMsgStoretimeRequestHeader::read(&request.ext)?;
     let queue_id = queue_id(header.queue_id)?;
-    let stored_at = blocking(|| shared.store.earliest_stored_at(header.topic, queue_id))?;
+    let stored_at = shared.store.earliest_stored_at(header.topic, queue_id)?;
     Ok(success_with(&GetEarliestMsgStoretimeResponseHeader { timestamp: stored_at.unwrap_or(-1) }))
 }
 

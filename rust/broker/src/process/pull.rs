@@ -19,7 +19,7 @@ use tracing::debug;
 
 use super::held;
 use super::offset::{readable, signed};
-use crate::call::{Call, on_disk, response as respond};
+use crate::call::{self, Call, on_disk, response as respond};
 use crate::held_request::QueueKey;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -316,28 +316,15 @@ fn read(shared: &Arc<Shared>, pull: Pull, reply: Reply, hold: Option<Duration>) 
 
 /// Reads from the disk, while the thread that serves the connection goes on, and answers then.
 fn read_aside(shared: &Arc<Shared>, pull: Pull, reply: Reply, hold: Option<Duration>) {
-    let place = match shared.cold_reads.enter() {
-        Ok(place) => place,
-        Err(refusal) => return reply.send(refusal.response()),
+    let (owner, store, bytes) = (shared.clone(), shared.store.clone(), pull.held_bytes());
+    let read = move || {
+        let QueueKey { topic, queue_id } = &pull.queue;
+        let read = store.get(topic, *queue_id, pull.offset, &pull.limits, &pull.filter);
+        (pull, read)
     };
-    let memory = match waiting::reserve(&reply, pull.held_bytes()) {
-        Ok(memory) => memory,
-        Err(no_memory) => return reply.send(Refusal::from(no_memory).response()),
-    };
-    let for_task = shared.clone();
-    shared.tasks.spawn(async move {
-        let store = for_task.store.clone();
-        let aside = place.read(move || {
-            let QueueKey { topic, queue_id } = &pull.queue;
-            let read = store.get(topic, *queue_id, pull.offset, &pull.limits, &pull.filter);
-            (pull, read)
-        });
-        let done = aside.await;
-        drop(memory);
-        if let Some((pull, read)) = done
-            && let Some((pull, reply, patience)) = finish(&for_task, pull, reply, hold, read)
-        {
-            held::hold_pull(&for_task, pull, reply, patience);
+    call::read_aside(shared, &shared.cold_pulls, reply, bytes, read, move |(pull, read), reply| {
+        if let Some((pull, reply, patience)) = finish(&owner, pull, reply, hold, read) {
+            held::hold_pull(&owner, pull, reply, patience);
         }
     });
 }

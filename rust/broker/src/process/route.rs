@@ -7,7 +7,7 @@ use rocketpy_protocol::{Command, request_table};
 use rocketpy_remoting::{Reply, Response};
 
 use super::{client, group, held, message, offset, send, state, topic};
-use crate::call::{Call, Function, answer_later, aside};
+use crate::call::{Call, Function, Serve, answer_later, aside};
 
 /// What is done with a request.
 #[derive(Debug)]
@@ -43,12 +43,16 @@ impl Waits {
     }
 }
 
-const fn answers(function: Function) -> Route {
-    Route::Answers { function, waits: Waits::No }
+const fn answers(function: Serve) -> Route {
+    Route::Answers { function: Function::AtOnce(function), waits: Waits::No }
 }
 
-const fn answers_once_dispatched(function: Function) -> Route {
-    Route::Answers { function, waits: Waits::Yes }
+const fn looks_up(function: Serve) -> Route {
+    Route::Answers { function: Function::LookUp(function), waits: Waits::No }
+}
+
+const fn looks_up_once_dispatched(function: Serve) -> Route {
+    Route::Answers { function: Function::LookUp(function), waits: Waits::Yes }
 }
 
 const fn refused(why: &'static str) -> Route {
@@ -64,8 +68,8 @@ request_table! {
     // Messages.
     SEND_MESSAGE | SEND_MESSAGE_V2 | SEND_BATCH_MESSAGE => Route::Replies(send::send);
     PULL_MESSAGE | LITE_PULL_MESSAGE => Route::Replies(held::pull);
-    VIEW_MESSAGE_BY_ID => answers(message::view);
-    QUERY_MESSAGE => answers_once_dispatched(message::query);
+    VIEW_MESSAGE_BY_ID => looks_up(message::view);
+    QUERY_MESSAGE => looks_up_once_dispatched(message::query);
     CONSUMER_SEND_MSG_BACK
         => refused("failed messages are not taken back yet; consume them again from their offset");
     END_TRANSACTION => refused("transactions are not there yet; send plain messages");
@@ -73,17 +77,17 @@ request_table! {
 
     // Offsets.
     QUERY_CONSUMER_OFFSET => Route::Answers {
-        function: offset::query,
+        function: Function::LookUp(offset::query),
         waits: Waits::Unless { test: offset::is_of_stored, says: "setZeroIfNotFound=false" },
     };
     UPDATE_CONSUMER_OFFSET => Route::Replies(offset::update);
     GET_MAX_OFFSET => Route::Answers {
-        function: offset::max,
+        function: Function::AtOnce(offset::max),
         waits: Waits::Unless { test: offset::is_of_next, says: "committed=false" },
     };
     GET_MIN_OFFSET => answers(offset::min);
-    SEARCH_OFFSET_BY_TIMESTAMP => answers_once_dispatched(offset::search);
-    GET_EARLIEST_MSG_STORETIME => answers(offset::earliest_stored_at);
+    SEARCH_OFFSET_BY_TIMESTAMP => looks_up_once_dispatched(offset::search);
+    GET_EARLIEST_MSG_STORETIME => looks_up(offset::earliest_stored_at);
     INVOKE_BROKER_TO_RESET_OFFSET => refused("commit the offsets instead while the group is stopped");
 
     // Clients.
@@ -101,13 +105,13 @@ request_table! {
     DELETE_TOPIC_IN_BROKER => Route::Replies(topic::delete);
     GET_ALL_TOPIC_CONFIG => answers(topic::all);
     GET_TOPIC_CONFIG => answers(topic::get);
-    GET_TOPIC_STATS_INFO => answers_once_dispatched(topic::stats);
+    GET_TOPIC_STATS_INFO => looks_up_once_dispatched(topic::stats);
 
     // Consumer groups.
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => Route::Replies(group::put);
     DELETE_SUBSCRIPTIONGROUP => Route::Replies(group::delete);
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG => answers(group::all);
-    GET_CONSUME_STATS => answers_once_dispatched(group::consume_stats);
+    GET_CONSUME_STATS => looks_up_once_dispatched(group::consume_stats);
     QUERY_TOPIC_CONSUME_BY_WHO => answers(group::of_topic);
 
     // The broker itself.

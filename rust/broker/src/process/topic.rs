@@ -18,7 +18,6 @@ use tracing::info;
 
 use super::offset::signed;
 use super::page::Page;
-use crate::blocking::blocking;
 use crate::call::{Answer, Call, answer_later, aside, on_disk, success_json, success_json_with};
 use crate::put::{AckCondition, acknowledge};
 use crate::refusal::Refusal;
@@ -198,9 +197,7 @@ pub(super) fn stats(Call { shared, request, .. }: Call<'_>) -> Answer {
         let bounds = shared.store.queue_bounds(&name, queue_id);
         let last = bounds.max.get().checked_sub(1).filter(|last| *last >= bounds.min.get());
         let last_update_at_ms = match last {
-            Some(last) => {
-                blocking(|| shared.store.stored_at(&name, queue_id, QueueOffset(last)))?.unwrap_or(0)
-            }
+            Some(last) => shared.store.stored_at(&name, queue_id, QueueOffset(last))?.unwrap_or(0),
             None => 0,
         };
         let queue = MessageQueue { topic: name.clone(), broker_name: broker_name.clone(), queue_id };

@@ -141,7 +141,7 @@ async fn a_question_that_panics_harms_no_other_held_request() {
         fixture.wait_for_held().await;
         let mut held = fixture.shared.held.all();
         if let Waiting::Question(question) = &mut held[0].waiter {
-            question.function = |_| panic!("on purpose");
+            question.function = Function::AtOnce(|_| panic!("on purpose"));
         }
         held[0].deadline = Instant::now();
         fixture.shared.held.hold(held.remove(0)).unwrap();

@@ -105,20 +105,20 @@ async fn while_one_pull_waits_for_the_disk_others_are_answered() {
     fixture.wait_for_end("new", 1).await;
     assert_eq!(fixture.pull("old", 0).await, [&old[..]]);
     assert!(fixture.is_in_memory("old") && fixture.is_in_memory("new"));
-    assert_eq!(fixture.shared.cold_reads.waiting(), 0);
+    assert_eq!(fixture.shared.cold_pulls.waiting(), 0);
     fixture.forget_first_bytes(16_384);
     assert!(!fixture.is_in_memory("old") && fixture.is_in_memory("new"));
-    fixture.shared.cold_reads.gate.close();
+    fixture.shared.cold_pulls.gate.close();
     let others = async {
-        until("the pull has gone aside", || fixture.shared.cold_reads.waiting() == 1).await;
+        until("the pull has gone aside", || fixture.shared.cold_pulls.waiting() == 1).await;
         fixture.send("new", b"second").await;
         fixture.wait_for_end("new", 2).await;
         assert_eq!(fixture.pull("new", 1).await, [b"second"]);
-        assert_eq!(fixture.shared.cold_reads.waiting(), 1, "it still waits");
-        fixture.shared.cold_reads.gate.open();
+        assert_eq!(fixture.shared.cold_pulls.waiting(), 1, "it still waits");
+        fixture.shared.cold_pulls.gate.open();
     };
     let (read, ()) = tokio::join!(fixture.pull("old", 0), others);
     assert_eq!(read, [&old[..]]);
-    assert_eq!(fixture.shared.cold_reads.waiting(), 0);
+    assert_eq!(fixture.shared.cold_pulls.waiting(), 0);
     assert!(fixture.is_in_memory("old"), "it was read");
 }
