@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,21 +43,34 @@ COMMAND = Path(sys.executable).with_name("rocketpy")
 
 
 @contextmanager
+def launched(
+    program: Path, store: Path, ready: Path, *options: str, preexec: Callable[[], None] | None = None
+) -> Iterator[Running]:
+    """Starts ``program server`` on a folder and free ports; stops it at the end."""
+    command = [str(program), "server", str(store), "--port", "0", "--name-server-port", "0"]
+    started_at = time.perf_counter()
+    process = subprocess.Popen(
+        [*command, "--ready-file", str(ready), *options],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=preexec,
+    )
+    try:
+        while not ready.exists():
+            if process.poll() is not None:
+                raise RuntimeError(f"{program} server ended with {process.returncode}")
+            time.sleep(0.0005)
+        yield Running(process.pid, json.loads(ready.read_text())["name_server"], store, started_at)
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+@contextmanager
 def server(program: Path, *options: str) -> Iterator[Running]:
-    """Starts ``program server`` on an empty folder and free ports; stops it at the end."""
-    with tempfile.TemporaryDirectory(prefix="rocketpy-bench-") as folder:
-        ready, store = Path(folder, "ready.json"), Path(folder, "store")
-        command = [str(program), "server", str(store), "--port", "0", "--name-server-port", "0"]
-        started_at = time.perf_counter()
-        process = subprocess.Popen(
-            [*command, "--ready-file", str(ready), *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        try:
-            while not ready.exists():
-                if process.poll() is not None:
-                    raise RuntimeError(f"{program} server ended with {process.returncode}")
-                time.sleep(0.0005)
-            yield Running(process.pid, json.loads(ready.read_text())["name_server"], store, started_at)
-        finally:
-            process.terminate()
-            process.wait(timeout=30)
+    """Starts ``program server`` on an empty folder."""
+    with (
+        tempfile.TemporaryDirectory(prefix="rocketpy-bench-") as folder,
+        launched(program, Path(folder, "store"), Path(folder, "ready.json"), *options) as running,
+    ):
+        yield running
