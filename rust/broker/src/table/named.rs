@@ -401,6 +401,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_a_write_that_panicked_would_have_made_is_not_there() {
+        let panics = parking_lot::Mutex::new(true);
+        let save = move |_, _| {
+            assert!(!std::mem::take(&mut *panics.lock()), "on purpose");
+            Ok(())
+        };
+        let limits = Limits { entries: 1, refusal: |limit| Refusal::TooManyTopics { limit } };
+        let table = NamedTable::new(DataVersion::default(), Entries::new(), limits, save);
+        let lost = table.create(vec![TopicConfig::new("orders", 3)]).unwrap();
+        assert!(lost.written.unwrap().done().await.is_err());
+        assert!(table.remove("orders").unwrap().is_none(), "nothing was made");
+        let made = table.create(vec![TopicConfig::new("other", 3)]).expect("its place is free");
+        made.written.unwrap().done().await.unwrap();
+        assert!(table.contains("other") && !table.contains("orders"));
+    }
+
+    #[tokio::test]
     async fn no_more_is_taken_than_a_start_reads() {
         let Fixture { table, .. } = fixture(100);
         let long = |name: &str| {
