@@ -58,6 +58,10 @@ impl Fixture {
 }
 
 fn create(topic: &str) -> Command {
+    create_with(topic, None)
+}
+
+fn create_with(topic: &str, attributes: Option<&str>) -> Command {
     let header = CreateTopicRequestHeader {
         topic,
         default_topic: "TBW102",
@@ -67,7 +71,7 @@ fn create(topic: &str) -> Command {
         topic_filter_type: "SINGLE_TAG",
         topic_sys_flag: None,
         order: None,
-        attributes: None,
+        attributes,
         force: None,
     };
     Command::request(request::UPDATE_AND_CREATE_TOPIC, &header)
@@ -143,6 +147,29 @@ async fn creations_on_a_disk_that_stands_still_hold_up_nobody_else_and_share_its
     );
     // The one that stood still, the next one, and a few that began before the last requests were read.
     assert!(gate.arrived() - before < 30, "{} writes for 600 topics", gate.arrived() - before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_attributes_keeps_those_that_are_about_to_be_written() {
+    let fixture = Fixture::start().await;
+    let gate = fixture.shared.topics.gate.clone();
+    let closed = Closed::new(&gate);
+    let before = gate.arrived();
+    let wanted = [("message.type", "FIFO"), ("flush.type", "SYNC_FLUSH"), ("retention.hours", "5")];
+    let mut calls = Vec::new();
+    for (name, value) in wanted {
+        let request = create_with("known", Some(&format!("+{name}={value}")));
+        calls.push(fixture.begin(&fixture.client, request).await);
+        until("the first one is being written", || gate.arrived() > before).await;
+    }
+    // Over the same connection: all of them have come by then.
+    assert_eq!(fixture.call(&fixture.client, pull("TOOLS_CONSUMER", 4)).await.code, response::PULL_NOT_FOUND);
+    drop(closed);
+    for call in calls {
+        assert_eq!(call.await.unwrap().code, 0);
+    }
+    let attributes = wanted.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(fixture.shared.topics.get("known").unwrap().attributes, attributes.into());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -31,8 +31,8 @@ use crate::topic_attribute;
 pub(super) fn put(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     let wanted = CreateTopicRequestHeader::read(&request.ext).map_err(Refusal::from);
     let changed = wanted.and_then(|header| {
-        let topic = wanted_topic(shared, &header)?;
-        shared.topics.put(topic)
+        check_own(shared, header.topic)?;
+        shared.topics.update(header.topic, |old| wanted_topic(old, &header))
     });
     let changed = match changed {
         Ok(changed) => changed,
@@ -78,8 +78,11 @@ async fn set_topic_retention(shared: &Arc<Shared>) -> Result<(), Refusal> {
     Ok(aside(move || owner.set_topic_retention()).await?)
 }
 
-fn wanted_topic(shared: &Shared, header: &CreateTopicRequestHeader<'_>) -> Result<TopicConfig, Refusal> {
-    check_own(shared, header.topic)?;
+/// What the request makes of the topic's configuration, if there is one.
+fn wanted_topic(
+    old: Option<&TopicConfig>,
+    header: &CreateTopicRequestHeader<'_>,
+) -> Result<TopicConfig, Refusal> {
     let perm = Permission(header.perm);
     if !perm.is_valid() {
         let value = header.perm.to_string();
@@ -89,13 +92,9 @@ fn wanted_topic(shared: &Shared, header: &CreateTopicRequestHeader<'_>) -> Resul
             value,
         });
     }
-    let old = shared.topics.get(header.topic);
-    let attributes = match header.attributes {
-        Some(text) => attributes(old.as_ref().map(|old| old.attributes.clone()).unwrap_or_default(), text)?,
-        None => old.as_ref().map(|old| old.attributes.clone()).unwrap_or_default(),
-    };
+    let old = old.map(|old| old.attributes.clone()).unwrap_or_default();
     Ok(TopicConfig {
-        attributes,
+        attributes: attributes(old, header.attributes.unwrap_or_default())?,
         order: header.order.unwrap_or(false),
         perm,
         read_queues: queues("readQueueNums", header.read_queue_nums)?,

@@ -124,9 +124,13 @@ impl TopicTable {
         self.table.create(wanted)
     }
 
-    /// Creates the topic or changes its configuration.
-    pub(crate) fn put(&self, topic: TopicConfig) -> Result<Changed<TopicConfig>, Refusal> {
-        self.table.put(topic)
+    /// Creates the topic or changes its configuration: `make` is given the newest one, written or about to be.
+    pub(crate) fn update(
+        &self,
+        name: &str,
+        make: impl FnOnce(Option<&TopicConfig>) -> Result<TopicConfig, Refusal>,
+    ) -> Result<Changed<TopicConfig>, Refusal> {
+        self.table.update(name, make)
     }
 
     /// Removes the topic; `None` when there is none.
