@@ -233,9 +233,10 @@ fn code_of_append(error: &AppendError) -> i32 {
         | AppendError::Poisoned { .. }
         | AppendError::QueueNotWriteable { .. }
         | AppendError::ShutDown => response::SERVICE_NOT_AVAILABLE,
-        AppendError::Busy { .. } | AppendError::Behind { .. } | AppendError::DispatchBehind { .. } => {
-            response::SYSTEM_BUSY
-        }
+        AppendError::Busy { .. }
+        | AppendError::Behind { .. }
+        | AppendError::DispatchBehind { .. }
+        | AppendError::TooManyWait => response::SYSTEM_BUSY,
         AppendError::NoFile { .. } => response::SYSTEM_ERROR,
     }
 }
