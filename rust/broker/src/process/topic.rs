@@ -21,7 +21,7 @@ use super::page::Page;
 use crate::blocking::blocking;
 use crate::call::{Answer, Call, answer_later, aside, on_disk, success_json, success_json_with};
 use crate::put::{AckCondition, acknowledge};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, check_range};
 use crate::shared::Shared;
 use crate::table::named::Changed;
 use crate::table::topic::{MAX_QUEUES, TopicChange, is_system};
@@ -109,10 +109,8 @@ fn wanted_topic(
 }
 
 fn queues(field: &'static str, value: i32) -> Result<u32, Refusal> {
-    u32::try_from(value)
-        .ok()
-        .filter(|queues| (1..=MAX_QUEUES).contains(queues))
-        .ok_or_else(|| Refusal::Value { field, wanted: "1 to 16384", value: value.to_string() })
+    check_range(field, 1..=MAX_QUEUES as usize, value)?;
+    Ok(value.unsigned_abs())
 }
 
 /// # Errors
