@@ -254,7 +254,8 @@ async fn first_offsets_wait_for_the_disk_and_nobody_else_does() {
     until("the file is being written", || gate.arrived() > before).await;
     let mut waiting = [pushed, first, reader];
     for call in &mut waiting {
-        let early = tokio::time::timeout(Duration::from_millis(20), call).await;
+        // Later requests of the same connection were answered: an early answer has come before theirs.
+        let early = tokio::time::timeout(Duration::ZERO, call).await;
         assert!(early.is_err(), "answered before it is on disk");
     }
     drop(closed);
