@@ -9,7 +9,7 @@ use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::{PhysicalOffset, name};
 use rocketpy_remoting::{Client, ClientConfig, MemoryBudget, Reserved, Server, ServerConfig};
 use rocketpy_store::{Arrival, Store, StoreConfig, StoreError, StoreListener};
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::{OnceCell, Semaphore, watch};
 use tracing::{error, info, warn};
 
 use crate::blocking::blocking;
@@ -21,6 +21,9 @@ use crate::service::{ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersis
 use crate::shared::{Advertised, Shared};
 use crate::{BrokerConfig, BrokerError};
 
+/// Most sends that wait for the disk or for dispatch at a time, each on a thread. Tokio has 512 threads for work that blocks and for
+/// the connections of threads that do: with all of them taken, nobody is served before a wait is over.
+pub(crate) const MAX_WAITING_SENDS: usize = 256;
 /// How long connections get to take their last answers.
 const DRAIN: Duration = Duration::from_millis(150);
 /// How long the rounds of services that are under way get to end.
@@ -314,13 +317,15 @@ fn register(shared: &Arc<Shared>, services: &Services) -> String {
 pub(crate) struct Listener {
     shared: Arc<Shared>,
     failed: watch::Sender<Option<StoreError>>,
+    /// The right of a send to wait on its thread.
+    pub(crate) waits: Semaphore,
 }
 
 impl Listener {
     /// The listener, and the failed flush that it is told of.
     pub(crate) fn new(shared: &Arc<Shared>) -> (Self, watch::Receiver<Option<StoreError>>) {
         let (sender, failed) = watch::channel(None);
-        (Self { shared: shared.clone(), failed: sender }, failed)
+        (Self { shared: shared.clone(), failed: sender, waits: Semaphore::new(MAX_WAITING_SENDS) }, failed)
     }
 }
 
@@ -342,7 +347,9 @@ impl StoreListener for Listener {
     }
 
     fn waits(&self, wait: &mut dyn FnMut()) {
-        blocking(wait);
+        if let Ok(_place) = self.waits.try_acquire() {
+            blocking(wait);
+        }
     }
 
     fn poisoned(&self, failure: &StoreError) {

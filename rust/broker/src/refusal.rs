@@ -1,5 +1,8 @@
 //! Why a request is refused, and the answer that says so.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
 use rocketpy_env::EnvError;
 use rocketpy_model::NameError;
 use rocketpy_protocol::code::{request, response};
@@ -21,6 +24,8 @@ pub(crate) enum Refusal {
     Name(#[from] NameError),
     #[error("{field} must be {wanted}: {value}")]
     Value { field: &'static str, wanted: &'static str, value: String },
+    #[error("{field} must be {} to {}: {value}", .range.start(), .range.end())]
+    OutOfRange { field: &'static str, range: RangeInclusive<usize>, value: String },
     #[error("request code {code} ({}) is not supported here: {why}", request::name_of(*.code).unwrap_or("unknown"))]
     NotThereYet { code: i32, why: &'static str },
 
@@ -151,6 +156,7 @@ impl Refusal {
             | Self::Body { .. }
             | Self::Name(_)
             | Self::Value { .. }
+            | Self::OutOfRange { .. }
             | Self::QueueId { .. }
             | Self::SystemTopic { .. } => response::INVALID_PARAMETER,
             Self::NotThereYet { .. } => response::REQUEST_CODE_NOT_SUPPORTED,
@@ -212,6 +218,19 @@ impl Refusal {
     }
 }
 
+/// # Errors
+/// The value is outside of the range; `field` names it.
+pub(crate) fn check_range(
+    field: &'static str,
+    range: RangeInclusive<usize>,
+    value: impl TryInto<usize> + Display + Copy,
+) -> Result<(), Refusal> {
+    match value.try_into() {
+        Ok(number) if range.contains(&number) => Ok(()),
+        _ => Err(Refusal::OutOfRange { field, range, value: value.to_string() }),
+    }
+}
+
 fn code_of_commit(error: &CommitError) -> i32 {
     match error {
         CommitError::AboveEnd { .. } | CommitError::BeforeStart { .. } => response::INVALID_PARAMETER,
@@ -233,9 +252,10 @@ fn code_of_append(error: &AppendError) -> i32 {
         | AppendError::Poisoned { .. }
         | AppendError::QueueNotWriteable { .. }
         | AppendError::ShutDown => response::SERVICE_NOT_AVAILABLE,
-        AppendError::Busy { .. } | AppendError::Behind { .. } | AppendError::DispatchBehind { .. } => {
-            response::SYSTEM_BUSY
-        }
+        AppendError::Busy { .. }
+        | AppendError::Behind { .. }
+        | AppendError::DispatchBehind { .. }
+        | AppendError::TooManyWait => response::SYSTEM_BUSY,
         AppendError::NoFile { .. } => response::SYSTEM_ERROR,
     }
 }

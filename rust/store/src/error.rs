@@ -266,6 +266,9 @@ pub enum AppendError {
     /// Appends came faster than their consume queue entries are written, and the wait for them was too long.
     #[error("the store is busy, {undispatched_bytes} bytes of the log are not in consume queues and no more than {limit_bytes} may be: {}", path.display())]
     DispatchBehind { path: PathBuf, undispatched_bytes: u64, limit_bytes: u64 },
+    /// A listener lets no more appends wait for the disk or for dispatch.
+    #[error("the store is busy, too many appends wait for the disk already")]
+    TooManyWait,
     /// No new commit log file could be made for another reason.
     #[error("no new commit log file: {cause}")]
     NoFile { cause: Arc<EnvError> },
@@ -290,6 +293,7 @@ impl AppendError {
                 | Self::Busy { .. }
                 | Self::Behind { .. }
                 | Self::DispatchBehind { .. }
+                | Self::TooManyWait
                 | Self::NoFile { .. }
                 | Self::QueueNotWriteable { .. }
         )
@@ -309,7 +313,7 @@ impl AppendError {
             Self::DiskFull { .. } | Self::DiskNearlyFull { .. } | Self::QueueNotWriteable { .. } => {
                 Some("free disk space; writes go on by themselves")
             }
-            Self::Busy { .. } | Self::Behind { .. } | Self::DispatchBehind { .. } => {
+            Self::Busy { .. } | Self::Behind { .. } | Self::DispatchBehind { .. } | Self::TooManyWait => {
                 Some("send again later; writes go on by themselves")
             }
             Self::NoFile { .. } => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 
-use crate::error::StoreError;
+use crate::error::{AppendError, StoreError};
 
 /// A record that has become readable in its queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,8 @@ pub trait StoreListener: Send + Sync {
     fn arrived(&self, _arrivals: &[Arrival]) {}
     /// Consume queues and index cover the log before this offset. Offsets only grow. Comes after [`Self::arrived`].
     fn dispatched(&self, _offset: PhysicalOffset) {}
-    /// An append is about to wait for the disk, on its caller's thread. The listener must call `wait` exactly once.
+    /// An append is about to wait for the disk or for dispatch, on its caller's thread. The listener calls `wait` once, or not at
+    /// all: then the append is refused with [`AppendError::TooManyWait`].
     fn waits(&self, wait: &mut dyn FnMut()) {
         wait();
     }
@@ -78,12 +79,12 @@ impl Listeners {
 
     /// Runs `wait` inside all listeners, each around the next.
     ///
-    /// # Panics
-    /// When a listener does not let the append wait.
-    pub(crate) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
+    /// # Errors
+    /// Those of `wait`, and [`AppendError::TooManyWait`] when a listener does not let the append wait.
+    pub(crate) fn waiting(&self, wait: impl FnOnce() -> Result<(), AppendError>) -> Result<(), AppendError> {
         let (mut wait, mut result) = (Some(wait), None);
         wait_around(&self.all(), &mut || result = wait.take().map(|wait| wait()));
-        result.expect("a listener lets appends wait")
+        result.unwrap_or(Err(AppendError::TooManyWait))
     }
 }
 
@@ -102,6 +103,12 @@ mod tests {
 
     struct Notes(&'static str, Arc<Mutex<Vec<String>>>);
 
+    struct LetsNobodyWait;
+
+    impl StoreListener for LetsNobodyWait {
+        fn waits(&self, _wait: &mut dyn FnMut()) {}
+    }
+
     impl StoreListener for Notes {
         fn flushed(&self, offset: PhysicalOffset) {
             self.1.lock().push(format!("{} hears of {offset}", self.0));
@@ -117,15 +124,19 @@ mod tests {
     #[test]
     fn each_listener_hears_everything_and_a_wait_happens_once_inside_of_all() {
         let listeners = Listeners::default();
-        assert_eq!(listeners.waiting(|| 1), 1, "nobody listens");
+        assert!(listeners.waiting(|| Ok(())).is_ok(), "nobody listens");
         let notes = Arc::new(Mutex::new(Vec::new()));
         listeners.add(Arc::new(Notes("a", Arc::clone(&notes))));
         listeners.add(Arc::new(Notes("b", Arc::clone(&notes))));
         listeners.flushed(PhysicalOffset(7));
-        assert_eq!(listeners.waiting(|| 2), 2);
+        let refused = listeners.waiting(|| Err(AppendError::ShutDown));
+        assert!(matches!(refused, Err(AppendError::ShutDown)), "{refused:?}");
         let expected =
             ["a hears of 7", "b hears of 7", "a begins", "b begins", "b ends", "a ends"].map(str::to_owned);
         assert_eq!(*notes.lock(), expected);
+        listeners.add(Arc::new(LetsNobodyWait));
+        let refused = listeners.waiting(|| panic!("it may not wait"));
+        assert!(matches!(refused, Err(AppendError::TooManyWait)), "{refused:?}");
         listeners.clear();
         assert_eq!(Arc::strong_count(&notes), 1, "nobody is held any more");
     }

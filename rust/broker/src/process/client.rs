@@ -23,7 +23,7 @@ use rocketpy_remoting::{Reply, Response};
 use tracing::{debug, warn};
 
 use crate::call::{Answer, Call, answer_later, body, on_disk, success_json};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, check_range};
 use crate::shared::Shared;
 use crate::table::client::{MAX_GROUPS, Member};
 use crate::table::group_commit::Written;
@@ -79,21 +79,11 @@ struct Created {
 }
 
 fn enter(Call { shared, connection, request }: Call<'_>) -> Result<Vec<Created>, Refusal> {
-    if request.body.len() > MAX_HEARTBEAT_BYTES {
-        let value = request.body.len().to_string();
-        return Err(Refusal::Value {
-            field: "the length of a heartbeat",
-            wanted: "at most 4194304 bytes",
-            value,
-        });
-    }
+    check_range("the length of a heartbeat in bytes", 0..=MAX_HEARTBEAT_BYTES, request.body.len())?;
     let data: HeartbeatData = body(request)?;
     check_client_id(&data.client_id)?;
     let groups = data.consumer_data_set.len() + data.producer_data_set.len();
-    if groups > MAX_GROUPS {
-        let value = groups.to_string();
-        return Err(Refusal::Value { field: "the number of groups", wanted: "at most 1024", value });
-    }
+    check_range("the number of groups", 0..=MAX_GROUPS, groups)?;
     let client_id: Arc<str> = data.client_id.as_str().into();
     let member = || Member::new(connection, client_id.clone(), request.language, request.version);
     let mut refused = None;
@@ -126,14 +116,7 @@ fn worse(before: Option<Refusal>, refusal: Refusal) -> Option<Refusal> {
 }
 
 fn check_client_id(client_id: &str) -> Result<(), Refusal> {
-    match client_id.len() {
-        1..=MAX_CLIENT_ID_BYTES => Ok(()),
-        length => Err(Refusal::Value {
-            field: "the length of clientID",
-            wanted: "1 to 1024 bytes",
-            value: length.to_string(),
-        }),
-    }
+    check_range("the length of clientID in bytes", 1..=MAX_CLIENT_ID_BYTES, client_id.len())
 }
 
 fn enter_consumer(
@@ -271,14 +254,7 @@ fn lock_request(request: &Command) -> Result<LockBatchRequestBody, Refusal> {
     let wanted: LockBatchRequestBody = body(request)?;
     name::check_group(&wanted.consumer_group)?;
     check_client_id(&wanted.client_id)?;
-    if wanted.mq_set.len() > MAX_QUEUES as usize {
-        let value = wanted.mq_set.len().to_string();
-        return Err(Refusal::Value {
-            field: "the number of queues in mqSet",
-            wanted: "at most 16384",
-            value,
-        });
-    }
+    check_range("the number of queues in mqSet", 0..=MAX_QUEUES as usize, wanted.mq_set.len())?;
     Ok(wanted)
 }
 

@@ -20,7 +20,7 @@ use tracing::info;
 use super::offset::signed;
 use super::page::Page;
 use crate::call::{Answer, Call, answer_later, body, on_disk, success_json, success_json_with};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, check_range};
 use crate::shared::Shared;
 use crate::table::topic::MAX_QUEUES;
 
@@ -50,45 +50,23 @@ pub(super) fn put(Call { shared, request, .. }: Call<'_>, reply: Reply) {
 /// Whether the configuration may be stored: everything in it is bounded.
 fn check(group: &GroupConfig) -> Result<(), Refusal> {
     name::check_group(&group.name)?;
-    bounded("retryQueueNums", group.retry_queues)?;
-    bounded("retryMaxTimes", group.retry_max_times)?;
-    few("attributes", group.attributes.len())?;
-    for (name, value) in &group.attributes {
-        short("attributes", name)?;
-        short("attributes", value)?;
+    // Of queues because each becomes a file; of tries because more make no sense.
+    check_range("retryQueueNums", 0..=MAX_QUEUES as usize, group.retry_queues)?;
+    check_range("retryMaxTimes", 0..=MAX_QUEUES as usize, group.retry_max_times)?;
+    check_range("the number of attributes", 0..=MAX_PARTS, group.attributes.len())?;
+    for text in group.attributes.iter().flat_map(|(name, value)| [name, value]) {
+        check_range("the length of a text in attributes", 0..=MAX_TEXT_BYTES, text.len())?;
     }
     let subscriptions = group.subscriptions.as_deref().unwrap_or_default();
-    few("subscriptionDataSet", subscriptions.len())?;
+    check_range("the number of entries in subscriptionDataSet", 0..=MAX_PARTS, subscriptions.len())?;
     for subscription in subscriptions {
         name::check_topic(&subscription.topic)?;
-        short("subscriptionDataSet", &subscription.expression)?;
-        short("subscriptionDataSet", &subscription.expression_type)?;
+        for text in [&subscription.expression, &subscription.expression_type] {
+            check_range("the length of a text in subscriptionDataSet", 0..=MAX_TEXT_BYTES, text.len())?;
+        }
     }
     let delays = group.retry_policy.customized_retry_policy.as_ref().map_or(0, |policy| policy.next.len());
-    few("groupRetryPolicy", delays)
-}
-
-fn few(field: &'static str, parts: usize) -> Result<(), Refusal> {
-    if parts <= MAX_PARTS {
-        return Ok(());
-    }
-    Err(Refusal::Value { field, wanted: "at most 64 parts", value: parts.to_string() })
-}
-
-fn short(field: &'static str, text: &str) -> Result<(), Refusal> {
-    if text.len() <= MAX_TEXT_BYTES {
-        return Ok(());
-    }
-    let value = format!("{} bytes", text.len());
-    Err(Refusal::Value { field, wanted: "texts of at most 1024 bytes", value })
-}
-
-/// Bounds a number from outside: of queues, because each becomes a file, and of tries, where more make no sense.
-fn bounded(field: &'static str, value: i32) -> Result<(), Refusal> {
-    if (0..=MAX_QUEUES as i32).contains(&value) {
-        return Ok(());
-    }
-    Err(Refusal::Value { field, wanted: "0 to 16384", value: value.to_string() })
+    check_range("the number of delays in groupRetryPolicy", 0..=MAX_PARTS, delays)
 }
 
 /// DELETE_SUBSCRIPTIONGROUP.

@@ -1,4 +1,4 @@
-//! Requests that change a table while its file cannot be written.
+//! Requests that wait for a disk that stands still, and those that do not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,12 @@ use rocketpy_protocol::header::{
 };
 use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::{Client, ClientConfig, MemoryBudget, PendingCall, Server, ServerConfig};
+use rocketpy_store::{Arrival, StoreListener};
 
 use super::Processor;
-use crate::testing::{Closed, TestShared, send, until};
+use crate::BrokerConfig;
+use crate::broker::{Listener, MAX_WAITING_SENDS};
+use crate::testing::{Closed, Gate, TestShared, send, until};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -31,7 +34,11 @@ struct Fixture {
 
 impl Fixture {
     async fn start() -> Self {
-        let shared = TestShared::open(|_| {});
+        Self::start_with(|_| {}).await
+    }
+
+    async fn start_with(change: impl FnOnce(&mut BrokerConfig)) -> Self {
+        let shared = TestShared::open(change);
         let created = shared.topics.create(vec![TopicConfig::new("known", 1)]).unwrap();
         created.written.unwrap().done().await.unwrap();
         let processor = Arc::new(Processor(Arc::clone(&shared)));
@@ -58,6 +65,10 @@ impl Fixture {
 }
 
 fn create(topic: &str) -> Command {
+    create_with(topic, None)
+}
+
+fn create_with(topic: &str, attributes: Option<&str>) -> Command {
     let header = CreateTopicRequestHeader {
         topic,
         default_topic: "TBW102",
@@ -67,7 +78,7 @@ fn create(topic: &str) -> Command {
         topic_filter_type: "SINGLE_TAG",
         topic_sys_flag: None,
         order: None,
-        attributes: None,
+        attributes,
         force: None,
     };
     Command::request(request::UPDATE_AND_CREATE_TOPIC, &header)
@@ -146,6 +157,29 @@ async fn creations_on_a_disk_that_stands_still_hold_up_nobody_else_and_share_its
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_attributes_keeps_those_that_are_about_to_be_written() {
+    let fixture = Fixture::start().await;
+    let gate = fixture.shared.topics.gate.clone();
+    let closed = Closed::new(&gate);
+    let before = gate.arrived();
+    let wanted = [("message.type", "FIFO"), ("flush.type", "SYNC_FLUSH"), ("retention.hours", "5")];
+    let mut calls = Vec::new();
+    for (name, value) in wanted {
+        let request = create_with("known", Some(&format!("+{name}={value}")));
+        calls.push(fixture.begin(&fixture.client, request).await);
+        until("the first one is being written", || gate.arrived() > before).await;
+    }
+    // Over the same connection: all of them have come by then.
+    assert_eq!(fixture.call(&fixture.client, pull("TOOLS_CONSUMER", 4)).await.code, response::PULL_NOT_FOUND);
+    drop(closed);
+    for call in calls {
+        assert_eq!(call.await.unwrap().code, 0);
+    }
+    let attributes = wanted.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(fixture.shared.topics.get("known").unwrap().attributes, attributes.into());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sends_to_a_topic_that_is_being_made_keep_their_order() {
     let fixture = Fixture::start().await;
     let closed = Closed::new(&fixture.shared.topics.gate);
@@ -220,7 +254,8 @@ async fn first_offsets_wait_for_the_disk_and_nobody_else_does() {
     until("the file is being written", || gate.arrived() > before).await;
     let mut waiting = [pushed, first, reader];
     for call in &mut waiting {
-        let early = tokio::time::timeout(Duration::from_millis(20), call).await;
+        // Later requests of the same connection were answered: an early answer has come before theirs.
+        let early = tokio::time::timeout(Duration::ZERO, call).await;
         assert!(early.is_err(), "answered before it is on disk");
     }
     drop(closed);
@@ -323,4 +358,45 @@ async fn the_headers_of_sends_count_while_they_wait_for_their_topics() {
         assert_eq!(fixture.call(client, send("known", "x")).await.code, 0);
     }
     assert_eq!(fixture.call(&fixture.client, with_field("made-too")).await.code, response::SYSTEM_BUSY);
+}
+
+/// Holds up dispatch.
+struct SlowDispatch(Arc<Gate>);
+
+impl StoreListener for SlowDispatch {
+    fn arrived(&self, _arrivals: &[Arrival]) {
+        self.0.pass();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sends_that_wait_for_dispatch_leave_threads_for_everybody_else() {
+    let fixture = Fixture::start_with(|config| config.store.max_undispatched_bytes = 1).await;
+    let listener = Arc::new(Listener::new(&fixture.shared).0);
+    fixture.shared.store.add_listener(listener.clone());
+    let gate = Arc::new(Gate::default());
+    fixture.shared.store.add_listener(Arc::new(SlowDispatch(gate.clone())));
+    let closed = Closed::new(&gate);
+    let (mut clients, mut calls) = (Vec::new(), Vec::new());
+    // A few are stored before dispatch stands still.
+    for _ in 0..MAX_WAITING_SENDS + 32 {
+        let client = Client::new(ClientConfig::default());
+        calls.push(fixture.begin(&client, send("known", "x")).await);
+        clients.push(client);
+    }
+    until("as many wait as may", || listener.waits.available_permits() == 0).await;
+    let refused = fixture.call(&fixture.client, send("known", "x")).await;
+    assert_eq!(refused.code, response::SYSTEM_BUSY, "{:?}", refused.remark);
+    // What these answers need runs on the threads that are left.
+    let pulled = fixture.call(&fixture.client, pull("DEFAULT_CONSUMER", 4)).await;
+    assert!(matches!(pulled.code, response::SUCCESS | response::PULL_NOT_FOUND), "{:?}", pulled.remark);
+    assert_eq!(fixture.call(&fixture.client, create("made")).await.code, 0);
+    drop(closed);
+    let mut stored = 0;
+    for call in calls {
+        let answer = call.await.unwrap();
+        assert!(matches!(answer.code, response::SUCCESS | response::SYSTEM_BUSY), "{:?}", answer.remark);
+        stored += usize::from(answer.code == response::SUCCESS);
+    }
+    assert!(stored >= MAX_WAITING_SENDS, "{stored} of those that waited");
 }

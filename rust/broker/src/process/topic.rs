@@ -20,7 +20,7 @@ use super::offset::signed;
 use super::page::Page;
 use crate::call::{Answer, Call, answer_later, aside, on_disk, success_json, success_json_with};
 use crate::put::{AckCondition, acknowledge};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, check_range};
 use crate::shared::Shared;
 use crate::table::named::Changed;
 use crate::table::topic::{MAX_QUEUES, TopicChange, is_system};
@@ -30,8 +30,8 @@ use crate::topic_attribute;
 pub(super) fn put(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     let wanted = CreateTopicRequestHeader::read(&request.ext).map_err(Refusal::from);
     let changed = wanted.and_then(|header| {
-        let topic = wanted_topic(shared, &header)?;
-        shared.topics.put(topic)
+        check_own(shared, header.topic)?;
+        shared.topics.update(header.topic, |old| wanted_topic(old, &header))
     });
     let changed = match changed {
         Ok(changed) => changed,
@@ -77,8 +77,11 @@ async fn set_topic_retention(shared: &Arc<Shared>) -> Result<(), Refusal> {
     Ok(aside(move || owner.set_topic_retention()).await?)
 }
 
-fn wanted_topic(shared: &Shared, header: &CreateTopicRequestHeader<'_>) -> Result<TopicConfig, Refusal> {
-    check_own(shared, header.topic)?;
+/// What the request makes of the topic's configuration, if there is one.
+fn wanted_topic(
+    old: Option<&TopicConfig>,
+    header: &CreateTopicRequestHeader<'_>,
+) -> Result<TopicConfig, Refusal> {
     let perm = Permission(header.perm);
     if !perm.is_valid() {
         let value = header.perm.to_string();
@@ -88,13 +91,9 @@ fn wanted_topic(shared: &Shared, header: &CreateTopicRequestHeader<'_>) -> Resul
             value,
         });
     }
-    let old = shared.topics.get(header.topic);
-    let attributes = match header.attributes {
-        Some(text) => attributes(old.as_ref().map(|old| old.attributes.clone()).unwrap_or_default(), text)?,
-        None => old.as_ref().map(|old| old.attributes.clone()).unwrap_or_default(),
-    };
+    let old = old.map(|old| old.attributes.clone()).unwrap_or_default();
     Ok(TopicConfig {
-        attributes,
+        attributes: attributes(old, header.attributes.unwrap_or_default())?,
         order: header.order.unwrap_or(false),
         perm,
         read_queues: queues("readQueueNums", header.read_queue_nums)?,
@@ -109,10 +108,8 @@ fn wanted_topic(shared: &Shared, header: &CreateTopicRequestHeader<'_>) -> Resul
 }
 
 fn queues(field: &'static str, value: i32) -> Result<u32, Refusal> {
-    u32::try_from(value)
-        .ok()
-        .filter(|queues| (1..=MAX_QUEUES).contains(queues))
-        .ok_or_else(|| Refusal::Value { field, wanted: "1 to 16384", value: value.to_string() })
+    check_range(field, 1..=MAX_QUEUES as usize, value)?;
+    Ok(value.unsigned_abs())
 }
 
 /// # Errors

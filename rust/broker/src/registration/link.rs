@@ -98,7 +98,7 @@ impl Link {
     fn next(&self, topics: &TopicTable, all: bool) -> (i64, Vec<ByName>) {
         let mut pending = self.pending.lock();
         let names = std::mem::take(&mut pending.topics);
-        let (_, table) = topics.snapshot((!all).then_some(&names), None);
+        let table = if all { topics.all().1 } else { topics.named(names) };
         (pending.ticket, parts(table))
     }
 
@@ -109,7 +109,7 @@ impl Link {
     fn version_of(&self, part: &ByName, topics: &TopicTable, is_first_of_all: bool) -> DataVersion {
         let mut pending = self.pending.lock();
         let spent = pending.sent.filter(|_| !is_first_of_all && !part.is_empty());
-        let (version, _) = topics.snapshot(Some(&BTreeSet::new()), spent);
+        let version = topics.version_after(spent);
         pending.sent = Some(version);
         version
     }

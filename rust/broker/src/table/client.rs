@@ -10,7 +10,7 @@ use rocketpy_protocol::Language;
 use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, SubscriptionData};
 use rocketpy_remoting::{Connection, MemoryKind, Reservation};
 
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, check_range};
 
 /// Most groups of one connection.
 pub(crate) const MAX_GROUPS: usize = 1024;
@@ -66,15 +66,8 @@ impl Groups {
         };
         match of_side.get(group) {
             Some(known) if known.bytes() == bytes => return Ok(()),
-            None if groups >= MAX_GROUPS => {
-                let value = (groups + 1).to_string();
-                return Err(Refusal::Value {
-                    field: "the number of groups of a connection",
-                    wanted: "at most 1024",
-                    value,
-                });
-            }
-            _ => {}
+            None => check_range("the number of groups of a connection", 0..=MAX_GROUPS, groups + 1)?,
+            Some(_) => {}
         }
         let memory = connection.reserve(MemoryKind::Tables, bytes)?;
         of_side.insert(group.to_owned(), memory);

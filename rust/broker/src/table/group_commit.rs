@@ -81,6 +81,11 @@ fn given_up() -> EnvError {
     EnvError::Unsupported { operation: "write the broker's tables while it stops", path: "config".into() }
 }
 
+fn panicked() -> EnvError {
+    let source = std::io::Error::other("the writer panicked, its message went to standard error");
+    EnvError::from_io("write the broker's tables", "config".as_ref(), source)
+}
+
 /// A file with what is kept in it, and everybody who waits for its writes.
 #[derive(Debug)]
 pub(crate) struct GroupCommit<K: Kept> {
@@ -152,24 +157,10 @@ impl<K: Kept> GroupCommit<K> {
 
     /// Writes until nobody waits.
     fn run(&self) {
-        let mut ends = EndsAfterPanic { group: self, is_armed: true };
         while let Some(content) = self.begin() {
-            let result = self.kept.write(&content);
-            let done = {
-                let mut inner = self.inner.lock();
-                self.kept.end(&mut inner.state, &content, result.is_ok());
-                let mut done = std::mem::take(&mut inner.current);
-                if result.is_err() {
-                    done.append(&mut inner.next);
-                }
-                done
-            };
-            for waiter in done {
-                // Whoever waited may have gone.
-                drop(waiter.send(result.clone()));
-            }
+            let mut write = UnderWay { group: self, content, result: None };
+            write.result = Some(self.kept.write(&write.content));
         }
-        ends.is_armed = false;
     }
 
     fn begin(&self) -> Option<K::Content> {
@@ -183,19 +174,31 @@ impl<K: Kept> GroupCommit<K> {
     }
 }
 
-/// Ends all waits with an error when the writer panics.
-struct EndsAfterPanic<'a, K: Kept> {
+/// A write that has begun. Its drop tells everybody how it ended, even when the writer panicked: then it has failed.
+struct UnderWay<'a, K: Kept> {
     group: &'a GroupCommit<K>,
-    is_armed: bool,
+    content: K::Content,
+    /// `None` until the write has returned.
+    result: Option<Result<(), EnvError>>,
 }
 
-impl<K: Kept> Drop for EndsAfterPanic<'_, K> {
+impl<K: Kept> Drop for UnderWay<'_, K> {
     fn drop(&mut self) {
-        if self.is_armed {
-            let mut inner = self.group.inner.lock();
+        let mut inner = self.group.inner.lock();
+        let result = self.result.take().unwrap_or_else(|| {
+            // The writer does not come back: the next change starts another one.
             inner.is_running = false;
-            inner.current.clear();
-            inner.next.clear();
+            Err(panicked())
+        });
+        self.group.kept.end(&mut inner.state, &self.content, result.is_ok());
+        let mut done = std::mem::take(&mut inner.current);
+        if result.is_err() {
+            done.append(&mut inner.next);
+        }
+        drop(inner);
+        for waiter in done {
+            // Whoever waited may have gone.
+            drop(waiter.send(result.clone()));
         }
     }
 }
@@ -211,6 +214,8 @@ mod tests {
         gate: Arc<Gate>,
         written: Mutex<Vec<u64>>,
         fails: Mutex<bool>,
+        panics: Mutex<bool>,
+        ended: Mutex<Vec<bool>>,
     }
 
     impl Kept for Number {
@@ -223,6 +228,7 @@ mod tests {
 
         fn write(&self, content: &u64) -> Result<(), EnvError> {
             self.gate.pass();
+            assert!(!std::mem::take(&mut *self.panics.lock()), "on purpose");
             if *self.fails.lock() {
                 return Err(EnvError::NoSpace { operation: "write", path: "number".into() });
             }
@@ -230,7 +236,9 @@ mod tests {
             Ok(())
         }
 
-        fn end(&self, _state: &mut u64, _content: &u64, _is_written: bool) {}
+        fn end(&self, _state: &mut u64, _content: &u64, is_written: bool) {
+            self.ended.lock().push(is_written);
+        }
     }
 
     fn add(group: &Arc<GroupCommit<Number>>, wait: Wait) -> Option<Written> {
@@ -280,6 +288,25 @@ mod tests {
         *group.kept().fails.lock() = false;
         add(&group, Wait::Next).unwrap().done().await.unwrap();
         assert_eq!(*group.kept().written.lock(), [3]);
+    }
+
+    #[tokio::test]
+    async fn a_writer_that_panics_counts_as_a_failed_write() {
+        let group = number();
+        let gate = group.kept().gate.clone();
+        gate.close();
+        *group.kept().panics.lock() = true;
+        let first = add(&group, Wait::Next).unwrap();
+        until("the first write is under way", || gate.arrived() == 1).await;
+        let second = add(&group, Wait::Next).unwrap();
+        gate.open();
+        for written in [first, second] {
+            let error = written.done().await.unwrap_err();
+            assert!(error.to_string().contains("panicked"), "{error}");
+        }
+        add(&group, Wait::Next).unwrap().done().await.unwrap();
+        assert_eq!(*group.kept().written.lock(), [3]);
+        assert_eq!(*group.kept().ended.lock(), [false, true]);
     }
 
     #[tokio::test]

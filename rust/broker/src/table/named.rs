@@ -192,7 +192,7 @@ impl<V: Named> NamedTable<V> {
     /// # Errors
     /// There are too many, or their file would be too long: nothing is added.
     pub(crate) fn create(&self, wanted: Vec<V>) -> Result<Changed<V>, Refusal> {
-        self.put_if(wanted, |known, _| known.is_none())
+        self.change_each(wanted, V::name, |known, value| Ok(known.is_none().then_some(value)))
     }
 
     /// Adds the value or replaces the one of its name.
@@ -200,35 +200,54 @@ impl<V: Named> NamedTable<V> {
     /// # Errors
     /// As [`Self::create`].
     pub(crate) fn put(&self, value: V) -> Result<Changed<V>, Refusal> {
-        self.put_if(vec![value], |known, value| known.is_none_or(|known| known != value))
+        let name = value.name().to_owned();
+        self.update(&name, |_| Ok(value))
     }
 
-    fn put_if(
+    /// Puts what `make` makes of the newest value of this name, written or about to be. Of two callers at once the second one
+    /// sees what the first one made.
+    ///
+    /// # Errors
+    /// As [`Self::create`], and those of `make`.
+    pub(crate) fn update(
         &self,
-        wanted: Vec<V>,
-        is_wanted: impl Fn(Option<&V>, &V) -> bool,
+        name: &str,
+        make: impl FnOnce(Option<&V>) -> Result<V, Refusal>,
     ) -> Result<Changed<V>, Refusal> {
-        let wanted: Vec<(Arc<V>, usize)> = wanted
-            .into_iter()
-            .map(|value| {
-                let bytes = size_bytes(&value);
-                (Arc::new(value), bytes)
-            })
-            .collect();
+        self.change_each(
+            vec![(name, make)],
+            |item| item.0,
+            |known, (_, make)| {
+                let value = make(known)?;
+                Ok(known.is_none_or(|known| *known != value).then_some(value))
+            },
+        )
+    }
+
+    /// Changes the value of each item's name: `change` is given the newest one, and returns the next one unless it stays.
+    fn change_each<T>(
+        &self,
+        items: Vec<T>,
+        name_of: impl Fn(&T) -> &str,
+        change: impl Fn(Option<&V>, T) -> Result<Option<V>, Refusal>,
+    ) -> Result<Changed<V>, Refusal> {
         let ((values, replaced), written) = self.table.change(|state, room| {
             let seen = self.seen().read();
             let mut wait = Wait::No;
             let (mut totals, mut values, mut replaced) = (state.newest, Vec::new(), Vec::new());
-            for (value, bytes) in wanted {
-                let known = state.newest(&seen, value.name());
-                if !is_wanted(known.as_deref(), &value) {
-                    wait = later(wait, state.wait_for(value.name()));
+            for item in items {
+                let name = name_of(&item);
+                let known = state.newest(&seen, name);
+                let wait_for_known = state.wait_for(name);
+                let Some(value) = change(known.as_deref(), item)? else {
+                    wait = later(wait, wait_for_known);
                     continue;
-                }
-                totals.bytes = totals.bytes + bytes - known.as_ref().map_or(0, |known| size_bytes(&**known));
+                };
+                totals.bytes = totals.bytes + size_bytes(&value)
+                    - known.as_ref().map_or(0, |known| size_bytes(&**known));
                 totals.entries += usize::from(known.is_none());
                 self.check(&state.newest, &totals)?;
-                values.push(value);
+                values.push(Arc::new(value));
                 replaced.extend(known);
             }
             if !values.is_empty() {
@@ -398,6 +417,23 @@ mod tests {
         assert!(table.remove("orders").unwrap().is_none());
         table.remove("other").unwrap().unwrap().done().await.unwrap();
         assert!(!table.contains("other"));
+    }
+
+    #[tokio::test]
+    async fn what_a_write_that_panicked_would_have_made_is_not_there() {
+        let panics = parking_lot::Mutex::new(true);
+        let save = move |_, _| {
+            assert!(!std::mem::take(&mut *panics.lock()), "on purpose");
+            Ok(())
+        };
+        let limits = Limits { entries: 1, refusal: |limit| Refusal::TooManyTopics { limit } };
+        let table = NamedTable::new(DataVersion::default(), Entries::new(), limits, save);
+        let lost = table.create(vec![TopicConfig::new("orders", 3)]).unwrap();
+        assert!(lost.written.unwrap().done().await.is_err());
+        assert!(table.remove("orders").unwrap().is_none(), "nothing was made");
+        let made = table.create(vec![TopicConfig::new("other", 3)]).expect("its place is free");
+        made.written.unwrap().done().await.unwrap();
+        assert!(table.contains("other") && !table.contains("orders"));
     }
 
     #[tokio::test]

@@ -92,24 +92,18 @@ impl TopicTable {
         self.table.all()
     }
 
-    /// The named topics, or all, with their version. When that is still `spent`, the version is moved first.
-    pub(crate) fn snapshot(
-        &self,
-        names: Option<&BTreeSet<String>>,
-        spent: Option<DataVersion>,
-    ) -> (DataVersion, ByName) {
-        self.table.view(|version, topics| {
+    /// Those of the named topics that are there.
+    pub(crate) fn named(&self, names: BTreeSet<String>) -> ByName {
+        names.into_iter().filter_map(|name| self.get(&name).map(|topic| (name, (*topic).clone()))).collect()
+    }
+
+    /// The version. When it is still `spent`, it is moved first.
+    pub(crate) fn version_after(&self, spent: Option<DataVersion>) -> DataVersion {
+        self.table.view(|version, _| {
             if spent == Some(*version) {
                 *version = version.next(now_ms());
             }
-            let table = match names {
-                Some(names) => names
-                    .iter()
-                    .filter_map(|name| Some((name.clone(), (**topics.get(name.as_str())?).clone())))
-                    .collect(),
-                None => named::by_name(topics),
-            };
-            (*version, table)
+            *version
         })
     }
 
@@ -124,9 +118,13 @@ impl TopicTable {
         self.table.create(wanted)
     }
 
-    /// Creates the topic or changes its configuration.
-    pub(crate) fn put(&self, topic: TopicConfig) -> Result<Changed<TopicConfig>, Refusal> {
-        self.table.put(topic)
+    /// Creates the topic or changes its configuration: `make` is given the newest one, written or about to be.
+    pub(crate) fn update(
+        &self,
+        name: &str,
+        make: impl FnOnce(Option<&TopicConfig>) -> Result<TopicConfig, Refusal>,
+    ) -> Result<Changed<TopicConfig>, Refusal> {
+        self.table.update(name, make)
     }
 
     /// Removes the topic; `None` when there is none.

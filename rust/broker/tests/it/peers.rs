@@ -101,20 +101,28 @@ async fn pulls_beyond_the_budget_close_who_holds_most_and_others_wait_on() {
         .await;
     let filter = expression(60_000);
     let pull = Pull { subscription: &filter, ..Pull::new("orders", 0) }.held(LONG).command();
-    let hostile = [(); 2].map(|()| fixture.other_client());
+    let hostile = fixture.other_client();
     let mut calls = Vec::new();
-    for _ in 0..30 {
-        for client in &hostile {
-            // Its connection may have been closed; the next call opens another.
-            calls.push(client.start_call(&fixture.address, pull.clone(), TIMEOUT).await);
+    for _ in 0..300 {
+        calls.push(hostile.start_call(&fixture.address, pull.clone(), TIMEOUT).await.unwrap());
+    }
+    // Over the same connection: all of them have come by then.
+    let busy = hostile.call(&fixture.address, pull.clone(), TIMEOUT).await.unwrap();
+    assert_eq!(busy.code, response::SYSTEM_BUSY, "it holds most, and gets no more: {:?}", busy.remark);
+    assert!(budget.used_bytes() <= 16 * MIB);
+    assert_eq!(budget.closed_connections(), 0);
+
+    let other = fixture.other_client();
+    let _held = other.start_call(&fixture.address, pull, TIMEOUT).await.unwrap();
+    wait_until("who holds most is closed", async || budget.closed_connections() == 1).await;
+    let mut closed = 0;
+    for call in calls {
+        match call.await {
+            Ok(answer) => assert_eq!(answer.code, response::SYSTEM_BUSY, "{:?}", answer.remark),
+            Err(_) => closed += 1,
         }
     }
-    wait_until("the bound is met", async || {
-        let busy = budget.used_bytes() > 7 * MIB;
-        busy || budget.closed_connections() > 0
-    })
-    .await;
-    assert!(budget.used_bytes() <= 16 * MIB);
+    assert!(closed > 0, "it held pulls");
     fixture.put("orders", 0, "for the small one").await;
     assert_eq!(small.unwrap().await.unwrap().code, response::SUCCESS, "its connection was not closed");
 }
