@@ -164,7 +164,8 @@ pub(crate) fn planted(cycles: u64) -> bool {
     for proof in PROOFS {
         let Layer::Real(harness) = proof.layer else { continue };
         let cycles = if harness == Harness::Power { 8 * cycles } else { cycles };
-        let options = Real { sync: true, seed: Some(1), ..Real::of(cycles) }.options(harness);
+        let plain = Real { own_flush: Some(false), retention: Some(false), ..Real::of(cycles) };
+        let options = Real { sync: true, seed: Some(1), ..plain }.options(harness);
         let title = proof.bug.title();
         match ordinary_real(proof.bug, &options) {
             Ok(Some((violation, cycles))) => {
