@@ -1,6 +1,7 @@
 //! Points at which a process ends itself by SIGKILL, so that a harness reaches moments that no timer hits.
 //!
 //! The variable [`VARIABLE`] chooses the point and how often it is reached: with `roll:3` the process ends at the third roll.
+//! With [`HANG_VARIABLE`] a flush of the log never ends, as on a disk that hangs.
 //! Without the feature `failpoints` none of this is compiled in. A release build of the Python module refuses the feature.
 
 /// Whether a process of this build can end itself.
@@ -8,6 +9,9 @@ pub const FAILPOINTS: bool = cfg!(feature = "failpoints");
 
 /// The environment variable that chooses: the name of a point, a colon, and how often it is reached.
 pub const VARIABLE: &str = "ROCKETPY_TEST_KILL_AT";
+
+/// The environment variable that says after how many appends the next flush hangs.
+pub const HANG_VARIABLE: &str = "ROCKETPY_TEST_HANG_AFTER";
 
 /// A moment in the life of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +75,7 @@ mod plan {
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use super::{Point, VARIABLE};
+    use super::{HANG_VARIABLE, Point, VARIABLE};
 
     /// The point of this process, and how often it is still to be reached.
     static PLAN: LazyLock<Option<(Point, AtomicU64)>> = LazyLock::new(|| {
@@ -79,6 +83,14 @@ mod plan {
         let plan = parse(&text);
         assert!(plan.is_some(), "{VARIABLE} is POINT:TIMES, not {text}");
         plan.map(|(point, times)| (point, AtomicU64::new(times)))
+    });
+
+    /// Appends that are left before flushes hang.
+    static HANG: LazyLock<Option<AtomicU64>> = LazyLock::new(|| {
+        let text = std::env::var(HANG_VARIABLE).ok()?;
+        Some(AtomicU64::new(
+            text.parse().unwrap_or_else(|_| panic!("{HANG_VARIABLE} is a number, not {text}")),
+        ))
     });
 
     pub(super) fn parse(text: &str) -> Option<(Point, u64)> {
@@ -95,6 +107,18 @@ mod plan {
         {
             // SAFETY: two plain system calls; the signal is for this process, which it ends.
             unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        }
+        if let Some(left) = &*HANG {
+            hang(point, left);
+        }
+    }
+
+    fn hang(point: Point, left: &AtomicU64) {
+        if point == Point::AfterAppend {
+            let _ = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        }
+        while point == Point::BeforeFlush && left.load(Ordering::Relaxed) == 0 {
+            std::thread::park();
         }
     }
 }

@@ -48,6 +48,10 @@ pub enum Bug {
     PutOffDropped,
     /// A change of a table is answered and not written.
     TableNotWritten,
+    /// The `flush.type` of a topic is ignored: its sends are acknowledged as the broker's are.
+    TopicFlushIgnored,
+    /// Retention by the size of the log removes one file more than it may.
+    RetentionTooEarly,
     /// Whoever ends a flush does not wake the thread that is to flush next.
     NextFlushNotRung,
     /// A thread says that it sleeps after it has looked for work.
@@ -56,7 +60,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -75,6 +79,8 @@ impl Bug {
         Self::FlushOneRecordShort,
         Self::PutOffDropped,
         Self::TableNotWritten,
+        Self::TopicFlushIgnored,
+        Self::RetentionTooEarly,
         Self::NextFlushNotRung,
         Self::SleepNotedLate,
     ];
@@ -100,6 +106,8 @@ impl Bug {
             Self::FlushOneRecordShort => "flushed offset one record too far",
             Self::PutOffDropped => "put-off entries dropped at a checkpoint",
             Self::TableNotWritten => "table answered and not written",
+            Self::TopicFlushIgnored => "flush type of a topic ignored",
+            Self::RetentionTooEarly => "retention of one file too many",
             Self::NextFlushNotRung => "next flush not rung for",
             Self::SleepNotedLate => "sleep noted after the look for work",
         }

@@ -17,6 +17,7 @@
 //! | `at_ms` | the harness's clock, in milliseconds |
 //! | `reason` | why, in words for a reader |
 
+use std::collections::BTreeMap;
 use std::io;
 
 use serde::{Deserialize, Serialize};
@@ -63,13 +64,19 @@ pub struct Group {
     /// Its members. They count in broadcasting alone, where each gets everything.
     #[serde(default)]
     pub members: Vec<u32>,
+    /// Its member outlives the process: it may hand out what it got before a power cut, until it hands out what was sent after.
+    #[serde(default)]
+    pub outlives: bool,
 }
 
 /// What the run promises.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contract {
-    /// When sends are acknowledged.
+    /// When sends are acknowledged. Consumers see only what survives where this is after the flush.
     pub acknowledged: Acknowledged,
+    /// Topics whose sends are acknowledged in a way of their own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub topics: BTreeMap<String, Acknowledged>,
     /// The groups that receive.
     #[serde(default)]
     pub groups: Vec<Group>,
@@ -288,7 +295,11 @@ mod tests {
             Event::Begin {
                 harness: "test".into(),
                 seed: 1,
-                contract: Contract { acknowledged: Acknowledged::AfterFlush, groups: Vec::new() },
+                contract: Contract {
+                    acknowledged: Acknowledged::AfterFlush,
+                    topics: [("u".to_owned(), Acknowledged::BeforeFlush)].into(),
+                    groups: Vec::new(),
+                },
             },
             Event::Invoke { op: 1, call: Call::Send(send) },
             Event::Ok { op: 1, reply: Reply::Sent { queue, offset: 5, log } },

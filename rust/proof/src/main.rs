@@ -103,13 +103,13 @@ fn main() -> ExitCode {
 /// Set while simulated runs are under way, which catch their own panics.
 static SIMULATES: AtomicBool = AtomicBool::new(false);
 
-/// Simulated seeds, kills and power cuts of one turn.
-const SOAK_TURN: (u64, u64, u64) = (20_000, 80, 40);
+/// Simulated seeds, kills, power cuts, and power cuts with `maxUnflushedBytes` filled, of one turn.
+const SOAK_TURN: (u64, u64, u64, u64) = (20_000, 80, 40, 1);
 
 /// Runs all harnesses in turn until one fails or a signal interrupts them.
 fn soak(turns: u64) -> bool {
     listen_for_interrupt();
-    let (seeds, kills, cuts) = SOAK_TURN;
+    let (seeds, kills, cuts, full_cuts) = SOAK_TURN;
     let can_cut = Mounted::can_be_cut();
     if let Err(reason) = &can_cut {
         say!("no power cuts: root, loop devices and mkfs.ext4 are needed: {reason}");
@@ -119,7 +119,9 @@ fn soak(turns: u64) -> bool {
         let sim = Sim { soak: Some(Some(seeds)), jobs: 2, ..Sim::default() };
         let is_sound = sim.run()
             && real_command::Real::of(kills).run(real::Harness::Kill)
-            && (can_cut.is_err() || real_command::Real::of(cuts).run(real::Harness::Power));
+            && (can_cut.is_err()
+                || real_command::Real::of(cuts).run(real::Harness::Power)
+                    && real_command::Real::of_bound(full_cuts).run(real::Harness::Power));
         if !is_sound {
             return false;
         }

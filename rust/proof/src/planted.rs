@@ -6,7 +6,7 @@ use rocketpy_store::planted;
 pub use rocketpy_store::planted::Bug;
 
 use crate::checker::{Rule, Violation};
-use crate::real::{self, Harness, Options};
+use crate::real::{self, Flush, Harness, Options};
 use crate::sim::{Outcome, Plan, enumerate, run_seeds};
 
 /// A harness that finds bugs.
@@ -192,7 +192,29 @@ pub const PROOFS: &[Proof] = &[
             (Rule::C1, "was acknowledged and is lost, after no power cut"),
         ],
     },
+    Proof {
+        bug: Bug::TopicFlushIgnored,
+        layer: POWER_CUT,
+        findings: &[(Rule::C1, "was acknowledged and is lost, after a power cut")],
+    },
+    Proof {
+        bug: Bug::RetentionTooEarly,
+        layer: KILL,
+        findings: &[(Rule::C1, "retention may have removed it up to")],
+    },
 ];
+
+/// The kind of store that can show a bug; everything else is drawn.
+fn options_for(bug: Bug, options: &Options) -> Options {
+    let options = Options { planted: Some(bug.title().to_owned()), ..options.clone() };
+    match bug {
+        Bug::TopicFlushIgnored => {
+            Options { flush: Some(Flush::Async), own_flush: Some(true), cycles_a_store: 6, ..options }
+        }
+        Bug::RetentionTooEarly => Options { retention: Some(true), cycles_a_store: 4, ..options },
+        _ => options,
+    }
+}
 
 /// What a harness must report for a bug; `None` when only other harnesses must find it.
 pub fn proof_by(bug: Bug, layer: Layer) -> Option<&'static Proof> {
@@ -252,8 +274,7 @@ pub fn all(seeds: u64) -> Vec<(Bug, Option<Catch>)> {
 /// # Errors
 /// As [`real::run`].
 pub fn ordinary_real(bug: Bug, options: &Options) -> Result<Option<(Violation, u64)>, String> {
-    let planted = Some(bug.title().to_owned());
-    let outcome = real::run(&Options { planted, ..options.clone() }, |_| ())?;
+    let outcome = real::run(&options_for(bug, options), |_| ())?;
     let violation = outcome.violations.into_iter().next();
     Ok(violation.map(|violation| (violation, outcome.totals.cycles)))
 }

@@ -23,6 +23,15 @@ pub(crate) struct Real {
     /// ASYNC_FLUSH alone.
     #[arg(long)]
     r#async: bool,
+    /// Whether topics have a flush.type of their own; each store draws it when it is not given.
+    #[arg(long)]
+    own_flush: Option<bool>,
+    /// Whether retention is asked to remove log files; each store draws it when it is not given.
+    #[arg(long)]
+    retention: Option<bool>,
+    /// Fills the default of maxUnflushedBytes with messages of 1 MiB while the disk hangs, then cuts the power; a store for each cut.
+    #[arg(long, conflicts_with_all = ["sync", "own_flush", "retention"])]
+    bound: bool,
     /// Lives on one store before a new one is made.
     #[arg(long, default_value_t = CYCLES_A_STORE)]
     cycles_a_store: u64,
@@ -57,6 +66,11 @@ impl Real {
         Self { cycles, cycles_a_store: CYCLES_A_STORE, ..Self::default() }
     }
 
+    /// Power cuts with `maxUnflushedBytes` filled, with a random seed.
+    pub(crate) fn of_bound(cycles: u64) -> Self {
+        Self { bound: true, ..Self::of(cycles) }
+    }
+
     fn options(&self, harness: Harness) -> Options {
         let flush = match (self.sync, self.r#async) {
             (true, _) => Some(Flush::Sync),
@@ -67,8 +81,11 @@ impl Real {
             harness,
             seed: self.seed.unwrap_or_else(|| rocketpy_env::random_u64() >> 32),
             cycles: self.cycles,
-            cycles_a_store: self.cycles_a_store.max(1),
+            cycles_a_store: if self.bound { 1 } else { self.cycles_a_store.max(1) },
             flush,
+            own_flush: self.own_flush,
+            retention: self.retention,
+            bound: self.bound,
             server: self.server.clone().unwrap_or_else(server_beside),
             history: self.history.clone(),
             #[cfg(feature = "planted-bugs")]
@@ -111,11 +128,12 @@ impl Real {
 }
 
 fn line(totals: &Totals, started: Instant) -> String {
-    let Totals { stores, cycles, failed, messages, acknowledged, lost_as_allowed, .. } = totals;
+    let Totals { stores, cycles, failed, messages, acknowledged, lost_as_allowed, removed_files, .. } =
+        totals;
     let rate = *cycles as f64 / started.elapsed().as_secs_f64();
     format!(
         "{cycles} cycles ({rate:.2}/s) on {stores} stores, {failed} failed, {messages} messages, \
-         {acknowledged} acknowledged, {lost_as_allowed} of them lost as ASYNC_FLUSH allows"
+         {acknowledged} acknowledged, {lost_as_allowed} of them lost as ASYNC_FLUSH allows, {removed_files} log files removed"
     )
 }
 
@@ -125,6 +143,12 @@ fn ends(totals: &Totals) -> String {
         "ended at a random time {}, in the start {}, in order {}, by a power cut {}",
         totals.killed_by_time, totals.killed_in_start, totals.stopped, totals.power_cuts
     );
+    if totals.most_lost_bytes > 0 {
+        let (bytes, age) = (totals.most_lost_bytes, totals.oldest_lost.as_millis());
+        text += &format!(
+            ", one took {bytes} bytes at most, and a message that was acknowledged {age} ms before at most"
+        );
+    }
     for point in Point::ALL {
         text += &format!(", at {} {}", point.name(), totals.at(point));
     }
@@ -140,7 +164,8 @@ pub(crate) fn planted(cycles: u64) -> bool {
     for proof in PROOFS {
         let Layer::Real(harness) = proof.layer else { continue };
         let cycles = if harness == Harness::Power { 8 * cycles } else { cycles };
-        let options = Real { sync: true, seed: Some(1), ..Real::of(cycles) }.options(harness);
+        let plain = Real { own_flush: Some(false), retention: Some(false), ..Real::of(cycles) };
+        let options = Real { sync: true, seed: Some(1), ..plain }.options(harness);
         let title = proof.bug.title();
         match ordinary_real(proof.bug, &options) {
             Ok(Some((violation, cycles))) => {

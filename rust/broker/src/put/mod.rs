@@ -26,6 +26,7 @@ use destination::Destination;
 pub(crate) use message::{Delay, NewMessage, Origin, Template};
 pub(crate) use missing::{NotPut, put_and_make};
 use properties::{PropertyFacts, check_sys_flag, inspect};
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{PhysicalOffset, QueueOffset, TopicConfig, TopicFilterType, perm, sys_flag, system};
 use rocketpy_protocol::batch;
 use rocketpy_store::{Appended, NewRecord};
@@ -241,5 +242,6 @@ fn condition(
 /// docs/reference/store-format.md 6.1 for the message; a topic's `flush.type` is not Apache's.
 fn waits_for_flush(shared: &Shared, topic: &TopicConfig, facts: &PropertyFacts<'_>) -> bool {
     let by_topic = topic_attribute::flush_type(topic).map(|kind| kind == FlushMode::Sync);
+    let by_topic = by_topic.filter(|_| !planted::has(Bug::TopicFlushIgnored));
     !facts.answer_before_flush && by_topic.unwrap_or(shared.sync_flush)
 }

@@ -113,11 +113,13 @@ pub(crate) struct Lost {
 }
 
 impl Assigned {
-    /// Forgets positions and commits beyond an offset.
-    pub(super) fn go_back(&mut self, to: QueueOffset) {
-        self.position = self.position.map(|position| position.min(to));
+    /// Forgets positions and commits beyond an offset. Returns where reading continues, with nothing pulled ahead.
+    pub(super) fn go_back(&mut self, to: QueueOffset) -> QueueOffset {
+        let next = self.position.map_or(to, |position| position.min(to));
+        (self.position, self.next_pull) = (Some(next), Some(next));
         self.settled = self.settled.map(|settled| settled.min(to));
         self.committed = self.committed.filter(|committed| *committed <= to);
+        next
     }
 }
 

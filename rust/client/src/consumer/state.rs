@@ -16,7 +16,7 @@ const MAX_MOVES: usize = 1024;
 /// The broker moved the reader of a queue, because the requested offset does not exist or is no longer stored.
 ///
 /// If `to` is greater, the messages between `from` and `to` are gone and were not read. If it is smaller, the queue became shorter:
-/// the messages that follow were read before under the same offsets, or are new.
+/// the messages that follow were pulled before under the same offsets, or are new.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OffsetMove {
     /// The queue that is read.
@@ -169,16 +169,21 @@ impl State {
         }
         assigned.next_pull = Some(pulled.next);
         if let Some(from) = pulled.moved_from {
+            let mut to = pulled.next;
+            let is_shorter = to < from;
+            if is_shorter {
+                // What was pulled ahead of the queue's end is no longer there, and what was committed beyond it must not be committed
+                // again. What was pulled ahead and survived is pulled again.
+                self.cached_bytes -= assigned.drop_cached();
+                self.ready.retain(|ready| **ready != *queue);
+                to = assigned.go_back(to);
+            }
             if self.moves.len() == MAX_MOVES {
                 self.moves.pop_front();
             }
-            self.moves.push_back(OffsetMove { queue: (*assigned.queue).clone(), from, to: pulled.next });
-            if pulled.next < from {
-                // The queue became shorter: what was pulled ahead of its end is no longer there, and what was committed beyond it
-                // must not be committed again.
-                self.cached_bytes -= assigned.drop_cached();
-                self.ready.retain(|ready| **ready != *queue);
-                assigned.go_back(pulled.next);
+            self.moves.push_back(OffsetMove { queue: (*assigned.queue).clone(), from, to });
+            if is_shorter {
+                return false; // such an answer has no messages
             }
         }
         let Some(part) = pulled.part.filter(|part| !part.is_empty()) else {

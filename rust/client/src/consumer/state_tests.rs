@@ -298,3 +298,16 @@ fn a_queue_that_became_shorter_takes_positions_and_commits_back() {
     state.pulled(&queue(0), number(0), pulled(0, 4, 6, 6));
     assert_eq!(offsets(&mut state, 10).len(), 2);
 }
+
+#[test]
+fn a_queue_that_became_shorter_is_read_on_where_messages_were_handed_out() {
+    let mut state = started(1);
+    state.pulled(&queue(0), number(0), pulled(0, 0, 10, 10));
+    assert_eq!(offsets(&mut state, 3).len(), 3);
+    let shorter = Pulled { moved_from: Some(QueueOffset(10)), ..nothing(7) };
+    assert!(!state.pulled(&queue(0), number(0), shorter));
+    assert_eq!(position(&state, 0), 3, "3 to 6 survived and were not handed out");
+    let next = state.task(&queue(0), number(0), &ConsumerConfig::default());
+    assert_eq!(next, Task::Pull { epoch: number(0), offset: QueueOffset(3) });
+    assert_eq!(state.take_moves()[0].to, QueueOffset(3));
+}

@@ -25,6 +25,8 @@ pub(super) struct Members {
     /// Grows with each event that explains a second delivery: a crash, a rebalance.
     era: u64,
     committed: BTreeMap<QueueName, u64>,
+    /// When the newest of the messages was sent that it got of each queue, counted in lines of the history.
+    newest: BTreeMap<QueueName, u64>,
     dead: BTreeSet<u64>,
     /// Which member works on which message of a queue.
     at_work: BTreeMap<QueueName, (u32, u64)>,
@@ -42,6 +44,7 @@ impl Members {
             tags: Vec::new(),
             broadcasting: false,
             members: Vec::new(),
+            outlives: false,
         })
     }
 
@@ -52,6 +55,7 @@ impl Members {
             got: BTreeMap::new(),
             era: 0,
             committed: BTreeMap::new(),
+            newest: BTreeMap::new(),
             dead: BTreeSet::new(),
             at_work: BTreeMap::new(),
         }
@@ -69,6 +73,11 @@ impl Members {
     pub(super) fn commit(&mut self, queue: &QueueName, offset: u64) {
         let committed = self.committed.entry(queue.clone()).or_default();
         *committed = offset.max(*committed);
+    }
+
+    /// Whether the group may still hold messages of a queue that it got before an audit found them gone.
+    pub(super) fn may_hold(&self, queue: &QueueName, gone_at: u64) -> bool {
+        self.group.outlives && self.newest.get(queue).is_none_or(|&newest| newest < gone_at)
     }
 
     /// Forgets what was committed for a deleted topic.
@@ -123,6 +132,10 @@ impl Members {
         message: Option<&Message>,
     ) {
         let number = delivery.message;
+        if let Some(message) = message.filter(|_| self.group.outlives) {
+            let newest = self.newest.entry(delivery.queue.clone()).or_default();
+            *newest = message.invoked_at.max(*newest);
+        }
         let name = &self.group.name;
         if message.is_some_and(|message| !self.wants(message)) {
             wrong(

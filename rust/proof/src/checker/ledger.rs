@@ -37,7 +37,7 @@ pub(super) struct Message {
     /// The outcome of its transaction.
     pub decided: Option<bool>,
     /// When it was first sent, and when the last attempt ended, counted in lines of the history.
-    invoked_at: u64,
+    pub invoked_at: u64,
     ended_at: Option<u64>,
     place: Option<Place>,
     log: Option<LogRange>,
@@ -52,12 +52,16 @@ pub(super) struct Message {
     pub may_come_again: bool,
     /// All its attempts had ended when an audit did not find it.
     absent: bool,
+    /// When an audit found it lost or absent, counted as above.
+    gone_at: u64,
 }
 
 /// All messages of a run.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub acknowledged: Acknowledged,
+    /// Of topics that have a way of their own.
+    pub acknowledged_of: BTreeMap<String, Acknowledged>,
     messages: BTreeMap<u64, Message>,
     /// The message of each entry that was ever seen.
     places: HashMap<QueueName, BTreeMap<u64, u64>>,
@@ -82,6 +86,7 @@ impl Default for Ledger {
     fn default() -> Self {
         Self {
             acknowledged: Acknowledged::AfterFlush,
+            acknowledged_of: BTreeMap::new(),
             messages: BTreeMap::new(),
             places: HashMap::new(),
             ends: None,
@@ -112,6 +117,14 @@ impl Ledger {
 
     pub(super) fn message(&self, number: u64) -> Option<&Message> {
         self.messages.get(&number)
+    }
+
+    /// When an audit found that a message is gone although nobody removed it.
+    pub(super) fn gone_at(&self, number: u64) -> Option<u64> {
+        self.messages
+            .get(&number)
+            .filter(|message| message.lost || message.absent)
+            .map(|message| message.gone_at)
     }
 
     /// Messages that must be there for everybody.
@@ -168,6 +181,7 @@ impl Ledger {
             deleted: Deleted::No,
             may_come_again: false,
             absent: false,
+            gone_at: 0,
         });
         message.attempts += 1;
         message.absent = false;

@@ -174,6 +174,7 @@ impl Checker {
 
     fn begin(&mut self, contract: &Contract) {
         self.ledger.acknowledged = contract.acknowledged;
+        self.ledger.acknowledged_of.clone_from(&contract.topics);
         let named = |group: &Group| (group.name.clone(), Members::new(group.clone()));
         self.groups = contract.groups.iter().map(named).collect();
     }
@@ -215,6 +216,10 @@ impl Checker {
             (Call::Receive { group, member }, Reply::Received { at_ms, deliveries }) => {
                 let group = group_of(&mut self.groups, group);
                 for delivery in deliveries {
+                    let gone_at = self.ledger.gone_at(delivery.message);
+                    if gone_at.is_some_and(|gone_at| group.may_hold(&delivery.queue, gone_at)) {
+                        continue; // it came before the power cut
+                    }
                     self.ledger.delivered(wrongs, delivery, *at_ms);
                     group.received(wrongs, *member, delivery, self.ledger.message(delivery.message));
                 }

@@ -23,12 +23,22 @@ fn at(message: u64, offset: u64) -> Delivery {
 }
 
 fn group(name: &str) -> Group {
-    Group { name: name.into(), topics: vec![], tags: vec![], broadcasting: false, members: vec![] }
+    Group {
+        name: name.into(),
+        topics: vec![],
+        tags: vec![],
+        broadcasting: false,
+        members: vec![],
+        outlives: false,
+    }
 }
 
 impl History {
     fn new(acknowledged: Acknowledged, groups: Vec<Group>) -> Self {
-        let contract = Contract { acknowledged, groups };
+        Self::under(Contract { acknowledged, topics: BTreeMap::new(), groups })
+    }
+
+    fn under(contract: Contract) -> Self {
         Self { events: vec![Event::Begin { harness: "test".into(), seed: 0, contract }], op: 0 }
     }
 
@@ -163,6 +173,42 @@ fn c1_what_was_acknowledged_before_its_flush_survives_a_kill_and_a_prefix_a_powe
     let moved = Delivery { offset: 1, ..at(3, 2) };
     let violations = check(&sent().crash(CrashKind::Power).audited(vec![at(1, 0), moved]).events);
     assert!(violations.iter().any(|violation| violation.text.contains("survived")), "{violations:?}");
+}
+
+#[test]
+fn c1_a_topic_may_be_acknowledged_in_a_way_of_its_own() {
+    let history = |acknowledged, own| {
+        let topics = [("t".to_owned(), own)].into();
+        let history = History::under(Contract { acknowledged, topics, groups: vec![group("g")] });
+        history.sent(1, 0).sent(2, 1)
+    };
+    let sync = || history(Acknowledged::BeforeFlush, Acknowledged::AfterFlush);
+    sync().crash(CrashKind::Power).audited(vec![at(1, 0)]).breaks(Rule::C1);
+    // Its consumers may see what is lost: that follows the broker.
+    let seen = sync().unknown(3).received(vec![at(3, 2)]).crash(CrashKind::Power);
+    seen.audited(vec![at(1, 0), at(2, 1)]).holds();
+    let asynchronous = || history(Acknowledged::AfterFlush, Acknowledged::BeforeFlush);
+    asynchronous().crash(CrashKind::Power).audited(vec![at(1, 0)]).holds();
+    asynchronous().crash(CrashKind::Kill).audited(vec![at(1, 0)]).breaks(Rule::C1);
+    let seen = asynchronous().received(vec![at(1, 0), at(2, 1)]).crash(CrashKind::Power);
+    seen.audited(vec![at(1, 0)]).breaks(Rule::C1);
+}
+
+#[test]
+fn a_member_that_outlives_a_power_cut_may_hand_out_what_it_holds_until_it_got_something_new() {
+    let cut = |outlives| {
+        let groups = vec![Group { outlives, ..group("g") }];
+        let history = History::new(Acknowledged::BeforeFlush, groups).sent(1, 0).sent(2, 1).unknown(3);
+        history.received(vec![at(1, 0)]).crash(CrashKind::Power).audited(vec![at(1, 0)])
+    };
+    cut(true).received(vec![at(2, 1), at(3, 2)]).then(Event::End).holds();
+    cut(false).received(vec![at(2, 1)]).breaks(Rule::C4);
+    // The numbers are used again. What has them now is owed to the group.
+    let again = || cut(true).sent(4, 1);
+    again().received(vec![at(2, 1), at(4, 1)]).then(Event::End).holds();
+    again().received(vec![at(2, 1)]).then(Event::End).breaks(Rule::C1);
+    let violations = check(&again().received(vec![at(4, 1), at(2, 1)]).events);
+    assert!(violations.iter().any(|violation| violation.text.contains("came back")), "{violations:?}");
 }
 
 #[test]

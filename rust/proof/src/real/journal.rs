@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
+use rocketpy_client::Receipt;
 use rocketpy_env::{Disk, DiskFile, OpenMode, RealDisk, RealFile};
+use rocketpy_protocol::message_id::OffsetMessageId;
 
 use crate::checker::{Checker, Rule, Violation};
 use crate::history::{self, Call, Event, Reply};
@@ -19,6 +21,10 @@ pub(super) struct Journal {
     last_op: u64,
     /// The log reached this far at the last start.
     pub found_to: u64,
+    /// Retention may have removed the log before this.
+    pub may_start: u64,
+    /// The log has reached this far since, as acknowledgements say.
+    pub log_end: u64,
     file: Option<Lines>,
 }
 
@@ -66,6 +72,14 @@ impl Journal {
     pub(super) fn done(&mut self, call: Call, reply: Reply) {
         let op = self.invoke(call);
         self.ok(op, reply);
+    }
+
+    /// Notes how far the log has come by an acknowledgement. Returns where its record starts.
+    pub(super) fn note_end(&mut self, receipt: &Receipt) -> Option<u64> {
+        let id = receipt.offset_msg_id.parse::<OffsetMessageId>().ok()?;
+        let start = id.physical_offset.get();
+        self.log_end = self.log_end.max(start + 1);
+        Some(start)
     }
 
     pub(super) fn wrong(&mut self, rule: Rule, text: impl Into<String>) {

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use rocketpy_client::{Client, ClientConfig};
+use rocketpy_env::{Disk, RealDisk};
+use rocketpy_protocol::code::request;
 use rocketpy_store::reader::StoreReader;
 use rocketpy_store::tools::verify;
 use tempfile::TempDir;
@@ -14,20 +16,16 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use super::journal::Journal;
-use super::load::{GROUPS, LASTING, Load};
+use super::load::{GROUPS, LASTING, Load, ask};
 use super::mount::Mounted;
-use super::plan::{Drawn, Ending, How, Lives, Shape};
+use super::plan::{Drawn, Ending, How, Lives};
 use super::server::{Death, Launch, Server, Started};
+use super::shape::Shape;
 use super::survey::Survey;
 use super::{Flush, Harness, Options, Totals, is_interrupted};
 use crate::checker::{Rule, Violation};
-use crate::history::{Acknowledged, Contract, CrashKind, Event, Group};
+use crate::history::{Contract, CrashKind, Event, Group};
 
-/// What was acknowledged this long and a flush interval before a power cut is durable under ASYNC_FLUSH: one flush, and a margin
-/// for a loaded machine.
-const DURABLE_AFTER: Duration = Duration::from_millis(1200);
-/// Most bytes that the producers append at once: how far appends may pass `maxUnflushedBytes` that began together.
-const AT_ONCE_BYTES: u64 = 128 << 10;
 /// Where servers listen.
 const PORTS: Range<u16> = 20_000..32_000;
 const PORT_TRIES: u32 = 100;
@@ -53,6 +51,10 @@ pub(super) struct Life<'a> {
     disk: Option<Mounted>,
     folder: TempDir,
     cycle: u64,
+    /// Where the log started after the last start of the server.
+    log_start: u64,
+    /// When the power was cut, until the next server shows what that took.
+    cut_at: Option<Instant>,
 }
 
 impl<'a> Life<'a> {
@@ -63,8 +65,8 @@ impl<'a> Life<'a> {
         totals: &'a mut Totals,
     ) -> Result<Self, String> {
         let mut rng = Rng::with_seed(seed);
-        let shape = Shape::draw(&mut rng, options);
-        let lives = Lives::new(&mut rng, options.harness);
+        let shape = if options.bound { Shape::of_bound() } else { Shape::draw(&mut rng, options) };
+        let lives = Lives::new(&mut rng, options);
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let disk = match options.harness {
             Harness::Power => Some(Mounted::make(folder.path(), shape.kind)?),
@@ -75,16 +77,24 @@ impl<'a> Life<'a> {
             None => Journal::default(),
         };
         let harness = format!("{:?}", options.harness).to_lowercase();
-        journal.push(Event::Begin {
-            harness,
-            seed,
-            contract: contract(shape.flush, has_lasting(options, &shape)),
-        });
+        journal.push(Event::Begin { harness, seed, contract: contract(options, &shape) });
         totals.stores += 1;
-        let load = Load::new(journal, shape.topics, shape.body_max);
-        let ports = free_ports()?;
-        let lasting = None;
-        Ok(Self { options, runtime, totals, shape, lives, load, ports, lasting, disk, folder, cycle: 0 })
+        let load = Load::new(journal, &shape);
+        Ok(Self {
+            options,
+            runtime,
+            totals,
+            shape,
+            lives,
+            load,
+            ports: free_ports()?,
+            lasting: None,
+            disk,
+            folder,
+            cycle: 0,
+            log_start: 0,
+            cut_at: None,
+        })
     }
 
     /// Runs `cycles` lives and a last one in which nothing fails. Returns the cycle that broke a rule, and how.
@@ -134,6 +144,7 @@ impl<'a> Life<'a> {
             ports: self.ports,
             settings: &self.shape.settings,
             kill_at: ending.kill_at,
+            hang_after: ending.hang_after,
             planted: self.options.planted.as_deref(),
             kill_after: ending.in_start,
         };
@@ -151,17 +162,18 @@ impl<'a> Life<'a> {
         }
     }
 
+    fn client(&self, config: ClientConfig) -> Result<Client, String> {
+        Client::new(config, self.runtime.handle().clone()).map_err(|error| error.to_string())
+    }
+
     fn live(&mut self, mut server: Server, mut drawn: Drawn, is_last: bool) -> Result<(), String> {
         let ending = &drawn.ending;
-        let client =
-            |config| Client::new(config, self.runtime.handle().clone()).map_err(|error| error.to_string());
         let config = ClientConfig::new([server.name_server.clone()]);
         // A server whose disk stalls answers late; that breaks no rule.
-        let patient = client(ClientConfig { api_timeout: SURVEY_ANSWERS_WITHIN, ..config.clone() })?;
-        let lasting_config = config.clone();
-        let client = client(config)?;
+        let patient = self.client(ClientConfig { api_timeout: SURVEY_ANSWERS_WITHIN, ..config.clone() })?;
+        let client = self.client(config.clone())?;
         let survey =
-            Survey { load: &self.load, client: &patient, broker: &server.broker, queues: self.shape.queues };
+            Survey { load: &self.load, client: &patient, broker: &server.broker, shape: &self.shape };
         let seen = self.runtime.block_on(survey.run(&mut drawn.survey));
         drop(patient);
         if let Err(error) = seen {
@@ -172,6 +184,9 @@ impl<'a> Life<'a> {
             }
             return Ok(());
         }
+        self.note_log_start();
+        self.check_log_start();
+        self.note_lost();
         if drawn.looks_at_files {
             self.check_files("after its start", false);
         }
@@ -181,14 +196,14 @@ impl<'a> Life<'a> {
         if is_last {
             self.load.journal.lock().push(Event::Healed);
         }
-        let tasks = self.load.begin(&client, &mut drawn.load, !is_last);
+        let tasks = self.load.begin(&client, &server.broker, &mut drawn.load, !is_last);
         if self.lasting.is_none() && has_lasting(self.options, &self.shape) {
-            let client = Client::new(lasting_config, self.runtime.handle().clone());
-            let client = client.map_err(|error| error.to_string())?;
+            let client = self.client(config)?;
             let tasks = self.load.begin_lasting(&client, &mut drawn.load);
             self.lasting = Some((client, tasks));
         }
-        server.wait_for_end(ending.load);
+        let is_enough = || ending.hang_after.is_some() && self.load.has_filled();
+        server.wait_for_end_or(ending.load, is_enough);
         if is_last {
             return self.finish(server, tasks, &client, drawn);
         }
@@ -221,6 +236,7 @@ impl<'a> Life<'a> {
                 // a machine without power.
                 server.freeze()?;
                 self.disk.as_ref().map_or(Ok(()), Mounted::cut)?;
+                self.cut_at = Some(Instant::now());
                 server.kill()
             }
         };
@@ -254,19 +270,86 @@ impl<'a> Life<'a> {
     /// than `maxUnflushedBytes` says, beside what the start found.
     fn note_flushed(&self) {
         let now = Instant::now();
-        let durable_after = Duration::from_millis(self.shape.flush_interval_ms) + DURABLE_AFTER;
-        let mut acknowledged = self.load.acknowledged.lock();
-        let is_old = |(at, _): &&(Instant, u64)| now.duration_since(*at) >= durable_after;
+        let is_old = |(at, _): &&(Instant, u64)| now.duration_since(*at) >= self.shape.durable_after;
+        let acknowledged = self.load.acknowledged.lock();
         let by_time = acknowledged.iter().filter(is_old).map(|(_, start)| start + 1).max();
         let last = acknowledged.iter().map(|(_, start)| *start).max();
-        acknowledged.clear();
         drop(acknowledged);
-        let by_size = last.and_then(|last| last.checked_sub(self.shape.max_unflushed_bytes + AT_ONCE_BYTES));
-        let found_to = self.load.journal.lock().found_to + AT_ONCE_BYTES;
+        let at_once = self.shape.at_once_bytes();
+        let by_size = last.and_then(|last| last.checked_sub(self.shape.max_unflushed_bytes + at_once));
+        let found_to = self.load.journal.lock().found_to + at_once;
         let by_size = by_size.filter(|&end| end > found_to);
         let end = by_time.max(by_size).unwrap_or(0);
         if end > 0 {
             self.load.journal.lock().push(Event::Flushed { end });
+        }
+    }
+
+    /// Notes how much the last power cut took.
+    fn note_lost(&mut self) {
+        let Some(cut_at) = self.cut_at.take() else { return };
+        let found_to = self.load.journal.lock().found_to;
+        let acknowledged = self.load.acknowledged.lock();
+        for (at, start) in acknowledged.iter().filter(|(_, start)| *start >= found_to) {
+            self.totals.oldest_lost = self.totals.oldest_lost.max(cut_at.duration_since(*at));
+            self.totals.most_lost_bytes = self.totals.most_lost_bytes.max(start + 1 - found_to);
+        }
+    }
+
+    /// Notes where the log starts now: not before where it started earlier.
+    fn note_log_start(&mut self) {
+        let names = RealDisk.list(&self.store().join("commitlog")).unwrap_or_default();
+        let starts = names.iter().filter_map(|entry| entry.name.to_str()?.parse::<u64>().ok());
+        let (start, was) = (starts.min().unwrap_or(0), self.log_start);
+        if start < was {
+            self.wrong(Rule::R4, format!("the log starts at {start}, it was durably removed up to {was}"));
+        }
+        let mut journal = self.load.journal.lock();
+        journal.found_to = journal.found_to.max(start);
+        self.totals.removed_files += start.saturating_sub(was) / self.shape.log_file;
+        self.log_start = start;
+    }
+
+    /// Checks that the log starts where retention may have left it.
+    fn check_log_start(&self) {
+        let (start, may_start) = (self.log_start, self.load.journal.lock().may_start);
+        if start > may_start {
+            let text = format!("the log starts at {start}, retention may have removed it up to {may_start}");
+            self.wrong(Rule::C1, text);
+        }
+    }
+
+    /// Asks for rounds of retention until one removes nothing.
+    fn retain(&mut self, broker: &str) {
+        loop {
+            let was = self.log_start;
+            let asked = self.runtime.block_on(async {
+                ask(broker, request::DELETE_EXPIRED_COMMITLOG).await
+                    && ask(broker, request::CLEAN_EXPIRED_CONSUMEQUEUE).await
+            });
+            if !asked {
+                return self.wrong(Rule::Alive, "the server does not answer a request for retention");
+            }
+            self.note_log_start();
+            if self.log_start == was {
+                return;
+            }
+        }
+    }
+
+    /// Checks that retention removed what it must: the log was not appended to after the last round. Where it was never longer, no more
+    /// may be gone.
+    fn check_retained(&self, log_end: u64) {
+        let must_start = self.shape.retention.start(log_end, self.shape.log_file);
+        let start = self.log_start;
+        if self.options.harness == Harness::Kill {
+            self.load.journal.lock().may_start = must_start;
+        }
+        self.check_log_start();
+        if start < must_start {
+            let text =
+                format!("retention left the log at {start}, it should have removed it up to {must_start}");
+            self.wrong(Rule::Alive, text);
         }
     }
 
@@ -329,22 +412,22 @@ impl<'a> Life<'a> {
         if let Some((lasting, tasks)) = self.lasting.take() {
             self.join(tasks, &lasting);
         }
-        let survey = Survey { load: &self.load, client, broker: &server.broker, queues: self.shape.queues };
+        let log_end = self.load.journal.lock().log_end;
+        if self.shape.retention.is_asked() {
+            self.retain(&server.broker);
+        }
+        let survey = Survey { load: &self.load, client, broker: &server.broker, shape: &self.shape };
         if let Err(error) = self.runtime.block_on(survey.run(&mut drawn.survey)) {
             self.wrong(Rule::C15, format!("the server does not answer: {error}"));
         }
         self.runtime.block_on(client.close());
         self.died(&server.stop(), &drawn.ending, "when it was stopped");
+        self.note_log_start();
+        self.check_retained(log_end);
         self.check_files("after its stop", true);
         self.load.journal.lock().push(Event::End);
         Ok(())
     }
-}
-
-/// Whether a consumer outlives the server of a store. Under `ASYNC_FLUSH` a power cut takes messages that the consumer may hold
-/// already, and the history cannot say that they came before the cut.
-fn has_lasting(options: &Options, shape: &Shape) -> bool {
-    options.harness == Harness::Kill || shape.flush == Flush::Sync
 }
 
 /// Two ports that nobody listens on, below those that the system gives to connections.
@@ -359,18 +442,25 @@ fn free_ports() -> Result<[u16; 2], String> {
     }
 }
 
-fn contract(flush: Flush, has_lasting: bool) -> Contract {
-    let acknowledged = match flush {
-        Flush::Sync => Acknowledged::AfterFlush,
-        Flush::Async => Acknowledged::BeforeFlush,
-    };
+/// Whether a consumer outlives the servers of a store. Over power cuts under `ASYNC_FLUSH` it may skip messages: docs/durability.md 4.
+fn has_lasting(options: &Options, shape: &Shape) -> bool {
+    shape.has_consumers && (options.harness == Harness::Kill || shape.flush == Flush::Sync)
+}
+
+fn contract(options: &Options, shape: &Shape) -> Contract {
     let group = |(name, tags): (&str, &str)| Group {
         name: name.to_owned(),
         topics: Vec::new(),
         tags: if tags == "*" { Vec::new() } else { vec![tags.to_owned()] },
         broadcasting: false,
         members: Vec::new(),
+        outlives: name == LASTING,
     };
-    let lasting = has_lasting.then_some((LASTING, "*"));
-    Contract { acknowledged, groups: GROUPS.into_iter().chain(lasting).map(group).collect() }
+    let lasting = has_lasting(options, shape).then_some((LASTING, "*"));
+    let groups = GROUPS.into_iter().filter(|_| shape.has_consumers).chain(lasting);
+    Contract {
+        acknowledged: shape.flush.acknowledged(),
+        topics: shape.own_flushes(),
+        groups: groups.map(group).collect(),
+    }
 }

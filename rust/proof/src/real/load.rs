@@ -2,6 +2,7 @@
 //! then the answer.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,15 +15,18 @@ use rocketpy_client::{
 };
 use rocketpy_env::now_ms;
 use rocketpy_model::{Message, MessageQueue};
-use rocketpy_protocol::message_id::OffsetMessageId;
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::{request, response};
+use rocketpy_remoting as remoting;
 use tokio::task::JoinSet;
 
 use super::journal::Journal;
 use super::message::{self, queue_name};
+use super::shape::{BATCH_BODY_BYTES, BATCH_MESSAGES, Shape, topic_name};
 use crate::history::{Call, Event, LogRange, Reply, Send};
 
 /// Producers; each waits for an answer before its next send.
-const PRODUCERS: u32 = 4;
+pub(super) const PRODUCERS: u32 = 4;
 /// Groups and the tags that they want.
 pub(super) const GROUPS: [(&str, &str); 2] = [("all", "*"), ("red", "red")];
 /// The group whose consumer outlives the server.
@@ -32,6 +36,10 @@ const RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// A consumer that got nothing for this long has everything.
 const DRAINED_AFTER: Duration = Duration::from_millis(600);
 const DRAIN_WITHIN: Duration = Duration::from_secs(20);
+/// How long a round of retention may take: it pauses between files, and each of its flushes may take long on a busy machine.
+const ASK_WITHIN: Duration = Duration::from_secs(20);
+/// A load that is to fill `maxUnflushedBytes` ends behind this at the latest.
+const FULL_BYTES: u64 = 1 << 30;
 /// Topics that are made during the load and stay.
 const MOST_LATE_TOPICS: u64 = 40;
 
@@ -48,31 +56,46 @@ pub(super) struct Metadata {
 pub(super) struct Load {
     pub journal: Arc<Mutex<Journal>>,
     pub topics: Arc<[String]>,
-    pub body_max: usize,
+    /// Lengths of bodies. In a batch they are shorter; where all are longer than those, there is none.
+    bodies: RangeInclusive<usize>,
+    pub has_consumers: bool,
+    /// Whether retention is asked to remove what it may.
+    asks_retention: bool,
     pub metadata: Arc<Mutex<Metadata>>,
     /// When sends were acknowledged, and where their records begin.
     pub acknowledged: Arc<Mutex<VecDeque<(Instant, u64)>>>,
+    /// Sends that the server refused.
+    pub refused: Arc<AtomicU64>,
     numbers: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     draining: Arc<AtomicBool>,
 }
 
 impl Load {
-    pub(super) fn new(journal: Journal, topics: u32, body_max: usize) -> Self {
+    pub(super) fn new(journal: Journal, shape: &Shape) -> Self {
         Self {
             journal: Arc::new(Mutex::new(journal)),
-            topics: (0..topics).map(|topic| format!("topic{topic}")).collect(),
-            body_max,
+            topics: (0..shape.topics.len()).map(topic_name).collect(),
+            bodies: shape.body_min..=shape.body_max,
+            has_consumers: shape.has_consumers,
+            asks_retention: shape.retention.is_asked(),
             metadata: Arc::default(),
             acknowledged: Arc::default(),
+            refused: Arc::default(),
             numbers: Arc::new(AtomicU64::new(1)),
             stop: Arc::default(),
             draining: Arc::default(),
         }
     }
 
-    /// Starts the tasks of one life of the server.
-    pub(super) fn begin(&self, client: &Client, rng: &mut Rng, has_administration: bool) -> JoinSet<()> {
+    /// Starts the tasks of one life of the server at `broker`.
+    pub(super) fn begin(
+        &self,
+        client: &Client,
+        broker: &str,
+        rng: &mut Rng,
+        has_administration: bool,
+    ) -> JoinSet<()> {
         self.stop.store(false, Ordering::SeqCst);
         self.draining.store(false, Ordering::SeqCst);
         self.acknowledged.lock().clear();
@@ -81,11 +104,12 @@ impl Load {
         for producer in 0..PRODUCERS {
             tasks.spawn_on(self.clone().produce(client.clone(), producer, rng.fork()), runtime);
         }
-        for (group, tags) in GROUPS {
+        for (group, tags) in GROUPS.into_iter().filter(|_| self.has_consumers) {
             tasks.spawn_on(self.clone().consume(client.clone(), group, tags, rng.fork(), false), runtime);
         }
         if has_administration {
-            tasks.spawn_on(self.clone().administrate(client.clone(), rng.fork()), runtime);
+            let task = self.clone().administrate(client.clone(), broker.to_owned(), rng.fork());
+            tasks.spawn_on(task, runtime);
         }
         tasks
     }
@@ -106,6 +130,11 @@ impl Load {
     /// Ends all but the consumers, which read until nothing is left.
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the server takes no more, or so much that it should not have.
+    pub(super) fn has_filled(&self) -> bool {
+        self.refused.load(Ordering::SeqCst) > 0 || self.journal.lock().log_end > FULL_BYTES
     }
 
     fn is_over(&self) -> bool {
@@ -131,18 +160,30 @@ impl Load {
                     continue;
                 }
             };
-            let is_batch = rng.u8(0..6) == 0;
-            let count = if is_batch { rng.usize(2..9) } else { 1 };
-            let longest = if is_batch { self.body_max.min(1000) } else { self.body_max };
+            let (shortest, longest) = (*self.bodies.start(), *self.bodies.end());
+            let is_batch = rng.u8(0..6) == 0 && shortest <= BATCH_BODY_BYTES;
+            let count = if is_batch { rng.usize(2..=BATCH_MESSAGES) } else { 1 };
+            let longest = if is_batch { longest.min(BATCH_BODY_BYTES) } else { longest };
             let built: Vec<_> = (0..count)
                 .map(|_| {
                     let next = self.numbers.fetch_add(1, Ordering::SeqCst);
-                    message::build(next, number, topic, rng.usize(8..=longest))
+                    message::build(next, number, topic, rng.usize(shortest..=longest))
                 })
                 .collect();
             let all_well = self.send(&producer, built, queue).await;
             let pause = if all_well { Duration::from_millis(rng.u64(0..3)) } else { RETRY_PAUSE };
             tokio::time::sleep(pause).await;
+        }
+        if !self.is_over() {
+            self.settle(&producer).await;
+        }
+    }
+
+    /// Makes durable what was sent before, under SYNC_FLUSH: only then consumers see what a topic with ASYNC_FLUSH acknowledged.
+    async fn settle(&self, producer: &Producer) {
+        let message = Message::new("settled", vec![1]);
+        if let Ok(receipt) = producer.send(&message, SendOptions::default()).await {
+            self.journal.lock().note_end(&receipt);
         }
     }
 
@@ -178,8 +219,7 @@ impl Load {
         match outcome {
             Ok(receipt) if receipt.status == SendStatus::SendOk => {
                 // An acknowledgement names the start of the record, not its end: note its first byte alone.
-                let start = receipt.offset_msg_id.parse::<OffsetMessageId>().ok();
-                let start = start.map(|id| id.physical_offset.get());
+                let start = journal.note_end(&receipt);
                 if let Some(start) = start {
                     self.acknowledged.lock().push_back((Instant::now(), start));
                 }
@@ -197,6 +237,7 @@ impl Load {
                 false
             }
             Err(error) => {
+                self.refused.fetch_add(1, Ordering::SeqCst);
                 journal.push(Event::Fail { op, reason: error.to_string() });
                 false
             }
@@ -270,15 +311,16 @@ impl Load {
         }
     }
 
-    /// Makes and deletes topics, with messages that are not checked.
-    async fn administrate(self, client: Client, mut rng: Rng) {
+    /// Makes and deletes topics, with messages that are not checked, and asks for rounds of retention.
+    async fn administrate(self, client: Client, broker: String, mut rng: Rng) {
         let config = ProducerConfig { retries: 0, ..ProducerConfig::default() };
         let Ok(producer) = Producer::new(&client, "scrap", config).await else { return };
         while !self.sends_no_more() {
-            if rng.u8(0..3) == 0 {
-                self.make_topic(&client).await;
-            } else {
-                self.scrap(&client, &producer, rng.usize(0..4)).await;
+            match rng.u8(0..6) {
+                0 | 1 => drop(self.make_topic(&client).await),
+                2 if self.asks_retention => drop(ask(&broker, request::DELETE_EXPIRED_COMMITLOG).await),
+                3 if self.asks_retention => drop(ask(&broker, request::CLEAN_EXPIRED_CONSUMEQUEUE).await),
+                _ => self.scrap(&client, &producer, rng.usize(0..4)).await,
             }
             tokio::time::sleep(Duration::from_millis(rng.u64(5..40))).await;
         }
@@ -309,12 +351,22 @@ impl Load {
             return;
         }
         for number in 0..messages {
-            let _ = producer.send(&Message::new(&name, vec![1; 10 + number]), SendOptions::default()).await;
+            let message = Message::new(&name, vec![1; 10 + number]);
+            if let Ok(receipt) = producer.send(&message, SendOptions::default()).await {
+                self.journal.lock().note_end(&receipt);
+            }
         }
         if admin.delete_topic(&name).await.is_ok() {
             self.metadata.lock().gone.insert(name);
         }
     }
+}
+
+/// Asks a broker for something that needs no header. Returns whether it was answered with success.
+pub(super) async fn ask(broker: &str, code: i32) -> bool {
+    let caller = remoting::Client::new(remoting::ClientConfig::default());
+    let answer = caller.call(broker, Command::bare_request(code), ASK_WITHIN).await;
+    answer.is_ok_and(|answer| answer.code == response::SUCCESS)
 }
 
 /// Whether a consumer has handed out everything of its queues. One that lost its server may need a while to find the next.

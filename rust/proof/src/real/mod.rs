@@ -12,17 +12,20 @@ mod message;
 mod mount;
 mod plan;
 mod server;
+mod shape;
 mod survey;
 
 use std::path::PathBuf;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use fastrand::Rng;
 pub use mount::{Kind, Mounted};
 use rocketpy_env::failpoint::Point;
 
 use crate::checker::{Counts, Violation};
+use crate::history::Acknowledged;
 
 /// When sends are acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +34,23 @@ pub enum Flush {
     Sync,
     /// `ASYNC_FLUSH`.
     Async,
+}
+
+impl Flush {
+    /// Its name in configuration and attributes.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sync => "SYNC_FLUSH",
+            Self::Async => "ASYNC_FLUSH",
+        }
+    }
+
+    fn acknowledged(self) -> Acknowledged {
+        match self {
+            Self::Sync => Acknowledged::AfterFlush,
+            Self::Async => Acknowledged::BeforeFlush,
+        }
+    }
 }
 
 /// How the lives of the server end.
@@ -55,6 +75,12 @@ pub struct Options {
     pub cycles_a_store: u64,
     /// Drawn for each store when it is not given.
     pub flush: Option<Flush>,
+    /// Whether topics have a `flush.type` of their own; drawn for each store when it is not given.
+    pub own_flush: Option<bool>,
+    /// Whether retention is asked to remove log files; drawn for each store when it is not given.
+    pub retention: Option<bool>,
+    /// Fills the default of `maxUnflushedBytes` with large messages while the disk hangs, and then cuts the power.
+    pub bound: bool,
     /// `rocketpy-proof-server`.
     pub server: PathBuf,
     /// Gets the history of the last store, as JSON lines.
@@ -88,6 +114,13 @@ pub struct Totals {
     pub acknowledged: u64,
     /// Acknowledged before the flush and lost with the power: what the contract allows.
     pub lost_as_allowed: u64,
+    /// Most bytes of the log that one power cut took behind what the start before it had found, up to the start of the last
+    /// acknowledged record.
+    pub most_lost_bytes: u64,
+    /// How long before its power cut the oldest message that it took was acknowledged.
+    pub oldest_lost: Duration,
+    /// Log files that retention removed.
+    pub removed_files: u64,
 }
 
 impl Totals {

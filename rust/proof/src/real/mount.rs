@@ -11,6 +11,8 @@ use rocketpy_env::{Disk, RealDisk, cut_power};
 pub enum Kind {
     /// ext4 of 256 MiB.
     Ext4,
+    /// ext4 of 2 GiB.
+    LargeExt4,
     /// XFS of 512 MiB: it needs at least 300.
     Xfs,
 }
@@ -19,13 +21,14 @@ impl Kind {
     fn size(self) -> &'static str {
         match self {
             Self::Ext4 => "256M",
+            Self::LargeExt4 => "2G",
             Self::Xfs => "512M",
         }
     }
 
     fn make(self) -> (&'static str, &'static str) {
         match self {
-            Self::Ext4 => ("mkfs.ext4", "-q"),
+            Self::Ext4 | Self::LargeExt4 => ("mkfs.ext4", "-q"),
             Self::Xfs => ("mkfs.xfs", "-q"),
         }
     }

@@ -1,74 +1,21 @@
 //! How a store is set up and how each life of its server ends, drawn from the seed.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use fastrand::Rng;
 use rocketpy_env::failpoint::Point;
 
-use super::mount::{Kind, Mounted};
-use super::{Flush, Harness, Options};
+use super::{Harness, Options};
 
 #[cfg(test)]
 mod tests;
 
-/// What one store is like.
-#[derive(Debug, Clone)]
-pub(super) struct Shape {
-    pub flush: Flush,
-    pub kind: Kind,
-    pub topics: u32,
-    pub queues: u32,
-    pub body_max: usize,
-    /// Interval of flushes of the log under ASYNC_FLUSH.
-    pub flush_interval_ms: u64,
-    /// `maxUnflushedBytes`.
-    pub max_unflushed_bytes: u64,
-    /// `KEY=VALUE` of the server.
-    pub settings: Vec<String>,
-}
-
-impl Shape {
-    pub(super) fn draw(rng: &mut Rng, options: &Options) -> Self {
-        let is_sync = rng.bool();
-        let flush = options.flush.unwrap_or(if is_sync { Flush::Sync } else { Flush::Async });
-        let is_xfs = rng.u8(0..4) == 0;
-        // A life rolls small files several times, and large ones never: a kill is to meet rolls.
-        let log_files: &[u32] = match options.harness {
-            Harness::Kill => &[64 << 10, 128 << 10, 256 << 10],
-            Harness::Power => &[64 << 10, 128 << 10, 256 << 10, 16 << 20],
-        };
-        let log_file = *rng.choice(log_files).unwrap_or(&65_536);
-        // Frequent flushes, those of the default, or none before the bytes demand one.
-        let (flush_interval_ms, max_unflushed_bytes) = *rng
-            .choice(&[(100, 256 << 20), (500, 256 << 20), (30_000, 64 << 10)])
-            .unwrap_or(&(500, 256 << 20));
-        // More queues than a checkpoint flushes one by one: it flushes their file system.
-        let (topics, queues) = match rng.u8(0..6) {
-            0 => (3, rng.u32(24..=30)),
-            _ => (rng.u32(1..=3), rng.u32(1..=4)),
-        };
-        let settings = [
-            ("flushDiskType", if flush == Flush::Sync { "SYNC_FLUSH" } else { "ASYNC_FLUSH" }.to_owned()),
-            ("mappedFileSizeCommitLog", log_file.to_string()),
-            ("mappedFileSizeConsumeQueue", (20 * rng.u32(10..200)).to_string()),
-            ("maxHashSlotNum", rng.u32(100..1000).to_string()),
-            ("maxIndexNum", rng.u32(500..5000).to_string()),
-            ("flushIntervalCommitLog", flush_interval_ms.to_string()),
-            ("maxUnflushedBytes", max_unflushed_bytes.to_string()),
-            ("flushConsumerOffsetInterval", rng.u32(100..1000).to_string()),
-        ];
-        Self {
-            flush,
-            kind: if is_xfs && Mounted::has_xfs() { Kind::Xfs } else { Kind::Ext4 },
-            topics,
-            queues,
-            flush_interval_ms,
-            max_unflushed_bytes,
-            body_max: *rng.choice(&[100, 1000, 6000]).unwrap_or(&100),
-            settings: settings.iter().map(|(key, value)| format!("{key}={value}")).collect(),
-        }
-    }
-}
+/// Appends of 1 MiB before flushes hang. The last flush covers all but some 64 of them; with the 256 MiB that may follow, there are
+/// more than 600.
+const HANG_AFTER: RangeInclusive<u64> = 450..=550;
+/// A load that fills `maxUnflushedBytes` takes a few seconds.
+const FULL_WITHIN: Duration = Duration::from_secs(120);
 
 /// Draws the lives on one store from its seed alone: the same seed draws the same lives, however the machine ran the ones
 /// before.
@@ -76,6 +23,8 @@ impl Shape {
 pub(super) struct Lives {
     rng: Rng,
     harness: Harness,
+    /// See [`Options::bound`].
+    is_bound: bool,
     /// The points at which the lives with an even number end, in turn.
     points: [Point; Point::ALL.len()],
     drawn: usize,
@@ -93,11 +42,11 @@ pub(super) struct Drawn {
 }
 
 impl Lives {
-    pub(super) fn new(rng: &mut Rng, harness: Harness) -> Self {
+    pub(super) fn new(rng: &mut Rng, options: &Options) -> Self {
         let mut rng = rng.fork();
         let mut points = Point::ALL;
         rng.shuffle(&mut points);
-        Self { rng, harness, points, drawn: 0 }
+        Self { rng, harness: options.harness, is_bound: options.bound, points, drawn: 0 }
     }
 
     /// The next life.
@@ -106,14 +55,23 @@ impl Lives {
         let point = self.points[self.drawn / 2 % self.points.len()];
         let is_at_point = self.harness == Harness::Kill && self.drawn.is_multiple_of(2);
         self.drawn += 1;
-        let ending = Ending::draw(&mut rng, self.harness, is_at_point.then_some(point));
+        let mut ending = Ending::draw(&mut rng, self.harness, is_at_point.then_some(point));
+        if self.is_bound {
+            ending = Ending {
+                hang_after: Some(rng.u64(HANG_AFTER)),
+                load: FULL_WITHIN,
+                is_quiet: false,
+                ..ending
+            };
+        }
         Drawn { ending, looks_at_files: rng.u8(0..4) == 0, survey: rng.fork(), load: rng.fork() }
     }
 
     /// The last life, which nothing ends.
     pub(super) fn draw_healed(&mut self) -> Drawn {
         let load = Duration::from_millis(200);
-        let ending = Ending { kill_at: None, in_start: None, load, is_quiet: false, how: How::Stop };
+        let ending =
+            Ending { kill_at: None, hang_after: None, in_start: None, load, is_quiet: false, how: How::Stop };
         Drawn { ending, looks_at_files: true, survey: self.rng.fork(), load: self.rng.fork() }
     }
 }
@@ -123,6 +81,8 @@ impl Lives {
 pub(super) struct Ending {
     /// It ends itself at this point.
     pub kill_at: Option<(Point, u64)>,
+    /// Flushes hang after this many appends, and the load goes on until the server takes no more.
+    pub hang_after: Option<u64>,
     /// Killed after this time if it is not ready by then.
     pub in_start: Option<Duration>,
     /// Otherwise killed after this time of load.
@@ -148,6 +108,7 @@ impl Ending {
         };
         let mut ending = Self {
             kill_at: None,
+            hang_after: None,
             in_start: None,
             load: Duration::from_millis(match how {
                 // Long enough for what ASYNC_FLUSH promises of time and of bytes.

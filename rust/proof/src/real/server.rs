@@ -31,6 +31,8 @@ pub(super) struct Launch<'a> {
     pub ports: [u16; 2],
     /// The point at which it ends itself.
     pub kill_at: Option<(Point, u64)>,
+    /// Its disk hangs with the first flush after this many appends.
+    pub hang_after: Option<u64>,
     /// The title of a planted bug.
     pub planted: Option<&'a str>,
     /// It is killed after this time if it is not ready before.
@@ -78,9 +80,13 @@ impl Launch<'_> {
         command.arg("--ready-file").arg(self.ready);
         // Signals of the terminal go to the harness, which ends the server itself.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        command.env("ROCKETPY_LOG", "info").env_remove(failpoint::VARIABLE).env_remove(planted::VARIABLE);
+        command.env("ROCKETPY_LOG", "info").env_remove(planted::VARIABLE);
+        command.env_remove(failpoint::VARIABLE).env_remove(failpoint::HANG_VARIABLE);
         if let Some((point, times)) = self.kill_at {
             command.env(failpoint::VARIABLE, format!("{}:{times}", point.name()));
+        }
+        if let Some(appends) = self.hang_after {
+            command.env(failpoint::HANG_VARIABLE, appends.to_string());
         }
         if let Some(bug) = self.planted {
             command.env(planted::VARIABLE, bug);
@@ -158,9 +164,14 @@ impl Server {
 
     /// Waits for a time until it ends by itself.
     pub(super) fn wait_for_end(&mut self, within: Duration) -> bool {
+        self.wait_for_end_or(within, || false)
+    }
+
+    /// Waits for a time until it ends by itself, or for as long as it is not `enough`.
+    pub(super) fn wait_for_end_or(&mut self, within: Duration, is_enough: impl Fn() -> bool) -> bool {
         let started = Instant::now();
         while !self.has_ended() {
-            if started.elapsed() >= within {
+            if is_enough() || started.elapsed() >= within {
                 return false;
             }
             std::thread::sleep(POLL_INTERVAL);

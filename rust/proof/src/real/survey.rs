@@ -2,7 +2,6 @@
 
 use fastrand::Rng;
 use rocketpy_client::{Admin, Client, ClientError, RangeReader, TopicSpec};
-use rocketpy_model::QueueOffset;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::QueryMessageRequestHeader;
@@ -12,8 +11,9 @@ use rocketpy_remoting as remoting;
 
 use super::load::{GROUPS, LASTING, Load};
 use super::message::{delivery, key_of, queue_name};
+use super::shape::Shape;
 use crate::checker::Rule;
-use crate::history::{Call, Delivery, Event, Look, Reply};
+use crate::history::{Call, Delivery, Event, Look, QueueName, Reply};
 
 /// Messages that are looked up after a start, each in three ways.
 const LOOK_UPS: usize = 8;
@@ -32,7 +32,7 @@ pub(super) struct Survey<'a> {
     pub load: &'a Load,
     pub client: &'a Client,
     pub broker: &'a str,
-    pub queues: u32,
+    pub shape: &'a Shape,
 }
 
 impl Survey<'_> {
@@ -41,34 +41,54 @@ impl Survey<'_> {
     /// # Errors
     /// What the server did not answer.
     pub(super) async fn run(&self, rng: &mut Rng) -> Result<(), ClientError> {
-        let present = self.read_all().await?;
+        let (present, ends) = self.read_all().await?;
         let deliveries: Vec<Delivery> = present.iter().map(|present| present.delivery.clone()).collect();
-        let found_to = deliveries.iter().filter_map(|delivery| delivery.log).map(|log| log.end).max();
-        self.load.journal.lock().found_to = found_to.unwrap_or(0);
-        self.load.journal.lock().done(Call::Audit, Reply::Audited { deliveries, ends: Vec::new() });
+        self.note_found(deliveries, ends);
         self.check_positions().await?;
         self.check_topics().await?;
         for _ in 0..LOOK_UPS.min(present.len()) {
             self.look_up(&present[rng.usize(..present.len())]).await?;
         }
         let admin = Admin::new(self.client);
-        for topic in self.load.topics.iter() {
-            admin.create_topic(&TopicSpec::new(topic, self.queues)).await?;
+        for (topic, attributes) in self.load.topics.iter().zip(&self.shape.topics) {
+            let attributes = attributes.clone();
+            let spec = TopicSpec { attributes, ..TopicSpec::new(topic, self.shape.queues) };
+            admin.create_topic(&spec).await?;
+            self.load.metadata.lock().there.insert(topic.clone());
         }
         Ok(())
     }
 
-    async fn read_all(&self) -> Result<Vec<Present>, ClientError> {
+    /// Notes what is there, and what retention may have removed of all that was in the log by now.
+    fn note_found(&self, deliveries: Vec<Delivery>, ends: Vec<(QueueName, u64)>) {
+        let found_to = deliveries.iter().filter_map(|delivery| delivery.log).map(|log| log.end).max();
+        let Shape { retention, log_file, .. } = *self.shape;
+        let mut journal = self.load.journal.lock();
+        journal.found_to = found_to.unwrap_or(0);
+        // Records that were appended without an answer may have been there too.
+        let end = journal.log_end.max(journal.found_to) + self.shape.at_once_bytes();
+        journal.may_start = retention.start(end, log_file).max(journal.may_start);
+        journal.log_end = journal.found_to; // a power cut may have made the log shorter
+        if journal.may_start > 0 {
+            let before = journal.may_start;
+            journal.push(Event::Expired { topic: None, before });
+        }
+        journal.done(Call::Audit, Reply::Audited { deliveries, ends });
+    }
+
+    /// All messages, and where the queues end.
+    async fn read_all(&self) -> Result<(Vec<Present>, Vec<(QueueName, u64)>), ClientError> {
         let admin = Admin::new(self.client);
-        let mut present = Vec::new();
+        let (mut present, mut ends) = (Vec::new(), Vec::new());
         for topic in self.load.topics.iter() {
             let queues = match admin.queues(topic).await {
                 Err(ClientError::NoRoute { .. }) => continue, // it has no messages: the checker judges that
                 queues => queues?,
             };
             for queue in queues {
-                let end = admin.max_offset(&queue).await?;
-                let mut reader = RangeReader::new(self.client, queue, QueueOffset::ZERO, end, "*").await?;
+                let (start, end) = (admin.min_offset(&queue).await?, admin.max_offset(&queue).await?);
+                ends.push((queue_name(&queue), end.get()));
+                let mut reader = RangeReader::new(self.client, queue, start, end, "*").await?;
                 while let Some(part) = reader.next().await? {
                     present.extend(part.iter().map(|view| Present {
                         delivery: delivery(&view),
@@ -77,7 +97,7 @@ impl Survey<'_> {
                 }
             }
         }
-        Ok(present)
+        Ok((present, ends))
     }
 
     async fn check_positions(&self) -> Result<(), ClientError> {
@@ -100,9 +120,24 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// Topics whose creation was acknowledged are there, those whose deletion was are not.
+    /// Topics whose creation was acknowledged are there, with their attributes; those whose deletion was are not.
     async fn check_topics(&self) -> Result<(), ClientError> {
-        let topics = Admin::new(self.client).topics().await?;
+        let admin = Admin::new(self.client);
+        let topics = admin.topics().await?;
+        for (topic, made_with) in self.load.topics.iter().zip(&self.shape.topics) {
+            let is_made = self.load.metadata.lock().there.contains(topic) && topics.contains(topic);
+            if made_with.is_empty() || !is_made {
+                continue;
+            }
+            let brokers = admin.describe_topic(topic).await?.brokers;
+            let is_set = |(name, value): (&String, &Option<String>)| {
+                brokers.iter().all(|broker| broker.attributes.get(name) == value.as_ref())
+            };
+            if !made_with.iter().all(is_set) {
+                let text = format!("topic {topic} was made with {made_with:?}, and now is {brokers:?}");
+                self.load.journal.lock().wrong(Rule::R9, text);
+            }
+        }
         let metadata = self.load.metadata.lock();
         let mut journal = self.load.journal.lock();
         for lost in metadata.there.iter().filter(|name| !topics.contains(name)) {

@@ -29,6 +29,7 @@ impl Reader {
             tags: self.tag.into_iter().map(str::to_owned).collect(),
             broadcasting: false,
             members: Vec::new(),
+            outlives: false,
         }
     }
 }

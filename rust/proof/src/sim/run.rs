@@ -1,6 +1,7 @@
 //! One run: the lives of a store on a simulated disk, one after the other, and a history of them.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -126,7 +127,7 @@ impl Run {
         let tags: &[Option<&'static str>] = if plan.record_check { &[None, Some("red")] } else { &[None] };
         let readers: Vec<_> = tags.iter().map(|&tag| Reader::new(tag)).collect();
         let groups = readers.iter().map(Reader::group).collect();
-        let contract = Contract { acknowledged, groups };
+        let contract = Contract { acknowledged, topics: BTreeMap::new(), groups };
         journal.push(Event::Begin { harness: "simulated disk".to_owned(), seed: plan.seed, contract });
         Self {
             rng: Rng::with_seed(plan.seed ^ 0x5eed),

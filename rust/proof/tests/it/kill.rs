@@ -4,7 +4,7 @@
 //! cannot show a missing flush: what the system holds in memory outlives the process.
 
 use rocketpy_env::failpoint::Point;
-use rocketpy_proof::real::{Flush, Harness};
+use rocketpy_proof::real::{Flush, Harness, Options};
 
 use crate::{options, prove};
 
@@ -22,5 +22,13 @@ fn nothing_acknowledged_is_lost_with_the_process_wherever_it_ends() {
 fn under_async_flush_a_kill_loses_nothing_either() {
     let outcome = prove(&options(Harness::Kill, 14, 14, Flush::Async));
     assert!(outcome.totals.acknowledged > 300, "{:?}", outcome.totals);
+    assert_eq!(outcome.totals.lost_as_allowed, 0);
+}
+
+#[test]
+fn retention_removes_what_it_must_and_no_more_wherever_the_server_ends() {
+    let plain = options(Harness::Kill, 8, 4, Flush::Async);
+    let outcome = prove(&Options { retention: Some(true), own_flush: Some(true), ..plain });
+    assert!(outcome.totals.acknowledged > 100, "{:?}", outcome.totals);
     assert_eq!(outcome.totals.lost_as_allowed, 0);
 }

@@ -3,7 +3,7 @@
 //! Shows that what was acknowledged was flushed, names of files among it. The disk under the loop device keeps what reached
 //! it, so this cannot show sectors that a disk loses or writes out of order: the simulated disk does.
 
-use rocketpy_proof::real::{Flush, Harness, Mounted};
+use rocketpy_proof::real::{Flush, Harness, Mounted, Options};
 
 use crate::{options, prove};
 
@@ -39,4 +39,28 @@ fn under_async_flush_a_prefix_survives_each_power_cut() {
     assert!(totals.acknowledged > 100, "{totals:?}");
     // The checker shows that a prefix survived. This shows that the cuts took something and left something.
     assert!(totals.lost_as_allowed > 0 && totals.lost_as_allowed < totals.acknowledged, "{totals:?}");
+}
+
+#[test]
+fn a_topic_keeps_the_promise_of_its_own_flush_type_under_either_policy() {
+    if !can_cut() {
+        return;
+    }
+    for flush in [Flush::Async, Flush::Sync] {
+        let plain = options(Harness::Power, 3, 3, flush);
+        let outcome = prove(&Options { retention: Some(true), own_flush: Some(true), ..plain });
+        assert_eq!(outcome.totals.power_cuts, 3);
+        assert!(outcome.totals.acknowledged > 50, "{:?}", outcome.totals);
+    }
+}
+
+/// Takes some ten seconds. `make soak` does the same.
+#[test]
+#[ignore = "writes 700 MiB"]
+fn a_power_cut_takes_no_more_than_the_default_of_the_bytes_that_are_not_flushed() {
+    if !can_cut() {
+        return;
+    }
+    let outcome = prove(&Options { bound: true, ..options(Harness::Power, 1, 1, Flush::Async) });
+    assert!(outcome.totals.acknowledged > 600, "messages of 1 MiB: {:?}", outcome.totals);
 }

@@ -85,6 +85,7 @@ impl Ledger {
     /// The missing messages that were stored before. Notes which of the others are deleted, and which were never stored.
     fn newly_lost(&mut self, present: &BTreeSet<u64>, in_flight: impl Fn(u64) -> bool) -> Vec<u64> {
         let mut lost = Vec::new();
+        let now = self.clock;
         self.asked.clear();
         for (&number, message) in self.messages.iter_mut().filter(|(number, _)| !present.contains(number)) {
             if message.deleted != Deleted::No {
@@ -92,7 +93,9 @@ impl Ledger {
                     message.deleted = Deleted::Yes;
                 }
             } else if !message.stored {
-                message.absent |= message.ended_at.is_some() && !in_flight(number);
+                if message.ended_at.is_some() && !in_flight(number) && !message.absent {
+                    (message.absent, message.gone_at) = (true, now);
+                }
             } else if !message.lost {
                 lost.push(number);
             }
@@ -116,8 +119,8 @@ impl Ledger {
             wrong(wrongs, Rule::C1, text);
         }
         let message = self.messages.get_mut(&number)?;
-        message.lost = true;
-        self.lost_as_allowed += u64::from(message.acknowledged);
+        (message.lost, message.gone_at) = (true, self.clock);
+        self.lost_as_allowed += u64::from(message.acknowledged && !is_expired);
         message.log.filter(|_| !is_expired).map(|log| log.start)
     }
 
@@ -125,10 +128,9 @@ impl Ledger {
     fn must_survive(&self, message: &Message) -> bool {
         let is_cut = self.cut_at.is_some_and(|at| message.log.is_some_and(|log| log.start >= at));
         let is_flushed = message.log.is_some_and(|log| log.end <= self.flushed);
-        let is_promised = match self.acknowledged {
-            Acknowledged::AfterFlush => message.acknowledged || message.kept || is_flushed,
-            Acknowledged::BeforeFlush => is_flushed,
-        };
+        let acknowledged = self.acknowledged_of.get(&message.send.topic).unwrap_or(&self.acknowledged);
+        let is_promised =
+            is_flushed || message.kept || message.acknowledged && *acknowledged == Acknowledged::AfterFlush;
         !is_cut && (is_promised || !self.power_cut)
     }
 }

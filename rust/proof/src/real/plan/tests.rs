@@ -2,8 +2,24 @@
 
 use super::*;
 
+fn options(harness: Harness) -> Options {
+    Options {
+        harness,
+        seed: 0,
+        cycles: 1,
+        cycles_a_store: 1,
+        flush: None,
+        own_flush: None,
+        retention: None,
+        bound: false,
+        server: "server".into(),
+        history: None,
+        planted: None,
+    }
+}
+
 fn endings(seed: u64, harness: Harness, count: usize) -> Vec<Ending> {
-    let mut lives = Lives::new(&mut Rng::with_seed(seed), harness);
+    let mut lives = Lives::new(&mut Rng::with_seed(seed), &options(harness));
     (0..count).map(|_| lives.draw().ending).collect()
 }
 
@@ -13,7 +29,7 @@ fn a_seed_draws_the_same_endings_again_whatever_became_of_the_lives_before() {
         for seed in 0..50 {
             let drawn = endings(seed, harness, 40);
             assert_eq!(endings(seed, harness, 13), drawn[..13], "seed {seed}");
-            let mut lives = Lives::new(&mut Rng::with_seed(seed), harness);
+            let mut lives = Lives::new(&mut Rng::with_seed(seed), &options(harness));
             for (number, ending) in drawn.into_iter().enumerate() {
                 let mut life = lives.draw();
                 assert_eq!(life.ending, ending, "seed {seed}, life {number}");
