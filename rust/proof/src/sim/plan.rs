@@ -87,7 +87,8 @@ pub struct Boot {
 pub enum Damage {
     /// A bit of a record before the durable mark is flipped: the start is refused. Then it is flipped back.
     DurableBit,
-    /// A bit of a record that was never flushed is flipped: the log is cut there.
+    /// A bit of a record that was never flushed is flipped. If it is the last one, the log is cut there. Else the start is refused;
+    /// then the bit is flipped back.
     TailBit,
     /// A log file with durable bytes is gone, or short: the start is refused. Then it is back.
     LogFile,
