@@ -17,7 +17,7 @@ use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
 use scan::{Scan, scan};
 
-use crate::checkpoint::{Checkpoint, CheckpointFile, Mark, MarkWriter, NOWHERE};
+use crate::checkpoint::{Checkpoint, CheckpointFile, Mark, MarkWriter, NOWHERE, impossible_ms};
 use crate::config::StoreConfig;
 use crate::dispatch::Progress;
 use crate::error::StoreError;
@@ -189,7 +189,7 @@ impl<'a, D: Disk> Recovery<'a, D> {
     ) -> Result<Self, StoreError> {
         let checkpoint = Checkpoint::read(&**disk, &folder.checkpoint)?;
         checkpoint.check_version(&folder.checkpoint)?;
-        if let Some(found_ms) = checkpoint.impossible_ms() {
+        if let Some(found_ms) = impossible_ms(&checkpoint.timestamps) {
             return Err(StoreError::BadCheckpoint { path: folder.checkpoint.clone(), found_ms });
         }
         let table = QueueTable::default();
