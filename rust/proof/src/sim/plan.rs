@@ -203,7 +203,7 @@ impl Plan {
 
 impl Retention {
     fn of(rng: &mut Rng, disk: &SimOptions) -> Self {
-        // With the clock set back, the next start shows again what a topic had forgotten. The checks do not expect that.
+        // The checks of what a topic may forget expect a clock that does not step.
         let topic_ms = (rng.u8(0..3) == 0 && disk.clock_steps_per_mille == 0).then(|| rng.u64(1..400));
         Self {
             reserved_ms: *rng.choice(&[0, 100, 1000, 1 << 40]).unwrap_or(&0),
