@@ -129,7 +129,7 @@ class Problem:
     """One thing that is wrong with a store."""
 
     kind: str
-    """`damaged_record`, `missing_log_files`, `log_starts_late`, `log_ends_early`, `incomplete_queues`,
+    """`damaged_record`, `missing_log_files`, `log_starts_late`, `log_ends_early`, `bad_checkpoint`, `incomplete_queues`,
     `entry_without_record`, `entry_differs`, `record_without_entry`, `bad_file`, `index_entry_without_record`,
     `key_without_index_entry` or `index_differs`."""
     path: str

@@ -122,15 +122,22 @@ def test_a_snapshot_of_a_running_server_opens_as_a_server_and_leaves_the_store_a
     command("store", "snapshot", str(root), str(target), code=2)
 
 
-def test_a_key_is_found_by_the_index_beside_a_server_and_in_deleted_topics_by_a_scan(command, live, tmp_path: Path):
+def test_a_key_is_found_by_the_index_beside_a_server_and_in_deleted_topics_by_name_or_scan(
+    command, live, tmp_path: Path
+):
     fill(command, live, 3)
     root, address = str(tmp_path / "store"), live.name_server
     dump = ("store", "dump", root, "--key", "k")
     assert len(command(*dump).stdout.splitlines()) == 3, "what the index does not cover yet is read"
     command("topic", "delete", "orders", name_server=address)
-    assert command(*dump).stdout == ""
-    assert len(command(*dump, "--no-index").stdout.splitlines()) == 3
-    command("store", "dump", root, "--key", "k", "--topic", "orders", code=3)
+    by_index = command(*dump)
+    assert by_index.stdout == ""
+    assert "--topic NAME, or with --no-index" in by_index.stderr
+    for found in (command(*dump, "--no-index"), command(*dump, "--topic", "orders")):
+        assert len(found.stdout.splitlines()) == 3
+        assert not found.stderr
+    command(*dump, "--topic", "never", code=3)
+    command("store", "dump", root, "--topic", "orders", code=3)
 
 
 def test_records_are_dumped_by_place_key_and_offset_as_json_raw_and_parquet(command, closed: Path, tmp_path: Path):

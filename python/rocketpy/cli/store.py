@@ -170,11 +170,16 @@ def dump(
         if error.hint and "without failing on data loss" not in error.hint:
             raise
         raise CommandError(str(error), ExitCode.DAMAGED, DAMAGE_HINT) from error
+    if key and index and not topic and not physical:
+        print(DELETED_TOPICS, file=sys.stderr)
     if chosen.left_out:
         print(f"skipped: {chosen.left_out} damaged records", file=sys.stderr)
 
 
 DAMAGE_HINT = "--skip-damage leaves damaged records out and counts them; --no-verify compares no checksums"
+
+DELETED_TOPICS = "note: messages of deleted topics are found with --topic NAME, or with --no-index in the whole log"
+"""The index knows a key only together with its topic."""
 
 COLUMNS = [
     "topic", "queue_id", "queue_offset", "broker_name", "tag", "keys", "body", "properties", "born_at", "stored_at",

@@ -110,6 +110,11 @@ pub trait Disk: Send + Sync + 'static {
     /// Who has the lock of [`Disk::lock`] on a file, without taking it; `None` when nobody has, or there is no such file.
     fn lock_holder(&self, path: &Path) -> Result<Option<LockHolder>, EnvError>;
 
+    /// Names the page cache that holds the files of a folder; `None` where that is not known. While the name stays the same, a
+    /// process sees whatever earlier ones wrote, flushed or not, unless the disk fails. It changes with a power cut, with another
+    /// mount, and for a copy of the folder.
+    fn page_cache(&self, dir: &Path) -> Option<String>;
+
     /// Space of the file system that holds the path.
     fn usage(&self, path: &Path) -> Result<DiskUsage, EnvError>;
 
@@ -142,7 +147,8 @@ pub trait Region: Send + Sync + 'static {
     fn written(&self) -> u64;
 
     /// Copies the parts, one after the other, behind the written bytes. Then publishes `advance` bytes, at least as many as
-    /// were copied, all at once.
+    /// were copied, all at once. A process that is killed in the middle leaves whole parts, a piece of the next one in any order of
+    /// its bytes, and nothing behind that.
     ///
     /// The bytes between the copied and the published ones keep what the file held.
     ///

@@ -15,6 +15,7 @@ mod guard;
 mod limits;
 mod lock;
 mod mapped;
+mod page_cache;
 pub mod planted;
 #[cfg(feature = "power-cut")]
 mod power_cut;

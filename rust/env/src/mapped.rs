@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 
 use bytes::Bytes;
 #[cfg(target_os = "linux")]
@@ -186,6 +186,7 @@ impl Region for MappedRegion {
             unsafe {
                 std::ptr::copy_nonoverlapping(part.as_ptr(), map.raw.as_mut_ptr().add(to), part.len());
             }
+            compiler_fence(Ordering::SeqCst); // a process that is killed leaves no part without those before it
             to += part.len();
         }
         map.end.written.store(at + advance, Ordering::Release);

@@ -15,7 +15,7 @@ use crate::file::RealFile;
 use crate::lock::{self, RealLock};
 use crate::mapped::MappedRegion;
 use crate::planted::{self, Bug};
-use crate::sys;
+use crate::{page_cache, sys};
 
 /// Files, maps and locks of the operating system.
 #[derive(Debug, Clone, Copy, Default)]
@@ -275,6 +275,10 @@ impl Disk for RealDisk {
 
     fn lock_holder(&self, path: &Path) -> Result<Option<LockHolder>, EnvError> {
         lock::holder(path)
+    }
+
+    fn page_cache(&self, dir: &Path) -> Option<String> {
+        page_cache::page_cache(dir)
     }
 
     fn usage(&self, path: &Path) -> Result<DiskUsage, EnvError> {

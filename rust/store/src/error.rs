@@ -45,6 +45,13 @@ pub enum StoreError {
         durable_to: PhysicalOffset,
         reason: String,
     },
+    /// The log is damaged where no process that was killed can have left it so: sound records lie behind, and what is written stays
+    /// in memory until the machine stops.
+    #[error(
+        "the log is damaged at physical offset {physical_offset} ({reason}), sound records lie behind it: {records}: {}",
+        path.display()
+    )]
+    DamageAmongRecords { path: PathBuf, physical_offset: PhysicalOffset, records: u64, reason: String },
     /// The checkpoint states a time that no program can have written.
     #[error("the checkpoint is damaged, no clock shows its time of {found_ms} ms: {}", path.display())]
     BadCheckpoint { path: PathBuf, found_ms: i64 },
@@ -141,7 +148,7 @@ impl StoreError {
             Self::DamagedLog { .. } => {
                 Some("stop the server and look at what `rocketpy store repair` would do, or restore the file".to_owned())
             }
-            Self::InteriorDamage { .. } => {
+            Self::InteriorDamage { .. } | Self::DamageAmongRecords { .. } => {
                 Some("nothing was changed; restore the file from a copy or from a slave, or look at what `rocketpy store repair` would do".to_owned())
             }
             Self::Poisoned { .. } => {
@@ -163,6 +170,7 @@ impl StoreError {
             Self::Env(EnvError::Unreadable { .. })
             | Self::BadCheckpoint { .. }
             | Self::InteriorDamage { .. }
+            | Self::DamageAmongRecords { .. }
             | Self::DamagedLog { .. }
             | Self::MissingFile { .. }
             | Self::BrokenEntry { .. } => true,

@@ -2,13 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use rocketpy_env::{Disk, EntryKind, EnvError, OpenMode};
+use rocketpy_env::{Disk, DiskFile as _, EntryKind, EnvError, OpenMode};
 
 use crate::config::StoreConfig;
 use crate::error::StoreError;
 
 /// The lock file in the root of a store.
 pub(crate) const LOCK: &str = "lock";
+
+/// Most bytes that are read of the file `abort`: it names each folder of the log.
+const LONGEST_ABORT: u64 = 1 << 20;
 
 /// Names that make a folder a store; one of them is enough.
 const STORE_NAMES: [&str; 2] = ["commitlog", "checkpoint"];
@@ -94,18 +97,42 @@ impl Folder {
         exists(disk, &self.abort)
     }
 
-    /// Marks the store as open; the mark survives a power loss.
+    /// Marks the store as open; the mark survives a power loss. What a former process noted in it stays.
     ///
     /// # Source
     /// docs/reference/store-format.md 5.2.
     pub(crate) fn mark_open<D: Disk>(&self, disk: &D) -> Result<(), StoreError> {
-        use rocketpy_env::DiskFile as _;
         let file = disk.open_file(&self.abort, OpenMode::CreateOrWrite)?;
-        let pid = std::process::id().to_string();
-        file.set_len(pid.len() as u64)?;
-        file.write_all_at(0, pid.as_bytes())?;
+        if file.is_empty()? {
+            file.write_all_at(0, std::process::id().to_string().as_bytes())?;
+        }
         file.sync()?;
         Ok(disk.sync_dir(&self.root)?)
+    }
+
+    /// Notes in which page cache this process writes the log. From here on the log has no hole that a power loss has left.
+    ///
+    /// # Durability
+    /// It need not survive a power loss: then it is void.
+    pub(crate) fn note_page_cache<D: Disk>(&self, disk: &D) -> Result<(), StoreError> {
+        let note = self.page_cache(disk).unwrap_or_default();
+        let text = format!("{}\n{note}\n", std::process::id());
+        let file = disk.open_file(&self.abort, OpenMode::CreateOrWrite)?;
+        file.write_all_at(0, text.as_bytes())?;
+        Ok(file.set_len(text.len() as u64)?)
+    }
+
+    /// Whether the last process, which did not close the store, wrote the log in the page cache that is there now.
+    pub(crate) fn is_in_same_page_cache<D: Disk>(&self, disk: &D) -> Result<bool, StoreError> {
+        let text = disk.read(&self.abort, LONGEST_ABORT)?;
+        let noted = text.split(|&byte| byte == b'\n').nth(1).filter(|note| !note.is_empty());
+        Ok(noted.is_some() && noted == self.page_cache(disk).as_deref().map(str::as_bytes))
+    }
+
+    /// Names the page cache of all folders of the log.
+    fn page_cache<D: Disk>(&self, disk: &D) -> Option<String> {
+        let names: Option<Vec<_>> = self.commit_logs.iter().map(|dir| disk.page_cache(dir)).collect();
+        Some(names?.join(", "))
     }
 
     /// Takes the mark back: everything is flushed and dispatched.
@@ -151,7 +178,7 @@ fn locked_or_else(error: EnvError, folder: &Path) -> StoreError {
 }
 
 /// Makes a folder and its missing parents, and makes their names durable.
-fn make_folder<D: Disk>(disk: &D, path: &Path) -> Result<(), StoreError> {
+pub(crate) fn make_folder<D: Disk>(disk: &D, path: &Path) -> Result<(), StoreError> {
     let mut made = Vec::new();
     for folder in path.ancestors().take_while(|folder| !folder.as_os_str().is_empty()) {
         match disk.open_file(folder, OpenMode::Read) {

@@ -331,6 +331,10 @@ impl Disk for SimDisk {
         Ok(world.locked.iter().any(|locked| locked == path).then_some(LockHolder::ThisProcess))
     }
 
+    fn page_cache(&self, dir: &Path) -> Option<String> {
+        Some(format!("{} {}", self.lock_world().power_cuts, dir.display()))
+    }
+
     fn usage(&self, _path: &Path) -> Result<DiskUsage, EnvError> {
         Ok(self.lock_world().usage)
     }

@@ -80,6 +80,8 @@ pub(super) struct World {
     pub(super) latest_ms: i64,
     /// Processes that ran on this machine; handles of former ones do nothing.
     pub(super) boot: u64,
+    /// Power cuts so far.
+    pub(super) power_cuts: u64,
     /// Set between the end of a process and the start of the next.
     pub(super) is_down: bool,
     pub(super) operations: u64,
@@ -114,6 +116,7 @@ impl World {
             passed_ms: 0,
             latest_ms: 0,
             boot: 0,
+            power_cuts: 0,
             is_down: false,
             operations: 0,
             stop_at: None,
@@ -432,6 +435,7 @@ impl World {
     /// The power is gone: what was not durable is kept, lost or torn, page by page. Changes of names and lengths survive
     /// up to some moment.
     pub(super) fn lose_power(&mut self) {
+        self.power_cuts += 1;
         let kept = self.rng.usize(0..=self.pending.len());
         let mut changes = std::mem::take(&mut self.pending);
         changes.truncate(kept);

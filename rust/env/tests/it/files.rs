@@ -196,3 +196,12 @@ fn bytes_that_are_not_in_memory_are_not_waited_for() {
     let beyond = file.read_in_memory_at(3 * 4096 - 10, &mut bytes);
     assert!(matches!(beyond, Err(EnvError::UnexpectedEnd { .. })), "{beyond:?}");
 }
+
+#[test]
+fn a_folder_keeps_the_name_of_its_page_cache_and_a_copy_has_another() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let name = RealDisk.page_cache(dir.path());
+    assert_eq!(RealDisk.page_cache(&dir.path().join(".")), name);
+    assert!(name.is_none() || RealDisk.page_cache(other.path()) != name, "{name:?}");
+    assert_eq!(RealDisk.page_cache(&dir.path().join("missing")), None);
+}

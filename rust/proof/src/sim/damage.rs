@@ -68,7 +68,17 @@ impl Run {
         let records = log_files::records(&self.disk, &self.plan);
         let tail: Vec<_> = records.into_iter().filter(|record| record.start >= self.flushed_to).collect();
         let Some(&record) = self.rng.choice(&tail) else { return };
-        self.flip(record.start, record.end);
+        let has_records_behind = tail.iter().any(|other| other.start > record.start);
+        let (path, place, bit) = self.flip(record.start, record.end);
+        if has_records_behind {
+            self.expect_refusal(|error| match error {
+                StoreError::DamageAmongRecords { path: named, physical_offset, .. } => {
+                    *named == path && physical_offset.get() == record.start
+                }
+                _ => false,
+            });
+            return self.flip_bit(&path, place, bit);
+        }
         self.journal.lock().push(Event::Cut { at: record.start });
         let Some(store) = self.open() else { return };
         if !self.prepare_to_serve(&store) {
@@ -136,9 +146,7 @@ impl Run {
             }
             Guarded::Done(Ok(store)) => {
                 let (marked_to, report) = (self.marked_to, store.recovery());
-                let text = format!(
-                    "damage before the durable mark {marked_to} does not refuse the start: {report:?}"
-                );
+                let text = format!("damage does not refuse the start (durable mark {marked_to}): {report:?}");
                 self.wrong(Rule::R4, text);
                 self.abandon(store);
             }

@@ -87,7 +87,8 @@ pub struct Boot {
 pub enum Damage {
     /// A bit of a record before the durable mark is flipped: the start is refused. Then it is flipped back.
     DurableBit,
-    /// A bit of a record that was never flushed is flipped: the log is cut there.
+    /// A bit of a record that was never flushed is flipped. If it is the last one, the log is cut there. Else the start is refused;
+    /// then the bit is flipped back.
     TailBit,
     /// A log file with durable bytes is gone, or short: the start is refused. Then it is back.
     LogFile,
@@ -202,7 +203,7 @@ impl Plan {
 
 impl Retention {
     fn of(rng: &mut Rng, disk: &SimOptions) -> Self {
-        // With the clock set back, the next start shows again what a topic had forgotten. The checks do not expect that.
+        // The checks of what a topic may forget expect a clock that does not step.
         let topic_ms = (rng.u8(0..3) == 0 && disk.clock_steps_per_mille == 0).then(|| rng.u64(1..400));
         Self {
             reserved_ms: *rng.choice(&[0, 100, 1000, 1 << 40]).unwrap_or(&0),

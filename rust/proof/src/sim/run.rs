@@ -71,6 +71,8 @@ pub(super) struct Run {
     pub marked_to: u64,
     /// Nothing behind this was flushed.
     pub flushed_to: u64,
+    /// Pages of the log may be gone although nothing but processes ended.
+    has_evicted: bool,
     violations: Vec<Violation>,
     starts: Vec<String>,
     /// The next start has a reason to rebuild queues and index: their files, or the mark that vouches for them, were removed.
@@ -143,6 +145,7 @@ impl Run {
             stops: 0,
             marked_to: 0,
             flushed_to: 0,
+            has_evicted: false,
             violations: Vec::new(),
             starts: Vec::new(),
             may_rebuild: false,
@@ -254,6 +257,7 @@ impl Run {
     /// Opens the store; `None` when the process ended, or when a fault of the disk refused the start.
     pub(super) fn open(&mut self) -> Option<Arc<Store<SimDisk>>> {
         self.journal.lock().boot(self.disk.clone());
+        self.has_evicted |= self.disk.has_evicted();
         match guarded(|| Store::open_stepped(self.disk.clone(), self.plan.config())) {
             Guarded::Done(Ok(store)) => {
                 store.add_listener(Arc::new(FlushListener(Arc::clone(&self.journal))));
@@ -276,6 +280,13 @@ impl Run {
             {
                 self.starts.push(error.to_string());
                 None
+            }
+            Guarded::Done(Err(error @ StoreError::DamageAmongRecords { .. })) if self.has_evicted => {
+                self.starts.push(error.to_string());
+                self.has_evicted = false;
+                self.disk = self.disk.cut_power(); // records are gone without one: the journal knows
+                self.disk.stop_at(self.stop);
+                self.open()
             }
             Guarded::Done(Err(error)) => {
                 self.wrong(Rule::Alive, format!("the store does not open: {error}"));

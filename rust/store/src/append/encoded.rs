@@ -77,12 +77,19 @@ impl Encoded {
         self.place.physical_offset + self.size_bytes as u64
     }
 
-    /// What goes into the log, in order. `body` is the body of a single record.
-    pub(super) fn parts<'a>(&'a self, body: &'a [u8]) -> [&'a [u8]; 3] {
-        match self.body_at {
-            Some(at) => [&self.bytes[..at], body, &self.bytes[at..]],
-            None => [&self.bytes, &[], &[]],
+    /// Calls `copy` with what goes into the log, in order. `body` is the body of a single record.
+    ///
+    /// Each record of several is a part of its own. Copied as one, the middle of them could be there without their start when the
+    /// process is killed, and recovery would find sound records behind a damaged one.
+    pub(super) fn with_parts<T>(&self, body: &[u8], copy: impl FnOnce(&[&[u8]]) -> T) -> T {
+        if let Some(at) = self.body_at {
+            return copy(&[&self.bytes[..at], body, &self.bytes[at..]]);
         }
+        let [_, _, ..] = self.plans[..] else { return copy(&[&self.bytes]) };
+        let mut rest = &self.bytes[..];
+        let next = |plan: &RecordPlan| rest.split_off(..plan.encoded_size()).unwrap_or_default();
+        let parts: Vec<_> = self.plans.iter().map(next).collect();
+        copy(&parts)
     }
 
     /// Patches the late fields of every record.
@@ -128,5 +135,38 @@ fn encode_error(error: RecordEncodeError) -> AppendError {
         RecordEncodeError::BodyTooLong { length, limit } => {
             AppendError::BodyTooLong { size_bytes: length, limit_bytes: limit }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_record_of_several_is_a_part_of_its_own() {
+        let host = "127.0.0.1:1".parse().unwrap();
+        let mut encoded = Encoded::default();
+        for body in [b"a".as_slice(), b"bb", b"ccc"] {
+            let fields = RecordFields {
+                topic: "t",
+                queue_id: 0,
+                flag: 0,
+                sys_flag: 0,
+                born_at_ms: 0,
+                born_host: host,
+                store_host: host,
+                reconsume_times: 0,
+                prepared_transaction_offset: PhysicalOffset::ZERO,
+                body,
+                properties: b"",
+                more_properties: b"",
+            };
+            encoded.push(&fields, true).unwrap();
+        }
+        let sizes: Vec<_> = encoded.plans().iter().map(RecordPlan::size).collect();
+        encoded.with_parts(b"", |parts| {
+            assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), sizes);
+            assert_eq!(parts.concat(), encoded.bytes);
+        });
     }
 }

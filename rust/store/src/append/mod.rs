@@ -240,8 +240,8 @@ impl<D: Disk> Appender<D> {
         }
         failpoint::reach(Point::BeforeAppend);
         encoded.finish(Place { physical_offset, queue_offset, stored_at_ms }, counted);
-        writer
-            .copy(&encoded.parts(record.body), size_bytes)
+        encoded
+            .with_parts(record.body, |parts| writer.copy(parts, size_bytes))
             .map_err(|error| AppendError::Poisoned { cause: self.admission.mark_poisoned(error) })?;
         if counted {
             queue.set_next(queue_offset + encoded.plans().len() as u64);

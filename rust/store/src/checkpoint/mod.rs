@@ -30,14 +30,14 @@ pub(crate) struct Checkpoint {
 /// The last millisecond of the year 9999. A larger number is not a time.
 const LAST_MS: i64 = 253_402_300_799_999;
 
-impl Checkpoint {
-    /// A time in it that no program can have written.
-    pub(crate) fn impossible_ms(&self) -> Option<i64> {
-        let Timestamps { physic_msg_at_ms, logics_msg_at_ms, index_msg_at_ms, .. } = self.timestamps;
-        let times = [physic_msg_at_ms, logics_msg_at_ms, index_msg_at_ms];
-        times.into_iter().find(|at_ms| !(0..=LAST_MS).contains(at_ms))
-    }
+/// One of the times of a checkpoint that no program can have written.
+pub(crate) fn impossible_ms(timestamps: &Timestamps) -> Option<i64> {
+    let &Timestamps { physic_msg_at_ms, logics_msg_at_ms, index_msg_at_ms, .. } = timestamps;
+    let times = [physic_msg_at_ms, logics_msg_at_ms, index_msg_at_ms];
+    times.into_iter().find(|at_ms| !(0..=LAST_MS).contains(at_ms))
+}
 
+impl Checkpoint {
     /// Refuses a checkpoint that another version of this code wrote last.
     pub(crate) fn check_version(&self, path: &Path) -> Result<(), StoreError> {
         match self.unknown_version {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::record::{
@@ -122,12 +123,24 @@ fn data_steps<D: Disk>(disk: &D, file: &MappedFile<D::Region>, from: u64) -> Res
     Ok(steps)
 }
 
+/// The error for damage that no kill can have left.
+fn among_records<R: Region>(files: &[MappedFile<R>], scan: &Scan, behind: &Behind) -> StoreError {
+    let file = files.iter().find(|file| file.holds(scan.end)).or(files.last());
+    StoreError::DamageAmongRecords {
+        path: file.map(|file| file.path.clone()).unwrap_or_default(),
+        physical_offset: scan.end,
+        records: behind.records,
+        reason: scan.reason.clone().unwrap_or_else(|| "the log ends".to_owned()),
+    }
+}
+
 impl<D: Disk> Recovery<'_, D> {
     /// What lies behind the end of the log, unless our own mark says that it is the end.
     ///
     /// # Errors
     /// [`StoreError::InteriorDamage`] when the last process closed the store and the log must continue: no program
-    /// leaves a torn tail when it closes a store.
+    /// leaves a torn tail when it closes a store. [`StoreError::DamageAmongRecords`] when it was killed and the page cache is still
+    /// there: records are copied into the log one after the other, so that a kill leaves nothing behind a torn one.
     ///
     /// # Source
     /// docs/durability.md R4.
@@ -143,6 +156,9 @@ impl<D: Disk> Recovery<'_, D> {
         let last_stored_at = scan.last_stored_at.unwrap_or(i64::MIN);
         let behind = look_behind(&**self.disk, files, scan.end, last_stored_at)?;
         if self.dirty {
+            if behind.records > 0 && self.was_only_killed()? {
+                return Err(among_records(files, scan, &behind));
+            }
             let durable_at = self.checkpoint.timestamps.physic_msg_at_ms;
             if last_stored_at < durable_at {
                 tracing::warn!(
@@ -158,6 +174,14 @@ impl<D: Disk> Recovery<'_, D> {
             Some((durable_to, reason)) => Err(damage(files, scan.end, durable_to, reason)),
             None => Ok(behind),
         }
+    }
+
+    /// Whether the last process was one of ours, and what it wrote is still in memory.
+    fn was_only_killed(&self) -> Result<bool, StoreError> {
+        if planted::has(Bug::TruncateInteriorDamage) {
+            return Ok(false);
+        }
+        Ok(self.checkpoint.mark.is_some() && self.folder.is_in_same_page_cache(&**self.disk)?)
     }
 
     /// Why the log must continue behind the end that was found, and at least how far. `None` when it need not: other

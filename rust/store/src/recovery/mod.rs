@@ -17,7 +17,7 @@ use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
 use scan::{Scan, scan};
 
-use crate::checkpoint::{Checkpoint, CheckpointFile, Mark, MarkWriter, NOWHERE};
+use crate::checkpoint::{Checkpoint, CheckpointFile, Mark, MarkWriter, NOWHERE, impossible_ms};
 use crate::config::StoreConfig;
 use crate::dispatch::Progress;
 use crate::error::StoreError;
@@ -125,7 +125,7 @@ struct Recovery<'a, D: Disk> {
 /// `clean_exit` says whether the last process closed the store; with `rebuild` no consume queue is trusted.
 ///
 /// # Errors
-/// [`StoreError::UnknownVersion`], [`StoreError::BadCheckpoint`], [`StoreError::InteriorDamage`],
+/// [`StoreError::UnknownVersion`], [`StoreError::BadCheckpoint`], [`StoreError::InteriorDamage`], [`StoreError::DamageAmongRecords`],
 /// [`StoreError::MissingFile`], [`StoreError::WrongFileSize`], [`StoreError::UnexpectedFile`]: nothing was changed.
 /// [`StoreError::Env`], with [`EnvError::Unreadable`] for bytes of the log that cannot be read.
 ///
@@ -150,6 +150,7 @@ pub(crate) fn recover<D: Disk>(
     let cut_off_to = recovery.copy_of(&files, &scan, &behind)?;
     let durable_to = recovery.durable_to(&plan, scan.end);
     let truncated_bytes = recovery.cut_log(&mut files, &plan, &scan, durable_to)?;
+    folder.note_page_cache(&**disk)?;
     let mut mark_writer = recovery.mark_writer(&files, &plan, &scan, durable_to)?;
     recovery.cut_queues(&plan, &files, scan.end)?;
     let (index, rebuilt_index) = recovery.index(&files, scan.end, rebuild, &mut mark_writer)?.unzip();
@@ -188,7 +189,7 @@ impl<'a, D: Disk> Recovery<'a, D> {
     ) -> Result<Self, StoreError> {
         let checkpoint = Checkpoint::read(&**disk, &folder.checkpoint)?;
         checkpoint.check_version(&folder.checkpoint)?;
-        if let Some(found_ms) = checkpoint.impossible_ms() {
+        if let Some(found_ms) = impossible_ms(&checkpoint.timestamps) {
             return Err(StoreError::BadCheckpoint { path: folder.checkpoint.clone(), found_ms });
         }
         let table = QueueTable::default();

@@ -4,6 +4,7 @@
 //! [`plan_topics`] show what it would do.
 
 mod config;
+mod hidden;
 mod life;
 mod offline;
 mod plan;

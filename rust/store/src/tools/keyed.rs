@@ -1,6 +1,6 @@
 //! Records of a key: the places of the log that the index names, and which of the records there belong to a queue.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use rocketpy_env::Disk;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
@@ -34,26 +34,32 @@ pub(super) fn jumps<D: Disk>(
     Ok(Some(places.offsets.into_iter().chain([places.covered_to]).collect()))
 }
 
-/// The parts of queues that are wanted: a record belongs to them when its entry leads to it.
+/// The parts of queues that are wanted: a record belongs to them when its entry leads to it. Of a topic without queues, which was
+/// deleted, every record does.
 pub(super) struct Members<D: Disk> {
+    without_queues: BTreeSet<String>,
     queues: HashMap<(String, u32), (QueueRange, QueueFiles<D>)>,
 }
 
 impl<D: Disk> Members<D> {
-    pub(super) fn open(reader: &StoreReader<D>, ranges: Vec<QueueRange>) -> Result<Self, ReadError> {
+    pub(super) fn open(
+        reader: &StoreReader<D>,
+        ranges: Vec<QueueRange>,
+        without_queues: BTreeSet<String>,
+    ) -> Result<Self, ReadError> {
         let mut log = reader.open_log()?;
         let mut queues = HashMap::with_capacity(ranges.len());
         for range in ranges {
             let queue = reader.open_queue(&range.topic, range.queue_id, &mut log)?;
             queues.insert((range.topic.clone(), range.queue_id), (range, queue));
         }
-        Ok(Self { queues })
+        Ok(Self { without_queues, queues })
     }
 
     /// Whether an entry of these parts leads to the record.
     pub(super) fn hold(&mut self, view: &RecordView<'_>) -> Result<bool, ReadError> {
         let Some((range, queue)) = self.queues.get_mut(&(view.topic.to_owned(), view.queue_id)) else {
-            return Ok(false);
+            return Ok(self.without_queues.contains(view.topic));
         };
         let offset: QueueOffset = view.queue_offset;
         if !(range.start..range.end).contains(&offset) {

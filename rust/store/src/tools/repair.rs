@@ -80,16 +80,14 @@ fn plan<D: Disk>(reader: &StoreReader<D>, examined: &Examined) -> Result<Vec<Rep
     }
     let mut entries = Vec::new();
     let queue_reason = queue_reason(examined, &mut entries);
-    let lost_end = lost_end(examined);
-    let lost_start = lost_start(examined);
+    let void_checkpoint = lost_start(examined).or_else(|| bad_checkpoint(examined));
     let root = &reader.root;
-    if queue_reason.is_some() || lost_end.is_some() {
-        let reason = lost_end.clone().or(queue_reason).unwrap_or_default();
+    if let Some(reason) = lost_end(examined).or_else(|| mark_in_hole(examined)).or(queue_reason) {
         actions.push(RepairAction::DropCheckpoint { path: root.join("checkpoint"), reason: reason.clone() });
         actions.push(RepairAction::RebuildQueues { path: root.join("consumequeue"), reason });
     } else {
         actions.append(&mut entries);
-        if let Some(reason) = lost_start {
+        if let Some(reason) = void_checkpoint {
             actions.push(RepairAction::DropCheckpoint { path: root.join("checkpoint"), reason });
         }
     }
@@ -123,6 +121,23 @@ fn lost_end(examined: &Examined) -> Option<String> {
 fn lost_start(examined: &Examined) -> Option<String> {
     let problem = examined.report.problems.iter().find(|one| one.kind == ProblemKind::LogStartsLate)?;
     Some(format!("{}, expected: {}", problem.found, problem.expected))
+}
+
+/// Reason when no program can have written the checkpoint.
+fn bad_checkpoint(examined: &Examined) -> Option<String> {
+    let problem = examined.report.problems.iter().find(|one| one.kind == ProblemKind::BadCheckpoint)?;
+    Some(format!("found {}, expected {}", problem.found, problem.expected))
+}
+
+/// Reason when the mark names a place within damage. After the repair no record begins there, and recovery could not start from
+/// it.
+fn mark_in_hole(examined: &Examined) -> Option<String> {
+    let mark = examined.mark?;
+    let index_to = mark.index.map_or(mark.log_to, |index| index.to);
+    let places = [mark.verify_from, mark.queues_to, mark.log_to, index_to];
+    let is_within = |hole: &Hole, at: PhysicalOffset| hole.from < at && at < hole.to;
+    let hole = examined.holes.iter().find(|hole| places.iter().any(|&at| is_within(hole, at)))?;
+    Some(format!("the mark of the checkpoint lies within damage from {} to {}", hole.from, hole.to))
 }
 
 /// Returns why the consume queues must be rebuilt, if they must. Otherwise gathers the entries that lead into damage.

@@ -17,6 +17,8 @@ pub enum ProblemKind {
     LogStartsLate,
     /// The log ends before what was durable according to the checkpoint.
     LogEndsEarly,
+    /// The checkpoint has a time that no clock shows.
+    BadCheckpoint,
     /// Consume queues differ from the checkpoint.
     IncompleteQueues,
     /// A consume queue entry leads to where no record begins.

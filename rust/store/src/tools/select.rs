@@ -1,5 +1,8 @@
 //! Chooses records of a store, by queue or by their place in the log.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::RecordView;
@@ -24,6 +27,9 @@ pub struct Selected<D: Disk = RealDisk> {
     progress: Progress,
     /// The log was durable before this.
     durable_to: PhysicalOffset,
+    /// Named topics without queues, of which no record was found yet.
+    unseen: BTreeSet<String>,
+    root: PathBuf,
     has_ended: bool,
 }
 
@@ -44,26 +50,28 @@ impl<D: Disk> Selected<D> {
     /// Begins to read.
     ///
     /// # Errors
-    /// The store does not have the topic; [`crate::StoreError::MissingFile`] when log files are missing and damage is
+    /// The store does not have the topic, unless a key is wanted: records of a deleted topic may have it; [`crate::StoreError::MissingFile`] when log files are missing and damage is
     /// not to be skipped; or a file operation failed.
     pub fn new(reader: &StoreReader<D>, selection: Selection) -> Result<Self, ToolError> {
         let by_place = selection.physical_from.is_some() || selection.physical_before.is_some();
         if !by_place && !selection.skips_damage {
             check_log_files(reader, &reader.open_log()?)?;
         }
+        let unseen = if by_place { BTreeSet::new() } else { without_queues(reader, &selection)? };
         let jumps = keyed::jumps(reader, &selection)?; // what is known to be covered stays so
         let (source, total_bytes) = match (selection.topics.is_empty() || by_place, jumps) {
             (true, jumps) => open_log(reader, &selection, jumps, None)?,
-            (false, Some(jumps)) => {
-                let members = Members::open(reader, ranges(reader, &selection)?)?;
-                open_log(reader, &selection, Some(jumps), Some(members))?
+            (false, None) if unseen.is_empty() => open_queues(reader, &selection)?,
+            (false, jumps) => {
+                let members = Members::open(reader, ranges(reader, &selection, &unseen)?, unseen.clone())?;
+                open_log(reader, &selection, jumps, Some(members))?
             }
-            (false, None) => open_queues(reader, &selection)?,
         };
         let progress = Progress { done_bytes: 0, total_bytes };
         let condition = Condition::read(&*reader.disk, &reader.root)?;
         let durable_to = condition.mark.map_or(PhysicalOffset::ZERO, |mark| mark.log_to);
-        Ok(Self { selection, source, left_out: 0, progress, durable_to, has_ended: false })
+        let root = reader.root.clone();
+        Ok(Self { selection, source, left_out: 0, progress, durable_to, unseen, root, has_ended: false })
     }
 
     /// Damaged records, and places of queues without one, that were left out so far.
@@ -81,8 +89,8 @@ impl<D: Disk> Selected<D> {
     /// Reads on and calls `visit` with the next chosen records; false at the end. A step may have none.
     ///
     /// # Errors
-    /// A damaged record, unless damage is to be skipped; the error of `visit`; or a file operation failed. The
-    /// selection ends then.
+    /// A damaged record, unless damage is to be skipped; at the end, a named topic that has neither queues nor a record;
+    /// the error of `visit`; or a file operation failed. The selection ends then.
     pub fn step<E: From<ToolError>>(
         &mut self,
         visit: impl FnMut(&RecordView<'_>) -> Result<(), E>,
@@ -95,7 +103,17 @@ impl<D: Disk> Selected<D> {
             Source::Log(_) => self.step_log(visit),
         };
         self.has_ended = !matches!(done, Ok(true));
-        done
+        match self.unseen.pop_first() {
+            Some(topic) if matches!(done, Ok(false)) => {
+                let path = self.root.clone();
+                Err(ToolError::Read(ReadError::UnknownTopic { topic, path }).into())
+            }
+            Some(topic) => {
+                self.unseen.insert(topic);
+                done
+            }
+            None => done,
+        }
     }
 
     fn step_queues<E: From<ToolError>>(
@@ -146,6 +164,7 @@ impl<D: Disk> Selected<D> {
                     self.progress.done_bytes += if is_single { 0 } else { view.size() as u64 };
                     let is_member = |members: &mut Members<D>| members.hold(&view).map_err(ToolError::from);
                     if self.selection.wants(&view) && members.as_mut().map_or(Ok(true), is_member)? {
+                        self.unseen.remove(view.topic);
                         visit(&view)?;
                     }
                 }
@@ -235,7 +254,7 @@ fn open_queues<D: Disk>(
     reader: &StoreReader<D>,
     selection: &Selection,
 ) -> Result<(Source<D>, u64), ToolError> {
-    let ranges = ranges(reader, selection)?;
+    let ranges = ranges(reader, selection, &BTreeSet::new())?;
     let total = ranges.iter().map(|range| range.estimated_bytes).sum();
     let missing = missing(selection);
     let options = ScanOptions { verify: !selection.trusts_checksums, missing, ..ScanOptions::default() };
@@ -247,10 +266,29 @@ fn missing(selection: &Selection) -> Missing {
     if selection.skips_damage { Missing::Skip } else { Missing::Fail }
 }
 
+/// The named topics that have no queues. Without a key their records cannot be told from those of a topic that never was.
+fn without_queues<D: Disk>(
+    reader: &StoreReader<D>,
+    selection: &Selection,
+) -> Result<BTreeSet<String>, ReadError> {
+    if selection.key.as_deref().is_none_or(str::is_empty) || selection.topics.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let mut topics: BTreeSet<_> = selection.topics.iter().cloned().collect();
+    for topic in reader.topic_names()? {
+        topics.remove(&topic);
+    }
+    Ok(topics)
+}
+
 /// The parts of the topics' queues that are wanted.
-fn ranges<D: Disk>(reader: &StoreReader<D>, selection: &Selection) -> Result<Vec<QueueRange>, ReadError> {
+fn ranges<D: Disk>(
+    reader: &StoreReader<D>,
+    selection: &Selection,
+    without_queues: &BTreeSet<String>,
+) -> Result<Vec<QueueRange>, ReadError> {
     let mut ranges = Vec::new();
-    for topic in &selection.topics {
+    for topic in selection.topics.iter().filter(|&topic| !without_queues.contains(topic)) {
         let options = RangeOptions {
             queues: selection.queues.clone(),
             stored_from_ms: selection.stored_from_ms,

@@ -25,8 +25,8 @@ pub struct Selection {
     pub stored_before_ms: Option<i64>,
     /// Only records with this key, or this unique key.
     pub key: Option<String>,
-    /// Looks for the key in all of the log. Otherwise the index finds it in the topics that have queues, if the index
-    /// is known to be complete; only what it does not cover is read.
+    /// Looks for the key in all of the log. Otherwise the index finds it in the named topics, deleted ones too, or else in those
+    /// that have queues, if the index is known to be complete; only what it does not cover is read.
     pub scans_log: bool,
     /// Skips damaged records and counts them. Otherwise the first one ends the selection with an error.
     pub skips_damage: bool,

@@ -9,7 +9,7 @@ use super::queues::Queues;
 use super::report::{Problem, ProblemKind, VerifyReport};
 use super::walk::{Checks, LogWalk, Step};
 use super::{ToolError, Watch, lost_start, tell};
-use crate::checkpoint::{Mark, NO_SUM};
+use crate::checkpoint::{Mark, NO_SUM, impossible_ms};
 use crate::folder::{LOCK, file_name};
 use crate::reader::condition::Condition;
 use crate::reader::{ReadError, StoreReader};
@@ -48,6 +48,7 @@ pub(super) fn examine<D: Disk>(
     };
     note_bad_files(reader, &mut report)?;
     note_late_start(reader, log.start(), &mut report)?;
+    note_bad_checkpoint(reader, &condition, &mut report);
     let mut queues = Queues::open(reader, &mut log)?;
     let covered = covered(&mut queues)?;
     queues.entered_to = match (condition.is_dirty, condition.mark) {
@@ -105,6 +106,15 @@ fn note_late_start<D: Disk>(
     problem.size_bytes = Some(start - from);
     report.note(problem);
     Ok(())
+}
+
+/// Notes a checkpoint with which a start is refused.
+fn note_bad_checkpoint<D: Disk>(reader: &StoreReader<D>, condition: &Condition, report: &mut VerifyReport) {
+    if let Some(found_ms) = impossible_ms(&condition.timestamps) {
+        let path = reader.root.join("checkpoint");
+        let (found, expected) = (format!("a time of {found_ms} ms"), "a time that a clock shows");
+        report.note(Problem::new(ProblemKind::BadCheckpoint, path, 0, found, expected));
+    }
 }
 
 /// Compares all queues with the sums of the mark.

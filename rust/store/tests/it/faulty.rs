@@ -447,6 +447,10 @@ impl Disk for FaultyDisk {
         RealDisk.lock_holder(path)
     }
 
+    fn page_cache(&self, dir: &Path) -> Option<String> {
+        RealDisk.page_cache(dir)
+    }
+
     fn usage(&self, path: &Path) -> Result<DiskUsage, EnvError> {
         let used = self.faults.used_percent.lock();
         let of_folder = used.iter().enumerate().rev().find(|(_, (dir, _))| path.starts_with(dir));

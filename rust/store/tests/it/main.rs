@@ -1,6 +1,7 @@
 //! The store on real files: what is appended is there, after every kind of end, in the bytes of the format.
 
 mod append;
+mod copy_on_write;
 mod crash;
 mod disk_full;
 mod faulty;

@@ -175,3 +175,29 @@ fn an_index_file_whose_head_was_lost_takes_those_behind_it_along() {
     let found = store.query_by_key("t", "key", KeyKind::Any, &ALL, 0, i64::MAX).unwrap();
     assert_eq!(found.records.len(), 1);
 }
+
+#[test]
+fn a_start_that_is_killed_before_it_has_cut_what_a_power_cut_left_does_not_refuse_the_next_one() {
+    for stop in 1.. {
+        let disk = SimDisk::new(SimOptions { seed: stop, ..SimOptions::default() });
+        let store = open(&disk);
+        let places: Vec<_> = (0..20)
+            .map(|_| store.append(&record("t", 0, &[9; 100])).unwrap().physical_offset.get())
+            .collect();
+        let disk = disk.kill();
+        disk.settle();
+        drop(store);
+        let disk = disk.cut_power();
+        let log = Path::new("/store/commitlog").join(format!("{:020}", 0));
+        disk.damage(&log, |bytes| bytes[places[5] as usize + 100] ^= 1).unwrap();
+        disk.stop_at(Some(disk.operations() + stop));
+        let opened = catch_unwind(AssertUnwindSafe(|| open(&disk)));
+        let is_through = opened.is_ok();
+        let store = open(&disk.kill());
+        assert_eq!(store.max_physical_offset().get(), places[5], "stopped at {stop}");
+        if is_through {
+            assert!(stop > 20, "{stop} operations are few for a start that cuts the log");
+            break;
+        }
+    }
+}

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use rocketpy_env::{Disk, DiskFile as _, OpenMode, RealDisk};
-use rocketpy_model::QueueOffset;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
+use rocketpy_protocol::record::records;
 use rocketpy_store::reader::{RangeOptions, ReadError, ScanOptions, StoreReader};
-use rocketpy_store::{FlushMode, Store, StoreConfig, StoreError};
+use rocketpy_store::{FlushMode, Store, StoreConfig, StoreError, tools};
 
 use crate::faulty::FaultyDisk;
 use crate::support::{
@@ -240,4 +241,63 @@ fn after_the_whole_log_was_checked_the_next_start_checks_its_end_alone() {
     let store = Store::open(config).unwrap();
     let (from, end) = (store.recovery().verified_from.get(), store.recovery().end.get());
     assert!(from > 0 && end - from >= 32 << 20, "{from} of {end}");
+}
+
+/// Leaves a folder as a process does that is killed after it has appended `count` messages: its mark stands before all of them.
+/// Returns where they start.
+fn killed_in_place(root: &Path, count: u32) -> Vec<u64> {
+    let store = Store::open(quiet(root)).unwrap();
+    let names = ["checkpoint", "abort"].map(|name| root.join(name));
+    let while_open = names.clone().map(|path| RealDisk.read(&path, 1 << 20).unwrap());
+    let append = |number: u32| store.append(&record("t", 0, &number.to_be_bytes())).unwrap();
+    let starts = (0..count).map(|number| append(number).physical_offset.get()).collect();
+    store.shutdown().unwrap();
+    for (path, bytes) in names.iter().zip(while_open) {
+        RealDisk.replace(path, &bytes).unwrap();
+    }
+    starts
+}
+
+#[test]
+fn damage_among_records_that_a_killed_process_left_refuses_the_start_until_a_repair() {
+    let dir = tempfile::tempdir().unwrap();
+    let starts = killed_in_place(dir.path(), 20);
+    if RealDisk.page_cache(dir.path()).is_none() {
+        return eprintln!("this system does not name its page caches");
+    }
+    overwrite(&log_file(dir.path()), starts[7] + 120, &[0xff]);
+    let before = contents(dir.path());
+    for _ in 0..2 {
+        let error = Store::open(quiet(dir.path())).unwrap_err();
+        let StoreError::DamageAmongRecords { path, physical_offset, records, .. } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!((path, physical_offset.get(), *records), (&log_file(dir.path()), starts[7], 12));
+        assert!(error.is_damage() && error.hint().unwrap().contains("rocketpy store repair"));
+        assert!(contents(dir.path()) == before, "a refused start changes nothing");
+    }
+    let reader = StoreReader::open(dir.path()).unwrap();
+    tools::repair(&reader, &mut |_| true).unwrap();
+    let store = Store::open(quiet(dir.path())).unwrap();
+    for (number, start) in (0..20u32).zip(starts) {
+        let kept = store.record_at(PhysicalOffset(start)).unwrap().expect("every place is kept");
+        let body = records(&kept).next().unwrap().unwrap().body.to_vec();
+        assert_eq!(body == number.to_be_bytes(), number != 7, "{number}");
+    }
+    assert_eq!(store.queue_bounds("t", 0).max.get(), 20);
+}
+
+#[test]
+fn without_the_page_cache_of_the_last_process_damage_among_its_records_is_a_torn_tail() {
+    for (is_copy, note) in [(true, None), (false, Some("1")), (false, Some("1\nanother boot\n"))] {
+        let (dir, copied) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let starts = killed_in_place(dir.path(), 20);
+        overwrite(&log_file(dir.path()), starts[7] + 120, &[0xff]);
+        if let Some(note) = note {
+            RealDisk.replace(&dir.path().join("abort"), note.as_bytes()).unwrap();
+        }
+        killed_copy(dir.path(), copied.path());
+        let store = Store::open(quiet(if is_copy { copied.path() } else { dir.path() })).unwrap();
+        assert_eq!((store.recovery().end.get(), store.recovery().cut_records), (starts[7], 12), "{note:?}");
+    }
 }

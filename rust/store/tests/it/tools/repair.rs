@@ -3,11 +3,11 @@
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_filter::MessageFilter;
 use rocketpy_store::reader::StoreReader;
-use rocketpy_store::tools::{self, RepairAction, ToolError};
-use rocketpy_store::{Store, StoreConfig, StoreError};
+use rocketpy_store::tools::{self, ProblemKind, RepairAction, ToolError};
+use rocketpy_store::{FlushMode, Store, StoreConfig, StoreError};
 
 use super::{Placed, assert_sound, closed, fill, go_on, log_file, records};
-use crate::support::{ALL, contents, killed_copy, overwrite, settle, small, views};
+use crate::support::{ALL, contents, killed_copy, overwrite, quiet, settle, small, views};
 
 /// Repairs a store and opens it, and checks that every record outside the damage is where it was. Returns what was done.
 fn repaired(config: &StoreConfig, before: &Placed, damaged: &[(u64, u64)]) -> Vec<RepairAction> {
@@ -184,4 +184,45 @@ fn a_store_in_use_is_not_repaired() {
     let reader = StoreReader::open(dir.path()).unwrap();
     let error = tools::repair(&reader, &mut go_on).unwrap_err();
     assert!(matches!(error, ToolError::Store(StoreError::Locked { .. })), "{error}");
+}
+
+#[test]
+fn a_checkpoint_with_a_time_that_no_clock_shows_is_put_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = closed(dir.path(), 60);
+    let before = records(dir.path());
+    overwrite(&dir.path().join("checkpoint"), 0, &[0x7f; 8]);
+    assert!(matches!(Store::open(config.clone()), Err(StoreError::BadCheckpoint { .. })));
+    let report = tools::verify(&StoreReader::open(dir.path()).unwrap(), &mut go_on).unwrap();
+    assert!(report.problems.iter().any(|one| one.kind == ProblemKind::BadCheckpoint), "{report:?}");
+    let actions = repaired(&config, &before, &[]);
+    assert!(matches!(actions[..], [RepairAction::DropCheckpoint { .. }]), "{actions:#?}");
+}
+
+#[test]
+fn damage_over_the_durable_mark_is_mended_with_the_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, config) = (dir.path().join("store"), small(&dir.path().join("killed")));
+    let store = Store::open(quiet(&root, FlushMode::Async)).unwrap();
+    fill(&store, 60);
+    store.shutdown().unwrap();
+    let store = Store::open(quiet(&root, FlushMode::Async)).unwrap();
+    let marked = store.max_physical_offset().get(); // the start has written a mark
+    fill(&store, 60);
+    while store.dispatched_offset() < store.max_physical_offset() {
+        std::thread::yield_now();
+    }
+    let before = records(&root);
+    for (from, to) in [(marked - 400, marked + 400), (marked - 50, marked + 3000)] {
+        killed_copy(&root, &config.root);
+        for at in from..to {
+            let (path, place) = log_file(&config, at);
+            overwrite(&path, place, &[0xee]);
+        }
+        assert!(matches!(Store::open(config.clone()), Err(StoreError::InteriorDamage { .. })));
+        let actions = repaired(&config, &before, &[(from, to)]);
+        let is_put_aside = |action: &RepairAction| matches!(action, RepairAction::DropCheckpoint { .. });
+        assert!(actions.iter().any(is_put_aside), "{actions:#?}");
+        RealDisk.remove_dir_all(&config.root).unwrap();
+    }
 }

@@ -146,6 +146,33 @@ fn same_by_key_in_topics(root: &Path) -> bool {
 }
 
 #[test]
+fn records_of_a_deleted_topic_are_found_by_key_when_the_topic_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    closed(dir.path(), 100);
+    let of_a = selected(dir.path(), Selection { key: Some("k7".to_owned()), ..Selection::default() });
+    let (topic, other) = (of_a[0].1.1.clone(), if of_a[0].1.1 == "a" { "b" } else { "a" });
+    let store = Store::open(small(dir.path())).unwrap();
+    store.delete_topic(&topic).unwrap();
+    store.shutdown().unwrap();
+    let by_key = |topics: &[&str], key: &str, scans_log| Selection {
+        key: Some(key.to_owned()),
+        topics: topics.iter().map(|&topic| topic.to_owned()).collect(),
+        scans_log,
+        ..Selection::default()
+    };
+    for scans_log in [false, true] {
+        assert_eq!(selected(dir.path(), by_key(&[&topic], "k7", scans_log)), of_a);
+        assert_eq!(selected(dir.path(), by_key(&[other, &topic], "k7", scans_log)), of_a);
+        let reader = StoreReader::open(dir.path()).unwrap();
+        let mut unknown = Selected::new(&reader, by_key(&["never"], "k7", scans_log)).unwrap();
+        let mut step = || unknown.step(|_| Ok::<_, ToolError>(()));
+        let end = std::iter::repeat_with(&mut step).find(|step| !matches!(step, Ok(true))).unwrap();
+        assert!(matches!(end, Err(ToolError::Read(ReadError::UnknownTopic { .. }))), "{end:?}");
+    }
+    assert_eq!(selected(dir.path(), by_key(&[], "k7", false)), [], "the index knows a key by its topic");
+}
+
+#[test]
 fn by_the_index_only_records_of_the_key_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let config = closed(dir.path(), 300);
