@@ -19,6 +19,7 @@ mod error;
 mod figures;
 mod held_request;
 mod held_send;
+mod held_state;
 mod minute;
 mod process;
 mod put;
@@ -28,6 +29,7 @@ mod role;
 mod service;
 mod shared;
 mod stats;
+mod sync;
 mod table;
 mod tasks;
 #[cfg(test)]
