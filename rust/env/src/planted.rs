@@ -60,11 +60,13 @@ pub enum Bug {
     DispatchToldEarly,
     /// A request is held, and shown to the threads of the store after the last look whether its wait is over.
     HeldShownLate,
+    /// Topics and groups count as on disk before the new name of their file is durable.
+    TableFolderNotFlushed,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -89,6 +91,7 @@ impl Bug {
         Self::BehindNotedLate,
         Self::DispatchToldEarly,
         Self::HeldShownLate,
+        Self::TableFolderNotFlushed,
     ];
 
     /// What it is, in words.
@@ -118,6 +121,7 @@ impl Bug {
             Self::BehindNotedLate => "wait for dispatch noted after the look",
             Self::DispatchToldEarly => "dispatch told before it is published",
             Self::HeldShownLate => "held request shown after the look",
+            Self::TableFolderNotFlushed => "table answered before its name is durable",
         }
     }
 }

@@ -195,6 +195,11 @@ pub const PROOFS: &[Proof] = &[
         findings: &[(Rule::Alive, "deadlock"), (Rule::Alive, "the answer leaves nothing out")],
     },
     Proof { bug: Bug::HeldShownLate, layer: Layer::Schedules, findings: &[(Rule::Alive, "deadlock")] },
+    Proof {
+        bug: Bug::TableFolderNotFlushed,
+        layer: SIMULATED,
+        findings: &[(Rule::R9, "was answered, and after a start")],
+    },
     // Without its topic a message cannot be read.
     Proof {
         bug: Bug::TableNotWritten,
