@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketpy_env::{Disk, RealDisk};
+use rocketpy_env::RealDisk;
 use rocketpy_model::{PhysicalOffset, name};
 use rocketpy_remoting::{Client, ClientConfig, MemoryBudget, Reserved, Server, ServerConfig};
 use rocketpy_store::{Arrival, Store, StoreConfig, StoreError, StoreListener};
@@ -14,6 +14,7 @@ use tracing::{error, info, warn};
 
 use crate::blocking::blocking;
 use crate::call::{aside, on_disk};
+use crate::config_file::make_config_folder;
 use crate::process::{self, Processor};
 use crate::refusal::Refusal;
 use crate::registration::{Identity, Registrar};
@@ -234,7 +235,7 @@ fn open(config: BrokerConfig, ip: IpAddr) -> Result<Shared, BrokerError> {
     let store_host = SocketAddr::new(ip, config.listen.port());
     warn_of_messages_that_fit_no_file(&config);
     let store = Store::open(StoreConfig { store_host, ..config.store.clone() })?;
-    RealDisk.create_dir_all(&config.store.root.join("config"))?;
+    make_config_folder(&RealDisk, &config.store.root)?;
     Shared::open(config, store, store_host)
 }
 

@@ -1,4 +1,8 @@
 //! The JSON files of the store's `config` folder.
+#![cfg_attr(
+    not(feature = "sim"),
+    expect(unreachable_pub, reason = "the simulator makes the folder from outside")
+)]
 
 use std::path::{Path, PathBuf};
 
@@ -14,6 +18,15 @@ use crate::BrokerError;
 const MAX_BYTES: u64 = 256 << 20;
 /// Most bytes that the entries of a file may take: 7/8 of the largest file. The rest is for what stands around them.
 pub(crate) const MAX_ENTRY_BYTES: usize = MAX_BYTES as usize / 8 * 7;
+
+/// Makes the folder of a store's configuration files.
+///
+/// # Durability
+/// On return the folder survives a power loss, so that the files in it can.
+pub fn make_config_folder(disk: &impl Disk, store_root: &Path) -> Result<(), EnvError> {
+    disk.create_dir_all(&store_root.join("config"))?;
+    disk.sync_dir(store_root)
+}
 
 /// One JSON file of the store's `config` folder, with its `.bak`.
 ///
@@ -53,6 +66,9 @@ impl<D: Disk> ConfigFile<D> {
     ///
     /// What cannot be decoded is kept beside it as `NAME.damaged`; the backup takes its place.
     ///
+    /// # Durability
+    /// What this returns survives a power loss: others are about to rely on it.
+    ///
     /// # Errors
     /// The file cannot be read, or holds something that cannot be decoded while there is no good backup.
     pub(crate) fn load<T: DeserializeOwned>(&self) -> Result<Option<T>, BrokerError> {
@@ -70,7 +86,13 @@ impl<D: Disk> ConfigFile<D> {
     fn find<T: DeserializeOwned>(&self, mends: bool) -> Result<Option<T>, BrokerError> {
         let reason = match self.read(&self.path)? {
             Some(bytes) => match json::from_slice(&bytes) {
-                Ok(value) => return Ok(Some(value)),
+                Ok(value) => {
+                    if mends {
+                        // The last process may have ended between the rename and the flush of the folder.
+                        self.disk.sync_dir(self.path.parent().unwrap_or(&self.path))?;
+                    }
+                    return Ok(Some(value));
+                }
                 Err(error) => {
                     if mends {
                         self.keep_damaged(&bytes)?;

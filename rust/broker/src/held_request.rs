@@ -8,14 +8,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_remoting::{MemoryKind, NoMemory, Reply, Reservation};
 use rocketpy_store::Arrival;
 use tokio::sync::Notify;
+
+use crate::held_state::{HeldState, Waits};
 
 /// A request that can wait.
 pub(crate) trait Waiter {
@@ -56,9 +56,12 @@ pub(crate) struct Held<W> {
     pub(crate) deadline: Instant,
 }
 
+/// A request that cannot be held, and why.
+pub(crate) type Refused<W> = (Held<W>, NoRoom);
+
 /// Number of a held request, unique in the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct HeldId(u64);
+struct HeldId(u64);
 
 /// Bounds of all requests that wait for messages, and again of all that wait for dispatch: neither takes the other's room.
 #[derive(Debug, Clone, Copy)]
@@ -78,6 +81,10 @@ pub(crate) enum NoRoom {
     Memory(NoMemory),
 }
 
+/// The kinds of offset of a [`HeldState`]: any number for those who wait for messages, and how far dispatch is.
+const MESSAGES: usize = 0;
+const DISPATCH: usize = 1;
+
 /// Bytes that the sets of [`State`] take for one request.
 const INDEX_BYTES: usize = 256;
 
@@ -85,12 +92,7 @@ const INDEX_BYTES: usize = 256;
 #[doc(alias = "PullRequestHoldService")]
 #[derive(Debug)]
 pub(crate) struct HeldRequests<W> {
-    state: Mutex<State<W>>,
-    /// Requests that wait for messages. An arrival reads it before it takes the lock.
-    for_messages: AtomicUsize,
-    /// The lowest offset that a request waits for dispatch to reach; `u64::MAX` without any. Dispatch reads it before it takes the
-    /// lock.
-    first_dispatch: AtomicU64,
+    state: HeldState<State<W>, 2>,
     limits: HeldLimits,
     /// Notified when the earliest deadline becomes earlier.
     sooner: Notify,
@@ -125,92 +127,73 @@ struct Usage {
 
 impl<W: Waiter> HeldRequests<W> {
     pub(crate) fn new(limits: HeldLimits) -> Self {
-        Self {
-            state: Mutex::default(),
-            for_messages: AtomicUsize::new(0),
-            first_dispatch: AtomicU64::new(u64::MAX),
-            limits,
-            sooner: Notify::new(),
-        }
+        Self { state: HeldState::new(State::default()), limits, sooner: Notify::new() }
     }
 
     /// How many wait for messages.
     pub(crate) fn count_for_messages(&self) -> usize {
-        self.for_messages.load(Ordering::Acquire)
+        self.state.with(|state| state.for_messages.requests)
     }
 
     /// How many wait for anything.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.state.lock().requests.len()
+        self.state.with(|state| state.requests.len())
     }
 
-    /// Holds a request.
-    ///
-    /// What it waits for may have happened just before: the caller looks again, with [`Self::take_if`].
+    /// Holds a request. Gives it back when `is_over` says, once it is held, that what it waits for happened just before.
     ///
     /// # Errors
     /// The request, and why there is no room for it.
-    pub(crate) fn hold(&self, held: Held<W>) -> Result<HeldId, Box<(Held<W>, NoRoom)>> {
+    pub(crate) fn hold(
+        &self,
+        held: Held<W>,
+        is_over: impl FnOnce(&W) -> bool,
+    ) -> Result<Option<Held<W>>, Box<Refused<W>>> {
         let deadline = held.deadline;
         let memory = match held.reply.connection().reserve(MemoryKind::Requests, bytes_of(&held)) {
             Ok(memory) => memory,
             Err(no_memory) => return Err(Box::new((held, NoRoom::Memory(no_memory)))),
         };
-        let mut state = self.state.lock();
-        if let Err(no_room) = state.check_room(&held, self.limits) {
-            return Err(Box::new((held, no_room)));
-        }
-        let id = state.insert(Entry { held, _memory: memory });
-        self.publish(&state);
-        let is_first = state.by_deadline.first() == Some(&(deadline, id));
-        drop(state);
-        // With the fence on the side of the store's threads: either they see this request, or the caller sees what they did.
-        fence(Ordering::SeqCst);
+        let add = |state: &mut State<W>| match state.check_room(&held, self.limits) {
+            Ok(()) => Ok(state.insert(Entry { held, _memory: memory })),
+            Err(no_room) => Err(Box::new((held, no_room))),
+        };
+        let look = |state: &mut State<W>, id| {
+            let is_first = state.by_deadline.first() == Some(&(deadline, id));
+            let is_over = state.requests.get(&id).is_some_and(|entry| is_over(&entry.held.waiter));
+            (is_first, if is_over { state.take(id) } else { None })
+        };
+        let (is_first, over) = self.state.hold(add, look)?;
         if is_first {
             self.sooner.notify_one();
         }
-        Ok(id)
-    }
-
-    /// Takes one request out if it is still here and its wait is over.
-    pub(crate) fn take_if(&self, id: HeldId, is_over: impl FnOnce(&W) -> bool) -> Option<Held<W>> {
-        let mut state = self.state.lock();
-        if !is_over(&state.requests.get(&id)?.held.waiter) {
-            return None;
-        }
-        let held = state.take(id);
-        self.publish(&state);
-        held
+        Ok(over)
     }
 
     /// Takes out the requests that one of these messages wakes.
     pub(crate) fn arrived(&self, arrivals: &[Arrival]) -> Vec<Held<W>> {
-        fence(Ordering::SeqCst);
-        if self.count_for_messages() == 0 {
-            return Vec::new();
-        }
-        let mut state = self.state.lock();
-        let mut released = Vec::new();
-        for arrival in arrivals {
-            // Taken out right away: the next arrival in the same queue does not check them again.
-            let woken = state.woken_by(arrival);
-            released.extend(woken.into_iter().filter_map(|id| state.take(id)));
-        }
-        self.publish(&state);
-        released
+        let released = self.state.reached(MESSAGES, 0, |state| {
+            let mut released = Vec::new();
+            for arrival in arrivals {
+                // Taken out right away: the next arrival in the same queue does not check them again.
+                let woken = state.woken_by(arrival);
+                released.extend(woken.into_iter().filter_map(|id| state.take(id)));
+            }
+            released
+        });
+        released.unwrap_or_default()
     }
 
     /// Takes out the requests that waited for dispatch to come this far.
     pub(crate) fn dispatched(&self, offset: PhysicalOffset) -> Vec<Held<W>> {
-        fence(Ordering::SeqCst);
-        if offset.get() < self.first_dispatch.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        self.release(|state, ids| {
-            let covered = state.by_dispatch.iter().take_while(|(end, _)| *end <= offset);
-            ids.extend(covered.map(|(_, id)| *id));
-        })
+        let released = self.state.reached(DISPATCH, offset.get(), |state| {
+            state.release(|state, ids| {
+                let covered = state.by_dispatch.iter().take_while(|(end, _)| *end <= offset);
+                ids.extend(covered.map(|(_, id)| *id));
+            })
+        });
+        released.unwrap_or_default()
     }
 
     /// Takes out the requests of which a queue has grown past what they have seen, whatever their filter.
@@ -264,7 +247,7 @@ impl<W: Waiter> HeldRequests<W> {
     /// Waits until the earliest deadline, or `until`.
     pub(crate) async fn wait_for_deadline(&self, until: Instant) {
         loop {
-            let first = self.state.lock().by_deadline.first().map(|(deadline, _)| *deadline);
+            let first = self.state.with(|state| state.by_deadline.first().map(|(deadline, _)| *deadline));
             let wake_at = first.map_or(until, |deadline| deadline.min(until));
             tokio::select! {
                 () = tokio::time::sleep_until(wake_at.into()) => return,
@@ -274,20 +257,14 @@ impl<W: Waiter> HeldRequests<W> {
     }
 
     fn release(&self, choose: impl FnOnce(&State<W>, &mut Vec<HeldId>)) -> Vec<Held<W>> {
-        let mut state = self.state.lock();
-        let mut ids = Vec::new();
-        choose(&state, &mut ids);
-        // An id may have been chosen twice: the second time it is gone.
-        let released = ids.into_iter().filter_map(|id| state.take(id)).collect();
-        self.publish(&state);
-        released
+        self.state.with(|state| state.release(choose))
     }
+}
 
-    /// Shows the threads of the store whether anybody waits for them.
-    fn publish(&self, state: &State<W>) {
-        let first = state.by_dispatch.first().map_or(u64::MAX, |(end, _)| end.get());
-        self.for_messages.store(state.for_messages.requests, Ordering::Release);
-        self.first_dispatch.store(first, Ordering::Release);
+impl<W> Waits<2> for State<W> {
+    fn first(&self) -> [u64; 2] {
+        let any_message = if self.for_messages.requests == 0 { u64::MAX } else { 0 };
+        [any_message, self.by_dispatch.first().map_or(u64::MAX, |(end, _)| end.get())]
     }
 }
 
@@ -365,6 +342,13 @@ impl<W: Waiter> State<W> {
             }
         }
         Some(held)
+    }
+
+    fn release(&mut self, choose: impl FnOnce(&Self, &mut Vec<HeldId>)) -> Vec<Held<W>> {
+        let mut ids = Vec::new();
+        choose(self, &mut ids);
+        // An id may have been chosen twice: the second time it is gone.
+        ids.into_iter().filter_map(|id| self.take(id)).collect()
     }
 
     fn woken_by(&self, arrival: &Arrival) -> Vec<HeldId> {

@@ -1,27 +1,29 @@
 //! Answers that wait for a flush.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::code::response;
 use rocketpy_remoting::{Reply, Response, cork};
 use tokio::sync::Notify;
 
+use crate::held_state::{HeldState, Waits};
+
 /// Answers of sends under SYNC_FLUSH, kept until a flush covers their records.
 ///
 /// All that one flush covers leave together. Their connections keep being read.
 #[doc(alias = "GroupCommitService")]
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HeldSends {
-    waiting: Mutex<Waiting>,
-    count: AtomicUsize,
+    waiting: HeldState<Waiting, 1>,
     /// Notified when a send is held and none was.
     begun: Notify,
 }
+
+/// The one kind of offset for which a send waits: how far the flush is.
+const FLUSH: usize = 0;
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -39,60 +41,87 @@ struct HeldSend {
     response: Response,
 }
 
-impl HeldSends {
-    /// Keeps an answer. The caller then reports the flushed offset again: the flush may have come in between.
-    pub(crate) fn hold(&self, end: PhysicalOffset, timeout: Duration, reply: Reply, response: Response) {
-        let held = HeldSend { end, deadline: Instant::now() + timeout, reply, response };
-        let mut waiting = self.waiting.lock();
-        if let Some(remark) = waiting.given_up {
-            drop(waiting);
-            return give_up(vec![held], remark);
-        }
-        let waiting = &mut waiting.sends;
+impl Waits<1> for Waiting {
+    fn first(&self) -> [u64; 1] {
+        [self.sends.front().map_or(u64::MAX, |held| held.end.get())]
+    }
+}
+
+impl Waiting {
+    fn insert(&mut self, held: HeldSend) {
         // Two connections may get here in another order than that of their records in the log.
-        let behind = waiting.iter().rev().take_while(|other| other.end > end).count();
-        let at = waiting.len() - behind;
-        waiting.insert(at, held);
-        self.count.store(waiting.len(), Ordering::Release);
-        if waiting.len() == 1 {
-            self.begun.notify_one();
+        let behind = self.sends.iter().rev().take_while(|other| other.end > held.end).count();
+        self.sends.insert(self.sends.len() - behind, held);
+    }
+
+    fn take_covered(&mut self, flushed: PhysicalOffset) -> Vec<HeldSend> {
+        let count = self.sends.partition_point(|held| held.end <= flushed);
+        self.sends.drain(..count).collect()
+    }
+}
+
+impl Default for HeldSends {
+    fn default() -> Self {
+        Self { waiting: HeldState::new(Waiting::default()), begun: Notify::new() }
+    }
+}
+
+impl HeldSends {
+    /// Keeps an answer until a flush covers `end`. `flushed` says how far the flush is: it may have passed the record before this.
+    pub(crate) fn hold(
+        &self,
+        end: PhysicalOffset,
+        timeout: Duration,
+        (reply, response): (Reply, Response),
+        flushed: impl FnOnce() -> PhysicalOffset,
+    ) {
+        let held = HeldSend { end, deadline: Instant::now() + timeout, reply, response };
+        let add = |waiting: &mut Waiting| match waiting.given_up {
+            Some(remark) => Err(Box::new((held, remark))),
+            None => {
+                waiting.insert(held);
+                Ok(())
+            }
+        };
+        let look = |waiting: &mut Waiting, ()| {
+            let is_first = waiting.sends.len() == 1;
+            (is_first, waiting.take_covered(flushed()))
+        };
+        match self.waiting.hold(add, look) {
+            Ok((is_first, covered)) => {
+                if is_first {
+                    self.begun.notify_one();
+                }
+                acknowledge(covered);
+            }
+            Err(refused) => {
+                let (held, remark) = *refused;
+                give_up(vec![held], remark);
+            }
         }
     }
 
     /// Answers all whose records are durable.
     pub(crate) fn flushed(&self, offset: PhysicalOffset) {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        let covered: Vec<HeldSend> = {
-            let waiting = &mut self.waiting.lock().sends;
-            let count = waiting.partition_point(|held| held.end <= offset);
-            let covered = waiting.drain(..count).collect();
-            self.count.store(waiting.len(), Ordering::Release);
-            covered
-        };
-        let _cork = cork();
-        for held in covered {
-            failpoint::reach(Point::BeforeAcknowledge);
-            held.reply.send(held.response);
+        let covered = self.waiting.reached(FLUSH, offset.get(), |waiting| waiting.take_covered(offset));
+        if let Some(covered) = covered {
+            acknowledge(covered);
         }
     }
 
     /// Answers all with FLUSH_DISK_TIMEOUT, and those that come later: they may be stored.
     pub(crate) fn give_up_all(&self, remark: &'static str) {
-        let all: Vec<HeldSend> = {
-            let mut waiting = self.waiting.lock();
-            self.count.store(0, Ordering::Release);
+        let all: Vec<HeldSend> = self.waiting.with(|waiting| {
             waiting.given_up.get_or_insert(remark);
             waiting.sends.drain(..).collect()
-        };
+        });
         give_up(all, remark);
     }
 
     /// Waits until the time of the first one is up.
     pub(crate) async fn wait_for_deadline(&self) {
         loop {
-            let next = self.waiting.lock().sends.front().map(|held| held.deadline);
+            let next = self.waiting.with(|waiting| waiting.sends.front().map(|held| held.deadline));
             match next {
                 Some(deadline) => return tokio::time::sleep_until(deadline.into()).await,
                 None => self.begun.notified().await,
@@ -102,17 +131,22 @@ impl HeldSends {
 
     /// Answers those whose time is up.
     pub(crate) fn give_up_expired(&self, now: Instant) {
-        let expired: Vec<HeldSend> = {
-            let waiting = &mut self.waiting.lock().sends;
-            let count = waiting.iter().take_while(|held| held.deadline <= now).count();
-            let expired = waiting.drain(..count).collect();
-            self.count.store(waiting.len(), Ordering::Release);
-            expired
-        };
+        let expired: Vec<HeldSend> = self.waiting.with(|waiting| {
+            let count = waiting.sends.iter().take_while(|held| held.deadline <= now).count();
+            waiting.sends.drain(..count).collect()
+        });
         give_up(
             expired,
             "the flush did not come in time (syncFlushTimeout); the message is stored and may be durable",
         );
+    }
+}
+
+fn acknowledge(sends: Vec<HeldSend>) {
+    let _cork = cork();
+    for held in sends {
+        failpoint::reach(Point::BeforeAcknowledge);
+        held.reply.send(held.response);
     }
 }
 
@@ -142,8 +176,13 @@ mod tests {
 
     impl Handler for Holder {
         fn handle(&self, _connection: &Arc<Connection>, request: Command, reply: Reply) {
-            self.0.hold(PhysicalOffset(request.code as u64), self.1, reply, Response::success());
+            let end = PhysicalOffset(request.code as u64);
+            self.0.hold(end, self.1, (reply, Response::success()), || PhysicalOffset::ZERO);
         }
+    }
+
+    fn count(sends: &HeldSends) -> usize {
+        sends.waiting.with(|waiting| waiting.sends.len())
     }
 
     async fn held(
@@ -159,7 +198,7 @@ mod tests {
             let request = Command::bare_request(*end);
             calls.push(client.start_call(&server.local_addr().to_string(), request, PATIENCE).await.unwrap());
         }
-        until("all are held", || sends.waiting.lock().sends.len() >= ends.len()).await;
+        until("all are held", || count(sends) >= ends.len()).await;
         (server, client, calls)
     }
 
@@ -169,11 +208,11 @@ mod tests {
         let (server, client, mut calls) = held(&sends, PATIENCE, &[300, 100, 200]).await;
         let [third, first, second] = [calls.remove(0), calls.remove(0), calls.remove(0)];
         sends.flushed(PhysicalOffset(99));
-        assert_eq!(sends.waiting.lock().sends.len(), 3);
+        assert_eq!(count(&sends), 3);
         sends.flushed(PhysicalOffset(200));
         assert_eq!(first.await.unwrap().code, response::SUCCESS);
         assert_eq!(second.await.unwrap().code, response::SUCCESS);
-        assert_eq!(sends.waiting.lock().sends.len(), 1, "the third is not covered");
+        assert_eq!(count(&sends), 1, "the third is not covered");
         sends.give_up_all("gone");
         let third = third.await.unwrap();
         assert_eq!((third.code, third.remark.as_deref()), (response::FLUSH_DISK_TIMEOUT, Some("gone")));

@@ -19,6 +19,7 @@ mod error;
 mod figures;
 mod held_request;
 mod held_send;
+mod held_state;
 mod minute;
 mod process;
 mod put;
@@ -28,6 +29,7 @@ mod role;
 mod service;
 mod shared;
 mod stats;
+mod sync;
 mod table;
 mod tasks;
 #[cfg(test)]
@@ -37,6 +39,8 @@ mod waiting;
 
 pub use broker::Broker;
 pub use config::{BrokerConfig, DEFAULT_PORT, Describe, Endpoint};
+#[cfg(feature = "sim")]
+pub use config_file::make_config_folder;
 pub use error::BrokerError;
 pub use process::route::requests;
 pub use rocketpy_remoting::MemoryBudget;
@@ -45,4 +49,6 @@ pub use rocketpy_store::{
 };
 #[cfg(feature = "sim")]
 pub use table::offset::{CommitError, OffsetTable, Place, Readable, Written};
+#[cfg(feature = "sim")]
+pub use table::on_disk::NamedTables;
 pub use topic_attribute::topic_retention;

@@ -56,11 +56,21 @@ pub enum Bug {
     NextFlushNotRung,
     /// A thread says that it sleeps after it has looked for work.
     SleepNotedLate,
+    /// The next file of the log is asked for ahead although it was handed out.
+    FileWantedTwice,
+    /// An append says that it waits for dispatch after it has looked how far that is.
+    BehindNotedLate,
+    /// Listeners are told how far dispatch has come before that is published.
+    DispatchToldEarly,
+    /// A request is held, and shown to the threads of the store after the last look whether its wait is over.
+    HeldShownLate,
+    /// Topics and groups count as on disk before the new name of their file is durable.
+    TableFolderNotFlushed,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 27] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -83,6 +93,11 @@ impl Bug {
         Self::RetentionTooEarly,
         Self::NextFlushNotRung,
         Self::SleepNotedLate,
+        Self::FileWantedTwice,
+        Self::BehindNotedLate,
+        Self::DispatchToldEarly,
+        Self::HeldShownLate,
+        Self::TableFolderNotFlushed,
     ];
 
     /// What it is, in words.
@@ -110,6 +125,11 @@ impl Bug {
             Self::RetentionTooEarly => "retention of one file too many",
             Self::NextFlushNotRung => "next flush not rung for",
             Self::SleepNotedLate => "sleep noted after the look for work",
+            Self::FileWantedTwice => "next log file asked for twice",
+            Self::BehindNotedLate => "wait for dispatch noted after the look",
+            Self::DispatchToldEarly => "dispatch told before it is published",
+            Self::HeldShownLate => "held request shown after the look",
+            Self::TableFolderNotFlushed => "table answered before its name is durable",
         }
     }
 }

@@ -183,6 +183,23 @@ pub const PROOFS: &[Proof] = &[
     },
     Proof { bug: Bug::NextFlushNotRung, layer: Layer::Schedules, findings: &[(Rule::Alive, "deadlock")] },
     Proof { bug: Bug::SleepNotedLate, layer: Layer::Schedules, findings: &[(Rule::Alive, "deadlock")] },
+    Proof {
+        bug: Bug::FileWantedTwice,
+        layer: Layer::Schedules,
+        findings: &[(Rule::Alive, "was made before")],
+    },
+    Proof { bug: Bug::BehindNotedLate, layer: Layer::Schedules, findings: &[(Rule::Alive, "deadlock")] },
+    Proof {
+        bug: Bug::DispatchToldEarly,
+        layer: Layer::Schedules,
+        findings: &[(Rule::Alive, "deadlock"), (Rule::Alive, "the answer leaves nothing out")],
+    },
+    Proof { bug: Bug::HeldShownLate, layer: Layer::Schedules, findings: &[(Rule::Alive, "deadlock")] },
+    Proof {
+        bug: Bug::TableFolderNotFlushed,
+        layer: SIMULATED,
+        findings: &[(Rule::R9, "was answered, and after a start")],
+    },
     // Without its topic a message cannot be read.
     Proof {
         bug: Bug::TableNotWritten,

@@ -1,23 +1,21 @@
 //! Makes the next commit log file before it is needed, and brings pages into memory ahead of the appends.
 
+mod next_file;
+
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use next_file::{NextFile, Taken};
 use rocketpy_env::{Disk, EnvError, Region};
-use rocketpy_model::{AtomicPhysicalOffset, PhysicalOffset};
+use rocketpy_model::PhysicalOffset;
 
 use crate::admission::Admission;
 use crate::config::FlushMode;
 use crate::error::AppendError;
 use crate::log::Log;
 use crate::mapped::MappedFile;
-use crate::wake::Wake;
 
-/// How long a failure to make a file answers further appends before it is tried again.
-const RETRY: Duration = Duration::from_millis(200);
 /// First window after a rest; it doubles with every call while there is traffic.
 const FIRST_WINDOW_BYTES: u64 = 256 << 10;
 /// What [`Allocator::step`] brings in: always the same, because a window that depends on time would make runs differ.
@@ -29,56 +27,18 @@ const STEP_BYTES: u64 = 1 << 20;
 const REST: Duration = Duration::from_secs(1);
 /// A failure that lasts is logged again after this time.
 const TELL_AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// Longest sleep of the thread: whoever has work for it wakes it.
-const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
-
-/// Value of `look_at` that calls the thread. No log reaches this offset.
-const NOW: PhysicalOffset = PhysicalOffset::MAX;
 
 /// Makes files for the log, on a thread of its own.
 #[doc(alias = "AllocateMappedFileService")]
 pub(crate) struct Allocator<D: Disk> {
     log: Arc<Log<D>>,
     admission: Arc<Admission>,
-    state: Mutex<State<D::Region>>,
-    done: Condvar,
-    wake: Wake,
-    /// When the end of the log passes this offset, the thread looks ahead; [`NOW`] while it does.
-    look_at: AtomicPhysicalOffset,
+    next: NextFile<MappedFile<D::Region>, EnvError>,
     /// Largest window, 0 for none.
     limit_bytes: u64,
     /// There is no thread: whoever needs a file makes it.
     #[cfg(feature = "sim")]
     stepped: std::sync::atomic::AtomicBool,
-}
-
-#[derive(Debug)]
-struct State<R> {
-    /// Start of a file that is to be made.
-    wanted: Option<PhysicalOffset>,
-    /// The next file, made and not yet part of the log.
-    ready: Option<Arc<MappedFile<R>>>,
-    failed: Option<(Arc<EnvError>, Instant)>,
-    /// When the first append came that needs the wanted file.
-    waited_since: Option<Instant>,
-    /// Files that start before this were handed out.
-    given_to: PhysicalOffset,
-}
-
-impl<R> State<R> {
-    fn new() -> Self {
-        let given_to = PhysicalOffset::ZERO;
-        Self { wanted: None, ready: None, failed: None, waited_since: None, given_to }
-    }
-
-    /// Asks for a file, unless there is one, or one has just failed, or an append has taken it meanwhile.
-    fn want_ahead(&mut self, start: PhysicalOffset) {
-        let fresh_failure = self.failed.as_ref().is_some_and(|(_, at)| at.elapsed() < REST);
-        let is_free = self.ready.is_none() && self.wanted.is_none() && start >= self.given_to;
-        if is_free && !fresh_failure {
-            self.wanted = Some(start);
-        }
-    }
 }
 
 /// How far pages were brought in. Only the thread itself uses it.
@@ -94,10 +54,7 @@ impl<D: Disk> Allocator<D> {
         Self {
             log: Arc::clone(log),
             admission: Arc::clone(admission),
-            state: Mutex::new(State::new()),
-            done: Condvar::new(),
-            wake: Wake::default(),
-            look_at: AtomicPhysicalOffset::new(log.end()),
+            next: NextFile::new(log.end()),
             limit_bytes: log.config().bytes_ahead(),
             #[cfg(feature = "sim")]
             stepped: std::sync::atomic::AtomicBool::new(false),
@@ -106,31 +63,23 @@ impl<D: Disk> Allocator<D> {
 
     #[cfg(feature = "sim")]
     pub(crate) fn set_stepped(&self) {
-        self.stepped.store(true, Ordering::Relaxed);
+        self.stepped.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Calls the thread when an append has come far enough.
     #[inline]
     pub(crate) fn look_ahead(&self, end: PhysicalOffset) {
-        if end >= self.look_at.load(Ordering::Relaxed) && self.look_at.swap(NOW, Ordering::AcqRel) != NOW {
-            self.wake.wake();
-        }
-    }
-
-    fn has_work(&self) -> bool {
-        self.look_at.load(Ordering::Acquire) == NOW || self.state.lock().wanted.is_some()
+        self.next.look_ahead(end);
     }
 
     /// Lets the thread end, and everybody who waits check again.
     pub(crate) fn stop(&self) {
-        self.wake.stop();
-        drop(self.state.lock());
-        self.done.notify_all();
+        self.next.stop();
     }
 
     /// Takes the file that was made and is not used.
     pub(crate) fn take_unused(&self) -> Option<Arc<MappedFile<D::Region>>> {
-        self.state.lock().ready.take()
+        self.next.take_unused()
     }
 
     /// The next file of the log, or `None` while it is being made: [`Allocator::wait_for_file`] then, without the writer lock.
@@ -143,34 +92,24 @@ impl<D: Disk> Allocator<D> {
         &self,
         start: PhysicalOffset,
     ) -> Result<Option<Arc<MappedFile<D::Region>>>, AppendError> {
-        let mut state = self.state.lock();
-        if state.ready.is_none() {
-            if let Some((error, at)) = &state.failed
-                && at.elapsed() < RETRY
-            {
-                return Err(self.no_file(Arc::clone(error)));
-            }
-            state.wanted = Some(start);
-            #[cfg(feature = "sim")]
-            if self.stepped.load(Ordering::Relaxed) {
-                drop(state);
-                self.make_wanted_file();
-                state = self.state.lock();
-                if let Some((error, _)) = state.failed.take() {
-                    return Err(self.no_file(error));
-                }
+        #[cfg(feature = "sim")]
+        if self.stepped.load(std::sync::atomic::Ordering::Relaxed) {
+            self.next.want(start);
+            self.make_wanted_file();
+            if let Some(error) = self.next.take_failure() {
+                return Err(self.no_file(error));
             }
         }
-        if let Some(file) = state.ready.take() {
-            assert_eq!(file.start, start, "the allocated file is another one");
-            assert_eq!(file.region.written(), 0, "the allocated file was written to");
-            assert!(start >= state.given_to, "the file at {start} was handed out before");
-            state.given_to = start + 1;
-            return Ok(Some(file));
+        match self.next.take(start) {
+            Taken::File(file) => {
+                assert_eq!(file.start, start, "the allocated file is another one");
+                assert_eq!(file.region.written(), 0, "the allocated file was written to");
+                Ok(Some(file))
+            }
+            Taken::Failed(error) => Err(self.no_file(error)),
+            Taken::Waits(since) if since.elapsed() < self.log.config().busy_timeout => Ok(None),
+            Taken::Waits(_) => Err(self.busy()),
         }
-        self.wake.wake();
-        let since = *state.waited_since.get_or_insert_with(Instant::now);
-        if since.elapsed() < self.log.config().busy_timeout { Ok(None) } else { Err(self.busy()) }
     }
 
     /// Waits until the file that an append needs is made or could not be made, or until the store stops. The caller
@@ -180,16 +119,7 @@ impl<D: Disk> Allocator<D> {
     /// [`AppendError::Busy`] when the first append that needs the file has waited for `busy_timeout`: a disk that
     /// stalls delays each thread once, not once for every append.
     pub(crate) fn wait_for_file(&self) -> Result<(), AppendError> {
-        let mut state = self.state.lock();
-        while let (Some(_), Some(since)) = (state.wanted, state.waited_since) {
-            if self.wake.is_stopped() {
-                break;
-            }
-            if self.done.wait_until(&mut state, since + self.log.config().busy_timeout).timed_out() {
-                return if state.wanted.is_some() { Err(self.busy()) } else { Ok(()) };
-            }
-        }
-        Ok(())
+        if self.next.wait(self.log.config().busy_timeout) { Ok(()) } else { Err(self.busy()) }
     }
 
     fn busy(&self) -> AppendError {
@@ -206,7 +136,7 @@ impl<D: Disk> Allocator<D> {
         if self.log.end() >= file.start + file.region.len() / 2 {
             self.want_ahead(file.end());
             self.make_wanted_file();
-            self.state.lock().failed = None;
+            self.next.take_failure();
         }
     }
 
@@ -230,50 +160,30 @@ impl<D: Disk> Allocator<D> {
             window_bytes: FIRST_WINDOW_BYTES,
             last_call: Instant::now(),
         };
-        while !self.wake.is_stopped() {
-            self.make_wanted_file();
-            if self.look_at.load(Ordering::Acquire) == NOW {
-                self.bring_in_ahead(&mut ahead);
-            }
-            self.wake.sleep(LONGEST_SLEEP, || self.has_work());
-        }
+        self.next.run(|| self.make_wanted_file(), || self.bring_in_ahead(&mut ahead));
     }
 
     /// Makes the file that was asked for, if one was.
     fn make_wanted_file(&self) {
-        let Some(start) = self.state.lock().wanted else {
-            return;
+        let make = |start| {
+            let started = Instant::now();
+            let made = self.log.files().create(start, &|| !self.next.is_stopped());
+            let file = made
+                .inspect(|file| self.warm(&file.region))
+                .inspect_err(|error| self.note_failed_flush(error))?;
+            assert_eq!(file.start, start, "the file that was made is another one");
+            tracing::info!(
+                path = %file.path.display(), took_us = started.elapsed().as_micros() as u64,
+                "made a commit log file"
+            );
+            Ok(file)
         };
-        let started = Instant::now();
-        let made = self
-            .log
-            .files()
-            .create(start, &|| !self.wake.is_stopped())
-            .inspect(|file| self.warm(&file.region))
-            .inspect_err(|error| self.note_failed_flush(error));
-        let mut state = self.state.lock();
-        state.wanted = None;
-        state.waited_since = None;
-        match made {
-            Ok(file) => {
-                assert_eq!(file.start, start, "the file that was made is another one");
-                tracing::info!(
-                    path = %file.path.display(), took_us = started.elapsed().as_micros() as u64,
-                    "made a commit log file"
-                );
-                state.ready = Some(Arc::new(file));
-                state.failed = None;
+        self.next.make(make, |error, failed_before| {
+            let is_told = failed_before.is_some_and(|at| at.elapsed() <= TELL_AGAIN_AFTER);
+            if !is_told && !self.next.is_stopped() {
+                tracing::error!(%error, "can not make a commit log file, appends are refused until it can be made");
             }
-            Err(error) => {
-                let is_told = state.failed.as_ref().is_some_and(|(_, at)| at.elapsed() <= TELL_AGAIN_AFTER);
-                if !is_told && !self.wake.is_stopped() {
-                    tracing::error!(%error, "can not make a commit log file, appends are refused until it can be made");
-                }
-                state.failed = Some((Arc::new(error), Instant::now()));
-            }
-        }
-        drop(state);
-        self.done.notify_all();
+        });
     }
 
     /// A failed flush of a new file may have lost the names of files that were made earlier.
@@ -286,7 +196,7 @@ impl<D: Disk> Allocator<D> {
     /// Brings a whole new file into memory, if the configuration says so.
     fn warm(&self, region: &D::Region) {
         let warm_to = if self.log.config().warm_files { region.len() } else { 0 };
-        for at in (0..warm_to).step_by(STEP_BYTES as usize).take_while(|_| !self.wake.is_stopped()) {
+        for at in (0..warm_to).step_by(STEP_BYTES as usize).take_while(|_| !self.next.is_stopped()) {
             self.bring_in(region, at..warm_to.min(at + STEP_BYTES));
         }
     }
@@ -295,8 +205,7 @@ impl<D: Disk> Allocator<D> {
     fn bring_in_ahead(&self, ahead: &mut Ahead) {
         let end = self.log.end();
         let Some(file) = self.log.files().last() else {
-            self.look_at.store(end + 1, Ordering::Release);
-            return;
+            return self.next.set_look_at(end + 1, || self.log.end());
         };
         let rested = ahead.last_call.elapsed() > REST;
         let window_bytes = if rested { FIRST_WINDOW_BYTES } else { ahead.window_bytes * 2 };
@@ -308,7 +217,7 @@ impl<D: Disk> Allocator<D> {
         }
         let target = (end + ahead.window_bytes).min(self.allocated_end(&file));
         let mut at = end.max(ahead.faulted_to);
-        while at < target && !self.wake.is_stopped() {
+        while at < target && !self.next.is_stopped() {
             let next = target.min(at + STEP_BYTES);
             self.fault_in(at, next);
             self.make_wanted_file();
@@ -318,25 +227,24 @@ impl<D: Disk> Allocator<D> {
         let soon = end + (ahead.window_bytes / 2).max(FIRST_WINDOW_BYTES);
         let boundary = if end < half { half } else { file.end() };
         let next_look = soon.min(boundary.max(end + 1));
-        self.look_at.store(next_look, Ordering::SeqCst);
-        self.look_ahead(self.log.end()); // appends that passed the mark before it was set called nobody
+        self.next.set_look_at(next_look, || self.log.end());
     }
 
     /// Asks for the next file, unless it is there or its making has just failed.
     fn want_ahead(&self, start: PhysicalOffset) {
         if self.log.config().allocate_ahead {
-            self.state.lock().want_ahead(start);
+            self.next.want_ahead(start);
         }
     }
 
     /// Offset up to which there are files, the one that waits included.
     fn allocated_end(&self, last: &MappedFile<D::Region>) -> PhysicalOffset {
-        self.state.lock().ready.as_ref().map_or(last.end(), |ready| ready.end())
+        self.next.ready().map_or(last.end(), |ready| ready.end())
     }
 
     /// Brings the pages of a range of the log into memory, as far as there are files for it.
     fn fault_in(&self, start: PhysicalOffset, end: PhysicalOffset) {
-        let ready = self.state.lock().ready.clone();
+        let ready = self.next.ready();
         for file in self.log.find(start).into_iter().chain(ready) {
             let (from, to) = (start.max(file.start), end.min(file.end()));
             if from < to {
@@ -368,27 +276,6 @@ mod tests {
 
     fn allocator(root: &Path) -> Allocator<RealDisk> {
         Allocator::new(&alone::log(root, FlushMode::Async), &alone::admission(root))
-    }
-
-    #[test]
-    fn the_thread_is_called_once_for_each_mark() {
-        let dir = tempfile::tempdir().unwrap();
-        let allocator = allocator(dir.path());
-        allocator.look_at.store(PhysicalOffset(100), Ordering::Relaxed);
-        allocator.look_ahead(PhysicalOffset(99));
-        assert!(!allocator.has_work());
-        allocator.look_ahead(PhysicalOffset(100));
-        assert!(allocator.has_work());
-    }
-
-    #[test]
-    fn a_file_that_was_handed_out_is_not_made_again() {
-        let mut state = State::<()>::new();
-        state.given_to = PhysicalOffset(65_537);
-        state.want_ahead(PhysicalOffset(65_536));
-        assert_eq!(state.wanted, None, "the name is taken: every append would be refused");
-        state.want_ahead(PhysicalOffset(131_072));
-        assert_eq!(state.wanted, Some(PhysicalOffset(131_072)));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Held requests over replies of a real connection.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rocketpy_protocol::Command;
@@ -93,11 +94,16 @@ fn arrival(queue_id: u32, tags_code: i64) -> Arrival {
     Arrival { topic: "orders".into(), queue_id, next_offset, tags_code, stored_at_ms: 0 }
 }
 
+fn hold(requests: &HeldRequests<Test>, held: Held<Test>) {
+    assert!(requests.hold(held, |_| false).unwrap().is_none());
+}
+
 fn is_empty(requests: &HeldRequests<Test>) -> bool {
-    let state = requests.state.lock();
-    let sets = state.by_queue.len() + state.by_dispatch.len() + state.by_connection.len();
-    let usage = [state.for_messages, state.for_dispatch];
-    sets + state.by_deadline.len() + state.requests.len() == 0 && usage == [Usage::default(); 2]
+    requests.state.with(|state| {
+        let sets = state.by_queue.len() + state.by_dispatch.len() + state.by_connection.len();
+        let usage = [state.for_messages, state.for_dispatch];
+        sets + state.by_deadline.len() + state.requests.len() == 0 && usage == [Usage::default(); 2]
+    })
 }
 
 #[tokio::test]
@@ -107,7 +113,7 @@ async fn a_request_that_was_woken_is_not_checked_again() {
     let (requests, checks) = (HeldRequests::new(ANY_NUMBER), Arc::new(AtomicUsize::new(0)));
     for _ in 0..REQUESTS {
         let waiter = Test { queues: vec![queue("orders", 0)], checks: checks.clone(), ..Test::default() };
-        requests.hold(fixture.held(waiter).await).unwrap();
+        hold(&requests, fixture.held(waiter).await);
     }
     let released = requests.arrived(&[arrival(1, 7), arrival(0, 7), arrival(0, 7)]);
     assert_eq!((released.len(), checks.load(Ordering::Relaxed)), (REQUESTS, REQUESTS));
@@ -119,7 +125,7 @@ async fn a_filter_keeps_a_request_until_all_are_checked() {
     let mut fixture = Fixture::start().await;
     let requests = HeldRequests::new(ANY_NUMBER);
     let waiter = Test { queues: vec![queue("orders", 0)], ..Test::default() };
-    requests.hold(fixture.held(waiter).await).unwrap();
+    hold(&requests, fixture.held(waiter).await);
     assert!(requests.arrived(&[arrival(0, 8)]).is_empty());
     assert!(requests.behind(|_| QueueOffset(0)).is_empty());
     assert_eq!(requests.behind(|_| QueueOffset(1)).len(), 1);
@@ -132,13 +138,13 @@ async fn a_request_of_several_queues_is_released_once() {
     let requests = HeldRequests::new(ANY_NUMBER);
     for _ in 0..2 {
         let queues = vec![queue("orders", 0), queue("orders", 1), queue("other", 0)];
-        requests.hold(fixture.held(Test { queues, ..Test::default() }).await).unwrap();
+        hold(&requests, fixture.held(Test { queues, ..Test::default() }).await);
     }
     assert_eq!(requests.count_for_messages(), 2);
     assert_eq!(requests.arrived(&[arrival(1, 7), arrival(0, 7)]).len(), 2);
     assert!(is_empty(&requests));
     let queues = vec![queue("orders", 0), queue("other", 0)];
-    requests.hold(fixture.held(Test { queues, ..Test::default() }).await).unwrap();
+    hold(&requests, fixture.held(Test { queues, ..Test::default() }).await);
     assert!(requests.of_topic("nothing").is_empty());
     assert_eq!(requests.of_topic("other").len(), 1);
     assert!(is_empty(&requests));
@@ -150,7 +156,7 @@ async fn dispatch_releases_the_requests_that_it_has_reached() {
     let requests = HeldRequests::new(ANY_NUMBER);
     for end in [300, 100, 200] {
         let waiter = Test { end: Some(PhysicalOffset(end)), ..Test::default() };
-        requests.hold(fixture.held(waiter).await).unwrap();
+        hold(&requests, fixture.held(waiter).await);
     }
     assert_eq!(requests.count_for_messages(), 0);
     assert!(requests.dispatched(PhysicalOffset(99)).is_empty());
@@ -165,11 +171,12 @@ async fn dispatch_releases_the_requests_that_it_has_reached() {
 async fn what_happened_just_before_the_hold_ends_it() {
     let mut fixture = Fixture::start().await;
     let requests = HeldRequests::new(ANY_NUMBER);
-    let waiter = Test { end: Some(PhysicalOffset(100)), ..Test::default() };
-    let id = requests.hold(fixture.held(waiter).await).unwrap();
-    assert!(requests.take_if(id, |_| false).is_none());
-    assert!(requests.take_if(id, |waiter| waiter.end == Some(PhysicalOffset(100))).is_some());
-    assert!(requests.take_if(id, |_| true).is_none(), "it is gone");
+    let waiter = || Test { end: Some(PhysicalOffset(100)), ..Test::default() };
+    assert!(requests.hold(fixture.held(waiter()).await, |_| false).unwrap().is_none());
+    let held = fixture.held(waiter()).await;
+    let over = requests.hold(held, |waiter| waiter.end == Some(PhysicalOffset(100))).unwrap();
+    assert!(over.is_some());
+    assert_eq!(requests.dispatched(PhysicalOffset(100)).len(), 1, "it is gone");
     assert!(is_empty(&requests));
 }
 
@@ -184,13 +191,15 @@ async fn requests_are_bounded_in_number_and_in_bytes() {
     ];
     for (limits, expected) in limits {
         let requests = HeldRequests::new(limits);
-        let first = requests.hold(fixture.held(waiter()).await).unwrap();
-        requests.hold(fixture.held(waiter()).await).unwrap();
-        let (refused, no_room) = *requests.hold(fixture.held(waiter()).await).unwrap_err();
+        hold(&requests, fixture.held(waiter()).await);
+        let over = requests.hold(fixture.held(waiter()).await, |_| true).unwrap();
+        assert!(over.is_some(), "it leaves its room");
+        hold(&requests, fixture.held(waiter()).await);
+        let (refused, no_room) = *requests.hold(fixture.held(waiter()).await, |_| false).unwrap_err();
         assert_eq!(no_room, expected);
-        requests.take_if(first, |_| true).unwrap();
-        requests.hold(refused).unwrap();
         assert_eq!(requests.all().len(), 2);
+        hold(&requests, refused);
+        assert_eq!(requests.all().len(), 1);
         assert!(is_empty(&requests));
     }
 }
@@ -204,11 +213,11 @@ async fn requests_for_messages_leave_the_room_of_those_for_dispatch() {
         [HeldLimits { requests: 1, bytes: usize::MAX }, HeldLimits { requests: usize::MAX, bytes: one }]
     {
         let requests = HeldRequests::new(limits);
-        requests.hold(fixture.held(pull()).await).unwrap();
-        assert!(requests.hold(fixture.held(pull()).await).is_err());
+        hold(&requests, fixture.held(pull()).await);
+        assert!(requests.hold(fixture.held(pull()).await, |_| false).is_err());
         let question = || Test { end: Some(PhysicalOffset(100)), ..Test::default() };
-        requests.hold(fixture.held(question()).await).expect("pulls take no room of questions");
-        assert!(requests.hold(fixture.held(question()).await).is_err());
+        hold(&requests, fixture.held(question()).await); // pulls take no room of questions
+        assert!(requests.hold(fixture.held(question()).await, |_| false).is_err());
         assert_eq!(requests.all_for_messages().len(), 1);
         assert_eq!(requests.all().len(), 1, "the question waits on");
         assert!(is_empty(&requests));
@@ -223,7 +232,7 @@ async fn an_ended_connection_takes_its_requests_along() {
     for _ in 0..4 {
         let held = fixture.held(Test { queues: vec![queue("orders", 0)], ..Test::default() }).await;
         connections.push(held.reply.connection().id());
-        requests.hold(held).unwrap();
+        hold(&requests, held);
     }
     requests.disconnected(connections[0]);
     let left: Vec<_> = requests.all().into_iter().map(|held| held.reply.connection().id()).collect();
@@ -242,7 +251,7 @@ async fn the_earliest_deadline_ends_the_wait_for_it() {
     let now = Instant::now();
     let waiter = Test { queues: vec![queue("orders", 0)], ..Test::default() };
     let reply = fixture.reply().await;
-    requests.hold(Held { waiter, reply, deadline: now }).unwrap();
+    hold(&requests, Held { waiter, reply, deadline: now });
     tokio::time::timeout(PATIENCE, waiting).await.expect("the deadline ends the wait").unwrap();
     assert!(requests.overdue(now - Duration::from_millis(1)).is_empty());
     for held in requests.overdue(now) {

@@ -58,12 +58,10 @@ pub(super) fn answer_once_dispatched(
 /// Holds a request, for `patience` at most. Without room for it the answer is SYSTEM_BUSY.
 fn hold(shared: &Arc<Shared>, waiter: Waiting, reply: Reply, patience: Duration) {
     let connection = reply.connection().clone();
-    match shared.held.hold(Held { waiter, reply, deadline: Instant::now() + patience }) {
-        Ok(id) => {
-            // It may have happened since the caller looked. A connection is no longer open when its requests are taken out.
-            let over = shared.held.take_if(id, |waiter| is_over(waiter, shared, &connection));
-            resume(shared, over);
-        }
+    let held = Held { waiter, reply, deadline: Instant::now() + patience };
+    // It may have happened since the caller looked. A connection is no longer open when its requests are taken out.
+    match shared.held.hold(held, |waiter| is_over(waiter, shared, &connection)) {
+        Ok(over) => resume(shared, over),
         Err(refused) => {
             let (held, no_room) = *refused;
             debug!(peer = %held.reply.connection().peer(), ?no_room, "no room to hold a request");

@@ -45,10 +45,9 @@ pub(crate) fn acknowledge(
         failpoint::reach(Point::BeforeAcknowledge);
         return reply.send(response);
     };
-    shared.held_sends.hold(end, shared.config.sync_flush_timeout, reply, response);
+    let flushed = || shared.store.flushed_offset();
+    shared.held_sends.hold(end, shared.config.sync_flush_timeout, (reply, response), flushed);
     shared.store.request_flush(end);
-    // The flush may have passed the record before its answer was held.
-    shared.held_sends.flushed(shared.store.flushed_offset());
 }
 
 #[cfg(test)]

@@ -6,5 +6,7 @@ pub(crate) mod group_commit;
 pub(crate) mod named;
 pub(crate) mod offset;
 mod offset_state;
+#[cfg(feature = "sim")]
+pub(crate) mod on_disk;
 pub(crate) mod queue_lock;
 pub(crate) mod topic;

@@ -32,11 +32,12 @@ fn script(flush: FlushMode) -> Plan {
         disk: SimOptions { seed: 1, write_back_per_mille: 50, ..SimOptions::default() },
         retention: None,
         deletes: false,
+        tables: false,
         boots: Vec::new(),
     }
 }
 
-/// The same with removals: retention removes five log files, and two topics are deleted.
+/// The same with removals and with changes of tables: retention removes five log files, and two topics are deleted.
 fn removing(flush: FlushMode) -> Plan {
     let retention = Retention {
         reserved_ms: 0,
@@ -46,7 +47,7 @@ fn removing(flush: FlushMode) -> Plan {
         clean_forcibly: true,
         topic_ms: Some(150),
     };
-    Plan { seed: 11, retention: Some(retention), deletes: true, ..script(flush) }
+    Plan { seed: 11, retention: Some(retention), deletes: true, tables: true, ..script(flush) }
 }
 
 fn boot(stop: Option<u64>, steps: u32, end: CrashKind, outcome: Option<u64>) -> Boot {

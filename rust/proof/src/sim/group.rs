@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketpy_broker::{BrokerError, OffsetTable, Place, Readable};
+use rocketpy_broker::{BrokerError, OffsetTable, Place, Readable, make_config_folder};
 use rocketpy_env::Disk;
 use rocketpy_env::sim::SimDisk;
 use rocketpy_store::Store;
@@ -19,14 +19,15 @@ use crate::history::{Call, Event, QueueName, Reply};
 impl Run {
     /// Does what a broker does with its store before it serves. Returns whether it can serve.
     pub(super) fn prepare_to_serve(&mut self, store: &Store<SimDisk>) -> bool {
-        match self.open_offsets(store) {
-            Ok(offsets) => {
-                self.offsets = Some(offsets);
-                self.set_topic_age(store)
-            }
+        let opened = self.open_offsets(store).and_then(|offsets| {
+            self.offsets = Some(offsets);
+            self.open_tables()
+        });
+        match opened {
+            Ok(()) => self.set_topic_age(store),
             Err(BrokerError::Env(_)) if self.has_faults() => false,
             Err(error) => {
-                self.wrong(Rule::R9, format!("the offsets of groups cannot be opened: {error}"));
+                self.wrong(Rule::R9, format!("the broker's tables cannot be opened: {error}"));
                 false
             }
         }
@@ -34,7 +35,7 @@ impl Run {
 
     fn open_offsets(&self, store: &Store<SimDisk>) -> Result<OffsetTable<SimDisk>, BrokerError> {
         let root = Path::new(ROOT);
-        self.disk.create_dir_all(&root.join("config"))?;
+        make_config_folder(&self.disk, root)?;
         let offsets = OffsetTable::open(self.disk.clone(), root)?;
         let max_offset = |topic: &str, queue_id| store.queue_bounds(topic, queue_id).max.get() as i64;
         offsets.clamp(max_offset, !store.recovery().clean_exit)?;

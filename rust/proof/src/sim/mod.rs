@@ -16,6 +16,7 @@ mod removal;
 mod removals;
 mod run;
 mod script;
+mod table;
 mod verify;
 mod verify_index;
 

@@ -46,6 +46,8 @@ pub struct Plan {
     pub retention: Option<Retention>,
     /// Whether topics are deleted, and made again by the next send.
     pub deletes: bool,
+    /// Whether topics and groups of the broker's tables are made, changed and deleted. They are not those of the messages.
+    pub tables: bool,
     /// The lives of the process, one after the other.
     pub boots: Vec<Boot>,
 }
@@ -139,9 +141,10 @@ impl Plan {
             disk,
             retention: None,
             deletes: false,
+            tables: false,
             boots,
         };
-        plan.with_removals(rng).with_media(rng)
+        plan.with_removals(rng).with_media(rng).with_tables(rng)
     }
 
     /// Worse media: unreadable places, torn sectors, pages that are evicted before they were written.
@@ -149,6 +152,12 @@ impl Plan {
         self.disk.read_fails_per_mille = if rng.u8(0..10) == 0 { 20 } else { 0 };
         self.disk.tears_sectors = rng.bool();
         self.disk.evicts = rng.u8(0..4) == 0;
+        self
+    }
+
+    /// A sixth of the runs: the tables are written whole, which takes a while.
+    fn with_tables(mut self, rng: &mut Rng) -> Self {
+        self.tables = rng.u8(0..6) == 0;
         self
     }
 

@@ -35,7 +35,7 @@ impl Run {
     }
 
     /// Lets the process end during the next call more often than chance would.
-    fn may_end_soon(&mut self) {
+    pub(super) fn may_end_soon(&mut self) {
         if self.stop.is_none() && self.has_more_lives && self.rng.u8(0..6) == 0 {
             self.stop = Some(self.disk.operations() + self.rng.u64(1..40));
             self.disk.stop_at(self.stop);

@@ -16,6 +16,7 @@ use super::journal::{FlushListener, Journal};
 use super::plan::{Boot, Plan};
 use super::reader::Reader;
 use super::removals::Removals;
+use super::table::Tables;
 use super::verify;
 use crate::checker::{Counts, Rule, Violation};
 use crate::history::{Acknowledged, Contract, CrashKind, Event};
@@ -58,6 +59,7 @@ pub(super) struct Run {
     pub readers: Vec<Reader>,
     /// The broker's table of consumer offsets, in this life.
     pub offsets: Option<OffsetTable<SimDisk>>,
+    pub tables: Tables,
     pub removals: Removals,
     pub last_message: u64,
     /// Calls that have not returned from the store.
@@ -137,6 +139,7 @@ impl Run {
             journal: Arc::new(Mutex::new(journal)),
             readers,
             offsets: None,
+            tables: Tables::default(),
             removals: Removals::default(),
             last_message: 0,
             in_flight: Vec::new(),
@@ -409,7 +412,7 @@ impl Run {
         drop(store); // its handles are those of a former process
         self.stop = None;
         self.end_round();
-        self.offsets = None;
+        (self.offsets, self.tables.open) = (None, None);
         let in_flight = std::mem::take(&mut self.in_flight);
         self.journal.lock().crash(kind, in_flight);
         for reader in &mut self.readers {

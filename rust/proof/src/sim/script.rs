@@ -33,6 +33,9 @@ impl Run {
     }
 
     fn step(&mut self, store: &Store<SimDisk>) {
+        if self.plan.tables && self.rng.u8(0..12) == 0 {
+            self.change_table();
+        }
         match self.rng.u8(0..113) {
             0..=54 => self.append(store),
             55..=62 => self.append_batch(store),

@@ -1,16 +1,18 @@
 //! How far dispatch has come, and where appends wait while it is too far behind.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rocketpy_model::{AtomicPhysicalOffset, PhysicalOffset};
+use rocketpy_env::planted::{self, Bug};
+use rocketpy_model::PhysicalOffset;
+
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Shared by the dispatcher, which moves on, and the appender, which waits for it. Its lock and bell are the standard library's, for
 /// the reason in [`crate::wake::Wake`].
 pub(crate) struct Backlog {
     /// Consume queues cover the log before this.
-    dispatched: AtomicPhysicalOffset,
+    dispatched: AtomicU64,
     /// Somebody waits, or is about to.
     is_behind: AtomicBool,
     /// When the first append that still waits began to wait. `None` after each step of dispatch: the time begins anew.
@@ -21,7 +23,7 @@ pub(crate) struct Backlog {
 impl Backlog {
     pub(crate) fn new(dispatched: PhysicalOffset) -> Self {
         Self {
-            dispatched: AtomicPhysicalOffset::new(dispatched),
+            dispatched: AtomicU64::new(dispatched.get()),
             is_behind: AtomicBool::new(false),
             behind_since: Mutex::new(None),
             bell: Condvar::new(),
@@ -31,12 +33,25 @@ impl Backlog {
     /// Consume queues cover the log before this.
     #[inline]
     pub(crate) fn dispatched(&self) -> PhysicalOffset {
-        self.dispatched.load(Ordering::Acquire)
+        PhysicalOffset(self.dispatched.load(Ordering::Acquire))
+    }
+
+    /// Ends a round that made the log readable up to `end`: `tell_arrivals` runs before that is published, `tell_end` after it.
+    /// Whoever is told of `end` and looks finds it; whoever looked before and does not see it is told.
+    pub(super) fn publish(&self, end: PhysicalOffset, tell_arrivals: impl FnOnce(), tell_end: impl FnOnce()) {
+        let published = Published(self, end);
+        if planted::has(Bug::DispatchToldEarly) {
+            tell_end();
+            return tell_arrivals();
+        }
+        tell_arrivals();
+        drop(published);
+        tell_end();
     }
 
     /// Notes how far dispatch has come, and wakes the appends that wait.
-    pub(super) fn set_dispatched(&self, end: PhysicalOffset) {
-        self.dispatched.store(end, Ordering::SeqCst);
+    fn set_dispatched(&self, end: PhysicalOffset) {
+        self.dispatched.store(end.get(), Ordering::SeqCst);
         self.ring();
     }
 
@@ -54,10 +69,14 @@ impl Backlog {
         let mut behind_since = self.lock();
         loop {
             // Before the check: a step of dispatch that the check does not see rings the bell.
-            self.is_behind.store(true, Ordering::SeqCst);
+            let is_late = planted::has(Bug::BehindNotedLate);
+            self.is_behind.store(!is_late, Ordering::SeqCst);
             fence(Ordering::SeqCst);
             if is_over() {
                 return true;
+            }
+            if is_late {
+                self.is_behind.store(true, Ordering::SeqCst);
             }
             let since = *behind_since.get_or_insert_with(Instant::now);
             let left = at_most.saturating_sub(since.elapsed());
@@ -71,6 +90,16 @@ impl Backlog {
 
     fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
         self.behind_since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Publishes, when it is dropped, how far dispatch has come. This also happens after the panic of a listener: the next round starts
+/// there, and no listener is told of this round's records again.
+struct Published<'a>(&'a Backlog, PhysicalOffset);
+
+impl Drop for Published<'_> {
+    fn drop(&mut self) {
+        self.0.set_dispatched(self.1);
     }
 }
 

@@ -70,17 +70,6 @@ impl State {
     }
 }
 
-/// Publishes, when it is dropped, how far dispatch has come. This is the last step, so that whoever waits for it finds
-/// everything done. It also happens after the panic of a listener: the next round starts there, and no listener is told
-/// of this round's records again.
-struct Done<'a, D: Disk>(&'a Dispatcher<D>, PhysicalOffset);
-
-impl<D: Disk> Drop for Done<'_, D> {
-    fn drop(&mut self) {
-        self.0.backlog.set_dispatched(self.1);
-    }
-}
-
 impl<D: Disk> Dispatcher<D> {
     pub(super) fn run_round(&self, state: &mut State) -> Result<bool, DispatchError> {
         while self.derived.files().must_write() {
@@ -106,12 +95,13 @@ impl<D: Disk> Dispatcher<D> {
         progress.trail.step(progress.dispatched);
         state.progress = progress;
         self.call_for_checkpoint(progress.dispatched);
-        let done = Done(self, progress.dispatched);
-        if !state.arrivals.is_empty() {
-            self.listeners.arrived(&state.arrivals);
-        }
-        drop(done);
-        self.listeners.dispatched(progress.dispatched);
+        let (end, arrivals) = (progress.dispatched, &state.arrivals);
+        let tell_arrivals = || {
+            if !arrivals.is_empty() {
+                self.listeners.arrived(arrivals);
+            }
+        };
+        self.backlog.publish(end, tell_arrivals, || self.listeners.dispatched(end));
         gathered?;
         Ok(true)
     }

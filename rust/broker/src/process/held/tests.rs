@@ -144,7 +144,7 @@ async fn a_question_that_panics_harms_no_other_held_request() {
             question.function = Function::AtOnce(|_| panic!("on purpose"));
         }
         held[0].deadline = Instant::now();
-        fixture.shared.held.hold(held.remove(0)).unwrap();
+        assert!(fixture.shared.held.hold(held.remove(0), |_| false).unwrap().is_none());
         resume_due(&fixture.shared, Instant::now(), false);
     });
     assert_eq!(answer.code, 1, "the panic ends the question alone: its sender gets SYSTEM_ERROR");
