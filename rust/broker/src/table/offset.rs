@@ -369,6 +369,27 @@ mod tests {
     }
 
     #[test]
+    fn a_member_that_did_not_pull_between_two_starts_still_goes_back_to_where_the_first_left_the_queue() {
+        let root = tempfile::tempdir().unwrap();
+        open(root.path()).commit(QUEUE, 2, to(10)).unwrap().unwrap().now().unwrap();
+        open(root.path()).clamp(|_, _| 4, true).unwrap();
+        // The queue has grown beyond the place where the member stands before the next start, in order or not.
+        for is_suspect in [false, true] {
+            let table = open(root.path());
+            table.clamp(|_, _| 20, is_suspect).unwrap();
+            assert_eq!(pull(&table, 9, to(20)), Pulling::Moved { to: 4 });
+            assert!(table.commit(QUEUE, 9, to(20)).is_err());
+        }
+        let table = open(root.path());
+        table.clamp(|_, _| 20, false).unwrap();
+        assert_eq!(pull(&table, 3, to(20)), reads());
+        table.persist().unwrap().expect("what it showed is written").now().unwrap();
+        let table = open(root.path());
+        table.clamp(|_, _| 20, false).unwrap();
+        assert_eq!(pull(&table, 9, to(20)), reads());
+    }
+
+    #[test]
     fn a_pull_stores_where_its_group_begins_once() {
         let root = tempfile::tempdir().unwrap();
         let table = open(root.path());

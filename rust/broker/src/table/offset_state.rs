@@ -18,9 +18,9 @@ use crate::table::group_commit::{NoRoomToWait, Wait};
 
 /// The version moves once in this many commits (`consumerOffsetUpdateVersionStep`).
 const COMMITS_PER_VERSION: u64 = 500;
-/// Bytes that one queue takes in the file: its number, its offset, tabs and signs.
-const QUEUE_BYTES: usize = 40;
-/// Bytes around the names of a topic and a group, which stand in the file three times.
+/// Bytes that one queue takes in the file: its number, its offset, tabs and signs, and the same again for its guard.
+const QUEUE_BYTES: usize = 80;
+/// Bytes around the names of a topic and a group, which stand in the file four times.
 const PAIR_BYTES: usize = 32;
 /// The guard of an entry that has none.
 const NO_GUARD: i64 = i64::MAX;
@@ -134,14 +134,25 @@ struct Entry {
     /// The first write that has an offset of this group for this queue. Once it, or a later one, is on disk, a kill sets the group
     /// back, but not to nothing.
     since: u64,
-    /// Where the queue ended at the start, until the group has pulled there or before.
+    /// Where the queue ended at the start, or at an earlier one that ended it before, until the group has pulled there or before. In
+    /// the file too: a member that no start heard of may still be there at the next one.
     guard: i64,
 }
 
 impl State {
     pub(super) fn new(loaded: ConsumerOffsetSerializeWrapper) -> Self {
         let entry = |offset| Entry { offset, since: 0, guard: NO_GUARD };
-        let offsets = by_group(loaded.offset_table, entry);
+        let mut offsets = by_group(loaded.offset_table, entry);
+        for (group, topics) in by_group(loaded.guard_table, |guard| guard) {
+            for (topic, queues) in &*topics {
+                for (&queue_id, &guard) in &**queues {
+                    let place = Place { group: &group, topic, queue_id };
+                    if let Some(entry) = find_mut(&mut offsets, place) {
+                        entry.guard = guard;
+                    }
+                }
+            }
+        }
         let pulled = by_group(loaded.pull_offset_table, |offset| offset);
         let mut state = Self { offsets, pulled, version: loaded.data_version, ..Self::default() };
         state.count_bytes();
@@ -174,6 +185,12 @@ impl State {
             for (topic, queues) in Arc::make_mut(topics) {
                 for (queue_id, entry) in Arc::make_mut(queues) {
                     let max = max_offset(topic, *queue_id);
+                    let guard = entry.guard;
+                    if is_suspect || entry.offset > max || guard != NO_GUARD {
+                        // Of several starts the one that left the least: a member may have been away since before the first.
+                        entry.guard = guard.min(max);
+                    }
+                    changed |= entry.guard != guard;
                     if entry.offset > max {
                         let stored = entry.offset;
                         warn!(
@@ -184,10 +201,8 @@ impl State {
                             max_offset = max,
                             "consumer offset beyond the end of its queue, set back"
                         );
-                        (entry.offset, entry.guard) = (max, max);
+                        entry.offset = max;
                         changed = true;
-                    } else if is_suspect {
-                        entry.guard = max;
                     }
                 }
             }
@@ -243,6 +258,7 @@ impl State {
         if let Some(&entry) = find(&self.offsets, place)
             && entry.guard != NO_GUARD
         {
+            self.is_changed = true;
             put(&mut self.offsets, place, Entry { guard: NO_GUARD, ..entry });
         }
     }
@@ -348,7 +364,7 @@ impl State {
     /// Counts an entry that is about to be added.
     fn take_room(&mut self, place: Place<'_>) -> Result<(), CommitError> {
         let has_pair =
-            |known: bool| if known { 0 } else { 2 * (place.topic.len() + place.group.len() + PAIR_BYTES) };
+            |known: bool| if known { 0 } else { 3 * (place.topic.len() + place.group.len() + PAIR_BYTES) };
         let in_offsets = self.offsets.get(place.group).is_some_and(|topics| topics.contains_key(place.topic));
         let in_pulled = self.pulled.get(place.group).is_some_and(|topics| topics.contains_key(place.topic));
         let bytes = self.bytes + QUEUE_BYTES + has_pair(in_offsets) + has_pair(in_pulled);
@@ -410,8 +426,9 @@ impl Snapshot {
         ConsumerOffsetSerializeWrapper {
             data_version: self.version,
             group_topic_map: group_topics(&self.offsets),
-            offset_table: by_key(&self.offsets, |entry| entry.offset),
-            pull_offset_table: by_key(&self.pulled, |offset| *offset),
+            offset_table: by_key(&self.offsets, |entry| Some(entry.offset)),
+            pull_offset_table: by_key(&self.pulled, |offset| Some(*offset)),
+            guard_table: by_key(&self.offsets, |entry| Some(entry.guard).filter(|guard| *guard != NO_GUARD)),
         }
     }
 }
@@ -445,7 +462,7 @@ fn size_bytes<E>(table: &ByQueue<E>) -> usize {
     let pairs = table.iter().flat_map(|(group, topics)| topics.iter().map(move |pair| (group, pair)));
     pairs
         .map(|(group, (topic, queues))| {
-            2 * (topic.len() + group.len() + PAIR_BYTES) + queues.len() * QUEUE_BYTES
+            3 * (topic.len() + group.len() + PAIR_BYTES) + queues.len() * QUEUE_BYTES
         })
         .sum()
 }
@@ -468,13 +485,16 @@ fn by_group<E>(table: BTreeMap<String, BTreeMap<i32, i64>>, entry: impl Fn(i64) 
     all
 }
 
-fn by_key<E>(table: &ByQueue<E>, offset: impl Fn(&E) -> i64) -> BTreeMap<String, BTreeMap<i32, i64>> {
+/// By `topic@group` and queue id; without those that have nothing.
+fn by_key<E>(table: &ByQueue<E>, offset: impl Fn(&E) -> Option<i64>) -> BTreeMap<String, BTreeMap<i32, i64>> {
     let mut all = BTreeMap::new();
     for (group, topics) in table {
         for (topic, queues) in &**topics {
-            let queues =
-                queues.iter().filter_map(|(id, entry)| Some((i32::try_from(*id).ok()?, offset(entry))));
-            all.insert(format!("{topic}@{group}"), queues.collect());
+            let of_queue = |(id, entry): (&u32, &E)| Some((i32::try_from(*id).ok()?, offset(entry)?));
+            let queues: BTreeMap<_, _> = queues.iter().filter_map(of_queue).collect();
+            if !queues.is_empty() {
+                all.insert(format!("{topic}@{group}"), queues);
+            }
         }
     }
     all

@@ -96,7 +96,7 @@ impl Puller {
             return Ok((stored, true));
         }
         let offset = match member.config.start {
-            Start::Earliest => return Ok((api.min_offset(queue).await?, false)),
+            Start::Earliest => api.min_offset(queue).await?,
             Start::Latest => api.max_offset(queue).await?,
             Start::Timestamp(at_ms) => api.search_offset(queue, at_ms).await?,
             Start::Stored => {

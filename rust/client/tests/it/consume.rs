@@ -11,7 +11,7 @@ use rocketpy_protocol::header::PullMessageRequestHeader;
 use rocketpy_protocol::record::RecordFields;
 use rocketpy_protocol::{Command, Header, json, properties_text};
 
-use crate::peer::{Act, PATIENCE, Peer, client, ok, pull_answer, single, status, with};
+use crate::peer::{Act, PATIENCE, Peer, begun, client, ok, pull_answer, single, status, with};
 
 /// A stored message of topic `t`.
 pub(crate) fn record(offset: u64, body: &str, tag: &str) -> Vec<u8> {
@@ -101,7 +101,7 @@ async fn a_consumer_tells_brokers_of_its_group_before_it_pulls() {
 
 #[tokio::test]
 async fn messages_are_handed_out_in_order_and_committed_up_to_there() {
-    let peer = single(1);
+    let peer = begun(1);
     let consumer = consumer(&peer).await;
     let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
     reply.send(pull_answer(response::SUCCESS, 12, 20, records(0..10)));
@@ -127,7 +127,7 @@ async fn messages_are_handed_out_in_order_and_committed_up_to_there() {
 
 #[tokio::test]
 async fn closing_commits_nothing_and_leaves_the_group() {
-    let peer = single(1);
+    let peer = begun(1);
     let consumer = consumer(&peer).await;
     let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
     reply.send(pull_answer(response::SUCCESS, 3, 3, records(0..3)));

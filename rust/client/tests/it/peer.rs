@@ -244,6 +244,14 @@ impl Peer {
     }
 }
 
+/// As [`single`], where group `report` has begun at the start of each queue.
+pub(crate) fn begun(queues: u32) -> Peer {
+    let peer = single(queues);
+    let key = |queue: u32| ["report".to_owned(), "t".to_owned(), queue.to_string()];
+    peer.inner.state.lock().offsets.extend((0..queues).map(|queue| (key(queue), "0".to_owned())));
+    peer
+}
+
 /// One peer that is name server and broker `b` at once, with topic `t` of `queues` queues.
 pub(crate) fn single(queues: u32) -> Peer {
     let peer = Peer::start();

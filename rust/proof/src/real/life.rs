@@ -22,7 +22,7 @@ use super::plan::{Drawn, Ending, How, Lives};
 use super::server::{Death, Launch, Server, Started};
 use super::shape::Shape;
 use super::survey::Survey;
-use super::{Flush, Harness, Options, Totals, is_interrupted};
+use super::{Harness, Options, Totals, is_interrupted};
 use crate::checker::{Rule, Violation};
 use crate::history::{Contract, CrashKind, Event, Group};
 
@@ -77,7 +77,7 @@ impl<'a> Life<'a> {
             None => Journal::default(),
         };
         let harness = format!("{:?}", options.harness).to_lowercase();
-        journal.push(Event::Begin { harness, seed, contract: contract(options, &shape) });
+        journal.push(Event::Begin { harness, seed, contract: contract(&shape) });
         totals.stores += 1;
         let load = Load::new(journal, &shape);
         Ok(Self {
@@ -197,7 +197,7 @@ impl<'a> Life<'a> {
             self.load.journal.lock().push(Event::Healed);
         }
         let tasks = self.load.begin(&client, &server.broker, &mut drawn.load, !is_last);
-        if self.lasting.is_none() && has_lasting(self.options, &self.shape) {
+        if self.lasting.is_none() && self.shape.has_consumers {
             let client = self.client(config)?;
             let tasks = self.load.begin_lasting(&client, &mut drawn.load);
             self.lasting = Some((client, tasks));
@@ -442,12 +442,7 @@ fn free_ports() -> Result<[u16; 2], String> {
     }
 }
 
-/// Whether a consumer outlives the servers of a store. Over power cuts under `ASYNC_FLUSH` it may skip messages: docs/durability.md 4.
-fn has_lasting(options: &Options, shape: &Shape) -> bool {
-    shape.has_consumers && (options.harness == Harness::Kill || shape.flush == Flush::Sync)
-}
-
-fn contract(options: &Options, shape: &Shape) -> Contract {
+fn contract(shape: &Shape) -> Contract {
     let group = |(name, tags): (&str, &str)| Group {
         name: name.to_owned(),
         topics: Vec::new(),
@@ -456,8 +451,7 @@ fn contract(options: &Options, shape: &Shape) -> Contract {
         members: Vec::new(),
         outlives: name == LASTING,
     };
-    let lasting = has_lasting(options, shape).then_some((LASTING, "*"));
-    let groups = GROUPS.into_iter().filter(|_| shape.has_consumers).chain(lasting);
+    let groups = GROUPS.into_iter().chain([(LASTING, "*")]).filter(|_| shape.has_consumers);
     Contract {
         acknowledged: shape.flush.acknowledged(),
         topics: shape.own_flushes(),

@@ -40,4 +40,8 @@ pub struct ConsumerOffsetSerializeWrapper {
     pub offset_table: BTreeMap<String, BTreeMap<i32, i64>>,
     /// Where each group has pulled to, by `topic@group` and queue id; Apache writes it since 5.5.
     pub pull_offset_table: BTreeMap<String, BTreeMap<i32, i64>>,
+    /// RocketPy's own: where a queue ended at a start that may have lost messages, by `topic@group` and queue id, until the group has
+    /// pulled there. Others leave it out.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub guard_table: BTreeMap<String, BTreeMap<i32, i64>>,
 }
