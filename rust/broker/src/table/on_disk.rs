@@ -46,7 +46,8 @@ impl NamedTables {
     /// # Errors
     /// Why it is refused, or not written.
     pub fn put_topic(&self, topic: TopicConfig) -> Result<(), String> {
-        answered(self.topics.put(topic).map(written))
+        let name = topic.name.clone();
+        answered(self.topics.update(&name, |_| Ok(topic)).map(written))
     }
 
     /// Makes the group or changes it; answered on return.
