@@ -156,7 +156,7 @@ class ConsumerOptions(ClientOptions, total=False):
     tags: str
     """`*` for all, otherwise tags separated by `||`; filtered in the broker. Default `*`."""
     start: Start
-    """Where to begin without a stored offset. Default `Start.LATEST`."""
+    """Where a group begins that has no stored offset for a queue; the place is then stored. Default `Start.LATEST`."""
     auto_commit: Duration | None
     """Interval at which to commit the messages returned before the latest poll. Default None: never."""
     prefetch_messages: int
