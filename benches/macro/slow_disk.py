@@ -64,14 +64,12 @@ def send_times(running: Running) -> list[float]:
     return times
 
 
-def said(name: str, times: list[float]) -> float:
+def print_times(name: str, times: list[float]) -> None:
     cuts = statistics.quantiles(times, n=1000)
-    median = statistics.median(times)
     print(
-        f"{name}: {len(times)} sends, median {median * 1e6:.0f} us, p99 {cuts[989] * 1e6:.0f} us, "
+        f"{name}: {len(times)} sends, median {statistics.median(times) * 1e6:.0f} us, p99 {cuts[989] * 1e6:.0f} us, "
         f"p99.9 {cuts[998] * 1e6:.0f} us, longest {max(times) * 1e3:.1f} ms"
     )
-    return median
 
 
 def main() -> None:
@@ -101,7 +99,9 @@ def main() -> None:
                     reader.join()
     megabytes = sum(counted) * BODY_BYTES / 1e6
     print(f"read meanwhile: {sum(counted)} of {BACKLOG} messages, {megabytes:.0f} MB in {ROUNDS * ROUND_S:.0f} s")
-    ratio = said("beside the reader", beside) / said("alone", alone)
+    print_times("alone", alone)
+    print_times("beside the reader", beside)
+    ratio = statistics.median(beside) / statistics.median(alone)
     print(f"median, beside the reader to alone: {ratio:.2f}")
 
 

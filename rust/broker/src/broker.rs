@@ -318,15 +318,18 @@ fn register(shared: &Arc<Shared>, services: &Services) -> String {
 pub(crate) struct Listener {
     shared: Arc<Shared>,
     failed: watch::Sender<Option<StoreError>>,
-    /// The right of a send to wait on its thread.
-    pub(crate) waits: Semaphore,
+    /// One permit for each send that waits on its thread.
+    pub(crate) wait_permits: Semaphore,
 }
 
 impl Listener {
     /// The listener, and the failed flush that it is told of.
     pub(crate) fn new(shared: &Arc<Shared>) -> (Self, watch::Receiver<Option<StoreError>>) {
         let (sender, failed) = watch::channel(None);
-        (Self { shared: shared.clone(), failed: sender, waits: Semaphore::new(MAX_WAITING_SENDS) }, failed)
+        (
+            Self { shared: shared.clone(), failed: sender, wait_permits: Semaphore::new(MAX_WAITING_SENDS) },
+            failed,
+        )
     }
 }
 
@@ -348,7 +351,7 @@ impl StoreListener for Listener {
     }
 
     fn waits(&self, wait: &mut dyn FnMut()) {
-        if let Ok(_place) = self.waits.try_acquire() {
+        if let Ok(_permit) = self.wait_permits.try_acquire() {
             blocking(wait);
         }
     }

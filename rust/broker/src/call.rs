@@ -9,7 +9,7 @@ use rocketpy_remoting::{Connection, Reply, Response};
 use serde::Serialize;
 use tracing::debug;
 
-use crate::cold_read::ColdReads;
+use crate::disk_read::DiskReads;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::table::group_commit::Written;
@@ -36,25 +36,28 @@ pub(crate) enum Function {
     AtOnce(Serve),
     /// By reads that may wait for the disk. It does not look at the body of the request.
     LookUp(Serve),
+    /// The same, with as many reads as there are queues.
+    Survey(Serve),
 }
 
 /// Answers with what the function returns.
 pub(crate) fn answer(function: Function, shared: &Arc<Shared>, request: Command, reply: Reply) {
     match function {
-        Function::AtOnce(function) => {
-            let call = Call { shared, connection: reply.connection(), request: &request };
-            let answer = function(call);
+        Function::AtOnce(serve) => {
+            let answer = serve(Call { shared, connection: reply.connection(), request: &request });
             finish(answer, reply);
         }
-        Function::LookUp(function) => {
-            let request = without_body(request);
-            let (owner, connection) = (shared.clone(), reply.connection().clone());
-            let bytes = header_bytes(&request);
-            let look_up =
-                move || function(Call { shared: &owner, connection: &connection, request: &request });
-            read_aside(shared, &shared.look_ups, reply, bytes, look_up, finish);
-        }
+        Function::LookUp(serve) => look_up(serve, &shared.look_ups, shared, request, reply),
+        Function::Survey(serve) => look_up(serve, &shared.surveys, shared, request, reply),
     }
+}
+
+fn look_up(serve: Serve, reads: &DiskReads, shared: &Arc<Shared>, request: Command, reply: Reply) {
+    let request = without_body(request);
+    let (owner, connection) = (shared.clone(), reply.connection().clone());
+    let bytes = header_bytes(&request);
+    let look_up = move || serve(Call { shared: &owner, connection: &connection, request: &request });
+    read_aside(shared, reads, reply, bytes, look_up, finish);
 }
 
 /// A request that waits. Its body is a part of the whole block that was read from the connection, and would keep it in memory.
@@ -81,11 +84,11 @@ pub(crate) fn answer_later(
     shared.tasks.spawn(async move { finish(work.await, reply) });
 }
 
-/// Does a read that may wait for the disk when its turn comes, and then goes on with the answer. Without room for it the answer
-/// is SYSTEM_BUSY. What it keeps until then, `bytes` of memory, counts for its connection; once that has ended nothing is read.
+/// Waits for a turn, reads from the disk, then calls `then` with the result. Without room for it the answer is SYSTEM_BUSY. What it
+/// keeps until then, `bytes` of memory, counts for its connection; once that has ended nothing is read.
 pub(crate) fn read_aside<T: Send + 'static>(
     shared: &Shared,
-    reads: &ColdReads,
+    reads: &DiskReads,
     reply: Reply,
     bytes: usize,
     read: impl FnOnce() -> T + Send + 'static,
@@ -93,11 +96,11 @@ pub(crate) fn read_aside<T: Send + 'static>(
 ) {
     let place = match reads.enter() {
         Ok(place) => place,
-        Err(refusal) => return reply.send(refusal.response()),
+        Err(refusal) => return finish(Err(refusal), reply),
     };
     let memory = match waiting::reserve(&reply, bytes) {
         Ok(memory) => memory,
-        Err(no_memory) => return reply.send(Refusal::from(no_memory).response()),
+        Err(no_memory) => return finish(Err(no_memory.into()), reply),
     };
     let connection = reply.connection().clone();
     shared.tasks.spawn(async move {

@@ -12,9 +12,9 @@
 mod blocking;
 mod broker;
 mod call;
-mod cold_read;
 mod config;
 mod config_file;
+mod disk_read;
 mod error;
 mod figures;
 mod held_request;

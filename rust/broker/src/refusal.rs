@@ -83,8 +83,8 @@ pub(crate) enum Refusal {
     TooManyHeld { limit: usize },
     #[error("the requests that are held would take more than {limit} bytes (maxHeldBytes); try again later")]
     HeldBytes { limit: usize },
-    #[error("{limit} such requests wait for the disk already; try again later")]
-    ColdReads { limit: usize },
+    #[error("{limit} requests wait for the disk already; try again later")]
+    DiskReads { limit: usize },
     #[error(transparent)]
     Memory(#[from] NoMemory),
     #[error(transparent)]
@@ -178,7 +178,7 @@ impl Refusal {
             | Self::BroadcastDisabled { .. } => response::NO_PERMISSION,
             Self::TooManyHeld { .. }
             | Self::HeldBytes { .. }
-            | Self::ColdReads { .. }
+            | Self::DiskReads { .. }
             | Self::Memory(_)
             | Self::TooManyWait { .. }
             | Self::TooManyWaitForTopics { .. } => response::SYSTEM_BUSY,
@@ -218,6 +218,8 @@ impl Refusal {
     }
 }
 
+/// Checks a number from outside.
+///
 /// # Errors
 /// The value is outside of the range; `field` names it.
 pub(crate) fn check_range(

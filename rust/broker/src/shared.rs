@@ -12,7 +12,7 @@ use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
 use rocketpy_store::{Store, StoreError};
 use tokio::runtime::Handle;
 
-use crate::cold_read::ColdReads;
+use crate::disk_read::DiskReads;
 use crate::held_request::{HeldLimits, HeldRequests};
 use crate::held_send::HeldSends;
 use crate::minute::MinuteRates;
@@ -49,9 +49,11 @@ pub(crate) struct Shared {
     pub(crate) held: HeldRequests<Waiting>,
     pub(crate) held_sends: HeldSends,
     /// Pulls of what is not in memory.
-    pub(crate) cold_pulls: ColdReads,
-    /// Requests that look messages or offsets up. They have turns of their own: a look-up may read a record of each queue.
-    pub(crate) look_ups: ColdReads,
+    pub(crate) cold_pulls: DiskReads,
+    /// Requests that look a message or an offset up.
+    pub(crate) look_ups: DiskReads,
+    /// Statistics, which read a record of each queue: nobody else waits for them.
+    pub(crate) surveys: DiskReads,
     pub(crate) sends_to_new_topics: SendsToNewTopics,
     pub(crate) stats: Stats,
     pub(crate) rates: MinuteRates,
@@ -126,8 +128,9 @@ impl Shared {
                 bytes: config.max_held_bytes,
             }),
             held_sends: HeldSends::default(),
-            cold_pulls: ColdReads::new(),
-            look_ups: ColdReads::new(),
+            cold_pulls: DiskReads::new(),
+            look_ups: DiskReads::new(),
+            surveys: DiskReads::new(),
             sends_to_new_topics: SendsToNewTopics::default(),
             stats: Stats::new(started_at_ms),
             rates: MinuteRates::default(),

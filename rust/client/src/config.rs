@@ -114,9 +114,8 @@ impl ProducerConfig {
 
 /// Where a group begins in a queue for which it has no stored offset. A stored offset always wins.
 ///
-/// The first member to read a queue from [`Latest`](Self::Latest) or from a [`Timestamp`](Self::Timestamp) stores where it began, even
-/// without `auto_commit`. Until the first commit, the next member of the queue begins there too, so that no message that arrives
-/// in between is skipped.
+/// The first member that reads a queue stores where it began, even without `auto_commit`. Until the first commit, the next member of
+/// the queue begins there too, so that no message that arrives in between is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ConsumeFromWhere")]
 pub enum Start {

@@ -74,7 +74,7 @@ pub struct Group {
 pub struct Contract {
     /// When sends are acknowledged. Consumers see only what survives where this is after the flush.
     pub acknowledged: Acknowledged,
-    /// Topics whose sends are acknowledged in a way of their own.
+    /// Topics with a `flush.type` of their own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub topics: BTreeMap<String, Acknowledged>,
     /// The groups that receive.

@@ -103,13 +103,21 @@ fn main() -> ExitCode {
 /// Set while simulated runs are under way, which catch their own panics.
 static SIMULATES: AtomicBool = AtomicBool::new(false);
 
-/// Simulated seeds, kills, power cuts, and power cuts with `maxUnflushedBytes` filled, of one turn.
-const SOAK_TURN: (u64, u64, u64, u64) = (20_000, 80, 40, 1);
+/// What one turn runs.
+struct SoakTurn {
+    seeds: u64,
+    kills: u64,
+    power_cuts: u64,
+    /// With `maxUnflushedBytes` filled.
+    full_power_cuts: u64,
+}
+
+const SOAK_TURN: SoakTurn = SoakTurn { seeds: 20_000, kills: 80, power_cuts: 40, full_power_cuts: 1 };
 
 /// Runs all harnesses in turn until one fails or a signal interrupts them.
 fn soak(turns: u64) -> bool {
     listen_for_interrupt();
-    let (seeds, kills, cuts, full_cuts) = SOAK_TURN;
+    let SoakTurn { seeds, kills, power_cuts, full_power_cuts } = SOAK_TURN;
     let can_cut = Mounted::can_be_cut();
     if let Err(reason) = &can_cut {
         say!("no power cuts: root, loop devices and mkfs.ext4 are needed: {reason}");
@@ -120,8 +128,8 @@ fn soak(turns: u64) -> bool {
         let is_sound = sim.run()
             && real_command::Real::of(kills).run(real::Harness::Kill)
             && (can_cut.is_err()
-                || real_command::Real::of(cuts).run(real::Harness::Power)
-                    && real_command::Real::of_bound(full_cuts).run(real::Harness::Power));
+                || real_command::Real::of(power_cuts).run(real::Harness::Power)
+                    && real_command::Real::of_bound(full_power_cuts).run(real::Harness::Power));
         if !is_sound {
             return false;
         }

@@ -146,7 +146,7 @@ fn ends(totals: &Totals) -> String {
     if totals.most_lost_bytes > 0 {
         let (bytes, age) = (totals.most_lost_bytes, totals.oldest_lost.as_millis());
         text += &format!(
-            ", one took {bytes} bytes at most, and a message that was acknowledged {age} ms before at most"
+            "; the largest loss was {bytes} bytes, the oldest lost message was acknowledged {age} ms before its cut"
         );
     }
     for point in Point::ALL {

@@ -109,11 +109,14 @@ pub(super) fn of_topic(Call { shared, request, .. }: Call<'_>) -> Answer {
 }
 
 /// GET_CONSUME_STATS: every queue's end beside the group's offset, and how many messages a second it took in the last minute.
-pub(super) fn consume_stats(Call { shared, request, .. }: Call<'_>) -> Answer {
+pub(super) fn consume_stats(Call { shared, connection, request }: Call<'_>) -> Answer {
     let header = GetConsumeStatsRequestHeader::read(&request.ext)?;
     let group = header.consumer_group;
     let mut stats = ConsumeStats::default();
     for topic in topics(shared, &header) {
+        if !connection.is_open() {
+            break; // nobody waits for the rest
+        }
         let Some(config) = shared.topics.get(&topic) else { continue };
         stats.consume_tps += shared.rates.get_rate(Instant::now(), group, &topic);
         let name: Arc<str> = topic.as_str().into();
@@ -126,17 +129,17 @@ pub(super) fn consume_stats(Call { shared, request, .. }: Call<'_>) -> Answer {
     Ok(success_json(&stats))
 }
 
-fn topics(shared: &Shared, header: &GetConsumeStatsRequestHeader<'_>) -> Vec<String> {
+fn topics(shared: &Shared, header: &GetConsumeStatsRequestHeader<'_>) -> BTreeSet<String> {
     let listed = header.topic_list.into_iter().flat_map(|list| list.split(';'));
-    let listed: Vec<String> =
+    let listed: BTreeSet<String> =
         listed.map(str::trim).filter(|topic| !topic.is_empty()).map(str::to_owned).collect();
     if !listed.is_empty() {
         return listed;
     }
     let group = header.consumer_group;
     let topics = match header.topic.filter(|topic| !topic.is_empty()) {
-        Some(topic) => vec![topic.to_owned()],
-        None => shared.offsets.topics_of(group),
+        Some(topic) => BTreeSet::from([topic.to_owned()]),
+        None => shared.offsets.topics_of(group).into_iter().collect(),
     };
     match shared.clients.subscribed_topics(group) {
         Some(subscribed) => topics.into_iter().filter(|topic| subscribed.contains(topic)).collect(),

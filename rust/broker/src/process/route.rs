@@ -51,6 +51,10 @@ const fn looks_up(function: Serve) -> Route {
     Route::Answers { function: Function::LookUp(function), waits: Waits::No }
 }
 
+const fn surveys_once_dispatched(function: Serve) -> Route {
+    Route::Answers { function: Function::Survey(function), waits: Waits::Yes }
+}
+
 const fn looks_up_once_dispatched(function: Serve) -> Route {
     Route::Answers { function: Function::LookUp(function), waits: Waits::Yes }
 }
@@ -77,7 +81,7 @@ request_table! {
 
     // Offsets.
     QUERY_CONSUMER_OFFSET => Route::Answers {
-        function: Function::LookUp(offset::query),
+        function: Function::AtOnce(offset::query),
         waits: Waits::Unless { test: offset::is_of_stored, says: "setZeroIfNotFound=false" },
     };
     UPDATE_CONSUMER_OFFSET => Route::Replies(offset::update);
@@ -105,13 +109,13 @@ request_table! {
     DELETE_TOPIC_IN_BROKER => Route::Replies(topic::delete);
     GET_ALL_TOPIC_CONFIG => answers(topic::all);
     GET_TOPIC_CONFIG => answers(topic::get);
-    GET_TOPIC_STATS_INFO => looks_up_once_dispatched(topic::stats);
+    GET_TOPIC_STATS_INFO => surveys_once_dispatched(topic::stats);
 
     // Consumer groups.
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => Route::Replies(group::put);
     DELETE_SUBSCRIPTIONGROUP => Route::Replies(group::delete);
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG => answers(group::all);
-    GET_CONSUME_STATS => looks_up_once_dispatched(group::consume_stats);
+    GET_CONSUME_STATS => surveys_once_dispatched(group::consume_stats);
     QUERY_TOPIC_CONSUME_BY_WHO => answers(group::of_topic);
 
     // The broker itself.

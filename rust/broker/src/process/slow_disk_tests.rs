@@ -384,7 +384,7 @@ async fn sends_that_wait_for_dispatch_leave_threads_for_everybody_else() {
         calls.push(fixture.begin(&client, send("known", "x")).await);
         clients.push(client);
     }
-    until("as many wait as may", || listener.waits.available_permits() == 0).await;
+    until("as many wait as may", || listener.wait_permits.available_permits() == 0).await;
     let refused = fixture.call(&fixture.client, send("known", "x")).await;
     assert_eq!(refused.code, response::SYSTEM_BUSY, "{:?}", refused.remark);
     // What these answers need runs on the threads that are left.

@@ -31,7 +31,12 @@ pub(super) fn put(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     let wanted = CreateTopicRequestHeader::read(&request.ext).map_err(Refusal::from);
     let changed = wanted.and_then(|header| {
         check_own(shared, header.topic)?;
-        shared.topics.update(header.topic, |old| wanted_topic(old, &header))
+        let (topic, changes) =
+            (wanted_topic(&header)?, attribute_changes(header.attributes.unwrap_or_default())?);
+        shared.topics.update(header.topic, |old| {
+            let old = old.map(|old| old.attributes.clone()).unwrap_or_default();
+            Ok(TopicConfig { attributes: changed(old, &changes), ..topic })
+        })
     });
     let changed = match changed {
         Ok(changed) => changed,
@@ -77,11 +82,8 @@ async fn set_topic_retention(shared: &Arc<Shared>) -> Result<(), Refusal> {
     Ok(aside(move || owner.set_topic_retention()).await?)
 }
 
-/// What the request makes of the topic's configuration, if there is one.
-fn wanted_topic(
-    old: Option<&TopicConfig>,
-    header: &CreateTopicRequestHeader<'_>,
-) -> Result<TopicConfig, Refusal> {
+/// What the request says, without attributes.
+fn wanted_topic(header: &CreateTopicRequestHeader<'_>) -> Result<TopicConfig, Refusal> {
     let perm = Permission(header.perm);
     if !perm.is_valid() {
         let value = header.perm.to_string();
@@ -91,9 +93,8 @@ fn wanted_topic(
             value,
         });
     }
-    let old = old.map(|old| old.attributes.clone()).unwrap_or_default();
     Ok(TopicConfig {
-        attributes: attributes(old, header.attributes.unwrap_or_default())?,
+        attributes: BTreeMap::new(),
         order: header.order.unwrap_or(false),
         perm,
         read_queues: queues("readQueueNums", header.read_queue_nums)?,
@@ -122,25 +123,38 @@ fn check_own(shared: &Shared, topic: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Applies a change such as `+name=value,-name` to a topic's attributes.
-fn attributes(
-    mut attributes: BTreeMap<String, String>,
-    text: &str,
-) -> Result<BTreeMap<String, String>, Refusal> {
-    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+/// A new value of an attribute, or its end.
+type AttributeChange<'a> = (&'a str, Option<&'a str>);
+
+/// Reads changes such as `+name=value,-name`.
+fn attribute_changes(text: &str) -> Result<Vec<AttributeChange<'_>>, Refusal> {
+    let change = |part| {
+        let part: &str = part;
         if let Some(name) = part.strip_prefix('-') {
-            attributes.remove(name);
-            continue;
+            return Ok((name, None));
         }
         let pair = part.strip_prefix('+').and_then(|pair| pair.split_once('='));
         let known = pair.filter(|(name, value)| topic_attribute::is_served(name, value));
-        let Some((name, value)) = known else {
-            let wanted = topic_attribute::WANTED;
-            return Err(Refusal::Value { field: "attributes", wanted, value: part.to_owned() });
+        known.map(|(name, value)| (name, Some(value))).ok_or_else(|| Refusal::Value {
+            field: "attributes",
+            wanted: topic_attribute::WANTED,
+            value: part.to_owned(),
+        })
+    };
+    text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(change).collect()
+}
+
+fn changed(
+    mut attributes: BTreeMap<String, String>,
+    changes: &[AttributeChange<'_>],
+) -> BTreeMap<String, String> {
+    for &(name, value) in changes {
+        match value {
+            Some(value) => attributes.insert(name.to_owned(), value.to_owned()),
+            None => attributes.remove(name),
         };
-        attributes.insert(name.to_owned(), value.to_owned());
     }
-    Ok(attributes)
+    attributes
 }
 
 /// DELETE_TOPIC_IN_BROKER: the topic, its queues and the offsets stored for it.
@@ -184,13 +198,16 @@ pub(super) fn get(Call { shared, request, .. }: Call<'_>) -> Answer {
 }
 
 /// GET_TOPIC_STATS_INFO: the bounds of every queue, and how many messages a second came in the last minute.
-pub(super) fn stats(Call { shared, request, .. }: Call<'_>) -> Answer {
+pub(super) fn stats(Call { shared, connection, request }: Call<'_>) -> Answer {
     let header = GetTopicStatsInfoRequestHeader::read(&request.ext)?;
     let topic = existing(shared, header.topic)?;
     let broker_name: Arc<str> = shared.config.broker_name.as_str().into();
     let name: Arc<str> = topic.name.as_str().into();
     let mut offset_table = BTreeMap::new();
     for queue_id in 0..topic.queues() {
+        if !connection.is_open() {
+            break; // nobody waits for the rest
+        }
         let bounds = shared.store.queue_bounds(&name, queue_id);
         let last = bounds.max.get().checked_sub(1).filter(|last| *last >= bounds.min.get());
         let last_update_at_ms = match last {

@@ -158,8 +158,10 @@ impl<K: Kept> GroupCommit<K> {
     /// Writes until nobody waits.
     fn run(&self) {
         while let Some(content) = self.begin() {
-            let mut write = UnderWay { group: self, content, result: None };
-            write.result = Some(self.kept.write(&write.content));
+            let mut guard = EndsAfterPanic { group: self, content: &content, is_armed: true };
+            let result = self.kept.write(&content);
+            guard.is_armed = false;
+            self.end(&content, result, true);
         }
     }
 
@@ -172,25 +174,13 @@ impl<K: Kept> GroupCommit<K> {
         inner.current = std::mem::take(&mut inner.next);
         Some(self.kept.begin(&mut inner.state))
     }
-}
 
-/// A write that has begun. Its drop tells everybody how it ended, even when the writer panicked: then it has failed.
-struct UnderWay<'a, K: Kept> {
-    group: &'a GroupCommit<K>,
-    content: K::Content,
-    /// `None` until the write has returned.
-    result: Option<Result<(), EnvError>>,
-}
-
-impl<K: Kept> Drop for UnderWay<'_, K> {
-    fn drop(&mut self) {
-        let mut inner = self.group.inner.lock();
-        let result = self.result.take().unwrap_or_else(|| {
-            // The writer does not come back: the next change starts another one.
-            inner.is_running = false;
-            Err(panicked())
-        });
-        self.group.kept.end(&mut inner.state, &self.content, result.is_ok());
+    /// Tells everybody who waited how the write ended. After a failed one those who wait for the next one get the error as well. If
+    /// the writer does not go on, the next change starts another one.
+    fn end(&self, content: &K::Content, result: Result<(), EnvError>, goes_on: bool) {
+        let mut inner = self.inner.lock();
+        inner.is_running = goes_on;
+        self.kept.end(&mut inner.state, content, result.is_ok());
         let mut done = std::mem::take(&mut inner.current);
         if result.is_err() {
             done.append(&mut inner.next);
@@ -199,6 +189,21 @@ impl<K: Kept> Drop for UnderWay<'_, K> {
         for waiter in done {
             // Whoever waited may have gone.
             drop(waiter.send(result.clone()));
+        }
+    }
+}
+
+/// Ends a write as a failed one when the writer panics.
+struct EndsAfterPanic<'a, K: Kept> {
+    group: &'a GroupCommit<K>,
+    content: &'a K::Content,
+    is_armed: bool,
+}
+
+impl<K: Kept> Drop for EndsAfterPanic<'_, K> {
+    fn drop(&mut self) {
+        if self.is_armed {
+            self.group.end(self.content, Err(panicked()), false);
         }
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod group;
 pub(crate) mod group_commit;
 pub(crate) mod named;
 pub(crate) mod offset;
+mod offset_content;
 mod offset_state;
 #[cfg(feature = "sim")]
 pub(crate) mod on_disk;

@@ -15,6 +15,7 @@ use tracing::warn;
 
 use crate::config_file::MAX_ENTRY_BYTES;
 use crate::table::group_commit::{NoRoomToWait, Wait};
+use crate::table::offset_content::{Snapshot, by_group};
 
 /// The version moves once in this many commits (`consumerOffsetUpdateVersionStep`).
 const COMMITS_PER_VERSION: u64 = 500;
@@ -23,13 +24,13 @@ const QUEUE_BYTES: usize = 80;
 /// Bytes around the names of a topic and a group, which stand in the file four times.
 const PAIR_BYTES: usize = 32;
 /// The guard of an entry that has none.
-const NO_GUARD: i64 = i64::MAX;
+pub(super) const NO_GUARD: i64 = i64::MAX;
 
 /// By group, then topic, then queue. Of a longer key (`topic@group@broadcast`) everything after the first `@` counts as group.
 ///
 /// A write shares all of it. A change then copies what it touches: the queues of its topic, and the list of its group's topics.
-type ByQueue<E> = HashMap<Arc<str>, Arc<ByTopic<E>>>;
-type ByTopic<E> = HashMap<Arc<str>, Arc<BTreeMap<u32, E>>>;
+pub(super) type ByQueue<E> = HashMap<Arc<str>, Arc<ByTopic<E>>>;
+pub(super) type ByTopic<E> = HashMap<Arc<str>, Arc<BTreeMap<u32, E>>>;
 
 /// A queue, as a group sees it.
 #[derive(Debug, Clone, Copy)]
@@ -62,15 +63,15 @@ pub enum CommitError {
         /// The end.
         max_offset: i64,
     },
-    /// The last start may have taken the queue back to `max_offset`, and numbers above it name other messages now.
+    /// A start may have taken the queue back to `max_offset`, and numbers above it name other messages now.
     #[error(
-        "offset {offset} may be from before the broker's last start, which the queue survived up to {max_offset}; let a member of \
-         the group pull from there first, commit at most that, or stop the group and reset it with `rocketpy group reset`"
+        "offset {offset} is beyond {max_offset}, where the queue ended at a start of the broker that may have lost messages; let a \
+         member of the group pull from there first, commit at most that, or stop the group and reset it with `rocketpy group reset`"
     )]
     BeforeStart {
         /// What was to be stored.
         offset: i64,
-        /// Where the queue ended at the start.
+        /// Where the queue ended at that start.
         max_offset: i64,
     },
     /// The file would be longer than a start reads.
@@ -128,15 +129,23 @@ pub(super) struct State {
     in_flight: Option<u64>,
 }
 
+/// What a start changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum SetBack {
+    Nothing,
+    Guards,
+    Offsets,
+}
+
 #[derive(Debug, Clone, Copy)]
-struct Entry {
-    offset: i64,
+pub(super) struct Entry {
+    pub(super) offset: i64,
     /// The first write that has an offset of this group for this queue. Once it, or a later one, is on disk, a kill sets the group
     /// back, but not to nothing.
     since: u64,
-    /// Where the queue ended at the start, or at an earlier one that ended it before, until the group has pulled there or before. In
-    /// the file too: a member that no start heard of may still be there at the next one.
-    guard: i64,
+    /// The lowest end that the queue had at any start since the group last pulled there or before. Stored, because a member may stay
+    /// away over several starts.
+    pub(super) guard: i64,
 }
 
 impl State {
@@ -178,19 +187,21 @@ impl State {
     }
 
     /// Sets offsets beyond the end of their queue back to it. With `is_suspect`, members of every group may stand beyond what
-    /// survived, though what is stored does not show it. True when something was set back.
-    pub(super) fn set_back(&mut self, max_offset: impl Fn(&str, u32) -> i64, is_suspect: bool) -> bool {
-        let mut changed = false;
+    /// survived, though what is stored does not show it.
+    pub(super) fn set_back(&mut self, max_offset: impl Fn(&str, u32) -> i64, is_suspect: bool) -> SetBack {
+        let mut changed = SetBack::Nothing;
         for (group, topics) in &mut self.offsets {
             for (topic, queues) in Arc::make_mut(topics) {
                 for (queue_id, entry) in Arc::make_mut(queues) {
                     let max = max_offset(topic, *queue_id);
                     let guard = entry.guard;
                     if is_suspect || entry.offset > max || guard != NO_GUARD {
-                        // Of several starts the one that left the least: a member may have been away since before the first.
+                        // The lowest of several starts: a member may have been away since before the first.
                         entry.guard = guard.min(max);
                     }
-                    changed |= entry.guard != guard;
+                    if entry.guard != guard {
+                        changed = changed.max(SetBack::Guards);
+                    }
                     if entry.offset > max {
                         let stored = entry.offset;
                         warn!(
@@ -202,7 +213,7 @@ impl State {
                             "consumer offset beyond the end of its queue, set back"
                         );
                         entry.offset = max;
-                        changed = true;
+                        changed = SetBack::Offsets;
                     }
                 }
             }
@@ -211,12 +222,14 @@ impl State {
             for (topic, queues) in Arc::make_mut(topics) {
                 for (queue_id, offset) in Arc::make_mut(queues) {
                     let max = max_offset(topic, *queue_id);
-                    changed |= *offset > max;
+                    if *offset > max {
+                        changed = SetBack::Offsets;
+                    }
                     *offset = max.min(*offset);
                 }
             }
         }
-        self.is_changed |= changed;
+        self.is_changed |= changed != SetBack::Nothing;
         changed
     }
 
@@ -411,28 +424,6 @@ impl State {
     }
 }
 
-/// What one write saves.
-#[derive(Debug)]
-pub(super) struct Snapshot {
-    pub(super) number: u64,
-    version: DataVersion,
-    offsets: ByQueue<Entry>,
-    pulled: ByQueue<i64>,
-}
-
-impl Snapshot {
-    /// The content of the file.
-    pub(super) fn content(&self) -> ConsumerOffsetSerializeWrapper {
-        ConsumerOffsetSerializeWrapper {
-            data_version: self.version,
-            group_topic_map: group_topics(&self.offsets),
-            offset_table: by_key(&self.offsets, |entry| Some(entry.offset)),
-            pull_offset_table: by_key(&self.pulled, |offset| Some(*offset)),
-            guard_table: by_key(&self.offsets, |entry| Some(entry.guard).filter(|guard| *guard != NO_GUARD)),
-        }
-    }
-}
-
 fn remove_topic<E>(table: &mut ByQueue<E>, topic: &str) {
     for topics in table.values_mut().filter(|topics| topics.contains_key(topic)) {
         Arc::make_mut(topics).remove(topic);
@@ -465,46 +456,4 @@ fn size_bytes<E>(table: &ByQueue<E>) -> usize {
             3 * (topic.len() + group.len() + PAIR_BYTES) + queues.len() * QUEUE_BYTES
         })
         .sum()
-}
-
-/// The opposite of [`by_key`].
-fn by_group<E>(table: BTreeMap<String, BTreeMap<i32, i64>>, entry: impl Fn(i64) -> E) -> ByQueue<E> {
-    let mut all = ByQueue::new();
-    for (key, queues) in table {
-        match key.split_once('@') {
-            Some((topic, group)) => {
-                let queues = queues
-                    .into_iter()
-                    .filter_map(|(id, offset)| Some((u32::try_from(id).ok()?, entry(offset))));
-                let topics = Arc::make_mut(all.entry(group.into()).or_default());
-                topics.insert(topic.into(), Arc::new(queues.collect()));
-            }
-            None => warn!(key, "consumer offset without a group left out"),
-        }
-    }
-    all
-}
-
-/// By `topic@group` and queue id; without those that have nothing.
-fn by_key<E>(table: &ByQueue<E>, offset: impl Fn(&E) -> Option<i64>) -> BTreeMap<String, BTreeMap<i32, i64>> {
-    let mut all = BTreeMap::new();
-    for (group, topics) in table {
-        for (topic, queues) in &**topics {
-            let of_queue = |(id, entry): (&u32, &E)| Some((i32::try_from(*id).ok()?, offset(entry)?));
-            let queues: BTreeMap<_, _> = queues.iter().filter_map(of_queue).collect();
-            if !queues.is_empty() {
-                all.insert(format!("{topic}@{group}"), queues);
-            }
-        }
-    }
-    all
-}
-
-fn group_topics<E>(table: &ByQueue<E>) -> BTreeMap<String, Vec<String>> {
-    let sorted = |topics: &ByTopic<E>| {
-        let mut names: Vec<String> = topics.keys().map(ToString::to_string).collect();
-        names.sort_unstable();
-        names
-    };
-    table.iter().map(|(group, topics)| (group.to_string(), sorted(topics))).collect()
 }

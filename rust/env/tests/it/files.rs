@@ -198,7 +198,7 @@ fn bytes_that_are_not_in_memory_are_not_waited_for() {
 }
 
 #[test]
-fn a_folder_keeps_the_name_of_its_page_cache_and_a_copy_has_another() {
+fn a_folder_keeps_the_name_of_its_page_cache_and_another_folder_has_another() {
     let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let name = RealDisk.page_cache(dir.path());
     assert_eq!(RealDisk.page_cache(&dir.path().join(".")), name);

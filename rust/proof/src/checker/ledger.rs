@@ -60,7 +60,7 @@ pub(super) struct Message {
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub acknowledged: Acknowledged,
-    /// Of topics that have a way of their own.
+    /// Of topics with a `flush.type` of their own.
     pub acknowledged_of: BTreeMap<String, Acknowledged>,
     messages: BTreeMap<u64, Message>,
     /// The message of each entry that was ever seen.

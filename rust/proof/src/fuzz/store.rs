@@ -94,15 +94,15 @@ fn inspect(disk: &SimDisk) {
     let _ = tools::plan_repair(&reader, &mut |_| true);
 }
 
-/// Repairs what did not open, and starts it again: damage that a repair can mend is gone. A file of another size is not.
+/// Repairs a store that did not open, and opens it again. Only a log file of another size may still be refused.
 fn repair(disk: &SimDisk, config: &StoreConfig) {
     let Ok(reader) = StoreReader::open_on(disk.clone(), ROOT.as_ref(), None) else { return };
     if tools::repair(&reader, &mut |_| true).is_ok() {
         drop(reader);
         let opened = live(disk, config);
-        let is_mended =
+        let may_be_refused =
             |error: &StoreError| !error.is_damage() || matches!(error, StoreError::WrongFileSize { .. });
-        assert!(opened.as_ref().err().is_none_or(is_mended), "after a repair: {opened:?}");
+        assert!(opened.as_ref().err().is_none_or(may_be_refused), "after a repair: {opened:?}");
     }
 }
 

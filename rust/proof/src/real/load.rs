@@ -58,14 +58,14 @@ pub(super) struct Load {
     pub topics: Arc<[String]>,
     /// Lengths of bodies. In a batch they are shorter; where all are longer than those, there is none.
     bodies: RangeInclusive<usize>,
-    pub has_consumers: bool,
+    has_consumers: bool,
     /// Whether retention is asked to remove what it may.
     asks_retention: bool,
     pub metadata: Arc<Mutex<Metadata>>,
     /// When sends were acknowledged, and where their records begin.
     pub acknowledged: Arc<Mutex<VecDeque<(Instant, u64)>>>,
     /// Sends that the server refused.
-    pub refused: Arc<AtomicU64>,
+    refused: Arc<AtomicU64>,
     numbers: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     draining: Arc<AtomicBool>,
@@ -132,7 +132,7 @@ impl Load {
         self.draining.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the server takes no more, or so much that it should not have.
+    /// Whether the server has refused a send, or the log has passed [`FULL_BYTES`].
     pub(super) fn has_filled(&self) -> bool {
         self.refused.load(Ordering::SeqCst) > 0 || self.journal.lock().log_end > FULL_BYTES
     }

@@ -167,7 +167,7 @@ impl Server {
         self.wait_for_end_or(within, || false)
     }
 
-    /// Waits for a time until it ends by itself, or for as long as it is not `enough`.
+    /// Waits until it ends, `is_enough` returns true, or the time is over; true if it ended.
     pub(super) fn wait_for_end_or(&mut self, within: Duration, is_enough: impl Fn() -> bool) -> bool {
         let started = Instant::now();
         while !self.has_ended() {

@@ -13,6 +13,8 @@ use crate::history::Acknowledged;
 /// Attributes of a topic, as a topic specification takes them.
 pub(super) type Attributes = BTreeMap<String, Option<String>>;
 
+/// The attribute by which a topic has its own flush policy.
+const FLUSH_TYPE: &str = "flush.type";
 /// Most messages that a producer sends at once, and the longest body of one of them.
 pub(super) const BATCH_MESSAGES: usize = 8;
 pub(super) const BATCH_BODY_BYTES: usize = 1000;
@@ -236,7 +238,8 @@ impl Shape {
         }
     }
 
-    /// More bytes than all producers together append with one call each. So far appends may pass a bound that they checked before.
+    /// More bytes than all producers together append with one call each. Appends that passed the check of a bound together may exceed
+    /// it by this much.
     pub(super) fn at_once_bytes(&self) -> u64 {
         let batch = BATCH_MESSAGES * (self.body_max.min(BATCH_BODY_BYTES) + RECORD_BYTES);
         u64::from(PRODUCERS) * (self.body_max + RECORD_BYTES).max(batch) as u64
@@ -252,8 +255,6 @@ impl Shape {
         self.topics.iter().enumerate().filter_map(own).collect()
     }
 }
-
-const FLUSH_TYPE: &str = "flush.type";
 
 /// The name of a topic of the load.
 pub(super) fn topic_name(number: usize) -> String {

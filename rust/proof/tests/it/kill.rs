@@ -30,5 +30,6 @@ fn retention_removes_what_it_must_and_no_more_wherever_the_server_ends() {
     let plain = options(Harness::Kill, 8, 4, Flush::Async);
     let outcome = prove(&Options { retention: Some(true), own_flush: Some(true), ..plain });
     assert!(outcome.totals.acknowledged > 100, "{:?}", outcome.totals);
+    assert!(outcome.totals.removed_files > 0, "{:?}", outcome.totals);
     assert_eq!(outcome.totals.lost_as_allowed, 0);
 }

@@ -63,4 +63,5 @@ fn a_power_cut_takes_no_more_than_the_default_of_the_bytes_that_are_not_flushed(
     }
     let outcome = prove(&Options { bound: true, ..options(Harness::Power, 1, 1, Flush::Async) });
     assert!(outcome.totals.acknowledged > 600, "messages of 1 MiB: {:?}", outcome.totals);
+    assert!(outcome.totals.most_lost_bytes > 200 << 20, "the bound was reached: {:?}", outcome.totals);
 }

@@ -103,17 +103,13 @@ impl<D: Disk> Selected<D> {
             Source::Log(_) => self.step_log(visit),
         };
         self.has_ended = !matches!(done, Ok(true));
-        match self.unseen.pop_first() {
-            Some(topic) if matches!(done, Ok(false)) => {
-                let path = self.root.clone();
-                Err(ToolError::Read(ReadError::UnknownTopic { topic, path }).into())
-            }
-            Some(topic) => {
-                self.unseen.insert(topic);
-                done
-            }
-            None => done,
+        if matches!(done, Ok(false))
+            && let Some(topic) = self.unseen.pop_first()
+        {
+            let path = self.root.clone();
+            return Err(ToolError::Read(ReadError::UnknownTopic { topic, path }).into());
         }
+        done
     }
 
     fn step_queues<E: From<ToolError>>(

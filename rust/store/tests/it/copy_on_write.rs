@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rocketpy_env::{Disk, RealDisk};
-use rocketpy_store::{AppendError, FlushMode, Store, StoreConfig};
+use rocketpy_store::{AppendError, FlushError, FlushMode, Store, StoreConfig};
 
 use crate::disk_full::{Mounted, mount_image};
 use crate::support::{read_all, record, small};
@@ -39,21 +39,24 @@ fn fill_disk(dir: &Path) {
     }
 }
 
+/// What a store on a full disk answers in the end.
+#[derive(Debug)]
+enum End {
+    NotAppended(AppendError),
+    NotFlushed(FlushError),
+}
+
 /// Appends and acknowledges until it is refused. Returns the bodies that were acknowledged and the refusal.
-fn acknowledged(store: &Store, from: u32) -> (Vec<Vec<u8>>, Option<String>) {
+fn acknowledged(store: &Store, from: u32) -> (Vec<Vec<u8>>, Option<End>) {
     let mut bodies = Vec::new();
     for number in from..from + 2000 {
         let body = [number.to_be_bytes().as_slice(), &[7; 8000]].concat();
         match store.append(&record("t", 0, &body)) {
             Ok(appended) => match store.wait_flushed(appended.end, PATIENCE) {
                 Ok(()) => bodies.push(body),
-                Err(error) => return (bodies, Some(error.to_string())),
+                Err(error) => return (bodies, Some(End::NotFlushed(error))),
             },
-            Err(error @ (AppendError::Poisoned { .. } | AppendError::DiskFull { .. })) => {
-                return (bodies, Some(error.to_string()));
-            }
-            Err(AppendError::QueueNotWriteable { .. }) => return (bodies, Some("queues".to_owned())),
-            Err(error) => panic!("{error}"),
+            Err(error) => return (bodies, Some(End::NotAppended(error))),
         }
     }
     (bodies, None)
@@ -78,7 +81,16 @@ fn fill_under_a_store(mkfs: &[&str], share: impl Fn(&Path)) {
     fill_disk(dir.path());
     let (more, refusal) = acknowledged(&store, 20);
     eprintln!("{mkfs:?}: {} acknowledged on the full disk, then {refusal:?}", more.len());
-    assert!(refusal.is_some(), "the disk is full");
+    let says = match refusal.expect("the disk is full") {
+        End::NotAppended(AppendError::QueueNotWriteable { .. }) => None, // dispatch met the full disk first
+        End::NotAppended(error @ (AppendError::Poisoned { .. } | AppendError::DiskFull { .. })) => {
+            Some(error.to_string())
+        }
+        End::NotFlushed(error @ FlushError::Poisoned { .. }) => Some(error.to_string()),
+        other => panic!("{other:?}"),
+    };
+    let root_text = root.display().to_string();
+    assert!(says.as_ref().is_none_or(|says| says.contains(&root_text)), "it names the place: {says:?}");
     bodies.extend(more);
     drop(store);
     for number in 0..4 {

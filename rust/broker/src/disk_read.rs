@@ -15,7 +15,7 @@ const MAX_WAITING: usize = 4096;
 
 /// The reads of one broker that wait for the disk, or for their turn to use it.
 #[derive(Debug)]
-pub(crate) struct ColdReads {
+pub(crate) struct DiskReads {
     turns: Arc<Semaphore>,
     /// How many were let in and are not done.
     waiting: Arc<AtomicUsize>,
@@ -39,7 +39,7 @@ impl Drop for Place {
     }
 }
 
-impl ColdReads {
+impl DiskReads {
     pub(crate) fn new() -> Self {
         Self::with_limit(MAX_WAITING)
     }
@@ -64,11 +64,11 @@ impl ColdReads {
     /// Lets a read in.
     ///
     /// # Errors
-    /// [`Refusal::ColdReads`] when too many are there.
+    /// [`Refusal::DiskReads`] when too many are there.
     pub(crate) fn enter(&self) -> Result<Place, Refusal> {
         let more = |waiting: usize| (waiting < self.limit).then_some(waiting + 1);
         let entered = self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
-        entered.map_err(|_| Refusal::ColdReads { limit: self.limit })?;
+        entered.map_err(|_| Refusal::DiskReads { limit: self.limit })?;
         Ok(Place {
             turns: self.turns.clone(),
             waiting: self.waiting.clone(),
@@ -106,7 +106,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_more_reads_than_turns_run_and_no_more_than_the_limit_are_let_in() {
-        let reads = ColdReads::with_limit(MAX_RUNNING + 2);
+        let reads = DiskReads::with_limit(MAX_RUNNING + 2);
         let running = Arc::new(AtomicUsize::new(0));
         reads.gate.close();
         let started: Vec<_> = (0..MAX_RUNNING + 2)
@@ -120,7 +120,7 @@ mod tests {
             })
             .collect();
         until("all turns are taken", || reads.turns.available_permits() == 0).await;
-        assert!(matches!(reads.enter(), Err(Refusal::ColdReads { limit }) if limit == MAX_RUNNING + 2));
+        assert!(matches!(reads.enter(), Err(Refusal::DiskReads { limit }) if limit == MAX_RUNNING + 2));
         assert_eq!(reads.waiting(), MAX_RUNNING + 2);
         reads.gate.open();
         for (number, read) in started.into_iter().enumerate() {
@@ -133,7 +133,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_read_that_panics_gives_its_place_and_its_turn_back() {
-        let reads = ColdReads::with_limit(1);
+        let reads = DiskReads::with_limit(1);
         let place = reads.enter().unwrap();
         assert!(place.read(|| panic!("on purpose")).await.is_none());
         assert_eq!((reads.waiting(), reads.turns.available_permits()), (0, MAX_RUNNING));
