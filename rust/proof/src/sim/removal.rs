@@ -206,7 +206,7 @@ impl Run {
         let old_files = self.look(store).start_of_younger(oldest_ms);
         for queue_id in 0..self.plan.queues {
             let queue = QueueName { topic: "topic0".to_owned(), queue_id };
-            let before = self.first_kept(&queue, oldest_ms).max(old_files);
+            let before = self.first_kept(&queue, old_files, oldest_ms);
             self.removals.hidden_before.insert(queue_id, before);
             let topic = Some(queue.topic);
             self.journal.lock().push(Event::Expired { topic, queue_id: Some(queue_id), before });
@@ -235,13 +235,13 @@ impl Run {
         }
     }
 
-    /// Where the first record of a queue of `topic0` lies that was stored at a time or later, among those that were not hidden; the end of
-    /// the log when there is none.
-    fn first_kept(&self, queue: &QueueName, time_ms: i64) -> u64 {
-        let hidden_before = self.removals.hidden_before.get(&queue.queue_id).copied().unwrap_or(0);
-        let deleted_at =
-            self.removals.deleted_at.get(&queue.topic).and_then(|places| places.iter().max().copied());
-        let from = hidden_before.max(deleted_at.unwrap_or(0));
+    /// Where the first record of a queue of `topic0` lies, behind old files, that was stored at a time or later, among those that were not
+    /// hidden; the end of the log when there is none.
+    fn first_kept(&self, queue: &QueueName, old_files: u64, time_ms: i64) -> u64 {
+        let Removals { hidden_before, deleted_at, .. } = &self.removals;
+        let hidden_before = hidden_before.get(&queue.queue_id).copied().unwrap_or(0);
+        let deleted_at = deleted_at.get(&queue.topic).and_then(|places| places.iter().max().copied());
+        let from = hidden_before.max(deleted_at.unwrap_or(0)).max(old_files);
         log_files::first_stored_from(&self.disk, &self.plan, queue, from, time_ms)
     }
 
