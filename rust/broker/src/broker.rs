@@ -235,6 +235,7 @@ fn open(config: BrokerConfig, ip: IpAddr) -> Result<Shared, BrokerError> {
     warn_of_messages_that_fit_no_file(&config);
     let store = Store::open(StoreConfig { store_host, ..config.store.clone() })?;
     RealDisk.create_dir_all(&config.store.root.join("config"))?;
+    RealDisk.sync_dir(&config.store.root)?; // else a power cut takes the folder with all that was made durable in it
     Shared::open(config, store, store_host)
 }
 

@@ -35,6 +35,7 @@ impl Run {
     fn open_offsets(&self, store: &Store<SimDisk>) -> Result<OffsetTable<SimDisk>, BrokerError> {
         let root = Path::new(ROOT);
         self.disk.create_dir_all(&root.join("config"))?;
+        self.disk.sync_dir(root)?;
         let offsets = OffsetTable::open(self.disk.clone(), root)?;
         let max_offset = |topic: &str, queue_id| store.queue_bounds(topic, queue_id).max.get() as i64;
         offsets.clamp(max_offset, !store.recovery().clean_exit)?;
