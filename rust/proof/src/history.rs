@@ -105,10 +105,13 @@ pub enum Event {
     Crash { kind: CrashKind },
     /// Recovery reported that everything from this physical offset on is lost.
     Cut { at: u64 },
-    /// Retention may have removed the records before this physical offset, of all topics or of one: no group must get them.
+    /// Retention may have removed the records before this physical offset, of all topics, of one or of a queue: no group must get
+    /// them.
     Expired {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         topic: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        queue_id: Option<u32>,
         before: u64,
     },
     /// All consume queues were rebuilt from the log: what was deleted with its topic may be back.

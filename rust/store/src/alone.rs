@@ -9,6 +9,7 @@ use rocketpy_model::PhysicalOffset;
 use crate::admission::Admission;
 use crate::allocate::Allocator;
 use crate::append::Appender;
+use crate::checkpoint::NOWHERE;
 use crate::checkpoint_call::CheckpointCall;
 use crate::config::{FlushMode, StoreConfig};
 use crate::derived::Derived;
@@ -88,7 +89,7 @@ pub(crate) fn pipeline(root: &Path, flush: FlushMode) -> Pipeline {
     let log = log(root, flush);
     let (admission, derived, wake) = (admission(root), derived(&log), Arc::default());
     let call = Arc::new(CheckpointCall::new(PhysicalOffset(1)));
-    let flusher = Arc::new(Flusher::new(&log, &admission, &Arc::default(), &wake, 0));
+    let flusher = Arc::new(Flusher::new(&log, &admission, &Arc::default(), &wake, 0, NOWHERE));
     let allocator = Arc::new(Allocator::new(&log, &admission));
     let zero = PhysicalOffset::ZERO;
     let progress =

@@ -68,9 +68,9 @@ pub(super) struct Ledger {
     /// Ends of the queues at the last audit.
     ends: Option<HashMap<QueueName, u64>>,
     flushed: u64,
-    /// Retention may have removed the log before this, for all topics and for single ones. Queue offsets stay used.
+    /// Retention may have removed the log before this, for all topics and for single ones or queues of them. Queue offsets stay used.
     expired: u64,
-    expired_of: BTreeMap<String, u64>,
+    expired_of: BTreeMap<(String, Option<u32>), u64>,
     /// Topics whose deletion did not return.
     asked: BTreeSet<String>,
     pub flush_failed: bool,
@@ -145,8 +145,15 @@ impl Ledger {
     }
 
     fn is_expired(&self, message: &Message) -> bool {
-        let of_topic = self.expired_of.get(&message.send.topic).copied().unwrap_or(0);
-        message.log.is_some_and(|log| log.start < self.expired.max(of_topic))
+        let Some(log) = message.log else { return false };
+        let is_its = |topic: &str, queue_id: Option<u32>| {
+            let place = message.place.as_ref();
+            let is_there = |id| place.is_some_and(|place| place.queue.queue_id == id);
+            topic == message.send.topic && queue_id.is_none_or(is_there)
+        };
+        let mut bounds = self.expired_of.iter();
+        log.start < self.expired
+            || bounds.any(|((topic, queue_id), &before)| log.start < before && is_its(topic, *queue_id))
     }
 
     pub(super) fn audited_end(&self, queue: &QueueName) -> Option<u64> {
@@ -216,9 +223,9 @@ impl Ledger {
         self.cut_at = Some(self.cut_at.map_or(at, |former| former.min(at)));
     }
 
-    pub(super) fn expired(&mut self, topic: Option<&str>, before: u64) {
+    pub(super) fn expired(&mut self, topic: Option<&str>, queue_id: Option<u32>, before: u64) {
         let bound = match topic {
-            Some(topic) => self.expired_of.entry(topic.to_owned()).or_default(),
+            Some(topic) => self.expired_of.entry((topic.to_owned(), queue_id)).or_default(),
             None => &mut self.expired,
         };
         *bound = before.max(*bound);

@@ -152,7 +152,9 @@ impl Checker {
             Event::FlushFailed => self.ledger.flush_failed = true,
             Event::Crash { kind } => self.crash(*kind),
             Event::Cut { at } => self.ledger.cut(*at),
-            Event::Expired { topic, before } => self.ledger.expired(topic.as_deref(), *before),
+            Event::Expired { topic, queue_id, before } => {
+                self.ledger.expired(topic.as_deref(), *queue_id, *before);
+            }
             Event::Rebuilt => self.ledger.rebuilt(),
             Event::Decided { message, committed } => self.ledger.decided(*message, *committed),
             Event::Healed => self.healed = true,

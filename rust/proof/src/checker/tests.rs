@@ -98,7 +98,7 @@ impl History {
     }
 
     fn expired(self, before: u64) -> Self {
-        self.then(Event::Expired { topic: None, before })
+        self.then(Event::Expired { topic: None, queue_id: None, before })
     }
 
     fn asked_to_delete(self) -> Self {
@@ -223,11 +223,15 @@ fn c1_retention_explains_what_lay_before_its_bound_and_nothing_else() {
     let sent = || History::sync().sent(1, 0).sent(2, 1).sent(3, 2);
     sent().expired(200).crash(CrashKind::Power).audited(vec![at(3, 2)]).received(vec![at(3, 2)]).holds();
     sent().expired(100).crash(CrashKind::Power).audited(vec![at(3, 2)]).breaks(Rule::C1);
-    let of_topic = |topic: &str| Event::Expired { topic: Some(topic.into()), before: 300 };
-    sent().then(of_topic("t")).audited_to(vec![], 3).holds();
-    let lost = sent().then(of_topic("u")).audited_to(vec![], 3);
-    assert!(check(&lost.events).iter().all(|violation| violation.rule == Rule::C1));
-    assert_eq!(check(&lost.events).len(), 3);
+    let of = |topic: &str, queue_id| Event::Expired { topic: Some(topic.into()), queue_id, before: 300 };
+    for its in [of("t", None), of("t", Some(queue().queue_id))] {
+        sent().then(its).audited_to(vec![], 3).holds();
+    }
+    for other in [of("u", None), of("t", Some(queue().queue_id + 1))] {
+        let lost = sent().then(other).audited_to(vec![], 3);
+        assert!(check(&lost.events).iter().all(|violation| violation.rule == Rule::C1));
+        assert_eq!(check(&lost.events).len(), 3);
+    }
     // A late group gets what is left; the rest is not owed to it.
     sent().expired(200).received(vec![at(3, 2)]).then(Event::End).holds();
     sent().expired(200).then(Event::End).breaks(Rule::C1);

@@ -71,7 +71,7 @@ impl Survey<'_> {
         journal.log_end = journal.found_to; // a power cut may have made the log shorter
         if journal.may_start > 0 {
             let before = journal.may_start;
-            journal.push(Event::Expired { topic: None, before });
+            journal.push(Event::Expired { topic: None, queue_id: None, before });
         }
         journal.done(Call::Audit, Reply::Audited { deliveries, ends });
     }

@@ -183,12 +183,20 @@ pub(super) fn first_stored(disk: &SimDisk, plan: &Plan) -> BTreeMap<u64, i64> {
     found
 }
 
-/// Where the first record lies that was stored at a time or later; the end of the last one when there is none.
-pub(super) fn first_stored_from(disk: &SimDisk, plan: &Plan, time_ms: i64) -> u64 {
+/// Where the first record of a queue lies, from a place of the log on, that was stored at a time or later; the end of the log when there
+/// is none.
+pub(super) fn first_stored_from(
+    disk: &SimDisk,
+    plan: &Plan,
+    queue: &QueueName,
+    from: u64,
+    time_ms: i64,
+) -> u64 {
     let (mut found, mut end) = (None, 0);
     for_each_record(disk, plan, |start, view| {
         end = start + view.size() as u64;
-        if view.stored_at_ms >= time_ms {
+        let is_in_queue = view.topic == queue.topic && view.queue_id == queue.queue_id;
+        if start >= from && is_in_queue && view.stored_at_ms >= time_ms {
             found.get_or_insert(start);
         }
     });

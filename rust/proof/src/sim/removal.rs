@@ -12,7 +12,7 @@ use super::plan::ROOT;
 use super::removals::{LIMITS, LogFile, Removals, Round};
 use super::run::Run;
 use crate::checker::Rule;
-use crate::history::{Call, Event, Reply};
+use crate::history::{Call, Event, QueueName, Reply};
 
 /// Files of the log that the disk has room for.
 const DISK_FILES: u64 = 100;
@@ -89,7 +89,7 @@ impl Run {
         let cleaned = store.step_clean();
         self.end_round();
         let start = store.min_physical_offset().get();
-        self.journal.lock().push(Event::Expired { topic: None, before: start });
+        self.journal.lock().push(Event::Expired { topic: None, queue_id: None, before: start });
         self.note_age(store, before_ms, before, cleaned.is_ok());
         self.note_end(store);
         match cleaned {
@@ -204,10 +204,16 @@ impl Run {
         let oldest_ms = self.disk.latest_ms() - kept_ms;
         // Where the clock was set back a message may say that it is younger than its file: then the file counts.
         let old_files = self.look(store).start_of_younger(oldest_ms);
-        let before = log_files::first_stored_from(&self.disk, &self.plan, oldest_ms).max(old_files);
-        self.journal.lock().push(Event::Expired { topic: Some("topic0".to_owned()), before });
-        // On a disk with faults a queue that cannot be read stays as it is until the next round; the others do not wait for it.
-        if !is_done || self.has_clock_steps() || self.has_faults() {
+        for queue_id in 0..self.plan.queues {
+            let queue = QueueName { topic: "topic0".to_owned(), queue_id };
+            let before = self.first_kept(&queue, old_files, oldest_ms);
+            self.removals.hidden_before.insert(queue_id, before);
+            let topic = Some(queue.topic);
+            self.journal.lock().push(Event::Expired { topic, queue_id: Some(queue_id), before });
+        }
+        // On a disk with faults a queue that cannot be read stays as it is until the next round; the others do not wait for it. Where
+        // stored times do not rise, the next message may be old when a log file took the first one.
+        if !is_done || self.plan.disk.clock_steps_per_mille > 0 || self.has_faults() {
             return;
         }
         let young_from = self.removals.young_from(asked_at, kept_ms.unsigned_abs());
@@ -227,6 +233,16 @@ impl Run {
                 Err(error) => self.wrong(Rule::R6, format!("topic0-{queue_id} cannot be read: {error}")),
             }
         }
+    }
+
+    /// Where the first record of a queue of `topic0` lies, behind old files, that was stored at a time or later, among those that were not
+    /// hidden; the end of the log when there is none.
+    fn first_kept(&self, queue: &QueueName, old_files: u64, time_ms: i64) -> u64 {
+        let Removals { hidden_before, deleted_at, .. } = &self.removals;
+        let hidden_before = hidden_before.get(&queue.queue_id).copied().unwrap_or(0);
+        let deleted_at = deleted_at.get(&queue.topic).and_then(|places| places.iter().max().copied());
+        let from = hidden_before.max(deleted_at.unwrap_or(0)).max(old_files);
+        log_files::first_stored_from(&self.disk, &self.plan, queue, from, time_ms)
     }
 
     /// Whether the first message of a queue of `topic0` is stored before `place` in the log.
@@ -274,9 +290,10 @@ impl Run {
         }
     }
 
-    /// Notes the end of the log: records after it did not exist when a topic was deleted.
-    pub(super) fn clip_deletions(&mut self, end: u64) {
-        for at in self.removals.deleted_at.values_mut().flatten() {
+    /// Notes the end of the log: records after it did not exist when a topic was deleted, or its old messages were hidden.
+    pub(super) fn clip_removals(&mut self, end: u64) {
+        let Removals { deleted_at, hidden_before, .. } = &mut self.removals;
+        for at in deleted_at.values_mut().flatten().chain(hidden_before.values_mut()) {
             *at = end.min(*at);
         }
     }

@@ -16,6 +16,8 @@ pub(super) struct Removals {
     pub(super) may_start: u64,
     /// The removal of the log before this was durable.
     pub(super) must_start: u64,
+    /// Records of each queue of the topic with an age of its own may be hidden before this.
+    pub(super) hidden_before: BTreeMap<u32, u64>,
     /// Where the log ended when a topic was deleted.
     pub(super) deleted_at: BTreeMap<String, Vec<u64>>,
     /// Percentage of the disk that other programs use.

@@ -315,7 +315,7 @@ impl Run {
         let report = store.recovery();
         let start = store.min_physical_offset().get();
         self.check_start(start);
-        self.clip_deletions(report.end.get());
+        self.clip_removals(report.end.get());
         let may_rebuild = self.may_rebuild || self.removals.is_deleting || !report.had_mark;
         if report.rebuilt_queues && !may_rebuild {
             self.wrong(Rule::R6, format!("consume queues that were durable are rebuilt: {report:?}"));
@@ -326,7 +326,7 @@ impl Run {
         if report.rebuilt_queues {
             self.journal.lock().push(Event::Rebuilt);
         }
-        self.journal.lock().push(Event::Expired { topic: None, before: start });
+        self.journal.lock().push(Event::Expired { topic: None, queue_id: None, before: start });
         self.removals.is_deleting = false;
         self.may_rebuild = false;
     }

@@ -20,6 +20,7 @@ use crate::error::{AppendError, FlushError, StoreError};
 use crate::listener::Listeners;
 use crate::log::Log;
 use crate::mapped::MappedFile;
+use crate::recovery::scan::check_again;
 use crate::wake::Wake;
 
 const PAGE_BYTES: u64 = 4096;
@@ -44,6 +45,8 @@ pub(crate) struct Flusher<D: Disk> {
     /// The start found what lies before this offset. Whatever of it is not flushed must be written again before its
     /// flush.
     found_to: PhysicalOffset,
+    /// Where records of it have a checksum of their own.
+    own_checks: Range<PhysicalOffset>,
     /// Where somebody wants the flush thread to get to.
     requested: AtomicPhysicalOffset,
     /// The flush thread sleeps here.
@@ -78,13 +81,15 @@ impl<D: Disk> Flushing for Flusher<D> {
 }
 
 impl<D: Disk> Flusher<D> {
-    /// `stored_at_ms` is when the last record before the flushed offset was stored.
+    /// `stored_at_ms` is when the last record before the flushed offset was stored; in `own_checks` the records that the start found have a
+    /// checksum of their own.
     pub(crate) fn new(
         log: &Arc<Log<D>>,
         admission: &Arc<Admission>,
         turns: &Arc<Turns>,
         dispatch_wake: &Arc<Wake>,
         stored_at_ms: i64,
+        own_checks: Range<PhysicalOffset>,
     ) -> Self {
         Self {
             log: Arc::clone(log),
@@ -94,6 +99,7 @@ impl<D: Disk> Flusher<D> {
             dispatch_wake: Arc::clone(dispatch_wake),
             flushed_stored_at: AtomicI64::new(stored_at_ms),
             found_to: log.end(),
+            own_checks,
             requested: AtomicPhysicalOffset::new(log.flushed()),
             wake: Wake::default(),
         }
@@ -235,7 +241,9 @@ impl<D: Disk> Flusher<D> {
         assert!(at < stop && stop <= file.wrote(), "a flush from {at} to {stop} of what is written");
         let found = at.min(self.found_to)..stop.min(self.found_to);
         if !found.is_empty() {
-            self.write_again(&file, found.start - file.start..found.end - file.start)?;
+            let found = found.start - file.start..found.end - file.start;
+            self.write_again(&file, found.clone())?;
+            check_again(&file, found, &self.own_checks)?;
         }
         let flushed_to = match planted::has(Bug::FlushOneRecordShort) {
             true => self.last_record(&file, at, stop),
@@ -358,7 +366,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     fn flusher(log: &Arc<Log<RealDisk>>, admission: &Arc<Admission>) -> Flusher<RealDisk> {
-        Flusher::new(log, admission, &Arc::default(), &Arc::default(), 0)
+        Flusher::new(log, admission, &Arc::default(), &Arc::default(), 0, crate::checkpoint::NOWHERE)
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use parking_lot::RwLock;
 use rocketpy_env::planted::{self, Bug};
@@ -98,7 +97,7 @@ impl<D: Disk> Loader<'_, D> {
         next: (PhysicalOffset, usize),
     ) -> State<D> {
         let next = next.max((self.log_min(), 0));
-        let now = Instant::now();
+        let now = self.disk.monotonic();
         State { sealed, current, next, unsynced: Vec::new(), new_file: true, slots_at: now, settle_from: now }
     }
 

@@ -12,7 +12,7 @@ mod writer;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) use file::{
     Chain, Geometry, More, NamedFile, list as list_files, path_of, read_header, read_slot,
@@ -83,10 +83,10 @@ struct State<D: Disk> {
     unsynced: Vec<Arc<D::File>>,
     /// Whether a file was made since: its name is not durable yet.
     new_file: bool,
-    /// When slots were last written.
-    slots_at: Instant,
+    /// When slots were last written, by [`Disk::monotonic`], as the next.
+    slots_at: Duration,
     /// When to try again after a failed write of slots.
-    settle_from: Instant,
+    settle_from: Duration,
 }
 
 /// What one flush makes durable.
@@ -160,8 +160,9 @@ impl<D: Disk> Index<D> {
         }
         if let Some(writer) = &mut state.current {
             writer.write_entries()?;
-            if state.slots_at.elapsed() >= SLOTS_EVERY {
-                state.slots_at = Instant::now();
+            let now = self.disk.monotonic();
+            if now.saturating_sub(state.slots_at) >= SLOTS_EVERY {
+                state.slots_at = now;
                 writer.write_slots()?;
             }
         }
@@ -213,7 +214,7 @@ impl<D: Disk> Index<D> {
     /// Whether memory holds what the files do not have yet, and writing it has not just failed.
     pub(crate) fn is_unsettled(&self) -> bool {
         let state = self.state.read();
-        Instant::now() >= state.settle_from && state.current.as_ref().is_some_and(Writer::is_unsettled)
+        self.disk.monotonic() >= state.settle_from && state.current.as_ref().is_some_and(Writer::is_unsettled)
     }
 
     /// Writes what the files do not have yet. For idle times.
@@ -221,7 +222,7 @@ impl<D: Disk> Index<D> {
         let mut state = self.state.write();
         let written = state.current.as_mut().map_or(Ok(()), Writer::write_slots);
         if written.is_err() {
-            state.settle_from = Instant::now() + SETTLE_RETRY;
+            state.settle_from = self.disk.monotonic() + SETTLE_RETRY;
         }
         written
     }

@@ -49,6 +49,11 @@ impl FirstReads {
         Self { unchecked_to, own_checks, words: OnceLock::new() }
     }
 
+    /// The part of the log that this start found in which records have a checksum of their own.
+    pub(crate) fn own_checks(&self) -> &Range<PhysicalOffset> {
+        &self.own_checks
+    }
+
     /// Whether the record at a place needs no check.
     #[inline]
     pub(super) fn is_checked(&self, at: PhysicalOffset) -> bool {

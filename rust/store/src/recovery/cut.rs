@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
 use rocketpy_model::PhysicalOffset;
 
-use super::scan::Scan;
+use super::scan::{Scan, check_again};
 use super::{Plan, Recovery};
 use crate::config::FlushMode;
 use crate::error::StoreError;
@@ -61,7 +61,9 @@ impl<D: Disk> Recovery<'_, D> {
             let (from, to) = (plan.durable_to.max(file.start), durable_to.min(file.end()));
             if from < to {
                 if self.dirty {
-                    file.write_again(&**self.disk, from - file.start..to - file.start)?;
+                    let found = from - file.start..to - file.start;
+                    file.write_again(&**self.disk, found.clone())?;
+                    check_again(file, found, &self.checked())?;
                 }
                 file.region.flush(from - file.start..to - file.start)?;
             }

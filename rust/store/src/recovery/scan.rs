@@ -1,9 +1,11 @@
 //! Walks the log and finds where it ends.
 
+use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
-use rocketpy_env::Region;
 use rocketpy_env::planted::{self, Bug};
+use rocketpy_env::{EnvError, Region};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::record::{
     BLANK_HEAD_BYTES, CheckMode, MAGIC_BLANK, RecordCheck, RecordView, check_record,
@@ -76,13 +78,8 @@ pub(super) fn damage<R: Region>(
 
 fn scan_file<R: Region>(file: &MappedFile<R>, scan: &mut Scan, checked: &Range<PhysicalOffset>) {
     while scan.end < file.end() {
-        let mode = match checked.contains(&scan.end) {
-            _ if planted::has(Bug::SkipRecordCheck) => CheckMode::Layout,
-            true => CheckMode::RecordRequired,
-            false => CheckMode::Body,
-        };
         let rest = file.region.view(scan.end - file.start..file.region.len());
-        match look(rest, scan.end, rest.len() as u64, mode) {
+        match look(rest, scan.end, rest.len() as u64, mode_at(scan.end, checked)) {
             Ok(Look::FileEnd) => scan.end = file.end(),
             Ok(Look::Record(view)) => {
                 scan.trail.step(scan.end);
@@ -97,6 +94,48 @@ fn scan_file<R: Region>(file: &MappedFile<R>, scan: &mut Scan, checked: &Range<P
             }
         }
     }
+}
+
+/// How the record at a place is checked.
+fn mode_at(at: PhysicalOffset, checked: &Range<PhysicalOffset>) -> CheckMode {
+    match checked.contains(&at) {
+        _ if planted::has(Bug::SkipRecordCheck) => CheckMode::Layout,
+        true => CheckMode::RecordRequired,
+        false => CheckMode::Body,
+    }
+}
+
+/// Checks records of a file that were sound and have just been written again: a page that was falsely clean may have left the memory
+/// between the first check and the write, and then old bytes were written. What is dirty stays in memory until the flush.
+///
+/// # Errors
+/// [`EnvError::Unreadable`] with the first record that is not what it was.
+///
+/// # Source
+/// docs/durability.md R1.
+pub(crate) fn check_again<R: Region>(
+    file: &MappedFile<R>,
+    range: Range<u64>,
+    checked: &Range<PhysicalOffset>,
+) -> Result<(), EnvError> {
+    let mut at = range.start;
+    while at < range.end {
+        let place = file.start + at;
+        let bytes = file.region.view(at..file.region.written());
+        match look(bytes, place, file.region.len() - at, mode_at(place, checked)) {
+            Ok(Look::FileEnd) => break,
+            Ok(Look::Record(view)) => at += view.size() as u64,
+            Err(reason) => {
+                let source = io::Error::other(format!("the record changed after it was checked: {reason}"));
+                return Err(EnvError::Unreadable {
+                    path: file.path.clone(),
+                    offset: at,
+                    source: Arc::new(source),
+                });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What lies at a place of the log.

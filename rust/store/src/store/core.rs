@@ -64,7 +64,9 @@ impl<D: Disk> Core<D> {
         let wake = Arc::default();
         let first_call = progress.dispatched + log.config().checkpoint_bytes;
         let call = Arc::new(CheckpointCall::new(first_call));
-        let flusher = Arc::new(Flusher::new(&log, &admission, &turns, &wake, durable_stored_at));
+        let own_checks = first_reads.own_checks().clone();
+        let flusher = Flusher::new(&log, &admission, &turns, &wake, durable_stored_at, own_checks);
+        let flusher = Arc::new(flusher);
         let allocator = Arc::new(Allocator::new(&log, &admission));
         let dispatcher = Dispatcher::new(&log, &admission, &flusher, &derived, &call, &wake, progress);
         let dispatcher = Arc::new(dispatcher);

@@ -43,6 +43,9 @@ pub(crate) struct Faults {
     pub log_flushes: AtomicU64,
     /// Place and length of what was written into commit log files by position.
     pub log_writes: Mutex<Vec<(u64, u64)>>,
+    /// Bytes of a log file, and their place, that the system reads again from the disk when the file is opened for writing: their page
+    /// counted as written and was not.
+    pub evicted: Mutex<Option<(u64, Vec<u8>)>>,
     /// Files that can still be removed; every further removal fails.
     pub removals_left: Left,
     /// Writes into consume queues that still succeed; every further one finds the disk full.
@@ -375,7 +378,14 @@ impl Disk for FaultyDisk {
 
     fn open_file(&self, path: &Path, mode: OpenMode) -> Result<FaultyFile, EnvError> {
         let place = Place::of(path);
-        Ok(FaultyFile { file: RealDisk.open_file(path, mode)?, faults: Arc::clone(&self.faults), place })
+        let file = RealDisk.open_file(path, mode)?;
+        if place == Place::Log
+            && mode == OpenMode::Write
+            && let Some((at, old)) = self.faults.evicted.lock().take()
+        {
+            file.write_all_at(at, &old)?;
+        }
+        Ok(FaultyFile { file, faults: Arc::clone(&self.faults), place })
     }
 
     fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), EnvError> {

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use rocketpy_env::{Disk, DiskFile as _, OpenMode, RealDisk};
+use rocketpy_env::{Disk, DiskFile as _, EnvError, OpenMode, RealDisk};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::records;
 use rocketpy_store::reader::{RangeOptions, ReadError, ScanOptions, StoreReader};
-use rocketpy_store::{FlushMode, Store, StoreConfig, StoreError, tools};
+use rocketpy_store::{FlushError, FlushMode, Store, StoreConfig, StoreError, tools};
 
 use crate::faulty::FaultyDisk;
 use crate::support::{
@@ -300,5 +301,35 @@ fn without_the_page_cache_of_the_last_process_damage_among_its_records_is_a_torn
         killed_copy(dir.path(), copied.path());
         let store = Store::open(quiet(if is_copy { copied.path() } else { dir.path() })).unwrap();
         assert_eq!((store.recovery().end.get(), store.recovery().cut_records), (starts[7], 12), "{note:?}");
+    }
+}
+
+#[test]
+fn a_page_that_is_evicted_after_its_records_were_checked_does_not_become_durable_as_the_disk_has_it() {
+    for flush in [FlushMode::Sync, FlushMode::Async] {
+        let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let store = Store::open(support::quiet(dir.path(), FlushMode::Async)).unwrap();
+        store.append(&record("t", 0, b"kept")).unwrap();
+        let evicted = store.append(&record("t", 0, b"gone")).unwrap();
+        store.append(&record("t", 0, b"more")).unwrap();
+        killed_copy(dir.path(), killed.path());
+        let disk = FaultyDisk::default();
+        let old = vec![0; evicted.size_bytes as usize];
+        let evict = || *disk.faults.evicted.lock() = Some((evicted.physical_offset.get(), old.clone()));
+        let config = StoreConfig { flush_at_start_bytes: 0, ..support::quiet(killed.path(), flush) };
+        if flush == FlushMode::Sync {
+            evict();
+            let opened = Store::open_on(disk.clone(), config);
+            let is_named = matches!(&opened, Err(StoreError::Env(EnvError::Unreadable { offset, .. }))
+                if *offset == evicted.physical_offset.get());
+            assert!(is_named, "{:?}", opened.err());
+        } else {
+            let store = Store::open_on(disk.clone(), config).unwrap();
+            evict();
+            let flushed = store.wait_flushed(store.max_physical_offset(), Duration::from_secs(60));
+            assert!(matches!(flushed, Err(FlushError::Poisoned { .. })), "{flushed:?}");
+            assert!(store.flushed_offset() <= evicted.physical_offset, "nothing of it counts as durable");
+        }
+        assert!(disk.faults.evicted.lock().is_none(), "it was evicted");
     }
 }
