@@ -148,7 +148,7 @@ impl Broker {
             registrar.unregister().await;
         }
         // Questions wait on: before dispatch has reached them, an answer would leave out acknowledged messages.
-        process::held::resume(&self.shared, self.shared.held.all_for_messages());
+        process::held::resume_all(&self.shared, |held| held.for_messages()).await;
         self.shared.tasks.join(TASKS_END).await;
         self.shared.store.request_flush(self.shared.store.max_physical_offset());
         match &self.vip_server {
@@ -339,15 +339,11 @@ impl StoreListener for Listener {
     }
 
     fn arrived(&self, arrivals: &[Arrival]) {
-        let released = self.shared.held.arrived(arrivals);
-        if !released.is_empty() {
-            let shared = self.shared.clone();
-            self.shared.tasks.spawn(async move { process::held::resume(&shared, released) });
-        }
+        process::held::arrived(&self.shared, arrivals);
     }
 
     fn dispatched(&self, offset: PhysicalOffset) {
-        process::held::resume_each(&self.shared, self.shared.held.dispatched(offset));
+        process::held::dispatched(&self.shared, offset);
     }
 
     fn waits(&self, wait: &mut dyn FnMut()) {

@@ -17,16 +17,14 @@ use tokio::sync::Notify;
 
 use crate::held_state::{HeldState, Waits};
 
+mod queue;
+
+use queue::{CODE_BYTES, HeldAtQueue};
+
 /// A request that can wait.
 pub(crate) trait Waiter {
     /// What ends the wait before its deadline. Always the same for one request.
     fn waits_for(&self) -> WaitsFor<'_>;
-
-    /// Whether this message, in a queue that the request waits for, is one it waits for.
-    fn is_woken_by(&self, arrival: &Arrival) -> bool;
-
-    /// Whether a queue that the request waits for has grown past what the request has seen, whatever its filter.
-    fn is_behind(&self, queue: &QueueKey, max_offset: QueueOffset) -> bool;
 
     /// Bytes of memory that the request holds besides its own struct.
     fn held_bytes(&self) -> usize;
@@ -35,10 +33,20 @@ pub(crate) trait Waiter {
 /// What ends a wait.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WaitsFor<'a> {
-    /// A message in one of these queues.
-    Messages(&'a [QueueKey]),
+    /// A message.
+    Message(Awaited<'a>),
     /// Dispatch covers the log before this offset.
     Dispatch(PhysicalOffset),
+}
+
+/// A message that a request waits for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Awaited<'a> {
+    pub(crate) queue: &'a QueueKey,
+    /// It lies at this queue offset or behind it.
+    pub(crate) offset: i64,
+    /// Its tags code is one of these, each named once; `None` when any will do.
+    pub(crate) codes: Option<&'a [i64]>,
 }
 
 /// A queue of this broker.
@@ -63,6 +71,10 @@ pub(crate) type Refused<W> = (Held<W>, NoRoom);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct HeldId(u64);
 
+impl HeldId {
+    const FIRST: Self = Self(0);
+}
+
 /// Bounds of all requests that wait for messages, and again of all that wait for dispatch: neither takes the other's room.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeldLimits {
@@ -85,8 +97,34 @@ pub(crate) enum NoRoom {
 const MESSAGES: usize = 0;
 const DISPATCH: usize = 1;
 
-/// Bytes that the sets of [`State`] take for one request.
-const INDEX_BYTES: usize = 256;
+/// Bytes that the sets of [`State`] take for one request, besides those for each of its tags codes. Most of it is the two trees of a
+/// queue that nobody else waits for.
+const INDEX_BYTES: usize = 1024;
+
+/// Most requests that are taken out at a time, and their bytes, of which the sets that they leave are a part. The thread that dispatches
+/// takes requests out, or waits while another one does.
+const STEP_REQUESTS: usize = 1024;
+const STEP_BYTES: usize = 2 << 20;
+
+/// Requests that were taken out together.
+#[derive(Debug)]
+pub(crate) struct Released<W> {
+    pub(crate) held: Vec<Held<W>>,
+    bytes: usize,
+}
+
+impl<W> Released<W> {
+    /// Whether no more are taken out together: the same call may find others.
+    pub(crate) fn is_full(&self) -> bool {
+        self.held.len() >= STEP_REQUESTS || self.bytes >= STEP_BYTES
+    }
+}
+
+impl<W> Default for Released<W> {
+    fn default() -> Self {
+        Self { held: Vec::new(), bytes: 0 }
+    }
+}
 
 /// Requests that wait, each until something of its own happens or its time is up.
 #[doc(alias = "PullRequestHoldService")]
@@ -105,7 +143,7 @@ struct State<W> {
     for_messages: Usage,
     for_dispatch: Usage,
     requests: HashMap<HeldId, Entry<W>>,
-    by_queue: HashMap<QueueKey, BTreeSet<HeldId>>,
+    by_topic: HashMap<Arc<str>, HashMap<u32, HeldAtQueue>>,
     by_dispatch: BTreeSet<(PhysicalOffset, HeldId)>,
     by_connection: HashMap<u64, BTreeSet<HeldId>>,
     by_deadline: BTreeSet<(Instant, HeldId)>,
@@ -115,6 +153,7 @@ struct State<W> {
 #[derive(Debug)]
 struct Entry<W> {
     held: Held<W>,
+    bytes: usize,
     _memory: Reservation,
 }
 
@@ -150,13 +189,13 @@ impl<W: Waiter> HeldRequests<W> {
         held: Held<W>,
         is_over: impl FnOnce(&W) -> bool,
     ) -> Result<Option<Held<W>>, Box<Refused<W>>> {
-        let deadline = held.deadline;
-        let memory = match held.reply.connection().reserve(MemoryKind::Requests, bytes_of(&held)) {
+        let (deadline, bytes) = (held.deadline, bytes_of(&held));
+        let memory = match held.reply.connection().reserve(MemoryKind::Requests, bytes) {
             Ok(memory) => memory,
             Err(no_memory) => return Err(Box::new((held, NoRoom::Memory(no_memory)))),
         };
-        let add = |state: &mut State<W>| match state.check_room(&held, self.limits) {
-            Ok(()) => Ok(state.insert(Entry { held, _memory: memory })),
+        let add = |state: &mut State<W>| match state.check_room(&held.waiter, bytes, self.limits) {
+            Ok(()) => Ok(state.insert(Entry { held, bytes, _memory: memory })),
             Err(no_room) => Err(Box::new((held, no_room))),
         };
         let look = |state: &mut State<W>, id| {
@@ -171,77 +210,100 @@ impl<W: Waiter> HeldRequests<W> {
         Ok(over)
     }
 
-    /// Takes out the requests that one of these messages wakes.
-    pub(crate) fn arrived(&self, arrivals: &[Arrival]) -> Vec<Held<W>> {
+    /// Takes out requests that one of these messages wakes. Gives back the messages that may wake more of them.
+    pub(crate) fn arrived<'a>(&self, arrivals: &'a [Arrival]) -> (Released<W>, &'a [Arrival]) {
+        let mut rest = arrivals;
         let released = self.state.reached(MESSAGES, 0, |state| {
-            let mut released = Vec::new();
-            for arrival in arrivals {
-                // Taken out right away: the next arrival in the same queue does not check them again.
-                let woken = state.woken_by(arrival);
-                released.extend(woken.into_iter().filter_map(|id| state.take(id)));
+            let mut released = Released::default();
+            while let [arrival, later @ ..] = rest {
+                // Taken out right away: the next arrival in the same queue does not find them again.
+                let woken = state.at(&arrival.topic, arrival.queue_id).map(|queue| queue.woken_by(arrival));
+                let woken = woken.into_iter().flatten().take(STEP_REQUESTS).collect();
+                state.take_some(woken, &mut released);
+                if released.is_full() {
+                    break;
+                }
+                rest = later;
             }
             released
         });
-        released.unwrap_or_default()
+        released.map_or_else(|| (Released::default(), &[][..]), |released| (released, rest))
     }
 
-    /// Takes out the requests that waited for dispatch to come this far.
-    pub(crate) fn dispatched(&self, offset: PhysicalOffset) -> Vec<Held<W>> {
+    /// Takes out requests that waited for dispatch to come this far.
+    pub(crate) fn dispatched(&self, offset: PhysicalOffset) -> Released<W> {
         let released = self.state.reached(DISPATCH, offset.get(), |state| {
-            state.release(|state, ids| {
+            state.release(|state| {
                 let covered = state.by_dispatch.iter().take_while(|(end, _)| *end <= offset);
-                ids.extend(covered.map(|(_, id)| *id));
+                covered.map(|(_, id)| *id).take(STEP_REQUESTS).collect()
             })
         });
         released.unwrap_or_default()
     }
 
-    /// Takes out the requests of which a queue has grown past what they have seen, whatever their filter.
-    pub(crate) fn behind(&self, max_offset: impl Fn(&QueueKey) -> QueueOffset) -> Vec<Held<W>> {
-        self.release(|state, ids| {
-            for (queue, waiting) in &state.by_queue {
-                let max = max_offset(queue);
-                let is_behind = |id: &&HeldId| {
-                    state.requests.get(*id).is_some_and(|entry| entry.held.waiter.is_behind(queue, max))
-                };
-                ids.extend(waiting.iter().filter(is_behind));
-            }
+    /// The queues whose messages are waited for.
+    pub(crate) fn queues(&self) -> Vec<QueueKey> {
+        self.state.with(|state| {
+            let of_topic = |(topic, queues): (&Arc<str>, &HashMap<u32, HeldAtQueue>)| {
+                let topic = topic.clone();
+                let key = move |queue_id: &u32| QueueKey { topic: topic.clone(), queue_id: *queue_id };
+                queues.keys().map(key).collect::<Vec<_>>()
+            };
+            state.by_topic.iter().flat_map(of_topic).collect()
         })
     }
 
-    /// Takes out the requests whose time is up.
-    pub(crate) fn overdue(&self, now: Instant) -> Vec<Held<W>> {
-        self.release(|state, ids| {
+    /// Takes out requests that wait for a message before the end of one of these queues, whatever their filter.
+    pub(crate) fn behind(&self, queues: &[(QueueKey, QueueOffset)]) -> Released<W> {
+        self.release(|state| {
+            let behind = queues.iter().flat_map(|(queue, end)| {
+                state.at(&queue.topic, queue.queue_id).into_iter().flat_map(|held| held.before(*end))
+            });
+            behind.take(STEP_REQUESTS).collect()
+        })
+    }
+
+    /// Takes out requests whose time is up.
+    pub(crate) fn overdue(&self, now: Instant) -> Released<W> {
+        self.release(|state| {
             let overdue = state.by_deadline.iter().take_while(|(deadline, _)| *deadline <= now);
-            ids.extend(overdue.map(|(_, id)| *id));
+            overdue.map(|(_, id)| *id).take(STEP_REQUESTS).collect()
         })
     }
 
-    /// Takes out the requests that wait for messages of a topic.
-    pub(crate) fn of_topic(&self, topic: &str) -> Vec<Held<W>> {
-        self.release(|state, ids| {
-            let queues = state.by_queue.iter().filter(|(queue, _)| *queue.topic == *topic);
-            ids.extend(queues.flat_map(|(_, waiting)| waiting));
+    /// Takes out requests that wait for messages of a topic.
+    pub(crate) fn of_topic(&self, topic: &str) -> Released<W> {
+        self.release(|state| {
+            let queues = state.by_topic.get(topic).into_iter().flat_map(HashMap::values);
+            queues.flat_map(HeldAtQueue::all).take(STEP_REQUESTS).collect()
         })
     }
 
-    /// Takes out the requests that wait for messages.
-    pub(crate) fn all_for_messages(&self) -> Vec<Held<W>> {
-        self.release(|state, ids| ids.extend(state.by_queue.values().flatten()))
+    /// Takes out requests that wait for messages.
+    pub(crate) fn for_messages(&self) -> Released<W> {
+        self.release(|state| {
+            let queues = state.by_topic.values().flat_map(HashMap::values);
+            queues.flat_map(HeldAtQueue::all).take(STEP_REQUESTS).collect()
+        })
     }
 
     /// Takes out everything.
     pub(crate) fn all(&self) -> Vec<Held<W>> {
-        self.release(|state, ids| ids.extend(state.requests.keys()))
+        self.state.with(|state| {
+            let ids: Vec<_> = state.requests.keys().copied().collect();
+            ids.into_iter().filter_map(|id| state.take(id)).collect()
+        })
     }
 
     /// Drops the requests of a connection that has ended.
     pub(crate) fn disconnected(&self, connection_id: u64) {
-        drop(
-            self.release(|state, ids| {
-                ids.extend(state.by_connection.get(&connection_id).into_iter().flatten())
-            }),
-        );
+        let some = || {
+            self.release(|state| {
+                let ids = state.by_connection.get(&connection_id).into_iter().flatten();
+                ids.copied().take(STEP_REQUESTS).collect()
+            })
+        };
+        while some().is_full() {}
     }
 
     /// Waits until the earliest deadline, or `until`.
@@ -256,7 +318,7 @@ impl<W: Waiter> HeldRequests<W> {
         }
     }
 
-    fn release(&self, choose: impl FnOnce(&State<W>, &mut Vec<HeldId>)) -> Vec<Held<W>> {
+    fn release(&self, choose: impl FnOnce(&State<W>) -> Vec<HeldId>) -> Released<W> {
         self.state.with(|state| state.release(choose))
     }
 }
@@ -275,7 +337,7 @@ impl<W> Default for State<W> {
             for_messages: Usage::default(),
             for_dispatch: Usage::default(),
             requests: HashMap::new(),
-            by_queue: HashMap::new(),
+            by_topic: HashMap::new(),
             by_dispatch: BTreeSet::new(),
             by_connection: HashMap::new(),
             by_deadline: BTreeSet::new(),
@@ -284,12 +346,12 @@ impl<W> Default for State<W> {
 }
 
 impl<W: Waiter> State<W> {
-    fn check_room(&mut self, held: &Held<W>, limits: HeldLimits) -> Result<(), NoRoom> {
-        let usage = *self.usage(&held.waiter);
+    fn check_room(&mut self, waiter: &W, bytes: usize, limits: HeldLimits) -> Result<(), NoRoom> {
+        let usage = *self.usage(waiter);
         if usage.requests >= limits.requests {
             return Err(NoRoom::Requests { limit: limits.requests });
         }
-        if usage.bytes.saturating_add(bytes_of(held)) > limits.bytes {
+        if usage.bytes.saturating_add(bytes) > limits.bytes {
             return Err(NoRoom::Bytes { limit: limits.bytes });
         }
         Ok(())
@@ -298,7 +360,7 @@ impl<W: Waiter> State<W> {
     /// What the requests take that wait for the same as this one.
     fn usage(&mut self, waiter: &W) -> &mut Usage {
         match waiter.waits_for() {
-            WaitsFor::Messages(_) => &mut self.for_messages,
+            WaitsFor::Message(_) => &mut self.for_messages,
             WaitsFor::Dispatch(_) => &mut self.for_dispatch,
         }
     }
@@ -308,10 +370,10 @@ impl<W: Waiter> State<W> {
         let id = HeldId(self.next_id);
         self.next_id += 1;
         match held.waiter.waits_for() {
-            WaitsFor::Messages(queues) => {
-                for queue in queues {
-                    self.by_queue.entry(queue.clone()).or_default().insert(id);
-                }
+            WaitsFor::Message(awaited) => {
+                let QueueKey { topic, queue_id } = awaited.queue;
+                let queues = self.by_topic.entry(topic.clone()).or_default();
+                queues.entry(*queue_id).or_default().insert(id, &awaited);
             }
             WaitsFor::Dispatch(end) => {
                 self.by_dispatch.insert((end, id));
@@ -321,22 +383,20 @@ impl<W: Waiter> State<W> {
         self.by_deadline.insert((held.deadline, id));
         let usage = self.usage(&held.waiter);
         usage.requests += 1;
-        usage.bytes += bytes_of(held);
+        usage.bytes += entry.bytes;
         self.requests.insert(id, entry);
         id
     }
 
     fn take(&mut self, id: HeldId) -> Option<Held<W>> {
-        let Entry { held, .. } = self.requests.remove(&id)?;
+        let Entry { held, bytes, .. } = self.requests.remove(&id)?;
         let usage = self.usage(&held.waiter);
         usage.requests -= 1;
-        usage.bytes -= bytes_of(&held);
+        usage.bytes -= bytes;
         self.by_deadline.remove(&(held.deadline, id));
         remove_from(&mut self.by_connection, &held.reply.connection().id(), id);
         match held.waiter.waits_for() {
-            WaitsFor::Messages(queues) => {
-                queues.iter().for_each(|queue| remove_from(&mut self.by_queue, queue, id));
-            }
+            WaitsFor::Message(awaited) => self.leave_queue(id, &awaited),
             WaitsFor::Dispatch(end) => {
                 self.by_dispatch.remove(&(end, id));
             }
@@ -344,24 +404,47 @@ impl<W: Waiter> State<W> {
         Some(held)
     }
 
-    fn release(&mut self, choose: impl FnOnce(&Self, &mut Vec<HeldId>)) -> Vec<Held<W>> {
-        let mut ids = Vec::new();
-        choose(self, &mut ids);
-        // An id may have been chosen twice: the second time it is gone.
-        ids.into_iter().filter_map(|id| self.take(id)).collect()
+    fn leave_queue(&mut self, id: HeldId, awaited: &Awaited<'_>) {
+        let QueueKey { topic, queue_id } = awaited.queue;
+        let Some(queues) = self.by_topic.get_mut(topic) else { return };
+        let Some(held) = queues.get_mut(queue_id) else { return };
+        held.remove(id, awaited);
+        if held.is_empty() {
+            queues.remove(queue_id);
+        }
+        if queues.is_empty() {
+            self.by_topic.remove(topic);
+        }
     }
 
-    fn woken_by(&self, arrival: &Arrival) -> Vec<HeldId> {
-        let queue = QueueKey { topic: arrival.topic.clone(), queue_id: arrival.queue_id };
-        let waiting = self.by_queue.get(&queue).into_iter().flatten().copied();
-        waiting
-            .filter(|id| self.requests.get(id).is_some_and(|entry| entry.held.waiter.is_woken_by(arrival)))
-            .collect()
+    fn at(&self, topic: &str, queue_id: u32) -> Option<&HeldAtQueue> {
+        self.by_topic.get(topic)?.get(&queue_id)
+    }
+
+    fn release(&mut self, choose: impl FnOnce(&Self) -> Vec<HeldId>) -> Released<W> {
+        let mut released = Released::default();
+        self.take_some(choose(self), &mut released);
+        released
+    }
+
+    /// Takes these out until `released` is full.
+    fn take_some(&mut self, ids: Vec<HeldId>, released: &mut Released<W>) {
+        for id in ids {
+            if released.is_full() {
+                return;
+            }
+            released.bytes += self.requests.get(&id).map_or(0, |entry| entry.bytes);
+            released.held.extend(self.take(id));
+        }
     }
 }
 
 fn bytes_of<W: Waiter>(held: &Held<W>) -> usize {
-    size_of::<Held<W>>() + INDEX_BYTES + held.waiter.held_bytes()
+    let codes = match held.waiter.waits_for() {
+        WaitsFor::Message(Awaited { codes, .. }) => codes.map_or(0, <[i64]>::len),
+        WaitsFor::Dispatch(_) => 0,
+    };
+    size_of::<Held<W>>() + INDEX_BYTES + codes * CODE_BYTES + held.waiter.held_bytes()
 }
 
 fn remove_from<K: Eq + Hash>(sets: &mut HashMap<K, BTreeSet<HeldId>>, key: &K, id: HeldId) {

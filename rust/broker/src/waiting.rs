@@ -6,10 +6,10 @@ use rocketpy_filter::MessageFilter;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::Command;
 use rocketpy_remoting::{MemoryKind, NoMemory, Reply, Reservation};
-use rocketpy_store::{Arrival, ReadLimits};
+use rocketpy_store::ReadLimits;
 
 use crate::call::Function;
-use crate::held_request::{QueueKey, Waiter, WaitsFor};
+use crate::held_request::{Awaited, QueueKey, Waiter, WaitsFor};
 
 /// Bytes that a waiting request takes at least: its task, with the request and the right to answer it.
 const WAIT_BYTES: usize = 1024;
@@ -65,24 +65,10 @@ impl Pull {
 impl Waiter for Waiting {
     fn waits_for(&self) -> WaitsFor<'_> {
         match self {
-            Self::Pull(pull) => WaitsFor::Messages(std::slice::from_ref(&pull.queue)),
-            Self::Question(question) => WaitsFor::Dispatch(question.end),
-        }
-    }
-
-    fn is_woken_by(&self, arrival: &Arrival) -> bool {
-        match self {
-            Self::Pull(pull) => {
-                pull.is_before(arrival.next_offset) && pull.filter.matches_code(arrival.tags_code)
+            Self::Pull(Pull { queue, offset, filter, .. }) => {
+                WaitsFor::Message(Awaited { queue, offset: *offset, codes: filter.codes() })
             }
-            Self::Question(_) => false,
-        }
-    }
-
-    fn is_behind(&self, _queue: &QueueKey, max_offset: QueueOffset) -> bool {
-        match self {
-            Self::Pull(pull) => pull.is_before(max_offset),
-            Self::Question(_) => false,
+            Self::Question(question) => WaitsFor::Dispatch(question.end),
         }
     }
 

@@ -4,4 +4,4 @@ mod message;
 mod tag;
 
 pub use message::MessageFilter;
-pub use tag::{TagFilter, hash_code, hash_code_on, key_hash_code, tag_code};
+pub use tag::{TagFilter, hash_code, hash_code_on, is_extension_address, key_hash_code, tag_code};

@@ -71,6 +71,16 @@ impl MessageFilter {
         }
     }
 
+    /// The tag codes that [`matches_code`](Self::matches_code) accepts, sorted, each once; `None` when it accepts every one. It also
+    /// accepts every [extension address](crate::is_extension_address).
+    #[must_use]
+    pub const fn codes(&self) -> Option<&[i64]> {
+        match self {
+            Self::All => None,
+            Self::TagCodes(tags) | Self::Tags(tags) => tags.codes(),
+        }
+    }
+
     /// Says whether [`matches_code`](Self::matches_code) leaves a question that only the record answers.
     #[must_use]
     pub const fn needs_record(&self) -> bool {
@@ -102,6 +112,15 @@ mod tests {
         for all in [MessageFilter::All, MessageFilter::tags("*"), MessageFilter::tag_codes("")] {
             assert!(all.is_all() && !all.needs_record());
             assert!(all.matches_code(0) && all.matches_record(|_| panic!("the record is not needed")));
+        }
+    }
+
+    #[test]
+    fn the_codes_are_those_that_match() {
+        assert_eq!(MessageFilter::tag_codes("*").codes(), None);
+        assert_eq!(MessageFilter::tag_codes("||").codes(), Some(&[][..]), "nothing is wanted");
+        for filter in [MessageFilter::tag_codes("b||a||BB||Aa"), MessageFilter::tags("BB||b||a")] {
+            assert_eq!(filter.codes(), Some(&[tag_code("a"), tag_code("b"), tag_code("Aa")][..]));
         }
     }
 

@@ -46,6 +46,17 @@ pub fn tag_code(tag: &str) -> i64 {
     i64::from(hash_code(tag))
 }
 
+/// Whether this number in place of a tag code is an address of Apache's `enableConsumeQueueExt`, below every tag's code: the tag
+/// stands elsewhere and may be any.
+///
+/// # Source
+/// docs/reference/store-format.md 3.5 and 11.4.
+#[must_use]
+#[doc(alias = "isExtAddr")]
+pub const fn is_extension_address(code: i64) -> bool {
+    code < i32::MIN as i64
+}
+
 /// Which messages of a topic a subscription wants.
 ///
 /// The broker tests the 32-bit code that stands in the consume queue, so tags whose hashes collide pass there;
@@ -99,17 +110,13 @@ impl TagFilter {
 
     /// Says whether an entry with this tag code may be wanted (server side, by hash).
     ///
-    /// An entry of Apache's `enableConsumeQueueExt` has an address in place of the code, below every tag's: it may be
-    /// wanted, as the tag stands elsewhere.
-    ///
-    /// # Source
-    /// docs/reference/store-format.md 3.5 and 11.4.
+    /// An entry with an [extension address](is_extension_address) may be wanted.
     #[must_use]
     #[doc(alias = "isMatchedByConsumeQueue")]
     pub fn accepts_code(&self, code: i64) -> bool {
         match self {
             Self::All => true,
-            Self::Tags { .. } if code < i64::from(i32::MIN) => true,
+            Self::Tags { .. } if is_extension_address(code) => true,
             // Subscriptions name a few tags: a walk beats a search until then.
             Self::Tags { codes, .. } if codes.len() <= 8 => codes.contains(&code),
             Self::Tags { codes, .. } => codes.binary_search(&code).is_ok(),
@@ -129,6 +136,15 @@ impl TagFilter {
     #[must_use]
     pub const fn is_all(&self) -> bool {
         matches!(self, Self::All)
+    }
+
+    /// The codes of the tags asked for, sorted, each once; `None` for [`TagFilter::All`].
+    #[must_use]
+    pub const fn codes(&self) -> Option<&[i64]> {
+        match self {
+            Self::All => None,
+            Self::Tags { codes, .. } => Some(codes),
+        }
     }
 
     /// The tags asked for; none for [`TagFilter::All`].

@@ -21,6 +21,7 @@ use crate::handler::{Reply, Service};
 use crate::reader::FrameReader;
 use crate::response::Response;
 use crate::stream::Stream;
+use crate::turn::{Turn, yield_turn};
 
 /// Slices given to one write.
 const MAX_SLICES: usize = 128;
@@ -131,6 +132,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
 
     fn advance(&mut self, cx: &mut Context<'_>) -> Result<Next, End> {
         self.announce();
+        let mut turn = Turn::default();
         for _ in 0..MAX_ROUNDS {
             if self.connection.is_spent() {
                 self.connection.enter(Phase::Closing);
@@ -140,8 +142,11 @@ impl<S: Stream, Slot> Driver<S, Slot> {
                 return Err(End::Here);
             }
             self.write(cx)?;
+            if turn.is_over() {
+                break;
+            }
             let blocked = self.is_blocked;
-            if self.read(cx, phase)? {
+            if self.read(cx, phase, &mut turn)? {
                 continue;
             }
             if phase > Phase::Open {
@@ -236,8 +241,8 @@ impl<S: Stream, Slot> Driver<S, Slot> {
     }
 
     /// Handles what was read, or reads once more, and counts the memory that the reader then keeps. True when there was progress.
-    fn read(&mut self, cx: &mut Context<'_>, phase: Phase) -> Result<bool, End> {
-        let progress = self.read_and_handle(cx, phase)?;
+    fn read(&mut self, cx: &mut Context<'_>, phase: Phase, turn: &mut Turn) -> Result<bool, End> {
+        let progress = self.read_and_handle(cx, phase, turn)?;
         let held_bytes = self.reader.held_bytes();
         if held_bytes != self.reading.bytes() && !self.reading.set(held_bytes) {
             self.connection.account().settle(MemoryKind::Frame);
@@ -248,7 +253,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
         Ok(progress)
     }
 
-    fn read_and_handle(&mut self, cx: &mut Context<'_>, phase: Phase) -> Result<bool, End> {
+    fn read_and_handle(&mut self, cx: &mut Context<'_>, phase: Phase, turn: &mut Turn) -> Result<bool, End> {
         if self.peer_done {
             return Ok(false);
         }
@@ -262,7 +267,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
             return Ok(true);
         }
         if self.reader.may_have_frame() {
-            self.hand_on(phase)?;
+            self.hand_on(phase, turn)?;
             return Ok(true);
         }
         match self.reader.poll_read(&mut self.stream, cx)? {
@@ -276,21 +281,25 @@ impl<S: Stream, Slot> Driver<S, Slot> {
             Poll::Ready(_) => {
                 self.active_at = Instant::now();
                 if !discards {
-                    self.hand_on(phase)?;
+                    self.hand_on(phase, turn)?;
                 }
                 Ok(true)
             }
         }
     }
 
-    /// Hands on whole frames while there is room for the requests in them.
-    fn hand_on(&mut self, phase: Phase) -> Result<(), End> {
+    /// Hands on whole frames while there is room for the requests in them and the turn is not over.
+    fn hand_on(&mut self, phase: Phase, turn: &mut Turn) -> Result<(), End> {
         // As many requests as are here may each have an answer of many megabytes.
-        while self.connection.has_room_for_requests()
+        while !turn.is_over()
+            && self.connection.has_room_for_requests()
             && !self.connection.account().is_crowded()
             && let Some(frame) = self.reader.next_frame()?
         {
+            let frame_bytes = frame.header.len() + frame.body.len();
+            let queued_bytes = self.connection.queued_bytes();
             self.receive(frame, phase)?;
+            turn.handled(frame_bytes + self.connection.queued_bytes().saturating_sub(queued_bytes));
             if self.connection.phase() == Phase::Aborted {
                 return Err(End::Here);
             }
@@ -449,7 +458,7 @@ impl<S: Stream, Slot: Unpin> Future for Driver<S, Slot> {
         match self.advance(cx) {
             Ok(Next::Sleep) => Poll::Pending,
             Ok(Next::Yield) => {
-                cx.waker().wake_by_ref();
+                yield_turn(cx);
                 Poll::Pending
             }
             Err(end) => {

@@ -1,11 +1,14 @@
 //! Framing over streams that are no sockets.
+use std::io::Write;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
-use rocketpy_protocol::{Command, SerializeType};
-use tokio::io::{AsyncReadExt, BufWriter, DuplexStream, duplex};
+use bytes::{Bytes, BytesMut};
+use rocketpy_protocol::{Command, SerializeType, flag};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter, DuplexStream, duplex};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use crate::config::ServerConfig;
@@ -15,6 +18,7 @@ use crate::error::CallError;
 use crate::handler::{Handler, Reply, Service};
 use crate::response::Response;
 use crate::stream::Stream;
+use crate::turn::{MAX_BYTES, MAX_FRAMES};
 
 /// No test waits longer for what must happen.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -42,7 +46,16 @@ fn serve(
     config: &ServerConfig,
 ) -> (Arc<Connection>, mpsc::UnboundedReceiver<()>) {
     let (ended, receiver) = mpsc::unbounded_channel();
-    let service = Service { handler: Arc::new(Echo(ended)), check: None };
+    (serve_by(Arc::new(Echo(ended)), stream, config), receiver)
+}
+
+/// Serves one end of a stream by this handler.
+fn serve_by(
+    handler: Arc<dyn Handler>,
+    stream: impl Stream + Send + 'static,
+    config: &ServerConfig,
+) -> Arc<Connection> {
+    let service = Service { handler, check: None };
     let nowhere = SocketAddr::from(([0; 4], 0));
     let connection = Arc::new(Connection::new(
         (nowhere, nowhere),
@@ -52,7 +65,7 @@ fn serve(
         None,
     ));
     tokio::spawn(Driver::new(stream, Arc::clone(&connection), service, ()));
-    (connection, receiver)
+    connection
 }
 
 fn config() -> ServerConfig {
@@ -126,4 +139,72 @@ async fn a_reader_that_takes_a_byte_now_and_then_counts_as_stalled() {
     tokio::time::timeout(PATIENCE, ended.recv()).await.expect("ends").expect("ends once");
     assert!(matches!(call.await, Err(CallError::Closed { queued: true, .. })));
     reading.abort();
+}
+
+const FLOOD: i32 = 11;
+
+/// Counts the requests of a flood, and notes how many had been handled when another request comes.
+#[derive(Default)]
+struct Flooded {
+    answer: Bytes,
+    handled: AtomicUsize,
+    before_the_other: OnceLock<usize>,
+}
+
+impl Handler for Flooded {
+    fn handle(&self, _: &Arc<Connection>, request: Command, reply: Reply) {
+        match request.code {
+            FLOOD => drop(self.handled.fetch_add(1, Ordering::Relaxed)),
+            _ => self.before_the_other.set(self.handled.load(Ordering::Relaxed)).expect("one comes"),
+        }
+        reply.send(Response::success().with_body(self.answer.clone()));
+    }
+}
+
+fn frame(request: &Command) -> BytesMut {
+    let mut frame = BytesMut::new();
+    request.encode(&mut frame).expect("it can be encoded");
+    frame
+}
+
+/// A connection whose one request has arrived, though the runtime has not looked at the socket yet.
+fn arrived(request: &Command) -> (std::net::TcpStream, std::net::TcpStream) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut client = std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+    let (server, _) = listener.accept().expect("accepted");
+    client.write_all(&frame(request)).expect("sent");
+    server.peek(&mut [0]).expect("it has arrived");
+    server.set_nonblocking(true).expect("set");
+    (client, server)
+}
+
+/// How many requests of a flood are handled before the one request of another connection is, with such answers.
+async fn handled_before_another(flood: &Command, count: usize, answer: Bytes) -> usize {
+    let frames = frame(flood).repeat(count);
+    let (mut near, far) = duplex(frames.len());
+    near.write_all(&frames).await.expect("buffered");
+    let (other, socket) = arrived(&Command::bare_request(ECHO));
+    let handler = Arc::new(Flooded { answer, ..Flooded::default() });
+    serve_by(handler.clone(), far, &config());
+    serve_by(handler.clone(), TcpStream::from_std(socket).expect("registered"), &config());
+    while handler.handled.load(Ordering::Relaxed) < count {
+        tokio::task::yield_now().await;
+    }
+    drop(other);
+    *handler.before_the_other.get().expect("it was handled before the end of the flood")
+}
+
+#[tokio::test]
+async fn a_flood_of_requests_lets_others_in_after_a_few_turns() {
+    let mut flood = Command::bare_request(FLOOD);
+    flood.flag |= flag::ONEWAY;
+    let before = handled_before_another(&flood, 100_000, Bytes::new()).await;
+    assert!(before <= 4 * MAX_FRAMES, "{before} of 100,000 requests came first");
+}
+
+#[tokio::test]
+async fn requests_with_large_answers_make_a_turn_of_fewer() {
+    let flood = Command::bare_request(FLOOD);
+    let before = handled_before_another(&flood, 40, body(MAX_BYTES / 2)).await;
+    assert!(before <= 4 * 2, "{before} of 40 requests came first");
 }

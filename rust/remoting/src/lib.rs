@@ -27,6 +27,7 @@ mod reader;
 mod response;
 mod server;
 mod stream;
+mod turn;
 
 pub use budget::{MemoryBudget, MemoryKind, NoMemory, Reservation, TableMemory};
 pub use calls::PendingCall;

@@ -14,30 +14,36 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(60);
 const ANY_NUMBER: HeldLimits = HeldLimits { requests: usize::MAX, bytes: usize::MAX };
 
-/// Waits for a message behind offset 0 with tags code 7, or for dispatch.
-#[derive(Debug, Default)]
+/// Waits for a message of a queue, or for dispatch.
+#[derive(Debug)]
 struct Test {
-    queues: Vec<QueueKey>,
+    queue: QueueKey,
+    offset: i64,
+    codes: Option<Vec<i64>>,
     end: Option<PhysicalOffset>,
     held_bytes: usize,
-    checks: Arc<AtomicUsize>,
+    /// How often anybody asked what it waits for.
+    looks: Arc<AtomicUsize>,
+}
+
+impl Default for Test {
+    fn default() -> Self {
+        let (queue, looks) = (queue("orders", 0), Arc::default());
+        Self { queue, offset: 0, codes: None, end: None, held_bytes: 0, looks }
+    }
 }
 
 impl Waiter for Test {
     fn waits_for(&self) -> WaitsFor<'_> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
         match self.end {
             Some(end) => WaitsFor::Dispatch(end),
-            None => WaitsFor::Messages(&self.queues),
+            None => WaitsFor::Message(Awaited {
+                queue: &self.queue,
+                offset: self.offset,
+                codes: self.codes.as_deref(),
+            }),
         }
-    }
-
-    fn is_woken_by(&self, arrival: &Arrival) -> bool {
-        self.checks.fetch_add(1, Ordering::Relaxed);
-        arrival.tags_code == 7
-    }
-
-    fn is_behind(&self, _queue: &QueueKey, max_offset: QueueOffset) -> bool {
-        max_offset > QueueOffset(0)
     }
 
     fn held_bytes(&self) -> usize {
@@ -100,23 +106,54 @@ fn hold(requests: &HeldRequests<Test>, held: Held<Test>) {
 
 fn is_empty(requests: &HeldRequests<Test>) -> bool {
     requests.state.with(|state| {
-        let sets = state.by_queue.len() + state.by_dispatch.len() + state.by_connection.len();
+        let sets = state.by_topic.len() + state.by_dispatch.len() + state.by_connection.len();
         let usage = [state.for_messages, state.for_dispatch];
         sets + state.by_deadline.len() + state.requests.len() == 0 && usage == [Usage::default(); 2]
     })
 }
 
+/// The offsets of the requests that these messages wake, when they are no more than can be taken out together.
+fn woken(requests: &HeldRequests<Test>, arrivals: &[Arrival]) -> Vec<i64> {
+    let (released, rest) = requests.arrived(arrivals);
+    assert!(rest.is_empty());
+    released.held.iter().map(|held| held.waiter.offset).collect()
+}
+
 #[tokio::test]
-async fn a_request_that_was_woken_is_not_checked_again() {
-    const REQUESTS: usize = 1000;
+async fn a_message_looks_only_at_the_requests_that_it_wakes() {
+    const REQUESTS: i64 = 900;
+    /// Each is asked as it leaves the sets.
+    const LOOKS_A_REQUEST: usize = 2;
     let mut fixture = Fixture::start().await;
-    let (requests, checks) = (HeldRequests::new(ANY_NUMBER), Arc::new(AtomicUsize::new(0)));
-    for _ in 0..REQUESTS {
-        let waiter = Test { queues: vec![queue("orders", 0)], checks: checks.clone(), ..Test::default() };
-        hold(&requests, fixture.held(waiter).await);
+    let (requests, looks) = (HeldRequests::new(ANY_NUMBER), Arc::new(AtomicUsize::new(0)));
+    for number in 0..REQUESTS {
+        let codes = Some(vec![7, 1000 + number]);
+        hold(&requests, fixture.held(Test { codes, looks: looks.clone(), ..Test::default() }).await);
     }
-    let released = requests.arrived(&[arrival(1, 7), arrival(0, 7), arrival(0, 7)]);
-    assert_eq!((released.len(), checks.load(Ordering::Relaxed)), (REQUESTS, REQUESTS));
+    let later = Test { offset: 1, looks: looks.clone(), ..Test::default() };
+    hold(&requests, fixture.held(later).await);
+    looks.store(0, Ordering::Relaxed);
+    assert!(woken(&requests, &vec![arrival(0, 6); 1000]).is_empty());
+    assert!(woken(&requests, &vec![arrival(1, 7); 1000]).is_empty());
+    assert_eq!(looks.load(Ordering::Relaxed), 0);
+    assert_eq!(woken(&requests, &vec![arrival(0, 1500); 1000]), [0]);
+    assert_eq!(looks.load(Ordering::Relaxed), LOOKS_A_REQUEST);
+    assert_eq!(woken(&requests, &vec![arrival(0, 7); 1000]), vec![0; REQUESTS as usize - 1]);
+    assert_eq!(looks.load(Ordering::Relaxed), REQUESTS as usize * LOOKS_A_REQUEST);
+    assert_eq!(woken(&requests, &[Arrival { next_offset: QueueOffset(2), ..arrival(0, 6) }]), [1]);
+    assert!(is_empty(&requests));
+}
+
+#[tokio::test]
+async fn a_message_whose_tag_stands_elsewhere_wakes_every_filter() {
+    let mut fixture = Fixture::start().await;
+    let requests = HeldRequests::new(ANY_NUMBER);
+    for codes in [None, Some(vec![7]), Some(vec![8, 9])] {
+        hold(&requests, fixture.held(Test { codes, ..Test::default() }).await);
+    }
+    hold(&requests, fixture.held(Test { offset: 1, ..Test::default() }).await);
+    assert_eq!(woken(&requests, &[arrival(0, i64::MIN)]), [0; 3]);
+    assert_eq!(requests.all().len(), 1);
     assert!(is_empty(&requests));
 }
 
@@ -124,30 +161,72 @@ async fn a_request_that_was_woken_is_not_checked_again() {
 async fn a_filter_keeps_a_request_until_all_are_checked() {
     let mut fixture = Fixture::start().await;
     let requests = HeldRequests::new(ANY_NUMBER);
-    let waiter = Test { queues: vec![queue("orders", 0)], ..Test::default() };
-    hold(&requests, fixture.held(waiter).await);
-    assert!(requests.arrived(&[arrival(0, 8)]).is_empty());
-    assert!(requests.behind(|_| QueueOffset(0)).is_empty());
-    assert_eq!(requests.behind(|_| QueueOffset(1)).len(), 1);
+    hold(&requests, fixture.held(Test { codes: Some(vec![7]), ..Test::default() }).await);
+    assert!(woken(&requests, &[arrival(0, 8)]).is_empty());
+    assert_eq!(requests.queues(), [queue("orders", 0)]);
+    assert!(requests.behind(&[(queue("orders", 0), QueueOffset(0))]).held.is_empty());
+    assert_eq!(requests.behind(&[(queue("orders", 0), QueueOffset(1))]).held.len(), 1);
     assert!(is_empty(&requests));
 }
 
 #[tokio::test]
-async fn a_request_of_several_queues_is_released_once() {
+async fn requests_are_released_by_topic() {
     let mut fixture = Fixture::start().await;
     let requests = HeldRequests::new(ANY_NUMBER);
-    for _ in 0..2 {
-        let queues = vec![queue("orders", 0), queue("orders", 1), queue("other", 0)];
-        hold(&requests, fixture.held(Test { queues, ..Test::default() }).await);
+    for queue in [queue("orders", 0), queue("orders", 1), queue("other", 0)] {
+        hold(&requests, fixture.held(Test { queue, ..Test::default() }).await);
     }
-    assert_eq!(requests.count_for_messages(), 2);
-    assert_eq!(requests.arrived(&[arrival(1, 7), arrival(0, 7)]).len(), 2);
+    assert_eq!((requests.count_for_messages(), requests.queues().len()), (3, 3));
+    assert!(requests.of_topic("nothing").held.is_empty());
+    assert_eq!(requests.of_topic("orders").held.len(), 2);
+    assert_eq!(requests.queues(), [queue("other", 0)]);
+    assert_eq!(requests.for_messages().held.len(), 1);
     assert!(is_empty(&requests));
-    let queues = vec![queue("orders", 0), queue("other", 0)];
-    hold(&requests, fixture.held(Test { queues, ..Test::default() }).await);
-    assert!(requests.of_topic("nothing").is_empty());
-    assert_eq!(requests.of_topic("other").len(), 1);
+}
+
+#[tokio::test]
+async fn a_thousand_requests_are_taken_out_together_and_no_more() {
+    const REQUESTS: usize = 2 * STEP_REQUESTS + 100;
+    let mut fixture = Fixture::start().await;
+    let requests = HeldRequests::new(ANY_NUMBER);
+    let mut held = Vec::new();
+    for _ in 0..REQUESTS {
+        held.push(fixture.held(Test::default()).await);
+    }
+    held.into_iter().for_each(|held| hold(&requests, held));
+    let arrivals = [arrival(0, 8), arrival(0, 9), arrival(1, 9)];
+    let (mut again, mut rest) = requests.arrived(&arrivals);
+    assert!(again.is_full() && again.held.len() == STEP_REQUESTS && rest.len() == arrivals.len());
+    again.held.extend(requests.overdue(Instant::now() + 2 * PATIENCE).held);
+    assert_eq!(again.held.len(), 2 * STEP_REQUESTS);
+    again.held.into_iter().for_each(|held| hold(&requests, held));
+    let mut counts = Vec::new();
+    while !rest.is_empty() {
+        let released;
+        (released, rest) = requests.arrived(rest);
+        counts.push(released.held.len());
+    }
+    assert_eq!(counts, [STEP_REQUESTS, STEP_REQUESTS, 100]);
     assert!(is_empty(&requests));
+}
+
+#[tokio::test]
+async fn a_filter_counts_as_much_memory_as_it_has_tags() {
+    const CODES: i64 = 1000;
+    let mut fixture = Fixture::start().await;
+    let requests = HeldRequests::new(ANY_NUMBER);
+    let wide = || Test { codes: Some((0..CODES).collect()), ..Test::default() };
+    let narrow = bytes_of(&fixture.held(Test::default()).await);
+    assert_eq!(bytes_of(&fixture.held(wide()).await), narrow + CODES as usize * CODE_BYTES);
+    let together = STEP_BYTES / (CODES as usize * CODE_BYTES) + 1;
+    for _ in 0..2 * together {
+        hold(&requests, fixture.held(wide()).await);
+    }
+    let arrivals = [arrival(0, 7)];
+    let (released, rest) = requests.arrived(&arrivals);
+    assert!(released.held.len() <= together && !rest.is_empty());
+    assert_eq!(requests.count_for_messages() + released.held.len(), 2 * together);
+    assert!(!requests.all().is_empty() && is_empty(&requests));
 }
 
 #[tokio::test]
@@ -159,11 +238,12 @@ async fn dispatch_releases_the_requests_that_it_has_reached() {
         hold(&requests, fixture.held(waiter).await);
     }
     assert_eq!(requests.count_for_messages(), 0);
-    assert!(requests.dispatched(PhysicalOffset(99)).is_empty());
-    let ends: Vec<_> = requests.dispatched(PhysicalOffset(200)).iter().map(|held| held.waiter.end).collect();
+    assert!(requests.dispatched(PhysicalOffset(99)).held.is_empty());
+    let ends: Vec<_> =
+        requests.dispatched(PhysicalOffset(200)).held.iter().map(|held| held.waiter.end).collect();
     assert_eq!(ends, [Some(PhysicalOffset(100)), Some(PhysicalOffset(200))]);
-    assert!(requests.dispatched(PhysicalOffset(299)).is_empty());
-    assert_eq!(requests.dispatched(PhysicalOffset(300)).len(), 1);
+    assert!(requests.dispatched(PhysicalOffset(299)).held.is_empty());
+    assert_eq!(requests.dispatched(PhysicalOffset(300)).held.len(), 1);
     assert!(is_empty(&requests));
 }
 
@@ -176,14 +256,14 @@ async fn what_happened_just_before_the_hold_ends_it() {
     let held = fixture.held(waiter()).await;
     let over = requests.hold(held, |waiter| waiter.end == Some(PhysicalOffset(100))).unwrap();
     assert!(over.is_some());
-    assert_eq!(requests.dispatched(PhysicalOffset(100)).len(), 1, "it is gone");
+    assert_eq!(requests.dispatched(PhysicalOffset(100)).held.len(), 1, "it is gone");
     assert!(is_empty(&requests));
 }
 
 #[tokio::test]
 async fn requests_are_bounded_in_number_and_in_bytes() {
     let mut fixture = Fixture::start().await;
-    let waiter = || Test { queues: vec![queue("orders", 0)], held_bytes: 1000, ..Test::default() };
+    let waiter = || Test { held_bytes: 1000, ..Test::default() };
     let two = 2 * bytes_of(&fixture.held(waiter()).await);
     let limits = [
         (HeldLimits { requests: 2, bytes: usize::MAX }, NoRoom::Requests { limit: 2 }),
@@ -207,7 +287,7 @@ async fn requests_are_bounded_in_number_and_in_bytes() {
 #[tokio::test]
 async fn requests_for_messages_leave_the_room_of_those_for_dispatch() {
     let mut fixture = Fixture::start().await;
-    let pull = || Test { queues: vec![queue("orders", 0)], ..Test::default() };
+    let pull = || Test::default();
     let one = bytes_of(&fixture.held(pull()).await);
     for limits in
         [HeldLimits { requests: 1, bytes: usize::MAX }, HeldLimits { requests: usize::MAX, bytes: one }]
@@ -218,7 +298,7 @@ async fn requests_for_messages_leave_the_room_of_those_for_dispatch() {
         let question = || Test { end: Some(PhysicalOffset(100)), ..Test::default() };
         hold(&requests, fixture.held(question()).await); // pulls take no room of questions
         assert!(requests.hold(fixture.held(question()).await, |_| false).is_err());
-        assert_eq!(requests.all_for_messages().len(), 1);
+        assert_eq!(requests.for_messages().held.len(), 1);
         assert_eq!(requests.all().len(), 1, "the question waits on");
         assert!(is_empty(&requests));
     }
@@ -230,7 +310,7 @@ async fn an_ended_connection_takes_its_requests_along() {
     let requests = HeldRequests::new(ANY_NUMBER);
     let mut connections = Vec::new();
     for _ in 0..4 {
-        let held = fixture.held(Test { queues: vec![queue("orders", 0)], ..Test::default() }).await;
+        let held = fixture.held(Test::default()).await;
         connections.push(held.reply.connection().id());
         hold(&requests, held);
     }
@@ -249,12 +329,12 @@ async fn the_earliest_deadline_ends_the_wait_for_it() {
     let waiting = tokio::spawn(async move { waiting.wait_for_deadline(far).await });
     tokio::task::yield_now().await;
     let now = Instant::now();
-    let waiter = Test { queues: vec![queue("orders", 0)], ..Test::default() };
+    let waiter = Test::default();
     let reply = fixture.reply().await;
     hold(&requests, Held { waiter, reply, deadline: now });
     tokio::time::timeout(PATIENCE, waiting).await.expect("the deadline ends the wait").unwrap();
-    assert!(requests.overdue(now - Duration::from_millis(1)).is_empty());
-    for held in requests.overdue(now) {
+    assert!(requests.overdue(now - Duration::from_millis(1)).held.is_empty());
+    for held in requests.overdue(now).held {
         held.reply.send(Response::success());
     }
     assert_eq!(fixture.calls.pop().unwrap().await.unwrap().code, 0);

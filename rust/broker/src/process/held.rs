@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketpy_model::QueueOffset;
+use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::Command;
 use rocketpy_remoting::{Connection, Reply, cork};
+use rocketpy_store::Arrival;
+use tokio::task::yield_now;
 use tracing::debug;
 
 use super::pull;
 use crate::call::{Call, Function, answer, without_body};
-use crate::held_request::{Held, NoRoom, QueueKey};
+use crate::held_request::{Held, HeldRequests, NoRoom, QueueKey, Released};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::waiting::{Pull, Question, Waiting};
@@ -18,6 +20,10 @@ use crate::waiting::{Pull, Question, Waiting};
 /// Longest wait for dispatch. It is some hundred microseconds behind, unless it cannot write or the machine has no time for it.
 /// Then the answer comes from what is there. Clients wait 3 s for an answer.
 const DISPATCH_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Pulls that are answered, and queues that are looked at, before other tasks of the thread get their turn.
+const PULLS_A_TURN: usize = 64;
+const QUEUES_A_TURN: usize = 1024;
 
 /// Whether the wait is over by what the store and the connection show now. The end of a connection, and the stop of the broker, end
 /// the wait of pulls alone: questions get an answer that leaves nothing out.
@@ -79,7 +85,7 @@ fn refusal(no_room: NoRoom) -> Refusal {
 }
 
 /// Answers requests that were held. None is held again.
-pub(crate) fn resume(shared: &Arc<Shared>, released: impl IntoIterator<Item = Held<Waiting>>) {
+fn resume(shared: &Arc<Shared>, released: impl IntoIterator<Item = Held<Waiting>>) {
     let _cork = cork();
     for Held { waiter, reply, .. } in released {
         match waiter {
@@ -89,24 +95,87 @@ pub(crate) fn resume(shared: &Arc<Shared>, released: impl IntoIterator<Item = He
     }
 }
 
+/// Answers pulls that were held, a few at a time.
+async fn resume_in_turns(shared: &Arc<Shared>, pulls: Vec<Held<Waiting>>) {
+    let mut pulls = pulls.into_iter();
+    loop {
+        resume(shared, pulls.by_ref().take(PULLS_A_TURN));
+        if pulls.len() == 0 {
+            return;
+        }
+        yield_now().await;
+    }
+}
+
 /// Answers each of these in a task of its own: an answer from the index may take a while.
-pub(crate) fn resume_each(shared: &Arc<Shared>, released: impl IntoIterator<Item = Held<Waiting>>) {
+fn resume_each(shared: &Arc<Shared>, released: impl IntoIterator<Item = Held<Waiting>>) {
     for held in released {
         let for_task = shared.clone();
         shared.tasks.spawn(async move { resume(&for_task, [held]) });
     }
 }
 
-/// Resumes the requests whose time is up; with `scans`, also those that a filter kept from being woken.
-pub(crate) fn resume_due(shared: &Arc<Shared>, now: Instant, scans: bool) {
-    let overdue = shared.held.overdue(now);
-    let (questions, mut pulls): (Vec<_>, Vec<_>) =
-        overdue.into_iter().partition(|held| matches!(held.waiter, Waiting::Question(_)));
-    if scans {
-        pulls.extend(shared.held.behind(|queue| max_offset(shared, queue)));
+/// Answers what `take` takes out, until there is no more.
+pub(crate) async fn resume_all(
+    shared: &Arc<Shared>,
+    take: impl Fn(&HeldRequests<Waiting>) -> Released<Waiting>,
+) {
+    loop {
+        let released = take(&shared.held);
+        let may_be_more = released.is_full();
+        let (questions, pulls): (Vec<_>, Vec<_>) =
+            released.held.into_iter().partition(|held| matches!(held.waiter, Waiting::Question(_)));
+        resume_each(shared, questions);
+        resume_in_turns(shared, pulls).await;
+        if !may_be_more {
+            return;
+        }
+        yield_now().await;
     }
-    resume_each(shared, questions);
-    resume(shared, pulls);
+}
+
+/// Resumes the requests that these messages wake. The caller is the thread that dispatches: it takes out the first ones, and a task
+/// does the rest.
+pub(crate) fn arrived(shared: &Arc<Shared>, arrivals: &[Arrival]) {
+    let (mut released, rest) = shared.held.arrived(arrivals);
+    if released.held.is_empty() {
+        return;
+    }
+    let (owner, rest) = (shared.clone(), rest.to_vec());
+    shared.tasks.spawn(async move {
+        let mut rest = &*rest;
+        loop {
+            resume_in_turns(&owner, released.held).await;
+            if rest.is_empty() {
+                return;
+            }
+            (released, rest) = owner.held.arrived(rest);
+        }
+    });
+}
+
+/// Resumes the requests that waited for dispatch to come this far, as [`arrived`] does.
+pub(crate) fn dispatched(shared: &Arc<Shared>, offset: PhysicalOffset) {
+    let released = shared.held.dispatched(offset);
+    let may_be_more = released.is_full();
+    resume_each(shared, released.held);
+    if may_be_more {
+        let owner = shared.clone();
+        shared.tasks.spawn(async move { resume_all(&owner, |held| held.dispatched(offset)).await });
+    }
+}
+
+/// Resumes the requests whose time is up; with `scans`, also those that a filter kept from being woken.
+pub(crate) async fn resume_due(shared: &Arc<Shared>, now: Instant, scans: bool) {
+    resume_all(shared, |held| held.overdue(now)).await;
+    if !scans {
+        return;
+    }
+    for queues in shared.held.queues().chunks(QUEUES_A_TURN) {
+        let ends: Vec<_> = queues.iter().map(|queue| (queue.clone(), max_offset(shared, queue))).collect();
+        resume_all(shared, |held| held.behind(&ends)).await;
+        yield_now().await;
+    }
 }
 
 fn max_offset(shared: &Shared, queue: &QueueKey) -> QueueOffset {

@@ -176,7 +176,7 @@ async fn delete_everywhere(shared: Arc<Shared>, topic: String) -> Answer {
     on_disk(shared.offsets.remove_topic(&topic)?).await?;
     let (owner, name) = (shared.clone(), topic.clone());
     let queues = aside(move || owner.store.delete_topic(&name)).await?;
-    super::held::resume(&shared, shared.held.of_topic(&topic));
+    super::held::resume_all(&shared, |held| held.of_topic(&topic)).await;
     info!(topic, queues, "topic deleted");
     Ok(Response::success())
 }

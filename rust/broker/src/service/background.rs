@@ -44,7 +44,7 @@ impl Service for HeldRequestWatch {
             if scans {
                 *self.next_scan.lock() = now + self.shared.config.scan_held_pulls_every;
             }
-            process::held::resume_due(&self.shared, now, scans);
+            process::held::resume_due(&self.shared, now, scans).await;
         })
     }
 }

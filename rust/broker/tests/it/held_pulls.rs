@@ -100,6 +100,37 @@ async fn futures(
     calls
 }
 
+/// Holds more pulls than are taken out together, in a broker that does not look at them by itself.
+async fn many_held_pulls() -> (Fixture, Vec<rocketpy_remoting::PendingCall>) {
+    const PULLS: usize = 2500;
+    let never = Duration::from_secs(3600);
+    let fixture = Fixture::start_with(|config| config.scan_held_pulls_every = never).await;
+    fixture.create_topic("orders", 1).await;
+    let calls = futures(&fixture.client, &fixture, PULLS).await;
+    wait_for_held(&fixture, PULLS as u64).await;
+    (fixture, calls)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_message_answers_thousands_of_pulls() {
+    let (fixture, calls) = many_held_pulls().await;
+    fixture.put("orders", 0, "x").await;
+    for call in calls {
+        assert_eq!(Pulled::of(call.await.unwrap()).bodies(), ["x"]);
+    }
+    assert_eq!(held(&fixture).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_topic_answers_thousands_of_pulls() {
+    let (fixture, calls) = many_held_pulls().await;
+    assert_eq!(crate::topics::delete(&fixture, "orders").await.code, 0);
+    for call in calls {
+        assert_eq!(call.await.unwrap().code, 17);
+    }
+    assert_eq!(held(&fixture).await, 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_pull_too_many_is_told_that_the_broker_is_busy() {
     let fixture = Fixture::start_with(|config| config.max_held_pulls = 3).await;

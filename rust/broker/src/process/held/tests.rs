@@ -121,7 +121,7 @@ async fn a_question_that_was_given_up_is_answered_from_what_is_there() {
         fixture.wait_for_held().await;
         let is_readable = || fixture.shared.store.queue_bounds("orders", 0).max.get() == 1;
         until("dispatch stands at the gate", is_readable).await;
-        resume_due(&fixture.shared, Instant::now() + DISPATCH_PATIENCE, false);
+        resume_due(&fixture.shared, Instant::now() + DISPATCH_PATIENCE, false).await;
     });
     assert_eq!(offset(&answer), 1, "the entry is readable, only the listener has not returned");
 }
@@ -145,7 +145,7 @@ async fn a_question_that_panics_harms_no_other_held_request() {
         }
         held[0].deadline = Instant::now();
         assert!(fixture.shared.held.hold(held.remove(0), |_| false).unwrap().is_none());
-        resume_due(&fixture.shared, Instant::now(), false);
+        resume_due(&fixture.shared, Instant::now(), false).await;
     });
     assert_eq!(answer.code, 1, "the panic ends the question alone: its sender gets SYSTEM_ERROR");
 }

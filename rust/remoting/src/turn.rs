@@ -1,0 +1,37 @@
+//! What a connection may do before other tasks of its thread get their turn.
+use std::pin::pin;
+use std::task::Context;
+
+/// Most frames that a connection handles in one turn. Small frames take some microseconds each, so other connections wait some
+/// hundred microseconds for it. A turn also costs a write and a look at the sockets, which is little beside this many frames.
+pub(crate) const MAX_FRAMES: usize = 128;
+/// A turn ends with the frame that brings the frames and their answers to this many bytes.
+pub(crate) const MAX_BYTES: usize = 512 * 1024;
+
+/// What a connection has done in this turn.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    frames: usize,
+    bytes: usize,
+}
+
+impl Turn {
+    /// Counts a frame that was handled, with the bytes of its answer.
+    pub(crate) fn handled(&mut self, bytes: usize) {
+        self.frames += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Whether it is the turn of others.
+    pub(crate) fn is_over(&self) -> bool {
+        self.frames >= MAX_FRAMES || self.bytes >= MAX_BYTES
+    }
+}
+
+/// Gives up the thread. The task runs again once the other tasks have run and the thread has looked at the sockets.
+///
+/// A task that only wakes itself keeps the thread from looking at the sockets for 61 turns of all tasks: requests of other peers
+/// would not be seen for so long.
+pub(crate) fn yield_turn(cx: &mut Context<'_>) {
+    assert!(pin!(tokio::task::yield_now()).poll(cx).is_pending(), "it yields once");
+}
