@@ -25,6 +25,9 @@ impl Tables {
     /// Refuses a second broker of a name and id while the first is alive. Apache's name server takes both in turns, and messages split
     /// between them. A broker that restarts elsewhere has closed its former connection, which ended its entry; one whose machine died
     /// leaves it open, and is taken for gone after [`ALIVE`]. A later state is that of a promoted slave.
+    ///
+    /// # Source
+    /// docs/decisions/one-broker-of-a-name.md.
     pub(super) fn check_name(&self, new: &Registration, now: Instant) -> Result<(), NameTaken> {
         let Some(group) = self.brokers.get(&new.name) else { return Ok(()) };
         let Some(addr) = group.addrs.get(&new.id).filter(|addr| **addr != new.broker.addr) else {
