@@ -98,6 +98,9 @@ class BrokerInfo:
 class Admin(Closing):
     """Administration of a cluster.
 
+    Where no broker is registered, every call but `brokers` raises `BrokerNotFoundError`: nothing was done, and a later
+    call may succeed.
+
     Args:
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
         options: See `rocketpy.config.ClientOptions`.

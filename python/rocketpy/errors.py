@@ -116,7 +116,7 @@ class TopicNotFoundError(RocketPyError, LookupError):
 
 
 class BrokerNotFoundError(RocketPyError, LookupError):
-    """No broker, or no cluster, of that name has a usable address."""
+    """No broker, or no cluster, of that name has a usable address; or no broker at all is registered."""
 
 
 class GroupConflictError(RocketPyError):

@@ -86,6 +86,19 @@ def test_a_name_server_and_a_broker_apart_serve_a_client(start, tmp_path: Path, 
     assert command("consume", "orders", name_server=namesrv.name_server).stdout == "one\n"
 
 
+def test_commands_for_a_name_server_without_a_broker_fail_and_name_the_way_out(start, command):
+    name_server = start("namesrv", "--port", "0").name_server
+    for arguments in (
+        ["group", "create", "g"],
+        ["topic", "list"],
+        ["topic", "create", "orders"],
+        ["consume", "orders"],
+    ):
+        error, hint = command(*arguments, name_server=name_server, code=3).stderr.splitlines()[-2:]
+        assert error == f"error: no broker is registered at the name server: {name_server}"
+        assert "rocketpy broker --name-server" in hint
+
+
 def test_settings_of_file_and_command_line_reach_the_server(start, tmp_path: Path, command):
     config = tmp_path / "broker.conf"
     config.write_text("brokerName=from-file\nbrokerClusterName=from-file\ndefaultTopicQueueNums=3\n")

@@ -245,6 +245,23 @@ def test_a_cluster_or_broker_that_is_not_there_is_named(admin):
             admin.create_topic(fresh_name(), **place)
 
 
+def test_no_broker_at_all_is_an_error_with_the_way_out():
+    with rocketpy.NameServer() as names, names.admin(api_timeout=60) as admin:
+        calls = [
+            lambda: admin.create_group("g"),
+            lambda: admin.delete_group("g"),
+            admin.groups,
+            admin.topics,
+            lambda: admin.create_topic(fresh_name()),
+        ]
+        for call in calls:
+            with pytest.raises(rocketpy.BrokerNotFoundError, match=names.name_server) as missing:
+                call()
+            assert missing.value.retryable
+            assert "rocketpy broker --name-server" in missing.value.hint
+        assert admin.brokers() == []
+
+
 def test_a_closed_admin_says_so(rocketpy_server):
     admin = rocketpy_server.admin()
     admin.close()

@@ -83,6 +83,12 @@ impl<D: Disk> ConfigFile<D> {
         self.find(false)
     }
 
+    /// Whether neither the file nor its backup holds anything. What cannot be read is there.
+    pub(crate) fn is_missing(&self) -> bool {
+        let is_nothing = |path: &Path| matches!(self.read(path), Ok(None));
+        is_nothing(&self.path) && is_nothing(&self.beside(".bak"))
+    }
+
     fn find<T: DeserializeOwned>(&self, mends: bool) -> Result<Option<T>, BrokerError> {
         let reason = match self.read(&self.path)? {
             Some(bytes) => match json::from_slice(&bytes) {

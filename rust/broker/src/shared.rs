@@ -24,6 +24,7 @@ use crate::role::{Role, RoleCell};
 use crate::stats::Stats;
 use crate::table::client::ClientTable;
 use crate::table::group::GroupTable;
+use crate::table::missing::MissingTables;
 use crate::table::offset::OffsetTable;
 use crate::table::queue_lock::QueueLocks;
 use crate::table::topic::{TopicChange, TopicTable};
@@ -108,6 +109,7 @@ impl Shared {
         store: Arc<Store>,
         host: SocketAddr,
     ) -> Result<Self, BrokerError> {
+        let missing = MissingTables::replace(&config.store.root);
         let topics = Arc::new(TopicTable::open(&config)?);
         let groups = GroupTable::open(&config)?;
         let offsets = OffsetTable::open_with(RealDisk, &config.store.root, Handle::try_current().ok())?;
@@ -115,6 +117,7 @@ impl Shared {
             i64::try_from(store.queue_bounds(topic, queue_id).max.get()).unwrap_or(i64::MAX)
         };
         offsets.clamp(max_offset, !store.recovery().clean_exit)?;
+        missing.warn(&store, &topics);
         let started_at_ms = now_ms();
         let shared = Self {
             store,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rocketpy_model::{MessageQueue, system};
 use rocketpy_protocol::Command;
+use rocketpy_protocol::body::ClusterInfo;
 use rocketpy_protocol::code::response;
 use rocketpy_remoting as remoting;
 use tracing::{debug, info, warn};
@@ -155,10 +156,44 @@ impl Api {
         Ok(Some(TopicRoute::of(topic, &data)))
     }
 
+    /// The brokers that the name servers know.
+    pub(crate) async fn cluster_info(&self) -> Result<ClusterInfo, ClientError> {
+        Ok(self.ask_for_cluster().await?.1)
+    }
+
+    /// What a name server knows, and its address.
+    async fn ask_for_cluster(&self) -> Result<(String, ClusterInfo), ClientError> {
+        const OPERATION: &str = "cluster query";
+        let (address, answer) = self.ask_names(OPERATION, &wire::cluster_info()).await?;
+        let answer = outcome::success(OPERATION, &address, answer)?;
+        let info = wire::json(OPERATION, &address, &answer.body)?;
+        Ok((address, info))
+    }
+
+    /// Like [`cluster_info`](Self::cluster_info), and never empty.
+    ///
+    /// # Errors
+    /// [`ClientError::NoBrokers`], and those of reaching a name server.
+    pub(crate) async fn known_brokers(&self) -> Result<ClusterInfo, ClientError> {
+        let (name_server, info) = self.ask_for_cluster().await?;
+        if info.broker_addr_table.is_empty() {
+            return Err(ClientError::NoBrokers { name_server });
+        }
+        Ok(info)
+    }
+
+    /// The error for a topic without a route: creating the topic helps only where there is a broker.
+    pub(crate) async fn no_route(&self, topic: &str) -> ClientError {
+        match self.known_brokers().await {
+            Err(error @ ClientError::NoBrokers { .. }) => error,
+            _ => ClientError::NoRoute { topic: topic.to_owned() },
+        }
+    }
+
     /// The route of a topic that exists.
     ///
     /// # Errors
-    /// [`ClientError::NoRoute`], and those of reaching a name server.
+    /// [`ClientError::NoRoute`], [`ClientError::NoBrokers`], and those of reaching a name server.
     pub(crate) async fn route(&self, topic: &str) -> Result<Arc<TopicRoute>, ClientError> {
         let routes = &self.shared.routes;
         if let Some(route) = routes.get(topic).filter(|route| !route.from_template) {
@@ -202,7 +237,7 @@ impl Api {
                 debug!(topic, "topic has no route, the brokers may create it");
                 Ok(self.learn(route))
             }
-            _ => Err(ClientError::NoRoute { topic: topic.to_owned() }),
+            _ => Err(self.no_route(topic).await),
         }
     }
 
@@ -230,7 +265,7 @@ impl Api {
     async fn fetch_and_learn(&self, topic: &str) -> Result<Arc<TopicRoute>, ClientError> {
         match self.fetch_route(topic).await? {
             Some(route) => Ok(self.learn(route)),
-            None => Err(ClientError::NoRoute { topic: topic.to_owned() }),
+            None => Err(self.no_route(topic).await),
         }
     }
 

@@ -72,6 +72,9 @@ pub enum ClientError {
     /// The route names a broker without a usable address.
     #[error("no address is known for broker: {broker_name}")]
     BrokerNotFound { broker_name: String },
+    /// The name server knows no broker at all.
+    #[error("no broker is registered at the name server: {name_server}")]
+    NoBrokers { name_server: String },
     /// No cluster of that name is registered.
     #[error("no such cluster: {cluster}")]
     ClusterNotFound { cluster: String },
@@ -204,7 +207,7 @@ impl ClientError {
             Self::Refused { code, .. } => Some(*code),
             Self::Connect { .. } | Self::ConnectionLost { .. } => Some(CODE_CONNECT),
             Self::Timeout { .. } | Self::FlushTimeout { .. } => Some(CODE_TIMEOUT),
-            Self::BrokerNotFound { .. } => Some(CODE_BROKER_NOT_EXIST),
+            Self::BrokerNotFound { .. } | Self::NoBrokers { .. } => Some(CODE_BROKER_NOT_EXIST),
             Self::NoNameServer => Some(CODE_NO_NAME_SERVER),
             Self::NoRoute { .. } | Self::NoQueue { .. } => Some(CODE_NO_ROUTE),
             Self::EmptyBody { .. } | Self::BodyTooLarge { .. } | Self::PropertiesTooLarge { .. } => {
@@ -228,6 +231,7 @@ impl ClientError {
             | Self::NoQueue { .. }
             | Self::NoMembers { .. }
             | Self::BrokerNotFound { .. }
+            | Self::NoBrokers { .. }
             | Self::WindowFull { .. }
             | Self::FlushTimeout { .. } => true,
             Self::SendFailed { last, .. } => last.retryable(),
@@ -253,6 +257,9 @@ impl ClientError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NoRoute { topic } => Some(format!("create it with `rocketpy topic create {topic}`")),
+            Self::NoBrokers { .. } => {
+                Some("start one with `rocketpy server` or `rocketpy broker --name-server`".to_owned())
+            }
             Self::NoNameServer => Some("give name_servers=[\"host:9876\"] or set NAMESRV_ADDR".to_owned()),
             Self::SystemTopic { .. } | Self::ReservedTopic { .. } => {
                 Some("choose another name; the system needs this topic for itself".to_owned())

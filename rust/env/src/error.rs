@@ -156,6 +156,9 @@ impl EnvError {
             Self::Unreadable { .. } => Some(
                 "check the disk and the length of the file; restore the file from a copy, or look at what `rocketpy store repair` would do",
             ),
+            Self::Io { .. } | Self::FlushFailed { .. } => {
+                Some("the system could not do it: check the disk, and what the system's log says of it")
+            }
             _ => None,
         }
     }

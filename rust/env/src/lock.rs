@@ -3,11 +3,12 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{io, thread};
 
 use crate::disk::LockHolder;
 use crate::error::EnvError;
@@ -17,6 +18,11 @@ use crate::fork::NotInChildren;
 const CONTENT: &str = "lock";
 /// Longest lock file whose process id is read.
 const MAX_CONTENT_BYTES: usize = 64;
+
+/// Tries to take a lock; with [`PAUSE`] between two of them half a second passes before a lock is refused. An exec takes milliseconds.
+const TRIES: u32 = 26;
+/// Pause between two tries.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Device and inode of every file and folder that this process has locked, to tell it from other processes. Where there are no
 /// open file description locks, it also keeps the process from itself.
@@ -47,6 +53,10 @@ impl RealLock {
     /// # Source
     /// docs/reference/store-format.md 5.3.
     pub(crate) fn take(path: &Path) -> Result<Self, EnvError> {
+        tried(|| Self::try_take(path), || thread::sleep(PAUSE))
+    }
+
+    fn try_take(path: &Path) -> Result<Self, EnvError> {
         let failed = |operation| move |source| EnvError::from_io(operation, path, source);
         let mut table = held();
         let table = table.get_or_insert_default();
@@ -75,6 +85,10 @@ impl RealLock {
     /// # Errors
     /// [`EnvError::Unsupported`] where the file system locks no folders, as NFS.
     pub(crate) fn take_folder(path: &Path) -> Result<Self, EnvError> {
+        tried(|| Self::try_take_folder(path), || thread::sleep(PAUSE))
+    }
+
+    fn try_take_folder(path: &Path) -> Result<Self, EnvError> {
         let failed = |operation| move |source| EnvError::from_io(operation, path, source);
         let mut table = held();
         let table = table.get_or_insert_default();
@@ -104,6 +118,23 @@ impl RealLock {
         table.insert(identity);
         Ok(Self { file: Some((not_in_children, file)), identity })
     }
+}
+
+/// Tries again while another process has the lock.
+///
+/// A process that gives a lock back while one of its threads starts a program keeps the lock a little longer: between fork and exec the
+/// child has a copy of the descriptor, and a program that is started without [`NotInChildren`] (`posix_spawn`) closes it with exec.
+fn tried(
+    mut take: impl FnMut() -> Result<RealLock, EnvError>,
+    mut pause: impl FnMut(),
+) -> Result<RealLock, EnvError> {
+    for _ in 1..TRIES {
+        match take() {
+            Err(EnvError::Locked { holder: LockHolder::Process(_) | LockHolder::Unknown, .. }) => pause(),
+            other => return other,
+        }
+    }
+    take()
 }
 
 /// Who has the lock on a file.
@@ -180,4 +211,47 @@ fn written_pid(file: &File) -> Option<u32> {
     let mut content = [0; MAX_CONTENT_BYTES];
     let len = file.read_at(&mut content, 0).ok()?;
     str::from_utf8(&content[..len]).ok()?.strip_prefix(CONTENT)?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A second descriptor of the locked file, as a child has it between fork and exec.
+    fn of_child(lock: &RealLock) -> Option<File> {
+        lock.file.as_ref().map(|(_, file)| file.try_clone().unwrap())
+    }
+
+    #[test]
+    fn a_lock_that_a_child_still_has_is_taken_when_the_child_lets_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let (lock, of_folder) = (RealLock::take(&path).unwrap(), RealLock::take_folder(dir.path()).unwrap());
+        let (mut file, mut folder) = (of_child(&lock), of_child(&of_folder));
+        drop((lock, of_folder));
+        let _lock = tried(|| RealLock::try_take(&path), || drop(file.take())).unwrap();
+        let _of_folder = tried(|| RealLock::try_take_folder(dir.path()), || drop(folder.take())).unwrap();
+        assert!(file.is_none() && folder.is_none(), "the first try was refused");
+    }
+
+    #[test]
+    fn a_lock_that_nobody_gives_back_is_refused_after_the_last_try() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = RealLock::take_folder(dir.path()).unwrap();
+        let child = of_child(&lock);
+        drop(lock);
+        let mut pauses = 0;
+        let refused = tried(|| RealLock::try_take_folder(dir.path()), || pauses += 1);
+        assert!(matches!(refused, Err(EnvError::Locked { holder: LockHolder::Unknown, .. })));
+        assert_eq!(pauses, TRIES - 1);
+        drop(child);
+    }
+
+    #[test]
+    fn a_lock_of_this_process_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let _lock = RealLock::take_folder(dir.path()).unwrap();
+        let refused = tried(|| RealLock::try_take_folder(dir.path()), || panic!("nobody else has it"));
+        assert!(matches!(refused, Err(EnvError::Locked { holder: LockHolder::ThisProcess, .. })));
+    }
 }

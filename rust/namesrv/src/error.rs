@@ -7,7 +7,7 @@ use rocketpy_protocol::code::response;
 use rocketpy_protocol::{HeaderError, json};
 use rocketpy_remoting::{NoMemory, ServerError};
 
-use crate::route::NotRegistered;
+use crate::route::{NameTaken, NotRegistered};
 
 /// Why a name server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +30,8 @@ pub(crate) enum Refusal {
     BrokerId { id: i64 },
     #[error(transparent)]
     NotRegistered(#[from] NotRegistered),
+    #[error(transparent)]
+    NameTaken(#[from] NameTaken),
     #[error("no route for topic {topic}; create it with `rocketpy topic create {topic}`")]
     NoRoute { topic: String },
     #[error("no key {key} in namespace {namespace}")]
@@ -66,9 +68,11 @@ impl Refusal {
             | Self::Address { .. }
             | Self::BrokerId { .. } => response::INVALID_PARAMETER,
             Self::Memory(_) => response::SYSTEM_BUSY,
-            Self::Body(_) | Self::Registration(_) | Self::NotRegistered(_) | Self::UnknownBrokers { .. } => {
-                response::SYSTEM_ERROR
-            }
+            Self::Body(_)
+            | Self::Registration(_)
+            | Self::NotRegistered(_)
+            | Self::NameTaken(_)
+            | Self::UnknownBrokers { .. } => response::SYSTEM_ERROR,
             Self::NoRoute { .. } => response::TOPIC_NOT_EXIST,
             Self::NoKey { .. } | Self::NoNamespace { .. } => response::QUERY_NOT_FOUND,
             Self::NotSupported { .. } => response::REQUEST_CODE_NOT_SUPPORTED,

@@ -15,10 +15,12 @@ use tracing::{info, warn};
 use crate::error::Refusal;
 
 mod lookup;
+mod taken;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use lookup::{Cluster, Route};
+pub(crate) use taken::NameTaken;
 
 /// Memory of an entry of the tables beside its name.
 const ENTRY_BYTES: usize = 192;
@@ -142,7 +144,7 @@ impl RouteTable {
     /// Applies a registration.
     ///
     /// # Errors
-    /// [`NotRegistered`], or there is no memory for its topics; nothing has changed then.
+    /// [`NotRegistered`], [`NameTaken`], or there is no memory for its topics; nothing has changed then.
     ///
     /// # Source
     /// docs/reference/protocol.md 2.2.1, rules 1 to 7.
@@ -268,6 +270,7 @@ impl Tables {
         memory: &TableMemory,
         now: Instant,
     ) -> Result<Registered, Refusal> {
+        self.check_name(&new, now)?;
         let known = self.brokers.get(&new.name);
         // Rule 1: one address has one id. An address that changes its id is not registered under the new id yet.
         let old_addr = known.and_then(|group| group.addrs.get(&new.id)).cloned();

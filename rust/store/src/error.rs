@@ -33,7 +33,13 @@ pub enum StoreError {
     UnexpectedFile { path: PathBuf },
     /// A file has another size than the configured one.
     #[error("file size {found_bytes} differs from the configured {expected_bytes}: {}", path.display())]
-    WrongFileSize { path: PathBuf, found_bytes: u64, expected_bytes: u64 },
+    WrongFileSize {
+        path: PathBuf,
+        found_bytes: u64,
+        expected_bytes: u64,
+        /// Whether another file beside it has the configured size.
+        others_fit: bool,
+    },
     /// The log is damaged before the point up to which it was known to be durable.
     #[error(
         "the log is damaged at physical offset {physical_offset}, durable up to {durable_to} ({reason}): {}",
@@ -89,26 +95,27 @@ fn is_of_queue(path: &Path) -> bool {
 }
 
 /// Whether a file of this size was cut off rather than made so.
-fn is_cut_off(path: &Path, found_bytes: u64) -> bool {
-    match is_of_queue(path) {
-        true => !found_bytes.is_multiple_of(20) || found_bytes == 0,
-        false => found_bytes < LEAST_LOG_FILE || !found_bytes.is_multiple_of(PAGE),
-    }
+fn is_cut_off(path: &Path, found_bytes: u64, others_fit: bool) -> bool {
+    others_fit
+        || match is_of_queue(path) {
+            true => !found_bytes.is_multiple_of(20) || found_bytes == 0,
+            false => found_bytes < LEAST_LOG_FILE || !found_bytes.is_multiple_of(PAGE),
+        }
 }
 
 /// Which key says the size, and what to do with a file that cannot have been made so.
-fn wrong_file_size_hint(path: &Path, found_bytes: u64) -> String {
-    if is_cut_off(path, found_bytes) {
-        return match is_of_queue(path) {
-            true => "the file was cut off: remove the folder consumequeue, the next start rebuilds it from the log",
-            false => "the file was cut off: restore it from a copy or from a slave; `rocketpy store dump` shows what is left",
-        }
-        .to_owned();
+fn wrong_file_size_hint(path: &Path, found_bytes: u64, others_fit: bool) -> String {
+    let is_of_queue = is_of_queue(path);
+    let key = if is_of_queue { "mappedFileSizeConsumeQueue" } else { "mappedFileSizeCommitLog" };
+    let set = format!(
+        "a store keeps the file size it was made with: set {key}={found_bytes} if its files were made with that size"
+    );
+    match (is_cut_off(path, found_bytes, others_fit), is_of_queue) {
+        (true, true) => "the file was cut off: remove the folder consumequeue, the next start rebuilds it from the log".to_owned(),
+        (true, false) => "the file was cut off: restore it from a copy or from a slave; `rocketpy store dump` shows what is left".to_owned(),
+        (false, true) => format!("{set}; if this one was cut off, remove the folder consumequeue: the next start rebuilds it"),
+        (false, false) => format!("{set}; if this one was cut off, restore it from a copy, or give up what is cut off with `rocketpy store repair`, and set the key then"),
     }
-    let key = if is_of_queue(path) { "mappedFileSizeConsumeQueue" } else { "mappedFileSizeCommitLog" };
-    format!(
-        "a store keeps the file size it was made with: set {key}={found_bytes} if all its files have that size"
-    )
 }
 
 impl StoreError {
@@ -129,7 +136,9 @@ impl StoreError {
             }
             Self::Locked { holder, .. } => Some(format!("stop {holder}, or name another folder")),
             Self::UnexpectedFile { .. } => Some("move that file out of the store".to_owned()),
-            Self::WrongFileSize { path, found_bytes, .. } => Some(wrong_file_size_hint(path, *found_bytes)),
+            Self::WrongFileSize { path, found_bytes, others_fit, .. } => {
+                Some(wrong_file_size_hint(path, *found_bytes, *others_fit))
+            }
             Self::BadCheckpoint { .. } => Some(
                 "nothing was changed; restore it from a copy, or move it away once `rocketpy store verify` finds the log \
                  sound: without it the start reads the whole log and takes the first damaged record for its end"
@@ -155,7 +164,8 @@ impl StoreError {
                 Some("check the disk, then start again: recovery keeps what is durable".to_owned())
             }
             Self::BrokenEntry { .. } => Some(
-                "stop the server, remove the folder consumequeue, start again: it is rebuilt from the log"
+                "stop the server and run `rocketpy store verify DIR`: it tells whether the record or the entry is damaged; \
+                 `rocketpy store repair DIR` says what can be done"
                     .to_owned(),
             ),
             Self::ShutDown => None,
@@ -166,7 +176,9 @@ impl StoreError {
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {
-            Self::WrongFileSize { path, found_bytes, .. } => is_cut_off(path, *found_bytes),
+            Self::WrongFileSize { path, found_bytes, others_fit, .. } => {
+                is_cut_off(path, *found_bytes, *others_fit)
+            }
             Self::Env(EnvError::Unreadable { .. })
             | Self::BadCheckpoint { .. }
             | Self::InteriorDamage { .. }
@@ -318,7 +330,10 @@ impl AppendError {
             Self::QueueNotWriteable { cause } if matches!(**cause, DispatchError::Damage { .. }) => {
                 Some("stop the server and look at what `rocketpy store repair` would do")
             }
-            Self::DiskFull { .. } | Self::DiskNearlyFull { .. } | Self::QueueNotWriteable { .. } => {
+            Self::DiskFull { .. } => Some(
+                "free disk space, writes go on by themselves; only a new store folder may have smaller files (mappedFileSizeCommitLog)",
+            ),
+            Self::DiskNearlyFull { .. } | Self::QueueNotWriteable { .. } => {
                 Some("free disk space; writes go on by themselves")
             }
             Self::Busy { .. } | Self::Behind { .. } | Self::DispatchBehind { .. } | Self::TooManyWait => {
@@ -394,6 +409,14 @@ mod tests {
         assert!(error.retryable() && error.may_have_been_applied());
         assert!(StoreError::ShutDown.may_have_been_applied(), "a close that did not get to the end");
         assert!(!StoreError::NoIndex.may_have_been_applied());
+    }
+
+    #[test]
+    fn an_entry_without_its_record_does_not_say_which_of_the_two_is_damaged() {
+        let (queue_offset, physical_offset) = (QueueOffset(7), PhysicalOffset(700));
+        let error = StoreError::BrokenEntry { topic: "t".into(), queue_id: 0, queue_offset, physical_offset };
+        let hint = error.hint().unwrap();
+        assert!(error.is_damage() && hint.contains("store verify") && !hint.contains("remove"), "{hint}");
     }
 
     #[test]

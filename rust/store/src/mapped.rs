@@ -243,6 +243,7 @@ pub(crate) fn load<D: Disk>(
     }
     found.sort_by_key(|(file, _)| file.start);
     let unfinished = take_unfinished(disk, file_size, &mut found)?;
+    let others_fit = found.iter().any(|(file, _)| file.size_bytes == file_size);
     let mut files: Vec<MappedFile<D::Region>> = Vec::with_capacity(found.len());
     for (NumberedFile { start, size_bytes, .. }, dir) in found {
         let path = dir.join(file_name(start));
@@ -255,6 +256,7 @@ pub(crate) fn load<D: Disk>(
                 path,
                 found_bytes: size_bytes,
                 expected_bytes: file_size,
+                others_fit,
             });
         }
         if let Some(last) = files.last()

@@ -3,6 +3,7 @@
 pub(crate) mod client;
 pub(crate) mod group;
 pub(crate) mod group_commit;
+pub(crate) mod missing;
 pub(crate) mod named;
 pub(crate) mod offset;
 mod offset_content;

@@ -15,7 +15,7 @@ impl Admin {
     /// All groups except those of the system, sorted by name.
     ///
     /// # Errors
-    /// Those of reaching name server and brokers.
+    /// [`ClientError::NoBrokers`]; those of reaching name server and brokers.
     pub async fn groups(&self) -> Result<Vec<GroupSummary>, ClientError> {
         let api = self.client.api();
         let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -37,7 +37,7 @@ impl Admin {
     /// Creates a group at all brokers, with Apache's defaults. An existing group is not changed.
     ///
     /// # Errors
-    /// [`ClientError::InvalidGroup`]; the first failure of a broker, where others may have created it. Creating it again is
+    /// [`ClientError::InvalidGroup`], [`ClientError::NoBrokers`]; the first failure of a broker, where others may have created it. Creating it again is
     /// safe.
     pub async fn create_group(&self, group: &str) -> Result<(), ClientError> {
         check_group(group)?;
@@ -54,7 +54,7 @@ impl Admin {
     /// Deletes a group and its stored offsets at all brokers.
     ///
     /// # Errors
-    /// [`ClientError::InvalidGroup`], [`ClientError::GroupActive`]; the first failure of a broker, where others may have deleted
+    /// [`ClientError::InvalidGroup`], [`ClientError::NoBrokers`], [`ClientError::GroupActive`]; the first failure of a broker, where others may have deleted
     /// it.
     pub async fn delete_group(&self, group: &str) -> Result<(), ClientError> {
         check_group(group)?;
@@ -68,7 +68,7 @@ impl Admin {
     /// Client ids of the live members, sorted. Empty for a group that has none or does not exist.
     ///
     /// # Errors
-    /// Those of reaching name server and brokers.
+    /// [`ClientError::NoBrokers`]; those of reaching name server and brokers.
     pub async fn group_members(&self, group: &str) -> Result<Vec<String>, ClientError> {
         check_group(group)?;
         let mut members = BTreeSet::new();
@@ -88,7 +88,7 @@ impl Admin {
     /// Lag per queue, of one topic or of all topics for which the group has offsets.
     ///
     /// # Errors
-    /// [`ClientError::NoRoute`] for a topic that does not exist; those of reaching name server and brokers.
+    /// [`ClientError::NoRoute`] for a topic that does not exist, [`ClientError::NoBrokers`]; those of reaching name server and brokers.
     pub async fn group_lag(&self, group: &str, topic: Option<&str>) -> Result<GroupLag, ClientError> {
         const OPERATION: &str = "group progress query";
         check_group(group)?;

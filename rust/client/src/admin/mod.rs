@@ -7,7 +7,7 @@ mod types;
 
 use bytes::Bytes;
 use rocketpy_model::{MessageQueue, QueueOffset};
-use rocketpy_protocol::body::{BrokerData, ClusterInfo};
+use rocketpy_protocol::body::BrokerData;
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
 
@@ -45,7 +45,8 @@ impl Admin {
     /// # Errors
     /// Those of reaching a name server.
     pub async fn cluster(&self) -> Result<ClusterDescription, ClientError> {
-        let info = self.cluster_info().await?;
+        self.client.check()?;
+        let info = self.client.api().cluster_info().await?;
         let brokers = info.broker_addr_table.into_values().map(|broker| BrokerDescription {
             broker_name: broker.broker_name,
             cluster: broker.cluster,
@@ -54,18 +55,14 @@ impl Admin {
         Ok(ClusterDescription { brokers: brokers.collect() })
     }
 
-    async fn cluster_info(&self) -> Result<ClusterInfo, ClientError> {
-        const OPERATION: &str = "cluster query";
-        self.client.check()?;
-        let api = self.client.api();
-        let (address, answer) = api.ask_names(OPERATION, &wire::cluster_info()).await?;
-        let answer = outcome::success(OPERATION, &address, answer)?;
-        wire::json(OPERATION, &address, &answer.body)
-    }
-
-    /// The masters of a cluster, or of all.
+    /// The masters of a cluster, or of all: at least one.
+    ///
+    /// # Errors
+    /// [`ClientError::NoBrokers`], [`ClientError::ClusterNotFound`], [`ClientError::BrokerNotFound`] when there are only slaves;
+    /// those of reaching a name server.
     async fn masters(&self, cluster: Option<&str>) -> Result<Vec<(BrokerData, String)>, ClientError> {
-        let info = self.cluster_info().await?;
+        self.client.check()?;
+        let info = self.client.api().known_brokers().await?;
         if let Some(cluster) = cluster
             && !info.cluster_addr_table.contains_key(cluster)
         {
@@ -73,12 +70,16 @@ impl Admin {
         }
         let brokers = info.broker_addr_table.into_values();
         let wanted = brokers.filter(|broker| cluster.is_none_or(|cluster| broker.cluster == cluster));
-        Ok(wanted
+        let masters: Vec<_> = wanted
             .filter_map(|broker| {
                 let address = broker.master_address()?.to_owned();
                 Some((broker, address))
             })
-            .collect())
+            .collect();
+        if masters.is_empty() {
+            return Err(ClientError::BrokerNotFound { broker_name: "(any master)".to_owned() });
+        }
+        Ok(masters)
     }
 
     /// First offset that is still stored.

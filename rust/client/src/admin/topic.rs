@@ -24,7 +24,7 @@ impl Admin {
     ///
     /// # Errors
     /// [`ClientError::InvalidTopic`], [`ClientError::SystemTopic`], [`ClientError::InvalidConfig`],
-    /// [`ClientError::ClusterNotFound`], [`ClientError::BrokerNotFound`]; the first failure of a broker, where others may have
+    /// [`ClientError::NoBrokers`], [`ClientError::ClusterNotFound`], [`ClientError::BrokerNotFound`]; the first failure of a broker, where others may have
     /// created it. Creating it again is safe.
     pub async fn create_topic(&self, spec: &TopicSpec) -> Result<(), ClientError> {
         let (config, attributes) = (config_of(spec)?, attributes_text(&spec.attributes)?);
@@ -32,10 +32,9 @@ impl Admin {
         let mut masters = self.masters(spec.cluster.as_deref()).await?;
         if let Some(wanted) = &spec.broker {
             masters.retain(|(broker, _)| broker.broker_name == *wanted);
-        }
-        if masters.is_empty() {
-            let broker_name = spec.broker.clone().unwrap_or_else(|| "(any)".to_owned());
-            return Err(ClientError::BrokerNotFound { broker_name });
+            if masters.is_empty() {
+                return Err(ClientError::BrokerNotFound { broker_name: wanted.clone() });
+            }
         }
         for (_, address) in &masters {
             let request = wire::create_topic(&config, attributes.as_deref());
@@ -49,7 +48,7 @@ impl Admin {
     /// Deletes a topic at all brokers and name servers.
     ///
     /// # Errors
-    /// [`ClientError::InvalidTopic`], [`ClientError::SystemTopic`], [`ClientError::NoRoute`] when no broker has it; the first
+    /// [`ClientError::InvalidTopic`], [`ClientError::SystemTopic`], [`ClientError::NoBrokers`], [`ClientError::NoRoute`] when no broker has it; the first
     /// failure, where other brokers may have deleted it. Deleting it again is safe.
     pub async fn delete_topic(&self, topic: &str) -> Result<(), ClientError> {
         check_name(topic)?;
@@ -72,7 +71,7 @@ impl Admin {
     /// Names of all topics, sorted, system topics too.
     ///
     /// # Errors
-    /// Those of reaching a name server.
+    /// [`ClientError::NoBrokers`]; those of reaching a name server.
     pub async fn topics(&self) -> Result<Vec<String>, ClientError> {
         const OPERATION: &str = "topic list query";
         self.client.check()?;
@@ -82,13 +81,16 @@ impl Admin {
         let mut topics = wire::json::<TopicList>(OPERATION, &address, &answer.body)?.topic_list;
         topics.sort();
         topics.dedup();
+        if topics.is_empty() {
+            api.known_brokers().await?; // every broker has topics of the system
+        }
         Ok(topics)
     }
 
     /// Route, permissions and queues of a topic.
     ///
     /// # Errors
-    /// [`ClientError::NoRoute`]; those of reaching name server and brokers.
+    /// [`ClientError::NoRoute`], [`ClientError::NoBrokers`]; those of reaching name server and brokers.
     pub async fn describe_topic(&self, topic: &str) -> Result<TopicDescription, ClientError> {
         self.client.check()?;
         let api = self.client.api();
@@ -112,7 +114,7 @@ impl Admin {
     /// Readable queues of a topic, sorted.
     ///
     /// # Errors
-    /// [`ClientError::NoRoute`]; those of reaching a name server.
+    /// [`ClientError::NoRoute`], [`ClientError::NoBrokers`]; those of reaching a name server.
     pub async fn queues(&self, topic: &str) -> Result<Vec<MessageQueue>, ClientError> {
         self.client.check()?;
         Ok(self.fetch(topic).await?.subscribe)
@@ -120,8 +122,11 @@ impl Admin {
 
     /// The topic's route as it is now.
     pub(super) async fn fetch(&self, topic: &str) -> Result<TopicRoute, ClientError> {
-        let route = self.client.api().fetch_route(topic).await?;
-        route.ok_or_else(|| ClientError::NoRoute { topic: topic.to_owned() })
+        let api = self.client.api();
+        match api.fetch_route(topic).await? {
+            Some(route) => Ok(route),
+            None => Err(api.no_route(topic).await),
+        }
     }
 }
 

@@ -197,7 +197,7 @@ impl Puller {
     /// A missing route is waited for first: no name server knows a topic while its only broker restarts.
     fn tell(&mut self, error: &ClientError) {
         let resolves_itself = match error {
-            ClientError::NoRoute { .. } => {
+            ClientError::NoRoute { .. } | ClientError::NoBrokers { .. } => {
                 self.no_route_since.get_or_insert_with(Instant::now).elapsed() < ROUTE_PATIENCE
             }
             ClientError::Refused { code, .. } => {

@@ -47,7 +47,7 @@ impl PullConsumer {
     ///
     /// # Errors
     /// [`ClientError::InvalidGroup`], [`ClientError::InvalidTopic`], [`ClientError::InvalidExpression`],
-    /// [`ClientError::InvalidConfig`], [`ClientError::GroupInUse`]; [`ClientError::NoRoute`] for a topic that does not exist
+    /// [`ClientError::InvalidConfig`], [`ClientError::GroupInUse`]; [`ClientError::NoRoute`] for a topic that does not exist, [`ClientError::NoBrokers`]
     /// (unless [`ConsumerConfig::allow_missing_topic`]); those of reaching a name server.
     pub async fn new(
         client: &Client,
@@ -61,7 +61,8 @@ impl PullConsumer {
         let subscriptions = subscription::of(group, &subscriptions, config.retry_topic)?;
         for subscription in &subscriptions {
             match client.api().route(&subscription.topic).await {
-                Err(ClientError::NoRoute { .. }) if config.allow_missing_topic || subscription.is_retry => {}
+                Err(ClientError::NoRoute { .. } | ClientError::NoBrokers { .. })
+                    if config.allow_missing_topic || subscription.is_retry => {}
                 route => drop(route?),
             }
         }

@@ -6,6 +6,7 @@ mod cluster;
 mod commits;
 mod consume;
 mod many;
+mod no_broker;
 mod peer;
 mod range;
 mod send;

@@ -46,6 +46,17 @@ fn errors_name_the_operation_and_the_path() {
 }
 
 #[test]
+fn a_fault_of_the_device_sends_to_the_disk() {
+    let fault = || std::io::Error::from_raw_os_error(5);
+    for error in [
+        EnvError::from_io("read", "/f".as_ref(), fault()),
+        EnvError::from_flush("flush", "/f".as_ref(), fault()),
+    ] {
+        assert!(error.hint().unwrap().contains("check the disk"), "{error}");
+    }
+}
+
+#[test]
 fn a_sparse_file_reads_as_zeros_and_says_where_data_begins() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("queue");

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rocketpy_model::{DataVersion, Permission, TopicConfig};
 use rocketpy_remoting::MemoryBudget;
 
+use super::taken::ALIVE;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -105,6 +106,36 @@ fn an_older_state_does_not_take_the_id_of_a_live_broker() {
     newer.data_version = version(3, 1);
     table.register(newer, now).expect("newer");
     assert_eq!(table.cluster().brokers["a"].addrs[&0], "h:2");
+}
+
+#[test]
+fn a_second_broker_of_a_name_and_id_is_refused_while_the_first_is_alive() {
+    let table = table();
+    let start = Instant::now();
+    let other =
+        |addr, connection_id| Registration { connection_id, ..registration("a", 0, addr, &["x", "y"]) };
+    let master = || table.cluster().brokers["a"].addrs[&0].clone();
+    table.register(registration("a", 0, "h:1", &["t", "u"]), start).expect("the first");
+    let refused = table.register(other("h:2", 2), start + ALIVE - SECOND).expect_err("the first is alive");
+    let text = refused.to_string();
+    assert!(text.contains("h:1") && text.contains("h:2") && text.contains("brokerName"), "{text}");
+    assert_eq!((master(), table.route("x")), ("h:1".to_owned(), None));
+    let elsewhere =
+        Registration { broker: BrokerAddr { cluster: "c2".into(), addr: "h:2".into() }, ..other("h:2", 2) };
+    assert!(table.register(elsewhere, start).is_err(), "names of brokers are those of all clusters");
+    table.register(Registration { id: 1, ..other("h:3", 3) }, start).expect("a slave");
+
+    table
+        .register(registration("a", 0, "h:1b", &["t", "u"]), start)
+        .expect("a new address on the same connection");
+    table.connection_closed(1);
+    table.register(other("h:2", 2), start).expect("it has restarted elsewhere");
+    assert_eq!(master(), "h:2");
+    table.register(other("h:4", 4), start + ALIVE).expect("the former one is silent");
+    assert_eq!(master(), "h:4");
+    let promoted = Registration { data_version: version(1, 1), ..other("h:5", 5) };
+    table.register(promoted, start + ALIVE).expect("a later state");
+    assert_eq!(master(), "h:5");
 }
 
 #[test]

@@ -37,7 +37,9 @@ fn class(error: &ClientError) -> &'static str {
         | ClientError::NoNameServer => "InvalidArgumentError",
         ClientError::Unsupported { .. } => "NotSupportedError",
         ClientError::NoRoute { .. } | ClientError::NoQueue { .. } => "TopicNotFoundError",
-        ClientError::BrokerNotFound { .. } | ClientError::ClusterNotFound { .. } => "BrokerNotFoundError",
+        ClientError::BrokerNotFound { .. }
+        | ClientError::NoBrokers { .. }
+        | ClientError::ClusterNotFound { .. } => "BrokerNotFoundError",
         ClientError::GroupInUse { .. } | ClientError::GroupActive { .. } => "GroupConflictError",
         ClientError::NoMembers { .. } => "RefusedError",
         ClientError::Refused { code, .. } => refused(*code),

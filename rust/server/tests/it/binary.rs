@@ -50,6 +50,13 @@ impl Process {
         self.child.id()
     }
 
+    /// Stops it in order; returns what it wrote to standard error.
+    pub(crate) fn stop(self) -> String {
+        let sent = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        assert!(sent.success());
+        self.end().1
+    }
+
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

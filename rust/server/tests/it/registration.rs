@@ -16,6 +16,7 @@ use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::{Connection, Handler, Reply, Response, Server};
 use rocketpy_server::{Process, Role, ServerConfig};
 
+use crate::binary::{BINARY, Process as BrokerProcess};
 use crate::support::{Caller, TIMEOUT, config, topic_with, wait_until};
 
 fn name_server() -> Process {
@@ -242,4 +243,32 @@ fn as_many_topics_as_a_broker_takes_are_registered_and_listed() {
         }
     }
     assert!((0..TOPICS).all(|number| found.contains(&name(number))));
+}
+
+#[test]
+fn a_second_broker_of_a_name_is_told_so_and_gets_the_name_when_the_first_has_stopped() {
+    let names = name_server();
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let first = broker(&one, &[&address(&names)]);
+    let caller = Caller::new();
+    caller.create_topic(first.addresses().broker.as_ref().unwrap(), "orders");
+    let command = || {
+        let mut command = std::process::Command::new(BINARY);
+        command.arg("broker").arg(two.path().join("store")).args(["--port", "0"]);
+        command.args(["--name-server", &address(&names), "--set", "mappedFileSizeCommitLog=1048576"]);
+        command
+    };
+    let second = BrokerProcess::start(command(), &two.path().join("ready"));
+    let master = || {
+        let route = caller.route(&address(&names), "orders")?;
+        route.broker_datas[0].master_address().map(str::to_owned)
+    };
+    assert_eq!(master(), first.addresses().broker, "the first keeps its name");
+    let log = second.stop();
+    assert!(log.contains("is registered from") && log.contains("another brokerName"), "{log}");
+
+    let third = BrokerProcess::start(command(), &two.path().join("ready"));
+    first.stop(TIMEOUT).unwrap();
+    caller.create_topic(&third.broker, "orders");
+    wait_until("the name is free", || master().as_ref() == Some(&third.broker));
 }

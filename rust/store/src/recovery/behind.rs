@@ -153,12 +153,13 @@ impl<D: Disk> Recovery<'_, D> {
         if self.is_trusted() {
             return Ok(Behind::default());
         }
-        let last_stored_at = scan.last_stored_at.unwrap_or(i64::MIN);
-        let behind = look_behind(&**self.disk, files, scan.end, last_stored_at)?;
+        let behind = look_behind(&**self.disk, files, scan.end, scan.last_stored_at.unwrap_or(i64::MIN))?;
         if self.dirty {
             if behind.records > 0 && self.was_only_killed()? {
                 return Err(among_records(files, scan, &behind));
             }
+            // Both are 0 without a message.
+            let last_stored_at = scan.last_stored_at.unwrap_or(0);
             let durable_at = self.checkpoint.timestamps.physic_msg_at_ms;
             if last_stored_at < durable_at {
                 tracing::warn!(

@@ -131,7 +131,8 @@ fn queue_file_starts<D: Disk>(
     file_size: u64,
 ) -> Result<(Vec<u64>, Vec<u64>), StoreError> {
     let (mut starts, mut unfinished) = (Vec::new(), Vec::new());
-    for file in numbered_files(disk, dir)? {
+    let files = numbered_files(disk, dir)?;
+    for file in &files {
         let path = dir.join(file_name(file.start));
         if file.size_bytes == 0 {
             unfinished.push(file.start);
@@ -140,6 +141,9 @@ fn queue_file_starts<D: Disk>(
                 path,
                 found_bytes: file.size_bytes,
                 expected_bytes: file_size,
+                others_fit: files
+                    .iter()
+                    .any(|other| other.start != file.start && other.size_bytes == file_size),
             });
         } else {
             starts.push(file.start);

@@ -228,7 +228,9 @@ fn add_topics(
     queues: &BTreeMap<String, u32>,
 ) -> Result<Vec<String>, ToolError> {
     let path = root.join("config/topics.json");
-    let mut table = read_table(&path)?.unwrap_or_else(|| json!({ "topicConfigTable": {} }));
+    let found = read_table(&path)?;
+    let is_new = found.is_none();
+    let mut table = found.unwrap_or_else(|| json!({ "topicConfigTable": {} }));
     let like = match like {
         Some(like) => read_table(&like.join("config/topics.json"))?,
         None => None,
@@ -252,6 +254,11 @@ fn add_topics(
         RealDisk.create_dir_all(&root.join("config"))?;
         let text = serde_json::to_vec_pretty(&table).expect("what was JSON becomes JSON");
         RealDisk.replace_keeping_backup(&path, &text)?;
+        let offsets = root.join("config/consumerOffset.json");
+        if is_new && read_table(&offsets)?.is_none() {
+            // A broker takes offsets that are missing for lost ones.
+            RealDisk.replace(&offsets, br#"{"offsetTable":{}}"#)?;
+        }
     }
     Ok(added)
 }

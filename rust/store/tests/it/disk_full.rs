@@ -39,7 +39,10 @@ fn no_space_for_a_log_file_refuses_until_there_is_space() {
     // One file may have been made ahead before the disk was full.
     let (count, error) = fill(&store, 13);
     assert!(matches!(error, AppendError::DiskFull { .. }), "{error}");
-    assert!(error.retryable() && error.hint().unwrap().contains("free disk space"));
+    let hint = error.hint().unwrap();
+    assert!(
+        error.retryable() && hint.contains("free disk space") && hint.contains("mappedFileSizeCommitLog")
+    );
     settle(&store);
     assert_eq!(read_all(&store, "t", 0).len(), count + 1, "reads go on");
     let small_one = store.append(&record("t", 0, b"small")).unwrap();

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rocketpy_env::{Disk, DiskFile, EnvError, LockHolder, OpenMode, RealDisk};
 use rocketpy_store::reader::{ReadError, StoreReader};
-use rocketpy_store::{Store, StoreConfig, StoreError};
+use rocketpy_store::{Store, StoreConfig, StoreError, tools};
 
 use crate::faulty::FaultyDisk;
 use crate::support::{contents, overwrite, record, small};
@@ -118,7 +118,11 @@ fn files_of_another_size_are_named() {
         matches!(error, StoreError::WrongFileSize { found_bytes: 65_536, expected_bytes: 131_072, .. }),
         "{error}"
     );
-    assert!(error.hint().unwrap().contains("mappedFileSizeCommitLog=65536"), "{error}");
+    let hint = error.hint().unwrap();
+    assert!(
+        hint.contains("mappedFileSizeCommitLog=65536") && hint.contains("rocketpy store repair"),
+        "{hint}"
+    );
     let other = StoreConfig { consume_queue_file_size: 4000, ..small(dir.path()) };
     let error = Store::open(other).unwrap_err();
     assert!(
@@ -136,6 +140,42 @@ fn files_of_another_size_are_named() {
         let error = Store::open(small(dir.path())).unwrap_err();
         assert!(error.is_damage() && error.hint().unwrap().contains("cut off"), "{error}");
     }
+}
+
+#[test]
+fn a_log_whose_only_file_was_cut_off_opens_with_that_size_after_a_repair() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    while store.max_physical_offset().get() < 40 << 10 {
+        store.append(&record("t", 0, &[7; 1000])).unwrap();
+    }
+    store.shutdown().unwrap();
+    drop(store);
+    let path = dir.path().join("commitlog").join(format!("{:020}", 0));
+    RealDisk.open_file(&path, OpenMode::Write).unwrap().set_len(32 << 10).unwrap();
+    let hint = Store::open(small(dir.path())).unwrap_err().hint().unwrap();
+    assert!(
+        hint.contains("mappedFileSizeCommitLog=32768") && hint.contains("rocketpy store repair"),
+        "{hint}"
+    );
+    tools::repair(&StoreReader::open(dir.path()).unwrap(), &mut |_| true).unwrap();
+    let store = Store::open(StoreConfig { commit_log_file_size: 32 << 10, ..small(dir.path()) }).unwrap();
+    assert!(store.max_physical_offset().get() > 30 << 10, "everything before the cut is there");
+}
+
+#[test]
+fn a_file_that_is_shorter_than_the_others_was_cut_off_and_no_key_makes_it_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    while store.max_physical_offset().get() < 2 * (64 << 10) {
+        store.append(&record("t", 0, &[7; 1000])).unwrap();
+    }
+    drop(store);
+    let path = dir.path().join("commitlog").join(format!("{:020}", 0));
+    RealDisk.open_file(&path, OpenMode::Write).unwrap().set_len(32 << 10).unwrap();
+    let error = Store::open(small(dir.path())).unwrap_err();
+    let hint = error.hint().unwrap();
+    assert!(error.is_damage() && hint.contains("cut off") && !hint.contains("set mapped"), "{error}: {hint}");
 }
 
 #[test]
