@@ -178,7 +178,7 @@ fn locked_or_else(error: EnvError, folder: &Path) -> StoreError {
 }
 
 /// Makes a folder and its missing parents, and makes their names durable.
-pub(crate) fn make_folder<D: Disk>(disk: &D, path: &Path) -> Result<(), StoreError> {
+fn make_folder<D: Disk>(disk: &D, path: &Path) -> Result<(), StoreError> {
     let mut made = Vec::new();
     for folder in path.ancestors().take_while(|folder| !folder.as_os_str().is_empty()) {
         match disk.open_file(folder, OpenMode::Read) {

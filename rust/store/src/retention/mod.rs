@@ -4,7 +4,6 @@
 //! [`plan_topics`] show what it would do.
 
 mod config;
-mod hidden;
 mod life;
 mod offline;
 mod plan;

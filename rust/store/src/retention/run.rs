@@ -14,7 +14,6 @@ use rocketpy_env::{Disk, EnvError, Region, local_hour};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::record::RecordHead;
 
-use super::hidden::Hidden;
 use super::life::Life;
 use super::plan::{Aged, FolderSpace, Keep, LogFile, OldPart, Removal, RetentionPlan, Situation, plan};
 use crate::admission::Admission;
@@ -54,7 +53,6 @@ pub(crate) struct Retention<D: Disk> {
     /// Held for one round.
     round: Mutex<Round>,
     life: Mutex<Life>,
-    hidden: Mutex<Hidden>,
     /// The cleaning thread sleeps here.
     wake: Wake,
 }
@@ -90,7 +88,6 @@ impl<D: Disk> Retention<D> {
         reads: &Arc<Reads<D>>,
     ) -> Self {
         let life = Life::new(log.disk().monotonic(), log.end());
-        let hidden = Hidden::nothing(&log.folder().root);
         Self {
             log: Arc::clone(log),
             admission: Arc::clone(admission),
@@ -101,7 +98,6 @@ impl<D: Disk> Retention<D> {
             state: Mutex::default(),
             round: Mutex::default(),
             life: Mutex::new(life),
-            hidden: Mutex::new(hidden),
             wake: Wake::default(),
         }
     }

@@ -94,7 +94,6 @@ impl<D: Disk> Store<D> {
             let core = Core::new(Arc::clone(disk), config.clone(), folder.clone(), recovered);
             if core.dispatcher.catch_up(report.rebuilt_queues)? {
                 core.settle(report.rebuilt_queues || !report.had_mark)?;
-                core.retention.hide_again()?;
                 return Ok((Arc::new(core), report));
             }
             first = Some(report);
@@ -337,8 +336,7 @@ impl<D: Disk> Store<D> {
 
     /// Sets how long messages of each topic stay readable, and replaces what was set before. The minimum offsets of its
     /// queues move, at once and later on; the log keeps the records until their file is removed. A topic without an
-    /// entry keeps what the log has. The ages are not stored: set them again after each start. What is hidden is stored, and
-    /// stays hidden.
+    /// entry keeps what the log has. This is not stored: set it again after each start.
     ///
     /// # Errors
     /// [`StoreError::Env`]. The cleaning thread does what is left.

@@ -10,7 +10,6 @@ use rocketpy_model::PhysicalOffset;
 use super::{Aged, LogFile, OldPart, Retention, Round};
 use crate::error::StoreError;
 use crate::queue::Queue;
-use crate::queue::entry::record_end;
 use crate::recovery::queues::{first_living, leads_before};
 
 impl<D: Disk> Retention<D> {
@@ -20,20 +19,6 @@ impl<D: Disk> Retention<D> {
         self.state.lock().topics = topics;
         self.age_topics(&self.log_files()?);
         Ok(())
-    }
-
-    /// Hides again what former processes have hidden. To be called once dispatch has reached the end of the log, before anybody
-    /// appends.
-    pub(crate) fn hide_again(&self) -> Result<(), StoreError> {
-        let mut hidden = self.hidden.lock();
-        hidden.read(self.log.disk(), self.log.end())?;
-        for (topic, queue_id, before) in hidden.all() {
-            if let Some(queue) = self.derived.queues().get(topic, queue_id) {
-                let min = first_living(self.derived.files(), &queue, queue.min(), before)?;
-                queue.set_min(min);
-            }
-        }
-        hidden.write(self.log.disk(), self.log.start())
     }
 
     /// Brings queues and index after the start of the log. Says how many files of each went.
@@ -123,9 +108,6 @@ impl<D: Disk> Retention<D> {
                 }
             }
         }
-        if let Err(error) = self.hidden.lock().write(self.log.disk(), self.log.start()) {
-            tracing::error!(%error, "messages older than their topic keeps them may come back with the next start");
-        }
     }
 
     fn age_queue(&self, queue: &Queue, old: &OldPart) -> Result<(), StoreError> {
@@ -145,9 +127,6 @@ impl<D: Disk> Retention<D> {
         if min > queue.min() && !queue.is_deleted() {
             let (topic, queue_id, stored_from_ms) = (&queue.topic, queue.queue_id, old.stored_from_ms);
             queue.set_min(min);
-            if let Some(last) = files.entry(queue, min - 1)? {
-                self.hidden.lock().note(topic, queue_id, record_end(&last));
-            }
             tracing::info!(
                 %topic, queue_id, %former, %min, stored_from_ms,
                 "messages are older than their topic keeps them"
