@@ -6,7 +6,7 @@ use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode, Region};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::record::{
-    CheckMode, FIXED_BYTES_V1, MAGIC_V1, MAGIC_V2, RecordCheck, RecordView, check_record,
+    CheckMode, FIXED_BYTES_V1, MAGIC_V1, MAGIC_V2, RecordCheck, RecordHead, RecordView, check_record,
 };
 
 use super::scan::{Scan, damage};
@@ -123,6 +123,14 @@ fn data_steps<D: Disk>(disk: &D, file: &MappedFile<D::Region>, from: u64) -> Res
     Ok(steps)
 }
 
+/// Where the record at `at` ends as its first bytes say, if they say that it lies there.
+fn stated_end<R: Region>(files: &[MappedFile<R>], at: PhysicalOffset) -> Option<PhysicalOffset> {
+    let file = files.iter().find(|file| file.holds(at))?;
+    let head = RecordHead::of(file.region.view(at - file.start..file.region.len()))?;
+    let end = at + u64::from(head.size_bytes());
+    (head.is_record() && head.physical_offset() == at && end <= file.end()).then_some(end)
+}
+
 /// The error for damage that no kill can have left.
 fn among_records<R: Region>(files: &[MappedFile<R>], scan: &Scan, behind: &Behind) -> StoreError {
     let file = files.iter().find(|file| file.holds(scan.end)).or(files.last());
@@ -156,7 +164,7 @@ impl<D: Disk> Recovery<'_, D> {
         let behind = look_behind(&**self.disk, files, scan.end, scan.last_stored_at.unwrap_or(i64::MIN))?;
         if self.dirty {
             if behind.records > 0 && self.was_only_killed()? {
-                return Err(among_records(files, scan, &behind));
+                self.check_among_records(files, scan)?;
             }
             // Both are 0 without a message.
             let last_stored_at = scan.last_stored_at.unwrap_or(0);
@@ -175,6 +183,14 @@ impl<D: Disk> Recovery<'_, D> {
             Some((durable_to, reason)) => Err(damage(files, scan.end, durable_to, reason)),
             None => Ok(behind),
         }
+    }
+
+    /// Refuses damage that sound records follow. What lies inside the damaged record, as far as that states its own place, is its
+    /// body: a sender may put there what looks like records.
+    fn check_among_records(&self, files: &[MappedFile<D::Region>], scan: &Scan) -> Result<(), StoreError> {
+        let last_inside = stated_end(files, scan.end).map_or(scan.end, |end| PhysicalOffset(end.get() - 1));
+        let behind = look_behind(&**self.disk, files, last_inside, i64::MIN)?;
+        if behind.records > 0 { Err(among_records(files, scan, &behind)) } else { Ok(()) }
     }
 
     /// Whether the last process was one of ours, and what it wrote is still in memory.

@@ -244,19 +244,48 @@ fn after_the_whole_log_was_checked_the_next_start_checks_its_end_alone() {
     assert!(from > 0 && end - from >= 32 << 20, "{from} of {end}");
 }
 
-/// Leaves a folder as a process does that is killed after it has appended `count` messages: its mark is before all of them.
-/// Returns where they start.
-fn killed_in_place(root: &Path, count: u32) -> Vec<u64> {
+/// Leaves a folder as a process does that is killed after it has appended messages: its mark is before all of them.
+fn killed_after<T>(root: &Path, append: impl FnOnce(&Store) -> T) -> T {
     let store = Store::open(quiet(root)).unwrap();
     let names = ["checkpoint", "abort"].map(|name| root.join(name));
     let while_open = names.clone().map(|path| RealDisk.read(&path, 1 << 20).unwrap());
-    let append = |number: u32| store.append(&record("t", 0, &number.to_be_bytes())).unwrap();
-    let starts = (0..count).map(|number| append(number).physical_offset.get()).collect();
+    let appended = append(&store);
     store.shutdown().unwrap();
     for (path, bytes) in names.iter().zip(while_open) {
         RealDisk.replace(path, &bytes).unwrap();
     }
-    starts
+    appended
+}
+
+/// Appends `count` messages; returns where they start.
+fn killed_in_place(root: &Path, count: u32) -> Vec<u64> {
+    killed_after(root, |store| {
+        let append = |number: u32| store.append(&record("t", 0, &number.to_be_bytes())).unwrap();
+        (0..count).map(|number| append(number).physical_offset.get()).collect()
+    })
+}
+
+#[test]
+fn a_torn_record_whose_body_looks_like_records_is_cut_off_after_a_kill() {
+    /// Bytes of a record before its body, between IPv4 addresses; and where it states its place.
+    const BODY_AT: u64 = 88;
+    const PLACE_AT: usize = 28;
+    let dir = tempfile::tempdir().unwrap();
+    let end = killed_after(dir.path(), |store| {
+        let first = store.append(&record("t", 0, b"first")).unwrap();
+        let mut image = store.record_at(first.physical_offset).unwrap().unwrap().to_vec();
+        let place = first.end + BODY_AT;
+        image[PLACE_AT..PLACE_AT + 8].copy_from_slice(&place.get().to_be_bytes());
+        let body = [image, vec![7; 5000]].concat();
+        let torn = store.append(&record("t", 0, &body)).unwrap();
+        let kept = store.record_at(torn.physical_offset).unwrap().unwrap();
+        assert_eq!(kept[BODY_AT as usize..][..100], body[..100], "the image lies where it says");
+        torn
+    });
+    overwrite(&log_file(dir.path()), end.end.get() - 100, &[0; 100]);
+    let store = Store::open(quiet(dir.path())).unwrap();
+    assert_eq!(store.queue_bounds("t", 0).max.get(), 1);
+    assert_eq!(store.max_physical_offset(), end.physical_offset);
 }
 
 #[test]
