@@ -68,7 +68,9 @@ impl Run {
         let records = log_files::records(&self.disk, &self.plan);
         let tail: Vec<_> = records.into_iter().filter(|record| record.start >= self.flushed_to).collect();
         let Some(&record) = self.rng.choice(&tail) else { return };
-        let has_records_behind = tail.iter().any(|other| other.start > record.start);
+        // Even the next one, torn in its properties, shows that this one was whole.
+        let has_records_behind = tail.iter().any(|other| other.start > record.start)
+            || log_files::has_body_at(&self.disk, &self.plan, record.end);
         let (path, place, bit) = self.flip(record.start, record.end);
         if has_records_behind {
             self.expect_refusal(|error| match error {

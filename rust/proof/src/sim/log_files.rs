@@ -122,6 +122,17 @@ fn read_file(bytes: &[u8], start: u64, plan: &Plan, log: &mut Log) -> Result<usi
     Ok(at)
 }
 
+/// Whether a record with a sound body lies at a place of the log.
+pub(super) fn has_body_at(disk: &SimDisk, plan: &Plan, at: u64) -> bool {
+    let path = Path::new(ROOT).join("commitlog").join(format!("{:020}", at - at % plan.log_file));
+    let bytes = disk.peek(&path).unwrap_or_default();
+    let rest = bytes.get((at % plan.log_file) as usize..).unwrap_or_default();
+    match check_record(rest, CheckMode::Body) {
+        Ok(RecordCheck::Record(view)) => view.physical_offset.get() == at,
+        _ => false,
+    }
+}
+
 pub(super) fn folder_of(queue: &QueueName) -> PathBuf {
     Path::new(ROOT).join("consumequeue").join(&queue.topic).join(queue.queue_id.to_string())
 }

@@ -76,12 +76,12 @@ impl Run {
         let Some(rules) = self.plan.retention else { return };
         let round = self.look(store);
         let before_ms = self.disk.now_ms();
-        let dispatched = store.dispatched_offset().get();
-        // A file stays until all of it is dispatched.
+        // A file stays until all of it is dispatched; and a flush of what the start found writes its file again, which is young then.
+        let settled = store.dispatched_offset().min(store.flushed_offset()).get();
         let before = self.disk.monotonic();
         let young_from = self.removals.young_from(before, rules.reserved_ms);
         let certain = round.with_young(young_from, before_ms);
-        let removable = dispatched.min(certain.start_after(&rules, self.plan.log_file, before_ms));
+        let removable = settled.min(certain.start_after(&rules, self.plan.log_file, before_ms));
         let ends = round.files.iter().map(|file| file.end).filter(|&end| end <= removable);
         let must = ends.max().unwrap_or(0);
         self.removals.round = Some(round);

@@ -7,6 +7,9 @@ use super::{
     STORED_AT_AT_V6, SYS_FLAG_AT,
 };
 
+/// Where the length of the body stands between IPv4 addresses. Each IPv6 address takes [`V6_MORE_BYTES`] more.
+const BODY_LENGTH_AT_V4: usize = 84;
+const V6_MORE_BYTES: usize = 12;
 /// Where `queue_id` stands.
 const QUEUE_ID_AT: usize = 12;
 
@@ -76,6 +79,15 @@ impl<'a> RecordHead<'a> {
     pub const fn stored_at_ms(&self) -> i64 {
         let is_v6 = i32::from_be_bytes(self.part(SYS_FLAG_AT)) & sys_flag::BORN_HOST_V6 != 0;
         i64::from_be_bytes(self.part(if is_v6 { STORED_AT_AT_V6 } else { STORED_AT_AT_V4 }))
+    }
+
+    /// Where the length of the body stands, 4 bytes; the body follows it.
+    #[inline]
+    #[must_use]
+    pub const fn body_length_at(&self) -> usize {
+        let flags =
+            i32::from_be_bytes(self.part(SYS_FLAG_AT)) & (sys_flag::BORN_HOST_V6 | sys_flag::STORE_HOST_V6);
+        BODY_LENGTH_AT_V4 + V6_MORE_BYTES * flags.count_ones() as usize
     }
 
     /// `N` bytes at a fixed place.

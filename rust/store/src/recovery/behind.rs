@@ -123,11 +123,15 @@ fn data_steps<D: Disk>(disk: &D, file: &MappedFile<D::Region>, from: u64) -> Res
     Ok(steps)
 }
 
-/// Where the record at `at` ends as its first bytes say, if they say that it lies there.
-fn stated_end<R: Region>(files: &[MappedFile<R>], at: PhysicalOffset) -> Option<PhysicalOffset> {
+/// Where the body of the record at `at` ends as its first bytes say, if they say that it lies there. Of the two lengths that they state the
+/// smaller one counts: one of them may be what is damaged.
+fn stated_body_end<R: Region>(files: &[MappedFile<R>], at: PhysicalOffset) -> Option<PhysicalOffset> {
     let file = files.iter().find(|file| file.holds(at))?;
-    let head = RecordHead::of(file.region.view(at - file.start..file.region.len()))?;
-    let end = at + u64::from(head.size_bytes());
+    let bytes = file.region.view(at - file.start..file.region.len());
+    let head = RecordHead::of(bytes)?;
+    let length_at = head.body_length_at();
+    let body_length = u32::from_be_bytes(*bytes.get(length_at..)?.first_chunk()?);
+    let end = at + u64::from(head.size_bytes()).min(length_at as u64 + 4 + u64::from(body_length));
     (head.is_record() && head.physical_offset() == at && end <= file.end()).then_some(end)
 }
 
@@ -185,10 +189,11 @@ impl<D: Disk> Recovery<'_, D> {
         }
     }
 
-    /// Refuses damage that sound records follow. What lies inside the damaged record, as far as that states its own place, is its
-    /// body: a sender may put there what looks like records.
+    /// Refuses damage that sound records follow. What lies in the body of the damaged record does not count: a sender may put there what
+    /// looks like records.
     fn check_among_records(&self, files: &[MappedFile<D::Region>], scan: &Scan) -> Result<(), StoreError> {
-        let last_inside = stated_end(files, scan.end).map_or(scan.end, |end| PhysicalOffset(end.get() - 1));
+        let last_inside =
+            stated_body_end(files, scan.end).map_or(scan.end, |end| PhysicalOffset(end.get() - 1));
         let behind = look_behind(&**self.disk, files, last_inside, i64::MIN)?;
         if behind.records > 0 { Err(among_records(files, scan, &behind)) } else { Ok(()) }
     }
