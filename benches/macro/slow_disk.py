@@ -1,7 +1,7 @@
-"""Senders beside a consumer that reads a backlog from a slow disk: the time of a send with and without that reader, in turns.
+"""Senders beside a consumer that reads a backlog from a slow disk: the time of a send with and without it, in turns.
 
-``python benches/macro/slow_disk.py`` needs root and version 1 of the kernel's blkio control group: it bounds what the server reads
-from the disk to 4 MB and 100 requests a second. Not a part of ``make bench``.
+``python benches/macro/slow_disk.py`` needs root and version 1 of the kernel's blkio control group, which bounds what
+the server reads from the disk to 4 MB and 100 requests a second. Not a part of ``make bench``.
 """
 
 import os
@@ -29,7 +29,7 @@ def slow_reads(folder: Path) -> Iterator[Path]:
     group = BLKIO / f"rocketpy-bench-{os.getpid()}"
     group.mkdir()
     try:
-        partition = os.stat(folder).st_dev
+        partition = folder.stat().st_dev
         disk = f"{os.major(partition)}:{os.minor(partition)}"
         (group / "blkio.throttle.read_bps_device").write_text(f"{disk} {READ_BYTES_PER_S}")
         (group / "blkio.throttle.read_iops_device").write_text(f"{disk} {READS_PER_S}")

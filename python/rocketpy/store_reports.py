@@ -129,9 +129,9 @@ class Problem:
     """One thing that is wrong with a store."""
 
     kind: str
-    """`damaged_record`, `missing_log_files`, `log_starts_late`, `log_ends_early`, `bad_checkpoint`, `incomplete_queues`,
-    `entry_without_record`, `entry_differs`, `record_without_entry`, `bad_file`, `index_entry_without_record`,
-    `key_without_index_entry` or `index_differs`."""
+    """`damaged_record`, `missing_log_files`, `log_starts_late`, `log_ends_early`, `bad_checkpoint`,
+    `incomplete_queues`, `entry_without_record`, `entry_differs`, `record_without_entry`, `bad_file`,
+    `index_entry_without_record`, `key_without_index_entry` or `index_differs`."""
     path: str
     """The file, or the folder where no file is."""
     file_offset: int
