@@ -1,7 +1,7 @@
 """Senders beside a consumer that reads a backlog from a slow disk: the time of a send with and without it, in turns.
 
-``python benches/macro/slow_disk.py`` needs root and version 1 of the kernel's blkio control group, which bounds what
-the server reads from the disk to 4 MB and 100 requests a second. Not a part of ``make bench``.
+``python benches/macro/slow_disk.py`` needs root and version 1 of the kernel's blkio control group, which bounds the
+server to 100 reads from the disk a second. Not a part of ``make bench``.
 """
 
 import os
@@ -19,7 +19,7 @@ from process import BINARY, Running, launched
 
 BACKLOG, BODY_BYTES = 131_072, 4096
 ROUNDS, ROUND_S = 6, 5.0
-READ_BYTES_PER_S, READS_PER_S = 4_000_000, 100
+READS_PER_S = 100
 BLKIO = Path("/sys/fs/cgroup/blkio")
 
 
@@ -31,7 +31,6 @@ def slow_reads(folder: Path) -> Iterator[Path]:
     try:
         partition = folder.stat().st_dev
         disk = f"{os.major(partition)}:{os.minor(partition)}"
-        (group / "blkio.throttle.read_bps_device").write_text(f"{disk} {READ_BYTES_PER_S}")
         (group / "blkio.throttle.read_iops_device").write_text(f"{disk} {READS_PER_S}")
         yield group
     finally:
