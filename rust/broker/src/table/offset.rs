@@ -152,13 +152,18 @@ impl<D: Disk> OffsetTable<D> {
         pull: &PullAt<'_>,
         starts_here: impl FnOnce() -> bool,
     ) -> Result<(Pulling, Option<Written>), CommitError> {
-        self.table.change(|state, room| {
-            let pulling = state.pull(pull, starts_here, room)?;
+        let ((pulling, waits), written) = self.table.change(|state, room| {
+            let ends_doubt = state.ends_doubt(pull);
+            let (pulling, wait) = state.pull(pull, starts_here, room)?;
             if pull.commit.is_some() {
                 self.keep_version(state);
             }
-            Ok(pulling)
-        })
+            let waits = wait != Wait::No;
+            // The end of a doubt is written at once: after a kill the group would have to go back again. The pull does not wait for it.
+            let wait = if ends_doubt && !waits && room.is_ok() { Wait::Next } else { wait };
+            Ok::<_, CommitError>(((pulling, waits), wait))
+        })?;
+        Ok((pulling, written.filter(|_| waits)))
     }
 
     /// A reader of the group pulls at this offset; returns where it has to go back to, if it has to.
@@ -393,7 +398,7 @@ mod tests {
         let table = open(root.path());
         table.clamp(|_, _| 20, false).unwrap();
         assert_eq!(pull(&table, 3, to(20)), reads());
-        table.persist().unwrap().expect("what it showed is written").now().unwrap();
+        assert!(table.persist().unwrap().is_none(), "what it showed is written at once");
         let table = open(root.path());
         table.clamp(|_, _| 20, false).unwrap();
         assert_eq!(pull(&table, 9, to(20)), reads());

@@ -276,6 +276,13 @@ impl State {
         }
     }
 
+    /// Whether a pull at this offset ends a doubt.
+    pub(super) fn ends_doubt(&self, pull: &PullAt<'_>) -> bool {
+        let entry = find(&self.offsets, pull.place);
+        entry
+            .is_some_and(|entry| entry.guard != NO_GUARD && pull.offset <= entry.guard.max(pull.readable.min))
+    }
+
     /// Stores the first offset of a group for a queue.
     fn begin_at(
         &mut self,
