@@ -34,7 +34,7 @@ pub(crate) type Serve = fn(Call<'_>) -> Answer;
 pub(crate) enum Function {
     /// From memory, on the thread that serves the connection.
     AtOnce(Serve),
-    /// By reads that may wait for the disk. It does not look at the body of the request.
+    /// By reads that may wait for the disk, from the header of the request alone.
     LookUp(Serve),
     /// The same, with as many reads as there are queues.
     Survey(Serve),

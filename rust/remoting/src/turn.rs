@@ -2,8 +2,8 @@
 use std::pin::pin;
 use std::task::Context;
 
-/// Most frames that a connection handles in one turn. Small frames take some microseconds each, so other connections wait some
-/// hundred microseconds for it. A turn also costs a write and a look at the sockets, which is little beside this many frames.
+/// Most frames that a connection handles in one turn. A small frame takes some microseconds, a turn some hundred. Each turn ends with
+/// a write and a poll of the sockets: little beside this many frames.
 pub(crate) const MAX_FRAMES: usize = 128;
 /// A turn ends with the frame that brings the frames and their answers to this many bytes.
 pub(crate) const MAX_BYTES: usize = 512 * 1024;
@@ -30,8 +30,7 @@ impl Turn {
 
 /// Gives up the thread. The task runs again once the other tasks have run and the thread has looked at the sockets.
 ///
-/// A task that only wakes itself keeps the thread from looking at the sockets for 61 turns of all tasks: requests of other peers
-/// would not be seen for so long.
+/// If a task wakes itself instead, Tokio polls the sockets once in 61 turns, and requests of other peers wait that long.
 pub(crate) fn yield_turn(cx: &mut Context<'_>) {
     assert!(pin!(tokio::task::yield_now()).poll(cx).is_pending(), "it yields once");
 }

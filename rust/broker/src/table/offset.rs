@@ -16,7 +16,7 @@ use tracing::warn;
 use super::offset_content::Snapshot;
 pub use super::offset_state::{CommitError, Place, Readable};
 pub(crate) use super::offset_state::{PullAt, Pulling};
-use super::offset_state::{SetBack, State};
+use super::offset_state::{Pulled, SetBack, State};
 use crate::BrokerError;
 use crate::config_file::ConfigFile;
 pub use crate::table::group_commit::Written;
@@ -153,8 +153,7 @@ impl<D: Disk> OffsetTable<D> {
         starts_here: impl FnOnce() -> bool,
     ) -> Result<(Pulling, Option<Written>), CommitError> {
         let ((pulling, waits), written) = self.table.change(|state, room| {
-            let ends_doubt = state.ends_doubt(pull);
-            let (pulling, wait) = state.pull(pull, starts_here, room)?;
+            let Pulled { pulling, wait, ends_doubt } = state.pull(pull, starts_here, room)?;
             if pull.commit.is_some() {
                 self.keep_version(state);
             }

@@ -113,6 +113,16 @@ pub(crate) enum Pulling {
     Moved { to: i64 },
 }
 
+/// What a pull did to the state.
+#[derive(Debug)]
+pub(super) struct Pulled {
+    pub(super) pulling: Pulling,
+    /// The write that comes before the pull reads.
+    pub(super) wait: Wait,
+    /// It showed that the group stands no further than the queue ended at a start.
+    pub(super) ends_doubt: bool,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct State {
     offsets: ByQueue<Entry>,
@@ -276,13 +286,6 @@ impl State {
         }
     }
 
-    /// Whether a pull at this offset ends a doubt.
-    pub(super) fn ends_doubt(&self, pull: &PullAt<'_>) -> bool {
-        let entry = find(&self.offsets, pull.place);
-        entry
-            .is_some_and(|entry| entry.guard != NO_GUARD && pull.offset <= entry.guard.max(pull.readable.min))
-    }
-
     /// Stores the first offset of a group for a queue.
     fn begin_at(
         &mut self,
@@ -322,18 +325,20 @@ impl State {
         }
     }
 
-    /// What a pull may do, and which write comes before it: one that has an offset of its group for the queue.
+    /// What a pull may do. The write that comes before it is one that has an offset of its group for the queue.
     pub(super) fn pull(
         &mut self,
         pull: &PullAt<'_>,
         starts_here: impl FnOnce() -> bool,
         room: Result<(), NoRoomToWait>,
-    ) -> Result<(Pulling, Wait), CommitError> {
+    ) -> Result<Pulled, CommitError> {
         let PullAt { place, offset, commit, readable } = *pull;
-        if let Some(entry) = find(&self.offsets, place) {
-            let to = entry.guard.max(readable.min);
+        let guard = find(&self.offsets, place).map_or(NO_GUARD, |entry| entry.guard);
+        let ends_doubt = guard != NO_GUARD;
+        if ends_doubt {
+            let to = guard.max(readable.min);
             if offset > to {
-                return Ok((Pulling::Moved { to }, Wait::No));
+                return Ok(Pulled { pulling: Pulling::Moved { to }, wait: Wait::No, ends_doubt: false });
             }
             self.trust(place);
         }
@@ -341,7 +346,7 @@ impl State {
         if let Some(commit) = commit {
             match self.commit(place, commit, readable, room) {
                 Ok(Wait::No) => {}
-                Ok(wait) => return Ok((Pulling::Reads { refused }, wait)),
+                Ok(wait) => return Ok(Pulled { pulling: Pulling::Reads { refused }, wait, ends_doubt }),
                 Err(error @ (CommitError::AboveEnd { .. } | CommitError::BeforeStart { .. })) => {
                     refused = Some(error);
                 }
@@ -363,7 +368,7 @@ impl State {
             }
             None => Wait::No,
         };
-        Ok((Pulling::Reads { refused }, wait))
+        Ok(Pulled { pulling: Pulling::Reads { refused }, wait, ends_doubt })
     }
 
     /// Notes where a pull ended. Without room for it nothing is noted: it is for statistics only.

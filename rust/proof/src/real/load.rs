@@ -38,7 +38,7 @@ const DRAINED_AFTER: Duration = Duration::from_millis(600);
 const DRAIN_WITHIN: Duration = Duration::from_secs(20);
 /// How long a round of retention may take: it pauses between files, and each of its flushes may take long on a busy machine.
 const ASK_WITHIN: Duration = Duration::from_secs(20);
-/// A load that is to fill `maxUnflushedBytes` ends behind this at the latest.
+/// A load that fills `maxUnflushedBytes` ends when the log has passed this, even if no send was refused.
 const FULL_BYTES: u64 = 1 << 30;
 /// Topics that are made during the load and stay.
 const MOST_LATE_TOPICS: u64 = 40;
