@@ -299,7 +299,10 @@ impl Ledger {
                 format!("entry {offset} of {queue} was message {former}, now it is {number}"),
             );
         }
+        // What retention hides may show again at a later start.
+        let was_hidden = self.messages.get(&number).is_some_and(|message| self.is_expired(message));
         let Some(message) = self.messages.get_mut(&number) else { return };
+        message.lost &= !was_hidden;
         if message.lost || message.absent {
             wrong(wrongs, Rule::C4, format!("message {number} came back after it was gone"));
         }

@@ -271,6 +271,8 @@ fn a_deletion_that_did_not_return_happened_or_did_not() {
     asked().audited(vec![at(1, 0)]).crash(CrashKind::Kill).audited(vec![]).breaks(Rule::C1);
     asked().audited(vec![]).crash(CrashKind::Kill).audited(vec![at(1, 0)]).breaks(Rule::R9);
     asked().audited(vec![at(1, 0)]).then(Event::End).breaks(Rule::C1);
+    // What retention hides may show again, so its absence shows nothing.
+    asked().expired(100).audited_to(vec![], 1).crash(CrashKind::Kill).audited(vec![at(1, 0)]).holds();
 }
 
 #[test]
@@ -298,6 +300,9 @@ fn c4_offsets_have_no_gap_no_repeat_and_keep_their_message() {
     lost().audited(vec![at(1, 0)]).breaks(Rule::C4);
     let absent = History::asynchronous().unknown(1).audited(vec![]);
     absent.crash(CrashKind::Kill).audited(vec![at(1, 0)]).breaks(Rule::C4);
+    // Retention hid it, and may show it again.
+    let hidden = History::asynchronous().sent(1, 0).expired(100).crash(CrashKind::Power).audited(vec![]);
+    hidden.crash(CrashKind::Kill).audited(vec![at(1, 0)]).holds();
 }
 
 #[test]

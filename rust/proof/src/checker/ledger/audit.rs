@@ -87,12 +87,12 @@ impl Ledger {
         let mut lost = Vec::new();
         let now = self.clock;
         self.asked.clear();
+        self.note_deletions(present);
         for (&number, message) in self.messages.iter_mut().filter(|(number, _)| !present.contains(number)) {
             if message.deleted != Deleted::No {
-                if message.deleted == Deleted::Asked {
-                    message.deleted = Deleted::Yes;
-                }
-            } else if !message.stored {
+                continue;
+            }
+            if !message.stored {
                 if message.ended_at.is_some() && !in_flight(number) && !message.absent {
                     (message.absent, message.gone_at) = (true, now);
                 }
@@ -101,6 +101,19 @@ impl Ledger {
             }
         }
         lost
+    }
+
+    /// A deletion that did not return happened if messages that should be there are missing. One that retention may hide tells
+    /// nothing: a later start may show it again.
+    fn note_deletions(&mut self, present: &BTreeSet<u64>) {
+        let is_deleted = |number: &u64, message: &Message| {
+            message.deleted == Deleted::Asked && !present.contains(number) && !self.is_expired(message)
+        };
+        let numbers = self.messages.iter().filter(|(number, message)| is_deleted(number, message));
+        let numbers: Vec<u64> = numbers.map(|(&number, _)| number).collect();
+        for number in numbers {
+            self.messages.entry(number).and_modify(|message| message.deleted = Deleted::Yes);
+        }
     }
 
     /// Notes that a message is gone, and checks that this is allowed. Returns where it lay in the log, unless retention may have
