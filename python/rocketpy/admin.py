@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
-from rocketpy.config import instant_ms
+from rocketpy.config import CLIENT_DEFAULTS, ClientOptions, instant_ms
+from rocketpy.errors import RefusedError
 from rocketpy.lifetime import Closing
 from rocketpy.names import name_server_list
+from rocketpy.signature import lists_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,8 +18,11 @@ if TYPE_CHECKING:
     from typing import Literal, Unpack
 
     from rocketpy._rocketpy import ReceivedMessage
-    from rocketpy.config import ClientOptions, Instant, Start
+    from rocketpy.config import Instant, Start
     from rocketpy.message import MessageQueue
+
+GROUP_NOT_EXIST = 26
+"""SUBSCRIPTION_GROUP_NOT_EXIST (response codes of the protocol)."""
 
 __all__ = ["Admin", "BrokerInfo", "GroupInfo", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"]
 
@@ -103,7 +108,14 @@ class Admin(Closing):
 
     Args:
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
-        options: See `rocketpy.config.ClientOptions`.
+        options: All below, by keyword.
+
+    Options:
+        instance_name: Part of the client id after `@`. Default None: a unique one.
+        client_ip: Address shown in the client id. Default None: the local address used to reach the first name server.
+        unit_name: Unit appended to the client id. Default None.
+        api_timeout: Time for a route, heartbeat, membership or administration call. Default 3 s.
+        connect_timeout: Time for one TCP connect. Default 3 s.
 
     Examples:
         >>> server = getfixture("rocketpy_server")
@@ -116,6 +128,7 @@ class Admin(Closing):
     __slots__ = ("_native",)
     _warns = False
 
+    @lists_options(ClientOptions, CLIENT_DEFAULTS)
     def __init__(self, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[ClientOptions]) -> None:
         super().__init__()
         self._native = _rocketpy.Admin(name_server_list(name_servers), **options)

@@ -99,20 +99,30 @@ def instant_ms(instant: Instant) -> int:
 class ClientOptions(TypedDict, total=False):
     """Options that every client takes."""
 
-    instance_name: str
-    """Part of the client id after `@`. Default: unique.
+    instance_name: str | None
+    """Part of the client id after `@`. Default None: a unique one.
 
     Clients of one process with the same name and name servers share connections, routes and heartbeats. They must have
     the same `connect_timeout`, and hold each group once: a second consumer of a group needs another name.
     """
-    client_ip: str
-    """Address shown in the client id. Default: the local address used to reach the first name server."""
-    unit_name: str
-    """Unit appended to the client id. Default: none."""
+    client_ip: str | None
+    """Address shown in the client id. Default None: the local address used to reach the first name server."""
+    unit_name: str | None
+    """Unit appended to the client id. Default None."""
     api_timeout: Duration
     """Time for a route, heartbeat, membership or administration call. Default 3 s."""
     connect_timeout: Duration
     """Time for one TCP connect. Default 3 s."""
+
+
+CLIENT_DEFAULTS: ClientOptions = {
+    "instance_name": None,
+    "client_ip": None,
+    "unit_name": None,
+    "api_timeout": 3.0,
+    "connect_timeout": 3.0,
+}
+"""Default of every option, for signatures; the extension module has them of its own."""
 
 
 class ProducerOptions(ClientOptions, total=False):
@@ -144,6 +154,22 @@ class ProducerOptions(ClientOptions, total=False):
     """Queues asked for when the broker creates a topic by itself. Default 4."""
 
 
+PRODUCER_DEFAULTS: ProducerOptions = {
+    "send_timeout": 3.0,
+    "retries": 2,
+    "max_message_size": 4 << 20,
+    "compression": "zlib",
+    "compress_over": 4096,
+    "compression_level": 5,
+    "window_messages": 16_384,
+    "window_bytes": 64 << 20,
+    "batch_messages": 1024,
+    "batch_bytes": 512 << 10,
+    "requests_in_flight": 8,
+    "default_topic_queues": 4,
+    **CLIENT_DEFAULTS,
+}
+"""The same for producers."""
 PATIENT: ClientOptions = {"api_timeout": 30.0}
 """For commands, which a user can interrupt: they wait for a stalled disk rather than leave the outcome open."""
 PATIENT_SENDS: ProducerOptions = {"api_timeout": 30.0, "send_timeout": 30.0}
@@ -179,3 +205,22 @@ class ConsumerOptions(ClientOptions, total=False):
     """Starts even if a topic does not exist yet, and waits for it. Default False: an error."""
     max_body_bytes: int | None
     """Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what is stored."""
+
+
+CONSUMER_DEFAULTS: ConsumerOptions = {
+    "tags": "*",
+    "start": Start.LATEST,
+    "auto_commit": None,
+    "prefetch_messages": 16_384,
+    "prefetch_bytes": 16 << 20,
+    "prefetch_total_bytes": 128 << 20,
+    "pull_messages": 4096,
+    "pull_bytes": 1 << 20,
+    "suspend": 15.0,
+    "pull_timeout": 30.0,
+    "retry_topic": False,
+    "allow_missing_topic": False,
+    "max_body_bytes": None,
+    **CLIENT_DEFAULTS,
+}
+"""Default of every option of a consumer."""

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Self
 
 from rocketpy import _rocketpy
 from rocketpy.arrow import import_pyarrow
+from rocketpy.config import CONSUMER_DEFAULTS, ConsumerOptions
 from rocketpy.errors import ClosedError
 from rocketpy.lifetime import Closing
 from rocketpy.names import name_server_list
+from rocketpy.signature import lists_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from rocketpy._rocketpy import ArrowBatch, ReceivedMessage
-    from rocketpy.config import ConsumerOptions, Duration, Start
+    from rocketpy.config import Duration, Start
     from rocketpy.message import MessageQueue
 
 __all__ = ["Consumer", "OffsetMove"]
@@ -49,7 +51,29 @@ class Consumer(Closing):
         group: Name of the consumer group.
         topic: Topic to read, or several.
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
-        options: See `rocketpy.config.ConsumerOptions`; above all `tags`, `start` and `auto_commit`.
+        options: All below, by keyword.
+
+    Options:
+        tags: `*` for all, otherwise tags separated by `||`; filtered in the broker. Default `*`.
+        start: Where a group begins that has no stored offset for a queue; the place is then stored. Default
+            `Start.LATEST`.
+        auto_commit: Interval at which to commit the messages returned before the latest poll. Default None: never.
+        prefetch_messages: Maximum number of messages prefetched for `poll`, per queue. Default 16384.
+        prefetch_bytes: Maximum bytes prefetched for `poll`, per queue. Default 16 MiB.
+        prefetch_total_bytes: Maximum bytes prefetched for `poll`, for all queues together. Default 128 MiB.
+        pull_messages: Maximum number of messages requested by one pull. Default 4096.
+        pull_bytes: Maximum bytes requested by one pull. Default 1 MiB.
+        suspend: Time for which the broker may hold a pull that finds nothing. Default 15 s.
+        pull_timeout: Time for one pull, longer than `suspend`. Default 30 s.
+        retry_topic: Also reads the group's retry topic, as Apache's push consumers do. Default False.
+        allow_missing_topic: Starts even if a topic does not exist yet, and waits for it. Default False: an error.
+        max_body_bytes: Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what
+            is stored.
+        instance_name: Part of the client id after `@`. Default None: a unique one.
+        client_ip: Address shown in the client id. Default None: the local address used to reach the first name server.
+        unit_name: Unit appended to the client id. Default None.
+        api_timeout: Time for a route, heartbeat, membership or administration call. Default 3 s.
+        connect_timeout: Time for one TCP connect. Default 3 s.
 
     Raises:
         InvalidArgumentError: A name, the tag expression or an option breaks its rules.
@@ -70,6 +94,7 @@ class Consumer(Closing):
 
     __slots__ = ("_group", "_native")
 
+    @lists_options(ConsumerOptions, CONSUMER_DEFAULTS)
     def __init__(
         self,
         group: str,

@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rocketpy import _rocketpy
+from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
 from rocketpy.errors import PartlySentError
 from rocketpy.lifetime import Closing
 from rocketpy.names import name_server_list
 from rocketpy.receipts import Receipts
+from rocketpy.signature import lists_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Future
     from typing import Unpack
 
-    from rocketpy.config import Duration, ProducerOptions
+    from rocketpy.config import Duration
     from rocketpy.message import Message, MessageQueue, Receipt
 
 __all__ = ["Producer"]
@@ -27,7 +29,26 @@ class Producer(Closing):
     Args:
         group: Name of the producer group.
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
-        options: See `rocketpy.config.ProducerOptions`.
+        options: All below, by keyword.
+
+    Options:
+        send_timeout: Budget of one send, all attempts together. Default 3 s.
+        retries: Attempts after the first. Default 2.
+        max_message_size: Largest body in bytes, before compression. Default 4 MiB.
+        compression: How large bodies of single sends are compressed; None never does. Default `"zlib"`.
+        compress_over: Bodies of this many bytes or more are compressed. Default 4096.
+        compression_level: Level of the compression. Default 5.
+        window_messages: Maximum number of unacknowledged messages of `submit`. Default 16384.
+        window_bytes: Maximum unacknowledged body bytes of `submit`. Default 64 MiB.
+        batch_messages: Maximum number of messages in one wire batch of `send_many`. Default 1024.
+        batch_bytes: Maximum bytes of one wire batch of `send_many`. Default 512 KiB.
+        requests_in_flight: Maximum concurrent requests of one `send_many`. Default 8.
+        default_topic_queues: Queues asked for when the broker creates a topic by itself. Default 4.
+        instance_name: Part of the client id after `@`. Default None: a unique one.
+        client_ip: Address shown in the client id. Default None: the local address used to reach the first name server.
+        unit_name: Unit appended to the client id. Default None.
+        api_timeout: Time for a route, heartbeat, membership or administration call. Default 3 s.
+        connect_timeout: Time for one TCP connect. Default 3 s.
 
     No connection is made before the first call that needs one; that call raises if no name server can be reached.
 
@@ -45,6 +66,7 @@ class Producer(Closing):
 
     __slots__ = ("_group", "_native")
 
+    @lists_options(ProducerOptions, PRODUCER_DEFAULTS)
     def __init__(
         self, group: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[ProducerOptions]
     ) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
+from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
 from rocketpy.lifetime import Closing
 from rocketpy.names import name_server_list
+from rocketpy.signature import lists_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Unpack
 
     from rocketpy._rocketpy import ArrowBatch, ReceivedMessage
-    from rocketpy.config import ClientOptions
     from rocketpy.message import MessageQueue
 
 __all__ = ["RangeReader"]
@@ -36,7 +37,14 @@ class RangeReader(Closing):
         max_body_bytes: Largest body when decompressed. Default: 64 MiB, above 16 MiB at most a hundred times what
             was stored.
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
-        options: See `rocketpy.config.ClientOptions`.
+        options: All below, by keyword.
+
+    Options:
+        instance_name: Part of the client id after `@`. Default None: a unique one.
+        client_ip: Address shown in the client id. Default None: the local address used to reach the first name server.
+        unit_name: Unit appended to the client id. Default None.
+        api_timeout: Time for a route, heartbeat, membership or administration call. Default 3 s.
+        connect_timeout: Time for one TCP connect. Default 3 s.
 
     Raises:
         InvalidArgumentError: The range ends before it starts.
@@ -54,6 +62,7 @@ class RangeReader(Closing):
 
     __slots__ = ("_native", "_queue")
 
+    @lists_options(ClientOptions, CLIENT_DEFAULTS)
     def __init__(
         self,
         queue: MessageQueue,

@@ -38,11 +38,13 @@ def test_what_is_no_duration_is_a_type_error(rocketpy_server, duration):
         rocketpy_server.producer("durations", send_timeout=duration)
 
 
-def test_an_unknown_option_is_named_with_those_that_exist(rocketpy_server):
-    with pytest.raises(TypeError, match=r"no option \"retrys\".*retries"):
+def test_an_unknown_option_is_named_with_the_one_most_like_it_and_those_that_exist(rocketpy_server):
+    with pytest.raises(TypeError, match=r"no option \"retrys\" \(did you mean retries\?\); it has: .*retries"):
         rocketpy_server.producer("options", retrys=3)
-    with pytest.raises(TypeError, match=r"no option \"tag\".*tags"):
+    with pytest.raises(TypeError, match=r"no option \"tag\" \(did you mean tags\?\)"):
         rocketpy_server.consumer("options", "topic", tag="UA")
+    with pytest.raises(TypeError, match=r"did you mean name_servers\?"):
+        rocketpy.Producer("options", name_server="127.0.0.1:9876")
     with pytest.raises(TypeError, match="no option"):
         rocketpy_server.admin(timeout=3)
 

@@ -157,6 +157,13 @@ def test_a_wrong_type_is_a_type_error(arguments):
         Message(**{"topic": "flights", "body": b"body", **arguments})
 
 
+def test_an_unknown_argument_names_the_one_most_like_it():
+    with pytest.raises(TypeError, match=r"no argument \"key\" \(did you mean keys\?\); it has: tag, keys, "):
+        Message("flights", b"body", key="N14228")
+    with pytest.raises(TypeError, match=r"no argument \"headers\"; it has: .*properties"):
+        Message("flights", b"body", headers={})
+
+
 def test_a_text_body_says_how_to_encode_it():
     with pytest.raises(TypeError, match="encode"):
         Message("flights", "text")

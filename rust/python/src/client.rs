@@ -12,9 +12,9 @@ use crate::runtime;
 /// connection.
 pub(crate) fn connect(name_servers: Vec<String>, mut options: Options<'_>) -> PyResult<(Client, Handle)> {
     let mut config = ClientConfig::new(name_servers);
-    config.instance_name = options.take("instance_name")?;
-    config.client_ip = options.take("client_ip")?;
-    config.unit_name = options.take("unit_name")?;
+    config.instance_name = options.take::<Option<String>>("instance_name")?.flatten();
+    config.client_ip = options.take::<Option<String>>("client_ip")?.flatten();
+    config.unit_name = options.take::<Option<String>>("unit_name")?.flatten();
     options.set_duration("api_timeout", &mut config.api_timeout)?;
     options.set_duration("connect_timeout", &mut config.connect_timeout)?;
     options.finish()?;

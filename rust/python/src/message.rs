@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PyString, PyTuple};
 use rocketpy_model::{Message, Properties, property};
 
 use crate::error::{self, raise};
 use crate::number::within;
+use crate::options::did_you_mean;
 use crate::{buffer, untracked};
 
 /// A message to send: immutable, cheap to make, and may be sent many times.
@@ -76,9 +78,14 @@ impl PyMessage {
 #[pymethods]
 impl PyMessage {
     #[new]
-    #[pyo3(signature = (
-        topic, body, *, tag=None, keys=None, order_key=None, properties=None, flag=None, wait_store_ok=true
-    ))]
+    #[pyo3(
+        signature = (
+            topic, body, *, tag=None, keys=None, order_key=None, properties=None, flag=None, wait_store_ok=true,
+            **unknown
+        ),
+        text_signature = "(topic, body, *, tag=None, keys=None, order_key=None, properties=None, flag=None, \
+                          wait_store_ok=True)"
+    )]
     #[expect(clippy::too_many_arguments, reason = "named by the caller")]
     fn new(
         topic: &str,
@@ -89,7 +96,11 @@ impl PyMessage {
         properties: Option<&Bound<'_, PyMapping>>,
         flag: Option<&Bound<'_, PyAny>>,
         wait_store_ok: bool,
+        unknown: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Py<Self>> {
+        if let Some(unknown) = unknown {
+            return Err(unknown_argument(unknown)?);
+        }
         let range = i64::from(i32::MIN)..=i64::from(i32::MAX);
         let flag = flag.map_or(Ok(0), |flag| within("flag", flag, range))? as i32;
         rocketpy_model::name::check_topic(topic).map_err(raise)?;
@@ -203,6 +214,18 @@ impl PyMessage {
         named.set_item("wait_store_ok", self.wait_store_ok())?;
         Ok(((self.topic(), self.body(py)), named))
     }
+}
+
+/// The arguments of a message that are named.
+const NAMED: [&str; 6] = ["tag", "keys", "order_key", "properties", "flag", "wait_store_ok"];
+
+/// The error for arguments that a message does not have; it suggests the one most like the first of them.
+fn unknown_argument(unknown: &Bound<'_, PyDict>) -> PyResult<PyErr> {
+    let mut names = unknown.keys().iter();
+    let name = names.next().map_or(Ok(String::new()), |name| name.extract())?;
+    let similar = did_you_mean(unknown.py(), &name, &NAMED)?;
+    let known = NAMED.join(", ");
+    Ok(PyTypeError::new_err(format!("Message has no argument {name:?}{similar}; it has: {known}")))
 }
 
 /// True for the properties that are arguments of their own.

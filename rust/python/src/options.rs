@@ -60,21 +60,30 @@ impl<'py> Options<'py> {
     /// Checks that every given option was taken.
     ///
     /// # Errors
-    /// `TypeError` that names the unknown option and lists those that exist.
-    pub(crate) fn finish(self) -> PyResult<()> {
+    /// `TypeError` that names the unknown option, the one most like it, and those that exist.
+    pub(crate) fn finish(mut self) -> PyResult<()> {
         let Some(given) = &self.given else { return Ok(()) };
+        self.known.push("name_servers"); // an argument of every class that has options
         for name in given.keys() {
             let name = name.cast::<PyString>()?.to_str()?;
             if !self.known.contains(&name) {
+                let similar = did_you_mean(given.py(), name, &self.known)?;
                 let known = self.known.join(", ");
                 return Err(PyTypeError::new_err(format!(
-                    "{} has no option {name:?}, only {known}",
+                    "{} has no option {name:?}{similar}; it has: {known}",
                     self.class
                 )));
             }
         }
         Ok(())
     }
+}
+
+/// A clause that suggests the known name most like an unknown one; empty when none is like it.
+pub(crate) fn did_you_mean(py: Python<'_>, name: &str, known: &[&str]) -> PyResult<String> {
+    let matches = py.import("difflib")?.call_method1("get_close_matches", (name, known.to_vec(), 1))?;
+    let matches: Vec<String> = matches.extract()?;
+    Ok(matches.first().map_or_else(String::new, |nearest| format!(" (did you mean {nearest}?)")))
 }
 
 /// Names the option in the error of its value.

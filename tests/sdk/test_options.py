@@ -1,0 +1,130 @@
+"""The TypedDicts of `rocketpy.config` say what options there are. Signatures, docstrings and the guide say the same.
+
+`UPDATE_DOCS=1 pytest tests/sdk/test_options.py` writes the lists of docstrings and the tables of docs/python.md.
+"""
+
+import ast
+import inspect
+import os
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import rocketpy
+from rocketpy import config
+
+ROOT = Path(__file__).parents[2]
+CLASSES = {
+    rocketpy.Consumer: (config.ConsumerOptions, config.CONSUMER_DEFAULTS),
+    rocketpy.Producer: (config.ProducerOptions, config.PRODUCER_DEFAULTS),
+    rocketpy.Admin: (config.ClientOptions, config.CLIENT_DEFAULTS),
+    rocketpy.RangeReader: (config.ClientOptions, config.CLIENT_DEFAULTS),
+}
+BEFORE_A_DEFAULT = re.compile(r"\.? Default:? ")
+
+
+def texts(options: type) -> dict[str, str]:
+    """By option, the first paragraph below its field."""
+    tree = ast.parse(Path(config.__file__).read_text())
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    found: dict[str, str] = {}
+
+    def read(name: str) -> None:
+        node = classes[name]
+        fields = [part for part in node.body if not (isinstance(part, ast.Expr) and part is node.body[0])]
+        for field, text in zip(fields[::2], fields[1::2], strict=True):
+            found[field.target.id] = " ".join(text.value.value.split("\n\n")[0].split())
+        for base in node.bases:
+            if base.id in classes:
+                read(base.id)
+
+    read(options.__name__)
+    return found
+
+
+def listed(options: type, defaults: dict) -> str:
+    """The list of a docstring."""
+    said = texts(options)
+    return "\n".join(
+        textwrap.fill(f"{name}: {said[name]}", 120, initial_indent=" " * 8, subsequent_indent=" " * 12,
+                      break_long_words=False, break_on_hyphens=False)
+        for name in defaults
+    )  # fmt: skip
+
+
+def written(value: object) -> str:
+    """A default as the texts write it."""
+    if type(value) is float:
+        return f"{value:g} s"
+    if type(value) is int and value >= 1 << 17:
+        return f"{value >> 20} MiB" if value % (1 << 20) == 0 else f"{value >> 10} KiB"
+    if isinstance(value, rocketpy.Start):
+        return f"Start.{value.kind.upper()}"
+    return str(value)
+
+
+@pytest.mark.parametrize("client", CLASSES, ids=lambda client: client.__name__)
+def test_the_signature_shows_every_option_with_its_default(client: type):
+    options, defaults = CLASSES[client]
+    parameters = inspect.signature(client).parameters
+    assert set(defaults) == set(options.__annotations__)
+    assert {name: parameters[name].default for name in defaults} == defaults
+    assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in defaults)
+    assert "options" not in parameters
+
+
+@pytest.mark.parametrize("client", CLASSES, ids=lambda client: client.__name__)
+def test_help_explains_every_option(client: type):
+    options, defaults = CLASSES[client]
+    path = Path(inspect.getfile(client))
+    source = path.read_text()
+    block = re.search(rf"^class {client.__name__}\(.*?^    Options:\n(.*?)\n\n", source, re.MULTILINE | re.DOTALL)
+    if "UPDATE_DOCS" in os.environ:
+        path.write_text(source[: block.start(1)] + listed(options, defaults) + source[block.end(1) :])
+        return
+    assert block[1] == listed(options, defaults)
+
+
+@pytest.mark.parametrize("options", [rocketpy.Consumer, rocketpy.Producer], ids=lambda client: client.__name__)
+def test_the_default_that_a_text_names_is_the_one_of_the_signature(options: type):
+    options, defaults = CLASSES[options]
+    for name, text in texts(options).items():
+        assert BEFORE_A_DEFAULT.search(text), f"{name} does not say its default"
+        said = BEFORE_A_DEFAULT.split(text)[1].replace("`", "").replace('"', "")
+        assert said.startswith(written(defaults[name])), f"{name}: {said}"
+
+
+def defaults_of_the_client() -> dict[str, str]:
+    """The text of each default in the crate of the clients."""
+    source = (ROOT / "rust/client/src/config.rs").read_text()
+    blocks = re.findall(r"^        Self \{\n(.*?)^        \}", source, re.MULTILINE | re.DOTALL)
+    return {name: text for block in blocks for name, text in re.findall(r"^ {12}(\w+): (.*),$", block, re.MULTILINE)}
+
+
+def test_the_defaults_are_those_of_the_client():
+    known = defaults_of_the_client()
+    for defaults in (config.PRODUCER_DEFAULTS, config.CONSUMER_DEFAULTS):
+        for name in defaults.keys() & known.keys():
+            assert same(known[name], defaults[name]), f"{name}: {known[name]}"
+    assert len(known.keys() & config.CONSUMER_DEFAULTS.keys()) > 10
+
+
+def same(rust: str, python: object) -> bool:
+    if isinstance(python, rocketpy.Start):
+        return rust == f"Start::{python.kind.capitalize()}"
+    if python == "zlib":
+        return rust == "Some(CompressionType::Zlib)"
+    if python is None or isinstance(python, bool):
+        return rust == str(python) or rust == str(python).lower()
+    seconds = re.fullmatch(r"Duration::from_secs\((\d+)\)", rust)
+    if seconds:
+        return float(seconds[1]) == python
+    return re.fullmatch(r"[\d_]+(?: << \d+)?", rust) is not None and eval(rust) == python
+
+
+def test_every_default_may_be_given(rocketpy_server: rocketpy.Server, rocketpy_topic: str):
+    rocketpy_server.producer("defaults", **config.PRODUCER_DEFAULTS).close()
+    rocketpy_server.consumer("defaults", rocketpy_topic, **config.CONSUMER_DEFAULTS).close()
+    rocketpy_server.admin(**config.CLIENT_DEFAULTS).close()
