@@ -209,8 +209,18 @@ class Admin(Closing):
         Args:
             group: Name of the group.
             topic: Only this topic; default: all topics that the group has offsets for.
+
+        Raises:
+            RefusedError: There is no such group.
         """
-        return [QueueLag(*row) for row in self._native.group_lag(group, topic)]
+        rows = [QueueLag(*row) for row in self._native.group_lag(group, topic)]
+        if not rows and all(one.name != group for one in self.groups()):
+            raise RefusedError(
+                f"no such group: {group}",
+                code=GROUP_NOT_EXIST,
+                hint=f"its first consumer creates it, or `rocketpy group create {group}`; `rocketpy group list` shows all",
+            )
+        return rows
 
     def group_members(self, group: str) -> list[str]:
         """Client ids of the members of a group that are there now, sorted."""

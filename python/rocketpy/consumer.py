@@ -213,7 +213,13 @@ class Consumer(Closing):
 
         Args:
             offsets: By queue, the offset of the next message to read; not above the last message returned.
+
+        Raises:
+            TypeError: It is no dict of queues and offsets.
         """
+        # Not every caller has a type checker.
+        if not isinstance(offsets, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"offsets must be a dict such as {{message.queue: message.queue_offset + 1}}: {offsets!r}")
         self._native.commit_offsets(list(offsets.items()))
 
     def committed(self, queue: MessageQueue) -> int | None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import Any, cast
 
 VARIABLE = "NAMESRV_ADDR"
 """Apache's tools and clients read it too."""
@@ -18,6 +16,9 @@ def name_server_list(given: Iterable[str] | str | None) -> list[str]:
     Args:
         given: A list of `host:port`, or one text with several separated by `;` or `,`.
 
+    Raises:
+        TypeError: It is neither.
+
     Examples:
         >>> name_server_list("a:9876;b:9876")
         ['a:9876', 'b:9876']
@@ -26,4 +27,13 @@ def name_server_list(given: Iterable[str] | str | None) -> list[str]:
         given = os.environ.get(VARIABLE, "")
     if isinstance(given, str):
         given = given.replace(";", ",").split(",")
-    return [address.strip() for address in given if address.strip()]
+    return [address.strip() for address in texts(given) if address.strip()]
+
+
+def texts(given: object) -> list[str]:
+    """Checks what callers without a type checker may give."""
+    is_list = isinstance(given, Iterable) and not isinstance(given, bytes)
+    listed = list(cast("Iterable[Any]", given)) if is_list else None
+    if listed is None or any(type(one) is not str for one in listed):
+        raise TypeError(f'name_servers must be text such as "127.0.0.1:9876", or a list of such, not: {given!r}')
+    return listed

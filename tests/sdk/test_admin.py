@@ -122,6 +122,23 @@ def test_a_groups_lag_is_what_it_has_not_committed(admin, rocketpy_server, fille
     assert (admin.committed_offset(group, queue) or 0) == rows[0].committed_offset
 
 
+def test_the_lag_of_a_group_that_is_not_there_is_an_error(admin):
+    with pytest.raises(rocketpy.RefusedError, match="no such group: nope") as refused:
+        admin.group_lag("nope")
+    assert refused.value.code == 26
+    assert "group list" in refused.value.hint
+    group = fresh_name()
+    admin.create_group(group)
+    assert admin.group_lag(group) == []
+
+
+def test_what_a_server_does_not_serve_has_a_hint(rocketpy_server):
+    with rocketpy.Admin(name_servers=rocketpy_server.broker) as admin:
+        with pytest.raises(rocketpy.NotSupportedError, match="GET_ALL_TOPIC_LIST") as refused:
+            admin.topics()
+    assert "wants a name server, not a broker" in refused.value.hint
+
+
 def test_groups_and_their_members_are_listed(admin, rocketpy_server, rocketpy_topic):
     group = fresh_name()
     with rocketpy_server.consumer(group, rocketpy_topic) as consumer:

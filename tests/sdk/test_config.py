@@ -79,6 +79,12 @@ def test_a_bad_consumer_option_is_named(rocketpy_server, rocketpy_topic, options
         rocketpy_server.consumer("options", rocketpy_topic, **options)
 
 
+@pytest.mark.parametrize("given", [9876, b"host:9876", [9876], [("host", 9876)]], ids=repr)
+def test_name_servers_of_a_wrong_type_are_refused_with_the_right_form(given):
+    with pytest.raises(TypeError, match=r"name_servers must be text such as \"127.0.0.1:9876\", or a list"):
+        rocketpy.Producer("none", name_servers=given)
+
+
 def test_name_servers_come_from_the_environment(rocketpy_server, monkeypatch):
     monkeypatch.setenv("NAMESRV_ADDR", f"{rocketpy_server.name_server};{rocketpy_server.name_server}")
     with rocketpy.Admin() as admin:

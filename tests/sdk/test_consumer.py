@@ -293,6 +293,9 @@ def test_offsets_can_be_committed_by_hand_but_not_ahead(rocketpy_server, filled)
             consumer.commit_offsets({queue: 10**6})
         with pytest.raises(rocketpy.InvalidArgumentError):
             consumer.commit_offsets({queue: -1})
+        for wrong in ([1], None, [(queue, 5)]):
+            with pytest.raises(TypeError, match=r"dict such as \{message.queue: message.queue_offset \+ 1\}"):
+                consumer.commit_offsets(wrong)
 
 
 def test_auto_commit_covers_what_was_handed_out_before_the_latest_poll(rocketpy_server, filled):

@@ -37,8 +37,6 @@ NOT_FOUND_CODES = (17, 22, 26)
 """TOPIC_NOT_EXIST, QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST (response codes of the protocol)."""
 INVALID_PARAMETER = 29
 """The server refused a value."""
-REQUEST_CODE_NOT_SUPPORTED = 3
-"""Brokers also answer requests for name servers with it."""
 
 LINES = "\n"
 """Errors of configurations may have several lines."""
@@ -113,8 +111,6 @@ def hint_of(error: "RocketPyError") -> str | None:
 
     if isinstance(error, errors.NotAStoreError):
         return "check the path: a store is the folder that `rocketpy server DIR` was started on"
-    if error.code == REQUEST_CODE_NOT_SUPPORTED:
-        return "that server does not serve such requests; --name-server wants a name server, not a broker"
     return None
 
 

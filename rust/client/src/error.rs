@@ -264,6 +264,11 @@ impl ClientError {
             Self::SystemTopic { .. } | Self::ReservedTopic { .. } => {
                 Some("choose another name; the system needs this topic for itself".to_owned())
             }
+            Self::InvalidMessageId { .. } => Some(
+                "an offset_msg_id has 32 hexadecimal digits (56 with an IPv6 address); receipts and received messages \
+                     have it"
+                    .to_owned(),
+            ),
             Self::InvalidAddress { .. } => Some("write it as in 127.0.0.1:9876".to_owned()),
             Self::Connect { .. } => Some("check the address, and that a server listens there".to_owned()),
             Self::GroupInUse { .. } => {
@@ -318,6 +323,9 @@ pub(crate) fn is_retryable_code(code: i32) -> bool {
 
 fn refusal_hint(code: i32) -> Option<&'static str> {
     match code {
+        response::REQUEST_CODE_NOT_SUPPORTED => Some(
+            "that server does not serve such requests; name_servers (--name-server) wants a name server, not a broker",
+        ),
         response::TOPIC_NOT_EXIST => Some("create the topic, or let the broker create topics by itself"),
         response::SERVICE_NOT_AVAILABLE => Some("see the broker's log: its store does not take messages now"),
         response::SYSTEM_BUSY => Some("send more slowly, or retry later"),
