@@ -7,6 +7,7 @@ INSTALLED := $(VENV)/.wheel
 SOURCES := $(shell find rust/*/src rust/*/Cargo.toml python Cargo.toml Cargo.lock pyproject.toml README.md LICENSE \
                    -type f ! -name '*.pyc' ! -name '*.so')
 
+PATH_OF_THE_SHELL := $(PATH)
 export PATH := $(VENV)/bin:$(PATH)
 export PYO3_PYTHON := $(VENV)/bin/python
 unexport VIRTUAL_ENV CONDA_PREFIX PYTHONPATH
@@ -14,7 +15,8 @@ unexport VIRTUAL_ENV CONDA_PREFIX PYTHONPATH
 .PHONY: demo test lint bench wheel soak
 
 demo: $(INSTALLED)
-	rocketpy demo .demo
+	@# With the shell's own PATH, so that the commands which it prints at its end run there.
+	PATH="$(PATH_OF_THE_SHELL)" .venv/bin/rocketpy demo .demo
 
 test: $(INSTALLED)
 	cargo test --workspace --locked

@@ -15,7 +15,7 @@ from rich.console import Console
 from rocketpy.cli import demo as command_module
 from rocketpy.demo.departures import Mismatch
 from rocketpy.demo.journal import Journal
-from rocketpy.demo.run import MARK, is_locked
+from rocketpy.demo.run import MARK, is_locked, program
 from rocketpy.spark.java import bundled_java, system_java
 from waiting import wait_until
 
@@ -25,7 +25,10 @@ def test_the_demo_holds_every_comparison(executable: list[str], tmp_path: Path):
     if (system_java() or bundled_java()) is None:
         pytest.skip("no Java 17 or newer")
     folder = tmp_path / "demo"
-    result = subprocess.run([*executable, "demo", str(folder)], capture_output=True, text=True, timeout=1500)
+    environment = {**os.environ, "PATH": path_without_this_environment()}
+    result = subprocess.run(
+        [*executable, "demo", str(folder)], env=environment, capture_output=True, text=True, timeout=1500
+    )
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
     assert re.search(r"publish the flights\s*│ 336,776", result.stdout)
     assert re.search(r"compare with the receipts\s*│ 33[78],\d{3}", result.stdout)
@@ -34,6 +37,50 @@ def test_the_demo_holds_every_comparison(executable: list[str], tmp_path: Path):
     assert (folder / "delays.png").read_bytes().startswith(b"\x89PNG")
     assert list((folder / "delays.parquet").glob("*.parquet"))
     assert not (folder / "store" / "abort").exists(), "the server was stopped in order"
+    run_printed_commands(result.stdout, tmp_path, environment)
+
+
+def path_without_this_environment() -> str:
+    """`PATH` of a shell that did not activate the environment."""
+    ours = Path(sys.executable).parent
+    return os.pathsep.join(part for part in os.environ["PATH"].split(os.pathsep) if Path(part) != ours)
+
+
+def run_printed_commands(printed: str, folder: Path, environment: dict[str, str]) -> None:
+    """Runs what the demo says to try next: first what needs no server, then its server, then the rest."""
+    lines = [line.strip() for line in printed.split("What to try next")[1].splitlines() if "rocketpy " in line]
+    (at,) = [number for number, line in enumerate(lines) if " server " in line]
+    shell("\n".join(lines[:at]), environment)
+    ready = folder / "next.json"
+    free_ports = {"ROCKETPY_LISTEN_PORT": "0", "ROCKETPY_NAME_SERVER_PORT": "0"}
+    line = "exec " + lines[at].split("#")[0] + f" --ready-file {ready}"
+    server = subprocess.Popen(["sh", "-c", line], env={**environment, **free_ports}, stdout=subprocess.DEVNULL)
+    try:
+        wait_until(ready.exists, "the server accepts", process=server)
+        there = {"NAMESRV_ADDR": json.loads(ready.read_text())["name_server"]}
+        came = shell("\n".join(lines[at + 1 :]), {**environment, **there})
+        assert '"topic": "flights"' in came
+        assert "maintenance" in came
+    finally:
+        server.terminate()
+        assert server.wait(90) == 0
+
+
+def shell(script: str, environment: dict[str, str]) -> str:
+    ended = subprocess.run(["sh", "-ec", script], env=environment, capture_output=True, text=True, timeout=240)
+    assert ended.returncode == 0, f"{script}\n{ended.stdout}\n{ended.stderr}"
+    return ended.stdout
+
+
+@pytest.mark.parametrize("is_active", [True, False], ids=["activated", "not activated"])
+def test_the_command_to_try_next_is_what_the_shell_finds(monkeypatch: pytest.MonkeyPatch, is_active: bool):
+    ours = str(Path(sys.executable).parent)
+    path = path_without_this_environment()
+    monkeypatch.setenv("PATH", f"{ours}{os.pathsep}{path}" if is_active else path)
+    monkeypatch.chdir(Path(sys.prefix).parent)
+    command = program()
+    assert (command == "rocketpy") is is_active
+    assert shell(f"{command} --version", dict(os.environ)).startswith("rocketpy ")
 
 
 def test_a_mismatch_has_its_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys):

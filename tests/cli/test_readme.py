@@ -69,6 +69,13 @@ def test_the_shell_and_the_spark_of_the_readme_run(pytestconfig: pytest.Config, 
         assert server.wait(90) == 0
 
 
+def test_the_environment_that_the_readme_activates_has_the_command(pytestconfig: pytest.Config, tmp_path: Path):
+    (line,) = re.findall(r"^\. \.venv/bin/activate", (pytestconfig.rootpath / "README.md").read_text(), re.MULTILINE)
+    script = f"{line.replace('.venv', sys.prefix)} && rocketpy --version && python -c 'import rocketpy'"
+    printed = run(["sh", "-ec", script], tmp_path, {"PATH": os.defpath})
+    assert printed.startswith("rocketpy ")
+
+
 def pause() -> None:
     """A moment, for a file to appear."""
     import threading

@@ -2,7 +2,9 @@
 
 import fcntl
 import os
+import shlex
 import shutil
+import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -66,7 +68,7 @@ def run(folder: Path, console: Console) -> Journal:
             server.stop()
             step.note = f"{bytes_on_disk(store):,} bytes on disk"
     console.print(journal.table())
-    console.print(commands(folder))
+    console.print(commands(folder), soft_wrap=True)  # a broken line would not run as it stands
     return journal
 
 
@@ -158,18 +160,31 @@ def bytes_on_disk(folder: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
+def program() -> str:
+    """How a shell of the user finds this command: by its name, or by its path when `PATH` leads elsewhere."""
+    own = Path(sys.executable).parent / "rocketpy"
+    if not own.exists():
+        return f"{shlex.quote(sys.executable)} -m rocketpy"
+    found = shutil.which("rocketpy")
+    if found is not None and Path(found).samefile(own):
+        return "rocketpy"
+    here = Path(os.path.relpath(own))
+    return shlex.quote(os.fspath(own if ".." in here.parts else here))
+
+
 def commands(folder: Path) -> str:
     """What to try next."""
-    store = os.fspath(folder / "store")
+    store = shlex.quote(os.fspath(folder / "store"))
+    command = program()
     return "\n".join(
         (
             "",
             "[bold]What to try next[/bold]",
-            f"   rocketpy store stat {store}",
-            f"   rocketpy store dump {store} --topic {TOPIC} --tags HA --limit 3",
-            f"   rocketpy server {store}        # then, in another terminal:",
-            f"   rocketpy consume {TOPIC} --tags 'UA || AA' --count 3 --format json",
-            f"   rocketpy group lag {MAINTENANCE}",
+            f"   {command} store stat {store}",
+            f"   {command} store dump {store} --topic {TOPIC} --tags HA --limit 3",
+            f"   {command} server {store}        # then, in another terminal:",
+            f"   {command} consume {TOPIC} --tags 'UA || AA' --count 3 --format json",
+            f"   {command} group lag {MAINTENANCE}",
             f"   {folder / CHART}   {folder / PARQUET}",
         )
     )
