@@ -52,11 +52,22 @@ def test_every_flag_is_parsed():
         ("server data --port x", "port"),
         ("broker data --name-server", "--name-server"),
         ("server data --set flushDiskType", "KEY=VALUE"),
+        ("topic", "a command is missing"),
+        ("topic creat orders", "did you mean 'create'"),
+        ("topic create", "TOPIC"),
+        ("topic create orders --queues many", "--queues"),
+        ("topic create orders --queuess 3", "--queues"),
+        ("produce orders --format xml", "--format"),
+        ("consume orders --from yesterday", "yesterday"),
+        ("store dump", "DIR"),
+        ("config diff one", "two files"),
+        ("message query orders", "--key"),
+        ("no-such-command", "no-such-command"),
     ],
 )
-def test_wrong_usage_of_a_server_command_ends_with_a_hint(command, line: str, says: str):
+def test_wrong_usage_of_any_command_is_an_error_and_a_hint(command, line: str, says: str):
     result = command(*line.split(), code=2)
-    error, hint = result.stderr.splitlines()[-2:]
+    error, hint = result.stderr.splitlines()
     assert error.startswith("error: ")
     assert says.lower() in error.lower()
     assert hint.startswith("hint: ")

@@ -10,12 +10,18 @@ BODY = b"red \x1b[31m, bell \x07, \xff, tab \t, end"
 RUN_SECONDS = 240
 
 
-def on_a_terminal(*command: str) -> bytes:
-    """Runs a command whose standard output is a terminal; returns what came there."""
+def on_a_terminal(*command: str, typed: bytes | None = None) -> bytes:
+    """Runs a command whose standard output is a terminal; returns what came there.
+
+    With `typed`, standard input and error are the terminal too, and this is typed there.
+    """
     ours, theirs = pty.openpty()
     try:
-        process = subprocess.Popen(command, stdout=theirs, stdin=subprocess.DEVNULL)
+        streams = {"stdin": subprocess.DEVNULL} if typed is None else {"stdin": theirs, "stderr": theirs}
+        environment = {**os.environ, "TERM": "xterm"}
+        process = subprocess.Popen(command, stdout=theirs, env=environment, **streams)
         os.close(theirs)
+        os.write(ours, typed or b"")
         came = bytearray()
         while piece := read(ours):
             came += piece
@@ -39,6 +45,16 @@ def test_a_body_is_escaped_on_a_terminal_and_exact_in_a_pipe(rocketpy, server, e
     assert rb"red \x1b[31m, bell \x07, \xff, tab " in shown
     assert b"\x1b" not in shown
     assert b"\x07" not in shown
+
+
+def test_nothing_is_drawn_over_what_is_typed(rocketpy, server, executable: list[str], topic: str):
+    command = [*executable, "produce", topic, "--name-server", server.name_server]
+    shown = on_a_terminal(*command, typed=b"one\ntwo\n\x04")
+    assert b"Ctrl-D ends" in shown
+    assert b"2 messages" in shown.replace(b"\x1b[1;36m", b"").replace(b"\x1b[0m", b"")
+    assert b"msg/s" not in shown, "no progress bar"
+    assert b"\x1b[2K" not in shown, "no line is erased"
+    assert sorted(rocketpy("consume", topic).stdout.split()) == ["one", "two"]
 
 
 def test_an_error_shows_control_characters(rocketpy):

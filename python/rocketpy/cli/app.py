@@ -1,7 +1,6 @@
 """The typer application: every command in one place. Each module of this package holds the commands of its name."""
 
 import inspect
-import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -20,8 +19,11 @@ from rocketpy.cli import (
     store_tools,
     topic,
 )
-from rocketpy.cli.exits import HINTS, ExitCode, Reported, reported
+from rocketpy.cli.exits import ExitCode, Reported, fail, reported
 from rocketpy.cli.flags import COMMANDS, Command, Flag
+
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
+"""Click's, of which typer may carry a copy of its own and exports only the subclass."""
 
 SERVERS = "Servers"
 CLIENTS = "Clients"
@@ -136,12 +138,26 @@ def run(arguments: Sequence[str]) -> int:
         The exit code.
     """
     try:
-        make_app()(args=list(arguments), prog_name="rocketpy")
+        return make_app()(args=list(arguments), prog_name="rocketpy", standalone_mode=False) or int(ExitCode.OK)
+    except USAGE_ERROR as error:
+        return usage_error(error) if arguments else int(ExitCode.USAGE)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+
+
+def usage_error(error: Any) -> int:
+    """Reports a wrong command line in the form of all other errors.
+
+    Args:
+        error: typer's. Without a command it has printed the help by now.
+
+    Returns:
+        The exit code.
+    """
+    is_bare = type(error).__name__ == "NoArgsIsHelpError"
+    message = "a command is missing" if is_bare else str(error.format_message()).rstrip(".")
+    path = error.ctx.command_path if error.ctx else "rocketpy"
+    try:
+        fail(message[:1].lower() + message[1:], ExitCode.USAGE, f"run `{path} --help` for what it takes")
     except Reported as end:
         return int(str(end.code))
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if code == ExitCode.USAGE and arguments:
-            print(f"hint: {HINTS[ExitCode.USAGE]}", file=sys.stderr)
-        return code
-    return int(ExitCode.OK)

@@ -40,9 +40,14 @@ def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     tags: Tags = "*",
     start: Annotated[
-        str,
-        typer.Option("--from", metavar="WHERE", help="earliest, latest, a time, or -10m for the last ten minutes."),
-    ] = "earliest",
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help="earliest (the default), latest, a time, or -10m for the last ten minutes. A group begins there only "
+            "where it has not been before.",
+        ),
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing what arrives, until Ctrl-C.")] = False,
     count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Stop after this many.")] = None,
     group: Annotated[
@@ -58,9 +63,13 @@ def consume(
     """Print messages in the order in which they were stored.
 
     Without --follow it stops where the queues ended at its start. Without --group it joins no group and stores nothing.
+    With --group each queue is in its order, but queues are not merged.
     """
-    begin = {"earliest": Start.EARLIEST, "latest": Start.LATEST}.get(start) or Start.at(moment(start))
+    where = start or "earliest"
+    begin = {"earliest": Start.EARLIEST, "latest": Start.LATEST}.get(where) or Start.at(moment(where))
     if group is not None:
+        if start is not None:
+            tell_of_a_place(topic, group, start, name_server)
         consumer = Consumer(
             group, topic, tags=tags, start=begin, max_body_bytes=max_body_bytes, name_servers=name_server, **PATIENT
         )
@@ -70,6 +79,19 @@ def consume(
         positions = {queue: offset_at(admin, queue, begin) for queue in admin.queues(topic)}
         read = functools.partial(RangeReader, tags=tags, max_body_bytes=max_body_bytes, name_servers=name_server)
         write(read_on(admin, topic, positions, read, follow), form, count)
+
+
+def tell_of_a_place(topic: str, group: str, start: str, name_server: str) -> None:
+    """Says on standard error where `--from` does not count, because the group has been there."""
+    with Admin(name_servers=name_server, **PATIENT) as admin:
+        queues = admin.queues(topic)
+        been = sum(admin.committed_offset(group, queue) is not None for queue in queues)
+    if been:
+        text = (
+            f"--from {start} is not used in {been} of {output.counted(len(queues), 'queue')}: group {group} continues "
+            "where it stopped; `rocketpy group reset` moves it"
+        )
+        output.STDERR.print(printable(text), soft_wrap=True, markup=False, highlight=False)
 
 
 def offset_at(admin: Admin, queue: MessageQueue, begin: Start) -> int:

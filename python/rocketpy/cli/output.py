@@ -96,10 +96,10 @@ def cell(value: Any) -> Text:
     r"""One value, formatted for a terminal.
 
     Examples:
-        >>> str(cell("a\x1b[2Jb")), str(cell(["c", "d"])), str(cell(12345))
-        ('a\\x1b[2Jb', 'c, d', '12,345')
+        >>> str(cell("a\x1b[2Jb")), str(cell(["c", "d"])), str(cell(12345)), str(cell({0: "host:1", 1: "host:2"}))
+        ('a\\x1b[2Jb', 'c, d', '12,345', '0=host:1, 1=host:2')
     """
-    if value is None:
+    if value is None or (isinstance(value, list | tuple | Mapping) and not value):
         return Text("-")
     if isinstance(value, bool):
         return Text("yes" if value else "no")
@@ -109,8 +109,15 @@ def cell(value: Any) -> Text:
         return Text(f"{value:,.3g}" if abs(value) < 10 else f"{value:,.0f}")
     if isinstance(value, datetime):
         return Text(value.isoformat(sep=" ", timespec="milliseconds"))
-    if isinstance(value, list | tuple):
-        return Text(printable(", ".join(map(str, cast("Iterable[Any]", value)))))
+    if isinstance(value, timedelta):
+        return Text(f"{value.total_seconds():,g} s")
+    if isinstance(value, bytes):
+        return Text(printable(value.decode(errors="backslashreplace")))
+    if isinstance(value, Mapping):
+        named = plain(value).items()
+        return Text(", ".join(f"{cell(name)}={cell(item)}" for name, item in named))
+    if isinstance(value, list | tuple | set | frozenset):
+        return Text(", ".join(str(cell(item)) for item in cast("Iterable[Any]", value)))
     return Text(printable(str(value)))
 
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -13,13 +14,15 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from rocketpy import Message, Producer, RocketPyError
+from rocketpy import Admin, Message, Producer, RocketPyError, TopicNotFoundError
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, Json, NameServer
-from rocketpy.config import PATIENT_SENDS
+from rocketpy.config import PATIENT, PATIENT_SENDS, ProducerOptions
 
 READ_BYTES = 256 << 10
+MAX_BODY_BYTES = 4 << 20
+"""Default of producers and brokers."""
 SEND_BYTES = 8 << 20
 """Maximum bytes of bodies in one `send_many`, so that large files do not fill the memory."""
 RENEWED = {
@@ -62,10 +65,8 @@ def produce(
     order_key: Annotated[
         str | None, typer.Option("--order-key", help="Messages with the same order key go to one queue, in order.")
     ] = None,
-    max_message_size: Annotated[
-        int | None,
-        typer.Option("--max-message-size", min=1, help="Largest body in bytes. Default: 4194304."),
-    ] = None,
+    max_message_size: Annotated[int, typer.Option("--max-message-size", min=1, help="Largest body in bytes.")] = 4
+    << 20,
     name_server: NameServer = LOCAL,
     group: Annotated[str, typer.Option("--group", help="Producer group.")] = "rocketpy-cli",
     as_json: Json = False,
@@ -73,27 +74,18 @@ def produce(
     """Send messages: one per line, from standard input or files. Empty lines are skipped and counted."""
     defaults = {"tag": tag, "keys": key or [], "order_key": order_key}
     make = {Input.LINES: line_message, Input.JSON: json_message, Input.FILES: file_message}[form]
-    began, sent, under_way, empty = time.monotonic(), 0, 0, Empty()
+    began, empty = time.monotonic(), Empty()
     with ExitStack() as stack:
         lines = line_groups(stack, inputs or [])
-        options = PATIENT_SENDS.copy()
-        if max_message_size is not None:
-            options["max_message_size"] = max_message_size
+        options: ProducerOptions = {**PATIENT_SENDS, "max_message_size": max_message_size}
         producer = stack.enter_context(Producer(group, name_servers=name_server, **options))
-        bar = stack.enter_context(output.progress(quiet=as_json))
+        is_typed = sys.stdin.isatty() and (not inputs or Path("-") in inputs)
+        if is_typed:
+            output.STDERR.print("each line is a message; Ctrl-D ends")
+        bar = stack.enter_context(output.progress(quiet=as_json or is_typed))
         task = bar.add_task(f"to {topic}", total=None)
-        try:
-            for messages in message_groups(lines, make, topic, defaults, empty):
-                under_way = len(messages)
-                sent, under_way = sent + len(producer.send_many(messages)), 0
-                bar.update(task, completed=sent)
-        except RocketPyError:
-            output.STDERR.print(f"{output.counted(sent, 'message')} sent before the failed ones:")
-            raise
-        except KeyboardInterrupt:
-            more = f", and perhaps some of {under_way:,} more" if under_way else ""
-            output.STDERR.print(f"{output.counted(sent, 'message')} sent{more}")
-            raise
+        messages = message_groups(lines, make, topic, defaults, empty, max_message_size)
+        sent = send_all(producer, topic, name_server, messages, lambda count: bar.update(task, completed=count))
     seconds = time.monotonic() - began
     if as_json:
         facts = {"topic": topic, "messages": sent, "empty_lines": empty.lines, "seconds": round(seconds, 3)}
@@ -104,6 +96,50 @@ def produce(
         output.STDERR.print(
             f"skipped, because a message must not be empty: {output.counted(empty.lines, 'empty line')}"
         )
+
+
+def send_all(
+    producer: Producer, topic: str, name_server: str, groups: Iterable[list[Message]], tell: Callable[[int], None]
+) -> int:
+    """Sends messages; a failure, or Ctrl-C, says on standard error how many were sent before.
+
+    Args:
+        producer: Who sends.
+        topic: Topic of all messages.
+        name_server: Who knows the topic.
+        groups: Messages to send together.
+        tell: Called with the number of messages sent so far.
+
+    Returns:
+        The number of messages.
+    """
+    sent = under_way = 0
+    try:
+        is_new = not exists(name_server, topic)
+        for messages in groups:
+            under_way = len(messages)
+            sent, under_way = sent + len(producer.send_many(messages)), 0
+            tell(sent)
+            if is_new:
+                is_new = False
+                output.STDERR.print(f"the topic {topic} did not exist: its first message has created it", markup=False)
+    except RocketPyError:
+        output.STDERR.print(f"{output.counted(sent, 'message')} sent before the failed ones:")
+        raise
+    except KeyboardInterrupt:
+        more = f", and perhaps some of {under_way:,} more" if under_way else ""
+        output.STDERR.print(f"{output.counted(sent, 'message')} sent{more}")
+        raise
+    return sent
+
+
+def exists(name_server: str, topic: str) -> bool:
+    """Whether a topic is there before anything is sent to it."""
+    with Admin(name_servers=name_server, **PATIENT) as admin:
+        try:
+            return bool(admin.queues(topic))
+        except TopicNotFoundError:
+            return topic in admin.topics()  # it may be one that nobody may read
 
 
 def line_groups(stack: ExitStack, paths: Iterable[Path]) -> Iterator[list[bytes]]:
@@ -120,9 +156,14 @@ def line_groups(stack: ExitStack, paths: Iterable[Path]) -> Iterator[list[bytes]
 
 
 def message_groups(
-    groups: Iterable[list[bytes]], make: Callable[..., Message], topic: str, defaults: dict[str, Any], empty: Empty
+    groups: Iterable[list[bytes]],
+    make: Callable[..., Message],
+    topic: str,
+    defaults: dict[str, Any],
+    empty: Empty,
+    limit_bytes: int,
 ) -> Iterator[list[Message]]:
-    """Messages of the non-empty lines; counts the empty ones.
+    """Messages of the non-empty lines, with bodies of up to `limit_bytes`; counts the empty lines.
 
     Raises:
         CommandError: A line is no message. Those before it were handed out.
@@ -136,14 +177,18 @@ def message_groups(
                 empty.lines += 1
                 continue
             try:
-                messages.append(make(topic, line, defaults))
+                message = make(topic, line, defaults)
+                if len(message) > limit_bytes:
+                    raise ValueError(f"the message body is too large ({len(message)} bytes, at most {limit_bytes})")
+                messages.append(message)
             except (ValueError, TypeError, OSError) as error:
                 if messages:
                     yield messages
                 raise CommandError(
                     f"line {number}: {error}",
                     ExitCode.NOT_FOUND if isinstance(error, FileNotFoundError) else ExitCode.USAGE,
-                    f"the lines before {number} were sent; correct it and continue from there",
+                    f"the lines before {number} were sent; correct it and continue from there. For larger bodies raise "
+                    "--max-message-size and the broker's maxMessageSize",
                 ) from error
             size_bytes += len(messages[-1])
             if size_bytes > SEND_BYTES:

@@ -25,7 +25,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Ends the process with the error, the hint and the usage exit code."""
-        fail(message, ExitCode.USAGE, f"run `{self.prog} --help` for its arguments")
+        fail(message, ExitCode.USAGE, f"run `{self.prog} --help` for what it takes")
 
 
 def parse(arguments: Sequence[str]) -> dict[str, Any]:
@@ -40,7 +40,9 @@ def parse(arguments: Sequence[str]) -> dict[str, Any]:
     name = arguments[0]
     parser = Parser(prog=f"rocketpy {name}", allow_abbrev=False, add_help=False)
     for flag in COMMANDS[name].flags:
-        extra: dict[str, Any] = {} if flag.is_argument else {"required": flag.required, "dest": flag.key}
+        extra: dict[str, Any] = {"metavar": flag.metavar}
+        if not flag.is_argument:
+            extra |= {"required": flag.required, "dest": flag.key}
         if flag.repeated:
             extra |= {"action": "append", "default": []}
         parser.add_argument(flag.name.lower() if flag.is_argument else flag.name, type=flag.kind, **extra)
