@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from rocketpy.config import Instant, Start
     from rocketpy.message import MessageQueue
 
+logger = logging.getLogger("rocketpy.client")
+
+BROKER_LIMIT = 64
+"""Messages that a broker gives to one query unless it is configured otherwise (`maxMsgsNumBatch`)."""
 GROUP_NOT_EXIST = 26
 """SUBSCRIPTION_GROUP_NOT_EXIST (response codes of the protocol)."""
 
@@ -218,7 +224,7 @@ class Admin(Closing):
             raise RefusedError(
                 f"no such group: {group}",
                 code=GROUP_NOT_EXIST,
-                hint=f"its first consumer creates it, or `rocketpy group create {group}`; `rocketpy group list` shows all",
+                hint=f"its first consumer creates it, or `rocketpy group create {group}`; see `rocketpy group list`",
             )
         return rows
 
@@ -318,7 +324,8 @@ class Admin(Closing):
             begin: Stored at or after this: seconds since 1970 UTC, or a datetime.
             end: Stored at or before this.
             max_messages: Maximum number of messages; the newest are kept. A broker has a limit of
-                its own (`maxMsgsNumBatch`, 64).
+                its own (`maxMsgsNumBatch`, 64): reaching it below `max_messages` is logged as a warning, because there
+                may be older ones. Narrow `begin` and `end` to find them.
 
         Raises:
             TopicNotFoundError: No name server knows the topic.
@@ -333,7 +340,7 @@ class Admin(Closing):
             ...     [message.body for message in found]
             [b'late']
         """
-        return self._native.query_messages(
+        found = self._native.query_messages(
             topic,
             key,
             kind,
@@ -341,6 +348,16 @@ class Admin(Closing):
             2**63 - 1 if end is None else instant_ms(end),
             max_messages,
         )
+        for broker_name, count in Counter(message.broker_name for message in found).items():
+            if count == BROKER_LIMIT < max_messages:
+                logger.warning(
+                    "%s gave %d messages of key %s, its limit (maxMsgsNumBatch); there may be older ones: ask for an "
+                    "earlier end",
+                    broker_name,
+                    count,
+                    key,
+                )
+        return found
 
     def message(self, topic: str, msg_id: str) -> ReceivedMessage | None:
         """The message of a topic with this id; None if there is none.

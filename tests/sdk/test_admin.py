@@ -132,6 +132,19 @@ def test_the_lag_of_a_group_that_is_not_there_is_an_error(admin):
     assert admin.group_lag(group) == []
 
 
+def test_a_query_that_a_broker_cuts_off_says_so(admin, producer, rocketpy_topic, caplog):
+    producer.send_many([Message(rocketpy_topic, b"text", keys="many") for _ in range(70)])
+    producer.send_many([Message(rocketpy_topic, b"text", keys="last")])
+    while not admin.query_messages(rocketpy_topic, "last"):
+        pass  # the index follows the acknowledgement in a moment
+    assert len(admin.query_messages(rocketpy_topic, "many")) == 64
+    assert not caplog.records
+    assert len(admin.query_messages(rocketpy_topic, "many", max_messages=1000)) == 64
+    (record,) = caplog.records
+    assert record.name == "rocketpy.client"
+    assert "broker-a gave 64 messages of key many, its limit (maxMsgsNumBatch)" in record.getMessage()
+
+
 def test_what_a_server_does_not_serve_has_a_hint(rocketpy_server):
     with rocketpy.Admin(name_servers=rocketpy_server.broker) as admin:
         with pytest.raises(rocketpy.NotSupportedError, match="GET_ALL_TOPIC_LIST") as refused:

@@ -234,7 +234,11 @@ impl Api {
         let template = self.fetch_route(system::TEMPLATE_TOPIC).await?;
         match template.map(|template| template.into_template_for(topic, default_queues)) {
             Some(route) if !route.publish.is_empty() => {
-                debug!(topic, "topic has no route, the brokers may create it");
+                // Perhaps the name is misspelt: nothing else tells the user.
+                warn!(
+                    topic,
+                    default_queues, "the topic does not exist, the brokers create it with this many queues"
+                );
                 Ok(self.learn(route))
             }
             _ => Err(self.no_route(topic).await),
