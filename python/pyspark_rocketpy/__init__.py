@@ -6,20 +6,57 @@ when the source is used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
 
 try:
-    from pyspark.sql.datasource import DataSource
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 except Exception:  # a broken PySpark is not this module's to report
-    DataSource = object  # type: ignore[assignment, misc]
+    DataSource = DataSourceStreamReader = object  # type: ignore[assignment, misc]
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from pyspark.sql.datasource import DataSourceReader
     from pyspark.sql.types import StructType
 
     from rocketpy.spark.source import RocketPyDataSource
 
 __all__ = ["DefaultSource"]
+
+
+@contextmanager
+def without_traceback() -> Generator[None, None, None]:
+    """Lets an error of RocketPy's reach the user without the traceback of the Spark worker, which ends with it."""
+    from rocketpy.errors import RocketPyError
+
+    try:
+        yield
+    except RocketPyError:
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
+
+
+def refuse(what: str, hint: str) -> NoReturn:
+    """Raises the error for what the data source does not do."""
+    from rocketpy.errors import NotSupportedError
+
+    with without_traceback():
+        raise NotSupportedError(f"format rocketpy {what}", hint=hint)
+
+
+class NoStream(DataSourceStreamReader):
+    """Refuses when the query asks for its first offset: Spark hides what `streamReader` itself raises."""
+
+    def read(self, partition: object) -> NoReturn:
+        """Refuses the stream."""
+        hint = 'read with spark.read.format("rocketpy"), again for newer messages, or use a rocketpy.Consumer'
+        refuse("has no streams yet", hint)
+
+    def initialOffset(self) -> NoReturn:
+        """Refuses the stream."""
+        self.read(None)
 
 
 class DefaultSource(DataSource):
@@ -37,8 +74,22 @@ class DefaultSource(DataSource):
 
     def schema(self) -> str:
         """Schema of the rows when the user gave none."""
-        return self._source().schema()
+        with without_traceback():
+            return self._source().schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Makes the batch reader."""
-        return self._source().reader(schema)
+        with without_traceback():
+            return self._source().reader(schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader that refuses."""
+        return NoStream()
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Refuses."""
+        refuse("does not write yet", "send with a rocketpy.Producer in foreachPartition")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Refuses."""
+        refuse("does not write yet", "send with a rocketpy.Producer in foreachBatch")

@@ -62,7 +62,9 @@ def test_the_shell_and_the_spark_of_the_readme_run(pytestconfig: pytest.Config, 
         if (system_java() or bundled_java()) is None:
             pytest.skip("no Java 17 or newer")
         spark = blocks(pytestconfig.rootpath, "python")[1]
-        table = run([sys.executable, "-c", spark], tmp_path, {**environment, "PYTHONWARNINGS": "default"})
+        # As in an IDE that did not activate the environment: another python3 comes first.
+        inactive = {**environment, "PATH": os.defpath, "PYTHONWARNINGS": "default"}
+        table = run([sys.executable, "-c", spark], tmp_path, inactive)
         assert re.search(r"paid\W+3\b", table), table
     finally:
         server.send_signal(signal.SIGTERM)

@@ -3,8 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from rocketpy.errors import DamagedDataError
-from rocketpy.spark.bodies import decode, decode_json, decode_text
+from rocketpy.spark.bodies import DecodeError, decode, decode_json, decode_text
 from rocketpy.spark.options import OptionError
 
 STRUCT = pa.struct([("a", pa.int32()), ("b", pa.float64()), ("c", pa.string()), ("l", pa.list_(pa.int64()))])
@@ -45,9 +44,9 @@ def test_nothing_decodes_to_nothing():
 
 
 def test_strict_names_the_bad_body():
-    with pytest.raises(DamagedDataError, match=r"not JSON of the given schema .*: b'oh'"):
+    with pytest.raises(DecodeError, match=r"not JSON of the given schema .*: b'oh'"):
         decode_json(pa.array([b"{}", b"oh", b"{}"], pa.binary()), STRUCT, strict=True)
-    with pytest.raises(DamagedDataError, match="not UTF-8"):
+    with pytest.raises(DecodeError, match="not UTF-8"):
         decode_text(pa.array([b"a", b"\xff"], pa.binary()), strict=True)
 
 

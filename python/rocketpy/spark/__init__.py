@@ -9,20 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     # What `_HOMES` says, for type checkers; tests/sdk/test_names.py compares the two.
+    from rocketpy.spark.bodies import DecodeError as DecodeError
     from rocketpy.spark.bodies import decode as decode
     from rocketpy.spark.java import JavaNotFoundError as JavaNotFoundError
     from rocketpy.spark.java import prepare_java as prepare_java
     from rocketpy.spark.options import OptionError as OptionError
+    from rocketpy.spark.session import WorkerPythonError as WorkerPythonError
     from rocketpy.spark.session import local_session as local_session
+    from rocketpy.spark.session import prepare as prepare
     from rocketpy.spark.source import RocketPyDataSource as RocketPyDataSource
     from rocketpy.spark.store import scan_ranges as scan_ranges
 
 _HOMES = {
+    "DecodeError": "bodies",
     "JavaNotFoundError": "java",
     "OptionError": "options",
     "RocketPyDataSource": "source",
+    "WorkerPythonError": "session",
     "decode": "bodies",
     "local_session": "session",
+    "prepare": "session",
     "prepare_java": "java",
     "scan_ranges": "store",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rocketpy.errors import DamagedDataError, RocketPyError
+from rocketpy.errors import RocketPyError
 from rocketpy.spark.options import OptionError
 
 if TYPE_CHECKING:
@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
+
+
+HINT = 'decode(..., on_error="null") makes it null'
+"""For bodies that do not decode."""
+
+
+class DecodeError(RocketPyError, ValueError):
+    """A body is not what the schema says. It is as it was sent: a retry fails again."""
 
 
 def decode(schema: StructType | str | None = None, *, on_error: str = "null") -> Callable[[str | Column], Column]:
@@ -82,7 +90,7 @@ def decode_text(bodies: pa.Array, *, strict: bool = False) -> pa.Array:
         Array of string, of the same length.
 
     Raises:
-        DamagedDataError: A body is not UTF-8, and `strict`.
+        DecodeError: A body is not UTF-8, and `strict`.
 
     Examples:
         >>> import pyarrow
@@ -97,7 +105,7 @@ def decode_text(bodies: pa.Array, *, strict: bool = False) -> pa.Array:
         if len(bodies) > 1:
             return _halves(bodies, lambda half: decode_text(half, strict=strict))
         if strict:
-            raise DamagedDataError(f"a body is not UTF-8: {_start(bodies)}") from error
+            raise DecodeError(f"a body is not UTF-8: {_start(bodies)}", hint=HINT) from error
         return pa.nulls(1, pa.string())
 
 
@@ -113,7 +121,7 @@ def decode_json(bodies: pa.Array, struct: pa.StructType, *, strict: bool = False
         Array of the struct, of the same length.
 
     Raises:
-        DamagedDataError: A body does not decode, and `strict`.
+        DecodeError: A body does not decode, and `strict`.
 
     Examples:
         >>> import pyarrow
@@ -131,7 +139,8 @@ def decode_json(bodies: pa.Array, struct: pa.StructType, *, strict: bool = False
         if len(bodies) > 1:
             return _halves(bodies, lambda half: decode_json(half, struct, strict=strict))
         if strict:
-            raise DamagedDataError(f"a body is not JSON of the given schema ({error}): {_start(bodies)}") from error
+            text = f"a body is not JSON of the given schema ({error}): {_start(bodies)}"
+            raise DecodeError(text, hint=HINT) from error
         return pa.nulls(1, struct)
 
 

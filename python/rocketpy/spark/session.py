@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from rocketpy.errors import RocketPyError
 from rocketpy.spark.java import prepare_java
 
 if TYPE_CHECKING:
@@ -19,6 +21,36 @@ END_SECONDS = 5.0
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options for `spark.driver.extraJavaOptions` that start a session sooner and make long scans slower."""
+
+
+class WorkerPythonError(RocketPyError):
+    """Spark's workers run a Python without RocketPy. A retry helps only after another session was started."""
+
+
+def prepare() -> None:
+    """Ensures that Spark finds a Java, and runs its workers with this Python. Call it before the first session.
+
+    Without it Spark takes the `python3` of the search path, which has no RocketPy unless the virtual environment is
+    activated. `PYSPARK_PYTHON` wins where it is set.
+
+    Raises:
+        JavaNotFoundError: No Java 17 or newer is there.
+        WorkerPythonError: A session runs already, and the Python of its workers has no RocketPy.
+    """
+    prepare_java()
+    pyspark = sys.modules.get("pyspark")
+    context = None if pyspark is None else pyspark.SparkContext._active_spark_context
+    if context is None:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        return
+    worker = shutil.which(str(context.pythonExec))
+    if worker is None:  # it is on other machines only
+        return
+    if subprocess.run([worker, "-c", "import rocketpy, pyspark_rocketpy"], capture_output=True).returncode != 0:
+        raise WorkerPythonError(
+            f"Spark's workers run a Python without RocketPy: {worker}",
+            hint=f"call rocketpy.spark.prepare() before the session is made, or set PYSPARK_PYTHON={sys.executable}",
+        )
 
 
 def local_session(
@@ -46,9 +78,9 @@ def local_session(
 
     Raises:
         JavaNotFoundError: No Java 17 or newer is there.
+        WorkerPythonError: The session of this process has workers without RocketPy.
     """
-    prepare_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    prepare()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")  # a machine's name need not resolve
     from pyspark.sql import SparkSession
