@@ -468,5 +468,6 @@ def test_messages_are_queried_by_key_by_tag_and_by_id(rocketpy, topic: str):
     late = rocketpy("message", "query", topic, "--key", "own-1", "--end", "-1h", code=3)
     assert "own-1" in late.stderr
     assert json.loads(rocketpy("message", "query", topic, "--key", "nothing", "--json", code=3).stdout) == []
+    assert "ids have 32 hexadecimal digits" in rocketpy("message", "query", topic, "--id", "zz", code=3).stderr
     assert "--unique-key" in rocketpy("message", "query", topic, code=2).stderr
     rocketpy("message", "query", topic, "--key", "a", "--tag", "b", code=2)

@@ -14,6 +14,14 @@ from rocketpy.config import PATIENT
 BODY_SHOWN = 200
 """Characters of a body that the table shows."""
 
+TIMES = "--begin and --end leave out what was stored at other times"
+AN_ID = "ids have 32 hexadecimal digits: msg_id, or offset_msg_id of a receipt; `consume --format json` shows msg_id"
+HINTS = {
+    "--key": f"keys are those of `rocketpy produce --key`; {TIMES}",
+    "--id": AN_ID,
+    "--unique-key": f"{AN_ID}; {TIMES}",
+}
+"""What to check when nothing was found."""
 KINDS: dict[str, Literal["key", "unique_key", "tag"]] = {"--key": "key", "--unique-key": "unique_key", "--tag": "tag"}
 
 
@@ -57,8 +65,7 @@ def query(
     if found or as_json:
         output.show([facts_of(one) if as_json else row(one) for one in found], as_json=as_json)
     if not found:
-        hint = "keys are those of `rocketpy produce --key`; --begin and --end leave out what was stored at other times"
-        raise CommandError(f"no message of {topic} has {flag} {value}", ExitCode.NOT_FOUND, hint)
+        raise CommandError(f"no message of {topic} has {flag} {value}", ExitCode.NOT_FOUND, HINTS.get(flag, TIMES))
 
 
 def row(message: ReceivedMessage) -> dict[str, object]:
