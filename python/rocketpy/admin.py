@@ -30,7 +30,20 @@ BROKER_LIMIT = 64
 GROUP_NOT_EXIST = 26
 """SUBSCRIPTION_GROUP_NOT_EXIST (response codes of the protocol)."""
 
+CUT_OFF = "%s gave %d messages of %s, its limit (maxMsgsNumBatch); there may be older ones: ask for an earlier end"
+
 __all__ = ["Admin", "BrokerInfo", "GroupInfo", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"]
+
+
+def cut_off(found: Iterable[ReceivedMessage], max_messages: int) -> list[str]:
+    """The brokers that probably found more messages than they gave.
+
+    Args:
+        found: What a query gave.
+        max_messages: How many were asked for.
+    """
+    counts = Counter(message.broker_name for message in found)
+    return [broker_name for broker_name, count in counts.items() if count == BROKER_LIMIT < max_messages]
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,15 +361,8 @@ class Admin(Closing):
             2**63 - 1 if end is None else instant_ms(end),
             max_messages,
         )
-        for broker_name, count in Counter(message.broker_name for message in found).items():
-            if count == BROKER_LIMIT < max_messages:
-                logger.warning(
-                    "%s gave %d messages of key %s, its limit (maxMsgsNumBatch); there may be older ones: ask for an "
-                    "earlier end",
-                    broker_name,
-                    count,
-                    key,
-                )
+        for broker_name in cut_off(found, max_messages):
+            logger.warning(CUT_OFF, broker_name, BROKER_LIMIT, key)
         return found
 
     def message(self, topic: str, msg_id: str) -> ReceivedMessage | None:

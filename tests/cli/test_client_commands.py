@@ -471,3 +471,13 @@ def test_messages_are_queried_by_key_by_tag_and_by_id(rocketpy, topic: str):
     assert "ids have 32 hexadecimal digits" in rocketpy("message", "query", topic, "--id", "zz", code=3).stderr
     assert "--unique-key" in rocketpy("message", "query", topic, code=2).stderr
     rocketpy("message", "query", topic, "--key", "a", "--tag", "b", code=2)
+
+
+def test_a_query_that_the_broker_cuts_off_says_so(rocketpy, topic: str):
+    rocketpy("produce", topic, "--key", "many", stdin="x\n" * 65)
+    assert len(rocketpy("consume", topic).stdout.splitlines()) == 65  # all are dispatched, the index with them
+    many = ("message", "query", topic, "--key", "many", "--json")
+    assert rocketpy(*many).stderr == ""
+    cut = rocketpy(*many, "--max", "100")
+    assert len(json.loads(cut.stdout)) == 64
+    assert "gave 64 messages of many, its limit (maxMsgsNumBatch)" in cut.stderr

@@ -5,10 +5,12 @@ from typing import Annotated, Literal
 import typer
 
 from rocketpy import Admin, ReceivedMessage
+from rocketpy.admin import BROKER_LIMIT, CUT_OFF, cut_off
 from rocketpy.cli import output
 from rocketpy.cli.consume import as_json as facts_of
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, Json, NameServer, moment
+from rocketpy.cli.terminal import printable
 from rocketpy.config import PATIENT
 
 BODY_SHOWN = 200
@@ -62,6 +64,9 @@ def query(
                 end=None if end is None else moment(end),
                 max_messages=most,
             )
+    for broker_name in cut_off(found, most):
+        text = CUT_OFF % (broker_name, BROKER_LIMIT, value)
+        output.STDERR.print(printable(text), soft_wrap=True, markup=False, highlight=False)
     if found or as_json:
         output.show([facts_of(one) if as_json else row(one) for one in found], as_json=as_json)
     if not found:
