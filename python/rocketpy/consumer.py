@@ -10,7 +10,7 @@ from rocketpy.arrow import import_pyarrow
 from rocketpy.config import CONSUMER_DEFAULTS, ConsumerOptions
 from rocketpy.errors import ClosedError
 from rocketpy.lifetime import Closing
-from rocketpy.names import name_server_list
+from rocketpy.names import name_server_list, text_list
 from rocketpy.signature import lists_options
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Consumer(Closing):
     ) -> None:
         super().__init__()
         self._group = group
-        topics = [topic] if isinstance(topic, str) else list(topic)
+        topics = [topic] if isinstance(topic, str) else text_list("topic", topic, "a name, or a list of names")
         self._native = _rocketpy.Consumer(group, topics, name_server_list(name_servers), **options)
         self._opened()
 

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable
 from typing import Any, cast
 
+ADDRESSES = 'text such as "127.0.0.1:9876", or a list of such'
+"""What the argument `name_servers` takes."""
 VARIABLE = "NAMESRV_ADDR"
 """Apache's tools and clients read it too."""
 
@@ -27,13 +29,22 @@ def name_server_list(given: Iterable[str] | str | None) -> list[str]:
         given = os.environ.get(VARIABLE, "")
     if isinstance(given, str):
         given = given.replace(";", ",").split(",")
-    return [address.strip() for address in texts(given) if address.strip()]
+    return [address.strip() for address in text_list("name_servers", given, ADDRESSES) if address.strip()]
 
 
-def texts(given: object) -> list[str]:
-    """Checks what callers without a type checker may give."""
+def text_list(name: str, given: object, wanted: str) -> list[str]:
+    """Checks what callers without a type checker may give.
+
+    Args:
+        name: Name of the argument.
+        given: Its value.
+        wanted: What it has to be, for the error.
+
+    Raises:
+        TypeError: It is no list of texts.
+    """
     is_list = isinstance(given, Iterable) and not isinstance(given, bytes)
     listed = list(cast("Iterable[Any]", given)) if is_list else None
-    if listed is None or any(type(one) is not str for one in listed):
-        raise TypeError(f'name_servers must be text such as "127.0.0.1:9876", or a list of such, not: {given!r}')
+    if listed is None or not all(isinstance(one, str) for one in listed):
+        raise TypeError(f"{name} must be {wanted}, not: {given!r}")
     return listed

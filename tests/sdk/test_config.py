@@ -85,6 +85,12 @@ def test_name_servers_of_a_wrong_type_are_refused_with_the_right_form(given):
         rocketpy.Producer("none", name_servers=given)
 
 
+@pytest.mark.parametrize("given", [None, 3, b"orders", [3]], ids=repr)
+def test_topics_of_a_wrong_type_are_refused_with_the_right_form(rocketpy_server, given):
+    with pytest.raises(TypeError, match="topic must be a name, or a list of names, not: "):
+        rocketpy_server.consumer("none", given)
+
+
 def test_name_servers_come_from_the_environment(rocketpy_server, monkeypatch):
     monkeypatch.setenv("NAMESRV_ADDR", f"{rocketpy_server.name_server};{rocketpy_server.name_server}")
     with rocketpy.Admin() as admin:
