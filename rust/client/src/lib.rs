@@ -27,6 +27,7 @@ mod query;
 mod receipt;
 mod registry;
 mod route;
+mod send_error;
 mod wire;
 
 pub use admin::{
@@ -42,3 +43,4 @@ pub use error::ClientError;
 pub use producer::{PendingSend, Producer, SendOptions, SentMany, unsupported_feature};
 pub use query::{MessageQuery, QueryKind};
 pub use receipt::{Receipt, SendStatus};
+pub use send_error::SendError;

@@ -41,6 +41,7 @@ use crate::error::ClientError;
 use crate::members::{Role, check_group};
 use crate::receipt::Receipt;
 use crate::route::TopicRoute;
+use crate::send_error::SendError;
 
 /// Sends messages for one producer group. Clones are one producer; dropping the last one leaves the group.
 #[derive(Clone)]
@@ -107,16 +108,18 @@ impl Producer {
     /// # Errors
     /// Those of an illegal message; [`ClientError::NoRoute`]; the error of the only attempt, or [`ClientError::SendFailed`] after
     /// several. [`ClientError::may_have_been_applied`] tells whether the message may be stored. Sending it again may then store
-    /// it twice.
+    /// it twice; under the [`msg_id`](SendOptions::msg_id) of the error, both have one id.
     ///
     /// # Durability
     /// On return the message is stored according to the broker's flush and replication policy; see [`Receipt::status`].
-    pub async fn send(&self, message: &Message, options: SendOptions) -> Result<Receipt, ClientError> {
+    pub async fn send(&self, message: &Message, options: SendOptions) -> Result<Receipt, SendError> {
         let started = Instant::now();
-        let (outgoing, target) = self.prepare(message, &options).await?;
+        let outgoing = self.pack(message, &options)?;
+        let of = |error: SendError| error.of(outgoing.keys.get(0));
+        let target = self.target(message, &options).await.map_err(|error| of(error.into()))?;
         let timeout = options.timeout.unwrap_or(self.shared.sender.config.send_timeout);
         let left = timeout.saturating_sub(started.elapsed());
-        let stored = self.shared.sender.deliver(&outgoing, target, left).await?;
+        let stored = self.shared.sender.deliver(&outgoing, target, left).await.map_err(of)?;
         Ok(receipt_of(&stored, &outgoing.keys, 0))
     }
 
@@ -136,6 +139,7 @@ impl Producer {
         M: Borrow<Message> + Send + Sync + 'static,
     {
         self.check()?;
+        validate::check_no_msg_id(&options)?;
         let (messages, sender) = (messages.into(), &self.shared.sender);
         let routes = self.check_many(&messages, &options).await?;
         if messages.is_empty() {
@@ -168,7 +172,7 @@ impl Producer {
     ///
     /// # Cancel safety
     /// If the future is dropped before it is ready, the message was not taken.
-    pub async fn submit(&self, message: Message, options: SendOptions) -> Result<PendingSend, ClientError> {
+    pub async fn submit(&self, message: Message, options: SendOptions) -> Result<PendingSend, SendError> {
         let (done, pending) = Done::waiter();
         self.enter_lane(message, options, done).await?;
         Ok(pending)
@@ -183,9 +187,9 @@ impl Producer {
         message: Message,
         options: SendOptions,
         done: F,
-    ) -> Result<(), ClientError>
+    ) -> Result<(), SendError>
     where
-        F: FnOnce(Result<Receipt, ClientError>) + Send + 'static,
+        F: FnOnce(Result<Receipt, SendError>) + Send + 'static,
     {
         self.enter_lane(message, options, Done::callback(done)).await
     }
@@ -195,12 +199,13 @@ impl Producer {
         message: Message,
         options: SendOptions,
         mut done: Done,
-    ) -> Result<(), ClientError> {
+    ) -> Result<(), SendError> {
+        let msg_id = options.msg_id.clone();
         let result = self.try_enter_lane(message, options, &mut done).await;
-        if result.is_err() {
+        result.map_err(|error| {
             done.forget();
-        }
-        result
+            SendError::untried(error, msg_id.as_deref())
+        })
     }
 
     async fn try_enter_lane(
@@ -216,7 +221,7 @@ impl Producer {
         let route = sender.route_within(&message.topic, timeout).await?;
         let place = self.shared.window.enter(message.body.len(), timeout).await?;
         let key = options.order_key.as_deref().or_else(|| message.order_key());
-        let (queue, bound) = match (options.queue, key) {
+        let (queue, bound) = match (options.queue.clone(), key) {
             (Some(queue), _) => (queue, true),
             (None, Some(key)) => (route.publish[select::by_key(key, route.publish.len())].clone(), true),
             (None, None) => {
@@ -224,8 +229,7 @@ impl Producer {
                 (route.publish[next].clone(), false)
             }
         };
-        let submitted =
-            Submitted { message, order_key: options.order_key, timeout, done: std::mem::take(done), place };
+        let submitted = Submitted { message, options, timeout, done: std::mem::take(done), place };
         self.shared.lanes.push(sender, queue, bound, submitted);
         Ok(())
     }
@@ -248,9 +252,11 @@ impl Producer {
     ///
     /// # Errors
     /// Local failures only: the message, the route, the connection. Whether the broker stores the message is not known.
-    pub async fn send_oneway(&self, message: &Message, options: SendOptions) -> Result<(), ClientError> {
-        let (outgoing, target) = self.prepare(message, &options).await?;
-        self.shared.sender.fire(&outgoing, target).await
+    pub async fn send_oneway(&self, message: &Message, options: SendOptions) -> Result<(), SendError> {
+        let outgoing = self.pack(message, &options)?;
+        let of = |error: SendError| error.of(outgoing.keys.get(0));
+        let target = self.target(message, &options).await.map_err(|error| of(error.into()))?;
+        self.shared.sender.fire(&outgoing, target).await.map_err(of)
     }
 
     /// Flushes (up to the send timeout) and leaves the group. Idempotent.
@@ -277,8 +283,7 @@ impl Producer {
     }
 
     fn check_one(&self, message: &Message, options: &SendOptions) -> Result<(), ClientError> {
-        let key = options.order_key.as_deref();
-        validate::check_message(message, key, self.shared.sender.config.max_message_size)?;
+        validate::check_message(message, options.given(), self.shared.sender.config.max_message_size)?;
         validate::check_options(&message.topic, options)
     }
 
@@ -292,8 +297,7 @@ impl Producer {
         let (mut routes, mut last) = (HashMap::new(), String::new());
         for message in messages {
             let message = message.borrow();
-            let key = options.order_key.as_deref();
-            validate::check_content(message, key, sender.config.max_message_size)?;
+            validate::check_content(message, options.given(), sender.config.max_message_size)?;
             if message.topic != last {
                 validate::check_topic(&message.topic)?;
                 validate::check_options(&message.topic, options)?;
@@ -308,26 +312,27 @@ impl Producer {
         Ok(routes)
     }
 
-    async fn prepare(
-        &self,
-        message: &Message,
-        options: &SendOptions,
-    ) -> Result<(Outgoing, Target), ClientError> {
-        self.check()?;
-        self.check_one(message, options)?;
+    /// Checks one message and makes its request.
+    fn pack(&self, message: &Message, options: &SendOptions) -> Result<Outgoing, SendError> {
+        let untried = |error| SendError::untried(error, options.msg_id.as_deref());
+        self.check().and_then(|()| self.check_one(message, options)).map_err(untried)?;
+        let sender = &self.shared.sender;
+        let ids = sender.client.ids();
+        Ok(pack::single(message, options.given(), &sender.config, ids, ids.moment()))
+    }
+
+    /// Where one message goes.
+    async fn target(&self, message: &Message, options: &SendOptions) -> Result<Target, ClientError> {
         let (sender, key) = (&self.shared.sender, options.order_key.as_deref());
         let timeout = options.timeout.unwrap_or(sender.config.send_timeout);
-        let ids = sender.client.ids();
-        let outgoing = pack::single(message, key, &sender.config, ids, ids.moment());
-        let target = match (&options.queue, key.or_else(|| message.order_key())) {
+        Ok(match (&options.queue, key.or_else(|| message.order_key())) {
             (Some(queue), _) => Target::Only(queue.clone()),
             (None, Some(key)) => {
                 let route = sender.route_within(&message.topic, timeout).await?;
                 Target::Only(route.publish[select::by_key(key, route.publish.len())].clone())
             }
             (None, None) => Target::Any,
-        };
-        Ok((outgoing, target))
+        })
     }
 }
 

@@ -16,12 +16,14 @@ use rocketpy_model::{Message, MessageQueue};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tracing::error;
 
+use super::options::SendOptions;
 use super::pack::{self, Outgoing, Packed, Packer};
 use super::receipts::receipt_of;
 use super::send::{Sender, Target};
 use crate::config::ProducerConfig;
 use crate::error::ClientError;
 use crate::receipt::Receipt;
+use crate::send_error::SendError;
 
 /// The window counts bytes in units of this size, so that its largest size fits a semaphore.
 const UNIT_BYTES: usize = 1024;
@@ -30,14 +32,14 @@ const UNIT_BYTES: usize = 1024;
 #[derive(Debug)]
 #[must_use = "a submitted message that is not awaited fails silently"]
 pub struct PendingSend {
-    receiver: oneshot::Receiver<Result<Receipt, ClientError>>,
+    receiver: oneshot::Receiver<Result<Receipt, SendError>>,
 }
 
 impl Future for PendingSend {
-    type Output = Result<Receipt, ClientError>;
+    type Output = Result<Receipt, SendError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let gone = Err(ClientError::Closed { what: "runtime" });
+        let gone = Err(ClientError::Closed { what: "runtime" }.into());
         Pin::new(&mut self.receiver).poll(context).map(|result| result.unwrap_or(gone))
     }
 }
@@ -47,8 +49,8 @@ impl Future for PendingSend {
 pub(crate) struct Done(Option<Listener>);
 
 enum Listener {
-    Waiter(oneshot::Sender<Result<Receipt, ClientError>>),
-    Callback(Box<dyn FnOnce(Result<Receipt, ClientError>) + Send>),
+    Waiter(oneshot::Sender<Result<Receipt, SendError>>),
+    Callback(Box<dyn FnOnce(Result<Receipt, SendError>) + Send>),
 }
 
 impl Done {
@@ -57,7 +59,7 @@ impl Done {
         (Self(Some(Listener::Waiter(sender))), PendingSend { receiver })
     }
 
-    pub(crate) fn callback(callback: impl FnOnce(Result<Receipt, ClientError>) + Send + 'static) -> Self {
+    pub(crate) fn callback(callback: impl FnOnce(Result<Receipt, SendError>) + Send + 'static) -> Self {
         Self(Some(Listener::Callback(Box::new(callback))))
     }
 
@@ -66,7 +68,7 @@ impl Done {
         self.0 = None;
     }
 
-    fn tell(&mut self, result: Result<Receipt, ClientError>) {
+    fn tell(&mut self, result: Result<Receipt, SendError>) {
         match self.0.take() {
             None => {}
             // The caller may have dropped the receiver.
@@ -82,7 +84,7 @@ impl Done {
 
 impl Drop for Done {
     fn drop(&mut self) {
-        self.tell(Err(ClientError::Closed { what: "runtime" }));
+        self.tell(Err(ClientError::Closed { what: "runtime" }.into()));
     }
 }
 
@@ -170,7 +172,7 @@ impl Window {
 #[derive(Debug)]
 pub(crate) struct Submitted {
     pub(crate) message: Message,
-    pub(crate) order_key: Option<String>,
+    pub(crate) options: SendOptions,
     pub(crate) timeout: Duration,
     pub(crate) done: Done,
     pub(crate) place: Place,
@@ -220,7 +222,7 @@ impl Lanes {
             let result = sender.deliver(&outgoing, target, timeout).await;
             for (index, mut submitted) in taken.into_iter().enumerate() {
                 let result = result.as_ref().map(|stored| receipt_of(stored, &outgoing.keys, index));
-                submitted.done.tell(result.map_err(Clone::clone));
+                submitted.done.tell(result.map_err(|error| error.clone().of(outgoing.keys.get(index))));
                 drop(submitted.place);
             }
         }
@@ -236,7 +238,7 @@ impl Lanes {
         let mut waiting = self.waiting(lane)?;
         let (ids, moment, mut taken) = (sender.client.ids(), sender.client.ids().moment(), Vec::new());
         while let Some(next) = waiting.front() {
-            if packer.push(&next.message, next.order_key.as_deref(), ids, moment) == Packed::Full {
+            if packer.push(&next.message, next.options.given(), ids, moment) == Packed::Full {
                 break;
             }
             taken.extend(waiting.pop_front());
@@ -245,7 +247,7 @@ impl Lanes {
         let outgoing = match taken.as_slice() {
             [only] => {
                 packer.clear();
-                pack::single(&only.message, only.order_key.as_deref(), &sender.config, ids, moment)
+                pack::single(&only.message, only.options.given(), &sender.config, ids, moment)
             }
             _ => packer.finish(&lane.0.topic, ids, moment),
         };

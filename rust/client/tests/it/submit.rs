@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rocketpy_client::{ClientError, Producer, ProducerConfig, SendOptions};
+use rocketpy_client::{ClientError, Producer, ProducerConfig, SendError, SendOptions};
 use rocketpy_model::Message;
 use rocketpy_protocol::batch;
 use rocketpy_protocol::code::{request, response};
@@ -81,7 +81,10 @@ async fn the_window_counts_bytes_too() {
     let _large = producer.submit(Message::new("t", vec![1; 20 << 10]), SendOptions::default()).await.unwrap();
     let short = SendOptions { timeout: Some(Duration::from_millis(50)), ..SendOptions::default() };
     let error = producer.submit(Message::new("t", "1"), short).await.unwrap_err();
-    assert!(matches!(error, ClientError::WindowFull { .. }), "a body larger than the window takes all of it");
+    assert!(
+        matches!(*error, ClientError::WindowFull { .. }),
+        "a body larger than the window takes all of it"
+    );
 }
 
 #[tokio::test]
@@ -101,7 +104,9 @@ async fn every_message_gets_its_own_failure() {
         );
     }
     for pending in pending {
-        assert!(matches!(pending.await, Err(ClientError::Refused { code: 13, .. })));
+        let error = pending.await.unwrap_err();
+        assert!(matches!(*error, ClientError::Refused { code: 13, .. }), "{error:?}");
+        assert!(error.msg_id.is_some() && error.broker.as_deref() == Some("b"), "{error:?}");
     }
     producer.flush(PATIENCE).await.unwrap();
 }
@@ -114,9 +119,8 @@ async fn a_callback_is_called_once_and_its_panic_harms_nobody() {
     producer.submit_with(Message::new("t", "x"), keyed(), |_| panic!("in a callback")).await.unwrap();
     for _ in 0..3 {
         let outcomes = outcomes.clone();
-        let done = move |outcome: Result<rocketpy_client::Receipt, ClientError>| {
-            outcomes.lock().push(outcome.is_ok())
-        };
+        let done =
+            move |outcome: Result<rocketpy_client::Receipt, SendError>| outcomes.lock().push(outcome.is_ok());
         producer.submit_with(Message::new("t", "x"), keyed(), done).await.unwrap();
     }
     producer.flush(PATIENCE).await.unwrap();
