@@ -10,7 +10,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::pack::{self, Given, KeyList, Outgoing, Packed, Packer};
 use super::plan::Group;
-use super::receipts::receipt_of;
+use super::receipts::outcome_of;
 use super::send::{Sender, Stored, Target};
 use crate::error::ClientError;
 use crate::receipt::Receipt;
@@ -221,13 +221,7 @@ impl SentMany {
     pub fn receipt(&self, index: usize) -> Result<Receipt, SendError> {
         let (request, place) = self.places[index];
         let request = &self.requests[request as usize];
-        match &request.result {
-            Ok(stored) => Ok(receipt_of(stored, &request.keys, place as usize)),
-            Err(error) if (place as usize) < request.keys.len() => {
-                Err(error.clone().of(request.keys.get(place as usize)))
-            }
-            Err(error) => Err(error.clone()),
-        }
+        outcome_of(&request.result, &request.keys, place as usize)
     }
 
     /// All receipts in order, each made when the iterator reaches it.

@@ -1,5 +1,7 @@
 //! Sending messages.
 
+mod lane;
+mod lanes;
 mod many;
 mod options;
 mod pack;
@@ -11,19 +13,22 @@ mod retry;
 mod select;
 mod send;
 mod submit;
+mod told;
 mod validate;
+mod window;
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rocketpy_env::random_u64;
 use rocketpy_model::{Message, MessageQueue};
 use tokio::sync::Semaphore;
 use tracing::{debug, info};
 
+use self::lanes::Lanes;
 use self::many::Job;
 pub use self::many::SentMany;
 pub use self::options::SendOptions;
@@ -32,9 +37,9 @@ use self::plan::Choice;
 use self::receipts::receipt_of;
 use self::select::Rotation;
 use self::send::{Sender, Target};
-pub use self::submit::PendingSend;
-use self::submit::{Done, Lanes, Submitted, Window};
+pub use self::told::{OutcomeSink, Outcomes, PendingSend};
 pub use self::validate::unsupported_feature;
+use self::window::Window;
 use crate::client::Client;
 use crate::config::ProducerConfig;
 use crate::error::ClientError;
@@ -53,7 +58,7 @@ pub struct Producer {
 struct Shared {
     sender: Sender,
     lanes: Arc<Lanes>,
-    window: Window,
+    window: Arc<Window>,
     closed: AtomicBool,
 }
 
@@ -74,8 +79,9 @@ impl Producer {
             rotation: Arc::new(Rotation::new(random_u64() as u32)),
             config: Arc::new(config),
         };
-        let window = Window::new(&sender.config);
-        let shared = Shared { sender, lanes: Arc::default(), window, closed: AtomicBool::new(false) };
+        let window = Arc::new(Window::new(&sender.config));
+        let lanes = Arc::new(Lanes::new(sender.clone(), window.clone()));
+        let shared = Shared { sender, lanes, window, closed: AtomicBool::new(false) };
         let producer = Self { shared: Arc::new(shared) };
         client.heartbeat().await;
         info!(group, client_id = client.client_id(), "producer started");
@@ -162,92 +168,6 @@ impl Producer {
         Ok(job.run(groups).await)
     }
 
-    /// Hands over one message. Waits only while the window is full, up to the timeout.
-    ///
-    /// Messages submitted one after the other to one queue keep their order. Messages that gather while a request is under way
-    /// are sent together as a batch, uncompressed.
-    ///
-    /// # Errors
-    /// Those of an illegal message and of the route, and [`ClientError::WindowFull`]: the message was not taken.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped before it is ready, the message was not taken.
-    pub async fn submit(&self, message: Message, options: SendOptions) -> Result<PendingSend, SendError> {
-        let (done, pending) = Done::waiter();
-        self.enter_lane(message, options, done).await?;
-        Ok(pending)
-    }
-
-    /// As [`submit`](Self::submit). The callback runs once, on a runtime thread, when the outcome is known. It must not block.
-    ///
-    /// # Errors
-    /// As [`submit`](Self::submit). The callback is not called then.
-    pub async fn submit_with<F>(
-        &self,
-        message: Message,
-        options: SendOptions,
-        done: F,
-    ) -> Result<(), SendError>
-    where
-        F: FnOnce(Result<Receipt, SendError>) + Send + 'static,
-    {
-        self.enter_lane(message, options, Done::callback(done)).await
-    }
-
-    async fn enter_lane(
-        &self,
-        message: Message,
-        options: SendOptions,
-        mut done: Done,
-    ) -> Result<(), SendError> {
-        let msg_id = options.msg_id.clone();
-        let result = self.try_enter_lane(message, options, &mut done).await;
-        result.map_err(|error| {
-            done.forget();
-            SendError::untried(error, msg_id.as_deref())
-        })
-    }
-
-    async fn try_enter_lane(
-        &self,
-        message: Message,
-        options: SendOptions,
-        done: &mut Done,
-    ) -> Result<(), ClientError> {
-        self.check()?;
-        self.check_one(&message, &options)?;
-        let sender = &self.shared.sender;
-        let timeout = options.timeout.unwrap_or(sender.config.send_timeout);
-        let route = sender.route_within(&message.topic, timeout).await?;
-        let place = self.shared.window.enter(message.body.len(), timeout).await?;
-        let key = options.order_key.as_deref().or_else(|| message.order_key());
-        let (queue, bound) = match (options.queue.clone(), key) {
-            (Some(queue), _) => (queue, true),
-            (None, Some(key)) => (route.publish[select::by_key(key, route.publish.len())].clone(), true),
-            (None, None) => {
-                let next = sender.rotation.next(&message.topic, route.publish.len(), 1);
-                (route.publish[next].clone(), false)
-            }
-        };
-        let submitted = Submitted { message, options, timeout, done: std::mem::take(done), place };
-        self.shared.lanes.push(sender, queue, bound, submitted);
-        Ok(())
-    }
-
-    /// Waits until every message submitted before this call has its outcome. Messages submitted during it wait until it returns.
-    ///
-    /// # Errors
-    /// [`ClientError::FlushTimeout`]. The failure of a message is reported to its submitter only.
-    pub async fn flush(&self, timeout: Duration) -> Result<(), ClientError> {
-        self.client().check_process()?;
-        self.shared.window.drained(timeout).await
-    }
-
-    /// Submitted messages without an outcome.
-    pub fn in_flight(&self) -> usize {
-        self.shared.window.in_flight()
-    }
-
     /// Sends one message and asks for no answer.
     ///
     /// # Errors
@@ -268,7 +188,8 @@ impl Producer {
         if self.shared.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let flushed = self.shared.window.drained(self.shared.sender.config.send_timeout).await;
+        self.shared.window.close();
+        let flushed = self.flush(self.shared.sender.config.send_timeout).await;
         self.client().leave(Role::Producer, self.group()).await;
         debug!(group = self.group(), "producer closed");
         flushed

@@ -18,6 +18,8 @@ pub struct SendOptions {
     pub msg_id: Option<String>,
     /// Overrides [`ProducerConfig::send_timeout`](crate::ProducerConfig::send_timeout).
     pub timeout: Option<Duration>,
+    /// How long a submit waits for room in the window. Default: [`ProducerConfig::send_timeout`](crate::ProducerConfig::send_timeout).
+    pub wait: Option<Duration>,
 }
 
 impl SendOptions {

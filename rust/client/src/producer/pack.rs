@@ -32,7 +32,7 @@ pub(crate) struct KeyList {
 }
 
 impl KeyList {
-    fn push(&mut self, key: &str) {
+    pub(crate) fn push(&mut self, key: &str) {
         self.text.push_str(key);
         self.ends.push(self.text.len() as u32);
     }

@@ -75,6 +75,11 @@ impl Sender {
         Ok(route)
     }
 
+    /// The route to publish `topic` by, if it is known.
+    pub(crate) fn known_route(&self, topic: &str) -> Option<Arc<TopicRoute>> {
+        self.client.api().known_publish_route(topic).filter(|route| !route.publish.is_empty())
+    }
+
     /// As [`route`](Self::route), within a timeout.
     pub(crate) async fn route_within(
         &self,
