@@ -59,6 +59,9 @@ class RocketPyError(Exception):
         retryable: True when the same call may succeed later without a change of its arguments.
         may_have_been_applied: True when the server may have executed the request. A send that timed out may be stored.
         hint: What the caller can do; None without advice. Also shown below the traceback.
+        msg_id: Of a send: unique key of the message. `send(message, msg_id=error.msg_id)` repeats it under the same id, by
+            which consumers recognise the duplicate. None for other errors, and if the message never had an id.
+        broker: Of a send: name of the broker of the last attempt; None when no attempt was made.
     """
 
     def __init__(
@@ -69,12 +72,16 @@ class RocketPyError(Exception):
         retryable: bool = False,
         may_have_been_applied: bool = False,
         hint: str | None = None,
+        msg_id: str | None = None,
+        broker: str | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.retryable = retryable
         self.may_have_been_applied = may_have_been_applied
         self.hint = hint
+        self.msg_id = msg_id
+        self.broker = broker
         if hint:
             self.add_note(f"hint: {hint}")
 
@@ -107,8 +114,8 @@ class ConnectionFailedError(RocketPyError, ConnectionError):
     """No connection could be made: nothing was applied."""
 
 
-class ConnectionLostError(ConnectionFailedError):
-    """The connection ended before the answer came. A send may have been applied."""
+class ConnectionLostError(RocketPyError, ConnectionError):
+    """The connection ended before the answer came. A send may have been applied; see `may_have_been_applied`."""
 
 
 class TopicNotFoundError(RocketPyError, LookupError):
@@ -144,7 +151,7 @@ class PartlySentError(RocketPyError):
 
     Attributes:
         receipts: The outcome of every message, in the order of the messages: indexing gives the receipt, or raises the
-            error of that message. None only when the error did not come from `send_many`.
+            error of that message. None only when the error did not come from `send_many`. They travel with the error.
     """
 
     receipts: Receipts | None = None

@@ -85,21 +85,32 @@ class Producer(Closing):
         """The id by which brokers know this producer."""
         return self._native.client_id
 
-    def send(self, message: Message, *, queue: MessageQueue | None = None, timeout: Duration | None = None) -> Receipt:
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: Duration | None = None,
+        msg_id: str | None = None,
+    ) -> Receipt:
         """Sends one message and waits for its acknowledgement, trying another broker when one fails.
 
         Args:
             message: What to send. Its `order_key`, if any, chooses the queue.
             queue: The queue to use; no other is tried.
             timeout: Budget of all attempts, in seconds; default: the producer's `send_timeout`.
+            msg_id: Unique key of the message; default: a new one. To repeat a send that may have been applied, give the `msg_id`
+                of its error: both copies then have one id, by which consumers recognise the duplicate.
 
         Raises:
             RequestTimeoutError: No acknowledgement in time. The message may be stored: a retry may store it twice.
+            ConnectionLostError: The connection ended before the answer. The message may be stored, as above.
             ConnectionFailedError: No name server, or no broker, can be reached; a retry is safe.
+            InvalidArgumentError: A message, a tag or an id breaks its rules; it was not sent.
             NotSupportedError: The message asks for a delay, a timer or a transaction; it was not sent.
-            RocketPyError: See `retryable` and `may_have_been_applied`.
+            RocketPyError: See `retryable`, `may_have_been_applied`, `msg_id` and `broker`.
         """
-        return self._native.send(message, queue, timeout)
+        return self._native.send(message, queue, timeout, msg_id)
 
     def send_many(
         self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout: Duration | None = None
@@ -126,7 +137,12 @@ class Producer(Closing):
         return Receipts(sent)
 
     def submit(
-        self, message: Message, *, queue: MessageQueue | None = None, timeout: Duration | None = None
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: Duration | None = None,
+        msg_id: str | None = None,
     ) -> Future[Receipt]:
         """Queues one message for sending and returns at once. If the window is full, waits for room first.
 
@@ -134,6 +150,7 @@ class Producer(Closing):
             message: What to send.
             queue: The queue to use; no other is tried.
             timeout: Budget of all attempts, in seconds; default: the producer's `send_timeout`.
+            msg_id: As for `send`.
 
         Returns:
             A future of the receipt. It cannot be cancelled: the message is on its way.
@@ -145,7 +162,7 @@ class Producer(Closing):
 
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
-        self._native.submit(message, future, queue, timeout)
+        self._native.submit(message, future, queue, timeout, msg_id)
         return future
 
     def flush(self, timeout: Duration = 30.0) -> None:

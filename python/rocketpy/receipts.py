@@ -6,8 +6,17 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, overload
 
 if TYPE_CHECKING:
-    from rocketpy import _rocketpy
+    from typing import Protocol
+
     from rocketpy.message import Receipt
+
+    class Sent(Protocol):
+        """The outcomes of many messages."""
+
+        @property
+        def acknowledged(self) -> int: ...
+        def receipt(self, index: int) -> Receipt: ...
+        def __len__(self) -> int: ...
 
 __all__ = ["Receipts"]
 
@@ -21,7 +30,7 @@ class Receipts(Sequence["Receipt"]):
 
     __slots__ = ("_sent",)
 
-    def __init__(self, sent: _rocketpy.SentMany) -> None:
+    def __init__(self, sent: Sent) -> None:
         self._sent = sent
 
     @property
@@ -54,5 +63,31 @@ class Receipts(Sequence["Receipt"]):
             raise IndexError(f"receipt index out of range: {index}")
         return self._sent.receipt(at)
 
+    def __reduce__(self) -> tuple[object, tuple[list[Receipt | Exception]]]:
+        """Pickles every receipt and every error."""
+        failed = dict(self.failures())
+        return _of_outcomes, ([failed.get(index) or self[index] for index in range(len(self))],)
+
     def __repr__(self) -> str:
         return f"<Receipts: {self.acknowledged} of {len(self)} messages acknowledged>"
+
+
+class _Outcomes:
+    """The outcomes of many messages as a list, as a pickle holds them."""
+
+    def __init__(self, outcomes: list[Receipt | Exception]) -> None:
+        self._outcomes = outcomes
+        self.acknowledged = sum(not isinstance(outcome, Exception) for outcome in outcomes)
+
+    def receipt(self, index: int) -> Receipt:
+        outcome = self._outcomes[index]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def __len__(self) -> int:
+        return len(self._outcomes)
+
+
+def _of_outcomes(outcomes: list[Receipt | Exception]) -> Receipts:
+    return Receipts(_Outcomes(outcomes))

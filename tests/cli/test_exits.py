@@ -17,6 +17,7 @@ from rocketpy.cli.exits import HINTS, CommandError, ExitCode, code_of, reported
         (errors.NotSupportedError("x"), ExitCode.REFUSED),
         (errors.DiskFullError("x"), ExitCode.REFUSED),
         (errors.ConnectionFailedError("x"), ExitCode.UNAVAILABLE),
+        (errors.ConnectionLostError("x"), ExitCode.UNAVAILABLE),
         (errors.BrokerBusyError("x", code=2), ExitCode.UNAVAILABLE),
         (errors.RequestTimeoutError("x"), ExitCode.UNAVAILABLE),
         (errors.RequestTimeoutError("x", may_have_been_applied=True), ExitCode.UNCERTAIN),

@@ -284,7 +284,7 @@ def test_a_server_that_speaks_something_else_is_reported():
         with pytest.raises(rocketpy.RocketPyError) as broken:
             admin.topics()
     assert isinstance(
-        broken.value, rocketpy.ConnectionFailedError | rocketpy.ProtocolError | rocketpy.RequestTimeoutError
+        broken.value, rocketpy.ConnectionLostError | rocketpy.ProtocolError | rocketpy.RequestTimeoutError
     )
     thread.join(10)
     listener.close()

@@ -23,8 +23,15 @@ def test_every_error_has_the_root_and_its_three_answers(kind):
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_every_error_travels_between_processes(kind):
-    error = pickle.loads(pickle.dumps(kind("text", code=3, retryable=True, hint="do this")))
-    assert (type(error), str(error), error.code, error.retryable, error.hint) == (kind, "text", 3, True, "do this")
+    facts = {"code": 3, "retryable": True, "may_have_been_applied": True, "hint": "do this", "msg_id": "A1", "broker": "b"}
+    error = pickle.loads(pickle.dumps(kind("text", **facts)))
+    assert (type(error), str(error)) == (kind, "text")
+    assert {name: getattr(error, name) for name in facts} == facts
+
+
+def test_a_lost_connection_is_no_failed_one_after_which_a_repeat_is_safe():
+    assert not issubclass(errors.ConnectionLostError, errors.ConnectionFailedError)
+    assert not issubclass(errors.ConnectionFailedError, errors.ConnectionLostError)
 
 
 def test_an_error_without_facts_has_the_careful_ones():
@@ -39,6 +46,7 @@ def test_an_error_without_facts_has_the_careful_ones():
         ("ConfigError", "ValueError"),
         ("RequestTimeoutError", "TimeoutError"),
         ("ConnectionFailedError", "ConnectionError"),
+        ("ConnectionLostError", "ConnectionError"),
         ("TopicNotFoundError", "LookupError"),
         ("StoreError", "OSError"),
         ("PortInUseError", "OSError"),
@@ -55,6 +63,9 @@ def test_a_timed_out_send_says_that_it_may_have_been_applied(stoppable):
         with pytest.raises(rocketpy.RequestTimeoutError) as timed_out:
             producer.send(rocketpy.Message("errors", b"second"), timeout=0.3)
         stoppable.thaw()
+        assert timed_out.value.broker == "broker-a"
+        again = producer.send(rocketpy.Message("errors", b"second"), msg_id=timed_out.value.msg_id, timeout=60)
+        assert again.msg_id == timed_out.value.msg_id
         assert timed_out.value.may_have_been_applied
         assert timed_out.value.retryable
         assert timed_out.value.code == 10002

@@ -1,6 +1,7 @@
 """Sending: receipts, batches, futures, order, and what happens when the server does not answer."""
 
 import gc
+import pickle
 import threading
 from collections import Counter
 from concurrent.futures import Future
@@ -190,6 +191,49 @@ def test_send_many_tells_which_messages_were_not_acknowledged(stoppable):
     assert isinstance(error, rocketpy.RequestTimeoutError)
     with pytest.raises(rocketpy.RequestTimeoutError):
         receipts[index]
+    assert error.msg_id
+    copy = pickle.loads(pickle.dumps(partly.value))
+    assert (str(copy), copy.may_have_been_applied) == (str(partly.value), True)
+    assert (len(copy.receipts), copy.receipts.acknowledged) == (25, receipts.acknowledged)
+    assert [(at, failed.msg_id) for at, failed in copy.receipts.failures()] == [
+        (at, failed.msg_id) for at, failed in failures
+    ]
+
+
+def test_receipts_travel_between_processes(producer, rocketpy_topic):
+    receipts = producer.send_many([Message(rocketpy_topic, b"%d" % n) for n in range(3)])
+    assert list(pickle.loads(pickle.dumps(receipts))) == list(receipts)
+
+
+def test_consumers_see_both_copies_of_a_repeat_under_one_id(rocketpy_server, producer, rocketpy_topic):
+    message = Message(rocketpy_topic, b"text")
+    first = producer.send(message)
+    assert producer.send(message, msg_id=first.msg_id).msg_id == first.msg_id
+    assert producer.submit(message, msg_id=first.msg_id).result(60).msg_id == first.msg_id
+    assert {one.msg_id for one in read_all(rocketpy_server, rocketpy_topic, 3)} == {first.msg_id}
+
+
+@pytest.mark.parametrize("msg_id", ["", "a\x01b", "a\x02b", "x" * 40_000])
+def test_an_id_that_no_property_can_hold_is_refused(producer, rocketpy_topic, msg_id):
+    message = Message(rocketpy_topic, b"text")
+    for use in (lambda: producer.send(message, msg_id=msg_id), lambda: producer.submit(message, msg_id=msg_id)):
+        with pytest.raises(rocketpy.InvalidArgumentError) as refused:
+            use()
+        assert refused.value.msg_id == msg_id
+
+
+@pytest.mark.parametrize("tag", ["UA||AA", "*", " UA", "UA "])
+def test_a_tag_that_no_subscription_can_name_is_refused_with_the_way_out(producer, rocketpy_topic, tag):
+    message = Message(rocketpy_topic, b"text", tag=tag)
+    for use in (
+        lambda: producer.send(message),
+        lambda: producer.send_many([message]),
+        lambda: producer.submit(message),
+        lambda: producer.send_oneway(message),
+    ):
+        with pytest.raises(rocketpy.InvalidArgumentError, match="no subscription can name the tag") as refused:
+            use()
+        assert "||" in refused.value.hint
 
 
 def test_one_way_messages_arrive(rocketpy_server, producer, rocketpy_topic):

@@ -97,7 +97,12 @@ def code_of(error: "RocketPyError") -> ExitCode:
             errors.NotAStoreError,
             errors.OffsetError,
         ),
-        ExitCode.UNAVAILABLE: (errors.RequestTimeoutError, errors.ConnectionFailedError, errors.BrokerBusyError),
+        ExitCode.UNAVAILABLE: (
+            errors.RequestTimeoutError,
+            errors.ConnectionFailedError,
+            errors.ConnectionLostError,
+            errors.BrokerBusyError,
+        ),
         ExitCode.CONFLICT: (errors.GroupConflictError, errors.PortInUseError, errors.StoreLockedError),
         ExitCode.DAMAGED: (errors.DamagedDataError,),
         ExitCode.REFUSED: (errors.RefusedError, errors.NotSupportedError, errors.StoreError, errors.ServerError),

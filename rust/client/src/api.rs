@@ -212,15 +212,19 @@ impl Api {
         topic: &str,
         default_queues: u32,
     ) -> Result<Arc<TopicRoute>, ClientError> {
-        let routes = &self.shared.routes;
-        if let Some(route) = routes.get(topic).filter(|route| route.may_publish()) {
+        if let Some(route) = self.known_publish_route(topic) {
             return Ok(route);
         }
-        let _one_at_a_time = routes.fetching().await;
-        if let Some(route) = routes.get(topic).filter(|route| route.may_publish()) {
+        let _one_at_a_time = self.shared.routes.fetching().await;
+        if let Some(route) = self.known_publish_route(topic) {
             return Ok(route);
         }
         self.fetch_publish_route(topic, default_queues).await
+    }
+
+    /// The route to publish by, if it was fetched before.
+    pub(crate) fn known_publish_route(&self, topic: &str) -> Option<Arc<TopicRoute>> {
+        self.shared.routes.get(topic).filter(|route| route.may_publish())
     }
 
     async fn fetch_publish_route(

@@ -74,8 +74,11 @@ pub struct ProducerConfig {
     pub batch_bytes: usize,
     /// Most messages of one wire batch. Default 1,024.
     pub batch_messages: usize,
-    /// Most requests of one `send_many` that are under way at a time. Default 8.
+    /// Most requests under way at a time: of one `send_many`, and of the submitted messages of one topic. Default 8.
     pub requests_in_flight: usize,
+    /// How long a submitted message may wait for others to share its request. Default 0: a message waits only for requests that are
+    /// under way.
+    pub linger: Duration,
     /// Number of queues asked for when the broker creates the topic. Default 4.
     pub default_topic_queues: u32,
 }
@@ -94,6 +97,7 @@ impl Default for ProducerConfig {
             batch_bytes: 512 << 10,
             batch_messages: 1024,
             requests_in_flight: 8,
+            linger: Duration::ZERO,
             default_topic_queues: 4,
         }
     }

@@ -42,6 +42,9 @@ pub enum ClientError {
     /// A property that a record cannot hold.
     #[error("illegal property ({reason}): {name}")]
     InvalidProperty { name: String, reason: String },
+    /// A tag that no subscription can name.
+    #[error("no subscription can name the tag ({reason}): {tag}")]
+    InvalidTag { tag: String, reason: &'static str },
     /// A message that asks for a feature that does not exist yet.
     #[error("{feature} messages are not supported yet, property: {property}")]
     Unsupported { feature: &'static str, property: String },
@@ -210,9 +213,10 @@ impl ClientError {
             Self::BrokerNotFound { .. } | Self::NoBrokers { .. } => Some(CODE_BROKER_NOT_EXIST),
             Self::NoNameServer => Some(CODE_NO_NAME_SERVER),
             Self::NoRoute { .. } | Self::NoQueue { .. } => Some(CODE_NO_ROUTE),
-            Self::EmptyBody { .. } | Self::BodyTooLarge { .. } | Self::PropertiesTooLarge { .. } => {
-                Some(response::MESSAGE_ILLEGAL)
-            }
+            Self::EmptyBody { .. }
+            | Self::BodyTooLarge { .. }
+            | Self::PropertiesTooLarge { .. }
+            | Self::InvalidTag { .. } => Some(response::MESSAGE_ILLEGAL),
             Self::SendFailed { last, .. } => last.code(),
             Self::PartlySent { first, .. } | Self::NotSent { first } => first.code(),
             _ => None,
@@ -294,6 +298,10 @@ impl ClientError {
                 Some(format!("seek to {} to skip it", *queue_offset + 1))
             }
             Self::NoStoredOffset { .. } => Some("start from Earliest, Latest or a timestamp".to_owned()),
+            Self::InvalidTag { .. } => Some(
+                "give one tag without `||` and without blanks around it, other than `*`; put further words into the keys or a property"
+                    .to_owned(),
+            ),
             Self::Unsupported { property, .. } => Some(format!("send the message without {property}")),
             Self::Refused { code, .. } => refusal_hint(*code).map(str::to_owned),
             Self::SendFailed { last, .. } => last.hint(),

@@ -27,6 +27,7 @@ mod query;
 mod receipt;
 mod registry;
 mod route;
+mod send_error;
 mod wire;
 
 pub use admin::{
@@ -39,6 +40,9 @@ pub use consumer::{
     OffsetMove, Position, PullConsumer, PulledBatch, PulledMessage, PulledPart, RangeReader, RecordSpan,
 };
 pub use error::ClientError;
-pub use producer::{PendingSend, Producer, SendOptions, SentMany, unsupported_feature};
+pub use producer::{
+    OutcomeSink, Outcomes, PendingSend, Producer, SendOptions, SentMany, unsupported_feature,
+};
 pub use query::{MessageQuery, QueryKind};
 pub use receipt::{Receipt, SendStatus};
+pub use send_error::SendError;

@@ -4,6 +4,7 @@ mod client;
 mod data;
 
 use std::io;
+use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -19,12 +20,24 @@ pub(crate) struct Facts {
     pub(crate) retryable: bool,
     pub(crate) may_have_been_applied: bool,
     pub(crate) hint: Option<String>,
+    /// Of a send: the unique key of its message, and the broker of the last attempt.
+    pub(crate) msg_id: Option<String>,
+    pub(crate) broker: Option<Arc<str>>,
 }
 
 impl Facts {
     pub(crate) fn new(class: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { class, message, code: None, retryable: false, may_have_been_applied: false, hint: None }
+        Self {
+            class,
+            message,
+            code: None,
+            retryable: false,
+            may_have_been_applied: false,
+            hint: None,
+            msg_id: None,
+            broker: None,
+        }
     }
 
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
@@ -43,6 +56,8 @@ impl Facts {
         facts.set_item("retryable", self.retryable)?;
         facts.set_item("may_have_been_applied", self.may_have_been_applied)?;
         facts.set_item("hint", self.hint)?;
+        facts.set_item("msg_id", self.msg_id)?;
+        facts.set_item("broker", self.broker.as_deref())?;
         class.call((self.message,), Some(&facts))
     }
 }

@@ -78,16 +78,18 @@ impl PyProducer {
         Ok(self.running.get()?.client.client_id())
     }
 
-    #[pyo3(signature = (message, queue=None, timeout=None))]
+    #[pyo3(signature = (message, queue=None, timeout=None, msg_id=None))]
     fn send<'py>(
         &self,
         py: Python<'py>,
         message: &Bound<'py, PyMessage>,
         queue: Option<QueueArgument>,
         timeout: Option<Seconds>,
+        msg_id: Option<String>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let sent = running.producer.send(message.get().message(), send_options(queue, timeout));
+        let options = SendOptions { msg_id, ..send_options(queue, timeout) };
+        let sent = running.producer.send(message.get().message(), options);
         wait(py, &running.runtime, sent)?.map_err(raise)?.to_python(py)
     }
 
@@ -106,7 +108,7 @@ impl PyProducer {
     }
 
     /// Hands one message over; `future`, a `concurrent.futures.Future`, gets the receipt or the error.
-    #[pyo3(signature = (message, future, queue=None, timeout=None))]
+    #[pyo3(signature = (message, future, queue=None, timeout=None, msg_id=None))]
     fn submit(
         &self,
         py: Python<'_>,
@@ -114,12 +116,14 @@ impl PyProducer {
         future: Py<PyAny>,
         queue: Option<QueueArgument>,
         timeout: Option<Seconds>,
+        msg_id: Option<String>,
     ) -> PyResult<()> {
         let running = self.running.get()?;
         let promise = running.completions.promise(future)?;
         let message = message.get().message().clone();
         let done = move |outcome| promise.keep(outcome);
-        let handed_over = running.producer.submit_with(message, send_options(queue, timeout), done);
+        let options = SendOptions { msg_id, ..send_options(queue, timeout) };
+        let handed_over = running.producer.submit_with(message, options, done);
         wait(py, &running.runtime, handed_over)?.map_err(raise)
     }
 

@@ -8,12 +8,13 @@ use rocketpy_model::Message;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::pack::{self, KeyList, Outgoing, Packed, Packer};
+use super::pack::{self, Given, KeyList, Outgoing, Packed, Packer};
 use super::plan::Group;
-use super::receipts::receipt_of;
+use super::receipts::outcome_of;
 use super::send::{Sender, Stored, Target};
 use crate::error::ClientError;
 use crate::receipt::Receipt;
+use crate::send_error::SendError;
 
 /// The outcome of [`Producer::send_many`](crate::Producer::send_many), in the order of its messages.
 ///
@@ -29,7 +30,7 @@ pub struct SentMany {
 /// One request of a `send_many`.
 #[derive(Debug)]
 struct Request {
-    result: Result<Stored, ClientError>,
+    result: Result<Stored, SendError>,
     keys: KeyList,
     messages: u32,
 }
@@ -87,7 +88,7 @@ impl<M: Borrow<Message> + Send + Sync + 'static> Job<M> {
             if let Some(task) = under_way.take() {
                 requests.push(join(task).await);
                 if let Some(Request { result: Err(error), .. }) = requests.last() {
-                    let first = Arc::new(error.clone());
+                    let first = error.error.clone();
                     let sent: u32 = requests.iter().map(|request| request.messages).sum();
                     requests.push(Request::not_sent(group.indices.len() as u32 - sent, first));
                     break;
@@ -112,10 +113,11 @@ impl<M: Borrow<Message> + Send + Sync + 'static> Job<M> {
     /// Packs the next request: a batch, or a plain message when the batch would hold only one.
     fn pack(&self, packer: &mut Packer, group: &Group, next: &mut usize) -> Option<Outgoing> {
         let (sender, start) = (&self.sender, *next);
-        let (ids, order_key) = (sender.client.ids(), self.order_key.as_deref());
+        let (ids, given) =
+            (sender.client.ids(), Given { order_key: self.order_key.as_deref(), msg_id: None });
         let moment = ids.moment();
         while let Some(&index) = group.indices.get(*next) {
-            if packer.push(self.messages[index as usize].borrow(), order_key, ids, moment) == Packed::Full {
+            if packer.push(self.messages[index as usize].borrow(), given, ids, moment) == Packed::Full {
                 break;
             }
             *next += 1;
@@ -125,7 +127,7 @@ impl<M: Borrow<Message> + Send + Sync + 'static> Job<M> {
             1 => {
                 packer.clear();
                 let message = self.messages[group.indices[start] as usize].borrow();
-                Some(pack::single(message, order_key, &sender.config, ids, moment))
+                Some(pack::single(message, given, &sender.config, ids, moment))
             }
             _ => Some(packer.finish(&group.queue.topic, ids, moment)),
         }
@@ -151,15 +153,17 @@ async fn join(task: JoinHandle<Request>) -> Request {
 
 impl Request {
     fn not_sent(messages: u32, first: Arc<ClientError>) -> Self {
-        Self { result: Err(ClientError::NotSent { first }), keys: KeyList::default(), messages }
+        Self { result: Err(ClientError::NotSent { first }.into()), keys: KeyList::default(), messages }
     }
 
     /// Whether it failed and may still be stored, also when the runtime ended while it was under way.
     fn may_have_been_applied(&self) -> bool {
         match &self.result {
             Ok(_) => false,
-            Err(ClientError::NotSent { first }) => matches!(**first, ClientError::Closed { .. }),
-            Err(error) => error.may_have_been_applied(),
+            Err(error) => match &*error.error {
+                ClientError::NotSent { first } => matches!(**first, ClientError::Closed { .. }),
+                error => error.may_have_been_applied(),
+            },
         }
     }
 }
@@ -214,17 +218,14 @@ impl SentMany {
     ///
     /// # Panics
     /// When `index` is not below `len()`.
-    pub fn receipt(&self, index: usize) -> Result<Receipt, ClientError> {
+    pub fn receipt(&self, index: usize) -> Result<Receipt, SendError> {
         let (request, place) = self.places[index];
         let request = &self.requests[request as usize];
-        match &request.result {
-            Ok(stored) => Ok(receipt_of(stored, &request.keys, place as usize)),
-            Err(error) => Err(error.clone()),
-        }
+        outcome_of(&request.result, &request.keys, place as usize)
     }
 
     /// All receipts in order, each made when the iterator reaches it.
-    pub fn receipts(&self) -> impl ExactSizeIterator<Item = Result<Receipt, ClientError>> {
+    pub fn receipts(&self) -> impl ExactSizeIterator<Item = Result<Receipt, SendError>> {
         (0..self.len()).map(|index| self.receipt(index))
     }
 
@@ -239,7 +240,7 @@ impl SentMany {
                 failed: self.len() - self.acknowledged,
                 total: self.len(),
                 may_have_been_applied: self.requests.iter().any(Request::may_have_been_applied),
-                first: Arc::new(first.clone()),
+                first: first.error.clone(),
             }),
         }
     }

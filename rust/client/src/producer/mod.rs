@@ -1,5 +1,7 @@
 //! Sending messages.
 
+mod lane;
+mod lanes;
 mod many;
 mod options;
 mod pack;
@@ -11,19 +13,22 @@ mod retry;
 mod select;
 mod send;
 mod submit;
+mod told;
 mod validate;
+mod window;
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rocketpy_env::random_u64;
 use rocketpy_model::{Message, MessageQueue};
 use tokio::sync::Semaphore;
 use tracing::{debug, info};
 
+use self::lanes::Lanes;
 use self::many::Job;
 pub use self::many::SentMany;
 pub use self::options::SendOptions;
@@ -32,15 +37,16 @@ use self::plan::Choice;
 use self::receipts::receipt_of;
 use self::select::Rotation;
 use self::send::{Sender, Target};
-pub use self::submit::PendingSend;
-use self::submit::{Done, Lanes, Submitted, Window};
+pub use self::told::{OutcomeSink, Outcomes, PendingSend};
 pub use self::validate::unsupported_feature;
+use self::window::Window;
 use crate::client::Client;
 use crate::config::ProducerConfig;
 use crate::error::ClientError;
 use crate::members::{Role, check_group};
 use crate::receipt::Receipt;
 use crate::route::TopicRoute;
+use crate::send_error::SendError;
 
 /// Sends messages for one producer group. Clones are one producer; dropping the last one leaves the group.
 #[derive(Clone)]
@@ -52,7 +58,7 @@ pub struct Producer {
 struct Shared {
     sender: Sender,
     lanes: Arc<Lanes>,
-    window: Window,
+    window: Arc<Window>,
     closed: AtomicBool,
 }
 
@@ -73,8 +79,9 @@ impl Producer {
             rotation: Arc::new(Rotation::new(random_u64() as u32)),
             config: Arc::new(config),
         };
-        let window = Window::new(&sender.config);
-        let shared = Shared { sender, lanes: Arc::default(), window, closed: AtomicBool::new(false) };
+        let window = Arc::new(Window::new(&sender.config));
+        let lanes = Arc::new(Lanes::new(sender.clone(), window.clone()));
+        let shared = Shared { sender, lanes, window, closed: AtomicBool::new(false) };
         let producer = Self { shared: Arc::new(shared) };
         client.heartbeat().await;
         info!(group, client_id = client.client_id(), "producer started");
@@ -107,16 +114,18 @@ impl Producer {
     /// # Errors
     /// Those of an illegal message; [`ClientError::NoRoute`]; the error of the only attempt, or [`ClientError::SendFailed`] after
     /// several. [`ClientError::may_have_been_applied`] tells whether the message may be stored. Sending it again may then store
-    /// it twice.
+    /// it twice; under the [`msg_id`](SendOptions::msg_id) of the error, both have one id.
     ///
     /// # Durability
     /// On return the message is stored according to the broker's flush and replication policy; see [`Receipt::status`].
-    pub async fn send(&self, message: &Message, options: SendOptions) -> Result<Receipt, ClientError> {
+    pub async fn send(&self, message: &Message, options: SendOptions) -> Result<Receipt, SendError> {
         let started = Instant::now();
-        let (outgoing, target) = self.prepare(message, &options).await?;
+        let outgoing = self.pack(message, &options)?;
+        let of = |error: SendError| error.of(outgoing.keys.get(0));
+        let target = self.target(message, &options).await.map_err(|error| of(error.into()))?;
         let timeout = options.timeout.unwrap_or(self.shared.sender.config.send_timeout);
         let left = timeout.saturating_sub(started.elapsed());
-        let stored = self.shared.sender.deliver(&outgoing, target, left).await?;
+        let stored = self.shared.sender.deliver(&outgoing, target, left).await.map_err(of)?;
         Ok(receipt_of(&stored, &outgoing.keys, 0))
     }
 
@@ -136,6 +145,7 @@ impl Producer {
         M: Borrow<Message> + Send + Sync + 'static,
     {
         self.check()?;
+        validate::check_no_msg_id(&options)?;
         let (messages, sender) = (messages.into(), &self.shared.sender);
         let routes = self.check_many(&messages, &options).await?;
         if messages.is_empty() {
@@ -158,99 +168,15 @@ impl Producer {
         Ok(job.run(groups).await)
     }
 
-    /// Hands over one message. Waits only while the window is full, up to the timeout.
-    ///
-    /// Messages submitted one after the other to one queue keep their order. Messages that gather while a request is under way
-    /// are sent together as a batch, uncompressed.
-    ///
-    /// # Errors
-    /// Those of an illegal message and of the route, and [`ClientError::WindowFull`]: the message was not taken.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped before it is ready, the message was not taken.
-    pub async fn submit(&self, message: Message, options: SendOptions) -> Result<PendingSend, ClientError> {
-        let (done, pending) = Done::waiter();
-        self.enter_lane(message, options, done).await?;
-        Ok(pending)
-    }
-
-    /// As [`submit`](Self::submit). The callback runs once, on a runtime thread, when the outcome is known. It must not block.
-    ///
-    /// # Errors
-    /// As [`submit`](Self::submit). The callback is not called then.
-    pub async fn submit_with<F>(
-        &self,
-        message: Message,
-        options: SendOptions,
-        done: F,
-    ) -> Result<(), ClientError>
-    where
-        F: FnOnce(Result<Receipt, ClientError>) + Send + 'static,
-    {
-        self.enter_lane(message, options, Done::callback(done)).await
-    }
-
-    async fn enter_lane(
-        &self,
-        message: Message,
-        options: SendOptions,
-        mut done: Done,
-    ) -> Result<(), ClientError> {
-        let result = self.try_enter_lane(message, options, &mut done).await;
-        if result.is_err() {
-            done.forget();
-        }
-        result
-    }
-
-    async fn try_enter_lane(
-        &self,
-        message: Message,
-        options: SendOptions,
-        done: &mut Done,
-    ) -> Result<(), ClientError> {
-        self.check()?;
-        self.check_one(&message, &options)?;
-        let sender = &self.shared.sender;
-        let timeout = options.timeout.unwrap_or(sender.config.send_timeout);
-        let route = sender.route_within(&message.topic, timeout).await?;
-        let place = self.shared.window.enter(message.body.len(), timeout).await?;
-        let key = options.order_key.as_deref().or_else(|| message.order_key());
-        let (queue, bound) = match (options.queue, key) {
-            (Some(queue), _) => (queue, true),
-            (None, Some(key)) => (route.publish[select::by_key(key, route.publish.len())].clone(), true),
-            (None, None) => {
-                let next = sender.rotation.next(&message.topic, route.publish.len(), 1);
-                (route.publish[next].clone(), false)
-            }
-        };
-        let submitted =
-            Submitted { message, order_key: options.order_key, timeout, done: std::mem::take(done), place };
-        self.shared.lanes.push(sender, queue, bound, submitted);
-        Ok(())
-    }
-
-    /// Waits until every message submitted before this call has its outcome. Messages submitted during it wait until it returns.
-    ///
-    /// # Errors
-    /// [`ClientError::FlushTimeout`]. The failure of a message is reported to its submitter only.
-    pub async fn flush(&self, timeout: Duration) -> Result<(), ClientError> {
-        self.client().check_process()?;
-        self.shared.window.drained(timeout).await
-    }
-
-    /// Submitted messages without an outcome.
-    pub fn in_flight(&self) -> usize {
-        self.shared.window.in_flight()
-    }
-
     /// Sends one message and asks for no answer.
     ///
     /// # Errors
     /// Local failures only: the message, the route, the connection. Whether the broker stores the message is not known.
-    pub async fn send_oneway(&self, message: &Message, options: SendOptions) -> Result<(), ClientError> {
-        let (outgoing, target) = self.prepare(message, &options).await?;
-        self.shared.sender.fire(&outgoing, target).await
+    pub async fn send_oneway(&self, message: &Message, options: SendOptions) -> Result<(), SendError> {
+        let outgoing = self.pack(message, &options)?;
+        let of = |error: SendError| error.of(outgoing.keys.get(0));
+        let target = self.target(message, &options).await.map_err(|error| of(error.into()))?;
+        self.shared.sender.fire(&outgoing, target).await.map_err(of)
     }
 
     /// Flushes (up to the send timeout) and leaves the group. Idempotent.
@@ -262,7 +188,8 @@ impl Producer {
         if self.shared.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let flushed = self.shared.window.drained(self.shared.sender.config.send_timeout).await;
+        self.shared.window.close();
+        let flushed = self.flush(self.shared.sender.config.send_timeout).await;
         self.client().leave(Role::Producer, self.group()).await;
         debug!(group = self.group(), "producer closed");
         flushed
@@ -277,8 +204,7 @@ impl Producer {
     }
 
     fn check_one(&self, message: &Message, options: &SendOptions) -> Result<(), ClientError> {
-        let key = options.order_key.as_deref();
-        validate::check_message(message, key, self.shared.sender.config.max_message_size)?;
+        validate::check_message(message, options.given(), self.shared.sender.config.max_message_size)?;
         validate::check_options(&message.topic, options)
     }
 
@@ -292,8 +218,7 @@ impl Producer {
         let (mut routes, mut last) = (HashMap::new(), String::new());
         for message in messages {
             let message = message.borrow();
-            let key = options.order_key.as_deref();
-            validate::check_content(message, key, sender.config.max_message_size)?;
+            validate::check_content(message, options.given(), sender.config.max_message_size)?;
             if message.topic != last {
                 validate::check_topic(&message.topic)?;
                 validate::check_options(&message.topic, options)?;
@@ -308,26 +233,27 @@ impl Producer {
         Ok(routes)
     }
 
-    async fn prepare(
-        &self,
-        message: &Message,
-        options: &SendOptions,
-    ) -> Result<(Outgoing, Target), ClientError> {
-        self.check()?;
-        self.check_one(message, options)?;
+    /// Checks one message and makes its request.
+    fn pack(&self, message: &Message, options: &SendOptions) -> Result<Outgoing, SendError> {
+        let untried = |error| SendError::untried(error, options.msg_id.as_deref());
+        self.check().and_then(|()| self.check_one(message, options)).map_err(untried)?;
+        let sender = &self.shared.sender;
+        let ids = sender.client.ids();
+        Ok(pack::single(message, options.given(), &sender.config, ids, ids.moment()))
+    }
+
+    /// Where one message goes.
+    async fn target(&self, message: &Message, options: &SendOptions) -> Result<Target, ClientError> {
         let (sender, key) = (&self.shared.sender, options.order_key.as_deref());
         let timeout = options.timeout.unwrap_or(sender.config.send_timeout);
-        let ids = sender.client.ids();
-        let outgoing = pack::single(message, key, &sender.config, ids, ids.moment());
-        let target = match (&options.queue, key.or_else(|| message.order_key())) {
+        Ok(match (&options.queue, key.or_else(|| message.order_key())) {
             (Some(queue), _) => Target::Only(queue.clone()),
             (None, Some(key)) => {
                 let route = sender.route_within(&message.topic, timeout).await?;
                 Target::Only(route.publish[select::by_key(key, route.publish.len())].clone())
             }
             (None, None) => Target::Any,
-        };
-        Ok((outgoing, target))
+        })
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct KeyList {
 }
 
 impl KeyList {
-    fn push(&mut self, key: &str) {
+    pub(crate) fn push(&mut self, key: &str) {
         self.text.push_str(key);
         self.ends.push(self.text.len() as u32);
     }
@@ -50,16 +50,23 @@ impl KeyList {
     }
 }
 
+/// What the options of a send add to a message.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Given<'a> {
+    pub(crate) order_key: Option<&'a str>,
+    pub(crate) msg_id: Option<&'a str>,
+}
+
 /// Packs a single message: compresses a large body, completes the properties.
 pub(crate) fn single(
     message: &Message,
-    order_key: Option<&str>,
+    given: Given<'_>,
     config: &ProducerConfig,
     ids: &UniqueIds,
     moment: Moment,
 ) -> Outgoing {
     let (mut text, mut keys) = (Vec::with_capacity(128), KeyList::default());
-    complete(message, order_key, ids, moment, &mut text, &mut keys);
+    complete(message, given, ids, moment, &mut text, &mut keys);
     if message.properties.get(property::WAIT).is_none() {
         properties_text::push(&mut text, property::WAIT, "true");
     }
@@ -83,21 +90,25 @@ fn text_of(text: Vec<u8>) -> String {
 /// Writes the properties of `message` and adds a missing unique key or order key.
 fn complete(
     message: &Message,
-    order_key: Option<&str>,
+    given: Given<'_>,
     ids: &UniqueIds,
     moment: Moment,
     text: &mut Vec<u8>,
     keys: &mut KeyList,
 ) {
     properties_text::encode(&message.properties, text);
-    if let Some(key) = order_key
+    if let Some(key) = given.order_key
         && message.order_key().is_none()
     {
         properties_text::push(text, property::SHARDING_KEY, key);
     }
-    match message.properties.get(property::UNIQUE_KEY) {
-        Some(key) => keys.push(key),
-        None => {
+    match (message.properties.get(property::UNIQUE_KEY), given.msg_id) {
+        (Some(key), _) => keys.push(key),
+        (None, Some(key)) => {
+            keys.push(key);
+            properties_text::push(text, property::UNIQUE_KEY, key);
+        }
+        (None, None) => {
             ids.next(moment).write(&mut keys.text);
             keys.ends.push(keys.text.len() as u32);
             properties_text::push(text, property::UNIQUE_KEY, keys.get(keys.len() - 1));
@@ -161,7 +172,7 @@ impl Packer {
     pub(crate) fn push(
         &mut self,
         message: &Message,
-        order_key: Option<&str>,
+        given: Given<'_>,
         ids: &UniqueIds,
         moment: Moment,
     ) -> Packed {
@@ -171,7 +182,7 @@ impl Packer {
         }
         self.scratch.clear();
         let keys_before = (self.keys.text.len(), self.keys.ends.len());
-        complete(message, order_key, ids, moment, &mut self.scratch, &mut self.keys);
+        complete(message, given, ids, moment, &mut self.scratch, &mut self.keys);
         let item = BatchItem { flag: message.flag, body: &message.body, properties: &self.scratch };
         if !self.body.is_empty() && self.body.len() + item.size() > self.limit_bytes {
             self.keys.text.truncate(keys_before.0);

@@ -8,7 +8,7 @@ use rocketpy_protocol::compression::{DecompressLimits, decompress};
 use rocketpy_protocol::message_id::UniqueKey;
 use rocketpy_protocol::properties_text;
 
-use super::pack::{Packed, Packer, single};
+use super::pack::{Given, Packed, Packer, single};
 use crate::config::ProducerConfig;
 use crate::identity::UniqueIds;
 
@@ -32,7 +32,10 @@ fn a_batch_reads_back_item_by_item_with_its_keys() {
     let moment = ids.moment();
     let messages = [message("one"), message("two"), message("three")];
     for message in &messages {
-        assert_eq!(packer.push(message, Some("k"), &ids, moment), Packed::Added);
+        assert_eq!(
+            packer.push(message, Given { order_key: Some("k"), ..Given::default() }, &ids, moment),
+            Packed::Added
+        );
     }
     let outgoing = packer.finish("t", &ids, moment);
     let items = items(&outgoing.body);
@@ -54,13 +57,15 @@ fn a_batch_is_full_at_its_bounds_and_loses_nothing() {
     let config = ProducerConfig { batch_messages: 3, ..ProducerConfig::default() };
     let (ids, mut packer) = (ids(), Packer::new(&config));
     let moment = ids.moment();
-    let added = (0..5).filter(|_| packer.push(&message("x"), None, &ids, moment) == Packed::Added).count();
+    let added = (0..5)
+        .filter(|_| packer.push(&message("x"), Given::default(), &ids, moment) == Packed::Added)
+        .count();
     assert_eq!(added, 3);
 
     let config = ProducerConfig { batch_bytes: 400, ..ProducerConfig::default() };
     let mut packer = Packer::new(&config);
     let added = (0..9)
-        .take_while(|_| packer.push(&message("0123456789"), None, &ids, moment) == Packed::Added)
+        .take_while(|_| packer.push(&message("0123456789"), Given::default(), &ids, moment) == Packed::Added)
         .count();
     let outgoing = packer.finish("t", &ids, moment);
     assert!(added > 1 && outgoing.body.len() <= 400, "{added} messages, {} bytes", outgoing.body.len());
@@ -72,8 +77,8 @@ fn the_first_message_finds_room_however_large() {
     let config = ProducerConfig { batch_bytes: 10, ..ProducerConfig::default() };
     let (ids, mut packer) = (ids(), Packer::new(&config));
     let moment = ids.moment();
-    assert_eq!(packer.push(&message(&"x".repeat(1000)), None, &ids, moment), Packed::Added);
-    assert_eq!(packer.push(&message("x"), None, &ids, moment), Packed::Full);
+    assert_eq!(packer.push(&message(&"x".repeat(1000)), Given::default(), &ids, moment), Packed::Added);
+    assert_eq!(packer.push(&message("x"), Given::default(), &ids, moment), Packed::Full);
     assert_eq!(packer.len(), 1);
 }
 
@@ -83,18 +88,18 @@ fn messages_that_do_not_wait_go_apart() {
     let moment = ids.moment();
     let mut hasty = message("x");
     hasty.properties.set("WAIT", "false").unwrap();
-    assert_eq!(packer.push(&hasty, None, &ids, moment), Packed::Added);
-    assert_eq!(packer.push(&message("x"), None, &ids, moment), Packed::Full);
+    assert_eq!(packer.push(&hasty, Given::default(), &ids, moment), Packed::Added);
+    assert_eq!(packer.push(&message("x"), Given::default(), &ids, moment), Packed::Full);
     let outgoing = packer.finish("t", &ids, moment);
     assert_eq!(properties_text::get(outgoing.properties.as_bytes(), "WAIT"), Some("false"));
-    assert_eq!(packer.push(&message("x"), None, &ids, moment), Packed::Added);
+    assert_eq!(packer.push(&message("x"), Given::default(), &ids, moment), Packed::Added);
 }
 
 #[test]
 fn a_given_unique_key_is_kept() {
     let (ids, mut mine) = (ids(), message("x"));
     mine.properties.set("UNIQ_KEY", "mine").unwrap();
-    let outgoing = single(&mine, None, &ProducerConfig::default(), &ids, ids.moment());
+    let outgoing = single(&mine, Given::default(), &ProducerConfig::default(), &ids, ids.moment());
     assert_eq!(outgoing.keys.get(0), "mine");
     assert_eq!(outgoing.properties.matches("UNIQ_KEY").count(), 1);
     assert_eq!(properties_text::get(outgoing.properties.as_bytes(), "WAIT"), Some("true"));
@@ -105,7 +110,7 @@ fn large_bodies_are_compressed_when_that_makes_them_smaller() {
     let ids = ids();
     let send = |body: Vec<u8>, compression| {
         let config = ProducerConfig { compression, ..ProducerConfig::default() };
-        single(&Message::new("t", body), None, &config, &ids, ids.moment())
+        single(&Message::new("t", body), Given::default(), &config, &ids, ids.moment())
     };
     let small = send(vec![7; 4095], Some(CompressionType::Zlib));
     assert_eq!((small.sys_flag, small.body.len()), (0, 4095));

@@ -3,6 +3,7 @@
 use super::pack::KeyList;
 use super::send::Stored;
 use crate::receipt::Receipt;
+use crate::send_error::SendError;
 
 /// The receipt of message `index` of a request.
 pub(crate) fn receipt_of(stored: &Stored, keys: &KeyList, index: usize) -> Receipt {
@@ -13,6 +14,22 @@ pub(crate) fn receipt_of(stored: &Stored, keys: &KeyList, index: usize) -> Recei
         queue: stored.queue.clone(),
         queue_offset: stored.queue_offset + index as u64,
         transaction_id: stored.transaction_id.clone().filter(|_| keys.len() == 1),
+    }
+}
+
+/// What message `index` of a request ended with.
+pub(crate) fn outcome_of(
+    result: &Result<Stored, SendError>,
+    keys: &KeyList,
+    index: usize,
+) -> Result<Receipt, SendError> {
+    match result {
+        Ok(stored) => Ok(receipt_of(stored, keys, index)),
+        // A message that was not sent has a key only if its sender gave one.
+        Err(error) if index < keys.len() && !keys.get(index).is_empty() => {
+            Err(error.clone().of(keys.get(index)))
+        }
+        Err(error) => Err(error.clone()),
     }
 }
 

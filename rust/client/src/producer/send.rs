@@ -17,6 +17,7 @@ use crate::config::ProducerConfig;
 use crate::error::ClientError;
 use crate::receipt::SendStatus;
 use crate::route::TopicRoute;
+use crate::send_error::SendError;
 use crate::{outcome, wire};
 
 const OPERATION: &str = "send";
@@ -74,6 +75,11 @@ impl Sender {
         Ok(route)
     }
 
+    /// The route to publish `topic` by, if it is known.
+    pub(crate) fn known_route(&self, topic: &str) -> Option<Arc<TopicRoute>> {
+        self.client.api().known_publish_route(topic).filter(|route| !route.publish.is_empty())
+    }
+
     /// As [`route`](Self::route), within a timeout.
     pub(crate) async fn route_within(
         &self,
@@ -92,13 +98,13 @@ impl Sender {
     /// Sends until acknowledged, or until no further attempt is allowed.
     ///
     /// # Errors
-    /// The error of the only attempt, or [`ClientError::SendFailed`] around that of the last one.
+    /// The error of the only attempt, or [`ClientError::SendFailed`] around that of the last one, with the broker of the last attempt.
     pub(crate) async fn deliver(
         &self,
         outgoing: &Outgoing,
         mut target: Target,
         timeout: Duration,
-    ) -> Result<Stored, ClientError> {
+    ) -> Result<Stored, SendError> {
         let mut attempts = Attempts::new(timeout);
         loop {
             let route = self.route_within(&outgoing.topic, attempts.left()).await;
@@ -207,12 +213,15 @@ impl Sender {
     }
 
     /// Sends once, without waiting for an answer.
-    pub(crate) async fn fire(&self, outgoing: &Outgoing, target: Target) -> Result<(), ClientError> {
+    pub(crate) async fn fire(&self, outgoing: &Outgoing, target: Target) -> Result<(), SendError> {
         let mut route = self.route_within(&outgoing.topic, self.config.send_timeout).await?;
         let (queue, _) = self.choose(&route, &target, None)?;
-        let address = self.address(&mut route, &queue).await?;
-        let request = self.request(outgoing, &queue);
-        self.client.api().call_oneway(&address, "one-way send", request, self.config.send_timeout).await
+        let sent = async {
+            let address = self.address(&mut route, &queue).await?;
+            let (request, timeout) = (self.request(outgoing, &queue), self.config.send_timeout);
+            self.client.api().call_oneway(&address, "one-way send", request, timeout).await
+        };
+        sent.await.map_err(|error| SendError { broker: Some(queue.broker_name.clone()), ..error.into() })
     }
 }
 
@@ -232,18 +241,20 @@ impl Attempts {
     }
 
     /// The error to return: that of the only attempt, or the last one together with what was tried before.
-    fn give_up(&self, topic: &str, last: ClientError, of_attempt: bool) -> ClientError {
+    fn give_up(&self, topic: &str, last: ClientError, of_attempt: bool) -> SendError {
+        let broker = self.brokers.last().cloned();
         if self.made <= u32::from(of_attempt) {
-            return last;
+            return SendError { broker, ..last.into() };
         }
-        ClientError::SendFailed {
+        let failed = ClientError::SendFailed {
             topic: topic.to_owned(),
             attempts: self.made,
             elapsed_ms: self.started.elapsed().as_millis() as u64,
             brokers: self.brokers.join(","),
             may_have_been_applied: self.may_have_been_applied,
             last: Arc::new(last),
-        }
+        };
+        SendError { broker, ..failed.into() }
     }
 }
 

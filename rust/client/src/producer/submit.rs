@@ -1,274 +1,136 @@
-//! `submit`: messages are handed over one by one and sent together as they gather.
-//!
-//! Every queue has a lane with at most one request under way. Messages that arrive during a request are sent together in the
-//! next one. A queue therefore keeps its order, a lone message does not wait, and many messages need few requests.
+//! `submit` and `flush`: the producer's side of the lanes.
 
-use std::collections::{HashMap, VecDeque};
-use std::fmt;
-use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use rocketpy_model::{Message, MessageQueue};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tracing::error;
+use rocketpy_model::Message;
 
-use super::pack::{self, Outgoing, Packed, Packer};
-use super::receipts::receipt_of;
-use super::send::{Sender, Target};
-use crate::config::ProducerConfig;
+use super::lane::Submitted;
+use super::lanes::Way;
+use super::options::SendOptions;
+use super::told::{Done, OutcomeSink, PendingSend};
+use super::window::Place;
+use super::{Producer, select};
 use crate::error::ClientError;
 use crate::receipt::Receipt;
+use crate::route::TopicRoute;
+use crate::send_error::SendError;
 
-/// The window counts bytes in units of this size, so that its largest size fits a semaphore.
-const UNIT_BYTES: usize = 1024;
-
-/// A submitted message. Await it for its receipt; dropping it does not take the message back.
-#[derive(Debug)]
-#[must_use = "a submitted message that is not awaited fails silently"]
-pub struct PendingSend {
-    receiver: oneshot::Receiver<Result<Receipt, ClientError>>,
-}
-
-impl Future for PendingSend {
-    type Output = Result<Receipt, ClientError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let gone = Err(ClientError::Closed { what: "runtime" });
-        Pin::new(&mut self.receiver).poll(context).map(|result| result.unwrap_or(gone))
-    }
-}
-
-/// Receives the outcome of a message. If it is dropped first, as at the end of the runtime, the outcome is an error.
-#[derive(Default)]
-pub(crate) struct Done(Option<Listener>);
-
-enum Listener {
-    Waiter(oneshot::Sender<Result<Receipt, ClientError>>),
-    Callback(Box<dyn FnOnce(Result<Receipt, ClientError>) + Send>),
-}
-
-impl Done {
-    pub(crate) fn waiter() -> (Self, PendingSend) {
-        let (sender, receiver) = oneshot::channel();
-        (Self(Some(Listener::Waiter(sender))), PendingSend { receiver })
-    }
-
-    pub(crate) fn callback(callback: impl FnOnce(Result<Receipt, ClientError>) + Send + 'static) -> Self {
-        Self(Some(Listener::Callback(Box::new(callback))))
-    }
-
-    /// Drops the listener without an outcome.
-    pub(crate) fn forget(&mut self) {
-        self.0 = None;
-    }
-
-    fn tell(&mut self, result: Result<Receipt, ClientError>) {
-        match self.0.take() {
-            None => {}
-            // The caller may have dropped the receiver.
-            Some(Listener::Waiter(sender)) => drop(sender.send(result)),
-            Some(Listener::Callback(callback)) => {
-                // A panic must not end the lane: other messages wait in it.
-                let told = std::panic::catch_unwind(AssertUnwindSafe(|| callback(result)));
-                told.unwrap_or_else(|_| error!("callback of a submitted message panicked"));
-            }
-        }
-    }
-}
-
-impl Drop for Done {
-    fn drop(&mut self) {
-        self.tell(Err(ClientError::Closed { what: "runtime" }));
-    }
-}
-
-impl fmt::Debug for Done {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Some(Listener::Waiter(_)) => "Waiter",
-            Some(Listener::Callback(_)) => "Callback",
-            None => "Told",
-        })
-    }
-}
-
-/// Bounds the messages that are submitted and not acknowledged.
-#[derive(Debug)]
-pub(crate) struct Window {
-    messages: Arc<Semaphore>,
-    units: Arc<Semaphore>,
-    all_messages: u32,
-    all_units: u32,
-}
-
-/// A message's place in the window, free again when dropped.
-#[derive(Debug)]
-pub(crate) struct Place {
-    _message: OwnedSemaphorePermit,
-    _units: OwnedSemaphorePermit,
-}
-
-impl Window {
-    pub(crate) fn new(config: &ProducerConfig) -> Self {
-        let bounded = |count: usize| count.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize)) as u32;
-        let (all_messages, all_units) =
-            (bounded(config.window_messages), bounded(config.window_bytes / UNIT_BYTES));
-        Self {
-            messages: Arc::new(Semaphore::new(all_messages as usize)),
-            units: Arc::new(Semaphore::new(all_units as usize)),
-            all_messages,
-            all_units,
-        }
-    }
-
-    /// Number of submitted messages without an outcome.
-    pub(crate) fn in_flight(&self) -> usize {
-        (self.all_messages as usize).saturating_sub(self.messages.available_permits())
-    }
-
-    /// Waits for a place. A body larger than the window takes the whole window.
+impl Producer {
+    /// Hands over one message. Waits only while the window is full, up to [`SendOptions::wait`].
+    ///
+    /// Messages of one order key, or of one given queue, keep their order: when one of them fails, those that wait behind it for
+    /// the same queue fail with [`ClientError::NotSent`]. Messages that gather while a request is under way are sent together as a
+    /// batch, uncompressed. The timeout begins when the message's request is made.
     ///
     /// # Errors
-    /// [`ClientError::WindowFull`].
-    pub(crate) async fn enter(&self, body_bytes: usize, timeout: Duration) -> Result<Place, ClientError> {
-        let units =
-            u32::try_from(body_bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).clamp(1, self.all_units);
-        let (messages, bytes) = (self.messages.clone(), self.units.clone());
-        let place = async {
-            let message = messages.acquire_owned().await.expect("never closed");
-            let units = bytes.acquire_many_owned(units).await.expect("never closed");
-            Place { _message: message, _units: units }
-        };
-        let full = |_| ClientError::WindowFull {
-            in_flight: self.in_flight(),
-            timeout_ms: timeout.as_millis() as u64,
-        };
-        tokio::time::timeout(timeout, place).await.map_err(full)
-    }
-
-    /// Waits until every message that entered before has its outcome. Messages that enter during the wait queue behind it.
+    /// Those of an illegal message and of the route, and [`ClientError::WindowFull`]: the message was not taken.
     ///
-    /// # Errors
-    /// [`ClientError::FlushTimeout`].
-    pub(crate) async fn drained(&self, timeout: Duration) -> Result<(), ClientError> {
-        let all = self.messages.acquire_many(self.all_messages);
-        match tokio::time::timeout(timeout, all).await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(ClientError::FlushTimeout {
-                in_flight: self.in_flight(),
-                timeout_ms: timeout.as_millis() as u64,
-            }),
-        }
-    }
-}
-
-/// A message in a lane.
-#[derive(Debug)]
-pub(crate) struct Submitted {
-    pub(crate) message: Message,
-    pub(crate) order_key: Option<String>,
-    pub(crate) timeout: Duration,
-    pub(crate) done: Done,
-    pub(crate) place: Place,
-}
-
-/// The lanes of one producer.
-#[derive(Debug, Default)]
-pub(crate) struct Lanes {
-    table: Mutex<HashMap<(MessageQueue, bool), Lane>>,
-}
-
-/// The waiting messages of one queue, all bound to it or all not. A lane is in the table while its task runs.
-#[derive(Debug, Default)]
-struct Lane {
-    waiting: VecDeque<Submitted>,
-}
-
-impl Lanes {
-    /// Puts a message in the lane of its queue and starts the lane's task if none runs.
-    pub(crate) fn push(
-        self: &Arc<Self>,
-        sender: &Sender,
-        queue: MessageQueue,
-        bound: bool,
-        submitted: Submitted,
-    ) {
-        let mut table = self.table.lock();
-        match table.get_mut(&(queue.clone(), bound)) {
-            Some(lane) => lane.waiting.push_back(submitted),
-            None => {
-                table.insert((queue.clone(), bound), Lane { waiting: VecDeque::from([submitted]) });
-                drop(table);
-                let (lanes, sender) = (self.clone(), sender.clone());
-                let runtime = sender.client.runtime().clone();
-                // It ends when the lane is empty; `Window::drained` waits for that.
-                runtime.spawn(async move { lanes.run(sender, queue, bound).await });
-            }
-        }
-    }
-
-    async fn run(&self, sender: Sender, queue: MessageQueue, bound: bool) {
-        let mut packer = Packer::new(&sender.config);
-        while let Some((outgoing, taken)) = self.take(&sender, &mut packer, &(queue.clone(), bound)) {
-            let target = if bound { Target::Only(queue.clone()) } else { Target::First(queue.clone()) };
-            // The longest timeout applies: giving up earlier would fail messages that may still wait.
-            let timeout = taken.iter().map(|submitted| submitted.timeout).max().unwrap_or_default();
-            let result = sender.deliver(&outgoing, target, timeout).await;
-            for (index, mut submitted) in taken.into_iter().enumerate() {
-                let result = result.as_ref().map(|stored| receipt_of(stored, &outgoing.keys, index));
-                submitted.done.tell(result.map_err(Clone::clone));
-                drop(submitted.place);
-            }
-        }
-    }
-
-    /// Takes the messages that fit into the next request; ends the lane when none waits.
-    fn take(
+    /// # Cancel safety
+    /// If the future is dropped before it is ready, the message was not taken.
+    pub async fn submit(
         &self,
-        sender: &Sender,
-        packer: &mut Packer,
-        lane: &(MessageQueue, bool),
-    ) -> Option<(Outgoing, Vec<Submitted>)> {
-        let mut waiting = self.waiting(lane)?;
-        let (ids, moment, mut taken) = (sender.client.ids(), sender.client.ids().moment(), Vec::new());
-        while let Some(next) = waiting.front() {
-            if packer.push(&next.message, next.order_key.as_deref(), ids, moment) == Packed::Full {
-                break;
+        message: impl Into<Arc<Message>>,
+        options: SendOptions,
+    ) -> Result<PendingSend, SendError> {
+        let (done, pending) = Done::waiter();
+        self.enter_lane(message.into(), options, done).await?;
+        Ok(pending)
+    }
+
+    /// As [`submit`](Self::submit). The callback runs once, on a runtime thread, when the outcome is known. It must not block.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit). The callback is not called then.
+    pub async fn submit_with<F>(
+        &self,
+        message: impl Into<Arc<Message>>,
+        options: SendOptions,
+        done: F,
+    ) -> Result<(), SendError>
+    where
+        F: FnOnce(Result<Receipt, SendError>) + Send + 'static,
+    {
+        self.enter_lane(message.into(), options, Done::callback(done)).await
+    }
+
+    /// As [`submit`](Self::submit). The sink is told the outcome once, together with those of the other messages of its request.
+    /// `ticket` is what it knows the message by.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit). The sink is not told then.
+    pub async fn submit_ticket(
+        &self,
+        message: impl Into<Arc<Message>>,
+        options: SendOptions,
+        sink: &Arc<dyn OutcomeSink>,
+        ticket: u64,
+    ) -> Result<(), SendError> {
+        self.enter_lane(message.into(), options, Done::ticket(sink, ticket)).await
+    }
+
+    async fn enter_lane(
+        &self,
+        message: Arc<Message>,
+        options: SendOptions,
+        mut done: Done,
+    ) -> Result<(), SendError> {
+        let timeout = options.timeout.unwrap_or(self.shared.sender.config.send_timeout);
+        match self.find_place(&message, &options, timeout).await {
+            Ok((route, way, place)) => {
+                let submitted = Submitted::new(message, options, timeout, done, place);
+                self.shared.lanes.push(&route, way, submitted);
+                Ok(())
             }
-            taken.extend(waiting.pop_front());
+            Err(error) => {
+                done.forget();
+                Err(SendError::untried(error, options.msg_id.as_deref()))
+            }
         }
-        self.put_back(lane, waiting);
-        let outgoing = match taken.as_slice() {
-            [only] => {
-                packer.clear();
-                pack::single(&only.message, only.order_key.as_deref(), &sender.config, ids, moment)
-            }
-            _ => packer.finish(&lane.0.topic, ids, moment),
+    }
+
+    async fn find_place(
+        &self,
+        message: &Message,
+        options: &SendOptions,
+        timeout: Duration,
+    ) -> Result<(Arc<TopicRoute>, Way, Place), ClientError> {
+        self.check()?;
+        self.check_one(message, options)?;
+        let shared = &self.shared;
+        let route = match shared.sender.known_route(&message.topic) {
+            Some(route) => route,
+            None => shared.sender.route_within(&message.topic, timeout).await?,
         };
-        Some((outgoing, taken))
+        let wait = options.wait.unwrap_or(shared.sender.config.send_timeout);
+        let place = shared.window.enter(message.body.len(), wait).await?;
+        let key = options.order_key.as_deref().or_else(|| message.order_key());
+        let way = match (&options.queue, key) {
+            (Some(queue), _) => {
+                Way::Queue(queue.clone(), route.publish.iter().position(|other| other == queue))
+            }
+            (None, Some(key)) => {
+                let index = select::by_key(key, route.publish.len());
+                Way::Queue(route.publish[index].clone(), Some(index))
+            }
+            (None, None) => Way::Any,
+        };
+        Ok((route, way, place))
     }
 
-    /// Takes all waiting messages, so that packing holds no lock.
-    fn waiting(&self, lane: &(MessageQueue, bool)) -> Option<VecDeque<Submitted>> {
-        let mut table = self.table.lock();
-        let waiting = std::mem::take(&mut table.get_mut(lane)?.waiting);
-        if waiting.is_empty() {
-            table.remove(lane);
-            return None;
-        }
-        Some(waiting)
+    /// Waits until every message submitted before this call has its outcome. Holds up no submit meanwhile.
+    ///
+    /// # Errors
+    /// [`ClientError::FlushTimeout`]. The failure of a message is reported to its submitter only.
+    pub async fn flush(&self, timeout: Duration) -> Result<(), ClientError> {
+        self.client().check_process()?;
+        let round = self.shared.window.begin_round();
+        self.shared.lanes.hurry();
+        self.shared.window.ended_before(round, timeout).await
     }
 
-    /// Puts the messages that did not fit back in front of those that arrived since.
-    fn put_back(&self, lane: &(MessageQueue, bool), mut rest: VecDeque<Submitted>) {
-        let mut table = self.table.lock();
-        if let Some(lane) = table.get_mut(lane) {
-            rest.append(&mut lane.waiting);
-            lane.waiting = rest;
-        }
+    /// Submitted messages without an outcome.
+    pub fn in_flight(&self) -> usize {
+        self.shared.window.in_flight()
     }
 }

@@ -1,9 +1,11 @@
 //! Checks of a message before it is sent.
 
+use rocketpy_filter::TagFilter;
 use rocketpy_model::{Message, Properties, name, property, system};
 use rocketpy_protocol::properties_text;
 
 use super::options::SendOptions;
+use super::pack::Given;
 use crate::error::ClientError;
 
 /// Most bytes of property text in a message: what a record holds, minus what producer and broker add.
@@ -35,17 +37,17 @@ pub fn unsupported_feature(name: &str, value: &str) -> Option<&'static str> {
 /// docs/reference/client.md 4.5.
 pub(crate) fn check_message(
     message: &Message,
-    order_key: Option<&str>,
+    given: Given<'_>,
     max_message_size: usize,
 ) -> Result<(), ClientError> {
     check_topic(&message.topic)?;
-    check_content(message, order_key, max_message_size)
+    check_content(message, given, max_message_size)
 }
 
 /// Checks body and properties.
 pub(crate) fn check_content(
     message: &Message,
-    order_key: Option<&str>,
+    given: Given<'_>,
     max_message_size: usize,
 ) -> Result<(), ClientError> {
     let size_bytes = message.body.len();
@@ -56,7 +58,32 @@ pub(crate) fn check_content(
         let topic = message.topic.clone();
         return Err(ClientError::BodyTooLarge { topic, size_bytes, limit_bytes: max_message_size });
     }
-    check_properties(message, order_key)
+    check_tag(message)?;
+    check_properties(message, given)
+}
+
+/// Refuses a tag that a subscription expression cannot name: the expression splits at `||`, drops blanks around a tag, and `*`
+/// stands for all. Apache's client sends such tags, and its consumers find them only with `*`.
+///
+/// # Source
+/// docs/reference/client.md 7.3.
+fn check_tag(message: &Message) -> Result<(), ClientError> {
+    let Some(tag) = message.tag() else { return Ok(()) };
+    let reason = if tag.contains(TagFilter::SEPARATOR) {
+        "`||` separates tags"
+    } else if tag == TagFilter::EVERYTHING {
+        "`*` stands for all tags"
+    } else if tag.starts_with(is_blank) || tag.ends_with(is_blank) {
+        "blanks around a tag do not count"
+    } else {
+        return Ok(());
+    };
+    Err(ClientError::InvalidTag { tag: tag.to_owned(), reason })
+}
+
+/// What an expression drops around a tag: here all white space, in Java every control character too.
+fn is_blank(letter: char) -> bool {
+    letter.is_whitespace() || letter <= ' '
 }
 
 /// Checks a topic name for sending.
@@ -69,8 +96,8 @@ pub(crate) fn check_topic(topic: &str) -> Result<(), ClientError> {
     Ok(())
 }
 
-fn check_properties(message: &Message, order_key: Option<&str>) -> Result<(), ClientError> {
-    let mut size_bytes = order_key.map_or(0, str::len);
+fn check_properties(message: &Message, given: Given<'_>) -> Result<(), ClientError> {
+    let mut size_bytes = given.order_key.map_or(0, str::len) + given.msg_id.map_or(0, str::len);
     for (name, value) in message.properties.iter() {
         size_bytes += name.len() + value.len() + 2;
         if let Some(feature) = unsupported_feature(name, value) {
@@ -87,7 +114,10 @@ fn check_properties(message: &Message, order_key: Option<&str>) -> Result<(), Cl
 /// Checks the options of a send.
 pub(crate) fn check_options(topic: &str, options: &SendOptions) -> Result<(), ClientError> {
     if let Some(key) = &options.order_key {
-        check_order_key(key)?;
+        check_value(property::SHARDING_KEY, key)?;
+    }
+    if let Some(id) = &options.msg_id {
+        check_value(property::UNIQUE_KEY, id)?;
     }
     match &options.queue {
         Some(queue) if *queue.topic != *topic => {
@@ -97,11 +127,22 @@ pub(crate) fn check_options(topic: &str, options: &SendOptions) -> Result<(), Cl
     }
 }
 
-fn check_order_key(key: &str) -> Result<(), ClientError> {
-    Properties::new().set(property::SHARDING_KEY, key).map_err(|error| ClientError::InvalidProperty {
-        name: property::SHARDING_KEY.to_owned(),
-        reason: error.to_string(),
-    })
+/// Refuses one unique key for many messages.
+pub(crate) fn check_no_msg_id(options: &SendOptions) -> Result<(), ClientError> {
+    match options.msg_id {
+        None => Ok(()),
+        Some(_) => Err(ClientError::InvalidProperty {
+            name: property::UNIQUE_KEY.to_owned(),
+            reason: "many messages cannot share one".to_owned(),
+        }),
+    }
+}
+
+/// Checks a value that an option puts into the properties.
+fn check_value(name: &str, value: &str) -> Result<(), ClientError> {
+    Properties::new()
+        .set(name, value)
+        .map_err(|error| ClientError::InvalidProperty { name: name.to_owned(), reason: error.to_string() })
 }
 
 /// Refuses batches to topics that take none.
@@ -150,7 +191,7 @@ mod tests {
             ("TIMER_DELIVER_MS", "1", "timer"),
             ("INNER_MULTI_DISPATCH", "%LMQ%a", "multi-queue"),
         ] {
-            let error = check_message(&with(name, value), None, LIMIT).unwrap_err();
+            let error = check_message(&with(name, value), Given::default(), LIMIT).unwrap_err();
             assert_eq!(error, ClientError::Unsupported { feature, property: format!("{name}={value}") });
             assert!(!error.retryable());
         }
@@ -158,19 +199,41 @@ mod tests {
 
     #[test]
     fn a_property_that_asks_for_nothing_is_no_reason_to_refuse() {
-        assert_eq!(check_message(&with("DELAY", "0"), None, LIMIT), Ok(()));
-        assert_eq!(check_message(&with("TRAN_MSG", "false"), None, LIMIT), Ok(()));
-        assert_eq!(check_message(&with("colour", "red"), None, LIMIT), Ok(()));
+        assert_eq!(check_message(&with("DELAY", "0"), Given::default(), LIMIT), Ok(()));
+        assert_eq!(check_message(&with("TRAN_MSG", "false"), Given::default(), LIMIT), Ok(()));
+        assert_eq!(check_message(&with("colour", "red"), Given::default(), LIMIT), Ok(()));
+    }
+
+    #[test]
+    fn a_tag_that_no_subscription_can_name_is_refused_with_the_way_out() {
+        let checked = |tag| check_message(&with("TAGS", tag), Given::default(), LIMIT);
+        for (tag, why) in
+            [("UA||AA", "separates"), ("*", "all"), (" UA", "blanks"), ("UA\t", "blanks"), (" ", "blanks")]
+        {
+            let error = checked(tag).unwrap_err();
+            assert!(
+                matches!(&error, ClientError::InvalidTag { tag: named, .. } if named == tag),
+                "{error:?}"
+            );
+            assert!(error.to_string().contains(why) && error.hint().is_some(), "{error}");
+            let wanted = TagFilter::parse(tag);
+            assert!(wanted.is_all() || !wanted.accepts_tag(Some(tag)), "an expression names it: {tag:?}");
+        }
+        for tag in ["UA", "UA AA", "UA|AA", "**", "U*"] {
+            assert_eq!(checked(tag), Ok(()), "{tag:?}");
+            assert!(TagFilter::parse(tag).accepts_tag(Some(tag)));
+        }
     }
 
     #[test]
     fn bodies_have_a_least_and_a_greatest_size() {
         assert!(matches!(
-            check_message(&Message::new("t", ""), None, LIMIT),
+            check_message(&Message::new("t", ""), Given::default(), LIMIT),
             Err(ClientError::EmptyBody { .. })
         ));
-        assert_eq!(check_message(&Message::new("t", vec![0; LIMIT]), None, LIMIT), Ok(()));
-        let error = check_message(&Message::new("t", vec![0; LIMIT + 1]), None, LIMIT).unwrap_err();
+        assert_eq!(check_message(&Message::new("t", vec![0; LIMIT]), Given::default(), LIMIT), Ok(()));
+        let error =
+            check_message(&Message::new("t", vec![0; LIMIT + 1]), Given::default(), LIMIT).unwrap_err();
         assert_eq!(error, ClientError::BodyTooLarge { topic: "t".into(), size_bytes: 101, limit_bytes: 100 });
         assert_eq!(error.code(), Some(13));
     }
@@ -178,14 +241,22 @@ mod tests {
     #[test]
     fn properties_leave_room_for_what_is_added() {
         let message = with("long", &"x".repeat(MAX_PROPERTIES_BYTES));
-        assert!(matches!(check_message(&message, None, LIMIT), Err(ClientError::PropertiesTooLarge { .. })));
+        assert!(matches!(
+            check_message(&message, Given::default(), LIMIT),
+            Err(ClientError::PropertiesTooLarge { .. })
+        ));
         let message = with("long", &"x".repeat(MAX_PROPERTIES_BYTES - 100));
-        assert_eq!(check_message(&message, None, LIMIT), Ok(()));
+        assert_eq!(check_message(&message, Given::default(), LIMIT), Ok(()));
         let key = "k".repeat(200);
-        assert!(check_message(&message, Some(&key), LIMIT).is_err(), "the order key counts");
-        assert!(check_order_key("a\u{1}").is_err());
-        assert!(check_order_key("").is_err());
-        assert!(check_order_key("N14228").is_ok());
+        assert!(
+            check_message(&message, Given { order_key: Some(&key), msg_id: None }, LIMIT).is_err(),
+            "the order key counts"
+        );
+        let given = Given { order_key: None, msg_id: Some(&key) };
+        assert!(check_message(&message, given, LIMIT).is_err(), "so does the unique key");
+        assert!(check_value(property::SHARDING_KEY, "a\u{1}").is_err());
+        assert!(check_value(property::SHARDING_KEY, "").is_err());
+        assert!(check_value(property::SHARDING_KEY, "N14228").is_ok());
     }
 
     #[test]
@@ -199,11 +270,11 @@ mod tests {
     #[test]
     fn names_are_checked_before_anything_is_sent() {
         for topic in ["", "a/b", "..", &"x".repeat(128)] {
-            let error = check_message(&Message::new(topic, "b"), None, LIMIT).unwrap_err();
+            let error = check_message(&Message::new(topic, "b"), Given::default(), LIMIT).unwrap_err();
             assert!(matches!(error, ClientError::InvalidTopic { .. }), "{topic}");
         }
         for topic in ["SCHEDULE_TOPIC_XXXX", "SELF_TEST_TOPIC"] {
-            let error = check_message(&Message::new(topic, "b"), None, LIMIT).unwrap_err();
+            let error = check_message(&Message::new(topic, "b"), Given::default(), LIMIT).unwrap_err();
             assert!(matches!(error, ClientError::ReservedTopic { .. }), "{topic}");
         }
     }

@@ -127,10 +127,22 @@ async fn messages_after_a_failed_request_of_a_queue_are_not_sent() {
     let outcome = producer.send_many(messages, SendOptions::default()).await.unwrap();
     assert_eq!(outcome.acknowledged(), 10);
     assert!(outcome.receipt(9).is_ok());
-    assert!(matches!(outcome.receipt(10), Err(ClientError::Refused { code: 13, .. })));
+    let failed = outcome.receipt(10).unwrap_err();
+    assert!(matches!(*failed, ClientError::Refused { code: 13, .. }), "{failed:?}");
+    let id = failed.msg_id.unwrap();
+    let tried = sends(&peer)
+        .iter()
+        .flat_map(|send| {
+            batch::items(&send.body)
+                .map(|item| properties_text::get(item.unwrap().properties, "UNIQ_KEY").unwrap().to_owned())
+                .collect::<Vec<_>>()
+        })
+        .nth(10);
+    assert_eq!((Some(id), failed.broker.as_deref()), (tried, Some("b")), "it names what was tried");
     for index in 20..50 {
         let error = outcome.receipt(index).unwrap_err();
-        assert!(matches!(error, ClientError::NotSent { .. }), "{error:?}");
+        assert!(matches!(*error, ClientError::NotSent { .. }), "{error:?}");
+        assert_eq!((&error.msg_id, &error.broker), (&None, &None), "it was not tried");
         assert!(!error.may_have_been_applied());
     }
     let error = outcome.check().unwrap_err();

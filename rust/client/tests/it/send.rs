@@ -7,7 +7,7 @@ use rocketpy_client::{
 };
 use rocketpy_model::{Message, MessageQueue};
 use rocketpy_protocol::code::{request, response};
-use rocketpy_protocol::properties_text;
+use rocketpy_protocol::{Command, properties_text};
 use tokio::runtime::Handle;
 
 use crate::peer::{Act, Peer, client, header_of, sent, single, status};
@@ -92,11 +92,12 @@ async fn retries_end_and_the_error_names_what_was_tried() {
     }
     let producer = producer(&client(&[&names])).await;
     let error = producer.send(&Message::new("t", "x"), SendOptions::default()).await.unwrap_err();
-    let ClientError::SendFailed { attempts, brokers, may_have_been_applied, .. } = &error else {
+    let ClientError::SendFailed { attempts, brokers, may_have_been_applied, .. } = &*error else {
         panic!("{error:?}")
     };
     assert_eq!((*attempts, *may_have_been_applied), (3, false));
     assert!(brokers == "a,b,a" || brokers == "b,a,b", "{brokers}");
+    assert_eq!(error.broker.as_deref(), brokers.split(',').next_back(), "that of the last attempt");
     assert_eq!((error.code(), error.retryable()), (Some(response::SERVICE_NOT_AVAILABLE), true));
     assert!(error.hint().is_some());
     assert!(error.to_string().contains("disk full"), "{error}");
@@ -113,7 +114,7 @@ async fn an_illegal_message_is_refused_once() {
     }
     let producer = producer(&client(&[&names])).await;
     let error = producer.send(&Message::new("t", "x"), SendOptions::default()).await.unwrap_err();
-    let ClientError::Refused { code, name, .. } = &error else { panic!("{error:?}") };
+    let ClientError::Refused { code, name, .. } = &*error else { panic!("{error:?}") };
     assert_eq!((*code, *name, error.retryable()), (13, "MESSAGE_ILLEGAL", false));
     assert_eq!(a.seen(request::SEND_MESSAGE_V2).len() + b.seen(request::SEND_MESSAGE_V2).len(), 1);
 }
@@ -132,12 +133,72 @@ async fn a_keyed_send_that_may_be_stored_is_not_sent_again() {
         ..SendOptions::default()
     };
     let error = producer.send(&Message::new("t", "x"), options).await.unwrap_err();
-    assert!(matches!(error, ClientError::Timeout { .. }), "{error:?}");
+    assert!(matches!(*error, ClientError::Timeout { .. }), "{error:?}");
     assert!(error.may_have_been_applied() && error.retryable());
     assert_eq!(peer.seen(request::SEND_MESSAGE_V2).len(), 1);
     let header = peer.seen(request::SEND_MESSAGE_V2);
     let properties = header_of(&header[0]).properties.unwrap().to_owned();
     assert_eq!(properties_text::get(properties.as_bytes(), "__SHARDINGKEY"), Some("N14228"));
+}
+
+/// The unique key that a send request carries.
+fn unique_key(send: &Command) -> String {
+    let header = header_of(send);
+    properties_text::get(header.properties.unwrap().as_bytes(), "UNIQ_KEY").unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_repeat_under_the_id_of_the_error_is_the_same_message() {
+    let peer = single(1);
+    peer.script(|command| match command.code {
+        request::SEND_MESSAGE_V2 => Act::Hold,
+        _ => Act::Default,
+    });
+    let producer = producer(&client(&[&peer])).await;
+    let message = Message::new("t", "x");
+    let keyed = SendOptions { order_key: Some("k".into()), ..SendOptions::default() };
+    let lost = tokio::join!(producer.send(&message, keyed), async {
+        let held = peer.held(request::SEND_MESSAGE_V2).await;
+        peer.cut();
+        held
+    });
+    let error = lost.0.unwrap_err();
+    assert!(error.may_have_been_applied(), "{error:?}");
+    assert_eq!(error.broker.as_deref(), Some("b"));
+    let given = SendOptions { msg_id: error.msg_id.clone(), ..SendOptions::default() };
+    peer.script(|_| Act::Default);
+    let receipt = producer.send(&message, given.clone()).await.unwrap();
+    assert_eq!(Some(&receipt.msg_id), error.msg_id.as_ref());
+    assert_eq!(
+        producer.submit(message.clone(), given.clone()).await.unwrap().await.unwrap().msg_id,
+        receipt.msg_id
+    );
+    producer.send_oneway(&message, given.clone()).await.unwrap();
+    let sends = peer.wait_for(request::SEND_MESSAGE_V2, 4).await;
+    assert!(sends.iter().all(|send| unique_key(send) == receipt.msg_id), "the broker sees one id");
+    let many = producer.send_many(vec![message], given).await.unwrap_err();
+    assert!(matches!(many, ClientError::InvalidProperty { .. }), "{many:?}");
+}
+
+#[tokio::test]
+async fn an_error_before_the_first_attempt_has_the_id_but_no_broker() {
+    let peer = single(1);
+    let producer = producer(&client(&[&peer])).await;
+    let given = SendOptions { msg_id: Some("mine".into()), ..SendOptions::default() };
+    for (topic, body, options, id) in [
+        ("t", "", given.clone(), Some("mine")),
+        ("t", "", SendOptions::default(), None),
+        ("nowhere", "x", given.clone(), Some("mine")),
+        ("t", "x", SendOptions { msg_id: Some("a\u{1}b".into()), ..given.clone() }, Some("a\u{1}b")),
+    ] {
+        let message = Message::new(topic, body);
+        let sent = producer.send(&message, options.clone()).await.unwrap_err();
+        let submitted = producer.submit(message, options).await.unwrap_err();
+        for error in [sent, submitted] {
+            assert_eq!((error.msg_id.as_deref(), &error.broker), (id, &None), "{error:?}");
+        }
+    }
+    assert!(peer.seen(request::SEND_MESSAGE_V2).is_empty());
 }
 
 #[tokio::test]
@@ -179,7 +240,7 @@ async fn a_wrong_name_server_address_is_named() {
     gone.stop().await;
     let producer = producer(&client(&[&gone])).await;
     let error = producer.send(&Message::new("t", "x"), SendOptions::default()).await.unwrap_err();
-    let ClientError::Connect { address, .. } = &error else { panic!("{error:?}") };
+    let ClientError::Connect { address, .. } = &*error else { panic!("{error:?}") };
     assert_eq!(*address, gone.address);
     assert!(error.retryable() && !error.may_have_been_applied() && error.hint().is_some());
 }
@@ -239,7 +300,7 @@ async fn an_answer_without_its_fields_is_an_error_that_may_have_been_applied() {
     });
     let producer = producer(&client(&[&peer])).await;
     let error = producer.send(&Message::new("t", "x"), SendOptions::default()).await.unwrap_err();
-    assert!(matches!(error, ClientError::BadAnswer { .. }), "{error:?}");
+    assert!(matches!(*error, ClientError::BadAnswer { .. }), "{error:?}");
     assert!(error.may_have_been_applied());
 }
 
@@ -287,7 +348,7 @@ async fn an_unsupported_message_never_reaches_the_broker() {
         let many = producer.send_many(vec![message.clone()], SendOptions::default()).await.unwrap_err();
         let submitted = producer.submit(message.clone(), SendOptions::default()).await.unwrap_err();
         let oneway = producer.send_oneway(&message, SendOptions::default()).await.unwrap_err();
-        for error in [one, many, submitted, oneway] {
+        for error in [one.into(), many, submitted.into(), oneway.into()] {
             assert!(matches!(error, ClientError::Unsupported { .. }), "{name}: {error:?}");
         }
     }

@@ -38,7 +38,7 @@ async fn consumer(client: &Client, group: &str) -> Result<PullConsumer, ClientEr
 }
 
 async fn send(producer: &Producer) -> Result<(), ClientError> {
-    producer.send(&Message::new("t", "x"), SendOptions::default()).await.map(drop)
+    producer.send(&Message::new("t", "x"), SendOptions::default()).await.map(drop).map_err(ClientError::from)
 }
 
 fn groups(heartbeat: &Command) -> (Vec<String>, Vec<String>) {

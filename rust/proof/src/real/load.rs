@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use parking_lot::Mutex;
 use rocketpy_client::{
-    Admin, Client, ClientError, ConsumerConfig, Producer, ProducerConfig, PullConsumer, Receipt, SendOptions,
+    Admin, Client, ConsumerConfig, Producer, ProducerConfig, PullConsumer, Receipt, SendError, SendOptions,
     SendStatus, Start, Subscription, TopicSpec,
 };
 use rocketpy_env::now_ms;
@@ -200,11 +200,11 @@ impl Load {
             let mut journal = self.journal.lock();
             calls.into_iter().map(|call| journal.invoke(Call::Send(call))).collect()
         };
-        let outcomes: Vec<Result<Receipt, ClientError>> = match messages.as_slice() {
+        let outcomes: Vec<Result<Receipt, SendError>> = match messages.as_slice() {
             [message] => vec![producer.send(message, options).await],
             _ => match producer.send_many(messages, options).await {
                 Ok(sent) => sent.receipts().collect(),
-                Err(error) => ops.iter().map(|_| Err(error.clone())).collect(),
+                Err(error) => ops.iter().map(|_| Err(error.clone().into())).collect(),
             },
         };
         let mut journal = self.journal.lock();
@@ -215,7 +215,7 @@ impl Load {
         all_well
     }
 
-    fn note(&self, journal: &mut Journal, op: u64, outcome: Result<Receipt, ClientError>) -> bool {
+    fn note(&self, journal: &mut Journal, op: u64, outcome: Result<Receipt, SendError>) -> bool {
         match outcome {
             Ok(receipt) if receipt.status == SendStatus::SendOk => {
                 // An acknowledgement names the start of the record, not its end: note its first byte alone.

@@ -13,14 +13,14 @@ mod thread;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use rocketpy_client::ClientError;
+use rocketpy_client::SendError;
 pub(crate) use thread::FutureThread;
 
 use crate::convert::ToPython;
 use crate::error::raise;
 
 /// What an operation of the client ended with.
-pub(crate) type Outcome<T> = Result<T, ClientError>;
+pub(crate) type Outcome<T> = Result<T, SendError>;
 
 /// Takes outcomes from network threads. Nothing here waits for the interpreter lock.
 pub(crate) trait Sink<T>: Send + Sync {

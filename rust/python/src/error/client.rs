@@ -1,6 +1,6 @@
 //! Errors of the client crate.
 
-use rocketpy_client::ClientError;
+use rocketpy_client::{ClientError, SendError};
 use rocketpy_protocol::code::response;
 
 use super::{Facts, Raise};
@@ -8,17 +8,23 @@ use super::{Facts, Raise};
 impl Raise for ClientError {
     fn facts(&self) -> Facts {
         Facts {
-            class: class(self),
-            message: self.to_string(),
             code: self.code(),
             retryable: self.retryable(),
             may_have_been_applied: self.may_have_been_applied(),
             hint: self.hint(),
+            ..Facts::new(class(self), self.to_string())
         }
     }
 }
 
-/// The class of an error. A send that failed after several attempts has that of its last attempt.
+impl Raise for SendError {
+    fn facts(&self) -> Facts {
+        Facts { msg_id: self.msg_id.clone(), broker: self.broker.clone(), ..self.error.facts() }
+    }
+}
+
+/// The class of an error. A send that failed after several attempts has that of its last attempt, but is no failed connection, by
+/// which nothing was applied, if an attempt before may have been applied.
 fn class(error: &ClientError) -> &'static str {
     match error {
         ClientError::BodyTooLarge { .. } | ClientError::PropertiesTooLarge { .. } => "MessageTooLargeError",
@@ -28,6 +34,7 @@ fn class(error: &ClientError) -> &'static str {
         | ClientError::SystemTopic { .. }
         | ClientError::EmptyBody { .. }
         | ClientError::InvalidProperty { .. }
+        | ClientError::InvalidTag { .. }
         | ClientError::InvalidAddress { .. }
         | ClientError::NotFramed { .. }
         | ClientError::WrongQueue { .. }
@@ -53,7 +60,10 @@ fn class(error: &ClientError) -> &'static str {
         ClientError::Codec { .. }
         | ClientError::DamagedMessage { .. }
         | ClientError::UnreadableBody { .. } => "DamagedDataError",
-        ClientError::SendFailed { last, .. } => class(last),
+        ClientError::SendFailed { last, may_have_been_applied, .. } => match class(last) {
+            "ConnectionFailedError" if *may_have_been_applied => "ConnectionLostError",
+            class => class,
+        },
         ClientError::NotSent { first } => class(first),
         ClientError::PartlySent { .. } => "PartlySentError",
         ClientError::NotAssigned { .. }
@@ -72,5 +82,30 @@ fn refused(code: i32) -> &'static str {
         response::TOPIC_NOT_EXIST => "TopicNotFoundError",
         response::REQUEST_CODE_NOT_SUPPORTED => "NotSupportedError",
         _ => "RefusedError",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_send_that_may_be_stored_is_no_failed_connection() {
+        for (may_have_been_applied, expected) in
+            [(true, "ConnectionLostError"), (false, "ConnectionFailedError")]
+        {
+            let last = ClientError::Connect { address: "a:1".into(), reason: "refused".into() };
+            let error = ClientError::SendFailed {
+                topic: "t".into(),
+                attempts: 2,
+                elapsed_ms: 1,
+                brokers: "a,b".into(),
+                may_have_been_applied,
+                last: Arc::new(last),
+            };
+            assert_eq!(class(&error), expected);
+        }
     }
 }

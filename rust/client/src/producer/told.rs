@@ -1,0 +1,157 @@
+//! Who is told the outcome of a submitted message, and how: request by request.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::oneshot;
+use tracing::error;
+
+use super::pack::KeyList;
+use super::receipts::outcome_of;
+use super::send::Stored;
+use crate::error::ClientError;
+use crate::receipt::Receipt;
+use crate::send_error::SendError;
+
+/// A submitted message. Await it for its receipt; dropping it does not take the message back.
+#[derive(Debug)]
+#[must_use = "a submitted message that is not awaited fails silently"]
+pub struct PendingSend {
+    receiver: oneshot::Receiver<Result<Receipt, SendError>>,
+}
+
+impl Future for PendingSend {
+    type Output = Result<Receipt, SendError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let gone = Err(ClientError::Closed { what: "runtime" }.into());
+        Pin::new(&mut self.receiver).poll(context).map(|result| result.unwrap_or(gone))
+    }
+}
+
+/// Takes the outcomes of messages that were submitted with tickets.
+pub trait OutcomeSink: Send + Sync {
+    /// Takes the outcomes of all messages of one request. Runs on a runtime thread and must not block.
+    fn told(&self, outcomes: Outcomes);
+}
+
+/// The outcomes of the messages of one request. A receipt is made when it is asked for.
+#[derive(Debug)]
+pub struct Outcomes {
+    request: Arc<EndedRequest>,
+    /// Ticket of each message, and its index in the request.
+    tickets: Vec<(u64, u32)>,
+}
+
+impl Outcomes {
+    /// The ticket of every message, in the order in which they were submitted.
+    pub fn tickets(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.tickets.iter().map(|(ticket, _)| *ticket)
+    }
+
+    /// The outcome of every message, in the same order.
+    pub fn outcomes(&self) -> impl ExactSizeIterator<Item = Result<Receipt, SendError>> {
+        self.tickets.iter().map(|(_, index)| self.request.outcome(*index as usize))
+    }
+}
+
+/// What one request ended with.
+#[derive(Debug)]
+pub(crate) struct EndedRequest {
+    pub(crate) result: Result<Stored, SendError>,
+    /// Unique key of each message; empty for one that never got any.
+    pub(crate) keys: KeyList,
+}
+
+impl EndedRequest {
+    fn outcome(&self, index: usize) -> Result<Receipt, SendError> {
+        outcome_of(&self.result, &self.keys, index)
+    }
+}
+
+/// Receives the outcome of a message. If it is dropped first, as at the end of the runtime, the outcome is an error.
+#[derive(Default)]
+pub(crate) struct Done(Option<Listener>);
+
+enum Listener {
+    Waiter(oneshot::Sender<Result<Receipt, SendError>>),
+    Callback(Box<dyn FnOnce(Result<Receipt, SendError>) + Send>),
+    Ticket(Arc<dyn OutcomeSink>, u64),
+}
+
+impl Done {
+    pub(crate) fn waiter() -> (Self, PendingSend) {
+        let (sender, receiver) = oneshot::channel();
+        (Self(Some(Listener::Waiter(sender))), PendingSend { receiver })
+    }
+
+    pub(crate) fn callback(callback: impl FnOnce(Result<Receipt, SendError>) + Send + 'static) -> Self {
+        Self(Some(Listener::Callback(Box::new(callback))))
+    }
+
+    pub(crate) fn ticket(sink: &Arc<dyn OutcomeSink>, ticket: u64) -> Self {
+        Self(Some(Listener::Ticket(sink.clone(), ticket)))
+    }
+
+    /// Drops the listener without an outcome.
+    pub(crate) fn forget(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            let result = Err(ClientError::Closed { what: "runtime" }.into());
+            tell([&mut *self], EndedRequest { result, keys: KeyList::default() });
+        }
+    }
+}
+
+impl fmt::Debug for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Some(Listener::Waiter(_)) => "Waiter",
+            Some(Listener::Callback(_)) => "Callback",
+            Some(Listener::Ticket(..)) => "Ticket",
+            None => "Told",
+        })
+    }
+}
+
+/// Tells every listener of a request its outcome; those with tickets of one sink together.
+pub(crate) fn tell<'a>(listeners: impl IntoIterator<Item = &'a mut Done>, ended: EndedRequest) {
+    let request = Arc::new(ended);
+    let mut sink: Option<(Arc<dyn OutcomeSink>, Vec<(u64, u32)>)> = None;
+    for (index, done) in listeners.into_iter().enumerate() {
+        match done.0.take() {
+            None => {}
+            // The caller may have dropped the receiver.
+            Some(Listener::Waiter(sender)) => drop(sender.send(request.outcome(index))),
+            Some(Listener::Callback(callback)) => guard(|| callback(request.outcome(index))),
+            Some(Listener::Ticket(own, ticket)) => match &mut sink {
+                Some((sink, tickets)) if Arc::ptr_eq(sink, &own) => tickets.push((ticket, index as u32)),
+                _ => {
+                    let before = sink.replace((own, vec![(ticket, index as u32)]));
+                    hand_over(before, &request);
+                }
+            },
+        }
+    }
+    hand_over(sink, &request);
+}
+
+fn hand_over(sink: Option<(Arc<dyn OutcomeSink>, Vec<(u64, u32)>)>, request: &Arc<EndedRequest>) {
+    if let Some((sink, tickets)) = sink {
+        guard(|| sink.told(Outcomes { request: request.clone(), tickets }));
+    }
+}
+
+/// A panic of a listener must not end the lane: other messages wait in it.
+fn guard(told: impl FnOnce()) {
+    let told = catch_unwind(AssertUnwindSafe(told));
+    told.unwrap_or_else(|_| error!("callback of a submitted message panicked"));
+}
