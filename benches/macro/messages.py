@@ -41,7 +41,7 @@ def send_many(running: Running) -> int:
 
 
 def submit(running: Running) -> int:
-    """The asynchronous way, one request a message, within the producer's window."""
+    """The asynchronous way: a future for each message, within the producer's window."""
     body = b"x" * BODY_BYTES
     count = COUNT // 10
     with rocketpy.Producer("bench", name_servers=[running.name_server]) as producer:

@@ -147,9 +147,11 @@ class ProducerOptions(ClientOptions, total=False):
     batch_messages: int
     """Maximum number of messages in one wire batch of `send_many`. Default 1024."""
     batch_bytes: int
-    """Maximum bytes of one wire batch of `send_many`. Default 512 KiB."""
+    """Maximum bytes of one wire batch. Default 512 KiB."""
     requests_in_flight: int
-    """Maximum concurrent requests of one `send_many`. Default 8."""
+    """Maximum concurrent requests of one `send_many`, and of the submitted messages of one topic. Default 8."""
+    linger: Duration
+    """How long a submitted message may wait for others to share its request. Default 0: only while one is under way."""
     default_topic_queues: int
     """Queues asked for when the broker creates a topic by itself. Default 4."""
 

@@ -59,8 +59,8 @@ class RocketPyError(Exception):
         retryable: True when the same call may succeed later without a change of its arguments.
         may_have_been_applied: True when the server may have executed the request. A send that timed out may be stored.
         hint: What the caller can do; None without advice. Also shown below the traceback.
-        msg_id: Of a send: unique key of the message. `send(message, msg_id=error.msg_id)` repeats it under the same id, by
-            which consumers recognise the duplicate. None for other errors, and if the message never had an id.
+        msg_id: Of a send: unique key of the message. `send(message, msg_id=error.msg_id)` repeats it under the same
+            id, by which consumers recognise the duplicate. None for other errors, and without an id.
         broker: Of a send: name of the broker of the last attempt; None when no attempt was made.
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
 from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
@@ -99,8 +99,8 @@ class Producer(Closing):
             message: What to send. Its `order_key`, if any, chooses the queue.
             queue: The queue to use; no other is tried.
             timeout: Budget of all attempts, in seconds; default: the producer's `send_timeout`.
-            msg_id: Unique key of the message; default: a new one. To repeat a send that may have been applied, give the `msg_id`
-                of its error: both copies then have one id, by which consumers recognise the duplicate.
+            msg_id: Unique key of the message; default: a new one. To repeat a send that may have been applied, give the
+                `msg_id` of its error: both copies then have one id, by which consumers recognise the duplicate.
 
         Raises:
             RequestTimeoutError: No acknowledgement in time. The message may be stored: a retry may store it twice.
@@ -142,14 +142,20 @@ class Producer(Closing):
         *,
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
+        wait: Duration | None = None,
         msg_id: str | None = None,
     ) -> Future[Receipt]:
         """Queues one message for sending and returns at once. If the window is full, waits for room first.
 
+        Messages that come while a request is under way share the next. Those of one order key, or of one `queue`, keep
+        their order: when one fails, those that wait behind it for the same queue fail too, unsent.
+
         Args:
             message: What to send.
             queue: The queue to use; no other is tried.
-            timeout: Budget of all attempts, in seconds; default: the producer's `send_timeout`.
+            timeout: Budget of all attempts, in seconds, from when the message leaves; default: the producer's
+                `send_timeout`.
+            wait: Longest wait for room in the window, in seconds; default: the producer's `send_timeout`.
             msg_id: As for `send`.
 
         Returns:
@@ -158,15 +164,10 @@ class Producer(Closing):
         Raises:
             RequestTimeoutError: The window stayed full; the message was not sent.
         """
-        from concurrent.futures import Future
-
-        future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()
-        self._native.submit(message, future, queue, timeout, msg_id)
-        return future
+        return self._native.submit(message, queue, timeout, wait, msg_id)
 
     def flush(self, timeout: Duration = 30.0) -> None:
-        """Waits until every submitted message has its outcome and its future is done.
+        """Waits until every message submitted before has its outcome and its future is done. Holds up no `submit`.
 
         Args:
             timeout: Longest wait, in seconds.

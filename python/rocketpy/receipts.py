@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         def receipt(self, index: int) -> Receipt: ...
         def __len__(self) -> int: ...
 
+
 __all__ = ["Receipts"]
 
 

@@ -23,7 +23,14 @@ def test_every_error_has_the_root_and_its_three_answers(kind):
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_every_error_travels_between_processes(kind):
-    facts = {"code": 3, "retryable": True, "may_have_been_applied": True, "hint": "do this", "msg_id": "A1", "broker": "b"}
+    facts = {
+        "code": 3,
+        "retryable": True,
+        "may_have_been_applied": True,
+        "hint": "do this",
+        "msg_id": "A1",
+        "broker": "b",
+    }
     error = pickle.loads(pickle.dumps(kind("text", **facts)))
     assert (type(error), str(error)) == (kind, "text")
     assert {name: getattr(error, name) for name in facts} == facts

@@ -110,7 +110,7 @@ def test_submit_when_the_window_is_full(stoppable):
         producer.send(Message("full", b"text"))
         stoppable.freeze()
         producer.submit(Message("full", b"text"))
-        assert_wakes(lambda: producer.submit(Message("full", b"text"), timeout=LONG))
+        assert_wakes(lambda: producer.submit(Message("full", b"text"), wait=LONG))
         stoppable.thaw()
 
 

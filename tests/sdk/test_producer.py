@@ -5,23 +5,12 @@ import pickle
 import threading
 from collections import Counter
 from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
 
 import pytest
+from reading import read_all
 
 import rocketpy
-from rocketpy import Message, SendStatus, Start
-
-
-def read_all(server, topic, count, **options):
-    with server.consumer(rocketpy.testing.fresh_name("reader"), topic, start=Start.EARLIEST, **options) as consumer:
-        messages = []
-        while len(messages) < count:
-            batch = consumer.poll(1000, timeout=60)
-            assert batch, f"{len(messages)} of {count} messages within 60 s"
-            messages += batch
-        assert consumer.poll(timeout=0.1) == []
-    return messages
+from rocketpy import Message, SendStatus
 
 
 def test_a_receipt_says_where_the_message_is(rocketpy_server, producer, rocketpy_topic):
@@ -101,78 +90,6 @@ def test_send_many_of_several_topics(rocketpy_server, producer):
     receipts = producer.send_many([Message(topics[n % 3], b"%d" % n) for n in range(30)])
     assert [receipt.queue.topic for receipt in receipts] == [topics[n % 3] for n in range(30)]
     assert {m.body for m in read_all(rocketpy_server, topics[1], 10)} == {b"%d" % n for n in range(1, 30, 3)}
-
-
-def test_futures_get_their_receipts(rocketpy_server, producer, rocketpy_topic):
-    futures = [producer.submit(Message(rocketpy_topic, b"%d" % n)) for n in range(500)]
-    assert all(isinstance(future, Future) for future in futures)
-    producer.flush(timeout=60)
-    assert all(future.done() for future in futures)
-    by_place = {(m.queue_id, m.queue_offset): m.body for m in read_all(rocketpy_server, rocketpy_topic, 500)}
-    for n, future in enumerate(futures):
-        receipt = future.result(timeout=0)
-        assert by_place[receipt.queue.queue_id, receipt.queue_offset] == b"%d" % n
-    assert not futures[0].cancel()
-
-
-def test_a_future_works_with_pythons_own_tools(producer, rocketpy_topic):
-    called = threading.Event()
-    future = producer.submit(Message(rocketpy_topic, b"text"))
-    future.add_done_callback(lambda done: called.set())
-    assert wait_for([future], timeout=60).done == {future}
-    assert called.wait(60)
-
-
-def test_a_callback_may_use_the_producer(producer, rocketpy_topic):
-    results: list[object] = []
-    second = threading.Event()
-
-    def follow(done):
-        try:
-            results.append(producer.send(Message(rocketpy_topic, b"second")))
-            producer.flush(timeout=60)
-            results.append("flushed")
-        finally:
-            second.set()
-
-    future = producer.submit(Message(rocketpy_topic, b"first"))
-    future.add_done_callback(follow)
-    assert second.wait(60)
-    assert results[1:] == ["flushed"]
-
-
-def test_a_future_gets_the_error(stoppable):
-    with rocketpy.Producer("futures", name_servers=[stoppable.name_server], retries=0, send_timeout=0.3) as producer:
-        producer.send(Message("futures", b"first"), timeout=60)
-        stoppable.freeze()
-        future = producer.submit(Message("futures", b"second"))
-        error = future.exception(timeout=60)
-        stoppable.thaw()
-    assert isinstance(error, rocketpy.RequestTimeoutError)
-    assert error.may_have_been_applied
-
-
-def test_a_full_window_waits_then_times_out(stoppable):
-    options = {"retries": 0, "send_timeout": 1.0, "window_messages": 2}
-    with rocketpy.Producer("window", name_servers=[stoppable.name_server], **options) as producer:
-        producer.send(Message("window", b"first"), timeout=60)
-        stoppable.freeze()
-        futures = [producer.submit(Message("window", b"%d" % n)) for n in range(2)]
-        with pytest.raises(rocketpy.RequestTimeoutError, match="window"):
-            producer.submit(Message("window", b"too many"), timeout=0.2)
-        stoppable.thaw()
-        wait_for(futures, timeout=60)
-
-
-def test_flush_times_out_with_what_is_left(stoppable):
-    with rocketpy.Producer("flush", name_servers=[stoppable.name_server], send_timeout=2.0) as producer:
-        producer.send(Message("flush", b"first"), timeout=60)
-        stoppable.freeze()
-        futures = [producer.submit(Message("flush", b"%d" % n)) for n in range(3)]
-        with pytest.raises(rocketpy.RequestTimeoutError, match="3 messages"):
-            producer.flush(timeout=0.2)
-        stoppable.thaw()
-        wait_for(futures, timeout=60)
 
 
 def test_send_many_tells_which_messages_were_not_acknowledged(stoppable):
@@ -316,13 +233,6 @@ def _failure(producer):
     except rocketpy.RocketPyError as error:
         return error
     return AssertionError("it was answered")
-
-
-def test_closing_sends_what_was_submitted(rocketpy_server, rocketpy_topic):
-    with rocketpy_server.producer("closing") as producer:
-        futures = [producer.submit(Message(rocketpy_topic, b"%d" % n)) for n in range(200)]
-    assert all(future.done() for future in futures)
-    assert len(read_all(rocketpy_server, rocketpy_topic, 200)) == 200
 
 
 def test_a_closed_producer_says_so(rocketpy_server, rocketpy_topic):

@@ -70,6 +70,11 @@ impl PyMessage {
         Lent(Arc::clone(&self.message))
     }
 
+    /// The message, shared with a send that outlives the call.
+    pub(crate) fn share(&self) -> Arc<Message> {
+        Arc::clone(&self.message)
+    }
+
     pub(crate) fn message(&self) -> &Message {
         &self.message
     }

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use rocketpy_client::{Client, Producer, ProducerConfig, Receipt, SendOptions};
+use rocketpy_client::{Client, OutcomeSink, Producer, ProducerConfig, SendOptions};
 use rocketpy_model::CompressionType;
 use tokio::runtime::Handle;
 
 use crate::client::connect;
-use crate::completion::FutureThread;
+use crate::completion::{FutureThread, future};
 use crate::convert::ToPython;
 use crate::duration::Seconds;
 use crate::error::{self, raise};
@@ -19,10 +19,13 @@ use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::QueueArgument;
 use crate::receipt::SentMany;
-use crate::wait::wait;
+use crate::wait::{wait, wait_detached};
 
 /// Longest wait of a close for the callbacks of futures.
 const CALLBACK_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Messages taken out of a list before other threads may have the interpreter lock: some hundred microseconds.
+const LENT_IN_A_TURN: usize = 8192;
 
 /// Sends messages for one producer group.
 #[pyclass(name = "Producer", module = "rocketpy._rocketpy", frozen)]
@@ -34,7 +37,9 @@ struct Running {
     producer: Producer,
     client: Client,
     runtime: Handle,
-    completions: Arc<FutureThread<Receipt>>,
+    completions: Arc<FutureThread>,
+    /// The same, as the client knows it.
+    sink: Arc<dyn OutcomeSink>,
 }
 
 impl Drop for Running {
@@ -65,7 +70,8 @@ impl PyProducer {
         let (client, runtime) = connect(name_servers, options)?;
         let producer = wait(py, &runtime, Producer::new(&client, group, config))?.map_err(raise)?;
         let completions = FutureThread::new();
-        Ok(Self { running: Owned::new(Running { producer, client, runtime, completions }) })
+        let sink: Arc<dyn OutcomeSink> = completions.clone();
+        Ok(Self { running: Owned::new(Running { producer, client, runtime, completions, sink }) })
     }
 
     #[getter]
@@ -90,7 +96,7 @@ impl PyProducer {
         let running = self.running.get()?;
         let options = SendOptions { msg_id, ..send_options(queue, timeout) };
         let sent = running.producer.send(message.get().message(), options);
-        wait(py, &running.runtime, sent)?.map_err(raise)?.to_python(py)
+        wait_detached(py, &running.runtime, sent)?.map_err(raise)?.to_python(py)
     }
 
     #[pyo3(signature = (messages, queue=None, timeout=None))]
@@ -104,27 +110,33 @@ impl PyProducer {
         let running = self.running.get()?;
         let messages = lend_all(messages)?;
         let sent = running.producer.send_many(messages, send_options(queue, timeout));
-        wait(py, &running.runtime, sent)?.map(SentMany::new).map_err(raise)
+        wait_detached(py, &running.runtime, sent)?.map(SentMany::new).map_err(raise)
     }
 
-    /// Hands one message over; `future`, a `concurrent.futures.Future`, gets the receipt or the error.
-    #[pyo3(signature = (message, future, queue=None, timeout=None, msg_id=None))]
-    fn submit(
+    /// Hands one message over, and returns the future of its receipt.
+    #[pyo3(signature = (message, queue=None, timeout=None, wait=None, msg_id=None))]
+    fn submit<'py>(
         &self,
-        py: Python<'_>,
-        message: &Bound<'_, PyMessage>,
-        future: Py<PyAny>,
+        py: Python<'py>,
+        message: &Bound<'py, PyMessage>,
         queue: Option<QueueArgument>,
         timeout: Option<Seconds>,
+        wait: Option<Seconds>,
         msg_id: Option<String>,
-    ) -> PyResult<()> {
+    ) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let promise = running.completions.promise(future)?;
-        let message = message.get().message().clone();
-        let done = move |outcome| promise.keep(outcome);
-        let options = SendOptions { msg_id, ..send_options(queue, timeout) };
-        let handed_over = running.producer.submit_with(message, options, done);
-        wait(py, &running.runtime, handed_over)?.map_err(raise)
+        let future = future::make(py)?;
+        let ticket = running.completions.promise(future.clone().unbind())?;
+        let options =
+            SendOptions { msg_id, wait: wait.map(|Seconds(wait)| wait), ..send_options(queue, timeout) };
+        let handed_over =
+            running.producer.submit_ticket(message.get().share(), options, &running.sink, ticket);
+        let handed_over =
+            self::wait(py, &running.runtime, handed_over).and_then(|outcome| outcome.map_err(raise));
+        if handed_over.is_err() {
+            drop(running.completions.withdraw(ticket));
+        }
+        handed_over.map(|()| future)
     }
 
     /// Waits until every submitted message has its outcome and its future is done.
@@ -144,7 +156,7 @@ impl PyProducer {
     ) -> PyResult<()> {
         let running = self.running.get()?;
         let sent = running.producer.send_oneway(message.get().message(), send_options(queue, None));
-        wait(py, &running.runtime, sent)?.map_err(raise)
+        wait_detached(py, &running.runtime, sent)?.map_err(raise)
     }
 
     /// Queues of a topic that may be written.
@@ -175,9 +187,16 @@ fn send_options(queue: Option<QueueArgument>, timeout: Option<Seconds>) -> SendO
 
 /// Takes messages out of a list, or any other iterable.
 fn lend_all(messages: &Bound<'_, PyAny>) -> PyResult<Vec<Lent>> {
-    let lend = |message: Bound<'_, PyAny>| match message.cast::<PyMessage>() {
-        Ok(message) => Ok(message.get().lend()),
-        Err(_not_one) => Err(error::wrong_type("every item of messages", "a rocketpy.Message", &message)),
+    let (py, mut turn) = (messages.py(), 0);
+    let mut lend = |message: Bound<'_, PyAny>| {
+        turn += 1;
+        if turn % LENT_IN_A_TURN == 0 {
+            py.detach(|| ());
+        }
+        match message.cast::<PyMessage>() {
+            Ok(message) => Ok(message.get().lend()),
+            Err(_not_one) => Err(error::wrong_type("every item of messages", "a rocketpy.Message", &message)),
+        }
     };
     if let Ok(list) = messages.cast::<PyList>() {
         return list.iter().map(lend).collect();
@@ -203,6 +222,7 @@ fn config(options: &mut Options<'_>) -> PyResult<ProducerConfig> {
     options.set("batch_messages", &mut config.batch_messages)?;
     options.set("batch_bytes", &mut config.batch_bytes)?;
     options.set("requests_in_flight", &mut config.requests_in_flight)?;
+    options.set_duration("linger", &mut config.linger)?;
     options.set("default_topic_queues", &mut config.default_topic_queues)?;
     Ok(config)
 }

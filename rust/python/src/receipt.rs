@@ -2,7 +2,8 @@
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
+use pyo3::types::{PyString, PyType};
+use pyo3::{ffi, intern};
 use rocketpy_client::{Receipt, SendStatus};
 
 use crate::convert::ToPython;
@@ -27,8 +28,33 @@ impl ToPython for Receipt {
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let status = status(py, self.status)?;
         let queue = self.queue.to_python(py)?;
+        let receipt = blank(py)?;
+        set(&receipt, intern!(py, "status"), status.as_any())?;
+        set(&receipt, intern!(py, "msg_id"), PyString::new(py, &self.msg_id).as_any())?;
+        set(&receipt, intern!(py, "offset_msg_id"), PyString::new(py, &self.offset_msg_id).as_any())?;
+        set(&receipt, intern!(py, "queue"), queue.as_any())?;
+        set(&receipt, intern!(py, "queue_offset"), self.queue_offset.get().into_pyobject(py)?.as_any())?;
+        Ok(receipt)
+    }
+}
+
+/// A receipt without values. The dataclass is frozen, so its `__init__` would set each by a call of Python's own
+/// `object.__setattr__`: slow where millions are made.
+fn blank(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    static NEW: PyOnceLock<(Py<PyAny>, Py<PyType>)> = PyOnceLock::new();
+    let (new, class) = NEW.get_or_try_init(py, || {
         let class = RECEIPT.import(py, "rocketpy.message", "Receipt")?;
-        class.call1((status, &self.msg_id, &self.offset_msg_id, queue, self.queue_offset.get()))
+        PyResult::Ok((class.getattr(intern!(py, "__new__"))?.unbind(), class.clone().unbind()))
+    })?;
+    new.bind(py).call1((class.bind(py),))
+}
+
+/// Sets a slot of a frozen dataclass, as `object.__setattr__` does.
+fn set(receipt: &Bound<'_, PyAny>, name: &Bound<'_, PyString>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    // SAFETY: three live objects, and the interpreter lock is held.
+    match unsafe { ffi::PyObject_GenericSetAttr(receipt.as_ptr(), name.as_ptr(), value.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(PyErr::fetch(receipt.py())),
     }
 }
 

@@ -17,7 +17,8 @@ pub(crate) const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Waits for a future; on Ctrl-C drops it and raises `KeyboardInterrupt`.
 ///
-/// A future that is ready at once needs neither a switch of the interpreter lock nor a timer.
+/// A future that is ready at once needs neither a switch of the interpreter lock nor a timer. What a future does before it first
+/// waits runs with the lock: one that compresses, packs or checks many messages goes through [`wait_detached`].
 pub(crate) fn wait<F>(py: Python<'_>, runtime: &Handle, future: F) -> PyResult<F::Output>
 where
     F: Future + Send,
@@ -30,6 +31,16 @@ where
             return Ok(output);
         }
     }
+    wait_detached(py, runtime, future)
+}
+
+/// As [`wait`], never with the interpreter lock.
+pub(crate) fn wait_detached<F>(py: Python<'_>, runtime: &Handle, future: F) -> PyResult<F::Output>
+where
+    F: Future + Send,
+    F::Output: Send,
+{
+    let mut future = pin!(future);
     loop {
         let future = future.as_mut();
         let step =

@@ -9,7 +9,7 @@ use rocketpy_model::Message;
 use super::options::SendOptions;
 use super::pack::{Given, KeyList};
 use super::send::Stored;
-use super::told::{Done, EndedRequest, tell};
+use super::told::{Done, EndedRequest, Listener, tell};
 use super::window::{Place, Window};
 use crate::config::ProducerConfig;
 use crate::send_error::SendError;
@@ -33,11 +33,11 @@ impl Submitted {
         message: Arc<Message>,
         options: SendOptions,
         timeout: Duration,
-        done: Done,
+        listener: Listener,
         place: Place,
     ) -> Self {
         let [order_key, msg_id] = [options.order_key, options.msg_id].map(|text| text.map(Into::into));
-        Self { message, order_key, msg_id, timeout, done, place }
+        Self { message, order_key, msg_id, timeout, done: Done::new(listener), place }
     }
 
     /// What the options of the submit add to the message.

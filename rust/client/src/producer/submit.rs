@@ -8,7 +8,7 @@ use rocketpy_model::Message;
 use super::lane::Submitted;
 use super::lanes::Way;
 use super::options::SendOptions;
-use super::told::{Done, OutcomeSink, PendingSend};
+use super::told::{Listener, OutcomeSink, PendingSend};
 use super::window::Place;
 use super::{Producer, select};
 use crate::error::ClientError;
@@ -33,8 +33,8 @@ impl Producer {
         message: impl Into<Arc<Message>>,
         options: SendOptions,
     ) -> Result<PendingSend, SendError> {
-        let (done, pending) = Done::waiter();
-        self.enter_lane(message.into(), options, done).await?;
+        let (listener, pending) = Listener::waiter();
+        self.enter_lane(message.into(), options, listener).await?;
         Ok(pending)
     }
 
@@ -51,7 +51,7 @@ impl Producer {
     where
         F: FnOnce(Result<Receipt, SendError>) + Send + 'static,
     {
-        self.enter_lane(message.into(), options, Done::callback(done)).await
+        self.enter_lane(message.into(), options, Listener::Callback(Box::new(done))).await
     }
 
     /// As [`submit`](Self::submit). The sink is told the outcome once, together with those of the other messages of its request.
@@ -66,26 +66,23 @@ impl Producer {
         sink: &Arc<dyn OutcomeSink>,
         ticket: u64,
     ) -> Result<(), SendError> {
-        self.enter_lane(message.into(), options, Done::ticket(sink, ticket)).await
+        self.enter_lane(message.into(), options, Listener::Ticket(sink.clone(), ticket)).await
     }
 
     async fn enter_lane(
         &self,
         message: Arc<Message>,
         options: SendOptions,
-        mut done: Done,
+        listener: Listener,
     ) -> Result<(), SendError> {
         let timeout = options.timeout.unwrap_or(self.shared.sender.config.send_timeout);
         match self.find_place(&message, &options, timeout).await {
             Ok((route, way, place)) => {
-                let submitted = Submitted::new(message, options, timeout, done, place);
+                let submitted = Submitted::new(message, options, timeout, listener, place);
                 self.shared.lanes.push(&route, way, submitted);
                 Ok(())
             }
-            Err(error) => {
-                done.forget();
-                Err(SendError::untried(error, options.msg_id.as_deref()))
-            }
+            Err(error) => Err(SendError::untried(error, options.msg_id.as_deref())),
         }
     }
 

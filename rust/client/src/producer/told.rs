@@ -42,8 +42,7 @@ pub trait OutcomeSink: Send + Sync {
 #[derive(Debug)]
 pub struct Outcomes {
     request: Arc<EndedRequest>,
-    /// Ticket of each message, and its index in the request.
-    tickets: Vec<(u64, u32)>,
+    tickets: Tickets,
 }
 
 impl Outcomes {
@@ -53,10 +52,14 @@ impl Outcomes {
     }
 
     /// The outcome of every message, in the same order.
-    pub fn outcomes(&self) -> impl ExactSizeIterator<Item = Result<Receipt, SendError>> {
-        self.tickets.iter().map(|(_, index)| self.request.outcome(*index as usize))
+    pub fn into_outcomes(self) -> impl ExactSizeIterator<Item = Result<Receipt, SendError>> + Send {
+        let request = self.request;
+        self.tickets.into_iter().map(move |(_, index)| request.outcome(index as usize))
     }
 }
+
+/// Tickets of messages, each with its message's index in the request.
+type Tickets = Vec<(u64, u32)>;
 
 /// What one request ended with.
 #[derive(Debug)]
@@ -72,33 +75,26 @@ impl EndedRequest {
     }
 }
 
-/// Receives the outcome of a message. If it is dropped first, as at the end of the runtime, the outcome is an error.
-#[derive(Default)]
-pub(crate) struct Done(Option<Listener>);
-
-enum Listener {
+/// Receives the outcome of a message.
+pub(crate) enum Listener {
     Waiter(oneshot::Sender<Result<Receipt, SendError>>),
     Callback(Box<dyn FnOnce(Result<Receipt, SendError>) + Send>),
     Ticket(Arc<dyn OutcomeSink>, u64),
 }
 
-impl Done {
+impl Listener {
     pub(crate) fn waiter() -> (Self, PendingSend) {
         let (sender, receiver) = oneshot::channel();
-        (Self(Some(Listener::Waiter(sender))), PendingSend { receiver })
+        (Self::Waiter(sender), PendingSend { receiver })
     }
+}
 
-    pub(crate) fn callback(callback: impl FnOnce(Result<Receipt, SendError>) + Send + 'static) -> Self {
-        Self(Some(Listener::Callback(Box::new(callback))))
-    }
+/// The listener of a message that was taken. If it is dropped first, as at the end of the runtime, the outcome is an error.
+pub(crate) struct Done(Option<Listener>);
 
-    pub(crate) fn ticket(sink: &Arc<dyn OutcomeSink>, ticket: u64) -> Self {
-        Self(Some(Listener::Ticket(sink.clone(), ticket)))
-    }
-
-    /// Drops the listener without an outcome.
-    pub(crate) fn forget(&mut self) {
-        self.0 = None;
+impl Done {
+    pub(crate) fn new(listener: Listener) -> Self {
+        Self(Some(listener))
     }
 }
 
@@ -125,7 +121,7 @@ impl fmt::Debug for Done {
 /// Tells every listener of a request its outcome; those with tickets of one sink together.
 pub(crate) fn tell<'a>(listeners: impl IntoIterator<Item = &'a mut Done>, ended: EndedRequest) {
     let request = Arc::new(ended);
-    let mut sink: Option<(Arc<dyn OutcomeSink>, Vec<(u64, u32)>)> = None;
+    let mut sink: Option<(Arc<dyn OutcomeSink>, Tickets)> = None;
     for (index, done) in listeners.into_iter().enumerate() {
         match done.0.take() {
             None => {}
@@ -144,7 +140,7 @@ pub(crate) fn tell<'a>(listeners: impl IntoIterator<Item = &'a mut Done>, ended:
     hand_over(sink, &request);
 }
 
-fn hand_over(sink: Option<(Arc<dyn OutcomeSink>, Vec<(u64, u32)>)>, request: &Arc<EndedRequest>) {
+fn hand_over(sink: Option<(Arc<dyn OutcomeSink>, Tickets)>, request: &Arc<EndedRequest>) {
     if let Some((sink, tickets)) = sink {
         guard(|| sink.told(Outcomes { request: request.clone(), tickets }));
     }

@@ -300,8 +300,9 @@ struct Notes(Mutex<Vec<Vec<(u64, u64)>>>);
 
 impl OutcomeSink for Notes {
     fn told(&self, outcomes: Outcomes) {
-        let offsets = outcomes.outcomes().map(|outcome| outcome.unwrap().queue_offset.get());
-        self.0.lock().push(outcomes.tickets().zip(offsets).collect());
+        let tickets: Vec<u64> = outcomes.tickets().collect();
+        let offsets = outcomes.into_outcomes().map(|outcome| outcome.unwrap().queue_offset.get());
+        self.0.lock().push(tickets.into_iter().zip(offsets).collect());
     }
 }
 
@@ -309,7 +310,8 @@ impl OutcomeSink for Notes {
 async fn a_sink_is_told_request_by_request() {
     let peer = single(1);
     hold_sends(&peer);
-    let producer = producer(&peer, ProducerConfig::default()).await;
+    let config = ProducerConfig { window_messages: 4, ..ProducerConfig::default() };
+    let producer = producer(&peer, config).await;
     let notes = Arc::new(Notes::default());
     let sink: Arc<dyn OutcomeSink> = notes.clone();
     producer.submit_ticket(Message::new("t", "x"), keyed(), &sink, 100).await.unwrap();
@@ -319,6 +321,11 @@ async fn a_sink_is_told_request_by_request() {
     }
     let refused = producer.submit_ticket(Message::new("t", ""), keyed(), &sink, 104).await;
     assert!(refused.is_err());
+    {
+        let mut given_up =
+            std::pin::pin!(producer.submit_ticket(Message::new("t", "x"), keyed(), &sink, 105));
+        assert!(poll_once(given_up.as_mut()).is_pending(), "the window is full");
+    }
     reply.send(sent(&first, 0));
     let (rest, reply) = peer.held(request::SEND_BATCH_MESSAGE).await;
     reply.send(sent(&rest, 1));
