@@ -1,6 +1,7 @@
 """The typer application: every command in one place. Each module of this package holds the commands of its name."""
 
 import inspect
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -135,6 +136,8 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
+    # Commands say themselves what goes wrong, and how they go on.
+    logging.getLogger("rocketpy.client").setLevel(logging.ERROR)
     try:
         make_app()(args=list(arguments), prog_name="rocketpy")
     except Reported as end:

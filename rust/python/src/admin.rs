@@ -68,9 +68,9 @@ type LagRow<'py> = (Bound<'py, PyAny>, u64, u64, u64, Option<SystemTime>);
 impl PyAdmin {
     #[new]
     #[pyo3(signature = (name_servers, **options))]
-    fn new(name_servers: Vec<String>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+    fn new(py: Python<'_>, name_servers: Vec<String>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let options = Options::new("Admin", options);
-        let (client, runtime) = connect(name_servers, options)?;
+        let (client, runtime) = connect(py, name_servers, options)?;
         let admin = Admin::new(&client);
         Ok(Self { running: Owned::new(Running { admin, client, runtime }) })
     }

@@ -76,7 +76,7 @@ impl PyConsumer {
         let mut options = Options::new("Consumer", options);
         let tags = options.take::<String>("tags")?.unwrap_or_else(|| "*".to_owned());
         let config = config(&mut options)?;
-        let (client, runtime) = connect(name_servers, options)?;
+        let (client, runtime) = connect(py, name_servers, options)?;
         let subscriptions = topics.into_iter().map(|topic| Subscription::new(topic, tags.as_str())).collect();
         let joined = PullConsumer::new(&client, group, subscriptions, config);
         let consumer = wait(py, &runtime, joined)?.map_err(raise)?;

@@ -6,6 +6,7 @@ mod batch;
 mod bodies;
 mod commit;
 mod decode;
+mod lasting;
 mod member;
 mod pull;
 mod pull_consumer;
