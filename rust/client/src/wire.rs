@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, TopicConfig, sys_flag, system};
-use rocketpy_protocol::body::HeartbeatData;
+use rocketpy_protocol::body::{HeartbeatData, OtherSubscription};
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
     CreateTopicRequestHeader, DeleteSubscriptionGroupRequestHeader, DeleteTopicFromNamesrvRequestHeader,
@@ -16,6 +16,7 @@ use rocketpy_protocol::header::{
 };
 use rocketpy_protocol::{Command, Header, json};
 use serde::de::DeserializeOwned;
+use tracing::debug;
 
 use crate::error::ClientError;
 use crate::members::Role;
@@ -213,6 +214,15 @@ pub(crate) fn consumer_list(group: &str) -> Command {
 
 pub(crate) fn heartbeat(data: &HeartbeatData) -> Command {
     Command::bare_request(request::HEART_BEAT).with_body(json::to_vec(data))
+}
+
+/// What the answer to a heartbeat says about members with other subscriptions. Apache's brokers say nothing.
+pub(crate) fn other_subscriptions(address: &str, answer: &Command) -> Vec<OtherSubscription> {
+    let Some(text) = answer.ext.get(key::OTHER_SUBSCRIPTIONS) else { return Vec::new() };
+    json::from_slice(text.as_bytes()).unwrap_or_else(|error| {
+        debug!(address, %error, "the answer to a heartbeat cannot be read");
+        Vec::new()
+    })
 }
 
 pub(crate) fn unregister(client_id: &str, role: Role, group: &str) -> Command {

@@ -8,6 +8,7 @@ mod commit;
 mod decode;
 mod lasting;
 mod member;
+mod others;
 mod pull;
 mod pull_consumer;
 mod range;
