@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rocketpy.config import ClientOptions, Instant, Start
     from rocketpy.message import MessageQueue
 
-__all__ = ["Admin", "BrokerInfo", "GroupInfo", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"]
+__all__ = ["Admin", "BrokerInfo", "GroupInfo", "GroupMember", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,24 @@ class GroupInfo:
     name: str
     members: tuple[str, ...]
     """Client ids of the members that are there now, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A live member of a consumer group."""
+
+    client_id: str
+    address: str
+    """`host:port` of its end of the connection."""
+    language: str
+    """The language of its client."""
+    subscriptions: dict[str, str] | None
+    """Tags by topic; None where the broker does not tell it (Apache's)."""
+    differs: bool
+    """Whether it subscribes to something else than most members. Without a majority every member differs.
+
+    Members share the queues of a topic: where they want different things, each misses messages.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +220,14 @@ class Admin(Closing):
     def group_members(self, group: str) -> list[str]:
         """Client ids of the members of a group that are there now, sorted."""
         return self._native.group_members(group)
+
+    def describe_group(self, group: str) -> list[GroupMember]:
+        """The members of a group that are there now, sorted by client id, with what each subscribes to.
+
+        Raises:
+            RefusedError: There is no such group.
+        """
+        return [GroupMember(*member) for member in self._native.describe_group(group)]
 
     def create_group(self, group: str) -> None:
         """Creates a group at every broker, as its first consumer would; does nothing where it is there already.

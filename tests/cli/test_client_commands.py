@@ -404,6 +404,31 @@ def test_a_group_that_is_not_there_is_named_and_can_be_created(rocketpy, topic: 
     assert rocketpy("consume", topic, "--group", group).stdout == "4\n"
 
 
+def test_members_that_subscribe_to_different_tags_are_shown_and_logged_once(rocketpy, server, topic: str):
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    assert rocketpy("group", "describe", group, code=3).stderr.startswith(f"error: no such group: {group}")
+
+    def described() -> dict[str, tuple]:
+        rows = json.loads(rocketpy("group", "describe", group, "--json").stdout)
+        return {row["client_id"]: (row["subscriptions"], row["differs"]) for row in rows}
+
+    options = {"name_servers": server.name_server, "allow_other_subscriptions": True}
+    with Consumer(group, topic, tags="a || b", **options) as first:
+        assert described() == {first.client_id: ({topic: "a || b"}, False)}
+        assert "miss" not in rocketpy("group", "describe", group).stdout
+        with Consumer(group, topic, tags="c", **options) as second:
+            other = {second.client_id: ({topic: "c"}, True)}
+            assert described() == {first.client_id: ({topic: "a || b"}, True)} | other
+            shown = rocketpy("group", "describe", group).stdout
+            assert f"{topic}: a || b" in shown
+            assert "each misses messages" in shown
+    lines = [
+        line for line in server.log.read_text().splitlines() if "different topics or tags" in line and group in line
+    ]
+    assert len(lines) == 1, lines
+    assert json.loads(rocketpy("group", "describe", group, "--json").stdout) == []
+
+
 def test_a_group_with_live_members_is_reset_only_by_force(rocketpy, server, topic: str):
     group = f"group-{uuid.uuid4().hex[:8]}"
     with Consumer(group, topic, name_servers=server.name_server) as consumer:

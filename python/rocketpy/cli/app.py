@@ -103,7 +103,8 @@ def make_app() -> typer.Typer:
             ("describe", topic.describe),
         ),
         ("group", "Consumer groups of a cluster.", CLIENTS): (
-            ("list", group.list_groups), ("create", group.create), ("lag", group.lag), ("reset", group.reset)
+            ("list", group.list_groups), ("create", group.create), ("describe", group.describe), ("lag", group.lag),
+            ("reset", group.reset),
         ),
         ("message", "Single messages of a cluster.", CLIENTS): (("query", message.query),),
         ("store", "A store folder, read beside its server or without one.", TOOLS): (

@@ -1,5 +1,7 @@
-"""`rocketpy group`: list, create, lag, reset."""
+"""`rocketpy group`: list, create, describe, lag, reset."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -29,6 +31,38 @@ def create(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) 
     with Admin(name_servers=name_server, **PATIENT) as admin:
         admin.create_group(group)
     output.show_one({"group": group}, as_json=as_json)
+
+
+def describe(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
+    """Show the live members of a group and what each subscribes to. All have to subscribe to the same."""
+    with Admin(name_servers=name_server, **PATIENT) as admin, existing(group):
+        members = admin.describe_group(group)
+    rows = output.rows_of(members)
+    if not as_json:
+        for row in rows:
+            subscriptions = row["subscriptions"]
+            row["subscriptions"] = subscriptions and "; ".join(
+                f"{topic}: {tags}" for topic, tags in subscriptions.items()
+            )
+    output.show(
+        rows,
+        as_json=as_json,
+        title=f"{group}: {output.counted(len(rows), 'member')}",
+        empty=f"{group} has no members now",
+    )
+    if not as_json and any(member.differs for member in members):
+        print("the members subscribe to different topics or tags: they share the queues, so each misses messages")
+
+
+@contextmanager
+def existing(group: str) -> Generator[None, None, None]:
+    """Adds the hint for commands that need an existing group."""
+    try:
+        yield
+    except RefusedError as error:
+        if error.code != GROUP_NOT_EXIST:
+            raise
+        raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, HINT.format(group)) from error
 
 
 def lag(
@@ -69,13 +103,8 @@ def reset(
 ) -> None:
     """Set the offsets of a group. Members must be stopped, unless forced."""
     target = {"earliest": Start.EARLIEST, "latest": Start.LATEST}.get(to) or Start.at(moment(to))
-    with Admin(name_servers=name_server, **PATIENT) as admin:
-        try:
-            offsets = admin.reset_offsets(group, topic, target, force=force)
-        except RefusedError as error:
-            if error.code != GROUP_NOT_EXIST:
-                raise
-            raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, HINT.format(group)) from error
+    with Admin(name_servers=name_server, **PATIENT) as admin, existing(group):
+        offsets = admin.reset_offsets(group, topic, target, force=force)
     rows = [
         {"broker_name": queue.broker_name, "queue_id": queue.queue_id, "offset": offset}
         for queue, offset in offsets.items()

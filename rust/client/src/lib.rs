@@ -30,8 +30,8 @@ mod route;
 mod wire;
 
 pub use admin::{
-    Admin, BrokerDescription, ClusterDescription, FoundMessage, GroupLag, GroupSummary, LagRow, OffsetTarget,
-    QueueStats, TopicBroker, TopicDescription, TopicSpec,
+    Admin, BrokerDescription, ClusterDescription, FoundMessage, GroupDescription, GroupLag, GroupMember,
+    GroupSummary, LagRow, OffsetTarget, QueueStats, TopicBroker, TopicDescription, TopicSpec,
 };
 pub use client::Client;
 pub use config::{ClientConfig, ConsumerConfig, ProducerConfig, Start, Subscription};

@@ -7,12 +7,12 @@ use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
     CreateTopicRequestHeader, DeleteSubscriptionGroupRequestHeader, DeleteTopicFromNamesrvRequestHeader,
     DeleteTopicRequestHeader, GetAllSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader,
-    GetConsumerListByGroupRequestHeader, GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader,
-    GetMinOffsetRequestHeader, GetRouteInfoRequestHeader, GetTopicConfigRequestHeader,
-    GetTopicStatsInfoRequestHeader, PullMessageRequestHeader, QueryConsumerOffsetRequestHeader,
-    QueryMessageRequestHeader, SearchOffsetRequestHeader, SendMessageRequestHeader,
-    SendMessageRequestHeaderV2, UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader,
-    ViewMessageRequestHeader, key,
+    GetConsumerConnectionListRequestHeader, GetConsumerListByGroupRequestHeader,
+    GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader,
+    GetRouteInfoRequestHeader, GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader,
+    PullMessageRequestHeader, QueryConsumerOffsetRequestHeader, QueryMessageRequestHeader,
+    SearchOffsetRequestHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2,
+    UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader, ViewMessageRequestHeader, key,
 };
 use rocketpy_protocol::{Command, Header, json};
 use serde::de::DeserializeOwned;
@@ -210,6 +210,12 @@ pub(crate) fn consume_stats(group: &str, topic: Option<&str>) -> Command {
 pub(crate) fn consumer_list(group: &str) -> Command {
     let header = GetConsumerListByGroupRequestHeader { consumer_group: group };
     Command::request(request::GET_CONSUMER_LIST_BY_GROUP, &header)
+}
+
+/// Asks for the live members of a group with their connections.
+pub(crate) fn consumer_connections(group: &str) -> Command {
+    let header = GetConsumerConnectionListRequestHeader { consumer_group: group };
+    Command::request(request::GET_CONSUMER_CONNECTION_LIST, &header)
 }
 
 pub(crate) fn heartbeat(data: &HeartbeatData) -> Command {

@@ -7,8 +7,8 @@ use std::time::SystemTime;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rocketpy_client::{
-    Admin, Client, ClientError, FoundMessage, MessageQuery, OffsetTarget, QueryKind, QueueStats, Start,
-    TopicSpec,
+    Admin, Client, ClientError, FoundMessage, GroupMember, MessageQuery, OffsetTarget, QueryKind, QueueStats,
+    Start, TopicSpec,
 };
 use rocketpy_model::{MessageQueue, Permission, QueueOffset};
 use rocketpy_protocol::record::RecordView;
@@ -57,6 +57,8 @@ impl Running {
 
 /// Broker name, cluster, addresses by broker id, read and write queues, readable, writable.
 type TopicBroker = (String, String, BTreeMap<u64, String>, u32, u32, bool, bool, BTreeMap<String, String>);
+/// Client id, address, language, tags by topic, whether these differ from those of most members.
+type MemberRow = (String, String, String, Option<BTreeMap<String, String>>, bool);
 /// Broker name, cluster, addresses by broker id.
 type BrokerRow = (String, String, BTreeMap<u64, String>);
 /// Queue, smallest and largest offset, time of the newest message.
@@ -149,6 +151,16 @@ impl PyAdmin {
     fn group_members(&self, py: Python<'_>, group: &str) -> PyResult<Vec<String>> {
         let running = self.running.get()?;
         running.wait(py, running.admin.group_members(group))
+    }
+
+    fn describe_group(&self, py: Python<'_>, group: &str) -> PyResult<Vec<MemberRow>> {
+        let running = self.running.get()?;
+        let described = running.wait(py, running.admin.describe_group(group))?;
+        let row = |member: &GroupMember| {
+            let GroupMember { client_id, address, language, subscriptions } = member.clone();
+            (client_id, address, language, subscriptions, described.differs(member))
+        };
+        Ok(described.members.iter().map(row).collect())
     }
 
     fn create_group(&self, py: Python<'_>, group: &str) -> PyResult<()> {

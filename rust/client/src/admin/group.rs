@@ -150,14 +150,17 @@ impl Admin {
     }
 }
 
-fn check_group(group: &str) -> Result<(), ClientError> {
+pub(super) fn check_group(group: &str) -> Result<(), ClientError> {
     name::check_group(group)
         .map_err(|error| ClientError::InvalidGroup { group: group.to_owned(), reason: error.to_string() })
 }
 
 impl Api {
     /// All groups of a broker, fetched page by page. A broker before 5.4 gives all of them in one.
-    async fn groups_at(&self, address: &str) -> Result<BTreeMap<String, GroupConfig>, ClientError> {
+    pub(super) async fn groups_at(
+        &self,
+        address: &str,
+    ) -> Result<BTreeMap<String, GroupConfig>, ClientError> {
         const OPERATION: &str = "group list query";
         let mut groups = BTreeMap::new();
         let mut version = None;

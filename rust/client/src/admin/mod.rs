@@ -1,6 +1,7 @@
 //! Topics, groups, offsets and clusters.
 
 mod group;
+mod member;
 mod message;
 mod topic;
 mod types;
@@ -13,8 +14,8 @@ use rocketpy_protocol::record::RecordView;
 
 pub use self::message::FoundMessage;
 pub use self::types::{
-    BrokerDescription, ClusterDescription, GroupLag, GroupSummary, LagRow, OffsetTarget, QueueStats,
-    TopicBroker, TopicDescription, TopicSpec,
+    BrokerDescription, ClusterDescription, GroupDescription, GroupLag, GroupMember, GroupSummary, LagRow,
+    OffsetTarget, QueueStats, TopicBroker, TopicDescription, TopicSpec,
 };
 use crate::client::Client;
 use crate::error::ClientError;

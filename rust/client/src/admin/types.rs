@@ -93,6 +93,28 @@ pub struct GroupSummary {
     pub members: Vec<String>,
 }
 
+/// A live member of a consumer group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupMember {
+    /// Its client id.
+    pub client_id: String,
+    /// `ip:port` of its end of the connection.
+    pub address: String,
+    /// The language of its client.
+    pub language: String,
+    /// Tags by topic, without the group's retry topic. `None` where the broker does not tell it: Apache's.
+    pub subscriptions: Option<BTreeMap<String, String>>,
+}
+
+/// A consumer group with its live members.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupDescription {
+    /// The group's name.
+    pub name: String,
+    /// The live members, sorted by client id.
+    pub members: Vec<GroupMember>,
+}
+
 /// A group's progress in one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LagRow {
