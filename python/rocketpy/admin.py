@@ -93,14 +93,16 @@ class QueueLag:
     """How far a group is in one queue."""
 
     queue: MessageQueue
-    committed_offset: int
-    """Next offset to read; 0 when the group committed nothing."""
+    committed_offset: int | None
+    """Next offset to read, as the broker has it stored; None when the group committed nothing."""
     max_offset: int
     """Offset after the newest message."""
     lag: int
-    """Messages that were not consumed yet."""
+    """Messages after the stored commit."""
     last_consumed_at: datetime | None
     """When the last consumed message was stored; None when there is none."""
+    held: int
+    """Of `lag`, the messages that live members have fetched and not committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +211,10 @@ class Admin(Closing):
         return [GroupInfo(name, tuple(members)) for name, members in self._native.groups()]
 
     def group_lag(self, group: str, topic: str | None = None) -> list[QueueLag]:
-        """How far a group is in each queue.
+        """How far a group is in each queue, counted from its stored commits.
+
+        A member that ends without a commit gives back what it holds, and a server that is killed may lose the commits
+        of its last 5 s; live members repeat theirs.
 
         Args:
             group: Name of the group.

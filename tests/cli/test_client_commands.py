@@ -386,6 +386,26 @@ def test_lag_shrinks_as_the_group_reads_and_reset_sets_it_back(rocketpy, topic: 
     assert group in rocketpy("group", "lag", group).stdout
 
 
+def test_lag_is_told_by_topic_and_on_request_by_queue_in_local_time(rocketpy, server, topic: str):
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    rocketpy("produce", topic, "--order-key", "k", stdin="1\n2\n3\n4\n")
+    rocketpy("consume", topic, "--group", group, "--count", "3")
+    (row,) = json.loads(rocketpy("group", "lag", group, "--json").stdout)
+    assert (row["topic"], row["queues"], row["lag"], row["held"]) == (topic, 4, 1, 0)
+    rows = json.loads(rocketpy("group", "lag", group, "--queues", "--json").stdout)
+    assert sorted(row["lag"] for row in rows) == [0, 0, 0, 1]
+    assert [row["queue_id"] for row in rows] == [0, 1, 2, 3]
+    shown = rocketpy("group", "lag", group, env={**os.environ, "TZ": "Asia/Kolkata"}).stdout
+    assert f"{group}: 1 behind its stored commits, 0 live members" in shown
+    assert "+05:30" in shown
+    assert "the next member continues at the stored commits" in shown
+    with Consumer(group, topic, name_servers=server.name_server) as consumer:
+        assert consumer.poll(timeout=60)
+        shown = rocketpy("group", "lag", group).stdout
+        assert f"{group}: 1 behind its stored commits, 1 live member" in shown
+        assert "1 message of these: fetched by live members" in shown
+
+
 def test_a_group_that_is_not_there_is_named_and_can_be_created(rocketpy, topic: str):
     group = f"group-{uuid.uuid4().hex[:8]}"
     rocketpy("produce", topic, "--order-key", "k", stdin="1\n2\n3\n")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, RefusedError, Start
+from rocketpy import Admin, QueueLag, RefusedError, Start
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, Json, NameServer, moment
@@ -68,27 +68,60 @@ def existing(group: str) -> Generator[None, None, None]:
 def lag(
     group: Name,
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
+    queues: Annotated[bool, typer.Option("--queues", help="Each queue instead of each topic.")] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show how far a group is behind, queue by queue."""
+    """Show how far a group is behind its stored commits, topic by topic, and what its live members hold."""
     with Admin(name_servers=name_server, **PATIENT) as admin:
-        rows: list[dict[str, Any]] = [
-            {
-                "topic": one.queue.topic,
-                "broker_name": one.queue.broker_name,
-                "queue_id": one.queue.queue_id,
-                "committed_offset": one.committed_offset,
-                "max_offset": one.max_offset,
-                "lag": one.lag,
-                "last_consumed_at": one.last_consumed_at,
-            }
-            for one in admin.group_lag(group, topic)
-        ]
+        rows = admin.group_lag(group, topic)
         if all(one.name != group for one in admin.groups()):
             raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, HINT.format(group))
-    total = sum(row["lag"] for row in rows)
-    output.show(rows, as_json=as_json, title=f"{group}: {total:,} behind", empty=f"{group} has no offsets yet")
+        members = len(admin.group_members(group))
+    behind, held = sum(row.lag for row in rows), sum(row.held for row in rows)
+    title = f"{group}: {behind:,} behind its stored commits, {output.counted(members, 'live member')}"
+    shown = [queue_row(row) for row in rows] if queues else topic_rows(rows)
+    output.show(shown, as_json=as_json, title=title, empty=f"{group} has no offsets yet")
+    if as_json:
+        return
+    if held:
+        print(f"{output.counted(held, 'message')} of these: fetched by live members and not committed (held)")
+    if behind and not members:
+        print(
+            "the next member continues at the stored commits; a server that was killed may have lost its last 5 s of them"
+        )
+
+
+def queue_row(row: QueueLag) -> dict[str, Any]:
+    """One queue."""
+    return {
+        "topic": row.queue.topic,
+        "broker_name": row.queue.broker_name,
+        "queue_id": row.queue.queue_id,
+        "committed_offset": row.committed_offset,
+        "max_offset": row.max_offset,
+        "lag": row.lag,
+        "held": row.held,
+        "last_consumed_at": row.last_consumed_at,
+    }
+
+
+def topic_rows(rows: list[QueueLag]) -> list[dict[str, Any]]:
+    """The queues of each topic together."""
+    by_topic: dict[str, list[QueueLag]] = {}
+    for row in rows:
+        by_topic.setdefault(row.queue.topic, []).append(row)
+    return [
+        {
+            "topic": topic,
+            "queues": len(of_topic),
+            "never_committed": sum(row.committed_offset is None for row in of_topic),
+            "lag": sum(row.lag for row in of_topic),
+            "held": sum(row.held for row in of_topic),
+            "last_consumed_at": max((row.last_consumed_at for row in of_topic if row.last_consumed_at), default=None),
+        }
+        for topic, of_topic in by_topic.items()
+    ]
 
 
 def reset(

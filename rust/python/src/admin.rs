@@ -63,8 +63,8 @@ type MemberRow = (String, String, String, Option<BTreeMap<String, String>>, bool
 type BrokerRow = (String, String, BTreeMap<u64, String>);
 /// Queue, smallest and largest offset, time of the newest message.
 type QueueRow<'py> = (Bound<'py, PyAny>, u64, u64, Option<SystemTime>);
-/// Queue, committed and largest offset, messages between, time of the last consumed message.
-type LagRow<'py> = (Bound<'py, PyAny>, u64, u64, u64, Option<SystemTime>);
+/// Queue, committed and largest offset, messages between, time of the last consumed message, messages that members hold.
+type LagRow<'py> = (Bound<'py, PyAny>, Option<u64>, u64, u64, Option<SystemTime>, u64);
 
 #[pymethods]
 impl PyAdmin {
@@ -296,8 +296,9 @@ fn queue_row<'py>(py: Python<'py>, row: &QueueStats) -> PyResult<QueueRow<'py>> 
 }
 
 fn lag_row<'py>(py: Python<'py>, row: &rocketpy_client::LagRow) -> PyResult<LagRow<'py>> {
-    let (committed, max) = (row.committed_offset.get(), row.max_offset.get());
-    Ok((row.queue.to_python(py)?, committed, max, row.lag(), row.last_consumed_at_ms.map(instant)))
+    let (committed, max) = (row.committed_offset.map(QueueOffset::get), row.max_offset.get());
+    let last_consumed_at = row.last_consumed_at_ms.map(instant);
+    Ok((row.queue.to_python(py)?, committed, max, row.lag(), last_consumed_at, row.held()))
 }
 
 /// The error of an unknown kind of key.
