@@ -366,6 +366,14 @@ class Admin(Closing):
         """Brokers of the cluster, sorted by name."""
         return [BrokerInfo(*broker) for broker in self._native.brokers()]
 
+    def broker_figures(self, address: str) -> dict[str, str]:
+        """Figures of one broker, as text by Apache's names: `putTps`, `bootTimestamp`, `commitLogDiskRatio` and others.
+
+        Args:
+            address: `host:port` of the broker; see `brokers`.
+        """
+        return self._native.broker_figures(address)
+
     def _close(self) -> None:
         self._native.close()
 

@@ -449,6 +449,43 @@ def test_members_that_subscribe_to_different_tags_are_shown_and_logged_once(rock
     assert json.loads(rocketpy("group", "describe", group, "--json").stdout) == []
 
 
+def test_a_group_is_deleted_with_its_offsets_once_its_members_have_stopped(rocketpy, server, topic: str):
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    rocketpy("produce", topic, stdin="1\n")
+    with Consumer(group, topic, name_servers=server.name_server):
+        assert group in rocketpy("group", "delete", group, code=7).stderr
+    rocketpy("group", "delete", group)
+    assert group not in [row["group"] for row in json.loads(rocketpy("group", "list", "--json").stdout)]
+    assert rocketpy("group", "delete", group, code=3).stderr.startswith(f"error: no such group: {group}")
+    assert rocketpy("consume", topic, "--group", group).stdout == "1\n", "a group of the same name begins anew"
+
+
+def test_the_brokers_of_a_cluster_are_listed_with_what_they_do(rocketpy, server, topic: str):
+    rocketpy("produce", topic, stdin="1\n2\n")
+    (row,) = json.loads(rocketpy("cluster", "list", "--json").stdout)
+    assert (row["broker_name"], row["broker_id"], row["address"]) == ("broker-a", 0, server.ready["broker"])
+    assert row["version"].startswith("V5")
+    assert row["messages_in"] >= 2
+    assert row["in_per_second"] >= 0 <= row["out_per_second"]
+    shown = rocketpy("cluster", "list").stdout
+    assert server.ready["broker"] in shown
+    assert shown.startswith("1 broker, ")
+
+
+def test_a_broker_that_is_gone_is_listed_as_one_that_does_not_answer(start, command, tmp_path: Path):
+    names = start("namesrv", "--port", "0")
+    address = names.ready["name_server"]
+    assert "no broker is registered" in command("cluster", "list", name_server=address, code=3).stderr
+    broker = start("broker", str(tmp_path / "store"), "--port", "0", "--name-server", address)
+    broker.process.send_signal(signal.SIGSTOP)
+    try:
+        (row,) = json.loads(command("cluster", "list", "--json", name_server=address).stdout)
+    finally:
+        broker.process.send_signal(signal.SIGCONT)
+    assert row["address"] == broker.ready["broker"]
+    assert "timed out" in row["state"]
+
+
 def test_a_group_with_live_members_is_reset_only_by_force(rocketpy, server, topic: str):
     group = f"group-{uuid.uuid4().hex[:8]}"
     with Consumer(group, topic, name_servers=server.name_server) as consumer:

@@ -10,6 +10,7 @@ import typer
 
 from rocketpy.cli import (
     bench,
+    cluster,
     config,
     consume,
     demo,
@@ -103,9 +104,10 @@ def make_app() -> typer.Typer:
             ("describe", topic.describe),
         ),
         ("group", "Consumer groups of a cluster.", CLIENTS): (
-            ("list", group.list_groups), ("create", group.create), ("describe", group.describe), ("lag", group.lag),
-            ("reset", group.reset),
+            ("list", group.list_groups), ("create", group.create), ("delete", group.delete),
+            ("describe", group.describe), ("lag", group.lag), ("reset", group.reset),
         ),
+        ("cluster", "Brokers of a cluster.", CLIENTS): (("list", cluster.list_brokers),),
         ("message", "Single messages of a cluster.", CLIENTS): (("query", message.query),),
         ("store", "A store folder, read beside its server or without one.", TOOLS): (
             ("stat", store.stat), ("verify", store_tools.verify), ("dump", store.dump), ("repair", store_tools.repair),

@@ -1,4 +1,4 @@
-"""`rocketpy group`: list, create, describe, lag, reset."""
+"""`rocketpy group`: list, create, delete, describe, lag, reset."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -31,6 +31,14 @@ def create(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) 
     with Admin(name_servers=name_server, **PATIENT) as admin:
         admin.create_group(group)
     output.show_one({"group": group}, as_json=as_json)
+
+
+def delete(group: Name, name_server: NameServer = LOCAL) -> None:
+    """Delete a group with its stored offsets. Its members must be stopped."""
+    with Admin(name_servers=name_server, **PATIENT) as admin, existing(group):
+        if all(one.name != group for one in admin.groups()):
+            raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, HINT.format(group))
+        admin.delete_group(group)
 
 
 def describe(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
@@ -87,9 +95,7 @@ def lag(
     if held:
         print(f"{output.counted(held, 'message')} of these: fetched by live members and not committed (held)")
     if behind and not members:
-        print(
-            "the next member continues at the stored commits; a server that was killed may have lost its last 5 s of them"
-        )
+        print("the next member continues at the stored commits; a killed server may have lost those of its last 5 s")
 
 
 def queue_row(row: QueueLag) -> dict[str, Any]:

@@ -146,6 +146,10 @@ pub(crate) fn cluster_info() -> Command {
     Command::bare_request(request::GET_BROKER_CLUSTER_INFO)
 }
 
+pub(crate) fn runtime_info() -> Command {
+    Command::bare_request(request::GET_BROKER_RUNTIME_INFO)
+}
+
 pub(crate) fn topic_list() -> Command {
     Command::bare_request(request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
 }

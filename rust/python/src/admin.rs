@@ -270,6 +270,11 @@ impl PyAdmin {
             .collect())
     }
 
+    fn broker_figures(&self, py: Python<'_>, address: &str) -> PyResult<BTreeMap<String, String>> {
+        let running = self.running.get()?;
+        running.wait(py, running.admin.broker_figures(address))
+    }
+
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let running = self.running.get()?;
         wait(py, &running.runtime, running.client.close())
