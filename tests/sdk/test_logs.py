@@ -44,16 +44,17 @@ def kept():
     CLIENT.setLevel(logging.NOTSET)
 
 
-def fail_to_connect(admin: rocketpy.Admin) -> None:
-    """Asks a name server that is not there, which makes one warning."""
-    with pytest.raises(rocketpy.ConnectionFailedError):
-        admin.topics()
+def fail_to_connect(port: int) -> None:
+    """Asks a name server that is not there, which makes one warning for each client."""
+    with rocketpy.Admin(name_servers=f"127.0.0.1:{port}") as admin:
+        for _ in range(2):
+            with pytest.raises(rocketpy.ConnectionFailedError):
+                admin.topics()
 
 
 def test_a_warning_names_its_place_and_its_facts(kept, free_port):
-    with rocketpy.Admin(name_servers=f"127.0.0.1:{free_port}") as admin:
-        fail_to_connect(admin)
-        wait_until(lambda: kept.having(f"127.0.0.1:{free_port}"))
+    fail_to_connect(free_port)
+    wait_until(lambda: kept.having(f"127.0.0.1:{free_port}"))
     record = kept.having(f"127.0.0.1:{free_port}")[0]
     assert (record.name, record.levelno, record.filename) == ("rocketpy.client", logging.WARNING, "api.rs")
     assert record.getMessage().startswith(f'{UNANSWERED} address="127.0.0.1:{free_port}"')
@@ -99,27 +100,25 @@ def slow(kept):
 
 def test_what_a_slow_handler_leaves_no_room_for_is_counted(kept, slow, free_port):
     failures = 1200
-    with rocketpy.Admin(name_servers=f"127.0.0.1:{free_port}") as admin:
-        fail_to_connect(admin)
-        slow.entered.wait()
-        for _ in range(failures - 1):
-            fail_to_connect(admin)
-        slow.go_on.set()
-        wait_until(lambda: kept.having("dropped: "), "the number of records that were dropped")
+    fail_to_connect(free_port)
+    slow.entered.wait()
+    for _ in range(failures - 1):
+        fail_to_connect(free_port)
+    slow.go_on.set()
+    wait_until(lambda: kept.having("dropped: "), "the number of records that were dropped")
     dropped = int(kept.having("dropped: ")[0].getMessage().rpartition(" ")[2])
     assert dropped > 0
     assert dropped + len(kept.having(f"127.0.0.1:{free_port}")) == failures
 
 
 def test_records_that_no_logger_wants_take_no_room(kept, slow, free_port):
-    with rocketpy.Admin(name_servers=f"127.0.0.1:{free_port}") as admin:
-        fail_to_connect(admin)
-        slow.entered.wait()
-        for _ in range(1200):
-            rocketpy.Admin(name_servers=f"127.0.0.1:{free_port}").close()  # logs both, below WARNING
-        fail_to_connect(admin)
-        slow.go_on.set()
-        wait_until(lambda: len(kept.having(f"127.0.0.1:{free_port}")) == 2)
+    fail_to_connect(free_port)
+    slow.entered.wait()
+    for _ in range(1200):
+        rocketpy.Admin(name_servers=f"127.0.0.1:{free_port}").close()  # logs both, below WARNING
+    fail_to_connect(free_port)
+    slow.go_on.set()
+    wait_until(lambda: len(kept.having(f"127.0.0.1:{free_port}")) == 2)
     assert not kept.having("dropped: ")
 
 

@@ -17,6 +17,7 @@ mod damage;
 mod error;
 mod identity;
 mod instance;
+mod lasting;
 mod members;
 mod names;
 mod offsets;

@@ -9,10 +9,10 @@ use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, warn};
 
 use super::assigned::Lost;
-use super::lasting::Lasting;
 use super::member::Member;
 use super::state::CommitScope;
 use crate::error::ClientError;
+use crate::lasting::Lasting;
 
 impl Member {
     /// Commits the offsets that the brokers do not have yet.

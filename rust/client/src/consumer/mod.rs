@@ -6,7 +6,6 @@ mod batch;
 mod bodies;
 mod commit;
 mod decode;
-mod lasting;
 mod member;
 mod others;
 mod pull;

@@ -10,11 +10,11 @@ use tracing::{debug, info, warn};
 
 use super::assigned::{Epoch, Gained};
 use super::decode::{self, Answer, Kind};
-use super::lasting::Lasting;
 use super::member::Member;
 use super::state::Task;
 use crate::config::Start;
 use crate::error::ClientError;
+use crate::lasting::Lasting;
 use crate::wire::Pull;
 
 const OPERATION: &str = "pull";

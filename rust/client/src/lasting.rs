@@ -7,13 +7,13 @@ const REMIND_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What was reported of one kind of failure.
 #[derive(Debug, Default)]
-pub(super) struct Lasting {
+pub(crate) struct Lasting {
     reported: Option<Instant>,
 }
 
 impl Lasting {
     /// Notes a failure. True when it is to be reported.
-    pub(super) fn failed(&mut self, now: Instant) -> bool {
+    pub(crate) fn failed(&mut self, now: Instant) -> bool {
         let is_due = self.reported.is_none_or(|at| now.saturating_duration_since(at) >= REMIND_INTERVAL);
         if is_due {
             self.reported = Some(now);
@@ -22,7 +22,7 @@ impl Lasting {
     }
 
     /// Notes a success. True when a failure was reported before.
-    pub(super) fn worked(&mut self) -> bool {
+    pub(crate) fn worked(&mut self) -> bool {
         self.reported.take().is_some()
     }
 }
