@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "_rocketpy": ("ArrowBatch", "Scan", "__version__"),
-    "admin": ("Admin", "BrokerInfo", "GroupInfo", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"),
+    "admin": (
+        "Admin", "BrokerInfo", "GroupInfo", "GroupMember", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"
+    ),
     "config": ("Compression", "Duration", "Instant", "SendStatus", "Start"),
     "consumer": ("Consumer", "OffsetMove"),
     "errors": (

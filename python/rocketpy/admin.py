@@ -32,7 +32,7 @@ GROUP_NOT_EXIST = 26
 
 CUT_OFF = "%s gave %d messages of %s, its limit (maxMsgsNumBatch); there may be older ones: ask for an earlier end"
 
-__all__ = ["Admin", "BrokerInfo", "GroupInfo", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"]
+__all__ = ["Admin", "BrokerInfo", "GroupInfo", "GroupMember", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"]
 
 
 def cut_off(found: Iterable[ReceivedMessage], max_messages: int) -> list[str]:
@@ -95,18 +95,38 @@ class GroupInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A live member of a consumer group."""
+
+    client_id: str
+    address: str
+    """`host:port` of its end of the connection."""
+    language: str
+    """The language of its client."""
+    subscriptions: dict[str, str] | None
+    """Tags by topic; None where the broker does not tell it (Apache's)."""
+    differs: bool
+    """Whether it subscribes to something else than most members. Without a majority every member differs.
+
+    Members share the queues of a topic: where they want different things, each misses messages.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class QueueLag:
     """How far a group is in one queue."""
 
     queue: MessageQueue
-    committed_offset: int
-    """Next offset to read; 0 when the group committed nothing."""
+    committed_offset: int | None
+    """Next offset to read, as the broker has it stored; None when the group committed nothing."""
     max_offset: int
     """Offset after the newest message."""
     lag: int
-    """Messages that were not consumed yet."""
+    """Messages after the stored commit."""
     last_consumed_at: datetime | None
     """When the last consumed message was stored; None when there is none."""
+    held: int
+    """Of `lag`, the messages that live members have fetched and not committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +243,10 @@ class Admin(Closing):
         return [GroupInfo(name, tuple(members)) for name, members in self._native.groups()]
 
     def group_lag(self, group: str, topic: str | None = None) -> list[QueueLag]:
-        """How far a group is in each queue.
+        """How far a group is in each queue, counted from its stored commits.
+
+        A member that ends without a commit gives back what it holds, and a server that is killed may lose the commits
+        of its last 5 s; live members repeat theirs.
 
         Args:
             group: Name of the group.
@@ -244,6 +267,14 @@ class Admin(Closing):
     def group_members(self, group: str) -> list[str]:
         """Client ids of the members of a group that are there now, sorted."""
         return self._native.group_members(group)
+
+    def describe_group(self, group: str) -> list[GroupMember]:
+        """The members of a group that are there now, sorted by client id, with what each subscribes to.
+
+        Raises:
+            RefusedError: There is no such group.
+        """
+        return [GroupMember(*member) for member in self._native.describe_group(group)]
 
     def create_group(self, group: str) -> None:
         """Creates a group at every broker, as its first consumer would; does nothing where it is there already.
@@ -380,6 +411,14 @@ class Admin(Closing):
     def brokers(self) -> list[BrokerInfo]:
         """Brokers of the cluster, sorted by name."""
         return [BrokerInfo(*broker) for broker in self._native.brokers()]
+
+    def broker_figures(self, address: str) -> dict[str, str]:
+        """Figures of one broker, as text by Apache's names: `putTps`, `bootTimestamp`, `commitLogDiskRatio` and others.
+
+        Args:
+            address: `host:port` of the broker; see `brokers`.
+        """
+        return self._native.broker_figures(address)
 
     def _close(self) -> None:
         self._native.close()

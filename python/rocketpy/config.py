@@ -205,6 +205,9 @@ class ConsumerOptions(ClientOptions, total=False):
     """Also reads the group's retry topic, as Apache's push consumers do. Default False."""
     allow_missing_topic: bool
     """Starts even if a topic does not exist yet, and waits for it. Default False: an error."""
+    allow_other_subscriptions: bool
+    """Goes on while another live member of the group subscribes to other topics or tags, as during a change of all
+    members' tags. Default False: `poll` raises `GroupConflictError`."""
     max_body_bytes: int | None
     """Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what is stored."""
 

@@ -127,7 +127,11 @@ class BrokerNotFoundError(RocketPyError, LookupError):
 
 
 class GroupConflictError(RocketPyError):
-    """The group is in use in a way that forbids the call."""
+    """The group is in use in a way that forbids the call, or another live member subscribes to other topics or tags.
+
+    Members share the queues of a topic: where they want different things, each gets only a part of what it wants.
+    `poll` raises it after each heartbeat (every 30 s) that tells of such a member, and goes on in between.
+    """
 
 
 class OffsetError(RocketPyError, LookupError):

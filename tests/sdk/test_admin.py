@@ -119,7 +119,31 @@ def test_a_groups_lag_is_what_it_has_not_committed(admin, rocketpy_server, fille
     assert all(row.lag == row.max_offset - row.committed_offset for row in rows)
     assert {row.queue for row in admin.group_lag(group)} == {row.queue for row in rows}
     queue = rows[0].queue
-    assert (admin.committed_offset(group, queue) or 0) == rows[0].committed_offset
+    assert admin.committed_offset(group, queue) == rows[0].committed_offset
+
+
+def test_what_live_members_hold_is_told_apart_from_what_is_stored(admin, rocketpy_server, filled):
+    group = fresh_name()
+
+    def figures() -> tuple[int, int]:
+        rows = admin.group_lag(group, filled)
+        return sum(row.lag for row in rows), sum(row.held for row in rows)
+
+    with rocketpy_server.consumer(group, filled, start=Start.EARLIEST) as consumer:
+        received = 0
+        while received < 100:
+            received += len(consumer.poll(timeout=60))
+        assert figures() == (100, 100)
+        consumer.commit()
+        assert figures() == (0, 0)
+    admin.reset_offsets(group, filled, Start.EARLIEST)
+    assert figures() == (100, 0), "nobody is there to hold anything"
+    never = fresh_name()
+    one = admin.queues(filled)[0]
+    with rocketpy_server.consumer(never, filled, start=Start.EARLIEST) as consumer:
+        wait_until(lambda: admin.committed_offset(never, one) == 0)
+    assert {row.committed_offset for row in admin.group_lag(never, filled)} <= {0, None}
+    assert all(row.committed_offset is None for row in admin.group_lag(fresh_name(), filled))
 
 
 def test_the_lag_of_a_group_that_is_not_there_is_an_error(admin):

@@ -402,3 +402,37 @@ def test_messages_that_come_while_a_poll_waits_wake_it(rocketpy_server, producer
         timer.start()
         assert [message.body for message in consumer.poll(timeout=60)] == [b"text"]
         timer.join()
+
+
+def test_members_that_subscribe_to_different_tags_are_told(rocketpy_server, filled):
+    group = fresh_name()
+    wants_a = rocketpy_server.consumer(group, filled, tags="a", start=Start.EARLIEST)
+    with wants_a, rocketpy_server.consumer(group, filled, tags="b || c") as wants_others:
+        with pytest.raises(rocketpy.GroupConflictError) as conflict:
+            wants_others.poll(timeout=60)
+        assert group in str(conflict.value)
+        assert wants_a.client_id in str(conflict.value)
+        assert f"{filled}: a" in str(conflict.value)
+        assert "allow_other_subscriptions" in conflict.value.hint
+
+        def goes_on() -> bool:
+            try:
+                wants_others.poll(timeout=0)
+            except rocketpy.GroupConflictError:
+                return False  # one of the first heartbeats told it again
+            return True
+
+        wait_until(goes_on)
+    with rocketpy_server.consumer(group, filled, tags="b || c") as alone:
+        alone.poll(timeout=0)
+
+
+def test_members_may_be_allowed_to_subscribe_to_different_tags(rocketpy_server, filled):
+    group = fresh_name()
+    options = {"start": Start.EARLIEST, "allow_other_subscriptions": True}
+    with (
+        rocketpy_server.consumer(group, filled, tags="a", **options) as first,
+        rocketpy_server.consumer(group, filled, tags="b", **options) as second,
+    ):
+        second.poll(timeout=0)
+        first.poll(timeout=0)

@@ -1,6 +1,7 @@
 """The typer application: every command in one place. Each module of this package holds the commands of its name."""
 
 import inspect
+import logging
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ import typer
 
 from rocketpy.cli import (
     bench,
+    cluster,
     config,
     consume,
     demo,
@@ -104,8 +106,10 @@ def make_app() -> typer.Typer:
             ("describe", topic.describe),
         ),
         ("group", "Consumer groups of a cluster.", CLIENTS): (
-            ("list", group.list_groups), ("create", group.create), ("lag", group.lag), ("reset", group.reset)
+            ("list", group.list_groups), ("create", group.create), ("delete", group.delete),
+            ("describe", group.describe), ("lag", group.lag), ("reset", group.reset),
         ),
+        ("cluster", "Brokers of a cluster.", CLIENTS): (("list", cluster.list_brokers),),
         ("message", "Single messages of a cluster.", CLIENTS): (("query", message.query),),
         ("store", "A store folder, read beside its server or without one.", TOOLS): (
             ("stat", store.stat), ("verify", store_tools.verify), ("dump", store.dump), ("repair", store_tools.repair),
@@ -137,6 +141,8 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
+    # Commands say themselves what goes wrong, and how they go on.
+    logging.getLogger("rocketpy.client").setLevel(logging.ERROR)
     try:
         return make_app()(args=list(arguments), prog_name="rocketpy", standalone_mode=False) or int(ExitCode.OK)
     except USAGE_ERROR as error:

@@ -1,10 +1,12 @@
-"""`rocketpy group`: list, create, lag, reset."""
+"""`rocketpy group`: list, create, delete, describe, lag, reset."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, RefusedError, Start
+from rocketpy import Admin, QueueLag, RefusedError, Start
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, Json, NameServer, moment
@@ -31,30 +33,101 @@ def create(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) 
     output.show_one({"group": group}, as_json=as_json)
 
 
+def delete(group: Name, name_server: NameServer = LOCAL) -> None:
+    """Delete a group with its stored offsets. Its members must be stopped."""
+    with Admin(name_servers=name_server, **PATIENT) as admin, existing(group):
+        if all(one.name != group for one in admin.groups()):
+            raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, HINT.format(group))
+        admin.delete_group(group)
+
+
+def describe(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
+    """Show the live members of a group and what each subscribes to. All have to subscribe to the same."""
+    with Admin(name_servers=name_server, **PATIENT) as admin, existing(group):
+        members = admin.describe_group(group)
+    rows = output.rows_of(members)
+    if not as_json:
+        for row in rows:
+            subscriptions = row["subscriptions"]
+            row["subscriptions"] = subscriptions and "; ".join(
+                f"{topic}: {tags}" for topic, tags in subscriptions.items()
+            )
+    output.show(
+        rows,
+        as_json=as_json,
+        title=f"{group}: {output.counted(len(rows), 'member')}",
+        empty=f"{group} has no members now",
+    )
+    if not as_json and any(member.differs for member in members):
+        print("the members subscribe to different topics or tags: they share the queues, so each misses messages")
+
+
+@contextmanager
+def existing(group: str) -> Generator[None, None, None]:
+    """Adds the hint for commands that need an existing group."""
+    try:
+        yield
+    except RefusedError as error:
+        if error.code != GROUP_NOT_EXIST:
+            raise
+        raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, HINT.format(group)) from error
+
+
 def lag(
     group: Name,
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
+    queues: Annotated[bool, typer.Option("--queues", help="Each queue instead of each topic.")] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show how far a group is behind, queue by queue."""
+    """Show how far a group is behind its stored commits, topic by topic, and what its live members hold."""
     with Admin(name_servers=name_server, **PATIENT) as admin:
-        rows: list[dict[str, Any]] = [
-            {
-                "topic": one.queue.topic,
-                "broker_name": one.queue.broker_name,
-                "queue_id": one.queue.queue_id,
-                "committed_offset": one.committed_offset,
-                "max_offset": one.max_offset,
-                "lag": one.lag,
-                "last_consumed_at": one.last_consumed_at,
-            }
-            for one in admin.group_lag(group, topic)
-        ]
+        rows = admin.group_lag(group, topic)
         if all(one.name != group for one in admin.groups()):
             raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, HINT.format(group))
-    total = sum(row["lag"] for row in rows)
-    output.show(rows, as_json=as_json, title=f"{group}: {total:,} behind", empty=f"{group} has no offsets yet")
+        members = len(admin.group_members(group))
+    behind, held = sum(row.lag for row in rows), sum(row.held for row in rows)
+    title = f"{group}: {behind:,} behind its stored commits, {output.counted(members, 'live member')}"
+    shown = [queue_row(row) for row in rows] if queues else topic_rows(rows)
+    output.show(shown, as_json=as_json, title=title, empty=f"{group} has no offsets yet")
+    if as_json:
+        return
+    if held:
+        print(f"{output.counted(held, 'message')} of these: fetched by live members and not committed (held)")
+    if behind and not members:
+        print("the next member continues at the stored commits; a killed server may have lost those of its last 5 s")
+
+
+def queue_row(row: QueueLag) -> dict[str, Any]:
+    """One queue."""
+    return {
+        "topic": row.queue.topic,
+        "broker_name": row.queue.broker_name,
+        "queue_id": row.queue.queue_id,
+        "committed_offset": row.committed_offset,
+        "max_offset": row.max_offset,
+        "lag": row.lag,
+        "held": row.held,
+        "last_consumed_at": row.last_consumed_at,
+    }
+
+
+def topic_rows(rows: list[QueueLag]) -> list[dict[str, Any]]:
+    """The queues of each topic together."""
+    by_topic: dict[str, list[QueueLag]] = {}
+    for row in rows:
+        by_topic.setdefault(row.queue.topic, []).append(row)
+    return [
+        {
+            "topic": topic,
+            "queues": len(of_topic),
+            "never_committed": sum(row.committed_offset is None for row in of_topic),
+            "lag": sum(row.lag for row in of_topic),
+            "held": sum(row.held for row in of_topic),
+            "last_consumed_at": max((row.last_consumed_at for row in of_topic if row.last_consumed_at), default=None),
+        }
+        for topic, of_topic in by_topic.items()
+    ]
 
 
 def reset(
@@ -69,13 +142,8 @@ def reset(
 ) -> None:
     """Set the offsets of a group. Members must be stopped, unless forced."""
     target = {"earliest": Start.EARLIEST, "latest": Start.LATEST}.get(to) or Start.at(moment(to))
-    with Admin(name_servers=name_server, **PATIENT) as admin:
-        try:
-            offsets = admin.reset_offsets(group, topic, target, force=force)
-        except RefusedError as error:
-            if error.code != GROUP_NOT_EXIST:
-                raise
-            raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, HINT.format(group)) from error
+    with Admin(name_servers=name_server, **PATIENT) as admin, existing(group):
+        offsets = admin.reset_offsets(group, topic, target, force=force)
     rows = [
         {"broker_name": queue.broker_name, "queue_id": queue.queue_id, "offset": offset}
         for queue, offset in offsets.items()

@@ -108,7 +108,8 @@ def cell(value: Any) -> Text:
     if isinstance(value, float):
         return Text(f"{value:,.3g}" if abs(value) < 10 else f"{value:,.0f}")
     if isinstance(value, datetime):
-        return Text(value.isoformat(sep=" ", timespec="milliseconds"))
+        # Local time, as in what users write; JSON has the zone with it.
+        return Text(value.astimezone().isoformat(sep=" ", timespec="milliseconds"))
     if isinstance(value, timedelta):
         return Text(f"{value.total_seconds():,g} s")
     if isinstance(value, bytes):

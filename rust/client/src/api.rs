@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rocketpy_model::{MessageQueue, system};
@@ -14,6 +14,7 @@ use tracing::{debug, info, warn};
 
 use crate::arrivals::Arrivals;
 use crate::error::ClientError;
+use crate::lasting::Lasting;
 use crate::names::NameServers;
 use crate::route::{Routes, TopicRoute};
 use crate::{outcome, wire};
@@ -35,6 +36,8 @@ struct Shared {
     arrivals: Arc<Arrivals>,
     /// Brokers that do not know LITE_PULL_MESSAGE: Apache's before 5.0.
     without_lite_pull: Mutex<HashSet<String>>,
+    /// What the log says of sends that are tried again.
+    retries: Mutex<Lasting>,
 }
 
 impl Api {
@@ -45,7 +48,14 @@ impl Api {
         timeout: Duration,
     ) -> Self {
         let (routes, without_lite_pull) = (Routes::default(), Mutex::default());
-        Self { shared: Arc::new(Shared { remoting, names, routes, arrivals, without_lite_pull }), timeout }
+        let retries = Mutex::default();
+        let shared = Shared { remoting, names, routes, arrivals, without_lite_pull, retries };
+        Self { shared: Arc::new(shared), timeout }
+    }
+
+    /// Notes that a send is tried again. True when that is to be reported: the first, then one a minute.
+    pub(crate) fn sends_again(&self) -> bool {
+        self.shared.retries.lock().failed(Instant::now())
     }
 
     /// The same connections and routes with another timeout.
@@ -127,11 +137,15 @@ impl Api {
         for (index, address) in self.shared.names.in_turn() {
             match self.call(address, operation, request.clone(), self.timeout).await {
                 Ok(answer) => {
-                    self.shared.names.stay_with(index);
+                    if self.shared.names.answered(index) {
+                        warn!(address, "name server answers again");
+                    }
                     return Ok((address.to_owned(), answer));
                 }
                 Err(error) => {
-                    warn!(address, operation, %error, "name server did not answer");
+                    if self.shared.names.failed(index) {
+                        warn!(address, operation, %error, "name server did not answer");
+                    }
                     last = error;
                 }
             }

@@ -178,6 +178,9 @@ pub struct ConsumerConfig {
     pub retry_topic: bool,
     /// Starts even if a topic has no route yet, and waits for it. Default: off, a missing topic is an error.
     pub allow_missing_topic: bool,
+    /// Goes on in silence while another live member of the group subscribes to other topics or tags, as during a change of the tags of all
+    /// members. Default: off, `poll` returns an error.
+    pub allow_other_subscriptions: bool,
     /// Largest decompressed body, at any compression ratio. Default `None`: 64 MiB, and above 16 MiB at most a hundred times the
     /// stored size.
     pub max_body_bytes: Option<usize>,
@@ -199,6 +202,7 @@ impl Default for ConsumerConfig {
             rebalance_min_gap: Duration::from_millis(200),
             retry_topic: false,
             allow_missing_topic: false,
+            allow_other_subscriptions: false,
             max_body_bytes: None,
         }
     }

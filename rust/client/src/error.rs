@@ -84,6 +84,12 @@ pub enum ClientError {
     /// The group is registered at this client already.
     #[error("the {role} group has been created before by this client: {group}")]
     GroupInUse { role: &'static str, group: String },
+    /// Another live member of the group subscribes to other topics or tags. Members share the queues, so each gets only a part of
+    /// what it wants.
+    #[error(
+        "another member of group {group} subscribes to other topics or tags, so both miss messages: {client_id} wants {subscriptions}"
+    )]
+    OtherSubscriptions { group: String, client_id: String, subscriptions: String },
     /// The broker that was asked knows no member of the group.
     #[error("no members are known of group: {group}")]
     NoMembers { group: String },
@@ -278,6 +284,10 @@ impl ClientError {
             Self::GroupInUse { .. } => {
                 Some("use a client with another instance name, or close the first one".to_owned())
             }
+            Self::OtherSubscriptions { .. } => Some(
+                "give all members the same topics and tags, or use another group; while tags change, allow_other_subscriptions=True"
+                    .to_owned(),
+            ),
             Self::GroupActive { .. } => {
                 Some("stop the members first, or force the change: they may overwrite it".to_owned())
             }

@@ -122,10 +122,10 @@ impl Instance {
     /// Tells all known brokers about the groups; only masters while there is no consumer.
     #[doc(alias = "sendHeartbeatToAllBroker")]
     pub(crate) async fn heartbeat(&self) {
-        self.heartbeat_to(self.api.broker_addresses(self.members.has_consumers())).await;
+        self.heartbeat_to(self.api.broker_addresses(self.members.has_consumers()), true).await;
     }
 
-    async fn heartbeat_to(&self, addresses: BTreeSet<String>) {
+    async fn heartbeat_to(&self, addresses: BTreeSet<String>, are_all: bool) {
         const OPERATION: &str = "heartbeat";
         let _turn = self.telling.lock().await;
         let Some(data) = self.members.heartbeat(&self.client_id) else { return };
@@ -134,21 +134,32 @@ impl Instance {
         for address in addresses {
             let (api, request) = (self.api.clone(), request.clone());
             calls.spawn(async move {
-                if let Err(error) = api.call_ok(&address, OPERATION, request).await {
-                    warn!(address, %error, "heartbeat failed");
+                match api.call_ok(&address, OPERATION, request).await {
+                    Ok(answer) => wire::other_subscriptions(&address, &answer),
+                    Err(error) => {
+                        warn!(address, %error, "heartbeat failed");
+                        Vec::new()
+                    }
                 }
             });
         }
-        self.join(calls).await;
+        let others = self.join(calls).await.concat();
+        self.members.heard_of_others(&others, are_all);
     }
 
     /// Waits for calls. One that panics is logged and does not end the others.
-    async fn join(&self, mut calls: JoinSet<()>) {
+    async fn join<T: 'static>(&self, mut calls: JoinSet<T>) -> Vec<T> {
+        let mut results = Vec::with_capacity(calls.len());
         while let Some(ended) = calls.join_next().await {
-            if ended.is_err_and(|error| error.is_panic()) {
-                error!(client_id = self.client_id, "a call to a broker panicked");
+            match ended {
+                Ok(result) => results.push(result),
+                Err(error) if error.is_panic() => {
+                    error!(client_id = self.client_id, "a call to a broker panicked");
+                }
+                Err(_aborted) => {}
             }
         }
+        results
     }
 
     /// Sends a heartbeat to the brokers that were connected to since the last one.
@@ -163,7 +174,7 @@ impl Instance {
         if addresses.is_empty() {
             return;
         }
-        self.heartbeat_to(addresses).await;
+        self.heartbeat_to(addresses, false).await;
         self.members.brokers_connected();
     }
 

@@ -17,6 +17,7 @@ mod damage;
 mod error;
 mod identity;
 mod instance;
+mod lasting;
 mod members;
 mod names;
 mod offsets;
@@ -31,8 +32,8 @@ mod send_error;
 mod wire;
 
 pub use admin::{
-    Admin, BrokerDescription, ClusterDescription, FoundMessage, GroupLag, GroupSummary, LagRow, OffsetTarget,
-    QueueStats, TopicBroker, TopicDescription, TopicSpec,
+    Admin, BrokerDescription, ClusterDescription, FoundMessage, GroupDescription, GroupLag, GroupMember,
+    GroupSummary, LagRow, OffsetTarget, QueueStats, TopicBroker, TopicDescription, TopicSpec,
 };
 pub use client::Client;
 pub use config::{ClientConfig, ConsumerConfig, ProducerConfig, Start, Subscription};

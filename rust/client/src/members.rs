@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rocketpy_model::{name, system};
-use rocketpy_protocol::body::{ConsumerData, HeartbeatData, ProducerData};
+use rocketpy_protocol::body::{ConsumerData, HeartbeatData, OtherSubscription, ProducerData};
 
 use crate::error::ClientError;
 
@@ -13,6 +13,8 @@ use crate::error::ClientError;
 pub(crate) trait Consumer: Send + Sync {
     /// What the heartbeat says of it.
     fn heartbeat(&self) -> ConsumerData;
+    /// Takes what the answers to a heartbeat said about members of its group with other subscriptions.
+    fn heard_of_other(&self, other: Option<OtherSubscription>, all_asked: bool);
     /// Rebalances soon.
     fn rebalance_soon(&self);
     /// A broker was connected to: it may have forgotten what it was told.
@@ -114,6 +116,20 @@ impl Members {
             consumer_data_set: consumers,
             ..HeartbeatData::default()
         })
+    }
+
+    /// Tells each consumer what the answers to a heartbeat said about other members of its group.
+    pub(crate) fn heard_of_others(&self, others: &[OtherSubscription], all_asked: bool) {
+        let consumers: Vec<_> = {
+            let consumers = self.consumers.lock();
+            let live =
+                |(group, member): (&String, &Member)| Some((group.clone(), member.consumer.upgrade()?));
+            consumers.iter().filter_map(live).collect()
+        };
+        for (group, consumer) in consumers {
+            let other = others.iter().find(|other| other.group == group);
+            consumer.heard_of_other(other.cloned(), all_asked);
+        }
     }
 
     /// Lets the consumer of a group, if there is one here, rebalance.

@@ -1,8 +1,12 @@
 //! Which name server is asked.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use crate::error::ClientError;
+use crate::lasting::Lasting;
 
 /// Addresses of the name servers. The one that answered last is asked first.
 ///
@@ -12,6 +16,8 @@ use crate::error::ClientError;
 pub(crate) struct NameServers {
     addresses: Vec<String>,
     current: AtomicUsize,
+    /// What the log says of each.
+    failures: Mutex<Vec<Lasting>>,
 }
 
 impl NameServers {
@@ -35,7 +41,8 @@ impl NameServers {
             return Err(ClientError::NoNameServer);
         }
         let current = AtomicUsize::new(start as usize % addresses.len());
-        Ok(Self { addresses, current })
+        let failures = Mutex::new(addresses.iter().map(|_| Lasting::default()).collect());
+        Ok(Self { addresses, current, failures })
     }
 
     pub(crate) fn first(&self) -> &str {
@@ -57,9 +64,15 @@ impl NameServers {
         &self.addresses
     }
 
-    /// Asks this one first from now on.
-    pub(crate) fn stay_with(&self, index: usize) {
+    /// Notes an answer: this one is asked first from now on. True when its silence was reported before.
+    pub(crate) fn answered(&self, index: usize) -> bool {
         self.current.store(index, Ordering::Relaxed);
+        self.failures.lock()[index].worked()
+    }
+
+    /// Notes that one did not answer. True when that is to be reported.
+    pub(crate) fn failed(&self, index: usize) -> bool {
+        self.failures.lock()[index].failed(Instant::now())
     }
 }
 
@@ -98,7 +111,7 @@ mod tests {
     #[test]
     fn the_one_that_answered_is_asked_first() {
         let servers = parse(&["a:1;b:2;c:3"]).unwrap();
-        servers.stay_with(1);
+        assert!(!servers.answered(1), "nothing was reported");
         assert_eq!(servers.in_turn().collect::<Vec<_>>(), [(1, "b:2"), (2, "c:3"), (0, "a:1")]);
     }
 

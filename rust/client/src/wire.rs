@@ -2,20 +2,21 @@
 
 use bytes::Bytes;
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, TopicConfig, sys_flag, system};
-use rocketpy_protocol::body::HeartbeatData;
+use rocketpy_protocol::body::{HeartbeatData, OtherSubscription};
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
     CreateTopicRequestHeader, DeleteSubscriptionGroupRequestHeader, DeleteTopicFromNamesrvRequestHeader,
     DeleteTopicRequestHeader, GetAllSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader,
-    GetConsumerListByGroupRequestHeader, GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader,
-    GetMinOffsetRequestHeader, GetRouteInfoRequestHeader, GetTopicConfigRequestHeader,
-    GetTopicStatsInfoRequestHeader, PullMessageRequestHeader, QueryConsumerOffsetRequestHeader,
-    QueryMessageRequestHeader, SearchOffsetRequestHeader, SendMessageRequestHeader,
-    SendMessageRequestHeaderV2, UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader,
-    ViewMessageRequestHeader, key,
+    GetConsumerConnectionListRequestHeader, GetConsumerListByGroupRequestHeader,
+    GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader,
+    GetRouteInfoRequestHeader, GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader,
+    PullMessageRequestHeader, QueryConsumerOffsetRequestHeader, QueryMessageRequestHeader,
+    SearchOffsetRequestHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2,
+    UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader, ViewMessageRequestHeader, key,
 };
 use rocketpy_protocol::{Command, Header, json};
 use serde::de::DeserializeOwned;
+use tracing::debug;
 
 use crate::error::ClientError;
 use crate::members::Role;
@@ -145,6 +146,10 @@ pub(crate) fn cluster_info() -> Command {
     Command::bare_request(request::GET_BROKER_CLUSTER_INFO)
 }
 
+pub(crate) fn runtime_info() -> Command {
+    Command::bare_request(request::GET_BROKER_RUNTIME_INFO)
+}
+
 pub(crate) fn topic_list() -> Command {
     Command::bare_request(request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
 }
@@ -211,8 +216,23 @@ pub(crate) fn consumer_list(group: &str) -> Command {
     Command::request(request::GET_CONSUMER_LIST_BY_GROUP, &header)
 }
 
+/// Asks for the live members of a group with their connections.
+pub(crate) fn consumer_connections(group: &str) -> Command {
+    let header = GetConsumerConnectionListRequestHeader { consumer_group: group };
+    Command::request(request::GET_CONSUMER_CONNECTION_LIST, &header)
+}
+
 pub(crate) fn heartbeat(data: &HeartbeatData) -> Command {
     Command::bare_request(request::HEART_BEAT).with_body(json::to_vec(data))
+}
+
+/// What the answer to a heartbeat says about members with other subscriptions. Apache's brokers say nothing.
+pub(crate) fn other_subscriptions(address: &str, answer: &Command) -> Vec<OtherSubscription> {
+    let Some(text) = answer.ext.get(key::OTHER_SUBSCRIPTIONS) else { return Vec::new() };
+    json::from_slice(text.as_bytes()).unwrap_or_else(|error| {
+        debug!(address, %error, "the answer to a heartbeat cannot be read");
+        Vec::new()
+    })
 }
 
 pub(crate) fn unregister(client_id: &str, role: Role, group: &str) -> Command {

@@ -7,8 +7,8 @@ use std::time::SystemTime;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rocketpy_client::{
-    Admin, Client, ClientError, FoundMessage, MessageQuery, OffsetTarget, QueryKind, QueueStats, Start,
-    TopicSpec,
+    Admin, Client, ClientError, FoundMessage, GroupMember, MessageQuery, OffsetTarget, QueryKind, QueueStats,
+    Start, TopicSpec,
 };
 use rocketpy_model::{MessageQueue, Permission, QueueOffset};
 use rocketpy_protocol::record::RecordView;
@@ -57,20 +57,22 @@ impl Running {
 
 /// Broker name, cluster, addresses by broker id, read and write queues, readable, writable.
 type TopicBroker = (String, String, BTreeMap<u64, String>, u32, u32, bool, bool, BTreeMap<String, String>);
+/// Client id, address, language, tags by topic, whether these differ from those of most members.
+type MemberRow = (String, String, String, Option<BTreeMap<String, String>>, bool);
 /// Broker name, cluster, addresses by broker id.
 type BrokerRow = (String, String, BTreeMap<u64, String>);
 /// Queue, smallest and largest offset, time of the newest message.
 type QueueRow<'py> = (Bound<'py, PyAny>, u64, u64, Option<SystemTime>);
-/// Queue, committed and largest offset, messages between, time of the last consumed message.
-type LagRow<'py> = (Bound<'py, PyAny>, u64, u64, u64, Option<SystemTime>);
+/// Queue, committed and largest offset, messages between, time of the last consumed message, messages that members hold.
+type LagRow<'py> = (Bound<'py, PyAny>, Option<u64>, u64, u64, Option<SystemTime>, u64);
 
 #[pymethods]
 impl PyAdmin {
     #[new]
     #[pyo3(signature = (name_servers, **options))]
-    fn new(name_servers: Vec<String>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+    fn new(py: Python<'_>, name_servers: Vec<String>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let options = Options::new("Admin", options);
-        let (client, runtime) = connect(name_servers, options)?;
+        let (client, runtime) = connect(py, name_servers, options)?;
         let admin = Admin::new(&client);
         Ok(Self { running: Owned::new(Running { admin, client, runtime }) })
     }
@@ -149,6 +151,16 @@ impl PyAdmin {
     fn group_members(&self, py: Python<'_>, group: &str) -> PyResult<Vec<String>> {
         let running = self.running.get()?;
         running.wait(py, running.admin.group_members(group))
+    }
+
+    fn describe_group(&self, py: Python<'_>, group: &str) -> PyResult<Vec<MemberRow>> {
+        let running = self.running.get()?;
+        let described = running.wait(py, running.admin.describe_group(group))?;
+        let row = |member: &GroupMember| {
+            let GroupMember { client_id, address, language, subscriptions } = member.clone();
+            (client_id, address, language, subscriptions, described.differs(member))
+        };
+        Ok(described.members.iter().map(row).collect())
     }
 
     fn create_group(&self, py: Python<'_>, group: &str) -> PyResult<()> {
@@ -258,6 +270,11 @@ impl PyAdmin {
             .collect())
     }
 
+    fn broker_figures(&self, py: Python<'_>, address: &str) -> PyResult<BTreeMap<String, String>> {
+        let running = self.running.get()?;
+        running.wait(py, running.admin.broker_figures(address))
+    }
+
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let running = self.running.get()?;
         wait(py, &running.runtime, running.client.close())
@@ -284,8 +301,9 @@ fn queue_row<'py>(py: Python<'py>, row: &QueueStats) -> PyResult<QueueRow<'py>> 
 }
 
 fn lag_row<'py>(py: Python<'py>, row: &rocketpy_client::LagRow) -> PyResult<LagRow<'py>> {
-    let (committed, max) = (row.committed_offset.get(), row.max_offset.get());
-    Ok((row.queue.to_python(py)?, committed, max, row.lag(), row.last_consumed_at_ms.map(instant)))
+    let (committed, max) = (row.committed_offset.map(QueueOffset::get), row.max_offset.get());
+    let last_consumed_at = row.last_consumed_at_ms.map(instant);
+    Ok((row.queue.to_python(py)?, committed, max, row.lag(), last_consumed_at, row.held()))
 }
 
 /// The error of an unknown kind of key.

@@ -6,11 +6,15 @@ use tokio::runtime::Handle;
 
 use crate::error::raise;
 use crate::options::Options;
-use crate::runtime;
+use crate::{logs, runtime};
 
 /// Makes the client of one producer, consumer or administration object, from the remaining options. Opens no
 /// connection.
-pub(crate) fn connect(name_servers: Vec<String>, mut options: Options<'_>) -> PyResult<(Client, Handle)> {
+pub(crate) fn connect(
+    py: Python<'_>,
+    name_servers: Vec<String>,
+    mut options: Options<'_>,
+) -> PyResult<(Client, Handle)> {
     let mut config = ClientConfig::new(name_servers);
     config.instance_name = options.take::<Option<String>>("instance_name")?.flatten();
     config.client_ip = options.take::<Option<String>>("client_ip")?.flatten();
@@ -18,6 +22,7 @@ pub(crate) fn connect(name_servers: Vec<String>, mut options: Options<'_>) -> Py
     options.set_duration("api_timeout", &mut config.api_timeout)?;
     options.set_duration("connect_timeout", &mut config.connect_timeout)?;
     options.finish()?;
+    logs::start(py)?;
     let runtime = runtime::handle()?;
     let client = Client::new(config, runtime.clone()).map_err(raise)?;
     Ok((client, runtime))

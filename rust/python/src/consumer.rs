@@ -76,7 +76,7 @@ impl PyConsumer {
         let mut options = Options::new("Consumer", options);
         let tags = options.take::<String>("tags")?.unwrap_or_else(|| "*".to_owned());
         let config = config(&mut options)?;
-        let (client, runtime) = connect(name_servers, options)?;
+        let (client, runtime) = connect(py, name_servers, options)?;
         let subscriptions = topics.into_iter().map(|topic| Subscription::new(topic, tags.as_str())).collect();
         let joined = PullConsumer::new(&client, group, subscriptions, config);
         let consumer = wait(py, &runtime, joined)?.map_err(raise)?;
@@ -329,6 +329,7 @@ fn config(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
     options.set_duration("pull_timeout", &mut config.pull_timeout)?;
     options.set("retry_topic", &mut config.retry_topic)?;
     options.set("allow_missing_topic", &mut config.allow_missing_topic)?;
+    options.set("allow_other_subscriptions", &mut config.allow_other_subscriptions)?;
     config.max_body_bytes = options.take::<Option<usize>>("max_body_bytes")?.flatten();
     Ok(config)
 }

@@ -3,7 +3,7 @@
 //! Four rules hold in every file. A call that waits goes through `wait`: without the interpreter lock, awake for Ctrl-C.
 //! What it waited for becomes a Python object apart from that (`convert`), so that a future may get it as well. A value
 //! with threads or sockets behind it is `process::Owned`: a forked child gets an error, never a hang. No thread of a
-//! runtime ever waits for the interpreter lock (`completion`).
+//! runtime ever waits for the interpreter lock (`completion`, `logs`).
 
 #![allow(unsafe_code, reason = "Python's buffer protocol and values that a forked child must not drop")]
 
@@ -17,6 +17,7 @@ mod consumer;
 mod convert;
 mod duration;
 mod error;
+mod logs;
 mod message;
 mod number;
 mod options;

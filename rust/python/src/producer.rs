@@ -67,7 +67,7 @@ impl PyProducer {
     ) -> PyResult<Self> {
         let mut options = Options::new("Producer", options);
         let config = config(&mut options)?;
-        let (client, runtime) = connect(name_servers, options)?;
+        let (client, runtime) = connect(py, name_servers, options)?;
         let producer = wait(py, &runtime, Producer::new(&client, group, config))?.map_err(raise)?;
         let completions = FutureThread::new();
         let sink: Arc<dyn OutcomeSink> = completions.clone();

@@ -74,7 +74,7 @@ impl PyRangeReader {
             RecordBatchBuilder::new(arrow::columns(columns)?, arrow::limits(batch_rows, batch_bytes)?)
                 .with_body_limits(body_limits);
         let options = Options::new("RangeReader", options);
-        let (client, runtime) = connect(name_servers, options)?;
+        let (client, runtime) = connect(py, name_servers, options)?;
         let opened = RangeReader::new(&client, queue.0, start, end, tags);
         let reader = wait(py, &runtime, opened)?.map_err(raise)?;
         let state = Mutex::new(State { reader, builder, part: None });

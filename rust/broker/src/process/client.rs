@@ -3,15 +3,15 @@
 //! # Source
 //! docs/reference/protocol.md 2.3.7, 2.3.10, 2.3.11, 2.4.1 and 2.6.3.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use rocketpy_model::{GroupConfig, MessageQueue, TopicConfig, name, system};
-use rocketpy_protocol::Command;
 use rocketpy_protocol::body::{
     CheckClientRequestBody, ClientConnection, ConsumerConnection, ConsumerData,
     GetConsumerListByGroupResponseBody, HeartbeatData, LockBatchRequestBody, LockBatchResponseBody,
-    ProducerConnection,
+    OtherSubscription, ProducerConnection,
 };
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
@@ -19,18 +19,23 @@ use rocketpy_protocol::header::{
     GetProducerConnectionListRequestHeader, Header, NotifyConsumerIdsChangedRequestHeader,
     UnregisterClientRequestHeader, key,
 };
+use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::{Reply, Response};
 use tracing::{debug, warn};
 
 use crate::call::{Answer, Call, answer_later, body, on_disk, success_json};
 use crate::refusal::{Refusal, check_range};
 use crate::shared::Shared;
-use crate::table::client::{MAX_GROUPS, Member};
+use crate::table::client::{Consumer, Entered, MAX_GROUPS, Member};
 use crate::table::group_commit::Written;
 use crate::table::topic::{MAX_QUEUES, TopicChange};
 
 /// Longest id of a client.
 const MAX_CLIENT_ID_BYTES: usize = 1024;
+/// Most groups of which the answer to a heartbeat says that another member subscribes to something else.
+const MAX_OTHERS: usize = 16;
+/// Most letters of another member's subscriptions in that answer, and in the log.
+const MAX_OTHER_LETTERS: usize = 256;
 /// Longest body of a heartbeat.
 const MAX_HEARTBEAT_BYTES: usize = 4 << 20;
 
@@ -40,8 +45,8 @@ const MAX_HEARTBEAT_BYTES: usize = 4 << 20;
 /// is on disk before the answer.
 pub(super) fn heartbeat(call: Call<'_>, reply: Reply) {
     match enter(call) {
-        Ok(created) if created.is_empty() => reply.send(heard()),
-        Ok(created) => {
+        Ok(Heard { created, others }) if created.is_empty() => reply.send(heard(&others)),
+        Ok(Heard { created, others }) => {
             let owner = call.shared.clone();
             answer_later(call.shared, reply, async move {
                 for Created { group, written, retry_topic } in created {
@@ -56,19 +61,31 @@ pub(super) fn heartbeat(call: Call<'_>, reply: Reply) {
                         warn!(group, %refusal, "consumer group or its retry topic not created");
                     }
                 }
-                Ok(heard())
+                Ok(heard(&others))
             });
         }
         Err(refusal) => reply.send(refusal.response()),
     }
 }
 
-fn heard() -> Response {
+fn heard(others: &[OtherSubscription]) -> Response {
     let mut response = Response::success();
     response.command.version = system::VERSION;
     response.command.ext.push(key::IS_SUPPORT_HEART_BEAT_V2, "false");
     response.command.ext.push(key::IS_SUB_CHANGE, "true");
+    if !others.is_empty() {
+        let others = String::from_utf8(json::to_vec(others)).expect("JSON is UTF-8");
+        response.command.ext.push(key::OTHER_SUBSCRIPTIONS, &others);
+    }
     response
+}
+
+/// What a heartbeat led to.
+#[derive(Default)]
+struct Heard {
+    created: Vec<Created>,
+    /// Members with other subscriptions, for the answer.
+    others: Vec<OtherSubscription>,
 }
 
 /// A group, or the retry topic of one, that a heartbeat had to create.
@@ -78,7 +95,7 @@ struct Created {
     retry_topic: Option<TopicChange>,
 }
 
-fn enter(Call { shared, connection, request }: Call<'_>) -> Result<Vec<Created>, Refusal> {
+fn enter(Call { shared, connection, request }: Call<'_>) -> Result<Heard, Refusal> {
     check_range("the length of a heartbeat in bytes", 0..=MAX_HEARTBEAT_BYTES, request.body.len())?;
     let data: HeartbeatData = body(request)?;
     check_client_id(&data.client_id)?;
@@ -95,15 +112,15 @@ fn enter(Call { shared, connection, request }: Call<'_>) -> Result<Vec<Created>,
             refused = worse(refused, refusal);
         }
     }
-    let mut created = Vec::new();
+    let mut heard = Heard::default();
     for consumer in &data.consumer_data_set {
-        if let Err(refusal) = enter_consumer(shared, consumer, member(), &mut created) {
+        if let Err(refusal) = enter_consumer(shared, consumer, member(), &mut heard) {
             let group = &consumer.group_name;
             warn!(client_id = &*client_id, group, %refusal, "heartbeat of a consumer group skipped");
             refused = worse(refused, refusal);
         }
     }
-    refused.map_or(Ok(created), Err)
+    refused.map_or(Ok(heard), Err)
 }
 
 /// The refusal that answers the whole heartbeat, after its other groups have entered: one that the client can act upon and that no
@@ -123,7 +140,7 @@ fn enter_consumer(
     shared: &Shared,
     consumer: &ConsumerData,
     member: Member,
-    created: &mut Vec<Created>,
+    heard: &mut Heard,
 ) -> Result<(), Refusal> {
     consumer.subscription_data_set.iter().try_for_each(|data| shared.check_filter(&data.sub_string))?;
     let found = match shared.groups.get_or_create(&consumer.group_name) {
@@ -137,16 +154,41 @@ fn enter_consumer(
     };
     let group = found.group;
     let of_group = |written| Created { group: group.name.clone(), written, retry_topic: None };
-    created.extend(found.written.map(of_group));
+    heard.created.extend(found.written.map(of_group));
     match create_retry_topic(shared, consumer, &group) {
-        Ok(retry_topic) => created.extend(retry_topic),
+        Ok(retry_topic) => heard.created.extend(retry_topic),
         // Pulls do not need it, and the first send to it creates it.
         Err(refusal) => warn!(group = group.name, %refusal, "retry topic not created"),
     }
-    if shared.clients.enter_consumer(consumer, member)? {
+    let client_id = member.client_id.clone();
+    let entered = shared.clients.enter_consumer(consumer, member)?;
+    if entered.is_change {
         notify(shared, &group.name);
     }
+    let other = other_subscription(&group.name, &client_id, entered);
+    if heard.others.len() < MAX_OTHERS {
+        heard.others.extend(other);
+    }
     Ok(())
+}
+
+/// The live member that subscribes to something else, if there is one. Each gets only a part of its messages, as with Apache's
+/// broker; the log says it once.
+fn other_subscription(group: &str, client_id: &str, entered: Entered) -> Option<OtherSubscription> {
+    let Consumer { member: other, wants } = entered.other?;
+    let short = |text: String| text.chars().take(MAX_OTHER_LETTERS).collect::<String>();
+    let subscriptions = short(wants.to_string());
+    if entered.is_news {
+        warn!(
+            group,
+            client_id,
+            subscriptions = short(entered.wants.to_string()),
+            other_client_id = &*other.client_id,
+            other_subscriptions = subscriptions,
+            "members of a group subscribe to different topics or tags, each misses messages"
+        );
+    }
+    Some(OtherSubscription { group: group.to_owned(), client_id: other.client_id.to_string(), subscriptions })
 }
 
 fn create_retry_topic(
@@ -270,7 +312,7 @@ pub(super) fn consumer_connections(Call { shared, request, .. }: Call<'_>) -> An
         return Err(Refusal::ConsumerOffline { group: header.consumer_group.to_owned() });
     };
     Ok(success_json(&ConsumerConnection {
-        connection_set: connections(&view.members),
+        connection_set: consumers(&view.members),
         consume_from_where: view.consume_from_where,
         consume_type: view.consume_type,
         message_model: view.message_model,
@@ -292,16 +334,28 @@ pub(super) fn producer_connections(Call { shared, request, .. }: Call<'_>) -> An
     Ok(success_json(&ProducerConnection { connection_set: connections(&members) }))
 }
 
-fn connections(members: &[Member]) -> Vec<ClientConnection> {
-    let mut connections: Vec<ClientConnection> = members
-        .iter()
-        .map(|member| ClientConnection {
-            client_addr: member.connection.peer().to_string(),
-            client_id: member.client_id.to_string(),
-            language: member.language.name().to_owned(),
-            version: member.version,
-        })
-        .collect();
+fn consumers(consumers: &[Consumer]) -> Vec<ClientConnection> {
+    let with_subscriptions = |Consumer { member, wants }: &Consumer| ClientConnection {
+        subscriptions: wants.by_topic().clone(),
+        ..client_connection(member)
+    };
+    let mut connections: Vec<ClientConnection> = consumers.iter().map(with_subscriptions).collect();
     connections.sort_unstable();
     connections
+}
+
+fn connections(members: &[Member]) -> Vec<ClientConnection> {
+    let mut connections: Vec<ClientConnection> = members.iter().map(client_connection).collect();
+    connections.sort_unstable();
+    connections
+}
+
+fn client_connection(member: &Member) -> ClientConnection {
+    ClientConnection {
+        client_addr: member.connection.peer().to_string(),
+        client_id: member.client_id.to_string(),
+        language: member.language.name().to_owned(),
+        version: member.version,
+        subscriptions: BTreeMap::new(),
+    }
 }

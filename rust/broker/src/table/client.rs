@@ -11,6 +11,7 @@ use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, Messa
 use rocketpy_remoting::{Connection, MemoryKind, Reservation};
 
 use crate::refusal::{Refusal, check_range};
+use crate::table::wants::Wants;
 
 /// Most groups of one connection.
 pub(crate) const MAX_GROUPS: usize = 1024;
@@ -90,11 +91,31 @@ pub(crate) struct Member {
 #[derive(Debug, Default)]
 #[doc(alias = "ConsumerGroupInfo")]
 struct ConsumerGroup {
-    members: HashMap<u64, Member>,
+    members: HashMap<u64, Consumer>,
     subscriptions: BTreeMap<String, Arc<Subscription>>,
     consume_type: ConsumeType,
     message_model: MessageModel,
     consume_from_where: ConsumeFromWhere,
+}
+
+/// A member of a consumer group.
+#[derive(Debug, Clone)]
+pub(crate) struct Consumer {
+    pub(crate) member: Member,
+    pub(crate) wants: Wants,
+}
+
+/// What a heartbeat changed in a consumer group.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    /// The other members must be notified.
+    pub(crate) is_change: bool,
+    /// The member came, or wants something else than before.
+    pub(crate) is_news: bool,
+    /// What it wants.
+    pub(crate) wants: Wants,
+    /// A live member of another client that wants something else.
+    pub(crate) other: Option<Consumer>,
 }
 
 /// A subscription with its filter, parsed once.
@@ -107,7 +128,7 @@ pub(crate) struct Subscription {
 /// What is known of a consumer group, for tools.
 #[derive(Debug)]
 pub(crate) struct GroupView {
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: Vec<Consumer>,
     pub(crate) subscriptions: BTreeMap<String, Arc<Subscription>>,
     pub(crate) consume_type: ConsumeType,
     pub(crate) message_model: MessageModel,
@@ -132,10 +153,10 @@ impl Subscription {
 fn memory_of(data: &ConsumerData) -> usize {
     let text = |text: &String| text.len() + TEXT_BYTES;
     let of_subscription = |it: &SubscriptionData| {
-        // The filter keeps every tag once more.
+        // The filter keeps every tag once more, and what the member wants is kept apart.
         let tags = it.sub_string.split("||").count();
         let sets = it.code_set.len() * TEXT_BYTES + it.tags_set.iter().map(text).sum::<usize>();
-        ENTRY_BYTES + 2 * it.topic.len() + 2 * it.sub_string.len() + tags * 2 * TEXT_BYTES + sets
+        ENTRY_BYTES + 3 * it.topic.len() + 3 * it.sub_string.len() + tags * 2 * TEXT_BYTES + sets
     };
     ENTRY_BYTES
         + 2 * data.group_name.len()
@@ -167,13 +188,14 @@ impl ClientTable {
         Ok(())
     }
 
-    /// Adds a consumer to its group, or renews it. True when the other members must be notified.
+    /// Adds a consumer to its group, or renews it.
     ///
     /// # Errors
     /// The connection has too many groups, or there is no memory for what it subscribes to.
-    pub(crate) fn enter_consumer(&self, data: &ConsumerData, member: Member) -> Result<bool, Refusal> {
+    pub(crate) fn enter_consumer(&self, data: &ConsumerData, member: Member) -> Result<Entered, Refusal> {
         // Nobody waits for the lock while filters are parsed.
         let mut parsed = self.parse_newer(data);
+        let wants = Wants::of(data);
         let bytes = memory_of(data);
         let mut state = self.state.write();
         let id = member.connection.id();
@@ -183,9 +205,17 @@ impl ClientTable {
         group.consume_type = data.consume_type;
         group.message_model = data.message_model;
         group.consume_from_where = data.consume_from_where;
-        let is_new = group.members.insert(id, member).is_none();
+        let wants = group.known(wants);
+        let entered = Consumer { member, wants: wants.clone() };
+        let other = group.other_than(&entered).cloned();
+        let before = group.members.insert(id, entered);
         let is_changed = group.take_subscriptions(&data.subscription_data_set, &mut parsed);
-        Ok(is_new || is_changed)
+        Ok(Entered {
+            is_change: before.is_none() || is_changed,
+            is_news: before.is_none_or(|before| before.wants != wants),
+            wants,
+            other,
+        })
     }
 
     /// The subscriptions that the table does not have yet, parsed, by topic.
@@ -237,6 +267,7 @@ impl ClientTable {
     pub(crate) fn silent(&self, expiry: Duration) -> Vec<Arc<Connection>> {
         let state = self.state.read();
         let consumers = state.consumers.values().flat_map(|group| group.members.values());
+        let consumers = consumers.map(|consumer| &consumer.member);
         let producers = state.producers.values().flat_map(HashMap::values);
         let silent = consumers.chain(producers).filter(|member| member.heard_at.elapsed() > expiry);
         let by_id: HashMap<u64, Arc<Connection>> =
@@ -248,14 +279,14 @@ impl ClientTable {
     pub(crate) fn connections(&self, group: &str) -> Vec<Arc<Connection>> {
         let state = self.state.read();
         let members = state.consumers.get(group).into_iter().flat_map(|group| group.members.values());
-        members.map(|member| member.connection.clone()).collect()
+        members.map(|consumer| consumer.member.connection.clone()).collect()
     }
 
     /// Client ids of a consumer group's members, each once.
     pub(crate) fn client_ids(&self, group: &str) -> Vec<Arc<str>> {
         let state = self.state.read();
         let members = state.consumers.get(group).into_iter().flat_map(|group| group.members.values());
-        let mut ids: Vec<Arc<str>> = members.map(|member| member.client_id.clone()).collect();
+        let mut ids: Vec<Arc<str>> = members.map(|consumer| consumer.member.client_id.clone()).collect();
         ids.sort_unstable();
         ids.dedup();
         ids
@@ -343,6 +374,23 @@ impl State {
 }
 
 impl ConsumerGroup {
+    /// The same wants as another member has them, so that members that want the same share them.
+    fn known(&self, wants: Wants) -> Wants {
+        self.members.values().find(|known| known.wants == wants).map_or(wants, |known| known.wants.clone())
+    }
+
+    /// A member that wants something else; always the same one of several. Members with one client id are one client, which
+    /// connected again. Each member of a broadcasting group gets everything that it wants.
+    fn other_than(&self, consumer: &Consumer) -> Option<&Consumer> {
+        if self.message_model == MessageModel::Broadcasting {
+            return None;
+        }
+        let others = self.members.values().filter(|other| other.wants.differs(&consumer.wants));
+        others
+            .filter(|other| other.member.client_id != consumer.member.client_id)
+            .min_by(|a, b| a.member.client_id.cmp(&b.member.client_id))
+    }
+
     fn is_newer(&self, data: &SubscriptionData) -> bool {
         self.subscriptions.get(&data.topic).is_none_or(|known| data.sub_version > known.data.sub_version)
     }

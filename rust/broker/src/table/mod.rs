@@ -12,3 +12,4 @@ mod offset_state;
 pub(crate) mod on_disk;
 pub(crate) mod queue_lock;
 pub(crate) mod topic;
+pub(crate) mod wants;

@@ -3,12 +3,12 @@ use std::sync::Arc;
 use rocketpy_model::{MessageQueue, system};
 use rocketpy_protocol::body::{
     CheckClientRequestBody, ConsumerConnection, GetConsumerListByGroupResponseBody, LockBatchRequestBody,
-    LockBatchResponseBody, ProducerConnection, SubscriptionData,
+    LockBatchResponseBody, OtherSubscription, ProducerConnection, SubscriptionData,
 };
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
     GetConsumerConnectionListRequestHeader, GetConsumerListByGroupRequestHeader,
-    GetProducerConnectionListRequestHeader, UnregisterClientRequestHeader,
+    GetProducerConnectionListRequestHeader, UnregisterClientRequestHeader, key,
 };
 use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::{Client, Connection, Handler, Reply};
@@ -89,6 +89,57 @@ async fn members_come_and_go_and_all_are_told() {
     first.close();
     assert_eq!(next(&mut second_notices).await, "group");
     assert_eq!(members(&fixture, "group").await.unwrap(), ["two"]);
+}
+
+/// What the answer to a heartbeat says about other members.
+fn others(answer: &Command) -> Vec<OtherSubscription> {
+    let text = answer.ext.get(key::OTHER_SUBSCRIPTIONS);
+    text.map_or_else(Vec::new, |text| json::from_slice(text.as_bytes()).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_hears_of_another_one_with_other_subscriptions_while_that_one_lives() {
+    let fixture = Fixture::start().await;
+    let (first, second) = (fixture.other_client(), fixture.other_client());
+    let one = heartbeat("one", "group", &[("orders", "A || B", 1), ("%RETRY%group", "*", 1)]);
+    assert!(others(&fixture.heartbeat(&first, &one).await).is_empty());
+    let alike = heartbeat("two", "group", &[("orders", "B||A", 1)]);
+    assert!(
+        others(&fixture.heartbeat(&second, &alike).await).is_empty(),
+        "the order of tags does not matter"
+    );
+
+    let unlike = heartbeat("two", "group", &[("orders", "C", 2)]);
+    let of = |client_id: &str, subscriptions: &str| OtherSubscription {
+        group: "group".to_owned(),
+        client_id: client_id.to_owned(),
+        subscriptions: subscriptions.to_owned(),
+    };
+    assert_eq!(others(&fixture.heartbeat(&second, &unlike).await), [of("one", "orders: A || B")]);
+    assert_eq!(others(&fixture.heartbeat(&first, &one).await), [of("two", "orders: C")]);
+
+    // The same client on another connection: the broker has not noticed yet that the former one is gone.
+    let again = fixture.other_client();
+    second.close();
+    wait_until("one is left", async || members(&fixture, "group").await.unwrap() == ["one"]).await;
+    let changed = heartbeat("one", "group", &[("orders", "C", 3)]);
+    assert!(others(&fixture.heartbeat(&again, &changed).await).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_see_what_each_member_subscribes_to() {
+    let fixture = Fixture::start().await;
+    let (first, second) = (fixture.other_client(), fixture.other_client());
+    fixture.heartbeat(&first, &heartbeat("one", "group", &[("orders", "A", 1)])).await;
+    fixture.heartbeat(&second, &heartbeat("two", "group", &[("payments", "", 1)])).await;
+    let header = GetConsumerConnectionListRequestHeader { consumer_group: "group" };
+    let answer = fixture.call(Command::request(request::GET_CONSUMER_CONNECTION_LIST, &header)).await;
+    let seen: ConsumerConnection = json::from_slice(&answer.body).unwrap();
+    let seen: Vec<_> =
+        seen.connection_set.into_iter().map(|one| (one.client_id, one.subscriptions)).collect();
+    let wants = |topic: &str, tags: &str| [(topic.to_owned(), tags.to_owned())].into();
+    let (one, two) = (("one".to_owned(), wants("orders", "A")), ("two".to_owned(), wants("payments", "*")));
+    assert!(seen == [one.clone(), two.clone()] || seen == [two, one], "{seen:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

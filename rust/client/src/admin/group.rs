@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, name, system};
-use rocketpy_protocol::body::{ConsumeStats, SubscriptionGroupWrapper};
+use rocketpy_protocol::body::{ConsumeStats, OffsetWrapper, SubscriptionGroupWrapper};
 use rocketpy_protocol::header::GetAllSubscriptionGroupResponseHeader;
 
 use super::{Admin, GroupLag, GroupSummary, LagRow, OffsetTarget};
@@ -102,13 +102,10 @@ impl Admin {
         for address in addresses {
             let answer = api.call_ok(&address, OPERATION, wire::consume_stats(group, topic)).await?;
             let stats: ConsumeStats = wire::json(OPERATION, &address, &answer.body)?;
-            let offset = |value: i64| QueueOffset(u64::try_from(value).unwrap_or(0));
-            rows.extend(stats.offset_table.into_iter().map(|(queue, offsets)| LagRow {
-                queue,
-                max_offset: offset(offsets.broker_offset),
-                committed_offset: offset(offsets.consumer_offset),
-                last_consumed_at_ms: Some(offsets.last_at_ms).filter(|at_ms| *at_ms > 0),
-            }));
+            let is_live = !api.members_at(&address, group).await?.is_empty();
+            for (queue, offsets) in stats.offset_table {
+                rows.push(api.lag_row(group, queue, offsets, is_live).await?);
+            }
         }
         rows.retain(|row| topic.is_some() || *row.queue.topic != *retry || row.max_offset > QueueOffset(0));
         rows.sort_by(|a, b| a.queue.cmp(&b.queue));
@@ -150,14 +147,40 @@ impl Admin {
     }
 }
 
-fn check_group(group: &str) -> Result<(), ClientError> {
+pub(super) fn check_group(group: &str) -> Result<(), ClientError> {
     name::check_group(group)
         .map_err(|error| ClientError::InvalidGroup { group: group.to_owned(), reason: error.to_string() })
 }
 
 impl Api {
+    /// A row of a group's progress. Only the stored offset itself tells "nothing is stored" from "stored at 0".
+    async fn lag_row(
+        &self,
+        group: &str,
+        queue: MessageQueue,
+        offsets: OffsetWrapper,
+        is_live: bool,
+    ) -> Result<LagRow, ClientError> {
+        let offset = |value: i64| QueueOffset(u64::try_from(value).unwrap_or(0));
+        let committed = match offset(offsets.consumer_offset) {
+            QueueOffset(0) => self.stored_offset(group, &queue).await?,
+            committed => Some(committed),
+        };
+        let pulled = if is_live { offsets.pull_offset } else { offsets.consumer_offset };
+        Ok(LagRow {
+            queue,
+            max_offset: offset(offsets.broker_offset),
+            committed_offset: committed,
+            pulled_offset: offset(pulled),
+            last_consumed_at_ms: Some(offsets.last_at_ms).filter(|at_ms| *at_ms > 0),
+        })
+    }
+
     /// All groups of a broker, fetched page by page. A broker before 5.4 gives all of them in one.
-    async fn groups_at(&self, address: &str) -> Result<BTreeMap<String, GroupConfig>, ClientError> {
+    pub(super) async fn groups_at(
+        &self,
+        address: &str,
+    ) -> Result<BTreeMap<String, GroupConfig>, ClientError> {
         const OPERATION: &str = "group list query";
         let mut groups = BTreeMap::new();
         let mut version = None;

@@ -1,20 +1,23 @@
 //! Topics, groups, offsets and clusters.
 
 mod group;
+mod member;
 mod message;
 mod topic;
 mod types;
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use rocketpy_model::{MessageQueue, QueueOffset};
-use rocketpy_protocol::body::BrokerData;
+use rocketpy_protocol::body::{BrokerData, KvTable};
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
 
 pub use self::message::FoundMessage;
 pub use self::types::{
-    BrokerDescription, ClusterDescription, GroupLag, GroupSummary, LagRow, OffsetTarget, QueueStats,
-    TopicBroker, TopicDescription, TopicSpec,
+    BrokerDescription, ClusterDescription, GroupDescription, GroupLag, GroupMember, GroupSummary, LagRow,
+    OffsetTarget, QueueStats, TopicBroker, TopicDescription, TopicSpec,
 };
 use crate::client::Client;
 use crate::error::ClientError;
@@ -53,6 +56,21 @@ impl Admin {
             addresses: broker.broker_addrs,
         });
         Ok(ClusterDescription { brokers: brokers.collect() })
+    }
+
+    /// The figures of the broker at an address, by Apache's names, as text.
+    ///
+    /// # Source
+    /// docs/reference/protocol.md 2.6.4.
+    ///
+    /// # Errors
+    /// Those of reaching the broker.
+    #[doc(alias = "fetchBrokerRuntimeStats")]
+    pub async fn broker_figures(&self, address: &str) -> Result<BTreeMap<String, String>, ClientError> {
+        const OPERATION: &str = "figures query";
+        self.client.check()?;
+        let answer = self.client.api().call_ok(address, OPERATION, wire::runtime_info()).await?;
+        Ok(wire::json::<KvTable>(OPERATION, address, &answer.body)?.table)
     }
 
     /// The masters of a cluster, or of all: at least one.

@@ -93,6 +93,28 @@ pub struct GroupSummary {
     pub members: Vec<String>,
 }
 
+/// A live member of a consumer group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupMember {
+    /// Its client id.
+    pub client_id: String,
+    /// `ip:port` of its end of the connection.
+    pub address: String,
+    /// The language of its client.
+    pub language: String,
+    /// Tags by topic, without the group's retry topic. `None` where the broker does not tell it: Apache's.
+    pub subscriptions: Option<BTreeMap<String, String>>,
+}
+
+/// A consumer group with its live members.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupDescription {
+    /// The group's name.
+    pub name: String,
+    /// The live members, sorted by client id.
+    pub members: Vec<GroupMember>,
+}
+
 /// A group's progress in one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LagRow {
@@ -100,16 +122,27 @@ pub struct LagRow {
     pub queue: MessageQueue,
     /// End of the queue (exclusive).
     pub max_offset: QueueOffset,
-    /// Next offset to read; 0 when the group committed nothing.
-    pub committed_offset: QueueOffset,
+    /// Next offset to read, as the broker has it stored; `None` when the group committed nothing.
+    pub committed_offset: Option<QueueOffset>,
+    /// Where the live members have pulled to; not before what is committed, and the same without live members.
+    pub pulled_offset: QueueOffset,
     /// Store time of the last consumed message (milliseconds since 1970); `None` when there is none.
     pub last_consumed_at_ms: Option<i64>,
 }
 
 impl LagRow {
-    /// Messages not consumed yet.
+    /// Messages after the stored commit.
     pub fn lag(&self) -> u64 {
-        self.max_offset.get().saturating_sub(self.committed_offset.get())
+        self.max_offset.get().saturating_sub(self.committed())
+    }
+
+    /// Messages after the stored commit that live members have pulled.
+    pub fn held(&self) -> u64 {
+        self.pulled_offset.get().saturating_sub(self.committed())
+    }
+
+    fn committed(&self) -> u64 {
+        self.committed_offset.map_or(0, QueueOffset::get)
     }
 }
 
@@ -123,7 +156,7 @@ pub struct GroupLag {
 }
 
 impl GroupLag {
-    /// Messages not consumed yet, all queues together.
+    /// Messages after the stored commits, all queues together.
     pub fn lag(&self) -> u64 {
         self.rows.iter().map(LagRow::lag).sum()
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rocketpy_model::{MessageQueue, QueueOffset};
 use tokio::task::{JoinHandle, JoinSet};
@@ -12,6 +12,7 @@ use super::assigned::Lost;
 use super::member::Member;
 use super::state::CommitScope;
 use crate::error::ClientError;
+use crate::lasting::Lasting;
 
 impl Member {
     /// Commits the offsets that the brokers do not have yet.
@@ -179,10 +180,16 @@ async fn send_to_table(
 pub(super) async fn run(member: Arc<Member>, interval: Duration) {
     let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(10)));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut failure = Lasting::default();
     loop {
         ticks.tick().await;
-        if let Err(error) = member.commit(CommitScope::Settled).await {
-            warn!(group = %member.group, %error, "automatic commit failed");
+        match member.commit(CommitScope::Settled).await {
+            // A warning too: whoever read of the failure reads of its end.
+            Ok(()) if failure.worked() => warn!(group = %member.group, "automatic commit works again"),
+            Err(error) if failure.failed(Instant::now()) => {
+                warn!(group = %member.group, %error, "automatic commit failed, it is repeated");
+            }
+            Ok(()) | Err(_) => {}
         }
     }
 }

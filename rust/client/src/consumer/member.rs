@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel};
+use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, OtherSubscription};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
+use super::others::{Change, Others};
 use super::state::State;
 use super::subscription::TopicSubscription;
 use crate::client::Client;
@@ -23,6 +24,8 @@ pub(crate) struct Member {
     pub(super) subscriptions: Vec<TopicSubscription>,
     pub(super) config: ConsumerConfig,
     pub(super) state: Mutex<State>,
+    /// What brokers say of members with other subscriptions.
+    pub(super) others: Mutex<Others>,
     /// Notified when messages can be handed out or an error can be returned.
     pub(super) arrived: Notify,
     /// Requests a rebalance.
@@ -51,6 +54,7 @@ impl Member {
             subscriptions,
             config,
             state: Mutex::default(),
+            others: Mutex::default(),
             arrived: Notify::new(),
             wake: Notify::new(),
             reconnected: AtomicBool::new(false),
@@ -67,6 +71,15 @@ impl Member {
             return Err(ClientError::Closed { what: "consumer" });
         }
         Ok(())
+    }
+
+    /// The error of a group whose members disagree, unless the user allows it.
+    pub(super) fn take_disagreement(&self) -> Option<ClientError> {
+        if self.config.allow_other_subscriptions {
+            return None;
+        }
+        let OtherSubscription { group, client_id, subscriptions } = self.others.lock().take_due()?;
+        Some(ClientError::OtherSubscriptions { group, client_id, subscriptions })
     }
 
     /// Starts a task that ends with the consumer.
@@ -113,6 +126,21 @@ impl Consumer for Member {
             subscription_data_set: self.subscriptions.iter().map(TopicSubscription::to_wire).collect(),
             unit_mode: false,
         }
+    }
+
+    fn heard_of_other(&self, other: Option<OtherSubscription>, all_asked: bool) {
+        let change = self.others.lock().heard(other.clone(), all_asked);
+        let group = &self.group;
+        match (change, other) {
+            (Change::Differs, Some(OtherSubscription { client_id, subscriptions, .. })) => {
+                let problem =
+                    "another member of the group subscribes to other topics or tags, each misses messages";
+                warn!(%group, other_client_id = client_id, other_subscriptions = subscriptions, "{problem}");
+            }
+            (Change::Agrees, _) => warn!(%group, "the members of the group subscribe to the same again"),
+            _ => {}
+        }
+        self.arrived.notify_waiters();
     }
 
     fn rebalance_soon(&self) {

@@ -7,6 +7,7 @@ mod bodies;
 mod commit;
 mod decode;
 mod member;
+mod others;
 mod pull;
 mod pull_consumer;
 mod range;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::code::response;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::assigned::{Epoch, Gained};
 use super::decode::{self, Answer, Kind};
@@ -14,6 +14,7 @@ use super::member::Member;
 use super::state::Task;
 use crate::config::Start;
 use crate::error::ClientError;
+use crate::lasting::Lasting;
 use crate::wire::Pull;
 
 const OPERATION: &str = "pull";
@@ -32,7 +33,8 @@ const LEAST_PULL_BYTES: usize = 64 << 10;
 pub(super) async fn run(member: Arc<Member>, gained: Gained, delay: Duration) {
     // Gives the member that had the queue before time to commit.
     tokio::time::sleep(delay).await;
-    let mut puller = Puller { member, gained, broker_id: 0, no_route_since: None };
+    let mut puller =
+        Puller { member, gained, broker_id: 0, no_route_since: None, failure: Lasting::default() };
     loop {
         let Puller { member, gained, .. } = &puller;
         let task = member.state.lock().task(&gained.queue, gained.id, &member.config);
@@ -58,6 +60,8 @@ struct Puller {
     broker_id: u64,
     /// Since when no name server knows the topic.
     no_route_since: Option<Instant>,
+    /// What the log says of failures, which are repeated every second.
+    failure: Lasting,
 }
 
 impl Puller {
@@ -80,7 +84,9 @@ impl Puller {
                 None
             }
             Err(error) => {
-                warn!(queue = %self.queue(), %error, "cannot find the offset to start at");
+                if self.failure.failed(Instant::now()) {
+                    warn!(queue = %self.queue(), %error, "cannot find the offset to start at");
+                }
                 self.tell(&error);
                 Some(ERROR_PAUSE)
             }
@@ -129,6 +135,9 @@ impl Puller {
             Ok(answer) => {
                 self.broker_id = answer.suggested_broker_id;
                 self.no_route_since = None;
+                if self.failure.worked() {
+                    info!(queue = %self.queue(), "pulls work again");
+                }
                 self.take(epoch, offset, answer, started.elapsed())
             }
             Err(error) => Some(self.failed(error).await),
@@ -181,7 +190,9 @@ impl Puller {
         if let ClientError::Refused { code: response::FLOW_CONTROL, .. } = error {
             return FLOW_CONTROL_PAUSE;
         }
-        warn!(queue = %self.queue(), %error, "pull failed");
+        if self.failure.failed(Instant::now()) {
+            warn!(queue = %self.queue(), %error, "pull failed, it is repeated");
+        }
         self.tell(&error);
         if error.retryable()
             && let Err(error) = self.member.client.api().refresh_route(&self.queue().topic).await

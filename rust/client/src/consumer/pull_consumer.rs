@@ -97,7 +97,8 @@ impl PullConsumer {
     ///
     /// # Errors
     /// Failures to pull that waiting does not resolve, once each time they happen: a refusal of the broker, a deleted topic,
-    /// [`ClientError::NoStoredOffset`], [`ClientError::BadAnswer`]. The consumer keeps trying. An unreachable broker is only
+    /// [`ClientError::NoStoredOffset`], [`ClientError::BadAnswer`]; [`ClientError::OtherSubscriptions`] after each heartbeat that told of
+    /// such a member, unless [`ConsumerConfig::allow_other_subscriptions`]. The consumer keeps trying. An unreachable broker is only
     /// logged and waited for.
     ///
     /// # Cancel safety
@@ -114,6 +115,9 @@ impl PullConsumer {
             tokio::pin!(arrived);
             // From here on no arrival is missed.
             arrived.as_mut().enable();
+            if let Some(error) = member.take_disagreement() {
+                return Err(error);
+            }
             {
                 let mut state = member.state.lock();
                 if let Some(error) = state.take_failure() {

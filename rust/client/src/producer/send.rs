@@ -119,7 +119,9 @@ impl Sender {
             if next == Next::GiveUp || attempts.made > self.config.retries || attempts.left().is_zero() {
                 return Err(attempts.give_up(&outgoing.topic, error, true));
             }
-            warn!(topic = outgoing.topic, broker_name = %queue.broker_name, %error, "send failed, trying again");
+            if self.client.api().sends_again() {
+                warn!(topic = outgoing.topic, broker_name = %queue.broker_name, %error, "send failed, trying again");
+            }
             if next == Next::Elsewhere {
                 target = Target::Any;
             }

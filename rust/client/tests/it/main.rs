@@ -7,6 +7,7 @@ mod commits;
 mod consume;
 mod many;
 mod no_broker;
+mod others;
 mod peer;
 mod range;
 mod send;

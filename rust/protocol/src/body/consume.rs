@@ -95,6 +95,9 @@ pub struct ClientConnection {
     pub language: String,
     /// The version that the client announces, as an ordinal ([`rocketpy_model::system::VERSION`]).
     pub version: i32,
+    /// RocketPy's own: what this member of a consumer group subscribes to, tags by topic. Others leave it out.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub subscriptions: BTreeMap<String, String>,
 }
 
 /// The members of a consumer group (answer of code 203).

@@ -139,6 +139,22 @@ pub struct HeartbeatData {
     pub without_sub: bool,
 }
 
+/// A live member of a group that subscribes to other topics or tags than the client whose heartbeat is answered. RocketPy's own: a
+/// list of them is the field [`OTHER_SUBSCRIPTIONS`](crate::header::key::OTHER_SUBSCRIPTIONS) of the answer.
+///
+/// # Source
+/// docs/reference/protocol.md 2.3.10.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OtherSubscription {
+    /// The group.
+    pub group: String,
+    /// The other member.
+    pub client_id: String,
+    /// What it subscribes to, for people: `orders: TagA || TagB; payments: *`.
+    pub subscriptions: String,
+}
+
 /// Asks whether a broker can filter by an expression (code 46).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

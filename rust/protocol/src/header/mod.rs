@@ -37,6 +37,9 @@ pub mod key {
     pub const IS_SUPPORT_HEART_BEAT_V2: &str = "IS_SUPPORT_HEART_BEAT_V2";
     /// In answers to heartbeats.
     pub const IS_SUB_CHANGE: &str = "IS_SUB_CHANGE";
+    /// In the answer to a heartbeat: live members with other subscriptions ([`OtherSubscription`](crate::body::OtherSubscription)),
+    /// a JSON list. RocketPy's own; others ignore it.
+    pub const OTHER_SUBSCRIPTIONS: &str = "rocketpyOtherSubscriptions";
     /// In UPDATE_CONSUMER_OFFSET, `true`: a person chose the offset, for a group whose members have stopped. RocketPy's own;
     /// Apache's brokers ignore it.
     pub const IS_RESET: &str = "rocketpyReset";

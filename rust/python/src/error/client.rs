@@ -47,7 +47,9 @@ fn class(error: &ClientError) -> &'static str {
         ClientError::BrokerNotFound { .. }
         | ClientError::NoBrokers { .. }
         | ClientError::ClusterNotFound { .. } => "BrokerNotFoundError",
-        ClientError::GroupInUse { .. } | ClientError::GroupActive { .. } => "GroupConflictError",
+        ClientError::GroupInUse { .. }
+        | ClientError::GroupActive { .. }
+        | ClientError::OtherSubscriptions { .. } => "GroupConflictError",
         ClientError::NoMembers { .. } => "RefusedError",
         ClientError::Refused { code, .. } => refused(*code),
         ClientError::Connect { .. } => "ConnectionFailedError",

@@ -1,0 +1,106 @@
+//! The live members of groups.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rocketpy_protocol::body::ConsumerConnection;
+use rocketpy_protocol::code::response;
+
+use super::group::check_group;
+use super::{Admin, GroupDescription, GroupMember};
+use crate::api::Api;
+use crate::error::ClientError;
+use crate::{outcome, wire};
+
+const OPERATION: &str = "member query";
+
+impl Admin {
+    /// A group with its live members and what each subscribes to.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidGroup`], [`ClientError::NoBrokers`]; [`ClientError::Refused`] with SUBSCRIPTION_GROUP_NOT_EXIST when no broker has
+    /// the group; those of reaching name server and brokers.
+    #[doc(alias = "examineConsumerConnectionInfo")]
+    pub async fn describe_group(&self, group: &str) -> Result<GroupDescription, ClientError> {
+        check_group(group)?;
+        let api = self.client.api();
+        let (mut members, mut is_there, mut asked) = (BTreeMap::new(), false, String::new());
+        for (_, address) in self.masters(None).await? {
+            is_there = is_there || api.groups_at(&address).await?.contains_key(group);
+            for member in api.consumers_at(&address, group).await? {
+                // Every member tells every broker the same.
+                members.entry(member.client_id.clone()).or_insert(member);
+            }
+            asked = address;
+        }
+        if !is_there && members.is_empty() {
+            return Err(no_group(asked, group));
+        }
+        Ok(GroupDescription { name: group.to_owned(), members: members.into_values().collect() })
+    }
+}
+
+fn no_group(address: String, group: &str) -> ClientError {
+    ClientError::Refused {
+        operation: OPERATION,
+        address,
+        code: response::SUBSCRIPTION_GROUP_NOT_EXIST,
+        name: "SUBSCRIPTION_GROUP_NOT_EXIST",
+        remark: format!("no such group: {group}"),
+    }
+}
+
+impl Api {
+    /// The live members of a group as one broker knows them.
+    async fn consumers_at(&self, address: &str, group: &str) -> Result<Vec<GroupMember>, ClientError> {
+        let request = wire::consumer_connections(group);
+        let answer = self.call(address, OPERATION, request, self.timeout()).await?;
+        if answer.code == response::CONSUMER_NOT_ONLINE {
+            return Ok(Vec::new());
+        }
+        let answer = outcome::success(OPERATION, address, answer)?;
+        let body: ConsumerConnection = wire::json(OPERATION, address, &answer.body)?;
+        let member = |one: rocketpy_protocol::body::ClientConnection| GroupMember {
+            client_id: one.client_id,
+            address: one.client_addr,
+            language: one.language,
+            subscriptions: Some(one.subscriptions).filter(|known| !known.is_empty()),
+        };
+        Ok(body.connection_set.into_iter().map(member).collect())
+    }
+}
+
+impl GroupDescription {
+    /// Whether a member subscribes to something else than most members: than more than half of them. Without such a majority every
+    /// member does. What a member subscribes to may be unknown; it then differs from nobody.
+    pub fn differs(&self, member: &GroupMember) -> bool {
+        let known = || self.members.iter().filter_map(|one| one.subscriptions.as_ref());
+        let distinct: BTreeSet<_> = known().collect();
+        let Some(own) = &member.subscriptions else { return false };
+        let alike = known().filter(|other| *other == own).count();
+        distinct.len() > 1 && alike * 2 <= known().count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn differing(wants: &[Option<&str>]) -> Vec<bool> {
+        let member = |tags: &Option<&str>| GroupMember {
+            client_id: String::new(),
+            address: String::new(),
+            language: String::new(),
+            subscriptions: tags.map(|tags| [("t".to_owned(), tags.to_owned())].into()),
+        };
+        let group = GroupDescription { name: "g".to_owned(), members: wants.iter().map(member).collect() };
+        group.members.iter().map(|member| group.differs(member)).collect()
+    }
+
+    #[test]
+    fn those_that_differ_from_most_are_marked() {
+        assert_eq!(differing(&[Some("A"), Some("A"), Some("B"), None]), [false, false, true, false]);
+        assert_eq!(differing(&[Some("A"), Some("B")]), [true, true], "there is no majority");
+        assert_eq!(differing(&[Some("A"), Some("A")]), [false, false]);
+        assert_eq!(differing(&[Some("A"), None]), [false, false]);
+    }
+}

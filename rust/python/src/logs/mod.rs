@@ -1,0 +1,91 @@
+//! Log records of clients on their way to Python's `logging`.
+//!
+//! A network thread never waits for the interpreter lock: it leaves a record in a [`Queue`]. A thread of its own takes the
+//! lock and hands the records to Python's loggers. It also reads their levels, so that a record that no logger wants is
+//! never formatted.
+
+mod level;
+mod queue;
+mod subscriber;
+
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use self::level::{LOGGERS, python_level};
+use self::queue::{Queue, Record, Taken};
+use crate::error;
+
+/// Interval at which the levels of Python's loggers are read: a change works within a second.
+const LEVEL_INTERVAL: Duration = Duration::from_millis(500);
+/// Longest time that the end of Python waits for handlers to take the last records.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Starts the thread of this process. Does nothing when it runs, or where a server writes its log lines itself.
+///
+/// # Errors
+/// `RocketPyError` when the system gives no thread.
+pub(crate) fn start(py: Python<'_>) -> PyResult<()> {
+    static INSTALLED: OnceLock<bool> = OnceLock::new();
+    if !INSTALLED.get_or_init(subscriber::install) {
+        return Ok(());
+    }
+    let queue = Queue::make();
+    if !queue.begin() {
+        return Ok(());
+    }
+    level::read(py)?;
+    py.import("atexit")?.call_method1("register", (wrap_pyfunction!(end, py)?,))?;
+    let thread = thread::Builder::new().name("rocketpy-logs".to_owned()).spawn(move || run(queue));
+    thread.map(drop).map_err(|cause| {
+        queue.finish();
+        error::no_threads(&cause)
+    })
+}
+
+/// Hands over the last records and ends the thread, before Python ends its threads by force.
+#[pyfunction]
+#[pyo3(name = "end_logs")]
+fn end(py: Python<'_>) {
+    if let Some(queue) = Queue::find() {
+        py.detach(|| queue.end(END_TIMEOUT));
+    }
+}
+
+fn run(queue: &Queue) {
+    loop {
+        let Taken { records, lost, is_last } = queue.take(LEVEL_INTERVAL);
+        let attached = Python::try_attach(|py| {
+            let handed = hand_over(py, &records, lost).and_then(|()| level::read(py));
+            if let Err(error) = handed {
+                error.write_unraisable(py, None);
+            }
+        });
+        if is_last || attached.is_none() {
+            return queue.finish();
+        }
+    }
+}
+
+fn hand_over(py: Python<'_>, records: &[Record], lost: u64) -> PyResult<()> {
+    if records.is_empty() && lost == 0 {
+        return Ok(());
+    }
+    let logging = py.import("logging")?;
+    let lost = (lost > 0).then(|| Record::of_lost(lost));
+    for record in records.iter().chain(&lost) {
+        let logger = logging.call_method1("getLogger", (LOGGERS[record.logger],))?;
+        let level = python_level(record.level);
+        if logger.call_method1("isEnabledFor", (level,))?.is_truthy()? {
+            let (name, arguments) = (LOGGERS[record.logger], PyTuple::empty(py));
+            let parts = (name, level, record.file, record.line, &record.text, arguments, py.None());
+            let made = logger.call_method1("makeRecord", parts)?;
+            made.setattr("threadName", "rocketpy-logs")?;
+            logger.call_method1("handle", (made,))?;
+        }
+    }
+    Ok(())
+}

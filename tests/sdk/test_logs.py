@@ -1,0 +1,204 @@
+"""Log records of clients in Python's `logging`, under `rocketpy.client`.
+
+The end of a process, forks and what Python shows without any configuration are tested in processes of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+
+import pytest
+
+import rocketpy
+from rocketpy import Message, Start
+from rocketpy.testing import SMALL_FILES, PatientServer, fresh_name
+from waiting import wait_until
+
+CLIENT = logging.getLogger("rocketpy.client")
+UNANSWERED = "name server did not answer"
+
+
+class Kept(logging.Handler):
+    """Keeps records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    def having(self, text: str) -> list[logging.LogRecord]:
+        return [record for record in list(self.records) if text in record.getMessage()]
+
+
+@pytest.fixture
+def kept():
+    """What arrives at `rocketpy.client` during one test."""
+    handler = Kept()
+    CLIENT.addHandler(handler)
+    yield handler
+    CLIENT.removeHandler(handler)
+    CLIENT.setLevel(logging.NOTSET)
+
+
+def fail_to_connect(port: int) -> None:
+    """Asks a name server that is not there, which makes one warning for each client."""
+    with rocketpy.Admin(name_servers=f"127.0.0.1:{port}") as admin:
+        for _ in range(2):
+            with pytest.raises(rocketpy.ConnectionFailedError):
+                admin.topics()
+
+
+def test_a_warning_names_its_place_and_its_facts(kept, free_port):
+    fail_to_connect(free_port)
+    wait_until(lambda: kept.having(f"127.0.0.1:{free_port}"))
+    record = kept.having(f"127.0.0.1:{free_port}")[0]
+    assert (record.name, record.levelno, record.filename) == ("rocketpy.client", logging.WARNING, "api.rs")
+    assert record.getMessage().startswith(f'{UNANSWERED} address="127.0.0.1:{free_port}"')
+    assert record.threadName == "rocketpy-logs"
+
+
+def test_a_level_that_is_set_later_works(kept, rocketpy_server):
+    group = fresh_name("later")
+    with rocketpy_server.producer(group):
+        pass
+    CLIENT.setLevel(logging.DEBUG)
+
+    def is_heard() -> bool:
+        with rocketpy_server.producer(group):
+            return bool(kept.having(group))
+
+    wait_until(is_heard, "a record of level INFO")
+    record = kept.having(group)[0]
+    assert (record.name, record.levelno) == ("rocketpy.client.producer", logging.INFO)
+    assert kept.having("client started")[0].levelno == logging.DEBUG
+
+
+class Slow(logging.Handler):
+    """Holds the first record until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.go_on = threading.Event(), threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.entered.set()
+        self.go_on.wait()
+
+
+@pytest.fixture
+def slow(kept):
+    handler = Slow()
+    CLIENT.addHandler(handler)
+    yield handler
+    handler.go_on.set()
+    CLIENT.removeHandler(handler)
+
+
+def test_what_a_slow_handler_leaves_no_room_for_is_counted(kept, slow, free_port):
+    failures = 1200
+    fail_to_connect(free_port)
+    slow.entered.wait()
+    for _ in range(failures - 1):
+        fail_to_connect(free_port)
+    slow.go_on.set()
+    wait_until(lambda: kept.having("dropped: "), "the number of records that were dropped")
+    dropped = int(kept.having("dropped: ")[0].getMessage().rpartition(" ")[2])
+    assert dropped > 0
+    assert dropped + len(kept.having(f"127.0.0.1:{free_port}")) == failures
+
+
+def test_records_that_no_logger_wants_take_no_room(kept, slow, free_port):
+    fail_to_connect(free_port)
+    slow.entered.wait()
+    for _ in range(1200):
+        rocketpy.Admin(name_servers=f"127.0.0.1:{free_port}").close()  # logs both, below WARNING
+    fail_to_connect(free_port)
+    slow.go_on.set()
+    wait_until(lambda: len(kept.having(f"127.0.0.1:{free_port}")) == 2)
+    assert not kept.having("dropped: ")
+
+
+def test_an_automatic_commit_that_fails_is_heard_of_and_its_end_too(kept, tmp_path):
+    topic = fresh_name("commits")
+    with PatientServer(tmp_path / "store", settings=SMALL_FILES) as server:
+        ports = {"port": int(server.broker.split(":")[1]), "name_server_port": int(server.name_server.split(":")[1])}
+        with server.producer("ingest") as producer:
+            producer.send_many([Message(topic, b"text") for _ in range(10)])
+        options = {"start": Start.EARLIEST, "auto_commit": 0.02, "api_timeout": 1}
+        consumer = rocketpy.Consumer("report", topic, name_servers=server.name_server, **options)
+        assert consumer.poll(1, timeout=60)
+    consumer.poll(1, timeout=0)  # what the first poll returned may now be committed
+    wait_until(lambda: kept.having("automatic commit failed"))
+    record = kept.having("automatic commit failed")[0]
+    assert (record.name, record.levelno) == ("rocketpy.client.consumer", logging.WARNING)
+    with PatientServer(tmp_path / "store", settings=SMALL_FILES, **ports):
+        wait_until(lambda: kept.having("automatic commit works again"))
+        assert len(kept.having("automatic commit failed")) == 1, "it failed many times within a minute"
+        with contextlib.suppress(rocketpy.RocketPyError):  # a commit may still be under way
+            consumer.close()
+
+
+FAIL = """
+import logging, rocketpy, sys
+def fail():
+    admin = rocketpy.Admin(name_servers="127.0.0.1:" + sys.argv[1])
+    try:
+        admin.topics()
+    except rocketpy.ConnectionFailedError:
+        pass
+"""
+
+
+def test_python_shows_warnings_of_a_program_that_configures_nothing_and_ends_at_once(child, free_port):
+    ended = child(FAIL + "fail()\n", str(free_port))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.startswith(UNANSWERED), ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_level_above_silences_it(child, free_port):
+    ended = child(FAIL + "logging.getLogger('rocketpy').setLevel(logging.CRITICAL)\nfail()\n", str(free_port))
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_forked_child_has_records_of_its_own(child, free_port):
+    source = """
+import os, warnings
+warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork")
+logging.basicConfig(format="%(process)d %(message)s")
+fail()
+pid = os.fork()
+fail()
+if pid:
+    assert os.waitpid(pid, 0)[1] == 0
+print(os.getpid())
+"""
+    ended = child(FAIL + source, str(free_port))
+    assert ended.returncode == 0, ended.stderr
+    of = [line.split()[0] for line in ended.stderr.splitlines() if UNANSWERED in line]
+    in_child, in_parent = ended.stdout.split()
+    assert (of.count(in_parent), of.count(in_child)) == (2, 1), ended.stderr
+
+
+def test_a_handler_that_never_returns_does_not_hold_up_the_end_of_python(child, free_port):
+    source = """
+import threading
+entered = threading.Event()
+class Stuck(logging.Handler):
+    def emit(self, record):
+        entered.set()
+        threading.Event().wait()
+    def acquire(self):
+        "logging.shutdown would wait for the lock of any handler that hangs."
+    def release(self):
+        pass
+logging.getLogger().addHandler(Stuck())
+fail()
+entered.wait()
+"""
+    ended = child(FAIL + source, str(free_port))
+    assert (ended.returncode, ended.stderr) == (0, "")
