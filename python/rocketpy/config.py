@@ -157,8 +157,9 @@ class ConsumerOptions(ClientOptions, total=False):
     """`*` for all, otherwise tags separated by `||`; filtered in the broker. Default `*`."""
     start: Start
     """Where a group begins that has no stored offset for a queue; the place is then stored. Default `Start.LATEST`."""
-    auto_commit: Duration | None
-    """Interval at which to commit the messages returned before the latest poll. Default None: never."""
+    auto_commit: Duration | bool | None
+    """Interval at which to commit the messages returned before the latest poll, more than 0 s and at most 1 h; True for
+    every second; False or None (the default) for never."""
     prefetch_messages: int
     """Maximum number of messages prefetched for `poll`, per queue. Default 16384."""
     prefetch_bytes: int

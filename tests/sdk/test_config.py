@@ -69,12 +69,22 @@ def test_an_option_out_of_range_is_named(rocketpy_server, options, kind, says):
         ({"start": Start("timestamp")}, InvalidArgumentError, "Start"),
         ({"pull_messages": 0}, InvalidArgumentError, "pull_messages"),
         ({"suspend": 30, "pull_timeout": 10}, InvalidArgumentError, "pull_timeout"),
+        ({"suspend": True}, TypeError, "suspend"),
+        ({"auto_commit": 0}, InvalidArgumentError, "auto_commit"),
+        ({"auto_commit": -1}, InvalidArgumentError, "duration"),
+        ({"auto_commit": "1"}, TypeError, "auto_commit"),
         ({"tags": 3}, TypeError, "tags"),
     ],
 )
 def test_a_bad_consumer_option_is_named(rocketpy_server, rocketpy_topic, options, kind, says):
     with pytest.raises(kind, match=says):
         rocketpy_server.consumer("options", rocketpy_topic, **options)
+
+
+def test_an_interval_of_commits_in_milliseconds_is_refused_with_the_unit(rocketpy_server, rocketpy_topic):
+    with pytest.raises(InvalidArgumentError, match="auto_commit.*5000s") as refused:
+        rocketpy_server.consumer("options", rocketpy_topic, auto_commit=5000)
+    assert "seconds" in refused.value.hint
 
 
 def test_name_servers_come_from_the_environment(rocketpy_server, monkeypatch):

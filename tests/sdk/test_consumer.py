@@ -308,6 +308,18 @@ def test_auto_commit_covers_what_was_handed_out_before_the_latest_poll(rocketpy_
     assert set(numbers(latest)) <= set(numbers(rest))
 
 
+@pytest.mark.parametrize("switch", [False, None, True])
+def test_automatic_commits_are_switched_off_by_false_and_on_by_true(rocketpy_server, filled, switch):
+    group = fresh_name()
+    with rocketpy_server.consumer(group, filled, start=Start.EARLIEST, auto_commit=switch) as consumer:
+        done = len(drain(consumer, 300))
+        consumer.pause()
+        assert consumer.poll(timeout=0) == []
+    with rocketpy_server.admin() as admin:
+        committed = sum(admin.committed_offset(group, queue) or 0 for queue in admin.queues(filled))
+    assert committed == (done if switch else 0)
+
+
 def test_two_members_share_the_queues_and_one_takes_over(rocketpy_server, filled):
     group = fresh_name()
     with rocketpy_server.consumer(group, filled, start=Start.EARLIEST) as one:

@@ -164,7 +164,8 @@ pub struct ConsumerConfig {
     pub suspend: Duration,
     /// Time for one pull, longer than `suspend`. Default 30 s.
     pub pull_timeout: Duration,
-    /// Commits at this interval what was handed out before the latest `poll`, or a later commit on demand. Default: off.
+    /// Commits at this interval what was handed out before the latest `poll`, or a later commit on demand. Default: off. At most
+    /// one hour.
     pub auto_commit: Option<Duration>,
     /// Longest time between two rebalances. Default 20 s.
     pub rebalance_interval: Duration,
@@ -210,6 +211,12 @@ impl ConsumerConfig {
         at_least("max_body_bytes", self.max_body_bytes.unwrap_or(1), 1)?;
         at_most("pull_messages", self.pull_messages, 65_536)?;
         at_most("pull_bytes", self.pull_bytes, MAX_PULL_BYTES)?;
+        if let Some(interval) = self.auto_commit
+            && (interval.is_zero() || interval > MAX_COMMIT_INTERVAL)
+        {
+            let reason = format!("more than 0 s and at most {MAX_COMMIT_INTERVAL:?}, given: {interval:?}");
+            return Err(ClientError::InvalidConfig { field: AUTO_COMMIT, reason });
+        }
         if self.pull_timeout <= self.suspend {
             let reason = format!("must be longer than suspend: {:?}", self.suspend);
             return Err(ClientError::InvalidConfig { field: "pull_timeout", reason });
@@ -217,6 +224,12 @@ impl ConsumerConfig {
         Ok(())
     }
 }
+
+/// The field whose unit is most often mistaken.
+pub(crate) const AUTO_COMMIT: &str = "auto_commit";
+
+/// Longest interval of automatic commits. More is probably a number of milliseconds.
+const MAX_COMMIT_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Largest `pull_bytes`: the last message of an answer may exceed it, and the answer must still fit into a frame of 16 MiB.
 const MAX_PULL_BYTES: u32 = 8 << 20;

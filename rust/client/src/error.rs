@@ -6,6 +6,8 @@ use std::sync::Arc;
 use rocketpy_model::{MessageQueue, PhysicalOffset, QueueOffset};
 use rocketpy_protocol::code::response;
 
+use crate::config::AUTO_COMMIT;
+
 /// Everything a client operation can fail with.
 ///
 /// Cheap to clone: every message of a failed wire batch gets a copy.
@@ -259,6 +261,9 @@ impl ClientError {
             Self::NoRoute { topic } => Some(format!("create it with `rocketpy topic create {topic}`")),
             Self::NoBrokers { .. } => {
                 Some("start one with `rocketpy server` or `rocketpy broker --name-server`".to_owned())
+            }
+            Self::InvalidConfig { field: AUTO_COMMIT, .. } => {
+                Some("the unit is seconds; None or False switches automatic commits off".to_owned())
             }
             Self::NoNameServer => Some("give name_servers=[\"host:9876\"] or set NAMESRV_ADDR".to_owned()),
             Self::SystemTopic { .. } | Self::ReservedTopic { .. } => {

@@ -7,9 +7,7 @@ use arrow_array::RecordBatch;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use rocketpy_client::{
-    Client, ConsumerConfig, Position, PullConsumer, PulledBatch, PulledPart, Start, Subscription,
-};
+use rocketpy_client::{Client, Position, PullConsumer, PulledBatch, PulledPart, Start, Subscription};
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_scan::{BatchLimits, Columns, RecordBatchBuilder, ScanError};
@@ -26,8 +24,8 @@ use crate::process::Owned;
 use crate::queue::{self, QueueArgument};
 use crate::received::{Origin, ReceivedMessage};
 use crate::start::StartArgument;
-use crate::untracked;
 use crate::wait::wait;
+use crate::{consumer_options, untracked};
 
 /// Batches kept for their memory: one that the caller reads, and one that it has read.
 const SPENT_BATCHES: usize = 2;
@@ -75,7 +73,7 @@ impl PyConsumer {
         }
         let mut options = Options::new("Consumer", options);
         let tags = options.take::<String>("tags")?.unwrap_or_else(|| "*".to_owned());
-        let config = config(&mut options)?;
+        let config = consumer_options::config(&mut options)?;
         let (client, runtime) = connect(name_servers, options)?;
         let subscriptions = topics.into_iter().map(|topic| Subscription::new(topic, tags.as_str())).collect();
         let joined = PullConsumer::new(&client, group, subscriptions, config);
@@ -310,25 +308,4 @@ fn position(to: &Bound<'_, PyAny>) -> PyResult<Position> {
         }
         Err(_not_a_start) => offset(to).map(Position::Offset),
     }
-}
-
-fn config(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
-    let mut config = ConsumerConfig::default();
-    if let Some(StartArgument(start)) = options.take("start")? {
-        config.start = start;
-    }
-    if let Some(every) = options.take::<Option<Seconds>>("auto_commit")? {
-        config.auto_commit = every.map(|Seconds(every)| every);
-    }
-    options.set("prefetch_messages", &mut config.prefetch_messages)?;
-    options.set("prefetch_bytes", &mut config.prefetch_bytes)?;
-    options.set("prefetch_total_bytes", &mut config.prefetch_total_bytes)?;
-    options.set("pull_messages", &mut config.pull_messages)?;
-    options.set("pull_bytes", &mut config.pull_bytes)?;
-    options.set_duration("suspend", &mut config.suspend)?;
-    options.set_duration("pull_timeout", &mut config.pull_timeout)?;
-    options.set("retry_topic", &mut config.retry_topic)?;
-    options.set("allow_missing_topic", &mut config.allow_missing_topic)?;
-    config.max_body_bytes = options.take::<Option<usize>>("max_body_bytes")?.flatten();
-    Ok(config)
 }

@@ -14,6 +14,7 @@ mod client;
 mod completion;
 mod config;
 mod consumer;
+mod consumer_options;
 mod convert;
 mod duration;
 mod error;
