@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, TypeVar
 
 from rocketpy import _rocketpy
 from rocketpy.arrow import import_pyarrow
@@ -12,7 +13,7 @@ from rocketpy.lifetime import Closing
 from rocketpy.names import name_server_list
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Unpack
 
     import pyarrow
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from rocketpy.message import MessageQueue
 
 __all__ = ["Consumer", "OffsetMove"]
+
+T = TypeVar("T")
 
 FOREVER = 3600.0
 """Iteration waits in steps of this many seconds. Ctrl-C ends each."""
@@ -107,44 +110,49 @@ class Consumer(Closing):
         return self._native.poll(max_messages, timeout)
 
     def batches(
-        self, max_messages: int = 500, max_wait: Duration = 1.0, *, follow: bool = False
+        self, max_messages: int = 500, *, idle_timeout: Duration | None = None
     ) -> Iterator[list[ReceivedMessage]]:
-        """Yields lists of messages until none comes within `max_wait`, or until the consumer is closed.
+        """Yields lists of messages, never an empty one, until the consumer is closed.
 
         Args:
             max_messages: Maximum number of messages in one list, from 1.
-            max_wait: Longest wait for the first message of a list, in seconds.
-            follow: Keep waiting instead of ending. Lists are never empty either way.
+            idle_timeout: End when no message has come for this many seconds; None to wait without an end.
 
         Yields:
             Messages, those of one queue in its order.
         """
-        while not self._closed:
-            try:
-                batch = self._native.poll(max_messages, max_wait)
-            except ClosedError:
-                return  # by another thread, while this one waited
-            if batch:
-                yield batch
-            elif not follow:
-                return
+        return self._until_idle(functools.partial(self._native.poll, max_messages), idle_timeout)
 
-    def __iter__(self) -> Self:
-        """Yields messages one by one. Waits for the next without a limit, and ends when the consumer is closed.
+    def messages(self, *, idle_timeout: Duration | None = None) -> Iterator[ReceivedMessage]:
+        """Yields messages one by one, as `for message in consumer` does, until the consumer is closed.
 
         A `commit` inside the loop covers the messages so far, including the current one.
-        """
-        return self
 
-    def __next__(self) -> ReceivedMessage:
+        Args:
+            idle_timeout: End when no message has come for this many seconds; None to wait without an end.
+
+        Yields:
+            Messages, those of one queue in its order.
+        """
+        return self._until_idle(self._native.next, idle_timeout)
+
+    def _until_idle(self, take: Callable[[Duration], T | None], idle_timeout: Duration | None) -> Iterator[T]:
         while not self._closed:
             try:
-                message = self._native.next(FOREVER)
+                taken = take(FOREVER if idle_timeout is None else idle_timeout)
             except ClosedError:
-                break  # by another thread, while this one waited
-            if message is not None:
-                return message
-        raise StopIteration
+                return  # by another thread, while this one waited
+            if taken:
+                yield taken
+            elif idle_timeout is not None:
+                return
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """As `messages()`: waits for the next message without a limit, and ends when the consumer is closed."""
+        return self.messages()
+
+    def __next__(self) -> ReceivedMessage:
+        return next(self.messages())
 
     def fetch_arrow(  # pyright: ignore[reportUnknownParameterType]  # pyarrow has no types
         self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None

@@ -82,7 +82,7 @@ def test_a_bad_consumer_option_is_named(rocketpy_server, rocketpy_topic, options
 
 
 def test_an_interval_of_commits_in_milliseconds_is_refused_with_the_unit(rocketpy_server, rocketpy_topic):
-    with pytest.raises(InvalidArgumentError, match="auto_commit.*5000s") as refused:
+    with pytest.raises(InvalidArgumentError, match=r"auto_commit.*5000s") as refused:
         rocketpy_server.consumer("options", rocketpy_topic, auto_commit=5000)
     assert "seconds" in refused.value.hint
 

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 
@@ -128,8 +129,8 @@ def test_iteration_commits_no_message_that_the_loop_has_not_seen(rocketpy_server
 
 @pytest.mark.parametrize(
     "iterate",
-    [iter, lambda consumer: consumer.batches(max_wait=60), lambda consumer: consumer.batches(max_wait=60, follow=True)],
-    ids=["messages", "batches", "batches that follow"],
+    [iter, lambda consumer: consumer.batches(), lambda consumer: consumer.batches(idle_timeout=60)],
+    ids=["messages", "batches", "batches until it is idle"],
 )
 def test_iteration_ends_when_the_consumer_is_closed_by_another_thread(
     rocketpy_server, producer, rocketpy_topic, iterate
@@ -156,20 +157,28 @@ def test_iteration_ends_when_the_consumer_is_closed_by_another_thread(
     assert outcome == ["ended"]
 
 
-def test_batches_end_when_nothing_comes(rocketpy_server, filled):
-    with rocketpy_server.consumer(fresh_name(), filled, start=Start.EARLIEST) as consumer:
+def test_iteration_ends_only_after_an_idle_timeout(rocketpy_server, filled):
+    group = fresh_name()
+    with rocketpy_server.consumer(group, filled, start=Start.EARLIEST) as consumer:
         first = drain(consumer, 1)  # it takes a while until a new group has its queues
-        batches = list(consumer.batches(max_messages=100, max_wait=1))
-    assert all(0 < len(batch) <= 100 for batch in batches)
-    assert sum(map(len, batches)) == 1000 - len(first)
+        batches = list(consumer.batches(max_messages=100, idle_timeout=1))
+        assert all(0 < len(batch) <= 100 for batch in batches)
+        assert sum(map(len, batches)) == 1000 - len(first)
+        for queue in consumer.assignment():
+            consumer.seek(queue, Start.EARLIEST)
+        assert numbers(consumer.messages(idle_timeout=timedelta(seconds=1))) == list(range(1000))
+        with pytest.raises(TypeError, match="duration"):
+            next(consumer.messages(idle_timeout="1"))
 
 
-def test_batches_that_follow_wait_for_more(rocketpy_server, producer, rocketpy_topic):
+@pytest.mark.parametrize("iterate", [iter, lambda consumer: consumer.batches()], ids=["messages", "batches"])
+def test_iteration_waits_for_more_without_an_end(rocketpy_server, producer, rocketpy_topic, iterate):
     with rocketpy_server.consumer(fresh_name(), rocketpy_topic, start=Start.EARLIEST) as consumer:
-        batches = consumer.batches(max_wait=0.05, follow=True)
-        timer = threading.Timer(0.5, lambda: producer.send(Message(rocketpy_topic, b"late")))
+        messages = iterate(consumer)
+        timer = threading.Timer(1.5, lambda: producer.send(Message(rocketpy_topic, b"late")))
         timer.start()
-        assert [message.body for message in next(batches)] == [b"late"]
+        first = next(messages)
+        assert [message.body for message in (first if isinstance(first, list) else [first])] == [b"late"]
         timer.join()
 
 
