@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar, Literal, TypeAlias, TypedDict
 
+from rocketpy.errors import InvalidArgumentError
+from rocketpy.instant import Instant, instant_ms
+
 __all__ = ["Compression", "ConsumerOptions", "Duration", "Instant", "ProducerOptions", "SendStatus", "Start"]
 
 Duration: TypeAlias = float | timedelta
 """Seconds, or a timedelta."""
-
-Instant: TypeAlias = float | datetime
-"""A point in time: seconds since 1970 UTC, or a datetime; one without a time zone is local time, as in Python."""
 
 Compression: TypeAlias = Literal["zlib", "lz4", "zstd"]
 """How large bodies are compressed. Every client reads zlib; lz4 and zstd need consumers of version 5."""
@@ -38,6 +38,9 @@ class SendStatus(enum.StrEnum):
 @dataclass(frozen=True, slots=True)
 class Start:
     """Where a group begins in a queue for which it has no stored offset. A stored offset always wins.
+
+    The default is `EARLIEST`: what was sent before the group was there, such as by a program that started first, is
+    read and not skipped. A group that wants only what is sent from now on says `LATEST`.
 
     The first member to read a queue from `LATEST` or from `at(...)` stores where it began, also without `auto_commit`.
     Until the first commit, the next reader of the queue begins there too, and nothing that arrives in between
@@ -68,32 +71,58 @@ class Start:
         """The first message stored at or after a point in time.
 
         Args:
-            instant: Seconds since 1970 UTC, or a datetime.
+            instant: Seconds since 1970 UTC, a datetime, or text as for `of`. Without a time zone it is local time.
+
+        Raises:
+            InvalidArgumentError: The text is no point in time, or the number counts milliseconds.
         """
         return cls("timestamp", instant_ms(instant))
+
+    @classmethod
+    def of(cls, start: Start | str | datetime) -> Start:
+        """A start as people write it.
+
+        Args:
+            start: A start; `"earliest"`, `"latest"` or `"stored"`; or a point in time: a datetime, ISO 8601, or how
+                long ago, such as `"-10m"`.
+
+        Raises:
+            TypeError: It is a number or another type.
+            InvalidArgumentError: The text is no start.
+
+        Examples:
+            >>> Start.of("latest"), Start.of("2013-01-01T00:00:00Z")
+            (Start('latest'), Start('timestamp', 1356998400000))
+        """
+        if isinstance(start, cls):
+            return start
+        if isinstance(start, datetime):
+            return cls.at(start)
+        if not isinstance(start, str):
+            raise TypeError(
+                f"a start must be a rocketpy.Start, a datetime or one of {STARTS}, not {type(start).__name__}"
+            )
+        named = {"earliest": cls.EARLIEST, "latest": cls.LATEST, "stored": cls.STORED}.get(start.strip().lower())
+        if named is not None:
+            return named
+        if start.strip().isdigit():
+            raise InvalidArgumentError(f"not a start: {start}", hint=f"for seconds since 1970: Start.at({start})")
+        try:
+            return cls.at(start)
+        except InvalidArgumentError:
+            raise InvalidArgumentError(f"not a start: {start}", hint=f"write one of {STARTS}") from None
 
     def __repr__(self) -> str:
         at = "" if self.at_ms is None else f", {self.at_ms}"
         return f"Start({self.kind!r}{at})"
 
 
+STARTS = "'earliest', 'latest', 'stored', '-10m', '2026-01-31T12:00:00'"
+"""Starts as text, for errors."""
+
 Start.EARLIEST = Start("earliest")
 Start.LATEST = Start("latest")
 Start.STORED = Start("stored")
-
-
-def instant_ms(instant: Instant) -> int:
-    """Milliseconds since 1970 UTC of a datetime or of a number of seconds.
-
-    Raises:
-        TypeError: It is neither.
-    """
-    if isinstance(instant, datetime):
-        instant = instant.timestamp()
-    # Not every caller has a type checker.
-    if isinstance(instant, bool) or not isinstance(instant, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"a point in time is a datetime or seconds since 1970, not {type(instant).__name__}")
-    return round(instant * 1000)
 
 
 class ClientOptions(TypedDict, total=False):
@@ -155,8 +184,9 @@ class ConsumerOptions(ClientOptions, total=False):
 
     tags: str
     """`*` for all, otherwise tags separated by `||`; filtered in the broker. Default `*`."""
-    start: Start
-    """Where a group begins that has no stored offset for a queue; the place is then stored. Default `Start.LATEST`."""
+    start: Start | str | datetime
+    """Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is skipped),
+    `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then stored."""
     auto_commit: Duration | bool | None
     """Interval at which to commit the messages returned before the latest poll, more than 0 s and at most 1 h; True for
     every second; False or None (the default) for never."""

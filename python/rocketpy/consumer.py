@@ -14,6 +14,7 @@ from rocketpy.names import name_server_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from datetime import datetime
     from typing import Unpack
 
     import pyarrow
@@ -46,7 +47,9 @@ class Consumer(Closing):
     """A member of a consumer group. The members share the queues of a topic.
 
     Messages are prefetched in the background. Messages count as consumed only after `commit` (or
-    `auto_commit`): after a crash the group continues from the last commit.
+    `auto_commit`): after a crash the group continues from the last commit. A group without a commit begins with the
+    oldest message, so that nothing is skipped; `start="latest"` is for one that wants only what is sent from now on.
+    It misses nothing that is sent after the constructor returned, unless another member has the queues.
 
     Args:
         group: Name of the consumer group.
@@ -64,7 +67,7 @@ class Consumer(Closing):
         >>> server = getfixture("rocketpy_server")
         >>> with server.producer("ingest") as producer:
         ...     _ = producer.send_many([rocketpy.Message("consumer-doc", b"%d" % n, tag="UA") for n in range(10)])
-        >>> with server.consumer("report", "consumer-doc", tags="UA", start=rocketpy.Start.EARLIEST) as consumer:
+        >>> with server.consumer("report", "consumer-doc", tags="UA") as consumer:
         ...     bodies = sorted(message.body for message in itertools.islice(consumer, 10))
         ...     consumer.commit()
         >>> len(bodies), bodies[0]
@@ -207,12 +210,12 @@ class Consumer(Closing):
         """By queue, the offset after the last message returned. Queues whose start is not known yet are left out."""
         return dict(self._native.positions())
 
-    def seek(self, queue: MessageQueue, to: int | Start) -> int:
+    def seek(self, queue: MessageQueue, to: int | Start | str | datetime) -> int:
         """Continues reading a queue from another place.
 
         Args:
             queue: An assigned queue.
-            to: A queue offset, or `Start.EARLIEST`, `Start.LATEST` or `Start.at(...)`.
+            to: A queue offset, or `Start.EARLIEST`, `Start.LATEST`, `Start.at(...)` or what `Start.of` takes.
 
         Returns:
             The queue offset of the next message.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
-from rocketpy.config import instant_ms
+from rocketpy.instant import instant_ms
 from rocketpy.store_reports import (
     LogFacts,
     Mark,

@@ -257,7 +257,7 @@ def test_a_topic_that_is_not_there_is_named(reader):
         ({"batch_rows": 0}, InvalidArgumentError, "batch_rows"),
         ({"batch_bytes": -1}, InvalidArgumentError, "batch_bytes"),
         ({"tags": 1}, TypeError, None),
-        ({"stored_from": "yesterday"}, TypeError, "point in time"),
+        ({"stored_from": "yesterday"}, InvalidArgumentError, "point in time"),
     ],
 )
 def test_bad_arguments_of_a_scan_are_named(reader, filled, arguments, kind, says):

@@ -148,7 +148,7 @@ impl Subscription {
 /// Settings of a [`PullConsumer`](crate::PullConsumer).
 #[derive(Debug, Clone)]
 pub struct ConsumerConfig {
-    /// Where to begin without a stored offset. Default: `Latest`.
+    /// Where to begin without a stored offset. Default: `Earliest`, so that nothing is skipped.
     pub start: Start,
     /// Most messages held ahead of `poll`, per queue. Default 16,384.
     pub prefetch_messages: usize,
@@ -183,7 +183,7 @@ pub struct ConsumerConfig {
 impl Default for ConsumerConfig {
     fn default() -> Self {
         Self {
-            start: Start::Latest,
+            start: Start::Earliest,
             prefetch_messages: 16_384,
             prefetch_bytes: 16 << 20,
             prefetch_total_bytes: 128 << 20,

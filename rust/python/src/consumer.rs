@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyInt, PyList};
 use rocketpy_client::{Client, Position, PullConsumer, PulledBatch, PulledPart, Start, Subscription};
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::compression::DecompressLimits;
@@ -297,15 +297,17 @@ fn plain(queues: Vec<QueueArgument>) -> Vec<MessageQueue> {
     queues.into_iter().map(|QueueArgument(queue)| queue).collect()
 }
 
-/// A place in a queue: an offset, or a `rocketpy.Start`.
+/// A place in a queue: an offset, or a start.
 fn position(to: &Bound<'_, PyAny>) -> PyResult<Position> {
-    match to.extract::<StartArgument>() {
-        Ok(StartArgument(Start::Earliest)) => Ok(Position::Begin),
-        Ok(StartArgument(Start::Latest)) => Ok(Position::End),
-        Ok(StartArgument(Start::Timestamp(at_ms))) => Ok(Position::Timestamp(at_ms)),
-        Ok(StartArgument(Start::Stored)) => {
+    if to.is_instance_of::<PyInt>() {
+        return offset(to).map(Position::Offset);
+    }
+    match to.extract()? {
+        StartArgument(Start::Earliest) => Ok(Position::Begin),
+        StartArgument(Start::Latest) => Ok(Position::End),
+        StartArgument(Start::Timestamp(at_ms)) => Ok(Position::Timestamp(at_ms)),
+        StartArgument(Start::Stored) => {
             Err(error::invalid("seek goes to an offset, the earliest, the latest or a time"))
         }
-        Err(_not_a_start) => offset(to).map(Position::Offset),
     }
 }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::state::State;
 use super::subscription::TopicSubscription;
@@ -25,6 +25,8 @@ pub(crate) struct Member {
     pub(super) state: Mutex<State>,
     /// Notified when messages can be handed out or an error can be returned.
     pub(super) arrived: Notify,
+    /// Notified after each round of rebalancing, and when the start of a queue is known.
+    pub(super) progress: Notify,
     /// Requests a rebalance.
     pub(super) wake: Notify,
     /// A broker was connected to and may have forgotten commits. They are repeated after the next rebalance, which shows which
@@ -52,6 +54,7 @@ impl Member {
             config,
             state: Mutex::default(),
             arrived: Notify::new(),
+            progress: Notify::new(),
             wake: Notify::new(),
             reconnected: AtomicBool::new(false),
             committing: tokio::sync::Mutex::default(),
@@ -82,6 +85,24 @@ impl Member {
         }
         if !self.closed.load(Ordering::Acquire) {
             tasks.spawn_on(task(member), self.client.runtime());
+        }
+    }
+
+    /// Waits, for a bounded time, until this member of a new group would miss nothing that is sent.
+    pub(super) async fn joined(&self) {
+        let wait = async {
+            loop {
+                let progress = self.progress.notified();
+                tokio::pin!(progress);
+                progress.as_mut().enable();
+                if self.state.lock().has_joined() {
+                    return;
+                }
+                progress.await;
+            }
+        };
+        if tokio::time::timeout(self.client.api().timeout(), wait).await.is_err() {
+            warn!(group = %self.group, "not every queue has its start yet: the latest message is that of a later moment");
         }
     }
 

@@ -77,6 +77,7 @@ impl Puller {
             Ok((offset, stored)) => {
                 debug!(queue = %self.queue(), queue_offset = offset.get(), stored, "queue starts");
                 self.member.state.lock().start(self.queue(), epoch, offset, stored);
+                self.member.progress.notify_waiters();
                 None
             }
             Err(error) => {
@@ -209,6 +210,7 @@ impl Puller {
             self.no_route_since = None;
             self.member.state.lock().fail(error.clone());
             self.member.arrived.notify_waiters();
+            self.member.progress.notify_waiters();
         }
     }
 }

@@ -12,7 +12,7 @@ use super::member::Member;
 use super::state::{CommitScope, OffsetMove};
 use super::{commit, rebalance, subscription};
 use crate::client::Client;
-use crate::config::{ConsumerConfig, Subscription};
+use crate::config::{ConsumerConfig, Start, Subscription};
 use crate::error::ClientError;
 use crate::members::{Consumer, Role, check_group};
 
@@ -45,6 +45,10 @@ struct Owner(Arc<Member>);
 impl PullConsumer {
     /// Joins the group and starts pulling.
     ///
+    /// With [`Start::Latest`] it also waits until the member has its queues and they have their starts, for the client's
+    /// `api_timeout` at most: a group that has no other member misses no message that is sent after that. Where that takes
+    /// longer, it is logged.
+    ///
     /// # Errors
     /// [`ClientError::InvalidGroup`], [`ClientError::InvalidTopic`], [`ClientError::InvalidExpression`],
     /// [`ClientError::InvalidConfig`], [`ClientError::GroupInUse`]; [`ClientError::NoRoute`] for a topic that does not exist, [`ClientError::NoBrokers`]
@@ -74,6 +78,9 @@ impl PullConsumer {
         owner.0.spawn(rebalance::run);
         if let Some(interval) = owner.0.config.auto_commit {
             owner.0.spawn(|member| commit::run(member, interval));
+        }
+        if owner.0.config.start == Start::Latest {
+            owner.0.joined().await;
         }
         info!(group, client_id = client.client_id(), "consumer started");
         Ok(Self { owner })

@@ -43,6 +43,7 @@ pub(super) async fn run(member: Arc<Member>) {
             to_repeat.extend(0..member.subscriptions.len());
         }
         let left = round(&member).await;
+        member.progress.notify_waiters();
         let shared_out = &to_repeat - &left;
         if !shared_out.is_empty() {
             to_repeat = &to_repeat & &left;
@@ -80,6 +81,7 @@ async fn round(member: &Arc<Member>) -> BTreeSet<usize> {
             }
         }
     }
+    member.state.lock().joined(others);
     apply(member, &wanted, others).await;
     left
 }

@@ -75,6 +75,8 @@ pub(crate) struct State {
     cached_bytes: usize,
     moves: VecDeque<OffsetMove>,
     failure: Option<ClientError>,
+    /// Whether the group had other members in the last round; `None` before the first one.
+    others: Option<bool>,
     /// The last epoch that began, in any queue.
     last_epoch: Epoch,
 }
@@ -239,6 +241,18 @@ impl State {
         for assigned in self.queues.values_mut() {
             assigned.settled = assigned.position;
         }
+    }
+
+    /// Notes a round of rebalancing.
+    pub(crate) fn joined(&mut self, others: bool) {
+        self.others = Some(others);
+    }
+
+    /// Whether nothing that is sent from now on is missed by a group that has no other member: each of its queues has its start,
+    /// unless the user is told why not.
+    pub(crate) fn has_joined(&self) -> bool {
+        let has_starts = || self.queues.values().all(|assigned| assigned.position.is_some());
+        self.others.is_some_and(|others| others || self.failure.is_some() || has_starts())
     }
 
     /// Checks a commit on demand: the queue must be assigned, and the offset not above what was handed out.

@@ -327,15 +327,9 @@ async fn latest_skips_what_was_there_before() {
     let cluster = Cluster::start().await;
     cluster.admin().create_topic(&TopicSpec::new("t", 2)).await.unwrap();
     send(&cluster, 50).await;
-    let latest = PullConsumer::new(
-        &cluster.client(),
-        "late",
-        vec![Subscription::new("t", "*")],
-        ConsumerConfig::default(),
-    )
-    .await
-    .unwrap();
-    eventually("both queues have a position", async || latest.positions().len() == 2).await;
+    let subscriptions = vec![Subscription::new("t", "*")];
+    let config = ConsumerConfig { start: Start::Latest, ..ConsumerConfig::default() };
+    let latest = PullConsumer::new(&cluster.client(), "late", subscriptions, config).await.unwrap();
     cluster.producer().await.send(&numbered(1000), SendOptions::default()).await.unwrap();
     assert_eq!(receive(&[&latest], 1).await, [1000]);
 }
