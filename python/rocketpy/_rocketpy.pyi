@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from datetime import datetime
 from typing import Any, Self, TypedDict, Unpack, final, type_check_only
 
-from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions, Start
+from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions, Start, Tags
 from rocketpy.message import MessageQueue, Receipt
 from rocketpy.store_reports import Repair, Snapshot, StoreFacts, TransferReport, VerifyReport
 
@@ -196,7 +196,7 @@ class RangeReader:
         queue: MessageQueue,
         start: int,
         end: int,
-        tags: str,
+        tags: Tags,
         columns: list[str] | None,
         batch_rows: int,
         batch_bytes: int,
@@ -296,7 +296,7 @@ class StoreReader:
         self,
         ranges: list[tuple[str, int, int, int, int]],
         columns: list[str] | None,
-        tags: str,
+        tags: Tags,
         batch_rows: int,
         batch_bytes: int,
         broker_name: str | None,
@@ -335,6 +335,7 @@ class ConfigKey(TypedDict):
     layer: str
     source: str | None
 
+def tag_names(tags: Tags) -> list[str] | None: ...
 def config_keys(
     config: str | None, settings: list[tuple[str, str]], environment: bool
 ) -> tuple[list[ConfigKey], list[str]]: ...

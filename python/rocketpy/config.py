@@ -8,15 +8,25 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import ClassVar, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, TypedDict
 
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.instant import Instant, instant_ms
 
-__all__ = ["Compression", "ConsumerOptions", "Duration", "Instant", "ProducerOptions", "SendStatus", "Start"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Compression", "ConsumerOptions", "Duration", "Instant", "ProducerOptions", "SendStatus", "Start", "Tags"]
 
 Duration: TypeAlias = float | timedelta
 """Seconds, or a timedelta."""
+
+Tags: TypeAlias = str | list[str] | tuple[str, ...] | set[str]
+"""Tags to receive: `"*"` for all messages, tags separated by `||`, or the tags themselves.
+
+A tag in an expression may hold blanks. What is surely another language is refused: `UA|AA`, `UA,AA`, `UA OR AA`,
+`tag = 'UA'`. In a list a tag may hold these signs too, but not `||`, which separates tags on the wire.
+"""
 
 Compression: TypeAlias = Literal["zlib", "lz4", "zstd"]
 """How large bodies are compressed. Every client reads zlib; lz4 and zstd need consumers of version 5."""
@@ -182,8 +192,9 @@ PATIENT_SENDS: ProducerOptions = {"api_timeout": 30.0, "send_timeout": 30.0}
 class ConsumerOptions(ClientOptions, total=False):
     """Options of `rocketpy.Consumer`, all by keyword."""
 
-    tags: str
-    """`*` for all, otherwise tags separated by `||`; filtered in the broker. Default `*`."""
+    tags: Tags | Mapping[str, Tags]
+    """Which tags to receive; filtered in the broker. `"*"` (the default) for all messages, `"UA || AA"`, or
+    `["UA", "AA"]`, whose tags may hold anything; or such a value by topic: `{"orders": "UA", "audit": "*"}`."""
     start: Start | str | datetime
     """Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is skipped),
     `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then stored."""

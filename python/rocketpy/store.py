@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from rocketpy._rocketpy import ReceivedMessage, Scan
-    from rocketpy.config import Instant
+    from rocketpy.config import Instant, Tags
 
 __all__ = [
     "AgedQueue",
@@ -256,7 +256,7 @@ class StoreReader:
         what: str | StoreRange | Iterable[StoreRange],
         *,
         columns: Iterable[str] | None = None,
-        tags: str = "*",
+        tags: Tags = "*",
         stored_from: Instant | None = None,
         stored_before: Instant | None = None,
         batch_rows: int = 8192,
@@ -272,7 +272,7 @@ class StoreReader:
             what: A topic, or parts of topics as `ranges` gives them.
             columns: Names of columns, in the order wanted. Default: `topic, queue_id, queue_offset, broker_name, tag,
                 keys, body, properties, born_at, stored_at, msg_id, reconsume_times`.
-            tags: `*` for all, otherwise tags separated by `||`. Other messages are not read.
+            tags: `*` for all, `"UA || AA"` or `["UA", "AA"]`. Other messages are not read. See `rocketpy.config.Tags`.
             stored_from: With a topic: only messages stored at or after this point in time.
             stored_before: With a topic: only messages stored before this point in time.
             batch_rows: Maximum rows in a batch.
@@ -291,7 +291,7 @@ class StoreReader:
 
         Raises:
             TopicNotFoundError: The store holds no message of the topic.
-            InvalidArgumentError: A column or the tag expression is not known.
+            InvalidArgumentError: A column is not known, or the tags cannot be asked for.
             DamagedDataError: From the iteration: a record is damaged. It names the file, the place, and what was
                 found and expected. A retry gives the same.
         """

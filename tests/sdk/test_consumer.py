@@ -85,7 +85,10 @@ def test_a_view_of_a_body_outlives_everything(rocketpy_server, filled):
     assert views[0].readonly
 
 
-@pytest.mark.parametrize(("tags", "wanted"), [("a", {0}), ("a || c", {0, 2}), ("*", {0, 1, 2}), ("a||d", {0})])
+@pytest.mark.parametrize(
+    ("tags", "wanted"),
+    [("a", {0}), ("a || c", {0, 2}), ("*", {0, 1, 2}), ("a||d", {0}), (["a", "c"], {0, 2}), ({"b"}, {1})],
+)
 def test_only_messages_with_a_wanted_tag_come(rocketpy_server, filled, tags, wanted):
     expected = [n for n in range(1000) if n % 3 in wanted]
     with rocketpy_server.consumer(fresh_name(), filled, tags=tags, start=Start.EARLIEST) as consumer:
@@ -98,6 +101,37 @@ def test_tags_whose_hashes_collide_are_told_apart(rocketpy_server, producer, roc
     with rocketpy_server.consumer(fresh_name(), rocketpy_topic, tags="BB", start=Start.EARLIEST) as consumer:
         assert [message.body for message in drain(consumer, 5)] == [b"BB"] * 5
         assert consumer.poll(timeout=0.2) == []
+
+
+def test_tags_in_a_list_may_hold_whatever_a_tag_can_be(rocketpy_server, producer, rocketpy_topic):
+    odd = ["UA,AA", "a|b", "x OR y", "tag = 'UA'"]
+    producer.send_many([Message(rocketpy_topic, tag.encode(), tag=tag) for tag in [*odd, "UA", "AA", "a", "b"]])
+    with rocketpy_server.consumer(fresh_name(), rocketpy_topic, tags=odd) as consumer:
+        assert sorted(message.tag for message in drain(consumer, 4)) == sorted(odd)
+        assert consumer.poll(timeout=0.2) == []
+
+
+def test_each_topic_may_have_tags_of_its_own(rocketpy_server, producer):
+    orders, audit = fresh_name("orders"), fresh_name("audit")
+    producer.send_many([Message(topic, tag.encode(), tag=tag) for topic in (orders, audit) for tag in ("UA", "AA")])
+    tags = {orders: "UA", audit: "*"}
+    with rocketpy_server.consumer(fresh_name(), [orders, audit], tags=tags) as consumer:
+        received = sorted((message.topic == audit, message.body) for message in drain(consumer, 3))
+        assert received == [(False, b"UA"), (True, b"AA"), (True, b"UA")]
+        assert consumer.poll(timeout=0.2) == []
+    for wrong in ({orders: "UA"}, {**tags, "third": "*"}):
+        with pytest.raises(rocketpy.InvalidArgumentError, match="topic"):
+            rocketpy_server.consumer(fresh_name(), [orders, audit], tags=wrong)
+
+
+@pytest.mark.parametrize("tags", ["a|b", "a,b", "a OR b", "tag = 'a'", "|| ||", [], ["a||b"], ["*"]])
+def test_tags_that_would_match_nothing_are_refused_with_the_right_form(rocketpy_server, filled, tags):
+    with pytest.raises(rocketpy.InvalidArgumentError, match="tag") as refused:
+        rocketpy_server.consumer(fresh_name(), filled, tags=tags)
+    assert refused.value.hint
+    queue = rocketpy.MessageQueue(filled, "broker-a", 0)
+    with pytest.raises(rocketpy.InvalidArgumentError, match="tag"):
+        rocketpy.RangeReader(queue, 0, 1, tags=tags, name_servers=rocketpy_server.name_server)
 
 
 def test_a_group_goes_on_where_it_committed(rocketpy_server, filled):

@@ -78,11 +78,12 @@ def test_no_column_at_all_still_counts_rows(reader, filled):
     assert sum(batch.num_rows for batch in reader.scan(filled, columns=[])) == 900
 
 
-@pytest.mark.parametrize(("tags", "rows"), [("a", 300), ("a || b", 600), ("*", 900), ("none", 0)])
+@pytest.mark.parametrize(("tags", "rows"), [("a", 300), ("a || b", 600), (["a", "b"], 600), ("*", 900), ("none", 0)])
 def test_tags_choose_messages(reader, filled, tags, rows):
     table = pyarrow.table(reader.scan(filled, tags=tags, columns=["tag"]))
     assert table.num_rows == rows
-    assert tags == "*" or set(table["tag"].to_pylist()) <= set(tags.split(" || "))
+    wanted = tags.split(" || ") if isinstance(tags, str) else tags
+    assert tags == "*" or set(table["tag"].to_pylist()) <= set(wanted)
 
 
 def test_times_bound_what_is_read(reader, producer, rocketpy_topic):
@@ -257,6 +258,7 @@ def test_a_topic_that_is_not_there_is_named(reader):
         ({"batch_rows": 0}, InvalidArgumentError, "batch_rows"),
         ({"batch_bytes": -1}, InvalidArgumentError, "batch_bytes"),
         ({"tags": 1}, TypeError, None),
+        ({"tags": "a|b"}, InvalidArgumentError, "tags are separated by"),
         ({"stored_from": "yesterday"}, InvalidArgumentError, "point in time"),
     ],
 )

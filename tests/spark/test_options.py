@@ -50,6 +50,8 @@ def test_an_unknown_option_is_refused_with_the_one_that_was_meant():
         {**FOLDER, "max_partition_bytes": "12parsecs"},
         {**FOLDER, "fail_on_data_loss": "perhaps"},
         {**FOLDER, "verify": "perhaps"},
+        {**FOLDER, "tags": "UA,AA"},
+        {**FOLDER, "tags": "tag = 'UA'"},
         {**FOLDER, "max_body_bytes": "many"},
         {"name_server": "h:1", "topic": "a", "verify": "false"},
         {"name_server": "h:1", "topic": "a", "broker_name": "b"},

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from rocketpy._rocketpy import tag_names
 from rocketpy.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
         path=path,
         name_servers=name_servers,
         topics=topics,
-        tags=given.get("tags", "*").strip() or "*",
+        tags=_tags(given),
         starting_time_ms=start,
         ending_time_ms=end,
         starting_offsets=_offsets(given, "starting_offsets", "earliest", -2, topics),
@@ -307,6 +308,15 @@ def _size(given: Mapping[str, str], name: str, default: int) -> int:
     if not 1 << 10 <= size <= 1 << 40:
         raise OptionError(f"{name} must be a size from 1k to 1024g, such as 128m, not: {text}")
     return size
+
+
+def _tags(given: Mapping[str, str]) -> str:
+    tags = given.get("tags", "*").strip() or "*"
+    try:
+        tag_names(tags)
+    except InvalidArgumentError as error:
+        raise OptionError(str(error), hint=error.hint) from None
+    return tags
 
 
 def _boolean(given: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rocketpy_filter::Tags;
 use rocketpy_protocol::compression::CompressionType;
 
 use crate::error::ClientError;
@@ -134,13 +135,13 @@ pub enum Start {
 pub struct Subscription {
     /// The topic's name.
     pub topic: String,
-    /// `*` or empty for all, otherwise tags separated by `||`.
-    pub tags: String,
+    /// The tags: an expression, or a list.
+    pub tags: Tags,
 }
 
 impl Subscription {
     /// All messages of a topic, or those with one of the tags.
-    pub fn new(topic: impl Into<String>, tags: impl Into<String>) -> Self {
+    pub fn new(topic: impl Into<String>, tags: impl Into<Tags>) -> Self {
         Self { topic: topic.into(), tags: tags.into() }
     }
 }

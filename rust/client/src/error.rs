@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use rocketpy_filter::TagsError;
 use rocketpy_model::{MessageQueue, PhysicalOffset, QueueOffset};
 use rocketpy_protocol::code::response;
 
@@ -50,9 +51,9 @@ pub enum ClientError {
     /// A queue given for a message of another topic.
     #[error("the queue belongs to topic {queue_topic}, the message to topic: {topic}")]
     WrongQueue { topic: String, queue_topic: String },
-    /// A subscription expression that is not a tag list.
-    #[error("illegal tag expression ({reason}): {expression}")]
-    InvalidExpression { expression: String, reason: String },
+    /// Tags that cannot be asked for.
+    #[error(transparent)]
+    InvalidExpression(#[from] TagsError),
     /// A configuration value outside its range.
     #[error("illegal value for {field} ({reason})")]
     InvalidConfig { field: &'static str, reason: String },
@@ -265,6 +266,7 @@ impl ClientError {
             Self::InvalidConfig { field: AUTO_COMMIT, .. } => {
                 Some("the unit is seconds; None or False switches automatic commits off".to_owned())
             }
+            Self::InvalidExpression(error) => Some(error.hint()),
             Self::NoNameServer => Some("give name_servers=[\"host:9876\"] or set NAMESRV_ADDR".to_owned()),
             Self::SystemTopic { .. } | Self::ReservedTopic { .. } => {
                 Some("choose another name; the system needs this topic for itself".to_owned())

@@ -7,7 +7,7 @@ use arrow_array::RecordBatch;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList};
-use rocketpy_client::{Client, Position, PullConsumer, PulledBatch, PulledPart, Start, Subscription};
+use rocketpy_client::{Client, Position, PullConsumer, PulledBatch, PulledPart, Start};
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_scan::{BatchLimits, Columns, RecordBatchBuilder, ScanError};
@@ -24,6 +24,7 @@ use crate::process::Owned;
 use crate::queue::{self, QueueArgument};
 use crate::received::{Origin, ReceivedMessage};
 use crate::start::StartArgument;
+use crate::tags::TopicTags;
 use crate::wait::wait;
 use crate::{consumer_options, untracked};
 
@@ -72,10 +73,10 @@ impl PyConsumer {
             return Err(error::invalid("a consumer needs at least one topic"));
         }
         let mut options = Options::new("Consumer", options);
-        let tags = options.take::<String>("tags")?.unwrap_or_else(|| "*".to_owned());
+        let tags = options.take("tags")?.unwrap_or_else(|| TopicTags::All("*".into()));
+        let subscriptions = tags.subscriptions(topics)?;
         let config = consumer_options::config(&mut options)?;
         let (client, runtime) = connect(name_servers, options)?;
-        let subscriptions = topics.into_iter().map(|topic| Subscription::new(topic, tags.as_str())).collect();
         let joined = PullConsumer::new(&client, group, subscriptions, config);
         let consumer = wait(py, &runtime, joined)?.map_err(raise)?;
         let spent = Mutex::default();
