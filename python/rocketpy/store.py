@@ -187,7 +187,8 @@ class StoreReader:
             queues: Only these queues.
             starts: First queue offset, by queue; a queue that is not named starts at its oldest message.
             ends: Queue offset to stop before, by queue; a queue that is not named ends where it ends now.
-            stored_from: Only messages stored at or after this point in time.
+            stored_from: Only messages stored at or after this point in time: a datetime, seconds since 1970, ISO 8601
+                or `"-10m"`. Without a time zone it is local time.
             stored_before: Only messages stored before this point in time.
             part_bytes: Bytes of records that a part should have.
             min_parts: Minimum number of parts, if there is enough to read.
@@ -231,7 +232,7 @@ class StoreReader:
             topic: The topic.
             key: A key or the unique key of the messages, or what `kind` names.
             kind: `"key"`, `"unique_key"` (the `msg_id` of a receipt), or `"tag"`.
-            begin: Stored at or after this: seconds since 1970 UTC, or a datetime.
+            begin: Stored at or after this point in time.
             end: Stored at or before this.
             max_messages: Maximum number of messages; the newest are kept.
             slots_and_entries: `maxHashSlotNum` and `maxIndexNum` of the Apache broker that wrote the index, when they

@@ -2,6 +2,7 @@
 
 import pickle
 import shutil
+from datetime import datetime
 
 import pyarrow
 import pytest
@@ -92,6 +93,8 @@ def test_times_bound_what_is_read(reader, producer, rocketpy_topic):
     send(producer, reader, [Message(rocketpy_topic, b"new") for _ in range(60)])
     for bounds, bodies in (
         ({"stored_from": moment}, [b"new"] * 60),
+        ({"stored_from": datetime.fromtimestamp(moment).isoformat()}, [b"new"] * 60),  # local time
+        ({"stored_before": "-1h"}, []),
         ({"stored_before": moment}, [b"old"] * 40),
         ({"stored_from": moment, "stored_before": moment}, []),
     ):
