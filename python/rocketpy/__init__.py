@@ -46,7 +46,7 @@ _NAMES = {
     "_rocketpy": ("ArrowBatch", "Scan", "__version__"),
     "admin": ("Admin", "BrokerInfo", "GroupInfo", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"),
     "config": ("Compression", "Duration", "Instant", "SendStatus", "Start"),
-    "consumer": ("Consumer", "OffsetMove"),
+    "consumer": ("BrokerContact", "Consumer", "ConsumerState", "OffsetMove"),
     "errors": (
         "AccessDeniedError", "BrokerBusyError", "BrokerNotFoundError", "ClosedError", "ConfigError",
         "ConnectionFailedError", "ConnectionLostError", "DamagedDataError", "DiskFullError", "ForkedError",

@@ -201,6 +201,9 @@ class ConsumerOptions(ClientOptions, total=False):
     auto_commit: Duration | bool | None
     """Interval at which to commit the messages returned before the latest poll, more than 0 s and at most 1 h; True for
     every second; False or None (the default) for never."""
+    unreachable_timeout: Duration | None
+    """Time without an answer of any broker after which `poll` and iteration raise `ConnectionFailedError`, and again
+    after each such time. Default 60 s; None for never."""
     prefetch_messages: int
     """Maximum number of messages prefetched for `poll`, per queue. Default 16384."""
     prefetch_bytes: int

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rocketpy.config import ConsumerOptions, Duration, Start
     from rocketpy.message import MessageQueue
 
-__all__ = ["Consumer", "OffsetMove"]
+__all__ = ["BrokerContact", "Consumer", "ConsumerState", "OffsetMove"]
 
 T = TypeVar("T")
 
@@ -41,6 +41,33 @@ class OffsetMove:
     """The requested offset."""
     to_offset: int
     """Where reading continues. If it is greater, the messages between are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerContact:
+    """Whether a broker answers a consumer."""
+
+    broker_name: str
+    """The broker."""
+    unreachable_since: datetime | None
+    """When the first call failed; None while the broker answers."""
+    last_error: str | None
+    """Why the latest call failed; None while the broker answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerState:
+    """What a consumer reads, and which of its brokers answer."""
+
+    assigned: tuple[MessageQueue, ...]
+    """Queues assigned to this member now, sorted."""
+    brokers: tuple[BrokerContact, ...]
+    """Brokers that were called, sorted by name."""
+
+    @property
+    def reachable(self) -> bool:
+        """Whether a broker answers, as far as is known."""
+        return not self.brokers or any(broker.unreachable_since is None for broker in self.brokers)
 
 
 class Consumer(Closing):
@@ -109,6 +136,10 @@ class Consumer(Closing):
 
         Returns:
             Up to `max_messages` messages, those of one queue in its order; empty when none came in time.
+
+        Raises:
+            ConnectionFailedError: No broker has answered for `unreachable_timeout`. The consumer keeps trying: a later
+                poll returns messages when a broker is back. Iteration and `fetch_arrow` do the same.
         """
         return self._native.poll(max_messages, timeout)
 
@@ -255,6 +286,11 @@ class Consumer(Closing):
     def assignment(self) -> list[MessageQueue]:
         """The queues now assigned to this member, sorted. They change when members join or leave."""
         return self._native.assignment()
+
+    def state(self) -> ConsumerState:
+        """What this member reads, and which of its brokers answer. Asks no broker."""
+        assigned, brokers = self._native.state()
+        return ConsumerState(tuple(assigned), tuple(BrokerContact(*broker) for broker in brokers))
 
     def offset_moves(self) -> list[OffsetMove]:
         """Returns the moves that brokers ordered since the last call, because a requested offset did not exist."""

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -458,3 +458,25 @@ def test_messages_that_come_while_a_poll_waits_wake_it(rocketpy_server, producer
         timer.start()
         assert [message.body for message in consumer.poll(timeout=60)] == [b"text"]
         timer.join()
+
+
+def test_a_consumer_whose_server_is_gone_says_so(rocketpy_server_factory, tmp_path):
+    server = rocketpy_server_factory(tmp_path / "store")
+    with server.producer("ingest") as producer:
+        producer.send_many([Message("topic", b"%d" % n) for n in range(10)])
+    options = {"name_servers": server.name_server, "unreachable_timeout": 0.2}
+    with rocketpy.Consumer("group", "topic", **options) as consumer:
+        assert numbers(drain(consumer, 10)) == list(range(10))
+        state = consumer.state()
+        assert state.reachable
+        assert list(state.assigned) == consumer.assignment()
+        server.stop()
+        for read in (lambda: consumer.poll(timeout=60), lambda: next(consumer), lambda: next(consumer.batches())):
+            with pytest.raises(rocketpy.ConnectionFailedError, match="no broker could be reached") as gone:
+                read()
+        assert gone.value.retryable
+        assert gone.value.hint
+        (broker,) = consumer.state().brokers
+        assert not consumer.state().reachable
+        assert broker.last_error
+        assert broker.unreachable_since <= datetime.now(UTC)

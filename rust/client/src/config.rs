@@ -168,6 +168,9 @@ pub struct ConsumerConfig {
     /// Commits at this interval what was handed out before the latest `poll`, or a later commit on demand. Default: off. At most
     /// one hour.
     pub auto_commit: Option<Duration>,
+    /// After this long without an answer of any broker `poll` returns an error, and again after each such time; `None` never.
+    /// Default 60 s.
+    pub unreachable_timeout: Option<Duration>,
     /// Longest time between two rebalances. Default 20 s.
     pub rebalance_interval: Duration,
     /// Shortest time between two rebalances. Default 200 ms.
@@ -193,6 +196,7 @@ impl Default for ConsumerConfig {
             suspend: Duration::from_secs(15),
             pull_timeout: Duration::from_secs(30),
             auto_commit: None,
+            unreachable_timeout: Some(Duration::from_secs(60)),
             rebalance_interval: Duration::from_secs(20),
             rebalance_min_gap: Duration::from_millis(200),
             retry_topic: false,
@@ -217,6 +221,10 @@ impl ConsumerConfig {
         {
             let reason = format!("more than 0 s and at most {MAX_COMMIT_INTERVAL:?}, given: {interval:?}");
             return Err(ClientError::InvalidConfig { field: AUTO_COMMIT, reason });
+        }
+        if self.unreachable_timeout.is_some_and(|timeout| timeout.is_zero()) {
+            let reason = "more than 0 s; None for never".to_owned();
+            return Err(ClientError::InvalidConfig { field: "unreachable_timeout", reason });
         }
         if self.pull_timeout <= self.suspend {
             let reason = format!("must be longer than suspend: {:?}", self.suspend);

@@ -108,6 +108,9 @@ pub enum ClientError {
     /// The connection ended before the answer arrived.
     #[error("the connection was lost during {operation} ({reason}), server: {address}")]
     ConnectionLost { operation: &'static str, address: String, reason: String, may_have_been_applied: bool },
+    /// No broker of a consumer could be reached for a time. It continues by itself when one is back.
+    #[error("no broker could be reached for {} s ({brokers}): {last}", silence_ms / 1000)]
+    Unreachable { brokers: String, silence_ms: u64, last: Arc<Self> },
     /// The answer does not follow the protocol.
     #[error("{address} sent an ill-formed answer to {operation}: {reason}")]
     BadAnswer { operation: &'static str, address: String, reason: String, may_have_been_applied: bool },
@@ -208,7 +211,9 @@ impl ClientError {
     pub fn code(&self) -> Option<i32> {
         match self {
             Self::Refused { code, .. } => Some(*code),
-            Self::Connect { .. } | Self::ConnectionLost { .. } => Some(CODE_CONNECT),
+            Self::Connect { .. } | Self::ConnectionLost { .. } | Self::Unreachable { .. } => {
+                Some(CODE_CONNECT)
+            }
             Self::Timeout { .. } | Self::FlushTimeout { .. } => Some(CODE_TIMEOUT),
             Self::BrokerNotFound { .. } | Self::NoBrokers { .. } => Some(CODE_BROKER_NOT_EXIST),
             Self::NoNameServer => Some(CODE_NO_NAME_SERVER),
@@ -228,6 +233,7 @@ impl ClientError {
             Self::Refused { code, .. } => is_retryable_code(*code),
             Self::Connect { .. }
             | Self::ConnectionLost { .. }
+            | Self::Unreachable { .. }
             | Self::Timeout { .. }
             | Self::Congested { .. }
             | Self::NoRoute { .. }
@@ -273,6 +279,11 @@ impl ClientError {
             }
             Self::InvalidAddress { .. } => Some("write it as in 127.0.0.1:9876".to_owned()),
             Self::Connect { .. } => Some("check the address, and that a server listens there".to_owned()),
+            Self::Unreachable { .. } => Some(
+                "start the server; the consumer continues when it is back, and says this again after each \
+                 unreachable_timeout"
+                    .to_owned(),
+            ),
             Self::GroupInUse { .. } => {
                 Some("use a client with another instance name, or close the first one".to_owned())
             }

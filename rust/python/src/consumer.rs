@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use arrow_array::RecordBatch;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList};
-use rocketpy_client::{Client, Position, PullConsumer, PulledBatch, PulledPart, Start};
+use rocketpy_client::{BrokerContact, Client, Position, PullConsumer, PulledBatch, PulledPart, Start};
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_scan::{BatchLimits, Columns, RecordBatchBuilder, ScanError};
@@ -22,7 +23,7 @@ use crate::number::{count, offset};
 use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::{self, QueueArgument};
-use crate::received::{Origin, ReceivedMessage};
+use crate::received::{Origin, ReceivedMessage, instant};
 use crate::start::StartArgument;
 use crate::tags::TopicTags;
 use crate::wait::wait;
@@ -32,6 +33,9 @@ use crate::{consumer_options, untracked};
 const SPENT_BATCHES: usize = 2;
 /// Do not keep the memory of a batch whose records are larger than this.
 const MAX_SPENT_BYTES: usize = 64 << 20;
+
+/// Queues; and name, time and reason of each broker.
+type State<'py> = (Vec<Bound<'py, PyAny>>, Vec<(String, Option<SystemTime>, Option<String>)>);
 
 /// A member of a consumer group.
 #[pyclass(name = "Consumer", module = "rocketpy._rocketpy", frozen)]
@@ -179,6 +183,18 @@ impl PyConsumer {
 
     fn assignment<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         self.running.get()?.consumer.assignment().iter().map(|queue| queue.to_python(py)).collect()
+    }
+
+    /// The assigned queues; and for each broker its name, since when it cannot be reached, and why.
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<State<'py>> {
+        let state = self.running.get()?.consumer.state();
+        let assigned = state.assigned.iter().map(|queue| queue.to_python(py)).collect::<PyResult<_>>()?;
+        let contact = |one: BrokerContact| {
+            let (since, why) =
+                one.trouble.map(|trouble| (instant(trouble.since_ms), trouble.last.to_string())).unzip();
+            (one.broker_name.to_string(), since, why)
+        };
+        Ok((assigned, state.brokers.into_iter().map(contact).collect()))
     }
 
     fn take_offset_moves<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyAny>, u64, u64)>> {

@@ -22,6 +22,9 @@ pub(crate) fn config(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
     if let Some(AutoCommit(interval)) = options.take("auto_commit")? {
         config.auto_commit = interval;
     }
+    if let Some(timeout) = options.take::<Option<Seconds>>("unreachable_timeout")? {
+        config.unreachable_timeout = timeout.map(|Seconds(timeout)| timeout);
+    }
     options.set("prefetch_messages", &mut config.prefetch_messages)?;
     options.set("prefetch_bytes", &mut config.prefetch_bytes)?;
     options.set("prefetch_total_bytes", &mut config.prefetch_total_bytes)?;

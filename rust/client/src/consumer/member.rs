@@ -1,14 +1,17 @@
 //! A member of a group: what its handle and its tasks share, and how it ends.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use rocketpy_env::now_ms;
 use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
+use super::contact::Change;
 use super::state::State;
 use super::subscription::TopicSubscription;
 use crate::client::Client;
@@ -70,6 +73,38 @@ impl Member {
             return Err(ClientError::Closed { what: "consumer" });
         }
         Ok(())
+    }
+
+    /// Notes the outcome of a call to a broker.
+    pub(super) fn note_contact(&self, broker_name: &Arc<str>, error: Option<&ClientError>) {
+        let change = self.state.lock().contacts.note(broker_name, error, now_ms());
+        self.tell_of_contact(change, error);
+    }
+
+    /// Notes that no name server told a route. It counts where no broker is known yet.
+    pub(super) fn note_name_server(&self, error: &ClientError) {
+        if self.state.lock().contacts.knows_none() {
+            self.note_contact(&"name server".into(), Some(error));
+        }
+    }
+
+    /// Forgets brokers that no route names any more.
+    pub(super) fn retain_contacts(&self, broker_names: &BTreeSet<Arc<str>>) {
+        let change = self.state.lock().contacts.retain(broker_names);
+        self.tell_of_contact(change, None);
+    }
+
+    fn tell_of_contact(&self, change: Change, error: Option<&ClientError>) {
+        match change {
+            Change::None => {}
+            Change::Lost => {
+                let error = error.map(ToString::to_string);
+                warn!(group = %self.group, error, "no broker of the consumer can be reached");
+                // A poll that waits learns until when it may wait.
+                self.arrived.notify_waiters();
+            }
+            Change::Found => info!(group = %self.group, "a broker of the consumer can be reached again"),
+        }
     }
 
     /// Starts a task that ends with the consumer.

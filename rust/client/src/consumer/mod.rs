@@ -5,6 +5,7 @@ mod assigned;
 mod batch;
 mod bodies;
 mod commit;
+mod contact;
 mod decode;
 mod member;
 mod pull;
@@ -17,6 +18,7 @@ mod state_tests;
 mod subscription;
 
 pub use self::batch::{PulledBatch, PulledMessage, PulledPart, RecordSpan};
-pub use self::pull_consumer::{Position, PullConsumer};
+pub use self::contact::{BrokerContact, Trouble};
+pub use self::pull_consumer::{ConsumerState, Position, PullConsumer};
 pub use self::range::RangeReader;
 pub use self::state::OffsetMove;

@@ -73,7 +73,9 @@ impl Puller {
     /// # Source
     /// docs/reference/client.md 7.4, without the broker's special answer for young topics.
     async fn find_start(&mut self, epoch: Epoch) -> Option<Duration> {
-        match self.start_offset().await {
+        let start = self.start_offset().await;
+        self.member.note_contact(&self.queue().broker_name, start.as_ref().err());
+        match start {
             Ok((offset, stored)) => {
                 debug!(queue = %self.queue(), queue_offset = offset.get(), stored, "queue starts");
                 self.member.state.lock().start(self.queue(), epoch, offset, stored);
@@ -126,6 +128,7 @@ impl Puller {
                 }
             }
         };
+        self.member.note_contact(&self.queue().broker_name, result.as_ref().err());
         match result {
             Ok(answer) => {
                 self.broker_id = answer.suggested_broker_id;

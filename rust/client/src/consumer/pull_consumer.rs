@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::batch::PulledBatch;
+use super::contact::BrokerContact;
 use super::member::Member;
 use super::state::{CommitScope, OffsetMove};
 use super::{commit, rebalance, subscription};
@@ -27,6 +28,15 @@ pub enum Position {
     End,
     /// The first message stored at or after this time (milliseconds since 1970).
     Timestamp(i64),
+}
+
+/// What a member reads, and which of its brokers answer.
+#[derive(Debug, Clone)]
+pub struct ConsumerState {
+    /// Queues assigned to this member now, sorted.
+    pub assigned: Vec<MessageQueue>,
+    /// Brokers that were called, sorted by name.
+    pub brokers: Vec<BrokerContact>,
 }
 
 /// A member of a consumer group that pulls messages ahead and hands them out when polled.
@@ -104,8 +114,8 @@ impl PullConsumer {
     ///
     /// # Errors
     /// Failures to pull that waiting does not resolve, once each time they happen: a refusal of the broker, a deleted topic,
-    /// [`ClientError::NoStoredOffset`], [`ClientError::BadAnswer`]. The consumer keeps trying. An unreachable broker is only
-    /// logged and waited for.
+    /// [`ClientError::NoStoredOffset`], [`ClientError::BadAnswer`]. An unreachable broker is waited for; when none answers for
+    /// [`ConsumerConfig::unreachable_timeout`], [`ClientError::Unreachable`]. The consumer keeps trying.
     ///
     /// # Cancel safety
     /// Nothing is handed out when the future is dropped before it is ready.
@@ -121,7 +131,7 @@ impl PullConsumer {
             tokio::pin!(arrived);
             // From here on no arrival is missed.
             arrived.as_mut().enable();
-            {
+            let tell_at = {
                 let mut state = member.state.lock();
                 if let Some(error) = state.take_failure() {
                     return Err(error);
@@ -130,9 +140,17 @@ impl PullConsumer {
                 if !batch.is_empty() {
                     return Ok(batch);
                 }
-            }
+                let tell_at = state.contacts.tell_at(member.config.unreachable_timeout);
+                if tell_at.is_some_and(|at| at <= Instant::now())
+                    && let Some(error) = state.contacts.tell()
+                {
+                    return Err(error);
+                }
+                tell_at
+            };
             member.check()?;
-            if tokio::time::timeout_at(deadline, arrived).await.is_err() {
+            let until = tell_at.map_or(deadline, |at| at.min(deadline));
+            if tokio::time::timeout_at(until, arrived).await.is_err() && until == deadline {
                 return Ok(PulledBatch::default());
             }
         }
@@ -261,6 +279,13 @@ impl PullConsumer {
     /// Queues assigned to this member now, sorted.
     pub fn assignment(&self) -> Vec<MessageQueue> {
         self.member().state.lock().queues().map(|queue| (**queue).clone()).collect()
+    }
+
+    /// What this member reads, and which of its brokers answer.
+    pub fn state(&self) -> ConsumerState {
+        let state = self.member().state.lock();
+        let assigned = state.queues().map(|queue| (**queue).clone()).collect();
+        ConsumerState { assigned, brokers: state.contacts.brokers() }
     }
 
     /// Returns the moves that brokers ordered since the last call.

@@ -28,6 +28,8 @@ struct Share {
     queues: Vec<MessageQueue>,
     /// The group has other members.
     others: bool,
+    /// Names of the topic's brokers.
+    brokers: Vec<Arc<str>>,
 }
 
 /// Runs rounds until the consumer stops.
@@ -61,10 +63,12 @@ pub(super) async fn run(member: Arc<Member>) {
 /// Computes and applies the assignment. Returns the subscriptions whose topics could not be balanced and keep their queues.
 async fn round(member: &Arc<Member>) -> BTreeSet<usize> {
     let (mut wanted, mut left, mut others) = (BTreeMap::new(), BTreeSet::new(), false);
+    let mut brokers = BTreeSet::new();
     for (index, subscription) in member.subscriptions.iter().enumerate() {
         match share_of(member, &subscription.topic).await {
             Ok(share) => {
                 others |= share.others;
+                brokers.extend(share.brokers);
                 wanted.extend(share.queues.into_iter().map(|queue| (Arc::new(queue), index)));
             }
             Err(error) => {
@@ -81,6 +85,9 @@ async fn round(member: &Arc<Member>) -> BTreeSet<usize> {
             }
         }
     }
+    if left.is_empty() {
+        member.retain_contacts(&brokers);
+    }
     member.state.lock().joined(others);
     apply(member, &wanted, others).await;
     left
@@ -88,7 +95,7 @@ async fn round(member: &Arc<Member>) -> BTreeSet<usize> {
 
 async fn share_of(member: &Member, topic: &str) -> Result<Share, ClientError> {
     let api = member.client.api();
-    let route = api.route(topic).await?;
+    let route = api.route(topic).await.inspect_err(|error| member.note_name_server(error))?;
     let client_id = member.client.client_id();
     let is_member = |members: &[String]| members.iter().any(|id| id == client_id);
     let mut members = members(member, &route).await?;
@@ -105,7 +112,8 @@ async fn share_of(member: &Member, topic: &str) -> Result<Share, ClientError> {
     if !is_member(&members) {
         warn!(group = %member.group, topic, "this member is not in its group's list, it reads nothing");
     }
-    Ok(Share { queues, others: members.len() > 1 })
+    let brokers = route.brokers.iter().map(|broker| broker.broker_name.as_str().into()).collect();
+    Ok(Share { queues, others: members.len() > 1, brokers })
 }
 
 /// Returns an error with the next poll when the broker neither has the group nor creates it.
@@ -140,12 +148,14 @@ async fn tell_of_missing_group(member: &Member, index: usize) {
 
 /// The group's members, from any broker of the topic.
 async fn members(member: &Member, route: &TopicRoute) -> Result<Vec<String>, ClientError> {
-    let addresses: Vec<&str> = route.addresses().collect();
-    let first = random_u64() as usize % addresses.len().max(1);
+    let brokers: Vec<(&str, &str)> = route.addresses().collect();
+    let first = random_u64() as usize % brokers.len().max(1);
     let mut last = ClientError::NoQueue { topic: route.topic.to_string(), wanted: "readable" };
-    for step in 0..addresses.len() {
-        let address = addresses[(first + step) % addresses.len()];
-        match member.client.api().members_at(address, &member.group).await {
+    for step in 0..brokers.len() {
+        let (broker_name, address) = brokers[(first + step) % brokers.len()];
+        let answer = member.client.api().members_at(address, &member.group).await;
+        member.note_contact(&broker_name.into(), answer.as_ref().err());
+        match answer {
             Ok(members) => return Ok(members),
             Err(error) => last = error,
         }

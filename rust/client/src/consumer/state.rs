@@ -7,6 +7,7 @@ use rocketpy_model::{MessageQueue, QueueOffset};
 
 use super::assigned::{Assigned, Cached, Epoch, Gained, Lost};
 use super::batch::{PulledBatch, PulledPart};
+use super::contact::Contacts;
 use crate::config::ConsumerConfig;
 use crate::error::ClientError;
 
@@ -75,6 +76,7 @@ pub(crate) struct State {
     cached_bytes: usize,
     moves: VecDeque<OffsetMove>,
     failure: Option<ClientError>,
+    pub(crate) contacts: Contacts,
     /// Whether the group had other members in the last round; `None` before the first one.
     others: Option<bool>,
     /// The last epoch that began, in any queue.

@@ -43,7 +43,7 @@ fn class(error: &ClientError) -> &'static str {
         ClientError::GroupInUse { .. } | ClientError::GroupActive { .. } => "GroupConflictError",
         ClientError::NoMembers { .. } => "RefusedError",
         ClientError::Refused { code, .. } => refused(*code),
-        ClientError::Connect { .. } => "ConnectionFailedError",
+        ClientError::Connect { .. } | ClientError::Unreachable { .. } => "ConnectionFailedError",
         ClientError::ConnectionLost { .. } => "ConnectionLostError",
         ClientError::Timeout { .. }
         | ClientError::Congested { .. }
