@@ -222,5 +222,8 @@ class ConsumerOptions(ClientOptions, total=False):
     """Also reads the group's retry topic, as Apache's push consumers do. Default False."""
     allow_missing_topic: bool
     """Starts even if a topic does not exist yet, and waits for it. Default False: an error."""
+    allow_other_subscriptions: bool
+    """Joins even if this process has a member of the group with other topics or tags. Each then gets some of the queues
+    and loses what the other one's queues hold for it. Default False: `GroupConflictError`."""
     max_body_bytes: int | None
     """Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what is stored."""

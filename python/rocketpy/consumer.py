@@ -87,6 +87,8 @@ class Consumer(Closing):
     Raises:
         InvalidArgumentError: A name, the tag expression or an option breaks its rules.
         TopicNotFoundError: The topic does not exist.
+        GroupConflictError: Another consumer of the group in this process has other topics or tags: they would take
+            messages from each other. See the option `allow_other_subscriptions`.
         ConnectionFailedError: No name server can be reached; a retry is safe.
 
     Examples:
@@ -240,6 +242,16 @@ class Consumer(Closing):
     def positions(self) -> dict[MessageQueue, int]:
         """By queue, the offset after the last message returned. Queues whose start is not known yet are left out."""
         return dict(self._native.positions())
+
+    def lag(self) -> dict[MessageQueue, int]:
+        """By queue, how many messages lie between the last one returned and the queue's end. Asks the brokers.
+
+        Messages that the tags leave out count until they were passed. Queues whose start is not known yet are left out.
+
+        Raises:
+            ConnectionFailedError: A broker cannot be reached. A retry is safe.
+        """
+        return dict(self._native.lag())
 
     def seek(self, queue: MessageQueue, to: int | Start | str | datetime) -> int:
         """Continues reading a queue from another place.

@@ -383,6 +383,23 @@ def test_two_members_share_the_queues_and_one_takes_over(rocketpy_server, filled
         wait_until(lambda: len(one.assignment()) == 4)
 
 
+def test_a_member_with_other_tags_is_a_conflict_that_names_both(rocketpy_server, filled):
+    group = fresh_name()
+    with rocketpy_server.consumer(group, filled, tags="a"):
+        with pytest.raises(rocketpy.GroupConflictError, match=rf"{filled}: a\).*{filled}: b \|\| c") as conflict:
+            rocketpy_server.consumer(group, filled, tags=["b", "c"])
+        assert "allow_other_subscriptions" in conflict.value.hint
+        rocketpy_server.consumer(group, filled, tags="b", allow_other_subscriptions=True).close()
+
+
+def test_the_lag_is_what_a_queue_holds_beyond_the_last_message_returned(rocketpy_server, filled):
+    with rocketpy_server.consumer(fresh_name(), filled) as consumer:
+        done = len(drain(consumer, 300))
+        consumer.pause()
+        assert sum(consumer.lag().values()) == 1000 - done
+        assert set(consumer.lag()) == set(consumer.assignment())
+
+
 def one_queues(server, topic):
     with server.admin() as admin:
         return admin.queues(topic)

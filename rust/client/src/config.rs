@@ -179,6 +179,9 @@ pub struct ConsumerConfig {
     pub retry_topic: bool,
     /// Starts even if a topic has no route yet, and waits for it. Default: off, a missing topic is an error.
     pub allow_missing_topic: bool,
+    /// Joins even if this process has a member of the group with other topics or tags, which take messages from each other. Default:
+    /// off, an error.
+    pub allow_other_subscriptions: bool,
     /// Largest decompressed body, at any compression ratio. Default `None`: 64 MiB, and above 16 MiB at most a hundred times the
     /// stored size.
     pub max_body_bytes: Option<usize>,
@@ -201,6 +204,7 @@ impl Default for ConsumerConfig {
             rebalance_min_gap: Duration::from_millis(200),
             retry_topic: false,
             allow_missing_topic: false,
+            allow_other_subscriptions: false,
             max_body_bytes: None,
         }
     }

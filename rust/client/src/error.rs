@@ -84,6 +84,10 @@ pub enum ClientError {
     /// The group is registered at this client already.
     #[error("the {role} group has been created before by this client: {group}")]
     GroupInUse { role: &'static str, group: String },
+    /// Another member in this process reads other topics or tags. A broker gives each member some of the queues, all of whose messages
+    /// then go to that member's tags only.
+    #[error("a member of the group in this process reads ({other}), this one would read ({own}): {group}")]
+    OtherSubscription { group: String, own: String, other: String },
     /// The broker that was asked knows no member of the group.
     #[error("no members are known of group: {group}")]
     NoMembers { group: String },
@@ -287,6 +291,11 @@ impl ClientError {
             Self::GroupInUse { .. } => {
                 Some("use a client with another instance name, or close the first one".to_owned())
             }
+            Self::OtherSubscription { .. } => Some(
+                "members of a group share its queues, so all of them must read the same topics with the same tags: give this \
+                 consumer a group of its own, close the other one, or set allow_other_subscriptions"
+                    .to_owned(),
+            ),
             Self::GroupActive { .. } => {
                 Some("stop the members first, or force the change: they may overwrite it".to_owned())
             }

@@ -162,6 +162,12 @@ impl PyConsumer {
         queue::offsets(py, &self.running.get()?.consumer.positions())
     }
 
+    fn lag<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyAny>, u64)>> {
+        let running = self.running.get()?;
+        let lags = wait(py, &running.runtime, running.consumer.lag())?.map_err(raise)?;
+        lags.into_iter().map(|(queue, lag)| Ok((queue.to_python(py)?, lag))).collect()
+    }
+
     fn seek(&self, py: Python<'_>, queue: QueueArgument, to: &Bound<'_, PyAny>) -> PyResult<u64> {
         let running = self.running.get()?;
         let position = position(to)?;

@@ -34,6 +34,7 @@ pub(crate) fn config(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
     options.set_duration("pull_timeout", &mut config.pull_timeout)?;
     options.set("retry_topic", &mut config.retry_topic)?;
     options.set("allow_missing_topic", &mut config.allow_missing_topic)?;
+    options.set("allow_other_subscriptions", &mut config.allow_other_subscriptions)?;
     config.max_body_bytes = options.take::<Option<usize>>("max_body_bytes")?.flatten();
     Ok(config)
 }

@@ -5,6 +5,7 @@ mod assigned;
 mod batch;
 mod bodies;
 mod commit;
+mod conflict;
 mod contact;
 mod decode;
 mod member;
@@ -18,6 +19,7 @@ mod state_tests;
 mod subscription;
 
 pub use self::batch::{PulledBatch, PulledMessage, PulledPart, RecordSpan};
+pub(crate) use self::conflict::Groups;
 pub use self::contact::{BrokerContact, Trouble};
 pub use self::pull_consumer::{ConsumerState, Position, PullConsumer};
 pub use self::range::RangeReader;

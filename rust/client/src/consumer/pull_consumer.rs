@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_model::{MessageQueue, QueueOffset};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::info;
 
@@ -16,6 +17,7 @@ use crate::client::Client;
 use crate::config::{ConsumerConfig, Start, Subscription};
 use crate::error::ClientError;
 use crate::members::{Consumer, Role, check_group};
+use crate::registry::groups;
 
 /// Where to continue reading a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +63,7 @@ impl PullConsumer {
     ///
     /// # Errors
     /// [`ClientError::InvalidGroup`], [`ClientError::InvalidTopic`], [`ClientError::InvalidExpression`],
-    /// [`ClientError::InvalidConfig`], [`ClientError::GroupInUse`]; [`ClientError::NoRoute`] for a topic that does not exist, [`ClientError::NoBrokers`]
+    /// [`ClientError::InvalidConfig`], [`ClientError::GroupInUse`], [`ClientError::OtherSubscription`]; [`ClientError::NoRoute`] for a topic that does not exist, [`ClientError::NoBrokers`]
     /// (unless [`ConsumerConfig::allow_missing_topic`]); those of reaching a name server.
     pub async fn new(
         client: &Client,
@@ -81,6 +83,7 @@ impl PullConsumer {
             }
         }
         let member = Member::new(client, group, subscriptions, config);
+        groups().join(&member)?;
         let consumer: Arc<dyn Consumer> = member.clone();
         client.join_as_consumer(group, Arc::downgrade(&consumer))?;
         let owner = Arc::new(Owner(member));
@@ -193,6 +196,27 @@ impl PullConsumer {
     /// For each assigned queue, the offset after the last message handed out. Queues whose start is not known yet are left out.
     pub fn positions(&self) -> Vec<(MessageQueue, QueueOffset)> {
         self.member().state.lock().positions()
+    }
+
+    /// For each assigned queue whose start is known, the number of messages between the last one handed out and the queue's end.
+    /// Messages that the tags leave out count until they were pulled.
+    ///
+    /// # Errors
+    /// Those of reaching the brokers.
+    pub async fn lag(&self) -> Result<Vec<(MessageQueue, u64)>, ClientError> {
+        let member = self.member();
+        member.check()?;
+        let ask = |(queue, position): (MessageQueue, QueueOffset)| {
+            let member = member.clone();
+            async move {
+                let end = member.client.api().max_offset(&queue).await?;
+                Ok((queue, end.get().saturating_sub(position.get())))
+            }
+        };
+        let calls: JoinSet<_> = self.positions().into_iter().map(ask).collect();
+        let mut lags: Vec<_> = calls.join_all().await.into_iter().collect::<Result<_, ClientError>>()?;
+        lags.sort();
+        Ok(lags)
     }
 
     /// Continues reading an assigned queue at another position and drops what was pulled ahead. Returns the offset.

@@ -40,7 +40,9 @@ fn class(error: &ClientError) -> &'static str {
         ClientError::BrokerNotFound { .. }
         | ClientError::NoBrokers { .. }
         | ClientError::ClusterNotFound { .. } => "BrokerNotFoundError",
-        ClientError::GroupInUse { .. } | ClientError::GroupActive { .. } => "GroupConflictError",
+        ClientError::GroupInUse { .. }
+        | ClientError::GroupActive { .. }
+        | ClientError::OtherSubscription { .. } => "GroupConflictError",
         ClientError::NoMembers { .. } => "RefusedError",
         ClientError::Refused { code, .. } => refused(*code),
         ClientError::Connect { .. } | ClientError::Unreachable { .. } => "ConnectionFailedError",
