@@ -105,15 +105,14 @@ impl PyConsumer {
     ) -> PyResult<Bound<'py, PyList>> {
         let running = self.running.get()?;
         let max_messages = count("max_messages", max_messages)?;
-        let batch = wait(py, &running.runtime, running.consumer.poll_bodies(max_messages, timeout.0))?
-            .map_err(raise)?;
+        let batch = running.poll(py, max_messages, timeout)?;
         messages(py, &batch, running.consumer.body_limits())
     }
 
     /// The next message alone, or None when none came in time.
     fn next(&self, py: Python<'_>, timeout: Seconds) -> PyResult<Option<ReceivedMessage>> {
         let running = self.running.get()?;
-        let batch = wait(py, &running.runtime, running.consumer.poll_bodies(1, timeout.0))?.map_err(raise)?;
+        let batch = running.poll(py, 1, timeout)?;
         let limits = running.consumer.body_limits();
         Ok(batch.parts().iter().flat_map(|part| received(part, limits)).next())
     }
@@ -234,7 +233,10 @@ fn messages<'py>(
 /// The messages of a part, each sharing the bytes of the pull answer.
 pub(crate) fn received(part: &PulledPart, limits: DecompressLimits) -> impl Iterator<Item = ReceivedMessage> {
     let origin = Origin::with_limits(Arc::clone(part.queue()), limits);
-    (0..part.len()).map(move |index| ReceivedMessage::new(part.record_bytes(index), Arc::clone(&origin)))
+    (0..part.len()).map(move |index| {
+        let message = ReceivedMessage::new(part.record_bytes(index), Arc::clone(&origin));
+        message.with_body(part.decompressed(index).cloned())
+    })
 }
 
 /// The messages of one poll as columns.
@@ -247,6 +249,16 @@ struct Filled {
 }
 
 impl Running {
+    /// Polls, and decompresses bodies without the interpreter lock.
+    fn poll(&self, py: Python<'_>, max_messages: usize, timeout: Seconds) -> PyResult<PulledBatch> {
+        let batch = wait(py, &self.runtime, self.consumer.poll(max_messages, timeout.0))?.map_err(raise)?;
+        // Nothing may wait or fail between here and the end of `read_bodies`: the messages would be lost.
+        if !batch.has_compressed() {
+            return Ok(batch);
+        }
+        py.detach(|| self.consumer.read_bodies(batch)).map_err(raise)
+    }
+
     /// Makes one Arrow batch of the messages; those that do not fit, and all when it fails, go back to the consumer.
     fn columns(&self, py: Python<'_>, columns: Columns, pulled: PulledBatch) -> PyResult<ArrowBatch> {
         let first = |part: &PulledPart| Some(((**part.queue()).clone(), part.spans().first()?.queue_offset));

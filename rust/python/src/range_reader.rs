@@ -85,7 +85,12 @@ impl PyRangeReader {
     /// The next batch, or None at the end of the range.
     fn next_batch(&self, py: Python<'_>) -> PyResult<Option<ArrowBatch>> {
         let running = self.running.get()?;
-        wait(py, &running.runtime, async { running.state.lock().await.next_batch().await })?
+        let next = async {
+            // What is ready at once is done with the interpreter lock: building a batch must not be.
+            tokio::task::yield_now().await;
+            running.state.lock().await.next_batch().await
+        };
+        wait(py, &running.runtime, next)?
     }
 
     /// The messages of the next pull answer, or None at the end of the range.

@@ -73,6 +73,8 @@ pub(crate) struct State {
     paused: BTreeSet<Arc<MessageQueue>>,
     /// Queues with messages to hand out, the next one first. Each at most once.
     ready: VecDeque<Arc<MessageQueue>>,
+    /// Queues whose position changed since the user was last done with what was handed out.
+    unsettled: BTreeSet<Arc<MessageQueue>>,
     cached_bytes: usize,
     moves: VecDeque<OffsetMove>,
     failure: Option<ClientError>,
@@ -111,6 +113,7 @@ impl State {
         let mut assigned = self.queues.remove(queue)?;
         self.cached_bytes -= assigned.drop_cached();
         self.ready.retain(|ready| ready != queue);
+        self.unsettled.remove(queue);
         assigned.changed.notify_one();
         self.wake_pulls();
         Some(Lost { queue: queue.clone(), settled: assigned.settled, committed: assigned.committed })
@@ -193,7 +196,10 @@ impl State {
         let Some(part) = pulled.part.filter(|part| !part.is_empty()) else {
             match assigned.cached.back_mut() {
                 Some(last) => last.after = pulled.next,
-                None => assigned.position = Some(pulled.next),
+                None => {
+                    assigned.position = Some(pulled.next);
+                    self.unsettled.insert(assigned.queue.clone());
+                }
             }
             return false;
         };
@@ -217,6 +223,7 @@ impl State {
         {
             let Some(assigned) = self.queues.get_mut(&queue) else { continue };
             let had_room = assigned.has_room(config);
+            self.unsettled.insert(queue.clone());
             while left > 0
                 && let Some(part) = assigned.take(left)
             {
@@ -240,9 +247,17 @@ impl State {
 
     /// Marks everything handed out so far as done.
     pub(crate) fn settle(&mut self) {
-        for assigned in self.queues.values_mut() {
-            assigned.settled = assigned.position;
+        for queue in std::mem::take(&mut self.unsettled) {
+            if let Some(assigned) = self.queues.get_mut(&queue) {
+                assigned.settled = assigned.position;
+            }
         }
+    }
+
+    /// Queues that the next [`settle`](Self::settle) looks at.
+    #[cfg(test)]
+    pub(crate) fn unsettled(&self) -> Vec<Arc<MessageQueue>> {
+        self.unsettled.iter().cloned().collect()
     }
 
     /// Notes a round of rebalancing.
@@ -279,6 +294,7 @@ impl State {
     pub(crate) fn settle_at(&mut self, queue: &MessageQueue, offset: QueueOffset) {
         if let Some(assigned) = self.queues.get_mut(queue) {
             assigned.settled = Some(offset);
+            self.unsettled.insert(assigned.queue.clone());
         }
     }
 
@@ -321,6 +337,7 @@ impl State {
         assigned.epoch = epoch;
         assigned.next_pull = Some(offset);
         assigned.position = Some(offset);
+        self.unsettled.insert(assigned.queue.clone());
         self.cached_bytes -= assigned.drop_cached();
         assigned.changed.notify_one();
         self.ready.retain(|ready| **ready != *queue);

@@ -40,6 +40,7 @@ fn pulled(id: u32, from: u64, to: u64, next: u64) -> Pulled {
         queue_offset: QueueOffset(offset),
         start: (offset - from) as u32 * RECORD_BYTES,
         size_bytes: RECORD_BYTES,
+        is_compressed: false,
     };
     let spans: Arc<[RecordSpan]> = (from..to).map(span).collect();
     let body = Bytes::from(vec![0; spans.len() * RECORD_BYTES as usize]);
@@ -100,6 +101,28 @@ fn auto_commit_covers_what_earlier_polls_returned() {
     assert_eq!(state.to_commit(CommitScope::Settled), [(queue(0), QueueOffset(2))]);
     state.committed(&queue(0), QueueOffset(2));
     assert!(state.to_commit(CommitScope::Settled).is_empty(), "acknowledged already");
+}
+
+#[test]
+fn a_poll_settles_only_queues_that_moved_since_the_one_before() {
+    let mut state = started(2);
+    state.pulled(&queue(0), number(0), pulled(0, 0, 4, 4));
+    assert_eq!(offsets(&mut state, 2).len(), 2);
+    state.pulled(&queue(1), number(1), nothing(7));
+    assert_eq!(state.unsettled(), [queue(0), queue(1)]);
+    state.settle();
+    assert!(state.unsettled().is_empty());
+    assert_eq!(
+        state.to_commit(CommitScope::Settled),
+        [(queue(0), QueueOffset(2)), (queue(1), QueueOffset(7))]
+    );
+    state.seek(&queue(1), QueueOffset(3));
+    assert_eq!(state.unsettled(), [queue(1)]);
+    state.settle();
+    assert_eq!(
+        state.to_commit(CommitScope::Settled),
+        [(queue(0), QueueOffset(2)), (queue(1), QueueOffset(3))]
+    );
 }
 
 #[test]
