@@ -179,6 +179,8 @@ async fn send_to_table(
 pub(super) async fn run(member: Arc<Member>, interval: Duration) {
     let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(10)));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // The first tick comes at once.
+    ticks.tick().await;
     loop {
         ticks.tick().await;
         if let Err(error) = member.commit(CommitScope::Settled).await {
