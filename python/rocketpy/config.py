@@ -218,6 +218,10 @@ class ConsumerOptions(ClientOptions, total=False):
     """Time for which the broker may hold a pull that finds nothing. Default 15 s."""
     pull_timeout: Duration
     """Time for one pull, longer than `suspend`. Default 30 s."""
+    handover_timeout: Duration
+    """How long a queue that goes to another member is kept while its messages are worked on: until `commit`, or with
+    `auto_commit` until the next poll, and at most this long. The other member begins after that. Default 5 s; 0 to give
+    queues up at once."""
     retry_topic: bool
     """Also reads the group's retry topic, as Apache's push consumers do. Default False."""
     allow_missing_topic: bool
