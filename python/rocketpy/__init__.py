@@ -7,7 +7,7 @@ Examples:
     >>> with tempfile.TemporaryDirectory() as folder, rocketpy.Server(folder) as server:
     ...     with server.producer("ingest") as producer:
     ...         _ = producer.send(rocketpy.Message("flights", b"UA1545 EWR-IAH", tag="UA", order_key="N14228"))
-    ...     with server.consumer("report", "flights", tags="UA || AA", start=rocketpy.Start.EARLIEST) as consumer:
+    ...     with server.consumer("report", "flights", tags="UA || AA") as consumer:
     ...         for message in consumer.poll(max_messages=10, timeout=60):
     ...             print(message.tag, message.body)
     ...         consumer.commit()
@@ -48,7 +48,7 @@ _NAMES = {
         "Admin", "BrokerInfo", "GroupInfo", "GroupMember", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"
     ),
     "config": ("Compression", "Duration", "Instant", "SendStatus", "Start"),
-    "consumer": ("Consumer", "OffsetMove"),
+    "consumer": ("BrokerContact", "Consumer", "ConsumerState", "OffsetMove"),
     "errors": (
         "AccessDeniedError", "BrokerBusyError", "BrokerNotFoundError", "ClosedError", "ConfigError",
         "ConnectionFailedError", "ConnectionLostError", "DamagedDataError", "DiskFullError", "ForkedError",

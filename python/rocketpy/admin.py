@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
-from rocketpy.config import CLIENT_DEFAULTS, ClientOptions, instant_ms
+from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
 from rocketpy.errors import RefusedError
+from rocketpy.instant import instant_ms
 from rocketpy.lifetime import Closing
 from rocketpy.names import name_server_list
 from rocketpy.signature import lists_options
@@ -290,13 +291,15 @@ class Admin(Closing):
         """Deletes a group with its offsets at every broker."""
         self._native.delete_group(group)
 
-    def reset_offsets(self, group: str, topic: str, to: Start, *, force: bool = False) -> dict[MessageQueue, int]:
+    def reset_offsets(
+        self, group: str, topic: str, to: Start | str | datetime, *, force: bool = False
+    ) -> dict[MessageQueue, int]:
         """Stores new offsets for a group that exists.
 
         Args:
             group: Name of the group.
             topic: The topic.
-            to: `Start.EARLIEST`, `Start.LATEST` or `Start.at(...)`.
+            to: `Start.EARLIEST`, `Start.LATEST`, `Start.at(...)` or what `Start.of` takes.
             force: Also while members are there. They continue from where they are and overwrite the offsets.
 
         Returns:

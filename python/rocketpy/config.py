@@ -8,15 +8,25 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import ClassVar, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, TypedDict
 
-__all__ = ["Compression", "ConsumerOptions", "Duration", "Instant", "ProducerOptions", "SendStatus", "Start"]
+from rocketpy.errors import InvalidArgumentError
+from rocketpy.instant import Instant, instant_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Compression", "ConsumerOptions", "Duration", "Instant", "ProducerOptions", "SendStatus", "Start", "Tags"]
 
 Duration: TypeAlias = float | timedelta
 """Seconds, or a timedelta."""
 
-Instant: TypeAlias = float | datetime
-"""A point in time: seconds since 1970 UTC, or a datetime; one without a time zone is local time, as in Python."""
+Tags: TypeAlias = str | list[str] | tuple[str, ...] | set[str]
+"""Tags to receive: `"*"` for all messages, tags separated by `||`, or the tags themselves.
+
+A tag in an expression may hold blanks. What is surely another language is refused: `UA|AA`, `UA,AA`, `UA OR AA`,
+`tag = 'UA'`. In a list a tag may hold these signs too, but not `||`, which separates tags on the wire.
+"""
 
 Compression: TypeAlias = Literal["zlib", "lz4", "zstd"]
 """How large bodies are compressed. Every client reads zlib; lz4 and zstd need consumers of version 5."""
@@ -38,6 +48,9 @@ class SendStatus(enum.StrEnum):
 @dataclass(frozen=True, slots=True)
 class Start:
     """Where a group begins in a queue for which it has no stored offset. A stored offset always wins.
+
+    The default is `EARLIEST`: what was sent before the group was there, such as by a program that started first, is
+    read and not skipped. A group that wants only what is sent from now on says `LATEST`.
 
     The first member to read a queue from `LATEST` or from `at(...)` stores where it began, also without `auto_commit`.
     Until the first commit, the next reader of the queue begins there too, and nothing that arrives in between
@@ -68,32 +81,58 @@ class Start:
         """The first message stored at or after a point in time.
 
         Args:
-            instant: Seconds since 1970 UTC, or a datetime.
+            instant: Seconds since 1970 UTC, a datetime, or text as for `of`. Without a time zone it is local time.
+
+        Raises:
+            InvalidArgumentError: The text is no point in time, or the number counts milliseconds.
         """
         return cls("timestamp", instant_ms(instant))
+
+    @classmethod
+    def of(cls, start: Start | str | datetime) -> Start:
+        """A start as people write it.
+
+        Args:
+            start: A start; `"earliest"`, `"latest"` or `"stored"`; or a point in time: a datetime, ISO 8601, or how
+                long ago, such as `"-10m"`.
+
+        Raises:
+            TypeError: It is a number or another type.
+            InvalidArgumentError: The text is no start.
+
+        Examples:
+            >>> Start.of("latest"), Start.of("2013-01-01T00:00:00Z")
+            (Start('latest'), Start('timestamp', 1356998400000))
+        """
+        if isinstance(start, cls):
+            return start
+        if isinstance(start, datetime):
+            return cls.at(start)
+        if not isinstance(start, str):
+            raise TypeError(
+                f"a start must be a rocketpy.Start, a datetime or one of {STARTS}, not {type(start).__name__}"
+            )
+        named = {"earliest": cls.EARLIEST, "latest": cls.LATEST, "stored": cls.STORED}.get(start.strip().lower())
+        if named is not None:
+            return named
+        if start.strip().isdigit():
+            raise InvalidArgumentError(f"not a start: {start}", hint=f"for seconds since 1970: Start.at({start})")
+        try:
+            return cls.at(start)
+        except InvalidArgumentError:
+            raise InvalidArgumentError(f"not a start: {start}", hint=f"write one of {STARTS}") from None
 
     def __repr__(self) -> str:
         at = "" if self.at_ms is None else f", {self.at_ms}"
         return f"Start({self.kind!r}{at})"
 
 
+STARTS = "'earliest', 'latest', 'stored', '-10m', '2026-01-31T12:00:00'"
+"""Starts as text, for errors."""
+
 Start.EARLIEST = Start("earliest")
 Start.LATEST = Start("latest")
 Start.STORED = Start("stored")
-
-
-def instant_ms(instant: Instant) -> int:
-    """Milliseconds since 1970 UTC of a datetime or of a number of seconds.
-
-    Raises:
-        TypeError: It is neither.
-    """
-    if isinstance(instant, datetime):
-        instant = instant.timestamp()
-    # Not every caller has a type checker.
-    if isinstance(instant, bool) or not isinstance(instant, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"a point in time is a datetime or seconds since 1970, not {type(instant).__name__}")
-    return round(instant * 1000)
 
 
 class ClientOptions(TypedDict, total=False):
@@ -168,6 +207,7 @@ PRODUCER_DEFAULTS: ProducerOptions = {
     "batch_messages": 1024,
     "batch_bytes": 512 << 10,
     "requests_in_flight": 8,
+    "linger": 0.0,
     "default_topic_queues": 4,
     **CLIENT_DEFAULTS,
 }
@@ -181,12 +221,18 @@ PATIENT_SENDS: ProducerOptions = {"api_timeout": 30.0, "send_timeout": 30.0}
 class ConsumerOptions(ClientOptions, total=False):
     """Options of `rocketpy.Consumer`, all by keyword."""
 
-    tags: str
-    """`*` for all, otherwise tags separated by `||`; filtered in the broker. Default `*`."""
-    start: Start
-    """Where a group begins that has no stored offset for a queue; the place is then stored. Default `Start.LATEST`."""
-    auto_commit: Duration | None
-    """Interval at which to commit the messages returned before the latest poll. Default None: never."""
+    tags: Tags | Mapping[str, Tags]
+    """Which tags to receive; filtered in the broker. `"*"` (the default) for all messages, `"UA || AA"`, or
+    `["UA", "AA"]`, whose tags may hold anything; or such a value by topic: `{"orders": "UA", "audit": "*"}`."""
+    start: Start | str | datetime
+    """Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is skipped),
+    `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then stored."""
+    auto_commit: Duration | bool | None
+    """Interval at which to commit the messages returned before the latest poll, more than 0 s and at most 1 h; True for
+    every second; False or None (the default) for never."""
+    unreachable_timeout: Duration | None
+    """Time without an answer of any broker after which `poll` and iteration raise `ConnectionFailedError`, and again
+    after each such time. Default 60 s; None for never."""
     prefetch_messages: int
     """Maximum number of messages prefetched for `poll`, per queue. Default 16384."""
     prefetch_bytes: int
@@ -201,21 +247,27 @@ class ConsumerOptions(ClientOptions, total=False):
     """Time for which the broker may hold a pull that finds nothing. Default 15 s."""
     pull_timeout: Duration
     """Time for one pull, longer than `suspend`. Default 30 s."""
+    handover_timeout: Duration
+    """How long a queue that goes to another member is kept while its messages are worked on: until `commit`, or with
+    `auto_commit` until the next poll, and at most this long. The other member begins after that. Default 5 s; 0 to give
+    queues up at once."""
     retry_topic: bool
     """Also reads the group's retry topic, as Apache's push consumers do. Default False."""
     allow_missing_topic: bool
     """Starts even if a topic does not exist yet, and waits for it. Default False: an error."""
     allow_other_subscriptions: bool
-    """Goes on while another live member of the group subscribes to other topics or tags, as during a change of all
-    members' tags. Default False: `poll` raises `GroupConflictError`."""
+    """Joins and goes on while another live member of the group subscribes to other topics or tags, as during a change of
+    all members' tags. Default False: `Consumer` raises `GroupConflictError` if that member is in this process, otherwise
+    `poll` does."""
     max_body_bytes: int | None
     """Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what is stored."""
 
 
 CONSUMER_DEFAULTS: ConsumerOptions = {
     "tags": "*",
-    "start": Start.LATEST,
-    "auto_commit": None,
+    "start": Start.EARLIEST,
+    "auto_commit": False,
+    "unreachable_timeout": 60.0,
     "prefetch_messages": 16_384,
     "prefetch_bytes": 16 << 20,
     "prefetch_total_bytes": 128 << 20,
@@ -223,8 +275,10 @@ CONSUMER_DEFAULTS: ConsumerOptions = {
     "pull_bytes": 1 << 20,
     "suspend": 15.0,
     "pull_timeout": 30.0,
+    "handover_timeout": 5.0,
     "retry_topic": False,
     "allow_missing_topic": False,
+    "allow_other_subscriptions": False,
     "max_body_bytes": None,
     **CLIENT_DEFAULTS,
 }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, TypeVar
 
 from rocketpy import _rocketpy
 from rocketpy.arrow import import_pyarrow
@@ -14,7 +15,8 @@ from rocketpy.names import name_server_list, text_list
 from rocketpy.signature import lists_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from datetime import datetime
     from typing import Unpack
 
     import pyarrow
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
     from rocketpy.config import Duration, Start
     from rocketpy.message import MessageQueue
 
-__all__ = ["Consumer", "OffsetMove"]
+__all__ = ["BrokerContact", "Consumer", "ConsumerState", "OffsetMove"]
+
+T = TypeVar("T")
 
 FOREVER = 3600.0
 """Iteration waits in steps of this many seconds. Ctrl-C ends each."""
@@ -41,11 +45,40 @@ class OffsetMove:
     """Where reading continues. If it is greater, the messages between are gone."""
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerContact:
+    """Whether a broker answers a consumer."""
+
+    broker_name: str
+    """The broker."""
+    unreachable_since: datetime | None
+    """When the first call failed; None while the broker answers."""
+    last_error: str | None
+    """Why the latest call failed; None while the broker answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerState:
+    """What a consumer reads, and which of its brokers answer."""
+
+    assigned: tuple[MessageQueue, ...]
+    """Queues assigned to this member now, sorted."""
+    brokers: tuple[BrokerContact, ...]
+    """Brokers that were called, sorted by name."""
+
+    @property
+    def reachable(self) -> bool:
+        """Whether a broker answers, as far as is known."""
+        return not self.brokers or any(broker.unreachable_since is None for broker in self.brokers)
+
+
 class Consumer(Closing):
     """A member of a consumer group. The members share the queues of a topic.
 
     Messages are prefetched in the background. Messages count as consumed only after `commit` (or
-    `auto_commit`): after a crash the group continues from the last commit.
+    `auto_commit`): after a crash the group continues from the last commit. A group without a commit begins with the
+    oldest message, so that nothing is skipped; `start="latest"` is for one that wants only what is sent from now on.
+    It misses nothing that is sent after the constructor returned, unless another member has the queues.
 
     Args:
         group: Name of the consumer group.
@@ -78,6 +111,8 @@ class Consumer(Closing):
     Raises:
         InvalidArgumentError: A name, the tag expression or an option breaks its rules.
         TopicNotFoundError: The topic does not exist.
+        GroupConflictError: Another consumer of the group in this process has other topics or tags: they would take
+            messages from each other. See the option `allow_other_subscriptions`.
         ConnectionFailedError: No name server can be reached; a retry is safe.
 
     Examples:
@@ -85,7 +120,7 @@ class Consumer(Closing):
         >>> server = getfixture("rocketpy_server")
         >>> with server.producer("ingest") as producer:
         ...     _ = producer.send_many([rocketpy.Message("consumer-doc", b"%d" % n, tag="UA") for n in range(10)])
-        >>> with server.consumer("report", "consumer-doc", tags="UA", start=rocketpy.Start.EARLIEST) as consumer:
+        >>> with server.consumer("report", "consumer-doc", tags="UA") as consumer:
         ...     bodies = sorted(message.body for message in itertools.islice(consumer, 10))
         ...     consumer.commit()
         >>> len(bodies), bodies[0]
@@ -128,48 +163,57 @@ class Consumer(Closing):
 
         Returns:
             Up to `max_messages` messages, those of one queue in its order; empty when none came in time.
+
+        Raises:
+            ConnectionFailedError: No broker has answered for `unreachable_timeout`. The consumer keeps trying: a later
+                poll returns messages when a broker is back. Iteration and `fetch_arrow` do the same.
         """
         return self._native.poll(max_messages, timeout)
 
     def batches(
-        self, max_messages: int = 500, max_wait: Duration = 1.0, *, follow: bool = False
+        self, max_messages: int = 500, *, idle_timeout: Duration | None = None
     ) -> Iterator[list[ReceivedMessage]]:
-        """Yields lists of messages until none comes within `max_wait`, or until the consumer is closed.
+        """Yields lists of messages, never an empty one, until the consumer is closed.
 
         Args:
             max_messages: Maximum number of messages in one list, from 1.
-            max_wait: Longest wait for the first message of a list, in seconds.
-            follow: Keep waiting instead of ending. Lists are never empty either way.
+            idle_timeout: End when no message has come for this many seconds; None to wait without an end.
 
         Yields:
             Messages, those of one queue in its order.
         """
-        while not self._closed:
-            try:
-                batch = self._native.poll(max_messages, max_wait)
-            except ClosedError:
-                return  # by another thread, while this one waited
-            if batch:
-                yield batch
-            elif not follow:
-                return
+        return self._until_idle(functools.partial(self._native.poll, max_messages), idle_timeout)
 
-    def __iter__(self) -> Self:
-        """Yields messages one by one. Waits for the next without a limit, and ends when the consumer is closed.
+    def messages(self, *, idle_timeout: Duration | None = None) -> Iterator[ReceivedMessage]:
+        """Yields messages one by one, as `for message in consumer` does, until the consumer is closed.
 
         A `commit` inside the loop covers the messages so far, including the current one.
-        """
-        return self
 
-    def __next__(self) -> ReceivedMessage:
+        Args:
+            idle_timeout: End when no message has come for this many seconds; None to wait without an end.
+
+        Yields:
+            Messages, those of one queue in its order.
+        """
+        return self._until_idle(self._native.next, idle_timeout)
+
+    def _until_idle(self, take: Callable[[Duration], T | None], idle_timeout: Duration | None) -> Iterator[T]:
         while not self._closed:
             try:
-                message = self._native.next(FOREVER)
+                taken = take(FOREVER if idle_timeout is None else idle_timeout)
             except ClosedError:
-                break  # by another thread, while this one waited
-            if message is not None:
-                return message
-        raise StopIteration
+                return  # by another thread, while this one waited
+            if taken:
+                yield taken
+            elif idle_timeout is not None:
+                return
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """As `messages()`: waits for the next message without a limit, and ends when the consumer is closed."""
+        return self.messages()
+
+    def __next__(self) -> ReceivedMessage:
+        return next(self.messages())
 
     def fetch_arrow(  # pyright: ignore[reportUnknownParameterType]  # pyarrow has no types
         self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
@@ -230,12 +274,22 @@ class Consumer(Closing):
         """By queue, the offset after the last message returned. Queues whose start is not known yet are left out."""
         return dict(self._native.positions())
 
-    def seek(self, queue: MessageQueue, to: int | Start) -> int:
+    def lag(self) -> dict[MessageQueue, int]:
+        """By queue, how many messages lie between the last one returned and the queue's end. Asks the brokers.
+
+        Messages that the tags leave out count until they were passed. Queues whose start is not known yet are left out.
+
+        Raises:
+            ConnectionFailedError: A broker cannot be reached. A retry is safe.
+        """
+        return dict(self._native.lag())
+
+    def seek(self, queue: MessageQueue, to: int | Start | str | datetime) -> int:
         """Continues reading a queue from another place.
 
         Args:
             queue: An assigned queue.
-            to: A queue offset, or `Start.EARLIEST`, `Start.LATEST` or `Start.at(...)`.
+            to: A queue offset, or `Start.EARLIEST`, `Start.LATEST`, `Start.at(...)` or what `Start.of` takes.
 
         Returns:
             The queue offset of the next message.
@@ -275,6 +329,11 @@ class Consumer(Closing):
     def assignment(self) -> list[MessageQueue]:
         """The queues now assigned to this member, sorted. They change when members join or leave."""
         return self._native.assignment()
+
+    def state(self) -> ConsumerState:
+        """What this member reads, and which of its brokers answer. Asks no broker."""
+        assigned, brokers = self._native.state()
+        return ConsumerState(tuple(assigned), tuple(BrokerContact(*broker) for broker in brokers))
 
     def offset_moves(self) -> list[OffsetMove]:
         """Returns the moves that brokers ordered since the last call, because a requested offset did not exist."""

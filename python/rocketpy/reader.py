@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from rocketpy._rocketpy import ArrowBatch, ReceivedMessage
+    from rocketpy.config import Tags
     from rocketpy.message import MessageQueue
 
 __all__ = ["RangeReader"]
@@ -29,7 +30,7 @@ class RangeReader(Closing):
         queue: The queue, as `Admin.queues` gives it.
         start: First queue offset.
         end: Queue offset to stop before.
-        tags: `*` for all, otherwise tags separated by `||`; filtered in the broker.
+        tags: `*` for all, `"UA || AA"` or `["UA", "AA"]`; filtered in the broker. See `rocketpy.config.Tags`.
         columns: Names of columns, in the order wanted. Default: `topic, queue_id, queue_offset, broker_name, tag, keys,
             body, properties, born_at, stored_at, msg_id, reconsume_times`.
         batch_rows: Maximum rows in a batch.
@@ -69,7 +70,7 @@ class RangeReader(Closing):
         start: int,
         end: int,
         *,
-        tags: str = "*",
+        tags: Tags = "*",
         columns: Iterable[str] | None = None,
         batch_rows: int = 8192,
         batch_bytes: int = 1 << 20,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
-from rocketpy.config import instant_ms
+from rocketpy.instant import instant_ms
 from rocketpy.store_reports import (
     LogFacts,
     Mark,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from rocketpy._rocketpy import ReceivedMessage, Scan
-    from rocketpy.config import Instant
+    from rocketpy.config import Instant, Tags
 
 __all__ = [
     "AgedQueue",
@@ -187,7 +187,8 @@ class StoreReader:
             queues: Only these queues.
             starts: First queue offset, by queue; a queue that is not named starts at its oldest message.
             ends: Queue offset to stop before, by queue; a queue that is not named ends where it ends now.
-            stored_from: Only messages stored at or after this point in time.
+            stored_from: Only messages stored at or after this point in time: a datetime, seconds since 1970, ISO 8601
+                or `"-10m"`. Without a time zone it is local time.
             stored_before: Only messages stored before this point in time.
             part_bytes: Bytes of records that a part should have.
             min_parts: Minimum number of parts, if there is enough to read.
@@ -231,7 +232,7 @@ class StoreReader:
             topic: The topic.
             key: A key or the unique key of the messages, or what `kind` names.
             kind: `"key"`, `"unique_key"` (the `msg_id` of a receipt), or `"tag"`.
-            begin: Stored at or after this: seconds since 1970 UTC, or a datetime.
+            begin: Stored at or after this point in time.
             end: Stored at or before this.
             max_messages: Maximum number of messages; the newest are kept.
             slots_and_entries: `maxHashSlotNum` and `maxIndexNum` of the Apache broker that wrote the index, when they
@@ -256,7 +257,7 @@ class StoreReader:
         what: str | StoreRange | Iterable[StoreRange],
         *,
         columns: Iterable[str] | None = None,
-        tags: str = "*",
+        tags: Tags = "*",
         stored_from: Instant | None = None,
         stored_before: Instant | None = None,
         batch_rows: int = 8192,
@@ -272,7 +273,7 @@ class StoreReader:
             what: A topic, or parts of topics as `ranges` gives them.
             columns: Names of columns, in the order wanted. Default: `topic, queue_id, queue_offset, broker_name, tag,
                 keys, body, properties, born_at, stored_at, msg_id, reconsume_times`.
-            tags: `*` for all, otherwise tags separated by `||`. Other messages are not read.
+            tags: `*` for all, `"UA || AA"` or `["UA", "AA"]`. Other messages are not read. See `rocketpy.config.Tags`.
             stored_from: With a topic: only messages stored at or after this point in time.
             stored_before: With a topic: only messages stored before this point in time.
             batch_rows: Maximum rows in a batch.
@@ -291,7 +292,7 @@ class StoreReader:
 
         Raises:
             TopicNotFoundError: The store holds no message of the topic.
-            InvalidArgumentError: A column or the tag expression is not known.
+            InvalidArgumentError: A column is not known, or the tags cannot be asked for.
             DamagedDataError: From the iteration: a record is damaged. It names the file, the place, and what was
                 found and expected. A retry gives the same.
         """

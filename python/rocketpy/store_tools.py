@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketpy import _rocketpy
-from rocketpy.config import instant_ms
 from rocketpy.errors import InvalidArgumentError, OffsetError, RocketPyError
+from rocketpy.instant import instant_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -8,13 +8,21 @@ from rocketpy.cli.options import moment
 
 def test_a_moment_is_iso_or_how_long_ago():
     assert moment("2013-01-01T05:00:00+00:00") == datetime(2013, 1, 1, 5, tzinfo=UTC)
-    assert moment("1357016400000") == moment("2013-01-01T05:00:00+00:00")
+    assert moment("1357016400") == moment("2013-01-01T05:00:00+00:00")
+    assert moment("2013-01-01T05:00") == moment("20130101T05") == datetime(2013, 1, 1, 5).astimezone()
+    assert moment("20130101") == moment("2013-01-01")
     then = moment("-10m")
     ago = datetime.now(UTC) - then
     assert timedelta(minutes=10) <= ago < timedelta(minutes=11)
 
 
-@pytest.mark.parametrize("text", ["yesterday", "-10", "10m", ""])
+@pytest.mark.parametrize("text", ["yesterday", "-10", "10m", "", "2013-13-01"])
 def test_anything_else_is_refused(text: str):
     with pytest.raises(CommandError, match="not a point in time"):
         moment(text)
+
+
+def test_milliseconds_are_refused_with_the_unit():
+    with pytest.raises(CommandError, match="seconds") as refused:
+        moment("1357016400000")
+    assert "divide by 1000" in refused.value.hint

@@ -26,6 +26,8 @@ def test_dump_prints_bodies_or_json_and_chooses_by_tag(rocketpy, command, server
     assert row["body"] == "united"
     assert row["keys"] == ["N1"]
     assert row["tag"] == "UA"
+    refused = command("store", "dump", store, "--topic", topic, "--tags", "UA,AA", code=2)
+    assert 'write "UA || AA"' in refused.stderr
     assert len(command("store", "dump", store, "--topic", topic, "--limit", "1").stdout.splitlines()) == 1
     assert command("store", "dump", store, "--topic", topic, "--to", "2001-01-01").stdout == ""
 

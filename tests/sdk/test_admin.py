@@ -196,8 +196,9 @@ def test_offsets_are_reset(admin, rocketpy_server, filled):
     assert sum(admin.reset_offsets(group, filled, Start.at(0)).values()) == 0
     with pytest.raises(rocketpy.InvalidArgumentError):
         admin.reset_offsets(group, filled, Start.STORED)
+    assert sum(admin.reset_offsets(group, filled, "latest").values()) == 100
     with pytest.raises(TypeError, match="Start"):
-        admin.reset_offsets(group, filled, "earliest")
+        admin.reset_offsets(group, filled, 5)
 
 
 def test_offsets_of_a_group_with_members_are_reset_by_force_only(admin, rocketpy_server, filled):

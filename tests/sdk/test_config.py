@@ -1,5 +1,6 @@
 """Durations, points in time, where a group starts, and options."""
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,10 +14,40 @@ def test_a_start_at_a_time_is_in_milliseconds():
     assert Start.at(moment) == Start.at(moment.timestamp()) == Start("timestamp", 1_356_998_400_000)
 
 
-@pytest.mark.parametrize("instant", ["2013-01-01", None, True])
+def test_text_is_a_start():
+    assert Start.of("Earliest") is Start.EARLIEST
+    assert Start.of("latest") is Start.LATEST
+    assert Start.of("stored") is Start.STORED
+    moment = datetime(2013, 1, 1)
+    assert Start.of("2013-01-01") == Start.at("2013-01-01T00:00:00") == Start.of(moment) == Start.at(moment.timestamp())
+    before = time.time() * 1000
+    assert before - 600_001 <= Start.of("-10m").at_ms <= time.time() * 1000 - 600_000
+
+
+@pytest.mark.parametrize("text", ["yesterday", "", "1357016400", "-10", "beginning"])
+def test_other_text_is_no_start(text):
+    with pytest.raises(InvalidArgumentError, match="not a start") as refused:
+        Start.of(text)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize("start", [None, 5, 1.5, b"latest"])
+def test_a_start_of_another_type_names_what_was_given_and_what_is_wanted(rocketpy_server, rocketpy_topic, start):
+    with pytest.raises(TypeError, match=f"'earliest'.* not {type(start).__name__}"):
+        rocketpy_server.consumer("options", rocketpy_topic, start=start)
+
+
+@pytest.mark.parametrize("instant", [b"2013-01-01", None, True])
 def test_what_is_no_point_in_time_is_a_type_error(instant):
     with pytest.raises(TypeError, match="point in time"):
         Start.at(instant)
+
+
+@pytest.mark.parametrize("instant", [1_356_998_400_000, "1356998400000", float("nan")])
+def test_milliseconds_are_refused_with_the_unit(instant):
+    with pytest.raises(InvalidArgumentError, match="seconds") as refused:
+        Start.at(instant)
+    assert "divide by 1000" in refused.value.hint
 
 
 def test_durations_are_seconds_or_timedeltas(rocketpy_server, rocketpy_topic):
@@ -67,10 +98,14 @@ def test_an_option_out_of_range_is_named(rocketpy_server, options, kind, says):
 @pytest.mark.parametrize(
     ("options", "kind", "says"),
     [
-        ({"start": "earliest"}, TypeError, "start"),
+        ({"start": "oldest"}, InvalidArgumentError, "oldest"),
         ({"start": Start("timestamp")}, InvalidArgumentError, "Start"),
         ({"pull_messages": 0}, InvalidArgumentError, "pull_messages"),
         ({"suspend": 30, "pull_timeout": 10}, InvalidArgumentError, "pull_timeout"),
+        ({"suspend": True}, TypeError, "suspend"),
+        ({"auto_commit": 0}, InvalidArgumentError, "auto_commit"),
+        ({"auto_commit": -1}, InvalidArgumentError, "duration"),
+        ({"auto_commit": "1"}, TypeError, "auto_commit"),
         ({"tags": 3}, TypeError, "tags"),
     ],
 )
@@ -89,6 +124,12 @@ def test_name_servers_of_a_wrong_type_are_refused_with_the_right_form(given):
 def test_topics_of_a_wrong_type_are_refused_with_the_right_form(rocketpy_server, given):
     with pytest.raises(TypeError, match="topic must be a name, or a list of names, not: "):
         rocketpy_server.consumer("none", given)
+
+
+def test_an_interval_of_commits_in_milliseconds_is_refused_with_the_unit(rocketpy_server, rocketpy_topic):
+    with pytest.raises(InvalidArgumentError, match=r"auto_commit.*5000s") as refused:
+        rocketpy_server.consumer("options", rocketpy_topic, auto_commit=5000)
+    assert "seconds" in refused.value.hint
 
 
 def test_name_servers_come_from_the_environment(rocketpy_server, monkeypatch):

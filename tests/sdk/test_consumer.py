@@ -3,8 +3,10 @@
 import threading
 import time
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from receiving import drain, numbers
 
 import rocketpy
 from rocketpy import Message, Start
@@ -17,19 +19,6 @@ def filled(producer, rocketpy_topic):
     """A topic of four queues with 1000 messages: tags a, b, c in turn."""
     producer.send_many([Message(rocketpy_topic, b"%d" % n, tag="abc"[n % 3], keys=[f"k{n}"]) for n in range(1000)])
     return rocketpy_topic
-
-
-def drain(consumer, count, timeout=60):
-    messages = []
-    while len(messages) < count:
-        batch = consumer.poll(300, timeout=timeout)
-        assert batch, f"{len(messages)} of {count} messages within {timeout} s"
-        messages += batch
-    return messages
-
-
-def numbers(messages):
-    return sorted(int(message.body) for message in messages)
 
 
 def test_every_message_comes_once_and_in_the_order_of_its_queue(rocketpy_server, filled):
@@ -84,21 +73,6 @@ def test_a_view_of_a_body_outlives_everything(rocketpy_server, filled):
     assert views[0].readonly
 
 
-@pytest.mark.parametrize(("tags", "wanted"), [("a", {0}), ("a || c", {0, 2}), ("*", {0, 1, 2}), ("a||d", {0})])
-def test_only_messages_with_a_wanted_tag_come(rocketpy_server, filled, tags, wanted):
-    expected = [n for n in range(1000) if n % 3 in wanted]
-    with rocketpy_server.consumer(fresh_name(), filled, tags=tags, start=Start.EARLIEST) as consumer:
-        assert numbers(drain(consumer, len(expected))) == expected
-        assert consumer.poll(timeout=0.2) == []
-
-
-def test_tags_whose_hashes_collide_are_told_apart(rocketpy_server, producer, rocketpy_topic):
-    producer.send_many([Message(rocketpy_topic, tag.encode(), tag=tag) for tag in ("Aa", "BB") * 5])
-    with rocketpy_server.consumer(fresh_name(), rocketpy_topic, tags="BB", start=Start.EARLIEST) as consumer:
-        assert [message.body for message in drain(consumer, 5)] == [b"BB"] * 5
-        assert consumer.poll(timeout=0.2) == []
-
-
 def test_a_group_goes_on_where_it_committed(rocketpy_server, filled):
     group = fresh_name()
     with rocketpy_server.consumer(group, filled, start=Start.EARLIEST) as consumer:
@@ -128,8 +102,8 @@ def test_iteration_commits_no_message_that_the_loop_has_not_seen(rocketpy_server
 
 @pytest.mark.parametrize(
     "iterate",
-    [iter, lambda consumer: consumer.batches(max_wait=60), lambda consumer: consumer.batches(max_wait=60, follow=True)],
-    ids=["messages", "batches", "batches that follow"],
+    [iter, lambda consumer: consumer.batches(), lambda consumer: consumer.batches(idle_timeout=60)],
+    ids=["messages", "batches", "batches until it is idle"],
 )
 def test_iteration_ends_when_the_consumer_is_closed_by_another_thread(
     rocketpy_server, producer, rocketpy_topic, iterate
@@ -156,35 +130,47 @@ def test_iteration_ends_when_the_consumer_is_closed_by_another_thread(
     assert outcome == ["ended"]
 
 
-def test_batches_end_when_nothing_comes(rocketpy_server, filled):
-    with rocketpy_server.consumer(fresh_name(), filled, start=Start.EARLIEST) as consumer:
+def test_iteration_ends_only_after_an_idle_timeout(rocketpy_server, filled):
+    group = fresh_name()
+    with rocketpy_server.consumer(group, filled, start=Start.EARLIEST) as consumer:
         first = drain(consumer, 1)  # it takes a while until a new group has its queues
-        batches = list(consumer.batches(max_messages=100, max_wait=1))
-    assert all(0 < len(batch) <= 100 for batch in batches)
-    assert sum(map(len, batches)) == 1000 - len(first)
+        batches = list(consumer.batches(max_messages=100, idle_timeout=1))
+        assert all(0 < len(batch) <= 100 for batch in batches)
+        assert sum(map(len, batches)) == 1000 - len(first)
+        for queue in consumer.assignment():
+            consumer.seek(queue, Start.EARLIEST)
+        assert numbers(consumer.messages(idle_timeout=timedelta(seconds=1))) == list(range(1000))
+        with pytest.raises(TypeError, match="duration"):
+            next(consumer.messages(idle_timeout="1"))
 
 
-def test_batches_that_follow_wait_for_more(rocketpy_server, producer, rocketpy_topic):
+@pytest.mark.parametrize("iterate", [iter, lambda consumer: consumer.batches()], ids=["messages", "batches"])
+def test_iteration_waits_for_more_without_an_end(rocketpy_server, producer, rocketpy_topic, iterate):
     with rocketpy_server.consumer(fresh_name(), rocketpy_topic, start=Start.EARLIEST) as consumer:
-        batches = consumer.batches(max_wait=0.05, follow=True)
-        timer = threading.Timer(0.5, lambda: producer.send(Message(rocketpy_topic, b"late")))
+        messages = iterate(consumer)
+        timer = threading.Timer(1.5, lambda: producer.send(Message(rocketpy_topic, b"late")))
         timer.start()
-        assert [message.body for message in next(batches)] == [b"late"]
+        first = next(messages)
+        assert [message.body for message in (first if isinstance(first, list) else [first])] == [b"late"]
         timer.join()
 
 
 def test_latest_skips_what_is_there(rocketpy_server, producer, filled):
-    with rocketpy_server.consumer(fresh_name(), filled, start=Start.LATEST) as consumer:
-        wait_until(lambda: len(consumer.positions()) == 4)
-        assert consumer.poll(timeout=0.1) == []
+    with rocketpy_server.consumer(fresh_name(), filled, start="latest") as consumer:
         producer.send(Message(filled, b"new"))
         assert [message.body for message in drain(consumer, 1)] == [b"new"]
+        assert consumer.poll(timeout=0.1) == []
+
+
+def test_a_new_group_begins_with_the_oldest_message(rocketpy_server, filled):
+    with rocketpy_server.consumer(fresh_name(), filled) as consumer:
+        assert numbers(drain(consumer, 1000)) == list(range(1000))
 
 
 def test_what_arrives_between_two_members_is_read_by_the_second(rocketpy_server, producer, filled):
     group = fresh_name()
     with rocketpy_server.consumer(group, filled, start=Start.LATEST) as consumer:
-        wait_until(lambda: len(consumer.positions()) == 4)
+        assert len(consumer.positions()) == 4
     producer.send_many([Message(filled, b"%d" % n) for n in range(20)])
     with rocketpy_server.consumer(group, filled, start=Start.LATEST) as consumer:
         assert numbers(drain(consumer, 20)) == list(range(20))
@@ -226,7 +212,7 @@ def test_seek_goes_anywhere_in_an_assigned_queue(rocketpy_server, filled):
         (-1, rocketpy.InvalidArgumentError),
         (2**63, rocketpy.InvalidArgumentError),
         (Start.STORED, rocketpy.InvalidArgumentError),
-        ("0", TypeError),
+        ("0", rocketpy.InvalidArgumentError),
         (1.5, TypeError),
         (True, TypeError),
     ],
@@ -311,6 +297,18 @@ def test_auto_commit_covers_what_was_handed_out_before_the_latest_poll(rocketpy_
     assert set(numbers(latest)) <= set(numbers(rest))
 
 
+@pytest.mark.parametrize("switch", [False, None, True])
+def test_automatic_commits_are_switched_off_by_false_and_on_by_true(rocketpy_server, filled, switch):
+    group = fresh_name()
+    with rocketpy_server.consumer(group, filled, start=Start.EARLIEST, auto_commit=switch) as consumer:
+        done = len(drain(consumer, 300))
+        consumer.pause()
+        assert consumer.poll(timeout=0) == []
+    with rocketpy_server.admin() as admin:
+        committed = sum(admin.committed_offset(group, queue) or 0 for queue in admin.queues(filled))
+    assert committed == (done if switch else 0)
+
+
 def test_two_members_share_the_queues_and_one_takes_over(rocketpy_server, filled):
     group = fresh_name()
     with rocketpy_server.consumer(group, filled, start=Start.EARLIEST) as one:
@@ -325,6 +323,27 @@ def test_two_members_share_the_queues_and_one_takes_over(rocketpy_server, filled
             other.commit()
             one.commit()
         wait_until(lambda: len(one.assignment()) == 4)
+
+
+def test_a_queue_goes_to_the_next_member_after_the_commit_of_the_messages_that_are_worked_on(rocketpy_server, filled):
+    group = fresh_name()
+    with rocketpy_server.consumer(group, filled, handover_timeout=60) as one:
+        drain(one, 1000)
+        with rocketpy_server.consumer(group, filled, handover_timeout=60) as other:
+            wait_until(lambda: len(one.assignment()) == len(other.assignment()) == 2)
+            time.sleep(1)  # the work; without the handover the other member begins meanwhile
+            assert other.positions() == {}
+            one.commit()
+            wait_until(lambda: len(other.positions()) == 2)
+            assert set(other.lag().values()) == {0}, "nothing comes twice"
+
+
+def test_the_lag_is_what_a_queue_holds_beyond_the_last_message_returned(rocketpy_server, filled):
+    with rocketpy_server.consumer(fresh_name(), filled) as consumer:
+        done = len(drain(consumer, 300))
+        wait_until(lambda: len(consumer.positions()) == 4)
+        assert sum(consumer.lag().values()) == 1000 - done
+        assert set(consumer.lag()) == set(consumer.assignment())
 
 
 def one_queues(server, topic):
@@ -404,27 +423,36 @@ def test_messages_that_come_while_a_poll_waits_wake_it(rocketpy_server, producer
         timer.join()
 
 
-def test_members_that_subscribe_to_different_tags_are_told(rocketpy_server, filled):
+MEMBER_WITH_OTHER_TAGS = """
+import sys
+
+import rocketpy
+
+name_server, group, topic = sys.argv[1:]
+
+
+def read(consumer, seconds):
+    try:
+        consumer.poll(timeout=seconds)
+        return ""
+    except rocketpy.GroupConflictError as error:
+        return f"{error} {error.hint}"
+
+
+with rocketpy.Consumer(group, topic, tags="b || c", name_servers=name_server) as consumer:
+    print(read(consumer, 60))
+    while read(consumer, 0):
+        pass  # one of the first heartbeats told it again
+"""
+
+
+def test_a_member_of_another_process_that_subscribes_to_other_tags_is_told(rocketpy_server, filled, child):
     group = fresh_name()
-    wants_a = rocketpy_server.consumer(group, filled, tags="a", start=Start.EARLIEST)
-    with wants_a, rocketpy_server.consumer(group, filled, tags="b || c") as wants_others:
-        with pytest.raises(rocketpy.GroupConflictError) as conflict:
-            wants_others.poll(timeout=60)
-        assert group in str(conflict.value)
-        assert wants_a.client_id in str(conflict.value)
-        assert f"{filled}: a" in str(conflict.value)
-        assert "allow_other_subscriptions" in conflict.value.hint
-
-        def goes_on() -> bool:
-            try:
-                wants_others.poll(timeout=0)
-            except rocketpy.GroupConflictError:
-                return False  # one of the first heartbeats told it again
-            return True
-
-        wait_until(goes_on)
-    with rocketpy_server.consumer(group, filled, tags="b || c") as alone:
-        alone.poll(timeout=0)
+    with rocketpy_server.consumer(group, filled, tags="a") as wants_a:
+        told = child(MEMBER_WITH_OTHER_TAGS, rocketpy_server.name_server, group, filled)
+        assert told.returncode == 0, told.stderr
+    for part in (group, wants_a.client_id, f"{filled}: a", "allow_other_subscriptions"):
+        assert part in told.stdout
 
 
 def test_members_may_be_allowed_to_subscribe_to_different_tags(rocketpy_server, filled):
@@ -436,3 +464,25 @@ def test_members_may_be_allowed_to_subscribe_to_different_tags(rocketpy_server, 
     ):
         second.poll(timeout=0)
         first.poll(timeout=0)
+
+
+def test_a_consumer_whose_server_is_gone_says_so(rocketpy_server_factory, tmp_path):
+    server = rocketpy_server_factory(tmp_path / "store")
+    with server.producer("ingest") as producer:
+        producer.send_many([Message("topic", b"%d" % n) for n in range(10)])
+    options = {"name_servers": server.name_server, "unreachable_timeout": 0.2}
+    with rocketpy.Consumer("group", "topic", **options) as consumer:
+        assert numbers(drain(consumer, 10)) == list(range(10))
+        state = consumer.state()
+        assert state.reachable
+        assert list(state.assigned) == consumer.assignment()
+        server.stop()
+        for read in (lambda: consumer.poll(timeout=60), lambda: next(consumer), lambda: next(consumer.batches())):
+            with pytest.raises(rocketpy.ConnectionFailedError, match="no broker could be reached") as gone:
+                read()
+        assert gone.value.retryable
+        assert gone.value.hint
+        (broker,) = consumer.state().brokers
+        assert not consumer.state().reachable
+        assert broker.last_error
+        assert broker.unreachable_since <= datetime.now(UTC)

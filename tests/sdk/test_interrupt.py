@@ -59,7 +59,7 @@ def test_iteration(consumer):
 
 
 def test_batches(consumer):
-    assert_wakes(lambda: next(consumer.batches(max_wait=LONG)))
+    assert_wakes(lambda: next(consumer.batches(idle_timeout=LONG)))
 
 
 def test_fetch_arrow(consumer):

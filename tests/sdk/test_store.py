@@ -2,6 +2,7 @@
 
 import pickle
 import shutil
+from datetime import datetime
 
 import pyarrow
 import pytest
@@ -78,11 +79,12 @@ def test_no_column_at_all_still_counts_rows(reader, filled):
     assert sum(batch.num_rows for batch in reader.scan(filled, columns=[])) == 900
 
 
-@pytest.mark.parametrize(("tags", "rows"), [("a", 300), ("a || b", 600), ("*", 900), ("none", 0)])
+@pytest.mark.parametrize(("tags", "rows"), [("a", 300), ("a || b", 600), (["a", "b"], 600), ("*", 900), ("none", 0)])
 def test_tags_choose_messages(reader, filled, tags, rows):
     table = pyarrow.table(reader.scan(filled, tags=tags, columns=["tag"]))
     assert table.num_rows == rows
-    assert tags == "*" or set(table["tag"].to_pylist()) <= set(tags.split(" || "))
+    wanted = tags.split(" || ") if isinstance(tags, str) else tags
+    assert tags == "*" or set(table["tag"].to_pylist()) <= set(wanted)
 
 
 def test_times_bound_what_is_read(reader, producer, rocketpy_topic):
@@ -91,6 +93,8 @@ def test_times_bound_what_is_read(reader, producer, rocketpy_topic):
     send(producer, reader, [Message(rocketpy_topic, b"new") for _ in range(60)])
     for bounds, bodies in (
         ({"stored_from": moment}, [b"new"] * 60),
+        ({"stored_from": datetime.fromtimestamp(moment).isoformat()}, [b"new"] * 60),  # local time
+        ({"stored_before": "-1h"}, []),
         ({"stored_before": moment}, [b"old"] * 40),
         ({"stored_from": moment, "stored_before": moment}, []),
     ):
@@ -257,7 +261,8 @@ def test_a_topic_that_is_not_there_is_named(reader):
         ({"batch_rows": 0}, InvalidArgumentError, "batch_rows"),
         ({"batch_bytes": -1}, InvalidArgumentError, "batch_bytes"),
         ({"tags": 1}, TypeError, None),
-        ({"stored_from": "yesterday"}, TypeError, "point in time"),
+        ({"tags": "a|b"}, InvalidArgumentError, "tags are separated by"),
+        ({"stored_from": "yesterday"}, InvalidArgumentError, "point in time"),
     ],
 )
 def test_bad_arguments_of_a_scan_are_named(reader, filled, arguments, kind, says):

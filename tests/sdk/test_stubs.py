@@ -42,7 +42,7 @@ with rocketpy.Server("data", settings={"flushDiskType": "SYNC_FLUSH"}) as server
         server.producer("ingest", send_timeouts=1)  # wrong
         rocketpy.Message("flights", "text")  # wrong
     with server.consumer("report", "flights", start=rocketpy.Start.EARLIEST) as consumer:
-        for batch in consumer.batches(max_messages=10, max_wait=1.0):
+        for batch in consumer.batches(max_messages=10, idle_timeout=1.0):
             bodies: list[bytes] = [message.body for message in batch]
         for message in consumer:
             tag: str = message.tag  # wrong

@@ -1,20 +1,21 @@
 """Options of a read, without Spark."""
 
 import re
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.spark.columns import DEFAULT, TYPES, check_columns
-from rocketpy.spark.options import OPTION_NAMES, OptionError, parse_options, parse_time
+from rocketpy.spark.options import OPTION_NAMES, OptionError, parse_options
 
 FOLDER = {"path": "/data", "topic": "flights"}
 
 
 def test_names_are_read_in_both_spellings_and_any_case():
     for name in ("starting_time", "startingTime", "STARTINGTIME"):
-        assert parse_options({**FOLDER, name: "1000"}).starting_time_ms == 1000
+        assert parse_options({**FOLDER, name: "1000"}).starting_time_ms == 1_000_000
 
 
 def test_an_unknown_option_is_refused_with_the_one_that_was_meant():
@@ -34,6 +35,7 @@ def test_an_unknown_option_is_refused_with_the_one_that_was_meant():
         {"name_server": " ; ", "topic": "a"},
         {"name_server": "h:1", "topic": "a", "commit_log_path": "/log"},
         {**FOLDER, "starting_time": "soon"},
+        {**FOLDER, "starting_time": "1356998400000"},
         {**FOLDER, "starting_time": "2000", "ending_time": "1999"},
         {**FOLDER, "starting_time": "1", "starting_offsets": '{"flights":{"0":1}}'},
         {**FOLDER, "starting_offsets": "latest"},
@@ -50,6 +52,8 @@ def test_an_unknown_option_is_refused_with_the_one_that_was_meant():
         {**FOLDER, "max_partition_bytes": "12parsecs"},
         {**FOLDER, "fail_on_data_loss": "perhaps"},
         {**FOLDER, "verify": "perhaps"},
+        {**FOLDER, "tags": "UA,AA"},
+        {**FOLDER, "tags": "tag = 'UA'"},
         {**FOLDER, "max_body_bytes": "many"},
         {"name_server": "h:1", "topic": "a", "verify": "false"},
         {"name_server": "h:1", "topic": "a", "broker_name": "b"},
@@ -97,16 +101,22 @@ def test_sizes_have_units():
 
 
 def test_times_are_absolute_or_count_back_from_now():
-    assert parse_time("2013-01-01", 0) == parse_time("2013-01-01T00:00:00Z", 0) == 1_356_998_400_000
-    assert parse_time("2013-01-01T01:00:00+01:00", 0) == 1_356_998_400_000
-    assert [parse_time(text, 10**9) for text in ("-250ms", "-1s", "-1m", "-1h", "-1d")] == [
+    def start(text):
+        return parse_options({**FOLDER, "starting_time": text}, now_ms=10**9).starting_time_ms
+
+    assert start("2013-01-01T01:00:00+01:00") == start("1356998400") == 1_356_998_400_000
+    assert start("2013-01-01T05:00:00") == datetime(2013, 1, 1, 5).timestamp() * 1000, "local time"
+    assert [start(text) for text in ("-250ms", "-1s", "-1m", "-1h", "-1d")] == [
         10**9 - 250,
         10**9 - 1000,
         10**9 - 60_000,
         10**9 - 3_600_000,
         10**9 - 86_400_000,
     ]
-    assert parse_time("-100000d", 10**9) == 0
+    assert start("-100000d") == 0
+    with pytest.raises(OptionError, match="starting_time") as refused:
+        start("1356998400000")
+    assert "divide by 1000" in refused.value.hint
 
 
 def test_columns_are_those_of_the_native_scan():

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -97,7 +98,7 @@ def tell_of_a_place(topic: str, group: str, start: str, name_server: str) -> Non
 def offset_at(admin: Admin, queue: MessageQueue, begin: Start) -> int:
     """Where reading of a queue begins."""
     if begin.at_ms is not None:
-        return admin.search_offset(queue, begin.at_ms / 1000)
+        return admin.search_offset(queue, datetime.fromtimestamp(begin.at_ms / 1000, UTC))
     return admin.min_offset(queue) if begin == Start.EARLIEST else admin.max_offset(queue)
 
 

@@ -1,13 +1,14 @@
 """Options that several commands share, and the values that users write in them."""
 
-import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.flags import NAME_SERVER_PORT
+from rocketpy.errors import InvalidArgumentError
+from rocketpy.instant import instant_ms
 
 NameServer = Annotated[
     str,
@@ -29,38 +30,25 @@ BodyBytes = Annotated[
     typer.Option("--max-body-bytes", min=1, help="Largest body when decompressed. Default: 64 MiB, within a ratio."),
 ]
 
-UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
 
 def moment(text: str) -> datetime:
     """Reads a point in time.
 
     Args:
-        text: ISO 8601 (local time when it names no zone), milliseconds since 1970, or how long ago: `-90s`, `-10m`,
-            `-2h`, `-7d`.
+        text: As `rocketpy.config.Instant` says: ISO 8601 (local time when it names no zone), how long ago (`-90s`,
+            `-10m`, `-2h`, `-7d`), or seconds since 1970.
 
     Returns:
         The moment, with its zone.
 
     Raises:
-        CommandError: It is neither.
+        CommandError: It is none of these.
 
     Examples:
-        >>> moment("2013-01-01T05:00:00+00:00").year
-        2013
-        >>> moment("1357016400000") == moment("2013-01-01T05:00:00+00:00")
+        >>> moment("2013-01-01T05:00:00+00:00") == moment("1357016400")
         True
     """
-    ago = re.fullmatch(r"-(\d+)([smhd])", text)
-    if ago:
-        return datetime.now(UTC) - timedelta(seconds=int(ago[1]) * UNIT_SECONDS[ago[2]])
     try:
-        if re.fullmatch(r"\d{11,}", text):  # fewer digits are a date or seconds
-            return datetime.fromtimestamp(int(text) / 1000, UTC)
-        return datetime.fromisoformat(text).astimezone()
-    except (ValueError, OverflowError, OSError):
-        raise CommandError(
-            f"not a point in time: {text}",
-            ExitCode.USAGE,
-            "write 2026-01-31T12:00:00, milliseconds since 1970, or -10m for ten minutes ago",
-        ) from None
+        return datetime.fromtimestamp(instant_ms(text) / 1000, UTC)
+    except InvalidArgumentError as error:
+        raise CommandError(str(error), ExitCode.USAGE, error.hint) from None

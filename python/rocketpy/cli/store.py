@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rocketpy import store
+from rocketpy._rocketpy import tag_names
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import BodyBytes, Json, Tags, moment
@@ -157,7 +158,7 @@ def dump(
         commit_log=commit_log,
         max_body_bytes=max_body_bytes,
     )
-    wanted = {part.strip() for part in tags.split("||")} - {"", "*"}
+    wanted = set(tag_names(tags) or ())
     try:
         if form == "parquet":
             write_parquet(chosen, wanted, limit, target)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import json
 import re
-import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from rocketpy._rocketpy import tag_names
 from rocketpy.errors import InvalidArgumentError
+from rocketpy.instant import instant_ms
+from rocketpy.instant import now_ms as clock_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -130,7 +131,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
         (('flights',), 400000)
     """
     given = _canonical(options)
-    now = _now_ms() if now_ms is None else now_ms
+    now = clock_ms() if now_ms is None else now_ms
     path, name_servers = _source(given)
     for name in ("broker_name", "commit_log_path", "verify"):
         if name in given and path is None:
@@ -146,7 +147,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
         path=path,
         name_servers=name_servers,
         topics=topics,
-        tags=given.get("tags", "*").strip() or "*",
+        tags=_tags(given),
         starting_time_ms=start,
         ending_time_ms=end,
         starting_offsets=_offsets(given, "starting_offsets", "earliest", -2, topics),
@@ -207,49 +208,12 @@ def _refuse_both(given: Mapping[str, str], one: str, other: str) -> None:
         raise OptionError(f"give {one} or {other}, not both")
 
 
-def _time(given: Mapping[str, str], name: str, now_ms: int) -> int | None:
+def _time(given: Mapping[str, str], name: str, now: int) -> int | None:
     text = given.get(name)
-    return None if text is None else parse_time(text, now_ms, name)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def parse_time(text: str, now_ms: int | None = None, name: str = "time") -> int:
-    """Reads a point in time.
-
-    Args:
-        text: Milliseconds since 1970; or ISO 8601, UTC unless it has an offset; or, back from now, a
-            number with `ms`, `s`, `m`, `h` or `d`, such as "-10m".
-        now_ms: What "now" is, milliseconds since 1970; default: the clock's.
-        name: What to call it in an error.
-
-    Returns:
-        Milliseconds since 1970.
-
-    Raises:
-        OptionError: The text is none of these.
-
-    Examples:
-        >>> parse_time("2013-01-01T05:00:00Z", 0), parse_time("-2h", 10_000_000)
-        (1357016400000, 2800000)
-    """
-    text = text.strip()
-    if re.fullmatch(r"\d+", text):
-        return int(text)
-    relative = re.fullmatch(r"-(\d+)(ms|s|m|h|d)", text)
-    if relative:
-        now_ms = _now_ms() if now_ms is None else now_ms
-        return max(0, now_ms - int(relative.group(1)) * _UNITS_MS[relative.group(2)])
     try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise OptionError(f"{name} is neither milliseconds since 1970 nor ISO 8601 nor like -10m: {text}") from None
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        return None if text is None else instant_ms(text, now=now)
+    except InvalidArgumentError as error:
+        raise OptionError(f"{name}: {error}", hint=error.hint) from None
 
 
 def _offsets(
@@ -307,6 +271,15 @@ def _size(given: Mapping[str, str], name: str, default: int) -> int:
     if not 1 << 10 <= size <= 1 << 40:
         raise OptionError(f"{name} must be a size from 1k to 1024g, such as 128m, not: {text}")
     return size
+
+
+def _tags(given: Mapping[str, str]) -> str:
+    tags = given.get("tags", "*").strip() or "*"
+    try:
+        tag_names(tags)
+    except InvalidArgumentError as error:
+        raise OptionError(str(error), hint=error.hint) from None
+    return tags
 
 
 def _boolean(given: Mapping[str, str], name: str, *, default: bool) -> bool:

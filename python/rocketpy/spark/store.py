@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rocketpy.spark.options import DEFAULT_PARTITION_BYTES, OptionError, parse_time
+from rocketpy.spark.options import DEFAULT_PARTITION_BYTES, OptionError
 from rocketpy.spark.part import share_out, wanted_partitions
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ def scan_ranges(
     topic: str,
     *,
     commit_log: str | None = None,
-    starting_time: str | Instant | None = None,
-    ending_time: str | Instant | None = None,
+    starting_time: Instant | None = None,
+    ending_time: Instant | None = None,
     starting_offsets: Mapping[int, int] | None = None,
     ending_offsets: Mapping[int, int] | None = None,
     min_partitions: int = 1,
@@ -45,8 +46,8 @@ def scan_ranges(
         path: Store folder, live or a copy.
         topic: The topic.
         commit_log: Folder of its log, when its broker's configuration says `storePathCommitLog`.
-        starting_time: Only messages stored at or after this: a datetime, seconds since 1970, or a text as the option
-            `starting_time` takes it, such as "-10m".
+        starting_time: Only messages stored at or after this: a datetime, seconds since 1970, or text such as "-10m".
+            Without a time zone it is local time.
         ending_time: Only messages stored before this.
         starting_offsets: First queue offset, by queue; a queue that is not named starts at its oldest message.
         ending_offsets: Queue offset to stop before, by queue; one that is not named ends where it ends now.
@@ -79,16 +80,12 @@ def scan_ranges(
         topic,
         starts=starting_offsets,
         ends=ending_offsets,
-        stored_from=_instant(starting_time),
-        stored_before=_instant(ending_time),
+        stored_from=starting_time,
+        stored_before=ending_time,
         part_bytes=max_partition_bytes,
         min_parts=min_partitions,
         fail_on_data_loss=fail_on_data_loss,
     )
-
-
-def _instant(at: str | Instant | None) -> Instant | None:
-    return parse_time(at) / 1000 if isinstance(at, str) else at
 
 
 def plan_store(options: ReadOptions) -> list[tuple[StoreRange, ...]]:
@@ -109,8 +106,8 @@ def plan_store(options: ReadOptions) -> list[tuple[StoreRange, ...]]:
             topic,
             starts=_offsets_of(options.starting_offsets, topic, options),
             ends=_offsets_of(options.ending_offsets, topic, options),
-            stored_from=_seconds(options.starting_time_ms),
-            stored_before=_seconds(options.ending_time_ms),
+            stored_from=_datetime(options.starting_time_ms),
+            stored_before=_datetime(options.ending_time_ms),
             part_bytes=part_bytes,
             min_parts=min_parts,
             fail_on_data_loss=options.fail_on_data_loss,
@@ -172,8 +169,8 @@ def _path(options: ReadOptions) -> str:
     return options.path
 
 
-def _seconds(at_ms: int | None) -> float | None:
-    return None if at_ms is None else at_ms / 1000
+def _datetime(at_ms: int | None) -> datetime | None:
+    return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 def _offsets_of(offsets: Mapping[tuple[str, str, int], int], topic: str, options: ReadOptions) -> dict[int, int]:

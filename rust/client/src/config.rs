@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rocketpy_filter::Tags;
 use rocketpy_protocol::compression::CompressionType;
 
 use crate::error::ClientError;
@@ -138,13 +139,13 @@ pub enum Start {
 pub struct Subscription {
     /// The topic's name.
     pub topic: String,
-    /// `*` or empty for all, otherwise tags separated by `||`.
-    pub tags: String,
+    /// The tags: an expression, or a list.
+    pub tags: Tags,
 }
 
 impl Subscription {
     /// All messages of a topic, or those with one of the tags.
-    pub fn new(topic: impl Into<String>, tags: impl Into<String>) -> Self {
+    pub fn new(topic: impl Into<String>, tags: impl Into<Tags>) -> Self {
         Self { topic: topic.into(), tags: tags.into() }
     }
 }
@@ -152,7 +153,7 @@ impl Subscription {
 /// Settings of a [`PullConsumer`](crate::PullConsumer).
 #[derive(Debug, Clone)]
 pub struct ConsumerConfig {
-    /// Where to begin without a stored offset. Default: `Latest`.
+    /// Where to begin without a stored offset. Default: `Earliest`, so that nothing is skipped.
     pub start: Start,
     /// Most messages held ahead of `poll`, per queue. Default 16,384.
     pub prefetch_messages: usize,
@@ -168,8 +169,15 @@ pub struct ConsumerConfig {
     pub suspend: Duration,
     /// Time for one pull, longer than `suspend`. Default 30 s.
     pub pull_timeout: Duration,
-    /// Commits at this interval what was handed out before the latest `poll`, or a later commit on demand. Default: off.
+    /// Commits at this interval what was handed out before the latest `poll`, or a later commit on demand. Default: off. At most
+    /// one hour.
     pub auto_commit: Option<Duration>,
+    /// After this long without an answer of any broker `poll` returns an error, and again after each such time; `None` never.
+    /// Default 60 s.
+    pub unreachable_timeout: Option<Duration>,
+    /// How long a queue that goes to another member is kept for a user who works on its messages: until the commit, or the next poll
+    /// with automatic commits, and at most this long. Default 5 s.
+    pub handover_timeout: Duration,
     /// Longest time between two rebalances. Default 20 s.
     pub rebalance_interval: Duration,
     /// Shortest time between two rebalances. Default 200 ms.
@@ -178,8 +186,8 @@ pub struct ConsumerConfig {
     pub retry_topic: bool,
     /// Starts even if a topic has no route yet, and waits for it. Default: off, a missing topic is an error.
     pub allow_missing_topic: bool,
-    /// Goes on in silence while another live member of the group subscribes to other topics or tags, as during a change of the tags of all
-    /// members. Default: off, `poll` returns an error.
+    /// Joins and goes on while another live member of the group subscribes to other topics or tags, as during a change of the tags
+    /// of all members. Default: off. An error of joining if that member is in this process, otherwise of `poll`.
     pub allow_other_subscriptions: bool,
     /// Largest decompressed body, at any compression ratio. Default `None`: 64 MiB, and above 16 MiB at most a hundred times the
     /// stored size.
@@ -189,7 +197,7 @@ pub struct ConsumerConfig {
 impl Default for ConsumerConfig {
     fn default() -> Self {
         Self {
-            start: Start::Latest,
+            start: Start::Earliest,
             prefetch_messages: 16_384,
             prefetch_bytes: 16 << 20,
             prefetch_total_bytes: 128 << 20,
@@ -198,6 +206,8 @@ impl Default for ConsumerConfig {
             suspend: Duration::from_secs(15),
             pull_timeout: Duration::from_secs(30),
             auto_commit: None,
+            unreachable_timeout: Some(Duration::from_secs(60)),
+            handover_timeout: Duration::from_secs(5),
             rebalance_interval: Duration::from_secs(20),
             rebalance_min_gap: Duration::from_millis(200),
             retry_topic: false,
@@ -218,6 +228,16 @@ impl ConsumerConfig {
         at_least("max_body_bytes", self.max_body_bytes.unwrap_or(1), 1)?;
         at_most("pull_messages", self.pull_messages, 65_536)?;
         at_most("pull_bytes", self.pull_bytes, MAX_PULL_BYTES)?;
+        if let Some(interval) = self.auto_commit
+            && (interval.is_zero() || interval > MAX_COMMIT_INTERVAL)
+        {
+            let reason = format!("more than 0 s and at most {MAX_COMMIT_INTERVAL:?}, given: {interval:?}");
+            return Err(ClientError::InvalidConfig { field: AUTO_COMMIT, reason });
+        }
+        if self.unreachable_timeout.is_some_and(|timeout| timeout.is_zero()) {
+            let reason = "more than 0 s; None for never".to_owned();
+            return Err(ClientError::InvalidConfig { field: "unreachable_timeout", reason });
+        }
         if self.pull_timeout <= self.suspend {
             let reason = format!("must be longer than suspend: {:?}", self.suspend);
             return Err(ClientError::InvalidConfig { field: "pull_timeout", reason });
@@ -225,6 +245,12 @@ impl ConsumerConfig {
         Ok(())
     }
 }
+
+/// The field whose unit is most often mistaken.
+pub(crate) const AUTO_COMMIT: &str = "auto_commit";
+
+/// Longest interval of automatic commits. More is probably a number of milliseconds.
+const MAX_COMMIT_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Largest `pull_bytes`: the last message of an answer may exceed it, and the answer must still fit into a frame of 16 MiB.
 const MAX_PULL_BYTES: u32 = 8 << 20;

@@ -3,8 +3,11 @@
 
 use std::sync::Arc;
 
+use rocketpy_filter::TagsError;
 use rocketpy_model::{MessageQueue, PhysicalOffset, QueueOffset};
 use rocketpy_protocol::code::response;
+
+use crate::config::AUTO_COMMIT;
 
 /// Everything a client operation can fail with.
 ///
@@ -51,9 +54,9 @@ pub enum ClientError {
     /// A queue given for a message of another topic.
     #[error("the queue belongs to topic {queue_topic}, the message to topic: {topic}")]
     WrongQueue { topic: String, queue_topic: String },
-    /// A subscription expression that is not a tag list.
-    #[error("illegal tag expression ({reason}): {expression}")]
-    InvalidExpression { expression: String, reason: String },
+    /// Tags that cannot be asked for.
+    #[error(transparent)]
+    InvalidExpression(#[from] TagsError),
     /// A configuration value outside its range.
     #[error("illegal value for {field} ({reason})")]
     InvalidConfig { field: &'static str, reason: String },
@@ -114,6 +117,9 @@ pub enum ClientError {
     /// The connection ended before the answer arrived.
     #[error("the connection was lost during {operation} ({reason}), server: {address}")]
     ConnectionLost { operation: &'static str, address: String, reason: String, may_have_been_applied: bool },
+    /// No broker of a consumer could be reached for a time. It continues by itself when one is back.
+    #[error("no broker could be reached for {} s ({brokers}): {last}", silence_ms / 1000)]
+    Unreachable { brokers: String, silence_ms: u64, last: Arc<Self> },
     /// The answer does not follow the protocol.
     #[error("{address} sent an ill-formed answer to {operation}: {reason}")]
     BadAnswer { operation: &'static str, address: String, reason: String, may_have_been_applied: bool },
@@ -214,7 +220,9 @@ impl ClientError {
     pub fn code(&self) -> Option<i32> {
         match self {
             Self::Refused { code, .. } => Some(*code),
-            Self::Connect { .. } | Self::ConnectionLost { .. } => Some(CODE_CONNECT),
+            Self::Connect { .. } | Self::ConnectionLost { .. } | Self::Unreachable { .. } => {
+                Some(CODE_CONNECT)
+            }
             Self::Timeout { .. } | Self::FlushTimeout { .. } => Some(CODE_TIMEOUT),
             Self::BrokerNotFound { .. } | Self::NoBrokers { .. } => Some(CODE_BROKER_NOT_EXIST),
             Self::NoNameServer => Some(CODE_NO_NAME_SERVER),
@@ -235,6 +243,7 @@ impl ClientError {
             Self::Refused { code, .. } => is_retryable_code(*code),
             Self::Connect { .. }
             | Self::ConnectionLost { .. }
+            | Self::Unreachable { .. }
             | Self::Timeout { .. }
             | Self::Congested { .. }
             | Self::NoRoute { .. }
@@ -270,6 +279,10 @@ impl ClientError {
             Self::NoBrokers { .. } => {
                 Some("start one with `rocketpy server` or `rocketpy broker --name-server`".to_owned())
             }
+            Self::InvalidConfig { field: AUTO_COMMIT, .. } => {
+                Some("the unit is seconds; None or False switches automatic commits off".to_owned())
+            }
+            Self::InvalidExpression(error) => Some(error.hint()),
             Self::NoNameServer => Some("give name_servers=[\"host:9876\"] or set NAMESRV_ADDR".to_owned()),
             Self::SystemTopic { .. } | Self::ReservedTopic { .. } => {
                 Some("choose another name; the system needs this topic for itself".to_owned())
@@ -281,11 +294,17 @@ impl ClientError {
             ),
             Self::InvalidAddress { .. } => Some("write it as in 127.0.0.1:9876".to_owned()),
             Self::Connect { .. } => Some("check the address, and that a server listens there".to_owned()),
+            Self::Unreachable { .. } => Some(
+                "start the server; the consumer continues when it is back, and says this again after each \
+                 unreachable_timeout"
+                    .to_owned(),
+            ),
             Self::GroupInUse { .. } => {
                 Some("use a client with another instance name, or close the first one".to_owned())
             }
             Self::OtherSubscriptions { .. } => Some(
-                "give all members the same topics and tags, or use another group; while tags change, allow_other_subscriptions=True"
+                "members of a group share its queues: give all of them the same topics and tags, or this one a group of its \
+                 own; while tags change, set allow_other_subscriptions"
                     .to_owned(),
             ),
             Self::GroupActive { .. } => {

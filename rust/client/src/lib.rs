@@ -38,7 +38,8 @@ pub use admin::{
 pub use client::Client;
 pub use config::{ClientConfig, ConsumerConfig, ProducerConfig, Start, Subscription};
 pub use consumer::{
-    OffsetMove, Position, PullConsumer, PulledBatch, PulledMessage, PulledPart, RangeReader, RecordSpan,
+    BrokerContact, ConsumerState, OffsetMove, Position, PullConsumer, PulledBatch, PulledMessage, PulledPart,
+    RangeReader, RecordSpan, Trouble,
 };
 pub use error::ClientError;
 pub use producer::{

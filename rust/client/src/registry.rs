@@ -1,4 +1,4 @@
-//! Which instance a client uses: one of its own, or one that it shares with other clients of the process.
+//! What the clients of a process share: instances, and who reads in which group.
 //!
 //! Decision: docs/decisions/shared-connections.md.
 
@@ -12,6 +12,7 @@ use rocketpy_env::random_u64;
 use tokio::runtime::{Handle, Id};
 
 use crate::config::ClientConfig;
+use crate::consumer::Groups;
 use crate::error::ClientError;
 use crate::identity::Identity;
 use crate::instance::Instance;
@@ -24,6 +25,7 @@ use crate::names::NameServers;
 struct Registry {
     process_id: u32,
     entries: Mutex<HashMap<Key, Entry>>,
+    groups: Groups,
     of_child: OnceLock<Box<Self>>,
 }
 
@@ -162,7 +164,7 @@ impl Settings {
 
 impl Registry {
     fn new(process_id: u32) -> Self {
-        Self { process_id, entries: Mutex::default(), of_child: OnceLock::new() }
+        Self { process_id, entries: Mutex::default(), groups: Groups::default(), of_child: OnceLock::new() }
     }
 
     /// The registry of a process, this one or behind it.
@@ -173,6 +175,11 @@ impl Registry {
         }
         registry
     }
+}
+
+/// The consumer groups of this process.
+pub(crate) fn groups() -> &'static Groups {
+    &registry().groups
 }
 
 fn registry() -> &'static Registry {

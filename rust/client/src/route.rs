@@ -103,9 +103,12 @@ impl TopicRoute {
         suggested.or_else(|| self.any_address(broker_name))
     }
 
-    /// One address of every broker, the master's if there is one.
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = &str> {
-        self.brokers.iter().filter_map(|broker| self.any_address(&broker.broker_name))
+    /// Name and one address of every broker, the master's if there is one.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.brokers.iter().filter_map(|broker| {
+            let name = broker.broker_name.as_str();
+            Some((name, self.any_address(name)?))
+        })
     }
 }
 

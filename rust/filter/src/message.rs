@@ -34,10 +34,13 @@ impl MessageFilter {
     /// Matches the tags in a subscription expression themselves.
     #[must_use]
     pub fn tags(expression: &str) -> Self {
-        match TagFilter::parse(expression) {
-            TagFilter::All => Self::All,
-            tags @ TagFilter::Tags { .. } => Self::Tags(tags),
-        }
+        Self::Tags(TagFilter::parse(expression)).simple()
+    }
+
+    /// Without a look at the record where every message is wanted.
+    #[must_use]
+    pub fn simple(self) -> Self {
+        if self.is_all() { Self::All } else { self }
     }
 
     /// Says whether every message is wanted.

@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use arrow_array::RecordBatch;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
-use rocketpy_client::{
-    Client, ConsumerConfig, Position, PullConsumer, PulledBatch, PulledPart, Start, Subscription,
-};
+use pyo3::types::{PyDict, PyInt, PyList};
+use rocketpy_client::{BrokerContact, Client, Position, PullConsumer, PulledBatch, PulledPart, Start};
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_scan::{BatchLimits, Columns, RecordBatchBuilder, ScanError};
@@ -24,15 +23,19 @@ use crate::number::{count, offset};
 use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::{self, QueueArgument};
-use crate::received::{Origin, ReceivedMessage};
+use crate::received::{Origin, ReceivedMessage, instant};
 use crate::start::StartArgument;
-use crate::untracked;
+use crate::tags::TopicTags;
 use crate::wait::wait;
+use crate::{consumer_options, untracked};
 
 /// Batches kept for their memory: one that the caller reads, and one that it has read.
 const SPENT_BATCHES: usize = 2;
 /// Do not keep the memory of a batch whose records are larger than this.
 const MAX_SPENT_BYTES: usize = 64 << 20;
+
+/// Queues; and name, time and reason of each broker.
+type State<'py> = (Vec<Bound<'py, PyAny>>, Vec<(String, Option<SystemTime>, Option<String>)>);
 
 /// A member of a consumer group.
 #[pyclass(name = "Consumer", module = "rocketpy._rocketpy", frozen)]
@@ -74,10 +77,10 @@ impl PyConsumer {
             return Err(error::invalid("a consumer needs at least one topic"));
         }
         let mut options = Options::new("Consumer", options);
-        let tags = options.take::<String>("tags")?.unwrap_or_else(|| "*".to_owned());
-        let config = config(&mut options)?;
+        let tags = options.take("tags")?.unwrap_or_else(|| TopicTags::All("*".into()));
+        let subscriptions = tags.subscriptions(topics)?;
+        let config = consumer_options::config(&mut options)?;
         let (client, runtime) = connect(py, name_servers, options)?;
-        let subscriptions = topics.into_iter().map(|topic| Subscription::new(topic, tags.as_str())).collect();
         let joined = PullConsumer::new(&client, group, subscriptions, config);
         let consumer = wait(py, &runtime, joined)?.map_err(raise)?;
         let spent = Mutex::default();
@@ -102,15 +105,14 @@ impl PyConsumer {
     ) -> PyResult<Bound<'py, PyList>> {
         let running = self.running.get()?;
         let max_messages = count("max_messages", max_messages)?;
-        let batch = wait(py, &running.runtime, running.consumer.poll_bodies(max_messages, timeout.0))?
-            .map_err(raise)?;
+        let batch = running.poll(py, max_messages, timeout)?;
         messages(py, &batch, running.consumer.body_limits())
     }
 
     /// The next message alone, or None when none came in time.
     fn next(&self, py: Python<'_>, timeout: Seconds) -> PyResult<Option<ReceivedMessage>> {
         let running = self.running.get()?;
-        let batch = wait(py, &running.runtime, running.consumer.poll_bodies(1, timeout.0))?.map_err(raise)?;
+        let batch = running.poll(py, 1, timeout)?;
         let limits = running.consumer.body_limits();
         Ok(batch.parts().iter().flat_map(|part| received(part, limits)).next())
     }
@@ -159,6 +161,12 @@ impl PyConsumer {
         queue::offsets(py, &self.running.get()?.consumer.positions())
     }
 
+    fn lag<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyAny>, u64)>> {
+        let running = self.running.get()?;
+        let lags = wait(py, &running.runtime, running.consumer.lag())?.map_err(raise)?;
+        lags.into_iter().map(|(queue, lag)| Ok((queue.to_python(py)?, lag))).collect()
+    }
+
     fn seek(&self, py: Python<'_>, queue: QueueArgument, to: &Bound<'_, PyAny>) -> PyResult<u64> {
         let running = self.running.get()?;
         let position = position(to)?;
@@ -180,6 +188,18 @@ impl PyConsumer {
 
     fn assignment<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         self.running.get()?.consumer.assignment().iter().map(|queue| queue.to_python(py)).collect()
+    }
+
+    /// The assigned queues; and for each broker its name, since when it cannot be reached, and why.
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<State<'py>> {
+        let state = self.running.get()?.consumer.state();
+        let assigned = state.assigned.iter().map(|queue| queue.to_python(py)).collect::<PyResult<_>>()?;
+        let contact = |one: BrokerContact| {
+            let (since, why) =
+                one.trouble.map(|trouble| (instant(trouble.since_ms), trouble.last.to_string())).unzip();
+            (one.broker_name.to_string(), since, why)
+        };
+        Ok((assigned, state.brokers.into_iter().map(contact).collect()))
     }
 
     fn take_offset_moves<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyAny>, u64, u64)>> {
@@ -213,7 +233,10 @@ fn messages<'py>(
 /// The messages of a part, each sharing the bytes of the pull answer.
 pub(crate) fn received(part: &PulledPart, limits: DecompressLimits) -> impl Iterator<Item = ReceivedMessage> {
     let origin = Origin::with_limits(Arc::clone(part.queue()), limits);
-    (0..part.len()).map(move |index| ReceivedMessage::new(part.record_bytes(index), Arc::clone(&origin)))
+    (0..part.len()).map(move |index| {
+        let message = ReceivedMessage::new(part.record_bytes(index), Arc::clone(&origin));
+        message.with_body(part.decompressed(index).cloned())
+    })
 }
 
 /// The messages of one poll as columns.
@@ -226,6 +249,16 @@ struct Filled {
 }
 
 impl Running {
+    /// Polls, and decompresses bodies without the interpreter lock.
+    fn poll(&self, py: Python<'_>, max_messages: usize, timeout: Seconds) -> PyResult<PulledBatch> {
+        let batch = wait(py, &self.runtime, self.consumer.poll(max_messages, timeout.0))?.map_err(raise)?;
+        // Nothing may wait or fail between here and the end of `read_bodies`: the messages would be lost.
+        if !batch.has_compressed() {
+            return Ok(batch);
+        }
+        py.detach(|| self.consumer.read_bodies(batch)).map_err(raise)
+    }
+
     /// Makes one Arrow batch of the messages; those that do not fit, and all when it fails, go back to the consumer.
     fn columns(&self, py: Python<'_>, columns: Columns, pulled: PulledBatch) -> PyResult<ArrowBatch> {
         let first = |part: &PulledPart| Some(((**part.queue()).clone(), part.spans().first()?.queue_offset));
@@ -299,37 +332,17 @@ fn plain(queues: Vec<QueueArgument>) -> Vec<MessageQueue> {
     queues.into_iter().map(|QueueArgument(queue)| queue).collect()
 }
 
-/// A place in a queue: an offset, or a `rocketpy.Start`.
+/// A place in a queue: an offset, or a start.
 fn position(to: &Bound<'_, PyAny>) -> PyResult<Position> {
-    match to.extract::<StartArgument>() {
-        Ok(StartArgument(Start::Earliest)) => Ok(Position::Begin),
-        Ok(StartArgument(Start::Latest)) => Ok(Position::End),
-        Ok(StartArgument(Start::Timestamp(at_ms))) => Ok(Position::Timestamp(at_ms)),
-        Ok(StartArgument(Start::Stored)) => {
+    if to.is_instance_of::<PyInt>() {
+        return offset(to).map(Position::Offset);
+    }
+    match to.extract()? {
+        StartArgument(Start::Earliest) => Ok(Position::Begin),
+        StartArgument(Start::Latest) => Ok(Position::End),
+        StartArgument(Start::Timestamp(at_ms)) => Ok(Position::Timestamp(at_ms)),
+        StartArgument(Start::Stored) => {
             Err(error::invalid("seek goes to an offset, the earliest, the latest or a time"))
         }
-        Err(_not_a_start) => offset(to).map(Position::Offset),
     }
-}
-
-fn config(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
-    let mut config = ConsumerConfig::default();
-    if let Some(StartArgument(start)) = options.take("start")? {
-        config.start = start;
-    }
-    if let Some(every) = options.take::<Option<Seconds>>("auto_commit")? {
-        config.auto_commit = every.map(|Seconds(every)| every);
-    }
-    options.set("prefetch_messages", &mut config.prefetch_messages)?;
-    options.set("prefetch_bytes", &mut config.prefetch_bytes)?;
-    options.set("prefetch_total_bytes", &mut config.prefetch_total_bytes)?;
-    options.set("pull_messages", &mut config.pull_messages)?;
-    options.set("pull_bytes", &mut config.pull_bytes)?;
-    options.set_duration("suspend", &mut config.suspend)?;
-    options.set_duration("pull_timeout", &mut config.pull_timeout)?;
-    options.set("retry_topic", &mut config.retry_topic)?;
-    options.set("allow_missing_topic", &mut config.allow_missing_topic)?;
-    options.set("allow_other_subscriptions", &mut config.allow_other_subscriptions)?;
-    config.max_body_bytes = options.take::<Option<usize>>("max_body_bytes")?.flatten();
-    Ok(config)
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use pyo3::types::PyBool;
 
 use crate::error;
 
@@ -17,6 +18,9 @@ impl<'py> FromPyObject<'_, 'py> for Seconds {
     type Error = PyErr;
 
     fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if value.is_instance_of::<PyBool>() {
+            return Err(error::not_a_duration(&value));
+        }
         let seconds = match value.extract::<f64>() {
             Ok(seconds) => seconds,
             Err(_) if value.hasattr("total_seconds")? => value.call_method0("total_seconds")?.extract()?,

@@ -14,6 +14,7 @@ mod client;
 mod completion;
 mod config;
 mod consumer;
+mod consumer_options;
 mod convert;
 mod duration;
 mod error;
@@ -34,6 +35,7 @@ mod start;
 mod store;
 mod store_retention;
 mod store_tools;
+mod tags;
 mod untracked;
 mod wait;
 
@@ -76,6 +78,8 @@ mod extension {
         StoreRecords, StoreTransfer, store_facts, store_properties, store_repair, store_snapshot,
         store_verify,
     };
+    #[pymodule_export]
+    use crate::tags::tag_names;
 
     /// Removes the list of names that the module gets by itself: the stub lists them, and `stubtest` compares.
     #[pymodule_init]

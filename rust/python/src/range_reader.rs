@@ -17,6 +17,7 @@ use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::QueueArgument;
 use crate::received::ReceivedMessage;
+use crate::tags::TagsArgument;
 use crate::wait::wait;
 
 /// Reads a part of a queue into Arrow record batches.
@@ -58,7 +59,7 @@ impl PyRangeReader {
         queue: QueueArgument,
         start: &Bound<'_, PyAny>,
         end: &Bound<'_, PyAny>,
-        tags: &str,
+        tags: TagsArgument,
         columns: Option<Vec<String>>,
         batch_rows: &Bound<'_, PyAny>,
         batch_bytes: &Bound<'_, PyAny>,
@@ -75,7 +76,7 @@ impl PyRangeReader {
                 .with_body_limits(body_limits);
         let options = Options::new("RangeReader", options);
         let (client, runtime) = connect(py, name_servers, options)?;
-        let opened = RangeReader::new(&client, queue.0, start, end, tags);
+        let opened = RangeReader::new(&client, queue.0, start, end, tags.0);
         let reader = wait(py, &runtime, opened)?.map_err(raise)?;
         let state = Mutex::new(State { reader, builder, part: None });
         Ok(Self { running: Owned::new(Running { state, body_limits, client, runtime }) })
@@ -84,7 +85,12 @@ impl PyRangeReader {
     /// The next batch, or None at the end of the range.
     fn next_batch(&self, py: Python<'_>) -> PyResult<Option<ArrowBatch>> {
         let running = self.running.get()?;
-        wait(py, &running.runtime, async { running.state.lock().await.next_batch().await })?
+        let next = async {
+            // What is ready at once is done with the interpreter lock: building a batch must not be.
+            tokio::task::yield_now().await;
+            running.state.lock().await.next_batch().await
+        };
+        wait(py, &running.runtime, next)?
     }
 
     /// The messages of the next pull answer, or None at the end of the range.

@@ -46,11 +46,31 @@ type Restored<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, String));
 pub(crate) struct ReceivedMessage {
     record: Bytes,
     origin: Arc<Origin>,
+    /// The body, if it was decompressed before. In a box, because most messages have none.
+    body: Option<Box<Bytes>>,
 }
 
 impl ReceivedMessage {
     pub(crate) fn new(record: Bytes, origin: Arc<Origin>) -> Self {
-        Self { record, origin }
+        Self { record, origin, body: None }
+    }
+
+    /// Keeps the body that was decompressed.
+    pub(crate) fn with_body(self, body: Option<Bytes>) -> Self {
+        Self { body: body.map(Box::new), ..self }
+    }
+
+    /// The body as it was sent. Decompresses, if need be, without the interpreter lock.
+    fn plain_body(&self, py: Python<'_>) -> PyResult<Bytes> {
+        if let Some(body) = &self.body {
+            return Ok((**body).clone());
+        }
+        let view = self.view()?;
+        if matches!(view.compression(), Ok(None)) {
+            return Ok(self.record.slice_ref(view.body));
+        }
+        let body = py.detach(|| view.plain_body(&self.origin.limits)).map_err(raise)?;
+        Ok(body.into_owned().into())
     }
 
     fn view(&self) -> PyResult<RecordView<'_>> {
@@ -69,18 +89,13 @@ impl ReceivedMessage {
     /// The body, decompressed when it was compressed; copied on each access.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let body = self.view()?.plain_body(&self.origin.limits).map_err(raise)?;
-        Ok(PyBytes::new(py, &body))
+        Ok(PyBytes::new(py, &self.plain_body(py)?))
     }
 
     /// The body as a read-only memoryview; nothing is copied unless it was compressed.
     #[getter]
     fn body_view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let body = match self.view()?.plain_body(&self.origin.limits).map_err(raise)? {
-            std::borrow::Cow::Borrowed(body) => self.record.slice_ref(body),
-            std::borrow::Cow::Owned(body) => Bytes::from(body),
-        };
-        buffer::view(py, body)
+        buffer::view(py, self.plain_body(py)?)
     }
 
     /// The tag; None without one.
@@ -247,7 +262,7 @@ impl ReceivedMessage {
             (MessageQueue::new(view.topic, broker_name, view.queue_id), view.size())
         };
         let record = Bytes::copy_from_slice(&record[..size]);
-        Ok(Self { record, origin: Origin::new(Arc::new(queue)) })
+        Ok(Self::new(record, Origin::new(Arc::new(queue))))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::error;
 
 static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-/// A `rocketpy.Start`.
+/// A `rocketpy.Start`, or what `Start.of` takes.
 pub(crate) struct StartArgument(pub(crate) Start);
 
 impl<'py> FromPyObject<'_, 'py> for StartArgument {
@@ -17,9 +17,9 @@ impl<'py> FromPyObject<'_, 'py> for StartArgument {
 
     fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let py = value.py();
-        if !value.is_instance(CLASS.import(py, "rocketpy.config", "Start")?.as_any())? {
-            return Err(error::wrong_type("start", "a rocketpy.Start", &value));
-        }
+        let class = CLASS.import(py, "rocketpy.config", "Start")?;
+        let start = class.call_method1("of", (value,))?;
+        let value = start.as_borrowed();
         let kind: String = value.getattr("kind")?.extract()?;
         let at_ms: Option<i64> = value.getattr("at_ms")?.extract()?;
         match (kind.as_str(), at_ms) {

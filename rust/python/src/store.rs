@@ -19,6 +19,7 @@ use crate::arrow::{self, ArrowBatch};
 use crate::error::{self, raise};
 use crate::number::{body_limits, count, offset, within};
 use crate::received::{Origin, ReceivedMessage};
+use crate::tags::TagsArgument;
 
 /// Topic; queue, smallest and largest offset of each queue.
 type Topic = (String, Vec<(u32, u64, u64)>);
@@ -111,7 +112,7 @@ impl PyStoreReader {
         py: Python<'_>,
         ranges: Vec<Part>,
         columns: Option<Vec<String>>,
-        tags: &str,
+        tags: TagsArgument,
         batch_rows: &Bound<'_, PyAny>,
         batch_bytes: &Bound<'_, PyAny>,
         broker_name: Option<String>,
@@ -123,7 +124,7 @@ impl PyStoreReader {
         let options = StoreScanOptions {
             columns: columns.clone(),
             limits: arrow::limits(batch_rows, batch_bytes)?,
-            filter: MessageFilter::tags(tags),
+            filter: MessageFilter::Tags(tags.0.filter().map_err(raise)?.0).simple(),
             broker_name,
             fail_on_data_loss,
             verify,

@@ -95,7 +95,9 @@ impl Admin {
         self.client.check()?;
         let api = self.client.api();
         let addresses: Vec<String> = match topic {
-            Some(topic) => self.fetch(topic).await?.addresses().map(str::to_owned).collect(),
+            Some(topic) => {
+                self.fetch(topic).await?.addresses().map(|(_, address)| address.to_owned()).collect()
+            }
             None => self.masters(None).await?.into_iter().map(|(_, address)| address).collect(),
         };
         let (mut rows, retry) = (Vec::new(), system::retry_topic(group));

@@ -96,7 +96,7 @@ impl Admin {
         let api = self.client.api();
         let route = self.fetch(topic).await?;
         let mut queues = Vec::new();
-        for address in route.addresses() {
+        for (_, address) in route.addresses() {
             queues.extend(api.queue_stats(address, topic).await?);
         }
         queues.sort_by(|a, b| a.queue.cmp(&b.queue));

@@ -1,5 +1,6 @@
 //! Pulled messages: the bodies of pull answers, each with an index of its records.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ pub struct RecordSpan {
     pub start: u32,
     /// Length of the record.
     pub size_bytes: u32,
+    /// Its body has to be decompressed.
+    pub is_compressed: bool,
 }
 
 impl RecordSpan {
@@ -36,6 +39,8 @@ pub struct PulledPart {
     spans: Arc<[RecordSpan]>,
     range: Range<usize>,
     max_offset: QueueOffset,
+    /// Decompressed bodies, by index in `spans`.
+    bodies: Option<Arc<HashMap<usize, Bytes>>>,
 }
 
 /// What one `poll` handed out.
@@ -60,7 +65,7 @@ impl PulledPart {
         max_offset: QueueOffset,
     ) -> Self {
         let range = 0..spans.len();
-        Self { queue, body, spans, range, max_offset }
+        Self { queue, body, spans, range, max_offset, bodies: None }
     }
 
     /// The queue that was read.
@@ -113,6 +118,20 @@ impl PulledPart {
     pub fn record(&self, index: usize) -> RecordView<'_> {
         let bytes = &self.body[self.spans()[index].range()];
         RecordView::parse(bytes).expect("the record was parsed when it arrived and has not changed")
+    }
+
+    /// The decompressed body of a message, if it was kept by [`PullConsumer::read_bodies`](super::PullConsumer::read_bodies).
+    pub fn decompressed(&self, index: usize) -> Option<&Bytes> {
+        self.bodies.as_ref()?.get(&(self.range.start + index))
+    }
+
+    /// Keeps decompressed bodies, by index of the message.
+    pub(crate) fn keep_bodies(&mut self, bodies: Vec<(usize, Bytes)>) {
+        if !bodies.is_empty() {
+            let at = self.range.start;
+            self.bodies =
+                Some(Arc::new(bodies.into_iter().map(|(index, body)| (at + index, body)).collect()));
+        }
     }
 
     /// All records, each parsed when the iterator reaches it.
@@ -173,6 +192,11 @@ impl PulledBatch {
     /// Whether there are no messages.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
+    }
+
+    /// Whether a body has to be decompressed.
+    pub fn has_compressed(&self) -> bool {
+        self.parts.iter().any(|part| part.spans().iter().any(|span| span.is_compressed))
     }
 
     /// Bytes of all records.

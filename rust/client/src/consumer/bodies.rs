@@ -1,7 +1,6 @@
-//! A poll that checks every body before it hands out a message.
+//! The bodies of a poll, decompressed before a message is handed out.
 
-use std::time::Duration;
-
+use bytes::Bytes;
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::compression::{CompressionError, DecompressLimits};
 use rocketpy_protocol::record::RecordView;
@@ -10,25 +9,20 @@ use super::batch::{PulledBatch, PulledPart};
 use super::pull_consumer::PullConsumer;
 use crate::error::ClientError;
 
+/// Most bytes of decompressed bodies that are kept for one poll. Those beyond are decompressed again when they are asked for.
+const MAX_KEPT_BYTES: usize = 64 << 20;
+
 impl PullConsumer {
-    /// As [`poll`](Self::poll), but stops in each queue before a message whose body does not decompress within the limits.
+    /// Decompresses the bodies that [`poll`](Self::poll) returned, and stops in each queue before a message whose body does not
+    /// decompress within the limits. It works on the caller's thread.
     ///
-    /// Messages before it and those of other queues are handed out. Its queue does not advance: the error repeats until a
+    /// Messages before it and those of other queues are returned. Its queue goes back: the error repeats until a
     /// [`seek`](Self::seek) skips the message, or another consumer with a greater limit reads it.
     ///
     /// # Errors
-    /// [`ClientError::UnreadableBody`]; those of [`poll`](Self::poll).
-    ///
-    /// # Cancel safety
-    /// Nothing is handed out when the future is dropped before it is ready.
-    pub async fn poll_bodies(
-        &self,
-        max_messages: usize,
-        max_wait: Duration,
-    ) -> Result<PulledBatch, ClientError> {
-        let batch = self.poll(max_messages, max_wait).await?;
-        // No await between the poll and `take_back`: if the future were dropped there, messages would be lost.
-        let Readable { batch, left, first } = readable(batch, &self.body_limits());
+    /// [`ClientError::UnreadableBody`].
+    pub fn read_bodies(&self, batch: PulledBatch) -> Result<PulledBatch, ClientError> {
+        let Readable { batch, left, first } = readable(batch, &self.body_limits(), MAX_KEPT_BYTES);
         self.take_back(&left);
         match first {
             Some(error) if batch.is_empty() => Err(error),
@@ -53,14 +47,16 @@ struct Readable {
     first: Option<ClientError>,
 }
 
-/// Cuts each queue's messages before the first unreadable body.
-fn readable(pulled: PulledBatch, limits: &DecompressLimits) -> Readable {
+/// Cuts each queue's messages before the first unreadable body, and keeps up to `room` bytes of decompressed ones.
+fn readable(pulled: PulledBatch, limits: &DecompressLimits, mut room: usize) -> Readable {
     let mut all = Readable { batch: PulledBatch::default(), left: Vec::new(), first: None };
     for mut part in pulled.into_parts() {
         if all.left.iter().any(|(queue, _)| *queue == **part.queue()) {
             continue;
         }
-        let Some((index, reason)) = first_unreadable(&part, limits) else {
+        let Decompressed { kept, unreadable } = decompress(&part, limits, &mut room);
+        part.keep_bodies(kept);
+        let Some((index, reason)) = unreadable else {
             all.batch.push(part);
             continue;
         };
@@ -72,10 +68,26 @@ fn readable(pulled: PulledBatch, limits: &DecompressLimits) -> Readable {
     all
 }
 
-fn first_unreadable(part: &PulledPart, limits: &DecompressLimits) -> Option<(usize, CompressionError)> {
-    let unreadable =
-        |(index, record): (usize, RecordView<'_>)| Some((index, record.plain_body(limits).err()?));
-    part.iter().enumerate().find_map(unreadable)
+struct Decompressed {
+    /// Bodies with the index of their message.
+    kept: Vec<(usize, Bytes)>,
+    /// The first message whose body cannot be read.
+    unreadable: Option<(usize, CompressionError)>,
+}
+
+fn decompress(part: &PulledPart, limits: &DecompressLimits, room: &mut usize) -> Decompressed {
+    let mut kept = Vec::new();
+    for (index, _) in part.spans().iter().enumerate().filter(|(_, span)| span.is_compressed) {
+        match part.record(index).plain_body(limits) {
+            Ok(body) if body.len() <= *room => {
+                *room -= body.len();
+                kept.push((index, body.into_owned().into()));
+            }
+            Ok(_) => {}
+            Err(reason) => return Decompressed { kept, unreadable: Some((index, reason)) },
+        }
+    }
+    Decompressed { kept, unreadable: None }
 }
 
 fn error_of(

@@ -146,7 +146,12 @@ fn spans(body: &[u8], numbers: &Numbers, filter: &TagFilter) -> Result<Spans, Un
         }
         // The broker compared only the hashes of tags.
         if filter.is_all() || filter.accepts_tag(record.tag()) {
-            spans.push(RecordSpan { queue_offset, start: start as u32, size_bytes: record.size() as u32 });
+            spans.push(RecordSpan {
+                queue_offset,
+                start: start as u32,
+                size_bytes: record.size() as u32,
+                is_compressed: !matches!(record.compression(), Ok(None)),
+            });
         }
         start += record.size();
     }

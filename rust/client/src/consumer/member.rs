@@ -1,14 +1,17 @@
 //! A member of a group: what its handle and its tasks share, and how it ends.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use rocketpy_env::now_ms;
 use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, OtherSubscription};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
+use super::contact::Change as Contact;
 use super::others::{Change, Others};
 use super::state::State;
 use super::subscription::TopicSubscription;
@@ -28,6 +31,8 @@ pub(crate) struct Member {
     pub(super) others: Mutex<Others>,
     /// Notified when messages can be handed out or an error can be returned.
     pub(super) arrived: Notify,
+    /// Notified after each round of rebalancing, and when the start of a queue is known.
+    pub(super) progress: Notify,
     /// Requests a rebalance.
     pub(super) wake: Notify,
     /// A broker was connected to and may have forgotten commits. They are repeated after the next rebalance, which shows which
@@ -56,6 +61,7 @@ impl Member {
             state: Mutex::default(),
             others: Mutex::default(),
             arrived: Notify::new(),
+            progress: Notify::new(),
             wake: Notify::new(),
             reconnected: AtomicBool::new(false),
             committing: tokio::sync::Mutex::default(),
@@ -82,6 +88,38 @@ impl Member {
         Some(ClientError::OtherSubscriptions { group, client_id, subscriptions })
     }
 
+    /// Notes the outcome of a call to a broker.
+    pub(super) fn note_contact(&self, broker_name: &Arc<str>, error: Option<&ClientError>) {
+        let change = self.state.lock().contacts.note(broker_name, error, now_ms());
+        self.tell_of_contact(change, error);
+    }
+
+    /// Notes that no name server told a route. It counts where no broker is known yet.
+    pub(super) fn note_name_server(&self, error: &ClientError) {
+        if self.state.lock().contacts.knows_none() {
+            self.note_contact(&"name server".into(), Some(error));
+        }
+    }
+
+    /// Forgets brokers that no route names any more.
+    pub(super) fn retain_contacts(&self, broker_names: &BTreeSet<Arc<str>>) {
+        let change = self.state.lock().contacts.retain(broker_names);
+        self.tell_of_contact(change, None);
+    }
+
+    fn tell_of_contact(&self, change: Contact, error: Option<&ClientError>) {
+        match change {
+            Contact::None => {}
+            Contact::Lost => {
+                let error = error.map(ToString::to_string);
+                warn!(group = %self.group, error, "no broker of the consumer can be reached");
+                // A poll that waits learns until when it may wait.
+                self.arrived.notify_waiters();
+            }
+            Contact::Found => info!(group = %self.group, "a broker of the consumer can be reached again"),
+        }
+    }
+
     /// Starts a task that ends with the consumer.
     pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(&self, task: impl FnOnce(Arc<Self>) -> F) {
         let Some(member) = self.myself.upgrade() else { return };
@@ -95,6 +133,24 @@ impl Member {
         }
         if !self.closed.load(Ordering::Acquire) {
             tasks.spawn_on(task(member), self.client.runtime());
+        }
+    }
+
+    /// Waits, for a bounded time, until this member of a new group would miss nothing that is sent.
+    pub(super) async fn joined(&self) {
+        let wait = async {
+            loop {
+                let progress = self.progress.notified();
+                tokio::pin!(progress);
+                progress.as_mut().enable();
+                if self.state.lock().has_joined() {
+                    return;
+                }
+                progress.await;
+            }
+        };
+        if tokio::time::timeout(self.client.api().timeout(), wait).await.is_err() {
+            warn!(group = %self.group, "not every queue has its start yet: the latest message is that of a later moment");
         }
     }
 

@@ -30,9 +30,7 @@ const ROUTE_PATIENCE: Duration = Duration::from_secs(30);
 const LEAST_PULL_BYTES: usize = 64 << 10;
 
 /// Pulls until the queue is assigned to another member.
-pub(super) async fn run(member: Arc<Member>, gained: Gained, delay: Duration) {
-    // Gives the member that had the queue before time to commit.
-    tokio::time::sleep(delay).await;
+pub(super) async fn run(member: Arc<Member>, gained: Gained) {
     let mut puller =
         Puller { member, gained, broker_id: 0, no_route_since: None, failure: Lasting::default() };
     loop {
@@ -77,10 +75,13 @@ impl Puller {
     /// # Source
     /// docs/reference/client.md 7.4, without the broker's special answer for young topics.
     async fn find_start(&mut self, epoch: Epoch) -> Option<Duration> {
-        match self.start_offset().await {
+        let start = self.start_offset().await;
+        self.member.note_contact(&self.queue().broker_name, start.as_ref().err());
+        match start {
             Ok((offset, stored)) => {
                 debug!(queue = %self.queue(), queue_offset = offset.get(), stored, "queue starts");
                 self.member.state.lock().start(self.queue(), epoch, offset, stored);
+                self.member.progress.notify_waiters();
                 None
             }
             Err(error) => {
@@ -131,6 +132,7 @@ impl Puller {
                 }
             }
         };
+        self.member.note_contact(&self.queue().broker_name, result.as_ref().err());
         match result {
             Ok(answer) => {
                 self.broker_id = answer.suggested_broker_id;
@@ -220,6 +222,7 @@ impl Puller {
             self.no_route_since = None;
             self.member.state.lock().fail(error.clone());
             self.member.arrived.notify_waiters();
+            self.member.progress.notify_waiters();
         }
     }
 }

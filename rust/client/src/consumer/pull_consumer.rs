@@ -4,17 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_model::{MessageQueue, QueueOffset};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::batch::PulledBatch;
+use super::contact::BrokerContact;
 use super::member::Member;
 use super::state::{CommitScope, OffsetMove};
-use super::{commit, rebalance, subscription};
+use super::{commit, handover, rebalance, subscription};
 use crate::client::Client;
-use crate::config::{ConsumerConfig, Subscription};
+use crate::config::{ConsumerConfig, Start, Subscription};
 use crate::error::ClientError;
 use crate::members::{Consumer, Role, check_group};
+use crate::registry::groups;
 
 /// Where to continue reading a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +30,15 @@ pub enum Position {
     End,
     /// The first message stored at or after this time (milliseconds since 1970).
     Timestamp(i64),
+}
+
+/// What a member reads, and which of its brokers answer.
+#[derive(Debug, Clone)]
+pub struct ConsumerState {
+    /// Queues assigned to this member now, sorted.
+    pub assigned: Vec<MessageQueue>,
+    /// Brokers that were called, sorted by name.
+    pub brokers: Vec<BrokerContact>,
 }
 
 /// A member of a consumer group that pulls messages ahead and hands them out when polled.
@@ -45,10 +57,15 @@ struct Owner(Arc<Member>);
 impl PullConsumer {
     /// Joins the group and starts pulling.
     ///
+    /// With [`Start::Latest`] it also waits until the member has its queues and they have their starts, for the client's
+    /// `api_timeout` at most: a group that has no other member misses no message that is sent after that. Where that takes
+    /// longer, it is logged.
+    ///
     /// # Errors
     /// [`ClientError::InvalidGroup`], [`ClientError::InvalidTopic`], [`ClientError::InvalidExpression`],
-    /// [`ClientError::InvalidConfig`], [`ClientError::GroupInUse`]; [`ClientError::NoRoute`] for a topic that does not exist, [`ClientError::NoBrokers`]
-    /// (unless [`ConsumerConfig::allow_missing_topic`]); those of reaching a name server.
+    /// [`ClientError::InvalidConfig`], [`ClientError::GroupInUse`], [`ClientError::OtherSubscriptions`]; [`ClientError::NoRoute`] for
+    /// a topic that does not exist, [`ClientError::NoBrokers`] (unless [`ConsumerConfig::allow_missing_topic`]); those of reaching a
+    /// name server.
     pub async fn new(
         client: &Client,
         group: &str,
@@ -67,6 +84,7 @@ impl PullConsumer {
             }
         }
         let member = Member::new(client, group, subscriptions, config);
+        groups().join(&member)?;
         let consumer: Arc<dyn Consumer> = member.clone();
         client.join_as_consumer(group, Arc::downgrade(&consumer))?;
         let owner = Arc::new(Owner(member));
@@ -74,6 +92,9 @@ impl PullConsumer {
         owner.0.spawn(rebalance::run);
         if let Some(interval) = owner.0.config.auto_commit {
             owner.0.spawn(|member| commit::run(member, interval));
+        }
+        if owner.0.config.start == Start::Latest {
+            owner.0.joined().await;
         }
         info!(group, client_id = client.client_id(), "consumer started");
         Ok(Self { owner })
@@ -98,8 +119,8 @@ impl PullConsumer {
     /// # Errors
     /// Failures to pull that waiting does not resolve, once each time they happen: a refusal of the broker, a deleted topic,
     /// [`ClientError::NoStoredOffset`], [`ClientError::BadAnswer`]; [`ClientError::OtherSubscriptions`] after each heartbeat that told of
-    /// such a member, unless [`ConsumerConfig::allow_other_subscriptions`]. The consumer keeps trying. An unreachable broker is only
-    /// logged and waited for.
+    /// such a member, unless [`ConsumerConfig::allow_other_subscriptions`]. An unreachable broker is waited for; when none answers
+    /// for [`ConsumerConfig::unreachable_timeout`], [`ClientError::Unreachable`]. The consumer keeps trying.
     ///
     /// # Cancel safety
     /// Nothing is handed out when the future is dropped before it is ready.
@@ -107,7 +128,14 @@ impl PullConsumer {
         let member = self.member();
         member.check()?;
         if member.config.auto_commit.is_some() {
-            member.state.lock().settle();
+            let is_over = member.state.lock().settle();
+            if is_over {
+                member.spawn(|member| async move {
+                    if let Err(error) = handover::release(&member).await {
+                        warn!(group = %member.group, %error, "commit of a lost queue failed");
+                    }
+                });
+            }
         }
         let (max_messages, deadline) = (max_messages.max(1), Instant::now() + max_wait);
         loop {
@@ -118,7 +146,7 @@ impl PullConsumer {
             if let Some(error) = member.take_disagreement() {
                 return Err(error);
             }
-            {
+            let tell_at = {
                 let mut state = member.state.lock();
                 if let Some(error) = state.take_failure() {
                     return Err(error);
@@ -127,9 +155,17 @@ impl PullConsumer {
                 if !batch.is_empty() {
                     return Ok(batch);
                 }
-            }
+                let tell_at = state.contacts.tell_at(member.config.unreachable_timeout);
+                if tell_at.is_some_and(|at| at <= Instant::now())
+                    && let Some(error) = state.contacts.tell()
+                {
+                    return Err(error);
+                }
+                tell_at
+            };
             member.check()?;
-            if tokio::time::timeout_at(deadline, arrived).await.is_err() {
+            let until = tell_at.map_or(deadline, |at| at.min(deadline));
+            if tokio::time::timeout_at(until, arrived).await.is_err() && until == deadline {
                 return Ok(PulledBatch::default());
             }
         }
@@ -146,7 +182,8 @@ impl PullConsumer {
     /// A broker writes offsets to disk every few seconds. A crash may undo the last commits; it never advances an offset.
     pub async fn commit(&self) -> Result<(), ClientError> {
         self.member().check()?;
-        self.member().commit(CommitScope::HandedOut).await
+        let committed = self.member().commit(CommitScope::HandedOut).await;
+        handover::release(self.member()).await.and(committed)
     }
 
     /// Commits the given offsets, each the next to read.
@@ -157,7 +194,8 @@ impl PullConsumer {
     pub async fn commit_offsets(&self, offsets: &[(MessageQueue, QueueOffset)]) -> Result<(), ClientError> {
         let member = self.member();
         member.check()?;
-        member.commit_all(offsets).await
+        let committed = member.commit_all(offsets).await;
+        handover::release(member).await.and(committed)
     }
 
     /// The offset stored for the group at the broker.
@@ -172,6 +210,27 @@ impl PullConsumer {
     /// For each assigned queue, the offset after the last message handed out. Queues whose start is not known yet are left out.
     pub fn positions(&self) -> Vec<(MessageQueue, QueueOffset)> {
         self.member().state.lock().positions()
+    }
+
+    /// For each assigned queue whose start is known, the number of messages between the last one handed out and the queue's end.
+    /// Messages that the tags leave out count until they were pulled.
+    ///
+    /// # Errors
+    /// Those of reaching the brokers.
+    pub async fn lag(&self) -> Result<Vec<(MessageQueue, u64)>, ClientError> {
+        let member = self.member();
+        member.check()?;
+        let ask = |(queue, position): (MessageQueue, QueueOffset)| {
+            let member = member.clone();
+            async move {
+                let end = member.client.api().max_offset(&queue).await?;
+                Ok((queue, end.get().saturating_sub(position.get())))
+            }
+        };
+        let calls: JoinSet<_> = self.positions().into_iter().map(ask).collect();
+        let mut lags: Vec<_> = calls.join_all().await.into_iter().collect::<Result<_, ClientError>>()?;
+        lags.sort();
+        Ok(lags)
     }
 
     /// Continues reading an assigned queue at another position and drops what was pulled ahead. Returns the offset.
@@ -260,6 +319,13 @@ impl PullConsumer {
         self.member().state.lock().queues().map(|queue| (**queue).clone()).collect()
     }
 
+    /// What this member reads, and which of its brokers answer.
+    pub fn state(&self) -> ConsumerState {
+        let state = self.member().state.lock();
+        let assigned = state.queues().map(|queue| (**queue).clone()).collect();
+        ConsumerState { assigned, brokers: state.contacts.brokers() }
+    }
+
     /// Returns the moves that brokers ordered since the last call.
     pub fn take_offset_moves(&self) -> Vec<OffsetMove> {
         self.member().state.lock().take_moves()
@@ -279,8 +345,10 @@ impl PullConsumer {
             Some(_) => member.commit(CommitScope::Settled).await,
             None => Ok(()),
         };
+        let kept = member.state.lock().release(Duration::ZERO);
+        let given_up = handover::give_up(member, kept).await;
         member.leave().await;
-        committed
+        committed.and(given_up)
     }
 }
 

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::{TagFilter, Tags};
 use rocketpy_model::{MessageQueue, QueueOffset, system};
 use tokio::task::JoinHandle;
 use tracing::debug;
 
 use super::batch::PulledPart;
 use super::decode::{self, Answer, Kind};
-use super::subscription;
 use crate::client::Client;
 use crate::error::ClientError;
 use crate::wire::{self, Pull};
@@ -56,10 +55,10 @@ impl RangeReader {
         queue: MessageQueue,
         from: QueueOffset,
         to: QueueOffset,
-        tags: &str,
+        tags: impl Into<Tags>,
     ) -> Result<Self, ClientError> {
         client.check()?;
-        let (filter, expression) = subscription::check_expression(tags)?;
+        let (filter, expression) = tags.into().filter()?;
         client.api().route(&queue.topic).await?;
         let (client, queue) = (client.clone(), Arc::new(queue));
         let reading = Arc::new(Reading { client, queue, from, to, expression, filter });

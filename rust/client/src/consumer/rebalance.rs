@@ -11,7 +11,8 @@ use rocketpy_protocol::code::response;
 use tracing::{debug, info, warn};
 
 use super::member::Member;
-use super::{allocate, commit, pull};
+use super::state::Assignment;
+use super::{allocate, commit, handover, pull};
 use crate::error::ClientError;
 use crate::outcome;
 use crate::route::TopicRoute;
@@ -20,14 +21,14 @@ use crate::wire::{self, Pull};
 const OPERATION: &str = "pull";
 /// Time to the next round when the last one could not balance every topic.
 const UNBALANCED_PAUSE: Duration = Duration::from_secs(1);
-/// Pause before the first pull of a queue that another member may have had, so that it can commit.
-const HANDOVER: Duration = Duration::from_millis(500);
 
 /// This member's queues of one topic.
 struct Share {
     queues: Vec<MessageQueue>,
     /// The group has other members.
     others: bool,
+    /// Names of the topic's brokers.
+    brokers: Vec<Arc<str>>,
 }
 
 /// Runs rounds until the consumer stops.
@@ -43,6 +44,7 @@ pub(super) async fn run(member: Arc<Member>) {
             to_repeat.extend(0..member.subscriptions.len());
         }
         let left = round(&member).await;
+        member.progress.notify_waiters();
         let shared_out = &to_repeat - &left;
         if !shared_out.is_empty() {
             to_repeat = &to_repeat & &left;
@@ -60,10 +62,12 @@ pub(super) async fn run(member: Arc<Member>) {
 /// Computes and applies the assignment. Returns the subscriptions whose topics could not be balanced and keep their queues.
 async fn round(member: &Arc<Member>) -> BTreeSet<usize> {
     let (mut wanted, mut left, mut others) = (BTreeMap::new(), BTreeSet::new(), false);
+    let mut brokers = BTreeSet::new();
     for (index, subscription) in member.subscriptions.iter().enumerate() {
         match share_of(member, &subscription.topic).await {
             Ok(share) => {
                 others |= share.others;
+                brokers.extend(share.brokers);
                 wanted.extend(share.queues.into_iter().map(|queue| (Arc::new(queue), index)));
             }
             Err(error) => {
@@ -80,13 +84,17 @@ async fn round(member: &Arc<Member>) -> BTreeSet<usize> {
             }
         }
     }
+    if left.is_empty() {
+        member.retain_contacts(&brokers);
+    }
+    member.state.lock().joined(others);
     apply(member, &wanted, others).await;
     left
 }
 
 async fn share_of(member: &Member, topic: &str) -> Result<Share, ClientError> {
     let api = member.client.api();
-    let route = api.route(topic).await?;
+    let route = api.route(topic).await.inspect_err(|error| member.note_name_server(error))?;
     let client_id = member.client.client_id();
     let is_member = |members: &[String]| members.iter().any(|id| id == client_id);
     let mut members = members(member, &route).await?;
@@ -103,7 +111,8 @@ async fn share_of(member: &Member, topic: &str) -> Result<Share, ClientError> {
     if !is_member(&members) {
         warn!(group = %member.group, topic, "this member is not in its group's list, it reads nothing");
     }
-    Ok(Share { queues, others: members.len() > 1 })
+    let brokers = route.brokers.iter().map(|broker| broker.broker_name.as_str().into()).collect();
+    Ok(Share { queues, others: members.len() > 1, brokers })
 }
 
 /// Returns an error with the next poll when the broker neither has the group nor creates it.
@@ -138,12 +147,14 @@ async fn tell_of_missing_group(member: &Member, index: usize) {
 
 /// The group's members, from any broker of the topic.
 async fn members(member: &Member, route: &TopicRoute) -> Result<Vec<String>, ClientError> {
-    let addresses: Vec<&str> = route.addresses().collect();
-    let first = random_u64() as usize % addresses.len().max(1);
+    let brokers: Vec<(&str, &str)> = route.addresses().collect();
+    let first = random_u64() as usize % brokers.len().max(1);
     let mut last = ClientError::NoQueue { topic: route.topic.to_string(), wanted: "readable" };
-    for step in 0..addresses.len() {
-        let address = addresses[(first + step) % addresses.len()];
-        match member.client.api().members_at(address, &member.group).await {
+    for step in 0..brokers.len() {
+        let (broker_name, address) = brokers[(first + step) % brokers.len()];
+        let answer = member.client.api().members_at(address, &member.group).await;
+        member.note_contact(&broker_name.into(), answer.as_ref().err());
+        match answer {
             Ok(members) => return Ok(members),
             Err(error) => last = error,
         }
@@ -157,15 +168,21 @@ async fn members(member: &Member, route: &TopicRoute) -> Result<Vec<String>, Cli
 /// # Source
 /// docs/reference/client.md 8.3.
 async fn apply(member: &Arc<Member>, wanted: &BTreeMap<Arc<MessageQueue>, usize>, others: bool) {
-    let (gained, lost) = member.state.lock().assign(wanted);
-    if gained.is_empty() && lost.is_empty() {
+    let keep = !member.config.handover_timeout.is_zero();
+    let Assignment { gained, lost, kept, returned } = member.state.lock().assign(wanted, keep);
+    handover::unlock(member, &returned).await;
+    if gained.is_empty() && lost.is_empty() && kept.is_empty() {
         return;
     }
     let (assigned, group) = (wanted.len(), &member.group);
-    info!(%group, gained = gained.len(), lost = lost.len(), assigned, "assignment changed");
-    let delay = if others { HANDOVER } else { Duration::ZERO };
-    for gained in gained {
-        member.spawn(|member| pull::run(member, gained, delay));
+    info!(%group, gained = gained.len(), lost = lost.len() + kept.len(), assigned, "assignment changed");
+    if !kept.is_empty() {
+        member.spawn(|member| handover::keep(member, kept));
+    }
+    if others && !gained.is_empty() {
+        member.spawn(|member| handover::begin(member, gained));
+    } else {
+        gained.into_iter().for_each(|gained| member.spawn(|member| pull::run(member, gained)));
     }
     let done: Vec<_> = lost.into_iter().filter(|lost| lost.to_commit().is_some()).collect();
     if member.config.auto_commit.is_some() && !done.is_empty() {

@@ -327,15 +327,9 @@ async fn latest_skips_what_was_there_before() {
     let cluster = Cluster::start().await;
     cluster.admin().create_topic(&TopicSpec::new("t", 2)).await.unwrap();
     send(&cluster, 50).await;
-    let latest = PullConsumer::new(
-        &cluster.client(),
-        "late",
-        vec![Subscription::new("t", "*")],
-        ConsumerConfig::default(),
-    )
-    .await
-    .unwrap();
-    eventually("both queues have a position", async || latest.positions().len() == 2).await;
+    let subscriptions = vec![Subscription::new("t", "*")];
+    let config = ConsumerConfig { start: Start::Latest, ..ConsumerConfig::default() };
+    let latest = PullConsumer::new(&cluster.client(), "late", subscriptions, config).await.unwrap();
     cluster.producer().await.send(&numbered(1000), SendOptions::default()).await.unwrap();
     assert_eq!(receive(&[&latest], 1).await, [1000]);
 }
@@ -450,4 +444,33 @@ async fn messages_are_found_by_key_unique_key_tag_and_offset_id() {
     assert!(matches!(error, ClientError::InvalidTopic { .. }), "{error}");
     let error = admin.query_messages("nowhere", "k", &all).await.unwrap_err();
     assert!(matches!(error, ClientError::NoRoute { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_whose_broker_is_gone_says_so_and_continues_when_it_is_back() {
+    let mut cluster = Cluster::start().await;
+    cluster.admin().create_topic(&TopicSpec::new("t", 2)).await.unwrap();
+    let patience = Duration::from_millis(50);
+    let config = ConsumerConfig { unreachable_timeout: Some(patience), ..ConsumerConfig::default() };
+    let subscriptions = vec![Subscription::new("t", "*")];
+    let consumer = PullConsumer::new(&cluster.client(), "g", subscriptions, config).await.unwrap();
+    send(&cluster, 10).await;
+    receive(&[&consumer], 10).await;
+    let state = consumer.state();
+    assert_eq!((state.assigned.len(), state.brokers.len()), (2, 1));
+    assert_eq!(state.brokers[0].trouble, None);
+    cluster.stop_broker().await;
+    for _ in 0..2 {
+        let error = consumer.poll(1, PATIENCE).await.unwrap_err();
+        assert!(
+            matches!(&error, ClientError::Unreachable { silence_ms, .. } if *silence_ms >= 50),
+            "{error:?}"
+        );
+        assert!(error.retryable() && error.hint().is_some());
+    }
+    assert!(consumer.state().brokers[0].trouble.is_some());
+    cluster.start_broker().await;
+    eventually("the broker is reached", async || consumer.state().brokers[0].trouble.is_none()).await;
+    send(&cluster, 10).await;
+    receive(&[&consumer], 10).await;
 }

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use rocketpy_client::{ClientError, ConsumerConfig, Position, PullConsumer, Start};
+use rocketpy_client::{
+    Admin, Client, ClientConfig, ClientError, ConsumerConfig, Position, PullConsumer, Start,
+};
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
+use tokio::runtime::Handle;
 
 use crate::consume::{join, poll_offsets, queue, rebalance, records};
 use crate::peer::{Act, PATIENCE, Peer, begun, client, ok, pull_answer, single, with};
@@ -15,6 +18,7 @@ fn by_the_hour() -> ConsumerConfig {
     ConsumerConfig {
         start: Start::Earliest,
         auto_commit: Some(Duration::from_secs(3600)),
+        handover_timeout: Duration::ZERO,
         rebalance_min_gap: Duration::from_millis(1),
         ..ConsumerConfig::default()
     }
@@ -357,11 +361,16 @@ async fn where_a_group_begins_is_stored_before_the_first_pull() {
     for (start, begin) in [(Start::Earliest, "30"), (Start::Latest, "50"), (Start::Timestamp(5), "40")] {
         let peer = single(1);
         ends(&peer, "50", "40", || Act::Hold);
-        let first = join(&client(&[&peer]), begin_at(start)).await.unwrap();
+        let client = client(&[&peer]);
+        let joining = tokio::spawn({
+            let client = client.clone();
+            async move { join(&client, begin_at(start)).await.unwrap() }
+        });
         let (_, reply) = peer.held(request::UPDATE_CONSUMER_OFFSET).await;
-        round_trip(&first, "b").await;
+        Admin::new(&client).committed_offset("report", &queue()).await.unwrap(); // what was sent before has arrived
         assert!(peer.seen(request::LITE_PULL_MESSAGE).is_empty(), "{start:?}");
         reply.send(ok());
+        let first = joining.await.unwrap();
         let (pull, _reply) = peer.held(request::LITE_PULL_MESSAGE).await;
         assert_eq!((committed_offsets(&peer), pulled_from(&pull)), (vec![begin.to_owned()], begin));
         first.commit().await.unwrap();
@@ -390,11 +399,39 @@ async fn a_queue_starts_at_the_offset_that_another_member_stored_first() {
         request::GET_MAX_OFFSET => Act::Hold,
         _ => Act::Default,
     });
-    let _consumer = join(&client(&[&peer]), begin_at(Start::Latest)).await.unwrap();
-    let (_, reply) = peer.held(request::GET_MAX_OFFSET).await;
-    store(&peer, |_| Some(30));
-    reply.send(with(ok(), "offset", "50"));
+    let client = client(&[&peer]);
+    let joining = join(&client, begin_at(Start::Latest));
+    let end_is_asked_for = async {
+        let (_, reply) = peer.held(request::GET_MAX_OFFSET).await;
+        store(&peer, |_| Some(30));
+        reply.send(with(ok(), "offset", "50"));
+    };
+    let (_consumer, ()) = tokio::join!(joining, end_is_asked_for);
     let (pull, _reply) = peer.held(request::LITE_PULL_MESSAGE).await;
     assert_eq!(pulled_from(&pull), "30");
     assert!(committed_offsets(&peer).is_empty());
+}
+
+#[tokio::test]
+async fn a_new_group_that_begins_at_the_end_has_its_starts_when_it_has_joined() {
+    let peer = single(4);
+    ends(&peer, "50", "40", || Act::Default);
+    let consumer = join(&client(&[&peer]), begin_at(Start::Latest)).await.unwrap();
+    let offsets: Vec<u64> = consumer.positions().iter().map(|(_, offset)| offset.get()).collect();
+    assert_eq!(offsets, [50; 4], "what is sent from now on is read");
+}
+
+#[tokio::test]
+async fn joining_waits_no_longer_than_a_call_for_a_start_that_does_not_come() {
+    let peer = single(1);
+    peer.script(|command| match command.code {
+        request::GET_MAX_OFFSET => Act::Hold,
+        _ => Act::Default,
+    });
+    let config =
+        ClientConfig { api_timeout: Duration::from_millis(100), ..ClientConfig::new([peer.address.clone()]) };
+    let client = Client::new(config, Handle::current()).unwrap();
+    let consumer =
+        tokio::time::timeout(PATIENCE, join(&client, begin_at(Start::Latest))).await.unwrap().unwrap();
+    assert!(consumer.positions().is_empty());
 }

@@ -377,6 +377,62 @@ async fn one_client_holds_a_group_once() {
 }
 
 #[tokio::test]
+async fn members_of_a_group_in_one_process_read_the_same() {
+    let peer = single(1);
+    let join = async |tags: &str, allow_other_subscriptions| {
+        let config = ConsumerConfig { allow_other_subscriptions, ..ConsumerConfig::default() };
+        let subscriptions = vec![Subscription::new("t", tags)];
+        PullConsumer::new(&client(&[&peer]), "report", subscriptions, config).await
+    };
+    let first = join("UA || AA", false).await.unwrap();
+    let _same = join("AA||UA", false).await.unwrap();
+    let error = join("*", false).await.err().unwrap();
+    let expected = ClientError::OtherSubscriptions {
+        group: "report".to_owned(),
+        client_id: first.client().client_id().to_owned(),
+        subscriptions: "t: UA || AA".to_owned(),
+    };
+    assert_eq!(error, expected);
+    let _other = join("*", true).await.unwrap();
+    let elsewhere = single(1);
+    PullConsumer::new(
+        &client(&[&elsewhere]),
+        "report",
+        vec![Subscription::new("t", "other")],
+        ConsumerConfig::default(),
+    )
+    .await
+    .unwrap();
+    drop(first);
+}
+
+#[tokio::test]
+async fn a_group_may_read_something_else_when_its_members_have_closed() {
+    let peer = single(1);
+    let join = async |tags: &str| {
+        let subscriptions = vec![Subscription::new("t", tags)];
+        PullConsumer::new(&client(&[&peer]), "report", subscriptions, ConsumerConfig::default()).await
+    };
+    join("UA").await.unwrap().close().await.unwrap();
+    drop(join("AA").await.unwrap());
+    join("*").await.unwrap();
+}
+
+#[tokio::test]
+async fn the_lag_is_what_was_not_handed_out() {
+    let peer = begun(1);
+    peer.script(|command| match command.code {
+        request::GET_MAX_OFFSET => Act::Answer(with(ok(), "offset", "100")),
+        _ => Act::Default,
+    });
+    let consumer = consumer(&peer).await;
+    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    reply.send(pull_answer(response::SUCCESS, 10, 10, records(0..10)));
+    assert_eq!(poll_offsets(&consumer, 4).await.len(), 4);
+    assert_eq!(consumer.lag().await.unwrap(), [(queue(), 96)]);
+}
+
+#[tokio::test]
 async fn closing_the_client_ends_its_consumers() {
     let peer = single(1);
     let consumer = consumer(&peer).await;

@@ -52,7 +52,7 @@ fn class(error: &ClientError) -> &'static str {
         | ClientError::OtherSubscriptions { .. } => "GroupConflictError",
         ClientError::NoMembers { .. } => "RefusedError",
         ClientError::Refused { code, .. } => refused(*code),
-        ClientError::Connect { .. } => "ConnectionFailedError",
+        ClientError::Connect { .. } | ClientError::Unreachable { .. } => "ConnectionFailedError",
         ClientError::ConnectionLost { .. } => "ConnectionLostError",
         ClientError::Timeout { .. }
         | ClientError::Congested { .. }

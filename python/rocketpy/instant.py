@@ -1,0 +1,80 @@
+"""Points in time as people write them: one rule for clients, stores, Spark and the command line."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime
+from typing import TypeAlias
+
+from rocketpy.errors import InvalidArgumentError
+
+__all__ = ["Instant", "instant_ms", "now_ms"]
+
+Instant: TypeAlias = float | datetime | str
+"""A point in time: seconds since 1970 UTC, a datetime, or text.
+
+Text is ISO 8601 (`2026-01-31T12:00:00`), how long ago (`-10m`; units ms, s, m, h, d), or seconds since 1970. Without a
+time zone it is local time, for a datetime and for text.
+"""
+
+MAX_SECONDS = 1e11
+"""A greater number, which is beyond the year 5000, counts milliseconds."""
+UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def now_ms() -> int:
+    """The clock, in milliseconds since 1970 UTC."""
+    return time.time_ns() // 1_000_000
+
+
+def instant_ms(instant: Instant, *, now: int | None = None) -> int:
+    """Milliseconds since 1970 UTC of a point in time.
+
+    Args:
+        instant: The point in time.
+        now: What `-10m` counts back from, milliseconds since 1970 UTC; default: the clock.
+
+    Raises:
+        TypeError: It is no number, datetime or text.
+        InvalidArgumentError: The text is no point in time, or the number counts milliseconds.
+
+    Examples:
+        >>> instant_ms("2013-01-01T05:00:00Z"), instant_ms("-2h", now=10_000_000), instant_ms(1357016400)
+        (1357016400000, 2800000, 1357016400000)
+    """
+    if isinstance(instant, str):
+        return _of_text(instant, now)
+    if isinstance(instant, datetime):
+        return round(instant.timestamp() * 1000)
+    # Not every caller has a type checker.
+    if isinstance(instant, bool) or not isinstance(instant, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            f"a point in time is a datetime, seconds since 1970 or text such as '-10m', not {type(instant).__name__}"
+        )
+    return _of_seconds(instant)
+
+
+def _of_seconds(seconds: float) -> int:
+    if not abs(seconds) <= MAX_SECONDS:  # also true of nan
+        raise InvalidArgumentError(
+            f"a point in time is in seconds since 1970, given: {seconds}",
+            hint="divide by 1000 if it counts milliseconds",
+        )
+    return round(seconds * 1000)
+
+
+def _of_text(text: str, now: int | None) -> int:
+    text = text.strip()
+    ago = re.fullmatch(r"-(\d+)(ms|s|m|h|d)", text)
+    if ago:
+        return max(0, (now_ms() if now is None else now) - int(ago[1]) * UNITS_MS[ago[2]])
+    if re.fullmatch(r"\d+(\.\d+)?", text) and not re.fullmatch(r"\d{8}", text):  # eight digits are an ISO 8601 date
+        return _of_seconds(float(text))
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise InvalidArgumentError(
+            f"not a point in time: {text}",
+            hint="write 2026-01-31T12:00:00 (local time), seconds since 1970, or -10m for ten minutes ago",
+        ) from None

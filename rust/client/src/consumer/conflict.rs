@@ -1,0 +1,70 @@
+//! The consumers of this process by group: members of one group with other subscriptions take messages from each other.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::member::Member;
+use super::subscription::TopicSubscription;
+use crate::error::ClientError;
+
+/// The live members of each group.
+#[derive(Default)]
+pub(crate) struct Groups {
+    members: Mutex<HashMap<Key, Vec<Weak<Member>>>>,
+}
+
+/// A group of a cluster.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    /// Sorted.
+    name_servers: Vec<String>,
+    group: Arc<str>,
+}
+
+impl Groups {
+    /// Adds a member.
+    ///
+    /// # Errors
+    /// [`ClientError::OtherSubscriptions`] when a member with other topics or tags is there, unless it allows that.
+    pub(super) fn join(&self, member: &Arc<Member>) -> Result<(), ClientError> {
+        let mut name_servers = member.client.api().name_servers().to_vec();
+        name_servers.sort();
+        let key = Key { name_servers, group: member.group.clone() };
+        let mut groups = self.members.lock();
+        groups.retain(|_, members| {
+            members.retain(|member| live(member).is_some());
+            !members.is_empty()
+        });
+        let members = groups.entry(key).or_default();
+        let differs = |other: &Arc<Member>| tags(&other.subscriptions) != tags(&member.subscriptions);
+        let other = members.iter().filter_map(live).find(differs);
+        if let Some(other) = other
+            && !member.config.allow_other_subscriptions
+        {
+            return Err(ClientError::OtherSubscriptions {
+                group: member.group.to_string(),
+                client_id: other.client.client_id().to_owned(),
+                subscriptions: text(&other.subscriptions),
+            });
+        }
+        members.push(Arc::downgrade(member));
+        Ok(())
+    }
+}
+
+fn live(member: &Weak<Member>) -> Option<Arc<Member>> {
+    member.upgrade().filter(|member| !member.closed.load(Ordering::Acquire))
+}
+
+/// The tags by topic; none for all messages.
+fn tags(subscriptions: &[TopicSubscription]) -> BTreeMap<&str, BTreeSet<&String>> {
+    subscriptions.iter().map(|one| (one.topic.as_str(), one.filter.names().iter().collect())).collect()
+}
+
+fn text(subscriptions: &[TopicSubscription]) -> String {
+    let of = |one: &TopicSubscription| format!("{}: {}", one.topic, one.expression);
+    subscriptions.iter().map(of).collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,92 @@
+//! The tags that a reader asks for.
+
+use std::collections::BTreeMap;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use rocketpy_client::Subscription;
+use rocketpy_filter::{Tags, TagsError};
+
+use crate::error::{self, Facts, Raise, raise};
+
+/// An expression, or an iterable of tags.
+pub(crate) struct TagsArgument(pub(crate) Tags);
+
+impl<'py> FromPyObject<'_, 'py> for TagsArgument {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let wrong =
+            |given: &Bound<'py, PyAny>| error::wrong_type("tags", "\"UA || AA\" or a list of tags", given);
+        if let Ok(expression) = value.cast::<PyString>() {
+            return Ok(Self(expression.to_str()?.into()));
+        }
+        if value.is_instance_of::<PyDict>() {
+            return Err(wrong(&value));
+        }
+        let tag =
+            |tag: PyResult<Bound<'py, PyAny>>| tag.and_then(|tag| tag.extract().map_err(|_| wrong(&tag)));
+        let tags =
+            value.try_iter().map_err(|_| wrong(&value))?.map(tag).collect::<PyResult<Vec<String>>>()?;
+        Ok(Self(tags.into()))
+    }
+}
+
+/// The tags of a consumer: the same for all topics, or those of each topic by its name.
+pub(crate) enum TopicTags {
+    All(Tags),
+    ByTopic(BTreeMap<String, Tags>),
+}
+
+impl<'py> FromPyObject<'_, 'py> for TopicTags {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if !value.is_instance_of::<PyDict>() {
+            return value.extract().map(|TagsArgument(tags)| Self::All(tags));
+        }
+        let by_topic: BTreeMap<String, TagsArgument> = value.extract()?;
+        Ok(Self::ByTopic(by_topic.into_iter().map(|(topic, TagsArgument(tags))| (topic, tags)).collect()))
+    }
+}
+
+impl TopicTags {
+    /// One subscription for each topic.
+    ///
+    /// # Errors
+    /// `InvalidArgumentError` when tags by topic do not name exactly the topics.
+    pub(crate) fn subscriptions(self, topics: Vec<String>) -> PyResult<Vec<Subscription>> {
+        let mut by_topic = match self {
+            Self::All(tags) => {
+                return Ok(topics.into_iter().map(|topic| Subscription::new(topic, tags.clone())).collect());
+            }
+            Self::ByTopic(by_topic) => by_topic,
+        };
+        let subscription = |topic: String| match by_topic.remove(&topic) {
+            Some(tags) => Ok(Subscription::new(topic, tags)),
+            None => {
+                Err(error::invalid(format!("no tags are given for the topic (\"*\" takes all): {topic}")))
+            }
+        };
+        let subscriptions = topics.into_iter().map(subscription).collect::<PyResult<_>>()?;
+        match by_topic.into_keys().next() {
+            Some(other) => {
+                Err(error::invalid(format!("tags are given for a topic that is not read: {other}")))
+            }
+            None => Ok(subscriptions),
+        }
+    }
+}
+
+impl Raise for TagsError {
+    fn facts(&self) -> Facts {
+        Facts::new("InvalidArgumentError", self.to_string()).hint(self.hint())
+    }
+}
+
+/// The tags that an expression names; None when it wants every message. For readers that compare tags themselves.
+#[pyfunction]
+pub(crate) fn tag_names(tags: TagsArgument) -> PyResult<Option<Vec<String>>> {
+    let (filter, _) = tags.0.filter().map_err(raise)?;
+    Ok((!filter.is_all()).then(|| filter.names().to_vec()))
+}
