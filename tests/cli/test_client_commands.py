@@ -386,26 +386,6 @@ def test_lag_shrinks_as_the_group_reads_and_reset_sets_it_back(rocketpy, topic: 
     assert group in rocketpy("group", "lag", group).stdout
 
 
-def test_lag_is_told_by_topic_and_on_request_by_queue_in_local_time(rocketpy, server, topic: str):
-    group = f"group-{uuid.uuid4().hex[:8]}"
-    rocketpy("produce", topic, "--order-key", "k", stdin="1\n2\n3\n4\n")
-    rocketpy("consume", topic, "--group", group, "--count", "3")
-    (row,) = json.loads(rocketpy("group", "lag", group, "--json").stdout)
-    assert (row["topic"], row["queues"], row["lag"], row["held"]) == (topic, 4, 1, 0)
-    rows = json.loads(rocketpy("group", "lag", group, "--queues", "--json").stdout)
-    assert sorted(row["lag"] for row in rows) == [0, 0, 0, 1]
-    assert [row["queue_id"] for row in rows] == [0, 1, 2, 3]
-    shown = rocketpy("group", "lag", group, env={**os.environ, "TZ": "Asia/Kolkata"}).stdout
-    assert f"{group}: 1 behind its stored commits, 0 live members" in shown
-    assert "+05:30" in shown
-    assert "the next member continues at the stored commits" in shown
-    with Consumer(group, topic, name_servers=server.name_server) as consumer:
-        assert consumer.poll(timeout=60)
-        shown = rocketpy("group", "lag", group).stdout
-        assert f"{group}: 1 behind its stored commits, 1 live member" in shown
-        assert "1 message of these: fetched by live members" in shown
-
-
 def test_a_group_that_is_not_there_is_named_and_can_be_created(rocketpy, topic: str):
     group = f"group-{uuid.uuid4().hex[:8]}"
     rocketpy("produce", topic, "--order-key", "k", stdin="1\n2\n3\n")
@@ -422,68 +402,6 @@ def test_a_group_that_is_not_there_is_named_and_can_be_created(rocketpy, topic: 
     assert rocketpy("consume", topic, "--group", group).stdout == ""
     rocketpy("produce", topic, stdin="4\n")
     assert rocketpy("consume", topic, "--group", group).stdout == "4\n"
-
-
-def test_members_that_subscribe_to_different_tags_are_shown_and_logged_once(rocketpy, server, topic: str):
-    group = f"group-{uuid.uuid4().hex[:8]}"
-    assert rocketpy("group", "describe", group, code=3).stderr.startswith(f"error: no such group: {group}")
-
-    def described() -> dict[str, tuple]:
-        rows = json.loads(rocketpy("group", "describe", group, "--json").stdout)
-        return {row["client_id"]: (row["subscriptions"], row["differs"]) for row in rows}
-
-    options = {"name_servers": server.name_server, "allow_other_subscriptions": True}
-    with Consumer(group, topic, tags="a || b", **options) as first:
-        assert described() == {first.client_id: ({topic: "a || b"}, False)}
-        assert "miss" not in rocketpy("group", "describe", group).stdout
-        with Consumer(group, topic, tags="c", **options) as second:
-            other = {second.client_id: ({topic: "c"}, True)}
-            assert described() == {first.client_id: ({topic: "a || b"}, True)} | other
-            shown = rocketpy("group", "describe", group).stdout
-            assert f"{topic}: a || b" in shown
-            assert "each misses messages" in shown
-    lines = [
-        line for line in server.log.read_text().splitlines() if "different topics or tags" in line and group in line
-    ]
-    assert len(lines) == 1, lines
-    assert json.loads(rocketpy("group", "describe", group, "--json").stdout) == []
-
-
-def test_a_group_is_deleted_with_its_offsets_once_its_members_have_stopped(rocketpy, server, topic: str):
-    group = f"group-{uuid.uuid4().hex[:8]}"
-    rocketpy("produce", topic, stdin="1\n")
-    with Consumer(group, topic, name_servers=server.name_server):
-        assert group in rocketpy("group", "delete", group, code=7).stderr
-    rocketpy("group", "delete", group)
-    assert group not in [row["group"] for row in json.loads(rocketpy("group", "list", "--json").stdout)]
-    assert rocketpy("group", "delete", group, code=3).stderr.startswith(f"error: no such group: {group}")
-    assert rocketpy("consume", topic, "--group", group).stdout == "1\n", "a group of the same name begins anew"
-
-
-def test_the_brokers_of_a_cluster_are_listed_with_what_they_do(rocketpy, server, topic: str):
-    rocketpy("produce", topic, stdin="1\n2\n")
-    (row,) = json.loads(rocketpy("cluster", "list", "--json").stdout)
-    assert (row["broker_name"], row["broker_id"], row["address"]) == ("broker-a", 0, server.ready["broker"])
-    assert row["version"].startswith("V5")
-    assert row["messages_in"] >= 2
-    assert row["in_per_second"] >= 0 <= row["out_per_second"]
-    shown = rocketpy("cluster", "list").stdout
-    assert server.ready["broker"] in shown
-    assert shown.startswith("1 broker, ")
-
-
-def test_a_broker_that_is_gone_is_listed_as_one_that_does_not_answer(start, command, tmp_path: Path):
-    names = start("namesrv", "--port", "0")
-    address = names.ready["name_server"]
-    assert "no broker is registered" in command("cluster", "list", name_server=address, code=3).stderr
-    broker = start("broker", str(tmp_path / "store"), "--port", "0", "--name-server", address)
-    broker.process.send_signal(signal.SIGSTOP)
-    try:
-        (row,) = json.loads(command("cluster", "list", "--json", name_server=address).stdout)
-    finally:
-        broker.process.send_signal(signal.SIGCONT)
-    assert row["address"] == broker.ready["broker"]
-    assert "timed out" in row["state"]
 
 
 def test_a_group_with_live_members_is_reset_only_by_force(rocketpy, server, topic: str):
