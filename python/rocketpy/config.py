@@ -190,7 +190,7 @@ class ProducerOptions(ClientOptions, total=False):
     requests_in_flight: int
     """Maximum concurrent requests of one `send_many`, and of the submitted messages of one topic. Default 8."""
     linger: Duration
-    """How long a submitted message may wait for others to share its request. Default 0: only while one is under way."""
+    """How long a submitted message may wait for others to share its request. Default 0 s: only while one is under way."""
     default_topic_queues: int
     """Queues asked for when the broker creates a topic by itself. Default 4."""
 
