@@ -36,7 +36,8 @@ store = sys.argv[1]
 server = PatientServer(store, settings={"mappedFileSizeCommitLog": 1 << 24}).start()
 name_server = server.name_server
 admin = server.admin()
-admin.create_topic("topic", queues=2)
+for name in ("topic", "other", "ids", "busy", "pool"):
+    admin.create_topic(name, queues=2)
 producer = server.producer("ingest")
 queue = producer.send(Message("topic", b"before")).queue
 consumer = server.consumer("report", "topic", start=Start.EARLIEST)
@@ -139,6 +140,8 @@ def test_a_child_reads_the_store_and_serves_one_of_its_own(run_in_child):
         """
     assert sum(batch.num_rows for batch in rocketpy.StoreReader(store).scan("topic")) == 1
     with tempfile.TemporaryDirectory() as mine, PatientServer(mine) as own, own.producer("child") as sender:
+        with own.admin() as its_admin:
+            its_admin.create_topic("topic")
         assert sender.send(Message("topic", b"text")).queue_offset == 0
 """
     )

@@ -42,8 +42,7 @@ def test_clients_of_one_instance_name_share_it_until_the_last_one_is_closed(rock
             assert other.client_id != producer.client_id
 
 
-def test_the_end_of_python_sends_what_was_submitted(child, rocketpy_server):
-    topic = fresh_name()
+def test_the_end_of_python_sends_what_was_submitted(child, rocketpy_server, rocketpy_topic):
     ended = child(
         f"""
         import rocketpy
@@ -51,11 +50,11 @@ def test_the_end_of_python_sends_what_was_submitted(child, rocketpy_server):
             "forgotten", name_servers=["{rocketpy_server.name_server}"], send_timeout=60
         )
         for n in range(1000):
-            producer.submit(rocketpy.Message("{topic}", b"%d" % n))
+            producer.submit(rocketpy.Message("{rocketpy_topic}", b"%d" % n))
         """
     )
     assert (ended.returncode, ended.stderr) == (0, "")
-    with rocketpy_server.consumer(fresh_name(), topic, start=rocketpy.Start.EARLIEST) as consumer:
+    with rocketpy_server.consumer(fresh_name(), rocketpy_topic) as consumer:
         bodies = []
         while len(bodies) < 1000:
             bodies += [message.body for message in consumer.poll(timeout=60)]
@@ -69,6 +68,8 @@ def test_the_end_of_python_closes_clients_before_servers(child, tmp_path):
         import rocketpy, sys, time
         from rocketpy.testing import PatientServer
         server = PatientServer(sys.argv[1]).start()
+        with server.admin() as admin:
+            admin.create_topic("topic", queues=4)
         producer = server.producer("forgotten")
         producer.send(rocketpy.Message("topic", b"text"))
         consumer = server.consumer("forgotten", "topic")

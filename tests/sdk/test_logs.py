@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 
 import pytest
 
@@ -77,51 +76,6 @@ def test_a_level_that_is_set_later_works(kept, rocketpy_server):
     assert kept.having("client started")[0].levelno == logging.DEBUG
 
 
-class Slow(logging.Handler):
-    """Holds the first record until it may go on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entered, self.go_on = threading.Event(), threading.Event()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.entered.set()
-        self.go_on.wait()
-
-
-@pytest.fixture
-def slow(kept):
-    handler = Slow()
-    CLIENT.addHandler(handler)
-    yield handler
-    handler.go_on.set()
-    CLIENT.removeHandler(handler)
-
-
-def test_what_a_slow_handler_leaves_no_room_for_is_counted(kept, slow, free_port):
-    failures = 1200
-    fail_to_connect(free_port)
-    slow.entered.wait()
-    for _ in range(failures - 1):
-        fail_to_connect(free_port)
-    slow.go_on.set()
-    wait_until(lambda: kept.having("dropped: "), "the number of records that were dropped")
-    dropped = int(kept.having("dropped: ")[0].getMessage().rpartition(" ")[2])
-    assert dropped > 0
-    assert dropped + len(kept.having(f"127.0.0.1:{free_port}")) == failures
-
-
-def test_records_that_no_logger_wants_take_no_room(kept, slow, free_port):
-    fail_to_connect(free_port)
-    slow.entered.wait()
-    for _ in range(1200):
-        rocketpy.Admin(name_servers=f"127.0.0.1:{free_port}").close()  # logs both, below WARNING
-    fail_to_connect(free_port)
-    slow.go_on.set()
-    wait_until(lambda: len(kept.having(f"127.0.0.1:{free_port}")) == 2)
-    assert not kept.having("dropped: ")
-
-
 def test_an_automatic_commit_that_fails_is_heard_of_and_its_end_too(kept, tmp_path):
     topic = fresh_name("commits")
     with PatientServer(tmp_path / "store", settings=SMALL_FILES) as server:
@@ -143,7 +97,7 @@ def test_an_automatic_commit_that_fails_is_heard_of_and_its_end_too(kept, tmp_pa
 
 
 FAIL = """
-import logging, rocketpy, sys
+import logging, rocketpy, sys, time
 def fail():
     admin = rocketpy.Admin(name_servers="127.0.0.1:" + sys.argv[1])
     try:
@@ -163,6 +117,50 @@ def test_python_shows_warnings_of_a_program_that_configures_nothing_and_ends_at_
 def test_a_level_above_silences_it(child, free_port):
     ended = child(FAIL + "logging.getLogger('rocketpy').setLevel(logging.CRITICAL)\nfail()\n", str(free_port))
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+SLOW = """
+import threading
+class Slow(logging.Handler):
+    entered, go_on, texts = threading.Event(), threading.Event(), []
+    def emit(self, record):
+        self.entered.set()
+        self.go_on.wait()
+        self.texts.append(record.getMessage())
+slow = Slow()
+logging.getLogger("rocketpy.client").addHandler(slow)
+fail()
+slow.entered.wait()
+"""
+
+
+def test_what_a_slow_handler_leaves_no_room_for_is_counted(child, free_port):
+    source = """
+for _ in range(1199):
+    fail()
+slow.go_on.set()
+def dropped():
+    return sum(int(text.rpartition(" ")[2]) for text in slow.texts if "dropped: " in text)
+while dropped() + sum(sys.argv[1] in text for text in slow.texts) < 1200:
+    time.sleep(0.01)
+print(dropped() > 0, dropped() + sum(sys.argv[1] in text for text in slow.texts))
+"""
+    ended = child(FAIL + SLOW + source, str(free_port))
+    assert (ended.returncode, ended.stdout) == (0, "True 1200\n"), ended.stderr
+
+
+def test_records_that_no_logger_wants_take_no_room(child, free_port):
+    source = """
+for _ in range(1200):
+    rocketpy.Admin(name_servers="127.0.0.1:" + sys.argv[1]).close()  # logs both, below WARNING
+fail()
+slow.go_on.set()
+while len(slow.texts) < 2:
+    time.sleep(0.01)
+print(*[sys.argv[1] in text for text in slow.texts])
+"""
+    ended = child(FAIL + SLOW + source, str(free_port))
+    assert (ended.returncode, ended.stdout) == (0, "True True\n"), ended.stderr
 
 
 def test_a_forked_child_has_records_of_its_own(child, free_port):

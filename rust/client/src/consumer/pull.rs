@@ -192,7 +192,8 @@ impl Puller {
         if let ClientError::Refused { code: response::FLOW_CONTROL, .. } = error {
             return FLOW_CONTROL_PAUSE;
         }
-        if self.failure.failed(Instant::now()) {
+        let is_closing = matches!(error, ClientError::Closed { .. });
+        if !is_closing && self.failure.failed(Instant::now()) {
             warn!(queue = %self.queue(), %error, "pull failed, it is repeated");
         }
         self.tell(&error);
