@@ -190,7 +190,7 @@ class ProducerOptions(ClientOptions, total=False):
     requests_in_flight: int
     """Maximum concurrent requests of one `send_many`, and of the submitted messages of one topic. Default 8."""
     linger: Duration
-    """How long a submitted message may wait for others to share its request. Default 0 s: only while one is under way."""
+    """How long a submitted message may wait for others to share its request. Default 0 s: while one is under way."""
     default_topic_queues: int
     """Queues asked for when the broker creates a topic by itself. Default 4."""
 
@@ -256,9 +256,9 @@ class ConsumerOptions(ClientOptions, total=False):
     allow_missing_topic: bool
     """Starts even if a topic does not exist yet, and waits for it. Default False: an error."""
     allow_other_subscriptions: bool
-    """Joins and goes on while another live member of the group subscribes to other topics or tags, as during a change of
-    all members' tags. Default False: `Consumer` raises `GroupConflictError` if that member is in this process, otherwise
-    `poll` does."""
+    """Joins and goes on while another live member of the group subscribes to other topics or tags, as during a change
+    of all members' tags. Default False: `Consumer` raises `GroupConflictError` if that member is in this process,
+    otherwise `poll` does."""
     max_body_bytes: int | None
     """Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what is stored."""
 

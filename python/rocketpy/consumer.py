@@ -87,10 +87,15 @@ class Consumer(Closing):
         options: All below, by keyword.
 
     Options:
-        tags: `*` for all, otherwise tags separated by `||`; filtered in the broker. Default `*`.
-        start: Where a group begins that has no stored offset for a queue; the place is then stored. Default
-            `Start.LATEST`.
-        auto_commit: Interval at which to commit the messages returned before the latest poll. Default None: never.
+        tags: Which tags to receive; filtered in the broker. `"*"` (the default) for all messages, `"UA || AA"`, or
+            `["UA", "AA"]`, whose tags may hold anything; or such a value by topic: `{"orders": "UA", "audit": "*"}`.
+        start: Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is
+            skipped), `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then
+            stored.
+        auto_commit: Interval at which to commit the messages returned before the latest poll, more than 0 s and at most
+            1 h; True for every second; False or None (the default) for never.
+        unreachable_timeout: Time without an answer of any broker after which `poll` and iteration raise
+            `ConnectionFailedError`, and again after each such time. Default 60 s; None for never.
         prefetch_messages: Maximum number of messages prefetched for `poll`, per queue. Default 16384.
         prefetch_bytes: Maximum bytes prefetched for `poll`, per queue. Default 16 MiB.
         prefetch_total_bytes: Maximum bytes prefetched for `poll`, for all queues together. Default 128 MiB.
@@ -98,8 +103,14 @@ class Consumer(Closing):
         pull_bytes: Maximum bytes requested by one pull. Default 1 MiB.
         suspend: Time for which the broker may hold a pull that finds nothing. Default 15 s.
         pull_timeout: Time for one pull, longer than `suspend`. Default 30 s.
+        handover_timeout: How long a queue that goes to another member is kept while its messages are worked on: until
+            `commit`, or with `auto_commit` until the next poll, and at most this long. The other member begins after
+            that. Default 5 s; 0 to give queues up at once.
         retry_topic: Also reads the group's retry topic, as Apache's push consumers do. Default False.
         allow_missing_topic: Starts even if a topic does not exist yet, and waits for it. Default False: an error.
+        allow_other_subscriptions: Joins and goes on while another live member of the group subscribes to other topics
+            or tags, as during a change of all members' tags. Default False: `Consumer` raises `GroupConflictError` if
+            that member is in this process, otherwise `poll` does.
         max_body_bytes: Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what
             is stored.
         instance_name: Part of the client id after `@`. Default None: a unique one.

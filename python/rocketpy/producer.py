@@ -41,8 +41,11 @@ class Producer(Closing):
         window_messages: Maximum number of unacknowledged messages of `submit`. Default 16384.
         window_bytes: Maximum unacknowledged body bytes of `submit`. Default 64 MiB.
         batch_messages: Maximum number of messages in one wire batch of `send_many`. Default 1024.
-        batch_bytes: Maximum bytes of one wire batch of `send_many`. Default 512 KiB.
-        requests_in_flight: Maximum concurrent requests of one `send_many`. Default 8.
+        batch_bytes: Maximum bytes of one wire batch. Default 512 KiB.
+        requests_in_flight: Maximum concurrent requests of one `send_many`, and of the submitted messages of one topic.
+            Default 8.
+        linger: How long a submitted message may wait for others to share its request. Default 0 s: while one is under
+            way.
         default_topic_queues: Queues asked for when the broker creates a topic by itself. Default 4.
         instance_name: Part of the client id after `@`. Default None: a unique one.
         client_ip: Address shown in the client id. Default None: the local address used to reach the first name server.
