@@ -175,9 +175,6 @@ pub struct ConsumerConfig {
     /// After this long without an answer of any broker `poll` returns an error, and again after each such time; `None` never.
     /// Default 60 s.
     pub unreachable_timeout: Option<Duration>,
-    /// How long a queue that goes to another member is kept for a user who works on its messages: until the commit, or the next poll
-    /// with automatic commits, and at most this long. Default 5 s.
-    pub handover_timeout: Duration,
     /// Longest time between two rebalances. Default 20 s.
     pub rebalance_interval: Duration,
     /// Shortest time between two rebalances. Default 200 ms.
@@ -207,7 +204,6 @@ impl Default for ConsumerConfig {
             pull_timeout: Duration::from_secs(30),
             auto_commit: None,
             unreachable_timeout: Some(Duration::from_secs(60)),
-            handover_timeout: Duration::from_secs(5),
             rebalance_interval: Duration::from_secs(20),
             rebalance_min_gap: Duration::from_millis(200),
             retry_topic: false,

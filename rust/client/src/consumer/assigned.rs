@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use rocketpy_model::{MessageQueue, QueueOffset};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use super::batch::PulledPart;
 use crate::config::ConsumerConfig;
@@ -31,10 +30,6 @@ pub(super) struct Assigned {
     /// Changes with every seek: the answer to a pull of an older epoch is dropped.
     pub(super) epoch: Epoch,
     pub(super) paused: bool,
-    /// Messages were handed out that the user may still work on.
-    pub(super) in_use: bool,
-    /// Since when the queue belongs to another member and is only kept for the user. Nothing is pulled or handed out.
-    pub(super) leaving_since: Option<Instant>,
     /// Next offset to pull; `None` until the start is known.
     pub(super) next_pull: Option<QueueOffset>,
     /// Offset after the last message handed out.
@@ -57,8 +52,6 @@ impl Assigned {
             id,
             epoch: id,
             paused,
-            in_use: false,
-            leaving_since: None,
             next_pull: None,
             position: None,
             settled: None,
@@ -68,11 +61,6 @@ impl Assigned {
             cached_bytes: 0,
             changed: Arc::new(Notify::new()),
         }
-    }
-
-    /// Whether it is not only kept for the user.
-    pub(super) fn is_own(&self) -> bool {
-        self.leaving_since.is_none()
     }
 
     pub(super) fn has_room(&self, config: &ConsumerConfig) -> bool {
@@ -91,7 +79,6 @@ impl Assigned {
         let taken = first.part.split_front(count);
         if let Some(last) = taken.spans().last() {
             self.position = Some(last.queue_offset + 1);
-            self.in_use = true;
         }
         if first.part.is_empty() {
             self.position = Some(first.after);

@@ -38,10 +38,8 @@ impl Member {
             let mut state = self.state.lock();
             // Checked under the lock: before that, queues may still go to other members.
             let checked = offsets.iter().map(|(queue, offset)| state.check_commit(queue, *offset));
-            let mut offsets = checked.collect::<Result<Vec<_>, _>>()?;
+            let offsets = checked.collect::<Result<Vec<_>, _>>()?;
             offsets.iter().for_each(|(queue, offset)| state.settle_at(queue, *offset));
-            // Those that are only kept for the user are committed when they are given up.
-            offsets.retain(|(queue, _)| state.contains(queue));
             offsets
         };
         self.send(offsets).await
@@ -50,7 +48,7 @@ impl Member {
     /// Commits for queues that this member lost. The next member continues from there, unless it has already committed more:
     /// this member may notice the loss late. A broker whose offset is below what this member committed has lost the last commits,
     /// or the end of the queue. Then this member commits nothing, so that the next member skips nothing.
-    pub(super) async fn commit_lost(self: &Arc<Self>, lost: Vec<Lost>) -> Result<(), ClientError> {
+    async fn commit_lost(self: &Arc<Self>, lost: Vec<Lost>) {
         let _turn = self.committing.lock().await;
         let stored = self.stored(lost.iter().map(|lost| lost.queue.clone())).await;
         let offset = |lost: Lost| {
@@ -58,17 +56,15 @@ impl Member {
             let is_behind = lost.committed < stored && stored < Some(settled);
             (stored == lost.committed || is_behind).then_some((lost.queue, settled))
         };
-        self.send(lost.into_iter().filter_map(offset).collect()).await
+        if let Err(error) = self.send(lost.into_iter().filter_map(offset).collect()).await {
+            warn!(group = %self.group, %error, "commit of a lost queue failed");
+        }
     }
 
     /// Starts the commit of lost queues, which continues even if the consumer is closed.
     pub(super) fn start_commit_of_lost(self: &Arc<Self>, lost: Vec<Lost>) -> JoinHandle<()> {
         let member = self.clone();
-        self.client.runtime().spawn(async move {
-            if let Err(error) = member.commit_lost(lost).await {
-                warn!(group = %member.group, %error, "commit of a lost queue failed");
-            }
-        })
+        self.client.runtime().spawn(async move { member.commit_lost(lost).await })
     }
 
     /// The stored offsets. A queue whose broker does not answer is left out.

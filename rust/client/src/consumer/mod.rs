@@ -8,7 +8,6 @@ mod commit;
 mod conflict;
 mod contact;
 mod decode;
-mod handover;
 mod member;
 mod others;
 mod pull;

@@ -30,7 +30,9 @@ const ROUTE_PATIENCE: Duration = Duration::from_secs(30);
 const LEAST_PULL_BYTES: usize = 64 << 10;
 
 /// Pulls until the queue is assigned to another member.
-pub(super) async fn run(member: Arc<Member>, gained: Gained) {
+pub(super) async fn run(member: Arc<Member>, gained: Gained, delay: Duration) {
+    // Gives the member that had the queue before time to commit.
+    tokio::time::sleep(delay).await;
     let mut puller =
         Puller { member, gained, broker_id: 0, no_route_since: None, failure: Lasting::default() };
     loop {

@@ -6,13 +6,13 @@ use std::time::Duration;
 use rocketpy_model::{MessageQueue, QueueOffset};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::batch::PulledBatch;
 use super::contact::BrokerContact;
 use super::member::Member;
 use super::state::{CommitScope, OffsetMove};
-use super::{commit, handover, rebalance, subscription};
+use super::{commit, rebalance, subscription};
 use crate::client::Client;
 use crate::config::{ConsumerConfig, Start, Subscription};
 use crate::error::ClientError;
@@ -128,14 +128,7 @@ impl PullConsumer {
         let member = self.member();
         member.check()?;
         if member.config.auto_commit.is_some() {
-            let is_over = member.state.lock().settle();
-            if is_over {
-                member.spawn(|member| async move {
-                    if let Err(error) = handover::release(&member).await {
-                        warn!(group = %member.group, %error, "commit of a lost queue failed");
-                    }
-                });
-            }
+            member.state.lock().settle();
         }
         let (max_messages, deadline) = (max_messages.max(1), Instant::now() + max_wait);
         loop {
@@ -182,8 +175,7 @@ impl PullConsumer {
     /// A broker writes offsets to disk every few seconds. A crash may undo the last commits; it never advances an offset.
     pub async fn commit(&self) -> Result<(), ClientError> {
         self.member().check()?;
-        let committed = self.member().commit(CommitScope::HandedOut).await;
-        handover::release(self.member()).await.and(committed)
+        self.member().commit(CommitScope::HandedOut).await
     }
 
     /// Commits the given offsets, each the next to read.
@@ -194,8 +186,7 @@ impl PullConsumer {
     pub async fn commit_offsets(&self, offsets: &[(MessageQueue, QueueOffset)]) -> Result<(), ClientError> {
         let member = self.member();
         member.check()?;
-        let committed = member.commit_all(offsets).await;
-        handover::release(member).await.and(committed)
+        member.commit_all(offsets).await
     }
 
     /// The offset stored for the group at the broker.
@@ -345,10 +336,8 @@ impl PullConsumer {
             Some(_) => member.commit(CommitScope::Settled).await,
             None => Ok(()),
         };
-        let kept = member.state.lock().release(Duration::ZERO);
-        let given_up = handover::give_up(member, kept).await;
         member.leave().await;
-        committed.and(given_up)
+        committed
     }
 }
 

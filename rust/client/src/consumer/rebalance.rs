@@ -11,8 +11,7 @@ use rocketpy_protocol::code::response;
 use tracing::{debug, info, warn};
 
 use super::member::Member;
-use super::state::Assignment;
-use super::{allocate, commit, handover, pull};
+use super::{allocate, commit, pull};
 use crate::error::ClientError;
 use crate::outcome;
 use crate::route::TopicRoute;
@@ -21,6 +20,8 @@ use crate::wire::{self, Pull};
 const OPERATION: &str = "pull";
 /// Time to the next round when the last one could not balance every topic.
 const UNBALANCED_PAUSE: Duration = Duration::from_secs(1);
+/// Pause before the first pull of a queue that another member may have had, so that it can commit.
+const HANDOVER: Duration = Duration::from_millis(500);
 
 /// This member's queues of one topic.
 struct Share {
@@ -62,7 +63,7 @@ pub(super) async fn run(member: Arc<Member>) {
 /// Computes and applies the assignment. Returns the subscriptions whose topics could not be balanced and keep their queues.
 async fn round(member: &Arc<Member>) -> BTreeSet<usize> {
     let (mut wanted, mut left, mut others) = (BTreeMap::new(), BTreeSet::new(), false);
-    let mut brokers = BTreeSet::new();
+    let (mut brokers, mut knows_all) = (BTreeSet::new(), true);
     for (index, subscription) in member.subscriptions.iter().enumerate() {
         match share_of(member, &subscription.topic).await {
             Ok(share) => {
@@ -73,6 +74,8 @@ async fn round(member: &Arc<Member>) -> BTreeSet<usize> {
             Err(error) => {
                 debug!(group = %member.group, topic = subscription.topic, %error, "topic not rebalanced");
                 left.insert(index);
+                // A topic that no broker has names none.
+                knows_all &= matches!(error, ClientError::NoRoute { .. } | ClientError::NoBrokers { .. });
                 if matches!(error, ClientError::NoMembers { .. } | ClientError::Refused { .. })
                     && !subscription.is_retry
                 {
@@ -84,7 +87,7 @@ async fn round(member: &Arc<Member>) -> BTreeSet<usize> {
             }
         }
     }
-    if left.is_empty() {
+    if knows_all && !brokers.is_empty() {
         member.retain_contacts(&brokers);
     }
     member.state.lock().joined(others);
@@ -168,21 +171,15 @@ async fn members(member: &Member, route: &TopicRoute) -> Result<Vec<String>, Cli
 /// # Source
 /// docs/reference/client.md 8.3.
 async fn apply(member: &Arc<Member>, wanted: &BTreeMap<Arc<MessageQueue>, usize>, others: bool) {
-    let keep = !member.config.handover_timeout.is_zero();
-    let Assignment { gained, lost, kept, returned } = member.state.lock().assign(wanted, keep);
-    handover::unlock(member, &returned).await;
-    if gained.is_empty() && lost.is_empty() && kept.is_empty() {
+    let (gained, lost) = member.state.lock().assign(wanted);
+    if gained.is_empty() && lost.is_empty() {
         return;
     }
     let (assigned, group) = (wanted.len(), &member.group);
-    info!(%group, gained = gained.len(), lost = lost.len() + kept.len(), assigned, "assignment changed");
-    if !kept.is_empty() {
-        member.spawn(|member| handover::keep(member, kept));
-    }
-    if others && !gained.is_empty() {
-        member.spawn(|member| handover::begin(member, gained));
-    } else {
-        gained.into_iter().for_each(|gained| member.spawn(|member| pull::run(member, gained)));
+    info!(%group, gained = gained.len(), lost = lost.len(), assigned, "assignment changed");
+    let delay = if others { HANDOVER } else { Duration::ZERO };
+    for gained in gained {
+        member.spawn(|member| pull::run(member, gained, delay));
     }
     let done: Vec<_> = lost.into_iter().filter(|lost| lost.to_commit().is_some()).collect();
     if member.config.auto_commit.is_some() && !done.is_empty() {

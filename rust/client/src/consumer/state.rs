@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rocketpy_model::{MessageQueue, QueueOffset};
-use tokio::time::Instant;
 
 use super::assigned::{Assigned, Cached, Epoch, Gained, Lost};
 use super::batch::{PulledBatch, PulledPart};
@@ -58,17 +56,6 @@ pub(crate) enum Task {
     End,
 }
 
-/// What an assignment changed.
-#[derive(Debug)]
-pub(crate) struct Assignment {
-    pub(crate) gained: Vec<Gained>,
-    pub(crate) lost: Vec<Lost>,
-    /// Lost, and kept for the user.
-    pub(crate) kept: Vec<Arc<MessageQueue>>,
-    /// Kept so far, and assigned again.
-    pub(crate) returned: Vec<Arc<MessageQueue>>,
-}
-
 /// Which offsets a commit sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommitScope {
@@ -104,24 +91,12 @@ impl State {
         self.last_epoch
     }
 
-    /// Assigns exactly the queues of `wanted` (queue and subscription). With `keep`, those that a user works on are kept for now.
-    pub(crate) fn assign(&mut self, wanted: &BTreeMap<Arc<MessageQueue>, usize>, keep: bool) -> Assignment {
-        let gone: Vec<_> = self
-            .queues
-            .iter()
-            .filter(|(queue, assigned)| assigned.leaving_since.is_none() && !wanted.contains_key(*queue))
-            .map(|(queue, assigned)| (queue.clone(), keep && assigned.in_use))
-            .collect();
-        let (kept, gone): (Vec<_>, Vec<_>) = gone.into_iter().partition(|(_, keep)| *keep);
-        let kept: Vec<_> = kept.into_iter().map(|(queue, _)| queue).collect();
-        kept.iter().for_each(|queue| self.set_leaving(queue, Some(Instant::now())));
-        let lost = gone.iter().filter_map(|(queue, _)| self.remove(queue)).collect();
-        let (mut gained, mut returned) = (Vec::new(), Vec::new());
+    /// Assigns exactly the queues of `wanted` (queue and subscription).
+    pub(crate) fn assign(&mut self, wanted: &BTreeMap<Arc<MessageQueue>, usize>) -> (Vec<Gained>, Vec<Lost>) {
+        let gone: Vec<_> = self.queues.keys().filter(|queue| !wanted.contains_key(*queue)).cloned().collect();
+        let lost = gone.iter().filter_map(|queue| self.remove(queue)).collect();
+        let mut gained = Vec::new();
         for (queue, subscription) in wanted {
-            if self.queues.get(queue).is_some_and(|assigned| assigned.leaving_since.is_some()) {
-                self.set_leaving(queue, None);
-                returned.push(queue.clone());
-            }
             if !self.queues.contains_key(queue) {
                 let id = self.next_epoch();
                 let assigned = Assigned::new(queue.clone(), id, self.paused.contains(queue));
@@ -130,30 +105,7 @@ impl State {
                 self.queues.insert(queue.clone(), assigned);
             }
         }
-        Assignment { gained, lost, kept, returned }
-    }
-
-    /// Begins or ends the time in which a queue is only kept for its user.
-    fn set_leaving(&mut self, queue: &Arc<MessageQueue>, since: Option<Instant>) {
-        let epoch = self.next_epoch();
-        let Some(assigned) = self.queues.get_mut(queue) else { return };
-        assigned.leaving_since = since;
-        // The answer to a pull that is under way is not wanted, and what was pulled ahead may be pulled again.
-        assigned.epoch = epoch;
-        assigned.next_pull = assigned.position;
-        self.cached_bytes -= assigned.drop_cached();
-        assigned.changed.notify_one();
-        self.ready.retain(|ready| ready != queue);
-    }
-
-    /// Gives up the kept queues that the user is done with, and those that were kept for `most`.
-    pub(crate) fn release(&mut self, most: Duration) -> Vec<Lost> {
-        let is_over = |assigned: &Assigned| {
-            assigned.leaving_since.is_some_and(|since| !assigned.in_use || since.elapsed() >= most)
-        };
-        let over: Vec<_> =
-            self.queues.values().filter(|one| is_over(one)).map(|one| one.queue.clone()).collect();
-        over.iter().filter_map(|queue| self.remove(queue)).collect()
+        (gained, lost)
     }
 
     /// Removes a queue and what was pulled ahead of it.
@@ -173,13 +125,12 @@ impl State {
     }
 
     pub(crate) fn contains(&self, queue: &MessageQueue) -> bool {
-        self.queues.get(queue).is_some_and(|assigned| assigned.leaving_since.is_none())
+        self.queues.contains_key(queue)
     }
 
     /// Assigned queues, sorted.
     pub(crate) fn queues(&self) -> impl Iterator<Item = &Arc<MessageQueue>> {
-        let own = |(queue, assigned)| Assigned::is_own(assigned).then_some(queue);
-        self.queues.iter().filter_map(own)
+        self.queues.keys()
     }
 
     pub(crate) fn queue_count(&self) -> usize {
@@ -194,7 +145,6 @@ impl State {
         let epoch = assigned.epoch;
         match assigned.next_pull {
             None => Task::FindStart { epoch },
-            Some(_) if !assigned.is_own() => Task::Wait,
             Some(offset)
                 if !assigned.paused
                     && assigned.has_room(config)
@@ -295,17 +245,13 @@ impl State {
         batch
     }
 
-    /// Marks everything handed out so far as done. True when a kept queue can be given up.
-    pub(crate) fn settle(&mut self) -> bool {
-        let mut is_over = false;
+    /// Marks everything handed out so far as done.
+    pub(crate) fn settle(&mut self) {
         for queue in std::mem::take(&mut self.unsettled) {
             if let Some(assigned) = self.queues.get_mut(&queue) {
                 assigned.settled = assigned.position;
-                assigned.in_use = false;
-                is_over |= !assigned.is_own();
             }
         }
-        is_over
     }
 
     /// Queues that the next [`settle`](Self::settle) looks at.
@@ -348,7 +294,6 @@ impl State {
     pub(crate) fn settle_at(&mut self, queue: &MessageQueue, offset: QueueOffset) {
         if let Some(assigned) = self.queues.get_mut(queue) {
             assigned.settled = Some(offset);
-            assigned.in_use = false;
             self.unsettled.insert(assigned.queue.clone());
         }
     }
@@ -361,7 +306,7 @@ impl State {
         };
         self.queues
             .values()
-            .filter(|assigned| assigned.is_own() && offset(assigned) != assigned.committed)
+            .filter(|assigned| offset(assigned) != assigned.committed)
             .filter_map(|assigned| Some((assigned.queue.clone(), offset(assigned)?)))
             .collect()
     }
@@ -376,13 +321,13 @@ impl State {
     /// The last acknowledged commits, which a restarted broker may have forgotten.
     pub(crate) fn acknowledged(&self) -> Vec<(Arc<MessageQueue>, QueueOffset)> {
         let of = |assigned: &Assigned| Some((assigned.queue.clone(), assigned.committed?));
-        self.queues.values().filter(|assigned| assigned.is_own()).filter_map(of).collect()
+        self.queues.values().filter_map(of).collect()
     }
 
     /// The offset after the last message handed out, per queue.
     pub(crate) fn positions(&self) -> Vec<(MessageQueue, QueueOffset)> {
         let of = |assigned: &Assigned| Some(((*assigned.queue).clone(), assigned.position?));
-        self.queues.values().filter(|assigned| assigned.is_own()).filter_map(of).collect()
+        self.queues.values().filter_map(of).collect()
     }
 
     /// Continues at `offset` and drops what was pulled ahead. False when the queue is not assigned.
