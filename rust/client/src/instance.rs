@@ -135,16 +135,18 @@ impl Instance {
             let (api, request) = (self.api.clone(), request.clone());
             calls.spawn(async move {
                 match api.call_ok(&address, OPERATION, request).await {
-                    Ok(answer) => wire::other_subscriptions(&address, &answer),
+                    Ok(answer) => Some(wire::other_subscriptions(&address, &answer)),
                     Err(error) => {
                         warn!(address, %error, "heartbeat failed");
-                        Vec::new()
+                        None
                     }
                 }
             });
         }
-        let others = self.join(calls).await.concat();
-        self.members.heard_of_others(&others, are_all);
+        let asked = calls.len();
+        let answers: Vec<_> = self.join(calls).await.into_iter().flatten().collect();
+        let have_all_answered = are_all && asked > 0 && answers.len() == asked;
+        self.members.heard_of_others(&answers.concat(), have_all_answered);
     }
 
     /// Waits for calls. One that panics is logged and does not end the others.

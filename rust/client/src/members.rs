@@ -14,7 +14,7 @@ pub(crate) trait Consumer: Send + Sync {
     /// What the heartbeat says of it.
     fn heartbeat(&self) -> ConsumerData;
     /// Takes what the answers to a heartbeat said about members of its group with other subscriptions.
-    fn heard_of_other(&self, other: Option<OtherSubscription>, all_asked: bool);
+    fn heard_of_other(&self, other: Option<OtherSubscription>, all_answered: bool);
     /// Rebalances soon.
     fn rebalance_soon(&self);
     /// A broker was connected to: it may have forgotten what it was told.
@@ -119,7 +119,7 @@ impl Members {
     }
 
     /// Tells each consumer what the answers to a heartbeat said about other members of its group.
-    pub(crate) fn heard_of_others(&self, others: &[OtherSubscription], all_asked: bool) {
+    pub(crate) fn heard_of_others(&self, others: &[OtherSubscription], all_answered: bool) {
         let consumers: Vec<_> = {
             let consumers = self.consumers.lock();
             let live =
@@ -128,7 +128,7 @@ impl Members {
         };
         for (group, consumer) in consumers {
             let other = others.iter().find(|other| other.group == group);
-            consumer.heard_of_other(other.cloned(), all_asked);
+            consumer.heard_of_other(other.cloned(), all_answered);
         }
     }
 

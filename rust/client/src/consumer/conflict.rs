@@ -59,12 +59,16 @@ fn live(member: &Weak<Member>) -> Option<Arc<Member>> {
     member.upgrade().filter(|member| !member.closed.load(Ordering::Acquire))
 }
 
-/// The tags by topic; none for all messages.
+/// The tags by topic; none for all messages. Without the retry topic, which push consumers read and others may not.
 fn tags(subscriptions: &[TopicSubscription]) -> BTreeMap<&str, BTreeSet<&String>> {
-    subscriptions.iter().map(|one| (one.topic.as_str(), one.filter.names().iter().collect())).collect()
+    own(subscriptions).map(|one| (one.topic.as_str(), one.filter.names().iter().collect())).collect()
 }
 
 fn text(subscriptions: &[TopicSubscription]) -> String {
     let of = |one: &TopicSubscription| format!("{}: {}", one.topic, one.expression);
-    subscriptions.iter().map(of).collect::<Vec<_>>().join("; ")
+    own(subscriptions).map(of).collect::<Vec<_>>().join("; ")
+}
+
+fn own(subscriptions: &[TopicSubscription]) -> impl Iterator<Item = &TopicSubscription> {
+    subscriptions.iter().filter(|one| !one.is_retry)
 }

@@ -184,8 +184,8 @@ impl Consumer for Member {
         }
     }
 
-    fn heard_of_other(&self, other: Option<OtherSubscription>, all_asked: bool) {
-        let change = self.others.lock().heard(other.clone(), all_asked);
+    fn heard_of_other(&self, other: Option<OtherSubscription>, all_answered: bool) {
+        let change = self.others.lock().heard(other.clone(), all_answered);
         let group = &self.group;
         match (change, other) {
             (Change::Differs, Some(OtherSubscription { client_id, subscriptions, .. })) => {

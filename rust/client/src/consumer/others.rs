@@ -21,9 +21,9 @@ pub(crate) enum Change {
 }
 
 impl Others {
-    /// Takes what the answers to a heartbeat said. `None` ends a disagreement only where all brokers were asked.
-    pub(crate) fn heard(&mut self, other: Option<OtherSubscription>, all_asked: bool) -> Change {
-        if other.is_none() && !all_asked {
+    /// Takes what the answers to a heartbeat said. `None` ends a disagreement only where all brokers answered.
+    pub(crate) fn heard(&mut self, other: Option<OtherSubscription>, all_answered: bool) -> Change {
+        if other.is_none() && !all_answered {
             return Change::Nothing;
         }
         let change = match (&self.other, &other) {
@@ -32,7 +32,7 @@ impl Others {
             _ => Change::Nothing,
         };
         // A broker that was just connected to repeats what the regular heartbeat told.
-        self.is_due = other.is_some() && (self.is_due || all_asked || change == Change::Differs);
+        self.is_due = other.is_some() && (self.is_due || all_answered || change == Change::Differs);
         self.other = other;
         change
     }

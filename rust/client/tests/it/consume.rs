@@ -386,6 +386,9 @@ async fn members_of_a_group_in_one_process_read_the_same() {
     };
     let first = join("UA || AA", false).await.unwrap();
     let _same = join("AA||UA", false).await.unwrap();
+    let with_retries = ConsumerConfig { retry_topic: true, ..ConsumerConfig::default() };
+    let wanted = vec![Subscription::new("t", "UA || AA")];
+    let _retries = PullConsumer::new(&client(&[&peer]), "report", wanted, with_retries).await.unwrap();
     let error = join("*", false).await.err().unwrap();
     let expected = ClientError::OtherSubscriptions {
         group: "report".to_owned(),
