@@ -103,9 +103,6 @@ class Consumer(Closing):
         pull_bytes: Maximum bytes requested by one pull. Default 1 MiB.
         suspend: Time for which the broker may hold a pull that finds nothing. Default 15 s.
         pull_timeout: Time for one pull, longer than `suspend`. Default 30 s.
-        handover_timeout: How long a queue that goes to another member is kept while its messages are worked on: until
-            `commit`, or with `auto_commit` until the next poll, and at most this long. The other member begins after
-            that. Default 5 s; 0 to give queues up at once.
         retry_topic: Also reads the group's retry topic, as Apache's push consumers do. Default False.
         allow_missing_topic: Starts even if a topic does not exist yet, and waits for it. Default False: an error.
         allow_other_subscriptions: Joins and goes on while another live member of the group subscribes to other topics
