@@ -122,10 +122,11 @@ def test_a_level_above_silences_it(child, free_port):
 SLOW = """
 import threading
 class Slow(logging.Handler):
-    entered, go_on, texts = threading.Event(), threading.Event(), []
+    entered, go_on, texts, made_at = threading.Event(), threading.Event(), [], []
     def emit(self, record):
         self.entered.set()
         self.go_on.wait()
+        self.made_at.append(record.created)
         self.texts.append(record.getMessage())
 slow = Slow()
 logging.getLogger("rocketpy.client").addHandler(slow)
@@ -161,6 +162,41 @@ print(*[sys.argv[1] in text for text in slow.texts])
 """
     ended = child(FAIL + SLOW + source, str(free_port))
     assert (ended.returncode, ended.stdout) == (0, "True True\n"), ended.stderr
+
+
+def test_a_record_has_the_time_at_which_it_was_made(child, free_port):
+    source = """
+fail()
+before = time.time()
+slow.go_on.set()
+while len(slow.texts) < 2:
+    time.sleep(0.01)
+print(*[before - 60 < made_at <= before for made_at in slow.made_at])
+"""
+    ended = child(FAIL + SLOW + source, str(free_port))
+    assert (ended.returncode, ended.stdout) == (0, "True True\n"), ended.stderr
+
+
+def test_a_filter_that_raises_takes_no_other_record_along(child, free_port):
+    source = """
+class Raises(logging.Filter):
+    count = 0
+    def filter(self, record):
+        self.count += 1
+        if self.count == 1:
+            raise ValueError("a filter of the user")
+        return True
+logging.getLogger("rocketpy.client").addFilter(Raises())
+for _ in range(3):
+    fail()
+slow.go_on.set()
+while len(slow.texts) < 3:
+    time.sleep(0.01)
+print(len(slow.texts))
+"""
+    ended = child(FAIL + SLOW + source, str(free_port))
+    assert (ended.returncode, ended.stdout) == (0, "3\n"), ended.stderr
+    assert "a filter of the user" in ended.stderr
 
 
 def test_a_forked_child_has_records_of_its_own(child, free_port):

@@ -100,7 +100,9 @@ impl Producer {
             None => shared.sender.route_within(&message.topic, timeout).await?,
         };
         let wait = options.wait.unwrap_or(shared.sender.config.send_timeout);
-        let place = shared.window.enter(message.body.len(), wait).await?;
+        // What lingers until more messages come would keep them out.
+        let hurry = || shared.lanes.hurry();
+        let place = shared.window.enter(message.body.len(), wait, hurry).await?;
         let key = options.order_key.as_deref().or_else(|| message.order_key());
         let way = match (&options.queue, key) {
             (Some(queue), _) => {

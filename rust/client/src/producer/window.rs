@@ -58,11 +58,16 @@ impl Window {
         self.rounds.lock().open.iter().sum()
     }
 
-    /// Waits for a place. A body larger than the window takes the whole window.
+    /// Waits for a place, and calls `is_full` before. A body larger than the window takes the whole window.
     ///
     /// # Errors
     /// [`ClientError::WindowFull`], [`ClientError::Closed`].
-    pub(crate) async fn enter(&self, body_bytes: usize, wait: Duration) -> Result<Place, ClientError> {
+    pub(crate) async fn enter(
+        &self,
+        body_bytes: usize,
+        wait: Duration,
+        is_full: impl FnOnce(),
+    ) -> Result<Place, ClientError> {
         let units =
             u32::try_from(body_bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).clamp(1, self.all_units);
         let at_once = self
@@ -73,6 +78,7 @@ impl Window {
         let (message, bytes) = match at_once {
             Some(place) => place,
             None => {
+                is_full();
                 let both = async { (self.messages.acquire().await, self.units.acquire_many(units).await) };
                 let full = |_| ClientError::WindowFull {
                     in_flight: self.in_flight(),
@@ -177,9 +183,9 @@ mod tests {
     #[tokio::test]
     async fn a_flush_waits_for_the_messages_before_it_and_for_no_other() {
         let window = window(10);
-        let before = window.enter(1, LONG).await.unwrap();
+        let before = window.enter(1, LONG, || ()).await.unwrap();
         let flush = window.begin_round();
-        let after = window.enter(1, LONG).await.unwrap();
+        let after = window.enter(1, LONG, || ()).await.unwrap();
         assert_eq!(
             window.ended_before(flush, Duration::ZERO).await,
             Err(ClientError::FlushTimeout { in_flight: 1, timeout_ms: 0 }),
@@ -201,13 +207,14 @@ mod tests {
     #[tokio::test]
     async fn a_full_window_takes_the_next_when_one_leaves_and_none_once_closed() {
         let window = window(1);
-        let place = window.enter(1, LONG).await.unwrap();
-        let full = window.enter(1, Duration::ZERO).await.unwrap_err();
+        let place = window.enter(1, LONG, || ()).await.unwrap();
+        let full = window.enter(1, Duration::ZERO, || ()).await.unwrap_err();
         assert_eq!(full, ClientError::WindowFull { in_flight: 1, timeout_ms: 0 });
-        let (next, ()) = tokio::join!(window.enter(1, LONG), async { window.leave([place].into_iter()) });
+        let (next, ()) =
+            tokio::join!(window.enter(1, LONG, || ()), async { window.leave([place].into_iter()) });
         window.leave([next.unwrap()].into_iter());
         window.close();
-        assert_eq!(window.enter(1, LONG).await.unwrap_err(), ClientError::Closed { what: "producer" });
+        assert_eq!(window.enter(1, LONG, || ()).await.unwrap_err(), ClientError::Closed { what: "producer" });
         assert_eq!(window.messages.available_permits(), 1, "who is refused takes no place");
     }
 }

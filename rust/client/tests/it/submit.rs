@@ -294,6 +294,18 @@ async fn a_linger_gathers_messages_until_a_request_is_full_or_a_flush_comes() {
     assert!(peer.seen(request::SEND_MESSAGE_V2).is_empty(), "none went alone");
 }
 
+#[tokio::test]
+async fn a_full_window_ends_the_linger() {
+    let peer = single(4);
+    let config = ProducerConfig { linger: 2 * PATIENCE, window_messages: 5, ..ProducerConfig::default() };
+    let producer = producer(&peer, config).await;
+    let options = SendOptions { wait: Some(PATIENCE), ..SendOptions::default() };
+    for number in 0..12 {
+        drop(producer.submit(Message::new("t", number.to_string()), options.clone()).await.unwrap());
+    }
+    producer.flush(PATIENCE).await.unwrap();
+}
+
 /// Notes what it is told: the offsets by ticket, request by request.
 #[derive(Default)]
 struct Notes(Mutex<Vec<Vec<(u64, u64)>>>);

@@ -37,13 +37,15 @@ pub(crate) fn start(py: Python<'_>) -> PyResult<()> {
     if !queue.begin() {
         return Ok(());
     }
+    begin(py, queue).inspect_err(|_| queue.give_back())
+}
+
+/// Starts the thread, which the queue counts as running.
+fn begin(py: Python<'_>, queue: &'static Queue) -> PyResult<()> {
     level::read(py)?;
     py.import("atexit")?.call_method1("register", (wrap_pyfunction!(end, py)?,))?;
     let thread = thread::Builder::new().name("rocketpy-logs".to_owned()).spawn(move || run(queue));
-    thread.map(drop).map_err(|cause| {
-        queue.finish();
-        error::no_threads(&cause)
-    })
+    thread.map(drop).map_err(|cause| error::no_threads(&cause))
 }
 
 /// Hands over the last records and ends the thread, before Python ends its threads by force.
@@ -77,15 +79,25 @@ fn hand_over(py: Python<'_>, records: &[Record], lost: u64) -> PyResult<()> {
     let logging = py.import("logging")?;
     let lost = (lost > 0).then(|| Record::of_lost(lost));
     for record in records.iter().chain(&lost) {
-        let logger = logging.call_method1("getLogger", (LOGGERS[record.logger],))?;
-        let level = python_level(record.level);
-        if logger.call_method1("isEnabledFor", (level,))?.is_truthy()? {
-            let (name, arguments) = (LOGGERS[record.logger], PyTuple::empty(py));
-            let parts = (name, level, record.file, record.line, &record.text, arguments, py.None());
-            let made = logger.call_method1("makeRecord", parts)?;
-            made.setattr("threadName", "rocketpy-logs")?;
-            logger.call_method1("handle", (made,))?;
+        // What a user's filter raises must not take the other records along.
+        if let Err(error) = hand_over_one(py, &logging, record) {
+            error.write_unraisable(py, None);
         }
+    }
+    Ok(())
+}
+
+fn hand_over_one(py: Python<'_>, logging: &Bound<'_, PyModule>, record: &Record) -> PyResult<()> {
+    let logger = logging.call_method1("getLogger", (LOGGERS[record.logger],))?;
+    let level = python_level(record.level);
+    if logger.call_method1("isEnabledFor", (level,))?.is_truthy()? {
+        let (name, arguments) = (LOGGERS[record.logger], PyTuple::empty(py));
+        let parts = (name, level, record.file, record.line, &record.text, arguments, py.None());
+        let made = logger.call_method1("makeRecord", parts)?;
+        made.setattr("threadName", "rocketpy-logs")?;
+        made.setattr("created", record.made_at_ms as f64 / 1000.0)?;
+        made.setattr("msecs", (record.made_at_ms % 1000) as f64)?;
+        logger.call_method1("handle", (made,))?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use rocketpy_env::now_ms;
 use tracing::Level;
 
 /// Most records that wait. With [`MAX_TEXT_BYTES`] it bounds what a slow handler makes the process keep: 4 MiB.
@@ -17,6 +18,7 @@ pub(super) struct Record {
     /// Index of its logger.
     pub(super) logger: usize,
     pub(super) level: Level,
+    pub(super) made_at_ms: i64,
     pub(super) text: String,
     pub(super) file: &'static str,
     pub(super) line: u32,
@@ -26,7 +28,8 @@ impl Record {
     /// Says that records found no place.
     pub(super) fn of_lost(lost: u64) -> Self {
         let text = format!("log records came faster than they were handled, dropped: {lost}");
-        Self { logger: 0, level: Level::WARN, text, file: file!(), line: line!() }
+        let made_at_ms = now_ms();
+        Self { logger: 0, level: Level::WARN, made_at_ms, text, file: file!(), line: line!() }
     }
 }
 
@@ -106,6 +109,11 @@ impl Queue {
             state.thread = Thread::Runs;
         }
         is_first
+    }
+
+    /// No thread could be started: the next caller of [`begin`](Self::begin) tries again.
+    pub(super) fn give_back(&self) {
+        self.state().thread = Thread::NotStarted;
     }
 
     /// Leaves a record, or counts it where there is no place.

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write};
 
+use rocketpy_env::now_ms;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record as SpanRecord};
@@ -40,7 +41,8 @@ impl Subscriber for ToQueue {
         let mut text = Text(String::new());
         event.record(&mut text);
         let (file, line) = (metadata.file().unwrap_or("?"), metadata.line().unwrap_or(0));
-        queue.put(Record { logger, level: *metadata.level(), text: text.0, file, line });
+        let made_at_ms = now_ms();
+        queue.put(Record { logger, level: *metadata.level(), made_at_ms, text: text.0, file, line });
     }
 
     // Clients make no spans.
