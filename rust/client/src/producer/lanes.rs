@@ -6,8 +6,8 @@
 //!
 //! * Messages gather while a request is under way, so a lone message does not wait, and many messages need few requests.
 //! * A bound lane has one worker, and stops behind a failure: what waits then is not sent, for it must not overtake.
-//! * The shared lane gets another worker when a request is full, or when those under way take long. Each uses a queue of its own,
-//!   so that a queue has one request of them at a time.
+//! * The shared lane gets another worker when a request is full, or when those under way take long. Each uses a queue of its own
+//!   as long as there is one that has no request under way.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
