@@ -170,7 +170,8 @@ class ProducerOptions(ClientOptions, total=False):
     send_timeout: Duration
     """Budget of one send, all attempts together. Default 3 s."""
     retries: int
-    """Attempts after the first. Default 2."""
+    """Attempts after the first. A message with an order key or a queue is not tried again once it may be stored.
+    Default 2."""
     max_message_size: int
     """Largest body in bytes, before compression. Default 4 MiB."""
     compression: Compression | None

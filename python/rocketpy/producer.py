@@ -33,7 +33,8 @@ class Producer(Closing):
 
     Options:
         send_timeout: Budget of one send, all attempts together. Default 3 s.
-        retries: Attempts after the first. Default 2.
+        retries: Attempts after the first. A message with an order key or a queue is not tried again once it may be
+            stored. Default 2.
         max_message_size: Largest body in bytes, before compression. Default 4 MiB.
         compression: How large bodies of single sends are compressed; None never does. Default `"zlib"`.
         compress_over: Bodies of this many bytes or more are compressed. Default 4096.
