@@ -328,7 +328,7 @@ def test_two_members_share_the_queues_and_one_takes_over(rocketpy_server, filled
 def test_the_lag_is_what_a_queue_holds_beyond_the_last_message_returned(rocketpy_server, filled):
     with rocketpy_server.consumer(fresh_name(), filled) as consumer:
         done = len(drain(consumer, 300))
-        consumer.pause()
+        wait_until(lambda: len(consumer.positions()) == 4)
         assert sum(consumer.lag().values()) == 1000 - done
         assert set(consumer.lag()) == set(consumer.assignment())
 
