@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
-from rocketpy.errors import RefusedError
 from rocketpy.instant import instant_ms
 from rocketpy.lifetime import Closing
 from rocketpy.names import name_server_list
@@ -28,9 +27,6 @@ logger = logging.getLogger("rocketpy.client")
 
 BROKER_LIMIT = 64
 """Messages that a broker gives to one query unless it is configured otherwise (`maxMsgsNumBatch`)."""
-GROUP_NOT_EXIST = 26
-"""SUBSCRIPTION_GROUP_NOT_EXIST (response codes of the protocol)."""
-
 CUT_OFF = "%s gave %d messages of %s, its limit (maxMsgsNumBatch); there may be older ones: ask for an earlier end"
 
 __all__ = ["Admin", "BrokerInfo", "GroupInfo", "GroupMember", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"]
@@ -256,14 +252,7 @@ class Admin(Closing):
         Raises:
             RefusedError: There is no such group.
         """
-        rows = [QueueLag(*row) for row in self._native.group_lag(group, topic)]
-        if not rows and all(one.name != group for one in self.groups()):
-            raise RefusedError(
-                f"no such group: {group}",
-                code=GROUP_NOT_EXIST,
-                hint=f"its first consumer creates it, or `rocketpy group create {group}`; see `rocketpy group list`",
-            )
-        return rows
+        return [QueueLag(*row) for row in self._native.group_lag(group, topic)]
 
     def group_members(self, group: str) -> list[str]:
         """Client ids of the members of a group that are there now, sorted."""

@@ -183,7 +183,7 @@ class ProducerOptions(ClientOptions, total=False):
     window_messages: int
     """Maximum number of unacknowledged messages of `submit`. Default 16384."""
     window_bytes: int
-    """Maximum unacknowledged body bytes of `submit`. Default 64 MiB."""
+    """Maximum unacknowledged body bytes of `submit`; each body counts as 1 KiB at least. Default 64 MiB."""
     batch_messages: int
     """Maximum number of messages in one wire batch of `send_many`. Default 1024."""
     batch_bytes: int

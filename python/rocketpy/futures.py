@@ -52,7 +52,7 @@ class SendFuture(Future[Any]):
         return super().result(timeout)
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
-        """As in Python's future."""
+        """As in Python's future. If it is completed at this moment, the completing thread may be the one that calls."""
         callbacks = self._callbacks
         if callbacks is None:
             callbacks = vars(self).setdefault("_callbacks", [])

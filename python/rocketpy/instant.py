@@ -20,6 +20,8 @@ time zone it is local time, for a datetime and for text.
 
 MAX_SECONDS = 1e11
 """A greater number, which is beyond the year 5000, counts milliseconds."""
+FORMS = "write 2026-01-31T12:00:00 (local time), seconds since 1970, or -10m for ten minutes ago"
+"""A hint."""
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -37,7 +39,8 @@ def instant_ms(instant: Instant, *, now: int | None = None) -> int:
 
     Raises:
         TypeError: It is no number, datetime or text.
-        InvalidArgumentError: The text is no point in time, or the number counts milliseconds.
+        InvalidArgumentError: The text is no point in time, the datetime is out of the clock's range, or the number
+            counts milliseconds.
 
     Examples:
         >>> instant_ms("2013-01-01T05:00:00Z"), instant_ms("-2h", now=10_000_000), instant_ms(1357016400)
@@ -46,7 +49,7 @@ def instant_ms(instant: Instant, *, now: int | None = None) -> int:
     if isinstance(instant, str):
         return _of_text(instant, now)
     if isinstance(instant, datetime):
-        return round(instant.timestamp() * 1000)
+        return _of_datetime(instant)
     # Not every caller has a type checker.
     if isinstance(instant, bool) or not isinstance(instant, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
@@ -72,9 +75,14 @@ def _of_text(text: str, now: int | None) -> int:
     if re.fullmatch(r"\d+(\.\d+)?", text) and not re.fullmatch(r"\d{8}", text):  # eight digits are an ISO 8601 date
         return _of_seconds(float(text))
     try:
-        return round(datetime.fromisoformat(text).timestamp() * 1000)
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgumentError(f"not a point in time: {text}", hint=FORMS) from None
+    return _of_datetime(moment)
+
+
+def _of_datetime(moment: datetime) -> int:
+    try:
+        return round(moment.timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
-        raise InvalidArgumentError(
-            f"not a point in time: {text}",
-            hint="write 2026-01-31T12:00:00 (local time), seconds since 1970, or -10m for ten minutes ago",
-        ) from None
+        raise InvalidArgumentError(f"not a point in time: {moment}", hint=FORMS) from None

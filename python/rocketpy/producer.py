@@ -40,7 +40,7 @@ class Producer(Closing):
         compress_over: Bodies of this many bytes or more are compressed. Default 4096.
         compression_level: Level of the compression. Default 5.
         window_messages: Maximum number of unacknowledged messages of `submit`. Default 16384.
-        window_bytes: Maximum unacknowledged body bytes of `submit`. Default 64 MiB.
+        window_bytes: Maximum unacknowledged body bytes of `submit`; each body counts as 1 KiB at least. Default 64 MiB.
         batch_messages: Maximum number of messages in one wire batch of `send_many`. Default 1024.
         batch_bytes: Maximum bytes of one wire batch. Default 512 KiB.
         requests_in_flight: Maximum concurrent requests of one `send_many`, and of the submitted messages of one topic.
@@ -149,7 +149,9 @@ class Producer(Closing):
         wait: Duration | None = None,
         msg_id: str | None = None,
     ) -> Future[Receipt]:
-        """Queues one message for sending and returns at once. If the window is full, waits for room first.
+        """Queues one message for sending and returns, without a wait for the acknowledgement.
+
+        It waits for room if the window is full, and for the route of a topic that this producer has not sent to yet.
 
         Messages that come while a request is under way share the next. Those of one order key, or of one `queue`, keep
         their order: when one fails, those that wait behind it for the same queue fail too, unsent.
@@ -157,8 +159,8 @@ class Producer(Closing):
         Args:
             message: What to send.
             queue: The queue to use; no other is tried.
-            timeout: Budget of all attempts, in seconds, from when the message leaves; default: the producer's
-                `send_timeout`.
+            timeout: Budget of all attempts, in seconds, from when the message leaves, and of the question for a route;
+                default: the producer's `send_timeout`. Messages that share a request have the longest of theirs.
             wait: Longest wait for room in the window, in seconds; default: the producer's `send_timeout`.
             msg_id: As for `send`.
 
@@ -167,6 +169,7 @@ class Producer(Closing):
 
         Raises:
             RequestTimeoutError: The window stayed full; the message was not sent.
+            RocketPyError: The message breaks a rule, or its topic has no route; it was not sent.
         """
         return self._native.submit(message, queue, timeout, wait, msg_id)
 
@@ -191,10 +194,10 @@ class Producer(Closing):
         self._native.send_oneway(message, queue)
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """Queues of a topic that may be written, sorted.
+        """Queues of a topic that may be written, sorted. Of one that does not exist: those that a send would create.
 
         Raises:
-            TopicNotFoundError: No name server knows the topic.
+            TopicNotFoundError: The topic does not exist, and brokers create no topics by themselves.
         """
         return self._native.queues(topic)
 

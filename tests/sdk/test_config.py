@@ -43,6 +43,11 @@ def test_what_is_no_point_in_time_is_a_type_error(instant):
         Start.at(instant)
 
 
+def test_a_datetime_before_the_clock_is_no_point_in_time():
+    with pytest.raises(InvalidArgumentError, match="not a point in time"):
+        Start.at(datetime.min)
+
+
 @pytest.mark.parametrize("instant", [1_356_998_400_000, "1356998400000", float("nan")])
 def test_milliseconds_are_refused_with_the_unit(instant):
     with pytest.raises(InvalidArgumentError, match="seconds") as refused:

@@ -36,8 +36,7 @@ def create(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) 
 def delete(group: Name, name_server: NameServer = LOCAL) -> None:
     """Delete a group with its stored offsets. Its members must be stopped."""
     with Admin(name_servers=name_server, **PATIENT) as admin, existing(group):
-        if all(one.name != group for one in admin.groups()):
-            raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, HINT.format(group))
+        admin.describe_group(group)  # a deletion does not say that the group was not there
         admin.delete_group(group)
 
 
@@ -81,11 +80,9 @@ def lag(
     as_json: Json = False,
 ) -> None:
     """Show how far a group is behind its stored commits, topic by topic, and what its live members hold."""
-    with Admin(name_servers=name_server, **PATIENT) as admin:
+    with Admin(name_servers=name_server, **PATIENT) as admin, existing(group):
+        members = len(admin.describe_group(group))
         rows = admin.group_lag(group, topic)
-        if all(one.name != group for one in admin.groups()):
-            raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, HINT.format(group))
-        members = len(admin.group_members(group))
     behind, held = sum(row.lag for row in rows), sum(row.held for row in rows)
     title = f"{group}: {behind:,} behind its stored commits, {output.counted(members, 'live member')}"
     shown = [queue_row(row) for row in rows] if queues else topic_rows(rows)

@@ -69,7 +69,7 @@ pub struct ProducerConfig {
     pub compression_level: i32,
     /// Most unacknowledged messages of `submit`. Default 16,384.
     pub window_messages: usize,
-    /// Most unacknowledged body bytes of `submit`. Default 64 MiB.
+    /// Most unacknowledged body bytes of `submit`; each body counts as 1 KiB at least. Default 64 MiB.
     pub window_bytes: usize,
     /// Most bytes of one wire batch. Default 512 KiB, at most `max_message_size`.
     pub batch_bytes: usize,

@@ -279,20 +279,6 @@ impl ClientError {
             Self::NoBrokers { .. } => {
                 Some("start one with `rocketpy server` or `rocketpy broker --name-server`".to_owned())
             }
-            Self::InvalidConfig { field: AUTO_COMMIT, .. } => {
-                Some("the unit is seconds; None or False switches automatic commits off".to_owned())
-            }
-            Self::InvalidExpression(error) => Some(error.hint()),
-            Self::NoNameServer => Some("give name_servers=[\"host:9876\"] or set NAMESRV_ADDR".to_owned()),
-            Self::SystemTopic { .. } | Self::ReservedTopic { .. } => {
-                Some("choose another name; the system needs this topic for itself".to_owned())
-            }
-            Self::InvalidMessageId { .. } => Some(
-                "an offset_msg_id has 32 hexadecimal digits (56 with an IPv6 address); receipts and received messages \
-                     have it"
-                    .to_owned(),
-            ),
-            Self::InvalidAddress { .. } => Some("write it as in 127.0.0.1:9876".to_owned()),
             Self::Connect { .. } => Some("check the address, and that a server listens there".to_owned()),
             Self::Unreachable { .. } => Some(
                 "start the server; the consumer continues when it is back, and says this again after each \
@@ -310,10 +296,6 @@ impl ClientError {
             Self::GroupActive { .. } => {
                 Some("stop the members first, or force the change: they may overwrite it".to_owned())
             }
-            Self::BodyTooLarge { limit_bytes, .. } => Some(format!(
-                "split the message, or raise the producer's max_message_size (--max-message-size) and the broker's \
-                     maxMessageSize; the limit is {limit_bytes} bytes"
-            )),
             Self::WindowFull { .. } => Some("wait for acknowledgements, or raise the window".to_owned()),
             Self::Forked { .. } => Some("create clients after the fork, in the child".to_owned()),
             Self::DamagedMessage { queue_offset, .. } => {
@@ -326,15 +308,40 @@ impl ClientError {
             Self::UnreadableBody { queue_offset, .. } => {
                 Some(format!("seek to {} to skip it", *queue_offset + 1))
             }
-            Self::NoStoredOffset { .. } => Some("start from Earliest, Latest or a timestamp".to_owned()),
+            Self::Refused { code, .. } => refusal_hint(*code).map(str::to_owned),
+            Self::SendFailed { last, .. } => last.hint(),
+            Self::PartlySent { first, .. } | Self::NotSent { first } => first.hint(),
+            _ => self.argument_hint(),
+        }
+    }
+
+    /// The hint for what breaks a rule, before anything is sent.
+    fn argument_hint(&self) -> Option<String> {
+        match self {
+            Self::InvalidConfig { field: AUTO_COMMIT, .. } => {
+                Some("the unit is seconds; None or False switches automatic commits off".to_owned())
+            }
+            Self::InvalidExpression(error) => Some(error.hint()),
+            Self::InvalidMessageId { .. } => Some(
+                "an offset_msg_id has 32 hexadecimal digits (56 with an IPv6 address); receipts and received messages \
+                     have it"
+                    .to_owned(),
+            ),
+            Self::InvalidAddress { .. } => Some("write it as in 127.0.0.1:9876".to_owned()),
             Self::InvalidTag { .. } => Some(
                 "give one tag without `||` and without blanks around it, other than `*`; put further words into the keys or a property"
                     .to_owned(),
             ),
+            Self::NoNameServer => Some("give name_servers=[\"host:9876\"] or set NAMESRV_ADDR".to_owned()),
+            Self::SystemTopic { .. } | Self::ReservedTopic { .. } => {
+                Some("choose another name; the system needs this topic for itself".to_owned())
+            }
+            Self::BodyTooLarge { limit_bytes, .. } => Some(format!(
+                "split the message, or raise the producer's max_message_size (--max-message-size) and the broker's \
+                     maxMessageSize; the limit is {limit_bytes} bytes"
+            )),
             Self::Unsupported { property, .. } => Some(format!("send the message without {property}")),
-            Self::Refused { code, .. } => refusal_hint(*code).map(str::to_owned),
-            Self::SendFailed { last, .. } => last.hint(),
-            Self::PartlySent { first, .. } | Self::NotSent { first } => first.hint(),
+            Self::NoStoredOffset { .. } => Some("start from Earliest, Latest or a timestamp".to_owned()),
             _ => None,
         }
     }
@@ -368,7 +375,7 @@ fn refusal_hint(code: i32) -> Option<&'static str> {
         response::SYSTEM_BUSY => Some("send more slowly, or retry later"),
         response::NO_PERMISSION => Some("check the permissions of the topic and of the broker"),
         response::SUBSCRIPTION_GROUP_NOT_EXIST => {
-            Some("create the group at the broker: `rocketpy group create NAME`")
+            Some("its first consumer creates it, or `rocketpy group create NAME`; see `rocketpy group list`")
         }
         _ => None,
     }

@@ -6,4 +6,4 @@ mod wanted;
 
 pub use message::MessageFilter;
 pub use tag::{TagFilter, hash_code, hash_code_on, is_extension_address, key_hash_code, tag_code};
-pub use wanted::{Tags, TagsError};
+pub use wanted::{Tags, TagsError, unnameable};

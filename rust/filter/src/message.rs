@@ -37,7 +37,7 @@ impl MessageFilter {
         Self::Tags(TagFilter::parse(expression)).simple()
     }
 
-    /// Without a look at the record where every message is wanted.
+    /// [`All`](Self::All) where every message is wanted, so that no record is looked at.
     #[must_use]
     pub fn simple(self) -> Self {
         if self.is_all() { Self::All } else { self }

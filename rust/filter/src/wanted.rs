@@ -116,15 +116,22 @@ fn names(expression: &str) -> Vec<&str> {
     names
 }
 
-/// Why no subscription can name a tag.
-fn unnameable(tag: &str) -> Option<&'static str> {
+/// Why no subscription can name a tag: an expression splits at `||`, drops blanks around a tag, and `*` asks for every message.
+/// `None` for a tag that one can name.
+#[must_use]
+pub fn unnameable(tag: &str) -> Option<&'static str> {
     match tag {
         "" => Some("it is empty"),
-        TagFilter::EVERYTHING => Some("it means every message"),
-        _ if tag.contains(TagFilter::SEPARATOR) => Some("|| separates tags"),
-        _ if tag.trim() != tag => Some("blanks around a tag do not count"),
+        TagFilter::EVERYTHING => Some("`*` asks for all messages"),
+        _ if tag.contains(TagFilter::SEPARATOR) => Some("`||` separates tags"),
+        _ if tag.starts_with(is_blank) || tag.ends_with(is_blank) => Some("blanks around a tag do not count"),
         _ => None,
     }
+}
+
+/// What an expression drops around a tag: here all white space, in Java every control character too.
+fn is_blank(letter: char) -> bool {
+    letter.is_whitespace() || letter <= ' '
 }
 
 impl From<&str> for Tags {

@@ -88,7 +88,8 @@ impl Admin {
     /// Lag per queue, of one topic or of all topics for which the group has offsets.
     ///
     /// # Errors
-    /// [`ClientError::NoRoute`] for a topic that does not exist, [`ClientError::NoBrokers`]; those of reaching name server and brokers.
+    /// [`ClientError::NoRoute`] for a topic that does not exist, [`ClientError::NoBrokers`]; [`ClientError::Refused`] with
+    /// SUBSCRIPTION_GROUP_NOT_EXIST when no broker has the group; those of reaching name server and brokers.
     pub async fn group_lag(&self, group: &str, topic: Option<&str>) -> Result<GroupLag, ClientError> {
         const OPERATION: &str = "group progress query";
         check_group(group)?;
@@ -110,6 +111,9 @@ impl Admin {
             }
         }
         rows.retain(|row| topic.is_some() || *row.queue.topic != *retry || row.max_offset > QueueOffset(0));
+        if rows.is_empty() {
+            self.require_group(OPERATION, group).await?;
+        }
         rows.sort_by(|a, b| a.queue.cmp(&b.queue));
         Ok(GroupLag { group: group.to_owned(), rows })
     }

@@ -23,29 +23,42 @@ impl Admin {
     pub async fn describe_group(&self, group: &str) -> Result<GroupDescription, ClientError> {
         check_group(group)?;
         let api = self.client.api();
-        let (mut members, mut is_there, mut asked) = (BTreeMap::new(), false, String::new());
+        let mut members = BTreeMap::new();
         for (_, address) in self.masters(None).await? {
-            is_there = is_there || api.groups_at(&address).await?.contains_key(group);
             for member in api.consumers_at(&address, group).await? {
                 // Every member tells every broker the same.
                 members.entry(member.client_id.clone()).or_insert(member);
             }
-            asked = address;
         }
-        if !is_there && members.is_empty() {
-            return Err(no_group(asked, group));
+        if members.is_empty() {
+            self.require_group(OPERATION, group).await?;
         }
         Ok(GroupDescription { name: group.to_owned(), members: members.into_values().collect() })
     }
-}
 
-fn no_group(address: String, group: &str) -> ClientError {
-    ClientError::Refused {
-        operation: OPERATION,
-        address,
-        code: response::SUBSCRIPTION_GROUP_NOT_EXIST,
-        name: "SUBSCRIPTION_GROUP_NOT_EXIST",
-        remark: format!("no such group: {group}"),
+    /// Refuses a group that no broker has.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with SUBSCRIPTION_GROUP_NOT_EXIST; those of reaching name server and brokers.
+    pub(super) async fn require_group(
+        &self,
+        operation: &'static str,
+        group: &str,
+    ) -> Result<(), ClientError> {
+        let mut asked = String::new();
+        for (_, address) in self.masters(None).await? {
+            if self.client.api().groups_at(&address).await?.contains_key(group) {
+                return Ok(());
+            }
+            asked = address;
+        }
+        Err(ClientError::Refused {
+            operation,
+            address: asked,
+            code: response::SUBSCRIPTION_GROUP_NOT_EXIST,
+            name: "SUBSCRIPTION_GROUP_NOT_EXIST",
+            remark: format!("no such group: {group}"),
+        })
     }
 }
 

@@ -28,9 +28,9 @@ pub struct Trouble {
 
 /// What changed with the outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum Reach {
     /// Nothing that the user has to know.
-    None,
+    Unchanged,
     /// The last broker that answered no longer does.
     Lost,
     /// A broker answers again.
@@ -55,18 +55,13 @@ struct Silence {
 impl Contacts {
     /// Takes the outcome of a call to a broker. Errors that say nothing about the connection count as an answer, those of a missing
     /// route as neither.
-    pub(crate) fn note(
-        &mut self,
-        broker_name: &Arc<str>,
-        error: Option<&ClientError>,
-        now_ms: i64,
-    ) -> Change {
+    pub(crate) fn note(&mut self, broker_name: &Arc<str>, error: Option<&ClientError>, now_ms: i64) -> Reach {
         let last = match error {
             None => None,
             Some(error) => match is_unreachable(error) {
                 Some(true) => Some(error.clone()),
                 Some(false) => None,
-                None => return Change::None,
+                None => return Reach::Unchanged,
             },
         };
         let known = self.brokers.entry(broker_name.clone()).or_default();
@@ -81,23 +76,23 @@ impl Contacts {
     }
 
     /// Forgets brokers that no route names any more.
-    pub(crate) fn retain(&mut self, broker_names: &BTreeSet<Arc<str>>) -> Change {
+    pub(crate) fn retain(&mut self, broker_names: &BTreeSet<Arc<str>>) -> Reach {
         self.brokers.retain(|name, _| broker_names.contains(name));
         self.change()
     }
 
-    fn change(&mut self) -> Change {
+    fn change(&mut self) -> Reach {
         let is_silent = !self.brokers.is_empty() && self.brokers.values().all(Option::is_some);
         match (is_silent, &self.silence) {
             (true, None) => {
                 self.silence = Some(Silence { since: Instant::now(), told: None });
-                Change::Lost
+                Reach::Lost
             }
             (false, Some(_)) => {
                 self.silence = None;
-                Change::Found
+                Reach::Found
             }
-            _ => Change::None,
+            _ => Reach::Unchanged,
         }
     }
 
@@ -159,11 +154,11 @@ mod tests {
     fn a_silence_begins_with_the_last_broker_and_is_told_after_each_patience() {
         let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
         let mut contacts = Contacts::default();
-        assert_eq!(contacts.note(&a, None, 1), Change::None);
-        assert_eq!(contacts.note(&b, Some(&refused()), 2), Change::None, "another one answers");
+        assert_eq!(contacts.note(&a, None, 1), Reach::Unchanged);
+        assert_eq!(contacts.note(&b, Some(&refused()), 2), Reach::Unchanged, "another one answers");
         assert_eq!(contacts.tell(), None);
-        assert_eq!(contacts.note(&a, Some(&refused()), 3), Change::Lost);
-        assert_eq!(contacts.note(&a, Some(&refused()), 4), Change::None);
+        assert_eq!(contacts.note(&a, Some(&refused()), 3), Reach::Lost);
+        assert_eq!(contacts.note(&a, Some(&refused()), 4), Reach::Unchanged);
         assert_eq!(contacts.brokers()[0].trouble.as_ref().unwrap().since_ms, 3);
         let patience = Duration::from_secs(60);
         assert_eq!(contacts.tell_at(None), None);
@@ -173,7 +168,7 @@ mod tests {
         assert!(matches!(&error, ClientError::Unreachable { brokers, .. } if brokers == "a, b"));
         let told = contacts.silence.as_ref().unwrap().told.unwrap();
         assert_eq!(contacts.tell_at(Some(patience)), Some(told + patience), "again after as long");
-        assert_eq!(contacts.note(&b, None, 5), Change::Found);
+        assert_eq!(contacts.note(&b, None, 5), Reach::Found);
         assert_eq!((contacts.tell_at(Some(patience)), contacts.tell()), (None, None));
     }
 
@@ -182,16 +177,16 @@ mod tests {
         let a: Arc<str> = "a".into();
         let mut contacts = Contacts::default();
         let no_route = ClientError::NoRoute { topic: "t".to_owned() };
-        assert_eq!(contacts.note(&a, Some(&refused()), 1), Change::Lost);
-        assert_eq!(contacts.note(&a, Some(&no_route), 2), Change::None, "it was not asked");
+        assert_eq!(contacts.note(&a, Some(&refused()), 1), Reach::Lost);
+        assert_eq!(contacts.note(&a, Some(&no_route), 2), Reach::Unchanged, "it was not asked");
         let answer = ClientError::BadAnswer {
             operation: "pull",
             address: "a:1".to_owned(),
             reason: "?".to_owned(),
             may_have_been_applied: false,
         };
-        assert_eq!(contacts.note(&a, Some(&answer), 3), Change::Found);
+        assert_eq!(contacts.note(&a, Some(&answer), 3), Reach::Found);
         contacts.note(&a, Some(&refused()), 4);
-        assert_eq!(contacts.retain(&BTreeSet::new()), Change::Found, "no route names it any more");
+        assert_eq!(contacts.retain(&BTreeSet::new()), Reach::Found, "no route names it any more");
     }
 }

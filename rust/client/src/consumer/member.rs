@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
-use super::contact::Change as Contact;
+use super::contact::Reach;
 use super::others::{Change, Others};
 use super::state::State;
 use super::subscription::TopicSubscription;
@@ -107,16 +107,16 @@ impl Member {
         self.tell_of_contact(change, None);
     }
 
-    fn tell_of_contact(&self, change: Contact, error: Option<&ClientError>) {
+    fn tell_of_contact(&self, change: Reach, error: Option<&ClientError>) {
         match change {
-            Contact::None => {}
-            Contact::Lost => {
+            Reach::Unchanged => {}
+            Reach::Lost => {
                 let error = error.map(ToString::to_string);
                 warn!(group = %self.group, error, "no broker of the consumer can be reached");
                 // A poll that waits learns until when it may wait.
                 self.arrived.notify_waiters();
             }
-            Contact::Found => info!(group = %self.group, "a broker of the consumer can be reached again"),
+            Reach::Found => info!(group = %self.group, "a broker of the consumer can be reached again"),
         }
     }
 

@@ -12,16 +12,16 @@ use super::told::{Listener, OutcomeSink, PendingSend};
 use super::window::Place;
 use super::{Producer, select};
 use crate::error::ClientError;
-use crate::receipt::Receipt;
 use crate::route::TopicRoute;
 use crate::send_error::SendError;
 
 impl Producer {
-    /// Hands over one message. Waits only while the window is full, up to [`SendOptions::wait`].
+    /// Hands over one message. Waits while the window is full, up to [`SendOptions::wait`], and before that for the route of a topic
+    /// that is not known yet, up to the timeout.
     ///
     /// Messages of one order key, or of one given queue, keep their order: when one of them fails, those that wait behind it for
     /// the same queue fail with [`ClientError::NotSent`]. Messages that gather while a request is under way are sent together as a
-    /// batch, uncompressed. The timeout begins when the message's request is made.
+    /// batch, uncompressed. The timeout begins when the message's request is made; a batch has the longest one of its messages.
     ///
     /// # Errors
     /// Those of an illegal message and of the route, and [`ClientError::WindowFull`]: the message was not taken.
@@ -36,22 +36,6 @@ impl Producer {
         let (listener, pending) = Listener::waiter();
         self.enter_lane(message.into(), options, listener).await?;
         Ok(pending)
-    }
-
-    /// As [`submit`](Self::submit). The callback runs once, on a runtime thread, when the outcome is known. It must not block.
-    ///
-    /// # Errors
-    /// As [`submit`](Self::submit). The callback is not called then.
-    pub async fn submit_with<F>(
-        &self,
-        message: impl Into<Arc<Message>>,
-        options: SendOptions,
-        done: F,
-    ) -> Result<(), SendError>
-    where
-        F: FnOnce(Result<Receipt, SendError>) + Send + 'static,
-    {
-        self.enter_lane(message.into(), options, Listener::Callback(Box::new(done))).await
     }
 
     /// As [`submit`](Self::submit). The sink is told the outcome once, together with those of the other messages of its request.

@@ -78,7 +78,6 @@ impl EndedRequest {
 /// Receives the outcome of a message.
 pub(crate) enum Listener {
     Waiter(oneshot::Sender<Result<Receipt, SendError>>),
-    Callback(Box<dyn FnOnce(Result<Receipt, SendError>) + Send>),
     Ticket(Arc<dyn OutcomeSink>, u64),
 }
 
@@ -111,7 +110,6 @@ impl fmt::Debug for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             Some(Listener::Waiter(_)) => "Waiter",
-            Some(Listener::Callback(_)) => "Callback",
             Some(Listener::Ticket(..)) => "Ticket",
             None => "Told",
         })
@@ -127,7 +125,6 @@ pub(crate) fn tell<'a>(listeners: impl IntoIterator<Item = &'a mut Done>, ended:
             None => {}
             // The caller may have dropped the receiver.
             Some(Listener::Waiter(sender)) => drop(sender.send(request.outcome(index))),
-            Some(Listener::Callback(callback)) => guard(|| callback(request.outcome(index))),
             Some(Listener::Ticket(own, ticket)) => match &mut sink {
                 Some((sink, tickets)) if Arc::ptr_eq(sink, &own) => tickets.push((ticket, index as u32)),
                 _ => {

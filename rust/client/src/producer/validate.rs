@@ -1,6 +1,6 @@
 //! Checks of a message before it is sent.
 
-use rocketpy_filter::TagFilter;
+use rocketpy_filter::unnameable;
 use rocketpy_model::{Message, Properties, name, property, system};
 use rocketpy_protocol::properties_text;
 
@@ -62,28 +62,16 @@ pub(crate) fn check_content(
     check_properties(message, given)
 }
 
-/// Refuses a tag that a subscription expression cannot name: the expression splits at `||`, drops blanks around a tag, and `*`
-/// stands for all. Apache's client sends such tags, and its consumers find them only with `*`.
+/// Refuses a tag that no subscription can name. Apache's client sends such a tag, and only a consumer that asks for all messages gets
+/// it.
 ///
 /// # Source
 /// docs/reference/client.md 7.3.
 fn check_tag(message: &Message) -> Result<(), ClientError> {
-    let Some(tag) = message.tag() else { return Ok(()) };
-    let reason = if tag.contains(TagFilter::SEPARATOR) {
-        "`||` separates tags"
-    } else if tag == TagFilter::EVERYTHING {
-        "`*` stands for all tags"
-    } else if tag.starts_with(is_blank) || tag.ends_with(is_blank) {
-        "blanks around a tag do not count"
-    } else {
-        return Ok(());
-    };
-    Err(ClientError::InvalidTag { tag: tag.to_owned(), reason })
-}
-
-/// What an expression drops around a tag: here all white space, in Java every control character too.
-fn is_blank(letter: char) -> bool {
-    letter.is_whitespace() || letter <= ' '
+    match message.tag().and_then(|tag| Some((tag, unnameable(tag)?))) {
+        None => Ok(()),
+        Some((tag, reason)) => Err(ClientError::InvalidTag { tag: tag.to_owned(), reason }),
+    }
 }
 
 /// Checks a topic name for sending.
@@ -169,6 +157,7 @@ fn takes_batches(topic: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rocketpy_filter::TagFilter;
     use rocketpy_model::MessageQueue;
 
     use super::*;

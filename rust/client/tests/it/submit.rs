@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rocketpy_client::{ClientError, OutcomeSink, Outcomes, Producer, ProducerConfig, SendError, SendOptions};
+use rocketpy_client::{ClientError, OutcomeSink, Outcomes, Producer, ProducerConfig, SendOptions};
 use rocketpy_model::Message;
 use rocketpy_protocol::batch;
 use rocketpy_protocol::code::{request, response};
-use tokio::sync::oneshot;
 
 use crate::peer::{Act, PATIENCE, Peer, client, header_of, sent, single, status};
 
@@ -111,25 +110,33 @@ async fn every_message_gets_its_own_failure() {
     producer.flush(PATIENCE).await.unwrap();
 }
 
+/// Panics at ticket 0, and notes of the others whether they were acknowledged.
+#[derive(Default)]
+struct Panicking(Mutex<Vec<bool>>);
+
+impl OutcomeSink for Panicking {
+    fn told(&self, outcomes: Outcomes) {
+        assert!(outcomes.tickets().all(|ticket| ticket != 0), "in a sink");
+        self.0.lock().extend(outcomes.into_outcomes().map(|outcome| outcome.is_ok()));
+    }
+}
+
 #[tokio::test]
-async fn a_callback_is_called_once_and_its_panic_harms_nobody() {
+async fn a_sink_is_told_once_and_its_panic_harms_nobody() {
     let peer = single(1);
     let producer = producer(&peer, ProducerConfig::default()).await;
-    let outcomes = Arc::new(Mutex::new(Vec::new()));
-    producer.submit_with(Message::new("t", "x"), keyed(), |_| panic!("in a callback")).await.unwrap();
-    for _ in 0..3 {
-        let outcomes = outcomes.clone();
-        let done =
-            move |outcome: Result<rocketpy_client::Receipt, SendError>| outcomes.lock().push(outcome.is_ok());
-        producer.submit_with(Message::new("t", "x"), keyed(), done).await.unwrap();
+    let outcomes = Arc::new(Panicking::default());
+    let sink: Arc<dyn OutcomeSink> = outcomes.clone();
+    producer.submit_ticket(Message::new("t", "x"), keyed(), &sink, 0).await.unwrap();
+    producer.flush(PATIENCE).await.unwrap();
+    for ticket in 1..4 {
+        producer.submit_ticket(Message::new("t", "x"), keyed(), &sink, ticket).await.unwrap();
     }
     producer.flush(PATIENCE).await.unwrap();
-    assert_eq!(*outcomes.lock(), [true; 3], "told before flush returns");
-    let (called, call) = oneshot::channel::<()>();
-    let refused =
-        producer.submit_with(Message::new("t", ""), keyed(), move |_| called.send(()).unwrap()).await;
+    assert_eq!(*outcomes.0.lock(), [true; 3], "told before flush returns");
+    let refused = producer.submit_ticket(Message::new("t", ""), keyed(), &sink, 4).await;
     assert!(refused.is_err());
-    assert!(call.await.is_err(), "a message that was not taken has no outcome to tell");
+    assert_eq!(outcomes.0.lock().len(), 3, "a message that was not taken has no outcome to tell");
 }
 
 #[tokio::test]
