@@ -4,7 +4,10 @@
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import datetime
+from threading import Condition
 from typing import Any, Self, TypedDict, Unpack, final, type_check_only
+
+from typing_extensions import disjoint_base
 
 from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions, Start, Tags
 from rocketpy.message import MessageQueue, Receipt
@@ -140,6 +143,22 @@ class SentMany:
     def acknowledged(self) -> int: ...
     def receipt(self, index: int) -> Receipt: ...
     def check(self) -> None: ...
+
+@disjoint_base
+class SendOutcome:
+    """What `rocketpy.futures.SendFuture` keeps in place of Python's future, under the same names."""
+
+    _state: str
+    _result: Any
+    _exception: BaseException | None
+    _condition: Condition
+    _waiters: list[Any]
+    def __new__(cls) -> Self: ...
+    def done(self) -> bool: ...
+    def result(self, timeout: float | None = None) -> Any: ...
+    def exception(self, timeout: float | None = None) -> BaseException | None: ...
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None: ...
+    def _invoke_callbacks(self) -> None: ...
 
 @final
 class Producer:

@@ -1,9 +1,12 @@
 """Submitting: futures, callbacks, the window, flush, and what stops behind a failure."""
 
 import asyncio
+import functools
+import gc
 import itertools
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+import weakref
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, as_completed
 from concurrent.futures import wait as wait_for
 from datetime import timedelta
 
@@ -111,18 +114,30 @@ def test_callbacks_that_are_added_while_futures_are_completed_run_once(producer,
 
 def test_the_future_knows_what_pythons_future_keeps():
     """A Python whose futures keep more, or under other names, needs another `SendFuture`."""
-    lazy = {"_condition", "_waiters", "_done_callbacks"}
-    plain = Future()
+    plain: Future[object] = Future()
     plain.set_running_or_notify_cancel()
-    assert vars(plain).keys() == lazy | {"_state", "_result", "_exception"}
+    own = {"_done_callbacks"}  # reached only by methods that ours has too
+    assert vars(plain).keys() == own | {"_condition", "_waiters", "_state", "_result", "_exception"}
     future = SendFuture()
     for name in ("_state", "_result", "_exception"):
         assert getattr(future, name) == getattr(plain, name)
-    for name in lazy:
+    for name in ("_condition", "_waiters"):
         assert type(getattr(future, name)) is type(getattr(plain, name))
-    plain.set_result(None)
-    assert plain._state == "FINISHED"
-    assert callable(plain._invoke_callbacks)
+        assert getattr(future, name) is getattr(future, name)
+    for one in (plain, future):
+        one.set_result(3)
+        assert (one._state, one._result, one.result(), one.exception()) == ("FINISHED", 3, 3, None)
+        with pytest.raises(InvalidStateError):
+            one.set_exception(ValueError())
+
+
+def test_a_cycle_through_a_callback_is_collected():
+    future = SendFuture()
+    future.add_done_callback(functools.partial(isinstance, future))
+    gone = weakref.ref(future)
+    del future
+    gc.collect()
+    assert gone() is None
 
 
 def test_a_callback_that_raises_is_logged_and_the_next_one_runs(producer, rocketpy_topic, caplog):

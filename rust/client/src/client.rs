@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use rocketpy_env::process_id;
 use tokio::runtime::Handle;
 
 use crate::api::Api;
@@ -141,7 +142,7 @@ impl Client {
 
 impl User {
     fn check_process(&self) -> Result<(), ClientError> {
-        let (current, created_by) = (std::process::id(), self.share.instance.process_id);
+        let (current, created_by) = (process_id(), self.share.instance.process_id);
         if current != created_by {
             return Err(ClientError::Forked { created_by, current });
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rocketpy_env::process_id;
 use rocketpy_protocol::SerializeType;
 use rocketpy_remoting as remoting;
 use tokio::runtime::Handle;
@@ -76,7 +77,7 @@ impl Instance {
             members,
             ids: UniqueIds::new(identity.local),
             api: Api::new(remoting, names, arrivals.clone(), config.api_timeout),
-            process_id: std::process::id(),
+            process_id: process_id(),
             arrivals,
             telling: tokio::sync::Mutex::default(),
             timers: Mutex::default(),
@@ -224,7 +225,7 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        if std::process::id() == self.process_id {
+        if process_id() == self.process_id {
             self.stop();
             self.background.get_mut().detach_all();
             return;

@@ -43,7 +43,7 @@ pub use consumer::{
 };
 pub use error::ClientError;
 pub use producer::{
-    OutcomeSink, Outcomes, PendingSend, Producer, SendOptions, SentMany, unsupported_feature,
+    Outcome, OutcomeSink, Outcomes, PendingSend, Producer, SendOptions, SentMany, unsupported_feature,
 };
 pub use query::{MessageQuery, QueryKind};
 pub use receipt::{Receipt, SendStatus};

@@ -183,7 +183,7 @@ pub(crate) fn groups() -> &'static Groups {
 }
 
 fn registry() -> &'static Registry {
-    let process_id = std::process::id();
+    let process_id = rocketpy_env::process_id();
     FIRST.get_or_init(|| Registry::new(process_id)).of_process(process_id)
 }
 

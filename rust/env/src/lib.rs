@@ -19,6 +19,7 @@ mod page_cache;
 pub mod planted;
 #[cfg(feature = "power-cut")]
 mod power_cut;
+mod process;
 mod real;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -28,10 +29,11 @@ pub use clock::{LastReading, local_digits, local_hour, local_month_ms, now_ms, r
 pub use disk::{DirEntry, Disk, DiskFile, DiskUsage, EntryKind, FileSystem, LockHolder, OpenMode, Region};
 pub use error::EnvError;
 pub use file::RealFile;
-pub use limits::{is_process_alive, raise_open_file_limit};
+pub use limits::raise_open_file_limit;
 pub use lock::RealLock;
 pub use mapped::{MappedRegion, RegionSlice};
 #[cfg(feature = "power-cut")]
 pub use power_cut::{cut_power, freeze_process};
+pub use process::{is_process_alive, process_id};
 pub use real::{RealDisk, RealFileSystem};
 pub use sys::open_file_limit;

@@ -18,15 +18,6 @@ pub fn raise_open_file_limit() -> io::Result<u64> {
     Ok(if status == 0 { raised.rlim_cur } else { limit.rlim_cur })
 }
 
-/// Whether a process with this number runs.
-pub fn is_process_alive(pid: u32) -> bool {
-    // 0 and negative numbers name groups of processes.
-    let Some(pid) = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0) else { return false };
-    // SAFETY: plain system call; signal 0 only asks.
-    let status = unsafe { libc::kill(pid, 0) };
-    status == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,11 +26,5 @@ mod tests {
     fn the_limit_that_is_returned_is_in_force() {
         let raised = raise_open_file_limit().unwrap();
         assert_eq!(crate::open_file_limit(), raised);
-    }
-
-    #[test]
-    fn this_process_is_alive_and_no_process_is_not() {
-        assert!(is_process_alive(std::process::id()));
-        assert!(!is_process_alive(0) && !is_process_alive(u32::MAX) && !is_process_alive(i32::MAX as u32));
     }
 }

@@ -54,6 +54,8 @@ mod extension {
     #[pymodule_export]
     use crate::arrow::ArrowBatch;
     #[pymodule_export]
+    use crate::completion::SendOutcome;
+    #[pymodule_export]
     use crate::config::{config_key_name, config_keys, config_unused_keys};
     #[pymodule_export]
     use crate::consumer::PyConsumer;

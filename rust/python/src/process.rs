@@ -3,6 +3,7 @@
 use std::mem::ManuallyDrop;
 
 use pyo3::PyResult;
+use rocketpy_env::process_id;
 
 use crate::error;
 
@@ -15,7 +16,7 @@ pub(crate) struct Owned<T> {
 
 impl<T> Owned<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { made_by: std::process::id(), value: ManuallyDrop::new(value) }
+        Self { made_by: process_id(), value: ManuallyDrop::new(value) }
     }
 
     /// The value.
@@ -23,14 +24,14 @@ impl<T> Owned<T> {
     /// # Errors
     /// `ForkedError` in a forked child.
     pub(crate) fn get(&self) -> PyResult<&T> {
-        let current = std::process::id();
+        let current = process_id();
         if current == self.made_by { Ok(&self.value) } else { Err(error::forked(self.made_by, current)) }
     }
 }
 
 impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
-        if std::process::id() == self.made_by {
+        if process_id() == self.made_by {
             // SAFETY: dropped once, here, and never used again.
             unsafe { ManuallyDrop::drop(&mut self.value) }
         }

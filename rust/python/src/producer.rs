@@ -136,7 +136,7 @@ impl PyProducer {
         if handed_over.is_err() {
             drop(running.completions.withdraw(ticket));
         }
-        handed_over.map(|()| future)
+        handed_over.map(|()| future.into_any())
     }
 
     /// Waits until every submitted message has its outcome and its future is done.

@@ -4,6 +4,7 @@ use std::mem::ManuallyDrop;
 
 use parking_lot::Mutex;
 use pyo3::PyResult;
+use rocketpy_env::process_id;
 use tokio::runtime::{Builder, Handle};
 
 use crate::error;
@@ -22,7 +23,7 @@ static RUNTIME: Mutex<Option<(u32, Handle)>> = Mutex::new(None);
 /// # Errors
 /// `RocketPyError` when the system gives no threads.
 pub(crate) fn handle() -> PyResult<Handle> {
-    let pid = std::process::id();
+    let pid = process_id();
     let mut current = RUNTIME.lock();
     if let Some((made_by, handle)) = &*current
         && *made_by == pid

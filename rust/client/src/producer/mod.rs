@@ -37,7 +37,7 @@ use self::plan::Choice;
 use self::receipts::receipt_of;
 use self::select::Rotation;
 use self::send::{Sender, Target};
-pub use self::told::{OutcomeSink, Outcomes, PendingSend};
+pub use self::told::{Outcome, OutcomeSink, Outcomes, PendingSend};
 pub use self::validate::unsupported_feature;
 use self::window::Window;
 use crate::client::Client;

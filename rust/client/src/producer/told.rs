@@ -38,7 +38,7 @@ pub trait OutcomeSink: Send + Sync {
     fn told(&self, outcomes: Outcomes);
 }
 
-/// The outcomes of the messages of one request. A receipt is made when it is asked for.
+/// The outcomes of the messages of one request.
 #[derive(Debug)]
 pub struct Outcomes {
     request: Arc<EndedRequest>,
@@ -52,9 +52,31 @@ impl Outcomes {
     }
 
     /// The outcome of every message, in the same order.
-    pub fn into_outcomes(self) -> impl ExactSizeIterator<Item = Result<Receipt, SendError>> + Send {
+    pub fn into_outcomes(self) -> impl ExactSizeIterator<Item = Outcome> + Send {
         let request = self.request;
-        self.tickets.into_iter().map(move |(_, index)| request.outcome(index as usize))
+        self.tickets.into_iter().map(move |(_, index)| Outcome { request: request.clone(), index })
+    }
+}
+
+/// The outcome of one message. It keeps what its whole request ended with.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    request: Arc<EndedRequest>,
+    index: u32,
+}
+
+impl Outcome {
+    /// Whether the message was acknowledged.
+    pub fn is_stored(&self) -> bool {
+        self.request.result.is_ok()
+    }
+
+    /// Makes the receipt.
+    ///
+    /// # Errors
+    /// The message was not acknowledged.
+    pub fn receipt(&self) -> Result<Receipt, SendError> {
+        self.request.outcome(self.index as usize)
     }
 }
 

@@ -117,7 +117,7 @@ struct Panicking(Mutex<Vec<bool>>);
 impl OutcomeSink for Panicking {
     fn told(&self, outcomes: Outcomes) {
         assert!(outcomes.tickets().all(|ticket| ticket != 0), "in a sink");
-        self.0.lock().extend(outcomes.into_outcomes().map(|outcome| outcome.is_ok()));
+        self.0.lock().extend(outcomes.into_outcomes().map(|outcome| outcome.is_stored()));
     }
 }
 
@@ -320,7 +320,7 @@ struct Notes(Mutex<Vec<Vec<(u64, u64)>>>);
 impl OutcomeSink for Notes {
     fn told(&self, outcomes: Outcomes) {
         let tickets: Vec<u64> = outcomes.tickets().collect();
-        let offsets = outcomes.into_outcomes().map(|outcome| outcome.unwrap().queue_offset.get());
+        let offsets = outcomes.into_outcomes().map(|outcome| outcome.receipt().unwrap().queue_offset.get());
         self.0.lock().push(tickets.into_iter().zip(offsets).collect());
     }
 }

@@ -1,46 +1,237 @@
-//! Completes a future.
+//! The native part of the future of a submitted message.
 
+use parking_lot::Mutex;
+use pyo3::exceptions::PyException;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
-use rocketpy_client::{Receipt, SendError};
+use pyo3::types::{PyList, PyString, PyType};
+use rocketpy_client::Outcome;
+use smallvec::SmallVec;
 
 use crate::convert::ToPython;
 use crate::error::raise;
 
 static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
+const RUNNING: &str = "RUNNING";
+const FINISHED: &str = "FINISHED";
+
+/// What `rocketpy.futures.SendFuture` keeps in place of Python's future, under the same names.
+///
+/// A future that nobody waits for needs neither a condition nor a receipt: both are made when they are first asked for. Whoever
+/// asks for the condition may wait with it, so from then on Python's own methods give the outcome.
+#[pyclass(module = "rocketpy._rocketpy", subclass, frozen)]
+#[derive(Default)]
+pub(crate) struct SendOutcome {
+    /// Locked only with the interpreter lock, and never while Python code can run.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    finished: bool,
+    /// The outcome, until it is asked for as an object.
+    outcome: Option<Outcome>,
+    result: Option<Py<PyAny>>,
+    exception: Option<Py<PyAny>>,
+    callbacks: SmallVec<[Py<PyAny>; 1]>,
+    watch: Option<Box<Watch>>,
+}
+
+/// Condition and list of waiters.
+type Watch = (Py<PyAny>, Py<PyList>);
+
 /// Makes a `rocketpy.futures.SendFuture`.
-pub(crate) fn make(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    CLASS.import(py, "rocketpy.futures", "SendFuture")?.call0()
+pub(crate) fn make(py: Python<'_>) -> PyResult<Bound<'_, SendOutcome>> {
+    Ok(CLASS.import(py, "rocketpy.futures", "SendFuture")?.call0()?.cast_into::<SendOutcome>()?)
 }
 
 /// Gives a future its outcome. Its callbacks run here; Python logs what they raise.
-pub(crate) fn complete(future: &Bound<'_, PyAny>, outcome: Result<Receipt, SendError>) {
+pub(crate) fn complete(future: &Bound<'_, SendOutcome>, outcome: Outcome) {
     let py = future.py();
-    let set = match outcome.map_err(raise).and_then(|receipt| receipt.to_python(py)) {
-        Ok(receipt) => set_result(future, receipt),
-        Err(error) => future.call_method1(intern!(py, "set_exception"), (error.into_value(py),)).map(drop),
+    let mut state = future.get().state.lock();
+    let told = if state.watch.is_none() {
+        state.outcome = Some(outcome);
+        state.finished = true;
+        drop(state);
+        SendOutcome::_invoke_callbacks(future)
+    } else {
+        drop(state);
+        match outcome.receipt().map_err(raise).and_then(|receipt| receipt.to_python(py)) {
+            Ok(receipt) => future.call_method1(intern!(py, "set_result"), (receipt,)),
+            Err(error) => future.call_method1(intern!(py, "set_exception"), (error.into_value(py),)),
+        }
+        .map(drop)
     };
-    if let Err(error) = set {
+    if let Err(error) = told {
         error.write_unraisable(py, Some(future));
     }
 }
 
-/// A future that nobody waits for needs neither its lock nor a wake-up. No other thread can begin to wait between the question
-/// and the answer: nothing there lets go of the interpreter lock. See `rocketpy.futures`.
-fn set_result(future: &Bound<'_, PyAny>, receipt: Bound<'_, PyAny>) -> PyResult<()> {
+#[pymethods]
+impl SendOutcome {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    /// True with an outcome. It cannot be cancelled.
+    fn done(&self) -> bool {
+        self.state.lock().finished
+    }
+
+    /// As in Python's future.
+    #[pyo3(signature = (timeout=None))]
+    fn result<'py>(
+        slf: &Bound<'py, Self>,
+        timeout: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        if slf.get().is_stored() {
+            return Ok(slf.get()._result(py)?.unwrap_or_else(|| py.None()).into_bound(py));
+        }
+        python_future(py)?.call_method1(intern!(py, "result"), (slf, timeout))
+    }
+
+    /// As in Python's future.
+    #[pyo3(signature = (timeout=None))]
+    fn exception<'py>(
+        slf: &Bound<'py, Self>,
+        timeout: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        if slf.get().is_stored() {
+            return Ok(py.None().into_bound(py));
+        }
+        python_future(py)?.call_method1(intern!(py, "exception"), (slf, timeout))
+    }
+
+    /// As in Python's future. If it is completed at this moment, either of the two threads may be the one that calls.
+    #[pyo3(name = "add_done_callback", signature = (r#fn))]
+    fn add_done_callback(slf: &Bound<'_, Self>, r#fn: Bound<'_, PyAny>) -> PyResult<()> {
+        let mut state = slf.get().state.lock();
+        if state.finished {
+            drop(state);
+            return call(slf, &r#fn);
+        }
+        state.callbacks.push(r#fn.unbind());
+        Ok(())
+    }
+
+    fn _invoke_callbacks(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let callbacks = std::mem::take(&mut slf.get().state.lock().callbacks);
+        let mut told = Ok(());
+        for callback in callbacks {
+            told = told.and(call(slf, callback.bind(slf.py())));
+        }
+        told
+    }
+
+    #[getter]
+    fn _state<'py>(&self, py: Python<'py>) -> &Bound<'py, PyString> {
+        if self.done() { intern!(py, FINISHED) } else { intern!(py, RUNNING) }
+    }
+
+    #[setter(_state)]
+    fn set_state(&self, state: &str) {
+        self.state.lock().finished = state == FINISHED;
+    }
+
+    #[getter]
+    fn _result(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.make_objects(py)?;
+        Ok(self.state.lock().result.as_ref().map(|result| result.clone_ref(py)))
+    }
+
+    #[setter(_result)]
+    fn set_result(&self, result: Option<Py<PyAny>>) {
+        let _before = std::mem::replace(&mut self.state.lock().result, result);
+    }
+
+    #[getter]
+    fn _exception(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.make_objects(py)?;
+        Ok(self.state.lock().exception.as_ref().map(|exception| exception.clone_ref(py)))
+    }
+
+    #[setter(_exception)]
+    fn set_exception(&self, exception: Option<Py<PyAny>>) {
+        let _before = std::mem::replace(&mut self.state.lock().exception, exception);
+    }
+
+    #[getter]
+    fn _condition(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.watch(py, |watch| watch.0.clone_ref(py))
+    }
+
+    #[getter]
+    fn _waiters(&self, py: Python<'_>) -> PyResult<Py<PyList>> {
+        self.watch(py, |watch| watch.1.clone_ref(py))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let state = self.state.lock();
+        state.callbacks.iter().try_for_each(|callback| visit.call(callback))?;
+        [&state.result, &state.exception].into_iter().flatten().try_for_each(|object| visit.call(object))?;
+        state.watch.as_ref().map_or(Ok(()), |watch| visit.call(&watch.0).and(visit.call(&watch.1)))
+    }
+
+    fn __clear__(&self) {
+        let _before = std::mem::take(&mut *self.state.lock());
+    }
+}
+
+impl SendOutcome {
+    /// Whether it ended with a receipt.
+    fn is_stored(&self) -> bool {
+        let state = self.state.lock();
+        match &state.outcome {
+            Some(outcome) => outcome.is_stored(),
+            None => state.finished && state.exception.is_none(),
+        }
+    }
+
+    /// Makes the receipt or the error, once.
+    fn make_objects(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(outcome) = self.state.lock().outcome.clone() else { return Ok(()) };
+        let (result, exception) = match outcome.receipt().map_err(raise) {
+            Ok(receipt) => (Some(receipt.to_python(py)?.unbind()), None),
+            Err(error) => (None, Some(error.into_value(py).into_any())),
+        };
+        let mut state = self.state.lock();
+        // Another thread may have been first.
+        if state.outcome.take().is_some() {
+            (state.result, state.exception) = (result, exception);
+        }
+        Ok(())
+    }
+
+    /// Condition and waiters, made at the first use.
+    fn watch<R>(&self, py: Python<'_>, get: impl Fn(&Watch) -> R) -> PyResult<R> {
+        static CONDITION: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        if let Some(watch) = &self.state.lock().watch {
+            return Ok(get(watch));
+        }
+        let condition = CONDITION.import(py, "threading", "Condition")?.call0()?.unbind();
+        let mine = Box::new((condition, PyList::empty(py).unbind()));
+        Ok(get(self.state.lock().watch.get_or_insert(mine)))
+    }
+}
+
+fn python_future(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static FUTURE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    FUTURE.import(py, "concurrent.futures", "Future")
+}
+
+/// Calls a callback. As with Python's future, what it raises is logged, unless it is to end the thread.
+fn call(future: &Bound<'_, SendOutcome>, callback: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = future.py();
-    // Before the question: making a name may let go of the lock.
-    let (result, state, finished) = (intern!(py, "_result"), intern!(py, "_state"), intern!(py, "FINISHED"));
-    if future.getattr(intern!(py, "_watched"))?.is_truthy()? {
-        return future.call_method1(intern!(py, "set_result"), (receipt,)).map(drop);
+    match callback.call1((future,)) {
+        Err(error) if error.is_instance_of::<PyException>(py) => {
+            future.call_method1(intern!(py, "_callback_failed"), (error.into_value(py),)).map(drop)
+        }
+        called => called.map(drop),
     }
-    future.setattr(result, receipt)?;
-    future.setattr(state, finished)?;
-    if future.getattr(intern!(py, "_callbacks"))?.is_none() {
-        return Ok(());
-    }
-    future.call_method0(intern!(py, "_invoke_callbacks")).map(drop)
 }

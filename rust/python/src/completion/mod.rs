@@ -8,4 +8,5 @@ pub(crate) mod future;
 mod slab;
 mod thread;
 
+pub(crate) use future::SendOutcome;
 pub(crate) use thread::FutureThread;

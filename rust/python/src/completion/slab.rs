@@ -2,16 +2,18 @@
 
 use pyo3::prelude::*;
 
+use super::future::SendOutcome;
+
 /// Futures that wait for an outcome. A number is used again after its future was taken.
 #[derive(Default)]
 pub(crate) struct Slab {
-    futures: Vec<Option<Py<PyAny>>>,
+    futures: Vec<Option<Py<SendOutcome>>>,
     free: Vec<u32>,
 }
 
 impl Slab {
     /// Keeps a future and returns its number.
-    pub(crate) fn insert(&mut self, future: Py<PyAny>) -> u64 {
+    pub(crate) fn insert(&mut self, future: Py<SendOutcome>) -> u64 {
         match self.free.pop() {
             Some(number) => {
                 self.futures[number as usize] = Some(future);
@@ -28,7 +30,7 @@ impl Slab {
     ///
     /// # Panics
     /// When there is none of this number.
-    pub(crate) fn take(&mut self, number: u64) -> Py<PyAny> {
+    pub(crate) fn take(&mut self, number: u64) -> Py<SendOutcome> {
         let future = self.futures[number as usize].take();
         self.free.push(number as u32);
         future.expect("a message has one outcome")

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use rocketpy_client::{OutcomeSink, Outcomes};
 
-use super::future;
+use super::future::{self, SendOutcome};
 use super::slab::Slab;
 use crate::error;
 use crate::wait::SIGNAL_INTERVAL;
@@ -35,7 +35,7 @@ pub(crate) struct FutureThread {
 #[derive(Default)]
 struct State {
     /// Outcomes of requests, and the futures that wait for them.
-    arrived: Vec<(Outcomes, Vec<Py<PyAny>>)>,
+    arrived: Vec<(Outcomes, Vec<Py<SendOutcome>>)>,
     /// Outcomes that ever arrived, and those that reached their future.
     arrived_ever: u64,
     delivered_ever: u64,
@@ -56,7 +56,7 @@ impl FutureThread {
     ///
     /// # Errors
     /// `RocketPyError` when the system gives no thread.
-    pub(crate) fn promise(self: &Arc<Self>, future: Py<PyAny>) -> PyResult<u64> {
+    pub(crate) fn promise(self: &Arc<Self>, future: Py<SendOutcome>) -> PyResult<u64> {
         let mut state = self.state();
         if state.thread.is_none() {
             let completions = Arc::clone(self);
@@ -69,7 +69,7 @@ impl FutureThread {
     }
 
     /// Takes back the promise of an operation that never began, and returns its future.
-    pub(crate) fn withdraw(&self, ticket: u64) -> Py<PyAny> {
+    pub(crate) fn withdraw(&self, ticket: u64) -> Py<SendOutcome> {
         let future = self.state().open.take(ticket);
         self.arrived.notify_all();
         future
@@ -131,7 +131,7 @@ impl FutureThread {
     }
 
     /// Completes futures, in turns.
-    fn deliver(&self, arrived: Vec<(Outcomes, Vec<Py<PyAny>>)>) -> Option<()> {
+    fn deliver(&self, arrived: Vec<(Outcomes, Vec<Py<SendOutcome>>)>) -> Option<()> {
         let mut requests: VecDeque<_> = arrived
             .into_iter()
             .map(|(outcomes, futures)| futures.into_iter().zip(outcomes.into_outcomes()))

@@ -83,7 +83,7 @@ impl Queue {
     /// The queue of this process, made at the first call. The caller holds the interpreter lock: Python forks only with it,
     /// so no child finds a queue half made.
     pub(super) fn make() -> &'static Self {
-        let process_id = std::process::id();
+        let process_id = rocketpy_env::process_id();
         let mut queue = FIRST.get_or_init(|| Self::new(process_id));
         while queue.process_id != process_id {
             queue = queue.of_child.get_or_init(|| Box::new(Self::new(process_id)));
@@ -93,7 +93,7 @@ impl Queue {
 
     /// The queue of this process, if it has one.
     pub(super) fn find() -> Option<&'static Self> {
-        let process_id = std::process::id();
+        let process_id = rocketpy_env::process_id();
         let mut queue = FIRST.get()?;
         while queue.process_id != process_id {
             queue = queue.of_child.get()?;
