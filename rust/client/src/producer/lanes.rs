@@ -6,10 +6,11 @@
 //!
 //! * Messages gather while a request is under way, so a lone message does not wait, and many messages need few requests.
 //! * A bound lane has one worker, and stops behind a failure: what waits then is not sent, for it must not overtake.
+//! * A worker that panics fails its request. The shared lane goes on; a bound lane stops behind it, as behind any failure.
 //! * The shared lane gets another worker when a request is full, or when those under way take long. Each uses a queue of its own
 //!   as long as there is one that has no request under way.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,59 +21,55 @@ use tokio::time::timeout_at;
 
 use super::lane::{Lane, Limits, Submitted, Taken};
 use super::pack::{self, Outgoing, Packed, Packer};
-use super::send::{Sender, Stored, Target};
+use super::send::{Sender, Stored};
 use super::window::Window;
-use crate::error::ClientError;
+use super::worker::{BoundWorker, SharedWorker};
 use crate::route::TopicRoute;
 use crate::send_error::SendError;
 
-/// A request that takes longer no longer keeps messages of the shared lane waiting for its end. Answers of a busy broker come
-/// within a millisecond or two.
-const PROMPT: Duration = Duration::from_millis(5);
-
 /// The lanes of one producer.
 pub(crate) struct Lanes {
-    sender: Sender,
-    window: Arc<Window>,
-    limits: Limits,
+    pub(super) sender: Sender,
+    pub(super) window: Arc<Window>,
+    pub(super) limits: Limits,
     /// Topics with messages that wait or are on their way.
-    topics: Mutex<HashMap<String, Topic>>,
+    pub(super) topics: Mutex<HashMap<String, Topic>>,
 }
 
-struct Topic {
-    shared: Shared,
+pub(super) struct Topic {
+    pub(super) shared: Shared,
     /// Lanes of queues, each where the route has its queue while the route stays the same. None moves or goes.
-    bound: Vec<Option<Bound>>,
+    pub(super) bound: Vec<Option<Bound>>,
     /// Workers of lanes of queues.
-    bound_workers: usize,
+    pub(super) bound_workers: usize,
     gate: Arc<Gate>,
 }
 
 /// Holds the workers of a topic back.
-struct Gate {
+pub(super) struct Gate {
     /// Limits the requests under way.
-    room: Semaphore,
+    pub(super) room: Semaphore,
     /// A lane is full, or a flush waits for it: nobody lingers.
     go: Notify,
 }
 
 /// The lane of the messages that are bound to no queue.
 #[derive(Default)]
-struct Shared {
-    lane: Lane,
-    workers: usize,
+pub(super) struct Shared {
+    pub(super) lane: Lane,
+    pub(super) workers: usize,
     /// Workers that have made no request yet, and those whose request is not slow.
-    starting: usize,
-    prompt: usize,
+    pub(super) starting: usize,
+    pub(super) prompt: usize,
     most_workers: usize,
     /// Queues with a request under way.
-    busy: Vec<MessageQueue>,
+    pub(super) busy: Vec<MessageQueue>,
 }
 
-struct Bound {
+pub(super) struct Bound {
     queue: MessageQueue,
-    lane: Lane,
-    has_worker: bool,
+    pub(super) lane: Lane,
+    pub(super) has_worker: bool,
 }
 
 /// Where a message waits.
@@ -85,15 +82,15 @@ pub(crate) enum Way {
 
 /// One lane of a topic.
 #[derive(Debug, Clone, Copy)]
-enum Which {
+pub(super) enum Which {
     Shared,
     /// That of a queue, by its index in [`Topic::bound`].
     Bound(usize),
 }
 
 /// A request, and the messages in it.
-struct Request<'a> {
-    outgoing: Outgoing,
+pub(super) struct Request<'a> {
+    pub(super) outgoing: Outgoing,
     taken: Taken<'a>,
 }
 
@@ -119,8 +116,9 @@ impl Lanes {
                 topic.shared.most_workers =
                     self.sender.config.requests_in_flight.clamp(1, route.publish.len().max(1));
                 topic.shared.lane.push(submitted, lingers);
-                if topic.shared.start_worker(self.limits) {
-                    self.start_shared(&route.topic);
+                if let Some(worker) = topic.hire(self, &route.topic) {
+                    drop(topics);
+                    worker.start();
                 } else if lingers && topic.shared.lane.fills(1, self.limits) {
                     topic.gate.go.notify_waiters();
                 }
@@ -132,7 +130,9 @@ impl Lanes {
                 if !bound.has_worker {
                     bound.has_worker = true;
                     topic.bound_workers += 1;
-                    self.start_bound(bound.queue.clone(), at);
+                    let worker = BoundWorker::new(self, bound.queue.clone(), at, topic.gate.clone());
+                    drop(topics);
+                    worker.start();
                 } else if lingers && bound.lane.fills(1, self.limits) {
                     topic.gate.go.notify_waiters();
                 }
@@ -149,72 +149,8 @@ impl Lanes {
         }
     }
 
-    fn start_shared(self: &Arc<Self>, topic: &str) {
-        let (lanes, topic) = (self.clone(), topic.to_owned());
-        self.sender.client.runtime().spawn(async move { lanes.run_shared(&topic).await });
-    }
-
-    fn start_bound(self: &Arc<Self>, queue: MessageQueue, at: usize) {
-        let lanes = self.clone();
-        self.sender.client.runtime().spawn(async move { lanes.run_bound(&queue, at).await });
-    }
-
-    /// A worker of the shared lane.
-    async fn run_shared(self: &Arc<Self>, topic: &str) {
-        let mut packer = Packer::new(&self.sender.config);
-        let Some(gate) = self.gate(topic) else { return };
-        let mut starts = true;
-        loop {
-            self.linger(topic, &gate, Which::Shared).await;
-            let _room = gate.room.acquire().await.expect("never closed");
-            let route = self.sender.route_within(topic, self.sender.config.send_timeout).await;
-            let starts = std::mem::take(&mut starts);
-            let Some((taken, queue)) = self.cut_shared(topic, route.as_deref().ok(), starts) else { return };
-            let taken = Taken::new(taken, &self.window);
-            match (route, queue) {
-                (Ok(_), Some(queue)) => {
-                    let request = self.pack(&mut packer, topic, taken, Which::Shared);
-                    let timeout = request.timeout();
-                    let result = self.deliver_shared(topic, &request.outgoing, queue.clone(), timeout).await;
-                    self.free(topic, &queue);
-                    request.tell(result);
-                }
-                (route, _) => {
-                    let none = ClientError::NoQueue { topic: topic.to_owned(), wanted: "writable" };
-                    taken.tell_untried(route.err().unwrap_or(none).into());
-                }
-            }
-        }
-    }
-
-    /// The worker of the queue's lane, the one at index `at`.
-    async fn run_bound(self: &Arc<Self>, queue: &MessageQueue, at: usize) {
-        let mut packer = Packer::new(&self.sender.config);
-        let Some(gate) = self.gate(&queue.topic) else { return };
-        loop {
-            self.linger(&queue.topic, &gate, Which::Bound(at)).await;
-            let _room = gate.room.acquire().await.expect("never closed");
-            let Some(taken) = self.cut_bound(&queue.topic, at) else { return };
-            let request =
-                self.pack(&mut packer, &queue.topic, Taken::new(taken, &self.window), Which::Bound(at));
-            let timeout = request.timeout();
-            let result = self.sender.deliver(&request.outgoing, Target::Only(queue.clone()), timeout).await;
-            let Err(error) = &result else {
-                request.tell(result);
-                continue;
-            };
-            // Taken before the failure is told: whoever sends again after it begins anew.
-            let first = error.error.clone();
-            let behind =
-                self.with(&queue.topic, |topic| topic.lane(Which::Bound(at)).map(Lane::take_all)).flatten();
-            request.tell(result);
-            Taken::new(behind.unwrap_or_default(), &self.window)
-                .tell_untried(ClientError::NotSent { first }.into());
-        }
-    }
-
     /// Waits as long as the lane lingers.
-    async fn linger(&self, topic: &str, gate: &Gate, lane: Which) {
+    pub(super) async fn linger(&self, topic: &str, gate: &Gate, lane: Which) {
         let linger = self.sender.config.linger;
         if linger.is_zero() {
             return;
@@ -229,52 +165,14 @@ impl Lanes {
         }
     }
 
-    /// Takes the messages of the next request of the shared lane and chooses their queue. Ends the worker when none waits.
-    fn cut_shared(
-        &self,
-        name: &str,
-        route: Option<&TopicRoute>,
-        starts: bool,
-    ) -> Option<(VecDeque<Submitted>, Option<MessageQueue>)> {
-        let mut topics = self.topics.lock();
-        let topic = topics.get_mut(name)?;
-        let shared = &mut topic.shared;
-        shared.starting -= usize::from(starts);
-        if shared.lane.is_empty() {
-            shared.workers -= 1;
-            shared.prompt -= 1;
-            if topic.is_idle() {
-                topics.remove(name);
-            }
-            return None;
-        }
-        let queue = route.and_then(|route| {
-            let mut turn = (0..route.publish.len())
-                .map(|_| &route.publish[self.sender.rotation.next(name, route.publish.len(), 1)]);
-            turn.find(|queue| !shared.busy.contains(queue)).or(route.publish.first())
-        });
-        shared.busy.extend(queue.cloned());
-        Some((shared.lane.cut(self.limits), queue.cloned()))
-    }
-
-    /// Takes the messages of the next request of a queue. Ends the worker when none waits.
-    fn cut_bound(&self, name: &str, at: usize) -> Option<VecDeque<Submitted>> {
-        let mut topics = self.topics.lock();
-        let topic = topics.get_mut(name)?;
-        let bound = topic.bound.get_mut(at)?.as_mut()?;
-        if bound.lane.is_empty() {
-            bound.has_worker = false;
-            topic.bound_workers -= 1;
-            if topic.is_idle() {
-                topics.remove(name);
-            }
-            return None;
-        }
-        Some(bound.lane.cut(self.limits))
-    }
-
     /// Packs what fits into a request, and puts the others back.
-    fn pack<'a>(&self, packer: &mut Packer, topic: &str, mut taken: Taken<'a>, lane: Which) -> Request<'a> {
+    pub(super) fn pack<'a>(
+        &self,
+        packer: &mut Packer,
+        topic: &str,
+        mut taken: Taken<'a>,
+        lane: Which,
+    ) -> Request<'a> {
         let ids = self.sender.client.ids();
         let moment = ids.moment();
         let fits = |submitted: &&Submitted| {
@@ -295,47 +193,8 @@ impl Lanes {
         Request { outgoing, taken }
     }
 
-    /// Sends a request of the shared lane. While it takes long, others do not wait for it.
-    async fn deliver_shared(
-        self: &Arc<Self>,
-        topic: &str,
-        outgoing: &Outgoing,
-        queue: MessageQueue,
-        timeout: Duration,
-    ) -> Result<Stored, SendError> {
-        let delivery = self.sender.deliver(outgoing, Target::First(queue), timeout);
-        let mut delivery = std::pin::pin!(delivery);
-        if let Ok(result) = tokio::time::timeout(PROMPT, &mut delivery).await {
-            return result;
-        }
-        let more = self.with(topic, |topic| {
-            topic.shared.prompt -= 1;
-            !topic.shared.lane.is_empty() && topic.shared.start_worker(self.limits)
-        });
-        if more == Some(true) {
-            self.start_shared(topic);
-        }
-        let result = delivery.await;
-        self.with(topic, |topic| topic.shared.prompt += 1);
-        result
-    }
-
-    /// Another request of the shared lane may use the queue.
-    fn free(&self, topic: &str, queue: &MessageQueue) {
-        self.with(topic, |topic| {
-            let busy = &mut topic.shared.busy;
-            if let Some(at) = busy.iter().position(|busy| busy == queue) {
-                busy.swap_remove(at);
-            }
-        });
-    }
-
-    fn gate(&self, topic: &str) -> Option<Arc<Gate>> {
-        self.with(topic, |topic| topic.gate.clone())
-    }
-
     /// Works on a topic under the lock.
-    fn with<R>(&self, topic: &str, work: impl FnOnce(&mut Topic) -> R) -> Option<R> {
+    pub(super) fn with<R>(&self, topic: &str, work: impl FnOnce(&mut Topic) -> R) -> Option<R> {
         self.topics.lock().get_mut(topic).map(work)
     }
 }
@@ -347,7 +206,7 @@ impl Topic {
         Self { shared: Shared::default(), bound: Vec::new(), bound_workers: 0, gate }
     }
 
-    fn lane(&mut self, which: Which) -> Option<&mut Lane> {
+    pub(super) fn lane(&mut self, which: Which) -> Option<&mut Lane> {
         match which {
             Which::Shared => Some(&mut self.shared.lane),
             Which::Bound(at) => Some(&mut self.bound.get_mut(at)?.as_mut()?.lane),
@@ -373,32 +232,41 @@ impl Topic {
         at
     }
 
-    fn is_idle(&self) -> bool {
+    /// Another worker of the shared lane if it needs one, which is then counted: none will soon take what waits, or it fills a
+    /// request for another.
+    pub(super) fn hire(&mut self, lanes: &Arc<Lanes>, name: &Arc<str>) -> Option<SharedWorker> {
+        let shared = &mut self.shared;
+        let starts = shared.workers < shared.most_workers
+            && (shared.prompt == 0 || shared.lane.fills(shared.starting + 1, lanes.limits));
+        starts.then(|| {
+            shared.workers += 1;
+            shared.starting += 1;
+            shared.prompt += 1;
+            SharedWorker::new(lanes, name.clone(), self.gate.clone())
+        })
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
         self.shared.workers == 0 && self.bound_workers == 0
     }
 }
 
 impl Shared {
-    /// Whether to start a worker, which is then counted: none will soon take what waits, or it fills a request for another.
-    fn start_worker(&mut self, limits: Limits) -> bool {
-        let starts = self.workers < self.most_workers
-            && (self.prompt == 0 || self.lane.fills(self.starting + 1, limits));
-        if starts {
-            self.workers += 1;
-            self.starting += 1;
-            self.prompt += 1;
+    /// Another request may use the queue.
+    pub(super) fn free(&mut self, queue: Option<MessageQueue>) {
+        if let Some(at) = self.busy.iter().position(|busy| Some(busy) == queue.as_ref()) {
+            self.busy.swap_remove(at);
         }
-        starts
     }
 }
 
 impl Request<'_> {
     /// The longest of its messages: giving up earlier would fail messages that may still wait.
-    fn timeout(&self) -> Duration {
+    pub(super) fn timeout(&self) -> Duration {
         self.taken.iter().map(|submitted| submitted.timeout).max().unwrap_or_default()
     }
 
-    fn tell(self, result: Result<Stored, SendError>) {
+    pub(super) fn tell(self, result: Result<Stored, SendError>) {
         self.taken.tell(result, self.outgoing.keys);
     }
 }

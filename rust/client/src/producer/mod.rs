@@ -16,6 +16,7 @@ mod submit;
 mod told;
 mod validate;
 mod window;
+mod worker;
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
