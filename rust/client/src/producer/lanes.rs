@@ -12,6 +12,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -34,7 +35,12 @@ pub(crate) struct Lanes {
     pub(super) limits: Limits,
     /// Topics with messages that wait or are on their way.
     pub(super) topics: Mutex<HashMap<String, Topic>>,
+    /// [`Hurry`]s that live.
+    hurrying: AtomicUsize,
 }
+
+/// While it lives, no message lingers, not even one that is on its way into its lane.
+pub(crate) struct Hurry<'a>(&'a Lanes);
 
 pub(super) struct Topic {
     pub(super) shared: Shared,
@@ -49,7 +55,7 @@ pub(super) struct Topic {
 pub(super) struct Gate {
     /// Limits the requests under way.
     pub(super) room: Semaphore,
-    /// A lane is full, or a flush waits for it: nobody lingers.
+    /// A lane is full, or someone waits for its messages: nobody lingers.
     go: Notify,
 }
 
@@ -97,13 +103,15 @@ pub(super) struct Request<'a> {
 impl Lanes {
     pub(crate) fn new(sender: Sender, window: Arc<Window>) -> Self {
         let limits = Limits::new(&sender.config);
-        Self { sender, window, limits, topics: Mutex::default() }
+        Self { sender, window, limits, topics: Mutex::default(), hurrying: AtomicUsize::new(0) }
     }
 
     /// Puts a message in its lane and starts a worker if the lane needs one.
     pub(crate) fn push(self: &Arc<Self>, route: &TopicRoute, way: Way, submitted: Submitted) {
-        let lingers = !self.sender.config.linger.is_zero();
+        let has_linger = !self.sender.config.linger.is_zero();
         let mut topics = self.topics.lock();
+        // Asked under the lock: a hurry that begins later finds the message in its lane.
+        let lingers = has_linger && self.hurrying.load(Ordering::Acquire) == 0;
         let topic = match topics.get_mut(&submitted.message.topic) {
             Some(topic) => topic,
             None => {
@@ -119,7 +127,7 @@ impl Lanes {
                 if let Some(worker) = topic.hire(self, &route.topic) {
                     drop(topics);
                     worker.start();
-                } else if lingers && topic.shared.lane.fills(1, self.limits) {
+                } else if has_linger && topic.shared.lane.is_due(self.limits) {
                     topic.gate.go.notify_waiters();
                 }
             }
@@ -133,20 +141,24 @@ impl Lanes {
                     let worker = BoundWorker::new(self, bound.queue.clone(), at, topic.gate.clone());
                     drop(topics);
                     worker.start();
-                } else if lingers && bound.lane.fills(1, self.limits) {
+                } else if has_linger && bound.lane.is_due(self.limits) {
                     topic.gate.go.notify_waiters();
                 }
             }
         }
     }
 
-    /// Sends what waits without a linger.
-    pub(crate) fn hurry(&self) {
+    /// Sends what waits, and what comes while the result lives, without a linger.
+    #[must_use = "what comes lingers again once it is dropped"]
+    pub(crate) fn hurry(&self) -> Hurry<'_> {
+        self.hurrying.fetch_add(1, Ordering::AcqRel);
+        let hurry = Hurry(self);
         for topic in self.topics.lock().values_mut() {
             topic.shared.lane.hurry();
             topic.bound.iter_mut().flatten().for_each(|bound| bound.lane.hurry());
             topic.gate.go.notify_waiters();
         }
+        hurry
     }
 
     /// Waits as long as the lane lingers.
@@ -181,7 +193,12 @@ impl Lanes {
         let count = taken.iter().take_while(fits).count();
         let rest = taken.split_off(count);
         if !rest.is_empty() {
-            self.with(topic, |topic| topic.lane(lane).map(|lane| lane.put_back(rest)));
+            self.with(topic, |topic| {
+                if let Some(lane) = topic.lane(lane) {
+                    lane.put_back(rest);
+                }
+                topic.gate.go.notify_waiters();
+            });
         }
         let outgoing = match taken.iter().next() {
             Some(only) if count == 1 => {
@@ -196,6 +213,12 @@ impl Lanes {
     /// Works on a topic under the lock.
     pub(super) fn with<R>(&self, topic: &str, work: impl FnOnce(&mut Topic) -> R) -> Option<R> {
         self.topics.lock().get_mut(topic).map(work)
+    }
+}
+
+impl Drop for Hurry<'_> {
+    fn drop(&mut self) {
+        self.0.hurrying.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod lane;
 mod lanes;
+#[cfg(test)]
+mod lanes_tests;
 mod many;
 mod options;
 mod pack;

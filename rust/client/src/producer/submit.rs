@@ -84,7 +84,7 @@ impl Producer {
             None => shared.sender.route_within(&message.topic, timeout).await?,
         };
         let wait = options.wait.unwrap_or(shared.sender.config.send_timeout);
-        // What lingers until more messages come would keep them out.
+        // What lingers would keep the message out.
         let hurry = || shared.lanes.hurry();
         let place = shared.window.enter(message.body.len(), wait, hurry).await?;
         let key = options.order_key.as_deref().or_else(|| message.order_key());
@@ -108,7 +108,7 @@ impl Producer {
     pub async fn flush(&self, timeout: Duration) -> Result<(), ClientError> {
         self.client().check_process()?;
         let round = self.shared.window.begin_round();
-        self.shared.lanes.hurry();
+        let _hurry = self.shared.lanes.hurry();
         self.shared.window.ended_before(round, timeout).await
     }
 
