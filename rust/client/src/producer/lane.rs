@@ -61,6 +61,11 @@ impl Limits {
     pub(crate) fn new(config: &ProducerConfig) -> Self {
         Self { messages: config.batch_messages, bytes: config.batch_bytes.min(config.max_message_size) }
     }
+
+    /// Those of a topic that takes no batches.
+    pub(crate) fn without_batches(self) -> Self {
+        Self { messages: 1, ..self }
+    }
 }
 
 /// Messages that wait, oldest first.

@@ -4,7 +4,8 @@
 //! that are bound, by an order key or by name, wait in a lane of their queue. A lane is emptied by workers: tasks that make a
 //! request, send it, tell its outcomes and go on, until nothing waits.
 //!
-//! * Messages gather while a request is under way, so a lone message does not wait, and many messages need few requests.
+//! * Messages gather while a request is under way, so a lone message does not wait, and many messages need few requests. To a topic
+//!   that takes no batches each goes in a request of its own.
 //! * A bound lane has one worker, and stops behind a failure: what waits then is not sent, for it must not overtake.
 //! * A worker that panics fails its request. The shared lane goes on; a bound lane stops behind it, as behind any failure.
 //! * The shared lane gets another worker when a request is full, or when those under way take long. Each uses a queue of its own
@@ -23,6 +24,7 @@ use tokio::time::timeout_at;
 use super::lane::{Lane, Limits, Submitted, Taken};
 use super::pack::{self, Outgoing, Packed, Packer};
 use super::send::{Sender, Stored};
+use super::validate;
 use super::window::Window;
 use super::worker::{BoundWorker, SharedWorker};
 use crate::route::TopicRoute;
@@ -32,7 +34,7 @@ use crate::send_error::SendError;
 pub(crate) struct Lanes {
     pub(super) sender: Sender,
     pub(super) window: Arc<Window>,
-    pub(super) limits: Limits,
+    limits: Limits,
     /// Topics with messages that wait or are on their way.
     pub(super) topics: Mutex<HashMap<String, Topic>>,
     /// [`Hurry`]s that live.
@@ -48,6 +50,9 @@ pub(super) struct Topic {
     pub(super) bound: Vec<Option<Bound>>,
     /// Workers of lanes of queues.
     pub(super) bound_workers: usize,
+    /// Whether its requests may hold several messages.
+    takes_batches: bool,
+    pub(super) limits: Limits,
     gate: Arc<Gate>,
 }
 
@@ -116,18 +121,20 @@ impl Lanes {
             Some(topic) => topic,
             None => {
                 let name = submitted.message.topic.clone();
-                topics.entry(name).or_insert_with(|| Topic::new(self.sender.config.requests_in_flight))
+                let topic = Topic::new(&name, self.sender.config.requests_in_flight, self.limits);
+                topics.entry(name).or_insert(topic)
             }
         };
         match way {
             Way::Any => {
-                topic.shared.most_workers =
-                    self.sender.config.requests_in_flight.clamp(1, route.publish.len().max(1));
+                // Messages that do not gather do not wait for a queue of their own.
+                let queues = if topic.takes_batches { route.publish.len().max(1) } else { usize::MAX };
+                topic.shared.most_workers = self.sender.config.requests_in_flight.clamp(1, queues);
                 topic.shared.lane.push(submitted, lingers);
                 if let Some(worker) = topic.hire(self, &route.topic) {
                     drop(topics);
                     worker.start();
-                } else if has_linger && topic.shared.lane.is_due(self.limits) {
+                } else if has_linger && topic.shared.lane.is_due(topic.limits) {
                     topic.gate.go.notify_waiters();
                 }
             }
@@ -141,7 +148,7 @@ impl Lanes {
                     let worker = BoundWorker::new(self, bound.queue.clone(), at, topic.gate.clone());
                     drop(topics);
                     worker.start();
-                } else if has_linger && bound.lane.is_due(self.limits) {
+                } else if has_linger && bound.lane.is_due(topic.limits) {
                     topic.gate.go.notify_waiters();
                 }
             }
@@ -169,7 +176,10 @@ impl Lanes {
         }
         loop {
             let go = gate.go.notified();
-            let until = |topic: &mut Topic| topic.lane(lane)?.lingers_until(linger, self.limits);
+            let until = |topic: &mut Topic| {
+                let limits = topic.limits;
+                topic.lane(lane)?.lingers_until(linger, limits)
+            };
             let Some(until) = self.with(topic, until).flatten() else { return };
             if timeout_at(until.into(), go).await.is_err() {
                 return;
@@ -223,10 +233,12 @@ impl Drop for Hurry<'_> {
 }
 
 impl Topic {
-    fn new(requests_in_flight: usize) -> Self {
+    fn new(name: &str, requests_in_flight: usize, limits: Limits) -> Self {
+        let takes_batches = validate::takes_batches(name);
+        let limits = if takes_batches { limits } else { limits.without_batches() };
         let room = Semaphore::new(requests_in_flight.min(Semaphore::MAX_PERMITS));
         let gate = Arc::new(Gate { room, go: Notify::new() });
-        Self { shared: Shared::default(), bound: Vec::new(), bound_workers: 0, gate }
+        Self { shared: Shared::default(), bound: Vec::new(), bound_workers: 0, takes_batches, limits, gate }
     }
 
     pub(super) fn lane(&mut self, which: Which) -> Option<&mut Lane> {
@@ -260,7 +272,7 @@ impl Topic {
     pub(super) fn hire(&mut self, lanes: &Arc<Lanes>, name: &Arc<str>) -> Option<SharedWorker> {
         let shared = &mut self.shared;
         let starts = shared.workers < shared.most_workers
-            && (shared.prompt == 0 || shared.lane.fills(shared.starting + 1, lanes.limits));
+            && (shared.prompt == 0 || shared.lane.fills(shared.starting + 1, self.limits));
         starts.then(|| {
             shared.workers += 1;
             shared.starting += 1;

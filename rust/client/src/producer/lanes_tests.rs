@@ -8,7 +8,7 @@ use rocketpy_model::Message;
 use rocketpy_protocol::body::TopicRouteData;
 use tokio::runtime::Handle;
 
-use super::lane::Submitted;
+use super::lane::{Limits, Submitted};
 use super::lanes::{Lanes, Way, Which};
 use super::options::SendOptions;
 use super::select::Rotation;
@@ -48,6 +48,7 @@ async fn a_message_that_reaches_its_lane_during_a_flush_does_not_linger() {
     assert!(hurries.await.is_err());
     // A flush that has ended hurries nobody.
     let (_lingers, _) = push(false).await;
-    let until = lanes.with("t", |topic| topic.lane(Which::Shared)?.lingers_until(LONG, lanes.limits));
+    let limits = Limits::new(&ProducerConfig::default());
+    let until = lanes.with("t", |topic| topic.lane(Which::Shared)?.lingers_until(LONG, limits));
     assert!(until.flatten().is_some());
 }

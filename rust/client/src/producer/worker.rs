@@ -96,14 +96,14 @@ impl SharedWorker {
             return None;
         }
         let queue = route.and_then(|route| {
-            let rotation = &lanes.sender.rotation;
-            let mut turn = (0..route.publish.len())
-                .map(|_| &route.publish[rotation.next(&self.topic, route.publish.len(), 1)]);
-            turn.find(|queue| !shared.busy.contains(queue)).or(route.publish.first())
+            let queues = route.publish.len();
+            let next = |_| &route.publish[lanes.sender.rotation.next(&self.topic, queues, 1)];
+            let is_free = |queue: &&MessageQueue| !shared.busy.contains(queue);
+            (0..queues).map(next).find(is_free).or_else(|| (0..queues).map(next).next())
         });
         shared.busy.extend(queue.cloned());
         self.busy = queue.cloned();
-        Some(shared.lane.cut(lanes.limits))
+        Some(shared.lane.cut(topic.limits))
     }
 
     /// Sends a request. While it takes long, others do not wait for it.
@@ -234,7 +234,7 @@ impl BoundWorker {
         let topic = topics.get_mut(&*self.queue.topic)?;
         let bound = topic.bound.get_mut(self.at)?.as_mut()?;
         if !bound.lane.is_empty() {
-            return Some(bound.lane.cut(lanes.limits));
+            return Some(bound.lane.cut(topic.limits));
         }
         self.end(topic);
         if topic.is_idle() {

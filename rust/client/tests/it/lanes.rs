@@ -8,9 +8,9 @@ use rocketpy_client::{
     Client, ClientConfig, ClientError, PendingSend, Producer, ProducerConfig, SendOptions,
 };
 use rocketpy_model::Message;
-use rocketpy_protocol::code::request;
+use rocketpy_protocol::code::{request, response};
 
-use crate::peer::{Act, PATIENCE, Peer, client, sent, single};
+use crate::peer::{Act, PATIENCE, Peer, client, sent, single, status};
 
 async fn producer(peer: &Peer, config: ProducerConfig) -> Producer {
     Producer::new(&client(&[peer]), "ingest", config).await.unwrap()
@@ -110,4 +110,41 @@ async fn messages_that_wait_when_the_runtime_ends_have_an_outcome() {
         outcome.unwrap_err(),
         ClientError::NotSent { first: Arc::new(ClientError::Closed { what: "runtime" }) }
     );
+}
+
+#[tokio::test]
+async fn messages_to_a_topic_that_takes_no_batches_go_one_by_one_and_share_no_failure() {
+    let peer = single(1);
+    hold_sends(&peer);
+    let long = format!("%DLQ%{}", "x".repeat(123));
+    for topic in ["%RETRY%g", &long] {
+        peer.route(topic, &[("b", &peer, 1)]);
+        let producer = producer(&peer, ProducerConfig::default()).await;
+        let submit = async |options| producer.submit(Message::new(topic, "x"), options).await.unwrap();
+        let mut pending = Vec::new();
+        for _ in 0..3 {
+            pending.push(submit(SendOptions::default()).await);
+        }
+        // All three are under way at the same time.
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            held.push(peer.held(request::SEND_MESSAGE_V2).await);
+        }
+        for (index, (send, reply)) in held.into_iter().enumerate() {
+            let no = || status(response::MESSAGE_ILLEGAL, "no");
+            reply.send(if index == 0 { no() } else { sent(&send, index as i64) });
+        }
+        let mut failed = 0;
+        for pending in pending {
+            failed += usize::from(pending.await.is_err());
+        }
+        assert_eq!(failed, 1);
+        let bound = [submit(keyed()).await, submit(keyed()).await];
+        for (offset, pending) in bound.into_iter().enumerate() {
+            let (send, reply) = peer.held(request::SEND_MESSAGE_V2).await;
+            reply.send(sent(&send, offset as i64));
+            pending.await.unwrap();
+        }
+        producer.close().await.unwrap();
+    }
 }
