@@ -61,6 +61,11 @@ impl Limits {
     pub(crate) fn new(config: &ProducerConfig) -> Self {
         Self { messages: config.batch_messages, bytes: config.batch_bytes.min(config.max_message_size) }
     }
+
+    /// Those of a topic that takes no batches.
+    pub(crate) fn without_batches(self) -> Self {
+        Self { messages: 1, ..self }
+    }
 }
 
 /// Messages that wait, oldest first.
@@ -70,13 +75,15 @@ pub(crate) struct Lane {
     bytes: usize,
     /// Since when the oldest waits; kept only for a linger.
     since: Option<Instant>,
-    /// A flush waits for these messages: they do not linger.
+    /// Some of the messages do not linger, and take the others along.
     hurry: bool,
 }
 
 impl Lane {
     pub(crate) fn push(&mut self, submitted: Submitted, lingers: bool) {
-        if lingers && self.waiting.is_empty() {
+        if !lingers {
+            self.hurry = true;
+        } else if self.waiting.is_empty() {
             self.since = Some(Instant::now());
         }
         self.bytes += submitted.size_bytes();
@@ -100,7 +107,12 @@ impl Lane {
     /// Until when the messages linger; `None` when a request is to be made now.
     pub(crate) fn lingers_until(&self, linger: Duration, limits: Limits) -> Option<Instant> {
         let until = self.since? + linger;
-        (!self.is_empty() && !self.hurry && !self.fills(1, limits)).then_some(until)
+        (!self.is_empty() && !self.is_due(limits)).then_some(until)
+    }
+
+    /// Whether the messages need not linger, if there are any.
+    pub(crate) fn is_due(&self, limits: Limits) -> bool {
+        self.hurry || self.fills(1, limits)
     }
 
     /// Takes about as many of the oldest as fill a request.
@@ -125,8 +137,9 @@ impl Lane {
         std::mem::replace(self, empty).waiting
     }
 
-    /// Puts messages back in front of those that arrived since.
+    /// Puts messages back in front of those that arrived since. They do not linger again.
     pub(crate) fn put_back(&mut self, mut rest: VecDeque<Submitted>) {
+        self.hurry = true;
         self.bytes += rest.iter().map(Submitted::size_bytes).sum::<usize>();
         rest.append(&mut self.waiting);
         self.waiting = rest;
@@ -172,5 +185,32 @@ impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let places: Vec<Place> = self.messages.drain(..).map(|submitted| submitted.place).collect();
         self.window.leave(places.into_iter());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn messages_that_are_put_back_do_not_linger_again() {
+        let config = ProducerConfig::default();
+        let (window, limits) = (Window::new(&config), Limits::new(&config));
+        let (mut lane, linger) = (Lane::default(), Duration::from_secs(60));
+        for cut_first in [false, true] {
+            let place = window.enter(1, linger, || ()).await.unwrap();
+            let (listener, _pending) = Listener::waiter();
+            let message = Arc::new(Message::new("t", "x"));
+            let submitted = Submitted::new(message, SendOptions::default(), linger, listener, place);
+            // The second comes while the first is packed.
+            let cut = if cut_first { lane.cut(limits) } else { VecDeque::new() };
+            lane.push(submitted, true);
+            assert!(lane.lingers_until(linger, limits).is_some());
+            if cut_first {
+                lane.put_back(cut);
+            }
+        }
+        assert_eq!(lane.lingers_until(linger, limits), None);
+        assert_eq!(lane.take_all().len(), 2);
     }
 }

@@ -4,13 +4,16 @@
 //! that are bound, by an order key or by name, wait in a lane of their queue. A lane is emptied by workers: tasks that make a
 //! request, send it, tell its outcomes and go on, until nothing waits.
 //!
-//! * Messages gather while a request is under way, so a lone message does not wait, and many messages need few requests.
+//! * Messages gather while a request is under way, so a lone message does not wait, and many messages need few requests. To a topic
+//!   that takes no batches each goes in a request of its own.
 //! * A bound lane has one worker, and stops behind a failure: what waits then is not sent, for it must not overtake.
+//! * A worker that panics fails its request. The shared lane goes on; a bound lane stops behind it, as behind any failure.
 //! * The shared lane gets another worker when a request is full, or when those under way take long. Each uses a queue of its own
 //!   as long as there is one that has no request under way.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,59 +23,64 @@ use tokio::time::timeout_at;
 
 use super::lane::{Lane, Limits, Submitted, Taken};
 use super::pack::{self, Outgoing, Packed, Packer};
-use super::send::{Sender, Stored, Target};
+use super::send::{Sender, Stored};
+use super::validate;
 use super::window::Window;
-use crate::error::ClientError;
+use super::worker::{BoundWorker, SharedWorker};
 use crate::route::TopicRoute;
 use crate::send_error::SendError;
 
-/// A request that takes longer no longer keeps messages of the shared lane waiting for its end. Answers of a busy broker come
-/// within a millisecond or two.
-const PROMPT: Duration = Duration::from_millis(5);
-
 /// The lanes of one producer.
 pub(crate) struct Lanes {
-    sender: Sender,
-    window: Arc<Window>,
+    pub(super) sender: Sender,
+    pub(super) window: Arc<Window>,
     limits: Limits,
     /// Topics with messages that wait or are on their way.
-    topics: Mutex<HashMap<String, Topic>>,
+    pub(super) topics: Mutex<HashMap<String, Topic>>,
+    /// [`Hurry`]s that live.
+    hurrying: AtomicUsize,
 }
 
-struct Topic {
-    shared: Shared,
+/// While it lives, no message lingers, not even one that is on its way into its lane.
+pub(crate) struct Hurry<'a>(&'a Lanes);
+
+pub(super) struct Topic {
+    pub(super) shared: Shared,
     /// Lanes of queues, each where the route has its queue while the route stays the same. None moves or goes.
-    bound: Vec<Option<Bound>>,
+    pub(super) bound: Vec<Option<Bound>>,
     /// Workers of lanes of queues.
-    bound_workers: usize,
+    pub(super) bound_workers: usize,
+    /// Whether its requests may hold several messages.
+    takes_batches: bool,
+    pub(super) limits: Limits,
     gate: Arc<Gate>,
 }
 
 /// Holds the workers of a topic back.
-struct Gate {
+pub(super) struct Gate {
     /// Limits the requests under way.
-    room: Semaphore,
-    /// A lane is full, or a flush waits for it: nobody lingers.
+    pub(super) room: Semaphore,
+    /// A lane is full, or someone waits for its messages: nobody lingers.
     go: Notify,
 }
 
 /// The lane of the messages that are bound to no queue.
 #[derive(Default)]
-struct Shared {
-    lane: Lane,
-    workers: usize,
+pub(super) struct Shared {
+    pub(super) lane: Lane,
+    pub(super) workers: usize,
     /// Workers that have made no request yet, and those whose request is not slow.
-    starting: usize,
-    prompt: usize,
+    pub(super) starting: usize,
+    pub(super) prompt: usize,
     most_workers: usize,
     /// Queues with a request under way.
-    busy: Vec<MessageQueue>,
+    pub(super) busy: Vec<MessageQueue>,
 }
 
-struct Bound {
+pub(super) struct Bound {
     queue: MessageQueue,
-    lane: Lane,
-    has_worker: bool,
+    pub(super) lane: Lane,
+    pub(super) has_worker: bool,
 }
 
 /// Where a message waits.
@@ -85,43 +93,48 @@ pub(crate) enum Way {
 
 /// One lane of a topic.
 #[derive(Debug, Clone, Copy)]
-enum Which {
+pub(super) enum Which {
     Shared,
     /// That of a queue, by its index in [`Topic::bound`].
     Bound(usize),
 }
 
 /// A request, and the messages in it.
-struct Request<'a> {
-    outgoing: Outgoing,
+pub(super) struct Request<'a> {
+    pub(super) outgoing: Outgoing,
     taken: Taken<'a>,
 }
 
 impl Lanes {
     pub(crate) fn new(sender: Sender, window: Arc<Window>) -> Self {
         let limits = Limits::new(&sender.config);
-        Self { sender, window, limits, topics: Mutex::default() }
+        Self { sender, window, limits, topics: Mutex::default(), hurrying: AtomicUsize::new(0) }
     }
 
     /// Puts a message in its lane and starts a worker if the lane needs one.
     pub(crate) fn push(self: &Arc<Self>, route: &TopicRoute, way: Way, submitted: Submitted) {
-        let lingers = !self.sender.config.linger.is_zero();
+        let has_linger = !self.sender.config.linger.is_zero();
         let mut topics = self.topics.lock();
+        // Asked under the lock: a hurry that begins later finds the message in its lane.
+        let lingers = has_linger && self.hurrying.load(Ordering::Acquire) == 0;
         let topic = match topics.get_mut(&submitted.message.topic) {
             Some(topic) => topic,
             None => {
                 let name = submitted.message.topic.clone();
-                topics.entry(name).or_insert_with(|| Topic::new(self.sender.config.requests_in_flight))
+                let topic = Topic::new(&name, self.sender.config.requests_in_flight, self.limits);
+                topics.entry(name).or_insert(topic)
             }
         };
         match way {
             Way::Any => {
-                topic.shared.most_workers =
-                    self.sender.config.requests_in_flight.clamp(1, route.publish.len().max(1));
+                // Messages that do not gather do not wait for a queue of their own.
+                let queues = if topic.takes_batches { route.publish.len().max(1) } else { usize::MAX };
+                topic.shared.most_workers = self.sender.config.requests_in_flight.clamp(1, queues);
                 topic.shared.lane.push(submitted, lingers);
-                if topic.shared.start_worker(self.limits) {
-                    self.start_shared(&route.topic);
-                } else if lingers && topic.shared.lane.fills(1, self.limits) {
+                if let Some(worker) = topic.hire(self, &route.topic) {
+                    drop(topics);
+                    worker.start();
+                } else if has_linger && topic.shared.lane.is_due(topic.limits) {
                     topic.gate.go.notify_waiters();
                 }
             }
@@ -132,96 +145,41 @@ impl Lanes {
                 if !bound.has_worker {
                     bound.has_worker = true;
                     topic.bound_workers += 1;
-                    self.start_bound(bound.queue.clone(), at);
-                } else if lingers && bound.lane.fills(1, self.limits) {
+                    let worker = BoundWorker::new(self, bound.queue.clone(), at, topic.gate.clone());
+                    drop(topics);
+                    worker.start();
+                } else if has_linger && bound.lane.is_due(topic.limits) {
                     topic.gate.go.notify_waiters();
                 }
             }
         }
     }
 
-    /// Sends what waits without a linger.
-    pub(crate) fn hurry(&self) {
+    /// Sends what waits, and what comes while the result lives, without a linger.
+    #[must_use = "what comes lingers again once it is dropped"]
+    pub(crate) fn hurry(&self) -> Hurry<'_> {
+        self.hurrying.fetch_add(1, Ordering::AcqRel);
+        let hurry = Hurry(self);
         for topic in self.topics.lock().values_mut() {
             topic.shared.lane.hurry();
             topic.bound.iter_mut().flatten().for_each(|bound| bound.lane.hurry());
             topic.gate.go.notify_waiters();
         }
-    }
-
-    fn start_shared(self: &Arc<Self>, topic: &str) {
-        let (lanes, topic) = (self.clone(), topic.to_owned());
-        self.sender.client.runtime().spawn(async move { lanes.run_shared(&topic).await });
-    }
-
-    fn start_bound(self: &Arc<Self>, queue: MessageQueue, at: usize) {
-        let lanes = self.clone();
-        self.sender.client.runtime().spawn(async move { lanes.run_bound(&queue, at).await });
-    }
-
-    /// A worker of the shared lane.
-    async fn run_shared(self: &Arc<Self>, topic: &str) {
-        let mut packer = Packer::new(&self.sender.config);
-        let Some(gate) = self.gate(topic) else { return };
-        let mut starts = true;
-        loop {
-            self.linger(topic, &gate, Which::Shared).await;
-            let _room = gate.room.acquire().await.expect("never closed");
-            let route = self.sender.route_within(topic, self.sender.config.send_timeout).await;
-            let starts = std::mem::take(&mut starts);
-            let Some((taken, queue)) = self.cut_shared(topic, route.as_deref().ok(), starts) else { return };
-            let taken = Taken::new(taken, &self.window);
-            match (route, queue) {
-                (Ok(_), Some(queue)) => {
-                    let request = self.pack(&mut packer, topic, taken, Which::Shared);
-                    let timeout = request.timeout();
-                    let result = self.deliver_shared(topic, &request.outgoing, queue.clone(), timeout).await;
-                    self.free(topic, &queue);
-                    request.tell(result);
-                }
-                (route, _) => {
-                    let none = ClientError::NoQueue { topic: topic.to_owned(), wanted: "writable" };
-                    taken.tell_untried(route.err().unwrap_or(none).into());
-                }
-            }
-        }
-    }
-
-    /// The worker of the queue's lane, the one at index `at`.
-    async fn run_bound(self: &Arc<Self>, queue: &MessageQueue, at: usize) {
-        let mut packer = Packer::new(&self.sender.config);
-        let Some(gate) = self.gate(&queue.topic) else { return };
-        loop {
-            self.linger(&queue.topic, &gate, Which::Bound(at)).await;
-            let _room = gate.room.acquire().await.expect("never closed");
-            let Some(taken) = self.cut_bound(&queue.topic, at) else { return };
-            let request =
-                self.pack(&mut packer, &queue.topic, Taken::new(taken, &self.window), Which::Bound(at));
-            let timeout = request.timeout();
-            let result = self.sender.deliver(&request.outgoing, Target::Only(queue.clone()), timeout).await;
-            let Err(error) = &result else {
-                request.tell(result);
-                continue;
-            };
-            // Taken before the failure is told: whoever sends again after it begins anew.
-            let first = error.error.clone();
-            let behind =
-                self.with(&queue.topic, |topic| topic.lane(Which::Bound(at)).map(Lane::take_all)).flatten();
-            request.tell(result);
-            Taken::new(behind.unwrap_or_default(), &self.window)
-                .tell_untried(ClientError::NotSent { first }.into());
-        }
+        hurry
     }
 
     /// Waits as long as the lane lingers.
-    async fn linger(&self, topic: &str, gate: &Gate, lane: Which) {
+    pub(super) async fn linger(&self, topic: &str, gate: &Gate, lane: Which) {
         let linger = self.sender.config.linger;
         if linger.is_zero() {
             return;
         }
         loop {
             let go = gate.go.notified();
-            let until = |topic: &mut Topic| topic.lane(lane)?.lingers_until(linger, self.limits);
+            let until = |topic: &mut Topic| {
+                let limits = topic.limits;
+                topic.lane(lane)?.lingers_until(linger, limits)
+            };
             let Some(until) = self.with(topic, until).flatten() else { return };
             if timeout_at(until.into(), go).await.is_err() {
                 return;
@@ -229,52 +187,14 @@ impl Lanes {
         }
     }
 
-    /// Takes the messages of the next request of the shared lane and chooses their queue. Ends the worker when none waits.
-    fn cut_shared(
-        &self,
-        name: &str,
-        route: Option<&TopicRoute>,
-        starts: bool,
-    ) -> Option<(VecDeque<Submitted>, Option<MessageQueue>)> {
-        let mut topics = self.topics.lock();
-        let topic = topics.get_mut(name)?;
-        let shared = &mut topic.shared;
-        shared.starting -= usize::from(starts);
-        if shared.lane.is_empty() {
-            shared.workers -= 1;
-            shared.prompt -= 1;
-            if topic.is_idle() {
-                topics.remove(name);
-            }
-            return None;
-        }
-        let queue = route.and_then(|route| {
-            let mut turn = (0..route.publish.len())
-                .map(|_| &route.publish[self.sender.rotation.next(name, route.publish.len(), 1)]);
-            turn.find(|queue| !shared.busy.contains(queue)).or(route.publish.first())
-        });
-        shared.busy.extend(queue.cloned());
-        Some((shared.lane.cut(self.limits), queue.cloned()))
-    }
-
-    /// Takes the messages of the next request of a queue. Ends the worker when none waits.
-    fn cut_bound(&self, name: &str, at: usize) -> Option<VecDeque<Submitted>> {
-        let mut topics = self.topics.lock();
-        let topic = topics.get_mut(name)?;
-        let bound = topic.bound.get_mut(at)?.as_mut()?;
-        if bound.lane.is_empty() {
-            bound.has_worker = false;
-            topic.bound_workers -= 1;
-            if topic.is_idle() {
-                topics.remove(name);
-            }
-            return None;
-        }
-        Some(bound.lane.cut(self.limits))
-    }
-
     /// Packs what fits into a request, and puts the others back.
-    fn pack<'a>(&self, packer: &mut Packer, topic: &str, mut taken: Taken<'a>, lane: Which) -> Request<'a> {
+    pub(super) fn pack<'a>(
+        &self,
+        packer: &mut Packer,
+        topic: &str,
+        mut taken: Taken<'a>,
+        lane: Which,
+    ) -> Request<'a> {
         let ids = self.sender.client.ids();
         let moment = ids.moment();
         let fits = |submitted: &&Submitted| {
@@ -283,7 +203,12 @@ impl Lanes {
         let count = taken.iter().take_while(fits).count();
         let rest = taken.split_off(count);
         if !rest.is_empty() {
-            self.with(topic, |topic| topic.lane(lane).map(|lane| lane.put_back(rest)));
+            self.with(topic, |topic| {
+                if let Some(lane) = topic.lane(lane) {
+                    lane.put_back(rest);
+                }
+                topic.gate.go.notify_waiters();
+            });
         }
         let outgoing = match taken.iter().next() {
             Some(only) if count == 1 => {
@@ -295,59 +220,28 @@ impl Lanes {
         Request { outgoing, taken }
     }
 
-    /// Sends a request of the shared lane. While it takes long, others do not wait for it.
-    async fn deliver_shared(
-        self: &Arc<Self>,
-        topic: &str,
-        outgoing: &Outgoing,
-        queue: MessageQueue,
-        timeout: Duration,
-    ) -> Result<Stored, SendError> {
-        let delivery = self.sender.deliver(outgoing, Target::First(queue), timeout);
-        let mut delivery = std::pin::pin!(delivery);
-        if let Ok(result) = tokio::time::timeout(PROMPT, &mut delivery).await {
-            return result;
-        }
-        let more = self.with(topic, |topic| {
-            topic.shared.prompt -= 1;
-            !topic.shared.lane.is_empty() && topic.shared.start_worker(self.limits)
-        });
-        if more == Some(true) {
-            self.start_shared(topic);
-        }
-        let result = delivery.await;
-        self.with(topic, |topic| topic.shared.prompt += 1);
-        result
-    }
-
-    /// Another request of the shared lane may use the queue.
-    fn free(&self, topic: &str, queue: &MessageQueue) {
-        self.with(topic, |topic| {
-            let busy = &mut topic.shared.busy;
-            if let Some(at) = busy.iter().position(|busy| busy == queue) {
-                busy.swap_remove(at);
-            }
-        });
-    }
-
-    fn gate(&self, topic: &str) -> Option<Arc<Gate>> {
-        self.with(topic, |topic| topic.gate.clone())
-    }
-
     /// Works on a topic under the lock.
-    fn with<R>(&self, topic: &str, work: impl FnOnce(&mut Topic) -> R) -> Option<R> {
+    pub(super) fn with<R>(&self, topic: &str, work: impl FnOnce(&mut Topic) -> R) -> Option<R> {
         self.topics.lock().get_mut(topic).map(work)
     }
 }
 
+impl Drop for Hurry<'_> {
+    fn drop(&mut self) {
+        self.0.hurrying.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 impl Topic {
-    fn new(requests_in_flight: usize) -> Self {
+    fn new(name: &str, requests_in_flight: usize, limits: Limits) -> Self {
+        let takes_batches = validate::takes_batches(name);
+        let limits = if takes_batches { limits } else { limits.without_batches() };
         let room = Semaphore::new(requests_in_flight.min(Semaphore::MAX_PERMITS));
         let gate = Arc::new(Gate { room, go: Notify::new() });
-        Self { shared: Shared::default(), bound: Vec::new(), bound_workers: 0, gate }
+        Self { shared: Shared::default(), bound: Vec::new(), bound_workers: 0, takes_batches, limits, gate }
     }
 
-    fn lane(&mut self, which: Which) -> Option<&mut Lane> {
+    pub(super) fn lane(&mut self, which: Which) -> Option<&mut Lane> {
         match which {
             Which::Shared => Some(&mut self.shared.lane),
             Which::Bound(at) => Some(&mut self.bound.get_mut(at)?.as_mut()?.lane),
@@ -373,32 +267,41 @@ impl Topic {
         at
     }
 
-    fn is_idle(&self) -> bool {
+    /// Another worker of the shared lane if it needs one, which is then counted: none will soon take what waits, or it fills a
+    /// request for another.
+    pub(super) fn hire(&mut self, lanes: &Arc<Lanes>, name: &Arc<str>) -> Option<SharedWorker> {
+        let shared = &mut self.shared;
+        let starts = shared.workers < shared.most_workers
+            && (shared.prompt == 0 || shared.lane.fills(shared.starting + 1, self.limits));
+        starts.then(|| {
+            shared.workers += 1;
+            shared.starting += 1;
+            shared.prompt += 1;
+            SharedWorker::new(lanes, name.clone(), self.gate.clone())
+        })
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
         self.shared.workers == 0 && self.bound_workers == 0
     }
 }
 
 impl Shared {
-    /// Whether to start a worker, which is then counted: none will soon take what waits, or it fills a request for another.
-    fn start_worker(&mut self, limits: Limits) -> bool {
-        let starts = self.workers < self.most_workers
-            && (self.prompt == 0 || self.lane.fills(self.starting + 1, limits));
-        if starts {
-            self.workers += 1;
-            self.starting += 1;
-            self.prompt += 1;
+    /// Another request may use the queue.
+    pub(super) fn free(&mut self, queue: Option<MessageQueue>) {
+        if let Some(at) = self.busy.iter().position(|busy| Some(busy) == queue.as_ref()) {
+            self.busy.swap_remove(at);
         }
-        starts
     }
 }
 
 impl Request<'_> {
     /// The longest of its messages: giving up earlier would fail messages that may still wait.
-    fn timeout(&self) -> Duration {
+    pub(super) fn timeout(&self) -> Duration {
         self.taken.iter().map(|submitted| submitted.timeout).max().unwrap_or_default()
     }
 
-    fn tell(self, result: Result<Stored, SendError>) {
+    pub(super) fn tell(self, result: Result<Stored, SendError>) {
         self.taken.tell(result, self.outgoing.keys);
     }
 }

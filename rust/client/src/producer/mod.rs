@@ -2,6 +2,8 @@
 
 mod lane;
 mod lanes;
+#[cfg(test)]
+mod lanes_tests;
 mod many;
 mod options;
 mod pack;
@@ -16,6 +18,7 @@ mod submit;
 mod told;
 mod validate;
 mod window;
+mod worker;
 
 use std::borrow::Borrow;
 use std::collections::HashMap;

@@ -21,7 +21,8 @@ impl Producer {
     ///
     /// Messages of one order key, or of one given queue, keep their order: when one of them fails, those that wait behind it for
     /// the same queue fail with [`ClientError::NotSent`]. Messages that gather while a request is under way are sent together as a
-    /// batch, uncompressed. The timeout begins when the message's request is made; a batch has the longest one of its messages.
+    /// batch, uncompressed; those to a topic that takes no batches, such as a retry topic, one by one. The timeout begins when the
+    /// message's request is made; a batch has the longest one of its messages.
     ///
     /// # Errors
     /// Those of an illegal message and of the route, and [`ClientError::WindowFull`]: the message was not taken.
@@ -84,7 +85,7 @@ impl Producer {
             None => shared.sender.route_within(&message.topic, timeout).await?,
         };
         let wait = options.wait.unwrap_or(shared.sender.config.send_timeout);
-        // What lingers until more messages come would keep them out.
+        // What lingers would keep the message out.
         let hurry = || shared.lanes.hurry();
         let place = shared.window.enter(message.body.len(), wait, hurry).await?;
         let key = options.order_key.as_deref().or_else(|| message.order_key());
@@ -108,7 +109,7 @@ impl Producer {
     pub async fn flush(&self, timeout: Duration) -> Result<(), ClientError> {
         self.client().check_process()?;
         let round = self.shared.window.begin_round();
-        self.shared.lanes.hurry();
+        let _hurry = self.shared.lanes.hurry();
         self.shared.window.ended_before(round, timeout).await
     }
 

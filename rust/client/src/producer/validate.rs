@@ -151,7 +151,7 @@ fn asks_for_it(property: &str, value: &str) -> bool {
 }
 
 /// Whether a batch may go to the topic. Brokers refuse batches to retry topics and to topics with the longest names.
-fn takes_batches(topic: &str) -> bool {
+pub(crate) fn takes_batches(topic: &str) -> bool {
     !topic.starts_with(system::RETRY_PREFIX) && topic.len() <= 127
 }
 

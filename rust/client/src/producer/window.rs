@@ -58,15 +58,16 @@ impl Window {
         self.rounds.lock().open.iter().sum()
     }
 
-    /// Waits for a place, and calls `is_full` before. A body larger than the window takes the whole window.
+    /// Waits for a place. Calls `is_full` before it waits, and keeps the result meanwhile. A body larger than the window takes the
+    /// whole window.
     ///
     /// # Errors
     /// [`ClientError::WindowFull`], [`ClientError::Closed`].
-    pub(crate) async fn enter(
+    pub(crate) async fn enter<G>(
         &self,
         body_bytes: usize,
         wait: Duration,
-        is_full: impl FnOnce(),
+        is_full: impl FnOnce() -> G,
     ) -> Result<Place, ClientError> {
         let units =
             u32::try_from(body_bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).clamp(1, self.all_units);
@@ -78,7 +79,7 @@ impl Window {
         let (message, bytes) = match at_once {
             Some(place) => place,
             None => {
-                is_full();
+                let _meanwhile = is_full();
                 let both = async { (self.messages.acquire().await, self.units.acquire_many(units).await) };
                 let full = |_| ClientError::WindowFull {
                     in_flight: self.in_flight(),

@@ -313,6 +313,20 @@ async fn a_full_window_ends_the_linger() {
     producer.flush(PATIENCE).await.unwrap();
 }
 
+#[tokio::test]
+async fn messages_that_wait_for_room_end_the_linger_of_each_other() {
+    let peer = single(4);
+    let config = ProducerConfig { linger: 2 * PATIENCE, window_messages: 1, ..ProducerConfig::default() };
+    let producer = producer(&peer, config).await;
+    let submit = async || {
+        let options = SendOptions { wait: Some(PATIENCE), ..SendOptions::default() };
+        producer.submit(Message::new("t", "x"), options).await.map(drop)
+    };
+    let (first, second, third) = tokio::join!(submit(), submit(), submit());
+    first.and(second).and(third).unwrap();
+    producer.flush(PATIENCE).await.unwrap();
+}
+
 /// Notes what it is told: the offsets by ticket, request by request.
 #[derive(Default)]
 struct Notes(Mutex<Vec<Vec<(u64, u64)>>>);
