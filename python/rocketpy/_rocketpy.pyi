@@ -12,6 +12,7 @@ from rocketpy.store_reports import Repair, Snapshot, StoreFacts, TransferReport,
 
 __version__: str
 
+def end_logs() -> None: ...
 def log_to_stderr() -> None: ...
 
 @final
