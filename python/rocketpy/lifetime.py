@@ -7,15 +7,18 @@ import os
 import warnings
 import weakref
 from abc import ABC, abstractmethod
+from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, Self
+
+from rocketpy import _rocketpy
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+import_module("logging")  # exit hooks run last in, first out: its own, which closes handlers, comes after the one below
+
 _open: weakref.WeakSet[Closing] = weakref.WeakSet()
 """The open objects of this process, in no order."""
-_hook_of = 0
-"""Process id in which the exit hook was set. A forked child has only its own objects."""
 
 
 class Closing(ABC):
@@ -37,13 +40,9 @@ class Closing(ABC):
 
     def _opened(self) -> None:
         """Marks the object as open: from now on it has to be closed."""
-        global _hook_of
         self._closed = False
         self._made_by = os.getpid()
         _open.add(self)
-        if _hook_of != self._made_by:
-            _hook_of = self._made_by
-            atexit.register(_close_all, self._made_by)
 
     @property
     def closed(self) -> bool:
@@ -76,12 +75,12 @@ class Closing(ABC):
             warnings.warn(f"never closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
 
 
-def _close_all(made_by: int) -> None:
-    """Closes what is still open when Python ends: clients before the servers that they talk to."""
-    if os.getpid() != made_by:
-        return
+@atexit.register
+def _end() -> None:
+    """Closes what is still open when Python ends: clients before the servers that they talk to. Their log ends last."""
     for closing in sorted(_open, key=lambda closing: closing._closed_last):
         try:
             closing.close()
         except Exception as error:
             warnings.warn(f"closing at the end of Python failed: {error}", ResourceWarning, stacklevel=1)
+    _rocketpy.end_logs()

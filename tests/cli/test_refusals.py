@@ -1,5 +1,7 @@
 """Sends and groups that a server refuses, and bodies that grow when they are read."""
 
+import pickle
+
 import pyarrow
 import pytest
 
@@ -73,7 +75,9 @@ def test_no_message_is_lost_around_a_body_that_grows_past_the_limit(serve, comma
         assert [message.body for message in consumer.poll(timeout=60)] == bodies[3:]
     options = {"start": Start.EARLIEST, "max_body_bytes": 20 << 20}
     with Consumer("wide", "t", name_servers=server.name_server, **options) as consumer:
-        assert [message.body for message in consumer.poll(timeout=60)] == bodies
+        messages = consumer.poll(timeout=60)
+    assert [message.body for message in messages] == bodies
+    assert [message.body for message in pickle.loads(pickle.dumps(messages))] == bodies
     server.stop()
     store = str(tmp_path / "store")
     assert "--max-body-bytes" in command("store", "dump", store, code=8).stderr

@@ -86,6 +86,23 @@ def test_the_end_of_python_closes_clients_before_servers(child, tmp_path):
     assert sum(queue.max_offset for queue in topic.queues) == 101
 
 
+def test_the_end_of_python_is_logged_to_its_end(child, tmp_path):
+    """Also when a server was opened before the first client, and before logging was configured."""
+    ended = child(
+        """
+        import rocketpy, sys
+        server = rocketpy.Server(sys.argv[1], settings={"mappedFileSizeCommitLog": 1 << 20}).start()
+        import logging
+        logging.basicConfig(filename=sys.argv[2], filemode="w", level="INFO", format="%(message)s")
+        producer = server.producer("forgotten")
+        """,
+        str(tmp_path / "store"),
+        str(log := tmp_path / "log"),
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert log.read_text().splitlines()[-1].startswith("client closed"), log.read_text()
+
+
 def test_threads_that_wait_do_not_keep_python_from_ending(child, rocketpy_server, rocketpy_topic):
     ended = child(
         f"""

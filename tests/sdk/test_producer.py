@@ -181,13 +181,25 @@ def test_a_body_over_the_limit_is_refused_before_it_is_sent(producer, rocketpy_t
     assert producer.send(Message(rocketpy_topic, bytes(4 << 20))).status == SendStatus.SEND_OK
 
 
-def test_only_messages_can_be_sent(producer):
-    with pytest.raises(TypeError):
-        producer.send(b"text")
-    with pytest.raises(TypeError, match=r"rocketpy\.Message, not bytes"):
-        producer.send_many([Message("topic", b"text"), b"text"])
-    with pytest.raises(TypeError, match="iterable"):
-        producer.send_many(3)
+@pytest.mark.parametrize(
+    "given", [b"text", "text", None, 3, ("topic", b"text")], ids=lambda given: type(given).__name__
+)
+def test_what_is_no_message_is_refused_with_the_way_to_make_one(producer, given):
+    wanted = rf"must be a rocketpy\.Message, made by rocketpy\.Message\(topic, body\), not {type(given).__name__}\b"
+    for send in (producer.send, producer.submit, producer.send_oneway):
+        with pytest.raises(TypeError, match=f"^message {wanted}"):
+            send(given)
+    with pytest.raises(TypeError, match=f"^every item of messages {wanted}"):
+        producer.send_many([Message("topic", b"text"), given])
+
+
+@pytest.mark.parametrize(
+    "given", [b"text", "text", 3, Message("topic", b"text")], ids=lambda given: type(given).__name__
+)
+def test_only_an_iterable_of_messages_can_be_sent_by_send_many(producer, given):
+    wanted = r"iterable of rocketpy\.Message, each made by rocketpy\.Message\(topic, body\)"
+    with pytest.raises(TypeError, match=rf"{wanted}, not {type(given).__name__}\b"):
+        producer.send_many(given)
 
 
 def test_an_error_of_the_iterable_comes_through(producer, rocketpy_topic):

@@ -138,6 +138,11 @@ pub(crate) fn not_a_duration(value: &Bound<'_, PyAny>) -> PyErr {
     wrong_type("a duration", "a number of seconds or a timedelta", value)
 }
 
+/// Something else was given where a message to send belongs.
+pub(crate) fn not_a_message(what: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    wrong_type(what, "a rocketpy.Message, made by rocketpy.Message(topic, body)", given)
+}
+
 /// A `TypeError` that names the wanted and the given type.
 pub(crate) fn wrong_type(what: &str, wanted: &str, given: &Bound<'_, PyAny>) -> PyErr {
     let name = given.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string());

@@ -95,6 +95,12 @@ mod extension {
         rocketpy_server::init_logging();
     }
 
+    /// Hands the last log records of clients to Python's loggers. Later ones are dropped.
+    #[pyfunction]
+    fn end_logs(py: Python<'_>) {
+        crate::logs::end(py);
+    }
+
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "the name that Python packages use")]
     const __version__: &str = env!("CARGO_PKG_VERSION");

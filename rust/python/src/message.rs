@@ -65,6 +65,23 @@ impl Borrow<Message> for Lent {
     }
 }
 
+/// A message given by Python.
+pub(crate) struct MessageArgument<'a, 'py>(Borrowed<'a, 'py, PyMessage>);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for MessageArgument<'a, 'py> {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        value.cast().map(Self).map_err(|_not_one| error::not_a_message("message", &value))
+    }
+}
+
+impl MessageArgument<'_, '_> {
+    pub(crate) fn get(&self) -> &PyMessage {
+        self.0.get()
+    }
+}
+
 impl PyMessage {
     pub(crate) fn lend(&self) -> Lent {
         Lent(Arc::clone(&self.message))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use rocketpy_client::{Client, OutcomeSink, Producer, ProducerConfig, SendOptions};
 use rocketpy_model::CompressionType;
 use tokio::runtime::Handle;
@@ -14,7 +14,7 @@ use crate::completion::{FutureThread, future};
 use crate::convert::ToPython;
 use crate::duration::Seconds;
 use crate::error::{self, raise};
-use crate::message::{Lent, PyMessage};
+use crate::message::{Lent, MessageArgument, PyMessage};
 use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::QueueArgument;
@@ -88,7 +88,7 @@ impl PyProducer {
     fn send<'py>(
         &self,
         py: Python<'py>,
-        message: &Bound<'py, PyMessage>,
+        message: MessageArgument<'_, 'py>,
         queue: Option<QueueArgument>,
         timeout: Option<Seconds>,
         msg_id: Option<String>,
@@ -118,7 +118,7 @@ impl PyProducer {
     fn submit<'py>(
         &self,
         py: Python<'py>,
-        message: &Bound<'py, PyMessage>,
+        message: MessageArgument<'_, 'py>,
         queue: Option<QueueArgument>,
         timeout: Option<Seconds>,
         wait: Option<Seconds>,
@@ -151,7 +151,7 @@ impl PyProducer {
     fn send_oneway(
         &self,
         py: Python<'_>,
-        message: &Bound<'_, PyMessage>,
+        message: MessageArgument<'_, '_>,
         queue: Option<QueueArgument>,
     ) -> PyResult<()> {
         let running = self.running.get()?;
@@ -195,16 +195,23 @@ fn lend_all(messages: &Bound<'_, PyAny>) -> PyResult<Vec<Lent>> {
         }
         match message.cast::<PyMessage>() {
             Ok(message) => Ok(message.get().lend()),
-            Err(_not_one) => Err(error::wrong_type("every item of messages", "a rocketpy.Message", &message)),
+            Err(_not_one) => Err(error::not_a_message("every item of messages", &message)),
         }
     };
     if let Ok(list) = messages.cast::<PyList>() {
         return list.iter().map(lend).collect();
     }
-    let items = messages
-        .try_iter()
-        .map_err(|_not| error::wrong_type("messages", "an iterable of rocketpy.Message", messages))?;
+    // Bytes and texts are iterables, of what nobody means to send.
+    if messages.is_instance_of::<PyBytes>() || messages.is_instance_of::<PyString>() {
+        return Err(not_messages(messages));
+    }
+    let items = messages.try_iter().map_err(|_not| not_messages(messages))?;
     items.map(|item| lend(item?)).collect()
+}
+
+fn not_messages(given: &Bound<'_, PyAny>) -> PyErr {
+    let wanted = "a list or another iterable of rocketpy.Message, each made by rocketpy.Message(topic, body)";
+    error::wrong_type("messages", wanted, given)
 }
 
 fn config(options: &mut Options<'_>) -> PyResult<ProducerConfig> {

@@ -35,8 +35,8 @@ impl Origin {
     }
 }
 
-/// The function that restores a message, and its arguments: the record's bytes and the broker's name.
-type Restored<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, String));
+/// The function that restores a message, and its arguments: the record's bytes, the broker's name and `max_body_bytes`.
+type Restored<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, String, Option<usize>));
 
 /// A received message: its record as it came, decoded when asked.
 ///
@@ -249,20 +249,24 @@ impl ReceivedMessage {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py>> {
         let py = slf.py();
         let message = slf.get();
+        let limits = message.origin.limits;
+        let max_body_bytes = (limits != DecompressLimits::MESSAGE).then_some(limits.max_bytes);
         let restore = slf.get_type().getattr("_restore")?;
-        Ok((restore, (PyBytes::new(py, &message.record), message.broker_name().to_owned())))
+        let record = PyBytes::new(py, &message.record);
+        Ok((restore, (record, message.broker_name().to_owned(), max_body_bytes)))
     }
 
-    /// Makes a message from a record's bytes and its broker's name.
+    /// Makes a message from a record's bytes, its broker's name and the largest body that its consumer accepts.
     #[staticmethod]
-    #[pyo3(name = "_restore")]
-    fn restore(record: &[u8], broker_name: &str) -> PyResult<Self> {
+    #[pyo3(name = "_restore", signature = (record, broker_name, max_body_bytes=None))]
+    fn restore(record: &[u8], broker_name: &str, max_body_bytes: Option<usize>) -> PyResult<Self> {
         let (queue, size) = {
             let view = RecordView::parse(record).map_err(raise)?;
             (MessageQueue::new(view.topic, broker_name, view.queue_id), view.size())
         };
         let record = Bytes::copy_from_slice(&record[..size]);
-        Ok(Self::new(record, Origin::new(Arc::new(queue))))
+        let limits = max_body_bytes.map_or(DecompressLimits::MESSAGE, DecompressLimits::up_to);
+        Ok(Self::new(record, Origin::with_limits(Arc::new(queue), limits)))
     }
 }
 

@@ -43,15 +43,12 @@ pub(crate) fn start(py: Python<'_>) -> PyResult<()> {
 /// Starts the thread, which the queue counts as running.
 fn begin(py: Python<'_>, queue: &'static Queue) -> PyResult<()> {
     level::read(py)?;
-    py.import("atexit")?.call_method1("register", (wrap_pyfunction!(end, py)?,))?;
     let thread = thread::Builder::new().name("rocketpy-logs".to_owned()).spawn(move || run(queue));
     thread.map(drop).map_err(|cause| error::no_threads(&cause))
 }
 
 /// Hands over the last records and ends the thread, before Python ends its threads by force.
-#[pyfunction]
-#[pyo3(name = "end_logs")]
-fn end(py: Python<'_>) {
+pub(crate) fn end(py: Python<'_>) {
     if let Some(queue) = Queue::find() {
         py.detach(|| queue.end(END_TIMEOUT));
     }
