@@ -50,13 +50,17 @@ class Closing(ABC):
         return self._closed
 
     def close(self) -> None:
-        """Closes the object; a second call does nothing."""
-        if self._closed:
+        """Closes the object. A second call does nothing, or waits for what Ctrl-C interrupted."""
+        if self._closed and self not in _open:
             return
         self._closed = True
+        try:
+            if os.getpid() == self._made_by:
+                self._close()
+        except Exception:
+            _open.discard(self)
+            raise
         _open.discard(self)
-        if os.getpid() == self._made_by:
-            self._close()
 
     @abstractmethod
     def _close(self) -> None:

@@ -1,6 +1,9 @@
 """Ends: `with`, `close`, garbage, and the end of Python, which closes what was forgotten and never hangs."""
 
 import gc
+import os
+import signal
+import threading
 import warnings
 
 import pytest
@@ -138,6 +141,28 @@ def test_an_end_without_closing_hooks_does_not_hang(child, rocketpy_server):
         """
     )
     assert ended.returncode == 7
+
+
+def test_a_close_that_ctrl_c_interrupts_goes_on_and_the_next_one_waits_for_it(stoppable):
+    producer = rocketpy.Producer("ingest", name_servers=[stoppable.name_server], send_timeout=60)
+    producer.send(Message("topic", b"first"))
+    stoppable.freeze()
+    future = producer.submit(Message("topic", b"second"))
+
+    def interrupt():
+        wait_until(lambda: producer.closed)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        producer.close()
+    thread.join()
+    assert not future.done()
+    stoppable.thaw()
+    producer.close()
+    assert future.done()
+    producer.close()
 
 
 @pytest.mark.timeout(200)  # less than the timeouts of the clients, which the closes must not wait for

@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 
 use crate::api::Api;
 use crate::config::ClientConfig;
+use crate::ending::Ending;
 use crate::error::ClientError;
 use crate::identity::UniqueIds;
 use crate::members::{Consumer, Owner, Role};
@@ -31,6 +32,7 @@ struct User {
     api: Api,
     owner: Owner,
     closed: AtomicBool,
+    ending: Ending<()>,
 }
 
 impl Client {
@@ -44,7 +46,8 @@ impl Client {
         let share = Share::of(&config, runtime)?;
         let api = share.instance.api.with_timeout(config.api_timeout);
         let owner = Owner(NEXT_OWNER.fetch_add(1, Ordering::Relaxed));
-        Ok(Self { user: Arc::new(User { share, api, owner, closed: AtomicBool::new(false) }) })
+        let (closed, ending) = (AtomicBool::new(false), Ending::default());
+        Ok(Self { user: Arc::new(User { share, api, owner, closed, ending }) })
     }
 
     /// `<ip>@<instance name>`: what other members of a group and the brokers know this client by.
@@ -68,19 +71,28 @@ impl Client {
         self.user.check_process()
     }
 
-    /// Stops this client's consumers and unregisters its groups. The last client of an instance closes the connections. Idempotent.
+    /// Stops this client's consumers and unregisters its groups. The last client of an instance closes the connections. Every call
+    /// waits for that.
+    ///
+    /// # Cancel safety
+    /// It goes on if the future is dropped.
     pub async fn close(&self) {
-        let user = &self.user;
-        if user.check_process().is_err() || user.closed.swap(true, Ordering::AcqRel) {
+        if self.check_process().is_err() {
             return;
         }
-        let instance = &user.share.instance;
-        let groups = instance.members.remove_all(user.owner);
-        user.share.stop_timers_if_last();
-        instance.unregister(&groups).await;
-        if user.share.give_back() {
-            instance.shutdown().await;
-        }
+        let user = self.user.clone();
+        let close = move || {
+            user.closed.store(true, Ordering::Release);
+            let groups = user.share.instance.members.remove_all(user.owner);
+            user.share.stop_timers_if_last();
+            async move {
+                user.share.instance.unregister(&groups).await;
+                if user.share.give_back() {
+                    user.share.instance.shutdown().await;
+                }
+            }
+        };
+        self.user.ending.run(self.runtime(), close).await;
     }
 
     /// Refuses a forked child and a closed client.

@@ -117,6 +117,9 @@ pub enum ClientError {
     /// The connection ended before the answer arrived.
     #[error("the connection was lost during {operation} ({reason}), server: {address}")]
     ConnectionLost { operation: &'static str, address: String, reason: String, may_have_been_applied: bool },
+    /// The request was under way when the runtime ended, or it panicked.
+    #[error("given up while it was under way: the runtime of the client ended, or the request panicked")]
+    Abandoned,
     /// No broker of a consumer could be reached for a time. It continues by itself when one is back.
     #[error("no broker could be reached for {} s ({brokers}): {last}", silence_ms / 1000)]
     Unreachable { brokers: String, silence_ms: u64, last: Arc<Self> },
@@ -267,7 +270,7 @@ impl ClientError {
             | Self::BadAnswer { may_have_been_applied, .. }
             | Self::SendFailed { may_have_been_applied, .. }
             | Self::PartlySent { may_have_been_applied, .. } => *may_have_been_applied,
-            Self::FlushTimeout { .. } => true,
+            Self::FlushTimeout { .. } | Self::Abandoned => true,
             _ => false,
         }
     }

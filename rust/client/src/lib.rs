@@ -14,6 +14,7 @@ mod client;
 mod config;
 mod consumer;
 mod damage;
+mod ending;
 mod error;
 mod identity;
 mod instance;

@@ -147,7 +147,9 @@ async fn join(task: JoinHandle<Request>) -> Request {
         Ok(request) => request,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         // Only the end of the runtime cancels the task.
-        Err(_) => Request::not_sent(0, Arc::new(ClientError::Closed { what: "runtime" })),
+        Err(_) => {
+            Request { result: Err(ClientError::Abandoned.into()), keys: KeyList::default(), messages: 0 }
+        }
     }
 }
 
@@ -156,15 +158,9 @@ impl Request {
         Self { result: Err(ClientError::NotSent { first }.into()), keys: KeyList::default(), messages }
     }
 
-    /// Whether it failed and may still be stored, also when the runtime ended while it was under way.
+    /// Whether it failed and may still be stored.
     fn may_have_been_applied(&self) -> bool {
-        match &self.result {
-            Ok(_) => false,
-            Err(error) => match &*error.error {
-                ClientError::NotSent { first } => matches!(**first, ClientError::Closed { .. }),
-                error => error.may_have_been_applied(),
-            },
-        }
+        self.result.as_ref().is_err_and(|error| error.error.may_have_been_applied())
     }
 }
 

@@ -45,6 +45,7 @@ pub use self::validate::unsupported_feature;
 use self::window::Window;
 use crate::client::Client;
 use crate::config::ProducerConfig;
+use crate::ending::Ending;
 use crate::error::ClientError;
 use crate::members::{Role, check_group};
 use crate::receipt::Receipt;
@@ -63,6 +64,7 @@ struct Shared {
     lanes: Arc<Lanes>,
     window: Arc<Window>,
     closed: AtomicBool,
+    ending: Ending<Result<(), ClientError>>,
 }
 
 impl Producer {
@@ -84,7 +86,8 @@ impl Producer {
         };
         let window = Arc::new(Window::new(&sender.config));
         let lanes = Arc::new(Lanes::new(sender.clone(), window.clone()));
-        let shared = Shared { sender, lanes, window, closed: AtomicBool::new(false) };
+        let shared =
+            Shared { sender, lanes, window, closed: AtomicBool::new(false), ending: Ending::default() };
         let producer = Self { shared: Arc::new(shared) };
         client.heartbeat().await;
         info!(group, client_id = client.client_id(), "producer started");
@@ -182,20 +185,28 @@ impl Producer {
         self.shared.sender.fire(&outgoing, target).await.map_err(of)
     }
 
-    /// Flushes (up to the send timeout) and leaves the group. Idempotent.
+    /// Flushes (up to the send timeout) and leaves the group. Every call waits for that and has the same outcome.
     ///
     /// # Errors
     /// [`ClientError::FlushTimeout`]; the producer is closed all the same.
+    ///
+    /// # Cancel safety
+    /// It goes on if the future is dropped.
     pub async fn close(&self) -> Result<(), ClientError> {
         self.client().check_process()?;
-        if self.shared.closed.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        self.shared.window.close();
-        let flushed = self.flush(self.shared.sender.config.send_timeout).await;
-        self.client().leave(Role::Producer, self.group()).await;
-        debug!(group = self.group(), "producer closed");
-        flushed
+        let producer = self.clone();
+        let close = move || {
+            producer.shared.closed.store(true, Ordering::Release);
+            producer.shared.window.close();
+            async move {
+                let flushed = producer.flush(producer.shared.sender.config.send_timeout).await;
+                producer.client().leave(Role::Producer, producer.group()).await;
+                debug!(group = producer.group(), "producer closed");
+                flushed
+            }
+        };
+        let closed = self.shared.ending.run(self.client().runtime(), close).await;
+        closed.unwrap_or(Err(ClientError::Closed { what: "runtime" }))
     }
 
     fn check(&self) -> Result<(), ClientError> {

@@ -27,7 +27,7 @@ impl Future for PendingSend {
     type Output = Result<Receipt, SendError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let gone = Err(ClientError::Closed { what: "runtime" }.into());
+        let gone = Err(ClientError::Abandoned.into());
         Pin::new(&mut self.receiver).poll(context).map(|result| result.unwrap_or(gone))
     }
 }
@@ -122,7 +122,7 @@ impl Done {
 impl Drop for Done {
     fn drop(&mut self) {
         if self.0.is_some() {
-            let result = Err(ClientError::Closed { what: "runtime" }.into());
+            let result = Err(ClientError::Abandoned.into());
             tell([&mut *self], EndedRequest { result, keys: KeyList::default() });
         }
     }

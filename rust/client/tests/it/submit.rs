@@ -384,3 +384,20 @@ async fn a_submit_that_waits_for_room_ends_with_the_producer() {
     first.await.unwrap();
     assert_eq!(second.await.unwrap_err(), ClientError::Closed { what: "producer" });
 }
+
+#[tokio::test]
+async fn a_close_whose_caller_is_gone_goes_on_and_the_next_one_waits_for_it() {
+    let peer = single(1);
+    hold_sends(&peer);
+    let producer = producer(&peer, ProducerConfig::default()).await;
+    let submitted = producer.submit(Message::new("t", "0"), SendOptions::default()).await.unwrap();
+    let (send, reply) = peer.held(request::SEND_MESSAGE_V2).await;
+    let interrupted = poll_once(std::pin::pin!(producer.close()).as_mut());
+    assert!(interrupted.is_pending());
+    let mut again = std::pin::pin!(producer.close());
+    assert!(poll_once(again.as_mut()).is_pending());
+    reply.send(sent(&send, 0));
+    again.await.unwrap();
+    submitted.await.unwrap();
+    assert_eq!(peer.seen(request::UNREGISTER_CLIENT).len(), 1);
+}

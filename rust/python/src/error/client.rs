@@ -53,7 +53,7 @@ fn class(error: &ClientError) -> &'static str {
         ClientError::NoMembers { .. } => "RefusedError",
         ClientError::Refused { code, .. } => refused(*code),
         ClientError::Connect { .. } | ClientError::Unreachable { .. } => "ConnectionFailedError",
-        ClientError::ConnectionLost { .. } => "ConnectionLostError",
+        ClientError::ConnectionLost { .. } | ClientError::Abandoned => "ConnectionLostError",
         ClientError::Timeout { .. }
         | ClientError::Congested { .. }
         | ClientError::FlushTimeout { .. }
