@@ -218,6 +218,23 @@ print(os.getpid())
     assert (of.count(in_parent), of.count(in_child)) == (2, 1), ended.stderr
 
 
+def test_the_end_of_python_leaves_records_for_which_it_has_no_time(child, free_port):
+    """Python 3.11 aborts when a thread of ours is in the middle of Python code at its end."""
+    source = """
+class Computing(logging.Handler):
+    def emit(self, record):
+        until = time.monotonic() + 0.02
+        while time.monotonic() < until:
+            pass
+logging.getLogger("rocketpy.client").addHandler(Computing())
+for _ in range(300):
+    fail()
+slow.go_on.set()
+"""
+    ended = child(FAIL + SLOW + source, str(free_port))
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_a_handler_that_never_returns_does_not_hold_up_the_end_of_python(child, free_port):
     source = """
 import threading

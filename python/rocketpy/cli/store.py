@@ -136,12 +136,7 @@ def dump(
 ) -> None:
     """Print messages from the files; without a topic, in the order of the log. Needs the extra `arrow`."""
     form = "jsonl" if as_json else form
-    if form == "parquet" and target is None:
-        raise CommandError("a Parquet file cannot go to standard output", ExitCode.USAGE, "name a file with --output")
-    if form == "raw" and (limit is not None or tags != "*"):
-        raise CommandError(
-            "raw records are not counted or chosen by tag", ExitCode.USAGE, "leave --limit and --tags out"
-        )
+    check_form(form, target, limit, tags)
     chosen = store.records(
         folder,
         topics=topic or (),
@@ -158,19 +153,7 @@ def dump(
         commit_log=commit_log,
         max_body_bytes=max_body_bytes,
     )
-    wanted = set(tag_names(tags) or ())
-    try:
-        if form == "parquet":
-            write_parquet(chosen, wanted, limit, target)
-        else:
-            pieces = (
-                chosen.raw() if form == "raw" else lines(chosen, wanted, limit, form, as_it_is if target else shown)
-            )
-            write(pieces, target)
-    except DamagedDataError as error:
-        if error.hint and "without failing on data loss" not in error.hint:
-            raise
-        raise CommandError(str(error), ExitCode.DAMAGED, DAMAGE_HINT) from error
+    write_records(chosen, set(tag_names(tags) or ()), limit, form, target)
     if key and index and not topic and not physical:
         print(DELETED_TOPICS, file=sys.stderr)
     if chosen.left_out:
@@ -187,6 +170,33 @@ COLUMNS = [
     "msg_id", "reconsume_times", "physical_offset", "born_host", "flag",
 ]  # fmt: skip
 """Columns of JSON lines and Parquet files: enough to import the messages again."""
+
+
+def check_form(form: str, target: Path | None, limit: int | None, tags: str) -> None:
+    """Refuses what a form cannot do."""
+    if form == "parquet" and target is None:
+        raise CommandError("a Parquet file cannot go to standard output", ExitCode.USAGE, "name a file with --output")
+    if form == "raw" and (limit is not None or tags != "*"):
+        raise CommandError(
+            "raw records are not counted or chosen by tag", ExitCode.USAGE, "leave --limit and --tags out"
+        )
+
+
+def write_records(
+    chosen: store.StoreRecords, tags: set[str], limit: int | None, form: str, target: Path | None
+) -> None:
+    """Writes the records in a form, to a file or to standard output."""
+    try:
+        if form == "parquet":
+            write_parquet(chosen, tags, limit, target)
+        elif form == "raw":
+            write(chosen.raw(), target)
+        else:
+            write(lines(chosen, tags, limit, form, as_it_is if target else shown), target)
+    except DamagedDataError as error:
+        if error.hint and "without failing on data loss" not in error.hint:
+            raise
+        raise CommandError(str(error), ExitCode.DAMAGED, DAMAGE_HINT) from error
 
 
 def span(text: str | None) -> tuple[int | None, int | None]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import Column
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 
 HINT = 'decode(..., on_error="null") makes it null'
@@ -56,18 +56,28 @@ def decode(schema: StructType | str | None = None, *, on_error: str = "null") ->
     if on_error not in ("null", "fail"):
         raise OptionError(f"on_error must be null or fail, not: {on_error}")
     strict = on_error == "fail"
-    make_udf: Any = arrow_udf  # its stub wants the type of the function
-    if schema is None:
-
-        def decode_to_text(bodies):  # type: ignore[no-untyped-def]  # Spark reads the hints of a UDF, and wants none
-            from rocketpy.spark.bodies import decode_text
-
-            return decode_text(bodies, strict=strict)
-
-        to_text: Callable[[str | Column], Column] = make_udf(decode_to_text, returnType=StringType())
-        return to_text
     struct = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    make_udf: Any = arrow_udf  # its stub wants the type of the function
+    udf: Callable[[str | Column], Column] = make_udf(
+        _to_text(strict) if struct is None else _to_struct(struct, strict),
+        returnType=StringType() if struct is None else struct,
+    )
+    return udf
 
+
+# Spark reads the hints of a UDF, and wants none. A nested function travels to the workers by value.
+
+
+def _to_text(strict: bool) -> Any:
+    def decode_to_text(bodies):  # type: ignore[no-untyped-def]
+        from rocketpy.spark.bodies import decode_text
+
+        return decode_text(bodies, strict=strict)
+
+    return decode_to_text
+
+
+def _to_struct(struct: DataType, strict: bool) -> Any:
     def decode_to_struct(bodies):  # type: ignore[no-untyped-def]
         from pyspark.sql.pandas.types import to_arrow_type
 
@@ -75,8 +85,7 @@ def decode(schema: StructType | str | None = None, *, on_error: str = "null") ->
 
         return decode_json(bodies, to_arrow_type(struct, timezone="UTC"), strict=strict)
 
-    to_struct: Callable[[str | Column], Column] = make_udf(decode_to_struct, returnType=struct)
-    return to_struct
+    return decode_to_struct
 
 
 def decode_text(bodies: pa.Array, *, strict: bool = False) -> pa.Array:

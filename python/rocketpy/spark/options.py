@@ -137,11 +137,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
         if name in given and path is None:
             raise OptionError(f"{name} goes with the path of a store")
     topics = _topics(given)
-    _refuse_both(given, "starting_time", "starting_offsets")
-    _refuse_both(given, "ending_time", "ending_offsets")
-    start, end = _time(given, "starting_time", now), _time(given, "ending_time", now)
-    if start is not None and end is not None and end < start:
-        raise OptionError(f"ending_time is before starting_time: {given['ending_time']}")
+    start, end = _times(given, now)
     columns = given.get("columns")
     return ReadOptions(
         path=path,
@@ -206,6 +202,15 @@ def _names(text: str) -> list[str]:
 def _refuse_both(given: Mapping[str, str], one: str, other: str) -> None:
     if one in given and other in given:
         raise OptionError(f"give {one} or {other}, not both")
+
+
+def _times(given: Mapping[str, str], now: int) -> tuple[int | None, int | None]:
+    _refuse_both(given, "starting_time", "starting_offsets")
+    _refuse_both(given, "ending_time", "ending_offsets")
+    start, end = _time(given, "starting_time", now), _time(given, "ending_time", now)
+    if start is not None and end is not None and end < start:
+        raise OptionError(f"ending_time is before starting_time: {given['ending_time']}")
+    return start, end
 
 
 def _time(given: Mapping[str, str], name: str, now: int) -> int | None:

@@ -21,7 +21,8 @@ use crate::error;
 
 /// Interval at which the levels of Python's loggers are read: a change works within a second.
 const LEVEL_INTERVAL: Duration = Duration::from_millis(500);
-/// Longest time that the end of Python waits for handlers to take the last records.
+/// Longest time that the end of Python waits for handlers to take the last records, and then again for the record that
+/// they have at that moment: a thread in the middle of Python code when Python has ended makes it abort.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Starts the thread of this process. Does nothing when it runs, or where a server writes its log lines itself.
@@ -58,7 +59,7 @@ fn run(queue: &Queue) {
     loop {
         let Taken { records, lost, is_last } = queue.take(LEVEL_INTERVAL);
         let attached = Python::try_attach(|py| {
-            let handed = hand_over(py, &records, lost).and_then(|()| level::read(py));
+            let handed = hand_over(py, queue, &records, lost).and_then(|()| level::read(py));
             if let Err(error) = handed {
                 error.write_unraisable(py, None);
             }
@@ -69,13 +70,16 @@ fn run(queue: &Queue) {
     }
 }
 
-fn hand_over(py: Python<'_>, records: &[Record], lost: u64) -> PyResult<()> {
+fn hand_over(py: Python<'_>, queue: &Queue, records: &[Record], lost: u64) -> PyResult<()> {
     if records.is_empty() && lost == 0 {
         return Ok(());
     }
     let logging = py.import("logging")?;
     let lost = (lost > 0).then(|| Record::of_lost(lost));
     for record in records.iter().chain(&lost) {
+        if queue.stops() {
+            break;
+        }
         // What a user's filter raises must not take the other records along.
         if let Err(error) = hand_over_one(py, &logging, record) {
             error.write_unraisable(py, None);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rocketpy_env::now_ms;
 use tracing::Level;
@@ -64,6 +64,8 @@ enum Thread {
     Runs,
     /// It is asked to take the rest and end.
     Ends,
+    /// It is asked to leave the rest and end.
+    Stops,
     Ended,
 }
 
@@ -143,21 +145,24 @@ impl Queue {
         }
     }
 
-    /// Asks the thread to take the rest and end, and waits for that.
+    /// Asks the thread to take the rest and end, then to leave the rest and end. Waits `timeout` for each.
     pub(super) fn end(&self, timeout: Duration) {
-        let deadline = Instant::now() + timeout;
         let mut state = self.state();
-        if state.thread == Thread::Runs {
-            state.thread = Thread::Ends;
-            self.changed.notify_all();
-        }
-        while state.thread == Thread::Ends {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+        for wish in [Thread::Ends, Thread::Stops] {
+            if matches!(state.thread, Thread::NotStarted | Thread::Ended) {
                 return;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state.thread = wish;
+            self.changed.notify_all();
+            let unmet = |state: &mut State| state.thread == wish;
+            let waited = self.changed.wait_timeout_while(state, timeout, unmet);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Whether the thread is to leave the records that it has not handed over.
+    pub(super) fn stops(&self) -> bool {
+        self.state().thread == Thread::Stops
     }
 
     /// The thread has ended; records that come later are dropped.
