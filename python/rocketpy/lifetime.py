@@ -81,10 +81,15 @@ class Closing(ABC):
 
 @atexit.register
 def _end() -> None:
-    """Closes what is still open when Python ends: clients before the servers that they talk to. Their log ends last."""
-    for closing in sorted(_open, key=lambda closing: closing._closed_last):
-        try:
-            closing.close()
-        except Exception as error:
-            warnings.warn(f"closing at the end of Python failed: {error}", ResourceWarning, stacklevel=1)
-    _rocketpy.end_logs()
+    """Closes what is still open when Python ends: clients before the servers that they talk to.
+
+    Then the threads end that call into Python: those of callbacks and of the log.
+    """
+    try:
+        for closing in sorted(_open, key=lambda closing: closing._closed_last):
+            try:
+                closing.close()
+            except Exception as error:
+                warnings.warn(f"closing at the end of Python failed: {error}", ResourceWarning, stacklevel=1)
+    finally:
+        _rocketpy.end_threads()

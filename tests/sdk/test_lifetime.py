@@ -131,6 +131,23 @@ def test_threads_that_wait_do_not_keep_python_from_ending(child, rocketpy_server
     assert (ended.returncode, ended.stdout) == (0, "main ends\n"), ended.stderr
 
 
+def test_callbacks_that_compute_for_longer_than_the_end_waits_are_left(child, rocketpy_server, rocketpy_topic):
+    ended = child(
+        f"""
+        import rocketpy, time
+        def compute(future):
+            until = time.perf_counter() + 0.05
+            while time.perf_counter() < until:
+                pass
+        producer = rocketpy.Producer("busy", name_servers=["{rocketpy_server.name_server}"])
+        for _ in range(1000):
+            producer.submit(rocketpy.Message("{rocketpy_topic}", b"text")).add_done_callback(compute)
+        """
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "closing at the end of Python failed: " in ended.stderr
+
+
 def test_an_end_without_closing_hooks_does_not_hang(child, rocketpy_server):
     ended = child(
         f"""

@@ -95,9 +95,11 @@ mod extension {
         rocketpy_server::init_logging();
     }
 
-    /// Hands the last log records of clients to Python's loggers. Later ones are dropped.
+    /// Ends the threads that call into Python: those that complete futures, and the one that hands the last log records of clients to
+    /// Python's loggers. Later records are dropped.
     #[pyfunction]
-    fn end_logs(py: Python<'_>) {
+    fn end_threads(py: Python<'_>) {
+        crate::completion::end(py);
         crate::logs::end(py);
     }
 

@@ -9,4 +9,4 @@ mod slab;
 mod thread;
 
 pub(crate) use future::SendOutcome;
-pub(crate) use thread::FutureThread;
+pub(crate) use thread::{FutureThread, end};

@@ -1,12 +1,14 @@
 //! A thread that completes futures.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use rocketpy_client::{OutcomeSink, Outcomes};
+use rocketpy_env::process_id;
 
 use super::future::{self, SendOutcome};
 use super::slab::Slab;
@@ -16,6 +18,8 @@ use crate::wait::SIGNAL_INTERVAL;
 /// How long the thread keeps the interpreter lock while there are futures to complete: as long as Python's own threads do
 /// (`sys.getswitchinterval`).
 const TURN: Duration = Duration::from_millis(5);
+/// Longest wait for the callback that runs when Python ends.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// Futures completed between two readings of the clock.
 const STEP: usize = 64;
 
@@ -25,6 +29,9 @@ const STEP: usize = 64;
 /// Uses the standard library's condition variable: a thread that sleeps in `parking_lot`'s table at a fork harms the
 /// child.
 pub(crate) struct FutureThread {
+    process_id: u32,
+    /// The thread is to leave the futures that it has not completed.
+    stops: AtomicBool,
     state: Mutex<State>,
     /// The thread has something to do: outcomes arrived while it was idle, or the end was called.
     arrived: Condvar,
@@ -45,11 +52,40 @@ struct State {
     ended: bool,
     /// The completing thread; the first future starts it.
     thread: Option<ThreadId>,
+    /// The thread has ended.
+    left: bool,
+}
+
+/// Every one of this process and its parents that may still have a thread. Locked only with the interpreter lock, so no child is forked
+/// while it is locked.
+static ALL: Mutex<Vec<Weak<FutureThread>>> = Mutex::new(Vec::new());
+
+/// Ends the threads that complete futures, before Python ends them by force: with Rust below a callback of the user, that would end the
+/// process. Callbacks that have not begun are left.
+pub(crate) fn end(py: Python<'_>) {
+    let all = std::mem::take(&mut *ALL.lock().unwrap_or_else(PoisonError::into_inner));
+    let deadline = Instant::now() + END_TIMEOUT;
+    for completions in all.iter().filter_map(Weak::upgrade) {
+        if completions.process_id == process_id() {
+            py.detach(|| completions.stop(deadline));
+        }
+    }
 }
 
 impl FutureThread {
+    /// The caller holds the interpreter lock.
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), arrived: Condvar::new(), delivered: Condvar::new() })
+        let completions = Arc::new(Self {
+            process_id: process_id(),
+            stops: AtomicBool::new(false),
+            state: Mutex::default(),
+            arrived: Condvar::new(),
+            delivered: Condvar::new(),
+        });
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|one| one.strong_count() > 0);
+        all.push(Arc::downgrade(&completions));
+        completions
     }
 
     /// Promises to complete a future, and returns its ticket.
@@ -81,6 +117,17 @@ impl FutureThread {
         self.arrived.notify_all();
     }
 
+    /// Asks the thread to leave what it has not completed, and waits for its end until `deadline`.
+    fn stop(&self, deadline: Instant) {
+        self.stops.store(true, Ordering::Relaxed);
+        let mut state = self.state();
+        state.ended = true;
+        self.arrived.notify_all();
+        let left = deadline.saturating_duration_since(Instant::now());
+        let runs = |state: &mut State| state.thread.is_some() && !state.left;
+        drop(self.delivered.wait_timeout_while(state, left, runs));
+    }
+
     /// Waits until every outcome that has arrived by now reached its future, or until `deadline`. Returns at once when a
     /// future's own callback calls it, which would wait for itself.
     pub(crate) fn settle(&self, py: Python<'_>, deadline: Instant) -> PyResult<()> {
@@ -109,10 +156,18 @@ impl FutureThread {
     }
 
     fn run(&self) {
+        self.complete_all();
+        self.state().left = true;
+        self.delivered.notify_all();
+    }
+
+    fn complete_all(&self) {
         loop {
             let arrived = {
-                let nothing =
-                    |state: &mut State| state.arrived.is_empty() && !(state.ended && state.open.is_empty());
+                let nothing = |state: &mut State| {
+                    let ends = state.ended && (state.open.is_empty() || self.stops.load(Ordering::Relaxed));
+                    state.arrived.is_empty() && !ends
+                };
                 let mut state = self.state();
                 state.idle = true;
                 let waited = self.arrived.wait_while(state, nothing);
@@ -123,7 +178,7 @@ impl FutureThread {
             if arrived.is_empty() {
                 return;
             }
-            // The interpreter is ending if this fails: nobody can read a future any more.
+            // The interpreter is ending: nobody can read a future any more.
             if self.deliver(arrived).is_none() {
                 return;
             }
@@ -141,6 +196,9 @@ impl FutureThread {
                 let (end, mut count) = (Instant::now() + TURN, 0);
                 while let Some(request) = requests.front_mut() {
                     for (future, outcome) in request.by_ref().take(STEP) {
+                        if self.stops.load(Ordering::Relaxed) {
+                            return None;
+                        }
                         future::complete(future.bind(py), outcome);
                         count += 1;
                     }
@@ -151,8 +209,8 @@ impl FutureThread {
                         break;
                     }
                 }
-                count
-            })?;
+                Some(count)
+            })??;
             self.state().delivered_ever += count;
             self.delivered.notify_all();
         }
