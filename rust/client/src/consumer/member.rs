@@ -1,6 +1,7 @@
 //! A member of a group: what its handle and its tasks share, and how it ends.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -41,6 +42,13 @@ pub(crate) struct Member {
     /// Held by each commit, so that an older one cannot overtake a newer one.
     pub(super) committing: tokio::sync::Mutex<()>,
     pub(super) tasks: Mutex<JoinSet<()>>,
+    /// Tasks that hold locks of queues. They end themselves when the consumer is closed, so that no lock stays behind.
+    pub(super) handovers: Mutex<JoinSet<()>>,
+    /// Notified when a kept queue may be given up, and when the consumer is closed.
+    pub(super) handover: Notify,
+    /// By broker. Held by each request to lock or unlock queues that are kept, so that the end of one handover does not unlock a
+    /// queue that the next one has locked.
+    pub(super) locking: Mutex<BTreeMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
     pub(super) closed: AtomicBool,
     /// For starting tasks, each of which holds the member.
     pub(super) myself: Weak<Self>,
@@ -66,6 +74,9 @@ impl Member {
             reconnected: AtomicBool::new(false),
             committing: tokio::sync::Mutex::default(),
             tasks: Mutex::default(),
+            handovers: Mutex::default(),
+            handover: Notify::new(),
+            locking: Mutex::default(),
             closed: AtomicBool::new(false),
             myself: myself.clone(),
         })
@@ -73,10 +84,14 @@ impl Member {
 
     pub(super) fn check(&self) -> Result<(), ClientError> {
         self.client.check()?;
-        if self.closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Err(ClientError::Closed { what: "consumer" });
         }
         Ok(())
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// The error of a group whose members disagree, unless the user allows it.
@@ -122,8 +137,24 @@ impl Member {
 
     /// Starts a task that ends with the consumer.
     pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(&self, task: impl FnOnce(Arc<Self>) -> F) {
+        self.spawn_in(&self.tasks, task);
+    }
+
+    /// Starts a task that ends itself, soon after the consumer was closed.
+    pub(super) fn spawn_handover<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        task: impl FnOnce(Arc<Self>) -> F,
+    ) {
+        self.spawn_in(&self.handovers, task);
+    }
+
+    fn spawn_in<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        tasks: &Mutex<JoinSet<()>>,
+        task: impl FnOnce(Arc<Self>) -> F,
+    ) {
         let Some(member) = self.myself.upgrade() else { return };
-        let mut tasks = self.tasks.lock();
+        let mut tasks = tasks.lock();
         while let Some(ended) = tasks.try_join_next() {
             if let Err(ended) = ended
                 && ended.is_panic()
@@ -131,7 +162,7 @@ impl Member {
                 error!(group = %self.group, "a task of the consumer panicked");
             }
         }
-        if !self.closed.load(Ordering::Acquire) {
+        if !self.is_closed() {
             tasks.spawn_on(task(member), self.client.runtime());
         }
     }
@@ -161,7 +192,14 @@ impl Member {
         }
         self.tasks.lock().abort_all();
         self.arrived.notify_waiters();
+        self.handover.notify_waiters();
         true
+    }
+
+    /// Waits for the handovers of a closed consumer.
+    pub(super) async fn end_handovers(&self) {
+        // They stay where they are: to drop them with this future would abort them.
+        while poll_fn(|context| self.handovers.lock().poll_join_next(context)).await.is_some() {}
     }
 
     pub(super) async fn leave(&self) {

@@ -128,7 +128,10 @@ impl PullConsumer {
         let member = self.member();
         member.check()?;
         if member.config.auto_commit.is_some() {
-            member.state.lock().settle();
+            let is_any_kept = member.state.lock().settle();
+            if is_any_kept {
+                member.handover.notify_waiters();
+            }
         }
         let (max_messages, deadline) = (max_messages.max(1), Instant::now() + max_wait);
         loop {
@@ -336,6 +339,7 @@ impl PullConsumer {
             Some(_) => member.commit(CommitScope::Settled).await,
             None => Ok(()),
         };
+        member.end_handovers().await;
         member.leave().await;
         committed
     }
