@@ -65,10 +65,11 @@ impl Member {
         over
     }
 
-    /// Commits for queues that this member lost or only keeps, in the turn of the caller. The next member continues from there, unless it has already committed more:
-    /// this member may notice the loss late. A broker whose offset is below what this member committed has lost the last commits,
-    /// or the end of the queue. Then this member commits nothing, so that the next member skips nothing.
-    async fn commit_lost(self: &Arc<Self>, lost: Vec<Lost>) -> Result<(), ClientError> {
+    /// Commits for queues that this member lost or only keeps, in the turn of the caller. The next member continues from there, unless
+    /// it has already committed more: this member may notice the loss late. A broker whose offset is below what this member committed
+    /// has lost the last commits, or the end of the queue. Then this member commits nothing, so that the next member skips nothing.
+    async fn commit_lost(self: &Arc<Self>, mut lost: Vec<Lost>) -> Result<(), ClientError> {
+        lost.retain(|lost| lost.to_commit().is_some());
         let (stored, asked) = self.stored(lost.iter().map(|lost| lost.queue.clone())).await;
         let offset = |lost: Lost| {
             let (settled, stored) = (lost.to_commit()?, *stored.get(&lost.queue)?);

@@ -169,7 +169,8 @@ impl PullConsumer {
 
     /// Commits everything handed out so far, for every assigned queue, and waits for the brokers' answers.
     ///
-    /// A queue from which nothing was handed out commits its start offset, so that the next start continues there.
+    /// A queue from which nothing was handed out commits its start offset, so that the next start continues there. A queue that went
+    /// to another member and is kept for the user ([`ConsumerConfig::handover_timeout`]) is committed too, and then given up.
     ///
     /// # Errors
     /// The first failure; the other queues are committed all the same. Committing again is safe.
@@ -181,7 +182,7 @@ impl PullConsumer {
         self.member().commit(CommitScope::HandedOut).await
     }
 
-    /// Commits the given offsets, each the next to read.
+    /// Commits the given offsets, each the next to read. A kept queue is given up when all that was handed out of it is committed.
     ///
     /// # Errors
     /// [`ClientError::NotAssigned`]; [`ClientError::OffsetOutOfRange`] for an offset above what was handed out. In both cases nothing
@@ -308,7 +309,7 @@ impl PullConsumer {
         }
     }
 
-    /// Queues assigned to this member now, sorted.
+    /// Queues assigned to this member now, sorted; without those that it only keeps for the user.
     pub fn assignment(&self) -> Vec<MessageQueue> {
         self.member().state.lock().queues().map(|queue| (**queue).clone()).collect()
     }

@@ -159,10 +159,9 @@ impl State {
         self.queues.get(queue).is_some_and(|assigned| !assigned.is_own())
     }
 
-    /// Kept queues whose broker does not have yet what the user is done with.
+    /// What was committed of the kept queues, and what the user is done with.
     pub(crate) fn kept_to_commit(&self) -> Vec<Lost> {
-        let kept = self.queues.values().filter(|assigned| !assigned.is_own()).map(Assigned::as_lost);
-        kept.filter(|lost| lost.to_commit().is_some()).collect()
+        self.queues.values().filter(|assigned| !assigned.is_own()).map(Assigned::as_lost).collect()
     }
 
     /// Removes a queue and what was pulled ahead of it.
