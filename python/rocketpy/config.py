@@ -248,6 +248,10 @@ class ConsumerOptions(ClientOptions, total=False):
     """Time for which the broker may hold a pull that finds nothing. Default 15 s."""
     pull_timeout: Duration
     """Time for one pull, longer than `suspend`. Default 30 s."""
+    handover_timeout: Duration
+    """How long a queue that goes to another member is kept while its messages are worked on: until all of them are
+    committed, or with `auto_commit` until the next poll, and at most this long. The other member begins after that.
+    Default 5 s, at most 1 h; 0 gives queues up at once and waits for nobody."""
     retry_topic: bool
     """Also reads the group's retry topic, as Apache's push consumers do. Default False."""
     allow_missing_topic: bool
@@ -272,6 +276,7 @@ CONSUMER_DEFAULTS: ConsumerOptions = {
     "pull_bytes": 1 << 20,
     "suspend": 15.0,
     "pull_timeout": 30.0,
+    "handover_timeout": 5.0,
     "retry_topic": False,
     "allow_missing_topic": False,
     "allow_other_subscriptions": False,

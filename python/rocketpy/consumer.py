@@ -103,6 +103,9 @@ class Consumer(Closing):
         pull_bytes: Maximum bytes requested by one pull. Default 1 MiB.
         suspend: Time for which the broker may hold a pull that finds nothing. Default 15 s.
         pull_timeout: Time for one pull, longer than `suspend`. Default 30 s.
+        handover_timeout: How long a queue that goes to another member is kept while its messages are worked on: until
+            all of them are committed, or with `auto_commit` until the next poll, and at most this long. The other
+            member begins after that. Default 5 s, at most 1 h; 0 gives queues up at once and waits for nobody.
         retry_topic: Also reads the group's retry topic, as Apache's push consumers do. Default False.
         allow_missing_topic: Starts even if a topic does not exist yet, and waits for it. Default False: an error.
         allow_other_subscriptions: Joins and goes on while another live member of the group subscribes to other topics
@@ -255,6 +258,8 @@ class Consumer(Closing):
     def commit(self) -> None:
         """Commits all messages returned so far and waits for the brokers' answers.
 
+        A queue that is only kept for the messages in work (see `handover_timeout`) then goes to its new member.
+
         Raises:
             RequestTimeoutError: A broker did not answer; the offset may be stored. A retry is safe.
         """
@@ -264,7 +269,8 @@ class Consumer(Closing):
         """Commits given offsets.
 
         Args:
-            offsets: By queue, the offset of the next message to read; not above the last message returned.
+            offsets: By queue, the offset of the next message to read; not above the last message returned. A queue that
+                is only kept for the messages in work goes to its new member when all of them are committed.
 
         Raises:
             TypeError: It is no dict of queues and offsets.
@@ -335,7 +341,11 @@ class Consumer(Closing):
             self._native.resume_all()
 
     def assignment(self) -> list[MessageQueue]:
-        """The queues now assigned to this member, sorted. They change when members join or leave."""
+        """The queues now assigned to this member, sorted. They change when members join or leave.
+
+        Without those that are only kept until their messages are committed: they are another member's. `positions`,
+        `lag` and `state` leave them out too.
+        """
         return self._native.assignment()
 
     def state(self) -> ConsumerState:

@@ -5,6 +5,7 @@ import pytest
 import rocketpy
 from peers import Cpp, Java, apache_cluster, set_up_apache_4_9
 from sdk import fresh, in_order, messages, read, send
+from waiting import wait_until
 
 
 def test_java_reads_what_python_sends_through_apache(java: Java, apache_address: str, home):
@@ -80,6 +81,26 @@ def test_a_committed_group_goes_on_at_apache_and_can_be_reset(java: Java, apache
         assert sum(one.lag for one in admin.group_lag(group, topic)) == 10
     again = read(apache_address, topic, 10, group=group)
     assert sorted(one["body"] for one in again) == sorted(one["body"] for one in first + second)
+
+
+def test_a_queue_goes_to_the_next_member_at_apache_after_the_commit_of_the_messages_in_work(apache_address: str):
+    topic, group = fresh("handover-apache"), fresh("group")
+    send(apache_address, messages(topic, 40, "one"))
+
+    def member() -> rocketpy.Consumer:
+        return rocketpy.Consumer(group, topic, name_servers=[apache_address], handover_timeout=600)
+
+    with member() as one:
+        in_work: list[rocketpy.ReceivedMessage] = []
+        wait_until(lambda: in_work.extend(one.poll(timeout=0.2)) or len(in_work) == 40)
+        queues = len(one.assignment())
+        with member() as other:
+            wait_until(lambda: len(other.assignment()) == queues - len(one.assignment()) > 0)
+            early = other.poll(timeout=1.5)  # Apache's broker gives the lock to one member only
+            assert (early, other.positions()) == ([], {})
+            one.commit()
+            wait_until(lambda: len(other.positions()) == len(other.assignment()))
+            assert set(other.lag().values()) == {0}, "nothing comes twice"
 
 
 def test_admin_makes_describes_and_deletes_a_topic_at_apache(apache_address: str):

@@ -325,6 +325,19 @@ def test_two_members_share_the_queues_and_one_takes_over(rocketpy_server, filled
         wait_until(lambda: len(one.assignment()) == 4)
 
 
+def test_a_queue_goes_to_the_next_member_after_the_commit_of_the_messages_in_work(rocketpy_server, filled):
+    group = fresh_name()
+    with rocketpy_server.consumer(group, filled, handover_timeout=600) as one:
+        drain(one, 1000)
+        with rocketpy_server.consumer(group, filled, handover_timeout=600) as other:
+            wait_until(lambda: len(one.assignment()) == len(other.assignment()) == 2)
+            early = other.poll(timeout=1.0)  # the work; without the handover these messages come twice
+            assert (early, other.positions()) == ([], {})
+            one.commit()
+            wait_until(lambda: len(other.positions()) == 2)
+            assert set(other.lag().values()) == {0}, "nothing comes twice"
+
+
 def test_the_lag_is_what_a_queue_holds_beyond_the_last_message_returned(rocketpy_server, filled):
     with rocketpy_server.consumer(fresh_name(), filled) as consumer:
         done = len(drain(consumer, 300))

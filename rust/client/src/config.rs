@@ -175,6 +175,10 @@ pub struct ConsumerConfig {
     /// After this long without an answer of any broker `poll` returns an error, and again after each such time; `None` never.
     /// Default 60 s.
     pub unreachable_timeout: Option<Duration>,
+    /// How long a queue that goes to another member is kept for a user who works on its messages: until everything that was handed
+    /// out is committed, or the next poll with automatic commits, and at most this long. The other member begins after that. Zero
+    /// gives queues up at once and waits for no other member. Default 5 s, at most one hour.
+    pub handover_timeout: Duration,
     /// Longest time between two rebalances. Default 20 s.
     pub rebalance_interval: Duration,
     /// Shortest time between two rebalances. Default 200 ms.
@@ -204,6 +208,7 @@ impl Default for ConsumerConfig {
             pull_timeout: Duration::from_secs(30),
             auto_commit: None,
             unreachable_timeout: Some(Duration::from_secs(60)),
+            handover_timeout: Duration::from_secs(5),
             rebalance_interval: Duration::from_secs(20),
             rebalance_min_gap: Duration::from_millis(200),
             retry_topic: false,
@@ -230,6 +235,10 @@ impl ConsumerConfig {
             let reason = format!("more than 0 s and at most {MAX_COMMIT_INTERVAL:?}, given: {interval:?}");
             return Err(ClientError::InvalidConfig { field: AUTO_COMMIT, reason });
         }
+        if self.handover_timeout > MAX_HANDOVER_TIMEOUT {
+            let reason = format!("at most {MAX_HANDOVER_TIMEOUT:?}, given: {:?}", self.handover_timeout);
+            return Err(ClientError::InvalidConfig { field: "handover_timeout", reason });
+        }
         if self.unreachable_timeout.is_some_and(|timeout| timeout.is_zero()) {
             let reason = "more than 0 s; None for never".to_owned();
             return Err(ClientError::InvalidConfig { field: "unreachable_timeout", reason });
@@ -247,6 +256,9 @@ pub(crate) const AUTO_COMMIT: &str = "auto_commit";
 
 /// Longest interval of automatic commits. More is probably a number of milliseconds.
 const MAX_COMMIT_INTERVAL: Duration = Duration::from_secs(3600);
+
+/// Longest `handover_timeout`. More is probably a number of milliseconds.
+const MAX_HANDOVER_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Largest `pull_bytes`: the last message of an answer may exceed it, and the answer must still fit into a frame of 16 MiB.
 const MAX_PULL_BYTES: u32 = 8 << 20;

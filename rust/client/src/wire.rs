@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, TopicConfig, sys_flag, system};
-use rocketpy_protocol::body::{HeartbeatData, OtherSubscription};
+use rocketpy_protocol::body::{HeartbeatData, LockBatchRequestBody, OtherSubscription};
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
     CreateTopicRequestHeader, DeleteSubscriptionGroupRequestHeader, DeleteTopicFromNamesrvRequestHeader,
@@ -220,6 +220,14 @@ pub(crate) fn consumer_list(group: &str) -> Command {
 pub(crate) fn consumer_connections(group: &str) -> Command {
     let header = GetConsumerConnectionListRequestHeader { consumer_group: group };
     Command::request(request::GET_CONSUMER_CONNECTION_LIST, &header)
+}
+
+pub(crate) fn lock(body: &LockBatchRequestBody) -> Command {
+    Command::bare_request(request::LOCK_BATCH_MQ).with_body(json::to_vec(body))
+}
+
+pub(crate) fn unlock(body: &LockBatchRequestBody) -> Command {
+    Command::bare_request(request::UNLOCK_BATCH_MQ).with_body(json::to_vec(body))
 }
 
 pub(crate) fn heartbeat(data: &HeartbeatData) -> Command {

@@ -30,6 +30,7 @@ pub(crate) fn config(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
     options.set("prefetch_total_bytes", &mut config.prefetch_total_bytes)?;
     options.set("pull_messages", &mut config.pull_messages)?;
     options.set("pull_bytes", &mut config.pull_bytes)?;
+    options.set_duration("handover_timeout", &mut config.handover_timeout)?;
     options.set_duration("suspend", &mut config.suspend)?;
     options.set_duration("pull_timeout", &mut config.pull_timeout)?;
     options.set("retry_topic", &mut config.retry_topic)?;

@@ -30,10 +30,14 @@ pub(super) struct Assigned {
     /// Changes with every seek: the answer to a pull of an older epoch is dropped.
     pub(super) epoch: Epoch,
     pub(super) paused: bool,
+    /// The handover that keeps the queue for its user, although it belongs to another member. Nothing is pulled or handed out.
+    pub(super) kept: Option<Epoch>,
     /// Next offset to pull; `None` until the start is known.
     pub(super) next_pull: Option<QueueOffset>,
     /// Offset after the last message handed out.
     pub(super) position: Option<QueueOffset>,
+    /// Offset after the last message that the user got. Behind it the position moves where messages are filtered out.
+    pub(super) handed_out: Option<QueueOffset>,
     /// The user is done with messages before this offset: the position when the latest poll began, or a later commit on demand.
     pub(super) settled: Option<QueueOffset>,
     /// Last committed offset that the broker acknowledged.
@@ -52,8 +56,10 @@ impl Assigned {
             id,
             epoch: id,
             paused,
+            kept: None,
             next_pull: None,
             position: None,
+            handed_out: None,
             settled: None,
             committed: None,
             cached: VecDeque::new(),
@@ -63,8 +69,22 @@ impl Assigned {
         }
     }
 
+    /// Whether the user may still work on messages of it.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.handed_out > self.settled
+    }
+
+    /// Whether it is not only kept for the user.
+    pub(super) fn is_own(&self) -> bool {
+        self.kept.is_none()
+    }
+
     pub(super) fn has_room(&self, config: &ConsumerConfig) -> bool {
         self.cached_messages < config.prefetch_messages && self.cached_bytes < config.prefetch_bytes
+    }
+
+    pub(super) fn as_lost(&self) -> Lost {
+        Lost { queue: self.queue.clone(), settled: self.settled, committed: self.committed }
     }
 
     pub(super) fn drop_cached(&mut self) -> usize {
@@ -79,6 +99,7 @@ impl Assigned {
         let taken = first.part.split_front(count);
         if let Some(last) = taken.spans().last() {
             self.position = Some(last.queue_offset + 1);
+            self.handed_out = self.position;
         }
         if first.part.is_empty() {
             self.position = Some(first.after);
@@ -102,6 +123,24 @@ pub(crate) struct Gained {
     pub(crate) changed: Arc<Notify>,
 }
 
+/// A queue that was assigned to another member and is kept for the user.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept {
+    pub(crate) queue: Arc<MessageQueue>,
+    /// Tells the handover from earlier and later ones of the queue.
+    pub(crate) id: Epoch,
+}
+
+/// What an assignment changed.
+#[derive(Debug, Default)]
+pub(crate) struct Assignment {
+    pub(crate) gained: Vec<Gained>,
+    pub(crate) lost: Vec<Lost>,
+    pub(crate) kept: Vec<Kept>,
+    /// Whether queues that were kept are assigned again.
+    pub(crate) has_returned: bool,
+}
+
 /// A queue that was assigned to another member.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Lost {
@@ -118,6 +157,7 @@ impl Assigned {
         let next = self.position.map_or(to, |position| position.min(to));
         (self.position, self.next_pull) = (Some(next), Some(next));
         self.settled = self.settled.map(|settled| settled.min(to));
+        self.handed_out = self.handed_out.map(|handed_out| handed_out.min(to));
         self.committed = self.committed.filter(|committed| *committed <= to);
         next
     }

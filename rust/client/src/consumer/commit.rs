@@ -8,55 +8,79 @@ use rocketpy_model::{MessageQueue, QueueOffset};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, warn};
 
-use super::assigned::Lost;
+use super::assigned::{Kept, Lost};
 use super::member::Member;
 use super::state::CommitScope;
 use crate::error::ClientError;
 use crate::lasting::Lasting;
 
+/// What brokers said of queues, and the first failure to ask.
+type Answers<T> = (BTreeMap<Arc<MessageQueue>, T>, Result<(), ClientError>);
+
 impl Member {
     /// Commits the offsets that the brokers do not have yet.
     pub(super) async fn commit(self: &Arc<Self>, scope: CommitScope) -> Result<(), ClientError> {
-        let _turn = self.committing.lock().await;
-        let offsets = {
+        let turn = self.committing.lock().await;
+        let (is_any_kept, offsets, kept) = {
             let mut state = self.state.lock();
-            if scope == CommitScope::HandedOut {
-                state.settle();
-            }
-            state.to_commit(scope)
+            let is_any_kept = scope == CommitScope::HandedOut && state.settle();
+            (is_any_kept, state.to_commit(scope), state.kept_to_commit())
         };
-        self.send(offsets).await
+        let committed = self.send(offsets).await.and(self.commit_lost(kept).await);
+        drop(turn);
+        if is_any_kept {
+            self.handover.notify_waiters();
+        }
+        committed
     }
 
-    /// Commits offsets that the user chose. Each must be of an assigned queue and not above what was handed out.
+    /// Commits offsets that the user chose. Each must be of an assigned or kept queue and not above what was handed out.
     pub(super) async fn commit_all(
         self: &Arc<Self>,
         offsets: &[(MessageQueue, QueueOffset)],
     ) -> Result<(), ClientError> {
-        let _turn = self.committing.lock().await;
-        let offsets = {
+        let turn = self.committing.lock().await;
+        let (offsets, kept) = {
             let mut state = self.state.lock();
             // Checked under the lock: before that, queues may still go to other members.
             let checked = offsets.iter().map(|(queue, offset)| state.check_commit(queue, *offset));
-            let offsets = checked.collect::<Result<Vec<_>, _>>()?;
+            let mut offsets = checked.collect::<Result<Vec<_>, _>>()?;
             offsets.iter().for_each(|(queue, offset)| state.settle_at(queue, *offset));
-            offsets
+            offsets.retain(|(queue, _)| state.contains(queue));
+            (offsets, state.kept_to_commit())
         };
-        self.send(offsets).await
+        let committed = self.send(offsets).await.and(self.commit_lost(kept).await);
+        drop(turn);
+        self.handover.notify_waiters();
+        committed
     }
 
-    /// Commits for queues that this member lost. The next member continues from there, unless it has already committed more:
-    /// this member may notice the loss late. A broker whose offset is below what this member committed has lost the last commits,
-    /// or the end of the queue. Then this member commits nothing, so that the next member skips nothing.
-    async fn commit_lost(self: &Arc<Self>, lost: Vec<Lost>) {
+    /// Gives up queues that were kept: those that the user is done with, or `all`. Commits for them, and returns their names. They
+    /// are taken out of `kept`, as are those that came back.
+    pub(super) async fn give_up(self: &Arc<Self>, kept: &mut Vec<Kept>, all: bool) -> Vec<Arc<MessageQueue>> {
+        // First: where such a queue comes back from now on, its start is asked for after this commit.
         let _turn = self.committing.lock().await;
-        let stored = self.stored(lost.iter().map(|lost| lost.queue.clone())).await;
+        let (over, lost) = self.state.lock().give_up(kept, all);
+        self.commit_lost_or_warn(lost).await;
+        over
+    }
+
+    /// Commits for queues that this member lost or only keeps, in the turn of the caller. The next member continues from there, unless
+    /// it has already committed more: this member may notice the loss late. A broker whose offset is below what this member committed
+    /// has lost the last commits, or the end of the queue. Then this member commits nothing, so that the next member skips nothing.
+    async fn commit_lost(self: &Arc<Self>, mut lost: Vec<Lost>) -> Result<(), ClientError> {
+        lost.retain(|lost| lost.to_commit().is_some());
+        let (stored, asked) = self.stored(lost.iter().map(|lost| lost.queue.clone())).await;
         let offset = |lost: Lost| {
             let (settled, stored) = (lost.to_commit()?, *stored.get(&lost.queue)?);
             let is_behind = lost.committed < stored && stored < Some(settled);
             (stored == lost.committed || is_behind).then_some((lost.queue, settled))
         };
-        if let Err(error) = self.send(lost.into_iter().filter_map(offset).collect()).await {
+        asked.and(self.send(lost.into_iter().filter_map(offset).collect()).await)
+    }
+
+    async fn commit_lost_or_warn(self: &Arc<Self>, lost: Vec<Lost>) {
+        if let Err(error) = self.commit_lost(lost).await {
             warn!(group = %self.group, %error, "commit of a lost queue failed");
         }
     }
@@ -64,25 +88,25 @@ impl Member {
     /// Starts the commit of lost queues, which continues even if the consumer is closed.
     pub(super) fn start_commit_of_lost(self: &Arc<Self>, lost: Vec<Lost>) -> JoinHandle<()> {
         let member = self.clone();
-        self.client.runtime().spawn(async move { member.commit_lost(lost).await })
+        self.client.runtime().spawn(async move {
+            let _turn = member.committing.lock().await;
+            member.commit_lost_or_warn(lost).await;
+        })
     }
 
-    /// The stored offsets. A queue whose broker does not answer is left out.
+    /// The stored offsets. A queue whose broker does not answer is left out, and its error returned.
     async fn stored(
         self: &Arc<Self>,
         queues: impl Iterator<Item = Arc<MessageQueue>>,
-    ) -> BTreeMap<Arc<MessageQueue>, Option<QueueOffset>> {
+    ) -> Answers<Option<QueueOffset>> {
         let ask = |member: Arc<Self>, queue: Arc<MessageQueue>| async move {
             member.client.api().stored_offset(&member.group, &queue).await
         };
         self.of_each(queues, ask).await
     }
 
-    /// The ends of queues. A queue whose broker does not answer is left out.
-    async fn ends(
-        self: &Arc<Self>,
-        queues: impl Iterator<Item = Arc<MessageQueue>>,
-    ) -> BTreeMap<Arc<MessageQueue>, QueueOffset> {
+    /// The ends of queues. A queue whose broker does not answer is left out, and its error returned.
+    async fn ends(self: &Arc<Self>, queues: impl Iterator<Item = Arc<MessageQueue>>) -> Answers<QueueOffset> {
         let ask = |member: Arc<Self>, queue: Arc<MessageQueue>| async move {
             member.client.api().max_offset(&queue).await
         };
@@ -94,20 +118,23 @@ impl Member {
         self: &Arc<Self>,
         queues: impl Iterator<Item = Arc<MessageQueue>>,
         ask: impl Fn(Arc<Self>, Arc<MessageQueue>) -> A,
-    ) -> BTreeMap<Arc<MessageQueue>, T> {
+    ) -> Answers<T> {
         let asked = queues.map(|queue| {
             let answer = ask(self.clone(), queue.clone());
             async move { (queue, answer.await) }
         });
         let answers = asked.collect::<JoinSet<_>>().join_all().await;
-        let known = |(queue, answer): (Arc<MessageQueue>, Result<T, ClientError>)| match answer {
-            Ok(answer) => Some((queue, answer)),
-            Err(error) => {
-                warn!(group = %self.group, %queue, %error, "the broker did not answer where a queue stands");
-                None
+        let (mut known, mut asked) = (BTreeMap::new(), Ok(()));
+        for (queue, answer) in answers {
+            match answer {
+                Ok(answer) => drop(known.insert(queue, answer)),
+                Err(error) => {
+                    warn!(group = %self.group, %queue, %error, "the broker did not answer where a queue stands");
+                    asked = asked.and(Err(error));
+                }
             }
-        };
-        answers.into_iter().filter_map(known).collect()
+        }
+        (known, asked)
     }
 
     /// Stores where the group begins in a queue, unless another member has already stored an offset. Returns the stored offset.
@@ -205,9 +232,9 @@ pub(super) async fn repeat(member: Arc<Member>, subscriptions: BTreeSet<usize>) 
     let topics: BTreeSet<_> =
         subscriptions.into_iter().map(|index| &*member.subscriptions[index].topic).collect();
     offsets.retain(|(queue, _)| topics.contains(&*queue.topic));
-    let stored = member.stored(offsets.iter().map(|(queue, _)| queue.clone())).await;
+    let (stored, _) = member.stored(offsets.iter().map(|(queue, _)| queue.clone())).await;
     offsets.retain(|(queue, offset)| stored.get(queue).is_some_and(|stored| *stored < Some(*offset)));
-    let ends = member.ends(offsets.iter().map(|(queue, _)| queue.clone())).await;
+    let (ends, _) = member.ends(offsets.iter().map(|(queue, _)| queue.clone())).await;
     offsets.retain(|(queue, offset)| ends.get(queue).is_some_and(|end| offset <= end));
     if let Err(error) = member.send(offsets).await {
         warn!(group = %member.group, %error, "repeating commits to a broker failed");

@@ -1,6 +1,7 @@
 //! A member of a group: what its handle and its tasks share, and how it ends.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -13,10 +14,11 @@ use tracing::{error, info, warn};
 
 use super::contact::Reach;
 use super::others::{Change, Others};
-use super::state::State;
+use super::state::{CommitScope, State};
 use super::subscription::TopicSubscription;
 use crate::client::Client;
 use crate::config::ConsumerConfig;
+use crate::ending::Ending;
 use crate::error::ClientError;
 use crate::members::{Consumer, Role};
 
@@ -41,7 +43,15 @@ pub(crate) struct Member {
     /// Held by each commit, so that an older one cannot overtake a newer one.
     pub(super) committing: tokio::sync::Mutex<()>,
     pub(super) tasks: Mutex<JoinSet<()>>,
+    /// Tasks that hold locks of queues. They end themselves when the consumer is closed, so that no lock stays behind.
+    pub(super) handovers: Mutex<JoinSet<()>>,
+    /// Notified when a kept queue may be given up, and when the consumer is closed.
+    pub(super) handover: Notify,
+    /// By broker. Held by each request to lock or unlock queues that are kept, so that the end of one handover does not unlock a
+    /// queue that the next one has locked.
+    pub(super) locking: Mutex<BTreeMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
     pub(super) closed: AtomicBool,
+    pub(super) ending: Ending<Result<(), ClientError>>,
     /// For starting tasks, each of which holds the member.
     pub(super) myself: Weak<Self>,
 }
@@ -66,17 +76,25 @@ impl Member {
             reconnected: AtomicBool::new(false),
             committing: tokio::sync::Mutex::default(),
             tasks: Mutex::default(),
+            handovers: Mutex::default(),
+            handover: Notify::new(),
+            locking: Mutex::default(),
             closed: AtomicBool::new(false),
+            ending: Ending::default(),
             myself: myself.clone(),
         })
     }
 
     pub(super) fn check(&self) -> Result<(), ClientError> {
         self.client.check()?;
-        if self.closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Err(ClientError::Closed { what: "consumer" });
         }
         Ok(())
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// The error of a group whose members disagree, unless the user allows it.
@@ -122,8 +140,24 @@ impl Member {
 
     /// Starts a task that ends with the consumer.
     pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(&self, task: impl FnOnce(Arc<Self>) -> F) {
+        self.spawn_in(&self.tasks, task);
+    }
+
+    /// Starts a task that ends itself, soon after the consumer was closed.
+    pub(super) fn spawn_handover<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        task: impl FnOnce(Arc<Self>) -> F,
+    ) {
+        self.spawn_in(&self.handovers, task);
+    }
+
+    fn spawn_in<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        tasks: &Mutex<JoinSet<()>>,
+        task: impl FnOnce(Arc<Self>) -> F,
+    ) {
         let Some(member) = self.myself.upgrade() else { return };
-        let mut tasks = self.tasks.lock();
+        let mut tasks = tasks.lock();
         while let Some(ended) = tasks.try_join_next() {
             if let Err(ended) = ended
                 && ended.is_panic()
@@ -131,7 +165,7 @@ impl Member {
                 error!(group = %self.group, "a task of the consumer panicked");
             }
         }
-        if !self.closed.load(Ordering::Acquire) {
+        if !self.is_closed() {
             tasks.spawn_on(task(member), self.client.runtime());
         }
     }
@@ -161,12 +195,21 @@ impl Member {
         }
         self.tasks.lock().abort_all();
         self.arrived.notify_waiters();
+        self.handover.notify_waiters();
         true
     }
 
-    pub(super) async fn leave(&self) {
+    /// What a closed consumer leaves to be done.
+    pub(super) async fn end(self: &Arc<Self>) -> Result<(), ClientError> {
+        let committed = match self.config.auto_commit {
+            Some(_) => self.commit(CommitScope::Settled).await,
+            None => Ok(()),
+        };
+        // They stay where they are: to drop them with this future would abort them.
+        while poll_fn(|context| self.handovers.lock().poll_join_next(context)).await.is_some() {}
         self.client.leave(Role::Consumer, &self.group).await;
         info!(group = %self.group, "consumer closed");
+        committed
     }
 }
 

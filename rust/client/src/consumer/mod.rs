@@ -8,6 +8,7 @@ mod commit;
 mod conflict;
 mod contact;
 mod decode;
+mod handover;
 mod member;
 mod others;
 mod pull;

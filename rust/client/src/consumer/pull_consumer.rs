@@ -128,7 +128,10 @@ impl PullConsumer {
         let member = self.member();
         member.check()?;
         if member.config.auto_commit.is_some() {
-            member.state.lock().settle();
+            let is_any_kept = member.state.lock().settle();
+            if is_any_kept {
+                member.handover.notify_waiters();
+            }
         }
         let (max_messages, deadline) = (max_messages.max(1), Instant::now() + max_wait);
         loop {
@@ -166,7 +169,8 @@ impl PullConsumer {
 
     /// Commits everything handed out so far, for every assigned queue, and waits for the brokers' answers.
     ///
-    /// A queue from which nothing was handed out commits its start offset, so that the next start continues there.
+    /// A queue from which nothing was handed out commits its start offset, so that the next start continues there. A queue that went
+    /// to another member and is kept for the user ([`ConsumerConfig::handover_timeout`]) is committed too, and then given up.
     ///
     /// # Errors
     /// The first failure; the other queues are committed all the same. Committing again is safe.
@@ -178,7 +182,7 @@ impl PullConsumer {
         self.member().commit(CommitScope::HandedOut).await
     }
 
-    /// Commits the given offsets, each the next to read.
+    /// Commits the given offsets, each the next to read. A kept queue is given up when all that was handed out of it is committed.
     ///
     /// # Errors
     /// [`ClientError::NotAssigned`]; [`ClientError::OffsetOutOfRange`] for an offset above what was handed out. In both cases nothing
@@ -305,7 +309,7 @@ impl PullConsumer {
         }
     }
 
-    /// Queues assigned to this member now, sorted.
+    /// Queues assigned to this member now, sorted; without those that it only keeps for the user.
     pub fn assignment(&self) -> Vec<MessageQueue> {
         self.member().state.lock().queues().map(|queue| (**queue).clone()).collect()
     }
@@ -322,22 +326,24 @@ impl PullConsumer {
         self.member().state.lock().take_moves()
     }
 
-    /// Leaves the group. With `auto_commit`, first commits what it covers; otherwise commits nothing. Idempotent.
+    /// Leaves the group. With `auto_commit`, first commits what it covers; otherwise commits nothing. Every call waits for that and has
+    /// the same outcome.
     ///
     /// # Errors
     /// The failure of that commit; the consumer is closed all the same.
+    ///
+    /// # Cancel safety
+    /// It goes on if the future is dropped.
     pub async fn close(&self) -> Result<(), ClientError> {
-        let member = self.member();
+        let member = self.member().clone();
         member.client.check_process()?;
-        if !member.begin_close() {
-            return Ok(());
-        }
-        let committed = match member.config.auto_commit {
-            Some(_) => member.commit(CommitScope::Settled).await,
-            None => Ok(()),
+        let close = || {
+            let is_first = member.begin_close();
+            let member = member.clone();
+            async move { if is_first { member.end().await } else { Ok(()) } }
         };
-        member.leave().await;
-        committed
+        let closed = self.member().ending.run(member.client.runtime(), close).await;
+        closed.unwrap_or(Err(ClientError::Closed { what: "runtime" }))
     }
 }
 

@@ -10,8 +10,9 @@ use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::code::response;
 use tracing::{debug, info, warn};
 
+use super::assigned::Assignment;
 use super::member::Member;
-use super::{allocate, commit, pull};
+use super::{allocate, commit, handover, pull};
 use crate::error::ClientError;
 use crate::outcome;
 use crate::route::TopicRoute;
@@ -20,8 +21,6 @@ use crate::wire::{self, Pull};
 const OPERATION: &str = "pull";
 /// Time to the next round when the last one could not balance every topic.
 const UNBALANCED_PAUSE: Duration = Duration::from_secs(1);
-/// Pause before the first pull of a queue that another member may have had, so that it can commit.
-const HANDOVER: Duration = Duration::from_millis(500);
 
 /// This member's queues of one topic.
 struct Share {
@@ -171,15 +170,22 @@ async fn members(member: &Member, route: &TopicRoute) -> Result<Vec<String>, Cli
 /// # Source
 /// docs/reference/client.md 8.3.
 async fn apply(member: &Arc<Member>, wanted: &BTreeMap<Arc<MessageQueue>, usize>, others: bool) {
-    let (gained, lost) = member.state.lock().assign(wanted);
-    if gained.is_empty() && lost.is_empty() {
+    let is_careful = others && !member.config.handover_timeout.is_zero();
+    let Assignment { gained, lost, kept, has_returned } = member.state.lock().assign(wanted, is_careful);
+    if has_returned {
+        member.handover.notify_waiters();
+    }
+    if gained.is_empty() && lost.is_empty() && kept.is_empty() {
         return;
     }
     let (assigned, group) = (wanted.len(), &member.group);
-    info!(%group, gained = gained.len(), lost = lost.len(), assigned, "assignment changed");
-    let delay = if others { HANDOVER } else { Duration::ZERO };
-    for gained in gained {
-        member.spawn(|member| pull::run(member, gained, delay));
+    info!(%group, gained = gained.len(), lost = lost.len() + kept.len(), assigned, "assignment changed");
+    handover::start(member, kept);
+    if is_careful {
+        handover::begin_when_free(member, gained);
+    } else {
+        let delay = if others { handover::PAUSE } else { Duration::ZERO };
+        gained.into_iter().for_each(|gained| member.spawn(|member| pull::run(member, gained, delay)));
     }
     let done: Vec<_> = lost.into_iter().filter(|lost| lost.to_commit().is_some()).collect();
     if member.config.auto_commit.is_some() && !done.is_empty() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rocketpy_model::{MessageQueue, QueueOffset};
 
-use super::assigned::{Assigned, Cached, Epoch, Gained, Lost};
+use super::assigned::{Assigned, Assignment, Cached, Epoch, Gained, Kept, Lost};
 use super::batch::{PulledBatch, PulledPart};
 use super::contact::Contacts;
 use crate::config::ConsumerConfig;
@@ -91,21 +91,77 @@ impl State {
         self.last_epoch
     }
 
-    /// Assigns exactly the queues of `wanted` (queue and subscription).
-    pub(crate) fn assign(&mut self, wanted: &BTreeMap<Arc<MessageQueue>, usize>) -> (Vec<Gained>, Vec<Lost>) {
-        let gone: Vec<_> = self.queues.keys().filter(|queue| !wanted.contains_key(*queue)).cloned().collect();
-        let lost = gone.iter().filter_map(|queue| self.remove(queue)).collect();
-        let mut gained = Vec::new();
+    /// Assigns exactly the queues of `wanted` (queue and subscription). With `keep`, those that the user works on are kept for now.
+    pub(crate) fn assign(&mut self, wanted: &BTreeMap<Arc<MessageQueue>, usize>, keep: bool) -> Assignment {
+        let mut assignment = Assignment::default();
+        let is_gone = |queue: &Arc<MessageQueue>| !wanted.contains_key(queue);
+        let gone: Vec<_> = self.queues().filter(|queue| is_gone(queue)).cloned().collect();
+        for queue in gone {
+            if keep && self.queues.get(&queue).is_some_and(Assigned::is_in_use) {
+                let id = self.next_epoch();
+                self.set_kept(&queue, Some(id));
+                assignment.kept.push(Kept { queue, id });
+            } else {
+                assignment.lost.extend(self.remove(&queue));
+            }
+        }
         for (queue, subscription) in wanted {
+            if self.queues.get(queue).is_some_and(|assigned| !assigned.is_own()) {
+                self.set_kept(queue, None);
+                assignment.has_returned = true;
+            }
             if !self.queues.contains_key(queue) {
                 let id = self.next_epoch();
                 let assigned = Assigned::new(queue.clone(), id, self.paused.contains(queue));
                 let changed = assigned.changed.clone();
-                gained.push(Gained { queue: queue.clone(), subscription: *subscription, id, changed });
+                let gained = Gained { queue: queue.clone(), subscription: *subscription, id, changed };
+                assignment.gained.push(gained);
                 self.queues.insert(queue.clone(), assigned);
             }
         }
-        (gained, lost)
+        assignment
+    }
+
+    /// Begins or ends the time in which a queue is only kept for its user.
+    fn set_kept(&mut self, queue: &Arc<MessageQueue>, kept: Option<Epoch>) {
+        let epoch = self.next_epoch();
+        let Some(assigned) = self.queues.get_mut(queue) else { return };
+        assigned.kept = kept;
+        // The answer to a pull that is under way is not wanted. If the queue comes back, what was pulled ahead is pulled again.
+        assigned.epoch = epoch;
+        assigned.next_pull = assigned.position;
+        self.cached_bytes -= assigned.drop_cached();
+        assigned.changed.notify_one();
+        self.ready.retain(|ready| ready != queue);
+    }
+
+    /// Gives up the queues of `kept` that the user is done with, or `all`. Takes these and those that came back out of `kept`, and
+    /// returns their names.
+    pub(crate) fn give_up(&mut self, kept: &mut Vec<Kept>, all: bool) -> (Vec<Arc<MessageQueue>>, Vec<Lost>) {
+        let (mut over, mut lost) = (Vec::new(), Vec::new());
+        kept.retain(|Kept { queue, id }| {
+            let assigned = self.queues.get(queue).filter(|assigned| assigned.kept == Some(*id));
+            let (is_here, is_in_use) = (assigned.is_some(), assigned.is_some_and(Assigned::is_in_use));
+            if is_in_use && !all {
+                return true;
+            }
+            over.push(queue.clone());
+            if is_here {
+                lost.extend(self.remove(queue));
+            }
+            false
+        });
+        (over, lost)
+    }
+
+    /// Whether the queue is kept for its user.
+    pub(crate) fn is_kept(&self, queue: &MessageQueue) -> bool {
+        self.queues.get(queue).is_some_and(|assigned| !assigned.is_own())
+    }
+
+    /// What was committed of the kept queues, and what the user is done with.
+    pub(crate) fn kept_to_commit(&self) -> Vec<Lost> {
+        self.queues.values().filter(|assigned| !assigned.is_own()).map(Assigned::as_lost).collect()
     }
 
     /// Removes a queue and what was pulled ahead of it.
@@ -116,7 +172,7 @@ impl State {
         self.unsettled.remove(queue);
         assigned.changed.notify_one();
         self.wake_pulls();
-        Some(Lost { queue: queue.clone(), settled: assigned.settled, committed: assigned.committed })
+        Some(assigned.as_lost())
     }
 
     /// Whether the answer to a pull of this assignment and epoch is still wanted.
@@ -124,13 +180,22 @@ impl State {
         self.queues.get(queue).is_some_and(|assigned| assigned.id == id && assigned.epoch == epoch)
     }
 
-    pub(crate) fn contains(&self, queue: &MessageQueue) -> bool {
-        self.queues.contains_key(queue)
+    /// Whether assignment `id` of the queue lasts.
+    pub(crate) fn is_assigned(&self, queue: &MessageQueue, id: Epoch) -> bool {
+        self.queues.get(queue).is_some_and(|assigned| assigned.id == id && assigned.is_own())
     }
 
-    /// Assigned queues, sorted.
+    pub(crate) fn contains(&self, queue: &MessageQueue) -> bool {
+        self.queues.get(queue).is_some_and(Assigned::is_own)
+    }
+
+    /// Assigned queues, sorted, without those that are only kept for the user.
     pub(crate) fn queues(&self) -> impl Iterator<Item = &Arc<MessageQueue>> {
-        self.queues.keys()
+        self.own().map(|assigned| &assigned.queue)
+    }
+
+    fn own(&self) -> impl Iterator<Item = &Assigned> {
+        self.queues.values().filter(|assigned| assigned.is_own())
     }
 
     pub(crate) fn queue_count(&self) -> usize {
@@ -145,6 +210,7 @@ impl State {
         let epoch = assigned.epoch;
         match assigned.next_pull {
             None => Task::FindStart { epoch },
+            Some(_) if !assigned.is_own() => Task::Wait,
             Some(offset)
                 if !assigned.paused
                     && assigned.has_room(config)
@@ -245,13 +311,16 @@ impl State {
         batch
     }
 
-    /// Marks everything handed out so far as done.
-    pub(crate) fn settle(&mut self) {
+    /// Marks everything handed out so far as done. True when a kept queue is among it, which can be given up now.
+    pub(crate) fn settle(&mut self) -> bool {
+        let mut is_any_kept = false;
         for queue in std::mem::take(&mut self.unsettled) {
             if let Some(assigned) = self.queues.get_mut(&queue) {
                 assigned.settled = assigned.position;
+                is_any_kept |= !assigned.is_own();
             }
         }
+        is_any_kept
     }
 
     /// Queues that the next [`settle`](Self::settle) looks at.
@@ -272,7 +341,7 @@ impl State {
         self.others.is_some_and(|others| others || self.failure.is_some() || has_starts())
     }
 
-    /// Checks a commit on demand: the queue must be assigned, and the offset not above what was handed out.
+    /// Checks a commit on demand: the queue must be assigned or kept, and the offset not above what was handed out.
     pub(crate) fn check_commit(
         &self,
         queue: &MessageQueue,
@@ -298,14 +367,13 @@ impl State {
         }
     }
 
-    /// The offsets that a commit must send: those that the broker does not have yet.
+    /// The offsets that a commit must send: those that the broker does not have yet. Without [`kept_to_commit`](Self::kept_to_commit).
     pub(crate) fn to_commit(&self, scope: CommitScope) -> Vec<(Arc<MessageQueue>, QueueOffset)> {
         let offset = |assigned: &Assigned| match scope {
             CommitScope::HandedOut => assigned.position,
             CommitScope::Settled => assigned.settled,
         };
-        self.queues
-            .values()
+        self.own()
             .filter(|assigned| offset(assigned) != assigned.committed)
             .filter_map(|assigned| Some((assigned.queue.clone(), offset(assigned)?)))
             .collect()
@@ -321,13 +389,13 @@ impl State {
     /// The last acknowledged commits, which a restarted broker may have forgotten.
     pub(crate) fn acknowledged(&self) -> Vec<(Arc<MessageQueue>, QueueOffset)> {
         let of = |assigned: &Assigned| Some((assigned.queue.clone(), assigned.committed?));
-        self.queues.values().filter_map(of).collect()
+        self.own().filter_map(of).collect()
     }
 
     /// The offset after the last message handed out, per queue.
     pub(crate) fn positions(&self) -> Vec<(MessageQueue, QueueOffset)> {
         let of = |assigned: &Assigned| Some(((*assigned.queue).clone(), assigned.position?));
-        self.queues.values().filter_map(of).collect()
+        self.own().filter_map(of).collect()
     }
 
     /// Continues at `offset` and drops what was pulled ahead. False when the queue is not assigned.
@@ -337,6 +405,7 @@ impl State {
         assigned.epoch = epoch;
         assigned.next_pull = Some(offset);
         assigned.position = Some(offset);
+        assigned.handed_out = assigned.handed_out.map(|handed_out| handed_out.min(offset));
         self.unsettled.insert(assigned.queue.clone());
         self.cached_bytes -= assigned.drop_cached();
         assigned.changed.notify_one();

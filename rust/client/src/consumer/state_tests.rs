@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rocketpy_model::{MessageQueue, QueueOffset};
 
-use super::assigned::Epoch;
+use super::assigned::{Assignment, Epoch};
 use super::batch::{PulledPart, RecordSpan};
 use super::state::{CommitScope, Pulled, State, Task};
 use crate::config::ConsumerConfig;
@@ -29,7 +29,7 @@ fn number(id: u32) -> Epoch {
 /// State with queues 0..count, each started at 0.
 fn started(count: u32) -> State {
     let mut state = State::default();
-    state.assign(&(0..count).map(|id| (queue(id), 0)).collect());
+    state.assign(&(0..count).map(|id| (queue(id), 0)).collect(), false);
     (0..count).for_each(|id| state.start(&queue(id), number(id), QueueOffset(0), true));
     state
 }
@@ -231,8 +231,8 @@ fn a_paused_queue_is_neither_pulled_nor_handed_out() {
 fn a_queue_stays_paused_while_it_is_with_another_member() {
     let (mut state, both) = (started(2), [(queue(0), 0), (queue(1), 0)].into());
     let come_and_go = |state: &mut State| {
-        state.assign(&BTreeMap::new());
-        for gained in state.assign(&both).0 {
+        state.assign(&BTreeMap::new(), false);
+        for gained in state.assign(&both, false).gained {
             state.start(&gained.queue, gained.id, QueueOffset(0), true);
             state.pulled(&gained.queue, gained.id, pulled(gained.queue.queue_id, 0, 1, 1));
         }
@@ -245,7 +245,7 @@ fn a_queue_stays_paused_while_it_is_with_another_member() {
     assert_eq!(offsets(&mut state, 10), [(0, 0), (1, 0)], "resumed once and for all");
 
     assert!(state.set_paused(&queue(0), true) && state.set_paused(&queue(1), true));
-    state.assign(&BTreeMap::new());
+    state.assign(&BTreeMap::new(), false);
     assert!(state.set_paused(&queue(0), true), "it is paused already");
     assert!(state.set_paused(&queue(0), false), "it can be resumed from afar");
     assert!(!state.set_paused(&queue(0), true), "it is not this member's to pause");
@@ -263,7 +263,7 @@ fn a_lost_queue_takes_its_messages_along_and_says_what_was_done() {
     state.pulled(&queue(1), number(1), pulled(1, 0, 4, 4));
     offsets(&mut state, 3);
     state.settle();
-    let (gained, lost) = state.assign(&[(queue(1), 0), (queue(2), 0)].into());
+    let Assignment { gained, lost, .. } = state.assign(&[(queue(1), 0), (queue(2), 0)].into(), false);
     assert_eq!((gained.len(), &gained[0].queue, gained[0].id), (1, &queue(2), number(2)));
     assert_eq!(lost.len(), 1);
     assert_eq!((&lost[0].queue, lost[0].to_commit()), (&queue(0), Some(QueueOffset(3))));
@@ -286,8 +286,8 @@ fn a_move_is_reported_once() {
 #[test]
 fn a_pull_task_of_an_earlier_assignment_ends_when_the_queue_comes_back() {
     let mut state = started(1);
-    state.assign(&BTreeMap::new());
-    let (gained, _) = state.assign(&[(queue(0), 0)].into());
+    state.assign(&BTreeMap::new(), false);
+    let Assignment { gained, .. } = state.assign(&[(queue(0), 0)].into(), false);
     assert_eq!(state.task(&queue(0), number(0), &config()), Task::End);
     assert!(!state.pulled(&queue(0), number(0), pulled(0, 0, 4, 4)), "its answer is dropped");
     assert_eq!(state.task(&queue(0), gained[0].id, &config()), Task::FindStart { epoch: gained[0].id });
@@ -296,7 +296,7 @@ fn a_pull_task_of_an_earlier_assignment_ends_when_the_queue_comes_back() {
 #[test]
 fn a_start_that_the_broker_does_not_know_yet_is_part_of_the_next_commit() {
     let mut state = State::default();
-    state.assign(&[(queue(0), 0)].into());
+    state.assign(&[(queue(0), 0)].into(), false);
     state.start(&queue(0), number(0), QueueOffset(70), false);
     assert_eq!(state.to_commit(CommitScope::HandedOut), [(queue(0), QueueOffset(70))]);
     assert!(state.acknowledged().is_empty());
@@ -333,4 +333,34 @@ fn a_queue_that_became_shorter_is_read_on_where_messages_were_handed_out() {
     let next = state.task(&queue(0), number(0), &ConsumerConfig::default());
     assert_eq!(next, Task::Pull { epoch: number(0), offset: QueueOffset(3) });
     assert_eq!(state.take_moves()[0].to, QueueOffset(3));
+}
+
+#[test]
+fn a_lost_queue_is_kept_while_messages_of_it_are_in_work() {
+    let mut state = started(3);
+    state.pulled(&queue(0), number(0), pulled(0, 0, 4, 4));
+    state.pulled(&queue(1), number(1), pulled(1, 0, 4, 4));
+    assert_eq!(offsets(&mut state, 5).len(), 5);
+    let Assignment { lost, mut kept, .. } = state.assign(&BTreeMap::new(), true);
+    assert_eq!(
+        lost.iter().map(|lost| &lost.queue).collect::<Vec<_>>(),
+        [&queue(2)],
+        "nothing of it was handed out"
+    );
+    assert_eq!(state.task(&queue(1), number(1), &config()), Task::Wait);
+    assert!(state.queue_count() == 2 && state.queues().count() == 0 && state.positions().is_empty());
+    assert!(offsets(&mut state, 10).is_empty(), "what was pulled ahead is dropped");
+    assert!(state.give_up(&mut kept, false).0.is_empty() && kept.len() == 2);
+
+    state.settle_at(&queue(0), QueueOffset(3));
+    assert_eq!(state.kept_to_commit()[0].to_commit(), Some(QueueOffset(3)));
+    assert!(state.give_up(&mut kept, false).0.is_empty(), "the fourth message is in work");
+    state.take_back(&queue(1), QueueOffset(0));
+    assert_eq!(state.give_up(&mut kept, false).0, [queue(1)], "nothing of it is in work any more");
+    let Assignment { kept: again, has_returned, .. } = state.assign(&[(queue(0), 0)].into(), true);
+    assert!(again.is_empty() && has_returned && !state.is_kept(&queue(0)));
+    let mut later = state.assign(&BTreeMap::new(), true).kept;
+    assert_eq!(state.give_up(&mut kept, true).0, [queue(0)], "its first handover is over");
+    assert!(state.is_kept(&queue(0)), "the next one is not");
+    assert!(state.settle() && state.give_up(&mut later, false).1[0].to_commit() == Some(QueueOffset(4)));
 }

@@ -18,6 +18,7 @@ fn by_the_hour() -> ConsumerConfig {
     ConsumerConfig {
         start: Start::Earliest,
         auto_commit: Some(Duration::from_secs(3600)),
+        handover_timeout: Duration::ZERO,
         rebalance_min_gap: Duration::from_millis(1),
         ..ConsumerConfig::default()
     }

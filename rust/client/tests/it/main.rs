@@ -5,6 +5,7 @@ mod bodies;
 mod cluster;
 mod commits;
 mod consume;
+mod handover;
 mod lanes;
 mod many;
 mod no_broker;
