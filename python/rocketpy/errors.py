@@ -94,7 +94,7 @@ class InvalidArgumentError(RocketPyError, ValueError):
 class MessageTooLargeError(InvalidArgumentError):
     """A body, or the properties, are larger than a message may be: nothing was sent.
 
-    For readers: a body is larger than `max_body_bytes` when decompressed. It was not handed out, and nothing is damaged.
+    For readers: a body is larger than `max_body_bytes` when decompressed. It is not handed out; nothing is damaged.
     """
 
 

@@ -23,9 +23,9 @@ def test_an_option_of_another_client_names_the_one_here(client, option, name):
 
 
 def test_bytes_where_text_belongs_are_called_bytes(rocketpy_server, rocketpy_topic):
-    with pytest.raises(TypeError, match="keys must be .* not bytes"):
+    with pytest.raises(TypeError, match=r"keys must be .* not bytes"):
         rocketpy.Message("t", b"text", keys=b"k")
-    with pytest.raises(TypeError, match="tags must be .* not bytes"):
+    with pytest.raises(TypeError, match=r"tags must be .* not bytes"):
         rocketpy_server.consumer("g", rocketpy_topic, tags=b"a")
 
 
