@@ -52,9 +52,9 @@ _NAMES = {
     "errors": (
         "AccessDeniedError", "BrokerBusyError", "BrokerNotFoundError", "ClosedError", "ConfigError",
         "ConnectionFailedError", "ConnectionLostError", "DamagedDataError", "DiskFullError", "ForkedError",
-        "GroupConflictError", "InvalidArgumentError", "MessageTooLargeError", "NotAStoreError", "NotSupportedError",
-        "OffsetError", "PartlySentError", "PortInUseError", "ProtocolError", "RefusedError", "RequestTimeoutError",
-        "RocketPyError", "ServerError", "StoreError", "StoreLockedError", "TopicNotFoundError"
+        "GroupConflictError", "GroupNotFoundError", "InvalidArgumentError", "MessageTooLargeError", "NotAStoreError",
+        "NotSupportedError", "OffsetError", "PartlySentError", "PortInUseError", "ProtocolError", "RefusedError",
+        "RequestTimeoutError", "RocketPyError", "ServerError", "StoreError", "StoreLockedError", "TopicNotFoundError"
     ),
     "message": ("Message", "MessageQueue", "Receipt", "ReceivedMessage"),
     "producer": ("Producer",),

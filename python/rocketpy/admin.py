@@ -165,7 +165,7 @@ class Admin(Closing):
     _warns = False
 
     @lists_options(ClientOptions, CLIENT_DEFAULTS)
-    def __init__(self, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[ClientOptions]) -> None:
+    def __init__(self, name_servers: Iterable[str] | str | None = None, **options: Unpack[ClientOptions]) -> None:
         super().__init__()
         self._native = _rocketpy.Admin(name_server_list(name_servers), **options)
         self._opened()
@@ -211,7 +211,11 @@ class Admin(Closing):
         )
 
     def delete_topic(self, topic: str) -> None:
-        """Deletes a topic at every broker and name server. Its messages stay in the log until retention takes them."""
+        """Deletes a topic at every broker and name server. Its messages stay in the log until retention takes them.
+
+        Raises:
+            TopicNotFoundError: There is no such topic.
+        """
         self._native.delete_topic(topic)
 
     def topics(self) -> list[str]:
@@ -250,7 +254,7 @@ class Admin(Closing):
             topic: Only this topic; default: all topics that the group has offsets for.
 
         Raises:
-            RefusedError: There is no such group.
+            GroupNotFoundError: There is no such group.
         """
         return [QueueLag(*row) for row in self._native.group_lag(group, topic)]
 
@@ -262,7 +266,7 @@ class Admin(Closing):
         """The members of a group that are there now, sorted by client id, with what each subscribes to.
 
         Raises:
-            RefusedError: There is no such group.
+            GroupNotFoundError: There is no such group.
         """
         return [GroupMember(*member) for member in self._native.describe_group(group)]
 
@@ -277,7 +281,12 @@ class Admin(Closing):
         self._native.create_group(group)
 
     def delete_group(self, group: str) -> None:
-        """Deletes a group with its offsets at every broker."""
+        """Deletes a group with its offsets at every broker.
+
+        Raises:
+            GroupConflictError: The group has live members.
+            GroupNotFoundError: There is no such group.
+        """
         self._native.delete_group(group)
 
     def reset_offsets(
@@ -296,7 +305,7 @@ class Admin(Closing):
 
         Raises:
             GroupConflictError: The group has live members.
-            RefusedError: There is no such group: see `create_group`.
+            GroupNotFoundError: There is no such group: see `create_group`.
         """
         return dict(self._native.reset_offsets(group, topic, to, force))
 

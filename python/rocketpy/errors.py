@@ -33,6 +33,7 @@ __all__ = [
     "DiskFullError",
     "ForkedError",
     "GroupConflictError",
+    "GroupNotFoundError",
     "InvalidArgumentError",
     "MessageTooLargeError",
     "NotAStoreError",
@@ -91,7 +92,10 @@ class InvalidArgumentError(RocketPyError, ValueError):
 
 
 class MessageTooLargeError(InvalidArgumentError):
-    """A body, or the properties, are larger than a message may be. Nothing was sent."""
+    """A body, or the properties, are larger than a message may be: nothing was sent.
+
+    For readers: a body is larger than `max_body_bytes` when decompressed. It is not handed out; nothing is damaged.
+    """
 
 
 class NotSupportedError(RocketPyError):
@@ -140,6 +144,10 @@ class OffsetError(RocketPyError, LookupError):
 
 class RefusedError(RocketPyError):
     """The server answered with an error code; `code` holds it."""
+
+
+class GroupNotFoundError(RefusedError, LookupError):
+    """No broker has such a consumer group."""
 
 
 class BrokerBusyError(RefusedError):

@@ -121,6 +121,9 @@ class Producer(Closing):
     ) -> Receipts:
         """Sends many messages in few requests; messages of one order key keep their order.
 
+        Messages without an order key go to the queues in runs of at least 128: a few of them go to one queue, and one
+        member of a group gets them all. To share few messages among workers use `send`, or an order key for each.
+
         Args:
             messages: What to send, of one topic or of several.
             queue: The queue to use for all of them.

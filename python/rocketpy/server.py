@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from rocketpy import _rocketpy
@@ -11,7 +12,7 @@ from rocketpy.lifetime import Closing
 from rocketpy.names import name_server_list
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from typing import Unpack
 
     from rocketpy.admin import Admin
@@ -57,6 +58,9 @@ class _Process(Closing):
         given = [(name, value) for name, value in keys.items() if value is not None]
         # The last value of a key wins, however the key is spelt, so arguments come last.
         pairs = [pair for pair in given if isinstance(pair[1], _Default)]
+        # Not every caller has a type checker.
+        if not isinstance(settings, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"settings must be a dict by key, not {type(settings).__name__}")
         pairs += (settings or {}).items()
         pairs += [pair for pair in given if not isinstance(pair[1], _Default)]
         self._arguments = (None if config is None else os.fspath(config), [(name, _text(to)) for name, to in pairs])

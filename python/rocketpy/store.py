@@ -195,7 +195,7 @@ class StoreReader:
             fail_on_data_loss: Whether a start or an end outside its queue is an error, or is moved to its bounds.
 
         Raises:
-            TopicNotFoundError: The store holds no message of the topic.
+            TopicNotFoundError: The store has no such topic. One without messages gives none.
             OffsetError: A start or an end names a queue that is not there or is outside of it, or a start is after
                 its end.
             DamagedDataError: Files of consume queues are missing or damaged: the store was closed with more.
@@ -291,7 +291,7 @@ class StoreReader:
             Within a queue rows come in the order of the queue.
 
         Raises:
-            TopicNotFoundError: The store holds no message of the topic.
+            TopicNotFoundError: The store has no such topic. One without messages gives none.
             InvalidArgumentError: A column is not known, or the tags cannot be asked for.
             DamagedDataError: From the iteration: a record is damaged. It names the file, the place, and what was
                 found and expected. A retry gives the same.

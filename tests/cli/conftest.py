@@ -13,6 +13,8 @@ from waiting import wait_until
 
 COMMAND = [sys.executable, "-P", "-m", "rocketpy"]
 RUN_SECONDS = 240
+PATIENT = ["--timeout", "60"]
+"""Tests do not fail because a machine is slow."""
 STOP_SECONDS = 90
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -23,9 +25,15 @@ def run_command(
 ):
     """Runs one command to its end and checks its exit code; None means any failure."""
     where = ["--name-server", name_server] if name_server else []
+    patience = PATIENT if name_server else []
     text = isinstance(stdin, str)
     result = subprocess.run(
-        [*COMMAND, *arguments, *where], input=stdin, capture_output=True, text=text, timeout=RUN_SECONDS, **options
+        [*COMMAND, *patience, *arguments, *where],
+        input=stdin,
+        capture_output=True,
+        text=text,
+        timeout=RUN_SECONDS,
+        **options,
     )
     as_wanted = result.returncode == code if code is not None else result.returncode != 0
     assert as_wanted, f"{arguments}\nstdout: {result.stdout}\nstderr: {result.stderr}"

@@ -223,6 +223,58 @@ def test_follow_goes_on_when_the_server_comes_back_and_says_that_the_topic_is_go
         process.stderr.close()
 
 
+def test_a_member_that_follows_goes_on_when_the_server_comes_back(command, executable, start, tmp_path: Path):
+    port, name_server_port = (free_port() for _ in range(2))
+    arguments = ["server", str(tmp_path / "store"), "--port", str(port), "--name-server-port", str(name_server_port)]
+    server = start(*arguments)
+    address = server.name_server
+    command("produce", "orders", stdin="1", name_server=address)
+    process = subprocess.Popen(
+        [*executable, "consume", "orders", "--follow", "--group", "g", "--name-server", address],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "1\n"
+        assert server.stop() == 0
+        assert "continuing when it is back" in process.stderr.readline()
+        start(*arguments)
+        assert process.stderr.readline() == "it is back\n"
+        command("produce", "orders", stdin="2", name_server=address)
+        assert process.stdout.readline() == "2\n"
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+def test_the_user_says_how_long_a_command_waits_for_a_server_that_does_not_answer(command, start, tmp_path: Path):
+    server = start("server", str(tmp_path / "store"), "--port", "0", "--name-server-port", "0")
+    server.process.send_signal(signal.SIGSTOP)
+    asked = ["--timeout", "0.2", "topic", "list", "--name-server", server.name_server]
+    error = command(*asked, code=4).stderr
+    assert "timed out after 200 ms" in error
+    assert "--timeout" in error
+
+
+def test_a_place_to_begin_that_is_none_lists_what_there_is(rocketpy, topic: str):
+    for arguments in (
+        ["consume", topic, "--from", "start"],
+        ["group", "reset", "g", "--topic", topic, "--to", "start"],
+    ):
+        error = rocketpy(*arguments, code=2).stderr
+        assert "error: not a place to begin: start" in error
+        assert all(word in error for word in ("earliest", "latest", "-10m"))
+
+
+def test_a_query_by_two_things_names_them(rocketpy, topic: str):
+    error = rocketpy("message", "query", topic, "--key", "a", "--tag", "b", code=2).stderr
+    assert "--key and --tag" in error
+
+
 def test_attributes_of_a_topic_are_set_seen_changed_and_removed(rocketpy):
     name = f"attributes-{uuid.uuid4().hex[:8]}"
     rocketpy("topic", "create", name, "--queues", "3", "--attribute", "retention.hours=24")

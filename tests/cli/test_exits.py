@@ -11,6 +11,7 @@ from rocketpy.cli.exits import HINTS, CommandError, ExitCode, code_of, reported
         (errors.ConfigError("x"), ExitCode.USAGE),
         (errors.TopicNotFoundError("x"), ExitCode.NOT_FOUND),
         (errors.RefusedError("x", code=17), ExitCode.NOT_FOUND),
+        (errors.GroupNotFoundError("x", code=26), ExitCode.NOT_FOUND),
         (errors.NotAStoreError("x"), ExitCode.NOT_FOUND),
         (errors.RefusedError("x", code=16), ExitCode.REFUSED),
         (errors.RefusedError("x", code=29), ExitCode.USAGE),

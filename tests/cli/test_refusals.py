@@ -7,9 +7,9 @@ import pytest
 
 from rocketpy import (
     Consumer,
-    DamagedDataError,
     InvalidArgumentError,
     Message,
+    MessageTooLargeError,
     Producer,
     RangeReader,
     Start,
@@ -63,7 +63,7 @@ def test_no_message_is_lost_around_a_body_that_grows_past_the_limit(serve, comma
     with Consumer("bounded", "t", name_servers=server.name_server, start=Start.EARLIEST) as consumer:
         assert [message.body for message in consumer.poll(timeout=60)] == bodies[:2]
         for _ in range(2):
-            with pytest.raises(DamagedDataError) as error:
+            with pytest.raises(MessageTooLargeError) as error:
                 consumer.poll(timeout=60)
             assert "max_body_bytes" in error.value.hint
             assert "16777216" in error.value.hint
@@ -80,7 +80,7 @@ def test_no_message_is_lost_around_a_body_that_grows_past_the_limit(serve, comma
     assert [message.body for message in pickle.loads(pickle.dumps(messages))] == bodies
     server.stop()
     store = str(tmp_path / "store")
-    assert "--max-body-bytes" in command("store", "dump", store, code=8).stderr
+    assert "--max-body-bytes" in command("store", "dump", store, code=2).stderr
     dumped = command("store", "dump", store, "--max-body-bytes", str(20 << 20), stdin=b"").stdout
     assert dumped.split() == bodies
 
@@ -90,7 +90,7 @@ def test_every_way_to_read_takes_a_limit_for_bodies(serve, command, tmp_path):
     body = b"y" * (20 << 20)
     with Producer("p", name_servers=server.name_server, max_message_size=32 << 20, send_timeout=60) as producer:
         queue = producer.send(Message("t", body)).queue
-    assert "max_body_bytes" in command("consume", "t", name_server=server.name_server, code=8).stderr
+    assert "max_body_bytes" in command("consume", "t", name_server=server.name_server, code=2).stderr
     wide = ["--max-body-bytes", str(20 << 20)]
     for arguments in ([], ["--group", "g"]):
         assert command("consume", "t", *wide, *arguments, name_server=server.name_server).stdout == body.decode() + "\n"
@@ -104,7 +104,7 @@ def test_every_way_to_read_takes_a_limit_for_bodies(serve, command, tmp_path):
         return [pyarrow.record_batch(one)["body"][0].as_py() for one in reader.scan("t", columns=["body"], **options)]
 
     for read in (over_network, of_folder):
-        with pytest.raises(DamagedDataError) as error:
+        with pytest.raises(MessageTooLargeError) as error:
             read()
         assert "max_body_bytes" in error.value.hint
         with pytest.raises(InvalidArgumentError, match="max_body_bytes"):

@@ -146,11 +146,13 @@ def test_what_live_members_hold_is_told_apart_from_what_is_stored(admin, rocketp
     assert all(row.committed_offset is None for row in admin.group_lag(fresh_name(), filled))
 
 
-def test_the_lag_of_a_group_that_is_not_there_is_an_error(admin):
-    with pytest.raises(rocketpy.RefusedError, match="no such group: nope") as refused:
-        admin.group_lag("nope")
-    assert refused.value.code == 26
-    assert "group list" in refused.value.hint
+def test_a_group_that_is_not_there_is_an_error(admin):
+    for use in (admin.group_lag, admin.describe_group, admin.delete_group):
+        with pytest.raises(rocketpy.GroupNotFoundError, match="no such group: nope") as refused:
+            use("nope")
+        assert isinstance(refused.value, rocketpy.RefusedError)
+        assert refused.value.code == 26
+        assert "group list" in refused.value.hint
     group = fresh_name()
     admin.create_group(group)
     assert admin.group_lag(group) == []
@@ -278,7 +280,7 @@ def test_a_new_group_can_be_told_where_to_begin(admin, rocketpy_server, producer
     group = fresh_name("fresh")
     for n in range(8):
         producer.send(Message(rocketpy_topic, b"old-%d" % n))
-    with pytest.raises(rocketpy.RefusedError) as missing:
+    with pytest.raises(rocketpy.GroupNotFoundError) as missing:
         admin.reset_offsets(group, rocketpy_topic, Start.LATEST)
     assert missing.value.code == 26
     for _again in range(2):
@@ -292,6 +294,18 @@ def test_a_new_group_can_be_told_where_to_begin(admin, rocketpy_server, producer
         assert [message.body for message in consumer.poll(timeout=60)] == [b"new"]
     with pytest.raises(rocketpy.InvalidArgumentError):
         admin.create_group("a b")
+
+
+def test_a_topic_to_delete_that_is_not_there_is_not_one_to_create(admin):
+    topic = fresh_name("misspelt")
+    with pytest.raises(rocketpy.TopicNotFoundError, match=topic) as missing:
+        admin.delete_topic(topic)
+    assert "create" not in missing.value.hint
+
+
+def test_the_name_servers_of_an_admin_may_come_first(rocketpy_server, rocketpy_topic):
+    with rocketpy.Admin(rocketpy_server.name_server) as admin:
+        assert rocketpy_topic in admin.topics()
 
 
 def test_a_cluster_or_broker_that_is_not_there_is_named(admin):

@@ -232,6 +232,7 @@ def test_a_disk_that_fills_up_refuses_by_name_and_goes_on_when_there_is_room(chi
                     error = refused
                     break
             print(type(error).__name__, error.code, error)
+            print(error.hint)
             resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             deadline = time.monotonic() + 60
             while time.monotonic() < deadline:
@@ -246,9 +247,10 @@ def test_a_disk_that_fills_up_refuses_by_name_and_goes_on_when_there_is_room(chi
         str(tmp_path / "store"),
     )
     assert ended.returncode == 0, ended.stderr
-    refused, status, body = ended.stdout.splitlines()
+    refused, hint, status, body = ended.stdout.splitlines()
     assert refused.startswith("RefusedError 14"), refused
     assert "space" in refused
+    assert "free space" in hint
     assert status == "SEND_OK"
     assert body == "b'before'"
 

@@ -55,6 +55,7 @@ def test_an_error_without_facts_has_the_careful_ones():
         ("ConnectionFailedError", "ConnectionError"),
         ("ConnectionLostError", "ConnectionError"),
         ("TopicNotFoundError", "LookupError"),
+        ("GroupNotFoundError", "LookupError"),
         ("StoreError", "OSError"),
         ("PortInUseError", "OSError"),
     ],

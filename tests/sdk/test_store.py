@@ -245,9 +245,20 @@ def test_a_log_that_lies_elsewhere_is_asked_for_and_read(tmp_path):
         StoreReader(tmp_path / "store", commit_log=tmp_path / "missing")
 
 
+def test_a_topic_without_messages_is_empty(tmp_path):
+    with PatientServer(tmp_path / "store", settings=SMALL_FILES) as server, server.admin() as admin:
+        admin.create_topic("empty")
+        reader = StoreReader(tmp_path / "store")
+        assert (reader.ranges("empty"), list(reader.scan("empty"))) == ([], [])
+        admin.delete_topic("empty")
+        with pytest.raises(rocketpy.TopicNotFoundError, match="empty"):
+            reader.ranges("empty")
+
+
 def test_a_topic_that_is_not_there_is_named(reader):
-    with pytest.raises(rocketpy.TopicNotFoundError, match="missing"):
+    with pytest.raises(rocketpy.TopicNotFoundError, match="missing") as missing:
         reader.scan("missing")
+    assert "store stat" in missing.value.hint
     for name in ("../../etc", "a/b", ""):
         with pytest.raises(rocketpy.RocketPyError):
             reader.ranges(name)

@@ -164,8 +164,8 @@ def test_several_topics_are_one_table(spark, rocketpy_server, send, door):
     assert counts == dict.fromkeys(names, 2)
 
 
-def test_a_topic_without_messages_is_an_empty_table(spark, topic, rocketpy_server):
-    assert load(spark, topic, name_server=rocketpy_server.name_server).count() == 0
+def test_a_topic_without_messages_is_an_empty_table(spark, topic, door):
+    assert load(spark, topic, **door).count() == 0
 
 
 def test_large_and_compressed_bodies_come_back_as_they_were_sent(spark, topic, rocketpy_server, door):

@@ -23,6 +23,7 @@ from rocketpy.cli import (
 )
 from rocketpy.cli.exits import ExitCode, Reported, fail, reported
 from rocketpy.cli.flags import COMMANDS, Command, Flag
+from rocketpy.cli.options import wait_for
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 """Click's, of which typer may carry a copy of its own and exports only the subclass."""
@@ -45,8 +46,20 @@ def about(
     version: Annotated[
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
     ] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            min=0.001,
+            help="Longest wait of a client command for each answer of a server, as in "
+            "`rocketpy --timeout 60 topic list`. Default: 10, for sends 30.",
+        ),
+    ] = None,
 ) -> None:
     """A message broker, its clients and its Spark source: compatible with Apache RocketMQ on the wire and on disk."""
+    if timeout is not None:
+        wait_for(timeout)
 
 
 def server_command(name: str, command: Command) -> Callable[..., None]:

@@ -4,8 +4,8 @@ from typing import Any
 
 from rocketpy import Admin, RocketPyError
 from rocketpy.cli import output
-from rocketpy.cli.options import LOCAL, Json, NameServer
-from rocketpy.config import PATIENT, ClientOptions
+from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
+from rocketpy.config import ClientOptions
 
 FIGURES: ClientOptions = {"api_timeout": 3.0, "connect_timeout": 3.0}
 """A broker that does not answer is shown as such."""
@@ -13,7 +13,7 @@ FIGURES: ClientOptions = {"api_timeout": 3.0, "connect_timeout": 3.0}
 
 def list_brokers(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """List the brokers of a cluster: where they are, and how many messages a second they take and give."""
-    with Admin(name_servers=name_server, **PATIENT) as admin, Admin(name_servers=name_server, **FIGURES) as quick:
+    with Admin(name_servers=name_server, **WAITING) as admin, Admin(name_servers=name_server, **FIGURES) as quick:
         topics = len(admin.topics())
         rows = [
             {"cluster": one.cluster, "broker_name": one.broker_name, "broker_id": number, "address": address}

@@ -14,11 +14,10 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, Consumer, MessageQueue, RangeReader, ReceivedMessage, RocketPyError, Start
+from rocketpy import Admin, Consumer, ConsumerState, MessageQueue, RangeReader, ReceivedMessage, RocketPyError, Start
 from rocketpy.cli import output
-from rocketpy.cli.options import LOCAL, BodyBytes, NameServer, Tags, moment
+from rocketpy.cli.options import LOCAL, WAITING, BodyBytes, NameServer, Tags, start_of
 from rocketpy.cli.terminal import printable, shown
-from rocketpy.config import PATIENT
 
 FOLLOW_SECONDS = 0.2
 """Interval at which --follow without a group asks for newer messages."""
@@ -26,6 +25,8 @@ POLL_MESSAGES = 1000
 POLL_SECONDS = 0.5
 QUIET_SECONDS = 2.0
 """A group without --follow ends when its queues have been empty for this long."""
+SILENCE_SECONDS = 60.0
+"""A group without --follow ends with an error when no broker has answered for this long."""
 JOIN_SECONDS = 60.0
 """A member without a queue after this long will get none: the other members have them all."""
 
@@ -66,17 +67,23 @@ def consume(
     Without --follow it stops where the queues ended at its start. Without --group it joins no group and stores nothing.
     With --group each queue is in its order, but queues are not merged.
     """
-    where = start or "earliest"
-    begin = {"earliest": Start.EARLIEST, "latest": Start.LATEST}.get(where) or Start.at(moment(where))
+    begin = start_of(start or "earliest")
     if group is not None:
         if start is not None:
             tell_of_a_place(topic, group, start, name_server)
         consumer = Consumer(
-            group, topic, tags=tags, start=begin, max_body_bytes=max_body_bytes, name_servers=name_server, **PATIENT
+            group,
+            topic,
+            tags=tags,
+            start=begin,
+            max_body_bytes=max_body_bytes,
+            unreachable_timeout=None if follow else SILENCE_SECONDS,
+            name_servers=name_server,
+            **WAITING,
         )
         consume_as_member(consumer, follow, count, form)
         return
-    with Admin(name_servers=name_server, **PATIENT) as admin:
+    with Admin(name_servers=name_server, **WAITING) as admin:
         positions = {queue: offset_at(admin, queue, begin) for queue in admin.queues(topic)}
         read = functools.partial(RangeReader, tags=tags, max_body_bytes=max_body_bytes, name_servers=name_server)
         write(read_on(admin, topic, positions, read, follow), form, count)
@@ -84,7 +91,7 @@ def consume(
 
 def tell_of_a_place(topic: str, group: str, start: str, name_server: str) -> None:
     """Says on standard error where `--from` does not count, because the group has been there."""
-    with Admin(name_servers=name_server, **PATIENT) as admin:
+    with Admin(name_servers=name_server, **WAITING) as admin:
         queues = admin.queues(topic)
         been = sum(admin.committed_offset(group, queue) is not None for queue in queues)
     if been:
@@ -119,20 +126,30 @@ def read_on(
                 admin.queues(topic)  # raises for a deleted topic, whose queues would only look empty
             yield from read_new(admin, positions, read)
             if away:
-                output.STDERR.print("it is back")
+                tell_of_return()
             away = False
         except RocketPyError as error:
             if not (follow and error.retryable):
                 raise
             if not away:
-                output.STDERR.print(
-                    printable(f"{error}; continuing when it is back"), soft_wrap=True, markup=False, highlight=False
-                )
+                tell_of_absence(error)
             away = True
         yield None
         if not follow:
             return
         time.sleep(FOLLOW_SECONDS)
+
+
+def tell_of_absence(error: object) -> None:
+    """Says on standard error what is not there, and that the command waits for it."""
+    output.STDERR.print(
+        printable(f"{error}; continuing when it is back"), soft_wrap=True, markup=False, highlight=False
+    )
+
+
+def tell_of_return() -> None:
+    """Says on standard error that the waiting is over."""
+    output.STDERR.print("it is back")
 
 
 def read_new(
@@ -164,21 +181,46 @@ def one_by_one(reader: RangeReader) -> Iterator[ReceivedMessage]:
 
 
 def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form: Output) -> None:
-    """Reads as a member of a group and commits what it has written."""
+    """Reads as a member of a group and commits what it has written. Following, it waits for a server that is gone."""
     left = count
+    away = is_behind = False
     with consumer:
         began = last = time.monotonic()
         while left != 0:
             batch = consumer.poll(POLL_MESSAGES if left is None else min(left, POLL_MESSAGES), POLL_SECONDS)
+            if follow:
+                away = tell_of_contact(consumer.state(), away)
             if batch:
                 printed = write(batch, form)
                 left = None if left is None else left - printed
-                consumer.commit()
+                is_behind = True
                 last = time.monotonic()
+            if is_behind:
+                is_behind = not commit(consumer, later=follow and left != 0)
             elif not consumer.positions() and time.monotonic() - began < JOIN_SECONDS:
                 last = time.monotonic()  # a new group is still being assigned its queues
             elif not follow and time.monotonic() - last > QUIET_SECONDS:
                 return
+
+
+def tell_of_contact(state: ConsumerState, away: bool) -> bool:
+    """Says when the last broker stops to answer and when one answers again; returns whether none answers now."""
+    if not away and not state.reachable:
+        tell_of_absence(next(broker.last_error for broker in state.brokers))
+    if away and state.reachable:
+        tell_of_return()
+    return not state.reachable
+
+
+def commit(consumer: Consumer, *, later: bool) -> bool:
+    """Commits; returns False when it failed but may succeed later, and there is a later time."""
+    try:
+        consumer.commit()
+    except RocketPyError as error:
+        if not (later and error.retryable):
+            raise
+        return False
+    return True
 
 
 def write(messages: Iterable[ReceivedMessage | None], form: Output, limit: int | None = None) -> int:

@@ -45,7 +45,8 @@ HINTS = {
     ExitCode.FAILURE: "this looks like a defect; please report it with the command and this message",
     ExitCode.USAGE: "add --help to the command to see what it takes",
     ExitCode.NOT_FOUND: "check the name; `rocketpy topic list` and `rocketpy group list` show what is there",
-    ExitCode.UNAVAILABLE: "check --name-server and that `rocketpy server` runs there, then try again",
+    ExitCode.UNAVAILABLE: "check --name-server and that `rocketpy server` runs there, then try again; "
+    "`rocketpy --timeout 60 ...` waits longer",
     ExitCode.REFUSED: "the server or the store does not allow this; another value may pass",
     ExitCode.UNCERTAIN: "it may have been done: check before you try again",
     ExitCode.CONFLICT: "another process holds it: stop that one or choose another folder or port",
@@ -110,15 +111,6 @@ def code_of(error: "RocketPyError") -> ExitCode:
     return next((code for code, kind in kinds.items() if isinstance(error, kind)), ExitCode.FAILURE)
 
 
-def hint_of(error: "RocketPyError") -> str | None:
-    """The hint for errors to which the hint of their exit code does not apply."""
-    from rocketpy import errors
-
-    if isinstance(error, errors.NotAStoreError):
-        return "check the path: a store is the folder that `rocketpy server DIR` was started on"
-    return None
-
-
 @contextlib.contextmanager
 def reported() -> Generator[None, None, None]:
     """Turns an exception of a command into error lines and an exit code."""
@@ -130,7 +122,7 @@ def reported() -> Generator[None, None, None]:
     except CommandError as error:
         fail(str(error), error.code, error.hint)
     except RocketPyError as error:
-        fail(str(error), code_of(error), error.hint or hint_of(error))
+        fail(str(error), code_of(error), error.hint)
     except KeyboardInterrupt:
         raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     except BrokenPipeError:

@@ -6,21 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, QueueLag, RefusedError, Start
+from rocketpy import Admin, GroupNotFoundError, QueueLag
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
-from rocketpy.cli.options import LOCAL, Json, NameServer, moment
-from rocketpy.config import PATIENT
+from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, start_of
 
 Name = Annotated[str, typer.Argument(metavar="GROUP")]
-GROUP_NOT_EXIST = 26
-"""SUBSCRIPTION_GROUP_NOT_EXIST (response codes of the protocol)."""
 HINT = "its first consumer creates it, or `rocketpy group create {}`; `rocketpy group list` shows what is there"
 
 
 def list_groups(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """List the consumer groups of a cluster."""
-    with Admin(name_servers=name_server, **PATIENT) as admin:
+    with Admin(name_servers=name_server, **WAITING) as admin:
         groups = admin.groups()
     rows = [{"group": one.name, "members": list(one.members)} for one in groups]
     output.show(rows, as_json=as_json, empty="no groups")
@@ -28,21 +25,20 @@ def list_groups(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
 
 def create(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """Create a group, so that `group reset` can set its start. An existing group is not changed."""
-    with Admin(name_servers=name_server, **PATIENT) as admin:
+    with Admin(name_servers=name_server, **WAITING) as admin:
         admin.create_group(group)
     output.show_one({"group": group}, as_json=as_json)
 
 
 def delete(group: Name, name_server: NameServer = LOCAL) -> None:
     """Delete a group with its stored offsets. Its members must be stopped."""
-    with Admin(name_servers=name_server, **PATIENT) as admin, existing(group):
-        admin.describe_group(group)  # a deletion does not say that the group was not there
+    with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
         admin.delete_group(group)
 
 
 def describe(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show the live members of a group and what each subscribes to. All have to subscribe to the same."""
-    with Admin(name_servers=name_server, **PATIENT) as admin, existing(group):
+    with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
         members = admin.describe_group(group)
     rows = output.rows_of(members)
     if not as_json:
@@ -66,9 +62,7 @@ def existing(group: str) -> Generator[None, None, None]:
     """Adds the hint for commands that need an existing group."""
     try:
         yield
-    except RefusedError as error:
-        if error.code != GROUP_NOT_EXIST:
-            raise
+    except GroupNotFoundError as error:
         raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, HINT.format(group)) from error
 
 
@@ -80,7 +74,7 @@ def lag(
     as_json: Json = False,
 ) -> None:
     """Show how far a group is behind its stored commits, topic by topic, and what its live members hold."""
-    with Admin(name_servers=name_server, **PATIENT) as admin, existing(group):
+    with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
         members = len(admin.describe_group(group))
         rows = admin.group_lag(group, topic)
     behind, held = sum(row.lag for row in rows), sum(row.held for row in rows)
@@ -138,8 +132,8 @@ def reset(
     as_json: Json = False,
 ) -> None:
     """Set the offsets of a group. Members must be stopped, unless forced."""
-    target = {"earliest": Start.EARLIEST, "latest": Start.LATEST}.get(to) or Start.at(moment(to))
-    with Admin(name_servers=name_server, **PATIENT) as admin, existing(group):
+    target = start_of(to)
+    with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
         offsets = admin.reset_offsets(group, topic, target, force=force)
     rows = [
         {"broker_name": queue.broker_name, "queue_id": queue.queue_id, "offset": offset}

@@ -9,9 +9,8 @@ from rocketpy.admin import BROKER_LIMIT, CUT_OFF, cut_off
 from rocketpy.cli import output
 from rocketpy.cli.consume import as_json as facts_of
 from rocketpy.cli.exits import CommandError, ExitCode
-from rocketpy.cli.options import LOCAL, Json, NameServer, moment
+from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, moment
 from rocketpy.cli.terminal import printable
-from rocketpy.config import PATIENT
 
 BODY_SHOWN = 200
 """Characters of a body that the table shows."""
@@ -48,10 +47,13 @@ def query(
     """Find the messages of a topic that have a key, a tag, or an id."""
     wanted = {"--key": key, "--unique-key": unique_key, "--id": message_id, "--tag": tag}
     given = [(flag, value) for flag, value in wanted.items() if value is not None]
-    if len(given) != 1:
+    if not given:
         raise CommandError(f"one of {', '.join(wanted)} is needed", ExitCode.USAGE, "add --key and a key")
+    if len(given) > 1:
+        both = " and ".join(flag for flag, _ in given)
+        raise CommandError(f"{both} cannot be given together", ExitCode.USAGE, "query by one of them at a time")
     [(flag, value)] = given
-    with Admin(name_servers=name_server, **PATIENT) as admin:
+    with Admin(name_servers=name_server, **WAITING) as admin:
         if flag == "--id":
             one = admin.message(topic, value)
             found = [] if one is None else [one]

@@ -7,6 +7,7 @@ import typer
 
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.flags import NAME_SERVER_PORT
+from rocketpy.config import ClientOptions, ProducerOptions, Start
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.instant import instant_ms
 
@@ -29,6 +30,36 @@ BodyBytes = Annotated[
     int | None,
     typer.Option("--max-body-bytes", min=1, help="Largest body when decompressed. Default: 64 MiB, within a ratio."),
 ]
+
+
+WAITING: ClientOptions = {"api_timeout": 10.0}
+"""How long the clients of commands wait for an answer. The user can change it."""
+WAITING_SENDS: ProducerOptions = {"send_timeout": 30.0}
+"""A send that stops waiting leaves its outcome open, so it waits longer."""
+
+
+def wait_for(seconds: float) -> None:
+    """Makes every client of this command wait so long for each answer."""
+    WAITING["api_timeout"] = seconds
+    WAITING_SENDS["send_timeout"] = seconds
+
+
+STARTS = "write earliest, latest, 2026-01-31T12:00:00 (local time), seconds since 1970, or -10m for ten minutes ago"
+"""A hint."""
+
+
+def start_of(text: str) -> Start:
+    """Reads where to begin: `earliest`, `latest`, or a point in time as for `moment`.
+
+    Raises:
+        CommandError: It is none of these.
+    """
+    named = {"earliest": Start.EARLIEST, "latest": Start.LATEST}.get(text.strip().lower())
+    if named is not None:
+        return named
+    if text.strip()[:1].isalpha():
+        raise CommandError(f"not a place to begin: {text}", ExitCode.USAGE, STARTS)
+    return Start.at(moment(text))
 
 
 def moment(text: str) -> datetime:

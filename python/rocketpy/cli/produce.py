@@ -10,15 +10,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from rocketpy import Admin, Message, Producer, RocketPyError, TopicNotFoundError
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
-from rocketpy.cli.options import LOCAL, Json, NameServer
-from rocketpy.config import PATIENT, PATIENT_SENDS, ProducerOptions
+from rocketpy.cli.options import LOCAL, WAITING, WAITING_SENDS, Json, NameServer
+
+if TYPE_CHECKING:
+    from rocketpy.config import ProducerOptions
 
 READ_BYTES = 256 << 10
 MAX_BODY_BYTES = 4 << 20
@@ -56,14 +58,19 @@ def produce(
         Input,
         typer.Option(
             "--format",
-            help="lines: each line is a message. json: each line is an object as `consume --format json` prints it. "
-            "files: each line names a file that is a message.",
+            help="lines: each line is a message, without its end (\\n or \\r\\n). json: each line is an object as "
+            "`consume --format json` prints it. files: each line names a file that is a message.",
         ),
     ] = Input.LINES,
     tag: Annotated[str | None, typer.Option("--tag", help="Tag of messages that have none.")] = None,
     key: Annotated[list[str] | None, typer.Option("--key", help="Key of messages that have none.")] = None,
     order_key: Annotated[
-        str | None, typer.Option("--order-key", help="Messages with the same order key go to one queue, in order.")
+        str | None,
+        typer.Option(
+            "--order-key",
+            help="Order key of messages that have none. Those of one order key go to one queue, in order; without one "
+            "they go to the queues in runs, in order only within each queue.",
+        ),
     ] = None,
     max_message_size: Annotated[int, typer.Option("--max-message-size", min=1, help="Largest body in bytes.")] = 4
     << 20,
@@ -77,7 +84,7 @@ def produce(
     began, empty = time.monotonic(), Empty()
     with ExitStack() as stack:
         lines = line_groups(stack, inputs or [])
-        options: ProducerOptions = {**PATIENT_SENDS, "max_message_size": max_message_size}
+        options: ProducerOptions = {**WAITING, **WAITING_SENDS, "max_message_size": max_message_size}
         producer = stack.enter_context(Producer(group, name_servers=name_server, **options))
         is_typed = sys.stdin.isatty() and (not inputs or Path("-") in inputs)
         if is_typed:
@@ -135,7 +142,7 @@ def send_all(
 
 def exists(name_server: str, topic: str) -> bool:
     """Whether a topic is there before anything is sent to it."""
-    with Admin(name_servers=name_server, **PATIENT) as admin:
+    with Admin(name_servers=name_server, **WAITING) as admin:
         try:
             return bool(admin.queues(topic))
         except TopicNotFoundError:

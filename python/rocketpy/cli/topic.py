@@ -11,9 +11,8 @@ from rocketpy import Admin
 from rocketpy.admin import TopicInfo
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
-from rocketpy.cli.options import LOCAL, Json, NameServer
+from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.cli.terminal import printable
-from rocketpy.config import PATIENT
 from rocketpy.errors import TopicNotFoundError
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC")]
@@ -35,7 +34,7 @@ def list_topics(
     as_json: Json = False,
 ) -> None:
     """List the topics of a cluster."""
-    with Admin(name_servers=name_server, **PATIENT) as admin:
+    with Admin(name_servers=name_server, **WAITING) as admin:
         own = {name for broker in admin.brokers() for name in (broker.broker_name, broker.cluster)}
         own |= {f"{name}_REPLY_TOPIC" for name in own}
         names = [name for name in admin.topics() if everything or not (is_system(name) or name in own)]
@@ -69,7 +68,7 @@ def create(
 ) -> None:
     """Create a topic, or change its queues or attributes. Settings that are not named stay as they are."""
     attributes = pairs(attribute or [])
-    with Admin(name_servers=name_server, **PATIENT) as admin:
+    with Admin(name_servers=name_server, **WAITING) as admin:
         known = None if is_system(topic) else find(admin, topic)
         if known is None:
             queues = queues or QUEUES
@@ -156,13 +155,13 @@ def existing() -> Generator[None, None, None]:
 
 def delete(topic: Name, name_server: NameServer = LOCAL) -> None:
     """Delete a topic. Its messages stay in the log, but cannot be consumed."""
-    with Admin(name_servers=name_server, **PATIENT) as admin, existing():
+    with Admin(name_servers=name_server, **WAITING) as admin, existing():
         admin.delete_topic(topic)
 
 
 def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show a topic: its attributes, where its queues are and what they hold."""
-    with Admin(name_servers=name_server, **PATIENT) as admin, existing():
+    with Admin(name_servers=name_server, **WAITING) as admin, existing():
         described = admin.describe_topic(topic)
     attributes = {broker.broker_name: broker.attributes for broker in described.brokers}
     rows: list[dict[str, Any]] = [

@@ -59,7 +59,7 @@ def scan_ranges(
         The ranges, in the order of the log.
 
     Raises:
-        TopicNotFoundError: The store holds no message of the topic.
+        TopicNotFoundError: The store has no such topic. One without messages gives none.
         OffsetError: An offset names a queue that is not there, or is outside it.
 
     Examples:

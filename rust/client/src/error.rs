@@ -72,6 +72,9 @@ pub enum ClientError {
     /// No name server knows the topic.
     #[error("no route for topic: {topic}")]
     NoRoute { topic: String },
+    /// A topic to delete, which no name server knows.
+    #[error("there is no such topic to delete: {topic}")]
+    NoSuchTopic { topic: String },
     /// The topic has a route, but none of its queues may be written (or read).
     #[error("topic has no {wanted} queue: {topic}")]
     NoQueue { topic: String, wanted: &'static str },
@@ -187,7 +190,7 @@ pub enum ClientError {
     #[error("the queue is not assigned to this consumer: {queue}")]
     NotAssigned { queue: MessageQueue },
     /// A seek or commit outside what the queue holds or what was handed out.
-    #[error("offset {offset} is outside {min}..={max}, queue: {queue}")]
+    #[error("offset {offset} is outside {min} to {max}, queue: {queue}")]
     OffsetOutOfRange { queue: MessageQueue, offset: QueueOffset, min: QueueOffset, max: QueueOffset },
     /// `Start::Stored`, and the group has no stored offset for the queue.
     #[error("group {group} has no stored offset for the queue: {queue}")]
@@ -229,7 +232,7 @@ impl ClientError {
             Self::Timeout { .. } | Self::FlushTimeout { .. } => Some(CODE_TIMEOUT),
             Self::BrokerNotFound { .. } | Self::NoBrokers { .. } => Some(CODE_BROKER_NOT_EXIST),
             Self::NoNameServer => Some(CODE_NO_NAME_SERVER),
-            Self::NoRoute { .. } | Self::NoQueue { .. } => Some(CODE_NO_ROUTE),
+            Self::NoRoute { .. } | Self::NoSuchTopic { .. } | Self::NoQueue { .. } => Some(CODE_NO_ROUTE),
             Self::EmptyBody { .. }
             | Self::BodyTooLarge { .. }
             | Self::PropertiesTooLarge { .. }
@@ -279,6 +282,9 @@ impl ClientError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NoRoute { topic } => Some(format!("create it with `rocketpy topic create {topic}`")),
+            Self::NoSuchTopic { .. } => {
+                Some("check the name: `rocketpy topic list` shows the topics".to_owned())
+            }
             Self::NoBrokers { .. } => {
                 Some("start one with `rocketpy server` or `rocketpy broker --name-server`".to_owned())
             }
@@ -345,6 +351,13 @@ impl ClientError {
             )),
             Self::Unsupported { property, .. } => Some(format!("send the message without {property}")),
             Self::NoStoredOffset { .. } => Some("start from Earliest, Latest or a timestamp".to_owned()),
+            Self::OffsetOutOfRange { min, max, .. } => Some(format!("give an offset from {min} to {max}")),
+            Self::NotAssigned { .. } => {
+                Some("the assignment of this consumer names its queues; other members have the others".to_owned())
+            }
+            Self::Closed { .. } => {
+                Some("make a new one: the end of its `with` block, or close(), has closed this".to_owned())
+            }
             _ => None,
         }
     }
@@ -374,7 +387,9 @@ fn refusal_hint(code: i32) -> Option<&'static str> {
             "that server does not serve such requests; name_servers (--name-server) wants a name server, not a broker",
         ),
         response::TOPIC_NOT_EXIST => Some("create the topic, or let the broker create topics by itself"),
-        response::SERVICE_NOT_AVAILABLE => Some("see the broker's log: its store does not take messages now"),
+        response::SERVICE_NOT_AVAILABLE => Some(
+            "the broker's store takes no messages now: free space on its disk if that is full; its log says more",
+        ),
         response::SYSTEM_BUSY => Some("send more slowly, or retry later"),
         response::NO_PERMISSION => Some("check the permissions of the topic and of the broker"),
         response::SUBSCRIPTION_GROUP_NOT_EXIST => {

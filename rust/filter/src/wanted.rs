@@ -27,6 +27,8 @@ pub enum TagsError {
 
 /// Signs of SQL92, of lists and of other filters.
 const SIGNS: [&str; 10] = [",", "=", "<", ">", "(", ")", "'", "\"", "&&", "|"];
+/// The signs of these that tell SQL92.
+const SQL_SIGNS: [&str; 6] = ["=", "<", ">", "(", ")", "'"];
 /// Words that stand between two operands, in any case.
 const JOINING: [&str; 2] = ["OR", "AND"];
 /// Words of SQL92 that only count in capitals: in small letters they may be a part of a tag.
@@ -80,7 +82,9 @@ impl TagsError {
             Self::Unnameable { .. } => return "send the messages with another tag".to_owned(),
         };
         let names = if names.is_empty() { vec!["UA", "AA"] } else { names };
-        format!("write \"{}\", or tags={names:?}, which takes tags as they are", names.join(" || "))
+        let is_sql = matches!(self, Self::OtherLanguage { sign, .. } if SQL_SIGNS.contains(sign) || CAPITALS.contains(sign));
+        let no_sql = if is_sql { "; SQL expressions are not supported" } else { "" };
+        format!("write \"{}\", or tags={names:?}, which takes tags as they are{no_sql}", names.join(" || "))
     }
 }
 
@@ -105,7 +109,8 @@ fn names(expression: &str) -> Vec<&str> {
     if expression.contains(quote) {
         return expression.split(quote).skip(1).step_by(2).collect();
     }
-    if expression.contains(['=', '<', '>', '(', ')']) {
+    let is_capital = |word: &str| CAPITALS.contains(&word);
+    if expression.contains(['=', '<', '>', '(', ')']) || expression.split_whitespace().any(is_capital) {
         return Vec::new();
     }
     let mut names = Vec::new();
@@ -186,6 +191,11 @@ mod tests {
         }
         let one = Tags::from("tag = 'UA'").filter().unwrap_err();
         assert!(one.hint().starts_with(r#"write "UA", or tags=["UA"]"#), "{}", one.hint());
+        for (expression, is_sql) in [("tag = 'UA'", true), ("a IS NOT NULL", true), ("UA,AA", false)] {
+            let hint = Tags::from(expression).filter().unwrap_err().hint();
+            assert_eq!(hint.contains("SQL"), is_sql, "{hint}");
+            assert!(!hint.contains("NULL"), "{hint}");
+        }
         for expression in
             ["a > 5", "TAGS in ('a')", "a ||| b", "UA || AA|BB", "NOT UA", "tag IN UA", "a = b", "\"UA\""]
         {

@@ -301,6 +301,9 @@ fn joined_keys(keys: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     if let Ok(key) = keys.cast::<PyString>() {
         return checked_key(key).map(|key| Some(key.to_owned()));
     }
+    if keys.is_instance_of::<PyBytes>() {
+        return Err(wrong_keys(keys));
+    }
     let mut joined = String::with_capacity(NAMES_BYTES);
     let mut add = |key: Bound<'_, PyAny>| -> PyResult<()> {
         let key = key.cast::<PyString>().map_err(|_not| wrong_keys(&key))?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyString};
 use rocketpy_client::Subscription;
 use rocketpy_filter::{Tags, TagsError};
 
@@ -21,7 +21,7 @@ impl<'py> FromPyObject<'_, 'py> for TagsArgument {
         if let Ok(expression) = value.cast::<PyString>() {
             return Ok(Self(expression.to_str()?.into()));
         }
-        if value.is_instance_of::<PyDict>() {
+        if value.is_instance_of::<PyDict>() || value.is_instance_of::<PyBytes>() {
             return Err(wrong(&value));
         }
         let tag =

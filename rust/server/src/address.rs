@@ -1,6 +1,6 @@
 //! Addresses to listen on, and addresses that clients can use.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use crate::ServerError;
 
@@ -33,11 +33,21 @@ pub(crate) fn reachable(address: SocketAddr) -> String {
     let mut address = address;
     if address.ip().is_unspecified() {
         address.set_ip(match address {
-            SocketAddr::V4(_) => IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
-            SocketAddr::V6(_) => IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
+            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
         });
     }
     address.to_string()
+}
+
+/// Whether `host:port`, as somebody wrote it, is where a server of this machine listens. Names but `localhost` are not looked up.
+pub(crate) fn is_same(given: &str, listening: SocketAddr) -> bool {
+    let Some((host, port)) = given.rsplit_once(':') else { return false };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let ip = if host == "localhost" { Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)) } else { host.parse::<IpAddr>() };
+    let Ok(ip) = ip else { return false };
+    let is_here = ip == listening.ip() || listening.ip().is_unspecified() && ip.is_loopback();
+    port.parse() == Ok(listening.port()) && is_here
 }
 
 #[cfg(test)]
@@ -56,6 +66,22 @@ mod tests {
             ("10.0.0.7:1", true),
         ] {
             assert_eq!(danger(address.parse().unwrap()).is_some(), is_danger, "{address}");
+        }
+    }
+
+    #[test]
+    fn the_own_address_is_known_however_it_is_written() {
+        for (given, listening, expected) in [
+            ("127.0.0.1:7", "127.0.0.1:7", true),
+            ("localhost:7", "127.0.0.1:7", true),
+            ("localhost:7", "0.0.0.0:7", true),
+            ("[::1]:7", "[::1]:7", true),
+            ("127.0.0.1:8", "127.0.0.1:7", false),
+            ("10.0.0.1:7", "127.0.0.1:7", false),
+            ("127.0.0.1", "127.0.0.1:7", false),
+            ("other:7", "127.0.0.1:7", false),
+        ] {
+            assert_eq!(is_same(given, listening.parse().unwrap()), expected, "{given} {listening}");
         }
     }
 

@@ -160,7 +160,8 @@ impl Process {
             address::listen(&config.host, config.name_server_port.unwrap_or(rocketpy_namesrv::DEFAULT_PORT))?;
         let started = NameServer::start(NameServerConfig { listen, ..config.name_server.clone() }).await?;
         let address = address::reachable(started.local_addr());
-        if role.has_broker() && !config.broker.name_servers.is_empty() {
+        let is_own = |given: &String| address::is_same(given, started.local_addr());
+        if role.has_broker() && !config.broker.name_servers.iter().all(is_own) {
             let given = config.broker.name_servers.join(";");
             warn!(
                 given,

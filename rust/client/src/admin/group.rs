@@ -54,13 +54,15 @@ impl Admin {
     /// Deletes a group and its stored offsets at all brokers.
     ///
     /// # Errors
-    /// [`ClientError::InvalidGroup`], [`ClientError::NoBrokers`], [`ClientError::GroupActive`]; the first failure of a broker, where others may have deleted
-    /// it.
+    /// [`ClientError::InvalidGroup`], [`ClientError::NoBrokers`], [`ClientError::GroupActive`]; [`ClientError::Refused`] with
+    /// SUBSCRIPTION_GROUP_NOT_EXIST when no broker has the group; the first failure of a broker, where others may have deleted it.
     pub async fn delete_group(&self, group: &str) -> Result<(), ClientError> {
+        const OPERATION: &str = "group deletion";
         check_group(group)?;
         self.refuse_if_active(group).await?;
+        self.require_group(OPERATION, group).await?;
         for (_, address) in self.masters(None).await? {
-            self.client.api().call_ok(&address, "group deletion", wire::delete_group(group)).await?;
+            self.client.api().call_ok(&address, OPERATION, wire::delete_group(group)).await?;
         }
         Ok(())
     }

@@ -48,13 +48,16 @@ impl Admin {
     /// Deletes a topic at all brokers and name servers.
     ///
     /// # Errors
-    /// [`ClientError::InvalidTopic`], [`ClientError::SystemTopic`], [`ClientError::NoBrokers`], [`ClientError::NoRoute`] when no broker has it; the first
+    /// [`ClientError::InvalidTopic`], [`ClientError::SystemTopic`], [`ClientError::NoBrokers`], [`ClientError::NoSuchTopic`]; the first
     /// failure, where other brokers may have deleted it. Deleting it again is safe.
     pub async fn delete_topic(&self, topic: &str) -> Result<(), ClientError> {
         check_name(topic)?;
         self.client.check()?;
         let api = self.client.api();
-        let route = self.fetch(topic).await?;
+        let route = self.fetch(topic).await.map_err(|error| match error {
+            ClientError::NoRoute { topic } => ClientError::NoSuchTopic { topic },
+            other => other,
+        })?;
         for broker in &route.brokers {
             if let Some(address) = broker.master_address() {
                 api.call_ok(address, "topic deletion", wire::delete_topic(topic)).await?;

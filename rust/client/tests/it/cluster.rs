@@ -12,6 +12,7 @@ use rocketpy_client::{
 };
 use rocketpy_model::{Message, QueueOffset};
 use rocketpy_namesrv::{NameServer, NameServerConfig};
+use rocketpy_protocol::code::response;
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
 use tempfile::TempDir;
@@ -275,7 +276,9 @@ async fn topics_are_made_listed_described_and_deleted() {
     admin.delete_topic("t").await.unwrap();
     assert!(!admin.topics().await.unwrap().contains(&"t".to_owned()));
     assert_eq!(admin.describe_topic("t").await.unwrap_err(), ClientError::NoRoute { topic: "t".into() });
-    assert_eq!(admin.delete_topic("t").await.unwrap_err(), ClientError::NoRoute { topic: "t".into() });
+    assert_eq!(admin.delete_topic("t").await.unwrap_err(), ClientError::NoSuchTopic { topic: "t".into() });
+    let hint = admin.delete_topic("t").await.unwrap_err().hint().unwrap();
+    assert!(hint.contains("topic list") && !hint.contains("create"), "{hint}");
     let system = admin.delete_topic("TBW102").await.unwrap_err();
     assert!(matches!(system, ClientError::SystemTopic { .. }) && system.hint().is_some());
     assert!(!system.to_string().contains("send"), "{system}");
@@ -313,6 +316,8 @@ async fn groups_are_listed_measured_and_reset_while_nobody_is_in_them() {
     assert_eq!(admin.committed_offset("nobody", queue).await.unwrap(), None);
     admin.delete_group("report").await.unwrap();
     assert!(admin.groups().await.unwrap().is_empty());
+    let unknown = admin.delete_group("report").await.unwrap_err();
+    assert_eq!(unknown.code(), Some(response::SUBSCRIPTION_GROUP_NOT_EXIST), "{unknown}");
     for _again in 0..2 {
         admin.create_group("fresh").await.unwrap();
     }

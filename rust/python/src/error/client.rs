@@ -27,7 +27,9 @@ impl Raise for SendError {
 /// which nothing was applied, if an attempt before may have been applied.
 fn class(error: &ClientError) -> &'static str {
     match error {
-        ClientError::BodyTooLarge { .. } | ClientError::PropertiesTooLarge { .. } => "MessageTooLargeError",
+        ClientError::BodyTooLarge { .. }
+        | ClientError::PropertiesTooLarge { .. }
+        | ClientError::UnreadableBody { limit_bytes: Some(_), .. } => "MessageTooLargeError",
         ClientError::InvalidTopic { .. }
         | ClientError::InvalidGroup { .. }
         | ClientError::ReservedTopic { .. }
@@ -43,7 +45,9 @@ fn class(error: &ClientError) -> &'static str {
         | ClientError::InvalidMessageId { .. }
         | ClientError::NoNameServer => "InvalidArgumentError",
         ClientError::Unsupported { .. } => "NotSupportedError",
-        ClientError::NoRoute { .. } | ClientError::NoQueue { .. } => "TopicNotFoundError",
+        ClientError::NoRoute { .. } | ClientError::NoSuchTopic { .. } | ClientError::NoQueue { .. } => {
+            "TopicNotFoundError"
+        }
         ClientError::BrokerNotFound { .. }
         | ClientError::NoBrokers { .. }
         | ClientError::ClusterNotFound { .. } => "BrokerNotFoundError",
@@ -61,7 +65,7 @@ fn class(error: &ClientError) -> &'static str {
         ClientError::BadAnswer { .. } => "ProtocolError",
         ClientError::Codec { .. }
         | ClientError::DamagedMessage { .. }
-        | ClientError::UnreadableBody { .. } => "DamagedDataError",
+        | ClientError::UnreadableBody { limit_bytes: None, .. } => "DamagedDataError",
         ClientError::SendFailed { last, may_have_been_applied, .. } => match class(last) {
             "ConnectionFailedError" if *may_have_been_applied => "ConnectionLostError",
             class => class,
@@ -82,6 +86,7 @@ fn refused(code: i32) -> &'static str {
         response::SYSTEM_BUSY | response::FLOW_CONTROL => "BrokerBusyError",
         response::NO_PERMISSION => "AccessDeniedError",
         response::TOPIC_NOT_EXIST => "TopicNotFoundError",
+        response::SUBSCRIPTION_GROUP_NOT_EXIST => "GroupNotFoundError",
         response::REQUEST_CODE_NOT_SUPPORTED => "NotSupportedError",
         _ => "RefusedError",
     }

@@ -37,9 +37,16 @@ impl Raise for ServerError {
             | Self::Threads(_)
             | Self::CutOff { .. } => "ServerError",
         };
-        Facts { retryable: self.retryable(), hint: self.hint(), ..Facts::new(class, self.to_string()) }
+        let hint = match class {
+            "PortInUseError" => Some(PORT_IN_USE.to_owned()),
+            _ => self.hint(),
+        };
+        Facts { retryable: self.retryable(), hint, ..Facts::new(class, self.to_string()) }
     }
 }
+
+const PORT_IN_USE: &str = "stop what listens there, choose another port, or let 0 take a free one: --port, --name-server-port, \
+                           Server(port=..., name_server_port=...)";
 
 /// Whether the system said that the address is taken.
 fn is_address_in_use(error: &(dyn Error + 'static)) -> bool {
@@ -55,10 +62,12 @@ impl Raise for RecordError {
 
 impl Raise for CompressionError {
     fn facts(&self) -> Facts {
-        let facts = Facts::new("DamagedDataError", format!("the body does not decompress: {self}"));
+        let text = format!("the body does not decompress: {self}");
         match self {
-            Self::TooLarge { .. } => facts.hint("read it with a greater max_body_bytes"),
-            _ => facts,
+            Self::TooLarge { .. } => {
+                Facts::new("MessageTooLargeError", text).hint("read it with a greater max_body_bytes")
+            }
+            _ => Facts::new("DamagedDataError", text),
         }
     }
 }
@@ -108,8 +117,21 @@ impl Raise for ReadError {
                 "DamagedDataError"
             }
         };
-        let facts = Facts::new(class, self.to_string());
-        if matches!(self, Self::LogElsewhere { .. }) { facts.hint(LOG_ELSEWHERE) } else { facts }
+        let hint = match self {
+            Self::LogElsewhere { .. } => LOG_ELSEWHERE,
+            Self::NotAStore { .. } => {
+                "check the path: a store is the folder that `rocketpy server DIR` was started on"
+            }
+            Self::NoIndex { .. } => "start its server once: it builds the index",
+            Self::UnknownTopic { .. } => {
+                "check the name: `rocketpy store stat DIR` lists the topics of a store"
+            }
+            Self::UnknownQueue { .. } | Self::InvertedRange { .. } => {
+                "`rocketpy store stat DIR` shows the queues of each topic and their offsets"
+            }
+            _ => return Facts::new(class, self.to_string()),
+        };
+        Facts::new(class, self.to_string()).hint(hint)
     }
 }
 
@@ -133,8 +155,9 @@ impl Raise for ScanError {
     fn facts(&self) -> Facts {
         let class = match self {
             Self::UnknownColumn { .. } => "InvalidArgumentError",
+            Self::Body { limit_bytes: Some(_), .. } => "MessageTooLargeError",
             Self::Damaged { .. } | Self::Body { .. } => "DamagedDataError",
-            Self::Store(error) => error.facts().class,
+            Self::Store(error) => return Facts { hint: self.hint().or(error.facts().hint), ..error.facts() },
             Self::Tool(error) => error.facts().class,
             Self::Arrow(_) => "RocketPyError",
         };

@@ -16,6 +16,8 @@ use rocketpy_env::{Disk, EntryKind, EnvError, RealDisk};
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::name::check_topic;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
+use rocketpy_protocol::body::TopicConfigFile;
+use rocketpy_protocol::json;
 use serde::{Deserialize, Serialize};
 
 use self::condition::Condition;
@@ -26,6 +28,9 @@ pub use self::scan::RangeScan;
 use crate::error::StoreError;
 use crate::fetch::QueueBounds;
 pub use crate::fetch::QueueEntry;
+
+/// Maximum length of `config/topics.json`: the one up to which a broker reads it.
+const MAX_TABLE_BYTES: u64 = 256 << 20;
 
 /// A store could not be read.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -46,7 +51,7 @@ pub enum ReadError {
     /// The folder holds no index files.
     #[error("the store has no key index: {}", path.display())]
     NoIndex { path: PathBuf },
-    /// The store has no queue of the topic.
+    /// The store has no queue of the topic, and its broker's table of topics does not name it.
     #[error("the store holds no message of topic {topic}: {}", path.display())]
     UnknownTopic { topic: String, path: PathBuf },
     /// A file of numbered files has an impossible name or length.
@@ -413,11 +418,23 @@ impl<D: Disk> StoreReader<D> {
         self.root.join("consumequeue")
     }
 
-    /// Refuses an invalid name before it becomes a path, and a name without a folder.
+    /// Refuses an invalid name before it becomes a path, and a name that has no folder and is not in the broker's table of topics.
     fn check_topic(&self, topic: &str) -> Result<(), ReadError> {
         let unknown = || ReadError::UnknownTopic { topic: topic.to_owned(), path: self.root.clone() };
         check_topic(topic).map_err(|_not_a_name| unknown())?;
-        if is_folder(&*self.disk, &self.queues_dir().join(topic))? { Ok(()) } else { Err(unknown()) }
+        let is_known = is_folder(&*self.disk, &self.queues_dir().join(topic))? || self.is_in_table(topic)?;
+        if is_known { Ok(()) } else { Err(unknown()) }
+    }
+
+    /// Whether the broker's table names the topic: then the topic is there and empty. A table that does not parse names none.
+    fn is_in_table(&self, topic: &str) -> Result<bool, ReadError> {
+        let path = self.root.join("config/topics.json");
+        let text = match self.disk.read(&path, MAX_TABLE_BYTES) {
+            Err(error) if error.is_not_found() => return Ok(false),
+            other => other?,
+        };
+        let table = json::from_slice::<TopicConfigFile>(&text);
+        Ok(table.is_ok_and(|table| table.topic_config_table.contains_key(topic)))
     }
 
     /// Names of the folders in a folder.
