@@ -15,6 +15,7 @@ import pytest
 
 from ports import free_port
 from rocketpy import Admin, Consumer, Start
+from waiting import wait_until
 
 
 def lines_of(text: str) -> list[dict]:
@@ -249,6 +250,27 @@ def test_a_member_that_follows_goes_on_when_the_server_comes_back(command, execu
         process.wait()
         process.stdout.close()
         process.stderr.close()
+
+
+def test_a_member_does_not_end_as_if_it_had_read_all_when_the_server_is_gone(
+    command, executable, start, tmp_path: Path
+):
+    server = start("server", str(tmp_path / "store"), "--port", "0", "--name-server-port", "0")
+    command("produce", "orders", stdin="1", name_server=server.name_server)
+    process = subprocess.Popen(
+        [*executable, "--timeout", "1", "consume", "orders", "--group", "g", "--name-server", server.name_server],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "1\n"
+    with Admin(server.name_server) as admin:
+        queues = admin.queues("orders")
+        wait_until(lambda: sum(admin.committed_offset("g", queue) or 0 for queue in queues) == 1)
+    server.process.send_signal(signal.SIGSTOP)
+    error = process.communicate()[1]
+    assert process.returncode == 4, error
+    assert "timed out" in error
 
 
 def test_the_user_says_how_long_a_command_waits_for_a_server_that_does_not_answer(command, start, tmp_path: Path):

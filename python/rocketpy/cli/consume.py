@@ -24,7 +24,7 @@ FOLLOW_SECONDS = 0.2
 POLL_MESSAGES = 1000
 POLL_SECONDS = 0.5
 QUIET_SECONDS = 2.0
-"""A group without --follow ends when its queues have been empty for this long."""
+"""A group without --follow ends when nothing has come for this long and its queues hold no more."""
 SILENCE_SECONDS = 60.0
 """A group without --follow ends with an error when no broker has answered for this long."""
 JOIN_SECONDS = 60.0
@@ -200,7 +200,10 @@ def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form:
             elif not consumer.positions() and time.monotonic() - began < JOIN_SECONDS:
                 last = time.monotonic()  # a new group is still being assigned its queues
             elif not follow and time.monotonic() - last > QUIET_SECONDS:
-                return
+                # Quiet may also be a broker that is gone: it is asked, and that is an error then.
+                if not any(consumer.lag().values()):
+                    return
+                last = time.monotonic()
 
 
 def tell_of_contact(state: ConsumerState, away: bool) -> bool:
