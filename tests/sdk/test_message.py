@@ -160,8 +160,10 @@ def test_a_wrong_type_is_a_type_error(arguments):
 def test_an_unknown_argument_names_the_one_most_like_it():
     with pytest.raises(TypeError, match=r"no argument \"key\" \(did you mean keys\?\); it has: tag, keys, "):
         Message("flights", b"body", key="N14228")
-    with pytest.raises(TypeError, match=r"no argument \"headers\"; it has: .*properties"):
-        Message("flights", b"body", headers={})
+    with pytest.raises(TypeError, match=r"no argument \"headers\" \(did you mean properties\?\)"):
+        Message("flights", b"body", headers={})  # as other clients call them
+    with pytest.raises(TypeError, match=r"no argument \"urgent\"; it has: .*properties"):
+        Message("flights", b"body", urgent=True)
 
 
 def test_a_text_body_says_how_to_encode_it():
