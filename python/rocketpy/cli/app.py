@@ -52,6 +52,7 @@ def about(
             "--timeout",
             metavar="SECONDS",
             min=0.001,
+            max=86_400,
             help="Longest wait of a client command for each answer of a server, as in "
             "`rocketpy --timeout 60 topic list`. Default: 10, for sends 30.",
         ),

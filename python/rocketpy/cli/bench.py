@@ -13,8 +13,7 @@ import typer
 from rocketpy import Admin, Consumer, Message, Producer, Start
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
-from rocketpy.cli.options import Json
-from rocketpy.config import PATIENT, PATIENT_SENDS
+from rocketpy.cli.options import WAITING, WAITING_SENDS, Json
 from rocketpy.server_process import ServerProcess
 
 Server = Annotated[
@@ -72,7 +71,7 @@ def bench_consume(
         meter = Meter(pid)
         drain(address, topic, messages, batch, arrow, quiet=as_json)
         meter.stop(messages)
-        with Admin(name_servers=address, **PATIENT) as admin:
+        with Admin(name_servers=address, **WAITING) as admin:
             admin.delete_group(GROUP)
     how = "Arrow" if arrow else "objects"
     output.show_one({"topic": topic, "how": how, "size_bytes": size, **meter.figures}, as_json=as_json)
@@ -91,7 +90,7 @@ def cluster(name_server: str | None) -> Generator[tuple[str, int | None], None, 
 
 def make_topic(name_server: str, topic: str, queues: int) -> None:
     """Creates the topic."""
-    with Admin(name_servers=name_server, **PATIENT) as admin:
+    with Admin(name_servers=name_server, **WAITING) as admin:
         admin.create_topic(topic, queues=queues)
 
 
@@ -99,7 +98,7 @@ def fill(name_server: str, topic: str, messages: int, size: int, batch: int, *, 
     """Sends messages. Each is made separately, as an application would."""
     body = os.urandom(size)
     with (
-        Producer("rocketpy-bench", name_servers=name_server, **PATIENT_SENDS) as producer,
+        Producer("rocketpy-bench", name_servers=name_server, **WAITING, **WAITING_SENDS) as producer,
         output.progress(quiet=quiet) as bar,
     ):
         task = bar.add_task("produce", total=messages)
@@ -112,7 +111,7 @@ def fill(name_server: str, topic: str, messages: int, size: int, batch: int, *, 
 def drain(name_server: str, topic: str, messages: int, batch: int, arrow: bool, *, quiet: bool) -> None:
     """Reads messages from the beginning, every body once."""
     with (
-        Consumer(GROUP, topic, name_servers=name_server, start=Start.EARLIEST, **PATIENT) as consumer,
+        Consumer(GROUP, topic, name_servers=name_server, start=Start.EARLIEST, **WAITING) as consumer,
         output.progress(quiet=quiet) as bar,
     ):
         task = bar.add_task("consume", total=messages)

@@ -85,7 +85,9 @@ def consume(
         return
     with Admin(name_servers=name_server, **WAITING) as admin:
         positions = {queue: offset_at(admin, queue, begin) for queue in admin.queues(topic)}
-        read = functools.partial(RangeReader, tags=tags, max_body_bytes=max_body_bytes, name_servers=name_server)
+        read = functools.partial(
+            RangeReader, tags=tags, max_body_bytes=max_body_bytes, name_servers=name_server, **WAITING
+        )
         write(read_on(admin, topic, positions, read, follow), form, count)
 
 

@@ -35,7 +35,7 @@ BodyBytes = Annotated[
 WAITING: ClientOptions = {"api_timeout": 10.0}
 """How long the clients of commands wait for an answer. The user can change it."""
 WAITING_SENDS: ProducerOptions = {"send_timeout": 30.0}
-"""A send that stops waiting leaves its outcome open, so it waits longer."""
+"""Beside `WAITING`: a send that stops waiting leaves its outcome open, so it waits longer."""
 
 
 def wait_for(seconds: float) -> None:
