@@ -98,7 +98,7 @@ def fill(name_server: str, topic: str, messages: int, size: int, batch: int, *, 
     """Sends messages. Each is made separately, as an application would."""
     body = os.urandom(size)
     with (
-        Producer("rocketpy-bench", name_servers=name_server, **WAITING, **WAITING_SENDS) as producer,
+        Producer("rocketpy-bench", name_servers=name_server, **WAITING_SENDS) as producer,
         output.progress(quiet=quiet) as bar,
     ):
         task = bar.add_task("produce", total=messages)

@@ -34,14 +34,13 @@ BodyBytes = Annotated[
 
 WAITING: ClientOptions = {"api_timeout": 10.0}
 """How long the clients of commands wait for an answer. The user can change it."""
-WAITING_SENDS: ProducerOptions = {"send_timeout": 30.0}
-"""Beside `WAITING`: a send that stops waiting leaves its outcome open, so it waits longer."""
+WAITING_SENDS: ProducerOptions = {"api_timeout": 10.0, "send_timeout": 30.0}
+"""As `WAITING`. A send that stops waiting leaves its outcome open, so it waits longer."""
 
 
 def wait_for(seconds: float) -> None:
     """Makes every client of this command wait so long for each answer."""
-    WAITING["api_timeout"] = seconds
-    WAITING_SENDS["send_timeout"] = seconds
+    WAITING["api_timeout"] = WAITING_SENDS["api_timeout"] = WAITING_SENDS["send_timeout"] = seconds
 
 
 STARTS = "write earliest, latest, 2026-01-31T12:00:00 (local time), seconds since 1970, or -10m for ten minutes ago"

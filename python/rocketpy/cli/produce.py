@@ -84,7 +84,7 @@ def produce(
     began, empty = time.monotonic(), Empty()
     with ExitStack() as stack:
         lines = line_groups(stack, inputs or [])
-        options: ProducerOptions = {**WAITING, **WAITING_SENDS, "max_message_size": max_message_size}
+        options: ProducerOptions = {**WAITING_SENDS, "max_message_size": max_message_size}
         producer = stack.enter_context(Producer(group, name_servers=name_server, **options))
         is_typed = sys.stdin.isatty() and (not inputs or Path("-") in inputs)
         if is_typed:
