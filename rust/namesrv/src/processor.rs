@@ -8,12 +8,13 @@ use bytes::Bytes;
 use rocketpy_model::name;
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::{Command, Header, body, header, json};
-use rocketpy_remoting::{Connection, MemoryBudget};
+use rocketpy_remoting::{Connection, MemoryBudget, Reply};
 use tracing::warn;
 
 use crate::config::NameServerConfig;
-use crate::error::Refusal;
-use crate::kv::{KvConfig, ORDER_TOPIC_CONFIG};
+use crate::error::{NameServerError, Refusal};
+use crate::handler::answer_with;
+use crate::kv::{Done, KvConfig, ORDER_TOPIC_CONFIG};
 use crate::route::{BrokerAddr, Queues, Registration, RouteTable};
 use crate::{answer, check, registration};
 
@@ -34,15 +35,17 @@ pub(crate) type Answer = Result<Command, Refusal>;
 pub(crate) struct Processor {
     config: NameServerConfig,
     routes: RouteTable,
-    kv: KvConfig,
+    kv: Arc<KvConfig>,
     /// The address that was bound, with its real port.
     local_addr: OnceLock<SocketAddr>,
 }
 
 impl Processor {
-    pub(crate) fn new(config: NameServerConfig, memory: &Arc<MemoryBudget>) -> Self {
-        let (routes, kv) = (RouteTable::new(memory.of_table()), KvConfig::new(memory.of_table()));
-        Self { config, routes, kv, local_addr: OnceLock::new() }
+    /// Reads the key-value configuration.
+    pub(crate) fn new(config: NameServerConfig, memory: &Arc<MemoryBudget>) -> Result<Self, NameServerError> {
+        let routes = RouteTable::new(memory.of_table());
+        let kv = KvConfig::open(memory.of_table(), config.kv_config_path.clone())?;
+        Ok(Self { config, routes, kv, local_addr: OnceLock::new() })
     }
 
     /// Sets the address that was bound.
@@ -191,13 +194,11 @@ impl Processor {
         Ok(success(request))
     }
 
-    pub(crate) fn put_kv(&self, Call { request, .. }: Call<'_>) -> Answer {
-        let header = header::PutKVConfigRequestHeader::read(&request.ext)?;
-        check::key("namespace", header.namespace)?;
-        check::key("key", header.key)?;
-        check::value("value", header.value)?;
-        self.kv.put(header.namespace.to_owned(), header.key.to_owned(), header.value.to_owned())?;
-        Ok(success(request))
+    pub(crate) fn put_kv(&self, Call { request, .. }: Call<'_>, reply: Reply) {
+        match kv_entry(request) {
+            Ok((namespace, key, value)) => self.kv.put(namespace, key, value, done(request, reply)),
+            Err(refusal) => answer_with(reply, request.code, Err(refusal)),
+        }
     }
 
     pub(crate) fn get_kv(&self, Call { request, .. }: Call<'_>) -> Answer {
@@ -209,10 +210,13 @@ impl Processor {
         Ok(success(request).with_header(&header::GetKVConfigResponseHeader { value: Some(&value) }))
     }
 
-    pub(crate) fn delete_kv(&self, Call { request, .. }: Call<'_>) -> Answer {
-        let header = header::DeleteKVConfigRequestHeader::read(&request.ext)?;
-        self.kv.delete(header.namespace, header.key);
-        Ok(success(request))
+    pub(crate) fn delete_kv(&self, Call { request, .. }: Call<'_>, reply: Reply) {
+        match header::DeleteKVConfigRequestHeader::read(&request.ext) {
+            Ok(header) => {
+                self.kv.delete(header.namespace.to_owned(), header.key.to_owned(), done(request, reply));
+            }
+            Err(error) => answer_with(reply, request.code, Err(error.into())),
+        }
     }
 
     pub(crate) fn kv_list(&self, Call { request, .. }: Call<'_>) -> Answer {
@@ -221,6 +225,21 @@ impl Processor {
         let table = self.kv.namespace(header.namespace).ok_or_else(nothing)?;
         Ok(with_json(request, &body::KvTable { table }))
     }
+}
+
+/// Namespace, key and value, checked.
+fn kv_entry(request: &Command) -> Result<(String, String, String), Refusal> {
+    let header = header::PutKVConfigRequestHeader::read(&request.ext)?;
+    check::key("namespace", header.namespace)?;
+    check::key("key", header.key)?;
+    check::value("value", header.value)?;
+    Ok((header.namespace.to_owned(), header.key.to_owned(), header.value.to_owned()))
+}
+
+/// Answers once the change is on disk.
+fn done(request: &Command, reply: Reply) -> Done {
+    let (code, answer) = (request.code, success(request));
+    Box::new(move |result| answer_with(reply, code, result.map(|()| answer)))
 }
 
 fn success(request: &Command) -> Command {

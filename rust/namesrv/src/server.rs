@@ -27,7 +27,7 @@ impl NameServer {
     /// Starts on the current tokio runtime. Returns when the address accepts connections.
     ///
     /// # Errors
-    /// [`NameServerError::Listen`] when the address cannot be listened on.
+    /// [`NameServerError::Listen`] when the address cannot be listened on; the others when the key-value configuration cannot be read.
     pub async fn start(config: NameServerConfig) -> Result<Self, NameServerError> {
         let memory = config.memory.clone().unwrap_or_else(|| MemoryBudget::new(config.max_peer_bytes));
         let remoting = ServerConfig {
@@ -38,7 +38,7 @@ impl NameServer {
         };
         let shutdown_deadline = config.shutdown_deadline;
         let scan_interval = config.scan_interval.max(Duration::from_millis(1));
-        let processor = Arc::new(Processor::new(config, &memory));
+        let processor = Arc::new(Processor::new(config, &memory)?);
         let server = Arc::new(Server::bind(remoting, Arc::clone(&processor) as _)?);
         processor.listens_on(server.local_addr());
         let scanning = tokio::spawn(scan(processor, Arc::clone(&server), scan_interval));
